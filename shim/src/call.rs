@@ -6,20 +6,20 @@ use gpumem_wire::kinds::Vendor;
 
 /// A call that came in at a door.
 #[derive(Clone, Copy)]
-pub struct Call {
+pub(crate) struct Call {
     pub vendor: Vendor,
     regs: Regs,
 }
 
 impl Call {
     #[inline(always)]
-    pub fn new(vendor: Vendor, regs: Regs) -> Self {
+    pub(crate) fn new(vendor: Vendor, regs: Regs) -> Self {
         Self { vendor, regs }
     }
 
     /// Where the program called: the runtime's function if this call comes from inside one.
     #[inline]
-    pub fn site(&self) -> Regs {
+    pub(crate) fn site(&self) -> Regs {
         let outer = threads::local(|local| local.caller.get());
         outer.filter(|outer| encloses(outer, &self.regs)).unwrap_or(self.regs)
     }
@@ -33,14 +33,14 @@ fn encloses(outer: &Regs, inner: &Regs) -> bool {
 }
 
 /// While it lives, calls of this thread belong to the runtime's call that it was made for.
-pub struct Anchor {
+pub(crate) struct Anchor {
     outer: Option<Regs>,
     records: u64,
 }
 
 /// Remembers a call of a runtime's function for the driver calls that it will make.
 #[inline]
-pub fn anchor(call: Call) -> Anchor {
+pub(crate) fn anchor(call: Call) -> Anchor {
     threads::local(|local| {
         // A runtime's function inside another (a wrapper library): the outer one is the program's.
         let outer = local.caller.get().filter(|outer| encloses(outer, &call.regs));
@@ -52,7 +52,7 @@ pub fn anchor(call: Call) -> Anchor {
 impl Anchor {
     /// Whether no driver call of this one came by so far.
     #[inline]
-    pub fn saw_nothing(&self) -> bool {
+    pub(crate) fn saw_nothing(&self) -> bool {
         threads::local(|local| local.records.get() == self.records && !local.busy.get())
     }
 }

@@ -39,7 +39,7 @@ const STACK: usize = 256 << 10;
 const LAST_STACK: usize = 8 << 20;
 
 /// Starts the thread, once in a process.
-pub fn start(shim: &'static Shim) {
+pub(crate) fn start(shim: &'static Shim) {
     static STARTED_FOR: AtomicU32 = AtomicU32::new(0);
     let pid = std::process::id();
     if STARTED_FOR.swap(pid, Relaxed) == pid {

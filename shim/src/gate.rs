@@ -7,7 +7,7 @@ use crate::process::errno::KeepErrno;
 use crate::process::heap;
 use crate::process::stack;
 use crate::process::threads;
-pub use crate::process::wiped::disabled;
+pub(crate) use crate::process::wiped::disabled;
 use crate::process::wiped::{self, Numbers, Place, Word};
 use crate::shim::{self, Above, Shim};
 use gpumem_wire::layout::Door;
@@ -29,7 +29,7 @@ const SHIM: Place<Shim> = unsafe { Place::new(Word::Shim) };
 
 /// The shim, if it is there; for bookkeeping that is under way.
 #[inline(always)]
-pub fn shim() -> Option<&'static Shim> {
+pub(crate) fn shim() -> Option<&'static Shim> {
     SHIM.get()
 }
 
@@ -39,7 +39,7 @@ pub fn shim() -> Option<&'static Shim> {
 /// `None` if there is no shim, or this thread is recording already. A panic in `f` stops the
 /// shim; `errno` stays as it was.
 #[inline]
-pub fn record<R>(above: &'static dyn Above, f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
+pub(crate) fn record<R>(above: &'static dyn Above, f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
     let shim = match shim() {
         Some(shim) => shim,
         None => start(above)?,
@@ -49,14 +49,14 @@ pub fn record<R>(above: &'static dyn Above, f: impl FnOnce(&'static Shim) -> R) 
 
 /// As [`record`], but does nothing if the shim is not there yet.
 #[inline]
-pub fn record_if_started<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
+pub(crate) fn record_if_started<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
     guarded(shim()?, f)
 }
 
 /// Records something that does not start the shim, as [`crate::start::record`] does: failures, frees,
 /// attributes.
 #[inline]
-pub fn note<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
+pub(crate) fn note<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
     threads::local(|local| local.recorded());
     record_if_started(f)
 }
@@ -147,7 +147,7 @@ fn noted_meanwhile(process: &Numbers, initialised: bool) {
 
 /// Ends recording for good, with a reason in the ledger.
 #[cold]
-pub fn stop(shim: &'static Shim, why: &str) {
+pub(crate) fn stop(shim: &'static Shim, why: &str) {
     if let Some(process) = wiped::known_numbers() {
         process.stage.store(OFF, Release);
     }
@@ -172,7 +172,7 @@ fn out_of_memory() {
 
 /// The driver's initialisation came through a door. That alone makes no ledger: programs that only
 /// ask whether there is a GPU leave nothing.
-pub fn initialised() {
+pub(crate) fn initialised() {
     if let Some(process) = wiped::numbers() {
         process.initialised.store(1, Relaxed);
         fence(SeqCst);
@@ -182,7 +182,7 @@ pub fn initialised() {
 
 /// Notes that calls come in through this door.
 #[inline]
-pub fn door(door: Door) {
+pub(crate) fn door(door: Door) {
     let is_known = wiped::known_numbers().is_some_and(|process| process.doors.load(Relaxed) & door as u32 != 0);
     if !is_known {
         new_door(door);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Mutex, PoisonError};
 
 /// The variables of one process.
-pub struct InForce {
+pub(crate) struct InForce {
     now: Mutex<Settings>,
     /// `GPUMEM_LIMIT`; 0: none.
     limit: AtomicU64,
@@ -18,7 +18,7 @@ pub struct InForce {
 }
 
 impl InForce {
-    pub fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &Settings) -> Self {
         let new = Self {
             now: Mutex::new(settings.clone()),
             limit: AtomicU64::new(0),
@@ -31,7 +31,7 @@ impl InForce {
     }
 
     /// A variable has another value from now on; `None`: it is unset. All of them as they are then.
-    pub fn put(&self, setting: &Setting, value: Option<Value>) -> Settings {
+    pub(crate) fn put(&self, setting: &Setting, value: Option<Value>) -> Settings {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         now.put(setting, value);
         self.follow(&now);
@@ -46,27 +46,27 @@ impl InForce {
     }
 
     /// All of them as they are now.
-    pub fn all(&self) -> Settings {
+    pub(crate) fn all(&self) -> Settings {
         self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Bytes of each device that the process may take; 0: as many as there are.
-    pub fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.limit.load(Relaxed)
     }
 
     /// Whether nothing is written to stderr.
-    pub fn quiet(&self) -> bool {
+    pub(crate) fn quiet(&self) -> bool {
         self.quiet.load(Relaxed)
     }
 
     /// Whether totals are written to stderr at the end.
-    pub fn summary(&self) -> bool {
+    pub(crate) fn summary(&self) -> bool {
         self.summary.load(Relaxed)
     }
 
     /// Whether it is said on stderr who holds what when memory runs out.
-    pub fn oom_report(&self) -> bool {
+    pub(crate) fn oom_report(&self) -> bool {
         self.oom_report.load(Relaxed)
     }
 }

@@ -10,6 +10,8 @@
 //! The exported names are those of the rows in `gpumem-abi`, `dlsym`, `dlvsym`, `dlclose`, and the
 //! four functions of `gpumem.h`.
 
+#![deny(unreachable_pub)]
+
 mod call;
 mod control;
 mod doors;

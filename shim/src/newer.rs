@@ -12,14 +12,14 @@ const MOST: usize = 64;
 
 /// What was met, in the order in which it was.
 #[derive(Default)]
-pub struct Newer {
+pub(crate) struct Newer {
     lines: Mutex<Vec<String>>,
 }
 
 impl Newer {
     /// Adds what was met, a noun as "nodes of kind 30"; all that is known by then, a line each. `None`: it was known,
     /// or there is no room for it.
-    pub fn add(&self, what: &str) -> Option<String> {
+    pub(crate) fn add(&self, what: &str) -> Option<String> {
         let mut lines = lock(&self.lines);
         if lines.len() == MOST || lines.iter().any(|line| line == what) {
             return None;

@@ -2,7 +2,7 @@
 
 mod above;
 
-pub use above::Above;
+pub(crate) use above::Above;
 
 use crate::group::Group;
 use crate::in_force::InForce;
@@ -30,7 +30,7 @@ const NO_MEMORY: &str = "the process gets no more memory: recording ends here; t
 
 /// Everything the shim knows. What a launch of a graph reads comes first, in one line of the processor's caches.
 #[repr(C, align(64))]
-pub struct Shim {
+pub(crate) struct Shim {
     pub launches: Launches,
     /// As they were when the process started.
     pub settings: Settings,
@@ -57,7 +57,7 @@ impl Shim {
     ///
     /// `doors`: those that calls came through so far. `initialised`: the driver's initialisation did. `above`: whom the
     /// records may ask.
-    pub fn start(doors: u32, initialised: bool, above: &'static dyn Above) -> Option<Box<Self>> {
+    pub(crate) fn start(doors: u32, initialised: bool, above: &'static dyn Above) -> Option<Box<Self>> {
         // A panic of ours is contained and reported in the ledger, not printed into the program's
         // stderr by the default hook. This is our copy of std; a Rust program's is not touched.
         std::panic::set_hook(Box::new(|_| {}));
@@ -173,14 +173,14 @@ impl Shim {
     }
 
     /// Appends to the allocation trace, if one is going on.
-    pub fn trace(&self, action: Action, kind: AllocKind, addr: u64, bytes: u64, stream: u64, stack: StackRef) {
+    pub(crate) fn trace(&self, action: Action, kind: AllocKind, addr: u64, bytes: u64, stream: u64, stack: StackRef) {
         if let Some(end) = trace::note(action, kind, addr, bytes, stream, self.tid(), stack) {
             self.complain(&end);
         }
     }
 
     /// The process's initialisation came through a door: nothing before it can have gone past.
-    pub fn initialised(&self) {
+    pub(crate) fn initialised(&self) {
         self.ask_driver();
         if !self.unseen.load(Relaxed) {
             self.set_interception(Interception::Complete, "");
@@ -188,13 +188,13 @@ impl Shim {
     }
 
     /// Asks the CUDA driver for its version, unless that is known, and decides by it what the shim may do.
-    pub fn ask_driver(&self) {
+    pub(crate) fn ask_driver(&self) {
         self.trust.ask_driver(&self.settings, &self.ledger).iter().for_each(|line| self.complain(line));
     }
 
     /// Asks the HIP runtime for its version, unless that is known, and decides by it what the shim may do. The program has
     /// called HIP.
-    pub fn ask_hip(&self) {
+    pub(crate) fn ask_hip(&self) {
         self.trust.ask_hip(&self.settings, &self.ledger);
     }
 
@@ -208,7 +208,7 @@ impl Shim {
 
     /// The program may not show a block to other processes.
     #[cold]
-    pub fn refused_export(&self) {
+    pub(crate) fn refused_export(&self) {
         self.complain(
             "GPUMEM_GUARD=front: a block with a zone in front of it cannot be shown to other processes; the call is \
              refused with error 801 (not supported)",
@@ -217,7 +217,7 @@ impl Shim {
 
     /// Something of the driver was met that this release does not know: a noun, as "nodes of kind 30".
     #[cold]
-    pub fn met(&self, what: &str) {
+    pub(crate) fn met(&self, what: &str) {
         if let Some(all) = self.newer.add(what) {
             self.ledger.header().unknown().store(self.ledger.texts.intern(all.as_bytes()), Relaxed);
             self.message(Severity::Info, &format!("newer than this gpumem: {what}"));
@@ -225,7 +225,7 @@ impl Shim {
     }
 
     /// Something went past the shim; from here on interception is partial.
-    pub fn went_past(&self, why: &str) {
+    pub(crate) fn went_past(&self, why: &str) {
         if !self.unseen.swap(true, Relaxed) {
             self.set_interception(Interception::Partial, why);
             self.message(Severity::Warning, why);
@@ -240,62 +240,62 @@ impl Shim {
 
     /// This thread's number; a thread not seen before is listed.
     #[inline]
-    pub fn tid(&self) -> u32 {
+    pub(crate) fn tid(&self) -> u32 {
         threads::tid(|tid| self.registry.new_thread(&self.ledger, tid))
     }
 
     /// The tag for what this thread allocates now.
     #[inline]
-    pub fn tag(&self) -> StrRef {
+    pub(crate) fn tag(&self) -> StrRef {
         Tag::in_force()
             .map_or_else(|| self.default_tag.load(Relaxed), |tag| tag.reference(&self.ledger.texts, self.pid))
     }
 
     /// What the program itself does not tag has this tag from now on.
-    pub fn set_default_tag(&self, tag: Option<&str>) {
+    pub(crate) fn set_default_tag(&self, tag: Option<&str>) {
         let text = tag.filter(|tag| !tag.is_empty()).map_or(0, |tag| self.ledger.texts.intern(tag.as_bytes()));
         self.default_tag.store(text, Relaxed);
     }
 
     /// As [`Shim::tag`], of a thread that was looked for.
     #[inline(always)]
-    pub fn tag_of(&self, local: &threads::Local) -> StrRef {
+    pub(crate) fn tag_of(&self, local: &threads::Local) -> StrRef {
         if local.has_tag() { self.tag() } else { self.default_tag.load(Relaxed) }
     }
 
     /// Whether an allocation of so many bytes is recorded with its stack.
     #[inline(always)]
-    pub fn takes_stack(&self, bytes: u64) -> bool {
+    pub(crate) fn takes_stack(&self, bytes: u64) -> bool {
         self.registry.sites.takes_stack(bytes)
     }
 
     /// The stack of a call, 0 if none is to be taken or there is no room for it.
     #[inline]
-    pub fn site(&self, regs: Regs, made: Made) -> StackRef {
+    pub(crate) fn site(&self, regs: Regs, made: Made) -> StackRef {
         self.registry.sites.site(&self.ledger, regs, made)
     }
 
     /// The stack of an allocation where that is this thread's last one, and what it led to is counted. `None`: the
     /// stack is to be taken. Calls nothing.
     #[inline(always)]
-    pub fn known_site(&self, local: &threads::Local, regs: Regs, bytes: u64) -> Option<StackRef> {
+    pub(crate) fn known_site(&self, local: &threads::Local, regs: Regs, bytes: u64) -> Option<StackRef> {
         self.registry.sites.known_site(&self.ledger, local, regs, bytes)
     }
 
     /// Adds to a stack's totals what it led to.
-    pub fn led_to(&self, stack: StackRef, made: Made) {
+    pub(crate) fn led_to(&self, stack: StackRef, made: Made) {
         Sites::led_to(&self.ledger, stack, made);
     }
 
     /// Adds to a counter.
     #[inline]
-    pub fn count(&self, counter: usize, n: u64) {
+    pub(crate) fn count(&self, counter: usize, n: u64) {
         self.ledger.count(threads::shard(), counter, n);
     }
 
     /// Writes a record into a table; [`NO_SLOT`] if there is no room for it.
     #[inline]
-    pub fn place<T: Sealed>(&self, table: &Table<T>, slot: T) -> u32 {
+    pub(crate) fn place<T: Sealed>(&self, table: &Table<T>, slot: T) -> u32 {
         match table.take() {
             Some(place) => {
                 table.write(place, slot);
@@ -309,14 +309,14 @@ impl Shim {
     }
 
     /// Writes an event.
-    pub fn event(&self, kind: EventKind, fill: impl FnOnce(&mut EventSlot)) {
+    pub(crate) fn event(&self, kind: EventKind, fill: impl FnOnce(&mut EventSlot)) {
         let mut event = EventSlot { kind: kind as u8, time_ns: clock::now_ns(), tid: self.tid(), ..Default::default() };
         fill(&mut event);
         self.ledger.events.push(|seq| EventSlot { seq, ..event });
     }
 
     /// Writes a message event.
-    pub fn message(&self, severity: Severity, text: &str) {
+    pub(crate) fn message(&self, severity: Severity, text: &str) {
         let text = self.ledger.texts.intern(text.as_bytes());
         self.event(EventKind::Message, |event| {
             event.code = severity as i32;
@@ -325,7 +325,7 @@ impl Shim {
     }
 
     /// Recording ends for good.
-    pub fn stopped(&self, why: &str) {
+    pub(crate) fn stopped(&self, why: &str) {
         self.ledger.header().state().store_relaxed(State::Stopped as u32);
         self.count(gpumem_wire::counters::PANICS, 1);
         self.message(Severity::Error, why);
@@ -335,7 +335,7 @@ impl Shim {
     }
 
     /// Recording ends for good, for want of memory. No lock is taken: the allocator calls this.
-    pub fn out_of_memory(&self) {
+    pub(crate) fn out_of_memory(&self) {
         self.ledger.header().state().store_relaxed(State::Stopped as u32);
         let (kind, code) = (EventKind::Message as u8, Severity::Error as i32);
         let event = EventSlot { kind, code, text: self.no_memory, time_ns: clock::now_ns(), ..Default::default() };
@@ -347,7 +347,7 @@ impl Shim {
 
     /// There is too little memory to begin: nothing is recorded, and what was taken is given back. Nobody else has
     /// seen it.
-    pub fn cannot_begin(self: Box<Self>) {
+    pub(crate) fn cannot_begin(self: Box<Self>) {
         let Self { ledger, registry, settings, .. } = *self;
         drop(registry);
         ledger.discard();
@@ -357,30 +357,30 @@ impl Shim {
     }
 
     /// The first context exists: from now on a control thread is no surprise to anyone.
-    pub fn context_exists(&'static self) {
+    pub(crate) fn context_exists(&'static self) {
         if self.settings.control {
             self.above.context_exists(self);
         }
     }
 
     /// Where the control socket of this process is.
-    pub fn socket_path(&self) -> PathBuf {
+    pub(crate) fn socket_path(&self) -> PathBuf {
         // A directory's name need not be UTF-8.
         self.ledger.path.with_extension(SOCKET_SUFFIX.trim_start_matches('.'))
     }
 
-    pub fn has_exited(&self) -> bool {
+    pub(crate) fn has_exited(&self) -> bool {
         self.ledger.header().state().load(Relaxed) == State::Exited as u32
     }
 
     /// The process ends: from here on the driver is not asked what it has.
-    pub fn exiting(&self) {
+    pub(crate) fn exiting(&self) {
         self.ledger.header().exited_ns().store(clock::precise_ns(), Relaxed);
         self.ledger.header().state().store_relaxed(State::Exited as u32);
     }
 
     /// The process says goodbye: nothing is recorded after this.
-    pub fn exited(&self) {
+    pub(crate) fn exited(&self) {
         if self.settings.control {
             let _ = std::fs::remove_file(self.socket_path());
         }
@@ -391,7 +391,7 @@ impl Shim {
 }
 
 /// There is no memory to find out in what may begin.
-pub fn no_room_to_begin() {
+pub(crate) fn no_room_to_begin() {
     let log = settings::ALL.iter().find(|setting| setting.name == "GPUMEM_LOG");
     let set = log.and_then(|log| log.parse(&std::env::var_os(log.name)?).ok());
     if set != Some(Value::Choice(Log::Quiet as usize)) {

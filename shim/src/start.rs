@@ -12,14 +12,14 @@ use std::ops::Range;
 
 /// Records after the real call succeeded; starts the shim if need be.
 #[inline]
-pub fn record<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
+pub(crate) fn record<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
     threads::local(|local| local.recorded());
     gate::record(&Rooms, f)
 }
 
 /// A runtime's function made something and the driver's hooks saw nothing of it: calls go past.
 #[cold]
-pub fn unseen(name: &str) {
+pub(crate) fn unseen(name: &str) {
     gate::record(&Rooms, |shim| shim.went_past(&format!("{name} reached a driver past the shim")));
 }
 

@@ -41,7 +41,7 @@ static ON: AtomicBool = AtomicBool::new(false);
 
 /// Whether a trace may be going on.
 #[inline(always)]
-pub fn on() -> bool {
+pub(crate) fn on() -> bool {
     ON.load(Relaxed)
 }
 
@@ -50,7 +50,7 @@ pub fn on() -> bool {
 ///
 /// A free is to be noted before the real one, so that no allocation of the same address comes first.
 #[inline]
-pub fn note(
+pub(crate) fn note(
     action: Action,
     kind: AllocKind,
     addr: u64,
@@ -64,7 +64,7 @@ pub fn note(
 }
 
 /// A trace being written. Never freed.
-pub struct Trace {
+pub(crate) struct Trace {
     file: Descriptor,
     path: PathBuf,
     next: AtomicU64,
@@ -86,7 +86,7 @@ struct Piece {
 ///
 /// # Errors
 /// A sentence for people.
-pub fn start(path: &OsStr) -> Result<&'static Trace, String> {
+pub(crate) fn start(path: &OsStr) -> Result<&'static Trace, String> {
     let trace = Box::leak(Box::new(Trace::create(Path::new(path))?));
     TRACE.set(trace);
     ON.store(true, Relaxed);
@@ -148,7 +148,7 @@ impl Trace {
     }
 
     /// Where it lies.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 /// What is known of the CUDA driver, and what the verdict on it turned off.
 #[derive(Default)]
-pub struct Trust {
+pub(crate) struct Trust {
     /// As `cuDriverGetVersion` says it; 0 while it was not asked.
     driver: AtomicU32,
     no_pool: AtomicBool,
@@ -37,12 +37,12 @@ pub struct Trust {
 
 impl Trust {
     /// Whether the pool may be on.
-    pub fn pool(&self, vendor: Vendor) -> bool {
+    pub(crate) fn pool(&self, vendor: Vendor) -> bool {
         !self.turned_off(vendor, &self.no_pool)
     }
 
     /// Whether the graph cache may be on.
-    pub fn graph_cache(&self, vendor: Vendor) -> bool {
+    pub(crate) fn graph_cache(&self, vendor: Vendor) -> bool {
         !self.turned_off(vendor, &self.no_graph_cache)
     }
 
@@ -73,7 +73,7 @@ fn words(version: u32) -> String {
 
 impl Trust {
     /// Decides by what is known without a driver.
-    pub fn decide(&self, settings: &Settings, ledger: &Ledger) {
+    pub(crate) fn decide(&self, settings: &Settings, ledger: &Ledger) {
         match settings.record_only {
             RecordOnly::Always => {
                 only_record(ledger, "GPUMEM_RECORD_ONLY=1");
@@ -91,7 +91,7 @@ impl Trust {
 
     /// Asks the CUDA driver for its version, unless that is known or no driver is there, and decides by it what is not
     /// decided. What people are to be told, a line each.
-    pub fn ask_driver(&self, settings: &Settings, ledger: &Ledger) -> Vec<String> {
+    pub(crate) fn ask_driver(&self, settings: &Settings, ledger: &Ledger) -> Vec<String> {
         if self.driver.load(Relaxed) != 0 {
             return Vec::new();
         }
@@ -107,7 +107,7 @@ impl Trust {
 
     /// Asks the HIP runtime for its version, unless that is known, and decides by it what is not decided. The program
     /// has called HIP: nobody else is to initialise it.
-    pub fn ask_hip(&self, settings: &Settings, ledger: &Ledger) {
+    pub(crate) fn ask_hip(&self, settings: &Settings, ledger: &Ledger) {
         if self.hip.load(Relaxed) != 0 {
             return;
         }

@@ -7,12 +7,12 @@ use std::fs::File;
 use std::io::{Error, Result};
 
 /// What the kernel says of the process. It stays open: a process may have no descriptor left when it ends.
-pub struct Others(Descriptor);
+pub(super) struct Others(Descriptor);
 
 impl Others {
     /// # Errors
     /// The system's.
-    pub fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         File::open("/proc/self/stat").map(|file| Self(file.into()))
     }
 
@@ -20,7 +20,7 @@ impl Others {
     ///
     /// # Errors
     /// The system's: the program closed what is not its own, and it cannot be opened again, or read.
-    pub fn look(&mut self, ours: u32) -> Result<bool> {
+    pub(super) fn look(&mut self, ours: u32) -> Result<bool> {
         let fd = match self.0.get() {
             Some(fd) => fd,
             None => {

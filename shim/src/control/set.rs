@@ -12,16 +12,22 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::*;
 
 /// Variables that were changed since the start, by name, and to what.
-pub type Changes = BTreeMap<&'static str, String>;
+pub(super) type Changes = BTreeMap<&'static str, String>;
 
 /// Why there is nothing to do.
-pub const NO_POOL: &str = "the pool is off, or was not needed so far";
+pub(super) const NO_POOL: &str = "the pool is off, or was not needed so far";
 
 /// Changes a variable while the process runs, and writes down that it did.
 ///
 /// # Errors
 /// Why the variable keeps its value.
-pub fn set(shim: &'static Shim, name: &str, value: &str, force: bool, changes: &mut Changes) -> Result<String, String> {
+pub(super) fn set(
+    shim: &'static Shim,
+    name: &str,
+    value: &str,
+    force: bool,
+    changes: &mut Changes,
+) -> Result<String, String> {
     let (setting, new) = settings::change(name, value)?;
     let value = if new.is_none() { "default" } else { value.trim() };
     allowed(shim, setting, new.as_ref(), force)?;
@@ -38,7 +44,7 @@ pub fn set(shim: &'static Shim, name: &str, value: &str, force: bool, changes: &
 ///
 /// # Errors
 /// As for [`set`].
-pub fn off(shim: &'static Shim, changes: &mut Changes) -> Result<String, String> {
+pub(super) fn off(shim: &'static Shim, changes: &mut Changes) -> Result<String, String> {
     let said: Result<Vec<_>, _> =
         ["GPUMEM_GRAPH_CACHE", "GPUMEM_POOL"].map(|name| set(shim, name, "0", false, changes)).into_iter().collect();
     said.map(|said| said.join("; "))
@@ -182,7 +188,7 @@ fn books_are_open() -> Result<(), String> {
 }
 
 /// Whether no pool keeps anything; one that is off may be there for the limit.
-pub fn nothing_is_kept() -> bool {
+pub(super) fn nothing_is_kept() -> bool {
     pool::all().all(pool::Pool::is_closed)
 }
 

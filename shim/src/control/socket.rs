@@ -19,17 +19,17 @@ const PATIENCE: Duration = Duration::from_millis(200);
 type Later = dyn FnOnce(UnixStream) -> Result<(), (UnixStream, String)>;
 
 /// What a client gets.
-pub enum Answer {
+pub(super) enum Answer {
     Line(String),
     /// Who asked is answered by another thread, in its time.
     Later(Box<Later>),
 }
 
 /// The listening socket.
-pub struct Socket(Descriptor);
+pub(super) struct Socket(Descriptor);
 
 impl Socket {
-    pub fn new(shim: &Shim) -> io::Result<Self> {
+    pub(super) fn new(shim: &Shim) -> io::Result<Self> {
         let path = shim.socket_path();
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
@@ -40,7 +40,7 @@ impl Socket {
     }
 
     /// Waits for a client, for at most `wait`, and has what it asks for carried out.
-    pub fn serve(&self, wait: Duration, carry_out: impl FnOnce(&str) -> Answer) {
+    pub(super) fn serve(&self, wait: Duration, carry_out: impl FnOnce(&str) -> Answer) {
         let Some(fd) = self.0.get() else {
             // The program closed what it did not open: samples are all that is left to do.
             return std::thread::sleep(wait);

@@ -34,7 +34,7 @@ macro_rules! emit {
             $(
                 #[unsafe(no_mangle)]
                 #[allow(non_snake_case, clippy::too_many_arguments)]
-                pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
+                pub(crate) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
                     type Real = unsafe extern "C-unwind" fn($($ty),*) -> Status;
                     let real = real(Function::$name);
                     if real == 0 {
@@ -118,12 +118,12 @@ fn real_slow(index: usize) -> usize {
 }
 
 /// Address of a row's real function, 0 if the driver lacks it.
-pub fn real_of(row: &Row) -> usize {
+pub(crate) fn real_of(row: &Row) -> usize {
     known(row.index)
 }
 
 /// Whether our function of this row leads to an address: the driver's, or an interposer's.
-pub fn is_behind(row: &Row, address: usize) -> bool {
+pub(crate) fn is_behind(row: &Row, address: usize) -> bool {
     bind_if_loaded();
     address != 0 && real_of(row) == address
 }

@@ -14,7 +14,7 @@ use crate::hooks::{
     array, capture, context, exec, graph, graph_use, hip_launch, host, ipc, memory, process, stream, unknown, vmm,
 };
 use crate::process::regs::Regs;
-pub use crate::vendor::hip_runtime::holds;
+pub(crate) use crate::vendor::hip_runtime::holds;
 use crate::vendor::hip_runtime::{Function, HOOKS, Inside, NAMES, Thunk, is_inside, real};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
@@ -45,7 +45,7 @@ macro_rules! emit {
             $(
                 #[unsafe(no_mangle)]
                 #[allow(non_snake_case, clippy::too_many_arguments)]
-                pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
+                pub(crate) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
                     type Real = unsafe extern "C-unwind" fn($($ty),*) -> Status;
                     let regs = Regs::of_caller();
                     let real = real(regs.pc as usize, Function::$name as usize);
@@ -111,13 +111,13 @@ unsafe extern "C" fn enter(index: usize, words: &mut Words, caller: usize) -> us
 }
 
 /// Address of our function of this name.
-pub fn export_named(name: &[u8]) -> Option<usize> {
+pub(crate) fn export_named(name: &[u8]) -> Option<usize> {
     let index = NAMES.iter().position(|known| known.to_bytes() == name)?;
     Some(if index < HOOKS { hook(index) } else { thunk_at(index - HOOKS) })
 }
 
 /// Our function for an answer of the HIP runtime to this name.
-pub fn ours(name: &[u8], answer: usize) -> Option<usize> {
+pub(crate) fn ours(name: &[u8], answer: usize) -> Option<usize> {
     if !holds(answer) {
         return None;
     }

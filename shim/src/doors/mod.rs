@@ -12,10 +12,10 @@
 //!
 //! The real functions behind the doors are found by [`crate::vendor`].
 
-pub mod dl;
-pub mod driver;
-pub mod hip;
-pub mod rows;
-pub mod runtime;
-pub mod spare;
-pub mod thunk;
+pub(crate) mod dl;
+pub(crate) mod driver;
+pub(crate) mod hip;
+pub(crate) mod rows;
+pub(crate) mod runtime;
+pub(crate) mod spare;
+pub(crate) mod thunk;

@@ -5,7 +5,7 @@ use crate::vendor::driver::{Function, HOOKS, N, Thunk, index_at};
 use crate::vendor::join;
 
 /// The flag of `cuGetProcAddress` and of HIP's that asks for the flavour whose default stream is per thread.
-pub const PER_THREAD: u64 = 2;
+pub(crate) const PER_THREAD: u64 = 2;
 
 /// What the table says of one function.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ gpumem_abi::graph_thunks!(thunks);
 static ROWS: [Row; N] = join(HOOKED, THUNKS);
 
 /// All rows, in the order of the slots.
-pub fn rows() -> &'static [Row] {
+pub(crate) fn rows() -> &'static [Row] {
     &ROWS
 }
 
@@ -72,12 +72,12 @@ pub fn row_named(name: &[u8]) -> Option<&'static Row> {
 }
 
 /// The row whose real function lies at an address.
-pub fn row_at(address: usize) -> Option<&'static Row> {
+pub(crate) fn row_at(address: usize) -> Option<&'static Row> {
     index_at(address).map(|index| &rows()[index])
 }
 
 /// The row that the driver gives for a base name at a version: the newest one not newer than it.
-pub fn row_for(base: &[u8], version: u32, per_thread: bool) -> Option<&'static Row> {
+pub(crate) fn row_for(base: &[u8], version: u32, per_thread: bool) -> Option<&'static Row> {
     let newest = |per_thread| {
         rows()
             .iter()
@@ -88,7 +88,7 @@ pub fn row_for(base: &[u8], version: u32, per_thread: bool) -> Option<&'static R
 }
 
 /// Whether the table has any row of this base name.
-pub fn knows_base(base: &[u8]) -> bool {
+pub(crate) fn knows_base(base: &[u8]) -> bool {
     rows().iter().any(|row| row.base.as_bytes() == base)
 }
 

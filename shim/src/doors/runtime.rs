@@ -31,7 +31,7 @@ macro_rules! emit {
             $(
                 #[unsafe(no_mangle)]
                 #[allow(non_snake_case)]
-                pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
+                pub(crate) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
                     type Real = unsafe extern "C-unwind" fn($($ty),*) -> Status;
                     let regs = Regs::of_caller();
                     let words = [$($arg.word()),*];
@@ -156,6 +156,6 @@ fn real(caller: usize, index: usize) -> usize {
 }
 
 /// Whether this library exports a runtime function of this name.
-pub fn is_exported(name: &[u8]) -> bool {
+pub(crate) fn is_exported(name: &[u8]) -> bool {
     NAMES.iter().any(|known| known.to_bytes() == name)
 }

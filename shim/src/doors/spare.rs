@@ -130,13 +130,13 @@ unsafe extern "C" fn pool() {
 }
 
 /// Whether a function that is exported by this name, if no table has it, is one to know of.
-pub fn is_for(symbol: &[u8]) -> bool {
+pub(crate) fn is_for(symbol: &[u8]) -> bool {
     let known = || gpumem_abi::knows_symbol(symbol) && !thunk::is_graph_function(symbol);
     (gpumem_abi::is_drivers(symbol) && !known()) || thunk::is_graph_function(symbol) || gpumem_abi::may_submit(symbol)
 }
 
 /// The thunk of this function; `None` when all are taken, which ends what depends on them.
-pub fn of(real: usize, name: &[u8]) -> Option<usize> {
+pub(crate) fn of(real: usize, name: &[u8]) -> Option<usize> {
     let index = claim(&REAL, real);
     match index {
         Some(index) => drop(ABOUT[index].get_or_init(|| Box::new(About::new(name)))),
@@ -146,7 +146,7 @@ pub fn of(real: usize, name: &[u8]) -> Option<usize> {
 }
 
 /// The program was given a function of this name as it is.
-pub fn went_past(name: &[u8]) {
+pub(crate) fn went_past(name: &[u8]) {
     let about = About::new(name);
     unknown::goes_past(&about.name);
     if about.works {

@@ -14,7 +14,7 @@ use crate::hooks::unknown;
 use gpumem_abi::types::{SYMBOL_NOT_FOUND, Status};
 
 /// The arguments that a thunk shows, in order.
-pub type Words = [usize; 6];
+pub(crate) type Words = [usize; 6];
 
 /// Where a thunk goes when there is no real function.
 extern "C" fn absent() -> Status {
@@ -23,14 +23,14 @@ extern "C" fn absent() -> Status {
 
 /// Where to jump with the arguments as they came.
 #[inline]
-pub fn straight(real: usize) -> usize {
+pub(crate) fn straight(real: usize) -> usize {
     if real == 0 { absent as *const () as usize } else { real }
 }
 
 /// Puts real handles among the first `args` words; where to jump. Registers beyond a function's
 /// arguments may hold a handle that was left there and must not count as used.
 #[inline]
-pub fn pass(real: usize, words: &mut Words, args: usize) -> usize {
+pub(crate) fn pass(real: usize, words: &mut Words, args: usize) -> usize {
     if real == 0 || gate::disabled() {
         return straight(real);
     }
@@ -43,7 +43,7 @@ pub fn pass(real: usize, words: &mut Words, args: usize) -> usize {
 }
 
 /// Whether a function of this name may take a graph handle: what a thunk is for.
-pub fn is_graph_function(name: &[u8]) -> bool {
+pub(crate) fn is_graph_function(name: &[u8]) -> bool {
     let begins = |start: &str| name.starts_with(start.as_bytes());
     (begins("cuGraph") && !begins("cuGraphics"))
         || (begins("hipGraph") && !begins("hipGraphics"))
@@ -57,7 +57,7 @@ macro_rules! thunk {
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
-        pub unsafe extern "C-unwind" fn $name() {
+        pub(crate) unsafe extern "C-unwind" fn $name() {
             std::arch::naked_asm!(
                 ".cfi_startproc",
                 "endbr64",

@@ -18,7 +18,7 @@ const LONG_NS: u64 = 10_000_000_000;
 
 /// Bounds, as the user set them; 0: no such bound. They may change while the process runs.
 #[derive(Debug)]
-pub struct Bounds {
+pub(crate) struct Bounds {
     pub count: AtomicU64,
     pub bytes: AtomicU64,
     pub idle_ns: AtomicU64,
@@ -62,7 +62,7 @@ static OVER: AtomicBool = AtomicBool::new(false);
 
 /// The program has waited for work: what could only go when that is over may go now.
 #[inline(always)]
-pub fn waited() {
+pub(crate) fn waited() {
     if OVER.load(Relaxed) {
         back_under_bounds();
     }
@@ -84,7 +84,7 @@ fn back_under_bounds() {
 
 impl Cache {
     /// Goes by these variables from now on.
-    pub fn goes_by(&self, settings: &Settings) {
+    pub(crate) fn goes_by(&self, settings: &Settings) {
         let Bounds { count, bytes, idle_ns } = &self.bounds;
         bytes.store(settings.graph_cache_bytes, Relaxed);
         idle_ns.store(settings.graph_idle, Relaxed);
@@ -96,7 +96,7 @@ impl Cache {
     }
 
     /// Counts an exec that is about to be made, if there is room for it; without room if `over`.
-    pub fn reserve(&self, (host, device): (u64, u64), over: bool) -> bool {
+    pub(crate) fn reserve(&self, (host, device): (u64, u64), over: bool) -> bool {
         let mut inner = lock(&self.inner);
         let bytes = host + device;
         let room = self.has_room(inner.count, inner.bytes + bytes);
@@ -122,7 +122,7 @@ impl Cache {
     }
 
     /// An exec is gone, or was not made after all.
-    pub fn release(&self, (host, device): (u64, u64)) {
+    pub(crate) fn release(&self, (host, device): (u64, u64)) {
         let mut inner = lock(&self.inner);
         inner.count -= 1;
         inner.bytes -= host + device;
@@ -143,7 +143,7 @@ impl Cache {
         (count != 0 && inner.count > count) || (bytes != 0 && inner.bytes > bytes)
     }
 
-    pub fn over_bound(&self) -> bool {
+    pub(crate) fn over_bound(&self) -> bool {
         self.exceeds(&lock(&self.inner))
     }
 

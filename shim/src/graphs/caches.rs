@@ -8,25 +8,25 @@ use gpumem_wire::kinds::{Pinned, Vendor};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// New handles are the library's own from now on; those that are ours stay as they are. What came of it, for people.
-pub fn step_aside() -> &'static str {
+pub(crate) fn step_aside() -> &'static str {
     OFF.store(true, Relaxed);
     "new graphs are the driver's own"
 }
 
 /// New handles may be ours again after [`step_aside`].
-pub fn step_back_in() {
+pub(crate) fn step_back_in() {
     OFF.store(false, Relaxed);
 }
 
 /// What the control thread does once a second.
-pub fn housekeeping() {
+pub(crate) fn housekeeping() {
     for cache in caches() {
         cache.housekeeping(false);
     }
 }
 
 /// Destroys all that is parked, for `gpumem trim`: what came of it, for people; `None` where nothing was parked.
-pub fn trim() -> Option<String> {
+pub(crate) fn trim() -> Option<String> {
     let all = caches().map(|cache| cache.housekeeping(true));
     let (gone, stay) = all.fold((0, 0), |(gone, stay), (more, left)| (gone + more, stay + left));
     match (gone, stay) {
@@ -47,7 +47,7 @@ extern "C" fn at_exit() {
 ///
 /// # Errors
 /// Why handles are the library's own.
-pub fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
+pub(crate) fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
     if is_off() {
         return Err(Pinned::Off);
     }
@@ -94,6 +94,6 @@ fn new_cache(shim: &Shim, vendor: Vendor) -> Result<Box<Cache>, Pinned> {
 }
 
 /// The cache of a vendor, made if handles may be ours.
-pub fn cache_to_be(vendor: Vendor) -> Option<&'static Cache> {
+pub(crate) fn cache_to_be(vendor: Vendor) -> Option<&'static Cache> {
     cache(vendor).or_else(|| open(vendor).ok())
 }

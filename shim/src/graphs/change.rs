@@ -24,7 +24,7 @@ use std::sync::{Arc, MutexGuard, Weak};
 const MANY_CHANGES: usize = 64;
 
 /// How an update by the program went.
-pub enum Updated {
+pub(crate) enum Updated {
     /// As a change of what the handle means; the library was not asked, or not about this exec.
     Virtually,
     /// Not at all, as the library would say without a look at any node.
@@ -51,7 +51,7 @@ impl Cache {
     ///
     /// # Errors
     /// A status for the program when the handle is no good.
-    pub fn update(
+    pub(crate) fn update(
         &self,
         index: u32,
         graph: Graph,
@@ -226,7 +226,12 @@ impl Cache {
     ///
     /// # Errors
     /// A status for the program when there is no such exec.
-    pub fn with_real<R>(&self, index: u32, why: Option<Pinned>, f: impl FnOnce(GraphExec) -> R) -> Result<R, Status> {
+    pub(crate) fn with_real<R>(
+        &self,
+        index: u32,
+        why: Option<Pinned>,
+        f: impl FnOnce(GraphExec) -> R,
+    ) -> Result<R, Status> {
         let (handle, mut body, _) = self.live(index)?;
         let lease = self.real_for(handle, &body)?;
         let result = f(lease.real().exec());
@@ -244,7 +249,12 @@ impl Cache {
     ///
     /// # Errors
     /// A status for the program when the handle is no good.
-    pub fn upload(&self, index: u32, to: StreamArg, real: impl FnOnce(GraphExec) -> Status) -> Result<Status, Status> {
+    pub(crate) fn upload(
+        &self,
+        index: u32,
+        to: StreamArg,
+        real: impl FnOnce(GraphExec) -> Status,
+    ) -> Result<Status, Status> {
         let owned = self.live(index)?.1.owned;
         if !owned && !self.calls.ways().uploads {
             let said = self.unless_capturing(to, || !capturing(), || self.calls.query(to));
@@ -260,7 +270,7 @@ impl Cache {
     ///
     /// # Errors
     /// A status for the program when handle or node are no good.
-    pub fn node(
+    pub(crate) fn node(
         &self,
         index: u32,
         node: GraphNode,
@@ -422,7 +432,7 @@ enum Verdict {
 }
 
 /// What a handle remembers of a call about one node.
-pub enum Change {
+pub(crate) enum Change {
     /// A question, and where its answer goes.
     IsEnabled(*mut c_uint),
     Set(NodeKind, Setter),
@@ -432,7 +442,7 @@ pub enum Change {
 }
 
 impl Change {
-    pub fn changes(&self) -> bool {
+    pub(crate) fn changes(&self) -> bool {
         !matches!(self, Self::IsEnabled(_))
     }
 }

@@ -8,7 +8,7 @@ const MAX_DEPTH: u32 = 16;
 
 /// The node inside a child graph of `to` that has the place there that `node` has in one of `from`. `place_of`: where
 /// nodes of `from` were when `to` was made of it; the program may have removed and added some since.
-pub fn node_inside(
+pub(super) fn node_inside(
     cache: &Cache,
     from: Graph,
     node: GraphNode,

@@ -33,7 +33,7 @@ const THRASH_EVERY_NS: u64 = 60_000_000_000;
 
 /// How an exec came to a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub(crate) enum Origin {
     /// Just instantiated.
     New,
     /// The exec of a handle that was destroyed.
@@ -43,7 +43,7 @@ pub enum Origin {
 }
 
 /// An exec that does not run, and whose context does not end meanwhile.
-pub struct Idle {
+pub(crate) struct Idle {
     lease: Lease,
     _hold: ContextHold,
 }
@@ -51,7 +51,7 @@ pub struct Idle {
 /// Whether devices are idle, asked while an exec is chosen. One that is not, or that cannot be asked, is not asked
 /// again.
 #[derive(Default)]
-pub struct IdleDevices(Vec<(u64, Option<bool>)>);
+pub(crate) struct IdleDevices(Vec<(u64, Option<bool>)>);
 
 impl IdleDevices {
     /// `None` where nothing tells.
@@ -133,7 +133,7 @@ impl Cache {
     /// One whose end may wait for all of the device's work, and hold up the launches of other threads meanwhile
     /// (87 ms behind a kernel of 100, measured there), only while the device has none; any, while that work may
     /// wait for the program.
-    pub fn take_idle(&self, real: &'static RealExec, idle_devices: &mut IdleDevices) -> Option<Idle> {
+    pub(crate) fn take_idle(&self, real: &'static RealExec, idle_devices: &mut IdleDevices) -> Option<Idle> {
         let context = real.context.load(Relaxed);
         let visit = ContextHold::begin(context)?;
         // Where the library cannot tell whether the device is idle, this exec is treated like any other.
@@ -146,7 +146,7 @@ impl Cache {
     }
 
     /// Destroys one.
-    pub fn end_idle(&self, idle: Idle, evicted: bool) {
+    pub(crate) fn end_idle(&self, idle: Idle, evicted: bool) {
         self.end(idle.lease, evicted);
     }
 
@@ -183,7 +183,7 @@ impl Cache {
     ///
     /// # Errors
     /// The library's, from instantiate.
-    pub fn acquire(
+    pub(crate) fn acquire(
         &self,
         class: &Arc<Class>,
         stream_key: StreamKey,
@@ -275,12 +275,12 @@ impl Cache {
     }
 
     /// Back under the bounds after they were exceeded, right after a launch: by what needs no idle device.
-    pub fn back_under_bounds_at_once(&self) {
+    pub(crate) fn back_under_bounds_at_once(&self) {
         self.back_under_bounds_where(|real| !may_wait(real));
     }
 
     /// The same when the program has waited, perhaps for all that there was.
-    pub fn back_under_bounds(&self) {
+    pub(crate) fn back_under_bounds(&self) {
         self.destroy_completed();
         self.back_under_bounds_where(|_| true);
     }
@@ -298,7 +298,7 @@ impl Cache {
     }
 
     /// Memory of this device is short: what nobody needs now goes, here and in the pool. Whether that was anything.
-    pub fn give_back_all(&self) -> bool {
+    pub(crate) fn give_back_all(&self) -> bool {
         self.short_ns.store(clock::now_ns(), Relaxed);
         let mut anything = gate::shim().is_some_and(|shim| shim.above.flush_here(self.vendor) > 0);
         let mut idle_devices = IdleDevices::default();

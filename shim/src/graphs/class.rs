@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Graphs that differ in nothing but what setters can change.
-pub struct Shape {
+pub(crate) struct Shape {
     /// Bytes of `Reading::shape`, packed: equal ones are equal shapes.
     pub key: Packed,
     pub kinds: Box<[u8]>,
@@ -29,7 +29,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    pub fn new(key: Packed, id: u64, reading: &Reading, context: u64, base: Source) -> Self {
+    pub(crate) fn new(key: Packed, id: u64, reading: &Reading, context: u64, base: Source) -> Self {
         let unpacked: Weak<[u8]> = Weak::<[u8; 0]>::new();
         let (unfolded, unpacked) = (Mutex::default(), Mutex::new(unpacked));
         let branches = reading.branches || reading.inner != [0; 16];
@@ -38,7 +38,7 @@ impl Shape {
     }
 
     /// The base, unfolded; `None` if its bytes are broken.
-    pub fn base(&self, scratch: &mut Scratch) -> Option<Arc<Records>> {
+    pub(crate) fn base(&self, scratch: &mut Scratch) -> Option<Arc<Records>> {
         if let Some(known) = lock(&self.unfolded).upgrade() {
             return Some(known);
         }
@@ -52,7 +52,7 @@ impl Shape {
     }
 
     /// The bytes of its key; `None` if they are broken.
-    pub fn bytes(&self, scratch: &mut Scratch) -> Option<Arc<[u8]>> {
+    pub(crate) fn bytes(&self, scratch: &mut Scratch) -> Option<Arc<[u8]>> {
         if let Some(known) = lock(&self.unpacked).upgrade() {
             return Some(known);
         }
@@ -62,24 +62,24 @@ impl Shape {
     }
 
     /// Whether these are the bytes of its key.
-    pub fn is(&self, bytes: &[u8], scratch: &mut Scratch) -> bool {
+    pub(crate) fn is(&self, bytes: &[u8], scratch: &mut Scratch) -> bool {
         match lock(&self.unpacked).upgrade() {
             Some(known) => *known == *bytes,
             None => self.key.unpacked(scratch) == Some(bytes),
         }
     }
 
-    pub fn kind(&self, node: usize) -> NodeKind {
+    pub(crate) fn kind(&self, node: usize) -> NodeKind {
         self.kinds.get(node).and_then(|&kind| NodeKind::from_u8(kind)).unwrap_or(NodeKind::Other)
     }
 
-    pub fn nodes(&self) -> usize {
+    pub(crate) fn nodes(&self) -> usize {
         self.kinds.len()
     }
 }
 
 /// Execs that may stand in for one another.
-pub struct Class {
+pub(crate) struct Class {
     pub shape: Arc<Shape>,
     pub flags: u64,
     /// The graph that its execs are instantiated from, while there are any.
@@ -93,7 +93,7 @@ pub struct Class {
 }
 
 /// A real graph that execs are instantiated from: only its nodes are good for their setters.
-pub struct Template {
+pub(crate) struct Template {
     pub graph: Graph,
     pub nodes: Box<[GraphNode]>,
     /// What its nodes hold, if that is known. Locked from then on until an exec of it is there.
@@ -115,7 +115,7 @@ unsafe impl Send for Template {}
 unsafe impl Sync for Template {}
 
 impl Template {
-    pub fn new(
+    pub(crate) fn new(
         graph: Graph,
         nodes: Vec<GraphNode>,
         content: Records,
@@ -134,7 +134,7 @@ impl Template {
     }
 
     /// Its context is gone: the library has its graph no more.
-    pub fn lose_graph(&self) {
+    pub(crate) fn lose_graph(&self) {
         self.gone.store(true, Relaxed);
     }
 
@@ -148,12 +148,12 @@ impl Template {
     ///
     /// It is held over one call. No thread waits for longer than the library itself would have it wait: a call that
     /// waits for the device holds up the graph calls of all threads.
-    pub fn alone(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
         lock(&self.used)
     }
 
     /// Its nodes, for setters.
-    pub fn nodes<'a>(&'a self, class: &'a Class) -> Nodes<'a> {
+    pub(crate) fn nodes<'a>(&'a self, class: &'a Class) -> Nodes<'a> {
         Nodes { handles: &self.nodes, kinds: &class.shape.kinds }
     }
 }
@@ -167,35 +167,35 @@ impl Drop for Template {
 }
 
 impl Class {
-    pub fn new(shape: Arc<Shape>, flags: u64, alone: bool) -> Self {
+    pub(crate) fn new(shape: Arc<Shape>, flags: u64, alone: bool) -> Self {
         let (template, instantiate_ns) = (Mutex::default(), AtomicU64::new(0));
         Self { shape, flags, template, instantiate_ns, alone, shared: !alone }
     }
 
     /// A class of clones whose execs go from one to another by an update.
-    pub fn of_clones(shape: Arc<Shape>, flags: u64) -> Self {
+    pub(crate) fn of_clones(shape: Arc<Shape>, flags: u64) -> Self {
         Self { shared: true, ..Self::new(shape, flags, true) }
     }
 
-    pub fn template(&self) -> Option<Arc<Template>> {
+    pub(crate) fn template(&self) -> Option<Arc<Template>> {
         lock(&self.template).upgrade()
     }
 
-    pub fn set_template(&self, template: &Arc<Template>) {
+    pub(crate) fn set_template(&self, template: &Arc<Template>) {
         *lock(&self.template) = Arc::downgrade(template);
     }
 
-    pub fn forget_template(&self) {
+    pub(crate) fn forget_template(&self) {
         *lock(&self.template) = Weak::new();
     }
 
     /// What people know it by.
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.shape.id ^ self.flags
     }
 
     /// Notes what an instantiate took. Some take long because others have the processor: those count for little.
-    pub fn took(&self, ns: u64) {
+    pub(crate) fn took(&self, ns: u64) {
         let before = self.instantiate_ns.load(Relaxed);
         let usual = if before == 0 || ns < before { ns } else { before + (ns - before) / 8 };
         self.instantiate_ns.store(usual, Relaxed);
@@ -204,14 +204,14 @@ impl Class {
 
 /// What a graph holds, apart from flags: what execs and folded graphs are made of.
 #[derive(Clone)]
-pub struct Recipe {
+pub(crate) struct Recipe {
     pub shape: Arc<Shape>,
     pub source: Arc<Source>,
 }
 
 /// Shapes and classes by what they are.
 #[derive(Default)]
-pub struct Interned {
+pub(crate) struct Interned {
     /// Whether graphs with these features can be built again.
     pub rebuilds: FxHashMap<u64, bool>,
     pub shapes: FxHashMap<u64, Vec<Weak<Shape>>>,
@@ -226,7 +226,7 @@ const FEW_ENTRIES: usize = 32;
 
 impl Interned {
     /// Drops what nothing refers to any more, now and then.
-    pub fn forget_gone_shapes(&mut self) {
+    pub(crate) fn forget_gone_shapes(&mut self) {
         if self.shapes.len() >= self.most_shapes {
             self.shapes.retain(|_, same| {
                 same.retain(|shape| shape.strong_count() > 0);
@@ -237,7 +237,7 @@ impl Interned {
     }
 
     /// The same of classes.
-    pub fn forget_gone_classes(&mut self) {
+    pub(crate) fn forget_gone_classes(&mut self) {
         if self.classes.len() >= self.most_classes {
             self.classes.retain(|_, class| class.strong_count() > 0);
             self.most_classes = twice(self.classes.len());
@@ -245,7 +245,7 @@ impl Interned {
     }
 
     /// Another context may get the handle of one that goes: its graphs are of other shapes.
-    pub fn forget_classes_of(&mut self, context: u64) {
+    pub(crate) fn forget_classes_of(&mut self, context: u64) {
         let of_another = |shape: &Weak<Shape>| shape.upgrade().is_some_and(|shape| shape.context != context);
         self.shapes.retain(|_, same| {
             same.retain(of_another);

@@ -51,7 +51,7 @@ impl Cache {
     ///
     /// Once it is gone the driver crashes on anything that was in it (measured on an H200, driver
     /// 580): what is left is forgotten then.
-    pub fn context_going(&self, context: u64, gone: bool) {
+    pub(crate) fn context_going(&self, context: u64, gone: bool) {
         self.context_going_by(clock::precise_ns() + LONGEST_USE_NS, context, gone);
     }
 
@@ -142,7 +142,7 @@ impl Cache {
     /// A stream is about to be destroyed: what was launched on it last needs an event to be known by,
     /// since another stream may get the handle. While the answer lives, no stream is looked at.
     #[must_use = "until the stream is destroyed nobody may look at it"]
-    pub fn stream_going(&self, stream: Stream) -> Raised<'_> {
+    pub(crate) fn stream_going(&self, stream: Stream) -> Raised<'_> {
         let no_queries = self.no_more_queries();
         self.relaxed(|| self.leave_stream(StreamArg::new(stream, false)));
         no_queries
@@ -181,7 +181,7 @@ impl Cache {
     ///
     /// Its functions, for [`Cache::code_went`].
     #[must_use = "what is known of code that stays comes back"]
-    pub fn code_going(&self, code: Code) -> Vec<u64> {
+    pub(crate) fn code_going(&self, code: Code) -> Vec<u64> {
         let functions =
             self.relaxed(|| self.calls.functions_of(code, &|context, look| _ = look_in(self.vendor, context, look)));
         if functions.is_empty() {
@@ -197,7 +197,7 @@ impl Cache {
     }
 
     /// It is unloaded, or was not: handles of it go on meaning what they did then.
-    pub fn code_went(&self, functions: &[u64], gone: bool) {
+    pub(crate) fn code_went(&self, functions: &[u64], gone: bool) {
         self.calls.unloaded(functions, gone);
     }
 
@@ -240,7 +240,7 @@ impl Cache {
 
     /// An attribute was set. One that the library takes and does not tell would be lost on the way from
     /// one graph to another.
-    pub fn attribute_set(&self, node: GraphNode, attribute: u32) {
+    pub(crate) fn attribute_set(&self, node: GraphNode, attribute: u32) {
         if !self.calls.tells(node, attribute) {
             self.close(Pinned::Parameters);
         }
@@ -249,7 +249,7 @@ impl Cache {
     /// A capture is about to begin: while the answer lives, no stream is looked at. It is to be dropped when the
     /// capture has begun and is counted, or was refused.
     #[must_use = "until the capture is counted nobody may look at its stream"]
-    pub fn capture_begins(&self) -> Raised<'_> {
+    pub(crate) fn capture_begins(&self) -> Raised<'_> {
         self.no_more_queries()
     }
 

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 /// A graph as the program knows it.
 #[derive(Default)]
-pub struct GraphHandle {
+pub(crate) struct GraphHandle {
     body: Mutex<GraphBody>,
 }
 
@@ -54,7 +54,7 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 
 /// Destroys what waits for that, before the program waits for the device.
 #[inline(always)]
-pub fn spare_time() {
+pub(crate) fn spare_time() {
     if WAITING.load(Relaxed) != 0 {
         destroy_waiting();
     }
@@ -71,7 +71,7 @@ fn destroy_waiting() {
 
 /// What is known of the library's own graphs.
 #[derive(Default)]
-pub struct Graphs {
+pub(crate) struct Graphs {
     /// Folded, with their context, and to be destroyed.
     waiting: VecDeque<(usize, u64)>,
     /// Given out while they were captured: the program may hold their nodes.
@@ -101,7 +101,7 @@ impl Cache {
     }
 
     /// A captured graph's handle: ours, unless the program has seen the graph already.
-    pub fn captured(&self, real: Graph) -> Graph {
+    pub(crate) fn captured(&self, real: Graph) -> Graph {
         let mut known = lock(&self.real_graphs);
         let seen = known.given_out.remove(&(real as usize));
         if let Some(&index) = known.handles.get(&(real as usize)) {
@@ -119,21 +119,21 @@ impl Cache {
     }
 
     /// The program was told of a graph that is being captured.
-    pub fn given_out(&self, real: Graph) {
+    pub(crate) fn given_out(&self, real: Graph) {
         lock(&self.real_graphs).given_out.insert(real as usize);
     }
 
     /// Remembers that the graph holds references to objects of the program.
-    pub fn note_user_objects(&self, real: Graph) {
+    pub(crate) fn note_user_objects(&self, real: Graph) {
         lock(&self.real_graphs).user_objects.insert(real as usize);
     }
 
-    pub fn holds_user_objects(&self, real: Graph) -> bool {
+    pub(crate) fn holds_user_objects(&self, real: Graph) -> bool {
         lock(&self.real_graphs).user_objects.contains(&(real as usize))
     }
 
     /// One graph came to hold what another holds: by a clone, or as its child.
-    pub fn inherits(&self, from: Graph, to: Graph) {
+    pub(crate) fn inherits(&self, from: Graph, to: Graph) {
         let mut known = lock(&self.real_graphs);
         if known.user_objects.contains(&(from as usize)) {
             known.user_objects.insert(to as usize);
@@ -148,7 +148,7 @@ impl Cache {
     }
 
     /// What a graph of ours holds, if it is known.
-    pub fn folded(&self, graph: Graph) -> Option<Recipe> {
+    pub(crate) fn folded(&self, graph: Graph) -> Option<Recipe> {
         let handle = self.graphs.get(self.graph_index(graph)?)?;
         let body = lock(&handle.body);
         // A graph that somebody has seen may have been changed since.
@@ -157,12 +157,12 @@ impl Cache {
 
     /// The library's graph behind a handle, for calls that give no node out. `None` if it cannot be
     /// built now.
-    pub fn unfolded(&self, graph: Graph) -> Option<Graph> {
+    pub(crate) fn unfolded(&self, graph: Graph) -> Option<Graph> {
         self.library_graph(graph, false)
     }
 
     /// The same, for any call: the program may have its nodes from now on.
-    pub fn seen(&self, graph: Graph) -> Option<Graph> {
+    pub(crate) fn seen(&self, graph: Graph) -> Option<Graph> {
         self.library_graph(graph, true)
     }
 
@@ -200,7 +200,7 @@ impl Cache {
     }
 
     /// What a graph of ours holds was read: the recipe stands for it from now on.
-    pub fn fold(&self, graph: Graph, recipe: &Recipe) {
+    pub(crate) fn fold(&self, graph: Graph, recipe: &Recipe) {
         let Some(real) = self.folded_out_of(graph, recipe) else { return };
         let mut known = lock(&self.real_graphs);
         known.wait_to_go(real, recipe.shape.context);
@@ -232,7 +232,7 @@ impl Cache {
 
     /// Destroys folded graphs that wait for it: those of a context, if one is named; if it is `gone`, the
     /// library has.
-    pub fn destroy_folded(&self, context: Option<u64>, gone: bool) {
+    pub(crate) fn destroy_folded(&self, context: Option<u64>, gone: bool) {
         let mut known = lock(&self.real_graphs);
         let all = std::mem::take(&mut known.waiting);
         let (now, later): (VecDeque<_>, _) =
@@ -252,7 +252,7 @@ impl Cache {
     ///
     /// # Errors
     /// 1 if the handle is not in use.
-    pub fn end_graph(&self, graph: Graph) -> Result<Option<Graph>, Status> {
+    pub(crate) fn end_graph(&self, graph: Graph) -> Result<Option<Graph>, Status> {
         let index = self.graph_index(graph).ok_or(super::handle::INVALID)?;
         let handle = self.graphs.get(index).ok_or(super::handle::INVALID)?;
         let mut body = lock(&handle.body);
@@ -269,26 +269,26 @@ impl Cache {
     }
 
     /// A graph of the library's is gone.
-    pub fn forget_graph(&self, real: Graph) {
+    pub(crate) fn forget_graph(&self, real: Graph) {
         let mut known = lock(&self.real_graphs);
         known.user_objects.remove(&(real as usize));
         known.given_out.remove(&(real as usize));
     }
 
     /// The program's handle of a library's graph.
-    pub fn handle_of(&self, real: Graph) -> Graph {
+    pub(crate) fn handle_of(&self, real: Graph) -> Graph {
         lock(&self.real_graphs).handles.get(&(real as usize)).map_or(real, |&index| self.graphs.address(index))
     }
 
     /// The place of a node in the graph as it was built of its recipe.
-    pub fn place_in_unfolded(&self, graph: Graph, node: GraphNode) -> Option<u32> {
+    pub(crate) fn place_in_unfolded(&self, graph: Graph, node: GraphNode) -> Option<u32> {
         let handle = self.graphs.get(self.graph_index(graph)?)?;
         let body = lock(&handle.body);
         self.with_work(|work| body.nodes.as_ref()?.place_of(node, &mut work.scratch))
     }
 
     /// Recipes of a context that goes are good for nothing any more.
-    pub fn forget_recipes_of(&self, context: u64) {
+    pub(crate) fn forget_recipes_of(&self, context: u64) {
         for (_, handle) in self.graphs.all() {
             let mut body = lock(&handle.body);
             if body.recipe.as_ref().is_some_and(|recipe| recipe.shape.context == context) {

@@ -29,13 +29,13 @@ impl Drop for Entered {
 
 impl Cache {
     /// Runs `f` with calls allowed that a capture of this thread forbids.
-    pub fn relaxed<R>(&self, f: impl FnOnce() -> R) -> R {
+    pub(crate) fn relaxed<R>(&self, f: impl FnOnce() -> R) -> R {
         let _unforbidden = Unforbidden(self.calls, self.calls.relax());
         f()
     }
 
     /// Runs `f` in a context; where it is, for 0.
-    pub fn in_context<R>(&self, context: u64, f: impl FnOnce() -> R) -> R {
+    pub(crate) fn in_context<R>(&self, context: u64, f: impl FnOnce() -> R) -> R {
         let _entered = (context != 0 && self.calls.enter(context)).then(|| Entered(self.calls));
         f()
     }
@@ -48,7 +48,7 @@ impl Cache {
     }
 
     /// Both: in the context of what a handle means.
-    pub fn alone_with_driver<R>(&self, body: &Body, f: impl FnOnce() -> R) -> R {
+    pub(crate) fn alone_with_driver<R>(&self, body: &Body, f: impl FnOnce() -> R) -> R {
         self.relaxed(|| self.in_context(context_of(body), f))
     }
 }

@@ -32,11 +32,11 @@ const NEAR: usize = 31;
 
 /// `CUDA_ERROR_INVALID_VALUE`: what a call with a handle that is not in use answers (measured on an
 /// H200, driver 580).
-pub const INVALID: Status = 1;
+pub(crate) const INVALID: Status = 1;
 
 /// Handles of one kind. `start` is a static: a child of `fork` still has to know its parent's.
 #[repr(C)]
-pub struct Handles<T: 'static> {
+pub(crate) struct Handles<T: 'static> {
     near: [AtomicPtr<T>; NEAR],
     /// All others, most of which nobody ever touches.
     far: Box<[AtomicPtr<T>]>,
@@ -53,7 +53,7 @@ struct Free {
 
 /// Index of a handle if it lies in the range that begins at `start`.
 #[inline(always)]
-pub fn index_in(start: &AtomicUsize, handle: usize) -> Option<u32> {
+pub(crate) fn index_in(start: &AtomicUsize, handle: usize) -> Option<u32> {
     let start = start.load(Relaxed);
     let offset = handle.wrapping_sub(start);
     (offset < HANDLES * STRIDE && start != 0).then_some((offset / STRIDE) as u32)
@@ -61,7 +61,7 @@ pub fn index_in(start: &AtomicUsize, handle: usize) -> Option<u32> {
 
 impl<T: Default> Handles<T> {
     /// `None` if the range cannot be reserved.
-    pub fn new(start: &'static AtomicUsize) -> Option<Self> {
+    pub(crate) fn new(start: &'static AtomicUsize) -> Option<Self> {
         if start.load(Acquire) == 0 {
             // SAFETY: without MAP_FIXED the kernel picks addresses that are free. Nothing can
             // access the range, and it takes no memory.
@@ -88,12 +88,12 @@ impl<T: Default> Handles<T> {
     }
 
     /// Where the range begins.
-    pub fn start(&self) -> &AtomicUsize {
+    pub(crate) fn start(&self) -> &AtomicUsize {
         self.start
     }
 
     /// A handle that is not in use; `None` if there is none left.
-    pub fn take(&self) -> Option<(u32, &'static T)> {
+    pub(crate) fn take(&self) -> Option<(u32, &'static T)> {
         let mut free = lock(&self.free);
         if let Some(index) = free.ended.pop_front() {
             return Some((index, self.get(index)?));
@@ -112,13 +112,13 @@ impl<T: Default> Handles<T> {
     }
 
     /// Gives a handle back.
-    pub fn give(&self, index: u32) {
+    pub(crate) fn give(&self, index: u32) {
         lock(&self.free).ended.push_back(index);
     }
 
     /// What is behind a handle; `None` if it was never given out.
     #[inline(always)]
-    pub fn get(&self, index: u32) -> Option<&'static T> {
+    pub(crate) fn get(&self, index: u32) -> Option<&'static T> {
         let chunk = match self.near.get(index as usize / CHUNK) {
             Some(chunk) => chunk.load(Acquire),
             None => self.far_chunk(index),
@@ -135,12 +135,12 @@ impl<T: Default> Handles<T> {
     }
 
     /// The handle of an index, as the program has it.
-    pub fn address(&self, index: u32) -> *mut c_void {
+    pub(crate) fn address(&self, index: u32) -> *mut c_void {
         (self.start.load(Relaxed) + index as usize * STRIDE) as *mut c_void
     }
 
     /// All that were ever given out.
-    pub fn all(&self) -> impl Iterator<Item = (u32, &'static T)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &'static T)> {
         let made = lock(&self.free).made as u32;
         (0..made).filter_map(|index| Some((index, self.get(index)?)))
     }
@@ -149,7 +149,7 @@ impl<T: Default> Handles<T> {
 /// An exec as the program knows it. What a launch reads comes first, in one line of the processor's caches, where it
 /// mostly is not: a program comes back to a handle when the device is done.
 #[repr(C, align(64))]
-pub struct Handle {
+pub(crate) struct Handle {
     /// The real exec that holds what this handle means; null: none does now.
     pub real: AtomicPtr<RealExec>,
     /// Slot in the ledger.
@@ -164,7 +164,7 @@ pub struct Handle {
 
 /// What a handle means.
 #[derive(Default)]
-pub struct Body {
+pub(crate) struct Body {
     /// `None`: the handle is not in use, or has `ended`.
     pub class: Option<Arc<Class>>,
     /// What its nodes hold; a class that is alone has its template instead.
@@ -187,7 +187,7 @@ pub struct Body {
 }
 
 /// A launch whose end the next launch of the same handle has to wait for.
-pub struct Pending {
+pub(crate) struct Pending {
     pub event: Event,
     pub stream_key: StreamKey,
 }
@@ -207,14 +207,14 @@ impl Default for Handle {
 impl Handle {
     /// Its real exec, if it has one.
     #[inline(always)]
-    pub fn resident(&self) -> Option<&'static RealExec> {
+    pub(crate) fn resident(&self) -> Option<&'static RealExec> {
         // SAFETY: null, or a RealExec out of a leaked box: real execs are used again and never freed.
         unsafe { self.real.load(Acquire).as_ref() }
     }
 
     /// Its real exec, leased; `None` if it has none. Waits for launches of this same handle only, as
     /// they would wait for one another in the library.
-    pub fn lease(&self) -> Option<Lease> {
+    pub(crate) fn lease(&self) -> Option<Lease> {
         loop {
             let real = self.resident()?;
             if real.lost.load(Acquire) {
@@ -229,26 +229,26 @@ impl Handle {
     }
 
     /// Its exec, which this lease is of, is taken from it.
-    pub fn loses(&self, lease: &Lease) {
+    pub(crate) fn loses(&self, lease: &Lease) {
         lease.real().owner.store(0, Relaxed);
         self.lost_its.store(true, Relaxed);
         self.real.store(null_mut(), Release);
     }
 
     /// The exec that this lease is of becomes the one of this handle, which has this index.
-    pub fn gets(&self, lease: &Lease, index: u32) {
+    pub(crate) fn gets(&self, lease: &Lease, index: u32) {
         lease.real().owner.store(index + 1, Relaxed);
         self.real.store(std::ptr::from_ref(lease.real()).cast_mut(), Release);
     }
 }
 
 /// The context of what a handle means; 0 for none.
-pub fn context_of(body: &Body) -> u64 {
+pub(crate) fn context_of(body: &Body) -> u64 {
     body.class.as_ref().map_or(0, |class| class.shape.context)
 }
 
 /// Bytes that a handle's source takes.
-pub fn source_bytes(body: &Body) -> u64 {
+pub(crate) fn source_bytes(body: &Body) -> u64 {
     let changes: usize = body.changes.iter().map(|(_, record)| record.len()).sum();
     body.source.as_ref().map_or(0, |source| source.bytes())
         + body.nodes.as_ref().map_or(0, KnownNodes::bytes)

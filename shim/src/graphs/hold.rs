@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 
 impl Cache {
     /// What a handle means now, in `work.target`; whether that could be had.
-    pub fn unfold(&self, body: &Body, work: &mut Work) -> bool {
+    pub(crate) fn unfold(&self, body: &Body, work: &mut Work) -> bool {
         let (Some(class), Some(source)) = (&body.class, &body.source) else { return false };
         if body.changes.is_empty() && work.read.as_ptr() == Arc::as_ptr(source) {
             work.read = Weak::new();
@@ -37,7 +37,7 @@ impl Cache {
     ///
     /// # Errors
     /// The library's.
-    pub fn held(&self, handle: &Handle, body: &Body, stream_key: StreamKey) -> Result<Lease, Status> {
+    pub(crate) fn held(&self, handle: &Handle, body: &Body, stream_key: StreamKey) -> Result<Lease, Status> {
         contained(self, || self.with_work(|work| self.hold(handle, body, stream_key, work)))?
     }
 
@@ -54,7 +54,13 @@ impl Cache {
     ///
     /// # Errors
     /// The library's.
-    pub fn hold(&self, handle: &Handle, body: &Body, stream_key: StreamKey, work: &mut Work) -> Result<Lease, Status> {
+    pub(crate) fn hold(
+        &self,
+        handle: &Handle,
+        body: &Body,
+        stream_key: StreamKey,
+        work: &mut Work,
+    ) -> Result<Lease, Status> {
         let class = body.class.clone().ok_or(INVALID)?;
         let slot = handle.slot.load(Relaxed);
         if !class.alone && !self.unfold(body, work) {
@@ -95,7 +101,7 @@ impl Cache {
     ///
     /// # Errors
     /// The library's; the exec is then half one and half the other.
-    pub fn retarget(&self, lease: &mut Lease, target: &mut Records, disabled: &[u32]) -> Result<u64, Status> {
+    pub(crate) fn retarget(&self, lease: &mut Lease, target: &mut Records, disabled: &[u32]) -> Result<u64, Status> {
         let real = lease.real();
         let exec = real.exec();
         let body = lease.body();
@@ -126,7 +132,7 @@ impl Cache {
     ///
     /// # Errors
     /// The library's; the exec is then half one and half the other.
-    pub fn restore(&self, lease: &mut Lease, target: &Records) -> Result<(), Status> {
+    pub(crate) fn restore(&self, lease: &mut Lease, target: &Records) -> Result<(), Status> {
         let (context, exec) = (lease.real().context.load(Relaxed), lease.real().exec());
         let body = lease.body();
         let (Some(class), Some(template)) = (&body.class, &body.template) else { return Err(INVALID) };

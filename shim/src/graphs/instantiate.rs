@@ -39,7 +39,7 @@ impl Cache {
     /// # Errors
     /// Why the handle has to be the library's own. An instantiate that failed is [`Pinned::None`]:
     /// the library gives its own error for it.
-    pub fn instantiate_handle(
+    pub(crate) fn instantiate_handle(
         &self,
         graph: Graph,
         flags: u64,
@@ -135,7 +135,7 @@ impl Cache {
     ///
     /// # Errors
     /// Why no other exec can stand in for one of it.
-    pub fn recipe_of(
+    pub(crate) fn recipe_of(
         &self,
         graph: Graph,
         folded: Option<Recipe>,
@@ -260,7 +260,7 @@ impl Cache {
     ///
     /// # Errors
     /// What the library answers then.
-    pub fn allowed(&self) -> Result<(), Status> {
+    pub(crate) fn allowed(&self) -> Result<(), Status> {
         match capturing() {
             true => match self.calls.allowed() {
                 SUCCESS => Ok(()),
@@ -271,7 +271,7 @@ impl Cache {
     }
 
     /// Tells a handle where the ledger has it.
-    pub fn listed(&self, index: u32, slot: u32) {
+    pub(crate) fn listed(&self, index: u32, slot: u32) {
         if let Some(handle) = self.execs.get(index) {
             handle.slot.store(slot, Relaxed);
         }
@@ -281,7 +281,7 @@ impl Cache {
     ///
     /// # Errors
     /// 1 if it is not in use.
-    pub fn end_handle(&self, index: u32) -> Result<(), Status> {
+    pub(crate) fn end_handle(&self, index: u32) -> Result<(), Status> {
         let handle = self.execs.get(index).ok_or(super::handle::INVALID)?;
         self.allowed()?;
         let mut guard = lock(&handle.body);

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::*;
 const CAPTURE_UNSUPPORTED: Status = 900;
 
 /// The library's launch.
-pub type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status;
+pub(crate) type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status;
 
 /// Launches a handle; counts that as work given to the device, and in the records.
 ///
@@ -30,7 +30,7 @@ pub type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status;
 /// # Safety
 /// `real` is the library's launch, `to` the stream of the program's call.
 #[inline(always)]
-pub unsafe fn launch(cache: &Cache, real: Launch, index: u32, to: StreamArg) -> Status {
+pub(crate) unsafe fn launch(cache: &Cache, real: Launch, index: u32, to: StreamArg) -> Status {
     // SAFETY: the reference is used in this function alone, which runs on the thread that it belongs to.
     let local = unsafe { threads::here() };
     local.recorded();
@@ -270,7 +270,7 @@ impl Cache {
     }
 
     /// Parks the exec of a handle that ends, or destroys it if no other can use it.
-    pub fn part_for_ever(&self, handle: &Handle, body: &Body) {
+    pub(crate) fn part_for_ever(&self, handle: &Handle, body: &Body) {
         if let Some(mut lease) = handle.lease() {
             let real = lease.real();
             handle.loses(&lease);

@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 
 impl Cache {
     /// Host and device bytes that an exec of this shape takes.
-    pub fn estimate(&self, shape: &Shape) -> (u64, u64) {
+    pub(crate) fn estimate(&self, shape: &Shape) -> (u64, u64) {
         crate::registry::estimate::exec_bytes(&shape.counts)
     }
 
@@ -107,7 +107,7 @@ impl Cache {
     }
 
     /// Puts an exec just instantiated among the others; its room is reserved.
-    pub fn keep(
+    pub(crate) fn keep(
         &self,
         class: &Arc<Class>,
         template: Arc<Template>,
@@ -158,7 +158,7 @@ impl Cache {
     }
 
     /// Destroys a real exec. Launches of it that run go on.
-    pub fn end(&self, lease: Lease, evicted: bool) {
+    pub(crate) fn end(&self, lease: Lease, evicted: bool) {
         self.end_in(lease, evicted, false);
     }
 
@@ -200,7 +200,7 @@ impl Cache {
     ///
     /// Until the library is done with it, the exec is leased and in its context, where whoever destroys that
     /// finds it and waits ([`Cache::context_going`]).
-    pub fn end_in(&self, mut lease: Lease, evicted: bool, gone: bool) {
+    pub(crate) fn end_in(&self, mut lease: Lease, evicted: bool, gone: bool) {
         let real = lease.real();
         if real.to_destroy.swap(false, Relaxed) {
             self.to_destroy.fetch_sub(1, Relaxed);
@@ -292,7 +292,7 @@ impl Cache {
     }
 
     /// Templates that hold functions of code that goes are good for no more execs.
-    pub fn forget_templates(&self, of: impl Fn(&Class, &Records) -> bool) {
+    pub(crate) fn forget_templates(&self, of: impl Fn(&Class, &Records) -> bool) {
         let classes: Vec<_> = lock(&self.known).classes.values().filter_map(Weak::upgrade).collect();
         for class in classes {
             let Some(template) = class.template() else { continue };

@@ -24,34 +24,36 @@
 mod bounds;
 mod caches;
 mod candidates;
-pub mod change;
+pub(crate) mod change;
 mod child;
-pub mod choose;
-pub mod class;
+pub(crate) mod choose;
+pub(crate) mod class;
 mod clones;
 mod completed;
-pub mod context_end;
-pub mod folded;
+pub(crate) mod context_end;
+pub(crate) mod folded;
 mod guards;
-pub mod handle;
-pub mod hold;
-pub mod instantiate;
-pub mod launch;
-pub mod make;
+pub(crate) mod handle;
+pub(crate) mod hold;
+pub(crate) mod instantiate;
+pub(crate) mod launch;
+pub(crate) mod make;
 mod needed;
-pub mod nodes;
+pub(crate) mod nodes;
 mod parked;
-pub mod real;
+pub(crate) mod real;
 mod refers;
 mod replace;
 #[cfg(test)]
 mod tests;
 mod words;
 
-pub use bounds::waited;
-pub use caches::{cache_to_be, housekeeping, open, step_aside, step_back_in, trim};
-pub use refers::{each_record, exec_refers_to, may_refer_to, refers_to};
-pub use words::{captured, exec_index, is_graph, library_graph, seen_graph, seen_word, swap, unknown_passed, upload};
+pub(crate) use bounds::waited;
+pub(crate) use caches::{cache_to_be, housekeeping, open, step_aside, step_back_in, trim};
+pub(crate) use refers::{each_record, exec_refers_to, may_refer_to, refers_to};
+pub(crate) use words::{
+    captured, exec_index, is_graph, library_graph, seen_graph, seen_word, swap, unknown_passed, upload,
+};
 
 use crate::gate;
 use crate::process::lock::lock;
@@ -74,7 +76,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 /// Buffers for one call.
 #[derive(Default)]
-pub struct Work {
+pub(crate) struct Work {
     pub reading: Reading,
     /// The source that `reading` has the records of: a handle is mostly launched right after its graph was
     /// read.
@@ -87,7 +89,7 @@ pub struct Work {
 
 /// The graph cache of one vendor's library. What a launch reads comes first, in one line of the processor's caches.
 #[repr(C, align(64))]
-pub struct Cache {
+pub(crate) struct Cache {
     /// Near a bound: launches leave events, so that what runs can be told from what does not.
     pub pressed: AtomicBool,
     pub execs: Handles<Handle>,
@@ -133,7 +135,7 @@ struct Inner {
 
 impl Inner {
     /// Real execs of a class; all that no handle has for ever, for 0.
-    pub fn of_class(&self, class: usize) -> impl Iterator<Item = &'static RealExec> {
+    pub(crate) fn of_class(&self, class: usize) -> impl Iterator<Item = &'static RealExec> {
         let is = move |its: usize| its != 0 && (class == 0 || its == class);
         self.reals.iter().copied().filter(move |real| real.in_use() && is(real.class.load(Relaxed)))
     }
@@ -141,7 +143,7 @@ impl Inner {
 
 impl Cache {
     /// `None` if no handles can be reserved.
-    pub fn new(
+    pub(crate) fn new(
         vendor: Vendor,
         calls: &'static dyn GraphCalls,
         settings: &Settings,
@@ -180,7 +182,7 @@ impl Cache {
     ///
     /// # Errors
     /// Why not.
-    pub fn is_open(&self) -> Result<(), Pinned> {
+    pub(crate) fn is_open(&self) -> Result<(), Pinned> {
         match self.closed.load(Relaxed) {
             0 => Ok(()),
             why => Err(Pinned::from_u8(why).unwrap_or(Pinned::UnknownCall)),
@@ -188,12 +190,12 @@ impl Cache {
     }
 
     /// From now on new handles are the library's own.
-    pub fn close(&self, why: Pinned) {
+    pub(crate) fn close(&self, why: Pinned) {
         self.closed.store(why as u8, Relaxed);
     }
 
     /// Runs `f` with buffers.
-    pub fn with_work<R>(&self, f: impl FnOnce(&mut Work) -> R) -> R {
+    pub(crate) fn with_work<R>(&self, f: impl FnOnce(&mut Work) -> R) -> R {
         let mut work = lock(&self.works).pop().unwrap_or_default();
         let result = f(&mut work);
         work.clone = None;
@@ -206,19 +208,19 @@ impl Cache {
     }
 
     /// All real execs, for those who look for some.
-    pub fn reals(&self) -> Vec<&'static RealExec> {
+    pub(crate) fn reals(&self) -> Vec<&'static RealExec> {
         lock(&self.inner).reals.clone()
     }
 
     /// The shape that has these bytes, which `id` is the fingerprint of.
-    pub fn shape_of(&self, bytes: &[u8], id: u64, scratch: &mut Scratch) -> Option<Arc<Shape>> {
+    pub(crate) fn shape_of(&self, bytes: &[u8], id: u64, scratch: &mut Scratch) -> Option<Arc<Shape>> {
         let same: Vec<_> = lock(&self.known).shapes.get(&id)?.iter().filter_map(Weak::upgrade).collect();
         same.into_iter().find(|shape| shape.is(bytes, scratch))
     }
 }
 
 /// Whether anything in the process captures; yes, if nobody counts.
-pub fn capturing() -> bool {
+pub(crate) fn capturing() -> bool {
     gate::record_if_started(|shim| shim.registry.streams.capturing() > 0).unwrap_or(true)
 }
 
@@ -231,7 +233,7 @@ fn is_off() -> bool {
 }
 
 /// The caches that there are.
-pub fn caches() -> impl Iterator<Item = &'static Cache> {
+pub(crate) fn caches() -> impl Iterator<Item = &'static Cache> {
     [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(cache)
 }
 
@@ -243,7 +245,7 @@ const fn place(vendor: Vendor) -> Place<Cache> {
 
 /// The cache of a vendor, once there is one. A child of a fork has none.
 #[inline(always)]
-pub fn cache(vendor: Vendor) -> Option<&'static Cache> {
+pub(crate) fn cache(vendor: Vendor) -> Option<&'static Cache> {
     place(vendor).get()
 }
 

@@ -4,7 +4,7 @@ use std::ops::{Add, Sub};
 
 /// So many execs, of so many estimated bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Need {
+pub(crate) struct Need {
     pub execs: u64,
     pub bytes: u64,
 }
@@ -39,12 +39,12 @@ pub(super) struct Needed {
 }
 
 impl Needed {
-    pub fn now(&self) -> Need {
+    pub(super) fn now(&self) -> Need {
         self.now
     }
 
     /// The most that was needed at once since the beginning of the last window.
-    pub fn lately(&self, now_ns: u64, window_ns: u64) -> Need {
+    pub(super) fn lately(&self, now_ns: u64, window_ns: u64) -> Need {
         let (before, most) = self.windows(now_ns, window_ns);
         before.or_more(most)
     }

@@ -18,7 +18,7 @@ static GONE: Mutex<Option<FxHashMap<usize, u64>>> = Mutex::new(None);
 static TURN: AtomicU64 = AtomicU64::new(0);
 
 /// The program is destroying a node. Call it before: another thread may get the address at once.
-pub fn destroyed(node: GraphNode) {
+pub(crate) fn destroyed(node: GraphNode) {
     // Nobody knows any then. In a child of a fork the lock may be held for ever.
     if gate::shim().is_some() {
         forget(node);
@@ -32,12 +32,12 @@ fn forget(node: GraphNode) {
 }
 
 /// Whether the program has destroyed any node.
-pub fn any_destroyed() -> bool {
+pub(crate) fn any_destroyed() -> bool {
     TURN.load(Acquire) != 0
 }
 
 /// It was not destroyed after all.
-pub fn stays(node: GraphNode) {
+pub(crate) fn stays(node: GraphNode) {
     if gate::shim().is_none() {
         return;
     }
@@ -47,14 +47,14 @@ pub fn stays(node: GraphNode) {
 }
 
 /// Handles of a graph's nodes, packed: they are a constant distance apart, mostly.
-pub struct KnownNodes {
+pub(crate) struct KnownNodes {
     packed: Packed,
     /// Nodes that were destroyed when these were there.
     since: u64,
 }
 
 impl KnownNodes {
-    pub fn new(nodes: &[GraphNode], scratch: &mut Scratch) -> Self {
+    pub(crate) fn new(nodes: &[GraphNode], scratch: &mut Scratch) -> Self {
         let since = TURN.load(Acquire);
         let mut before = 0_u64;
         let mut raw = Vec::with_capacity(nodes.len() * 8);
@@ -66,7 +66,7 @@ impl KnownNodes {
     }
 
     /// The place of a node among them.
-    pub fn place_of(&self, node: GraphNode, scratch: &mut Scratch) -> Option<u32> {
+    pub(crate) fn place_of(&self, node: GraphNode, scratch: &mut Scratch) -> Option<u32> {
         let mut handle = 0_u64;
         let deltas = self.packed.unpacked(scratch)?.as_chunks::<8>().0;
         let found = deltas.iter().position(|delta| {
@@ -82,7 +82,7 @@ impl KnownNodes {
     }
 
     /// Host memory that they take.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.packed.bytes()
     }
 }

@@ -12,11 +12,11 @@ use std::sync::{Arc, Weak};
 /// Where something was launched: a stream, as a number that differs between streams. Default streams
 /// by their special handles, with the number of the context or device above it that has one of its own,
 /// and the thread's number above that of a per-thread one.
-pub type StreamKey = u64;
+pub(crate) type StreamKey = u64;
 /// Nothing is in flight.
-pub const NOWHERE: StreamKey = 0;
+pub(crate) const NOWHERE: StreamKey = 0;
 /// On a stream that is gone, with nothing to tell when that ended.
-pub const LOST: StreamKey = u64::MAX;
+pub(crate) const LOST: StreamKey = u64::MAX;
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
 const LEGACY: u64 = 1;
 const PER_THREAD: u64 = 2;
@@ -30,12 +30,12 @@ const DEGRADED_SHARE: u64 = 8;
 
 /// The key of a stream whose handle no other has; `None` for a default one.
 #[inline(always)]
-pub fn key_by_handle(stream: Stream) -> Option<StreamKey> {
+pub(crate) fn key_by_handle(stream: Stream) -> Option<StreamKey> {
     (stream as StreamKey > PER_THREAD).then_some(stream as StreamKey)
 }
 
 #[inline]
-pub fn key_of(to: StreamArg) -> StreamKey {
+pub(crate) fn key_of(to: StreamArg) -> StreamKey {
     let home = u64::from(to.home) << HOME_SHIFT;
     match to.stream as u64 {
         0 if !to.per_thread => LEGACY | home,
@@ -46,7 +46,7 @@ pub fn key_of(to: StreamArg) -> StreamKey {
 }
 
 /// The stream of a key, if this thread can name it.
-pub fn stream_of(stream_key: StreamKey) -> Option<StreamArg> {
+pub(crate) fn stream_of(stream_key: StreamKey) -> Option<StreamArg> {
     let home = (stream_key >> HOME_SHIFT) as u32 & ((1 << (THREAD_SHIFT - HOME_SHIFT)) - 1);
     let special = |stream: u64| Some(StreamArg { home, ..StreamArg::new(stream as Stream, false) });
     match stream_key {
@@ -61,12 +61,12 @@ pub fn stream_of(stream_key: StreamKey) -> Option<StreamArg> {
 }
 
 /// Whether a key is that of the legacy stream of whatever context.
-pub fn is_legacy(stream_key: StreamKey) -> bool {
+pub(crate) fn is_legacy(stream_key: StreamKey) -> bool {
     stream_key != NOWHERE && stream_key != LOST && stream_key & SPECIAL == LEGACY
 }
 
 /// The stream that a key names by its own handle; none for default streams.
-pub fn handle_of(stream_key: StreamKey) -> Option<u64> {
+pub(crate) fn handle_of(stream_key: StreamKey) -> Option<u64> {
     (stream_key != NOWHERE && stream_key != LOST && stream_key & SPECIAL == 0).then_some(stream_key)
 }
 
@@ -78,7 +78,7 @@ const EXCLUSIVE: u32 = 1 << 31;
 /// are looked at.
 #[derive(Default)]
 #[repr(C, align(64))]
-pub struct RealExec {
+pub(crate) struct RealExec {
     lease: AtomicU32,
     /// Whether the body's event covers the last launch.
     pub marked: AtomicBool,
@@ -116,7 +116,7 @@ pub struct RealExec {
 
 /// What only the holder of the lease may touch.
 #[derive(Default)]
-pub struct Body {
+pub(crate) struct Body {
     pub class: Option<Arc<Class>>,
     pub template: Option<Arc<Template>>,
     pub content: Records,
@@ -145,13 +145,13 @@ unsafe impl Sync for RealExec {}
 
 impl RealExec {
     /// Where it stands in the order of last uses.
-    pub fn place(&self) -> u64 {
+    pub(crate) fn place(&self) -> u64 {
         let used = self.used_ns.load(Relaxed);
         if self.uncounted_ns.load(Relaxed) == used { self.place_ns.load(Relaxed) } else { used }
     }
 
     /// It was launched; if `stays`, it has the place that it had.
-    pub fn used(&self, now: u64, stays: bool) {
+    pub(crate) fn used(&self, now: u64, stays: bool) {
         if stays {
             self.place_ns.store(self.place(), Relaxed);
             self.uncounted_ns.store(now, Relaxed);
@@ -161,19 +161,19 @@ impl RealExec {
 
     /// Takes the place just before `other` in the order of last uses; `other` moves to the time of its own last launch.
     /// (Both may be one place: the clock ticks every few milliseconds.)
-    pub fn takes_place_of(&self, other: &Self) {
+    pub(crate) fn takes_place_of(&self, other: &Self) {
         self.place_ns.store(other.place().saturating_sub(1), Relaxed);
         self.uncounted_ns.store(self.used_ns.load(Relaxed), Relaxed);
         other.uncounted_ns.store(0, Relaxed);
     }
 
-    pub fn exec(&self) -> GraphExec {
+    pub(crate) fn exec(&self) -> GraphExec {
         self.exec.load(Relaxed) as GraphExec
     }
 
     /// Joins the launches going on; `false` if someone has the exec for itself.
     #[inline(always)]
-    pub fn share(&self) -> bool {
+    pub(crate) fn share(&self) -> bool {
         if self.lease.fetch_add(1, Acquire) & EXCLUSIVE == 0 {
             return true;
         }
@@ -182,12 +182,12 @@ impl RealExec {
     }
 
     #[inline(always)]
-    pub fn unshare(&self) {
+    pub(crate) fn unshare(&self) {
         self.lease.fetch_sub(1, Release);
     }
 
     /// Takes the exec for itself if nobody uses it.
-    pub fn lease(&'static self) -> Option<Lease> {
+    pub(crate) fn lease(&'static self) -> Option<Lease> {
         self.lease.compare_exchange(0, EXCLUSIVE, AcqRel, Relaxed).ok().map(|_| Lease(self))
     }
 
@@ -198,64 +198,64 @@ impl RealExec {
         }
     }
 
-    pub fn set_bytes(&self, (host, device): (u64, u64)) {
+    pub(crate) fn set_bytes(&self, (host, device): (u64, u64)) {
         self.host_bytes.store(host, Relaxed);
         self.device_bytes.store(device, Relaxed);
     }
 
     /// Host and device bytes together.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.host_bytes.load(Relaxed) + self.device_bytes.load(Relaxed)
     }
 
     /// Host and device bytes, which are 0 from now on.
-    pub fn take_bytes(&self) -> (u64, u64) {
+    pub(crate) fn take_bytes(&self) -> (u64, u64) {
         (self.host_bytes.swap(0, Relaxed), self.device_bytes.swap(0, Relaxed))
     }
 
     /// Whether this slot holds an exec: false once that exec is destroyed.
-    pub fn in_use(&self) -> bool {
+    pub(crate) fn in_use(&self) -> bool {
         self.exec.load(Acquire) != 0
     }
 
-    pub fn is_in(&self, context: u64) -> bool {
+    pub(crate) fn is_in(&self, context: u64) -> bool {
         self.in_use() && self.context.load(Acquire) == context
     }
 
     /// This context goes, and the lease is not to be had.
-    pub fn abandon(&self, context: u64) {
+    pub(crate) fn abandon(&self, context: u64) {
         self.abandoned.store(context, SeqCst);
     }
 }
 
 /// The exec is this thread's.
-pub struct Lease(&'static RealExec);
+pub(crate) struct Lease(&'static RealExec);
 
 impl Lease {
-    pub fn real(&self) -> &'static RealExec {
+    pub(crate) fn real(&self) -> &'static RealExec {
         self.0
     }
 
-    pub fn body(&mut self) -> &mut Body {
+    pub(crate) fn body(&mut self) -> &mut Body {
         // SAFETY: there is one lease of an exec at a time, and `self` is borrowed mutably for as
         // long as the body is.
         unsafe { &mut *self.0.body.get() }
     }
 
-    pub fn set_exec(&mut self, exec: GraphExec, context: u64) {
+    pub(crate) fn set_exec(&mut self, exec: GraphExec, context: u64) {
         self.0.abandoned.store(0, Relaxed);
         self.0.context.store(context, Release);
         self.0.exec.store(exec as usize, Release);
     }
 
     /// The library has destroyed it, or never will.
-    pub fn set_unused(&mut self) {
+    pub(crate) fn set_unused(&mut self) {
         self.0.exec.store(0, Release);
         self.0.context.store(0, Release);
     }
 
     /// Whether it went with its context: nothing in it may be given to the library.
-    pub fn is_abandoned(&self) -> bool {
+    pub(crate) fn is_abandoned(&self) -> bool {
         let abandoned = self.0.abandoned.load(SeqCst);
         abandoned != 0 && abandoned == self.0.context.load(Relaxed)
     }

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// Whether a live graph may refer to one of these ranges of addresses, which are sorted. Waits for no
 /// lock: what another thread has in its hands may refer to anything.
-pub fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
+pub(crate) fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
     let (mut execs, mut graphs) = (0, 0);
     for cache in super::caches() {
         let ours = |counted: &mut usize, found: Reference| {
@@ -31,7 +31,7 @@ pub fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
 }
 
 /// Whether a live graph refers to this memory, for certain: of what cannot be read, none does.
-pub fn refers_to(memory: &Range<u64>) -> bool {
+pub(crate) fn refers_to(memory: &Range<u64>) -> bool {
     // Its end is where the next may begin.
     let within = memory.start..memory.end.saturating_sub(1);
     let range = std::slice::from_ref(&within);
@@ -42,7 +42,7 @@ pub fn refers_to(memory: &Range<u64>) -> bool {
 }
 
 /// Whether a graph that is launched refers to one of these ranges, which are sorted, for certain.
-pub fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u64>]) -> bool {
+pub(crate) fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u64>]) -> bool {
     let found = super::cache(vendor).and_then(|cache| {
         let handle = cache.execs.get(exec_index(vendor, exec)?)?;
         Some(cache.exec_refers(handle, ranges))
@@ -52,7 +52,7 @@ pub fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u64>]) ->
 
 /// Hands out what the nodes of all live graphs and execs hold, record by record; how many graphs and execs cannot be read,
 /// or not now. Waits for no lock.
-pub fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
+pub(crate) fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
     let (mut execs, mut graphs, mut unread) = (0, 0, 0);
     for cache in super::caches() {
         for (_, handle) in cache.execs.all() {
@@ -77,7 +77,7 @@ pub fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Reference {
+pub(super) enum Reference {
     /// Nothing is behind the handle.
     Unused,
     Refers,

@@ -11,18 +11,18 @@ use gpumem_wire::kinds::{Pinned, Vendor};
 
 /// Index of an exec handle of ours.
 #[inline(always)]
-pub fn exec_index(vendor: Vendor, exec: GraphExec) -> Option<u32> {
+pub(crate) fn exec_index(vendor: Vendor, exec: GraphExec) -> Option<u32> {
     index_in(wiped::exec_handles(vendor), exec as usize)
 }
 
 /// Whether a graph handle is ours.
 #[inline(always)]
-pub fn is_graph(vendor: Vendor, graph: Graph) -> bool {
+pub(crate) fn is_graph(vendor: Vendor, graph: Graph) -> bool {
     index_in(wiped::graph_handles(vendor), graph as usize).is_some()
 }
 
 /// Uploads a handle of ours.
-pub fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
+pub(crate) fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
     let (Some(index), Some(cache)) = (exec_index(vendor, exec), cache(vendor)) else { return INVALID };
     match cache.upload(index, to, |exec| cache.calls.upload(exec, to)) {
         // The program has had its memory when it instantiated; its launches will do without an exec.
@@ -32,7 +32,7 @@ pub fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
 }
 
 /// The program's handle of a graph that was captured: new ones are ours only while handles may be.
-pub fn captured(vendor: Vendor, library: Graph) -> Graph {
+pub(crate) fn captured(vendor: Vendor, library: Graph) -> Graph {
     match open(vendor) {
         Ok(cache) => cache.captured(library),
         Err(_) => cache(vendor).map_or(library, |cache| cache.handle_of(library)),
@@ -41,7 +41,7 @@ pub fn captured(vendor: Vendor, library: Graph) -> Graph {
 
 /// The library's graph behind a handle, for calls that give out no node; the handle itself if it is
 /// the library's own, NULL if it is no good.
-pub fn library_graph(vendor: Vendor, graph: Graph) -> Graph {
+pub(crate) fn library_graph(vendor: Vendor, graph: Graph) -> Graph {
     if !is_graph(vendor, graph) {
         return graph;
     }
@@ -49,7 +49,7 @@ pub fn library_graph(vendor: Vendor, graph: Graph) -> Graph {
 }
 
 /// The same, for any call.
-pub fn seen_graph(vendor: Vendor, graph: Graph) -> Graph {
+pub(crate) fn seen_graph(vendor: Vendor, graph: Graph) -> Graph {
     if !is_graph(vendor, graph) {
         return graph;
     }
@@ -58,7 +58,7 @@ pub fn seen_graph(vendor: Vendor, graph: Graph) -> Graph {
 
 /// The library's handle behind a word that may be a handle of ours, for what nobody knows: the word itself, if it
 /// is none.
-pub fn seen_word(vendor: Vendor, word: usize) -> usize {
+pub(crate) fn seen_word(vendor: Vendor, word: usize) -> usize {
     if is_graph(vendor, word as Graph) {
         return seen_graph(vendor, word as Graph) as usize;
     }
@@ -76,7 +76,7 @@ pub fn seen_word(vendor: Vendor, word: usize) -> usize {
 /// Puts the real handle in place of each word that is a handle of ours, before a function that has
 /// no hook of its own is called with them.
 #[inline]
-pub fn swap(words: &mut [usize; 6]) {
+pub(crate) fn swap(words: &mut [usize; 6]) {
     for vendor in [Vendor::Cuda, Vendor::Hip] {
         for word in words.iter_mut() {
             *word = seen_word(vendor, *word);
@@ -86,7 +86,7 @@ pub fn swap(words: &mut [usize; 6]) {
 
 /// A function that may take a handle of ours goes out without a thunk: from now on handles are the
 /// library's own.
-pub fn unknown_passed(name: &str) {
+pub(crate) fn unknown_passed(name: &str) {
     caches().for_each(|cache| cache.close(Pinned::UnknownCall));
     gate::record_if_started(|shim| {
         shim.went_past(&format!("{name} is given to the program without a door of its own"))

@@ -12,10 +12,10 @@ mod sum;
 mod words;
 
 mod atomic {
-    pub use std::sync::atomic::{AtomicU64, Ordering, fence};
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
 
-pub use sum::Answer;
+pub(crate) use sum::Answer;
 
 use crate::ledger::file;
 use crate::process::lock::lock;
@@ -32,14 +32,14 @@ use words::{DeviceWords, SlotWords, as_words};
 
 /// A device, as this process and as the group know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     pub vendor: Vendor,
     pub device: Device,
     pub uuid: [u8; 16],
 }
 
 /// This process in its group.
-pub struct Group {
+pub(crate) struct Group {
     pub spec: Spec,
     at: Address,
     inner: Mutex<Inner>,
@@ -69,7 +69,7 @@ struct Own {
 
 /// A member and what it takes of a device.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub(crate) struct Member {
     pub pid: u64,
     pub program: String,
     pub taken: u64,
@@ -78,7 +78,7 @@ pub struct Member {
 
 /// A group on a device.
 #[derive(Clone, Debug)]
-pub struct Used {
+pub(crate) struct Used {
     /// The smallest that a member was told.
     pub limit: u64,
     /// Bytes that all members take, requests on their way among them.
@@ -89,7 +89,7 @@ pub struct Used {
 
 impl Group {
     /// Joins the group that the variables name, and says what went wrong; `None` if they name none.
-    pub fn join(settings: &Settings) -> Option<(Self, Option<String>)> {
+    pub(crate) fn join(settings: &Settings) -> Option<(Self, Option<String>)> {
         let spec = settings.limit_group.as_deref().and_then(Spec::parse)?;
         // SAFETY: geteuid takes no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
@@ -104,7 +104,7 @@ impl Group {
     }
 
     /// The group for the ledger: its name, its file, its limit, a line each.
-    pub fn described(&self) -> String {
+    pub(crate) fn described(&self) -> String {
         format!("{}\n{}\n{}", self.spec.name(), self.at.path.display(), self.spec.limit)
     }
 
@@ -158,7 +158,7 @@ impl Group {
     }
 
     /// Whether so many bytes more may be taken of a device; they are reserved then, until [`Group::settle`].
-    pub fn ask(&self, place: &Place, bytes: u64) -> Answer {
+    pub(crate) fn ask(&self, place: &Place, bytes: u64) -> Answer {
         let mut inner = self.inner();
         let Some(at) = inner.index(place).filter(|_| !inner.no_seat) else { return Answer::Full };
         let inner = &mut *inner;
@@ -186,22 +186,22 @@ impl Group {
     }
 
     /// What was reserved is counted as taken by now, or was not needed.
-    pub fn settle(&self, place: &Place, bytes: u64) {
+    pub(crate) fn settle(&self, place: &Place, bytes: u64) {
         self.change(place, |own| own.reserved = own.reserved.saturating_sub(bytes));
     }
 
     /// The driver has given so many bytes.
-    pub fn took(&self, place: &Place, bytes: u64) {
+    pub(crate) fn took(&self, place: &Place, bytes: u64) {
         self.change(place, |own| own.taken = own.taken.saturating_add(bytes));
     }
 
     /// The driver has them back.
-    pub fn gave(&self, place: &Place, bytes: u64) {
+    pub(crate) fn gave(&self, place: &Place, bytes: u64) {
         self.change(place, |own| own.taken = own.taken.saturating_sub(bytes));
     }
 
     /// So many bytes of what is taken are idle.
-    pub fn keeps(&self, place: &Place, bytes: u64) {
+    pub(crate) fn keeps(&self, place: &Place, bytes: u64) {
         self.change(place, |own| own.idle = bytes);
     }
 
@@ -213,7 +213,7 @@ impl Group {
     }
 
     /// What the group takes of a device. Members that have ended are not among them.
-    pub fn used(&self, place: &Place) -> Used {
+    pub(crate) fn used(&self, place: &Place) -> Used {
         self.reap();
         let inner = self.inner();
         let namespace = file::pid_namespace();
@@ -246,13 +246,13 @@ impl Group {
     }
 
     /// Takes out what members told that have ended; whether there were any.
-    pub fn reap(&self) -> bool {
+    pub(crate) fn reap(&self) -> bool {
         self.inner().seat.as_ref().is_some_and(|seat| seat.reap(&self.at) > 0)
     }
 
     /// Asks the others to give back what they keep and do not use, since this process is short of so many bytes; what
     /// their answers are known by. `None` if there is nobody to ask.
-    pub fn call_for(&self, place: &Place, bytes: u64, now_ns: u64) -> Option<u64> {
+    pub(crate) fn call_for(&self, place: &Place, bytes: u64, now_ns: u64) -> Option<u64> {
         /// They are asked so often at most where nothing says that they keep anything.
         const BLINDLY_EVERY_NS: u64 = 1_000_000_000;
         let mut inner = self.inner();
@@ -272,19 +272,19 @@ impl Group {
     }
 
     /// Whether all others that could give something have answered.
-    pub fn have_answered(&self, place: &Place, call: u64) -> bool {
+    pub(crate) fn have_answered(&self, place: &Place, call: u64) -> bool {
         let inner = self.inner();
         let answered = |seat| listeners(seat, place).all(|(slot, _)| slot.answered.load(Acquire) >= call);
         inner.seat.as_ref().is_none_or(answered)
     }
 
     /// This process is not short any more, or gives up.
-    pub fn call_is_over(&self, place: &Place) {
+    pub(crate) fn call_is_over(&self, place: &Place) {
         self.change(place, |own| own.short = 0);
     }
 
     /// A call of another member that is not answered yet: its number, and the devices it is about.
-    pub fn called(&self) -> Option<(u64, Vec<Place>)> {
+    pub(crate) fn called(&self) -> Option<(u64, Vec<Place>)> {
         let inner = self.inner();
         let seat = inner.seat.as_ref()?;
         let call = seat.all().head.wanted.load(SeqCst);
@@ -301,7 +301,7 @@ impl Group {
     }
 
     /// Nobody looks for calls any more.
-    pub fn listens_no_more(&self) {
+    pub(crate) fn listens_no_more(&self) {
         let mut inner = self.inner();
         inner.hears = false;
         if let Some(seat) = &inner.seat {
@@ -310,14 +310,14 @@ impl Group {
     }
 
     /// A call was answered: what may go back is back.
-    pub fn answer(&self, call: u64) {
+    pub(crate) fn answer(&self, call: u64) {
         if let Some(seat) = &self.inner().seat {
             seat.own().answered.store(call, Release);
         }
     }
 
     /// Looks after the seat: another is taken if it was lost, or there was none. What is to be said of it.
-    pub fn look_after(&self) -> Option<String> {
+    pub(crate) fn look_after(&self) -> Option<String> {
         let mut inner = self.inner();
         let inner = &mut *inner;
         if let Some(seat) = &inner.seat {

@@ -19,7 +19,7 @@ use zerocopy::IntoBytes;
 
 /// Why there is no seat.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Why {
+pub(super) enum Why {
     /// All are taken.
     NoSeat,
     /// The file is not to be had, or not to be trusted.
@@ -27,7 +27,7 @@ pub enum Why {
 }
 
 /// Where the file lies, and who asks.
-pub struct Address {
+pub(super) struct Address {
     pub path: PathBuf,
     /// The user named the directory.
     pub named: bool,
@@ -37,7 +37,7 @@ pub struct Address {
 }
 
 /// A slot of the file, for as long as this lives.
-pub struct Seat {
+pub(super) struct Seat {
     all: *const FileWords,
     index: usize,
     /// Device and inode of the file.
@@ -61,7 +61,7 @@ impl Seat {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn take(at: &Address) -> Result<Self, Why> {
+    pub(super) fn take(at: &Address) -> Result<Self, Why> {
         /// Times that the file may go while it is opened.
         const TRIES: usize = 16;
         for _ in 0..TRIES {
@@ -88,25 +88,25 @@ impl Seat {
         Err(Why::NoFile(format!("{}: the file is removed as often as it is made", at.path.display())))
     }
 
-    pub fn all(&self) -> &FileWords {
+    pub(super) fn all(&self) -> &FileWords {
         // SAFETY: `map` maps the whole file, whose storage was taken before. FileWords has atomics alone, for which any
         // bytes are valid. The mapping lives as long as `self`.
         unsafe { &*self.all }
     }
 
-    pub fn own(&self) -> &SlotWords {
+    pub(super) fn own(&self) -> &SlotWords {
         &self.all().slots[self.index]
     }
 
     /// The slots of the others, also those that nobody has.
-    pub fn others(&self) -> impl Iterator<Item = &SlotWords> {
+    pub(super) fn others(&self) -> impl Iterator<Item = &SlotWords> {
         let own = self.index;
         self.all().slots.iter().enumerate().filter(move |(index, _)| *index != own).map(|(_, slot)| slot)
     }
 
     /// Whether this slot is still this process's, and the file still lies where others look for it. A process that was
     /// restored from a checkpoint on a disk has the mapping, and not the lock.
-    pub fn is_kept(&self, path: &Path) -> bool {
+    pub(super) fn is_kept(&self, path: &Path) -> bool {
         is_at(path, self.file)
             && self.own().pid.load(Relaxed) == self.member.0
             && self.own().start_ticks.load(Relaxed) == self.member.1
@@ -114,14 +114,14 @@ impl Seat {
     }
 
     /// Whether somebody cut the file short: to touch a page of it that is not there would end the program.
-    pub fn is_cut(&self, path: &Path) -> bool {
+    pub(super) fn is_cut(&self, path: &Path) -> bool {
         let is_short =
             |what: std::fs::Metadata| (what.dev(), what.ino()) == self.file && what.len() < FILE_BYTES as u64;
         std::fs::symlink_metadata(path).is_ok_and(is_short)
     }
 
     /// Takes out what members told that have ended; how many.
-    pub fn reap(&self, at: &Address) -> usize {
+    pub(super) fn reap(&self, at: &Address) -> usize {
         let used: Vec<usize> =
             (0..SLOTS).filter(|index| *index != self.index && self.all().slots[*index].tells()).collect();
         if used.is_empty() {

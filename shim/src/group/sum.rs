@@ -12,7 +12,7 @@ use super::atomic::{AtomicU64, Ordering::*, fence};
 
 /// What a member tells of a device.
 #[repr(C)]
-pub struct MemberBytes {
+pub(super) struct MemberBytes {
     /// Bytes that the driver has given.
     pub taken: AtomicU64,
     /// Bytes that requests on their way have been granted, or ask for just now.
@@ -21,7 +21,7 @@ pub struct MemberBytes {
 
 /// Whether there is room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// There is, and it is reserved.
     Granted,
     /// There may be once requests on their way are over.
@@ -32,7 +32,7 @@ pub enum Answer {
 
 /// Asks for so many bytes more. `own`: this member's words, of which `before` are reserved; nobody else writes them
 /// meanwhile. `others`: the other members, with the limit that each was told, of which the smallest counts.
-pub fn ask<'a, I: Iterator<Item = (u64, Option<&'a MemberBytes>)>>(
+pub(super) fn ask<'a, I: Iterator<Item = (u64, Option<&'a MemberBytes>)>>(
     own: &MemberBytes,
     before: u64,
     bytes: u64,
@@ -62,7 +62,7 @@ pub fn ask<'a, I: Iterator<Item = (u64, Option<&'a MemberBytes>)>>(
 }
 
 /// What was reserved is counted as taken from now on, or was not needed.
-pub fn tell(own: &MemberBytes, taken: u64, reserved: u64) {
+pub(super) fn tell(own: &MemberBytes, taken: u64, reserved: u64) {
     own.taken.store(taken, Release);
     own.reserved.store(reserved, Release);
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// A [`Head`], with room behind it.
 #[repr(C)]
-pub struct HeadWords {
+pub(super) struct HeadWords {
     _magic: AtomicU64,
     _version: AtomicU32,
     _byte_order: AtomicU32,
@@ -17,7 +17,7 @@ pub struct HeadWords {
 
 /// A [`Slot`].
 #[repr(C)]
-pub struct SlotWords {
+pub(super) struct SlotWords {
     pub pid: AtomicU64,
     pub start_ticks: AtomicU64,
     pub pid_ns: AtomicU64,
@@ -33,7 +33,7 @@ pub struct SlotWords {
 
 /// A [`Device`].
 #[repr(C)]
-pub struct DeviceWords {
+pub(super) struct DeviceWords {
     pub uuid: [AtomicU64; 2],
     pub told: MemberBytes,
     pub idle: AtomicU64,
@@ -42,7 +42,7 @@ pub struct DeviceWords {
 
 /// All of the file.
 #[repr(C)]
-pub struct FileWords {
+pub(super) struct FileWords {
     pub head: HeadWords,
     pub slots: [SlotWords; SLOTS],
 }
@@ -55,14 +55,14 @@ const _: () = assert!(offset_of!(SlotWords, devices_len) == offset_of!(Slot, dev
 const _: () = assert!(offset_of!(DeviceWords, idle) == offset_of!(Device, idle));
 
 /// A device's name as words.
-pub fn as_words(uuid: &[u8; 16]) -> [u64; 2] {
+pub(super) fn as_words(uuid: &[u8; 16]) -> [u64; 2] {
     let word = |at: usize| uuid[at..at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     [word(0), word(8)]
 }
 
 impl SlotWords {
     /// What the member tells of a device.
-    pub fn device(&self, uuid: [u64; 2]) -> Option<&DeviceWords> {
+    pub(super) fn device(&self, uuid: [u64; 2]) -> Option<&DeviceWords> {
         let used = (self.devices_len.load(Acquire) as usize).min(DEVICES);
         self.devices[..used]
             .iter()
@@ -70,14 +70,14 @@ impl SlotWords {
     }
 
     /// Whether the slot tells anything: of a member that is there, or of one that has ended.
-    pub fn tells(&self) -> bool {
+    pub(super) fn tells(&self) -> bool {
         self.limit.load(Acquire) != 0 || self.devices_len.load(Acquire) != 0
     }
 
     /// Nobody is there any more, or somebody comes: nothing is told. Only for whoever holds the slot's lock.
     ///
     /// What makes the slot tell something goes last: whoever is killed on the way leaves a slot that the next one finds.
-    pub fn clear(&self) {
+    pub(super) fn clear(&self) {
         self.hears.store(0, Relaxed);
         for device in &self.devices {
             for word in [&device.told.reserved, &device.told.taken, &device.idle, &device.short] {

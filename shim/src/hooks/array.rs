@@ -53,7 +53,7 @@ unsafe fn array_made(call: &Call, status: Status, kind: AllocKind, array: *mut A
 }
 
 /// The program asks for an array of one or two dimensions.
-pub unsafe fn create(
+pub(crate) unsafe fn create(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Array, *const ArrayDescriptor) -> Status,
     array: *mut Array,
@@ -70,7 +70,7 @@ pub unsafe fn create(
 }
 
 /// The program asks for an array of up to three dimensions.
-pub unsafe fn create_3d(
+pub(crate) unsafe fn create_3d(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Array, *const Array3dDescriptor) -> Status,
     array: *mut Array,
@@ -88,7 +88,7 @@ pub unsafe fn create_3d(
 }
 
 /// The program asks for a mipmapped array.
-pub unsafe fn create_mipmapped(
+pub(crate) unsafe fn create_mipmapped(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Array, *const Array3dDescriptor, c_uint) -> Status,
     array: *mut Array,
@@ -107,7 +107,7 @@ pub unsafe fn create_mipmapped(
 }
 
 /// As [`create`], in the runtime's shape.
-pub unsafe fn create_channels(
+pub(crate) unsafe fn create_channels(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Array, *const ChannelDesc, usize, usize, c_uint) -> Status,
     array: *mut Array,
@@ -125,7 +125,7 @@ pub unsafe fn create_channels(
 }
 
 /// As [`create_3d`], in the runtime's shape.
-pub unsafe fn create_channels_3d(
+pub(crate) unsafe fn create_channels_3d(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Array, *const ChannelDesc, Extent, c_uint) -> Status,
     array: *mut Array,
@@ -142,7 +142,7 @@ pub unsafe fn create_channels_3d(
 }
 
 /// As [`create_mipmapped`], in the runtime's shape.
-pub unsafe fn create_channels_mipmapped(
+pub(crate) unsafe fn create_channels_mipmapped(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Array, *const ChannelDesc, Extent, c_uint, c_uint) -> Status,
     array: *mut Array,
@@ -162,13 +162,17 @@ pub unsafe fn create_channels_mipmapped(
 }
 
 /// The program destroys an array.
-pub unsafe fn destroy(_: Call, real: unsafe extern "C-unwind" fn(Array) -> Status, array: Array) -> Status {
+pub(crate) unsafe fn destroy(_: Call, real: unsafe extern "C-unwind" fn(Array) -> Status, array: Array) -> Status {
     // SAFETY: rule of the call: `real` gets the array that the program destroys.
     freed(Class::Array, array as u64, || unsafe { real(array) })
 }
 
 /// The program destroys a mipmapped array.
-pub unsafe fn destroy_mipmapped(_: Call, real: unsafe extern "C-unwind" fn(Array) -> Status, array: Array) -> Status {
+pub(crate) unsafe fn destroy_mipmapped(
+    _: Call,
+    real: unsafe extern "C-unwind" fn(Array) -> Status,
+    array: Array,
+) -> Status {
     // SAFETY: rule of the call: `real` gets the mipmapped array that the program destroys.
     freed(Class::Array, array as u64, || unsafe { real(array) })
 }

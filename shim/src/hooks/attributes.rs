@@ -16,7 +16,7 @@ fn kept() -> bool {
 /// # Safety
 /// `config` is the program's `CUlaunchConfig` of a launch that the driver has just accepted.
 #[inline]
-pub unsafe fn launch(config: *const LaunchConfig) {
+pub(super) unsafe fn launch(config: *const LaunchConfig) {
     // SAFETY: our caller vouches for the CUlaunchConfig of a launch that the driver has just accepted.
     if let Some(id) = unsafe { attributes_set::launch(config) } {
         unknown_launch(id);
@@ -36,46 +36,46 @@ fn unknown_launch(id: u32) {
 }
 
 /// A capture is about to begin.
-pub fn capture_begins(stream: Stream) {
+pub(super) fn capture_begins(stream: Stream) {
     if kept() {
         attributes_set::capture_begins(stream);
     }
 }
 
 /// A capture of this stream is over, or was refused; with the library's graph, if there is one.
-pub fn capture_over(stream: Stream, graph: Option<Graph>) {
+pub(super) fn capture_over(stream: Stream, graph: Option<Graph>) {
     if kept() {
         attributes_set::capture_over(stream, graph);
     }
 }
 
 /// One graph came to hold what another holds.
-pub fn inherits(from: Graph, to: Graph) {
+pub(super) fn inherits(from: Graph, to: Graph) {
     if kept() {
         attributes_set::inherits(from, to);
     }
 }
 
 /// A graph is being destroyed.
-pub fn forget(graph: Graph) {
+pub(super) fn forget(graph: Graph) {
     if kept() {
         attributes_set::forget(graph);
     }
 }
 
 /// A node was given an attribute that is not known: whether its graph is known for it from now on.
-pub fn to_node(node: GraphNode, id: u32) -> bool {
+pub(super) fn to_node(node: GraphNode, id: u32) -> bool {
     gate::record_if_started(|shim| shim.met(&format!("nodes with attribute {id}")));
     kept() && attributes_set::unknown_in_node(node)
 }
 
 /// A node was given another's attributes: whether it is known what graphs have them.
-pub fn copied(to: GraphNode, from: GraphNode) -> bool {
+pub(super) fn copied(to: GraphNode, from: GraphNode) -> bool {
     !kept() || attributes_set::copied(to, from)
 }
 
 /// A stream is given an attribute.
-pub fn to_stream(id: u32) {
+pub(super) fn to_stream(id: u32) {
     if !attributes_set::is_known(id) {
         gate::record_if_started(|shim| shim.met(&format!("streams with attribute {id}")));
         attributes_set::unknown_in_stream();
@@ -86,7 +86,7 @@ pub fn to_stream(id: u32) {
 ///
 /// # Safety
 /// The library has just taken it: it is one of the program's, and alive.
-pub unsafe fn to_function(function: Opaque, id: i32) {
+pub(super) unsafe fn to_function(function: Opaque, id: i32) {
     if !attributes_set::is_known_of_functions(id) && kept() {
         gate::record_if_started(|shim| shim.met(&format!("functions with attribute {id}")));
         // SAFETY: our caller vouches that the library has just accepted the function, so it is

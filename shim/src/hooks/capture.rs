@@ -29,13 +29,17 @@ fn begun(call: &Call, stream: Stream, mode: c_int, real: impl FnOnce() -> Status
 }
 
 /// The program begins a capture, in the form from before CUDA 10.1.
-pub unsafe fn begin_v1(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> Status, stream: Stream) -> Status {
+pub(crate) unsafe fn begin_v1(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(Stream) -> Status,
+    stream: Stream,
+) -> Status {
     // SAFETY: rule of the call: `real` gets the stream as it came.
     begun(&call, stream, GLOBAL, || unsafe { real(stream) })
 }
 
 /// The program begins a capture.
-pub unsafe fn begin(
+pub(crate) unsafe fn begin(
     call: Call,
     real: unsafe extern "C-unwind" fn(Stream, c_int) -> Status,
     stream: Stream,
@@ -46,7 +50,7 @@ pub unsafe fn begin(
 }
 
 /// The program begins a capture into a graph of its own.
-pub unsafe fn begin_to_graph(
+pub(crate) unsafe fn begin_to_graph(
     call: Call,
     real: unsafe extern "C-unwind" fn(Stream, Graph, Opaque, Opaque, usize, c_int) -> Status,
     stream: Stream,
@@ -68,7 +72,7 @@ pub unsafe fn begin_to_graph(
 }
 
 /// The program begins a capture into a graph of its own, in place of what that holds.
-pub unsafe fn begin_anew(
+pub(crate) unsafe fn begin_anew(
     call: Call,
     real: unsafe extern "C-unwind" fn(Stream, c_int, Graph, Opaque, Opaque) -> Status,
     stream: Stream,
@@ -89,7 +93,7 @@ pub unsafe fn begin_anew(
 }
 
 /// The program begins a capture that a graphics API gets the work of.
-pub unsafe fn begin_to_cig(
+pub(crate) unsafe fn begin_to_cig(
     call: Call,
     real: unsafe extern "C-unwind" fn(Stream, Opaque) -> Status,
     stream: Stream,
@@ -100,7 +104,11 @@ pub unsafe fn begin_to_cig(
 }
 
 /// The program ends such a capture. There is no graph.
-pub unsafe fn end_to_cig(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> Status, stream: Stream) -> Status {
+pub(crate) unsafe fn end_to_cig(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(Stream) -> Status,
+    stream: Stream,
+) -> Status {
     // SAFETY: rule of the call: `real` gets the stream as it came.
     let status = unsafe { real(stream) };
     if status != WRONG_THREAD {
@@ -113,7 +121,7 @@ pub unsafe fn end_to_cig(call: Call, real: unsafe extern "C-unwind" fn(Stream) -
 }
 
 /// The program ends a capture.
-pub unsafe fn end(
+pub(crate) unsafe fn end(
     call: Call,
     real: unsafe extern "C-unwind" fn(Stream, *mut Graph) -> Status,
     stream: Stream,

@@ -44,7 +44,7 @@ pub(super) fn around_unload(call: &Call, real: impl FnOnce() -> Status) -> Statu
 }
 
 /// The program loads a module, from memory or from a file.
-pub unsafe fn load_module(
+pub(crate) unsafe fn load_module(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Opaque, Opaque) -> Status,
     module: *mut Opaque,
@@ -55,7 +55,7 @@ pub unsafe fn load_module(
 }
 
 /// As [`load_module`], with options of the compiler.
-pub unsafe fn load_module_ex(
+pub(crate) unsafe fn load_module_ex(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Opaque, Opaque, c_uint, Opaque, Opaque) -> Status,
     module: *mut Opaque,
@@ -69,7 +69,7 @@ pub unsafe fn load_module_ex(
 }
 
 /// The program loads a library, from memory or from a file.
-pub unsafe fn load_library(
+pub(crate) unsafe fn load_library(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Opaque, Opaque, Opaque, Opaque, c_uint, Opaque, Opaque, c_uint) -> Status,
     library: *mut Opaque,

@@ -52,14 +52,18 @@ unsafe fn created(
 }
 
 /// The program makes another context current, or ends its use of one.
-pub unsafe fn set_current(_: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
+pub(crate) unsafe fn set_current(
+    _: Call,
+    real: unsafe extern "C-unwind" fn(Context) -> Status,
+    ctx: Context,
+) -> Status {
     threads::context_changes();
     // SAFETY: rule of the call: `real` gets the context as it came.
     unsafe { real(ctx) }
 }
 
 /// The program goes back to the context before.
-pub unsafe fn pop_current(
+pub(crate) unsafe fn pop_current(
     _: Call,
     real: unsafe extern "C-unwind" fn(*mut Context) -> Status,
     ctx: *mut Context,
@@ -77,7 +81,7 @@ const LIMITS: [&str; 3] = ["stack of a GPU thread", "buffer of printf", "heap of
 static TOLD: [AtomicU64; LIMITS.len()] = [const { AtomicU64::new(0) }; LIMITS.len()];
 
 /// The program sets a limit of the current context. `value` is bytes for all of [`LIMITS`].
-pub unsafe fn set_limit(
+pub(crate) unsafe fn set_limit(
     call: Call,
     real: unsafe extern "C-unwind" fn(c_uint, usize) -> Status,
     limit: c_uint,
@@ -99,7 +103,7 @@ pub unsafe fn set_limit(
 static ATTACHED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 /// The program uses a context once more.
-pub unsafe fn attach(
+pub(crate) unsafe fn attach(
     _call: Call,
     real: unsafe extern "C-unwind" fn(*mut Context, c_uint) -> Status,
     ctx: *mut Context,
@@ -116,7 +120,7 @@ pub unsafe fn attach(
 }
 
 /// The program ends one use of a context: with the last the context ends (NVIDIA's reference of cuCtxDetach).
-pub unsafe fn detach(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
+pub(crate) unsafe fn detach(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
     let used_more = gate::note(|_| {
         let mut attached = lock(&ATTACHED);
         let at = attached.iter().position(|&known| known == ctx as u64)?;
@@ -137,7 +141,7 @@ pub unsafe fn detach(call: Call, real: unsafe extern "C-unwind" fn(Context) -> S
 }
 
 /// The program makes a context.
-pub unsafe fn create_v2(
+pub(crate) unsafe fn create_v2(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Context, c_uint, Device) -> Status,
     ctx: *mut Context,
@@ -150,7 +154,7 @@ pub unsafe fn create_v2(
 }
 
 /// The program makes a context with execution affinity.
-pub unsafe fn create_v3(
+pub(crate) unsafe fn create_v3(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Context, Opaque, c_int, c_uint, Device) -> Status,
     ctx: *mut Context,
@@ -165,7 +169,7 @@ pub unsafe fn create_v3(
 }
 
 /// The program makes a context with parameters.
-pub unsafe fn create_v4(
+pub(crate) unsafe fn create_v4(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Context, Opaque, c_uint, Device) -> Status,
     ctx: *mut Context,
@@ -179,7 +183,7 @@ pub unsafe fn create_v4(
 }
 
 /// The program holds a device's primary context.
-pub unsafe fn retain_primary(
+pub(crate) unsafe fn retain_primary(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Context, Device) -> Status,
     ctx: *mut Context,
@@ -193,7 +197,7 @@ pub unsafe fn retain_primary(
 }
 
 /// The program destroys a context.
-pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
+pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
     let handle = ctx as u64;
     threads::context_changes();
     let _closed = device::close([handle]);
@@ -268,7 +272,7 @@ fn ended(
 }
 
 /// The program lets go of a primary context; it goes with its last holder.
-pub unsafe fn release_primary(
+pub(crate) unsafe fn release_primary(
     call: Call,
     real: unsafe extern "C-unwind" fn(Device) -> Status,
     device: Device,
@@ -291,7 +295,11 @@ pub(super) fn primary_gone(call: &Call, device: Device) {
 }
 
 /// The program resets a primary context, whoever holds it.
-pub unsafe fn reset_primary(call: Call, real: unsafe extern "C-unwind" fn(Device) -> Status, device: Device) -> Status {
+pub(crate) unsafe fn reset_primary(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(Device) -> Status,
+    device: Device,
+) -> Status {
     let _closed = close_primary(&call, device);
     let going = gate::note(|shim| records::contexts::primary_going(shim, call.vendor, device)).unwrap_or_default();
     let leaving: Vec<_> = going.iter().filter_map(|&(context, _)| all_goes(&call, context, false)).collect();
@@ -305,7 +313,7 @@ pub unsafe fn reset_primary(call: Call, real: unsafe extern "C-unwind" fn(Device
 }
 
 /// The program resets HIP's current device.
-pub unsafe fn hip_reset(call: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
+pub(crate) unsafe fn hip_reset(call: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
     let device = gate::note(|_| vendor::of(call.vendor).current_device()).flatten();
     let (going, leaving) = device.map_or((None, None), |device| hip_going(&call, device));
     // SAFETY: rule of the call: `real` takes no arguments.
@@ -315,7 +323,7 @@ pub unsafe fn hip_reset(call: Call, real: unsafe extern "C-unwind" fn() -> Statu
 }
 
 /// The program resets one of HIP's devices.
-pub unsafe fn hip_reset_device(
+pub(crate) unsafe fn hip_reset_device(
     call: Call,
     real: unsafe extern "C-unwind" fn(Device) -> Status,
     device: Device,

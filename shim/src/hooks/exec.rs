@@ -82,7 +82,7 @@ unsafe fn launch_of_library(real: Launch, exec: GraphExec, to: StreamArg) -> Sta
 
 /// The program launches a graph.
 #[inline(always)]
-pub unsafe fn launch(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
+pub(crate) unsafe fn launch(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
     // legacy one.
     unsafe { launch_on(call, real, exec, StreamArg::new(stream, false)) }
@@ -90,20 +90,20 @@ pub unsafe fn launch(call: Call, real: Launch, exec: GraphExec, stream: Stream) 
 
 /// As [`launch`], where the default stream is the thread's own.
 #[inline(always)]
-pub unsafe fn launch_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
+pub(crate) unsafe fn launch_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
     // thread's own.
     unsafe { launch_on(call, real, exec, StreamArg::new(stream, true)) }
 }
 
 /// The program uploads an exec. Its launches neither wait for that nor are they waited for.
-pub unsafe fn upload(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
+pub(crate) unsafe fn upload(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: rule of the call: the arguments go on as they came.
     unsafe { upload_to(call, real, exec, StreamArg::new(stream, false)) }
 }
 
 /// As [`upload`], where the default stream is the thread's own.
-pub unsafe fn upload_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
+pub(crate) unsafe fn upload_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
     // thread's own.
     unsafe { upload_to(call, real, exec, StreamArg::new(stream, true)) }
@@ -126,7 +126,11 @@ unsafe fn upload_to(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
 }
 
 /// The program destroys an executable graph.
-pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(GraphExec) -> Status, exec: GraphExec) -> Status {
+pub(crate) unsafe fn destroy(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(GraphExec) -> Status,
+    exec: GraphExec,
+) -> Status {
     let entry = gate::note(|shim| records::execs::going(shim, exec as u64)).flatten();
     let status = match ours(&call, exec) {
         Ok(Some((cache, index))) => cache.end_handle(index).err().unwrap_or(SUCCESS),
@@ -173,7 +177,7 @@ fn whole(
 }
 
 /// The program updates an exec from a graph, in the form from before CUDA 12 (and HIP's).
-pub unsafe fn update_v1(
+pub(crate) unsafe fn update_v1(
     call: Call,
     real: unsafe extern "C-unwind" fn(GraphExec, Graph, *mut GraphNode, *mut c_int) -> Status,
     exec: GraphExec,
@@ -206,7 +210,7 @@ pub unsafe fn update_v1(
 }
 
 /// The program updates an exec from a graph.
-pub unsafe fn update(
+pub(crate) unsafe fn update(
     call: Call,
     real: unsafe extern "C-unwind" fn(GraphExec, Graph, Opaque) -> Status,
     exec: GraphExec,
@@ -256,7 +260,7 @@ pub(super) fn node(
 }
 
 /// The program switches a node on or off.
-pub unsafe fn set_enabled(
+pub(crate) unsafe fn set_enabled(
     call: Call,
     real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, c_uint) -> Status,
     exec: GraphExec,
@@ -269,7 +273,7 @@ pub unsafe fn set_enabled(
 }
 
 /// The program asks whether a node is switched on.
-pub unsafe fn get_enabled(
+pub(crate) unsafe fn get_enabled(
     call: Call,
     real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, *mut c_uint) -> Status,
     exec: GraphExec,
@@ -302,32 +306,50 @@ fn set_kind(
 }
 
 /// The program changes a kernel node, in the form from before CUDA 12.
-pub unsafe fn set_kernel(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
+pub(crate) unsafe fn set_kernel(
+    call: Call,
+    real: SetParams,
+    exec: GraphExec,
+    node: GraphNode,
+    params: Opaque,
+) -> Status {
     set_kind(call, real, exec, node, params, Some((NodeKind::Kernel, false)))
 }
 
 /// The program changes a kernel node.
-pub unsafe fn set_kernel_v2(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
+pub(crate) unsafe fn set_kernel_v2(
+    call: Call,
+    real: SetParams,
+    exec: GraphExec,
+    node: GraphNode,
+    params: Opaque,
+) -> Status {
     set_kind(call, real, exec, node, params, Some((NodeKind::Kernel, true)))
 }
 
 /// The program changes a host node.
-pub unsafe fn set_host(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
+pub(crate) unsafe fn set_host(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
     set_kind(call, real, exec, node, params, Some((NodeKind::Host, false)))
 }
 
 /// The program changes a node's parameters or event.
-pub unsafe fn set_params(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
+pub(crate) unsafe fn set_params(
+    call: Call,
+    real: SetParams,
+    exec: GraphExec,
+    node: GraphNode,
+    params: Opaque,
+) -> Status {
     set_kind(call, real, exec, node, params, None)
 }
 
 /// The program changes a node's child graph.
-pub unsafe fn set_child(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, child: Graph) -> Status {
+pub(crate) unsafe fn set_child(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, child: Graph) -> Status {
     set_kind(call, real, exec, node, graphs::library_graph(call.vendor, child), None)
 }
 
 /// The program changes a node of any kind.
-pub unsafe fn set_any(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
+pub(crate) unsafe fn set_any(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
     // SAFETY: rule of parameters: `params` is NULL or the program's CUgraphNodeParams. It outlives
     // `library`, which ends with this block.
     unsafe {
@@ -358,7 +380,7 @@ fn set_in_context(
 }
 
 /// The program changes the parameters of a copy node.
-pub unsafe fn set_memcpy(
+pub(crate) unsafe fn set_memcpy(
     call: Call,
     real: SetParamsCtx,
     exec: GraphExec,
@@ -370,7 +392,7 @@ pub unsafe fn set_memcpy(
 }
 
 /// The program changes the parameters of a memset node.
-pub unsafe fn set_memset(
+pub(crate) unsafe fn set_memset(
     call: Call,
     real: SetParamsCtx,
     exec: GraphExec,
@@ -382,7 +404,7 @@ pub unsafe fn set_memset(
 }
 
 /// The program changes the parameters of a node that belongs to a context (HIP).
-pub unsafe fn set_params_ctx(
+pub(crate) unsafe fn set_params_ctx(
     call: Call,
     real: SetParamsCtx,
     exec: GraphExec,
@@ -394,7 +416,7 @@ pub unsafe fn set_params_ctx(
 }
 
 /// The program changes what a copy node copies (HIP).
-pub unsafe fn set_copy(
+pub(crate) unsafe fn set_copy(
     call: Call,
     real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Opaque, usize, c_int) -> Status,
     exec: GraphExec,
@@ -410,7 +432,7 @@ pub unsafe fn set_copy(
 }
 
 /// The program changes what a node copies from or to a symbol (HIP).
-pub unsafe fn set_symbol_copy(
+pub(crate) unsafe fn set_symbol_copy(
     call: Call,
     real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Opaque, usize, usize, c_int) -> Status,
     exec: GraphExec,
@@ -429,7 +451,7 @@ pub unsafe fn set_symbol_copy(
 }
 
 /// The program asks for the flags that an executable graph was instantiated with.
-pub unsafe fn get_flags(
+pub(crate) unsafe fn get_flags(
     call: Call,
     real: unsafe extern "C-unwind" fn(GraphExec, *mut u64) -> Status,
     exec: GraphExec,
@@ -443,7 +465,7 @@ pub unsafe fn get_flags(
 }
 
 /// The program asks for the number of an executable graph: that exec is its own from now on.
-pub unsafe fn get_id(
+pub(crate) unsafe fn get_id(
     call: Call,
     real: unsafe extern "C-unwind" fn(GraphExec, *mut c_uint) -> Status,
     exec: GraphExec,

@@ -20,7 +20,7 @@ use std::ffi::{c_char, c_uint};
 const UPLOAD: u64 = 2;
 
 /// The program makes an empty graph.
-pub unsafe fn create(
+pub(crate) unsafe fn create(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Graph, c_uint) -> Status,
     graph: *mut Graph,
@@ -38,7 +38,7 @@ pub unsafe fn create(
 }
 
 /// The program clones a graph.
-pub unsafe fn clone(
+pub(crate) unsafe fn clone(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Graph, Graph) -> Status,
     clone: *mut Graph,
@@ -63,7 +63,7 @@ pub unsafe fn clone(
 }
 
 /// The program destroys a graph.
-pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph) -> Status, graph: Graph) -> Status {
+pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph) -> Status, graph: Graph) -> Status {
     let entry = gate::note(|shim| records::graphs::going(shim, graph)).flatten();
     let library = match (graphs::is_graph(call.vendor, graph), graphs::cache(call.vendor)) {
         (false, cache) => {
@@ -153,7 +153,7 @@ unsafe fn instantiated(
 }
 
 /// The program instantiates a graph, in the form from before CUDA 12.
-pub unsafe fn instantiate_log(
+pub(crate) unsafe fn instantiate_log(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut GraphExec, Graph, *mut GraphNode, *mut c_char, usize) -> Status,
     exec: *mut GraphExec,
@@ -181,7 +181,7 @@ pub unsafe fn instantiate_log(
 }
 
 /// The program instantiates a graph.
-pub unsafe fn instantiate(
+pub(crate) unsafe fn instantiate(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut GraphExec, Graph, u64) -> Status,
     exec: *mut GraphExec,
@@ -205,7 +205,7 @@ pub unsafe fn instantiate(
 macro_rules! instantiate_with_params {
     ($(#[$doc:meta])* $name:ident, $params:ty, $per_thread:literal) => {
         $(#[$doc])*
-        pub unsafe fn $name(
+        pub(crate) unsafe fn $name(
             call: Call,
             real: unsafe extern "C-unwind" fn(*mut GraphExec, Graph, *mut $params) -> Status,
             exec: *mut GraphExec,

@@ -11,7 +11,7 @@ use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
 use std::ffi::{c_int, c_uint};
 
 /// The program asks for the nodes of a graph.
-pub unsafe fn get_nodes(
+pub(crate) unsafe fn get_nodes(
     call: Call,
     real: unsafe extern "C-unwind" fn(Graph, *mut GraphNode, *mut usize) -> Status,
     graph: Graph,
@@ -29,7 +29,7 @@ pub unsafe fn get_nodes(
 }
 
 /// The program gives a graph references to an object of its own.
-pub unsafe fn retain_user_object(
+pub(crate) unsafe fn retain_user_object(
     call: Call,
     real: unsafe extern "C-unwind" fn(Graph, Opaque, c_uint, c_uint) -> Status,
     graph: Graph,
@@ -48,7 +48,7 @@ pub unsafe fn retain_user_object(
 }
 
 /// The program adds a graph as a node of another.
-pub unsafe fn add_child(
+pub(crate) unsafe fn add_child(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut GraphNode, Graph, *const GraphNode, usize, Graph) -> Status,
     node: *mut GraphNode,
@@ -138,7 +138,7 @@ unsafe fn added(call: &Call, graph: Graph, params: Opaque, real: impl FnOnce(Gra
 }
 
 /// The program adds a node of any kind.
-pub unsafe fn add_node(
+pub(crate) unsafe fn add_node(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut GraphNode, Graph, *const GraphNode, usize, Opaque) -> Status,
     node: *mut GraphNode,
@@ -153,7 +153,7 @@ pub unsafe fn add_node(
 }
 
 /// As [`add_node`], with data for each edge.
-pub unsafe fn add_node_v2(
+pub(crate) unsafe fn add_node_v2(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut GraphNode, Graph, *const GraphNode, Opaque, usize, Opaque) -> Status,
     node: *mut GraphNode,
@@ -169,7 +169,11 @@ pub unsafe fn add_node_v2(
 }
 
 /// The program destroys a node.
-pub unsafe fn destroy_node(_: Call, real: unsafe extern "C-unwind" fn(GraphNode) -> Status, node: GraphNode) -> Status {
+pub(crate) unsafe fn destroy_node(
+    _: Call,
+    real: unsafe extern "C-unwind" fn(GraphNode) -> Status,
+    node: GraphNode,
+) -> Status {
     graphs::nodes::destroyed(node);
     // SAFETY: rule of the call: `real` gets the node that the program destroys. Nodes are always
     // the library's.
@@ -181,7 +185,7 @@ pub unsafe fn destroy_node(_: Call, real: unsafe extern "C-unwind" fn(GraphNode)
 }
 
 /// The program sets an attribute of a kernel node.
-pub unsafe fn set_attribute(
+pub(crate) unsafe fn set_attribute(
     call: Call,
     real: unsafe extern "C-unwind" fn(GraphNode, c_int, Opaque) -> Status,
     node: GraphNode,
@@ -203,7 +207,7 @@ pub unsafe fn set_attribute(
 }
 
 /// The program gives a kernel node the attributes of another.
-pub unsafe fn copy_attributes(
+pub(crate) unsafe fn copy_attributes(
     call: Call,
     real: unsafe extern "C-unwind" fn(GraphNode, GraphNode) -> Status,
     to: GraphNode,
@@ -219,7 +223,7 @@ pub unsafe fn copy_attributes(
 }
 
 /// The program sets an attribute of a function.
-pub unsafe fn set_function_attribute(
+pub(crate) unsafe fn set_function_attribute(
     _: Call,
     real: unsafe extern "C-unwind" fn(Opaque, c_int, c_int) -> Status,
     function: Opaque,
@@ -238,7 +242,7 @@ pub unsafe fn set_function_attribute(
 }
 
 /// The program sets an attribute of a kernel on a device.
-pub unsafe fn set_kernel_attribute(
+pub(crate) unsafe fn set_kernel_attribute(
     _: Call,
     real: unsafe extern "C-unwind" fn(c_int, c_int, Opaque, Device) -> Status,
     attribute: c_int,
@@ -258,7 +262,7 @@ pub unsafe fn set_kernel_attribute(
 }
 
 /// The program changes a node of any kind.
-pub unsafe fn node_set_params(
+pub(crate) unsafe fn node_set_params(
     call: Call,
     real: unsafe extern "C-unwind" fn(GraphNode, Opaque) -> Status,
     node: GraphNode,
@@ -275,7 +279,7 @@ pub unsafe fn node_set_params(
 }
 
 /// The program asks whether a stream captures.
-pub unsafe fn capture_info(
+pub(crate) unsafe fn capture_info(
     _: Call,
     real: unsafe extern "C-unwind" fn(Stream, *mut c_int, *mut u64) -> Status,
     stream: Stream,
@@ -309,7 +313,7 @@ unsafe fn ask_of_capture(call: &Call, graph: *mut Graph, real: impl FnOnce(*mut 
 }
 
 /// As [`capture_info`]; also gives the graph that the capture makes, and its last nodes.
-pub unsafe fn capture_info_v2(
+pub(crate) unsafe fn capture_info_v2(
     call: Call,
     real: unsafe extern "C-unwind" fn(
         Stream,
@@ -332,7 +336,7 @@ pub unsafe fn capture_info_v2(
 }
 
 /// As [`capture_info_v2`]; also gives the data of the edges.
-pub unsafe fn capture_info_v3(
+pub(crate) unsafe fn capture_info_v3(
     call: Call,
     real: unsafe extern "C-unwind" fn(
         Stream,
@@ -369,13 +373,13 @@ fn unload(call: &Call, going: Code, real: impl FnOnce() -> Status) -> Status {
 }
 
 /// The program unloads a module.
-pub unsafe fn module_unload(call: Call, real: Unload, module: Opaque) -> Status {
+pub(crate) unsafe fn module_unload(call: Call, real: Unload, module: Opaque) -> Status {
     // SAFETY: rule of the call: `real` gets the module that the program unloads.
     unload(&call, Code::Module(module), || unsafe { real(module) })
 }
 
 /// The program unloads a library.
-pub unsafe fn library_unload(call: Call, real: Unload, library: Opaque) -> Status {
+pub(crate) unsafe fn library_unload(call: Call, real: Unload, library: Opaque) -> Status {
     // SAFETY: rule of the call: `real` gets the library that the program unloads.
     unload(&call, Code::Library(library), || unsafe { real(library) })
 }

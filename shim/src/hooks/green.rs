@@ -23,7 +23,7 @@ use std::ffi::{c_int, c_uint};
 const DESTROYED: Status = 709;
 
 /// The program makes one, which holds the device's primary context.
-pub unsafe fn create(
+pub(crate) unsafe fn create(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Context, Opaque, Device, c_uint) -> Status,
     green: *mut Context,
@@ -49,7 +49,7 @@ pub unsafe fn create(
 /// The program asks for the context that stands for one: memory that it allocates there may be used by the primary
 /// context and its other green ones, while an event behind the work of this one covers no other's.
 /// Source: NVIDIA, CUDA driver API, cuCtxRecordEvent.
-pub unsafe fn to_context(
+pub(crate) unsafe fn to_context(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Context, Context) -> Status,
     ctx: *mut Context,
@@ -70,7 +70,7 @@ pub unsafe fn to_context(
 }
 
 /// The program makes a stream of one.
-pub unsafe fn create_stream(
+pub(crate) unsafe fn create_stream(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Stream, Context, c_uint, c_int) -> Status,
     out: *mut Stream,
@@ -90,7 +90,11 @@ pub unsafe fn create_stream(
 }
 
 /// The program destroys one.
-pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, green: Context) -> Status {
+pub(crate) unsafe fn destroy(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(Context) -> Status,
+    green: Context,
+) -> Status {
     let known = gate::note(|_| {
         let mut greens = lock(&GREENS);
         let at = greens.iter().position(|its| its.handle == green as u64)?;

@@ -12,7 +12,7 @@ macro_rules! launches {
     ($($(#[$doc:meta])+ $name:ident($($arg:ident: $ty:ty),+) if $more:expr;)*) => { $(
         $(#[$doc])+
         #[inline]
-        pub unsafe fn $name(
+        pub(crate) unsafe fn $name(
             _: Call,
             real: unsafe extern "C-unwind" fn($($ty),+) -> Status,
             $($arg: $ty),+

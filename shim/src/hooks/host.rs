@@ -8,7 +8,7 @@ use gpumem_wire::kinds::AllocKind;
 use std::ffi::c_uint;
 
 /// The program asks for pinned host memory.
-pub unsafe fn alloc(
+pub(crate) unsafe fn alloc(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
     ptr: *mut DevicePtr,
@@ -24,7 +24,7 @@ pub unsafe fn alloc(
 }
 
 /// The program asks for pinned host memory with flags.
-pub unsafe fn alloc_flags(
+pub(crate) unsafe fn alloc_flags(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, c_uint) -> Status,
     ptr: *mut DevicePtr,
@@ -41,13 +41,13 @@ pub unsafe fn alloc_flags(
 }
 
 /// The program frees pinned host memory.
-pub unsafe fn free(_: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
+pub(crate) unsafe fn free(_: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
     // SAFETY: rule of the call: `real` gets the address that the program frees.
     freed(Class::Address, ptr, || unsafe { real(ptr) })
 }
 
 /// The program pins memory of its own.
-pub unsafe fn register(
+pub(crate) unsafe fn register(
     call: Call,
     real: unsafe extern "C-unwind" fn(DevicePtr, usize, c_uint) -> Status,
     ptr: DevicePtr,
@@ -64,7 +64,11 @@ pub unsafe fn register(
 }
 
 /// The program unpins memory of its own.
-pub unsafe fn unregister(_: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
+pub(crate) unsafe fn unregister(
+    _: Call,
+    real: unsafe extern "C-unwind" fn(DevicePtr) -> Status,
+    ptr: DevicePtr,
+) -> Status {
     // SAFETY: rule of the call: `real` gets the address that the program unpins.
     freed(Class::Registered, ptr, || unsafe { real(ptr) })
 }

@@ -16,7 +16,7 @@ use std::ffi::c_uint;
 const NOT_SUPPORTED: Status = 801;
 
 /// The program lets other processes open one of its allocations.
-pub unsafe fn export(
+pub(crate) unsafe fn export(
     call: Call,
     real: unsafe extern "C-unwind" fn(Opaque, DevicePtr) -> Status,
     handle: Opaque,
@@ -53,7 +53,7 @@ unsafe fn opened(call: &Call, status: Status, class: Class, ptr: *mut DevicePtr,
 }
 
 /// The program opens memory of another process.
-pub unsafe fn open(
+pub(crate) unsafe fn open(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, IpcMemHandle, c_uint) -> Status,
     ptr: *mut DevicePtr,
@@ -66,13 +66,13 @@ pub unsafe fn open(
 }
 
 /// The program closes memory of another process.
-pub unsafe fn close(_: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
+pub(crate) unsafe fn close(_: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
     // SAFETY: rule of the call: `real` gets the address that the program closes.
     freed(Class::Import, ptr, || unsafe { real(ptr) })
 }
 
 /// The program opens stream-ordered memory of another process; it frees it as its own.
-pub unsafe fn import_pool_pointer(
+pub(crate) unsafe fn import_pool_pointer(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, MemPool, Opaque) -> Status,
     ptr: *mut DevicePtr,
@@ -85,7 +85,7 @@ pub unsafe fn import_pool_pointer(
 }
 
 /// The program takes memory of another API.
-pub unsafe fn import_external(
+pub(crate) unsafe fn import_external(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut ExternalMemory, *const ExternalMemoryDesc) -> Status,
     memory: *mut ExternalMemory,
@@ -102,7 +102,7 @@ pub unsafe fn import_external(
 }
 
 /// The program lets go of memory of another API.
-pub unsafe fn destroy_external(
+pub(crate) unsafe fn destroy_external(
     _: Call,
     real: unsafe extern "C-unwind" fn(ExternalMemory) -> Status,
     memory: ExternalMemory,
@@ -112,7 +112,7 @@ pub unsafe fn destroy_external(
 }
 
 /// The program asks for an address of memory of another API; it frees it as its own.
-pub unsafe fn map_external(
+pub(crate) unsafe fn map_external(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, ExternalMemory, *const ExternalBufferDesc) -> Status,
     ptr: *mut DevicePtr,

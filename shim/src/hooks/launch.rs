@@ -19,7 +19,7 @@ const WORDS: usize = 64;
 
 /// The program launches a kernel.
 #[inline]
-pub unsafe fn kernel(
+pub(crate) unsafe fn kernel(
     call: Call,
     real: unsafe extern "C-unwind" fn(
         Opaque,
@@ -62,7 +62,7 @@ pub unsafe fn kernel(
 
 /// The program launches a kernel whose blocks work together.
 #[inline]
-pub unsafe fn cooperative_kernel(
+pub(crate) unsafe fn cooperative_kernel(
     call: Call,
     real: unsafe extern "C-unwind" fn(
         Opaque,
@@ -103,7 +103,7 @@ pub unsafe fn cooperative_kernel(
 
 /// The program launches a kernel with attributes.
 #[inline]
-pub unsafe fn kernel_with_attributes(
+pub(crate) unsafe fn kernel_with_attributes(
     call: Call,
     real: unsafe extern "C-unwind" fn(*const LaunchConfig, Opaque, Opaque, Opaque) -> Status,
     config: *const LaunchConfig,

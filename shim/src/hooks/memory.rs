@@ -17,7 +17,7 @@ use std::ffi::c_uint;
 
 /// The program asks for device memory.
 #[inline(always)]
-pub unsafe fn alloc(
+pub(crate) unsafe fn alloc(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
     ptr: *mut DevicePtr,
@@ -81,7 +81,7 @@ fn room_in_limit(call: &Call, ptr: *const DevicePtr, bytes: usize) -> Option<Res
 }
 
 /// The program asks for device memory with HIP's flags (fine-grained, uncached, signals).
-pub unsafe fn alloc_with_flags(
+pub(crate) unsafe fn alloc_with_flags(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, c_uint) -> Status,
     ptr: *mut DevicePtr,
@@ -105,7 +105,7 @@ fn rows(width: usize, height: usize) -> usize {
 }
 
 /// The program asks for rows of device memory; what they take is pitch × height.
-pub unsafe fn alloc_pitch(
+pub(crate) unsafe fn alloc_pitch(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, *mut usize, usize, usize, c_uint) -> Status,
     ptr: *mut DevicePtr,
@@ -123,7 +123,7 @@ pub unsafe fn alloc_pitch(
 }
 
 /// As [`alloc_pitch`], in the runtime's shape.
-pub unsafe fn alloc_pitch_4(
+pub(crate) unsafe fn alloc_pitch_4(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, *mut usize, usize, usize) -> Status,
     ptr: *mut DevicePtr,
@@ -159,7 +159,7 @@ unsafe fn pitched(
 }
 
 /// The program asks for a pitched volume.
-pub unsafe fn alloc_3d(
+pub(crate) unsafe fn alloc_3d(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut PitchedPtr, Extent) -> Status,
     ptr: *mut PitchedPtr,
@@ -192,7 +192,7 @@ pub unsafe fn alloc_3d(
 }
 
 /// The program asks for managed memory.
-pub unsafe fn alloc_managed(
+pub(crate) unsafe fn alloc_managed(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, c_uint) -> Status,
     ptr: *mut DevicePtr,
@@ -209,7 +209,7 @@ pub unsafe fn alloc_managed(
 }
 
 /// The program asks for memory in stream order.
-pub unsafe fn alloc_async(
+pub(crate) unsafe fn alloc_async(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, Stream) -> Status,
     ptr: *mut DevicePtr,
@@ -226,7 +226,7 @@ pub unsafe fn alloc_async(
 }
 
 /// The program asks for memory of one of its pools, in stream order.
-pub unsafe fn alloc_from_pool(
+pub(crate) unsafe fn alloc_from_pool(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, MemPool, Stream) -> Status,
     ptr: *mut DevicePtr,
@@ -246,7 +246,11 @@ pub unsafe fn alloc_from_pool(
 /// The program frees memory. Also right for stream-ordered, managed and externally mapped memory,
 /// and what the real function says of pointers that are none of these.
 #[inline(always)]
-pub unsafe fn free(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
+pub(crate) unsafe fn free(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(DevicePtr) -> Status,
+    ptr: DevicePtr,
+) -> Status {
     if take_back(call.vendor, ptr) {
         return SUCCESS;
     }
@@ -269,7 +273,7 @@ unsafe fn free_the_long_way(
 }
 
 /// The program frees memory in stream order.
-pub unsafe fn free_async(
+pub(crate) unsafe fn free_async(
     call: Call,
     real: unsafe extern "C-unwind" fn(DevicePtr, Stream) -> Status,
     ptr: DevicePtr,
@@ -283,7 +287,7 @@ pub unsafe fn free_async(
 }
 
 /// The program asks how much is free: its answer is kept, so that we need not ask.
-pub unsafe fn get_info(
+pub(crate) unsafe fn get_info(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut usize, *mut usize) -> Status,
     free: *mut usize,

@@ -25,28 +25,28 @@
 //! The shim starts with the first call that succeeds and makes or initialises something
 //! ([`crate::start::record`]). Failures and frees are recorded only if it has started.
 
-pub mod array;
+pub(crate) mod array;
 mod attributes;
-pub mod capture;
-pub mod code;
-pub mod context;
-pub mod exec;
-pub mod graph;
-pub mod graph_use;
-pub mod green;
-pub mod hip_launch;
-pub mod host;
-pub mod ipc;
+pub(crate) mod capture;
+pub(crate) mod code;
+pub(crate) mod context;
+pub(crate) mod exec;
+pub(crate) mod graph;
+pub(crate) mod graph_use;
+pub(crate) mod green;
+pub(crate) mod hip_launch;
+pub(crate) mod host;
+pub(crate) mod ipc;
 mod launch;
-pub mod memory;
-pub mod peer;
-pub mod process;
-pub mod runtime_memory;
-pub mod stream;
-pub mod submit;
-pub mod sync;
-pub mod unknown;
-pub mod vmm;
+pub(crate) mod memory;
+pub(crate) mod peer;
+pub(crate) mod process;
+pub(crate) mod runtime_memory;
+pub(crate) mod stream;
+pub(crate) mod submit;
+pub(crate) mod sync;
+pub(crate) mod unknown;
+pub(crate) mod vmm;
 
 use crate::call::Call;
 use crate::gate;

@@ -11,7 +11,7 @@ use std::ffi::{c_int, c_uint};
 const ALREADY: Status = 704;
 
 /// The program opens the memory of a context to the current one.
-pub unsafe fn enable(
+pub(crate) unsafe fn enable(
     _: Call,
     real: unsafe extern "C-unwind" fn(Context, c_uint) -> Status,
     ctx: Context,
@@ -28,13 +28,13 @@ pub unsafe fn enable(
 }
 
 /// The program closes it again. What was opened may still be in use: that it was is kept.
-pub unsafe fn disable(_: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
+pub(crate) unsafe fn disable(_: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
     // SAFETY: rule of the call: `real` gets the context as it came.
     unsafe { real(ctx) }
 }
 
 /// The program takes a handle for a range, for another driver to use.
-pub unsafe fn range_handle(
+pub(crate) unsafe fn range_handle(
     _: Call,
     real: unsafe extern "C-unwind" fn(Opaque, DevicePtr, usize, c_int, u64) -> Status,
     handle: Opaque,
@@ -50,7 +50,7 @@ pub unsafe fn range_handle(
 }
 
 /// The program binds memory to an endpoint that others reach.
-pub unsafe fn bind_to_endpoint(
+pub(crate) unsafe fn bind_to_endpoint(
     _: Call,
     real: unsafe extern "C-unwind" fn(c_uint, Device, u64, DevicePtr, u64, u64) -> Status,
     endpoint: c_uint,
@@ -67,7 +67,7 @@ pub unsafe fn bind_to_endpoint(
 }
 
 /// The program changes an attribute of a block.
-pub unsafe fn set_attribute(
+pub(crate) unsafe fn set_attribute(
     _: Call,
     real: unsafe extern "C-unwind" fn(Opaque, c_int, DevicePtr) -> Status,
     value: Opaque,
@@ -91,7 +91,7 @@ fn answered(attribute: c_int) {
 }
 
 /// The program asks for an attribute of an address.
-pub unsafe fn get_attribute(
+pub(crate) unsafe fn get_attribute(
     call: Call,
     real: unsafe extern "C-unwind" fn(Opaque, c_int, DevicePtr) -> Status,
     data: Opaque,
@@ -112,7 +112,7 @@ pub unsafe fn get_attribute(
 }
 
 /// The program asks for several attributes of an address.
-pub unsafe fn get_attributes(
+pub(crate) unsafe fn get_attributes(
     call: Call,
     real: unsafe extern "C-unwind" fn(c_uint, *mut c_int, *mut Opaque, DevicePtr) -> Status,
     len: c_uint,
@@ -137,7 +137,7 @@ pub unsafe fn get_attributes(
 }
 
 /// The program asks which block an address is in.
-pub unsafe fn address_range(
+pub(crate) unsafe fn address_range(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, *mut usize, DevicePtr) -> Status,
     base: *mut DevicePtr,

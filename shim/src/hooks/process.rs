@@ -7,7 +7,7 @@ use gpumem_abi::types::*;
 use std::ffi::c_uint;
 
 /// The program initialises the driver: the first GPU call there is.
-pub unsafe fn init(_: Call, real: unsafe extern "C-unwind" fn(c_uint) -> Status, flags: c_uint) -> Status {
+pub(crate) unsafe fn init(_: Call, real: unsafe extern "C-unwind" fn(c_uint) -> Status, flags: c_uint) -> Status {
     // SAFETY: rule of the call: `real` gets the flags as they came.
     let status = unsafe { real(flags) };
     if status == SUCCESS {

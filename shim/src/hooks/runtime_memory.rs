@@ -29,13 +29,13 @@ static ANY_OLD: AtomicBool = AtomicBool::new(false);
 
 /// Somebody asks for the driver's functions as runtimes do that are not new enough (11.3 to 11.8), which is before any
 /// other call of theirs.
-pub fn asked_as_old() {
+pub(crate) fn asked_as_old() {
     ANY_OLD.store(true, Relaxed);
 }
 
 /// A `cudaMalloc` by way of this real one has succeeded: the next may be short.
 #[inline]
-pub fn came_through(real: usize) {
+pub(crate) fn came_through(real: usize) {
     if NEW.load(Relaxed) == real || (OLD.load(Relaxed) != real && learn_whether_new(real)) {
         threads::local(|local| local.runtime_context.set(local.only_context.get()));
     }
@@ -75,13 +75,13 @@ fn is_known() -> bool {
 /// # Safety
 /// `out` is the program's out-parameter.
 #[inline(always)]
-pub unsafe fn malloc(call: &Call, out: *mut DevicePtr, bytes: usize) -> bool {
+pub(crate) unsafe fn malloc(call: &Call, out: *mut DevicePtr, bytes: usize) -> bool {
     // SAFETY: our caller vouches for the program's out-parameter.
     is_known() && unsafe { memory::serve(call, out, bytes) }
 }
 
 /// Takes a block back without the runtime. False: nothing was done.
 #[inline(always)]
-pub fn free(addr: DevicePtr) -> bool {
+pub(crate) fn free(addr: DevicePtr) -> bool {
     is_known() && memory::take_back(Vendor::Cuda, addr)
 }

@@ -21,7 +21,7 @@ pub(super) unsafe fn created(call: &Call, status: Status, stream: *mut Stream, f
 }
 
 /// The program makes a stream, in the runtime's shortest form.
-pub unsafe fn create_plain(
+pub(crate) unsafe fn create_plain(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Stream) -> Status,
     stream: *mut Stream,
@@ -31,7 +31,7 @@ pub unsafe fn create_plain(
 }
 
 /// The program makes a stream.
-pub unsafe fn create(
+pub(crate) unsafe fn create(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Stream, c_uint) -> Status,
     stream: *mut Stream,
@@ -43,7 +43,7 @@ pub unsafe fn create(
 }
 
 /// The program makes a stream with a priority.
-pub unsafe fn create_with_priority(
+pub(crate) unsafe fn create_with_priority(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Stream, c_uint, c_int) -> Status,
     stream: *mut Stream,
@@ -56,7 +56,11 @@ pub unsafe fn create_with_priority(
 }
 
 /// The program destroys a stream.
-pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> Status, stream: Stream) -> Status {
+pub(crate) unsafe fn destroy(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(Stream) -> Status,
+    stream: Stream,
+) -> Status {
     let entry = gate::note(|shim| records::streams::going(shim, call.vendor, stream as u64)).flatten();
     let cache = graphs::cache(call.vendor).filter(|_| !stream.is_null());
     let no_looks = cache.map(|cache| cache.stream_going(stream));
@@ -73,7 +77,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> S
 }
 
 /// The program makes a stream for some of the device's compute units (HIP).
-pub unsafe fn create_masked(
+pub(crate) unsafe fn create_masked(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Stream, c_uint, *const c_uint) -> Status,
     stream: *mut Stream,
@@ -86,7 +90,7 @@ pub unsafe fn create_masked(
 }
 
 /// The program sets an attribute of a stream: kernels that are captured from it may have it.
-pub unsafe fn set_attribute(
+pub(crate) unsafe fn set_attribute(
     _: Call,
     real: unsafe extern "C-unwind" fn(Stream, c_int, Opaque) -> Status,
     stream: Stream,

@@ -2,7 +2,7 @@
 //! looked at ([`crate::progress::activity`]); its arguments are, while somebody wants to know which memory they use
 //! ([`crate::stranded`]). Nothing else is done about it.
 
-pub use super::launch::{cooperative_kernel, kernel, kernel_with_attributes};
+pub(crate) use super::launch::{cooperative_kernel, kernel, kernel_with_attributes};
 use crate::call::Call;
 use crate::pool::guard::{self, What};
 use crate::pool::guarded;
@@ -16,7 +16,7 @@ macro_rules! work {
     ($($name:ident($($arg:ident: $ty:ident),+) $first:block $($within:block)?)*) => { $(
         /// The program gives the device work, with that many arguments.
         #[inline]
-        pub unsafe fn $name<$($ty),+>(
+        pub(crate) unsafe fn $name<$($ty),+>(
             call: Call,
             real: unsafe extern "C-unwind" fn($($ty),+) -> Status,
             $($arg: $ty),+
@@ -88,7 +88,7 @@ macro_rules! copies {
     ($($(#[$doc:meta])+ $name:ident, $name_async:ident: $bytes:ident;)*) => { $(
         $(#[$doc])+
         #[inline]
-        pub unsafe fn $name(call: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, copy: Opaque) -> Status {
+        pub(crate) unsafe fn $name(call: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, copy: Opaque) -> Status {
             // SAFETY: rule of the call: `real` gets the description as it came. Rule of parameters:
             // after success it has the bytes of its type.
             unsafe {
@@ -101,7 +101,7 @@ macro_rules! copies {
         $(#[$doc])+
         /// In the order of a stream.
         #[inline]
-        pub unsafe fn $name_async(
+        pub(crate) unsafe fn $name_async(
             call: Call,
             real: unsafe extern "C-unwind" fn(Opaque, Stream) -> Status,
             copy: Opaque,

@@ -9,7 +9,7 @@ use gpumem_abi::types::*;
 
 /// The program waits for all work of the current context.
 #[inline]
-pub unsafe fn waited_0(_: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
+pub(crate) unsafe fn waited_0(_: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
     folded::spare_time();
     // SAFETY: rule of the call: `real` takes no arguments.
     let status = unsafe { real() };
@@ -19,7 +19,7 @@ pub unsafe fn waited_0(_: Call, real: unsafe extern "C-unwind" fn() -> Status) -
 
 /// The program waits for a context, a stream or an event, or asks whether it is done.
 #[inline]
-pub unsafe fn waited_1(_: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, what: Opaque) -> Status {
+pub(crate) unsafe fn waited_1(_: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, what: Opaque) -> Status {
     folded::spare_time();
     // SAFETY: rule of the call: `real` gets the context, stream or event as it came.
     let status = unsafe { real(what) };

@@ -10,27 +10,27 @@ use gpumem_wire::kinds::Vendor;
 
 /// Whether a word is a handle of ours to an exec.
 #[inline(always)]
-pub fn is_handle(vendor: Vendor, word: usize) -> bool {
+pub(crate) fn is_handle(vendor: Vendor, word: usize) -> bool {
     graphs::exec_index(vendor, word as GraphExec).is_some()
 }
 
 /// Puts the real handle in place of each word that is a handle of ours.
 #[inline]
-pub fn give_real_handles(words: &mut [usize; 6]) {
+pub(crate) fn give_real_handles(words: &mut [usize; 6]) {
     graphs::swap(words);
 }
 
 /// The function may keep each word that is an address of the pool's: its block is the driver's from its free on.
-pub fn may_keep(words: &[usize]) {
+pub(crate) fn may_keep(words: &[usize]) {
     words.iter().for_each(|word| pool::pin(*word as u64));
 }
 
 /// The function may give the device work: from now on no free may take it for idle without asking.
-pub fn may_submit() {
+pub(crate) fn may_submit() {
     activity::uncountable();
 }
 
 /// A function that may take a handle of ours goes out as it is.
-pub fn goes_past(name: &str) {
+pub(crate) fn goes_past(name: &str) {
     graphs::unknown_passed(name);
 }

@@ -13,7 +13,7 @@ use gpumem_wire::kinds::AllocKind;
 use std::ffi::c_int;
 
 /// The program asks for physical memory.
-pub unsafe fn create(
+pub(crate) unsafe fn create(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut VmmHandle, usize, Opaque, u64) -> Status,
     handle: *mut VmmHandle,
@@ -40,7 +40,7 @@ fn on_device(prop: Opaque) -> bool {
 }
 
 /// The program takes physical memory of another process; its size is not told.
-pub unsafe fn import(
+pub(crate) unsafe fn import(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut VmmHandle, Opaque, c_int) -> Status,
     handle: *mut VmmHandle,
@@ -57,7 +57,7 @@ pub unsafe fn import(
 }
 
 /// The program makes a multicast object.
-pub unsafe fn multicast(
+pub(crate) unsafe fn multicast(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut VmmHandle, *const MulticastProp) -> Status,
     handle: *mut VmmHandle,
@@ -88,7 +88,7 @@ unsafe fn physical(call: &Call, status: Status, kind: AllocKind, handle: *mut Vm
 }
 
 /// The program asks for one more hold on the memory behind an address.
-pub unsafe fn retain(
+pub(crate) unsafe fn retain(
     _call: Call,
     real: unsafe extern "C-unwind" fn(*mut VmmHandle, Opaque) -> Status,
     handle: *mut VmmHandle,
@@ -106,7 +106,7 @@ pub unsafe fn retain(
 }
 
 /// The program lets go of physical memory; what is mapped stays until it is unmapped.
-pub unsafe fn release(
+pub(crate) unsafe fn release(
     _call: Call,
     real: unsafe extern "C-unwind" fn(VmmHandle) -> Status,
     handle: VmmHandle,
@@ -121,7 +121,7 @@ pub unsafe fn release(
 }
 
 /// The program reserves addresses.
-pub unsafe fn reserve(
+pub(crate) unsafe fn reserve(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, usize, DevicePtr, u64) -> Status,
     ptr: *mut DevicePtr,
@@ -140,7 +140,7 @@ pub unsafe fn reserve(
 }
 
 /// The program gives addresses back.
-pub unsafe fn unreserve(
+pub(crate) unsafe fn unreserve(
     _: Call,
     real: unsafe extern "C-unwind" fn(DevicePtr, usize) -> Status,
     ptr: DevicePtr,
@@ -151,7 +151,7 @@ pub unsafe fn unreserve(
 }
 
 /// The program maps physical memory.
-pub unsafe fn map(
+pub(crate) unsafe fn map(
     call: Call,
     real: unsafe extern "C-unwind" fn(DevicePtr, usize, usize, VmmHandle, u64) -> Status,
     ptr: DevicePtr,
@@ -169,7 +169,7 @@ pub unsafe fn map(
 }
 
 /// The program unmaps a range.
-pub unsafe fn unmap(
+pub(crate) unsafe fn unmap(
     _call: Call,
     real: unsafe extern "C-unwind" fn(DevicePtr, usize) -> Status,
     ptr: DevicePtr,

@@ -11,7 +11,7 @@ use std::path::Path;
 const MODE: u32 = 0o700;
 
 /// Makes the directory, or checks that the one there is safe to use. `named`: the user named it.
-pub fn make(dir: &Path, uid: u32, named: bool) -> Result<(), String> {
+pub(crate) fn make(dir: &Path, uid: u32, named: bool) -> Result<(), String> {
     let cannot = |error: io::Error| format!("{}: cannot make the directory: {error}", dir.display());
     let made = if named { make_with_parents(dir) } else { make_one(dir) };
     match made {

@@ -31,7 +31,7 @@ const SHARE_OF_FREE: u64 = 4;
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// A mapped file with its table directory.
-pub struct Backing {
+pub(crate) struct Backing {
     base: *mut u8,
     /// Bytes of memory that all tables together may reach.
     bytes: u64,
@@ -68,10 +68,10 @@ unsafe impl Sync for Backing {}
 
 /// There is no more room: the table's bound, the disk, or a limit of the process.
 #[derive(Debug)]
-pub struct Full;
+pub(crate) struct Full;
 
 /// Which process a ledger is of, and how its tables are laid out.
-pub struct Plan<'a> {
+pub(crate) struct Plan<'a> {
     pub id: ProcessId,
     pub uid: u32,
     pub stack_depth: u32,
@@ -84,7 +84,7 @@ impl Backing {
     ///
     /// # Errors
     /// A sentence for people.
-    pub fn create(plan: &Plan<'_>, dir: &Path, named: bool) -> Result<(Self, PathBuf), String> {
+    pub(crate) fn create(plan: &Plan<'_>, dir: &Path, named: bool) -> Result<(Self, PathBuf), String> {
         let path = dir.join(plan.id.ledger_name());
         let fail = |what: &str, error: io::Error| format!("{}: {what}: {error}", path.display());
 
@@ -130,7 +130,7 @@ impl Backing {
     ///
     /// # Safety
     /// It was leaked out of a box, and nobody refers to it any more: its tables are gone.
-    pub unsafe fn discard(this: *const Self, path: &Path) {
+    pub(crate) unsafe fn discard(this: *const Self, path: &Path) {
         let _ = std::fs::remove_file(path);
         // SAFETY: our caller vouches that the pointer came from a box, and that no one refers to it
         // any more.
@@ -145,12 +145,12 @@ impl Backing {
     }
 
     /// Start of the mapping.
-    pub fn base(&self) -> *mut u8 {
+    pub(crate) fn base(&self) -> *mut u8 {
         self.base
     }
 
     /// Where a table's slots begin, how many it may have, and its entry in the directory.
-    pub fn table(&'static self, kind: TableKind) -> (*mut u8, u64, Used) {
+    pub(crate) fn table(&'static self, kind: TableKind) -> (*mut u8, u64, Used) {
         let index = self.directory.iter().position(|desc| desc.kind == kind as u32).unwrap_or_default();
         let desc = &self.directory[index];
         // SAFETY: the directory is our own copy, and `create` reserved enough for every table in
@@ -208,7 +208,7 @@ impl Backing {
 }
 
 /// How much of a table is backed, in the directory of the mapped header.
-pub struct Used {
+pub(crate) struct Used {
     backing: &'static Backing,
     index: usize,
 }
@@ -223,18 +223,18 @@ impl Used {
 
     /// Slots that are backed.
     #[inline]
-    pub fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         self.backing.used[self.index].load(Acquire)
     }
 
     /// Rings: entries ever written.
-    pub fn written(&self) -> &AtomicU64 {
+    pub(crate) fn written(&self) -> &AtomicU64 {
         self.field(std::mem::offset_of!(TableDesc, written))
     }
 
     /// Takes storage so that at least `slots` slots are backed.
     #[cold]
-    pub fn grow(&self, slots: u64) -> Result<(), Full> {
+    pub(crate) fn grow(&self, slots: u64) -> Result<(), Full> {
         let desc = &self.backing.directory[self.index];
         if slots > desc.capacity || clock::now_ns() < self.backing.refused_until_ns.load(Relaxed) {
             return Err(Full);
@@ -328,18 +328,18 @@ fn header(plan: &Plan<'_>) -> (Header, Vec<TableDesc>, u64) {
 }
 
 /// This boot of the machine; zeroes if it cannot be told.
-pub fn boot_id() -> [u8; 16] {
+pub(crate) fn boot_id() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     text.ok().and_then(|text| place::boot_id(&text)).unwrap_or_default()
 }
 
 /// The namespace that this process's pid is in; 0 if it cannot be told.
-pub fn pid_namespace() -> u64 {
+pub(crate) fn pid_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
 /// The header of a ledger of our version, if the file is one.
-pub fn header_of(path: &Path) -> Option<Header> {
+pub(crate) fn header_of(path: &Path) -> Option<Header> {
     let mut page = [0; HEADER_BYTES];
     storage::open_own(path)?.read_exact_at(&mut page, 0).ok()?;
     let header = Header::read_from_bytes(&page).ok()?;
@@ -347,7 +347,7 @@ pub fn header_of(path: &Path) -> Option<Header> {
 }
 
 /// This process by pid and start time.
-pub fn this_process() -> Result<ProcessId, String> {
+pub(crate) fn this_process() -> Result<ProcessId, String> {
     const WHOLE: &str = "/proc/self/stat";
     let pid = std::process::id();
     // The first thread began with the process. qemu's user mode answers for the whole process itself, and a tick off; a

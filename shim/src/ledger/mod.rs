@@ -10,14 +10,14 @@
 //! * [`text`]: interned strings.
 //! * This file: which tables there are and how large they are.
 
-pub mod directory;
-pub mod file;
+pub(crate) mod directory;
+pub(crate) mod file;
 mod ring;
 mod slots;
-pub mod storage;
+pub(crate) mod storage;
 mod sweep;
-pub mod table;
-pub mod text;
+pub(crate) mod table;
+pub(crate) mod text;
 mod words;
 
 use file::{Backing, Full, Plan};
@@ -34,7 +34,7 @@ use text::Texts;
 use words::Words;
 
 /// The header's fields that change after the ledger is made, at their places in [`Header`].
-pub struct LiveHeader(*mut u8);
+pub(crate) struct LiveHeader(*mut u8);
 
 // SAFETY: the header page belongs to no thread, and is mapped for as long as the ledger is.
 unsafe impl Send for LiveHeader {}
@@ -43,7 +43,7 @@ unsafe impl Sync for LiveHeader {}
 
 macro_rules! live_fields {
     ($($name:ident: $atomic:ty;)*) => { impl LiveHeader { $(
-        pub fn $name(&self) -> &$atomic {
+        pub(crate) fn $name(&self) -> &$atomic {
             // SAFETY: the header page is mapped for the life of the ledger and aligned to pages.
             // Rows below give each field the atomic of its size.
             unsafe { &*self.0.add(std::mem::offset_of!(Header, $name)).cast() }
@@ -74,7 +74,7 @@ live_fields! {
 }
 
 /// All tables of a process.
-pub struct Ledger {
+pub(crate) struct Ledger {
     backing: &'static Backing,
     header: LiveHeader,
     pub allocs: Table<AllocSlot>,
@@ -100,7 +100,7 @@ pub struct Ledger {
 
 /// Where launches of execs are counted: the places in the tables, apart from the tables, so that a launch reads one
 /// line of the processor's caches to find them, not three on three pages.
-pub struct Launches {
+pub(crate) struct Launches {
     counters: Slots<u64>,
     execs: Slots<ExecSlot>,
 }
@@ -108,7 +108,7 @@ pub struct Launches {
 impl Launches {
     /// A launch begins: what it will be counted in is fetched while the library is at it.
     #[inline(always)]
-    pub fn begins(&self, slot: u32) {
+    pub(crate) fn begins(&self, slot: u32) {
         #[cfg(target_arch = "x86_64")]
         if slot != NO_SLOT {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -123,7 +123,7 @@ impl Launches {
 
     /// A launch was done, by the thread of this shard.
     #[inline(always)]
-    pub fn done(&self, shard: usize, slot: u32, at_ns: u64) {
+    pub(crate) fn done(&self, shard: usize, slot: u32, at_ns: u64) {
         count(&self.counters, shard, &[(counters::LAUNCHES, 1)]);
         if slot != NO_SLOT {
             let field = |offset| self.execs.field(slot, offset);
@@ -190,7 +190,7 @@ impl Ledger {
     ///
     /// # Errors
     /// A sentence for people when the directory or the file cannot be had.
-    pub fn create(settings: &gpumem_wire::settings::Settings) -> Result<Self, String> {
+    pub(crate) fn create(settings: &gpumem_wire::settings::Settings) -> Result<Self, String> {
         let counters = (counters::SHARDS * counters::PER_SHARD) as u64;
         let ring_bytes = settings.events * size_of::<EventSlot>() as u64 + SAMPLES * size_of::<SampleSlot>() as u64;
         let growth_rows = (settings.ledger_max / GROWTH_SHARE / GROWTH_ROW_BYTES).clamp(GROWTH_FEWEST, GROWTH_ROWS);
@@ -266,7 +266,7 @@ impl Ledger {
     }
 
     /// Gives back the file and all that was taken for it: nothing will be recorded.
-    pub fn discard(self) {
+    pub(crate) fn discard(self) {
         let (backing, path) = (std::ptr::from_ref(self.backing), self.path.clone());
         drop(self);
         // SAFETY: `create_in` leaked the box. Only this ledger's tables refer to it, and they are
@@ -275,30 +275,30 @@ impl Ledger {
     }
 
     /// The header's changing fields.
-    pub fn header(&self) -> &LiveHeader {
+    pub(crate) fn header(&self) -> &LiveHeader {
         &self.header
     }
 
     /// Adds to a counter, in the shard of the calling thread: its number, as `threads::shard` has it.
     #[inline(always)]
-    pub fn count(&self, shard: usize, counter: usize, n: u64) {
+    pub(crate) fn count(&self, shard: usize, counter: usize, n: u64) {
         self.count_all(shard, &[(counter, n)]);
     }
 
     /// As [`Ledger::count`], several at once.
     #[inline(always)]
-    pub fn count_all(&self, shard: usize, counts: &[(usize, u64)]) {
+    pub(crate) fn count_all(&self, shard: usize, counts: &[(usize, u64)]) {
         count(&self.counters.words(), shard, counts);
     }
 
     /// Where launches are counted.
-    pub fn launches(&self) -> Launches {
+    pub(crate) fn launches(&self) -> Launches {
         Launches { counters: self.counters.words(), execs: self.execs.slots() }
     }
 
     /// Adds an allocation to what a stack led to, in the shard of the calling thread ([`counters::SITES`]).
     #[inline(always)]
-    pub fn allocated_at(&self, shard: usize, stack: StackRef, bytes: u64) {
+    pub(crate) fn allocated_at(&self, shard: usize, stack: StackRef, bytes: u64) {
         if shard >= counters::OWN_SHARDS {
             return self.add_to_stack(stack, 1, bytes);
         }
@@ -336,7 +336,7 @@ impl Ledger {
     }
 
     /// The sum of a counter.
-    pub fn counter(&self, counter: usize) -> u64 {
+    pub(crate) fn counter(&self, counter: usize) -> u64 {
         (0..counters::SHARDS).fold(0_u64, |sum, shard| {
             sum.wrapping_add(self.counters.at(shard * counters::PER_SHARD + counter).load(Relaxed))
         })

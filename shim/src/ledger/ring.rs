@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// A ring of slots; the newest overwrites the oldest. All of it is backed from the start.
-pub struct Ring<T: Sealed> {
+pub(crate) struct Ring<T: Sealed> {
     base: *mut u8,
     used: Used,
     capacity: u64,
@@ -23,14 +23,14 @@ unsafe impl<T: Sealed> Sync for Ring<T> {}
 impl<T: Sealed> Ring<T> {
     /// # Errors
     /// [`Full`] if the ledger has no storage for it.
-    pub fn new(backing: &'static Backing) -> Result<Self, Full> {
+    pub(crate) fn new(backing: &'static Backing) -> Result<Self, Full> {
         let (base, capacity, used) = backing.table(T::TABLE);
         used.grow(capacity)?;
         Ok(Self { base, used, capacity, slot: PhantomData })
     }
 
     /// Writes what `make` gives for the next sequence number.
-    pub fn push(&self, make: impl FnOnce(u64) -> T) {
+    pub(crate) fn push(&self, make: impl FnOnce(u64) -> T) {
         let seq = self.used.written().fetch_add(1, Relaxed);
         // SAFETY: the remainder is below the capacity, and `new` has backed the whole ring. A slot
         // is a whole number of aligned u64s.

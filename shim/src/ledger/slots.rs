@@ -19,7 +19,7 @@ pub(super) fn publish<T: Sealed>(words: &[AtomicU64], slot: &T) {
 
 /// Where the slots of a table, or its words, lie: apart from the table, for what touches few lines of the processor's
 /// caches.
-pub struct Slots<T> {
+pub(crate) struct Slots<T> {
     pub(super) base: *mut u8,
     slot: PhantomData<fn() -> T>,
 }
@@ -55,7 +55,7 @@ impl<T: Sealed> Slots<T> {
 
     /// One of the slot's unsealed 64-bit fields, by its offset in the struct.
     #[inline(always)]
-    pub fn field(&self, index: u32, offset: usize) -> &AtomicU64 {
+    pub(crate) fn field(&self, index: u32, offset: usize) -> &AtomicU64 {
         debug_assert!(offset >= T::SEALED && offset.is_multiple_of(8));
         &self.words(index)[offset / 8]
     }
@@ -64,7 +64,7 @@ impl<T: Sealed> Slots<T> {
 impl Slots<u64> {
     /// A word that is backed.
     #[inline(always)]
-    pub fn at(&self, index: usize) -> &AtomicU64 {
+    pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
         // SAFETY: callers pass an index below what `Words::filled` or `Words::append` has backed. That memory is
         // aligned and never taken away.
         unsafe { &*self.base.add(index * 8).cast() }

@@ -17,7 +17,7 @@ use std::path::Path;
 /// A file of ours is its owner's alone.
 const MODE: libc::mode_t = 0o600;
 /// Never waits for a FIFO's other end or for a device, never follows a link out of the directory.
-pub const CAREFULLY: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+pub(crate) const CAREFULLY: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
 /// Written at a time where there is no `fallocate`.
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -26,7 +26,7 @@ static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 ///
 /// # Errors
 /// Those of the file system; also that the name is taken.
-pub fn make(path: &Path, named: bool) -> io::Result<File> {
+pub(crate) fn make(path: &Path, named: bool) -> io::Result<File> {
     let file =
         OpenOptions::new().read(true).write(true).create_new(true).mode(MODE).custom_flags(CAREFULLY).open(path)?;
     let fd = file.as_raw_fd();
@@ -42,7 +42,7 @@ pub fn make(path: &Path, named: bool) -> io::Result<File> {
 
 /// Opens a file for reading if it is a regular one of this user's: what else may lie under a name of ours is
 /// left alone.
-pub fn open_own(path: &Path) -> Option<File> {
+pub(crate) fn open_own(path: &Path) -> Option<File> {
     // SAFETY: geteuid takes no arguments and cannot fail.
     let uid = unsafe { libc::geteuid() };
     let own = |what: std::fs::Metadata| what.is_file() && what.uid() == uid;
@@ -144,7 +144,7 @@ fn kernel() -> (u32, u32) {
 ///
 /// # Errors
 /// No more room on the disk, in a quota, or within the limits of the process.
-pub fn lengthen(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
+pub(crate) fn lengthen(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
     let _uncancelled = Uncancelled::new();
     let end = from + bytes;
     // Beyond the limit a file operation is a SIGXFSZ, not an error.
@@ -186,7 +186,7 @@ fn write_zeroes(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
 }
 
 /// The longest file that this process may write, if there is a limit.
-pub fn file_size_limit() -> Option<u64> {
+pub(crate) fn file_size_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a local with room for the one rlimit that getrlimit writes.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) } == 0;
@@ -194,7 +194,7 @@ pub fn file_size_limit() -> Option<u64> {
 }
 
 /// Free bytes of the file system; `None` if it has no bound.
-pub fn free_bytes(fd: RawFd) -> Option<u64> {
+pub(crate) fn free_bytes(fd: RawFd) -> Option<u64> {
     // SAFETY: zeroes are a valid statvfs, and fstatvfs fills it. A descriptor that is not open
     // gives an error.
     unsafe {

@@ -14,7 +14,7 @@ const KEPT: usize = 8;
 
 /// Removes what dead processes of this user left: their ledgers but for the newest few of either kind, and their
 /// sockets.
-pub fn sweep(dir: &Path) {
+pub(super) fn sweep(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     let (mut exited, mut killed) = (Vec::new(), Vec::new());
     for entry in entries.flatten() {

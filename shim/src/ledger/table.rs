@@ -12,7 +12,7 @@ const LISTS: usize = 16;
 /// End of a free list.
 const NIL: u32 = u32::MAX;
 /// In place of a slot: the table was full when the thing was recorded. It is counted all the same.
-pub const NO_SLOT: u32 = u32::MAX;
+pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 #[repr(align(64))]
 struct Head(AtomicU64);
@@ -22,7 +22,7 @@ struct Head(AtomicU64);
 /// Free slots are chained through memory of our own, not through the file, which anyone may have
 /// damaged. A head holds a tag in its upper half, so that a slot that was taken and put back in
 /// between is not mistaken for one that stayed.
-pub struct Table<T: Sealed> {
+pub(crate) struct Table<T: Sealed> {
     slots: Slots<T>,
     used: Used,
     capacity: u64,
@@ -55,7 +55,7 @@ fn links_bytes(capacity: u64) -> usize {
 impl<T: Sealed> Table<T> {
     /// # Errors
     /// [`Full`] if there is no memory for the free lists.
-    pub fn new(backing: &'static Backing) -> Result<Self, Full> {
+    pub(crate) fn new(backing: &'static Backing) -> Result<Self, Full> {
         let (base, capacity, used) = backing.table(T::TABLE);
         let bytes = links_bytes(capacity);
         // SAFETY: without MAP_FIXED the kernel picks addresses that are free. Pages that no one
@@ -81,23 +81,23 @@ impl<T: Sealed> Table<T> {
     }
 
     /// Where its slots lie.
-    pub fn slots(&self) -> Slots<T> {
+    pub(crate) fn slots(&self) -> Slots<T> {
         self.slots
     }
 
     /// Slots that the table may reach.
-    pub fn capacity(&self) -> u64 {
+    pub(crate) fn capacity(&self) -> u64 {
         self.capacity
     }
 
     /// Slots that were ever handed out: all that is certainly backed.
-    pub fn handed_out(&self) -> u64 {
+    pub(crate) fn handed_out(&self) -> u64 {
         self.next.load(Relaxed)
     }
 
     /// A free slot; `None` if the table is full or the ledger cannot grow.
     #[inline]
-    pub fn take(&self) -> Option<u32> {
+    pub(crate) fn take(&self) -> Option<u32> {
         let own = threads::shard() % LISTS;
         // What other threads gave back comes before new storage: where one thread allocates and another
         // frees, the table would grow for ever.
@@ -166,12 +166,12 @@ impl<T: Sealed> Table<T> {
 
     /// Fills a slot that `take` gave, and makes it valid.
     #[inline(always)]
-    pub fn write(&self, index: u32, slot: T) {
+    pub(crate) fn write(&self, index: u32, slot: T) {
         publish(self.words(index), &slot);
     }
 
     /// What a slot holds. Only its owner may ask, or whoever can bear a mix of two writes.
-    pub fn read(&self, index: u32) -> Option<T> {
+    pub(crate) fn read(&self, index: u32) -> Option<T> {
         let mut slot = T::new_zeroed();
         for (bytes, word) in slot.as_mut_bytes().chunks_exact_mut(8).zip(self.words(index)) {
             bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
@@ -180,7 +180,7 @@ impl<T: Sealed> Table<T> {
     }
 
     /// Every record that is whole, one after another. One that changes meanwhile may be left out.
-    pub fn each(&self, mut each: impl FnMut(&T)) {
+    pub(crate) fn each(&self, mut each: impl FnMut(&T)) {
         let mut slot = T::new_zeroed();
         for index in 0..self.handed_out() as u32 {
             let words = self.words(index);
@@ -199,13 +199,13 @@ impl<T: Sealed> Table<T> {
 
     /// Makes a slot invalid; it stays with its owner.
     #[inline]
-    pub fn hide(&self, index: u32) {
+    pub(crate) fn hide(&self, index: u32) {
         self.words(index)[0].store(0, Release);
     }
 
     /// Ends a slot and gives it back.
     #[inline]
-    pub fn clear(&self, index: u32) {
+    pub(crate) fn clear(&self, index: u32) {
         self.hide(index);
         let list = threads::shard() % LISTS;
         let head = &self.heads[list].0;
@@ -227,7 +227,7 @@ impl<T: Sealed> Table<T> {
 
     /// As [`Table::hide`], and nothing for [`NO_SLOT`].
     #[inline(always)]
-    pub fn hide_if_any(&self, index: u32) {
+    pub(crate) fn hide_if_any(&self, index: u32) {
         if index != NO_SLOT {
             self.hide(index);
         }
@@ -235,7 +235,7 @@ impl<T: Sealed> Table<T> {
 
     /// As [`Table::clear`], and nothing for [`NO_SLOT`].
     #[inline]
-    pub fn clear_if_any(&self, index: u32) {
+    pub(crate) fn clear_if_any(&self, index: u32) {
         if index != NO_SLOT {
             self.clear(index);
         }
@@ -243,7 +243,7 @@ impl<T: Sealed> Table<T> {
 
     /// One of the slot's unsealed 64-bit fields, by its offset in the struct.
     #[inline]
-    pub fn field(&self, index: u32, offset: usize) -> &AtomicU64 {
+    pub(crate) fn field(&self, index: u32, offset: usize) -> &AtomicU64 {
         self.slots.field(index, offset)
     }
 }

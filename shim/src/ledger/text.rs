@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const MAX_BYTES: usize = 4096;
 
 /// The Strings table.
-pub struct Texts {
+pub(crate) struct Texts {
     base: *mut u8,
     capacity: u64,
     used: Used,
@@ -27,7 +27,7 @@ unsafe impl Send for Texts {}
 unsafe impl Sync for Texts {}
 
 impl Texts {
-    pub fn new(backing: &'static Backing) -> Self {
+    pub(crate) fn new(backing: &'static Backing) -> Self {
         let (base, capacity, used) = backing.table(TableKind::Strings);
         let known = map::new();
         // The first bytes stay empty, so that reference 0 means no text.
@@ -35,7 +35,7 @@ impl Texts {
     }
 
     /// The reference of a text; 0 if it is empty or there is no more room.
-    pub fn intern(&self, text: &[u8]) -> StrRef {
+    pub(crate) fn intern(&self, text: &[u8]) -> StrRef {
         let text = &text[..text.len().min(MAX_BYTES)];
         if text.is_empty() {
             return 0;
@@ -80,13 +80,13 @@ impl Texts {
     }
 
     /// A place for a text that changes; `None` if there is no more room.
-    pub fn place(&self) -> Option<TextPlace> {
+    pub(crate) fn place(&self) -> Option<TextPlace> {
         let _adding = self.adding.lock().ok()?;
         NonZero::new(self.reserve(TextPlace::BYTES)? as StrRef).map(TextPlace)
     }
 
     /// Writes a text to a place, cut to what the place holds; its reference. A reader may see parts of what was there before.
-    pub fn rewrite(&self, place: &mut TextPlace, text: &[u8]) -> StrRef {
+    pub(crate) fn rewrite(&self, place: &mut TextPlace, text: &[u8]) -> StrRef {
         // SAFETY: `place` reserved so many bytes for this TextPlace. It is borrowed mutably, so no
         // one else writes there now.
         unsafe { self.write(place.0.get().into(), &text[..text.len().min(TextPlace::BYTES)]) };
@@ -95,9 +95,9 @@ impl Texts {
 }
 
 /// Where a text is that changes.
-pub struct TextPlace(NonZero<StrRef>);
+pub(crate) struct TextPlace(NonZero<StrRef>);
 
 impl TextPlace {
     /// Bytes that a place holds: as many as a thread's name has at most (PR_SET_NAME).
-    pub const BYTES: usize = 15;
+    pub(crate) const BYTES: usize = 15;
 }

@@ -6,7 +6,7 @@ use gpumem_wire::layout::TableKind;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// A table of plain 64-bit words: frames, counters.
-pub struct Words {
+pub(crate) struct Words {
     words: Slots<u64>,
     used: Used,
     capacity: u64,
@@ -19,13 +19,13 @@ unsafe impl Send for Words {}
 unsafe impl Sync for Words {}
 
 impl Words {
-    pub fn new(backing: &'static Backing, kind: TableKind) -> Self {
+    pub(crate) fn new(backing: &'static Backing, kind: TableKind) -> Self {
         let (base, capacity, used) = backing.table(kind);
         Self { words: Slots::new(base), used, capacity, next: AtomicU64::new(0) }
     }
 
     /// Where its words lie.
-    pub fn words(&self) -> Slots<u64> {
+    pub(crate) fn words(&self) -> Slots<u64> {
         self.words
     }
 
@@ -33,20 +33,20 @@ impl Words {
     ///
     /// # Errors
     /// [`Full`] if the ledger has no storage for it.
-    pub fn filled(self) -> Result<Self, Full> {
+    pub(crate) fn filled(self) -> Result<Self, Full> {
         self.used.grow(self.capacity)?;
         Ok(self)
     }
 
     /// A word that is backed.
     #[inline]
-    pub fn at(&self, index: usize) -> &AtomicU64 {
+    pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
         debug_assert!((index as u64) < self.used.used());
         self.words.at(index)
     }
 
     /// Appends words; where the first one is, or `None` if there is no more room.
-    pub fn append(&self, words: &[u64]) -> Option<u64> {
+    pub(crate) fn append(&self, words: &[u64]) -> Option<u64> {
         let len = words.len() as u64;
         let first = self.next.fetch_add(len, Relaxed);
         let end = first + len;

@@ -20,10 +20,10 @@ const RANGE_START: c_int = 11;
 /// `CU_POINTER_ATTRIBUTE_RANGE_SIZE`.
 const RANGE_SIZE: c_int = 12;
 /// An address at which nothing ever is: what the driver says of it, it says of freed memory.
-pub const NOWHERE: DevicePtr = 0x10;
+pub(crate) const NOWHERE: DevicePtr = 0x10;
 
 /// What is behind an address, for the program.
-pub struct Asked {
+pub(crate) struct Asked {
     /// What to ask the real function about.
     pub ptr: DevicePtr,
     block: Option<&'static Block>,
@@ -31,7 +31,7 @@ pub struct Asked {
 
 /// Looks at the address that a question is about.
 #[inline]
-pub fn about(vendor: Vendor, ptr: DevicePtr) -> Asked {
+pub(crate) fn about(vendor: Vendor, ptr: DevicePtr) -> Asked {
     let block = of(vendor).and_then(|pool| pool.map.around(ptr));
     match block {
         // Freed memory, and what lies behind the end of what the program has.
@@ -47,20 +47,20 @@ pub fn about(vendor: Vendor, ptr: DevicePtr) -> Asked {
 
 impl Asked {
     /// Bytes of the allocation, where the real answer would be another.
-    pub fn bytes(&self) -> Option<usize> {
+    pub(crate) fn bytes(&self) -> Option<usize> {
         let block = self.block.filter(|block| block.is(State::Live))?;
         let asked = block.asked.load(Relaxed);
         (asked != block.bytes.load(Relaxed)).then_some(asked as usize)
     }
 
     /// Where the allocation begins for the program, where the real answer would be another.
-    pub fn start(&self) -> Option<DevicePtr> {
+    pub(crate) fn start(&self) -> Option<DevicePtr> {
         let block = self.block.filter(|block| block.has(FRONTED))?;
         Some(block.addr.load(Relaxed))
     }
 
     /// Whether the program may not show the allocation to other processes: they would find the guard's zone in front.
-    pub fn may_not_be_shown(&self) -> bool {
+    pub(crate) fn may_not_be_shown(&self) -> bool {
         self.start().is_some()
     }
 
@@ -68,7 +68,7 @@ impl Asked {
     ///
     /// # Safety
     /// `data` is what the real function has filled for this attribute with success.
-    pub unsafe fn answered(&self, attribute: c_int, data: Opaque) {
+    pub(crate) unsafe fn answered(&self, attribute: c_int, data: Opaque) {
         match attribute {
             RANGE_SIZE => {
                 if let (Some(bytes), false) = (self.bytes(), data.is_null()) {
@@ -96,7 +96,7 @@ impl Asked {
 
 /// Free and total bytes for the program: idle blocks count as free where they can go back now, and the quota as the
 /// device.
-pub fn memory_info(call: &Call, free: &mut usize, total: &mut usize) {
+pub(crate) fn memory_info(call: &Call, free: &mut usize, total: &mut usize) {
     let Some(pool) = of_limited(call.vendor) else { return };
     gate::note(|shim| {
         let Some(owner) = pool.owner_of_thread(shim) else { return };

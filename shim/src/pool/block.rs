@@ -10,7 +10,7 @@ use zerocopy::FromZeros;
 /// Who has a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum State {
+pub(crate) enum State {
     /// Nobody: there is no such block now.
     Gone = 0,
     /// The program.
@@ -22,28 +22,28 @@ pub enum State {
 }
 
 /// In place of a class of sizes.
-pub const NO_CLASS: u32 = u32::MAX;
+pub(crate) const NO_CLASS: u32 = u32::MAX;
 
 /// The program has shown it to others, or asked what only a block of its own can answer: its free is
 /// the real one.
-pub const PINNED: u32 = 1;
+pub(crate) const PINNED: u32 = 1;
 /// Managed memory in place of device memory.
-pub const MANAGED: u32 = 2;
+pub(crate) const MANAGED: u32 = 2;
 /// Pinned host memory in place of device memory.
-pub const HOST: u32 = 4;
+pub(crate) const HOST: u32 = 4;
 /// The guard watches what the program does not have of it; bytes are counted for that; the program's part begins
 /// [`FRONT`] bytes behind the driver's address.
-pub const WATCHED: u32 = 8;
-pub const ZONED: u32 = 16;
-pub const FRONTED: u32 = 32;
+pub(crate) const WATCHED: u32 = 8;
+pub(crate) const ZONED: u32 = 16;
+pub(crate) const FRONTED: u32 = 32;
 /// Bytes in front of the program's part then: as many as keep the alignment that the driver gives.
-pub const FRONT: u64 = 512;
+pub(crate) const FRONT: u64 = 512;
 /// Not device memory of its own size: the pool does not keep it.
-pub const SPILLED: u32 = MANAGED | HOST;
+pub(crate) const SPILLED: u32 = MANAGED | HOST;
 
 /// One allocation of the driver's.
 #[derive(Debug, Default)]
-pub struct Block {
+pub(crate) struct Block {
     /// Where the program's part begins: with the block, but where the guard has a zone in front.
     pub addr: AtomicU64,
     /// Bytes that the driver gave.
@@ -65,19 +65,19 @@ pub struct Block {
 
 impl Block {
     #[inline]
-    pub fn is(&self, state: State) -> bool {
+    pub(crate) fn is(&self, state: State) -> bool {
         self.state.load(Acquire) == state as u32
     }
 
     /// For whoever has it.
     #[inline]
-    pub fn set(&self, state: State) {
+    pub(crate) fn set(&self, state: State) {
         self.state.store(state as u32, Release);
     }
 
     /// Takes it from one state to another, if it is the block of this address and in that state.
     #[inline]
-    pub fn turn_to(&self, addr: u64, from: State, to: State) -> bool {
+    pub(crate) fn turn_to(&self, addr: u64, from: State, to: State) -> bool {
         if self.state.compare_exchange(from as u32, to as u32, AcqRel, Acquire).is_err() {
             return false;
         }
@@ -92,7 +92,7 @@ impl Block {
     /// As [`Block::turn_to`] from live to idle, at half the price: a block that two threads free at once may be in
     /// either's state afterwards, and one of the threads takes it all the same.
     #[inline(always)]
-    pub fn turn_idle(&self, addr: u64) -> bool {
+    pub(crate) fn turn_idle(&self, addr: u64) -> bool {
         if !self.is(State::Live) || self.addr.load(Relaxed) != addr {
             return false;
         }
@@ -104,17 +104,17 @@ impl Block {
         taken
     }
 
-    pub fn has(&self, flags: u32) -> bool {
+    pub(crate) fn has(&self, flags: u32) -> bool {
         self.flags.load(Relaxed) & flags != 0
     }
 
     /// The driver's address.
-    pub fn base(&self) -> u64 {
+    pub(crate) fn base(&self) -> u64 {
         self.driver_address(self.addr.load(Relaxed))
     }
 
     /// The driver's address where the program's part begins at `addr`.
-    pub fn driver_address(&self, addr: u64) -> u64 {
+    pub(crate) fn driver_address(&self, addr: u64) -> u64 {
         if self.has(FRONTED) { addr - FRONT } else { addr }
     }
 }
@@ -124,7 +124,7 @@ impl Block {
 /// A lookup may still read a table that was replaced, and that is filled anew by now. What it finds there is a
 /// block that says itself that it is at the address; that it finds nothing counts only where no table was
 /// replaced meanwhile.
-pub struct Map {
+pub(crate) struct Map {
     table: AtomicPtr<Table>,
     /// How often a table was replaced.
     replaced: AtomicU64,
@@ -209,7 +209,7 @@ impl Table {
 }
 
 impl Map {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             table: AtomicPtr::new(std::ptr::from_ref(Table::new(LEAST_PLACES)).cast_mut()),
             replaced: AtomicU64::new(0),
@@ -226,7 +226,7 @@ impl Map {
 
     /// The block at exactly this address.
     #[inline]
-    pub fn get(&self, addr: u64) -> Option<&'static Block> {
+    pub(crate) fn get(&self, addr: u64) -> Option<&'static Block> {
         if addr == 0 {
             return None;
         }
@@ -246,7 +246,7 @@ impl Map {
         }
     }
 
-    pub fn insert(&self, addr: u64, block: &'static Block) {
+    pub(crate) fn insert(&self, addr: u64, block: &'static Block) {
         let mut inner = lock(&self.inner);
         let mut table = self.table();
         if inner.used * 2 >= table.places.len() {
@@ -264,7 +264,7 @@ impl Map {
         inner.unsorted.push((addr, block));
     }
 
-    pub fn remove(&self, addr: u64) {
+    pub(crate) fn remove(&self, addr: u64) {
         let mut inner = lock(&self.inner);
         if let Ok(place) = self.table().place(addr) {
             place.block.store(std::ptr::null_mut(), Release);
@@ -300,12 +300,12 @@ impl Map {
     }
 
     /// All blocks there are.
-    pub fn all(&self) -> Vec<&'static Block> {
+    pub(crate) fn all(&self) -> Vec<&'static Block> {
         lock(&self.inner).sorted().values().copied().collect()
     }
 
     /// The block that an address lies in.
-    pub fn around(&self, addr: u64) -> Option<&'static Block> {
+    pub(crate) fn around(&self, addr: u64) -> Option<&'static Block> {
         let mut inner = lock(&self.inner);
         let (_, &block) = inner.sorted().range(..=addr).next_back()?;
         (addr < block.base() + block.bytes.load(Relaxed)).then_some(block)

@@ -28,13 +28,13 @@ fn most_of_each(bound: u64, threads: u64) -> u64 {
 }
 
 impl Pool {
-    pub fn set_max(&self, max: Option<u64>) {
+    pub(crate) fn set_max(&self, max: Option<u64>) {
         self.max.store(max.unwrap_or(AUTO), Relaxed);
         self.share_out();
     }
 
     /// Whether the bound is not the user's.
-    pub fn chooses_bound(&self) -> bool {
+    pub(crate) fn chooses_bound(&self) -> bool {
         self.max.load(Relaxed) == AUTO
     }
 
@@ -54,12 +54,12 @@ impl Pool {
 
     /// Idle bytes that a thread may keep for itself.
     #[inline(always)]
-    pub fn most_of_a_thread(&self) -> u64 {
+    pub(crate) fn most_of_a_thread(&self) -> u64 {
         self.most_of_a_thread.load(Relaxed)
     }
 
     /// Idle bytes that the device of a context may keep.
-    pub fn most_idle(&self, owner: &ContextPool) -> u64 {
+    pub(crate) fn most_idle(&self, owner: &ContextPool) -> u64 {
         match (self.max.load(Relaxed), owner.frees_wait()) {
             (AUTO, false) => owner.share,
             (max, false) => max,
@@ -85,7 +85,7 @@ impl Pool {
 
     /// Idle bytes above that: of all contexts of the device together, with those that threads have.
     #[inline]
-    pub fn over_most_idle(&self, owner: &ContextPool) -> u64 {
+    pub(crate) fn over_most_idle(&self, owner: &ContextPool) -> u64 {
         let idle = match owner.has_neighbours.load(Relaxed) {
             false => owner.idle(),
             true => self.neighbours(owner).iter().fold(owner.idle(), |sum, other| sum + other.idle()),

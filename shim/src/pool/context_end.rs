@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::*;
 
 /// The blocks of a context that is about to end: nobody finds them any more.
 #[must_use = "the context ends, or it stays"]
-pub struct Leaving<'a> {
+pub(crate) struct Leaving<'a> {
     pool: &'a Pool,
     /// Those that no thread's cache is bound to any more.
     owners: Vec<&'static ContextPool>,
@@ -36,7 +36,7 @@ enum Was {
 
 impl Leaving<'_> {
     /// The context has ended.
-    pub fn gone(self) {
+    pub(crate) fn gone(self) {
         for (owner, block, was) in self.blocks {
             gate::record_if_started(|shim| block_records::lost(shim, block, owner, was == Was::Live));
             self.pool.forget(block);
@@ -47,7 +47,7 @@ impl Leaving<'_> {
 
     /// The driver refused: what the program had it has, and what was idle is of use. The pool of the context is a
     /// new one, since caches of threads may still be bound to the old one.
-    pub fn stay(self) {
+    pub(crate) fn stay(self) {
         let mut owners = FxHashMap::default();
         let now = clock::now_ns();
         for (before, block, was) in self.blocks {
@@ -137,7 +137,7 @@ impl Pool {
     }
 
     /// A context is about to end, and all of its blocks with it.
-    pub fn context_going(&self, context: u64) -> Leaving<'_> {
+    pub(crate) fn context_going(&self, context: u64) -> Leaving<'_> {
         let (mut blocks, mut owners, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         for owner in self.owners().into_iter().filter(|owner| owner.context() == context) {
             owner.gone.store(true, SeqCst);

@@ -10,7 +10,7 @@ mod pending;
 mod readers;
 mod release_stream;
 
-pub use readers::{Job, Scan};
+pub(crate) use readers::{Job, Scan};
 
 use super::block::{Block, State};
 use super::in_transit::InTransit;
@@ -38,7 +38,7 @@ const NEVER: u64 = u64::MAX;
 
 /// The pool of one context. Never freed, and used again for another context of its device once many have ended since
 /// ([`ContextPool::begin_again`]): whoever has one holds no lock on it.
-pub struct ContextPool {
+pub(crate) struct ContextPool {
     pub vendor: Vendor,
     context: AtomicU64,
     record: AtomicU16,
@@ -102,14 +102,14 @@ impl Most {
 }
 
 /// While it lives, a context stays. Nothing of the pool's is locked meanwhile.
-pub struct PoolHold<'a> {
+pub(crate) struct PoolHold<'a> {
     owner: &'a ContextPool,
     hold: ContextHold,
 }
 
 impl PoolHold<'_> {
     /// Whether somebody waits until the context may end.
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.owner.gone.load(SeqCst) || self.hold.is_wanted()
     }
 }
@@ -148,7 +148,7 @@ struct Batch {
 #[cfg(test)]
 impl ContextPool {
     /// One of a context that no driver knows.
-    pub fn made_up(context: u64, device: Device, share: u64) -> &'static Self {
+    pub(crate) fn made_up(context: u64, device: Device, share: u64) -> &'static Self {
         use crate::vendor::memory;
         let (vendor, in_transit) = (Vendor::Cuda, Box::leak(Box::default()));
         Box::leak(Box::new(Self::new(vendor, context, 0, device, share, memory::calls(vendor), in_transit)))
@@ -156,7 +156,7 @@ impl ContextPool {
 }
 
 impl ContextPool {
-    pub fn new(
+    pub(crate) fn new(
         vendor: Vendor,
         context: u64,
         record: ContextRef,
@@ -197,29 +197,29 @@ impl ContextPool {
 
     /// Whose a block is.
     #[inline(always)]
-    pub fn of(block: &Block) -> Option<&'static Self> {
+    pub(crate) fn of(block: &Block) -> Option<&'static Self> {
         // SAFETY: null, or what `owns` put there: a ContextPool out of a leaked box. They are never freed, also after their
         // contexts have ended.
         unsafe { block.owner.load(Relaxed).cast::<Self>().as_ref() }
     }
 
     /// Makes a block one of these.
-    pub fn owns(&'static self, block: &Block) {
+    pub(crate) fn owns(&'static self, block: &Block) {
         block.owner.store(std::ptr::from_ref(self).cast_mut().cast(), Relaxed);
     }
 
     #[inline]
-    pub fn context(&self) -> u64 {
+    pub(crate) fn context(&self) -> u64 {
         self.context.load(Relaxed)
     }
 
     #[inline]
-    pub fn record(&self) -> ContextRef {
+    pub(crate) fn record(&self) -> ContextRef {
         self.record.load(Relaxed)
     }
 
     /// Which of its contexts it is for now.
-    pub fn generation(&self) -> u32 {
+    pub(crate) fn generation(&self) -> u32 {
         self.generation.load(Acquire)
     }
 
@@ -258,13 +258,13 @@ impl ContextPool {
 
     /// Whether no work was submitted since the last that is known to be over.
     #[inline]
-    pub fn known_idle(&self) -> bool {
+    pub(crate) fn known_idle(&self) -> bool {
         self.calls.sees_all() && self.unchanged_since_idle()
     }
 
     /// As [`ContextPool::known_idle`], where all that submits work is seen.
     #[inline(always)]
-    pub fn unchanged_since_idle(&self) -> bool {
+    pub(crate) fn unchanged_since_idle(&self) -> bool {
         activity::unchanged_since(self.idle_at.load(Acquire))
     }
 
@@ -277,7 +277,7 @@ impl ContextPool {
     }
 
     /// Has the context stay while its blocks are given back: whoever ends it waits. `None` if it is gone.
-    pub fn hold(&self) -> Option<PoolHold<'_>> {
+    pub(crate) fn hold(&self) -> Option<PoolHold<'_>> {
         // Of the last release of a primary context it is known afterwards only that it ended it.
         let context = self.context();
         let hold = ContextHold::begin(context)?;
@@ -288,7 +288,7 @@ impl ContextPool {
 
     /// Waits until nobody gives blocks back any more, for so long at most. Whoever begins after this was called sees
     /// that the context is gone, or that the pool is closed.
-    pub fn wait_for_releases(&self, longest: Duration) {
+    pub(crate) fn wait_for_releases(&self, longest: Duration) {
         let end = clock::precise_ns() + longest.as_nanos() as u64;
         while self.releasing.load(SeqCst) != 0 && clock::precise_ns() < end {
             crate::process::cancel::sleep(Duration::from_micros(50));
@@ -296,7 +296,7 @@ impl ContextPool {
     }
 
     /// Runs a call in this context.
-    pub fn within<R>(&self, f: impl FnOnce() -> R) -> R {
+    pub(crate) fn within<R>(&self, f: impl FnOnce() -> R) -> R {
         self.calls.within(self.context(), f)
     }
 
@@ -321,46 +321,46 @@ impl ContextPool {
     }
 
     /// Whether the last event behind all work of the context could be had: drivers before 12.5 have none.
-    pub fn has_events(&self) -> bool {
+    pub(crate) fn has_events(&self) -> bool {
         !self.without_events.load(Relaxed)
     }
 
     /// Bytes of real blocks.
-    pub fn held(&self) -> u64 {
+    pub(crate) fn held(&self) -> u64 {
         self.held.load(Relaxed)
     }
 
     /// Bytes of idle blocks that no thread has.
-    pub fn idle(&self) -> u64 {
+    pub(crate) fn idle(&self) -> u64 {
         self.idle.load(Relaxed)
     }
 
     /// A real block came, of so many bytes.
-    pub fn grew(&self, bytes: u64) {
+    pub(crate) fn grew(&self, bytes: u64) {
         let held = self.held.fetch_add(bytes, Relaxed) + bytes;
         self.live_peak.fetch_max(held.saturating_sub(self.idle()), Relaxed);
     }
 
     /// A real block is gone; bytes that are not held any more. That may be less where the context has ended meanwhile.
-    pub fn shrank(&self, bytes: u64) -> u64 {
+    pub(crate) fn shrank(&self, bytes: u64) -> u64 {
         let before = self.held.fetch_update(Relaxed, Relaxed, |held| Some(held.saturating_sub(bytes)));
         before.map_or(0, |held| held.min(bytes))
     }
 
     /// All real blocks are gone, with the context; their bytes.
-    pub fn lost_all(&self) -> u64 {
+    pub(crate) fn lost_all(&self) -> u64 {
         self.held.swap(0, Relaxed)
     }
 
     /// Bytes of idle blocks that should make way for this growth.
-    pub fn in_the_way(&self, growth: u64) -> u64 {
+    pub(crate) fn in_the_way(&self, growth: u64) -> u64 {
         let held = self.held() + growth;
         let peak = self.live_peak.load(Relaxed).max(held.saturating_sub(self.idle()));
         held.saturating_sub(peak + (peak / GROWTH_SHARE).max(GROWTH_BYTES)).min(self.idle())
     }
 
     /// A block of so many bytes, or a little more.
-    pub fn take(&self, rounded: u64, slack: u64) -> Option<&'static Block> {
+    pub(crate) fn take(&self, rounded: u64, slack: u64) -> Option<&'static Block> {
         let mut inner = lock(&self.inner);
         let (&key, &block) = inner.by_size.range((rounded, 0)..).next()?;
         if key.0 > rounded + slack {
@@ -374,7 +374,7 @@ impl ContextPool {
     }
 
     /// Keeps a block that no work uses any more.
-    pub fn keep(&self, block: &'static Block, now_ns: u64) {
+    pub(crate) fn keep(&self, block: &'static Block, now_ns: u64) {
         let mut inner = lock(&self.inner);
         self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
         self.keep_in(&mut inner, block, now_ns);
@@ -398,7 +398,7 @@ impl ContextPool {
     }
 
     /// Keeps a block from use until so many bytes were freed after it; those whose time is over.
-    pub fn quarantine(&self, block: &'static Block, most: u64) -> Vec<&'static Block> {
+    pub(crate) fn quarantine(&self, block: &'static Block, most: u64) -> Vec<&'static Block> {
         let mut inner = lock(&self.inner);
         if block.is(State::Gone) {
             return Vec::new();
@@ -443,14 +443,14 @@ impl ContextPool {
     }
 
     /// All blocks that are kept from use, taken out.
-    pub fn take_quarantine(&self) -> Vec<&'static Block> {
+    pub(crate) fn take_quarantine(&self) -> Vec<&'static Block> {
         let mut inner = lock(&self.inner);
         self.idle.fetch_sub(std::mem::take(&mut inner.quarantined), Relaxed);
         std::mem::take(&mut inner.quarantine).into()
     }
 
     /// Puts them back, as those that were freed first.
-    pub fn put_in_quarantine(&self, blocks: Vec<&'static Block>) {
+    pub(crate) fn put_in_quarantine(&self, blocks: Vec<&'static Block>) {
         let mut inner = lock(&self.inner);
         for block in blocks.into_iter().rev().filter(|block| !block.is(State::Gone)) {
             let bytes = block.bytes.load(Relaxed);
@@ -461,14 +461,14 @@ impl ContextPool {
     }
 
     /// Bytes and age, ns, of each idle block that can be given back.
-    pub fn ages(&self, now_ns: u64) -> Vec<(u64, u64)> {
+    pub(crate) fn ages(&self, now_ns: u64) -> Vec<(u64, u64)> {
         let inner = lock(&self.inner);
         let age = |block: &&Block| now_ns.saturating_sub(block.idle_ns.load(Relaxed));
         inner.by_age.values().map(|block| (block.bytes.load(Relaxed), age(block))).collect()
     }
 
     /// The context ends, and with it all that is kept here: blocks that no work uses, and those that wait.
-    pub fn let_go(&self) -> (Vec<&'static Block>, Vec<&'static Block>) {
+    pub(crate) fn let_go(&self) -> (Vec<&'static Block>, Vec<&'static Block>) {
         self.events_now().clear();
         let mut inner = lock(&self.inner);
         let Inner { by_age, open, batches, quarantine, .. } = std::mem::take(&mut *inner);
@@ -480,7 +480,7 @@ impl ContextPool {
     }
 
     /// Idle bytes, and the blocks that they are in.
-    pub fn idle_blocks(&self) -> (u64, u64) {
+    pub(crate) fn idle_blocks(&self) -> (u64, u64) {
         let inner = lock(&self.inner);
         let pending: usize = inner.batches.iter().map(|batch| batch.blocks.len()).sum();
         (self.idle(), (inner.by_age.len() + inner.open.len() + inner.quarantine.len() + pending) as u64)

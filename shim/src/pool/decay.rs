@@ -50,7 +50,7 @@ impl Pool {
     }
 
     /// What is done once a second, by the control thread.
-    pub fn housekeeping(&'static self, shim: &'static Shim) {
+    pub(crate) fn housekeeping(&'static self, shim: &'static Shim) {
         self.collect(shim);
         self.report_all(shim);
         for owner in self.owners() {
@@ -174,12 +174,12 @@ impl Pool {
 }
 
 /// What is done once a second.
-pub fn housekeeping(shim: &'static Shim) {
+pub(crate) fn housekeeping(shim: &'static Shim) {
     all().for_each(|pool| pool.housekeeping(shim));
 }
 
 /// Gives back all that is idle, for `gpumem trim`: what came of it, for people.
-pub fn trim(shim: &'static Shim) -> String {
+pub(crate) fn trim(shim: &'static Shim) -> String {
     shim.count(counters::TRIMS, 1);
     let (back, stays) = all().fold((0, 0), |(back, stays), pool| {
         let (more, left) = pool.give_back(shim, None, false);
@@ -203,7 +203,7 @@ extern "C" fn at_exit() {
 }
 
 /// Has [`at_exit`] run before the library's own end: handlers run in the opposite order of this.
-pub fn end_before_the_library() {
+pub(crate) fn end_before_the_library() {
     // SAFETY: `at_exit` has the type that is asked for. It is code of this library, which is never
     // unloaded.
     unsafe { libc::atexit(at_exit) };

@@ -42,7 +42,7 @@ enum Gone {
 impl Pool {
     /// Frees a block; `None` if it is none of the pool's. `real` is the real function.
     #[inline]
-    pub fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
+    pub(crate) fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
         match gate::note(|shim| self.begin(shim, addr)) {
             Some(Gone::Done) => Some(SUCCESS),
             Some(Gone::NotOurs) => None,
@@ -271,7 +271,7 @@ impl Pool {
     }
 
     /// A stream-ordered free: the driver decides, and the block is its own from then on.
-    pub fn free_async(&'static self, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
+    pub(crate) fn free_async(&'static self, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
         let block = self.map.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy));
         match block {
             Some(block) => {
@@ -283,7 +283,7 @@ impl Pool {
     }
 
     /// Empties all threads' caches.
-    pub fn gather(&self, shim: &'static Shim) {
+    pub(crate) fn gather(&self, shim: &'static Shim) {
         for cache in self.caches() {
             let _ = (0..LOOKS).any(|_| self.empty(shim, cache));
         }
@@ -291,7 +291,7 @@ impl Pool {
 }
 
 /// Fills a block and waits for it.
-pub fn fill(owner: &ContextPool, block: &Block, byte: u8) {
+pub(crate) fn fill(owner: &ContextPool, block: &Block, byte: u8) {
     let _errno = KeepErrno::new();
     owner.within(|| owner.calls.fill(block.base(), byte, block.bytes.load(Relaxed) as usize));
     let _ = owner.barrier();

@@ -141,7 +141,7 @@ fn may_not(shim: &Shim, pool: &Pool) -> Option<&'static str> {
 ///
 /// # Errors
 /// Why it was not read.
-pub fn check_all(shim: &'static Shim) -> Result<String, String> {
+pub(crate) fn check_all(shim: &'static Shim) -> Result<String, String> {
     let Some((pool, guard)) = with_guard(Vendor::Cuda) else {
         return Err(
             "there is no guard here: it was not started with GPUMEM_GUARD=1, the pool is off, or no memory was \
@@ -168,7 +168,7 @@ pub fn check_all(shim: &'static Shim) -> Result<String, String> {
 
 /// The program has waited for the device: all of its context is read.
 #[cold]
-pub fn at_wait() {
+pub(crate) fn at_wait() {
     let Some((pool, guard)) = with_guard(Vendor::Cuda) else { return };
     let Some(shim) = gate::shim() else { return };
     if pool.aside(shim) || may_not(shim, pool).is_some() {
@@ -181,7 +181,7 @@ pub fn at_wait() {
 
 /// The program launched something that may write, with these words among its arguments.
 #[cold]
-pub fn note_launch(call: &Call, stream: Stream, what: What, words: &[u64]) {
+pub(crate) fn note_launch(call: &Call, stream: Stream, what: What, words: &[u64]) {
     if let Some((_, guard)) = with_guard(call.vendor) {
         gate::note(|shim| guard.launched(shim, call, stream, what, words));
     }
@@ -189,7 +189,7 @@ pub fn note_launch(call: &Call, stream: Stream, what: What, words: &[u64]) {
 
 /// A graph is about to run: `refers` says whether it refers to one of these ranges, which are sorted.
 #[cold]
-pub fn of_launched_graph(vendor: Vendor, refers: impl Fn(&[Range<u64>]) -> bool) {
+pub(crate) fn of_launched_graph(vendor: Vendor, refers: impl Fn(&[Range<u64>]) -> bool) {
     let Some((_, guard)) = with_guard(vendor) else { return };
     let ranges = guard.freed_in_graphs();
     if !refers(&ranges) {

@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::*;
 impl Pool {
     /// The address of a block that serves a request. `None`: nothing was done, and the long way is to be gone.
     #[inline(always)]
-    pub fn hit(&'static self, call: &Call, bytes: u64) -> Option<u64> {
+    pub(crate) fn hit(&'static self, call: &Call, bytes: u64) -> Option<u64> {
         let shim = gate::shim()?;
         let class = size::class_for(bytes)?;
         // SAFETY: the reference ends with this function and stays on this thread.
@@ -59,7 +59,7 @@ impl Pool {
 
     /// Takes a block back into this thread's cache. False: nothing was done, and the long way is to be gone.
     #[inline(always)]
-    pub fn take_back(&'static self, addr: u64) -> bool {
+    pub(crate) fn take_back(&'static self, addr: u64) -> bool {
         let Some(shim) = gate::shim() else { return false };
         // SAFETY: the reference ends with this function and stays on this thread.
         let local = unsafe { threads::state() };

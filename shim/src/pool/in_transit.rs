@@ -15,30 +15,30 @@ const SLEEP: Duration = Duration::from_micros(50);
 
 /// One device's.
 #[derive(Default)]
-pub struct InTransit {
+pub(crate) struct InTransit {
     pub blocks: Counts,
     pub requests: Counts,
 }
 
 /// How many moves began, and ended.
 #[derive(Default)]
-pub struct Counts {
+pub(crate) struct Counts {
     begun: AtomicU64,
     ended: AtomicU64,
 }
 
 /// Something on its way, for as long as this lives.
-pub struct Transit<'a>(&'a Counts);
+pub(crate) struct Transit<'a>(&'a Counts);
 
 impl Counts {
     #[cold]
-    pub fn begin(&self) -> Transit<'_> {
+    pub(crate) fn begin(&self) -> Transit<'_> {
         self.begun.fetch_add(1, SeqCst);
         Transit(self)
     }
 
     /// How many have ended. As long as it changes there may be more to give back.
-    pub fn ended(&self) -> u64 {
+    pub(crate) fn ended(&self) -> u64 {
         self.ended.load(SeqCst)
     }
 
@@ -58,14 +58,14 @@ impl Drop for Transit<'_> {
 /// Tries of a request that threads share what there is with. They take what this one gave back, and are quicker than
 /// [`FLUSHES`] tries while this one waits for a processor: then tries go on for a time, with pauses.
 #[derive(Default)]
-pub struct Tries {
+pub(crate) struct Tries {
     made: usize,
     until: Option<Instant>,
 }
 
 impl Tries {
     /// Whether there is one more.
-    pub fn go_on(&mut self) -> bool {
+    pub(crate) fn go_on(&mut self) -> bool {
         self.made += 1;
         if self.made <= FLUSHES {
             return true;
@@ -78,7 +78,7 @@ impl Tries {
 
 /// Whether each count is what it was, once nothing is on its way there: a thread that moves something may have to wait
 /// for a processor. Waits for so long at most.
-pub fn are_still_at(counts: &[(&Counts, u64)], longest: Duration) -> bool {
+pub(crate) fn are_still_at(counts: &[(&Counts, u64)], longest: Duration) -> bool {
     const YIELDS: usize = 100;
     let mut start = None;
     for look in 0.. {

@@ -29,32 +29,32 @@
 //! No vendor is known here: all calls are those of [`crate::vendor::memory`].
 
 mod aside;
-pub mod ask;
+pub(crate) mod ask;
 mod back;
-pub mod block;
+pub(crate) mod block;
 mod block_records;
 mod bound;
-pub mod context_end;
-pub mod context_pool;
-pub mod decay;
-pub mod give;
-pub mod guard;
-pub mod guarded;
+pub(crate) mod context_end;
+pub(crate) mod context_pool;
+pub(crate) mod decay;
+pub(crate) mod give;
+pub(crate) mod guard;
+pub(crate) mod guarded;
 mod hit;
-pub mod in_transit;
+pub(crate) mod in_transit;
 mod pools;
-pub mod private;
-pub mod quota;
-pub mod reading;
-pub mod serve;
-pub mod shared_quota;
+pub(crate) mod private;
+pub(crate) mod quota;
+pub(crate) mod reading;
+pub(crate) mod serve;
+pub(crate) mod shared_quota;
 mod short;
-pub mod size;
-pub mod thread;
+pub(crate) mod size;
+pub(crate) mod thread;
 mod unhurried;
 
-pub use crate::process::lock::lock;
-pub use pools::{all, of, of_limited, open, pin, state, step_aside, step_back_in};
+pub(crate) use crate::process::lock::lock;
+pub(crate) use pools::{all, of, of_limited, open, pin, state, step_aside, step_back_in};
 
 use crate::process::{fences, threads};
 use crate::progress::activity;
@@ -78,7 +78,7 @@ use thread::ThreadCache;
 const UNREPORTED: i64 = 32 << 20;
 
 /// The pool of one vendor's library.
-pub struct Pool {
+pub(crate) struct Pool {
     pub vendor: Vendor,
     pub calls: &'static dyn MemoryCalls,
     pub map: Map,
@@ -135,7 +135,7 @@ pub struct Pool {
 static REACHED: AtomicBool = AtomicBool::new(false);
 
 /// Devices are let into each other's memory.
-pub fn reached_into() {
+pub(crate) fn reached_into() {
     REACHED.store(true, SeqCst);
 }
 
@@ -145,7 +145,7 @@ pub fn is_reached_into() -> bool {
 
 impl Pool {
     /// `keeps`: whether it is on; else only the limit holds.
-    pub fn new(vendor: Vendor, settings: &Settings, keeps: bool) -> Self {
+    pub(crate) fn new(vendor: Vendor, settings: &Settings, keeps: bool) -> Self {
         fences::prepare();
         let (calls, exact) = (memory::calls(vendor), vendor == Vendor::Hip);
         let guard = if exact || !keeps { None } else { Guard::new(settings) };
@@ -186,7 +186,7 @@ impl Pool {
     }
 
     /// Goes by these variables from now on.
-    pub fn goes_by(&self, settings: &Settings) {
+    pub(crate) fn goes_by(&self, settings: &Settings) {
         let deferred = settings.free == FreeMode::Deferred;
         self.was_deferred.fetch_or(deferred, Relaxed);
         self.deferred.store(deferred, Relaxed);
@@ -198,7 +198,7 @@ impl Pool {
     }
 
     /// Whether a free does not wait.
-    pub fn is_deferred(&self) -> bool {
+    pub(crate) fn is_deferred(&self) -> bool {
         self.deferred.load(Relaxed)
     }
 
@@ -208,18 +208,18 @@ impl Pool {
     }
 
     /// Whether the growth of the program's own pools is placed in managed memory.
-    pub fn is_managed(&self) -> bool {
+    pub(crate) fn is_managed(&self) -> bool {
         self.managed.load(Relaxed)
     }
 
     /// Where an allocation that runs out goes.
-    pub fn fallback(&self) -> OomFallback {
+    pub(crate) fn fallback(&self) -> OomFallback {
         OomFallback::VALUES.get(self.fallback.load(Relaxed) as usize).copied().unwrap_or_default()
     }
 
     /// Whether the real functions alone decide now.
     #[inline(always)]
-    pub fn aside(&self, shim: &Shim) -> bool {
+    pub(crate) fn aside(&self, shim: &Shim) -> bool {
         let header = shim.ledger.header();
         self.closed.load(Relaxed)
             || is_reached_into()
@@ -236,7 +236,7 @@ impl Pool {
     }
 
     /// Serves and keeps nothing from now on. No lock is taken: the allocator calls this.
-    pub fn shut(&self) {
+    pub(crate) fn shut(&self) {
         self.closed.store(true, SeqCst);
     }
 
@@ -244,7 +244,7 @@ impl Pool {
         self.ending.load(SeqCst)
     }
 
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Relaxed)
     }
 
@@ -304,7 +304,7 @@ impl Pool {
         owners.push(owner);
     }
 
-    pub fn owners(&self) -> Vec<&'static ContextPool> {
+    pub(crate) fn owners(&self) -> Vec<&'static ContextPool> {
         lock(&self.owners).iter().filter(|owner| !owner.gone.load(Relaxed)).copied().collect()
     }
 
@@ -336,12 +336,12 @@ impl Pool {
         cache
     }
 
-    pub fn caches(&self) -> Vec<&'static ThreadCache> {
+    pub(crate) fn caches(&self) -> Vec<&'static ThreadCache> {
         lock(&self.caches).clone()
     }
 
     /// Tells contexts of the live bytes that threads have kept from them.
-    pub fn report_all(&self, shim: &'static Shim) {
+    pub(crate) fn report_all(&self, shim: &'static Shim) {
         for cache in self.caches().into_iter().filter(|cache| cache.keeps_bytes()) {
             let Some(taken) = cache.take() else { continue };
             let (owner, unreported) = (taken.owner(), taken.unreported());
@@ -378,19 +378,19 @@ impl Pool {
     }
 
     /// Idle bytes of a context, those that threads have among them.
-    pub fn idle(&self, owner: &'static ContextPool) -> u64 {
+    pub(crate) fn idle(&self, owner: &'static ContextPool) -> u64 {
         let of_threads = self.caches().into_iter().filter(|cache| std::ptr::eq(cache.last_owner(), owner));
         owner.idle() + of_threads.map(|cache| cache.bytes.load(Relaxed)).sum::<u64>()
     }
 
     /// The owner of the blocks of this thread's context.
-    pub fn owner_of_thread(&self, shim: &'static Shim) -> Option<&'static ContextPool> {
+    pub(crate) fn owner_of_thread(&self, shim: &'static Shim) -> Option<&'static ContextPool> {
         self.owner_here(shim, self.cache())
     }
 
     /// Whether there is a limit, of this process alone or of its group.
     #[inline(always)]
-    pub fn is_limited(&self) -> bool {
+    pub(crate) fn is_limited(&self) -> bool {
         self.grouped || self.limit.load(Relaxed) != 0
     }
 
@@ -402,7 +402,7 @@ impl Pool {
     }
 
     /// A block's free has to be the real one: others may know of it. The block that `addr` lies in.
-    pub fn pin(&self, addr: u64) {
+    pub(crate) fn pin(&self, addr: u64) {
         if let Some(block) = self.map.around(addr) {
             block.flags.fetch_or(block::PINNED, Relaxed);
         }

@@ -20,12 +20,12 @@ const fn place(vendor: Vendor) -> Place<Pool> {
 
 /// The pool of a vendor, once there is one.
 #[inline(always)]
-pub fn of(vendor: Vendor) -> Option<&'static Pool> {
+pub(crate) fn of(vendor: Vendor) -> Option<&'static Pool> {
     place(vendor).get()
 }
 
 /// Whether the pool serves a vendor's contexts, and why not.
-pub fn state(shim: &Shim, vendor: Vendor) -> PoolState {
+pub(crate) fn state(shim: &Shim, vendor: Vendor) -> PoolState {
     let header = shim.ledger.header();
     match of(vendor) {
         _ if !shim.settings.pool => PoolState::Off,
@@ -41,13 +41,13 @@ pub fn state(shim: &Shim, vendor: Vendor) -> PoolState {
 }
 
 /// All pools of the process.
-pub fn all() -> impl Iterator<Item = &'static Pool> {
+pub(crate) fn all() -> impl Iterator<Item = &'static Pool> {
     [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(of)
 }
 
 /// Serves and keeps nothing from now on, and gives back what is kept: what came of it, for people. What cannot go yet,
 /// and what another thread is just about to keep, goes within a second or two.
-pub fn step_aside(shim: &'static Shim) -> String {
+pub(crate) fn step_aside(shim: &'static Shim) -> String {
     STEPPED_ASIDE.store(true, SeqCst);
     all().for_each(Pool::shut);
     format!("the pool keeps nothing from now on: {}", decay::trim(shim))
@@ -57,7 +57,7 @@ pub fn step_aside(shim: &'static Shim) -> String {
 ///
 /// # Errors
 /// Why it does not.
-pub fn step_back_in(shim: &'static Shim) -> Result<String, String> {
+pub(crate) fn step_back_in(shim: &'static Shim) -> Result<String, String> {
     if !shim.settings.pool {
         return Err("GPUMEM_POOL was 0 when the process started: the pool stays off".into());
     }
@@ -69,7 +69,7 @@ pub fn step_back_in(shim: &'static Shim) -> Result<String, String> {
 
 /// The pool of a vendor, made once recording has begun and the shim may do more than record.
 #[inline]
-pub fn open(vendor: Vendor) -> Option<&'static Pool> {
+pub(crate) fn open(vendor: Vendor) -> Option<&'static Pool> {
     match of(vendor) {
         Some(pool) => Some(pool),
         None => make(vendor),
@@ -78,7 +78,7 @@ pub fn open(vendor: Vendor) -> Option<&'static Pool> {
 
 /// The pool of a vendor, made now if there is a limit that it has to hold.
 #[inline]
-pub fn of_limited(vendor: Vendor) -> Option<&'static Pool> {
+pub(crate) fn of_limited(vendor: Vendor) -> Option<&'static Pool> {
     of(vendor).or_else(|| gate::shim().filter(|shim| is_limited(shim)).and_then(|_| make(vendor)))
 }
 
@@ -106,6 +106,6 @@ fn make(vendor: Vendor) -> Option<&'static Pool> {
 }
 
 /// Marks the block that an address lies in: its free has to be the real one.
-pub fn pin(addr: u64) {
+pub(crate) fn pin(addr: u64) {
     all().for_each(|pool| pool.pin(addr));
 }

@@ -27,7 +27,7 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 static WANTED: AtomicBool = AtomicBool::new(false);
 
 /// Has private blocks of a device go back now; whether there were any.
-pub fn give_back(device: Device) -> bool {
+pub(crate) fn give_back(device: Device) -> bool {
     let is_taken = || TAKEN.load(SeqCst) == device as u64 + 1;
     if !is_taken() {
         return false;
@@ -43,7 +43,7 @@ pub fn give_back(device: Device) -> bool {
 }
 
 /// Blocks that nobody but the driver and whoever has this knows of.
-pub struct Private<'a> {
+pub(crate) struct Private<'a> {
     owner: &'static ContextPool,
     hold: &'a PoolHold<'a>,
     /// Where each lies that is there now.
@@ -52,11 +52,11 @@ pub struct Private<'a> {
 
 impl Private<'_> {
     /// Somebody needs the memory, or the context.
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         WANTED.load(SeqCst) || self.hold.is_wanted()
     }
 
-    pub fn blocks(&self) -> &[Range<u64>] {
+    pub(crate) fn blocks(&self) -> &[Range<u64>] {
         &self.blocks
     }
 
@@ -118,7 +118,7 @@ impl Pool {
     ///
     /// # Errors
     /// Why there are none.
-    pub fn with_private_blocks<R>(
+    pub(crate) fn with_private_blocks<R>(
         &self,
         owner: &'static ContextPool,
         sizes: &[u64],

@@ -15,21 +15,21 @@ use std::time::Duration;
 
 /// Bytes that the quota has room for, and the group, until they are counted.
 #[derive(Default)]
-pub struct Reserved {
+pub(crate) struct Reserved {
     _own: Option<OwnRoom>,
     _group: Option<GroupRoom>,
 }
 
 impl Reserved {
     /// Where nothing has to be reserved.
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self::default()
     }
 }
 
 /// Which limit has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub(crate) enum Refused {
     /// That of this process.
     Own,
     /// That of its group.
@@ -55,7 +55,7 @@ impl Pool {
     ///
     /// # Errors
     /// Which of them has none.
-    pub fn admits(&'static self, owner: &'static ContextPool, bytes: u64) -> Result<Reserved, Refused> {
+    pub(crate) fn admits(&'static self, owner: &'static ContextPool, bytes: u64) -> Result<Reserved, Refused> {
         let limit = self.limit.load(Relaxed);
         let own = match limit {
             0 => None,
@@ -101,12 +101,12 @@ impl Pool {
     }
 
     /// Whether idle blocks can go back now: a real free is refused while something captures.
-    pub fn may_flush(&self, owner: &ContextPool) -> bool {
+    pub(crate) fn may_flush(&self, owner: &ContextPool) -> bool {
         !queries::capturing() || owner.gives_back_at_once()
     }
 
     /// How long something may be on its way.
-    pub fn longest_transit(&self, owner: &ContextPool) -> Duration {
+    pub(crate) fn longest_transit(&self, owner: &ContextPool) -> Duration {
         if !self.may_have_pending() && owner.gives_back_at_once() {
             return DESCHEDULED;
         }
@@ -122,18 +122,18 @@ impl Pool {
     }
 
     /// Device bytes that this process takes of an owner's device, idle ones among them.
-    pub fn used(&self, owner: &'static ContextPool) -> u64 {
+    pub(crate) fn used(&self, owner: &'static ContextPool) -> u64 {
         let live = gate::shim().map_or(0, |shim| records::pooled::live_on(shim, self.vendor, owner.device));
         live + self.idle_on(owner.device)
     }
 
     /// Idle bytes of a device.
-    pub fn idle_on(&self, device: i32) -> u64 {
+    pub(crate) fn idle_on(&self, device: i32) -> u64 {
         self.owners().into_iter().filter(|owner| owner.device == device).map(|owner| self.idle(owner)).sum()
     }
 
     /// Idle bytes of a device that can go back for a request, whatever the device does.
-    pub fn to_be_had_on(&self, device: i32) -> u64 {
+    pub(crate) fn to_be_had_on(&self, device: i32) -> u64 {
         let of_device = self.owners().into_iter().filter(|owner| owner.device == device);
         let goes = |owner: &&'static ContextPool| {
             !owner.frees_wait() || owner.known_idle() || owner.calls.tells_all() && owner.is_idle()
@@ -143,7 +143,7 @@ impl Pool {
 
     /// Gives back all idle blocks of a device; how many bytes. What work uses, where a free does not wait for it, stays if
     /// that work does not end soon.
-    pub fn flush(&'static self, device: i32) -> u64 {
+    pub(crate) fn flush(&'static self, device: i32) -> u64 {
         let Some(shim) = gate::shim() else { return 0 };
         self.gather(shim);
         let of_device = self.owners().into_iter().filter(|owner| owner.device == device);

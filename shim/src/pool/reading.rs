@@ -65,7 +65,7 @@ impl Drop for BeingRead {
 
 /// A live block: where the program's part of it begins, and the bytes that it asked for.
 #[derive(Clone, Copy)]
-pub struct LiveBlock {
+pub(crate) struct LiveBlock {
     block: &'static Block,
     owner: &'static ContextPool,
     pub addr: u64,
@@ -74,7 +74,7 @@ pub struct LiveBlock {
 
 /// What came of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub(crate) enum Piece {
     Read,
     /// The block, or its context, is not there any more.
     Gone,
@@ -88,12 +88,12 @@ pub enum Piece {
 
 impl Pool {
     /// Where the driver's block begins that the program has from an address on, and the bytes that the driver gave.
-    pub fn driver_range(&self, addr: u64) -> Option<(u64, u64)> {
+    pub(crate) fn driver_range(&self, addr: u64) -> Option<(u64, u64)> {
         self.map.get(addr).map(|block| (block.base(), block.bytes.load(Relaxed)))
     }
 
     /// Live blocks of device memory.
-    pub fn live_blocks(&self) -> Vec<LiveBlock> {
+    pub(crate) fn live_blocks(&self) -> Vec<LiveBlock> {
         let of = |block: &'static Block| {
             let owner = ContextPool::of(block)?;
             let is_live = block.is(State::Live) && !block.has(SPILLED);
@@ -104,7 +104,7 @@ impl Pool {
     }
 
     /// Reads a piece of a live block, of at most [`crate::vendor::reader::ROOM`] bytes, within a time.
-    pub fn read_piece(
+    pub(crate) fn read_piece(
         &self,
         live: &LiveBlock,
         at: u64,
@@ -117,7 +117,7 @@ impl Pool {
 
     /// Has whole words of a piece of a live block looked at by a kernel, which is told to end where the block is to go back:
     /// those that may be addresses. [`Piece::Refused`]: not here, or not now; it may be read in the other way.
-    pub fn scan_piece(
+    pub(crate) fn scan_piece(
         &self,
         live: &LiveBlock,
         at: u64,

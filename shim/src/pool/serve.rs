@@ -20,7 +20,7 @@ const MOST_IN_THE_WAY: usize = 64;
 
 /// What was obtained for a request.
 #[derive(Clone, Copy)]
-pub struct Obtained {
+pub(crate) struct Obtained {
     /// Its address, where the real function did not give it.
     pub addr: Option<u64>,
     pub bytes: u64,
@@ -28,7 +28,7 @@ pub struct Obtained {
 }
 
 /// How a request went so far.
-pub enum Lookup {
+pub(crate) enum Lookup {
     Block(&'static Block),
     /// There is none that fits.
     None(&'static ContextPool, u64),
@@ -39,7 +39,7 @@ pub enum Lookup {
 impl Pool {
     /// An idle block for a request, if one fits.
     #[inline]
-    pub fn find(&'static self, shim: &'static Shim, call: &Call, bytes: u64) -> Lookup {
+    pub(crate) fn find(&'static self, shim: &'static Shim, call: &Call, bytes: u64) -> Lookup {
         if self.aside(shim) {
             shim.count(counters::POOL_PASSED, 1);
             return Lookup::Aside;
@@ -71,7 +71,7 @@ impl Pool {
     }
 
     /// An idle block is the program's. `reported`: live bytes that are reported to its context now.
-    pub fn handed_out(
+    pub(crate) fn handed_out(
         &'static self,
         shim: &'static Shim,
         call: &Call,
@@ -113,12 +113,12 @@ impl Pool {
     }
 
     /// A block that a thread kept which has ended meanwhile.
-    pub fn take_of_ended_threads(&self, owner: &'static ContextPool, rounded: u64) -> Option<&'static Block> {
+    pub(crate) fn take_of_ended_threads(&self, owner: &'static ContextPool, rounded: u64) -> Option<&'static Block> {
         if self.collect_ended() { self.take_central(owner, rounded) } else { None }
     }
 
     /// Idle blocks of other sizes make way for a new one.
-    pub fn make_way_for(&'static self, owner: &'static ContextPool, rounded: u64) {
+    pub(crate) fn make_way_for(&'static self, owner: &'static ContextPool, rounded: u64) {
         let in_the_way = owner.in_the_way(rounded);
         if in_the_way > 0 {
             self.make_way(owner, Most::AtLeast(in_the_way, MOST_IN_THE_WAY));
@@ -157,7 +157,7 @@ impl Pool {
     }
 
     /// Takes up a block that the driver has just given at `addr`, as the program's, for what the owner was then.
-    pub fn adopt(
+    pub(crate) fn adopt(
         &'static self,
         call: &Call,
         (owner, generation): (&'static ContextPool, u32),
@@ -197,7 +197,7 @@ impl Pool {
 
     /// Fills a block that is about to be the program's again, if that was asked for, and has the guard watch it.
     #[cold]
-    pub fn filled(&self, block: &'static Block) {
+    pub(crate) fn filled(&self, block: &'static Block) {
         let Some(owner) = ContextPool::of(block) else { return };
         if self.fill == Fill::Zero {
             give::fill(owner, block, 0);
@@ -213,12 +213,12 @@ impl Pool {
     }
 
     /// Whether a block is to be filled, or watched, before the program gets it again.
-    pub fn fills(&self) -> bool {
+    pub(crate) fn fills(&self) -> bool {
         !self.plain && (self.fill != Fill::None || self.guard.is_some())
     }
 
     /// Where the program's part of a new block begins, and the flags that say so.
-    pub fn start(&self, addr: u64, obtained: &Obtained, asked: u64) -> (u64, u32) {
+    pub(crate) fn start(&self, addr: u64, obtained: &Obtained, asked: u64) -> (u64, u32) {
         match self.guard.as_ref().filter(|_| obtained.flags & SPILLED == 0) {
             Some(guard) => guard.start(addr, obtained.bytes, asked),
             None => (addr, 0),

@@ -14,7 +14,7 @@ use crate::shim::Shim;
 use std::time::Duration;
 
 /// The control thread of a member looks so often whether another member is short of memory.
-pub const LISTENS_EVERY: Duration = Duration::from_millis(100);
+pub(crate) const LISTENS_EVERY: Duration = Duration::from_millis(100);
 
 /// A request that meets others on their way waits so long for them: one of theirs may wait for the driver, or for a
 /// processor.
@@ -25,7 +25,7 @@ const CALLS: usize = 3;
 const ANSWERS_TAKE: Duration = Duration::from_secs(2);
 
 /// Bytes that the group has room for, until they are counted as taken.
-pub struct GroupRoom {
+pub(crate) struct GroupRoom {
     group: &'static Group,
     place: Place,
     bytes: u64,
@@ -107,7 +107,7 @@ fn others_give(group: &Group, place: &Place, bytes: u64) -> bool {
 }
 
 /// Gives back what this process keeps and does not use, if another member of its group is short of memory.
-pub fn give_to_group(shim: &'static Shim) {
+pub(crate) fn give_to_group(shim: &'static Shim) {
     let Some(group) = &shim.group else { return };
     let Some((call, places)) = group.called() else { return };
     for place in places {
@@ -120,7 +120,7 @@ pub fn give_to_group(shim: &'static Shim) {
 }
 
 /// What is done once a second: the seat is looked after, and the group is told what is idle.
-pub fn housekeeping(shim: &'static Shim) {
+pub(crate) fn housekeeping(shim: &'static Shim) {
     let Some(group) = &shim.group else { return };
     records::grouped::look_after(shim);
     for pool in all() {

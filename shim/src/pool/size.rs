@@ -5,7 +5,7 @@
 //! 580), so a block of whole units costs nothing more.
 
 /// What the driver takes for a request above it, bytes.
-pub const UNIT: u64 = 2 << 20;
+pub(crate) const UNIT: u64 = 2 << 20;
 /// Smallest block, bytes: the driver's alignment.
 const SMALLEST: u64 = 512;
 /// Sizes to a doubling.
@@ -17,11 +17,11 @@ const SMALL_CLASSES: usize = (UNIT.ilog2() - FIRST_EXPONENT) as usize * STEPS as
 /// Most units of a block that threads keep for themselves.
 const MOST_UNITS: u64 = 16;
 /// Sizes that threads keep blocks of.
-pub const CLASSES: usize = SMALL_CLASSES + MOST_UNITS as usize - 1;
+pub(crate) const CLASSES: usize = SMALL_CLASSES + MOST_UNITS as usize - 1;
 
 /// Bytes of the block for a request; `None` for more than any device has.
 #[inline]
-pub fn rounded(bytes: u64) -> Option<u64> {
+pub(crate) fn rounded(bytes: u64) -> Option<u64> {
     match bytes.max(SMALLEST) {
         bytes @ ..=UNIT => Some(bytes.next_multiple_of(step(bytes))),
         bytes => bytes.checked_next_multiple_of(UNIT),
@@ -36,7 +36,7 @@ fn step(bytes: u64) -> u64 {
 
 /// The class of a block size that threads keep blocks of.
 #[inline]
-pub fn class_of(rounded: u64) -> Option<usize> {
+pub(crate) fn class_of(rounded: u64) -> Option<usize> {
     if rounded <= UNIT {
         let exponent = (rounded - 1).ilog2();
         let within = (rounded - (1 << exponent)) / step(rounded) - 1;
@@ -49,7 +49,7 @@ pub fn class_of(rounded: u64) -> Option<usize> {
 /// The class of blocks that serve a request, without the way over [`rounded`]; `None` for 0, and for what
 /// threads keep no blocks of.
 #[inline(always)]
-pub fn class_for(bytes: u64) -> Option<usize> {
+pub(crate) fn class_for(bytes: u64) -> Option<usize> {
     if bytes <= UNIT {
         let last = bytes.max(SMALLEST) - 1;
         let exponent = last.ilog2();
@@ -63,7 +63,7 @@ pub fn class_for(bytes: u64) -> Option<usize> {
 /// Bytes that a block may be larger than a request that it serves: an eighth, as HIP's own pools
 /// allow, and a unit at least where blocks are whole units.
 #[inline]
-pub fn slack(rounded: u64) -> u64 {
+pub(crate) fn slack(rounded: u64) -> u64 {
     let eighth = rounded / 8;
     if rounded > UNIT { eighth.max(UNIT) } else { eighth }
 }
@@ -71,7 +71,7 @@ pub fn slack(rounded: u64) -> u64 {
 /// The class whose blocks may serve requests of this one besides its own: [`slack`] says how much larger a block
 /// may be, and that is the next size, but for one.
 #[inline(always)]
-pub fn next_that_serves(class: usize) -> Option<usize> {
+pub(crate) fn next_that_serves(class: usize) -> Option<usize> {
     (class + 1 != SMALL_CLASSES).then_some(class + 1)
 }
 

@@ -20,7 +20,7 @@ const DEPTH: usize = 4;
 pub(super) const LOOKS: usize = 1000;
 
 /// What became of a block that a thread was to keep.
-pub enum Pushed {
+pub(crate) enum Pushed {
     /// It is kept; what had to leave for it, if anything did.
     Kept(Option<&'static Block>),
     /// There is no room for its size.
@@ -30,7 +30,7 @@ pub enum Pushed {
 /// One thread's.
 #[derive(Default)]
 #[repr(align(128))]
-pub struct ThreadCache {
+pub(crate) struct ThreadCache {
     /// Its thread is in it. Only its thread writes this.
     inside: AtomicBool,
     /// Somebody else is in it, or waits for that.
@@ -76,7 +76,7 @@ impl Default for Bins {
 unsafe impl Sync for ThreadCache {}
 
 /// A cache that nobody else is in.
-pub struct Taken<'a> {
+pub(crate) struct Taken<'a> {
     cache: &'a ThreadCache,
     /// What is written to leave it.
     leave: &'a AtomicBool,
@@ -92,18 +92,18 @@ impl Drop for Taken<'_> {
 impl ThreadCache {
     /// The cache of a thread.
     #[inline(always)]
-    pub fn of(local: &Local) -> Option<&'static Self> {
+    pub(crate) fn of(local: &Local) -> Option<&'static Self> {
         // SAFETY: only `belongs_to` puts something into this slot, and that is a ThreadCache.
         unsafe { local.cache.get() }
     }
 
     /// Makes it the cache that [`ThreadCache::of`] finds.
-    pub fn belongs_to(&'static self, local: &Local) {
+    pub(crate) fn belongs_to(&'static self, local: &Local) {
         local.cache.set(Some(self));
     }
 
     /// Makes it the calling thread's, for as long as that lives, if it is nobody's.
-    pub fn begin(&'static self) -> bool {
+    pub(crate) fn begin(&'static self) -> bool {
         if self.has_thread() {
             return false;
         }
@@ -116,7 +116,7 @@ impl ThreadCache {
     }
 
     /// If its thread has ended and `empty` says that nothing is left in it, it may be another's from now on.
-    pub fn end(&self, empty: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn end(&self, empty: impl FnOnce() -> bool) -> bool {
         let held = if self.has_thread() { self.life.hold() } else { None };
         // Somebody else may have been faster.
         let ended = held.is_some() && self.has_thread() && empty();
@@ -127,14 +127,14 @@ impl ThreadCache {
     }
 
     /// Whether it is a thread's, as far as is known.
-    pub fn has_thread(&self) -> bool {
+    pub(crate) fn has_thread(&self) -> bool {
         self.has_thread.load(Acquire)
     }
 
     /// For its own thread: enters, unless somebody else wants it, or this thread is in it already (a signal
     /// handler).
     #[inline(always)]
-    pub fn enter(&self) -> Option<Taken<'_>> {
+    pub(crate) fn enter(&self) -> Option<Taken<'_>> {
         if self.inside.load(Relaxed) {
             return None;
         }
@@ -150,7 +150,7 @@ impl ThreadCache {
 
     /// For any thread: enters once its thread is out. `None` if somebody else does the same, or its thread
     /// does not come out (one that was stopped there).
-    pub fn take(&self) -> Option<Taken<'_>> {
+    pub(crate) fn take(&self) -> Option<Taken<'_>> {
         /// Looks at a thread that is in there for a few instructions, unless it is not running.
         const LOOKS: u32 = 200;
         self.wanted.compare_exchange(false, true, Acquire, Relaxed).ok()?;
@@ -168,37 +168,37 @@ impl ThreadCache {
     }
 
     /// Bytes and blocks in it at the control thread's last look: they belong together.
-    pub fn looked(&self) -> (u64, u64) {
+    pub(crate) fn looked(&self) -> (u64, u64) {
         (self.looked[0].load(Relaxed), self.looked[1].load(Relaxed))
     }
 
     /// Sets what the last look saw to nothing.
-    pub fn clear_looked(&self) {
+    pub(crate) fn clear_looked(&self) {
         self.looked.iter().for_each(|looked| looked.store(0, Relaxed));
     }
 
     /// Whether some live bytes are not reported to its context.
-    pub fn keeps_bytes(&self) -> bool {
+    pub(crate) fn keeps_bytes(&self) -> bool {
         self.unreported.load(Relaxed) != 0
     }
 
     /// The context whose blocks it has.
     #[inline]
-    pub fn last_owner(&self) -> *const ContextPool {
+    pub(crate) fn last_owner(&self) -> *const ContextPool {
         self.owner.load(Relaxed)
     }
 }
 
 impl Taken<'_> {
     #[inline]
-    pub fn owner(&self) -> *const ContextPool {
+    pub(crate) fn owner(&self) -> *const ContextPool {
         self.cache.owner.load(Relaxed)
     }
 
     /// Live bytes came (or went) that the context is to be told of some time: what it is to be told now, once
     /// it is `most`.
     #[inline]
-    pub fn report(&self, bytes: i64, most: i64) -> i64 {
+    pub(crate) fn report(&self, bytes: i64, most: i64) -> i64 {
         let unreported = self.cache.unreported.load(Relaxed).wrapping_add(bytes);
         let now = unreported.abs() >= most;
         self.cache.unreported.store(if now { 0 } else { unreported }, Relaxed);
@@ -206,7 +206,7 @@ impl Taken<'_> {
     }
 
     /// What is not reported to it yet.
-    pub fn unreported(&self) -> i64 {
+    pub(crate) fn unreported(&self) -> i64 {
         self.report(0, 0)
     }
 
@@ -220,7 +220,7 @@ impl Taken<'_> {
     /// A block for a request of this class, or of the next one where that may serve it: as the context would
     /// find it, whose larger blocks else came through here one by one and never stayed.
     #[inline(always)]
-    pub fn pop_for(&mut self, class: usize) -> Option<&'static Block> {
+    pub(crate) fn pop_for(&mut self, class: usize) -> Option<&'static Block> {
         match self.pop(class) {
             None => self.pop(size::next_that_serves(class)?),
             found => found,
@@ -241,7 +241,7 @@ impl Taken<'_> {
 
     /// Whether there is room for a block of so many bytes, of all together `most`, and nothing has to leave.
     #[inline(always)]
-    pub fn has_room(&self, class: usize, bytes: u64, most: u64) -> bool {
+    pub(crate) fn has_room(&self, class: usize, bytes: u64, most: u64) -> bool {
         // SAFETY: a `Taken` holds the cache's lock until it is dropped, and only `bins`, which borrows it mutably, hands
         // out a reference that writes.
         let bins = unsafe { &*self.cache.bins.get() };
@@ -249,7 +249,7 @@ impl Taken<'_> {
     }
 
     /// Keeps a block, of all together `most` bytes.
-    pub fn push(&mut self, class: usize, block: &'static Block, most: u64) -> Pushed {
+    pub(crate) fn push(&mut self, class: usize, block: &'static Block, most: u64) -> Pushed {
         let bytes = self.cache.bytes.load(Relaxed) + block.bytes.load(Relaxed);
         if self.bins().all.get(class).is_none_or(|bin| bin.len == DEPTH) {
             return Pushed::Full;
@@ -266,7 +266,7 @@ impl Taken<'_> {
 
     /// Keeps a block for which there is room ([`Taken::has_room`]).
     #[inline(always)]
-    pub fn keep(&mut self, class: usize, block: &'static Block) {
+    pub(crate) fn keep(&mut self, class: usize, block: &'static Block) {
         let Some(bin) = self.bins().all.get_mut(class).filter(|bin| bin.len < DEPTH) else { return };
         // The lowest address comes last, and is taken first: a program that does the same again gets the
         // same addresses.
@@ -305,7 +305,7 @@ impl Taken<'_> {
     }
 
     /// Takes out what was not handed out since this was last asked.
-    pub fn unused(&mut self) -> Vec<&'static Block> {
+    pub(crate) fn unused(&mut self) -> Vec<&'static Block> {
         let mut all = Vec::new();
         for bin in &mut self.bins().all {
             let blocks = std::mem::take(bin).blocks;
@@ -325,14 +325,14 @@ impl Taken<'_> {
     }
 
     /// Remembers what is in it.
-    pub fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         let blocks: usize = self.bins().all.iter().map(|bin| bin.len).sum();
         self.cache.looked[0].store(self.cache.bytes.load(Relaxed), Relaxed);
         self.cache.looked[1].store(blocks as u64, Relaxed);
     }
 
     /// Takes everything out and binds the cache to another context.
-    pub fn rebind(&mut self, owner: *const ContextPool) -> Vec<&'static Block> {
+    pub(crate) fn rebind(&mut self, owner: *const ContextPool) -> Vec<&'static Block> {
         let mut all = Vec::new();
         for bin in &mut self.bins().all {
             all.extend(bin.blocks.iter_mut().filter_map(Option::take));

@@ -13,10 +13,10 @@ const DISABLE: c_int = 1;
 
 /// While it lives, a cancellation of this thread waits: a system call of ours would else be where it ends, and its
 /// unwinding ends the process where it meets Rust's.
-pub struct Uncancelled(c_int);
+pub(crate) struct Uncancelled(c_int);
 
 impl Uncancelled {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut before = 0;
         // SAFETY: the call changes the calling thread's state alone and writes the state before,
         // for which `before` has room.
@@ -26,7 +26,7 @@ impl Uncancelled {
 }
 
 /// Sleeps within a hook: there, too, a cancelled thread may not end.
-pub fn sleep(time: Duration) {
+pub(crate) fn sleep(time: Duration) {
     let _uncancelled = Uncancelled::new();
     std::thread::sleep(time);
 }

@@ -12,7 +12,7 @@ fn read(clock: libc::clockid_t) -> u64 {
 
 /// CLOCK_MONOTONIC to the tick (4 ms): enough for "when", at a quarter of the cost.
 #[inline]
-pub fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC_COARSE)
 }
 
@@ -73,17 +73,17 @@ impl Recent {
 }
 
 /// CLOCK_MONOTONIC.
-pub fn precise_ns() -> u64 {
+pub(crate) fn precise_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
 /// What the calling thread has worked: time in which others ran, or nobody, is left out.
-pub fn worked_ns() -> u64 {
+pub(crate) fn worked_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// CLOCK_REALTIME.
-pub fn real_ns() -> u64 {
+pub(crate) fn real_ns() -> u64 {
     read(libc::CLOCK_REALTIME)
 }
 

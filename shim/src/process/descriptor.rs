@@ -10,14 +10,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 const FIRST: RawFd = 512;
 
 /// A descriptor and what it stood for when it was opened.
-pub struct Descriptor {
+pub(crate) struct Descriptor {
     fd: ManuallyDrop<OwnedFd>,
     identity: Option<(u64, u64)>,
 }
 
 impl Descriptor {
     /// Moves a descriptor out of the program's way.
-    pub fn new(fd: OwnedFd) -> Self {
+    pub(crate) fn new(fd: OwnedFd) -> Self {
         // SAFETY: F_DUPFD_CLOEXEC takes numbers, and `fd` is open because this owns it.
         let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST) };
         let fd = if high < 0 {
@@ -31,7 +31,7 @@ impl Descriptor {
     }
 
     /// The descriptor, if it still stands for what it did.
-    pub fn get(&self) -> Option<RawFd> {
+    pub(crate) fn get(&self) -> Option<RawFd> {
         let fd = self.fd.as_raw_fd();
         (self.identity.is_some() && identity(fd) == self.identity).then_some(fd)
     }
@@ -53,7 +53,7 @@ impl From<File> for Descriptor {
 }
 
 /// Device and inode behind a descriptor.
-pub fn identity(fd: RawFd) -> Option<(u64, u64)> {
+pub(crate) fn identity(fd: RawFd) -> Option<(u64, u64)> {
     // SAFETY: zeroes are a valid stat, and fstat fills it. A descriptor that is not open gives an
     // error.
     unsafe {

@@ -1,10 +1,10 @@
 //! `errno` of the calling thread, which is the program's: hooks leave it as it was.
 
 /// Puts errno back when dropped. What makes system calls outside of bookkeeping, which puts it back too, holds one.
-pub struct KeepErrno(i32);
+pub(crate) struct KeepErrno(i32);
 
 impl KeepErrno {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // SAFETY: the C library gives the address of this thread's errno, which is valid while the
         // thread lives.
         KeepErrno(unsafe { *libc::__errno_location() })

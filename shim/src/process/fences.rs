@@ -25,7 +25,7 @@ fn membarrier(command: libc::c_int) -> bool {
 }
 
 /// Asks the kernel, once in each process: before anything is fenced, since both sides have to do the same.
-pub fn prepare() {
+pub(crate) fn prepare() {
     let known = WEIGHT.load(Relaxed);
     if known == ALIKE {
         return;
@@ -38,12 +38,12 @@ pub fn prepare() {
 /// The frequent side: what is stored before is seen by whoever comes out of [`heavy`], or what that one
 /// stored before is seen by the loads that follow.
 #[inline(always)]
-pub fn light() {
+pub(crate) fn light() {
     if WEIGHT.load(Relaxed) == UNLIKE { compiler_fence(SeqCst) } else { fence(SeqCst) }
 }
 
 /// The rare side; false if there is none now.
-pub fn heavy() -> bool {
+pub(crate) fn heavy() -> bool {
     fence(SeqCst);
     let alike = WEIGHT.load(Relaxed) != UNLIKE;
     alike || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)

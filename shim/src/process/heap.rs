@@ -76,7 +76,7 @@ static CLOSE: [AtomicPtr<()>; CLOSES] = [const { AtomicPtr::new(null_mut()) }; C
 const CLOSES: usize = 4;
 
 /// Whether the kernel has refused memory: nothing may be begun that needs more.
-pub fn is_short() -> bool {
+pub(crate) fn is_short() -> bool {
     SHORT.load(Relaxed)
 }
 
@@ -97,7 +97,7 @@ fn obtain(bytes: usize) -> *mut u8 {
 }
 
 /// So many things of which zeroes are valid ones. Of a long slice no page takes memory that nobody touches.
-pub fn zeroes<T: FromZeros>(len: usize) -> Box<[T]> {
+pub(crate) fn zeroes<T: FromZeros>(len: usize) -> Box<[T]> {
     let Ok(layout) = Layout::array::<T>(len) else { return Box::default() };
     if layout.size() == 0 {
         return Box::default();
@@ -115,7 +115,7 @@ pub fn zeroes<T: FromZeros>(len: usize) -> Box<[T]> {
 
 /// Has `close` called once the kernel refuses memory; at once if it has. It runs inside of the allocator: it takes no
 /// lock, asks for nothing, and may be called twice.
-pub fn when_refused(close: fn()) {
+pub(crate) fn when_refused(close: fn()) {
     let close_at = close as *mut ();
     let has_place = CLOSE.iter().any(|place| match place.compare_exchange(null_mut(), close_at, SeqCst, SeqCst) {
         Ok(_) => true,
@@ -224,7 +224,7 @@ fn map(bytes: usize) -> *mut u8 {
 ///
 /// # Safety
 /// The range is a mapping of the caller's own.
-pub unsafe fn use_small_pages(at: *mut libc::c_void, bytes: usize) {
+pub(crate) unsafe fn use_small_pages(at: *mut libc::c_void, bytes: usize) {
     let _errno = KeepErrno::new();
     // SAFETY: our caller vouches for the range, whose contents the advice does not change. Kernels without huge pages
     // refuse.

@@ -29,7 +29,7 @@ fn note_stderr() {
 static AT_LOAD: extern "C" fn() = at_load;
 
 /// Whether descriptor 2 is what it was at load; a program may have closed it and opened a file.
-pub fn stderr_is_the_same() -> bool {
+pub(crate) fn stderr_is_the_same() -> bool {
     note_stderr();
     let now = descriptor::identity(libc::STDERR_FILENO);
     now == Some((STDERR[0].load(Relaxed), STDERR[1].load(Relaxed)))

@@ -8,11 +8,11 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// What is read at a time.
-pub const PIECE: u64 = 1 << 20;
+pub(crate) const PIECE: u64 = 1 << 20;
 
 /// A mapping, as `/proc/self/maps` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub(crate) struct Mapping {
     pub start: u64,
     pub end: u64,
     pub readable: bool,
@@ -37,7 +37,7 @@ impl Mapping {
 
     /// Whether it is a device's: reading there may be anything. Memory files have no device behind them, nor has memory
     /// that is shared with children (`MAP_SHARED | MAP_ANONYMOUS`), which the kernel calls by the third name.
-    pub fn is_device(&self) -> bool {
+    pub(crate) fn is_device(&self) -> bool {
         const MEMORY: [&[u8]; 3] = [b"/dev/shm/", b"/dev/hugepages/", b"/dev/zero (deleted)"];
         let in_dev = self.name.starts_with(b"/dev/") && !MEMORY.iter().any(|memory| self.name.starts_with(memory));
         in_dev || self.name.windows(11).any(|part| part == b"/dev/nvidia")
@@ -48,13 +48,13 @@ impl Mapping {
 ///
 /// # Errors
 /// The system's.
-pub fn mappings() -> std::io::Result<Vec<Mapping>> {
+pub(crate) fn mappings() -> std::io::Result<Vec<Mapping>> {
     let text = std::fs::read("/proc/self/maps")?;
     Ok(text.split(|&byte| byte == b'\n').filter_map(Mapping::parse).collect())
 }
 
 /// What is left of a range without others, which are sorted.
-pub fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
+pub(crate) fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut left = Vec::new();
     let mut at = range.start;
     for other in others.iter().filter(|other| other.start < range.end && other.end > range.start) {
@@ -70,25 +70,25 @@ pub fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
 }
 
 /// Which pages have something in them.
-pub struct Pages {
+pub(crate) struct Pages {
     map: Option<Descriptor>,
     page: u64,
 }
 
 impl Pages {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // SAFETY: sysconf takes a number and follows no pointer.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
         Self { map: File::open("/proc/self/pagemap").ok().map(Descriptor::from), page }
     }
 
     /// The pages that a range lies in.
-    pub fn around(&self, range: &Range<u64>) -> Range<u64> {
+    pub(crate) fn around(&self, range: &Range<u64>) -> Range<u64> {
         range.start / self.page * self.page..range.end.next_multiple_of(self.page)
     }
 
     /// The parts of a piece of a mapping, of whole pages, that hold what the process wrote; a whole piece where that cannot be told.
-    pub fn filled(&self, mapping: &Mapping, piece: Range<u64>) -> Vec<Range<u64>> {
+    pub(crate) fn filled(&self, mapping: &Mapping, piece: Range<u64>) -> Vec<Range<u64>> {
         let is_filled: Option<Vec<bool>> = if mapping.shared { self.cached(&piece) } else { self.written(&piece) };
         let Some(filled) = is_filled else { return vec![piece] };
         let mut parts: Vec<Range<u64>> = Vec::new();
@@ -128,7 +128,7 @@ impl Pages {
 }
 
 /// The aligned words of a part, which is no longer than [`PIECE`]; fewer if some of it is not there any more.
-pub fn words<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>) -> &'a [u8] {
+pub(crate) fn words<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>) -> &'a [u8] {
     room.resize(PIECE as usize, MaybeUninit::uninit());
     let bytes = (part.end - part.start).min(PIECE) as usize;
     read_memory(part.start, &mut room[..bytes])

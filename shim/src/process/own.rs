@@ -28,12 +28,12 @@ static STACKS: [(AtomicU32, AtomicU64, AtomicU64); THREADS] =
 static CHANGES: AtomicU64 = AtomicU64::new(1);
 
 /// A number that is another when [`ranges`] may have another answer.
-pub fn changes() -> u64 {
+pub(crate) fn changes() -> u64 {
     CHANGES.load(SeqCst)
 }
 
 /// A mapping is ours from now on.
-pub fn add(at: *const u8, bytes: usize) {
+pub(crate) fn add(at: *const u8, bytes: usize) {
     let (start, end) = (at as u64, at as u64 + bytes as u64);
     add_range(start, end);
     CHANGES.fetch_add(1, SeqCst);
@@ -52,7 +52,7 @@ fn add_range(start: u64, end: u64) {
 }
 
 /// A mapping, or a part of one, is about to be nobody's.
-pub fn remove(at: *const u8, bytes: usize) {
+pub(crate) fn remove(at: *const u8, bytes: usize) {
     let (start, end) = (at as u64, at as u64 + bytes as u64);
     for (from, to) in &MAPPINGS[..USED.load(Acquire)] {
         let (begin, last) = (from.load(Acquire), to.load(Relaxed));
@@ -72,11 +72,11 @@ pub fn remove(at: *const u8, bytes: usize) {
 }
 
 /// While it lives, the calling thread is one of ours, with a stack of so many bytes at most.
-pub struct OwnThread(Option<usize>);
+pub(crate) struct OwnThread(Option<usize>);
 
 impl OwnThread {
     /// `here`: an address in the thread's first frame.
-    pub fn begin(here: u64, stack: u64) -> Self {
+    pub(crate) fn begin(here: u64, stack: u64) -> Self {
         let ours = threads::os_id() as u32;
         for (index, (tid, low, high)) in STACKS.iter().enumerate() {
             let known = tid.load(Acquire);
@@ -107,7 +107,7 @@ impl Drop for OwnThread {
 }
 
 /// All of them now, sorted; `None`: not all are known.
-pub fn ranges() -> Option<Vec<Range<u64>>> {
+pub(crate) fn ranges() -> Option<Vec<Range<u64>>> {
     if FULL.load(Relaxed) {
         return None;
     }

@@ -7,7 +7,7 @@ use std::mem::{MaybeUninit, size_of};
 ///
 /// The kernel does the reading (process_vm_readv on ourselves, 0.3 µs on a small VM), or
 /// /proc/self/mem where a sandbox refuses that. May change errno.
-pub fn read_memory(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8] {
+pub(crate) fn read_memory(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: to.len() };
     // SAFETY: `local` describes `to`, which is borrowed mutably. The kernel checks `remote`, and
@@ -24,7 +24,7 @@ pub fn read_memory(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8] {
 
 /// Appends copies of several pieces of memory, each an address and a length, one behind the other, up to the first that
 /// is not there; how many bytes that are. Takes a system call for 128 of them. May change errno.
-pub fn read_pieces(pieces: impl Iterator<Item = (u64, usize)>, to: &mut Vec<u8>) -> usize {
+pub(crate) fn read_pieces(pieces: impl Iterator<Item = (u64, usize)>, to: &mut Vec<u8>) -> usize {
     const AT_ONCE: usize = 128;
     let mut pieces = pieces.peekable();
     let begin = to.len();
@@ -70,7 +70,7 @@ fn read_proc_mem(address: u64, to: &mut [MaybeUninit<u8>]) -> isize {
 }
 
 /// What is at `address`, aligned or not. May change errno.
-pub fn read_value<T: Plain>(address: u64) -> Option<T> {
+pub(crate) fn read_value<T: Plain>(address: u64) -> Option<T> {
     let mut value = MaybeUninit::<T>::uninit();
     // SAFETY: `value` has as many bytes as a `T`. They are written as MaybeUninit, so none need be
     // initialised.
@@ -86,7 +86,7 @@ pub fn read_value<T: Plain>(address: u64) -> Option<T> {
 ///
 /// # Safety
 /// That is what an implementor promises.
-pub unsafe trait Plain: Copy {}
+pub(crate) unsafe trait Plain: Copy {}
 // SAFETY: any four bytes are a u32.
 unsafe impl Plain for u32 {}
 // SAFETY: any eight bytes are a u64.

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 /// While it lives, a count is one higher.
-pub struct Raised<'a>(&'a AtomicU32);
+pub(crate) struct Raised<'a>(&'a AtomicU32);
 
 impl<'a> Raised<'a> {
-    pub fn new(count: &'a AtomicU32) -> Self {
+    pub(crate) fn new(count: &'a AtomicU32) -> Self {
         count.fetch_add(1, SeqCst);
         Self(count)
     }

@@ -12,7 +12,7 @@ const PAGE: usize = 64 << 10;
 ///
 /// By the C library's own function: the standard library's looks a symbol up first, for which it waits while another
 /// thread opens a library.
-pub fn spawn(stack: usize, f: impl FnOnce() + Send + 'static) -> bool {
+pub(crate) fn spawn(stack: usize, f: impl FnOnce() + Send + 'static) -> bool {
     /// What the thread does, and the bytes of its stack.
     type Work = (Box<dyn FnOnce() + Send>, usize);
     extern "C" fn run(work: *mut libc::c_void) -> *mut libc::c_void {

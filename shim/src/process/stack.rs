@@ -21,7 +21,7 @@ const AT_ONCE: [libc::c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, li
 /// Runs `f` on a new stack; does not run it, and answers `None`, if there is no memory for one: nobody knows how much
 /// there is left of this stack. `f` does not unwind. Signals wait meanwhile: a handler of the program's may look where
 /// its stack is, or leave by `siglongjmp`.
-pub fn with_room<F: FnOnce() -> R, R>(f: F) -> Option<R> {
+pub(crate) fn with_room<F: FnOnce() -> R, R>(f: F) -> Option<R> {
     let stack = Stack::new()?;
     let _waiting = Waiting::new();
     let mut work = Work { f: Some(f), result: None };

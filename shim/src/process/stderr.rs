@@ -4,7 +4,7 @@ use super::cancel::Uncancelled;
 
 /// One line on stderr, in one write. If nobody reads there, nothing happens: a SIGPIPE would be ours
 /// and kill a program that never writes to stderr itself.
-pub fn say(line: &dyn std::fmt::Display) {
+pub(crate) fn say(line: &dyn std::fmt::Display) {
     let line = format!("gpumem: {line}\n");
     let _uncancelled = Uncancelled::new();
     // SAFETY: all pointers are to locals. The mask is this thread's and is put back. A SIGPIPE is

@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 const PTHREAD_MUTEX_ROBUST: libc::c_int = 1;
 
 /// What a thread holds until it ends. The mutex stays where it is.
-pub struct Lifetime(Box<UnsafeCell<libc::pthread_mutex_t>>);
+pub(crate) struct Lifetime(Box<UnsafeCell<libc::pthread_mutex_t>>);
 
 // SAFETY: pthread mutexes are made for use by many threads, and the Box keeps the mutex at one
 // address.
@@ -37,11 +37,11 @@ impl Default for Lifetime {
 }
 
 /// The calling thread holds it.
-pub struct Held<'a>(&'a Lifetime);
+pub(crate) struct Held<'a>(&'a Lifetime);
 
 impl Lifetime {
     /// Takes hold of it, unless a thread has it that lives: it is held for a few instructions otherwise.
-    pub fn hold(&self) -> Option<Held<'_>> {
+    pub(crate) fn hold(&self) -> Option<Held<'_>> {
         // SAFETY: `default` has initialised the mutex, and it stays at its address while `self`
         // lives.
         match unsafe { libc::pthread_mutex_trylock(self.0.get()) } {
@@ -58,7 +58,7 @@ impl Lifetime {
 
 impl Held<'static> {
     /// Until this thread has ended: the kernel has the mutex's address from now on, which is never freed.
-    pub fn for_life(self) {
+    pub(crate) fn for_life(self) {
         std::mem::forget(self);
     }
 }

@@ -19,7 +19,7 @@ const PAGE: u64 = 4096;
 
 /// The part of each thread's stack that is not in use now: from where the stack begins to its stack pointer. `first`: the
 /// mapping that is the stack of the process's first thread, whose record lies elsewhere.
-pub fn unused(first: Option<Range<u64>>) -> Vec<Range<u64>> {
+pub(crate) fn unused(first: Option<Range<u64>>) -> Vec<Range<u64>> {
     let Some(places) = Places::learn() else { return Vec::new() };
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let ours = threads::os_id() as u32;

@@ -102,7 +102,7 @@ thread_state!(
 
 /// Runs `f` with the state of the calling thread.
 #[inline(always)]
-pub fn local<R>(f: impl FnOnce(&Local) -> R) -> R {
+pub(crate) fn local<R>(f: impl FnOnce(&Local) -> R) -> R {
     // SAFETY: `f` gets the reference for its own call only: its lifetime is that of the argument.
     f(unsafe { here() })
 }
@@ -112,14 +112,14 @@ pub fn local<R>(f: impl FnOnce(&Local) -> R) -> R {
 /// # Safety
 /// The reference is not kept beyond the call that the thread is in, nor given to another thread.
 #[inline(always)]
-pub unsafe fn here<'a>() -> &'a Local {
+pub(crate) unsafe fn here<'a>() -> &'a Local {
     // SAFETY: our caller keeps the reference within its call and thread, which is what `state` asks for.
     unsafe { state() }
 }
 
 /// The thread's number as the kernel has it, asked for once. The first call also tells `new`.
 #[inline]
-pub fn tid(new: impl FnOnce(u32)) -> u32 {
+pub(crate) fn tid(new: impl FnOnce(u32)) -> u32 {
     match local(|local| local.tid.get()) {
         0 => first_tid(new),
         known => known,
@@ -127,13 +127,13 @@ pub fn tid(new: impl FnOnce(u32)) -> u32 {
 }
 
 /// The thread's number with the kernel. (The C library has a function for it since 2.30 alone.)
-pub fn os_id() -> libc::pid_t {
+pub(crate) fn os_id() -> libc::pid_t {
     // SAFETY: gettid takes no arguments and cannot fail.
     unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
 }
 
 /// Whether the kernel has a thread of this process still.
-pub fn is_known(tid: u32) -> bool {
+pub(crate) fn is_known(tid: u32) -> bool {
     // SAFETY: tgkill takes numbers, and signal 0 is sent to no thread.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) == 0 }
 }
@@ -147,7 +147,7 @@ fn first_tid(new: impl FnOnce(u32)) -> u32 {
 }
 
 /// Forgets this thread's number, and what its process had for it: after a fork both are others.
-pub fn forget() {
+pub(crate) fn forget() {
     local(|local| {
         local.tid.set(0);
         local.cache.set::<c_void>(None);
@@ -156,7 +156,7 @@ pub fn forget() {
 
 /// This thread's current context may be another from now on.
 #[inline]
-pub fn context_changes() {
+pub(crate) fn context_changes() {
     local(|local| local.only_context.set(0));
 }
 
@@ -217,18 +217,18 @@ impl Local {
 
 /// A small number to spread threads over shards.
 #[inline]
-pub fn shard() -> usize {
+pub(crate) fn shard() -> usize {
     local(Local::shard)
 }
 
 /// Has this thread, which is one of ours, share its shard with others of ours: those of its own are the program's.
-pub fn share_counts() {
+pub(crate) fn share_counts() {
     const OURS: u32 = u32::MAX;
     local(|local| local.shard.set(OURS));
 }
 
 /// Numbers that one thread has at a time, from 1. All above them several threads may have.
-pub const OWN: usize = 64;
+pub(crate) const OWN: usize = 64;
 
 #[cold]
 #[inline(never)]
@@ -282,7 +282,7 @@ impl Tags {
 }
 
 /// The calling thread's name, as the kernel has it.
-pub fn name() -> Vec<u8> {
+pub(crate) fn name() -> Vec<u8> {
     let mut name = [0_u8; 17];
     // SAFETY: PR_GET_NAME writes at most 16 bytes, the last of them NUL, and `name` has 17.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };

@@ -75,7 +75,7 @@ macro_rules! thread_state {
         /// # Safety
         /// The reference is not kept beyond the call that the thread is in, nor given to another thread.
         #[inline(always)]
-        pub unsafe fn state<'a>() -> &'a $state {
+        pub(crate) unsafe fn state<'a>() -> &'a $state {
             #[cfg(target_arch = "x86_64")]
             let state = place::get();
             #[cfg(not(target_arch = "x86_64"))]

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
 /// What has a word on the page.
 #[derive(Clone, Copy)]
-pub enum Word {
+pub(crate) enum Word {
     /// The records of the process: [`crate::gate`].
     Shim,
     /// The allocation trace: [`crate::trace`].
@@ -56,7 +56,7 @@ struct Page {
 
 /// Numbers of the process that a fork sets to 0. What they mean: [`crate::gate`].
 #[repr(C)]
-pub struct Numbers {
+pub(crate) struct Numbers {
     pub stage: AtomicU32,
     pub doors: AtomicU32,
     /// 1 once the driver's initialisation came through a door.
@@ -145,17 +145,17 @@ unsafe extern "C" fn wipe() {
 
 /// The numbers of this process, if the page is there.
 #[inline(always)]
-pub fn known_numbers() -> Option<&'static Numbers> {
+pub(crate) fn known_numbers() -> Option<&'static Numbers> {
     known_page().map(|page| &page.numbers)
 }
 
 /// The numbers of this process; `None` if there is no memory for the page.
-pub fn numbers() -> Option<&'static Numbers> {
+pub(crate) fn numbers() -> Option<&'static Numbers> {
     page().map(|page| &page.numbers)
 }
 
 /// Where a thing lies that there is once in a process. What is put there is never freed.
-pub struct Place<T: 'static> {
+pub(crate) struct Place<T: 'static> {
     word: Word,
     holds: PhantomData<fn() -> &'static T>,
 }
@@ -166,7 +166,7 @@ impl<T> Place<T> {
     /// # Safety
     /// All places of one word hold one type.
     #[inline(always)]
-    pub const unsafe fn new(word: Word) -> Self {
+    pub(crate) const unsafe fn new(word: Word) -> Self {
         Self { word, holds: PhantomData }
     }
 
@@ -177,7 +177,7 @@ impl<T> Place<T> {
 
     /// What lies there, if anything.
     #[inline(always)]
-    pub fn get(&self) -> Option<&'static T> {
+    pub(crate) fn get(&self) -> Option<&'static T> {
         let word = self.of(known_page()?);
         // SAFETY: `new` asks that all places of a word hold one type, so a word that is not null
         // leads to a `T`. It is never freed.
@@ -185,7 +185,7 @@ impl<T> Place<T> {
     }
 
     /// Puts something there, in place of what there was. It stays away where there is no memory for the page.
-    pub fn set(&self, thing: &'static T) {
+    pub(crate) fn set(&self, thing: &'static T) {
         if let Some(page) = page() {
             self.of(page).store(from_ref(thing).cast_mut().cast(), Release);
         }
@@ -193,7 +193,7 @@ impl<T> Place<T> {
 
     /// Puts something there, unless there is something; what is there then. Where there is no memory for the page
     /// nobody else will find it.
-    pub fn set_if_empty(&self, made: Box<T>) -> &'static T {
+    pub(crate) fn set_if_empty(&self, made: Box<T>) -> &'static T {
         let made: &'static T = Box::leak(made);
         let Some(page) = page() else { return made };
         match self.of(page).compare_exchange(null_mut(), from_ref(made).cast_mut().cast(), AcqRel, Acquire) {
@@ -205,7 +205,7 @@ impl<T> Place<T> {
     }
 
     /// What lies there, made now if there is nothing; `None` where there is no memory for the page.
-    pub fn get_or_default(&self) -> Option<&'static T>
+    pub(crate) fn get_or_default(&self) -> Option<&'static T>
     where
         T: Default,
     {
@@ -213,7 +213,7 @@ impl<T> Place<T> {
     }
 
     /// Takes out what lies there. No lock is taken, and no memory.
-    pub fn take(&self) -> Option<&'static T> {
+    pub(crate) fn take(&self) -> Option<&'static T> {
         let word = self.of(known_page()?);
         // SAFETY: `new` asks that all places of a word hold one type, so a word that is not null
         // leads to a `T`. It is never freed.
@@ -227,7 +227,7 @@ impl<T> Place<T> {
 /// can come into by /etc/ld.so.preload: its environment is not to be believed, and what it allocates is not for
 /// others to read.
 #[inline(always)]
-pub fn disabled() -> bool {
+pub(crate) fn disabled() -> bool {
     match KNOWN.disabled.load(Relaxed) {
         1 => false,
         2 => true,
@@ -252,13 +252,13 @@ fn asked_to_be_disabled() -> bool {
 
 /// Where the range of a vendor's exec handles begins; 0 while there is none.
 #[inline(always)]
-pub fn exec_handles(vendor: Vendor) -> &'static AtomicUsize {
+pub(crate) fn exec_handles(vendor: Vendor) -> &'static AtomicUsize {
     &KNOWN.execs[vendor as usize - 1]
 }
 
 /// The same of graph handles.
 #[inline(always)]
-pub fn graph_handles(vendor: Vendor) -> &'static AtomicUsize {
+pub(crate) fn graph_handles(vendor: Vendor) -> &'static AtomicUsize {
     &KNOWN.graphs[vendor as usize - 1]
 }
 

@@ -13,12 +13,12 @@ use gpumem_abi::types::Status;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::*, fence};
 
 mod atomic {
-    pub use std::sync::atomic::*;
+    pub(super) use std::sync::atomic::*;
 
     /// Raises a count so that all which follows comes after it, for every thread that asks behind a fence of
     /// its own. `alone`: no other thread writes this count.
     #[inline(always)]
-    pub fn raise_before(count: &AtomicU64, alone: bool) {
+    pub(super) fn raise_before(count: &AtomicU64, alone: bool) {
         use Ordering::*;
         if cfg!(target_arch = "x86_64") {
             // One locked instruction is both, and cheaper than a store and a fence.

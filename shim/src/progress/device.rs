@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Contexts that are looked at, and contexts that end: an event in one that has ended is the driver's no more. Each
 /// process has its own ([`visits`]): in a child of a fork nobody looks, whatever its parent did then.
 #[derive(Default)]
-pub struct Visits {
+pub(crate) struct Visits {
     now: Mutex<Now>,
     left: Condvar,
 }
@@ -41,15 +41,15 @@ fn visits() -> Option<&'static Visits> {
 
 /// Whoever ends a context waits this long for those that look at it; they may wait for its work, and so does the
 /// driver when it ends one.
-pub const LONGEST_HOLD: Duration = Duration::from_secs(30);
+pub(crate) const LONGEST_HOLD: Duration = Duration::from_secs(30);
 
 /// While it lives, a context does not end.
-pub struct ContextHold(u64, &'static Visits);
+pub(crate) struct ContextHold(u64, &'static Visits);
 
 impl ContextHold {
     /// `None` while it ends. Who ends one takes it, and all that is in it, out of the records before it opens that
     /// again: whether it is still there is to be asked next.
-    pub fn begin(context: u64) -> Option<Self> {
+    pub(crate) fn begin(context: u64) -> Option<Self> {
         let all = visits()?;
         let mut visits = lock(&all.now);
         if visits.closed.contains(&context) {
@@ -60,18 +60,18 @@ impl ContextHold {
     }
 
     /// Whether somebody waits for its end.
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         lock(&self.1.now).closed.contains(&self.0)
     }
 }
 
 /// What a device's primary context is called here whatever its handle is, which may not be known. No handle is this.
-pub fn primary_of(device: Device) -> u64 {
+pub(crate) fn primary_of(device: Device) -> u64 {
     u64::MAX - u64::from(device as u32)
 }
 
 /// Runs a look at a context, which does not end meanwhile; `None` if it does or has.
-pub fn look_in<R>(vendor: Vendor, context: u64, look: impl FnOnce() -> R) -> Option<R> {
+pub(crate) fn look_in<R>(vendor: Vendor, context: u64, look: impl FnOnce() -> R) -> Option<R> {
     let _hold = ContextHold::begin(context)?;
     records::contexts::known(gate::shim()?, vendor, context)?;
     Some(look())
@@ -79,7 +79,7 @@ pub fn look_in<R>(vendor: Vendor, context: u64, look: impl FnOnce() -> R) -> Opt
 
 /// Whoever makes contexts live, or live on, waits for those that end them: what was in one is out of the records before
 /// there is another in its place.
-pub fn stay(contexts: Vec<u64>) -> Vec<ContextHold> {
+pub(crate) fn stay(contexts: Vec<u64>) -> Vec<ContextHold> {
     let Some(all) = visits().filter(|_| !contexts.is_empty()) else { return Vec::new() };
     let visits = lock(&all.now);
     let closed = |visits: &mut Now| contexts.iter().any(|context| visits.closed.contains(context));
@@ -100,10 +100,10 @@ impl Drop for ContextHold {
 }
 
 /// While it lives, contexts may end: nobody else looks at them.
-pub struct NoHolds(Vec<u64>, Option<&'static Visits>);
+pub(crate) struct NoHolds(Vec<u64>, Option<&'static Visits>);
 
 /// Waits until nobody looks at contexts that are about to end.
-pub fn close(contexts: impl IntoIterator<Item = u64>) -> NoHolds {
+pub(crate) fn close(contexts: impl IntoIterator<Item = u64>) -> NoHolds {
     let closed = NoHolds(contexts.into_iter().collect(), visits());
     if let Some(all) = closed.1 {
         let mut visits = lock(&all.now);
@@ -132,14 +132,14 @@ impl Drop for NoHolds {
 const SOON_NS: u64 = 5_000;
 
 /// Whether [`is_idle`] has an answer.
-pub fn can_tell(vendor: Vendor) -> bool {
+pub(crate) fn can_tell(vendor: Vendor) -> bool {
     let calls = memory::calls(vendor);
     calls.sees_all() && calls.tells_all()
 }
 
 /// Whether the device of a context is known to do nothing, and to be given nothing but what the calling thread
 /// is about to: asked without waiting for work. `None` where the library cannot be asked.
-pub fn is_idle(vendor: Vendor, context: u64) -> Option<bool> {
+pub(crate) fn is_idle(vendor: Vendor, context: u64) -> Option<bool> {
     if !can_tell(vendor) {
         return None;
     }
@@ -165,7 +165,7 @@ pub fn is_idle(vendor: Vendor, context: u64) -> Option<bool> {
 }
 
 /// Whether a context that is left tells of work that went wrong. HIP's are not asked.
-pub fn is_any_broken(vendor: Vendor) -> bool {
+pub(crate) fn is_any_broken(vendor: Vendor) -> bool {
     let all = gate::shim().map_or_else(Vec::new, |shim| records::contexts::all(shim, vendor));
     let refuses = |context| memory::calls(vendor).within(context, || vendor::of(vendor).memory_info().is_none());
     let is_broken = |context| look_in(vendor, context, || refuses(context)) == Some(true);

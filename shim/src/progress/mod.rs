@@ -8,5 +8,5 @@
 //! here.
 
 pub mod activity;
-pub mod device;
-pub mod queries;
+pub(crate) mod device;
+pub(crate) mod queries;

@@ -15,7 +15,7 @@ static QUERYING: AtomicU32 = AtomicU32::new(0);
 const LONGEST_QUERY_NS: u64 = 1_000_000_000;
 
 /// Runs a query if nothing captures; captures that begin wait for it.
-pub fn unless_capturing<R>(query: impl FnOnce() -> R) -> Option<R> {
+pub(crate) fn unless_capturing<R>(query: impl FnOnce() -> R) -> Option<R> {
     unless(capturing, query)
 }
 
@@ -26,14 +26,14 @@ fn unless<R>(captures: impl FnOnce() -> bool, query: impl FnOnce() -> R) -> Opti
 }
 
 /// Whether anything in the process captures; yes, if nobody counts.
-pub fn capturing() -> bool {
+pub(crate) fn capturing() -> bool {
     gate::shim().is_none_or(|shim| shim.registry.streams.capturing() > 0)
 }
 
 /// A capture is about to begin: while the answer lives, nothing is queried. To be dropped once the capture has begun and
 /// is counted, or was refused.
 #[must_use = "until the capture is counted nobody may query"]
-pub fn capture_begins() -> Raised<'static> {
+pub(crate) fn capture_begins() -> Raised<'static> {
     let beginning = Raised::new(&BEGINNING);
     let start = clock::precise_ns();
     while QUERYING.load(SeqCst) != 0 && clock::precise_ns() - start < LONGEST_QUERY_NS {

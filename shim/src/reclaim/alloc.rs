@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::*;
 /// # Safety
 /// `out` is the program's out-parameter, `real` the real function.
 #[inline]
-pub unsafe fn alloc(
+pub(crate) unsafe fn alloc(
     pool: &'static Pool,
     call: &Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,

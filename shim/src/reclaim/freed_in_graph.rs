@@ -14,7 +14,7 @@ const MOST_EVENTS: u64 = 256;
 
 /// A free looks in all live graphs for the memory that goes, whose record is in this slot.
 #[cold]
-pub fn look_for_memory_in_graphs(shim: &Shim, addr: u64, bytes: u64, slot: u32) {
+pub(crate) fn look_for_memory_in_graphs(shim: &Shim, addr: u64, bytes: u64, slot: u32) {
     if !graphs::refers_to(&(addr..addr.saturating_add(bytes))) {
         return;
     }
@@ -33,7 +33,7 @@ pub fn look_for_memory_in_graphs(shim: &Shim, addr: u64, bytes: u64, slot: u32) 
 
 /// The same of a block of the pool, if one begins at this address.
 #[cold]
-pub fn look_for_block_in_graphs(shim: &Shim, addr: u64) {
+pub(crate) fn look_for_block_in_graphs(shim: &Shim, addr: u64) {
     if let Some(block) = pool::all().find_map(|pool| pool.map.get(addr)) {
         look_for_memory_in_graphs(shim, addr, block.asked.load(Relaxed), block.slot.load(Relaxed));
     }

@@ -11,7 +11,7 @@ mod freed_in_graph;
 mod out_of_memory;
 mod ran_out;
 
-pub use alloc::alloc;
-pub use freed_in_graph::{look_for_block_in_graphs, look_for_memory_in_graphs};
-pub use out_of_memory::{again, bounded, flush_here, has_limit, room_for};
-pub use ran_out::ran_out;
+pub(crate) use alloc::alloc;
+pub(crate) use freed_in_graph::{look_for_block_in_graphs, look_for_memory_in_graphs};
+pub(crate) use out_of_memory::{again, bounded, flush_here, has_limit, room_for};
+pub(crate) use ran_out::ran_out;

@@ -128,7 +128,7 @@ fn give_back_graphs(owner: &ContextPool) -> bool {
 }
 
 /// Gives back all idle blocks of the device of this thread's context, of all devices if it has none; how many bytes.
-pub fn flush_here(vendor: Vendor) -> u64 {
+pub(crate) fn flush_here(vendor: Vendor) -> u64 {
     match (pool::of(vendor), vendor::of(vendor).current_device()) {
         (Some(pool), Some(device)) => pool.flush(device),
         _ => flush_all(vendor),
@@ -145,7 +145,7 @@ fn flush_all(vendor: Vendor) -> u64 {
 }
 
 /// Whether a vendor's devices have a limit for this process.
-pub fn has_limit(vendor: Vendor) -> bool {
+pub(crate) fn has_limit(vendor: Vendor) -> bool {
     pool::of_limited(vendor).is_some_and(Pool::is_limited)
 }
 
@@ -156,7 +156,7 @@ fn of_thread(pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static Con
 }
 
 /// Room in the quota for so many bytes more of this thread's device; `None` if it has none, which is then written down.
-pub fn room_for(call: &Call, bytes: u64) -> Option<Reserved> {
+pub(crate) fn room_for(call: &Call, bytes: u64) -> Option<Reserved> {
     let limited = pool::of_limited(call.vendor).filter(|pool| pool.is_limited());
     let Some((pool, owner)) = of_thread(limited) else { return Some(Reserved::none()) };
     let room = pool.admits(owner, bytes);
@@ -169,7 +169,7 @@ pub fn room_for(call: &Call, bytes: u64) -> Option<Reserved> {
 /// Runs a call that takes so many bytes of the device: not if the quota has no room for them; again, after
 /// all that is idle went back, if there is no memory. The room is to be held until the bytes are counted.
 #[must_use = "the room is to be held until the bytes are counted"]
-pub fn bounded(call: &Call, bytes: usize, real: impl FnMut() -> Status) -> (Status, Reserved) {
+pub(crate) fn bounded(call: &Call, bytes: usize, real: impl FnMut() -> Status) -> (Status, Reserved) {
     match room_for(call, bytes as u64) {
         Some(room) => (again(call, bytes, real), room),
         None => (OUT_OF_MEMORY, Reserved::none()),
@@ -179,7 +179,7 @@ pub fn bounded(call: &Call, bytes: usize, real: impl FnMut() -> Status) -> (Stat
 /// Runs a call that takes so many bytes of the device (0: it does not say how many). If there is no memory, what nobody
 /// needs goes back and the call is made again: after all idle blocks, and after what graphs hold.
 #[inline]
-pub fn again(call: &Call, bytes: usize, mut real: impl FnMut() -> Status) -> Status {
+pub(crate) fn again(call: &Call, bytes: usize, mut real: impl FnMut() -> Status) -> Status {
     match real() {
         OUT_OF_MEMORY => once_more(call, bytes as u64, &mut real),
         status => status,

@@ -71,7 +71,7 @@ struct Full {
 
 /// The program is told that there is no device memory for its request.
 #[cold]
-pub fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, stack: StackRef) {
+pub(crate) fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, stack: StackRef) {
     // Refused so that it frees and asks again: there is memory.
     if stranded::pressed(shim) {
         return;

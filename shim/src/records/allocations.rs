@@ -16,7 +16,7 @@ use gpumem_wire::layout::*;
 use gpumem_wire::trace::Action;
 
 /// Records an allocation that succeeded. `addr` is its pointer or handle.
-pub fn made(
+pub(crate) fn made(
     shim: &'static Shim,
     call: &Call,
     class: Class,
@@ -45,7 +45,7 @@ pub fn made(
 }
 
 /// Records a part that the program reported.
-pub fn reported(shim: &Shim, call: &Call, pool: StrRef, addr: u64, bytes: u64) {
+pub(crate) fn reported(shim: &Shim, call: &Call, pool: StrRef, addr: u64, bytes: u64) {
     let kind = AllocKind::Reported;
     let slot =
         AllocSlot { addr, bytes, time_ns: clock::now_ns(), extra: pool.into(), kind: kind as u8, ..Default::default() };
@@ -78,7 +78,7 @@ fn add(shim: &Shim, call: &Call, class: Class, slot: AllocSlot, kind: AllocKind)
 /// Notes an allocation or a free in the trace, unless it takes no memory of its own. `stream` is a
 /// reference to the stream's record.
 #[cold]
-pub fn trace(shim: &Shim, action: Action, kind: AllocKind, addr: u64, bytes: u64, stream: u32, stack: StackRef) {
+pub(crate) fn trace(shim: &Shim, action: Action, kind: AllocKind, addr: u64, bytes: u64, stream: u32, stack: StackRef) {
     if kind.space() != Space::None {
         let stream = stream.checked_sub(1).and_then(|slot| shim.ledger.streams.read(slot));
         shim.trace(action, kind, addr, bytes, stream.map_or(0, |stream| stream.handle), stack);
@@ -86,7 +86,7 @@ pub fn trace(shim: &Shim, action: Action, kind: AllocKind, addr: u64, bytes: u64
 }
 
 /// An allocation failed with an error of the driver.
-pub fn failed(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, status: Status) {
+pub(crate) fn failed(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, status: Status) {
     shim.count(counters::alloc_failures(kind), 1);
     if status == OUT_OF_MEMORY {
         shim.count(counters::OUT_OF_MEMORY, 1);
@@ -108,7 +108,7 @@ pub fn failed(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, sta
 
 /// Takes an allocation out before its real free: another thread may get the address at once.
 #[inline]
-pub fn freeing(shim: &Shim, class: Class, addr: u64) -> Option<Entry> {
+pub(crate) fn freeing(shim: &Shim, class: Class, addr: u64) -> Option<Entry> {
     let entry = shim.registry.allocations.remove(class, addr);
     if class == Class::Address {
         // What this free gives back is the driver's at once, whatever the answer.
@@ -129,7 +129,7 @@ pub fn freeing(shim: &Shim, class: Class, addr: u64) -> Option<Entry> {
 
 /// The real free succeeded.
 #[inline]
-pub fn freed(shim: &Shim, entry: Option<Entry>, addr: u64) {
+pub(crate) fn freed(shim: &Shim, entry: Option<Entry>, addr: u64) {
     match entry {
         Some(entry) => ended(shim, entry),
         None if addr != 0 => shim.count(counters::UNKNOWN_FREES, 1),
@@ -138,7 +138,7 @@ pub fn freed(shim: &Shim, entry: Option<Entry>, addr: u64) {
 }
 
 /// The real free failed: the allocation is as live as before.
-pub fn free_failed(shim: &Shim, class: Class, addr: u64, entry: Option<Entry>, status: Status) {
+pub(crate) fn free_failed(shim: &Shim, class: Class, addr: u64, entry: Option<Entry>, status: Status) {
     shim.count(counters::FREE_FAILURES, 1);
     if let Some(entry) = entry {
         if trace::on() {
@@ -154,7 +154,7 @@ pub fn free_failed(shim: &Shim, class: Class, addr: u64, entry: Option<Entry>, s
 
 /// Puts back what was taken out for a free that failed. If the address was given out meanwhile,
 /// another thread's free of it has succeeded, and the entry is over.
-pub fn restore(shim: &Shim, class: Class, addr: u64, entry: Entry) {
+pub(crate) fn restore(shim: &Shim, class: Class, addr: u64, entry: Entry) {
     if shim.registry.allocations.insert_if_absent(class, addr, entry).is_err() {
         ended(shim, entry);
     }
@@ -171,7 +171,7 @@ fn trace_end(shim: &Shim, entry: Entry) {
 }
 
 /// An allocation is over.
-pub fn ended(shim: &Shim, entry: Entry) {
+pub(crate) fn ended(shim: &Shim, entry: Entry) {
     if trace::on() && entry.kind == AllocKind::VmmPhysical {
         trace_end(shim, entry);
     }
@@ -186,7 +186,7 @@ pub fn ended(shim: &Shim, entry: Entry) {
 }
 
 /// Marks an allocation as exported to other processes.
-pub fn exported(shim: &Shim, addr: u64) {
+pub(crate) fn exported(shim: &Shim, addr: u64) {
     if let Some(entry) = shim.registry.allocations.get(Class::Address, addr).filter(|entry| entry.slot != NO_SLOT)
         && let Some(slot) = shim.ledger.allocs.read(entry.slot).filter(|slot| slot.addr == addr)
     {
@@ -195,7 +195,7 @@ pub fn exported(shim: &Shim, addr: u64) {
 }
 
 /// What belongs to a context ends with it.
-pub fn end_with(shim: &Shim, context: ContextRef) {
+pub(crate) fn end_with(shim: &Shim, context: ContextRef) {
     for entry in shim.registry.allocations.drain(|entry| entry.ends_with(context)) {
         shim.count(counters::ENDED_WITH_CONTEXT, 1);
         if trace::on() && entry.kind != AllocKind::VmmPhysical {
@@ -207,6 +207,6 @@ pub fn end_with(shim: &Shim, context: ContextRef) {
 }
 
 /// Whether there are any.
-pub fn any_of(shim: &Shim, context: ContextRef) -> bool {
+pub(crate) fn any_of(shim: &Shim, context: ContextRef) -> bool {
     shim.registry.allocations.any(|entry| entry.ends_with(context))
 }

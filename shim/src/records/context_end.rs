@@ -11,7 +11,7 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering::*;
 
 /// A context is gone, and what belonged to it.
-pub fn ended(shim: &Shim, handle: u64, context: ContextRef) {
+pub(crate) fn ended(shim: &Shim, handle: u64, context: ContextRef) {
     // 0: it found no room, and what belongs to it cannot be told from others' like it.
     if let Some(slot) = u32::from(context).checked_sub(1) {
         allocations::end_with(shim, context);
@@ -26,7 +26,7 @@ pub fn ended(shim: &Shim, handle: u64, context: ContextRef) {
 }
 
 /// A green context is gone. What was made in it is there as long as the primary one.
-pub fn green_ended(shim: &Shim, device: Device, handle: u64, context: ContextRef) {
+pub(crate) fn green_ended(shim: &Shim, device: Device, handle: u64, context: ContextRef) {
     if allocations::any_of(shim, context) || streams::any_of(shim, context) || execs::any_of(shim, context) {
         lock(&shim.registry.contexts.left).push((device, handle, context));
     } else {
@@ -35,7 +35,7 @@ pub fn green_ended(shim: &Shim, device: Device, handle: u64, context: ContextRef
 }
 
 /// A device's primary context is gone, and what was left of green ones.
-pub fn greens_ended(shim: &Shim, device: Device) {
+pub(crate) fn greens_ended(shim: &Shim, device: Device) {
     let mut left = lock(&shim.registry.contexts.left);
     let gone: Vec<_> = left.extract_if(.., |(on, ..)| *on == device).collect();
     drop(left);

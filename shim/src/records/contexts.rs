@@ -17,18 +17,18 @@ const LOOK_EVERY_NS: u64 = 250_000_000;
 /// Whether this thread's context is known without asking: there is one context in the process, this
 /// thread has had it, and has not changed it since.
 #[inline]
-pub fn has_the_only_context(shim: &Shim) -> bool {
+pub(crate) fn has_the_only_context(shim: &Shim) -> bool {
     threads::local(|local| is_the_only_context_of(shim, local))
 }
 
 /// As [`has_the_only_context`], of a thread that was looked for.
 #[inline(always)]
-pub fn is_the_only_context_of(shim: &Shim, local: &threads::Local) -> bool {
+pub(crate) fn is_the_only_context_of(shim: &Shim, local: &threads::Local) -> bool {
     local.only_context.get() == shim.registry.contexts.generation.load(Relaxed)
 }
 
 /// This thread was just found to have a context: remembers that if there is no other.
-pub fn found(shim: &Shim) {
+pub(crate) fn found(shim: &Shim) {
     let contexts = &shim.registry.contexts;
     let generation = contexts.generation.load(Relaxed);
     if contexts.count.load(Relaxed) == 1 {
@@ -38,7 +38,7 @@ pub fn found(shim: &Shim) {
 
 /// The calling thread's context; one not seen before is listed. 0 if there is none.
 #[inline]
-pub fn current(shim: &'static Shim, vendor: Vendor) -> ContextRef {
+pub(crate) fn current(shim: &'static Shim, vendor: Vendor) -> ContextRef {
     let Some(handle) = vendor::of(vendor).current_context() else { return 0 };
     let generation = shim.registry.contexts.generation.load(Relaxed);
     let last = threads::local(|local| local.context.get());
@@ -52,7 +52,7 @@ pub fn current(shim: &'static Shim, vendor: Vendor) -> ContextRef {
 
 /// The context that the calling thread was last seen in, or one of those that there are. 0 if there is
 /// none.
-pub fn last(shim: &Shim, vendor: Vendor) -> ContextRef {
+pub(crate) fn last(shim: &Shim, vendor: Vendor) -> ContextRef {
     let contexts = &shim.registry.contexts;
     let generation = contexts.generation.load(Relaxed);
     let last = threads::local(|local| local.context.get());
@@ -63,7 +63,7 @@ pub fn last(shim: &Shim, vendor: Vendor) -> ContextRef {
 }
 
 /// The context of a handle; one not seen before is listed with this device, or the current one.
-pub fn of_handle(
+pub(crate) fn of_handle(
     shim: &'static Shim,
     vendor: Vendor,
     handle: u64,
@@ -164,12 +164,12 @@ fn gone_context(shim: &Shim) -> Option<u32> {
 }
 
 /// The reference of a context that was seen before.
-pub fn known(shim: &Shim, vendor: Vendor, handle: u64) -> Option<ContextRef> {
+pub(crate) fn known(shim: &Shim, vendor: Vendor, handle: u64) -> Option<ContextRef> {
     shim.registry.contexts.map.get(&(vendor, handle)).map(|context| *context)
 }
 
 /// Takes a context out before its real end: another thread may get the handle at once.
-pub fn going(shim: &Shim, vendor: Vendor, handle: u64) -> Option<ContextRef> {
+pub(crate) fn going(shim: &Shim, vendor: Vendor, handle: u64) -> Option<ContextRef> {
     let (_, context) = shim.registry.contexts.map.remove(&(vendor, handle))?;
     shim.registry.contexts.count.fetch_sub(1, Relaxed);
     shim.registry.contexts.generation.fetch_add(2, Relaxed);
@@ -177,14 +177,14 @@ pub fn going(shim: &Shim, vendor: Vendor, handle: u64) -> Option<ContextRef> {
 }
 
 /// The real end failed.
-pub fn stays(shim: &Shim, vendor: Vendor, handle: u64, context: ContextRef) {
+pub(crate) fn stays(shim: &Shim, vendor: Vendor, handle: u64, context: ContextRef) {
     shim.registry.contexts.map.entry((vendor, handle)).or_insert(context);
     shim.registry.contexts.count.fetch_add(1, Relaxed);
     shim.registry.contexts.generation.fetch_add(2, Relaxed);
 }
 
 /// What is known of a device's primary context: its handle, if it was met.
-pub fn primaries(shim: &Shim, vendor: Vendor, device: Device) -> Vec<u64> {
+pub(crate) fn primaries(shim: &Shim, vendor: Vendor, device: Device) -> Vec<u64> {
     let primary = |context: &ContextRef| {
         slot(shim, *context).is_some_and(|slot| slot.primary != 0 && slot.device == device as u32)
     };
@@ -193,23 +193,23 @@ pub fn primaries(shim: &Shim, vendor: Vendor, device: Device) -> Vec<u64> {
 }
 
 /// Whether a context is known, and some device's primary one.
-pub fn is_primary(shim: &Shim, vendor: Vendor, handle: u64) -> bool {
+pub(crate) fn is_primary(shim: &Shim, vendor: Vendor, handle: u64) -> bool {
     let slot = known(shim, vendor, handle).and_then(|context| slot(shim, context));
     slot.is_some_and(|slot| slot.primary != 0)
 }
 
 /// A context's record; `None` if it found no room.
-pub fn slot(shim: &Shim, context: ContextRef) -> Option<ContextSlot> {
+pub(crate) fn slot(shim: &Shim, context: ContextRef) -> Option<ContextSlot> {
     shim.ledger.contexts.read(u32::from(context).checked_sub(1)?)
 }
 
 /// Takes out what is known of a device's primary context.
-pub fn primary_going(shim: &Shim, vendor: Vendor, device: Device) -> Vec<(u64, ContextRef)> {
+pub(crate) fn primary_going(shim: &Shim, vendor: Vendor, device: Device) -> Vec<(u64, ContextRef)> {
     let primary = primaries(shim, vendor, device).into_iter();
     primary.filter_map(|handle| Some((handle, going(shim, vendor, handle)?))).collect()
 }
 
-pub fn field(shim: &Shim, context: ContextRef, offset: usize) -> Option<&AtomicU64> {
+pub(crate) fn field(shim: &Shim, context: ContextRef, offset: usize) -> Option<&AtomicU64> {
     Some(shim.ledger.contexts.field(u32::from(context).checked_sub(1)?, offset))
 }
 
@@ -223,7 +223,7 @@ fn step(peak: u64) -> u64 {
 
 /// Device bytes came to live in a context.
 #[inline]
-pub fn charge(shim: &'static Shim, vendor: Vendor, context: ContextRef, bytes: u64, time_ns: u64) {
+pub(crate) fn charge(shim: &'static Shim, vendor: Vendor, context: ContextRef, bytes: u64, time_ns: u64) {
     let Some(live) = field(shim, context, offset_of!(ContextSlot, live_bytes)) else { return };
     let now = live.fetch_add(bytes, Relaxed).wrapping_add(bytes);
     let peak = field(shim, context, offset_of!(ContextSlot, peak_bytes));
@@ -242,7 +242,7 @@ pub fn charge(shim: &'static Shim, vendor: Vendor, context: ContextRef, bytes: u
 }
 
 /// Device bytes of a context are given back.
-pub fn discharge(shim: &Shim, context: ContextRef, bytes: u64) {
+pub(crate) fn discharge(shim: &Shim, context: ContextRef, bytes: u64) {
     if let Some(live) = field(shim, context, offset_of!(ContextSlot, live_bytes)) {
         live.fetch_sub(bytes, Relaxed);
     }
@@ -276,7 +276,7 @@ fn look(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
 
 /// Looks after something that may have changed much, if the last look is not just now.
 #[inline]
-pub fn look_again(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
+pub(crate) fn look_again(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
     if now.wrapping_sub(shim.registry.contexts.looked_ns.load(Relaxed)) >= LOOK_EVERY_NS {
         look(shim, vendor, context, now);
     }
@@ -284,7 +284,7 @@ pub fn look_again(shim: &'static Shim, vendor: Vendor, context: ContextRef, now:
 
 /// The program asked how much is free: its answer will do for us, now and then.
 #[inline]
-pub fn program_asked(shim: &'static Shim, vendor: Vendor, free: u64, total: u64) {
+pub(crate) fn program_asked(shim: &'static Shim, vendor: Vendor, free: u64, total: u64) {
     let looked = shim.registry.contexts.looked_ns.load(Relaxed);
     // Not even the clock is asked each time: a program may ask in a loop.
     if looked != 0 && threads::local(|local| local.records.get()) % 8 != 0 {
@@ -297,7 +297,7 @@ pub fn program_asked(shim: &'static Shim, vendor: Vendor, free: u64, total: u64)
 }
 
 /// Handles of the other contexts on the device of this one.
-pub fn others(shim: &Shim, context: ContextRef) -> Vec<u64> {
+pub(crate) fn others(shim: &Shim, context: ContextRef) -> Vec<u64> {
     // The map's own length takes each of its locks: as long as all else of a free that waits for nothing.
     if shim.registry.contexts.count.load(Relaxed) < 2 {
         return Vec::new();
@@ -311,24 +311,24 @@ pub fn others(shim: &Shim, context: ContextRef) -> Vec<u64> {
 }
 
 /// All contexts of a vendor.
-pub fn all(shim: &Shim, vendor: Vendor) -> Vec<(u64, ContextRef)> {
+pub(crate) fn all(shim: &Shim, vendor: Vendor) -> Vec<(u64, ContextRef)> {
     let of_vendor = shim.registry.contexts.map.iter().filter(|entry| entry.key().0 == vendor);
     of_vendor.map(|entry| (entry.key().1, *entry.value())).collect()
 }
 
 /// Whether there are no more contexts than these.
-pub fn are_all(shim: &Shim, these: usize) -> bool {
+pub(crate) fn are_all(shim: &Shim, these: usize) -> bool {
     shim.registry.contexts.count.load(Relaxed) as usize <= these
 }
 
 /// Contexts on a device.
-pub fn on(shim: &Shim, vendor: Vendor, device: Device) -> Vec<ContextRef> {
+pub(crate) fn on(shim: &Shim, vendor: Vendor, device: Device) -> Vec<ContextRef> {
     let on = |context: &ContextRef| slot(shim, *context).is_some_and(|slot| slot.device == device as u32);
     all(shim, vendor).into_iter().map(|(_, context)| context).filter(on).collect()
 }
 
 /// Devices of a vendor that have contexts.
-pub fn devices(shim: &Shim, vendor: Vendor) -> Vec<Device> {
+pub(crate) fn devices(shim: &Shim, vendor: Vendor) -> Vec<Device> {
     let all = all(shim, vendor).into_iter().filter_map(|(_, context)| slot(shim, context));
     let mut devices: Vec<Device> = all.map(|slot| slot.device as Device).collect();
     devices.sort_unstable();
@@ -337,7 +337,7 @@ pub fn devices(shim: &Shim, vendor: Vendor) -> Vec<Device> {
 }
 
 /// Device-wide used bytes, summed over devices, as last heard.
-pub fn device_used(shim: &Shim) -> u64 {
+pub(crate) fn device_used(shim: &Shim) -> u64 {
     let slots = shim.registry.contexts.map.iter().filter_map(|entry| u32::from(*entry.value()).checked_sub(1));
     let mut by_device = std::collections::BTreeMap::new();
     for slot in slots.filter_map(|slot| shim.ledger.contexts.read(slot)) {

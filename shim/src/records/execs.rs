@@ -18,13 +18,13 @@ use std::sync::atomic::Ordering::*;
 
 /// How an update of an exec ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Update {
+pub(crate) enum Update {
     Whole { status: Status },
     Node,
 }
 
 /// An exec was instantiated, in `took_ns`.
-pub fn instantiated(
+pub(crate) fn instantiated(
     shim: &'static Shim,
     call: &Call,
     exec: u64,
@@ -42,7 +42,7 @@ pub fn instantiated(
 }
 
 /// Counts and lists an exec of this graph: the rest of its slot follows from the call; the slot's index.
-pub fn list(shim: &'static Shim, call: &Call, graph: Graph, exec: ExecSlot) -> u32 {
+pub(crate) fn list(shim: &'static Shim, call: &Call, graph: Graph, exec: ExecSlot) -> u32 {
     let total: u64 = exec.nodes.iter().map(|&n| u64::from(n)).sum();
     let (host_bytes, device_bytes) = exec_bytes(&exec.nodes);
     shim.count(counters::EXECS_CREATED, 1);
@@ -77,7 +77,7 @@ pub fn list(shim: &'static Shim, call: &Call, graph: Graph, exec: ExecSlot) -> u
 }
 
 /// An instantiate failed.
-pub fn instantiate_failed(shim: &Shim, call: &Call, graph: Graph, status: Status) {
+pub(crate) fn instantiate_failed(shim: &Shim, call: &Call, graph: Graph, status: Status) {
     shim.count(counters::INSTANTIATE_FAILURES, 1);
     let stack = shim.site(call.site(), Made::Stream);
     shim.event(EventKind::InstantiateFailed, |event| {
@@ -89,7 +89,7 @@ pub fn instantiate_failed(shim: &Shim, call: &Call, graph: Graph, status: Status
 
 /// A launch returned.
 #[inline]
-pub fn launched(shim: &Shim, exec: u64, status: Status) {
+pub(crate) fn launched(shim: &Shim, exec: u64, status: Status) {
     if status != 0 {
         shim.count(counters::LAUNCH_FAILURES, 1);
         return;
@@ -103,7 +103,7 @@ pub fn launched(shim: &Shim, exec: u64, status: Status) {
 }
 
 /// An exec was updated, whole or in one node.
-pub fn updated(shim: &Shim, exec: u64, update: Update) {
+pub(crate) fn updated(shim: &Shim, exec: u64, update: Update) {
     let entry = shim.registry.execs.get(Class::Exec, exec).filter(|entry| entry.slot != NO_SLOT);
     let add = |offset| {
         if let Some(entry) = entry {
@@ -130,12 +130,12 @@ pub fn updated(shim: &Shim, exec: u64, update: Update) {
 }
 
 /// An exec is gone; call before the real destroy, and [`stays`] if that fails.
-pub fn going(shim: &Shim, exec: u64) -> Option<ExecEntry> {
+pub(crate) fn going(shim: &Shim, exec: u64) -> Option<ExecEntry> {
     shim.registry.execs.remove(Class::Exec, exec)
 }
 
 /// The real destroy succeeded.
-pub fn ended(shim: &Shim, entry: ExecEntry) {
+pub(crate) fn ended(shim: &Shim, entry: ExecEntry) {
     if entry.slot != NO_SLOT {
         let state = shim.ledger.execs.field(entry.slot, offset_of!(ExecSlot, state)).load(Relaxed);
         shim.count(counters::PINNED_ENDED, u64::from(state as u8 == ExecState::Native as u8));
@@ -145,18 +145,18 @@ pub fn ended(shim: &Shim, entry: ExecEntry) {
 }
 
 /// The real destroy failed.
-pub fn stays(shim: &Shim, exec: u64, entry: ExecEntry) {
+pub(crate) fn stays(shim: &Shim, exec: u64, entry: ExecEntry) {
     shim.registry.execs.insert(Class::Exec, exec, entry);
 }
 
 /// All execs of a context are gone with it.
-pub fn end_of(shim: &Shim, context: ContextRef) {
+pub(crate) fn end_of(shim: &Shim, context: ContextRef) {
     for entry in shim.registry.execs.drain(|entry| entry.context == context) {
         ended(shim, entry);
     }
 }
 
 /// Whether a context has execs.
-pub fn any_of(shim: &Shim, context: ContextRef) -> bool {
+pub(crate) fn any_of(shim: &Shim, context: ContextRef) -> bool {
     shim.registry.execs.any(|entry| entry.context == context)
 }

@@ -16,12 +16,12 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering::*;
 
 /// Serial of a live graph.
-pub fn serial(shim: &Shim, graph: u64) -> Option<u64> {
+pub(crate) fn serial(shim: &Shim, graph: u64) -> Option<u64> {
     shim.registry.graphs.get(Class::Graph, graph).map(|entry| entry.serial)
 }
 
 /// A graph came to be.
-pub fn made(shim: &'static Shim, call: &Call, handle: Graph, nodes: u64, origin: GraphOrigin) {
+pub(crate) fn made(shim: &'static Shim, call: &Call, handle: Graph, nodes: u64, origin: GraphOrigin) {
     let key = handle as u64;
     if origin == GraphOrigin::Captured && shim.registry.graphs.get(Class::Graph, key).is_some() {
         return; // captured into a graph of the program's own
@@ -51,18 +51,18 @@ pub fn made(shim: &'static Shim, call: &Call, handle: Graph, nodes: u64, origin:
 }
 
 /// A graph is gone; call before the real destroy, and [`stays`] if that fails.
-pub fn going(shim: &Shim, handle: Graph) -> Option<GraphEntry> {
+pub(crate) fn going(shim: &Shim, handle: Graph) -> Option<GraphEntry> {
     shim.registry.graphs.remove(Class::Graph, handle as u64)
 }
 
 /// The real destroy succeeded.
-pub fn ended(shim: &Shim, entry: GraphEntry) {
+pub(crate) fn ended(shim: &Shim, entry: GraphEntry) {
     shim.ledger.graphs.clear_if_any(entry.slot);
     shim.count(counters::GRAPHS_DESTROYED, 1);
 }
 
 /// The real destroy failed.
-pub fn stays(shim: &Shim, handle: Graph, entry: GraphEntry) {
+pub(crate) fn stays(shim: &Shim, handle: Graph, entry: GraphEntry) {
     shim.registry.graphs.insert(Class::Graph, handle as u64, entry);
 }
 
@@ -78,7 +78,7 @@ pub(super) fn note_nodes(shim: &Shim, graph: GraphEntry, nodes: u64) {
 
 /// Host bytes of all graphs and execs now: of graphs, or the recipes that stand for them; of real execs, those that
 /// are parked among them; of sources. What views add up, row by row.
-pub fn host_bytes(shim: &Shim) -> u64 {
+pub(crate) fn host_bytes(shim: &Shim) -> u64 {
     let ledger = &shim.ledger;
     let balance = |up, down| ledger.counter(up).saturating_sub(ledger.counter(down));
     let (mut graphs, mut native) = (0_u64, 0_u64);

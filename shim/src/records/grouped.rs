@@ -7,7 +7,7 @@ use gpumem_wire::kinds::{Severity, Vendor};
 use gpumem_wire::layout::ContextRef;
 
 /// The device of a context.
-pub fn place(shim: &Shim, context: ContextRef) -> Option<Place> {
+pub(crate) fn place(shim: &Shim, context: ContextRef) -> Option<Place> {
     let slot = contexts::slot(shim, context)?;
     let (vendor, device) = (Vendor::from_u8(slot.vendor)?, slot.device as i32);
     Some(Place { vendor, device, uuid: named(slot.uuid, vendor, device) })
@@ -25,7 +25,7 @@ fn named(uuid: [u8; 16], vendor: Vendor, device: i32) -> [u8; 16] {
 }
 
 /// The driver has given so many bytes.
-pub fn took(shim: &Shim, context: ContextRef, bytes: u64) {
+pub(crate) fn took(shim: &Shim, context: ContextRef, bytes: u64) {
     if let Some(group) = &shim.group
         && let Some(place) = place(shim, context)
     {
@@ -34,7 +34,7 @@ pub fn took(shim: &Shim, context: ContextRef, bytes: u64) {
 }
 
 /// The driver has them back.
-pub fn gave(shim: &Shim, context: ContextRef, bytes: u64) {
+pub(crate) fn gave(shim: &Shim, context: ContextRef, bytes: u64) {
     if let Some(group) = shim.group.as_ref().filter(|_| bytes != 0)
         && let Some(place) = place(shim, context)
     {
@@ -43,7 +43,7 @@ pub fn gave(shim: &Shim, context: ContextRef, bytes: u64) {
 }
 
 /// Looks after the seat in the group, once a second.
-pub fn look_after(shim: &Shim) {
+pub(crate) fn look_after(shim: &Shim) {
     if let Some(line) = shim.group.as_ref().and_then(|group| group.look_after()) {
         shim.message(Severity::Warning, &line);
     }

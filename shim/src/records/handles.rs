@@ -13,7 +13,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// A handle that was made.
-pub struct MadeHandle {
+pub(crate) struct MadeHandle {
     pub index: u32,
     pub handle: GraphExec,
     pub class: u64,
@@ -29,7 +29,7 @@ pub struct MadeHandle {
 ///
 /// # Errors
 /// Why not.
-pub fn may_be_virtual(shim: &Shim) -> Result<(), Pinned> {
+pub(crate) fn may_be_virtual(shim: &Shim) -> Result<(), Pinned> {
     let header = shim.ledger.header();
     if header.mode().load(Relaxed) != Mode::Active as u32 {
         return Err(Pinned::RecordOnly);
@@ -41,7 +41,7 @@ pub fn may_be_virtual(shim: &Shim) -> Result<(), Pinned> {
 }
 
 /// A handle of ours came to be.
-pub fn made(shim: &'static Shim, call: &Call, made: &MadeHandle, graph: Graph, flags: u64, took_ns: u64) -> u32 {
+pub(crate) fn made(shim: &'static Shim, call: &Call, made: &MadeHandle, graph: Graph, flags: u64, took_ns: u64) -> u32 {
     shim.count(counters::HANDLES_MADE, 1);
     shim.count(counters::SAVED_NS, made.saved_ns);
     let state = if made.resident { ExecState::Resident } else { ExecState::Folded };
@@ -83,23 +83,23 @@ fn exec_is(shim: &Shim, slot: u32, state: ExecState, pinned: Pinned) {
 }
 
 /// A handle has a real exec now.
-pub fn resident(shim: &Shim, slot: u32) {
+pub(crate) fn resident(shim: &Shim, slot: u32) {
     exec_is(shim, slot, ExecState::Resident, Pinned::None);
 }
 
 /// A real exec was taken from a handle.
-pub fn left(shim: &Shim, slot: u32) {
+pub(crate) fn left(shim: &Shim, slot: u32) {
     exec_is(shim, slot, ExecState::Folded, Pinned::None);
     add_to_exec(shim, slot, offset_of!(ExecSlot, evictions), 1);
 }
 
 /// A real exec was instantiated for a handle.
-pub fn instantiated(shim: &Shim, slot: u32) {
+pub(crate) fn instantiated(shim: &Shim, slot: u32) {
     add_to_exec(shim, slot, offset_of!(ExecSlot, instantiations), 1);
 }
 
 /// A launch found no exec that holds what its handle means, and had one after `took_ns`.
-pub fn missed(shim: &Shim, slot: u32, took_ns: u64) {
+pub(crate) fn missed(shim: &Shim, slot: u32, took_ns: u64) {
     shim.count(counters::MISS_NS, took_ns);
     if let Some(saved) = exec_field(shim, slot, offset_of!(ExecSlot, saved_ns)) {
         let _ = saved.fetch_update(Relaxed, Relaxed, |saved| Some(saved.saturating_sub(took_ns)));
@@ -107,7 +107,7 @@ pub fn missed(shim: &Shim, slot: u32, took_ns: u64) {
 }
 
 /// A real exec was made to hold what a handle means, in `took_ns`, by `set` node setters.
-pub fn retargeted(shim: &Shim, slot: u32, took_ns: u64, set: u64, recycled: bool) {
+pub(crate) fn retargeted(shim: &Shim, slot: u32, took_ns: u64, set: u64, recycled: bool) {
     shim.count(counters::RETARGETS, 1);
     shim.count(counters::RETARGET_NS, took_ns);
     shim.count(counters::NODES_SET, set);
@@ -116,7 +116,7 @@ pub fn retargeted(shim: &Shim, slot: u32, took_ns: u64, set: u64, recycled: bool
 }
 
 /// A handle is of another class now.
-pub fn class_is(shim: &Shim, slot: u32, class: u64) {
+pub(crate) fn class_is(shim: &Shim, slot: u32, class: u64) {
     let known = (slot != NO_SLOT).then(|| shim.ledger.execs.read(slot)).flatten();
     if let Some(exec) = known.filter(|exec| exec.class != class) {
         shim.ledger.execs.write(slot, ExecSlot { class, ..exec });
@@ -124,14 +124,14 @@ pub fn class_is(shim: &Shim, slot: u32, class: u64) {
 }
 
 /// A handle's exec is its own for ever.
-pub fn pinned(shim: &Shim, slot: u32, why: Pinned) {
+pub(crate) fn pinned(shim: &Shim, slot: u32, why: Pinned) {
     shim.count(counters::PINNED_MADE, 1);
     exec_is(shim, slot, ExecState::Native, why);
     source_is(shim, slot, 0);
 }
 
 /// An exec is the library's own, and why.
-pub fn native(shim: &Shim, exec: u64, why: Pinned) {
+pub(crate) fn native(shim: &Shim, exec: u64, why: Pinned) {
     shim.count(counters::PINNED_MADE, 1);
     if let Some(entry) = shim.registry.execs.get(Class::Exec, exec) {
         exec_is(shim, entry.slot, ExecState::Native, why);
@@ -139,7 +139,7 @@ pub fn native(shim: &Shim, exec: u64, why: Pinned) {
 }
 
 /// What a handle's source takes now. What has no slot is not counted.
-pub fn source_is(shim: &Shim, slot: u32, bytes: u64) {
+pub(crate) fn source_is(shim: &Shim, slot: u32, bytes: u64) {
     if let Some(field) = exec_field(shim, slot, offset_of!(ExecSlot, source_bytes)) {
         shim.count(counters::SOURCE_BYTES_ADDED, bytes);
         shim.count(counters::SOURCE_BYTES_REMOVED, field.swap(bytes, Relaxed));
@@ -152,7 +152,7 @@ fn exec_bytes_of(shim: &Shim, vendor: Vendor, context: u64) -> Option<&AtomicU64
 }
 
 /// A real exec came to be under the cache, in a context.
-pub fn real_made(shim: &Shim, vendor: Vendor, context: u64, bytes: (u64, u64)) {
+pub(crate) fn real_made(shim: &Shim, vendor: Vendor, context: u64, bytes: (u64, u64)) {
     shim.count(counters::REAL_EXECS_MADE, 1);
     shim.count(counters::REAL_BYTES_ADDED, bytes.0 + bytes.1);
     if let Some(of_context) = exec_bytes_of(shim, vendor, context) {
@@ -161,7 +161,7 @@ pub fn real_made(shim: &Shim, vendor: Vendor, context: u64, bytes: (u64, u64)) {
 }
 
 /// A real exec left the cache.
-pub fn real_ended(shim: &Shim, vendor: Vendor, context: u64, bytes: (u64, u64), evicted: bool) {
+pub(crate) fn real_ended(shim: &Shim, vendor: Vendor, context: u64, bytes: (u64, u64), evicted: bool) {
     shim.count(counters::REAL_EXECS_ENDED, 1);
     shim.count(counters::REAL_BYTES_REMOVED, bytes.0 + bytes.1);
     shim.count(counters::EVICTIONS, u64::from(evicted));
@@ -171,7 +171,7 @@ pub fn real_ended(shim: &Shim, vendor: Vendor, context: u64, bytes: (u64, u64), 
 }
 
 /// More than half of the launches find no exec and no room for one.
-pub fn thrashes(shim: &Shim, by_count: bool, execs: u64, bytes: u64) {
+pub(crate) fn thrashes(shim: &Shim, by_count: bool, execs: u64, bytes: u64) {
     shim.count(counters::THRASHES, 1);
     let variable = if by_count { "GPUMEM_GRAPH_CACHE" } else { "GPUMEM_GRAPH_CACHE_BYTES" };
     let text = shim.ledger.texts.intern(variable.as_bytes());
@@ -188,7 +188,7 @@ fn graph_field(shim: &Shim, graph: u64, offset: usize) -> Option<&AtomicU64> {
 }
 
 /// A graph is held as a recipe of this many bytes.
-pub fn graph_folded(shim: &Shim, graph: Graph, bytes: u64) {
+pub(crate) fn graph_folded(shim: &Shim, graph: Graph, bytes: u64) {
     shim.count(counters::FOLDS, 1);
     if let Some(field) = graph_field(shim, graph as u64, offset_of!(GraphSlot, folded_bytes)) {
         field.store(bytes.max(1), Relaxed);
@@ -196,7 +196,7 @@ pub fn graph_folded(shim: &Shim, graph: Graph, bytes: u64) {
 }
 
 /// A graph was built from its recipe.
-pub fn graph_unfolded(shim: &Shim, graph: Graph) {
+pub(crate) fn graph_unfolded(shim: &Shim, graph: Graph) {
     shim.count(counters::UNFOLDS, 1);
     if let Some(field) = graph_field(shim, graph as u64, offset_of!(GraphSlot, folded_bytes)) {
         field.store(0, Relaxed);

@@ -8,16 +8,16 @@
 //! * [`allocations`], [`graphs`] and [`execs`], [`streams`], [`pooled`], [`taken`]: one noun each.
 //! * [`places`]: call sites in words. [`contexts`]: whose memory it is. Everything belongs to a context.
 
-pub mod allocations;
-pub mod context_end;
-pub mod contexts;
-pub mod execs;
-pub mod graphs;
-pub mod grouped;
-pub mod handles;
-pub mod places;
-pub mod pooled;
+pub(crate) mod allocations;
+pub(crate) mod context_end;
+pub(crate) mod contexts;
+pub(crate) mod execs;
+pub(crate) mod graphs;
+pub(crate) mod grouped;
+pub(crate) mod handles;
+pub(crate) mod places;
+pub(crate) mod pooled;
 mod reported;
-pub mod streams;
-pub mod taken;
-pub mod vmm;
+pub(crate) mod streams;
+pub(crate) mod taken;
+pub(crate) mod vmm;

@@ -11,18 +11,18 @@ use std::fmt::Write;
 const FRAMES: usize = 3;
 
 /// What is loaded now.
-pub struct Places<'a> {
+pub(crate) struct Places<'a> {
     shim: &'a Shim,
     modules: Modules,
 }
 
 impl<'a> Places<'a> {
-    pub fn now(shim: &'a Shim) -> Self {
+    pub(crate) fn now(shim: &'a Shim) -> Self {
         Self { shim, modules: modules::refresh() }
     }
 
     /// A call site by files and places in them, the program's innermost first.
-    pub fn of(&self, stack: StackRef) -> String {
+    pub(crate) fn of(&self, stack: StackRef) -> String {
         let frames = stranded::frames_of(self.shim, stack);
         let is_program = |pc: u64| self.modules.find(pc).is_some_and(|m| !stranded::is_runtime(m.path()));
         let first = frames.iter().position(|&pc| is_program(pc));

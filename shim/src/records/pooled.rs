@@ -18,7 +18,7 @@ const SHARE: u64 = 4;
 const INTEGRATED_SHARE: u64 = 16;
 
 /// The driver refused a free: the block is as live as before.
-pub fn free_failed(shim: &Shim, addr: u64, status: Status) {
+pub(crate) fn free_failed(shim: &Shim, addr: u64, status: Status) {
     shim.count(counters::FREE_FAILURES, 1);
     shim.event(EventKind::FreeFailed, |event| {
         event.a = addr;
@@ -27,21 +27,21 @@ pub fn free_failed(shim: &Shim, addr: u64, status: Status) {
 }
 
 /// What this process may take of a context's device; 0: as much as there is.
-pub fn limit(shim: &Shim, context: ContextRef, limit: u64) {
+pub(crate) fn limit(shim: &Shim, context: ContextRef, limit: u64) {
     if let Some(field) = contexts::field(shim, context, offset_of!(ContextSlot, limit_bytes)) {
         field.store(limit, Relaxed);
     }
 }
 
 /// Live bytes outside of the device's memory came to a context, or went.
-pub fn spilled_bytes(shim: &Shim, context: ContextRef, bytes: i64) {
+pub(crate) fn spilled_bytes(shim: &Shim, context: ContextRef, bytes: i64) {
     if let Some(field) = contexts::field(shim, context, offset_of!(ContextSlot, spilled_bytes)) {
         field.fetch_add(bytes as u64, Relaxed);
     }
 }
 
 /// An allocation was placed outside of the device's memory.
-pub fn spilled(shim: &'static Shim, call: &Call, bytes: u64) {
+pub(crate) fn spilled(shim: &'static Shim, call: &Call, bytes: u64) {
     shim.count(counters::SPILLS, 1);
     shim.count(counters::SPILLED_BYTES, bytes);
     let stack = shim.site(call.site(), Made::Stream);
@@ -55,7 +55,7 @@ pub fn spilled(shim: &'static Shim, call: &Call, bytes: u64) {
 }
 
 /// An allocation did not fit under the quota, of this process or of its group.
-pub fn limit_refused(shim: &Shim, bytes: u64, of_group: bool) {
+pub(crate) fn limit_refused(shim: &Shim, bytes: u64, of_group: bool) {
     shim.count(counters::LIMIT_REFUSALS, 1);
     shim.event(EventKind::LimitRefused, |event| {
         event.a = bytes;
@@ -68,13 +68,13 @@ fn live_in(shim: &Shim, context: ContextRef) -> u64 {
 }
 
 /// Live device bytes of all contexts on a device.
-pub fn live_on(shim: &Shim, vendor: Vendor, device: i32) -> u64 {
+pub(crate) fn live_on(shim: &Shim, vendor: Vendor, device: i32) -> u64 {
     let on = contexts::on(shim, vendor, device);
     on.into_iter().map(|context| live_in(shim, context)).sum()
 }
 
 /// Idle bytes that a context may keep where the user sets no bound.
-pub fn device_share(shim: &Shim, context: ContextRef) -> u64 {
+pub(crate) fn device_share(shim: &Shim, context: ContextRef) -> u64 {
     let share = |slot: ContextSlot| slot.total_bytes / if slot.integrated == 0 { SHARE } else { INTEGRATED_SHARE };
     contexts::slot(shim, context).map_or(0, share)
 }

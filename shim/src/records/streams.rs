@@ -15,7 +15,7 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering::*;
 
 /// A stream came to be.
-pub fn created(shim: &'static Shim, call: &Call, handle: u64, flags: u32, priority: i32) {
+pub(crate) fn created(shim: &'static Shim, call: &Call, handle: u64, flags: u32, priority: i32) {
     let context = contexts::current(shim, call.vendor);
     let stack = shim.site(call.site(), Made::Stream);
     let stream = StreamSlot {
@@ -36,18 +36,18 @@ pub fn created(shim: &'static Shim, call: &Call, handle: u64, flags: u32, priori
 }
 
 /// Whether a stream is known to be of a context; `None` if that is not known itself.
-pub fn is_of(shim: &Shim, vendor: Vendor, stream: u64, context: u64) -> Option<bool> {
+pub(crate) fn is_of(shim: &Shim, vendor: Vendor, stream: u64, context: u64) -> Option<bool> {
     let context = contexts::known(shim, vendor, context)?;
     Some(shim.registry.streams.map.get(&(vendor, stream)).is_some_and(|entry| entry.context == context))
 }
 
 /// Takes a stream out before its real destroy: another thread may get the handle at once.
-pub fn going(shim: &Shim, vendor: Vendor, handle: u64) -> Option<Entry> {
+pub(crate) fn going(shim: &Shim, vendor: Vendor, handle: u64) -> Option<Entry> {
     shim.registry.streams.map.remove(&(vendor, handle)).map(|(_, entry)| entry)
 }
 
 /// The real destroy returned.
-pub fn destroyed(shim: &Shim, vendor: Vendor, handle: u64, entry: Entry, status: Status) {
+pub(crate) fn destroyed(shim: &Shim, vendor: Vendor, handle: u64, entry: Entry, status: Status) {
     if status != 0
         && let dashmap::Entry::Vacant(place) = shim.registry.streams.map.entry((vendor, handle))
     {
@@ -63,19 +63,19 @@ fn end(shim: &Shim, entry: Entry) {
 }
 
 /// Handles of the streams of a context, as far as it is known.
-pub fn of(shim: &Shim, vendor: Vendor, context: u64) -> Vec<u64> {
+pub(crate) fn of(shim: &Shim, vendor: Vendor, context: u64) -> Vec<u64> {
     let context = contexts::known(shim, vendor, context);
     let streams = shim.registry.streams.map.iter();
     streams.filter(|its| context == Some(its.context)).map(|its| its.key().1).collect()
 }
 
 /// Whether a context has streams.
-pub fn any_of(shim: &Shim, context: ContextRef) -> bool {
+pub(crate) fn any_of(shim: &Shim, context: ContextRef) -> bool {
     shim.registry.streams.map.iter().any(|its| its.context == context)
 }
 
 /// All streams of a context are gone with it.
-pub fn end_of(shim: &Shim, context: ContextRef) {
+pub(crate) fn end_of(shim: &Shim, context: ContextRef) {
     shim.registry.streams.map.retain(|_, entry| {
         if entry.context == context {
             end(shim, *entry);
@@ -95,7 +95,7 @@ fn capture_key(shim: &Shim, stream: u64) -> u64 {
 }
 
 /// A capture began.
-pub fn capture_begun(shim: &Shim, vendor: Vendor, stream: u64, mode: i32) {
+pub(crate) fn capture_begun(shim: &Shim, vendor: Vendor, stream: u64, mode: i32) {
     let stream = capture_key(shim, stream);
     shim.count(counters::CAPTURES_BEGUN, 1);
     shim.registry.streams.capturing.fetch_add(1, Relaxed);
@@ -113,7 +113,7 @@ pub fn capture_begun(shim: &Shim, vendor: Vendor, stream: u64, mode: i32) {
 
 /// The program ended a capture: with a graph, or with an error. An error without a capture in
 /// progress is the program's mistake and no capture.
-pub fn capture_ended(shim: &Shim, vendor: Vendor, stream: u64, graph: u64, status: Status) {
+pub(crate) fn capture_ended(shim: &Shim, vendor: Vendor, stream: u64, graph: u64, status: Status) {
     let stream = capture_key(shim, stream);
     let streams = &shim.registry.streams;
     let Some(entry) = streams.map.get(&(vendor, stream)).map(|entry| *entry).filter(|entry| entry.capturing) else {

@@ -15,7 +15,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Free memory of a device, and what this process is known to have of it.
-pub struct Look {
+pub(crate) struct Look {
     context: ContextRef,
     free: u64,
     held: u64,
@@ -31,7 +31,7 @@ impl Look {
 
 /// Asks the device of this thread's context. `None` while anything captures, once the process has ended its work, and
 /// for HIP, where each answer becomes the thread's last error.
-pub fn look(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
+pub(crate) fn look(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
     if vendor != Vendor::Cuda || shim.registry.streams.capturing() > 0 || shim.has_exited() {
         return None;
     }
@@ -43,7 +43,7 @@ pub fn look(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
 
 /// As [`look`], if this thread's context is on that device. It is asked before another context is made: a context that
 /// was never seen is not listed for this, since it may have ended, and its handle be that of the next.
-pub fn look_on(shim: &'static Shim, vendor: Vendor, device: u32) -> Option<Look> {
+pub(crate) fn look_on(shim: &'static Shim, vendor: Vendor, device: u32) -> Option<Look> {
     contexts::known(shim, vendor, vendor::of(vendor).current_context()?)?;
     let look = look(shim, vendor)?;
     let there = contexts::slot(shim, look.context)?.device;
@@ -61,7 +61,7 @@ fn held(shim: &Shim, vendor: Vendor, device: u32) -> u64 {
 
 /// The driver has taken what is less free now than before the call. `of`: the context that it is for; this thread's, if
 /// that is `None`.
-pub fn since(shim: &'static Shim, call: &Call, before: &Look, what: Taken, of: Option<ContextRef>) {
+pub(crate) fn since(shim: &'static Shim, call: &Call, before: &Look, what: Taken, of: Option<ContextRef>) {
     let Some(now) = look(shim, call.vendor) else { return };
     let fell = before.fell(&now);
     if fell <= 0 {
@@ -81,7 +81,7 @@ pub fn since(shim: &'static Shim, call: &Call, before: &Look, what: Taken, of: O
 }
 
 /// The driver has given back what is more free now than before the call.
-pub fn given_back(shim: &'static Shim, call: &Call, before: &Look) {
+pub(crate) fn given_back(shim: &'static Shim, call: &Call, before: &Look) {
     let Some(now) = look(shim, call.vendor) else { return };
     let rose = before.fell(&now).saturating_neg();
     let taken = contexts::field(shim, now.context, offset_of!(ContextSlot, taken_bytes));
@@ -104,7 +104,7 @@ const SHARE: u64 = 128;
 
 /// Remembers that a kernel was launched. True if this is its first launch that is known.
 #[inline(always)]
-pub fn remember_launch(function: u64) -> bool {
+pub(crate) fn remember_launch(function: u64) -> bool {
     let place = function.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - KERNELS.ilog2());
     let known = &LAUNCHED[place as usize];
     match known.load(Relaxed) {
@@ -118,12 +118,12 @@ pub fn remember_launch(function: u64) -> bool {
 }
 
 /// Code goes: what comes to its addresses was not launched yet.
-pub fn forget_launches() {
+pub(crate) fn forget_launches() {
     LAUNCHED.iter().for_each(|known| known.store(0, Relaxed));
 }
 
 /// As [`look`], unless looks at first launches have taken their share of the time.
-pub fn look_at_launch(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
+pub(crate) fn look_at_launch(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
     let begin = clock::precise_ns();
     let first = FIRST_NS.compare_exchange(0, begin, Relaxed, Relaxed).err().unwrap_or(begin);
     if SPENT_NS.load(Relaxed) > FREE_NS + begin.saturating_sub(first) / SHARE {

@@ -8,7 +8,7 @@ use crate::shim::Shim;
 use gpumem_wire::kinds::AllocKind;
 
 /// Physical memory was created, or imported from another process.
-pub fn created(shim: &'static Shim, call: &Call, kind: AllocKind, handle: u64, bytes: u64) {
+pub(crate) fn created(shim: &'static Shim, call: &Call, kind: AllocKind, handle: u64, bytes: u64) {
     allocations::made(shim, call, Class::Vmm, kind, handle, bytes, 0, 0);
     let Some(entry) = shim.registry.allocations.remove(Class::Vmm, handle) else { return };
     let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
@@ -19,7 +19,7 @@ pub fn created(shim: &'static Shim, call: &Call, kind: AllocKind, handle: u64, b
 }
 
 /// The program holds a handle once more.
-pub fn retained(shim: &Shim, handle: u64) {
+pub(crate) fn retained(shim: &Shim, handle: u64) {
     let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
     let Some(id) = inner.handles.get(&handle).copied() else { return };
     if let Some(physical) = inner.physical.get_mut(&id) {
@@ -29,7 +29,7 @@ pub fn retained(shim: &Shim, handle: u64) {
 
 /// Takes one hold on a handle away before the real release: another thread may get the handle's
 /// number at once.
-pub fn releasing(shim: &Shim, handle: u64) -> Option<Release> {
+pub(crate) fn releasing(shim: &Shim, handle: u64) -> Option<Release> {
     let mut inner = shim.registry.vmm.inner.lock().ok()?;
     let id = inner.handles.get(&handle).copied()?;
     let physical = inner.physical.get_mut(&id)?;
@@ -41,7 +41,7 @@ pub fn releasing(shim: &Shim, handle: u64) -> Option<Release> {
 }
 
 /// The real release returned.
-pub fn released(shim: &Shim, release: Release, succeeded: bool) {
+pub(crate) fn released(shim: &Shim, release: Release, succeeded: bool) {
     let over = {
         let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
         if !succeeded {
@@ -58,7 +58,7 @@ pub fn released(shim: &Shim, release: Release, succeeded: bool) {
 }
 
 /// Physical memory got an address.
-pub fn mapped(shim: &'static Shim, call: &Call, addr: u64, bytes: u64, handle: u64) {
+pub(crate) fn mapped(shim: &'static Shim, call: &Call, addr: u64, bytes: u64, handle: u64) {
     allocations::made(shim, call, Class::Mapping, AllocKind::VmmMapping, addr, bytes, 0, handle);
     let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
     let physical = inner.handles.get(&handle).copied().unwrap_or(u64::MAX);
@@ -69,7 +69,7 @@ pub fn mapped(shim: &'static Shim, call: &Call, addr: u64, bytes: u64, handle: u
 }
 
 /// Takes out all mappings that lie in a range before it is really unmapped.
-pub fn unmapping(shim: &Shim, addr: u64, bytes: u64) -> Vec<Unmap> {
+pub(crate) fn unmapping(shim: &Shim, addr: u64, bytes: u64) -> Vec<Unmap> {
     let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return Vec::new() };
     let end = addr.saturating_add(bytes);
     let whole = inner.mappings.range(addr..end).filter(|(start, mapping)| start.saturating_add(mapping.bytes) <= end);
@@ -82,7 +82,7 @@ pub fn unmapping(shim: &Shim, addr: u64, bytes: u64) -> Vec<Unmap> {
 }
 
 /// The real unmap returned.
-pub fn unmapped(shim: &Shim, gone: Vec<Unmap>, succeeded: bool) {
+pub(crate) fn unmapped(shim: &Shim, gone: Vec<Unmap>, succeeded: bool) {
     let mut over = Vec::new();
     {
         let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };

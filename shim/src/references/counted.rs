@@ -13,7 +13,12 @@ use gpumem_wire::references::{Place, Seen};
 use std::sync::Arc;
 
 /// Counts the words of all of the host's memory that refer to a target; those that fit the patterns are the driver's.
-pub fn count(shim: &Shim, targets: &Targets, patterns: &[Arc<Patterns>], limit: &mut Limit) -> (Found, Vec<Seen>) {
+pub(super) fn count(
+    shim: &Shim,
+    targets: &Targets,
+    patterns: &[Arc<Patterns>],
+    limit: &mut Limit,
+) -> (Found, Vec<Seen>) {
     let mut counted = Counted::new(targets, patterns);
     let found = host::look(shim, targets, || limit.check(), |word| counted.add(word));
     counted.settle();

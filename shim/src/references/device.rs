@@ -29,7 +29,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 
 /// What the search of the device came to.
 #[derive(Default)]
-pub struct Found {
+pub(super) struct Found {
     /// Allocations that were read, and bytes of them.
     pub allocs: u64,
     pub bytes: u64,
@@ -43,7 +43,7 @@ pub struct Found {
 }
 
 /// Counts the words of device memory that refer to a target.
-pub fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> Found {
+pub(super) fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> Found {
     let mut found = Found::default();
     let Some(pool) = pool::of(Vendor::Cuda) else {
         found.incomplete = Some("gpumem has no pool here");

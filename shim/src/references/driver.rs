@@ -21,17 +21,17 @@ const WORTH: u32 = 9;
 const SMALL: u32 = 2;
 const OWN: u32 = 5;
 /// Words that are looked at of each block.
-pub const MOST: usize = 32;
+pub(super) const MOST: usize = 32;
 /// Patterns that are kept at most.
 const PATTERNS: usize = 64;
 /// Of those that come into question for one word, so many are tried.
 const TRIED: usize = 8;
 /// Records that are known point to others, which point to others.
-pub const STEPS: usize = 4;
+pub(super) const STEPS: usize = 4;
 
 /// A block, and what refers to it.
 #[derive(Clone, Debug, Default)]
-pub struct Referred {
+pub(super) struct Referred {
     pub base: u64,
     pub bytes: u64,
     pub words: Vec<Near>,
@@ -146,7 +146,7 @@ impl Told {
 
 /// What the driver's words look like.
 #[derive(Debug, Default)]
-pub struct Patterns {
+pub(super) struct Patterns {
     all: Vec<Pattern>,
     /// Of each, words of the blocks that it was learned from which no earlier one has.
     words: Vec<usize>,
@@ -156,7 +156,7 @@ pub struct Patterns {
 
 impl Patterns {
     /// From the words that refer to blocks of the driver's.
-    pub fn learn(blocks: Vec<Referred>) -> Self {
+    pub(super) fn learn(blocks: Vec<Referred>) -> Self {
         let mut blocks: Vec<Told> = blocks.into_iter().map(Told::new).collect();
         let mut patterns = Self::default();
         for _ in 0..STEPS {
@@ -185,23 +185,23 @@ impl Patterns {
         }
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
     /// Whether some pattern is that of a word with this meaning: most words have none, and need no second look.
-    pub fn may_fit(&self, word: u64, of: Of<'_>) -> bool {
+    pub(super) fn may_fit(&self, word: u64, of: Of<'_>) -> bool {
         self.all.iter().any(|pattern| pattern.near[AROUND].is_some_and(|center| of.is(center, word)))
     }
 
     /// Whether a word that refers to this block, or to its end, stands as the driver's do.
-    pub fn fit(&self, window: &Window, of: Of<'_>) -> bool {
+    pub(super) fn fit(&self, window: &Window, of: Of<'_>) -> bool {
         self.all.iter().any(|pattern| pattern.fits(window, of))
     }
 
     /// What was learned, for people: of each block its bytes, the words that are known and all of them; of each pattern its
     /// words, and what it says.
-    pub fn told(&self) -> (String, Vec<String>) {
+    pub(super) fn told(&self) -> (String, Vec<String>) {
         let blocks = self.blocks.iter().map(|(bytes, known, all)| format!("{bytes}:{known}/{all}"));
         let patterns =
             self.all.iter().zip(&self.words).map(|(pattern, words)| format!("{words} words, {}", pattern.text()));

@@ -21,7 +21,7 @@ const RED_ZONE: u64 = 128;
 
 /// What the search of the host came to.
 #[derive(Default)]
-pub struct Found {
+pub(super) struct Found {
     /// Bytes that were read.
     pub bytes: u64,
     /// Words that refer to a target.
@@ -31,7 +31,7 @@ pub struct Found {
 }
 
 /// A word that refers to a target.
-pub struct Word<'a> {
+pub(super) struct Word<'a> {
     /// Of the target.
     pub index: usize,
     pub place: Place,
@@ -43,7 +43,7 @@ pub struct Word<'a> {
 
 impl Word<'_> {
     /// The word and its neighbours; zeroes where there are none.
-    pub fn window(&self) -> Window {
+    pub(super) fn window(&self) -> Window {
         let (bytes, at) = self.read;
         let first = at.wrapping_sub(AROUND * 8);
         let mut near = [0; WINDOW];
@@ -67,7 +67,7 @@ impl Word<'_> {
 }
 
 /// Looks through all of the host's memory, until it is to end.
-pub fn look(shim: &Shim, targets: &Targets, is_over: impl FnMut() -> bool, each: impl FnMut(&Word)) -> Found {
+pub(super) fn look(shim: &Shim, targets: &Targets, is_over: impl FnMut() -> bool, each: impl FnMut(&Word)) -> Found {
     let mut found = Found::default();
     let mappings = match memory::mappings() {
         Ok(mappings) => mappings,

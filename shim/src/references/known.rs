@@ -31,7 +31,7 @@ struct Learned {
 static LEARNED: Mutex<Vec<Learned>> = Mutex::new(Vec::new());
 
 /// How the driver's words look in each context; the reason why that is not known of one.
-pub fn patterns(shim: &'static Shim, limit: &mut Limit) -> (Vec<Arc<Patterns>>, Option<&'static str>) {
+pub(super) fn patterns(shim: &'static Shim, limit: &mut Limit) -> (Vec<Arc<Patterns>>, Option<&'static str>) {
     let Some(pool) = pool::of(Vendor::Cuda) else { return (Vec::new(), Some("gpumem has no pool here")) };
     let owners = pool.owners();
     let (mut all, mut why) = (Vec::new(), owners.is_empty().then_some("there is no context"));
@@ -108,7 +108,7 @@ fn look(shim: &'static Shim, private: &Private<'_>, limit: &mut Limit) -> Result
 }
 
 /// What is known, as facts of a search.
-pub fn tell(patterns: &[Arc<Patterns>], why: Option<&'static str>, fact: &mut impl FnMut(&str, String)) {
+pub(super) fn tell(patterns: &[Arc<Patterns>], why: Option<&'static str>, fact: &mut impl FnMut(&str, String)) {
     fact("driver_patterns", patterns.iter().map(|patterns| patterns.len()).sum::<usize>().to_string());
     let mut number = 0;
     for (context, patterns) in patterns.iter().enumerate() {

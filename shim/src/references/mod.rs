@@ -45,12 +45,12 @@ static SEARCHING: AtomicU32 = AtomicU32::new(0);
 static END: AtomicBool = AtomicBool::new(false);
 
 /// Whether a search goes on in this process, with a thread of its own.
-pub fn is_going_on() -> bool {
+pub(crate) fn is_going_on() -> bool {
     SEARCHING.load(Acquire) == std::process::id()
 }
 
 /// Has the search end soon.
-pub fn end() {
+pub(crate) fn end() {
     END.store(true, Relaxed);
 }
 
@@ -89,7 +89,7 @@ impl Drop for Searching {
 ///
 /// # Errors
 /// Why none begins.
-pub fn begin(shim: &'static Shim, longest: Duration, asker: UnixStream) -> Result<(), (UnixStream, String)> {
+pub(crate) fn begin(shim: &'static Shim, longest: Duration, asker: UnixStream) -> Result<(), (UnixStream, String)> {
     let Some(searching) = Searching::begin() else {
         return Err((asker, "a search for references is under way: ask again".into()));
     };

@@ -11,7 +11,7 @@ const BLOCK: u64 = 2 << 20;
 
 /// One allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Target {
+pub(super) struct Target {
     pub start: u64,
     pub end: u64,
     /// The number of its record.
@@ -22,13 +22,13 @@ pub struct Target {
 }
 
 impl Target {
-    pub fn new(start: u64, end: u64, serial: u64) -> Self {
+    pub(super) fn new(start: u64, end: u64, serial: u64) -> Self {
         Self { start, end, serial, base: start, bytes: end - start }
     }
 }
 
 /// Allocations by address.
-pub struct Targets {
+pub(super) struct Targets {
     /// By their beginning.
     all: Vec<Target>,
     /// How many of them are device memory.
@@ -42,7 +42,7 @@ pub struct Targets {
 
 impl Targets {
     /// What is live now, of memory that has an address of its own.
-    pub fn of(shim: &Shim) -> Self {
+    pub(super) fn of(shim: &Shim) -> Self {
         let (mut all, mut on_device) = (Vec::new(), 0);
         shim.ledger.allocs.each(|slot| {
             let end = slot.addr.saturating_add(slot.bytes);
@@ -58,7 +58,7 @@ impl Targets {
         Self { on_device, ..Self::new(all) }
     }
 
-    pub fn new(mut all: Vec<Target>) -> Self {
+    pub(super) fn new(mut all: Vec<Target>) -> Self {
         all.sort_unstable();
         // An address that was given out again while the table was read.
         all.dedup_by_key(|target| target.start);
@@ -75,24 +75,24 @@ impl Targets {
     }
 
     /// How many of them are device memory, or managed.
-    pub fn on_device(&self) -> usize {
+    pub(super) fn on_device(&self) -> usize {
         self.on_device
     }
 
     /// All of them, by their beginning.
-    pub fn all(&self) -> &[Target] {
+    pub(super) fn all(&self) -> &[Target] {
         &self.all
     }
 
     /// What the driver ends where this address is: its record of that has the address as well.
-    pub fn ends_at(&self, index: usize, address: u64) -> Option<usize> {
+    pub(super) fn ends_at(&self, index: usize, address: u64) -> Option<usize> {
         let before = index.checked_sub(1)?;
         (self.all[before].base + self.all[before].bytes == address).then_some(before)
     }
 
     /// The index of the one that an address lies in. The address behind its last byte does not.
     #[inline(always)]
-    pub fn find(&self, word: u64) -> Option<usize> {
+    pub(super) fn find(&self, word: u64) -> Option<usize> {
         if word.wrapping_sub(self.low) >= self.span {
             return None;
         }

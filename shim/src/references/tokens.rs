@@ -3,16 +3,16 @@
 use std::fmt;
 
 /// Words that are looked at on each side of a word.
-pub const AROUND: usize = 16;
+pub(super) const AROUND: usize = 16;
 /// Words of a window, and its bytes.
-pub const WIDE: usize = 2 * AROUND + 1;
-pub const WINDOW: usize = WIDE * 8;
+pub(super) const WIDE: usize = 2 * AROUND + 1;
+pub(super) const WINDOW: usize = WIDE * 8;
 
 /// A word and its neighbours.
-pub type Window = [u64; WIDE];
+pub(super) type Window = [u64; WIDE];
 
 /// What a link from one of the driver's records to another is worth.
-pub const LINKED: u32 = 9;
+pub(super) const LINKED: u32 = 9;
 /// A link leads this near to the word that it is told by.
 const NEAR: u64 = 512;
 /// Sizes are rounded to these.
@@ -20,7 +20,7 @@ const UNITS: [u64; 3] = [1, 512, 2 << 20];
 
 /// What a word means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Token {
+pub(super) enum Token {
     /// The same number in each record: a kind, a count, an address of the driver's code or data.
     Number(u64),
     /// An address of the block, so far behind its beginning.
@@ -38,7 +38,7 @@ pub enum Token {
 
 impl Token {
     /// How much it says that a word is this.
-    pub fn worth(self) -> u32 {
+    pub(super) fn worth(self) -> u32 {
         match self {
             Self::Number(0) => 0,
             Self::Number(number) if number < 1 << 32 => 1,
@@ -48,7 +48,7 @@ impl Token {
         }
     }
 
-    pub fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> Kind {
         match self {
             Self::Number(number) if number < 1 << 32 => Kind::Small,
             Self::Number(_) | Self::Link(_) => Kind::Strong,
@@ -59,7 +59,7 @@ impl Token {
 
 /// What a program may have beside the address of a block as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// Nothing of the kind.
     Strong,
     /// Small numbers.
@@ -84,14 +84,14 @@ impl fmt::Display for Token {
 
 /// A word that refers to a block, and its neighbours.
 #[derive(Clone, Debug)]
-pub struct Near {
+pub(super) struct Near {
     pub at: u64,
     pub window: Window,
 }
 
 /// What words are looked at with: the block, where the word lies that refers to it, and which others are the driver's.
 #[derive(Clone, Copy)]
-pub struct Of<'a> {
+pub(super) struct Of<'a> {
     pub base: u64,
     pub bytes: u64,
     pub at: u64,
@@ -105,11 +105,11 @@ fn behind(word: u64, at: u64) -> Option<i64> {
 
 /// That a record of the driver's, which has a word of the block, has an address near another such word: where in the window
 /// of the first, and how far behind the second.
-pub type Back = (usize, i64);
+pub(super) type Back = (usize, i64);
 
 impl Of<'_> {
     /// Whether a word has this meaning.
-    pub fn is(&self, token: Token, word: u64) -> bool {
+    pub(super) fn is(&self, token: Token, word: u64) -> bool {
         match token {
             Token::Number(number) => word == number,
             Token::Inside(offset) => word == self.base.wrapping_add(offset),
@@ -131,12 +131,12 @@ impl Of<'_> {
     }
 
     /// Whether a record that is known points to the word so.
-    pub fn is_back(&self, (place, far): Back) -> bool {
+    pub(super) fn is_back(&self, (place, far): Back) -> bool {
         self.others().any(|other| other.window[place].wrapping_sub(self.at) as i64 == far)
     }
 
     /// How records that are known point to the word, if one does so to another, too.
-    pub fn back(&self, is_so: impl Fn(Back) -> bool) -> Option<Back> {
+    pub(super) fn back(&self, is_so: impl Fn(Back) -> bool) -> Option<Back> {
         let of_one = |other: &Near| {
             let places = other.window.iter().enumerate();
             let mut all = places.filter_map(|(place, &word)| Some((place, behind(word, self.at)?)));
@@ -146,7 +146,7 @@ impl Of<'_> {
     }
 
     /// What the word itself means: an address of the block, or its end.
-    pub fn center(&self, word: u64) -> Option<Token> {
+    pub(super) fn center(&self, word: u64) -> Option<Token> {
         match word.wrapping_sub(self.base) {
             _ if self.is(Token::Last, word) => Some(Token::Last),
             _ if self.is(Token::End, word) => Some(Token::End),
@@ -155,7 +155,7 @@ impl Of<'_> {
     }
 
     /// The meaning of a word that says most, of those that it has for another, too.
-    pub fn best(&self, word: u64, is_so: impl Fn(Token) -> bool) -> Option<Token> {
+    pub(super) fn best(&self, word: u64, is_so: impl Fn(Token) -> bool) -> Option<Token> {
         let of_block = [Token::Size, Token::End, Token::Last].into_iter().filter(|&token| self.is(token, word));
         let inside = Some(word.wrapping_sub(self.base)).filter(|&offset| offset < self.bytes).map(Token::Inside);
         let itself = behind(word, self.at).map(Token::Itself);

@@ -5,7 +5,7 @@ use gpumem_wire::layout::ContextRef;
 
 /// What a free needs to know of an allocation.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     pub(crate) slot: u32,
     pub kind: AllocKind,
     pub context: ContextRef,

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Contexts by vendor and handle.
-pub struct Contexts {
+pub(crate) struct Contexts {
     pub(crate) map: Map<(Vendor, u64), ContextRef>,
     /// Changes when a context goes, so that threads forget what they knew.
     pub(crate) generation: AtomicU32,
@@ -23,7 +23,7 @@ pub struct Contexts {
 }
 
 impl Contexts {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // Generations differ between shims of one process (before and after a fork).
         let generation = AtomicU32::new(std::process::id().rotate_left(16) | 1);
         Self {

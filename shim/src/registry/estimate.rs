@@ -6,14 +6,14 @@
 use gpumem_wire::kinds::NodeKind;
 
 /// Host bytes of a graph for each of its nodes, of any kind.
-pub const GRAPH_HOST_PER_NODE: u64 = 1983;
+pub(crate) const GRAPH_HOST_PER_NODE: u64 = 1983;
 /// Host bytes of an exec for each kernel node.
 const EXEC_HOST_PER_NODE: u64 = 5877;
 /// Device bytes of an exec for each kernel or copy node; other kinds take none.
 const EXEC_DEVICE_PER_NODE: u64 = 2621;
 
 /// Host and device bytes of an exec with these nodes by kind.
-pub fn exec_bytes(counts: &[u32; 16]) -> (u64, u64) {
+pub(crate) fn exec_bytes(counts: &[u32; 16]) -> (u64, u64) {
     let of = |kind: NodeKind| u64::from(counts[kind as usize]);
     let total: u64 = counts.iter().map(|&n| u64::from(n)).sum();
     let (kernel, copy, empty) = (of(NodeKind::Kernel), of(NodeKind::Memcpy), of(NodeKind::Empty));

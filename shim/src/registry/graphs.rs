@@ -4,14 +4,14 @@ use gpumem_wire::layout::ContextRef;
 
 /// What is needed to find a graph's record.
 #[derive(Clone, Copy, Debug)]
-pub struct GraphEntry {
+pub(crate) struct GraphEntry {
     pub slot: u32,
     pub serial: u64,
 }
 
 /// What is needed to find an exec's record.
 #[derive(Clone, Copy, Debug)]
-pub struct ExecEntry {
+pub(crate) struct ExecEntry {
     pub slot: u32,
     pub context: ContextRef,
 }

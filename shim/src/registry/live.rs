@@ -6,7 +6,7 @@ use crate::process::map::{self, Map};
 /// What a key's number means: the same number may be a device address and a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Class {
+pub(crate) enum Class {
     /// An address of the one address space that hosts and devices share.
     Address,
     /// `CUmemGenericAllocationHandle`.
@@ -32,25 +32,25 @@ pub enum Class {
 }
 
 /// A map that hands out owned values only.
-pub struct Live<V: Copy> {
+pub(crate) struct Live<V: Copy> {
     map: Map<(u64, Class), V>,
 }
 
 impl<V: Copy> Live<V> {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // Every allocation that the pool does not serve comes here.
         Self { map: map::with_parts(64) }
     }
 
     /// Adds an entry; the one that had its place, if any.
     #[inline]
-    pub fn insert(&self, class: Class, key: u64, value: V) -> Option<V> {
+    pub(crate) fn insert(&self, class: Class, key: u64, value: V) -> Option<V> {
         self.map.insert((key, class), value)
     }
 
     /// Adds an entry unless its place is taken.
     #[allow(clippy::result_unit_err)] // There is one way to fail, and the caller knows what it means.
-    pub fn insert_if_absent(&self, class: Class, key: u64, value: V) -> Result<(), ()> {
+    pub(crate) fn insert_if_absent(&self, class: Class, key: u64, value: V) -> Result<(), ()> {
         match self.map.entry((key, class)) {
             dashmap::Entry::Vacant(place) => {
                 place.insert(value);
@@ -62,17 +62,17 @@ impl<V: Copy> Live<V> {
 
     /// Takes an entry out.
     #[inline]
-    pub fn remove(&self, class: Class, key: u64) -> Option<V> {
+    pub(crate) fn remove(&self, class: Class, key: u64) -> Option<V> {
         self.map.remove(&(key, class)).map(|(_, value)| value)
     }
 
     #[inline]
-    pub fn get(&self, class: Class, key: u64) -> Option<V> {
+    pub(crate) fn get(&self, class: Class, key: u64) -> Option<V> {
         self.map.get(&(key, class)).map(|value| *value)
     }
 
     /// Takes out all entries that `wanted` names.
-    pub fn drain(&self, wanted: impl Fn(&V) -> bool) -> Vec<V> {
+    pub(crate) fn drain(&self, wanted: impl Fn(&V) -> bool) -> Vec<V> {
         let mut taken = Vec::new();
         self.map.retain(|_, value| {
             let take = wanted(value);
@@ -85,11 +85,11 @@ impl<V: Copy> Live<V> {
     }
 
     /// Whether `wanted` names an entry.
-    pub fn any(&self, wanted: impl Fn(&V) -> bool) -> bool {
+    pub(crate) fn any(&self, wanted: impl Fn(&V) -> bool) -> bool {
         self.map.iter().any(|entry| wanted(entry.value()))
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.map.len()
     }
 }

@@ -9,17 +9,17 @@
 //! * [`sites`]: call stacks and the modules they lie in. [`python`]: the code that frames of Python run. [`tag`]: names that the program gives.
 //! * [`summary`]: totals as the program exits. [`estimate`]: bytes that graphs and execs take.
 
-pub mod allocations;
-pub mod contexts;
-pub mod estimate;
-pub mod graphs;
-pub mod live;
-pub mod python;
-pub mod sites;
-pub mod streams;
-pub mod summary;
-pub mod tag;
-pub mod vmm;
+pub(crate) mod allocations;
+pub(crate) mod contexts;
+pub(crate) mod estimate;
+pub(crate) mod graphs;
+pub(crate) mod live;
+pub(crate) mod python;
+pub(crate) mod sites;
+pub(crate) mod streams;
+pub(crate) mod summary;
+pub(crate) mod tag;
+pub(crate) mod vmm;
 
 use crate::ledger::Ledger;
 use crate::ledger::text::TextPlace;
@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 /// All that is live in the process.
-pub struct Registry {
+pub(crate) struct Registry {
     pub allocations: live::Live<allocations::Entry>,
     pub graphs: live::Live<graphs::GraphEntry>,
     pub execs: live::Live<graphs::ExecEntry>,
@@ -51,7 +51,7 @@ pub struct Registry {
 
 impl Registry {
     /// `None` if there is no memory for it.
-    pub fn new(settings: &Settings, ledger: &Ledger) -> Option<Self> {
+    pub(crate) fn new(settings: &Settings, ledger: &Ledger) -> Option<Self> {
         Some(Self {
             allocations: live::Live::new(),
             graphs: live::Live::new(),
@@ -69,13 +69,13 @@ impl Registry {
 
     /// The next number in the order of records.
     #[inline]
-    pub fn serial(&self) -> u64 {
+    pub(crate) fn serial(&self) -> u64 {
         self.serials(1)
     }
 
     /// The first of so many numbers.
     #[inline]
-    pub fn serials(&self, count: u64) -> u64 {
+    pub(crate) fn serials(&self, count: u64) -> u64 {
         self.serial.fetch_add(count, Relaxed)
     }
 
@@ -110,7 +110,7 @@ impl Registry {
     }
 
     /// Lists a thread that was not seen before.
-    pub fn new_thread(&self, ledger: &Ledger, tid: u32) {
+    pub(crate) fn new_thread(&self, ledger: &Ledger, tid: u32) {
         let Some(slot) = ledger.threads.take().or_else(|| self.slot_of_ended_thread(ledger)) else { return };
         let name = self.name_at(ledger, slot, &threads::name());
         ledger

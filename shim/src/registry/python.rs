@@ -12,14 +12,14 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The interpreter of the process, and the code of it that was seen.
-pub struct PythonSites {
+pub(crate) struct PythonSites {
     python: Python,
     /// Slots of code by name, file and first line.
     codes: Mutex<FxHashMap<(StrRef, StrRef, u32), u32>>,
 }
 
 impl PythonSites {
-    pub fn new(ledger: &Ledger) -> Self {
+    pub(crate) fn new(ledger: &Ledger) -> Self {
         let sites = Self { python: Python::new(), codes: Mutex::default() };
         sites.look(ledger);
         sites
@@ -27,20 +27,20 @@ impl PythonSites {
 
     /// Whether there is an interpreter whose frames may be read.
     #[inline(always)]
-    pub fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.python.is_there()
     }
 
     /// Looks for an interpreter, where there was none.
     #[cold]
-    pub fn look(&self, ledger: &Ledger) {
+    pub(crate) fn look(&self, ledger: &Ledger) {
         if let Some(verdict) = self.python.look() {
             say(ledger, verdict);
         }
     }
 
     /// Writes the frames of Python of the calling thread, innermost first.
-    pub fn walk(&self, ledger: &Ledger, frames: &mut [u64]) -> Walk {
+    pub(crate) fn walk(&self, ledger: &Ledger, frames: &mut [u64]) -> Walk {
         self.python.walk(frames, &mut |code| self.number(ledger, code), &mut |verdict| say(ledger, verdict))
     }
 

@@ -22,7 +22,7 @@ const USUAL_DEPTH: usize = 32;
 
 /// What a stack led to, for its totals.
 #[derive(Clone, Copy)]
-pub enum Made {
+pub(crate) enum Made {
     /// This many bytes.
     Memory(u64),
     Graph,
@@ -31,7 +31,7 @@ pub enum Made {
 }
 
 /// Stacks of the process.
-pub struct Sites {
+pub(crate) struct Sites {
     interner: Interner,
     /// Most frames that are taken.
     depth: AtomicUsize,
@@ -46,7 +46,7 @@ pub struct Sites {
 
 impl Sites {
     /// `None` if there is no memory for it.
-    pub fn new(settings: &Settings, ledger: &Ledger) -> Option<Self> {
+    pub(crate) fn new(settings: &Settings, ledger: &Ledger) -> Option<Self> {
         let room = u32::try_from(ledger.stacks.capacity()).unwrap_or(u32::MAX);
         Some(Self {
             interner: Interner::new(room)?,
@@ -76,7 +76,7 @@ impl Sites {
     }
 
     /// Stacks have so many frames at most from now on, of allocations that are at least so large.
-    pub fn set(&self, ledger: &Ledger, depth: u32, smallest: u64) {
+    pub(crate) fn set(&self, ledger: &Ledger, depth: u32, smallest: u64) {
         self.depth.store((depth as usize).min(MAX_DEPTH), Relaxed);
         self.smallest.store(smallest, Relaxed);
         ledger.header().stack_depth().store(depth, Relaxed);
@@ -84,13 +84,13 @@ impl Sites {
 
     /// Whether an allocation of so many bytes is recorded with its stack.
     #[inline(always)]
-    pub fn takes_stack(&self, bytes: u64) -> bool {
+    pub(crate) fn takes_stack(&self, bytes: u64) -> bool {
         self.depth() != 0 && bytes >= self.smallest()
     }
 
     /// The stack of a call, 0 if none is to be taken or there is no room for it.
     #[inline]
-    pub fn site(&self, ledger: &Ledger, regs: Regs, made: Made) -> StackRef {
+    pub(crate) fn site(&self, ledger: &Ledger, regs: Regs, made: Made) -> StackRef {
         let depth = self.depth();
         if depth == 0 || matches!(made, Made::Memory(bytes) if bytes < self.smallest()) {
             return 0;
@@ -105,7 +105,7 @@ impl Sites {
     /// The stack of an allocation where that is this thread's last one, and what it led to is counted. `None`: the
     /// stack is to be taken. Calls nothing.
     #[inline(always)]
-    pub fn known_site(&self, ledger: &Ledger, local: &Local, regs: Regs, bytes: u64) -> Option<StackRef> {
+    pub(crate) fn known_site(&self, ledger: &Ledger, local: &Local, regs: Regs, bytes: u64) -> Option<StackRef> {
         if self.python.is_there() {
             return None; // The same native frames stand for any number of lines.
         }
@@ -176,7 +176,7 @@ impl Sites {
     }
 
     /// Adds to a stack's totals what it led to.
-    pub fn led_to(ledger: &Ledger, stack: StackRef, made: Made) {
+    pub(crate) fn led_to(ledger: &Ledger, stack: StackRef, made: Made) {
         let Some(id) = stack.checked_sub(1) else { return };
         let add = |offset, n| {
             ledger.stacks.field(id, offset).fetch_add(n, Relaxed);

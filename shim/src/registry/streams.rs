@@ -8,31 +8,31 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 /// What is needed to find a stream's record.
 #[derive(Clone, Copy)]
-pub struct Entry {
+pub(crate) struct Entry {
     pub(crate) slot: u32,
     pub(crate) context: ContextRef,
     pub(crate) capturing: bool,
 }
 
 /// Streams by vendor and handle.
-pub struct Streams {
+pub(crate) struct Streams {
     pub(crate) map: Map<(Vendor, u64), Entry>,
     pub(crate) capturing: AtomicU32,
 }
 
 impl Streams {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { map: map::new(), capturing: AtomicU32::new(0) }
     }
 
     /// Captures in progress in the process.
     #[inline]
-    pub fn capturing(&self) -> u32 {
+    pub(crate) fn capturing(&self) -> u32 {
         self.capturing.load(Relaxed)
     }
 
     /// Reference of a stream for [`gpumem_wire::layout::AllocSlot::stream`]; 0 for default streams.
-    pub fn reference(&self, vendor: Vendor, handle: u64) -> u32 {
+    pub(crate) fn reference(&self, vendor: Vendor, handle: u64) -> u32 {
         self.map.get(&(vendor, handle)).map_or(0, |entry| entry.slot.wrapping_add(1))
     }
 

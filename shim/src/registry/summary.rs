@@ -8,7 +8,7 @@ use gpumem_wire::units;
 
 impl Registry {
     /// What was made and what is left, in one line.
-    pub fn summary(&self, ledger: &Ledger) -> String {
+    pub(crate) fn summary(&self, ledger: &Ledger) -> String {
         let sum = |of: fn(AllocKind) -> usize, space| {
             let kinds = AllocKind::ALL.iter().filter(|kind| kind.space() == space);
             kinds.fold(0_u64, |sum, &kind| sum.wrapping_add(ledger.counter(of(kind))))

@@ -12,7 +12,7 @@ const MOST_TAGS: usize = 4096;
 
 /// A tag's text, kept for good. It is put into the ledger when something is recorded under it, since
 /// a program may tag long before its first GPU call.
-pub struct Tag {
+pub(crate) struct Tag {
     text: Box<[u8]>,
     /// The process that put it into its ledger, and where: pid in the upper half, reference in the lower.
     place: AtomicU64,
@@ -21,7 +21,7 @@ pub struct Tag {
 impl Tag {
     /// The tag of a text; `None` if it is empty, or if it cannot be had without waiting for a thread
     /// that a `fork` left behind.
-    pub fn of(text: &[u8]) -> Option<&'static Tag> {
+    pub(crate) fn of(text: &[u8]) -> Option<&'static Tag> {
         static KNOWN: Mutex<BTreeMap<&'static [u8], &'static Tag>> = Mutex::new(BTreeMap::new());
         /// The process in which the lock is lost: held by a thread that a fork left behind.
         static LOST_IN: AtomicU32 = AtomicU32::new(0);
@@ -52,7 +52,7 @@ impl Tag {
 
     /// The innermost tag of the calling thread that is in force, if any.
     #[inline]
-    pub fn in_force() -> Option<&'static Tag> {
+    pub(crate) fn in_force() -> Option<&'static Tag> {
         // SAFETY: only `push` puts something into these slots, and that is a Tag.
         threads::local(|local| unsafe { local.tags.innermost().get() })
     }
@@ -67,7 +67,7 @@ impl Tag {
     }
 
     /// Where its text is in this process's ledger.
-    pub fn reference(&self, texts: &Texts, pid: u32) -> StrRef {
+    pub(crate) fn reference(&self, texts: &Texts, pid: u32) -> StrRef {
         let place = self.place.load(Relaxed);
         if (place >> 32) as u32 == pid {
             return place as StrRef;

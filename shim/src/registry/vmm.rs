@@ -18,13 +18,13 @@ pub(crate) struct Mapping {
 }
 
 /// A hold on a handle that is being released.
-pub struct Release {
+pub(crate) struct Release {
     pub(crate) handle: u64,
     pub(crate) id: u64,
 }
 
 /// A mapping that is being unmapped.
-pub struct Unmap {
+pub(crate) struct Unmap {
     pub(crate) start: u64,
     pub(crate) mapping: Mapping,
     pub(crate) entry: Option<Entry>,
@@ -33,7 +33,7 @@ pub struct Unmap {
 /// Who holds what. These calls take microseconds in the driver, so one lock will do; it is never
 /// held over one of them.
 #[derive(Default)]
-pub struct Vmm {
+pub(crate) struct Vmm {
     pub(crate) inner: Mutex<Inner>,
 }
 

@@ -11,7 +11,7 @@ use gpumem_wire::layout::StackRef;
 use std::ops::Range;
 
 /// The rooms above the records.
-pub trait Above: Sync {
+pub(crate) trait Above: Sync {
     /// The first context exists: from now on a control thread is no surprise to anyone.
     fn context_exists(&self, shim: &'static Shim);
 

@@ -65,7 +65,7 @@ impl Table {
 }
 
 /// Gives out numbers from 0, one for each stack, up to a capacity.
-pub struct Interner {
+pub(crate) struct Interner {
     /// The [`Table`] that has all stacks.
     table: AtomicUsize,
     /// All that were made; the smaller ones may still be read.
@@ -80,7 +80,7 @@ impl Interner {
     /// Room for `capacity` stacks: 32 to 170 bytes each.
     ///
     /// `None` if the memory for the first ones cannot be had. Does not call malloc.
-    pub fn new(capacity: u32) -> Option<Interner> {
+    pub(crate) fn new(capacity: u32) -> Option<Interner> {
         let first = Table::new(0)?;
         let tables = [const { AtomicUsize::new(0) }; TABLES];
         tables[0].store(first.0, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Interner {
     }
 
     /// Stacks known.
-    pub fn len(&self) -> u32 {
+    pub(crate) fn len(&self) -> u32 {
         self.len.load(Ordering::Acquire)
     }
 
@@ -99,7 +99,7 @@ impl Interner {
     /// a time; if it returns false the number is not given out. `None` then, when the capacity is
     /// used up, and when a signal handler interrupts its own thread in `add`.
     #[inline]
-    pub fn intern(&self, hash: u64, add: impl FnOnce(u32) -> bool) -> Option<u32> {
+    pub(crate) fn intern(&self, hash: u64, add: impl FnOnce(u32) -> bool) -> Option<u32> {
         // 0 means free; that stack shares a number with those of hash 1.
         let hash = hash.max(1);
         match self.find(hash) {

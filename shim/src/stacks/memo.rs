@@ -70,13 +70,13 @@ pub(super) enum Followed {
 }
 
 impl Memo {
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Memo { generation: 0, first: STEPS, last: Last::Open, named: NO_NAME, steps: [NO_STEP; STEPS] }
     }
 
     /// Forgets the walk.
     #[cfg(test)]
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.first = STEPS;
         self.named = NO_NAME;
     }
@@ -84,7 +84,13 @@ impl Memo {
     /// The number that this owner gave the whole walk that begins here, and whether it was cut: if the walk is the
     /// one that is remembered, and all that it read of the stack lies within these bounds and still says the same.
     #[inline(always)]
-    pub fn number(&self, generation: u64, regs: Regs, owner: usize, (low, high): (u64, u64)) -> Option<(u32, bool)> {
+    pub(super) fn number(
+        &self,
+        generation: u64,
+        regs: Regs,
+        owner: usize,
+        (low, high): (u64, u64),
+    ) -> Option<(u32, bool)> {
         let Named { owner: of, number, last, cut, read } = &self.named;
         if *of != owner || self.generation != generation || read.0 < low || read.1 > high {
             return None;
@@ -109,7 +115,7 @@ impl Memo {
     }
 
     /// Gives the walk that has just been made a number, if the memo holds all of it.
-    pub fn name(&mut self, generation: u64, regs: Regs, frames: &[u64], cut: bool, owner: usize, number: u32) {
+    pub(super) fn name(&mut self, generation: u64, regs: Regs, frames: &[u64], cut: bool, owner: usize, number: u32) {
         let steps = self.steps.get(self.first..).unwrap_or_default();
         let holds = self.generation == generation
             && steps.first().is_some_and(|step| step.at == regs)
@@ -130,7 +136,7 @@ impl Memo {
 
     /// Index to begin [`Memo::meet`] with.
     #[inline(always)]
-    pub fn begin(&mut self, generation: u64) -> usize {
+    pub(super) fn begin(&mut self, generation: u64) -> usize {
         if self.generation != generation {
             self.generation = generation;
             self.first = STEPS;
@@ -141,7 +147,7 @@ impl Memo {
 
     /// Moves `index` on to the frame at this stack pointer; whether it is the same frame.
     #[inline(always)]
-    pub fn meet(&self, index: &mut usize, at: Regs) -> bool {
+    pub(super) fn meet(&self, index: &mut usize, at: Regs) -> bool {
         while let Some(step) = self.steps.get(*index) {
             if step.at.sp >= at.sp {
                 return step.at == at;
@@ -153,7 +159,13 @@ impl Memo {
 
     /// Adds frames from `index` on, as far as the stack still says the same.
     #[inline(always)]
-    pub fn follow(&self, index: usize, stack: &mut StackReader, frames: &mut [u64], len: &mut usize) -> Followed {
+    pub(super) fn follow(
+        &self,
+        index: usize,
+        stack: &mut StackReader,
+        frames: &mut [u64],
+        len: &mut usize,
+    ) -> Followed {
         let mut step = &self.steps[index];
         for (index, next) in (index..).zip(&self.steps[index + 1..]) {
             let Some(frame) = frames.get_mut(*len) else { return Followed::Full };
@@ -177,7 +189,7 @@ impl Memo {
 
     /// Remembers `inner` frames before the one with index `met`, which stays.
     #[inline(always)]
-    pub fn put_before(&mut self, met: usize, inner: &Inner) {
+    pub(super) fn put_before(&mut self, met: usize, inner: &Inner) {
         if let Some(first) = met.checked_sub(inner.len)
             && inner.usable
             && !(inner.overflowed && met < STEPS)
@@ -189,7 +201,7 @@ impl Memo {
     }
 
     /// Remembers a whole walk, or its innermost frames.
-    pub fn put(&mut self, inner: &Inner, last: Last) {
+    pub(super) fn put(&mut self, inner: &Inner, last: Last) {
         if inner.usable {
             self.first = STEPS;
             self.last = if inner.overflowed { Last::Open } else { last };
@@ -199,7 +211,7 @@ impl Memo {
 
     /// The frame with index `met` up to, not with, that with index `end`, as part of a new walk.
     #[cold]
-    pub fn take_over(&self, met: usize, end: usize, inner: &mut Inner) -> Regs {
+    pub(super) fn take_over(&self, met: usize, end: usize, inner: &mut Inner) -> Regs {
         self.steps[met..end].iter().for_each(|step| inner.push(*step));
         self.steps[end].at
     }
@@ -217,7 +229,7 @@ pub(super) struct Inner {
 
 impl Inner {
     #[inline(always)]
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Inner { len: 0, overflowed: false, usable: true, steps: [const { MaybeUninit::uninit() }; STEPS] }
     }
 
@@ -228,7 +240,7 @@ impl Inner {
     }
 
     #[inline(always)]
-    pub fn push(&mut self, step: Step) {
+    pub(super) fn push(&mut self, step: Step) {
         match self.steps.get_mut(self.len) {
             Some(room) => {
                 *room = MaybeUninit::new(step);
@@ -239,7 +251,7 @@ impl Inner {
     }
 
     /// A frame was crossed that a memo cannot confirm.
-    pub fn spoil(&mut self) {
+    pub(super) fn spoil(&mut self) {
         self.usable = false;
     }
 }

@@ -63,21 +63,21 @@ pub(super) struct KnownStack {
 }
 
 impl KnownStack {
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         KnownStack { low: Cell::new(0), high: Cell::new(0) }
     }
 
     /// Bounds that hold `sp`, or an empty range if `sp` is on some other stack (a coroutine's, a
     /// signal handler's) that may be unmapped under us.
     #[inline]
-    pub fn around(&self, sp: u64) -> (u64, u64) {
+    pub(super) fn around(&self, sp: u64) -> (u64, u64) {
         let (low, high) = (self.low.get(), self.high.get());
         if sp >= low && sp < high { (low, high) } else { self.find(sp) }
     }
 
     /// The bounds that are known, which may hold nothing.
     #[inline(always)]
-    pub fn known(&self) -> (u64, u64) {
+    pub(super) fn known(&self) -> (u64, u64) {
         (self.low.get(), self.high.get())
     }
 
@@ -141,7 +141,7 @@ pub(super) struct StackReader {
 
 impl StackReader {
     #[inline]
-    pub fn new((low, high): (u64, u64)) -> Self {
+    pub(super) fn new((low, high): (u64, u64)) -> Self {
         StackReader {
             low,
             span: (high - low).saturating_sub(7),
@@ -153,7 +153,7 @@ impl StackReader {
 
     /// The word at `address`, if it can be read.
     #[inline(always)]
-    pub fn word(&mut self, address: u64) -> Option<u64> {
+    pub(super) fn word(&mut self, address: u64) -> Option<u64> {
         if address.wrapping_sub(self.low) < self.span {
             // SAFETY: the address lies between `low` and `low + span`, where a whole word fits.
             // That part of the stack is known to be mapped, and belongs to this thread.

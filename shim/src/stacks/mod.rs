@@ -36,12 +36,12 @@ use std::cell::Cell;
 
 #[cfg(target_arch = "x86_64")]
 mod cfi;
-pub mod intern;
+pub(crate) mod intern;
 #[cfg(target_arch = "x86_64")]
 mod memo;
 mod memory;
-pub mod modules;
-pub mod python;
+pub(crate) mod modules;
+pub(crate) mod python;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod rules;
 #[cfg(test)]
@@ -56,7 +56,7 @@ use {
 
 /// What a walk found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Walk {
+pub(crate) struct Walk {
     /// Frames written.
     pub len: usize,
     /// Hash of those frames, for [`intern::Interner::intern`].
@@ -68,7 +68,7 @@ pub struct Walk {
 }
 
 /// What walks know of their thread.
-pub struct Thread {
+pub(crate) struct Thread {
     stack: KnownStack,
     walking: Cell<bool>,
     /// For the one who set `walking`.
@@ -89,7 +89,7 @@ impl Drop for Walking<'_> {
 }
 
 impl Thread {
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             stack: KnownStack::new(),
             walking: Cell::new(false),
@@ -101,7 +101,7 @@ impl Thread {
     /// The number that [`name`] gave the walk that begins here, and whether that was cut; `None` if it is to be
     /// walked again. Calls nothing.
     #[inline(always)]
-    pub fn number(&self, regs: Regs, owner: usize) -> Option<(u32, bool)> {
+    pub(crate) fn number(&self, regs: Regs, owner: usize) -> Option<(u32, bool)> {
         #[cfg(target_arch = "x86_64")]
         {
             if self.walking.replace(true) {
@@ -123,7 +123,7 @@ impl Thread {
 
 /// As [`Thread::number`], of the calling thread.
 #[inline(always)]
-pub fn number(regs: Regs, owner: usize) -> Option<(u32, bool)> {
+pub(crate) fn number(regs: Regs, owner: usize) -> Option<(u32, bool)> {
     // SAFETY: the reference ends with this call and stays on this thread.
     unsafe { state() }.number(regs, owner)
 }
@@ -131,14 +131,14 @@ pub fn number(regs: Regs, owner: usize) -> Option<(u32, bool)> {
 /// The part of the calling thread's stack that is known to be mapped for as long as the thread runs: first byte and end.
 /// Empty before its first walk.
 #[inline]
-pub fn own_stack() -> (u64, u64) {
+pub(crate) fn own_stack() -> (u64, u64) {
     // SAFETY: the reference ends with this call and stays on this thread.
     unsafe { state() }.stack.known()
 }
 
 /// Gives the last walk a number, for [`Thread::number`]. `owner` is whose number that is.
 #[inline]
-pub fn name(regs: Regs, frames: &[u64], cut: bool, owner: usize, number: u32) {
+pub(crate) fn name(regs: Regs, frames: &[u64], cut: bool, owner: usize, number: u32) {
     #[cfg(target_arch = "x86_64")]
     {
         // SAFETY: the reference ends with this block and stays on this thread.
@@ -166,7 +166,7 @@ const HIGHEST_CODE: u64 = 1 << 47;
 /// unwind information is found (JIT code: its address is the last frame). A walk inside a walk (a
 /// signal handler) finds nothing. Leaves errno alone.
 #[inline]
-pub fn walk(regs: Regs, frames: &mut [u64]) -> Walk {
+pub(crate) fn walk(regs: Regs, frames: &mut [u64]) -> Walk {
     // SAFETY: the reference ends with this walk and stays on this thread.
     let thread = unsafe { state() };
     if thread.walking.replace(true) {

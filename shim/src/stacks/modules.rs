@@ -15,7 +15,7 @@ use crate::process::peek::{read_memory, read_value};
 
 /// A loaded object.
 #[derive(Clone, Copy)]
-pub struct Module {
+pub(crate) struct Module {
     /// Number that no other object of the process has had: what is new or gone is told by it.
     pub serial: u32,
     /// First byte of its lowest segment.
@@ -36,14 +36,14 @@ pub struct Module {
 
 impl Module {
     /// Absolute path of the file; empty if the object has none (vDSO: its name).
-    pub fn path(&self) -> &[u8] {
+    pub(crate) fn path(&self) -> &[u8] {
         // SAFETY: the path points into the snapshot's mapping, with this length. The mapping
         // outlives every reader of the module.
         unsafe { std::slice::from_raw_parts(self.path, self.path_len as usize) }
     }
 
     /// The GNU build id, empty without. Ids longer than 32 bytes are cut.
-    pub fn build_id(&self) -> &[u8] {
+    pub(crate) fn build_id(&self) -> &[u8] {
         &self.build_id[..self.build_id_len as usize]
     }
 
@@ -76,13 +76,13 @@ static RETIRED: [AtomicPtr<Snapshot>; 32] = [const { AtomicPtr::new(std::ptr::nu
 static SERIALS: AtomicU32 = AtomicU32::new(1);
 
 /// The modules as of the last refresh. Keep it briefly: no snapshot is unmapped meanwhile.
-pub struct Modules {
+pub(crate) struct Modules {
     snapshot: *const Snapshot,
 }
 
 impl Modules {
     /// What is known now; empty before the first refresh.
-    pub fn current() -> Modules {
+    pub(crate) fn current() -> Modules {
         READERS.fetch_add(1, Ordering::SeqCst);
         Modules { snapshot: CURRENT.load(Ordering::SeqCst) }
     }
@@ -94,17 +94,17 @@ impl Modules {
     }
 
     /// Changes whenever the modules do; 0 before the first refresh.
-    pub fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.snapshot().map_or(0, |snapshot| snapshot.generation)
     }
 
     /// The modules by address.
-    pub fn all(&self) -> &[Module] {
+    pub(crate) fn all(&self) -> &[Module] {
         self.snapshot().map_or(&[], Snapshot::modules)
     }
 
     /// The module that holds `address`.
-    pub fn find(&self, address: u64) -> Option<&Module> {
+    pub(crate) fn find(&self, address: u64) -> Option<&Module> {
         let all = self.all();
         let after = all.partition_point(|module| module.start <= address);
         all[..after].last().filter(|module| address < module.end)
@@ -126,7 +126,7 @@ impl Drop for Modules {
 /// takes a new snapshot if so, and returns what is true now.
 ///
 /// Takes the loader's list lock for a moment, never while another lock of ours is held.
-pub fn refresh() -> Modules {
+pub(crate) fn refresh() -> Modules {
     let mut known = Modules::current();
     for _ in 0..4 {
         if known.is_fresh() {

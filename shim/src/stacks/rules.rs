@@ -48,12 +48,12 @@ pub(super) enum SavedFp {
 }
 
 impl Rule {
-    pub const UNKNOWN: Rule = Rule(Kind::Unknown as u64);
-    pub const END: Rule = Rule(Kind::End as u64);
-    pub const SIGNAL: Rule = Rule(Kind::Signal as u64);
+    pub(super) const UNKNOWN: Rule = Rule(Kind::Unknown as u64);
+    pub(super) const END: Rule = Rule(Kind::End as u64);
+    pub(super) const SIGNAL: Rule = Rule(Kind::Signal as u64);
 
     /// Offsets in bytes. `None` if they do not fit or are no multiples of 8.
-    pub fn new(kind: Kind, cfa: i64, saved: SavedFp, fp: i64) -> Option<Rule> {
+    pub(super) fn new(kind: Kind, cfa: i64, saved: SavedFp, fp: i64) -> Option<Rule> {
         let (cfa_words, fp_words) = (cfa >> 3, fp >> 3);
         if (cfa | fp) & 7 != 0 || cfa_words != (cfa_words << 40) >> 40 || fp_words != i64::from(fp_words as i16) {
             return None;
@@ -64,35 +64,35 @@ impl Rule {
     }
 
     #[inline(always)]
-    pub fn kind(self) -> u8 {
+    pub(super) fn kind(self) -> u8 {
         (self.0 & 7) as u8
     }
 
     /// Whether it is one of the two common kinds: base is fp or sp, fp kept or at the CFA.
     #[inline(always)]
-    pub fn is_plain(self) -> bool {
+    pub(super) fn is_plain(self) -> bool {
         self.0 & 7 >= Kind::Fp as u64 && self.0 & (2 << 3) == 0
     }
 
     #[inline(always)]
-    pub fn fp_kept(self) -> bool {
+    pub(super) fn fp_kept(self) -> bool {
         self.0 & (3 << 3) == 0
     }
 
     #[inline(always)]
-    pub fn fp_at_fp(self) -> bool {
+    pub(super) fn fp_at_fp(self) -> bool {
         self.0 & (3 << 3) == (SavedFp::AtFp as u64) << 3
     }
 
     /// Bytes.
     #[inline(always)]
-    pub fn cfa_offset(self) -> u64 {
+    pub(super) fn cfa_offset(self) -> u64 {
         (((self.0 << 32) as i64 >> 40) << 3) as u64
     }
 
     /// Bytes.
     #[inline(always)]
-    pub fn fp_offset(self) -> u64 {
+    pub(super) fn fp_offset(self) -> u64 {
         (((self.0 << 16) as i64 >> 48) << 3) as u64
     }
 }

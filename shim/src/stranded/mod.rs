@@ -41,19 +41,19 @@
 //! * No earlier refusal waits for an answer. A refusal that frees nothing was the site's last.
 
 mod phase;
-pub mod programs;
+pub(crate) mod programs;
 mod safe;
 mod series;
 mod sites;
-pub mod state;
+pub(crate) mod state;
 mod uses;
 mod watch;
 
-pub use phase::{inside, submitted, synced};
-pub use safe::{frames_of, is_live, is_runtime};
-pub use sites::Asker;
-pub use uses::{may_matter, watch_all, watching, word};
-pub use watch::{Watch, watched};
+pub(crate) use phase::{inside, submitted, synced};
+pub(crate) use safe::{frames_of, is_live, is_runtime};
+pub(crate) use sites::Asker;
+pub(crate) use uses::{may_matter, watch_all, watching, word};
+pub(crate) use watch::{Watch, watched};
 
 use crate::call::Call;
 use crate::gate;
@@ -71,14 +71,14 @@ use sites::{Key, Report, Request, Sites};
 use std::sync::atomic::Ordering::*;
 
 /// Allocations below this are not looked at, bytes.
-pub const SMALLEST: u64 = 1 << 20;
+pub(crate) const SMALLEST: u64 = 1 << 20;
 /// Sites that strand less are not reported, bytes.
 const LEAST_REPORTED: u64 = 16 << 20;
 /// Pools round what they ask for: ggml's to this many bytes, after adding 5 %.
 const ROUNDED: u64 = 256;
 /// What is to be done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// It goes its way.
     Nothing,
     /// It is answered with out of memory (2); the driver is not asked.
@@ -89,7 +89,7 @@ pub enum Verdict {
 
 /// The program gives the device work with these arguments, addresses among them.
 #[cold]
-pub fn used(words: &[u64]) {
+pub(crate) fn used(words: &[u64]) {
     if words.iter().any(|&word| may_matter(word)) {
         gate::record_if_started(|shim| shim.stranded.uses.mark(words));
     }
@@ -97,7 +97,7 @@ pub fn used(words: &[u64]) {
 
 /// Who makes a call in a context: its stack is taken.
 #[inline]
-pub fn asker(shim: &'static Shim, call: &Call, context: ContextRef) -> Asker {
+pub(crate) fn asker(shim: &'static Shim, call: &Call, context: ContextRef) -> Asker {
     if call.vendor == Vendor::Hip {
         phase::work();
     }
@@ -106,7 +106,7 @@ pub fn asker(shim: &'static Shim, call: &Call, context: ContextRef) -> Asker {
 }
 
 /// A program asks for a block of at least [`SMALLEST`] bytes, which the driver would have to make.
-pub fn asked(shim: &Shim, asker: &Asker, bytes: u64) -> Verdict {
+pub(crate) fn asked(shim: &Shim, asker: &Asker, bytes: u64) -> Verdict {
     let stranded = &shim.stranded;
     // To report is nothing that a request has to wait for, but what is known of uses counts from here on.
     let may_refuse = !stranded.is(Mode::Report) || stranded.marked.load(Relaxed);
@@ -127,7 +127,7 @@ pub fn asked(shim: &Shim, asker: &Asker, bytes: u64) -> Verdict {
 /// A request of at least [`SMALLEST`] bytes was served without the driver. To be told while
 /// [`Stranded::waiting`]: it may be the second try of one that failed.
 #[cold]
-pub fn served(shim: &'static Shim, call: &Call, bytes: u64) {
+pub(crate) fn served(shim: &'static Shim, call: &Call, bytes: u64) {
     let asker = asker(shim, call, contexts::current(shim, call.vendor));
     let answer = with_sites(shim, |sites| sites.settled(&asker, bytes));
     settled(shim, answer);
@@ -142,7 +142,7 @@ fn settled(shim: &Shim, answer: Request) {
 }
 
 /// The block was made.
-pub fn made(shim: &Shim, asker: &Asker, addr: u64, bytes: u64) {
+pub(crate) fn made(shim: &Shim, asker: &Asker, addr: u64, bytes: u64) {
     if !shim.stranded.on() {
         return;
     }
@@ -169,7 +169,7 @@ pub fn made(shim: &Shim, asker: &Asker, addr: u64, bytes: u64) {
 }
 
 /// The program was told that there is no memory for its request.
-pub fn failed(shim: &Shim, asker: &Asker, bytes: u64) {
+pub(crate) fn failed(shim: &Shim, asker: &Asker, bytes: u64) {
     if shim.stranded.on() {
         with_sites(shim, |sites| sites.refused(asker, bytes, false, phase::inside()));
     }
@@ -178,7 +178,7 @@ pub fn failed(shim: &Shim, asker: &Asker, bytes: u64) {
 /// A block is about to be freed. Whether it must go back to the driver and not be kept: this thread
 /// frees because it was pressed.
 #[inline]
-pub fn freed(shim: &Shim, addr: u64) -> bool {
+pub(crate) fn freed(shim: &Shim, addr: u64) -> bool {
     shim.stranded.may_know(addr) && known_freed(shim, addr)
 }
 
@@ -197,7 +197,7 @@ fn known_freed(shim: &Shim, addr: u64) -> bool {
 }
 
 /// A context is gone, with all that was in it.
-pub fn context_ended(shim: &Shim, context: ContextRef) {
+pub(crate) fn context_ended(shim: &Shim, context: ContextRef) {
     with_sites(shim, |sites| {
         for addr in sites.end_context(context) {
             shim.stranded.marks(addr, -1);
@@ -208,7 +208,7 @@ pub fn context_ended(shim: &Shim, context: ContextRef) {
 /// Whether a request is the growth of a pool inside the program, and not a buffer that it works
 /// with: it comes in the middle of a computation, rounded as pools round, from a site that asks at no
 /// other time. What that cannot tell is in docs/decisions.md.
-pub fn is_pool_growth(shim: &Shim, asker: &Asker, bytes: u64) -> bool {
+pub(crate) fn is_pool_growth(shim: &Shim, asker: &Asker, bytes: u64) -> bool {
     if !phase::inside() || !bytes.is_multiple_of(ROUNDED) {
         return false;
     }
@@ -219,7 +219,7 @@ pub fn is_pool_growth(shim: &Shim, asker: &Asker, bytes: u64) -> bool {
 ///
 /// # Errors
 /// Why no site can be pressed.
-pub fn press_now(shim: &Shim) -> Result<String, String> {
+pub(crate) fn press_now(shim: &Shim) -> Result<String, String> {
     if !shim.stranded.on() {
         return Err("GPUMEM_STRANDED is off: no call site was looked at".into());
     }
@@ -296,13 +296,13 @@ fn retries(shim: &Shim, site: &Asker, key: Key) -> bool {
 }
 
 /// Whether a program is known to free memory and ask again when a request of this call stack fails.
-pub fn program_retries(shim: &Shim, stack: StackRef) -> bool {
+pub(crate) fn program_retries(shim: &Shim, stack: StackRef) -> bool {
     let seen = || shim.stranded.sites().retries(stack);
     shim.stranded.retries() || seen() || safe::caller(shim, stack).is_some_and(|pc| shim.stranded.programs.retries(pc))
 }
 
 /// Whether this thread was refused memory that there is, and has not asked again.
-pub fn pressed(shim: &Shim) -> bool {
+pub(crate) fn pressed(shim: &Shim) -> bool {
     shim.stranded.waiting() && shim.stranded.sites().pressed(shim.tid())
 }
 

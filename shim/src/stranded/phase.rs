@@ -12,14 +12,14 @@ static WORK: AtomicBool = AtomicBool::new(false);
 
 /// This thread launches a kernel. Copies do not count: models are loaded by them.
 #[inline(always)]
-pub fn submitted() {
+pub(crate) fn submitted() {
     local(|local| local.launched.set(true));
     work();
 }
 
 /// The device is given work, or may be: what HIP launches is not seen.
 #[inline(always)]
-pub fn work() {
+pub(super) fn work() {
     // Only the first launch after an allocation writes what all threads read.
     if !WORK.load(Relaxed) {
         WORK.store(true, Relaxed);
@@ -27,19 +27,19 @@ pub fn work() {
 }
 
 /// Whether a kernel was launched since this was last asked.
-pub fn worked() -> bool {
+pub(super) fn worked() -> bool {
     WORK.swap(false, Relaxed)
 }
 
 /// This thread waited for a stream, an event or the device, or for a copy.
 #[inline(always)]
-pub fn synced() {
+pub(crate) fn synced() {
     local(|local| local.launched.set(false));
 }
 
 /// Whether it is in the middle of a computation.
 #[inline]
-pub fn inside() -> bool {
+pub(crate) fn inside() -> bool {
     local(|local| local.launched.get())
 }
 

@@ -25,7 +25,7 @@ const GGML_LINE: &[u8] = b"cached buffers and retrying";
 const KNOWN: usize = 64;
 
 /// What is known of the modules of the process.
-pub struct Programs {
+pub(crate) struct Programs {
     /// PyTorch's cache is switched off.
     pytorch_uncached: bool,
     /// Answers by the module's serial.
@@ -34,7 +34,7 @@ pub struct Programs {
 
 impl Programs {
     /// Reads what hooks must not: the environment.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let set = |name| std::env::var_os(name).is_some();
         let pytorch_uncached = set("PYTORCH_NO_CUDA_MEMORY_CACHING") || set("PYTORCH_NO_HIP_MEMORY_CACHING");
         Self { pytorch_uncached, known: Mutex::default() }
@@ -42,7 +42,7 @@ impl Programs {
 
     /// Whether the code at this address is an allocator that retries. Reads the module's file the first
     /// time (5 MB of strings in a build of ggml: some milliseconds).
-    pub fn retries(&self, pc: u64) -> bool {
+    pub(crate) fn retries(&self, pc: u64) -> bool {
         let modules = modules::refresh();
         let Some(module) = modules.find(pc) else { return false };
         let known = || lock(&self.known);

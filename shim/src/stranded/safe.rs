@@ -29,7 +29,7 @@ pub(super) fn caller(shim: &Shim, stack: StackRef) -> Option<u64> {
 }
 
 /// The innermost return addresses of a stack.
-pub fn frames_of(shim: &Shim, stack: StackRef) -> Vec<u64> {
+pub(crate) fn frames_of(shim: &Shim, stack: StackRef) -> Vec<u64> {
     let slot = stack.checked_sub(1).and_then(|slot| shim.ledger.stacks.read(slot));
     let frame = |index| shim.ledger.frames.at(index).load(std::sync::atomic::Ordering::Relaxed);
     slot.map_or_else(Vec::new, |slot| {
@@ -76,12 +76,12 @@ fn blocks_beside(shim: &Shim, site: &Asker) -> Option<Vec<Range<u64>>> {
 }
 
 /// Whether a slot is of something that lives.
-pub fn is_live(slot: &AllocSlot) -> bool {
+pub(crate) fn is_live(slot: &AllocSlot) -> bool {
     slot.check != 0 && slot.check == slot.seal()
 }
 
 /// The runtimes and the driver: who calls them asks.
-pub fn is_runtime(path: &[u8]) -> bool {
+pub(crate) fn is_runtime(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     [&b"libcudart.so"[..], b"libcuda.so", b"libamdhip64.so", b"libgpumem.so"]
         .iter()

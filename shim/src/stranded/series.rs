@@ -10,11 +10,11 @@ const CREEP: (u64, u64) = (5, 4);
 const JUMP: u64 = 2;
 
 /// Blocks that are looked back at.
-pub const BACK: usize = 256;
+pub(super) const BACK: usize = 256;
 
 /// A live block of a call site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SeriesBlock {
+pub(super) struct SeriesBlock {
     pub addr: u64,
     pub bytes: u64,
     pub made_ns: u64,
@@ -26,7 +26,7 @@ pub struct SeriesBlock {
 
 /// The older blocks of a series: all but the one that is asked for, or the largest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Older {
+pub(super) struct Older {
     pub blocks: usize,
     pub bytes: u64,
     /// Creeping steps among them and up to the newest.
@@ -38,19 +38,19 @@ pub struct Older {
 impl Older {
     /// Whether this is a series: with the newest block it is long enough, and takes more than twice
     /// what that does.
-    pub fn strand(&self, newest: u64) -> bool {
+    pub(super) fn strand(&self, newest: u64) -> bool {
         self.blocks + 1 >= LEAST && self.creeps + 1 >= LEAST && self.bytes > newest
     }
 
     /// Whether the next block may make it one: from here on it matters which blocks are used.
-    pub fn may_strand(&self) -> bool {
+    pub(super) fn may_strand(&self) -> bool {
         self.all.0 + 2 >= LEAST && self.all.1 + 2 >= LEAST
     }
 }
 
 /// The blocks, in the order in which they were made, that a block of `newest` bytes leaves behind, once work has been
 /// given `work` times. Blocks that no work came after are not left behind: nothing could use them yet.
-pub fn older(blocks: &[SeriesBlock], newest: u64, work: u64) -> Older {
+pub(super) fn older(blocks: &[SeriesBlock], newest: u64, work: u64) -> Older {
     let mut found = Older::default();
     let mut next = newest;
     // A block that work still uses after the last one was made is not left behind. That one itself was used

@@ -20,13 +20,13 @@ const LONGEST_WAIT_NS: u64 = 60_000_000_000;
 const SCRATCH: u64 = 4;
 
 /// A call site: its stack, or the caller's return address where no stacks are taken.
-pub type Site = u64;
+pub(super) type Site = u64;
 /// A call site in a context: memory is per context.
-pub type Key = (Site, ContextRef);
+pub(super) type Key = (Site, ContextRef);
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asker {
+pub(crate) struct Asker {
     /// 0: none was taken.
     pub stack: StackRef,
     /// The caller's return address.
@@ -43,7 +43,7 @@ impl Asker {
 
 /// What is known of a site.
 #[derive(Debug, Default)]
-pub struct SiteState {
+pub(super) struct SiteState {
     pub stack: StackRef,
     pub pc: u64,
     /// Live blocks, in the order in which they were made.
@@ -69,7 +69,7 @@ pub struct SiteState {
 
 impl SiteState {
     /// Whether its blocks are scratch, and not what the program works with.
-    pub fn is_scratch(&self) -> bool {
+    pub(super) fn is_scratch(&self) -> bool {
         self.inside > 0 && self.inside >= SCRATCH * self.outside
     }
 
@@ -129,7 +129,7 @@ struct Refusal {
 
 /// What a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub(super) enum Request {
     /// Nothing that is known.
     Plain,
     /// The second try of one that failed; whether that was asked for in the middle of a computation,
@@ -143,7 +143,7 @@ pub enum Request {
 
 /// What to tell people of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
+pub(super) struct Report {
     pub stack: StackRef,
     pub bytes: u64,
     pub blocks: u64,
@@ -151,7 +151,7 @@ pub struct Report {
 
 /// All sites of a process.
 #[derive(Debug, Default)]
-pub struct Sites {
+pub(super) struct Sites {
     known: FxHashMap<Key, SiteState>,
     /// Size and site of each block, by address.
     blocks: FxHashMap<u64, (u64, Key)>,
@@ -170,7 +170,7 @@ pub struct Sites {
 
 /// How watched blocks have changed: one came or went, as most often, or they are these.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Watched {
+pub(crate) enum Watched {
     Came(Range<u64>),
     Went(u64),
     All(Vec<Range<u64>>),
@@ -183,16 +183,16 @@ impl Sites {
     }
 
     /// The device was given work since the last block was made: a block from before can lie unused.
-    pub fn work_given(&mut self) {
+    pub(super) fn work_given(&mut self) {
         self.work += 1;
     }
 
-    pub fn get(&self, key: Key) -> Option<&SiteState> {
+    pub(super) fn get(&self, key: Key) -> Option<&SiteState> {
         self.known.get(&key)
     }
 
     /// The user wants the next request of this site refused.
-    pub fn mark(&mut self, key: Key) {
+    pub(super) fn mark(&mut self, key: Key) {
         if let Some(known) = self.known.get_mut(&key) {
             known.marked = true;
             self.any_marked = true;
@@ -200,22 +200,22 @@ impl Sites {
     }
 
     /// What is known of the site of an asker.
-    pub fn of(&self, asker: &Asker) -> Option<&SiteState> {
+    pub(super) fn of(&self, asker: &Asker) -> Option<&SiteState> {
         self.known.get(&self.key(asker))
     }
 
     /// Whether the program freed memory and asked again when a request of this call stack failed.
-    pub fn retries(&self, stack: StackRef) -> bool {
+    pub(super) fn retries(&self, stack: StackRef) -> bool {
         self.known.values().any(|known| known.retries && known.stack == stack)
     }
 
     /// Requests that failed and were not followed by another yet.
-    pub fn refusals(&self) -> usize {
+    pub(super) fn refusals(&self) -> usize {
         self.refusals.len()
     }
 
     /// A thread asks for a block: what that says of its last request, if that failed.
-    pub fn settled(&mut self, asker: &Asker, bytes: u64) -> Request {
+    pub(super) fn settled(&mut self, asker: &Asker, bytes: u64) -> Request {
         if let Some(index) = self.refusals.iter().position(|refusal| refusal.tid == asker.tid) {
             let refusal = self.refusals.swap_remove(index);
             let same = refusal.bytes == bytes && refusal.key.1 == asker.context;
@@ -240,7 +240,7 @@ impl Sites {
     }
 
     /// A thread asks for a block that the driver would have to make.
-    pub fn asked(&mut self, asker: &Asker, bytes: u64) -> Request {
+    pub(super) fn asked(&mut self, asker: &Asker, bytes: u64) -> Request {
         let settled = self.settled(asker, bytes);
         if settled != Request::Plain {
             return settled;
@@ -257,7 +257,7 @@ impl Sites {
     }
 
     /// A request is refused, by us or by the driver.
-    pub fn refused(&mut self, asker: &Asker, bytes: u64, ours: bool, inside: bool) {
+    pub(super) fn refused(&mut self, asker: &Asker, bytes: u64, ours: bool, inside: bool) {
         let key = self.key(asker);
         self.refusals.retain(|refusal| refusal.tid != asker.tid);
         if self.refusals.len() == REFUSALS {
@@ -271,7 +271,7 @@ impl Sites {
 
     /// Refusals that nothing came of wait no longer; the sites of ours, which were in vain. To be asked after each
     /// change.
-    pub fn expired(&mut self, now_ns: u64) -> Vec<Key> {
+    pub(super) fn expired(&mut self, now_ns: u64) -> Vec<Key> {
         let mut in_vain = Vec::new();
         self.refusals.retain_mut(|refusal| {
             if refusal.until_ns == 0 {
@@ -292,17 +292,24 @@ impl Sites {
     }
 
     /// Whether a refusal of this site waits for its thread's next request.
-    pub fn waits(&self, key: Key) -> bool {
+    pub(super) fn waits(&self, key: Key) -> bool {
         self.refusals.iter().any(|refusal| refusal.key == key)
     }
 
     /// Whether a refusal of ours waits for this thread's next request: what it frees goes back.
-    pub fn pressed(&self, tid: u32) -> bool {
+    pub(super) fn pressed(&self, tid: u32) -> bool {
         self.refusals.iter().any(|refusal| refusal.ours && refusal.tid == tid)
     }
 
     /// A block was made: whether it is known from now on, and what to tell people, if there is something.
-    pub fn made(&mut self, asker: &Asker, addr: u64, bytes: u64, inside: bool, now_ns: u64) -> (bool, Option<Report>) {
+    pub(super) fn made(
+        &mut self,
+        asker: &Asker,
+        addr: u64,
+        bytes: u64,
+        inside: bool,
+        now_ns: u64,
+    ) -> (bool, Option<Report>) {
         let key = self.key(asker);
         if self.blocks.len() >= BLOCKS || !self.room_for(key) {
             return (false, None);
@@ -338,7 +345,7 @@ impl Sites {
     }
 
     /// A block is about to be freed; whether it was one of these.
-    pub fn freed(&mut self, addr: u64) -> bool {
+    pub(super) fn freed(&mut self, addr: u64) -> bool {
         let Some((bytes, key)) = self.blocks.remove(&addr) else { return false };
         for refusal in self.refusals.iter_mut().filter(|refusal| refusal.key == key) {
             refusal.freed += bytes;
@@ -359,7 +366,7 @@ impl Sites {
     }
 
     /// Work was seen to use blocks, by their addresses and times.
-    pub fn used(&mut self, uses: &[(u64, u64)]) {
+    pub(super) fn used(&mut self, uses: &[(u64, u64)]) {
         let mut keys = FxHashSet::default();
         for &(addr, used_ns) in uses {
             let Some(&(_, key)) = self.blocks.get(&addr) else { continue };
@@ -373,7 +380,7 @@ impl Sites {
     }
 
     /// All watched blocks are to be told.
-    pub fn watch_all(&mut self) {
+    pub(super) fn watch_all(&mut self) {
         self.changed = Some(Watched::All(Vec::new()));
     }
 
@@ -387,7 +394,7 @@ impl Sites {
 
     /// How the blocks of all watched sites have changed since this was last asked.
     #[inline]
-    pub fn newly_watched(&mut self) -> Option<Watched> {
+    pub(super) fn newly_watched(&mut self) -> Option<Watched> {
         if self.changed.is_some() { self.watched_now() } else { None }
     }
 
@@ -416,19 +423,19 @@ impl Sites {
     }
 
     /// The site that strands most, of those that may still be pressed.
-    pub fn worst(&self) -> Option<(Key, &SiteState)> {
+    pub(super) fn worst(&self) -> Option<(Key, &SiteState)> {
         let may = self.known.iter().filter(|(_, known)| known.stranded.0 > 0 && !known.barred);
         may.max_by_key(|(_, known)| known.stranded.0).map(|(&key, known)| (key, known))
     }
 
     /// Stacks of blocks that are no scratch.
-    pub fn kept(&self) -> FxHashSet<StackRef> {
+    pub(super) fn kept(&self) -> FxHashSet<StackRef> {
         let kept = self.known.values().filter(|known| known.stack != 0 && !known.is_scratch());
         kept.map(|known| known.stack).collect()
     }
 
     /// All that belonged to a context is gone with it.
-    pub fn end_context(&mut self, context: ContextRef) -> Vec<u64> {
+    pub(super) fn end_context(&mut self, context: ContextRef) -> Vec<u64> {
         let gone = |key: &Key| key.1 == context;
         let addresses = self.blocks.iter().filter(|(_, (_, key))| gone(key)).map(|(&addr, _)| addr).collect();
         self.blocks.retain(|_, (_, key)| !gone(key));

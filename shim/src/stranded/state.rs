@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::*};
 const MARKS: usize = 4096;
 
 /// What the shim knows of stranded growth.
-pub struct Stranded {
+pub(crate) struct Stranded {
     mode: AtomicU8,
     /// The user says that the program retries.
     retries: AtomicBool,
@@ -29,7 +29,7 @@ pub struct Stranded {
 }
 
 impl Stranded {
-    pub fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &Settings) -> Self {
         Self {
             mode: AtomicU8::new(settings.stranded as u8),
             retries: AtomicBool::new(settings.stranded_retries),
@@ -44,7 +44,7 @@ impl Stranded {
     }
 
     /// Changes `GPUMEM_STRANDED` while the process runs.
-    pub fn set_mode(&self, mode: Mode) {
+    pub(crate) fn set_mode(&self, mode: Mode) {
         self.mode.store(mode as u8, Relaxed);
         match mode {
             Mode::Off => self.uses.watch(Watched::All(Vec::new())),
@@ -53,7 +53,7 @@ impl Stranded {
     }
 
     /// Changes `GPUMEM_STRANDED_RETRIES` while the process runs.
-    pub fn set_retries(&self, retries: bool) {
+    pub(crate) fn set_retries(&self, retries: bool) {
         self.retries.store(retries, Relaxed);
     }
 
@@ -63,7 +63,7 @@ impl Stranded {
 
     /// Whether a request that failed waits for its thread's next one.
     #[inline(always)]
-    pub fn waiting(&self) -> bool {
+    pub(crate) fn waiting(&self) -> bool {
         self.refusals.load(Relaxed) != 0
     }
 
@@ -73,7 +73,7 @@ impl Stranded {
 
     /// Whether allocations are looked at.
     #[inline]
-    pub fn on(&self) -> bool {
+    pub(crate) fn on(&self) -> bool {
         !self.is(Mode::Off)
     }
 
@@ -94,7 +94,7 @@ impl Stranded {
 
     /// Whether a free of this address may concern us; no lock.
     #[inline]
-    pub fn may_know(&self, addr: u64) -> bool {
+    pub(crate) fn may_know(&self, addr: u64) -> bool {
         self.mark(addr).load(Relaxed) != 0 || self.waiting()
     }
 }

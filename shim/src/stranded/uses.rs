@@ -19,7 +19,7 @@ static TO: AtomicU64 = AtomicU64::new(0);
 static ALL: AtomicBool = AtomicBool::new(false);
 
 /// From now on all arguments are looked at.
-pub fn watch_all() {
+pub(crate) fn watch_all() {
     ALL.store(true, Relaxed);
     // No device's memory lies below.
     FROM.store(1 << 32, Relaxed);
@@ -28,19 +28,19 @@ pub fn watch_all() {
 
 /// Whether anybody wants to know of uses.
 #[inline(always)]
-pub fn watching() -> bool {
+pub(crate) fn watching() -> bool {
     TO.load(Relaxed) != 0
 }
 
 /// Whether a word may be an address that somebody wants to know of.
 #[inline]
-pub fn may_matter(word: u64) -> bool {
+pub(crate) fn may_matter(word: u64) -> bool {
     word >= FROM.load(Relaxed) && word < TO.load(Relaxed)
 }
 
 /// An argument, if it may be an address.
 #[inline(always)]
-pub fn word<T>(argument: &T) -> u64 {
+pub(crate) fn word<T>(argument: &T) -> u64 {
     if size_of::<T>() != 8 {
         return 0;
     }
@@ -51,7 +51,7 @@ pub fn word<T>(argument: &T) -> u64 {
 
 /// The blocks that are watched, by address.
 #[derive(Default)]
-pub struct Uses {
+pub(crate) struct Uses {
     blocks: Mutex<Vec<WatchedRange>>,
     /// Some of them were used since that was asked.
     any: AtomicBool,
@@ -65,7 +65,7 @@ struct WatchedRange {
 
 impl Uses {
     /// Watches one block more or less, or these blocks and no others.
-    pub fn watch(&self, changed: Watched) {
+    pub(crate) fn watch(&self, changed: Watched) {
         let mut blocks = lock(&self.blocks);
         let place = |blocks: &[WatchedRange], addr| blocks.partition_point(|block| block.range.start < addr);
         match changed {
@@ -93,12 +93,12 @@ impl Uses {
 
     /// Whether there is something to take.
     #[inline]
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.any.load(Relaxed)
     }
 
     /// Addresses of blocks that were used since this was last asked, and when.
-    pub fn take(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn take(&self) -> Vec<(u64, u64)> {
         if !self.any.swap(false, Relaxed) {
             return Vec::new();
         }
@@ -108,7 +108,7 @@ impl Uses {
     }
 
     /// Marks the blocks that these words are addresses in.
-    pub fn mark(&self, words: &[u64]) {
+    pub(crate) fn mark(&self, words: &[u64]) {
         let Ok(mut blocks) = self.blocks.try_lock() else { return };
         let now_ns = clock::precise_ns();
         for &word in words.iter().filter(|&&word| may_matter(word)) {

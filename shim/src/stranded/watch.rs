@@ -10,7 +10,7 @@ use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::layout::{ContextRef, StackRef};
 
 /// An allocation of the program that is looked at, if it is large enough.
-pub struct Watch {
+pub(crate) struct Watch {
     asker: Option<Asker>,
     pub bytes: u64,
     /// What is to be done with it.
@@ -21,7 +21,7 @@ impl Watch {
     /// The program asks for a block that the driver would have to make, in the context that it says or in the
     /// current one.
     #[inline]
-    pub fn new(call: &Call, bytes: u64, context: Option<ContextRef>) -> Self {
+    pub(crate) fn new(call: &Call, bytes: u64, context: Option<ContextRef>) -> Self {
         let small = Self { asker: None, bytes, verdict: Verdict::Nothing };
         if bytes < SMALLEST { small } else { Self::of_large(call, bytes, context).unwrap_or(small) }
     }
@@ -38,7 +38,7 @@ impl Watch {
     /// It got this block, or was told that there is no memory, by the driver or by a limit. Says nothing of
     /// a request that was refused here.
     #[inline]
-    pub fn answered(&self, status: Status, addr: u64) {
+    pub(crate) fn answered(&self, status: Status, addr: u64) {
         let Some(asker) = &self.asker else { return };
         match status {
             SUCCESS => drop(gate::note(|shim| self.made(shim, addr))),
@@ -51,7 +51,7 @@ impl Watch {
 
     /// It got this block.
     #[inline]
-    pub fn made(&self, shim: &'static Shim, addr: u64) {
+    pub(crate) fn made(&self, shim: &'static Shim, addr: u64) {
         if let Some(asker) = &self.asker {
             stranded::made(shim, asker, addr, self.bytes);
         }
@@ -59,12 +59,12 @@ impl Watch {
 
     /// The call's stack, if it was taken: 0 where none could be.
     #[inline]
-    pub fn stack(&self) -> Option<StackRef> {
+    pub(crate) fn stack(&self) -> Option<StackRef> {
         self.asker.map(|asker| asker.stack)
     }
 
     /// Whether it is the growth of a pool inside the program.
-    pub fn is_pool_growth(&self) -> bool {
+    pub(crate) fn is_pool_growth(&self) -> bool {
         match &self.asker {
             Some(asker) => gate::note(|shim| stranded::is_pool_growth(shim, asker, self.bytes)).unwrap_or(false),
             None => super::inside() && self.bytes.is_multiple_of(super::ROUNDED),
@@ -78,7 +78,7 @@ impl Watch {
 /// # Safety
 /// `out` is the program's out-parameter, which `real` has written when it succeeds.
 #[inline]
-pub unsafe fn watched(call: &Call, bytes: u64, out: *const DevicePtr, real: impl FnOnce() -> Status) -> Status {
+pub(crate) unsafe fn watched(call: &Call, bytes: u64, out: *const DevicePtr, real: impl FnOnce() -> Status) -> Status {
     let watch = Watch::new(call, bytes, None);
     if watch.verdict == Verdict::Refuse {
         return OUT_OF_MEMORY;

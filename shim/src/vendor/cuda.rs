@@ -6,7 +6,7 @@ use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
 use std::ptr::null_mut;
 
-pub struct Cuda;
+pub(super) struct Cuda;
 
 /// The answer if the driver has the function and it succeeded.
 fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
@@ -17,7 +17,7 @@ fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
 const RELAXED: i32 = 2;
 
 /// Makes a context current; whether [`leave`] has to be called.
-pub fn enter(context: u64) -> bool {
+pub(super) fn enter(context: u64) -> bool {
     let mut current = null_mut();
     // SAFETY: rule of answers: `current` takes a handle. Our caller holds `context`, so it is
     // alive.
@@ -27,7 +27,7 @@ pub fn enter(context: u64) -> bool {
     }
 }
 
-pub fn leave() {
+pub(super) fn leave() {
     let mut context = null_mut();
     // SAFETY: rule of answers: `context` takes the handle of the context that `enter` pushed on
     // this thread.
@@ -35,12 +35,12 @@ pub fn leave() {
 }
 
 /// Lets this thread call what a capture of it forbids; the mode before.
-pub fn relax() -> i32 {
+pub(super) fn relax() -> i32 {
     exchange(RELAXED)
 }
 
 /// Puts a thread's mode back, or another in its place; the one before.
-pub fn exchange(mut mode: i32) -> i32 {
+pub(super) fn exchange(mut mode: i32) -> i32 {
     // SAFETY: rule of answers: `mode` is read and written. The call changes this thread's mode
     // alone.
     let _ = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut mode) };
@@ -54,7 +54,7 @@ const CAPABILITY: [i32; 2] = [75, 76];
 const INTEGRATED: i32 = 18;
 
 /// Name and compute capability of each device that the process sees.
-pub fn gpus() -> Vec<(Vec<u8>, (u32, u32))> {
+pub(crate) fn gpus() -> Vec<(Vec<u8>, (u32, u32))> {
     let mut devices = 0;
     // SAFETY: rule of answers: `devices` takes the number.
     let asked = ok(unsafe { driver::cuDeviceGetCount(&mut devices) }, ());

@@ -12,7 +12,7 @@ macro_rules! emit_hooked {
         #[allow(non_camel_case_types, clippy::enum_variant_names)]
         #[derive(Clone, Copy)]
         #[repr(usize)]
-        pub enum Function { $($name,)* Count }
+        pub(crate) enum Function { $($name,)* Count }
 
         const HOOK_NAMES: [&CStr; Function::Count as usize] = [$(
             c_name!($name),
@@ -26,7 +26,7 @@ macro_rules! emit_thunks {
         /// Functions that have a thunk: the index of each among these.
         #[allow(non_camel_case_types, clippy::enum_variant_names)]
         #[repr(usize)]
-        pub enum Thunk { $($name,)* Count }
+        pub(crate) enum Thunk { $($name,)* Count }
 
         const THUNK_NAMES: [&CStr; Thunk::Count as usize] = [$(
             c_name!($name),
@@ -36,9 +36,9 @@ macro_rules! emit_thunks {
 gpumem_abi::graph_thunks!(emit_thunks);
 
 /// Functions with a hook come first, then those with a thunk.
-pub const HOOKS: usize = Function::Count as usize;
+pub(crate) const HOOKS: usize = Function::Count as usize;
 /// How many there are.
-pub const N: usize = HOOKS + Thunk::Count as usize;
+pub(crate) const N: usize = HOOKS + Thunk::Count as usize;
 
 /// What our functions call: the driver's, or another interposer's behind us.
 static REAL: [AtomicUsize; N] = [const { AtomicUsize::new(0) }; N];
@@ -60,7 +60,7 @@ macro_rules! emit_calls {
             #[allow(non_snake_case)]
             /// # Safety
             /// As for the driver's function of this name.
-            pub unsafe fn $name($($arg: $ty),*) -> Option<Status> {
+            pub(crate) unsafe fn $name($($arg: $ty),*) -> Option<Status> {
                 let real = CALLS.$name.load(Relaxed);
                 if real == 0 {
                     return None;
@@ -84,18 +84,18 @@ macro_rules! emit_calls {
 gpumem_abi::driver_calls!(emit_calls);
 
 /// Whether the driver has events behind all work of a context (12.5 has).
-pub fn has_context_events() -> bool {
+pub(crate) fn has_context_events() -> bool {
     CALLS.cuCtxRecordEvent.load(Relaxed) != 0
 }
 
 /// Whether the driver frees memory in the order of a stream (11.2 does).
-pub fn frees_in_order() -> bool {
+pub(crate) fn frees_in_order() -> bool {
     let Calls { cuMemFreeAsync, cuStreamCreate, cuStreamSynchronize, .. } = &CALLS;
     [cuMemFreeAsync, cuStreamCreate, cuStreamSynchronize].into_iter().all(|call| call.load(Relaxed) != 0)
 }
 
 /// Whether the driver has all that the graph cache cannot do without (12.4 has).
-pub fn has_graph_calls() -> bool {
+pub(crate) fn has_graph_calls() -> bool {
     let Calls {
         cuFuncGetParamInfo,
         cuGraphAddDependencies_v2,
@@ -127,7 +127,7 @@ static BOUND_AT: AtomicUsize = AtomicUsize::new(0);
 
 /// Forgets the driver if it was unloaded: a program may load it once to look and again to use it.
 /// Functions of ours that were handed out stay good; they bind again.
-pub fn unbind_if_gone() {
+pub(crate) fn unbind_if_gone() {
     let start = BOUND_AT.load(Relaxed);
     if start == 0 || elf::object_at(start).is_some_and(|object| object.start == start && is_driver(&object)) {
         return;
@@ -141,24 +141,24 @@ pub fn unbind_if_gone() {
 }
 
 /// Address of a function, 0 if there is no driver or it lacks the function.
-pub fn real(function: Function) -> usize {
+pub(crate) fn real(function: Function) -> usize {
     bind_if_loaded();
     known(function as usize)
 }
 
 /// Address of the function of this index if the driver is bound and has it, else 0.
 #[inline(always)]
-pub fn known(index: usize) -> usize {
+pub(crate) fn known(index: usize) -> usize {
     REAL[index].load(Relaxed)
 }
 
 /// The index of the driver's own function at an address.
-pub fn index_at(address: usize) -> Option<usize> {
+pub(crate) fn index_at(address: usize) -> Option<usize> {
     DRIVER.iter().position(|slot| slot.load(Relaxed) == address && address != 0)
 }
 
 /// Binds the driver if there is one and none was bound; whether it did.
-pub fn bind_if_loaded() -> bool {
+pub(crate) fn bind_if_loaded() -> bool {
     if BOUND.load(Acquire) {
         return false;
     }
@@ -175,7 +175,7 @@ fn is_driver(object: &Object) -> bool {
 }
 
 /// Binds the driver if this address is in it; whether it is.
-pub fn bind_at(address: usize) -> bool {
+pub(crate) fn bind_at(address: usize) -> bool {
     match elf::object_at(address) {
         Some(object) if is_driver(&object) => {
             bind(&object);

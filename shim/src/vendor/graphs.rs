@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 /// A graph, taken apart. Used again from graph to graph.
 #[derive(Default)]
-pub struct Reading {
+pub(crate) struct Reading {
     /// Handles of the nodes.
     pub nodes: Vec<GraphNode>,
     /// [`NodeKind`] of each.
@@ -32,7 +32,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.nodes.clear();
         self.kinds.clear();
         self.shape.clear();
@@ -46,12 +46,12 @@ impl Reading {
 
     /// Whether it has nodes that wait for something outside of the device: graphs with others than these are not
     /// read to the end.
-    pub fn waits_outside(&self) -> bool {
+    pub(crate) fn waits_outside(&self) -> bool {
         self.counts()[NodeKind::Host as usize] > 0
     }
 
     /// Nodes by kind.
-    pub fn counts(&self) -> [u32; 16] {
+    pub(crate) fn counts(&self) -> [u32; 16] {
         let mut counts = self.inner;
         self.kinds.iter().for_each(|&kind| counts[usize::from(kind) % 16] += 1);
         counts
@@ -60,7 +60,7 @@ impl Reading {
 
 /// How a graph was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Read {
+pub(crate) enum Read {
     /// Whole: it can be built again from shape and records.
     Whole,
     /// Not in all parts: only a clone can stand for it.
@@ -71,7 +71,7 @@ pub enum Read {
 
 /// A stream as the program named it: the handle, and whether the call was the per-thread twin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamArg {
+pub(crate) struct StreamArg {
     pub stream: Stream,
     pub per_thread: bool,
     /// Whose default stream it is: the number of a context, HIP's device plus one; 0: what the handle says
@@ -80,14 +80,14 @@ pub struct StreamArg {
 }
 
 impl StreamArg {
-    pub const fn new(stream: Stream, per_thread: bool) -> Self {
+    pub(crate) const fn new(stream: Stream, per_thread: bool) -> Self {
         Self { stream, per_thread, home: 0 }
     }
 }
 
 /// What a node setter was given.
 #[derive(Clone, Copy, Debug)]
-pub struct Setter {
+pub(crate) struct Setter {
     pub params: Opaque,
     /// Copies and memsets: the context.
     pub context: u64,
@@ -97,28 +97,28 @@ pub struct Setter {
 
 /// Runs something that is done in a context which may be another thread's: that context does not end meanwhile. Does
 /// nothing for one that ends, or is not known.
-pub type Visit<'a> = &'a dyn Fn(u64, &mut dyn FnMut());
+pub(crate) type Visit<'a> = &'a dyn Fn(u64, &mut dyn FnMut());
 
 /// Code that is about to be unloaded.
 #[derive(Clone, Copy, Debug)]
-pub enum Code {
+pub(crate) enum Code {
     Module(Opaque),
     Library(Opaque),
 }
 
 /// An event of ours.
-pub type Event = usize;
+pub(crate) type Event = usize;
 
 /// Nodes of the graph that an exec was instantiated from, and the [`NodeKind`] of each.
 #[derive(Clone, Copy)]
-pub struct Nodes<'a> {
+pub(crate) struct Nodes<'a> {
     pub handles: &'a [GraphNode],
     pub kinds: &'a [u8],
 }
 
 /// What setters gave.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SetCount {
+pub(crate) struct SetCount {
     pub nodes: u64,
     /// Those of them that call another function, or in another shape: grid, block, shared memory.
     pub reshaped: u64,
@@ -126,7 +126,7 @@ pub struct SetCount {
 
 /// What the cache may rely on.
 #[derive(Clone, Copy, Debug)]
-pub struct Ways {
+pub(crate) struct Ways {
     /// Graphs can be read whole, and so be folded.
     pub folds: bool,
     /// Launches of one exec run one after another, and go on when it is destroyed.
@@ -146,7 +146,7 @@ pub struct Ways {
 }
 
 /// What the cache asks of a vendor's library. Statuses are the library's own.
-pub trait GraphCalls: Send + Sync {
+pub(crate) trait GraphCalls: Send + Sync {
     /// Whether all functions that the cache needs are there.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// One that the program made.
-pub struct Green {
+pub(crate) struct Green {
     pub handle: u64,
     pub device: Device,
     /// What stands for it where a context is asked for, once the program has that.
@@ -16,12 +16,12 @@ pub struct Green {
 }
 
 /// Those that there are.
-pub static GREENS: Mutex<Vec<Green>> = Mutex::new(Vec::new());
+pub(crate) static GREENS: Mutex<Vec<Green>> = Mutex::new(Vec::new());
 /// There is a context that stands for one.
 static CONTEXTS: AtomicBool = AtomicBool::new(false);
 
 /// A context stands for one from now on; the device.
-pub fn stands_for(context: u64, handle: Context) -> Option<Device> {
+pub(crate) fn stands_for(context: u64, handle: Context) -> Option<Device> {
     CONTEXTS.store(true, Relaxed);
     with(handle, |green| {
         green.context = Some(context);
@@ -31,17 +31,17 @@ pub fn stands_for(context: u64, handle: Context) -> Option<Device> {
 
 /// Whether a context stands for a green one: its execs live on when it has ended, and no other can be made of their
 /// graphs then.
-pub fn is_one(context: u64) -> bool {
+pub(crate) fn is_one(context: u64) -> bool {
     CONTEXTS.load(Relaxed) && lock(&GREENS).iter().any(|green| green.context == Some(context))
 }
 
 /// Does something with one that the program has.
-pub fn with<R>(handle: Context, f: impl FnOnce(&mut Green) -> R) -> Option<R> {
+pub(crate) fn with<R>(handle: Context, f: impl FnOnce(&mut Green) -> R) -> Option<R> {
     lock(&GREENS).iter_mut().find(|green| green.handle == handle as u64).map(f)
 }
 
 /// A stream is gone, whose ever it was.
-pub fn stream_gone(stream: Stream) {
+pub(crate) fn stream_gone(stream: Stream) {
     for green in lock(&GREENS).iter_mut() {
         green.streams.retain(|&its| its != stream as u64);
     }

@@ -8,10 +8,10 @@ use once_cell::race::OnceBool;
 use std::cell::Cell;
 use std::ptr::null_mut;
 
-pub struct Hip;
+pub(super) struct Hip;
 
 /// HIP programs work with devices; a device's number plus one stands for its context.
-pub fn context_of(device: Device) -> u64 {
+pub(crate) fn context_of(device: Device) -> u64 {
     device as u64 + 1
 }
 
@@ -38,7 +38,7 @@ thread_local! {
 }
 
 /// Makes a device current; whether [`leave`] has to be called.
-pub fn enter(context: u64) -> bool {
+pub(super) fn enter(context: u64) -> bool {
     let Some(device) = Hip.current_device().filter(|&device| context_of(device) != context) else { return false };
     let mut left = LEFT.get();
     let Some(place) = left.devices.get_mut(left.len) else { return false };
@@ -52,7 +52,7 @@ pub fn enter(context: u64) -> bool {
     entered
 }
 
-pub fn leave() {
+pub(super) fn leave() {
     let mut left = LEFT.get();
     let Some(len) = left.len.checked_sub(1) else { return };
     left.len = len;
@@ -63,12 +63,12 @@ pub fn leave() {
 }
 
 /// Lets this thread call what a capture of it forbids; the mode before.
-pub fn relax() -> i32 {
+pub(super) fn relax() -> i32 {
     exchange(RELAXED)
 }
 
 /// Puts a thread's mode back, or another in its place; the one before.
-pub fn exchange(mut mode: i32) -> i32 {
+pub(super) fn exchange(mut mode: i32) -> i32 {
     // SAFETY: rule of answers: `mode` is read and written. The call changes this thread's mode
     // alone.
     let _ = unsafe { hip_runtime::hipThreadExchangeStreamCaptureMode(&mut mode) };

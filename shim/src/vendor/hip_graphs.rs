@@ -17,7 +17,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
 /// The HIP runtime.
-pub struct HipGraphs {
+pub(super) struct HipGraphs {
     /// Whether an exec may be given another graph of its class.
     pub retarget: bool,
 }
@@ -41,7 +41,7 @@ const MOST_UPDATES: u32 = 32;
 static UNTOLD: AtomicBool = AtomicBool::new(false);
 
 /// From now on nodes of kernels may hold what no function of HIP tells, and what an update leaves as it was.
-pub fn hip_nodes_hold_more() {
+pub(crate) fn hip_nodes_hold_more() {
     UNTOLD.store(true, Relaxed);
 }
 
@@ -75,7 +75,7 @@ fn devices() -> i32 {
 
 /// A default stream with its device, where there are several.
 #[inline]
-pub fn named(to: StreamArg) -> StreamArg {
+pub(super) fn named(to: StreamArg) -> StreamArg {
     if to.stream > PER_THREAD || devices() < 2 {
         return to;
     }

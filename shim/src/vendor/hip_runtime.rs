@@ -16,7 +16,7 @@ macro_rules! emit_hooked {
         /// Functions that have a hook: the index of each.
         #[allow(non_camel_case_types, clippy::enum_variant_names)]
         #[repr(usize)]
-        pub enum Function { $($name,)* Count }
+        pub(crate) enum Function { $($name,)* Count }
 
         const HOOK_NAMES: [&CStr; Function::Count as usize] = [$(
             c_name!($name),
@@ -30,7 +30,7 @@ macro_rules! emit_thunks {
         /// Functions that have a thunk: the index of each among these.
         #[allow(non_camel_case_types, clippy::enum_variant_names)]
         #[repr(usize)]
-        pub enum Thunk { $($name,)* Count }
+        pub(crate) enum Thunk { $($name,)* Count }
 
         const THUNK_NAMES: [&CStr; Thunk::Count as usize] = [$(
             c_name!($name),
@@ -40,11 +40,11 @@ macro_rules! emit_thunks {
 gpumem_abi::hip_graph_thunks!(emit_thunks);
 
 /// Functions with a hook come first, then those with a thunk.
-pub const HOOKS: usize = Function::Count as usize;
+pub(crate) const HOOKS: usize = Function::Count as usize;
 const N: usize = HOOKS + Thunk::Count as usize;
 
 /// Their names, as lookups want them.
-pub static NAMES: [&CStr; N] = join(HOOK_NAMES, THUNK_NAMES);
+pub(crate) static NAMES: [&CStr; N] = join(HOOK_NAMES, THUNK_NAMES);
 
 thread_local! {
     /// Stack pointer of the HIP call of the program that this thread is inside of; 0 if there is none.
@@ -52,12 +52,12 @@ thread_local! {
 }
 
 /// The call that it was made in; when that ends, what was there before is.
-pub struct Inside(u64);
+pub(crate) struct Inside(u64);
 
 impl Inside {
     /// A call begins at this stack pointer.
     #[inline(always)]
-    pub fn at(sp: u64) -> Self {
+    pub(crate) fn at(sp: u64) -> Self {
         let outer = INSIDE.replace(sp);
         // Further down the stack than this call: it was left by `longjmp`.
         Self(if outer > sp { outer } else { 0 })
@@ -67,7 +67,7 @@ impl Inside {
 /// Whether a call at this stack pointer is made inside of another. A call further up the stack than the one remembered
 /// is not: that one was left by `longjmp`.
 #[inline(always)]
-pub fn is_inside(sp: u64) -> bool {
+pub(crate) fn is_inside(sp: u64) -> bool {
     INSIDE.get() > sp
 }
 
@@ -89,7 +89,7 @@ macro_rules! emit_calls {
             #[allow(non_snake_case)]
             /// # Safety
             /// As for HIP's function of this name.
-            pub unsafe fn $name($($arg: $ty),*) -> Option<Status> {
+            pub(crate) unsafe fn $name($($arg: $ty),*) -> Option<Status> {
                 let real = resolved(&CALLS.$name, c_name!($name))?;
                 // What HIP calls of itself meanwhile is not the program's.
                 let mark = 0_u8;
@@ -119,7 +119,7 @@ fn resolved(slot: &AtomicUsize, name: &CStr) -> Option<usize> {
 }
 
 /// Whether HIP has all that the graph cache cannot do without (ROCm 5.2 has).
-pub fn has_graph_calls() -> bool {
+pub(crate) fn has_graph_calls() -> bool {
     macro_rules! all {
         ($($name:ident)*) => { [$((&CALLS.$name, c_name!($name))),*] };
     }
@@ -150,11 +150,11 @@ thread_local! {
 
 /// Address of the function that this caller means, 0 if there is none.
 #[inline]
-pub fn real(caller: usize, index: usize) -> usize {
+pub(crate) fn real(caller: usize, index: usize) -> usize {
     LAST.with(|last| PROVIDERS.function(caller, last, index))
 }
 
 /// Whether an address is in the HIP runtime.
-pub fn holds(address: usize) -> bool {
+pub(crate) fn holds(address: usize) -> bool {
     PROVIDERS.is_real(address)
 }

@@ -12,9 +12,9 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 
 /// An event of ours.
-pub type Event = usize;
+pub(crate) type Event = usize;
 /// A stream of ours.
-pub type ReleaseStream = usize;
+pub(crate) type ReleaseStream = usize;
 
 const NO_TIMING: u32 = 2;
 /// `CU_STREAM_NON_BLOCKING`.
@@ -31,7 +31,7 @@ const CUDA_CONCURRENT: c_int = 89;
 const HIP_CONCURRENT: c_int = 9;
 
 /// The calls of one vendor's library.
-pub trait MemoryCalls: Sync {
+pub(crate) trait MemoryCalls: Sync {
     /// Whether submissions of work and changes of a thread's context are seen, so that an idle device and the
     /// current context can be told without a call.
     fn sees_all(&self) -> bool;
@@ -90,7 +90,7 @@ pub trait MemoryCalls: Sync {
 }
 
 /// The calls of a vendor.
-pub fn calls(vendor: Vendor) -> &'static dyn MemoryCalls {
+pub(crate) fn calls(vendor: Vendor) -> &'static dyn MemoryCalls {
     match vendor {
         Vendor::Cuda => &Cuda,
         Vendor::Hip => &Hip,
@@ -99,7 +99,7 @@ pub fn calls(vendor: Vendor) -> &'static dyn MemoryCalls {
 
 impl dyn MemoryCalls {
     /// Runs `f` in a context, with calls allowed that a capture of this thread forbids.
-    pub fn within<R>(&self, context: u64, f: impl FnOnce() -> R) -> R {
+    pub(crate) fn within<R>(&self, context: u64, f: impl FnOnce() -> R) -> R {
         let _inside = Inside { calls: self, mode: self.relax(), entered: self.enter(context) };
         f()
     }

@@ -32,22 +32,22 @@ pub(crate) use c_name;
 
 mod cuda;
 mod cuda_graphs;
-pub mod driver;
-pub mod graphs;
-pub mod green;
+pub(crate) mod driver;
+pub(crate) mod graphs;
+pub(crate) mod green;
 mod hip;
 mod hip_graphs;
-pub mod hip_runtime;
-pub mod memory;
-pub mod params;
-pub mod providers;
-pub mod reader;
-pub mod records;
-pub mod scan;
+pub(crate) mod hip_runtime;
+pub(crate) mod memory;
+pub(crate) mod params;
+pub(crate) mod providers;
+pub(crate) mod reader;
+pub(crate) mod records;
+pub(crate) mod scan;
 
-pub use cuda::gpus;
-pub use cuda_graphs::attributes_set;
-pub use hip::context_of as hip_context;
+pub(crate) use cuda::gpus;
+pub(crate) use cuda_graphs::attributes_set;
+pub(crate) use hip::context_of as hip_context;
 
 use gpumem_abi::types::{Device, DevicePtr, Graph, GraphNode};
 use gpumem_wire::kinds::{NodeKind, Vendor};
@@ -56,7 +56,7 @@ use std::collections::TryReserveError;
 
 /// A device, as its driver describes it.
 #[derive(Clone, Debug, Default)]
-pub struct DeviceInfo {
+pub(crate) struct DeviceInfo {
     pub name: Vec<u8>,
     pub uuid: [u8; 16],
     pub total_bytes: u64,
@@ -65,7 +65,7 @@ pub struct DeviceInfo {
 }
 
 /// What the shim asks.
-pub trait Backend: Sync {
+pub(crate) trait Backend: Sync {
     /// The calling thread's context, as a number that differs between contexts.
     fn current_context(&self) -> Option<u64>;
     /// The device of the calling thread's context.
@@ -92,7 +92,7 @@ pub trait Backend: Sync {
 }
 
 /// The backend of a vendor.
-pub fn of(vendor: Vendor) -> &'static dyn Backend {
+pub(crate) fn of(vendor: Vendor) -> &'static dyn Backend {
     match vendor {
         Vendor::Cuda => &cuda::Cuda,
         Vendor::Hip => &hip::Hip,
@@ -100,18 +100,18 @@ pub fn of(vendor: Vendor) -> &'static dyn Backend {
 }
 
 /// The graph calls of a vendor, made once for the process.
-pub fn graph_calls(vendor: Vendor, settings: &Settings) -> &'static dyn graphs::GraphCalls {
+pub(crate) fn graph_calls(vendor: Vendor, settings: &Settings) -> &'static dyn graphs::GraphCalls {
     match vendor {
         Vendor::Cuda => Box::leak(Box::<cuda_graphs::CudaGraphs>::default()),
         Vendor::Hip => Box::leak(Box::new(hip_graphs::HipGraphs { retarget: settings.hip_retarget })),
     }
 }
 
-pub use hip_graphs::hip_nodes_hold_more;
+pub(crate) use hip_graphs::hip_nodes_hold_more;
 
 /// A stream of the program's, apart from those of the same name.
 #[inline]
-pub fn named(vendor: Vendor, to: graphs::StreamArg) -> graphs::StreamArg {
+pub(crate) fn named(vendor: Vendor, to: graphs::StreamArg) -> graphs::StreamArg {
     match vendor {
         Vendor::Cuda => cuda_graphs::named(to),
         Vendor::Hip => hip_graphs::named(to),
@@ -122,7 +122,7 @@ pub fn named(vendor: Vendor, to: graphs::StreamArg) -> graphs::StreamArg {
 const MAX_DEPTH: u32 = 16;
 
 /// Nodes of a graph by kind, those of child graphs included.
-pub fn count_nodes(backend: &dyn Backend, graph: Graph) -> [u32; 16] {
+pub(crate) fn count_nodes(backend: &dyn Backend, graph: Graph) -> [u32; 16] {
     let mut counts = [0; 16];
     count_into(backend, graph, &mut counts, 0);
     counts
@@ -149,7 +149,10 @@ fn buffer(len: usize) -> Result<Vec<GraphNode>, TryReserveError> {
 }
 
 /// Two lists as one.
-pub const fn join<T: Copy, const A: usize, const B: usize, const N: usize>(first: [T; A], second: [T; B]) -> [T; N] {
+pub(crate) const fn join<T: Copy, const A: usize, const B: usize, const N: usize>(
+    first: [T; A],
+    second: [T; B],
+) -> [T; N] {
     assert!(A + B == N);
     let mut all = [first[0]; N];
     let mut index = A;

@@ -1,6 +1,6 @@
 //! How long the parameters of kernels are, which a launch by pointers does not say.
 
-pub use super::cuda_graphs::functions::MAX_PARAM_BYTES;
+pub(crate) use super::cuda_graphs::functions::MAX_PARAM_BYTES;
 use super::cuda_graphs::functions::params_of;
 use crate::process::lock::lock;
 use gpumem_abi::types::{EXTRA_BUFFER, EXTRA_BYTES, EXTRA_END, Opaque};
@@ -16,7 +16,7 @@ const KERNELS: usize = 8192;
 
 /// Bytes of each parameter of a kernel that was just launched, none if the driver does not say. `None` if it
 /// is not to be asked now, or another thread is here: nobody waits.
-pub fn sizes(function: Opaque, may_ask: bool) -> Option<Arc<[u32]>> {
+pub(crate) fn sizes(function: Opaque, may_ask: bool) -> Option<Arc<[u32]>> {
     let key = function as usize;
     if let Some(sizes) = KNOWN.try_lock().ok()?.as_ref().and_then(|known| known.get(&key)) {
         return Some(sizes.clone());
@@ -38,7 +38,7 @@ const MOST_EXTRA: usize = 16;
 ///
 /// # Safety
 /// NULL, or a list as `cuLaunchKernel` takes it.
-pub unsafe fn packed(extra: *const usize) -> Option<(*const u8, usize)> {
+pub(crate) unsafe fn packed(extra: *const usize) -> Option<(*const u8, usize)> {
     if extra.is_null() {
         return None;
     }
@@ -60,7 +60,7 @@ pub unsafe fn packed(extra: *const usize) -> Option<(*const u8, usize)> {
 }
 
 /// Code goes, or a context with all of its own. Not for a child of a fork, in which the lock may be held for ever.
-pub fn forget() {
+pub(crate) fn forget() {
     if let Some(known) = lock(&KNOWN).as_mut() {
         known.clear();
     }

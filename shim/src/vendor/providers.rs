@@ -17,7 +17,7 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*, fence};
 
 /// A calling object, and the functions it was found to mean; 0 where it was not asked yet.
-pub struct Caller<const N: usize> {
+pub(crate) struct Caller<const N: usize> {
     /// The generation ([`elf::generation`]) in the lower half, the count of changes above it, and [`CHANGING`].
     stamp: AtomicU64,
     start: AtomicUsize,
@@ -66,13 +66,13 @@ impl<const N: usize> Caller<N> {
 }
 
 /// The calling object that a thread saw last.
-pub type LastCaller<const N: usize> = Cell<Option<&'static Caller<N>>>;
+pub(crate) type LastCaller<const N: usize> = Cell<Option<&'static Caller<N>>>;
 
 /// Calling objects that are remembered; more take the place of the oldest.
 const CALLERS: usize = 128;
 
 /// The functions of one table, wherever they come from.
-pub struct Providers<const N: usize> {
+pub(crate) struct Providers<const N: usize> {
     names: &'static [&'static CStr; N],
     /// What the file of the real library is called, e.g. `libcudart.so`.
     file: &'static [u8],
@@ -82,14 +82,14 @@ pub struct Providers<const N: usize> {
 }
 
 impl<const N: usize> Providers<N> {
-    pub const fn new(names: &'static [&'static CStr; N], file: &'static [u8]) -> Self {
+    pub(crate) const fn new(names: &'static [&'static CStr; N], file: &'static [u8]) -> Self {
         let callers = [const { AtomicPtr::new(std::ptr::null_mut()) }; CALLERS];
         Self { names, file, callers, next: AtomicUsize::new(0) }
     }
 
     /// Address of the function at `index` that a caller means; 0 if there is none.
     #[inline]
-    pub fn function(&self, address: usize, last: &LastCaller<N>, index: usize) -> usize {
+    pub(crate) fn function(&self, address: usize, last: &LastCaller<N>, index: usize) -> usize {
         match last.get().and_then(|caller| caller.function(address, index)) {
             None | Some(0) => self.function_slow(address, last, index),
             Some(known) => known,
@@ -177,7 +177,7 @@ impl<const N: usize> Providers<N> {
     }
 
     /// Whether an address lies in a file named as the real library is.
-    pub fn is_real(&self, address: usize) -> bool {
+    pub(crate) fn is_real(&self, address: usize) -> bool {
         elf::object_at(address).is_some_and(|object| object.file_name().starts_with(self.file))
     }
 }

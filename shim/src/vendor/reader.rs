@@ -29,7 +29,7 @@ const THREADS: u32 = 256;
 const PTX: &str = concat!(include_str!("../../../kernels/guard.ptx"), "\0");
 
 /// Pinned bytes of a reader, for answers and for what is copied.
-pub const ROOM: usize = 1 << 20;
+pub(crate) const ROOM: usize = 1 << 20;
 /// Pinned bytes behind those, which hold what memory is filled with by copies.
 const PATTERN: usize = 64 << 10;
 /// And behind those the word that has a kernel end, with a page of its own.
@@ -38,7 +38,7 @@ const CANCEL: usize = 4096;
 /// What a chunk has, as the kernel writes it. Offsets are from the start of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Mismatch {
+pub(crate) struct Mismatch {
     /// The first byte that is another; all ones: none is.
     pub first: u64,
     /// Behind the last one.
@@ -47,18 +47,18 @@ pub struct Mismatch {
 }
 
 /// Answers that a reader has room for.
-pub const ANSWERS: usize = ROOM / size_of::<Mismatch>();
+pub(crate) const ANSWERS: usize = ROOM / size_of::<Mismatch>();
 
 impl Mismatch {
-    pub const NOTHING: Self = Self { first: u64::MAX, end: 0, count: 0 };
+    pub(crate) const NOTHING: Self = Self { first: u64::MAX, end: 0, count: 0 };
 
     /// Both together.
-    pub fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
         Self { first: self.first.min(other.first), end: self.end.max(other.end), count: self.count + other.count }
     }
 
     /// What of these bytes, which lie at this offset of the range, is not `value`.
-    pub fn of(bytes: &[u8], offset: u64, value: u8) -> Self {
+    pub(crate) fn of(bytes: &[u8], offset: u64, value: u8) -> Self {
         // The usual answer, as fast as memory is compared: each byte is as the one before it.
         let (Some(&first), Some(last)) = (bytes.first(), bytes.len().checked_sub(1)) else { return Self::NOTHING };
         if first == value && bytes[1..] == bytes[..last] {
@@ -71,7 +71,7 @@ impl Mismatch {
 
 /// Memory of one context is read by it, one thing after another. It is never freed: its context takes it along.
 #[derive(Debug)]
-pub struct Reader {
+pub(crate) struct Reader {
     stream: usize,
     /// Pinned, for host and device at one address.
     room: usize,
@@ -91,7 +91,7 @@ impl Reader {
     ///
     /// # Errors
     /// The driver's.
-    pub fn new(value: u8) -> Result<Self, Status> {
+    pub(crate) fn new(value: u8) -> Result<Self, Status> {
         let (mut stream, mut host, mut room) = (null_mut(), 0, 0);
         // SAFETY: rule of answers: each call writes a local of the type that its row declares. What was made goes
         // back once where a later call fails.
@@ -116,16 +116,16 @@ impl Reader {
     ///
     /// # Errors
     /// The driver's: one without a compiler for PTX among them.
-    pub fn load() -> Result<usize, Status> {
+    pub(crate) fn load() -> Result<usize, Status> {
         load_kernel(PTX, c"gpumem_guard_verify")
     }
 
     /// Reads by this kernel from now on: that of its context.
-    pub fn has(&mut self, kernel: usize) {
+    pub(crate) fn has(&mut self, kernel: usize) {
         self.kernel = kernel;
     }
 
-    pub fn has_kernel(&self) -> bool {
+    pub(crate) fn has_kernel(&self) -> bool {
         self.kernel != 0
     }
 
@@ -148,7 +148,7 @@ impl Reader {
     }
 
     /// Has a kernel that looks at its word end soon; what it has found then is not all.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.cancel_word().store(1, Release);
     }
 
@@ -156,7 +156,7 @@ impl Reader {
     ///
     /// # Errors
     /// The driver's.
-    pub fn fill(&self, addr: u64, bytes: u64, value: u8) -> Result<(), Status> {
+    pub(crate) fn fill(&self, addr: u64, bytes: u64, value: u8) -> Result<(), Status> {
         // SAFETY: rule of the pool's memory: the range is of a block, or behind or in front of what the program has of
         // it. The stream is this reader's.
         ok(unsafe { driver::cuMemsetD8Async(addr, value, bytes as usize, self.stream()) })
@@ -166,7 +166,7 @@ impl Reader {
     ///
     /// # Errors
     /// The driver's.
-    pub fn fill_by_copies(&self, addr: u64, bytes: u64) -> Result<(), Status> {
+    pub(crate) fn fill_by_copies(&self, addr: u64, bytes: u64) -> Result<(), Status> {
         let pattern = (self.room + ROOM) as Opaque;
         (0..bytes).step_by(PATTERN).try_for_each(|at| {
             let piece = (bytes - at).min(PATTERN as u64) as usize;
@@ -179,7 +179,7 @@ impl Reader {
     ///
     /// # Errors
     /// The driver's.
-    pub fn read(&self, addr: u64, bytes: u64, chunk: u64, value: u8, at: usize) -> Result<(), Status> {
+    pub(crate) fn read(&self, addr: u64, bytes: u64, chunk: u64, value: u8, at: usize) -> Result<(), Status> {
         let chunks = bytes.div_ceil(chunk);
         if at as u64 + chunks > ANSWERS as u64 {
             return Err(OUT_OF_MEMORY);
@@ -204,7 +204,7 @@ impl Reader {
     ///
     /// # Errors
     /// The driver's.
-    pub fn copy(&self, addr: u64, bytes: usize) -> Result<(), Status> {
+    pub(crate) fn copy(&self, addr: u64, bytes: usize) -> Result<(), Status> {
         let bytes = bytes.min(ROOM);
         // SAFETY: the pool keeps the memory until this reader has come to it. There is room for it.
         ok(unsafe { driver::cuMemcpyDtoHAsync_v2(self.room as Opaque, addr, bytes, self.stream()) })
@@ -214,7 +214,7 @@ impl Reader {
     ///
     /// # Errors
     /// The driver's: something of it failed.
-    pub fn is_done(&self) -> Result<bool, Status> {
+    pub(crate) fn is_done(&self) -> Result<bool, Status> {
         // SAFETY: the stream is this reader's, and its context is held.
         match unsafe { driver::cuStreamQuery(self.stream()) } {
             Some(NOT_READY) => Ok(false),
@@ -223,7 +223,7 @@ impl Reader {
     }
 
     /// The answers of so many chunks, once all is done.
-    pub fn answers(&mut self, at: usize, chunks: usize) -> Mismatch {
+    pub(crate) fn answers(&mut self, at: usize, chunks: usize) -> Mismatch {
         let (at, chunks) = (at.min(ANSWERS), chunks.min(ANSWERS - at.min(ANSWERS)));
         // SAFETY: the room is this reader's and as large as all answers. Nothing writes it: all is done. Any bytes are
         // a `Mismatch`.
@@ -232,7 +232,7 @@ impl Reader {
     }
 
     /// What was copied, once all is done.
-    pub fn copied(&mut self, bytes: usize) -> &[u8] {
+    pub(crate) fn copied(&mut self, bytes: usize) -> &[u8] {
         // SAFETY: the room is this reader's, and nothing writes it: all is done.
         unsafe { std::slice::from_raw_parts(self.room as *const u8, bytes.min(ROOM)) }
     }
@@ -257,7 +257,7 @@ pub(super) fn load_kernel(ptx: &'static str, name: &CStr) -> Result<usize, Statu
 ///
 /// # Safety
 /// The driver has just accepted a launch of the kernel.
-pub unsafe fn name_of(function: Opaque) -> Option<String> {
+pub(crate) unsafe fn name_of(function: Opaque) -> Option<String> {
     let mut name = null_mut::<std::ffi::c_char>().cast_const();
     // SAFETY: rule of answers: `name` takes a text that the driver keeps for as long as the kernel is loaded. Our caller
     // vouches for the kernel.

@@ -9,18 +9,18 @@ use std::ops::Range;
 
 /// One record per node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Records {
+pub(crate) struct Records {
     bytes: Vec<u8>,
     /// Where each record ends.
     ends: Vec<u32>,
 }
 
 impl Records {
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
     }
@@ -32,18 +32,18 @@ impl Records {
     }
 
     /// The record of a node; empty if there is none.
-    pub fn get(&self, index: usize) -> &[u8] {
+    pub(crate) fn get(&self, index: usize) -> &[u8] {
         self.range(index).map_or(&[], |range| &self.bytes[range])
     }
 
     /// Adds a record: `fill` appends its bytes.
-    pub fn push(&mut self, fill: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn push(&mut self, fill: impl FnOnce(&mut Vec<u8>)) {
         fill(&mut self.bytes);
         self.ends.push(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
     }
 
     /// Puts another record in a node's place.
-    pub fn replace(&mut self, index: usize, record: &[u8]) {
+    pub(crate) fn replace(&mut self, index: usize, record: &[u8]) {
         let Some(range) = self.range(index) else { return };
         let (before, after) = (range.len() as i64, record.len() as i64);
         self.bytes.splice(range, record.iter().copied());
@@ -81,13 +81,13 @@ impl Blob {
 
 /// Folded bytes of any kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Packed {
+pub(crate) struct Packed {
     blob: Blob,
     raw: u32,
 }
 
 impl Packed {
-    pub fn new(raw: &[u8], scratch: &mut Scratch) -> Self {
+    pub(crate) fn new(raw: &[u8], scratch: &mut Scratch) -> Self {
         let room = lz4_flex::block::get_maximum_output_size(raw.len());
         if scratch.packed.len() < room {
             scratch.packed.resize(room, 0);
@@ -105,26 +105,26 @@ impl Packed {
         lz4_flex::block::decompress_into(&scratch.packed, &mut scratch.raw).is_ok_and(|len| len == self.raw as usize)
     }
 
-    pub fn unpacked<'a>(&self, scratch: &'a mut Scratch) -> Option<&'a [u8]> {
+    pub(crate) fn unpacked<'a>(&self, scratch: &'a mut Scratch) -> Option<&'a [u8]> {
         self.unpack(scratch).then_some(scratch.raw.as_slice())
     }
 
     /// Bytes that are kept.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         (self.blob.len() + self.blob.blocks.len() * size_of::<Box<[u8]>>()) as u64
     }
 }
 
 /// Buffers that are used again: large ones come from the kernel page by page otherwise.
 #[derive(Default)]
-pub struct Scratch {
+pub(crate) struct Scratch {
     raw: Vec<u8>,
     packed: Vec<u8>,
 }
 
 /// Records, folded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Source {
+pub(crate) struct Source {
     packed: Packed,
     nodes: u32,
 }
@@ -188,7 +188,7 @@ fn take_difference<'a>(record: &mut [u8], body: &'a [u8]) -> Option<&'a [u8]> {
 
 impl Source {
     /// Folds records against a base (none: the base itself).
-    pub fn fold(records: &Records, base: Option<&Records>, scratch: &mut Scratch) -> Self {
+    pub(crate) fn fold(records: &Records, base: Option<&Records>, scratch: &mut Scratch) -> Self {
         let nodes = records.len();
         let mut raw = std::mem::take(&mut scratch.raw);
         raw.clear();
@@ -232,7 +232,7 @@ impl Source {
     }
 
     /// Unfolds into `out`; whether that worked.
-    pub fn unfold(&self, base: Option<&Records>, out: &mut Records, scratch: &mut Scratch) -> bool {
+    pub(crate) fn unfold(&self, base: Option<&Records>, out: &mut Records, scratch: &mut Scratch) -> bool {
         out.clear();
         if !self.packed.unpack(scratch) {
             return false;
@@ -270,7 +270,7 @@ impl Source {
     }
 
     /// Bytes that are kept.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.packed.bytes()
     }
 }

@@ -22,20 +22,20 @@ const PAGE: u64 = 2 << 20;
 /// Numbers of launches: the kernel keeps that of the one which was told to end, at first none.
 static LAUNCHES: AtomicU32 = AtomicU32::new(1);
 /// Words that there is room for: two are numbers.
-pub const WORDS: usize = ROOM / 8 - 2;
+pub(crate) const WORDS: usize = ROOM / 8 - 2;
 
 /// What a word is compared with: the kernel's last parameter. An address passes that lies between the lowest and the highest
 /// and whose page has a bit, as some page has whose number is the same modulo [`BITS`].
 #[derive(Clone)]
 #[repr(C)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     low: u64,
     span: u64,
     pages: [u32; BITS / 32],
 }
 
 impl Wanted {
-    pub fn new(ranges: impl Iterator<Item = Range<u64>>) -> Self {
+    pub(crate) fn new(ranges: impl Iterator<Item = Range<u64>>) -> Self {
         let (mut low, mut high, mut pages) = (u64::MAX, 0, [0; BITS / 32]);
         for range in ranges.filter(|range| !range.is_empty()) {
             (low, high) = (low.min(range.start), high.max(range.end));
@@ -59,7 +59,7 @@ impl Wanted {
 ///
 /// # Errors
 /// The driver's: one without a compiler for PTX among them.
-pub fn load() -> Result<usize, Status> {
+pub(crate) fn load() -> Result<usize, Status> {
     load_kernel(PTX, c"gpumem_scan")
 }
 
@@ -67,7 +67,7 @@ pub fn load() -> Result<usize, Status> {
 ///
 /// # Errors
 /// The driver's.
-pub fn scan(reader: &mut Reader, kernel: usize, addr: u64, words: u64, wanted: &Wanted) -> Result<(), Status> {
+pub(crate) fn scan(reader: &mut Reader, kernel: usize, addr: u64, words: u64, wanted: &Wanted) -> Result<(), Status> {
     reader.numbers()[..2].copy_from_slice(&[0, WORDS as u64]);
     reader.cancel_word().store(0, Ordering::Release);
     let (mut addr, mut words, mut answers) = (addr, words, reader.numbers().as_ptr() as u64);
@@ -90,7 +90,7 @@ pub fn scan(reader: &mut Reader, kernel: usize, addr: u64, words: u64, wanted: &
 }
 
 /// The words that passed, once all is done. `None`: there were more, or it was cancelled.
-pub fn passed(reader: &mut Reader) -> Option<&[u64]> {
+pub(crate) fn passed(reader: &mut Reader) -> Option<&[u64]> {
     if reader.cancel_word().load(Ordering::Acquire) != 0 {
         return None;
     }

@@ -13,7 +13,7 @@ use gpumem_wire::layout::Door;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// The form of CUDA 11.3, which runtimes since 12 do not call.
-pub unsafe fn v1(
+pub(super) unsafe fn v1(
     _: Call,
     real: unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64) -> Status,
     symbol: *const c_char,
@@ -36,7 +36,7 @@ pub unsafe fn v1(
 }
 
 /// The form since CUDA 12.
-pub unsafe fn v2(
+pub(super) unsafe fn v2(
     _: Call,
     real: unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status,
     symbol: *const c_char,

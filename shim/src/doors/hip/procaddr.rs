@@ -47,7 +47,7 @@ unsafe fn answered(status: Status, symbol: *const c_char, pfn: *mut *mut c_void)
     status
 }
 
-pub unsafe fn hip(
+pub(super) unsafe fn hip(
     _: Call,
     real: Find,
     symbol: *const c_char,
@@ -61,7 +61,7 @@ pub unsafe fn hip(
 }
 
 /// The same since ROCm 7.1, with no version to ask for.
-pub unsafe fn entry_point(
+pub(super) unsafe fn entry_point(
     _: Call,
     real: FindEntry,
     symbol: *const c_char,

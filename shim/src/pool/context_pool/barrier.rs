@@ -24,7 +24,7 @@ impl ContextPool {
 
     /// Waits for all work of the context, as the driver's own free does, and for no other's. `None` if that
     /// cannot be now without disturbing a capture.
-    pub fn barrier(&self) -> Option<Status> {
+    pub(crate) fn barrier(&self) -> Option<Status> {
         let submissions = activity::submissions_if_none_open();
         let wait = |event| match event {
             Some(event) => Some(self.calls.wait(event)),
@@ -38,7 +38,7 @@ impl ContextPool {
     }
 
     /// Whether the context is known to do nothing, asked without waiting.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         if self.known_idle() {
             return true;
         }

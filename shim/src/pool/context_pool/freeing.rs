@@ -7,10 +7,10 @@ use std::time::Duration;
 
 /// Since when there is one, ns; 0: there is none.
 #[derive(Default)]
-pub struct Freeing(AtomicU64);
+pub(crate) struct Freeing(AtomicU64);
 
 /// There is one for as long as this lives.
-pub struct Frees(&'static ContextPool);
+pub(crate) struct Frees(&'static ContextPool);
 
 impl Drop for Frees {
     fn drop(&mut self) {

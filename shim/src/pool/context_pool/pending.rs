@@ -22,7 +22,7 @@ const MOST_BATCHES: usize = 64;
 impl ContextPool {
     /// Keeps a block until the work that may use it is over. True if that work is over by now: the block is not kept
     /// then.
-    pub fn keep_unless_completed(&self, block: &'static Block, now_ns: u64) -> bool {
+    pub(crate) fn keep_unless_completed(&self, block: &'static Block, now_ns: u64) -> bool {
         let keep = || {
             block.idle_ns.store(now_ns, Relaxed);
             block.set(State::Idle);
@@ -111,7 +111,7 @@ impl ContextPool {
     }
 
     /// Takes in what no work uses any more, and covers the rest by events.
-    pub fn reap(&self, now_ns: u64) {
+    pub(crate) fn reap(&self, now_ns: u64) {
         self.close_batch();
         let generation = self.generation();
         loop {
@@ -134,13 +134,13 @@ impl ContextPool {
     }
 
     /// Whether something waits for work to be over.
-    pub fn has_pending(&self) -> bool {
+    pub(crate) fn has_pending(&self) -> bool {
         let inner = lock(&self.inner);
         !inner.open.is_empty() || !inner.batches.is_empty()
     }
 
     /// Waits until no work uses what was freed so far, for so long at most, and not while something captures.
-    pub fn wait_for_freed(&self, longest: Duration) {
+    pub(crate) fn wait_for_freed(&self, longest: Duration) {
         let end = clock::precise_ns() + longest.as_nanos() as u64;
         self.reap(clock::now_ns());
         // What is freed from here on is not waited for.
@@ -153,7 +153,7 @@ impl ContextPool {
     }
 
     /// As [`ContextPool::barrier`], and takes in what was freed before it.
-    pub fn barrier_for_all(&self, now_ns: u64) -> Option<Status> {
+    pub(crate) fn barrier_for_all(&self, now_ns: u64) -> Option<Status> {
         let generation = self.generation();
         // What is freed from here on is not covered.
         let (open, batches) = {
@@ -172,7 +172,7 @@ impl ContextPool {
     }
 
     /// Keeps a block that work may use, until that is over.
-    pub fn keep_waiting(&self, block: &'static Block, now_ns: u64) {
+    pub(crate) fn keep_waiting(&self, block: &'static Block, now_ns: u64) {
         let mut inner = lock(&self.inner);
         block.idle_ns.store(now_ns, Relaxed);
         block.set(State::Idle);

@@ -31,7 +31,7 @@ const MOST_STUCK: usize = 4;
 
 /// One thing that is to be done with memory.
 #[derive(Clone, Copy)]
-pub enum Job {
+pub(crate) enum Job {
     /// Fills so many bytes from an address with [`VALUE`].
     Fill(u64, u64),
     /// Looks which of them are others.
@@ -40,7 +40,7 @@ pub enum Job {
 
 /// The readers of one context.
 #[derive(Default)]
-pub struct Readers {
+pub(crate) struct Readers {
     spare: Mutex<Vec<Reader>>,
     /// Those whose work was not over in time.
     stuck: Mutex<Vec<Reader>>,
@@ -52,7 +52,7 @@ pub struct Readers {
 
 impl Readers {
     /// The context is gone, and all of its readers with it.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         lock(&self.spare).clear();
         lock(&self.stuck).clear();
         self.any_stuck.store(false, Relaxed);
@@ -62,7 +62,7 @@ impl Readers {
 }
 
 /// How memory is to be looked through for addresses.
-pub struct Scan<'a> {
+pub(crate) struct Scan<'a> {
     pub wanted: &'a Wanted,
     pub longest: Duration,
     /// Whether it is to end early.
@@ -78,7 +78,7 @@ enum Why {
 
 impl ContextPool {
     /// Whether readers have nothing left to do: memory that they were given may go without a wait.
-    pub fn readers_rest(&self) -> bool {
+    pub(crate) fn readers_rest(&self) -> bool {
         if !self.readers.any_stuck.load(Acquire) {
             return true;
         }
@@ -95,7 +95,7 @@ impl ContextPool {
 
     /// Does these jobs in their order; what was found, one for each that reads. `None`: that is not known, and some of
     /// it may still be done, while [`ContextPool::readers_rest`] says no.
-    pub fn work_through(&self, jobs: &[Job], longest: Duration) -> Option<Vec<Mismatch>> {
+    pub(crate) fn work_through(&self, jobs: &[Job], longest: Duration) -> Option<Vec<Mismatch>> {
         self.with_reader(self.is_idle(), longest, |work| work.all(jobs), |_, found| found)
     }
 
@@ -129,7 +129,7 @@ impl ContextPool {
 
     /// Has so many bytes, [`ROOM`] at most, copied out of device memory beside any work, and looked at. `None`: that was
     /// not done, and some of it may still be under way, while [`ContextPool::readers_rest`] says no.
-    pub fn copy_out(&self, addr: u64, bytes: usize, longest: Duration, read: impl FnOnce(&[u8])) -> Option<()> {
+    pub(crate) fn copy_out(&self, addr: u64, bytes: usize, longest: Duration, read: impl FnOnce(&[u8])) -> Option<()> {
         let copy = |work: &mut Work<'_>| {
             work.reader.copy(addr, bytes).map_err(Why::Refused)?;
             work.wait()
@@ -140,7 +140,7 @@ impl ContextPool {
     /// Has words of device memory looked at by a kernel, while the context rests, and is given those that may be addresses.
     /// `None`: not all that were there are known; the memory may be copied instead. Some of it may still be under way,
     /// while [`ContextPool::readers_rest`] says no.
-    pub fn scan(&self, addr: u64, words: u64, how: &Scan<'_>, read: impl FnOnce(&[u64])) -> Option<()> {
+    pub(crate) fn scan(&self, addr: u64, words: u64, how: &Scan<'_>, read: impl FnOnce(&[u64])) -> Option<()> {
         // Where a kernel of the program's has all processors ours would wait for its end.
         if !self.is_idle() {
             return None;

@@ -26,7 +26,7 @@ impl ContextPool {
 
     /// Whether it is known that blocks go back by frees that wait for work.
     #[inline]
-    pub fn frees_wait(&self) -> bool {
+    pub(crate) fn frees_wait(&self) -> bool {
         self.release_stream.load(Relaxed) == NONE
     }
 
@@ -54,7 +54,7 @@ impl ContextPool {
     }
 
     /// Whether blocks go back without waiting for work.
-    pub fn gives_back_at_once(&self) -> bool {
+    pub(crate) fn gives_back_at_once(&self) -> bool {
         self.within(|| self.release_stream()).is_some()
     }
 }

@@ -28,24 +28,24 @@ static IN_GRAPHS: AtomicBool = AtomicBool::new(false);
 
 /// Whether a graph that is launched may refer to freed memory.
 #[inline(always)]
-pub fn may_be_in_graphs() -> bool {
+pub(crate) fn may_be_in_graphs() -> bool {
     IN_GRAPHS.load(Relaxed)
 }
 
 /// What a program launches.
 #[derive(Clone, Copy)]
-pub enum What {
+pub(crate) enum What {
     Kernel(Opaque),
     Graph,
     Other,
 }
 
 /// Who frees.
-pub struct Asker(pub StackRef);
+pub(crate) struct Asker(pub StackRef);
 
 impl Asker {
     /// The stack of a call that frees.
-    pub fn of(call: &Call) -> Self {
+    pub(crate) fn of(call: &Call) -> Self {
         if !is_on() {
             return Self(0);
         }
@@ -62,7 +62,7 @@ fn record(shim: &Shim, block: &Block) -> AllocSlot {
 
 impl Guard {
     /// Waits until nobody reads a block that is about to be freed, whose state says so.
-    pub fn wait_for_readers(&self, addr: u64) {
+    pub(crate) fn wait_for_readers(&self, addr: u64) {
         while lock(&self.being_read).contains(&addr) {
             cancel::sleep(NAP);
         }
@@ -107,7 +107,7 @@ impl Guard {
 
     /// A block is freed that no work uses: its zones are read, and all of it is filled. False: that is not done, and may
     /// still be under way.
-    pub fn freed(&self, asker: &Asker, owner: &'static ContextPool, block: &'static Block) -> bool {
+    pub(crate) fn freed(&self, asker: &Asker, owner: &'static ContextPool, block: &'static Block) -> bool {
         let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
         self.wait_for_readers(addr);
         let fill = Job::Fill(block.base(), block.bytes.load(Relaxed));
@@ -128,7 +128,7 @@ impl Guard {
 
     /// A block is about to be the driver's again, which waits for all work that may use it. `aside`: nothing is to be
     /// read now.
-    pub fn given_up(&self, aside: bool, owner: &'static ContextPool, block: &'static Block) {
+    pub(crate) fn given_up(&self, aside: bool, owner: &'static ContextPool, block: &'static Block) {
         self.wait_for_readers(block.addr.load(Relaxed));
         if !aside {
             self.read_zones(owner, &[block], &[], DONE_WITHIN);
@@ -143,7 +143,7 @@ impl Guard {
     }
 
     /// Bytes that may be kept from use in one of so many contexts.
-    pub fn quarantine(&self, contexts: usize) -> u64 {
+    pub(crate) fn quarantine(&self, contexts: usize) -> u64 {
         self.most.saturating_sub(self.zones()) / contexts.max(1) as u64
     }
 
@@ -186,7 +186,7 @@ impl Guard {
     }
 
     /// A block that was freed is not watched any more.
-    pub fn forget_freed(&self, shim: Option<&Shim>, block: &Block) {
+    pub(crate) fn forget_freed(&self, shim: Option<&Shim>, block: &Block) {
         let mut all = lock(&self.freed);
         let Some(freed) = all.remove(&block.addr.load(Relaxed)) else { return };
         if freed.in_graph && !all.values().any(|freed| freed.in_graph) {
@@ -199,7 +199,7 @@ impl Guard {
     }
 
     /// The program launched something that may write, with these words among its arguments.
-    pub fn launched(&self, shim: &Shim, call: &Call, stream: Stream, what: What, words: &[u64]) {
+    pub(crate) fn launched(&self, shim: &Shim, call: &Call, stream: Stream, what: What, words: &[u64]) {
         let name = match what {
             What::Graph => "a graph".into(),
             What::Other => "a copy, fill or other work".into(),
@@ -214,7 +214,7 @@ impl Guard {
     }
 
     /// Freed memory that live graphs referred to at its free, sorted.
-    pub fn freed_in_graphs(&self) -> Vec<Range<u64>> {
+    pub(crate) fn freed_in_graphs(&self) -> Vec<Range<u64>> {
         let all = lock(&self.freed);
         let of_graphs = all.iter().filter(|(_, freed)| freed.in_graph);
         let mut ranges: Vec<_> = of_graphs.map(|(&addr, freed)| addr..addr + freed.asked.saturating_sub(1)).collect();
@@ -223,19 +223,19 @@ impl Guard {
     }
 
     /// A graph is about to run that refers to the freed memory at this address.
-    pub fn tell_of_graph(&self, shim: &'static Shim, addr: u64) {
+    pub(crate) fn tell_of_graph(&self, shim: &'static Shim, addr: u64) {
         if let Some(freed) = lock(&self.freed).get(&addr) {
             report::tell_of_graph(shim, addr, freed);
         }
     }
 
     /// Blocks are about to be read that the program has: their frees wait.
-    pub fn begin_reading(&self, addresses: &[u64]) {
+    pub(crate) fn begin_reading(&self, addresses: &[u64]) {
         lock(&self.being_read).extend(addresses);
     }
 
     /// The end of that.
-    pub fn end_reading(&self, addresses: &[u64]) {
+    pub(crate) fn end_reading(&self, addresses: &[u64]) {
         let mut all = lock(&self.being_read);
         addresses.iter().for_each(|addr| {
             all.remove(addr);
@@ -243,7 +243,7 @@ impl Guard {
     }
 
     /// Remembers that all blocks were good at this time, ns.
-    pub fn remember_good(&self, then: u64) {
+    pub(crate) fn remember_good(&self, then: u64) {
         self.all_good_ns.fetch_max(then, Relaxed);
     }
 }

@@ -17,7 +17,7 @@ const WORDS: usize = 12;
 
 /// One launch.
 #[derive(Clone, Debug)]
-pub struct Launch {
+pub(super) struct Launch {
     pub time_ns: u64,
     pub stream: u64,
     /// The kernel's name, or what else it was.
@@ -31,14 +31,14 @@ pub struct Launch {
 
 /// The last launches, and names of kernels.
 #[derive(Debug, Default)]
-pub struct Launches {
+pub(super) struct Launches {
     last: Mutex<VecDeque<Launch>>,
     names: Mutex<FxHashMap<usize, Arc<str>>>,
 }
 
 impl Launches {
     /// The name of a kernel, which `ask` gives where it is not known yet.
-    pub fn name(&self, function: usize, ask: impl FnOnce() -> Arc<str>) -> Arc<str> {
+    pub(super) fn name(&self, function: usize, ask: impl FnOnce() -> Arc<str>) -> Arc<str> {
         if let Some(name) = lock(&self.names).get(&function) {
             return name.clone();
         }
@@ -52,7 +52,7 @@ impl Launches {
         name
     }
 
-    pub fn add(&self, stream: u64, name: Arc<str>, runs_code: bool, stack: StackRef, arguments: &[u64]) {
+    pub(super) fn add(&self, stream: u64, name: Arc<str>, runs_code: bool, stack: StackRef, arguments: &[u64]) {
         let mut words = [0; WORDS];
         words.iter_mut().zip(arguments).for_each(|(word, &argument)| *word = argument);
         let mut last = lock(&self.last);
@@ -64,7 +64,7 @@ impl Launches {
 
     /// Those since a time that were given an address in a range, the newest first, `most` of them; whether there are
     /// any. Where there are none, the newest since then that ran code.
-    pub fn since(&self, time_ns: u64, range: &Range<u64>, most: usize) -> (bool, Vec<Launch>) {
+    pub(super) fn since(&self, time_ns: u64, range: &Range<u64>, most: usize) -> (bool, Vec<Launch>) {
         let last = lock(&self.last);
         let since = || last.iter().rev().take_while(|launch| launch.time_ns >= time_ns);
         let given = since().filter(|launch| launch.words.iter().any(|word| range.contains(word)));
@@ -77,7 +77,7 @@ impl Launches {
     }
 
     /// The first since a time that ran code.
-    pub fn first_since(&self, time_ns: u64) -> Option<Launch> {
+    pub(super) fn first_since(&self, time_ns: u64) -> Option<Launch> {
         let last = lock(&self.last);
         let since = last.iter().skip(last.partition_point(|launch| launch.time_ns < time_ns));
         since.into_iter().find(|launch| launch.runs_code).cloned()

@@ -21,7 +21,7 @@ mod report;
 mod zones;
 
 pub(super) use free::DONE_WITHIN;
-pub use free::{Asker, What, may_be_in_graphs};
+pub(crate) use free::{Asker, What, may_be_in_graphs};
 
 use crate::stranded;
 use gpumem_wire::layout::{AllocSlot, StackRef};
@@ -41,18 +41,18 @@ static AT_WAITS: AtomicBool = AtomicBool::new(false);
 
 /// Whether launches are to be noted.
 #[inline(always)]
-pub fn is_on() -> bool {
+pub(crate) fn is_on() -> bool {
     ON.load(Relaxed)
 }
 
 /// Whether waits of the program are times to check.
 #[inline(always)]
-pub fn checks_at_waits() -> bool {
+pub(crate) fn checks_at_waits() -> bool {
     AT_WAITS.load(Relaxed)
 }
 
 /// What is known of a block that was freed.
-pub struct Freed {
+pub(crate) struct Freed {
     pub asked: u64,
     /// The record of its allocation.
     pub record: AllocSlot,
@@ -66,7 +66,7 @@ pub struct Freed {
 }
 
 /// The guard of one vendor's pool.
-pub struct Guard {
+pub(crate) struct Guard {
     front: bool,
     /// Most bytes besides what the program asked for.
     most: u64,
@@ -83,7 +83,7 @@ pub struct Guard {
 
 impl Guard {
     /// `None`: it is off.
-    pub fn new(settings: &Settings) -> Option<Self> {
+    pub(crate) fn new(settings: &Settings) -> Option<Self> {
         if settings.guard == Kind::Off {
             return None;
         }
@@ -102,7 +102,7 @@ impl Guard {
     }
 
     /// Bytes of zones, now.
-    pub fn zones(&self) -> u64 {
+    pub(crate) fn zones(&self) -> u64 {
         self.zones.load(Relaxed)
     }
 }

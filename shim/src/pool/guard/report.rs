@@ -21,7 +21,7 @@ const LAUNCHES: usize = 3;
 
 /// Where bytes were written that nobody should have written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Where {
+pub(super) enum Where {
     Behind,
     InFront,
     /// In memory that was freed.
@@ -29,7 +29,7 @@ pub enum Where {
 }
 
 /// A finding.
-pub struct Writes<'a> {
+pub(super) struct Writes<'a> {
     pub place: Where,
     pub found: Mismatch,
     /// Where the range begins that was read.
@@ -81,7 +81,7 @@ impl Writes<'_> {
 
 /// Tells of a finding.
 #[cold]
-pub fn tell(shim: &'static Shim, guard: &Guard, writes: &Writes<'_>) {
+pub(super) fn tell(shim: &'static Shim, guard: &Guard, writes: &Writes<'_>) {
     let (counter, kind) = match writes.place {
         Where::Freed => (counters::GUARD_FREED, EventKind::WrittenAfterFree),
         _ => (counters::GUARD_OUTSIDE, EventKind::WrittenOutside),
@@ -155,7 +155,7 @@ fn possible_writers(
 
 /// A graph is about to run that refers to freed memory.
 #[cold]
-pub fn tell_of_graph(shim: &'static Shim, addr: u64, freed: &Freed) {
+pub(super) fn tell_of_graph(shim: &'static Shim, addr: u64, freed: &Freed) {
     shim.count(counters::GUARD_GRAPHS, 1);
     if shim.ledger.counter(counters::GUARD_GRAPHS) > MOST {
         return;

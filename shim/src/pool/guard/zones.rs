@@ -38,7 +38,7 @@ fn more(block: &Block) -> u64 {
 impl Guard {
     /// Bytes of the block for a request, with room for zones while they fit in `GPUMEM_GUARD_MAX`. `None` for more than
     /// any device has.
-    pub fn rounded(&self, bytes: u64) -> Option<u64> {
+    pub(crate) fn rounded(&self, bytes: u64) -> Option<u64> {
         let in_front = bytes.checked_add(self.front_bytes())?;
         let (least, with_zone) = (size::rounded(in_front)?, size::rounded(in_front.checked_add(BEHIND)?)?);
         let fits = self.zones.load(Relaxed).saturating_add(with_zone - least) <= self.most;
@@ -50,7 +50,7 @@ impl Guard {
     }
 
     /// Where the program's part of a block begins that the driver gave at `addr`, and the flags that say so.
-    pub fn start(&self, addr: u64, bytes: u64, asked: u64) -> (u64, u32) {
+    pub(crate) fn start(&self, addr: u64, bytes: u64, asked: u64) -> (u64, u32) {
         match self.front && bytes >= asked.saturating_add(FRONT) {
             true => (addr + FRONT, FRONTED),
             false => (addr, 0),
@@ -58,7 +58,7 @@ impl Guard {
     }
 
     /// Watches a block that is about to be the program's.
-    pub fn watch(&self, owner: &'static ContextPool, block: &Block) {
+    pub(crate) fn watch(&self, owner: &'static ContextPool, block: &Block) {
         let more = more(block);
         self.zones.fetch_add(more, Relaxed);
         block.flags.fetch_or(ZONED, Relaxed);
@@ -74,7 +74,7 @@ impl Guard {
     }
 
     /// A block is not watched any more. Also where a note of the program's call is being made.
-    pub fn unwatch(&self, shim: Option<&Shim>, block: &Block) {
+    pub(crate) fn unwatch(&self, shim: Option<&Shim>, block: &Block) {
         if block.flags.fetch_and(!(ZONED | WATCHED), AcqRel) & ZONED == 0 {
             return;
         }

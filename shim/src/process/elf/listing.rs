@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 static NEEDED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// All objects of a moment. Addresses in it may be of objects that are gone: they are compared, and not read.
-pub struct Listing {
+pub(crate) struct Listing {
     objects: Vec<Listed>,
     text: Vec<u8>,
 }
@@ -29,7 +29,7 @@ struct Listed {
 
 /// One object of a listing.
 #[derive(Clone, Copy)]
-pub struct Entry<'a> {
+pub(crate) struct Entry<'a> {
     pub start: usize,
     end: usize,
     /// Address of the symbol that was asked for, 0 if the object does not define it.
@@ -43,12 +43,12 @@ impl<'a> Entry<'a> {
     }
 
     /// As the loader knows it; empty for the program itself.
-    pub fn path(&self) -> &'a [u8] {
+    pub(crate) fn path(&self) -> &'a [u8] {
         self.texts().next().unwrap_or_default()
     }
 
     /// Last part of the path.
-    pub fn file_name(&self) -> &'a [u8] {
+    pub(crate) fn file_name(&self) -> &'a [u8] {
         super::file_name(self.path())
     }
 
@@ -69,12 +69,12 @@ impl<'a> Entry<'a> {
 
 impl Listing {
     /// All objects, by their paths alone.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::take(None)
     }
 
     /// All objects, with what they were linked with and where each defines this symbol.
-    pub fn with_symbol(name: &CStr) -> Self {
+    pub(crate) fn with_symbol(name: &CStr) -> Self {
         Self::take(Some(&Name::new(name)))
     }
 
@@ -142,7 +142,7 @@ impl Listing {
     }
 
     /// In the order of loading; the program is first, preloaded ones follow.
-    pub fn objects(&self) -> impl Iterator<Item = Entry<'_>> {
+    pub(crate) fn objects(&self) -> impl Iterator<Item = Entry<'_>> {
         self.objects.iter().map(|listed| self.entry(listed))
     }
 
@@ -153,7 +153,7 @@ impl Listing {
 
     /// Whether this library comes behind the object that an address lies in, and nothing in between defines the
     /// symbol.
-    pub fn are_we_next(&self, address: usize) -> bool {
+    pub(crate) fn are_we_next(&self, address: usize) -> bool {
         match (self.position(address), self.position(here())) {
             (Some(caller), Some(us)) if caller < us => {
                 self.objects[caller + 1..us].iter().all(|object| object.symbol == 0)
@@ -163,7 +163,7 @@ impl Listing {
     }
 
     /// Where the symbol is defined first behind this library, in the global scope that the program began with.
-    pub fn in_first_scope(&self) -> Option<usize> {
+    pub(crate) fn in_first_scope(&self) -> Option<usize> {
         let us = self.position(here()).filter(|&us| self.objects[us].is_first)?;
         let behind = self.objects[us + 1..].iter().take_while(|object| object.is_first);
         behind.map(|object| object.symbol).find(|&symbol| symbol != 0)
@@ -172,7 +172,7 @@ impl Listing {
     /// Where it is defined first among the object at an address and what that was linked with, breadth first: the
     /// loader's local scope of an object, without asking the loader (a thread in `dlopen` holds its lock, and may
     /// wait for us).
-    pub fn in_scope_of(&self, address: usize) -> Option<usize> {
+    pub(crate) fn in_scope_of(&self, address: usize) -> Option<usize> {
         let mut queue = vec![self.entry(&self.objects[self.position(address)?])];
         let mut next = 0;
         while let Some(&object) = queue.get(next) {

@@ -12,7 +12,7 @@ mod listing;
 mod shown;
 mod tables;
 
-pub use listing::Listing;
+pub(crate) use listing::Listing;
 use shown::each;
 use std::ffi::{CStr, c_char};
 use std::ptr;
@@ -21,7 +21,7 @@ use tables::{Name, Tables};
 
 /// An object that the loader had mapped when it was asked.
 #[derive(Clone, Debug)]
-pub struct Object {
+pub(crate) struct Object {
     /// As the loader knows it; empty for the program itself.
     pub path: Vec<u8>,
     pub start: usize,
@@ -36,22 +36,22 @@ fn file_name(path: &[u8]) -> &[u8] {
 
 impl Object {
     /// Last part of the path.
-    pub fn file_name(&self) -> &[u8] {
+    pub(crate) fn file_name(&self) -> &[u8] {
         file_name(&self.path)
     }
 
     /// Whether an address lies in it.
-    pub fn holds(&self, address: usize) -> bool {
+    pub(crate) fn holds(&self, address: usize) -> bool {
         (self.start..self.end).contains(&address)
     }
 
     /// Address of a symbol that this object itself defines, of any version.
-    pub fn symbol(&self, name: &CStr) -> Option<usize> {
+    pub(crate) fn symbol(&self, name: &CStr) -> Option<usize> {
         self.symbols([name]).next().filter(|&address| address != 0)
     }
 
     /// Those of several symbols, 0 for each that it does not define: of all, if it is there no more.
-    pub fn symbols<'a>(&self, names: impl IntoIterator<Item = &'a CStr>) -> std::vec::IntoIter<usize> {
+    pub(crate) fn symbols<'a>(&self, names: impl IntoIterator<Item = &'a CStr>) -> std::vec::IntoIter<usize> {
         let names: Vec<Name> = names.into_iter().map(Name::new).collect();
         let mut found = vec![0; names.len()];
         each(|shown| {
@@ -72,7 +72,7 @@ fn here() -> usize {
 
 /// Addresses of symbols as defined first in the objects behind this library that the program began with, which are
 /// all in the global scope; 0 for each that none defines.
-pub fn symbols_in_first_scope<'a>(names: impl IntoIterator<Item = &'a CStr>) -> std::vec::IntoIter<usize> {
+pub(crate) fn symbols_in_first_scope<'a>(names: impl IntoIterator<Item = &'a CStr>) -> std::vec::IntoIter<usize> {
     let names: Vec<Name> = names.into_iter().map(Name::new).collect();
     let mut found = vec![0; names.len()];
     let (here, first, mut behind) = (here(), objects_at_load(), false);
@@ -87,12 +87,12 @@ pub fn symbols_in_first_scope<'a>(names: impl IntoIterator<Item = &'a CStr>) -> 
 }
 
 /// The same of one symbol.
-pub fn symbol_in_first_scope(name: &CStr) -> Option<usize> {
+pub(crate) fn symbol_in_first_scope(name: &CStr) -> Option<usize> {
     symbols_in_first_scope([name]).next().filter(|&address| address != 0)
 }
 
 /// Whether an object before this library in the global scope defines `name`.
-pub fn is_before_us(name: &CStr) -> bool {
+pub(crate) fn is_before_us(name: &CStr) -> bool {
     let (here, name, mut is_before) = (here(), Name::new(name), false);
     each(|shown| {
         let ours = shown.holds(here);
@@ -103,7 +103,7 @@ pub fn is_before_us(name: &CStr) -> bool {
 }
 
 /// The object that an address lies in.
-pub fn object_at(address: usize) -> Option<Object> {
+pub(crate) fn object_at(address: usize) -> Option<Object> {
     let mut object = Object { path: Vec::with_capacity(256), start: 0, end: 0, dynamic: 0 };
     loop {
         let (mut is_there, mut is_whole, mut wants) = (false, false, 0);
@@ -125,7 +125,7 @@ pub fn object_at(address: usize) -> Option<Object> {
 }
 
 /// The first object that defines `name`, without its path.
-pub fn object_that_defines(name: &CStr) -> Option<Object> {
+pub(crate) fn object_that_defines(name: &CStr) -> Option<Object> {
     let (name, mut found) = (Name::new(name), None);
     each(|shown| {
         if shown.symbol(&name) != 0 {
@@ -137,7 +137,7 @@ pub fn object_that_defines(name: &CStr) -> Option<Object> {
 }
 
 /// How often the loader has unloaded an object.
-pub fn unloads() -> u64 {
+pub(crate) fn unloads() -> u64 {
     let mut unloads = 0;
     each(|object| {
         unloads = object.unloads;
@@ -147,7 +147,7 @@ pub fn unloads() -> u64 {
 }
 
 /// Bytes of storage that a thread has of all objects together: the C library puts it on a new thread's stack.
-pub fn thread_storage() -> usize {
+pub(crate) fn thread_storage() -> usize {
     let mut bytes = 0;
     each(|object| {
         bytes += object.thread_storage;
@@ -157,7 +157,7 @@ pub fn thread_storage() -> usize {
 }
 
 /// Whether an address lies in this library.
-pub fn is_ours(address: usize) -> bool {
+pub(crate) fn is_ours(address: usize) -> bool {
     static RANGE: once_cell::race::OnceBox<(usize, usize)> = once_cell::race::OnceBox::new();
     let &(start, end) = RANGE.get_or_init(|| {
         let here = here();
@@ -172,7 +172,7 @@ pub fn is_ours(address: usize) -> bool {
 /// Called for the C library's own functions before anything else works, maybe inside somebody's
 /// allocator, maybe inside a checker that replaces `dl_iterate_phdr` and is not ready yet: calls
 /// nothing that can be replaced.
-pub fn symbol_after_us(name: &CStr) -> Option<usize> {
+pub(crate) fn symbol_after_us(name: &CStr) -> Option<usize> {
     unsafe extern "C" {
         /// The dynamic section of this library; the linker defines it in each.
         #[link_name = "_DYNAMIC"]
@@ -194,19 +194,19 @@ static UNLOADS: AtomicU64 = AtomicU64::new(0);
 
 /// Changes whenever the program may have unloaded a library.
 #[inline]
-pub fn generation() -> usize {
+pub(crate) fn generation() -> usize {
     UNLOADS.load(Relaxed) as usize
 }
 
 /// Looks whether an object was unloaded since the last look; what was known of loaded ones may be wrong then.
-pub fn look_for_unloads() -> bool {
+pub(crate) fn look_for_unloads() -> bool {
     let unloads = unloads();
     UNLOADS.fetch_max(unloads, Relaxed) < unloads
 }
 
 /// How many objects the program began with: the first ones in the loader's order, all of them in the
 /// global scope, none of them ever unloaded. Counted when this is first called.
-pub fn objects_at_load() -> usize {
+pub(crate) fn objects_at_load() -> usize {
     static OBJECTS: AtomicUsize = AtomicUsize::new(0);
     if OBJECTS.load(Relaxed) == 0 {
         // Whoever comes second finds the same, or what constructors have opened besides.

@@ -44,7 +44,7 @@ impl Text {
     }
 
     /// Appends it where there is room for it; whether there was.
-    pub fn copy_to(self, to: &mut Vec<u8>) -> bool {
+    pub(super) fn copy_to(self, to: &mut Vec<u8>) -> bool {
         let used = to.len();
         if self.len > to.capacity() - used {
             return false;
@@ -62,12 +62,12 @@ impl Text {
 }
 
 impl Shown<'_> {
-    pub fn holds(&self, address: usize) -> bool {
+    pub(super) fn holds(&self, address: usize) -> bool {
         (self.start..self.end).contains(&address)
     }
 
     /// As the loader knows it; empty for the program itself.
-    pub fn path(&self) -> Text {
+    pub(super) fn path(&self) -> Text {
         // SAFETY: the loader's name is null or a C string. It stays while the list is locked, and a
         // Shown lives no longer than that.
         unsafe { Text::at(self.info.dlpi_name.cast()) }
@@ -80,7 +80,7 @@ impl Shown<'_> {
     }
 
     /// Addresses of symbols that this object defines, of any version, put where none is known yet.
-    pub fn symbols(&self, names: &[Name], found: &mut [usize]) {
+    pub(super) fn symbols(&self, names: &[Name], found: &mut [usize]) {
         let Some(tables) = self.tables() else { return };
         for (name, found) in names.iter().zip(found) {
             if *found == 0 {
@@ -92,14 +92,14 @@ impl Shown<'_> {
     }
 
     /// The address of one symbol, 0 if this object does not define it.
-    pub fn symbol(&self, name: &Name) -> usize {
+    pub(super) fn symbol(&self, name: &Name) -> usize {
         // SAFETY: the tables are those of this object, which stays mapped while the list is locked
         // (see `tables`).
         self.tables().map_or(0, |tables| unsafe { tables.find(name) })
     }
 
     /// Shows its own name as a library, and those of the libraries that it was linked with.
-    pub fn links(&self, mut show: impl FnMut(Link, Text)) {
+    pub(super) fn links(&self, mut show: impl FnMut(Link, Text)) {
         const DT_NEEDED: i64 = 1;
         const DT_SONAME: i64 = 14;
         let Some(tables) = self.tables() else { return };

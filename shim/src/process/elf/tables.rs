@@ -15,7 +15,7 @@ pub(super) struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    pub fn new(name: &'a CStr) -> Self {
+    pub(super) fn new(name: &'a CStr) -> Self {
         let bytes = name.to_bytes();
         let gnu = bytes.iter().fold(5381_u32, |h, &c| h.wrapping_mul(33).wrapping_add(u32::from(c)));
         let sysv = bytes.iter().fold(0_u32, |h, &c| {
@@ -73,7 +73,7 @@ impl Tables {
     ///
     /// # Safety
     /// The object is mapped, and stays so while the tables are used.
-    pub unsafe fn of(bias: usize, dynamic: usize) -> Option<Self> {
+    pub(super) unsafe fn of(bias: usize, dynamic: usize) -> Option<Self> {
         const DT_HASH: i64 = 4;
         const DT_STRTAB: i64 = 5;
         const DT_SYMTAB: i64 = 6;
@@ -99,7 +99,7 @@ impl Tables {
     }
 
     /// The string at an offset of the string table.
-    pub fn string(&self, offset: usize) -> *const u8 {
+    pub(super) fn string(&self, offset: usize) -> *const u8 {
         self.strings.wrapping_add(offset)
     }
 
@@ -107,7 +107,7 @@ impl Tables {
     ///
     /// # Safety
     /// As for [`Tables::of`].
-    pub unsafe fn find(&self, name: &Name) -> usize {
+    pub(super) unsafe fn find(&self, name: &Name) -> usize {
         // SAFETY: our caller vouches that the object is mapped. The branch has checked that the
         // hash table it reads is there.
         unsafe {

@@ -3,19 +3,19 @@
 use std::alloc::Layout;
 
 /// Blocks of up to [`FINE`] bytes are multiples of this, and all are aligned to it.
-pub const SMALLEST: usize = 16;
+pub(super) const SMALLEST: usize = 16;
 const FINE: usize = 64;
 const FINE_CLASSES: usize = FINE / SMALLEST;
 /// Classes to a doubling above that.
 const STEPS: usize = 4;
 /// The longest block of a class.
 const LONGEST: usize = 128 << 10;
-pub const CLASSES: usize = FINE_CLASSES + STEPS * (LONGEST / FINE).ilog2() as usize;
+pub(super) const CLASSES: usize = FINE_CLASSES + STEPS * (LONGEST / FINE).ilog2() as usize;
 /// Blocks are aligned to this at most.
-pub const MOST_ALIGNED: usize = 4096;
+pub(super) const MOST_ALIGNED: usize = 4096;
 
 /// The class of the blocks for a layout; `None` if they would be too long.
-pub fn class_of(layout: Layout) -> Option<usize> {
+pub(super) fn class_of(layout: Layout) -> Option<usize> {
     let bytes = match layout.align() {
         ..=SMALLEST => layout.size().max(1),
         // Powers of two are aligned to themselves.
@@ -35,7 +35,7 @@ fn step(bytes: usize) -> usize {
 }
 
 /// Bytes of a class's blocks.
-pub fn bytes_of(class: usize) -> usize {
+pub(super) fn bytes_of(class: usize) -> usize {
     match class.checked_sub(FINE_CLASSES) {
         None => (class + 1) * SMALLEST,
         Some(class) => {

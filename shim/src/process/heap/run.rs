@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 /// Pieces of one length in a row: the address of the first, and how many there are above it.
 ///
 /// Memory that was in a run never comes back into one, so no value of a run comes back.
-pub struct Run(AtomicU64);
+pub(super) struct Run(AtomicU64);
 
 const COUNT: u32 = ADDRESS.count_ones();
 
 /// What a run was when it was looked at.
 #[derive(Clone, Copy)]
-pub struct Seen(u64);
+pub(super) struct Seen(u64);
 
 impl Run {
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
@@ -23,7 +23,7 @@ impl Run {
     ///
     /// # Errors
     /// There are fewer.
-    pub fn take(&self, bytes: usize, pieces: usize) -> Result<*mut u8, Seen> {
+    pub(super) fn take(&self, bytes: usize, pieces: usize) -> Result<*mut u8, Seen> {
         let mut seen = self.0.load(Acquire);
         loop {
             let Some(left) = (seen >> COUNT).checked_sub(pieces as u64) else { return Err(Seen(seen)) };
@@ -37,7 +37,7 @@ impl Run {
     }
 
     /// Puts pieces in place of too few; `false` if another thread has changed the run since.
-    pub fn refill(&self, seen: Seen, start: *mut u8, pieces: usize) -> bool {
+    pub(super) fn refill(&self, seen: Seen, start: *mut u8, pieces: usize) -> bool {
         let new = start as u64 | (pieces as u64) << COUNT;
         self.0.compare_exchange(seen.0, new, AcqRel, Relaxed).is_ok()
     }

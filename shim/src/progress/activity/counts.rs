@@ -9,20 +9,20 @@ use super::atomic::{AtomicU64, AtomicUsize, Ordering::*, fence, raise_before};
 
 /// One thread's counts, or those of several that share the line.
 #[repr(align(64))]
-pub struct Shard {
+pub(super) struct Shard {
     pub begun: AtomicU64,
     pub done: AtomicU64,
 }
 
 /// `N` lines, of which the first `OWN` have one writer each.
-pub struct Counts<const N: usize, const OWN: usize> {
+pub(super) struct Counts<const N: usize, const OWN: usize> {
     pub shards: [Shard; N],
     /// Lines from this one on were never written.
     pub used: AtomicUsize,
 }
 
 /// Something has begun; it is done when this goes, however that comes about.
-pub struct Open<'a> {
+pub(super) struct Open<'a> {
     shard: &'a Shard,
     alone: bool,
 }
@@ -31,7 +31,7 @@ impl<const N: usize, const OWN: usize> Counts<N, OWN> {
     /// Counts something as begun before it begins. `thread` is the number of the calling thread, which no
     /// other has.
     #[inline(always)]
-    pub fn open(&self, thread: usize) -> Open<'_> {
+    pub(super) fn open(&self, thread: usize) -> Open<'_> {
         let index = if thread < OWN { thread } else { OWN + (thread - OWN) % (N - OWN) };
         let shard = &self.shards[index];
         // Once it has counted, `used` is beyond it: who sees the one sees the other.
@@ -52,19 +52,19 @@ impl<const N: usize, const OWN: usize> Counts<N, OWN> {
     /// How many have begun, as far as the calling thread knows of them. Where that is what [`Counts::if_none_open`] said
     /// before, each of them is done, since no line ever goes back.
     #[inline(always)]
-    pub fn begun(&self) -> u64 {
+    pub(super) fn begun(&self) -> u64 {
         let used = self.used.load(Acquire);
         self.shards.iter().take(used).map(|shard| shard.begun.load(Acquire)).sum()
     }
 
     /// How many are done, if that is all that have begun.
     #[inline]
-    pub fn if_none_open(&self) -> Option<u64> {
+    pub(super) fn if_none_open(&self) -> Option<u64> {
         self.quiet_but(0)
     }
 
     /// As [`Counts::if_none_open`], from within something that thread `thread` has begun itself.
-    pub fn if_none_open_but_of(&self, thread: usize) -> Option<u64> {
+    pub(super) fn if_none_open_but_of(&self, thread: usize) -> Option<u64> {
         // A line that others write, too, does not tell whose is open.
         let own = self.shards[..OWN].get(thread);
         self.quiet_but(own.map_or(0, |own| own.begun.load(Relaxed) - own.done.load(Relaxed)))

@@ -14,7 +14,7 @@ pub(super) struct Types {
 
 /// A function, or what else there is of Python code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Code {
+pub(crate) struct Code {
     /// Qualified where the version has that; in UTF-8, as all texts here.
     pub name: Vec<u8>,
     pub file: Vec<u8>,

@@ -15,7 +15,7 @@ const PLACES: usize = 4096;
 pub(super) struct SeenCode(OnceBox<Box<[AtomicU64]>>);
 
 impl SeenCode {
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self(OnceBox::new())
     }
 
@@ -31,13 +31,13 @@ impl SeenCode {
 
     /// What stands for a place; 0 is never one.
     #[inline(always)]
-    pub fn find(&self, print: u64) -> Option<u64> {
+    pub(super) fn find(&self, print: u64) -> Option<u64> {
         let [mixed, word] = self.entry(print) else { return None };
         let word = word.load(Relaxed);
         (word != 0 && mixed.load(Relaxed) ^ word == print).then_some(word)
     }
 
-    pub fn put(&self, print: u64, stands: u64) {
+    pub(super) fn put(&self, print: u64, stands: u64) {
         if let [mixed, word] = self.entry(print) {
             mixed.store(print ^ stands, Relaxed);
             word.store(stands, Relaxed);

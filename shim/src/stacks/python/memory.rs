@@ -28,7 +28,7 @@ pub(super) struct Direct(());
 impl Direct {
     /// # Safety
     /// All that is asked of it is mapped, and nobody takes it away meanwhile.
-    pub unsafe fn new() -> Self {
+    pub(super) unsafe fn new() -> Self {
         Self(())
     }
 }
@@ -92,12 +92,12 @@ struct Fetched {
 pub(super) struct Copies([AtomicPtr<Fetched>; 16]);
 
 impl Copies {
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self([const { AtomicPtr::new(std::ptr::null_mut()) }; 16])
     }
 
     /// One for a thread of this number.
-    pub fn take(&self, tid: u32) -> Kernel<'_> {
+    pub(super) fn take(&self, tid: u32) -> Kernel<'_> {
         let place = &self.0[tid as usize % self.0.len()];
         let taken = place.swap(std::ptr::null_mut(), AcqRel);
         let fetched = match taken.is_null() {
@@ -133,7 +133,7 @@ pub(super) struct Kernel<'a> {
 
 impl Kernel<'_> {
     /// For one stack, with nothing fetched before.
-    pub fn once() -> Self {
+    pub(super) fn once() -> Self {
         Kernel::new(None, Box::default())
     }
 }

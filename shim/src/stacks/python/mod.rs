@@ -21,8 +21,8 @@ mod memory;
 mod versions;
 mod walk;
 
-pub use code::Code;
-pub use walk::Walk;
+pub(crate) use code::Code;
+pub(crate) use walk::Walk;
 
 use crate::process::elf::{self, Object};
 use crate::process::errno::KeepErrno;
@@ -41,17 +41,17 @@ use walk::Interpreter;
 /// What is known of the process.
 mod state {
     /// There is no interpreter.
-    pub const NONE: u8 = 0;
+    pub(super) const NONE: u8 = 0;
     /// There is one that cannot be read.
-    pub const REFUSED: u8 = 1;
+    pub(super) const REFUSED: u8 = 1;
     /// There is one, and no thread was seen yet that runs code of Python.
-    pub const FOUND: u8 = 2;
+    pub(super) const FOUND: u8 = 2;
     /// Frames are read.
-    pub const READ: u8 = 3;
+    pub(super) const READ: u8 = 3;
 }
 
 /// The interpreter of a process.
-pub struct Python {
+pub(crate) struct Python {
     state: AtomicU8,
     /// Of the process: the number of its first thread.
     first_thread: u32,
@@ -68,13 +68,13 @@ pub struct Python {
 }
 
 /// What came out of a look, to be said to people: the interpreter, and why its frames are not read.
-pub struct Verdict {
+pub(crate) struct Verdict {
     pub interpreter: String,
     pub refused: Option<String>,
 }
 
 impl Python {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             state: AtomicU8::new(state::NONE),
             // SAFETY: getpid takes no arguments and cannot fail.
@@ -91,13 +91,13 @@ impl Python {
 
     /// Whether there is an interpreter whose frames may be read.
     #[inline(always)]
-    pub fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.state.load(Relaxed) >= state::FOUND
     }
 
     /// Looks for an interpreter among the loaded objects, if none is known. `Some`: there is one now.
     #[cold]
-    pub fn look(&self) -> Option<Verdict> {
+    pub(crate) fn look(&self) -> Option<Verdict> {
         if self.state.load(Acquire) != state::NONE {
             return None;
         }
@@ -137,7 +137,7 @@ impl Python {
 
     /// Writes the frames of the calling thread, innermost first; none if it runs no code of Python. `name` gives the
     /// number of a code object that was not seen before, `say` hears why frames are not read from now on.
-    pub fn walk(
+    pub(crate) fn walk(
         &self,
         frames: &mut [u64],
         name: &mut dyn FnMut(&Code) -> Option<u32>,

@@ -14,7 +14,7 @@ pub(super) const KNOWN: &str = "3.9 to 3.14";
 pub(super) struct Version(pub u32);
 
 impl Version {
-    pub fn minor(self) -> (u8, u8) {
+    pub(super) fn minor(self) -> (u8, u8) {
         ((self.0 >> 24) as u8, (self.0 >> 16) as u8)
     }
 }
@@ -95,7 +95,7 @@ pub(super) struct Shape {
 
 impl Shape {
     /// Bytes of a frame that are looked at, none of which lie behind its end.
-    pub fn frame_bytes(&self) -> usize {
+    pub(super) fn frame_bytes(&self) -> usize {
         let last = match (self.instruction, self.entry) {
             (Instruction::Number(at, _), _) => at + 4,
             (_, Entry::Flag(at) | Entry::Trampoline(at)) => at + 1,

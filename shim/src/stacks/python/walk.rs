@@ -14,7 +14,7 @@ pub(super) struct Interpreter {
 
 /// What a walk found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Walk {
+pub(crate) struct Walk {
     /// Frames written.
     pub len: usize,
     /// Hash of those frames.
@@ -29,7 +29,7 @@ const LOOKS: usize = 3;
 impl Interpreter {
     /// The innermost frame of a thread; 0 if it runs none.
     #[inline(always)]
-    pub fn innermost<M: Memory>(&self, memory: &mut M, thread: u64) -> Option<u64> {
+    pub(super) fn innermost<M: Memory>(&self, memory: &mut M, thread: u64) -> Option<u64> {
         match self.shape.innermost {
             Innermost::Here(at) => memory.word(thread + at),
             Innermost::There(at, then) => match memory.word(thread + at)? {
@@ -75,7 +75,7 @@ impl Interpreter {
 
     /// Writes the frames of a thread, innermost first. `name` gives the number of a code object that was not seen before.
     #[inline(always)]
-    pub fn walk<M: Memory>(
+    pub(super) fn walk<M: Memory>(
         &self,
         memory: &mut M,
         thread: u64,
@@ -159,7 +159,7 @@ impl Interpreter {
     ///
     /// # Errors
     /// What is not as it should be.
-    pub fn check<M: Memory>(&self, memory: &mut M, thread: u64) -> Result<usize, &'static str> {
+    pub(super) fn check<M: Memory>(&self, memory: &mut M, thread: u64) -> Result<usize, &'static str> {
         const MOST: usize = 64;
         let (mut next, mut frames) = (self.innermost(memory, thread).ok_or("a thread's frames are not there")?, 0);
         for _ in 0..MOST {

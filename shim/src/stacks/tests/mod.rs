@@ -22,12 +22,12 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    pub fn new(depth: usize) -> Box<Probe> {
+    pub(crate) fn new(depth: usize) -> Box<Probe> {
         Box::new(Probe { depth, walk: Walk::default(), ours: Vec::new(), oracle: Vec::new() })
     }
 
     /// Runs `shape` with the callback that fills a probe.
-    pub fn of(shape: impl FnOnce(Callback, *mut c_void)) -> Box<Probe> {
+    pub(crate) fn of(shape: impl FnOnce(Callback, *mut c_void)) -> Box<Probe> {
         let mut probe = Probe::new(400);
         shape(take, (&raw mut *probe).cast());
         assert!(!probe.ours.is_empty(), "the shape did not call back, or nothing was found");
@@ -42,13 +42,13 @@ impl Probe {
 
     /// Asserts that both found the same frames, and ours the end of the stack. `interrupted` frames are not
     /// return addresses: ours are one higher.
-    pub fn assert_same(&self, interrupted: usize) {
+    pub(crate) fn assert_same(&self, interrupted: usize) {
         self.assert_same_frames(interrupted);
         assert!(self.walk.complete, "{:?}", self.walk);
     }
 
     /// The same, for stacks whose end nothing marks.
-    pub fn assert_same_frames(&self, interrupted: usize) {
+    pub(crate) fn assert_same_frames(&self, interrupted: usize) {
         let expected = self.expected();
         let same = |(ours, theirs): (&u64, &u64)| ours == theirs;
         let differ = self.ours.iter().zip(expected).filter(|pair| !same(*pair));
@@ -90,7 +90,7 @@ pub(super) struct Library {
 
 impl Library {
     /// Compiles a file of this folder and returns where the library is.
-    pub fn build(source: &str, flags: &[&str]) -> PathBuf {
+    pub(crate) fn build(source: &str, flags: &[&str]) -> PathBuf {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("gpumem-stacks-{}-{number}.so", std::process::id()));
@@ -104,7 +104,7 @@ impl Library {
         path
     }
 
-    pub fn open(path: PathBuf) -> Library {
+    pub(crate) fn open(path: PathBuf) -> Library {
         let name = CString::new(path.to_str().unwrap()).unwrap();
         // SAFETY: `name` is a CString. The library is the test's own, and its constructors expect
         // nothing.
@@ -113,7 +113,7 @@ impl Library {
         Library { handle, path }
     }
 
-    pub fn new(source: &str, flags: &[&str]) -> Library {
+    pub(crate) fn new(source: &str, flags: &[&str]) -> Library {
         Library::open(Library::build(source, flags))
     }
 
@@ -121,7 +121,7 @@ impl Library {
     ///
     /// # Safety
     /// `F` is the function's type, and it is not called after the library is dropped.
-    pub unsafe fn function<F: Copy>(&self, name: &str) -> F {
+    pub(crate) unsafe fn function<F: Copy>(&self, name: &str) -> F {
         let c_name = CString::new(name).unwrap();
         // SAFETY: `self` keeps the library open, and `c_name` is a CString.
         let found = unsafe { libc::dlsym(self.handle, c_name.as_ptr()) };

@@ -59,13 +59,13 @@ static CAPTURES: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 
 /// Whether it is known what an attribute does.
 #[inline]
-pub fn is_known(id: u32) -> bool {
+pub(crate) fn is_known(id: u32) -> bool {
     KNOWN & bit(id) != 0
 }
 
 /// A node or a launch gets an attribute.
 #[inline]
-pub fn attribute(id: u32) {
+pub(crate) fn attribute(id: u32) {
     if GIVEN.load(Relaxed) & bit(id) == 0 {
         GIVEN.fetch_or(bit(id), Relaxed);
     }
@@ -73,7 +73,7 @@ pub fn attribute(id: u32) {
 
 /// A launch says that all of its blocks run at once.
 #[inline]
-pub fn cooperative() {
+pub(crate) fn cooperative() {
     attribute(attribute::COOPERATIVE);
 }
 
@@ -82,7 +82,7 @@ pub fn cooperative() {
 /// # Safety
 /// `config` is NULL or a `CUlaunchConfig` of the program's.
 #[inline]
-pub unsafe fn launch(config: *const LaunchConfig) -> Option<u32> {
+pub(crate) unsafe fn launch(config: *const LaunchConfig) -> Option<u32> {
     let mut unknown = None;
     // SAFETY: our caller vouches that `config` is NULL or a CUlaunchConfig. Its attributes are null
     // or an array of `len`, which the driver reads in the same way.
@@ -100,7 +100,7 @@ pub unsafe fn launch(config: *const LaunchConfig) -> Option<u32> {
 }
 
 /// While something captures, a launch has an attribute that is not known.
-pub fn unknown_in_capture() {
+pub(crate) fn unknown_in_capture() {
     IN_CAPTURES.fetch_add(1, SeqCst);
 }
 
@@ -111,13 +111,13 @@ fn mark(handle: usize) {
 
 /// Whether a graph, function or kernel of this handle has an attribute that is not known.
 #[inline]
-pub fn has_unknown(handle: usize) -> bool {
+pub(crate) fn has_unknown(handle: usize) -> bool {
     ANY_UNKNOWN.load(Relaxed) && lock(&UNKNOWN).as_ref().is_some_and(|all| all.contains(&handle))
 }
 
 /// A graph is being destroyed.
 #[inline]
-pub fn forget(graph: Graph) {
+pub(crate) fn forget(graph: Graph) {
     if ANY_UNKNOWN.load(Relaxed)
         && let Some(all) = lock(&UNKNOWN).as_mut()
     {
@@ -126,19 +126,19 @@ pub fn forget(graph: Graph) {
 }
 
 /// One graph came to hold what another holds.
-pub fn inherits(from: Graph, to: Graph) {
+pub(crate) fn inherits(from: Graph, to: Graph) {
     if has_unknown(from as usize) {
         mark(to as usize);
     }
 }
 
 /// A capture is about to begin.
-pub fn capture_begins(stream: Stream) {
+pub(crate) fn capture_begins(stream: Stream) {
     lock(&CAPTURES).push((stream as usize, IN_CAPTURES.load(SeqCst)));
 }
 
 /// A capture of this stream is over, or was refused; with the library's graph, if there is one.
-pub fn capture_over(stream: Stream, graph: Option<Graph>) {
+pub(crate) fn capture_over(stream: Stream, graph: Option<Graph>) {
     // Of one that nobody saw begin nothing is known.
     let began = take_capture(stream).unwrap_or(0);
     let unknown = IN_STREAMS.load(Relaxed) || began != IN_CAPTURES.load(SeqCst);
@@ -164,12 +164,12 @@ fn graph_of(node: GraphNode) -> Option<Graph> {
 }
 
 /// A node was given an attribute that is not known: whether its graph is known for it from now on.
-pub fn unknown_in_node(node: GraphNode) -> bool {
+pub(crate) fn unknown_in_node(node: GraphNode) -> bool {
     graph_of(node).map(|graph| mark(graph as usize)).is_some()
 }
 
 /// A node was given another's attributes: whether it is known what graphs have them.
-pub fn copied(to: GraphNode, from: GraphNode) -> bool {
+pub(crate) fn copied(to: GraphNode, from: GraphNode) -> bool {
     if !ANY_UNKNOWN.load(Relaxed) {
         return true;
     }
@@ -177,12 +177,12 @@ pub fn copied(to: GraphNode, from: GraphNode) -> bool {
 }
 
 /// A stream is given an attribute that is not known.
-pub fn unknown_in_stream() {
+pub(crate) fn unknown_in_stream() {
     IN_STREAMS.store(true, Relaxed);
 }
 
 /// Whether it is known what an attribute of functions does.
-pub fn is_known_of_functions(id: i32) -> bool {
+pub(crate) fn is_known_of_functions(id: i32) -> bool {
     (0..FUNCTION_ATTRIBUTES).contains(&id)
 }
 
@@ -190,7 +190,7 @@ pub fn is_known_of_functions(id: i32) -> bool {
 ///
 /// # Safety
 /// One of the program's, alive.
-pub unsafe fn unknown_in_function(function: Opaque) {
+pub(crate) unsafe fn unknown_in_function(function: Opaque) {
     mark(function as usize);
     let mut of_kernel = null_mut();
     // SAFETY: rule of answers: `of_kernel` takes the handle. Our caller vouches that the function
@@ -201,7 +201,7 @@ pub unsafe fn unknown_in_function(function: Opaque) {
 }
 
 /// Whether nodes of one function may differ in an attribute. Priorities come from streams, too.
-pub fn may_differ(id: u32) -> bool {
+pub(crate) fn may_differ(id: u32) -> bool {
     id == attribute::PRIORITY || GIVEN.load(Relaxed) & bit(id) != 0
 }
 

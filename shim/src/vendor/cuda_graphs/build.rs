@@ -95,7 +95,7 @@ fn with_buffer<R>(called: &mut Called, record: &[u8], f: impl FnOnce(&mut Kernel
 }
 
 /// Gives the nodes of an exec, or of the graph itself, whose records differ what they are to hold.
-pub fn set(
+pub(super) fn set(
     functions: &Functions,
     exec: Option<GraphExec>,
     nodes: Nodes,
@@ -177,7 +177,7 @@ fn set_node(called: &mut Called, exec: Option<GraphExec>, node: GraphNode, kind:
 }
 
 /// A graph with these nodes and edges; if not `exact`, without hints that are of no use.
-pub fn build(
+pub(super) fn build(
     functions: &Functions,
     shape: &Shape,
     records: &Records,
@@ -297,7 +297,7 @@ fn give_attributes(node: GraphNode, set: &Set, plain: &Set, skipped: Option<u32>
 }
 
 /// Does the work of a graph on a stream, node after node.
-pub fn run(functions: &Functions, shape: &Shape, records: &Records, disabled: &[u32], to: StreamArg) -> Status {
+pub(super) fn run(functions: &Functions, shape: &Shape, records: &Records, disabled: &[u32], to: StreamArg) -> Status {
     let Some(order) = shape.in_order() else { return INVALID };
     // All of it or nothing.
     let mut called = Called::of(functions);

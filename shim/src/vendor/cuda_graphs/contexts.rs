@@ -42,12 +42,12 @@ fn current() -> u32 {
 
 /// A stream of the program's call, with its context where its name is not enough.
 #[inline]
-pub fn named(to: StreamArg) -> StreamArg {
+pub(crate) fn named(to: StreamArg) -> StreamArg {
     if to.stream as usize > LAST_SPECIAL { to } else { StreamArg { home: current(), ..to } }
 }
 
 /// Whether a stream can be named here: a default stream of another context is another one.
-pub fn is_here(to: StreamArg) -> bool {
+pub(super) fn is_here(to: StreamArg) -> bool {
     to.home == 0 || to.home == current()
 }
 

@@ -18,7 +18,7 @@ pub(super) const LAST_PORT: u8 = 2;
 pub(super) const LAST_TYPE: u8 = 1;
 
 /// What a call that reads a graph answered: where it failed, or is not there, the graph's parameters cannot be read.
-pub fn ok(status: Option<Status>) -> Result<(), Pinned> {
+pub(super) fn ok(status: Option<Status>) -> Result<(), Pinned> {
     if status == Some(SUCCESS) { Ok(()) } else { Err(Pinned::Parameters) }
 }
 
@@ -49,7 +49,7 @@ impl Places<'_> {
 /// Edges by the node they lead to, in the order of its dependencies: by that order the driver pairs
 /// nodes in an update. Asking each node takes a third of the time of asking the graph, which tells them
 /// in no such order (measured on an H200, driver 580).
-pub fn edges(reading: &mut Reading, shape: &mut Shape) -> Result<(), Pinned> {
+pub(super) fn edges(reading: &mut Reading, shape: &mut Shape) -> Result<(), Pinned> {
     let mut places = Places { nodes: &reading.nodes, index: &mut reading.index, last: 0 };
     let (mut deps, mut data) = (vec![null_mut(); FEW_EDGES], vec![[0_u8; EDGE_DATA]; FEW_EDGES]);
     let mut is_sink = vec![true; reading.nodes.len()];

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// More parameters than any kernel has.
 const MAX_PARAMS: usize = 4096;
 /// Largest parameter space, bytes (since CUDA 12.1).
-pub const MAX_PARAM_BYTES: usize = 32_764;
+pub(crate) const MAX_PARAM_BYTES: usize = 32_764;
 
 /// Compile-time attributes that decide whether one kernel can stand in for another in an exec:
 /// `CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET` and the required cluster's width, height, depth.
@@ -27,7 +27,7 @@ const NOT_FOUND: Status = 500;
 
 /// A kernel.
 #[derive(Debug)]
-pub struct Function {
+pub(crate) struct Function {
     pub generation: u32,
     /// Offset and bytes of each parameter.
     pub params: Vec<(u32, u32)>,
@@ -41,7 +41,7 @@ pub struct Function {
 }
 
 /// Kernels by handle.
-pub struct Functions {
+pub(crate) struct Functions {
     map: Map<u64, Arc<Function>>,
     /// Those whose code is being unloaded.
     going: Map<u64, Arc<Function>>,
@@ -60,7 +60,7 @@ fn ok(status: Option<Status>) -> Option<()> {
 
 /// Offset and bytes of each parameter of a live function, or kernel where that is NULL; `None` if the driver
 /// does not say.
-pub fn params_of(function: Opaque, kernel: Opaque) -> Option<Vec<(u32, u32)>> {
+pub(crate) fn params_of(function: Opaque, kernel: Opaque) -> Option<Vec<(u32, u32)>> {
     let mut params = Vec::new();
     loop {
         let (mut offset, mut size) = (0, 0);
@@ -87,7 +87,7 @@ pub fn params_of(function: Opaque, kernel: Opaque) -> Option<Vec<(u32, u32)>> {
 
 impl Functions {
     /// What is known of a kernel: by its function, or by its kernel handle where that is 0.
-    pub fn get(&self, function: u64, kernel: u64) -> Option<Arc<Function>> {
+    pub(crate) fn get(&self, function: u64, kernel: u64) -> Option<Arc<Function>> {
         let key = if function != 0 { function } else { kernel };
         if let Some(known) = self.map.get(&key) {
             return Some(known.clone());
@@ -97,7 +97,7 @@ impl Functions {
     }
 
     /// The same, without asking the driver: of a function that may be gone.
-    pub fn known(&self, function: u64, kernel: u64) -> Option<Arc<Function>> {
+    pub(crate) fn known(&self, function: u64, kernel: u64) -> Option<Arc<Function>> {
         self.map.get(&if function != 0 { function } else { kernel }).map(|known| known.clone())
     }
 
@@ -142,7 +142,7 @@ impl Functions {
     }
 
     /// Handles of the functions of this code, and of those of which it is not known where they are from.
-    pub fn of(&self, code: Code, visit: Visit<'_>) -> Vec<u64> {
+    pub(crate) fn of(&self, code: Code, visit: Visit<'_>) -> Vec<u64> {
         let (home, modules) = match code {
             Code::Module(module) => (module as u64, FxHashMap::default()),
             Code::Library(library) => (library as u64, self.modules_of(library, visit)),
@@ -172,14 +172,14 @@ impl Functions {
     }
 
     /// Forgets those functions, until it is known whether they go.
-    pub fn forget(&self, functions: &[u64]) {
+    pub(crate) fn forget(&self, functions: &[u64]) {
         for (handle, function) in functions.iter().filter_map(|handle| self.map.remove(handle)) {
             self.going.insert(handle, function);
         }
     }
 
     /// They are gone, or not after all: records of them are true then.
-    pub fn unloaded(&self, functions: &[u64], gone: bool) {
+    pub(crate) fn unloaded(&self, functions: &[u64], gone: bool) {
         for (handle, function) in functions.iter().filter_map(|handle| self.going.remove(handle)) {
             if !gone {
                 self.map.insert(handle, function);
@@ -188,7 +188,7 @@ impl Functions {
     }
 
     /// Forgets those of a context, which goes with them: their addresses come back.
-    pub fn forget_of(&self, context: u64) {
+    pub(crate) fn forget_of(&self, context: u64) {
         self.map.retain(|_, function| function.context != context);
         self.going.retain(|_, function| function.context != context);
     }

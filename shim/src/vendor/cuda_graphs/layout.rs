@@ -2,19 +2,19 @@
 //! `sys` in tests.
 
 use gpumem_abi::types::Opaque;
-pub use gpumem_abi::types::{AttributeValue, LaunchConfig};
+pub(super) use gpumem_abi::types::{AttributeValue, LaunchConfig};
 use std::ptr::from_mut;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A struct as the driver's functions take it.
-pub fn opaque<T>(value: &mut T) -> Opaque {
+pub(super) fn opaque<T>(value: &mut T) -> Opaque {
     from_mut(value).cast()
 }
 
 /// `CUDA_KERNEL_NODE_PARAMS_v2`; the v1 form ends before `kernel`.
 #[repr(C)]
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct KernelParams {
+pub(super) struct KernelParams {
     pub function: u64,
     pub grid: [u32; 3],
     pub block: [u32; 3],
@@ -28,12 +28,12 @@ pub struct KernelParams {
     pub context: u64,
 }
 /// Bytes of `CUDA_KERNEL_NODE_PARAMS_v1`.
-pub const KERNEL_PARAMS_V1: usize = 56;
+pub(super) const KERNEL_PARAMS_V1: usize = 56;
 
 /// What a kernel's record begins with; the bytes of its parameters follow.
 #[repr(C)]
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct KernelHead {
+pub(super) struct KernelHead {
     pub function: u64,
     pub kernel: u64,
     pub context: u64,
@@ -46,7 +46,7 @@ pub struct KernelHead {
 /// `CUDA_MEMCPY3D`.
 #[repr(C)]
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct CopyParams {
+pub(super) struct CopyParams {
     pub src: CopySide,
     pub dst: CopySide,
     pub width: u64,
@@ -57,7 +57,7 @@ pub struct CopyParams {
 /// One side of a copy.
 #[repr(C)]
 #[derive(Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct CopySide {
+pub(super) struct CopySide {
     pub x: u64,
     pub y: u64,
     pub z: u64,
@@ -75,7 +75,7 @@ pub struct CopySide {
 /// `CUDA_MEMSET_NODE_PARAMS`.
 #[repr(C)]
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct SetParams {
+pub(super) struct SetParams {
     pub dst: u64,
     pub pitch: u64,
     pub value: u32,
@@ -87,7 +87,7 @@ pub struct SetParams {
 /// `CUDA_HOST_NODE_PARAMS`.
 #[repr(C)]
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct HostParams {
+pub(super) struct HostParams {
     pub function: u64,
     pub data: u64,
 }
@@ -95,7 +95,7 @@ pub struct HostParams {
 /// A copy's record: the context that its setter wants, and its parameters.
 #[repr(C)]
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct CopyRecord {
+pub(super) struct CopyRecord {
     pub context: u64,
     pub params: CopyParams,
 }
@@ -103,7 +103,7 @@ pub struct CopyRecord {
 /// A memset's record, likewise.
 #[repr(C)]
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct SetRecord {
+pub(super) struct SetRecord {
     pub context: u64,
     pub params: SetParams,
 }

@@ -1,10 +1,10 @@
 //! CUDA graphs for the graph cache: a graph is read into a shape and a record for each node, and built from them again.
 
-pub mod attributes_set;
+pub(crate) mod attributes_set;
 mod build;
 mod contexts;
 mod edges;
-pub mod functions;
+pub(super) mod functions;
 mod layout;
 mod places;
 mod read;
@@ -15,7 +15,7 @@ use super::cuda;
 use super::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit};
 use crate::vendor::driver;
 use crate::vendor::records::Records;
-pub use contexts::named;
+pub(super) use contexts::named;
 
 use contexts::is_here;
 use functions::Functions;
@@ -26,7 +26,7 @@ use std::ptr::null_mut;
 
 /// The driver, and what it said of kernels.
 #[derive(Default)]
-pub struct CudaGraphs {
+pub(super) struct CudaGraphs {
     functions: Functions,
 }
 

@@ -15,7 +15,7 @@ const ARRAY: u32 = 3;
 ///
 /// # Errors
 /// [`Pinned::Contexts`] where the memory is another device's.
-pub fn tag_of_copy(params: &CopyParams, device: Device) -> Result<u64, Pinned> {
+pub(super) fn tag_of_copy(params: &CopyParams, device: Device) -> Result<u64, Pinned> {
     let sides = [&params.src, &params.dst];
     let flat = params.height == 1
         && params.depth <= 1
@@ -41,7 +41,7 @@ pub fn tag_of_copy(params: &CopyParams, device: Device) -> Result<u64, Pinned> {
 ///
 /// # Errors
 /// As there.
-pub fn tag_of_memset(params: &SetParams, device: Device) -> Result<u64, Pinned> {
+pub(super) fn tag_of_memset(params: &SetParams, device: Device) -> Result<u64, Pinned> {
     let place = place_of(params.dst);
     if is_elsewhere(place, device) {
         return Err(Pinned::Contexts);

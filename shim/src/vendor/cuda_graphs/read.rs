@@ -22,7 +22,12 @@ use zerocopy::{FromBytes, IntoBytes};
 const MAX_DEPTH: u32 = 16;
 
 /// Reads a graph; `shape` is a buffer.
-pub fn read(functions: &Functions, graph: Graph, reading: &mut Reading, shape: &mut Shape) -> Result<Read, Pinned> {
+pub(super) fn read(
+    functions: &Functions,
+    graph: Graph,
+    reading: &mut Reading,
+    shape: &mut Shape,
+) -> Result<Read, Pinned> {
     reading.clear();
     shape.clear();
     let mut context = null_mut();
@@ -115,7 +120,7 @@ fn memset_params(node: GraphNode) -> Result<SetParams, Pinned> {
 }
 
 /// Handles of a graph's nodes.
-pub fn nodes_of(graph: Graph, nodes: &mut Vec<GraphNode>) -> Result<(), Pinned> {
+pub(super) fn nodes_of(graph: Graph, nodes: &mut Vec<GraphNode>) -> Result<(), Pinned> {
     nodes.clear();
     let mut len = 0;
     // SAFETY: rule of answers: with a null array only `len` is written. Then `nodes` has `len`
@@ -273,7 +278,7 @@ fn kernel(
 ///
 /// # Safety
 /// `params` describes a kernel, its pointers as the driver defines them, and `function` is that kernel.
-pub unsafe fn kernel_record(params: &KernelParams, function: &Function, bytes: &mut Vec<u8>) -> bool {
+pub(super) unsafe fn kernel_record(params: &KernelParams, function: &Function, bytes: &mut Vec<u8>) -> bool {
     let head = KernelHead {
         function: params.function,
         kernel: params.kernel,
@@ -355,6 +360,6 @@ fn child(
 }
 
 /// The parts of a kernel's record.
-pub fn kernel_parts(record: &[u8]) -> Option<(KernelHead, &[u8])> {
+pub(super) fn kernel_parts(record: &[u8]) -> Option<(KernelHead, &[u8])> {
     KernelHead::read_from_prefix(record).ok()
 }

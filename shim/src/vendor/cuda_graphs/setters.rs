@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 ///
 /// # Safety
 /// As for `GraphCalls::record`.
-pub unsafe fn record(functions: &Functions, kind: NodeKind, params: Setter, out: &mut Vec<u8>) -> bool {
+pub(super) unsafe fn record(functions: &Functions, kind: NodeKind, params: Setter, out: &mut Vec<u8>) -> bool {
     let Setter { params, context, v2 } = params;
     out.clear();
     // SAFETY: our caller vouches for the program's parameters of this kind, which are not NULL. So
@@ -54,7 +54,7 @@ pub unsafe fn record(functions: &Functions, kind: NodeKind, params: Setter, out:
 ///
 /// # Safety
 /// As for `GraphCalls::refuses`.
-pub unsafe fn is_packed(params: Setter) -> bool {
+pub(super) unsafe fn is_packed(params: Setter) -> bool {
     let mut copy = KernelParams::default();
     // SAFETY: our caller vouches for the struct of a kernel node's setter. In its oldest form it
     // has KERNEL_PARAMS_V1 bytes, which is what is read.
@@ -65,7 +65,7 @@ pub unsafe fn is_packed(params: Setter) -> bool {
 
 /// Whether a node of this kind and tag can hold a record: as far as the driver looks at the parameters of a
 /// setter, these change nothing that an exec cannot change.
-pub fn takes(functions: &Functions, tag: u64, kind: NodeKind, record: &[u8]) -> bool {
+pub(super) fn takes(functions: &Functions, tag: u64, kind: NodeKind, record: &[u8]) -> bool {
     let mut device = 0;
     // SAFETY: rule of answers: `device` takes the ordinal.
     let here = unsafe { driver::cuCtxGetDevice(&mut device) } == Some(SUCCESS);

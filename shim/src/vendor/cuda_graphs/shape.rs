@@ -13,24 +13,24 @@ use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 
 /// Attributes that a kernel node can have; `CU_LAUNCH_ATTRIBUTE_*`.
-pub mod attribute {
-    pub const ACCESS_POLICY_WINDOW: u32 = 1;
-    pub const COOPERATIVE: u32 = 2;
-    pub const CLUSTER_DIMENSION: u32 = 4;
-    pub const CLUSTER_SCHEDULING: u32 = 5;
-    pub const PRIORITY: u32 = 8;
-    pub const SYNC_DOMAIN_MAP: u32 = 9;
-    pub const SYNC_DOMAIN: u32 = 10;
-    pub const PREFERRED_CLUSTER: u32 = 11;
-    pub const DEVICE_UPDATABLE: u32 = 13;
-    pub const CARVEOUT: u32 = 14;
-    pub const NVLINK_SCHEDULING: u32 = 16;
+pub(super) mod attribute {
+    pub(crate) const ACCESS_POLICY_WINDOW: u32 = 1;
+    pub(crate) const COOPERATIVE: u32 = 2;
+    pub(crate) const CLUSTER_DIMENSION: u32 = 4;
+    pub(crate) const CLUSTER_SCHEDULING: u32 = 5;
+    pub(crate) const PRIORITY: u32 = 8;
+    pub(crate) const SYNC_DOMAIN_MAP: u32 = 9;
+    pub(crate) const SYNC_DOMAIN: u32 = 10;
+    pub(crate) const PREFERRED_CLUSTER: u32 = 11;
+    pub(crate) const DEVICE_UPDATABLE: u32 = 13;
+    pub(crate) const CARVEOUT: u32 = 14;
+    pub(crate) const NVLINK_SCHEDULING: u32 = 16;
 
     /// What each node is asked for.
-    pub const OF_NODES: [u32; 4] = [COOPERATIVE, CLUSTER_DIMENSION, PRIORITY, DEVICE_UPDATABLE];
+    pub(crate) const OF_NODES: [u32; 4] = [COOPERATIVE, CLUSTER_DIMENSION, PRIORITY, DEVICE_UPDATABLE];
     /// Hints to the scheduler and the caches, which change no result: one node of each function in a
     /// graph is asked.
-    pub const OF_FUNCTIONS: [u32; 7] = [
+    pub(crate) const OF_FUNCTIONS: [u32; 7] = [
         ACCESS_POLICY_WINDOW,
         CLUSTER_SCHEDULING,
         SYNC_DOMAIN_MAP,
@@ -41,26 +41,26 @@ pub mod attribute {
     ];
     /// What only a launch or a stream can be given: an entry that says nothing, how to wait for a stream, and edges
     /// and events that a launch makes.
-    pub const OF_LAUNCHES: [u32; 5] = [0, 3, 6, 7, 12];
+    pub(crate) const OF_LAUNCHES: [u32; 5] = [0, 3, 6, 7, 12];
 }
 
 /// Attributes of one kernel node: those that the driver told.
-pub type Set = Vec<(u32, AttributeValue)>;
+pub(super) type Set = Vec<(u32, AttributeValue)>;
 
 /// One edge: indexes of its nodes, and `CUgraphEdgeData`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Edge {
+pub(super) struct Edge {
     pub from: u32,
     pub to: u32,
     pub data: u64,
 }
 
 /// The kernel's parameters were given in one buffer, and are read back so. Traits leave the bit free.
-pub const PACKED: u64 = 1 << 31;
+pub(super) const PACKED: u64 = 1 << 31;
 
 /// What the shape says of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Node {
+pub(super) struct Node {
     pub kind: NodeKind,
     /// Kernels: index of the attributes.
     pub set: u16,
@@ -71,7 +71,7 @@ pub struct Node {
 
 /// A shape, parsed.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Shape {
+pub(super) struct Shape {
     pub context: u64,
     pub sets: Vec<Set>,
     pub nodes: Vec<Node>,
@@ -79,20 +79,20 @@ pub struct Shape {
 }
 
 impl Shape {
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.sets.clear();
         self.nodes.clear();
         self.edges.clear();
     }
 
     /// Whether a node is a cooperative kernel's: it takes no parameters in one block (measured on an H200, driver 580).
-    pub fn is_cooperative(&self, node: usize) -> bool {
+    pub(super) fn is_cooperative(&self, node: usize) -> bool {
         let set = self.nodes.get(node).and_then(|node| self.sets.get(usize::from(node.set)));
         let value = set.and_then(|set| set.iter().find(|(id, _)| *id == attribute::COOPERATIVE));
         value.is_some_and(|(_, value)| value[0] as u32 != 0)
     }
 
-    pub fn write(&self, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&self.context.to_le_bytes());
         for len in [self.nodes.len(), self.edges.len(), self.sets.len()] {
@@ -124,7 +124,7 @@ impl Shape {
     }
 
     /// `None` for bytes that [`Shape::write`] did not write.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut input = Input(bytes);
         let context = input.u64()?;
         let (nodes, edges, sets) = (input.u32()?, input.u32()?, input.u32()?);
@@ -163,7 +163,7 @@ impl Shape {
 
     /// Fingerprint of the kinds of nodes, their attributes, and the kinds of edges: whether a graph can
     /// be built again depends on these and on nothing else of its shape.
-    pub fn features(&self) -> u64 {
+    pub(super) fn features(&self) -> u64 {
         let kinds = self.nodes.iter().fold(0_u32, |kinds, node| kinds | 1 << (node.kind as u32 % 32));
         let mut edges: Vec<u64> = self.edges.iter().map(|edge| edge.data).collect();
         edges.sort_unstable();
@@ -177,7 +177,7 @@ impl Shape {
     /// nothing of its own: the same kinds and edges, by which nodes are paired, and the same attributes,
     /// of which some stay as they were (measured on an H200, driver 580). What a copy or memset cannot
     /// become is refused.
-    pub fn becomes(&self, other: &Self) -> bool {
+    pub(super) fn becomes(&self, other: &Self) -> bool {
         let set = |of: &Self, node: &Node| of.sets.get(usize::from(node.set)).cloned();
         let alike = |(a, b): (&Node, &Node)| match (a.kind, b.kind) {
             (NodeKind::Kernel, NodeKind::Kernel) => a.tag & !PACKED == b.tag & !PACKED && set(self, a) == set(other, b),
@@ -190,7 +190,7 @@ impl Shape {
     }
 
     /// Indexes of all nodes, each behind those that it depends on; `None` if the edges go in a circle.
-    pub fn in_order(&self) -> Option<Vec<u32>> {
+    pub(super) fn in_order(&self) -> Option<Vec<u32>> {
         let mut waits = vec![0_u32; self.nodes.len()];
         let mut next: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
         for edge in &self.edges {
