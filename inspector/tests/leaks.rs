@@ -4,7 +4,7 @@ mod common;
 use common::growth::{Row, dumped, leaking, leaking_at, mark, sampled, torch};
 use common::*;
 use gpumem_inspector::compose::Composer;
-use gpumem_wire::kinds::GrowthKind;
+use gpumem_wire::kinds::{AllocKind, GrowthKind};
 use gpumem_wire::layout::{AllocSlot, ExecSlot, StackSlot};
 use serde_json::Value;
 
@@ -112,7 +112,7 @@ fn a_mark_that_was_never_set_says_how_to_set_one() {
     let dir = dir();
     let file = put(&dir, leaking(me(), 60));
     let refused = dir.gpumem(&["leaks", &file, "--since", "warm"]);
-    assert!(refused.err.contains("there is none yet: gpumem mark NAME"), "{}", refused.err);
+    assert!(refused.err.contains("there is none: gpumem mark NAME"), "{}", refused.err);
 }
 
 #[test]
@@ -149,6 +149,84 @@ fn gates_end_with_three() {
     let said = dir.gpumem(&["leaks", &file, "--fail-rate", "59MiB/min"]);
     assert!(said.err.contains("grew by +60.0 MiB/min, more than +59.0 MiB/min"), "{}", said.err);
     assert!(said.out.contains("grows steadily"), "the report comes first");
+}
+
+/// One that shrinks hides none that grows.
+#[test]
+fn growth_since_a_moment_is_that_of_those_that_grew() {
+    let dir = dir();
+    let mut ledger = begin(me());
+    let now = monotonic_ns();
+    (ledger.header.heartbeat_ns, ledger.header.created_ns) = (now, now - 121 * SECOND);
+    module(&mut ledger, "/opt/demo/demo-server", APP, 0x10_0000, APP);
+    ledger.stack(0, StackSlot { allocs: 40, ..Default::default() }, &[APP + 0x101]);
+    ledger.stack(1, StackSlot { allocs: 100, ..Default::default() }, &[APP + 0x201]);
+    let slot = |serial: u64| AllocSlot {
+        stack: 1,
+        serial,
+        addr: 0x7000_0000_0000 + serial * 0x1000_0000,
+        bytes: MIB,
+        time_ns: now - SECOND,
+        kind: AllocKind::Device as u8,
+        ..Default::default()
+    };
+    ledger.slots((0..40).map(slot));
+    let times: Vec<u64> = (0..120).map(|n| now - (120 - n) * SECOND).collect();
+    // One has grown by 40 MiB in the last 40 s, another has freed its 100 MiB meanwhile.
+    let grows = (0..120_u64).map(|n| (n.saturating_sub(80) * MIB, n.saturating_sub(80))).collect();
+    let shrinks = (0..120_u64).map(|n| if n < 100 { (100 * MIB, 100) } else { (0, 0) }).collect();
+    let row = |key, held| Row { kind: GrowthKind::Site, key, held };
+    sampled(&mut ledger, &times, &[row(1, grows), row(2, shrinks)]);
+    mark(&mut ledger, 0, "warm", 45);
+    let file = put(&dir, dumped(ledger));
+    let since = |size: &str| dir.gpumem(&["leaks", &file, "--since", "warm", "--fail-over", size]);
+    let said = since("30MiB");
+    assert_eq!(said.code, 3, "{}{}", said.out, said.err);
+    assert!(said.err.contains("grew by +40.0 MiB, more than 30.0 MiB"), "{}", said.err);
+    assert_eq!(since("50MiB").code, 0);
+}
+
+/// A mark that newer events have pushed out was set all the same.
+#[test]
+fn a_mark_that_was_pushed_out_is_not_said_never_to_have_been() {
+    let dir = dir();
+    let pushed = |seq: u64| {
+        let mut ledger = leaking(me(), 60);
+        mark(&mut ledger, seq, "later", 5);
+        let file = put(&dir, ledger);
+        dir.gpumem(&["leaks", &file, "--since", "warm"]).err
+    };
+    let said = pushed(5000);
+    assert!(said.contains("no mark that is left is called \"warm\"; there are later"), "{said}");
+    assert!(said.contains("5,000 older events were pushed out, and it may have been among them"), "{said}");
+    let said = pushed(0);
+    assert!(said.contains("no mark is called \"warm\"; there are later") && !said.contains("pushed"), "{said}");
+}
+
+#[test]
+fn a_call_site_was_first_and_last_seen_sometime() {
+    let dir = dir();
+    let mut ledger = leaking(me(), 120);
+    let now = ledger.header.heartbeat_ns;
+    // A site that holds nothing any more made something 30 s ago.
+    ledger.stack(2, StackSlot { allocs: 9, first_ns: now - 90 * SECOND, ..Default::default() }, &[APP + 0x301]);
+    let slot = gpumem_wire::layout::GrowthSlot {
+        kind: GrowthKind::Site as u8,
+        key: 3,
+        since_ns: now - 90 * SECOND,
+        made_ns: now - 30 * SECOND,
+        ..Default::default()
+    };
+    ledger.slots([slot]);
+    let file = put(&dir, dumped(ledger));
+    let said = dir.json(&["leaks", &file, "--all"]);
+    let ago = |key: &str, field: &str| suspect(&said, "site", key)[field].as_u64().map(|ns| ns / SECOND);
+    assert_eq!((ago("0x301", "first_seen_age_ns"), ago("0x301", "last_seen_age_ns")), (Some(90), Some(30)));
+    // The newest that is live counts where no sample has it yet.
+    assert_eq!((ago("0x201", "first_seen_age_ns"), ago("0x201", "last_seen_age_ns")), (Some(120), Some(0)));
+    assert!(suspect(&said, "tag", "cache")["first_seen_age_ns"].is_null(), "{said:#}");
+    let text = dir.ok(&["leaks", &file]);
+    assert!(text.lines().any(|line| line == "  seen   first 2 min 0 s ago, last 500.0 ms ago"), "{text}");
 }
 
 #[test]

@@ -85,6 +85,7 @@ const PLACES: [Place; 3] = [
             "cuLogicalEndpointBindAddr",
             "cuMemGetHandleForAddressRange",
             "cuMemImportFromShareableHandle",
+            "cuMemPoolExportPointer",
             "cuMemPoolImportPointer",
             "cuMipmappedArrayCreate",
             "cuMipmappedArrayDestroy",

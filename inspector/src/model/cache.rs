@@ -1,7 +1,7 @@
 //! The graph cache: whether it is on, what it holds against its bounds, what it did, what it saved.
 
 use super::execs::{held, state, why_pinned};
-use super::{Ledger, RECENT_NS};
+use super::{Ledger, RECENT_NS, variables};
 use gpumem_wire::counters::{self as c};
 use gpumem_wire::kinds::{EventKind, ExecState, Interception, Mode, Pinned};
 use gpumem_wire::layout::ContextRef;
@@ -261,14 +261,9 @@ fn thrash(ledger: &Ledger, cache: &Cache) -> Option<Thrash> {
         _ => format!("{}s", cache.idle_ns.saturating_mul(10).div_ceil(1_000_000_000).max(1)),
     };
     // Whoever changed it knows, and whether that was enough is to be seen.
-    let change = format!("gpumem set {raise}=");
-    let changed = |since: u64| {
-        let later = ledger.snapshot.events.iter().filter(|event| event.time_ns > since);
-        later
-            .filter(|event| event.kind == EventKind::Message as u8)
-            .any(|event| ledger.snapshot.text(event.text).starts_with(&change))
-    };
-    let recent = last.is_some_and(|event| ledger.age(event.time_ns) <= RECENT_NS && !changed(event.time_ns));
+    let recent = last.is_some_and(|event| {
+        ledger.age(event.time_ns) <= RECENT_NS && !variables::were_set_since(ledger, raise, event.time_ns)
+    });
     Some(Thrash { times, last_age_ns: last.map(|event| ledger.age(event.time_ns)), recent, raise, to })
 }
 

@@ -47,7 +47,20 @@ pub(crate) fn moment(ledger: &Ledger, since: &Since) -> Result<Moment, String> {
     let text = |event: &EventSlot| ledger.snapshot.text(event.text).into_owned();
     match marks(ledger).filter(|event| text(event) == *name).last() {
         Some(mark) => Ok(Moment { name: format!("mark {}", clean(name)), at_ns: mark.time_ns }),
-        None => Err(format!("no mark is called {:?}; {}", clean(name), those_there(ledger, text))),
+        None => Err(missing(ledger, name, text)),
+    }
+}
+
+/// That there is no such mark: events are a ring, so older marks may be gone.
+fn missing(ledger: &Ledger, name: &str, text: impl Fn(&EventSlot) -> String) -> String {
+    let (name, there) = (clean(name), those_there(ledger, text));
+    match ledger.snapshot.events.first() {
+        Some(oldest) if oldest.seq > 0 => format!(
+            "no mark that is left is called {name:?}; {there}; {} older events were pushed out, and it may have been \
+             among them: a larger GPUMEM_EVENTS keeps more",
+            units::number(oldest.seq)
+        ),
+        _ => format!("no mark is called {name:?}; {there}"),
     }
 }
 
@@ -60,7 +73,7 @@ fn those_there(ledger: &Ledger, text: impl Fn(&EventSlot) -> String) -> String {
         }
     }
     match names.len() {
-        0 => "there is none yet: gpumem mark NAME sets one".into(),
+        0 => "there is none: gpumem mark NAME sets one".into(),
         more if more > NAMED => format!("the newest are {}", names[more - NAMED..].join(", ")),
         _ => format!("there are {}", names.join(", ")),
     }

@@ -95,7 +95,17 @@ pub(crate) struct StrandedSite {
     /// Reports that the ring of events still holds, and since the last one.
     pub times: u64,
     pub last_age_ns: u64,
+    /// What of it lies unused now.
+    #[serde(skip)]
+    pub now_bytes: u64,
     pub stack: Vec<Frame>,
+}
+
+/// A call site that was reported to strand memory.
+pub(crate) struct Reported<'a> {
+    pub last: &'a EventSlot,
+    times: u64,
+    pub now_bytes: u64,
 }
 
 /// The pool of a ledger's process.
@@ -135,7 +145,7 @@ pub(crate) fn of(ledger: &Ledger) -> Pool {
             freed_graph_launches: counter(c::GUARD_GRAPHS),
         },
         in_contexts: contexts(ledger),
-        stranded_bytes: counter(c::STRANDED_ADDED).saturating_sub(counter(c::STRANDED_REMOVED)),
+        stranded_bytes: stranded_bytes(ledger),
         stranded: stranded(ledger),
         ..Pool::default()
     };
@@ -208,30 +218,46 @@ fn on(ledger: &Ledger, settings: &Settings, pool: &Pool) -> (&'static str, Strin
     }
 }
 
-/// The sites that were reported, those with most bytes first.
+/// What lies unused now at call sites that ask for more.
+fn stranded_bytes(ledger: &Ledger) -> u64 {
+    ledger.snapshot.counter(c::STRANDED_ADDED).saturating_sub(ledger.snapshot.counter(c::STRANDED_REMOVED))
+}
+
+/// The sites that were reported, those with most bytes first. A site's own bytes are those of its last report; all together
+/// are those of now.
+pub(crate) fn stranded_now(ledger: &Ledger) -> Vec<Reported<'_>> {
+    let mut all: Vec<Reported> = Vec::new();
+    for event in ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::StrandedSite as u8) {
+        match all.iter_mut().find(|known| known.last.stack == event.stack) {
+            Some(known) => (known.last, known.times) = (event, known.times + 1),
+            None => all.push(Reported { last: event, times: 1, now_bytes: 0 }),
+        }
+    }
+    all.sort_by_key(|reported| std::cmp::Reverse(reported.last.a));
+    let mut left = stranded_bytes(ledger);
+    for reported in &mut all {
+        reported.now_bytes = reported.last.a.min(left);
+        left -= reported.now_bytes;
+    }
+    all
+}
+
 fn stranded(ledger: &Ledger) -> Vec<StrandedSite> {
-    let reports = || ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::StrandedSite as u8);
-    if reports().next().is_none() {
+    let reported = stranded_now(ledger);
+    if reported.is_empty() {
         return Vec::new();
     }
     let sites = Sites::of_events(ledger);
-    let mut last: Vec<(&EventSlot, u64)> = Vec::new();
-    for event in reports() {
-        match last.iter_mut().find(|(known, _)| known.stack == event.stack) {
-            Some(known) => *known = (event, known.1 + 1),
-            None => last.push((event, 1)),
-        }
-    }
-    last.sort_by_key(|(event, _)| std::cmp::Reverse(event.a));
-    let row = |(event, times): (&EventSlot, u64)| StrandedSite {
-        site: sites.name(event.stack).to_string(),
-        bytes: event.a,
-        blocks: event.b,
+    let row = |Reported { last, times, now_bytes }: Reported| StrandedSite {
+        site: sites.name(last.stack).to_string(),
+        bytes: last.a,
+        blocks: last.b,
         times,
-        last_age_ns: ledger.age(event.time_ns),
-        stack: ledger.frames(event.stack),
+        last_age_ns: ledger.age(last.time_ns),
+        now_bytes,
+        stack: ledger.frames(last.stack),
     };
-    last.into_iter().map(row).collect()
+    reported.into_iter().map(row).collect()
 }
 
 impl Pool {

@@ -29,8 +29,10 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    pub(crate) const fn words(self) -> &'static str {
+    /// `all_was_read`: as [`Ranked`] has it.
+    pub(crate) const fn words(self, all_was_read: bool) -> &'static str {
         match self {
+            Self::NoneSeen if !all_was_read => "no reference seen in what was read",
             Self::NoneSeen => "no reference seen in two scans",
             Self::OnlyFromSuch => "only from memory that itself has none",
             Self::Few => "few",
@@ -45,7 +47,7 @@ impl Standing {
         match self {
             Self::NoneSeen => "none seen",
             Self::OnlyFromSuch => "only from such",
-            other => other.words(),
+            other => other.words(true),
         }
     }
 
@@ -83,6 +85,31 @@ pub(crate) struct Ranked {
     /// The least and the median of references to one that is old enough.
     pub least: u64,
     pub typical: u64,
+    /// What was to be read and could not: then nothing is called lost.
+    pub is_whole: bool,
+    /// Live allocations of the device that no search reads, whatever is done: they may hold the only reference.
+    pub never_read: u64,
+}
+
+impl Ranked {
+    pub(crate) fn all_was_read(&self) -> bool {
+        self.is_whole && self.never_read == 0
+    }
+}
+
+/// Whether all was read that a search reads: what was not may have any address.
+fn is_whole(search: &References) -> bool {
+    let cut = ["host_incomplete", "device_incomplete"].iter().any(|fact| search.facts.contains_key(*fact));
+    !cut && search.number("graphs_unread") == 0
+}
+
+/// Allocations of the device that a search passes over. What went meanwhile is none of them.
+fn never_read(search: &References) -> u64 {
+    let read = search.number("device_allocs").saturating_add(search.number("device_gone"));
+    match search.facts.contains_key("device_incomplete") {
+        true => 0,
+        false => search.number("device_wanted").saturating_sub(read),
+    }
 }
 
 /// Puts two searches together. `older_ns`: what is younger is not judged.
@@ -102,8 +129,7 @@ pub(crate) fn rank(ledger: &Ledger, searches: &[References; 2], older_ns: u64) -
     let judged: Vec<u64> = sorted(all.iter().filter(|(held, _)| held.standing != Standing::Young));
     let (least, typical) = (judged.first().copied().unwrap_or(0), judged.get(judged.len() / 2).copied().unwrap_or(0));
     let reached = reached(&all, searches);
-    // What was not read may have any address.
-    let is_whole = searches.iter().all(|search| !search.facts.contains_key("host_incomplete"));
+    let is_whole = searches.iter().all(is_whole);
     for (held, seen) in all.iter_mut().filter(|(held, _)| held.standing == Standing::Referred) {
         let no_word = seen.iter().all(|seen| seen.references() == 0);
         held.standing = match () {
@@ -117,7 +143,8 @@ pub(crate) fn rank(ledger: &Ledger, searches: &[References; 2], older_ns: u64) -
     let mut all: Vec<Held> = all.into_iter().map(|(held, _)| held).collect();
     let key = |held: &Held| (held.standing, held.references);
     all.sort_by(|a, b| key(a).cmp(&key(b)).then(b.bytes.cmp(&a.bytes)).then(a.serial.cmp(&b.serial)));
-    Ranked { all, not_looked_for, least, typical }
+    let never_read = searches.iter().map(never_read).max().unwrap_or(0);
+    Ranked { all, not_looked_for, least, typical, is_whole, never_read }
 }
 
 fn sorted<'a>(all: impl Iterator<Item = &'a (Held, [Seen; 2])>) -> Vec<u64> {

@@ -61,6 +61,11 @@ pub(crate) struct Suspect {
     /// The first and the newest that is live; 0 if none is.
     pub oldest_age_ns: u64,
     pub newest_age_ns: u64,
+    /// When something was made there for the first time, and for the last time that a sample tells of. Of call sites.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_seen_age_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_seen_age_ns: Option<u64>,
     /// Ever made here, where that is counted, and the share of it that is freed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_allocs: Option<u64>,
@@ -113,6 +118,9 @@ struct Live {
     born: Vec<(u64, u64)>,
     peak: u64,
     ever: u64,
+    /// When the first and the last were made; 0: it is not known.
+    first_ns: u64,
+    last_ns: u64,
     stack: StackRef,
 }
 
@@ -128,6 +136,8 @@ impl Live {
         self.born.extend(other.born);
         self.peak = self.peak.saturating_add(other.peak);
         self.ever = self.ever.saturating_add(other.ever);
+        self.first_ns = [self.first_ns, other.first_ns].into_iter().filter(|&ns| ns > 0).min().unwrap_or(0);
+        self.last_ns = self.last_ns.max(other.last_ns);
         self.stack = self.stack.max(other.stack);
     }
 }
@@ -191,7 +201,7 @@ fn numbered(ledger: &Ledger, samples: &Samples) -> FxHashMap<growth::Key, Live> 
         let Some(kind) = GrowthKind::from_u8(slot.kind) else { continue };
         let live = all.entry((kind, slot.key)).or_default();
         live.series.add(samples.row(ledger, row, slot));
-        (live.has_row, live.peak) = (true, slot.peak_bytes);
+        (live.has_row, live.peak, live.last_ns) = (true, slot.peak_bytes, slot.made_ns);
     }
     let mut add = |key, time_ns, bytes| all.entry(key).or_default().add(time_ns, bytes);
     for alloc in &ledger.snapshot.allocs {
@@ -207,7 +217,7 @@ fn numbered(ledger: &Ledger, samples: &Samples) -> FxHashMap<growth::Key, Live> 
         let graphs = totals.graphs.saturating_add(totals.execs);
         for (kind, made) in [(GrowthKind::Site, totals.allocs), (GrowthKind::Graphs, graphs)] {
             if let Some(live) = all.get_mut(&(kind, stack.into())) {
-                (live.ever, live.stack) = (made, stack);
+                (live.ever, live.stack, live.first_ns) = (made, stack, totals.first_ns);
             }
         }
     }
@@ -284,6 +294,9 @@ fn suspect(
         _ => (live.bytes, live.born.len() as u64),
     };
     let age = |born: Option<&(u64, u64)>| born.map_or(0, |&(time_ns, _)| ledger.age(time_ns));
+    let seen = |ns: u64| Some(ns).filter(|&ns| ns > 0 && live.first_ns > 0).map(|ns| ledger.age(ns));
+    // No sample has the newest yet.
+    let last_ns = live.born.last().map_or(0, |&(time_ns, _)| time_ns).max(live.last_ns);
     let mut steps = live.series.steps();
     if kind == GrowthKind::Heap {
         // It has no count; its pages are as many things.
@@ -303,6 +316,8 @@ fn suspect(
         peak_bytes: live.peak.max(bytes),
         oldest_age_ns: age(live.born.first()),
         newest_age_ns: age(live.born.last()),
+        first_seen_age_ns: seen(live.first_ns),
+        last_seen_age_ns: seen(last_ns),
         total_allocs: counted,
         freed_share: counted.map(|ever| ever.saturating_sub(count) as f64 / ever as f64),
         ages: ages(ledger, &live.born),

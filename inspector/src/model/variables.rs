@@ -1,6 +1,7 @@
 //! The variables of a process: what is in force, and where that came from.
 
 use super::Ledger;
+use gpumem_wire::kinds::EventKind;
 use gpumem_wire::settings::{self, ALIASES, Setting, When};
 use serde::Serialize;
 use std::ffi::OsStr;
@@ -48,6 +49,15 @@ pub(crate) struct Variable {
 pub(crate) fn of(ledger: &Ledger) -> Vec<Variable> {
     let (given, changes) = (ledger.started_with(), ledger.changes());
     settings::ALL.iter().map(|setting| variable(setting, &given, &changes)).collect()
+}
+
+/// Whether `gpumem set` changed a variable since a moment, as far as the events tell.
+pub(crate) fn were_set_since(ledger: &Ledger, name: &str, since_ns: u64) -> bool {
+    let change = format!("gpumem set {name}=");
+    let later = ledger.snapshot.events.iter().filter(|event| event.time_ns > since_ns);
+    later
+        .filter(|event| event.kind == EventKind::Message as u8)
+        .any(|event| ledger.snapshot.text(event.text).starts_with(&change))
 }
 
 fn variable(setting: &'static Setting, given: &[(String, String)], changes: &[(String, String)]) -> Variable {

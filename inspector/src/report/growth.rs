@@ -1,14 +1,12 @@
 //! Growth in words: what was seen of a suspect, and the command or variable that addresses it.
 
+use super::cure::{self, Cure};
 use crate::model::Ledger;
 use crate::model::history::Samples;
 use crate::model::suspects::{Suspect, Suspects};
 use crate::model::verdict::{ENOUGH, Verdict};
 use crate::text::{self, file_name, units};
-use gpumem_wire::kinds::{EventKind, GrowthKind, Pinned};
-use gpumem_wire::settings::Settings;
-
-const CACHE: &str = "GPUMEM_GRAPH_CACHE";
+use gpumem_wire::kinds::GrowthKind;
 
 /// Bytes a minute, with their sign.
 pub(crate) fn rate(per_minute: f64) -> String {
@@ -16,55 +14,22 @@ pub(crate) fn rate(per_minute: f64) -> String {
 }
 
 /// What is to be typed next; nothing where nothing is to be done.
-pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<String> {
+pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<Cure> {
     let pid = ledger.whose();
     let grows = matches!(suspect.verdict, Verdict::GrowsSteadily);
+    let of_site = || cure::of_site(ledger, suspect.stack);
     match GrowthKind::from_name(suspect.kind)? {
-        GrowthKind::Site if strands(ledger, suspect) => Some(set(ledger, "STRANDED=spill")),
-        GrowthKind::Site if grows => Some(format!("gpumem allocs {pid} --by stack --sort growth")),
-        GrowthKind::Tag if grows => {
-            Some(format!("gpumem allocs {pid} --tag {} --sort growth", text::shell_word(&suspect.key)))
+        GrowthKind::Site if grows => {
+            Some(of_site().unwrap_or_else(|| Cure::Paste(format!("gpumem allocs {pid} --by stack --sort growth"))))
         }
-        GrowthKind::Graphs | GrowthKind::Class if grows => Some(about_graphs(ledger, &pid)),
+        GrowthKind::Site => of_site(),
+        GrowthKind::Tag if grows => {
+            let tag = text::shell_word(&suspect.key);
+            Some(Cure::Paste(format!("gpumem allocs {pid} --tag {tag} --sort growth")))
+        }
+        GrowthKind::Graphs | GrowthKind::Class if grows => Some(cure::of_graphs(ledger)),
         _ => None,
     }
-}
-
-/// A change, where the process still runs; else how to start it the next time.
-fn set(ledger: &Ledger, change: &str) -> String {
-    match ledger.status.running() {
-        true => format!("gpumem set {} {change}", ledger.pid()),
-        false => format!("start it with GPUMEM_{change}"),
-    }
-}
-
-/// What bounds graphs that become more and more.
-fn about_graphs(ledger: &Ledger, pid: &str) -> String {
-    let was = |name: &str, value: &str| ledger.started_with().contains(&(name.to_owned(), value.to_owned()));
-    let default = Settings::read(std::iter::empty()).0.graph_cache;
-    for (name, value) in [(CACHE, "0"), ("GPUMEM_RECORD_ONLY", "1")] {
-        // It can only be turned on again where it was on.
-        if was(name, value) {
-            return format!("start it without {name}={value}: the graph cache bounds what graphs take");
-        }
-    }
-    match cache_is_off(ledger) || ledger.settings().graph_cache > default {
-        true => set(ledger, &format!("GRAPH_CACHE={default}")),
-        // They are within the bound still, or nothing bounds them: `gpumem graphs` says why.
-        false => format!("gpumem graphs {pid} --by stack"),
-    }
-}
-
-/// Whether it was seen that a call site's older blocks lie unused while it asks for more.
-fn strands(ledger: &Ledger, suspect: &Suspect) -> bool {
-    let stranded = EventKind::StrandedSite as u8;
-    suspect.stack != 0
-        && ledger.snapshot.events.iter().any(|event| event.kind == stranded && event.stack == suspect.stack)
-}
-
-/// Whether execs are the driver's own because the graph cache is off.
-fn cache_is_off(ledger: &Ledger) -> bool {
-    ledger.settings().graph_cache == 0 || ledger.snapshot.execs.iter().any(|exec| exec.pinned() == Some(Pinned::Off))
 }
 
 /// What a reader has to know before believing the name of a call site.

@@ -89,7 +89,7 @@ fn asked(whom: &Whom, request: &Request, patience: Duration, length: Length) -> 
     }
     let line = request.line().map_err(Failure::error)?;
     let late = |error: &io::Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
-    let silent = format!("{who} did not answer in {} s", patience.as_secs());
+    let silent = format!("{who} did not answer in {} s", (patience.as_secs_f64() * 10.0).round() / 10.0);
     let stopped = "it is stopped, frozen or starved of processor time";
     exchange(&path, (process.pid, process.uid), &line, patience, length).map_err(|trouble| match trouble {
         Trouble::Stranger { pid, uid } => Failure::error(format!(

@@ -62,6 +62,7 @@ macro_rules! driver_functions {
         cuMemAllocFromPoolAsync_ptsz ["cuMemAllocFromPoolAsync" 11020 ptds = cuMemAllocFromPoolAsync] => memory::alloc_from_pool(ptr: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream);
         cuMemFreeAsync ["cuMemFreeAsync" 11020 legacy = cuMemFreeAsync] => memory::free_async(ptr: DevicePtr, stream: Stream);
         cuMemFreeAsync_ptsz ["cuMemFreeAsync" 11020 ptds = cuMemFreeAsync] => memory::free_async(ptr: DevicePtr, stream: Stream);
+        cuMemPoolExportPointer ["cuMemPoolExportPointer" 11020 legacy = cuMemPoolExportPointer] => ipc::export_pool_pointer(data: Opaque, ptr: DevicePtr);
         cuMemPoolImportPointer ["cuMemPoolImportPointer" 11020 legacy = cuMemPoolImportPointer] => ipc::import_pool_pointer(ptr: *mut DevicePtr, pool: MemPool, data: Opaque);
 
         // Virtual memory management.

@@ -58,6 +58,7 @@ macro_rules! hip_functions {
         hipIpcGetMemHandle => ipc::export(handle: Opaque, ptr: DevicePtr);
         hipIpcOpenMemHandle => ipc::open(ptr: *mut DevicePtr, handle: IpcMemHandle, flags: c_uint);
         hipIpcCloseMemHandle => ipc::close(ptr: DevicePtr);
+        hipMemPoolExportPointer => ipc::export_pool_pointer(data: Opaque, ptr: DevicePtr);
         hipMemPoolImportPointer => ipc::import_pool_pointer(ptr: *mut DevicePtr, pool: MemPool, data: Opaque);
         hipImportExternalMemory => ipc::import_external(memory: *mut ExternalMemory, desc: *const ExternalMemoryDesc);
         hipDestroyExternalMemory => ipc::destroy_external(memory: ExternalMemory);

@@ -8,7 +8,7 @@ use crate::process::clock;
 use crate::shim::Shim;
 use gpumem_wire::growth::{Key, key_of_graph, keys_of_alloc, keys_of_exec};
 use gpumem_wire::kinds::GrowthKind;
-use gpumem_wire::layout::{GROWTH_BLOCK, GROWTH_LEVELS, GROWTH_POINTS, GrowthSlot};
+use gpumem_wire::layout::{GROWTH_BLOCK, GROWTH_LEVELS, GROWTH_POINTS, GrowthSlot, StackRef, StackSlot};
 use rustc_hash::FxHashMap;
 use std::mem::offset_of;
 use std::sync::atomic::{Ordering::*, fence};
@@ -39,6 +39,8 @@ struct Row {
     slot: u32,
     now: Held,
     peak: u64,
+    /// What was ever made there, of a call site.
+    made: u64,
     /// The least since the beginning of the point that is in the making, for each coarser level.
     least: [Held; GROWTH_LEVELS.len() - 1],
 }
@@ -102,6 +104,7 @@ impl Growth {
         let strangers = self.look(shim);
         self.admit(shim, strangers, now_ns);
         self.write(shim, now_ns);
+        self.note_made(shim, now_ns);
         self.samples += 1;
         // Samples that were missed, by a process that stood still, are not made up for.
         let took = Duration::from_nanos(clock::worked_ns().saturating_sub(worked));
@@ -168,7 +171,7 @@ impl Growth {
     fn give(&mut self, shim: &Shim, slot: u32, key: Key, now: Held, now_ns: u64) {
         let since = GrowthSlot { kind: key.0 as u8, key: key.1, since_ns: now_ns, ..Default::default() };
         shim.ledger.growth.write(slot, since);
-        self.rows.insert(key, Row { slot, now, peak: 0, least: [now; GROWTH_LEVELS.len() - 1] });
+        self.rows.insert(key, Row { slot, now, peak: 0, made: 0, least: [now; GROWTH_LEVELS.len() - 1] });
     }
 
     /// Writes the points that end with this sample.
@@ -203,6 +206,32 @@ impl Growth {
                 field(offset_of!(GrowthSlot, peak_bytes)).store(row.peak, Relaxed);
                 field(offset_of!(GrowthSlot, peak_ns)).store(now_ns, Relaxed);
             }
+        }
+    }
+
+    /// Notes of which call sites something was made since the last sample.
+    fn note_made(&mut self, shim: &Shim, now_ns: u64) {
+        const MEMORY: [usize; 1] = [offset_of!(StackSlot, allocs)];
+        const GRAPHS: [usize; 2] = [offset_of!(StackSlot, graphs), offset_of!(StackSlot, execs)];
+        let mut made: FxHashMap<Key, u64> = FxHashMap::default();
+        for key in self.rows.keys() {
+            match key.0 {
+                GrowthKind::Site => made.insert(*key, shim.ledger.made_at(key.1 as StackRef, &MEMORY)),
+                GrowthKind::Graphs => made.insert(*key, shim.ledger.made_at(key.1 as StackRef, &GRAPHS)),
+                _ => None,
+            };
+        }
+        // Behind the records: what a place gives to its stack's record meanwhile is missed this time, and not counted twice.
+        fence(Acquire);
+        for (stack, allocs) in shim.ledger.in_places() {
+            if let Some(made) = made.get_mut(&(GrowthKind::Site, stack.into())) {
+                *made = made.wrapping_add(allocs);
+            }
+        }
+        for (key, made) in made {
+            let Some(row) = self.rows.get_mut(&key).filter(|row| row.made < made) else { continue };
+            row.made = made;
+            shim.ledger.growth.field(row.slot, offset_of!(GrowthSlot, made_ns)).store(now_ns, Relaxed);
         }
     }
 

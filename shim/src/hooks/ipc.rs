@@ -31,10 +31,34 @@ pub(crate) unsafe fn export(
     // block in place of the program's.
     let status = unsafe { real(handle, asked.ptr) };
     if status == SUCCESS {
-        pool::pin(ptr);
-        gate::note(|shim| records::allocations::exported(shim, ptr));
+        shown(ptr);
     }
     status
+}
+
+/// The program lets other processes open one of its stream-ordered allocations.
+pub(crate) unsafe fn export_pool_pointer(
+    _: Call,
+    real: unsafe extern "C-unwind" fn(Opaque, DevicePtr) -> Status,
+    data: Opaque,
+    ptr: DevicePtr,
+) -> Status {
+    // SAFETY: rule of the call: `real` gets the out-parameter and the address as they came.
+    let status = unsafe { real(data, ptr) };
+    if status == SUCCESS {
+        shown(ptr);
+    }
+    status
+}
+
+/// Others may have the address of an allocation from now on: that which `ptr` is an address of, or inside of.
+pub(super) fn shown(ptr: DevicePtr) {
+    pool::pin(ptr);
+    gate::note(|shim| {
+        if !pool::note_shown(shim, ptr) {
+            records::allocations::exported(shim, ptr);
+        }
+    });
 }
 
 /// Records memory of another process. The call does not tell its size; the address does.

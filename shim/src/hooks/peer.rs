@@ -1,6 +1,7 @@
 //! What a program does to device memory that its owner must know of: it asks where a block begins and what
 //! it is, changes how it behaves, hands it to other devices and drivers.
 
+use super::ipc::shown;
 use crate::call::Call;
 use crate::gate;
 use crate::pool::{self, ask};
@@ -46,7 +47,11 @@ pub(crate) unsafe fn range_handle(
     pool::pin(ptr);
     // SAFETY: rule of the call: `real` gets all arguments as they came. The block is pinned, so it
     // stays the driver's.
-    unsafe { real(handle, ptr, bytes, kind, flags) }
+    let status = unsafe { real(handle, ptr, bytes, kind, flags) };
+    if status == SUCCESS {
+        shown(ptr);
+    }
+    status
 }
 
 /// The program binds memory to an endpoint that others reach.
@@ -63,7 +68,11 @@ pub(crate) unsafe fn bind_to_endpoint(
     pool::pin(ptr);
     // SAFETY: rule of the call: `real` gets all arguments as they came. The block is pinned, so it
     // stays the driver's.
-    unsafe { real(endpoint, device, offset, ptr, bytes, flags) }
+    let status = unsafe { real(endpoint, device, offset, ptr, bytes, flags) };
+    if status == SUCCESS {
+        shown(ptr);
+    }
+    status
 }
 
 /// The program changes an attribute of a block.

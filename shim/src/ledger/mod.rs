@@ -335,6 +335,24 @@ impl Ledger {
         self.stacks.field(index, offset_of!(StackSlot, alloc_bytes)).fetch_add(bytes, Relaxed);
     }
 
+    /// What was ever made at a stack: allocations without those that threads' places still have, or graphs and execs.
+    pub(crate) fn made_at(&self, stack: StackRef, made: &[usize]) -> u64 {
+        let Some(index) = stack.checked_sub(1).filter(|&index| u64::from(index) < self.stacks.handed_out()) else {
+            return 0;
+        };
+        made.iter().fold(0, |sum: u64, &offset| sum.wrapping_add(self.stacks.field(index, offset).load(Relaxed)))
+    }
+
+    /// Allocations that threads' places have, by stack.
+    pub(crate) fn in_places(&self) -> impl Iterator<Item = (StackRef, u64)> {
+        let places = (0..counters::OWN_SHARDS).flat_map(|shard| {
+            let first = shard * counters::PER_SHARD + counters::SITES;
+            (0..counters::SITE_WAYS).map(move |way| first + 2 * way)
+        });
+        let sites = places.map(|at| self.counters.at(at).load(Relaxed)).filter(|&site| site != 0);
+        sites.map(|site| ((site >> 32) as StackRef, site & u64::from(u32::MAX)))
+    }
+
     /// The sum of a counter.
     pub(crate) fn counter(&self, counter: usize) -> u64 {
         (0..counters::SHARDS).fold(0_u64, |sum, shard| {

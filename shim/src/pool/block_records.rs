@@ -1,7 +1,7 @@
 //! What the pool does, in the records. A block keeps its place in the ledger for as long as it is the pool's, so that a
 //! request that an idle block serves takes no list of places.
 
-use super::block::{Block, SPILLED};
+use super::block::{Block, SPILLED, State};
 use super::context_pool::ContextPool;
 use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
@@ -105,6 +105,13 @@ pub(super) fn write_live(
             ..Default::default()
         },
     );
+}
+
+/// Marks a block as shown to other processes.
+pub(super) fn shown(shim: &Shim, block: &Block) {
+    if block.is(State::Live) {
+        records::allocations::shown_at(shim, block.slot.load(Relaxed), block.addr.load(Relaxed));
+    }
 }
 
 /// The place of a block in the ledger, if there is room for it.

@@ -54,7 +54,7 @@ pub(crate) mod thread;
 mod unhurried;
 
 pub(crate) use crate::process::lock::lock;
-pub(crate) use pools::{all, of, of_limited, open, pin, state, step_aside, step_back_in};
+pub(crate) use pools::{all, note_shown, of, of_limited, open, pin, state, step_aside, step_back_in};
 
 use crate::process::{fences, threads};
 use crate::progress::activity;

@@ -1,6 +1,6 @@
 //! The pools of the process, one for each vendor: made, turned off and on.
 
-use super::{Pool, REACHED, decay};
+use super::{Pool, REACHED, block_records, decay};
 use crate::process::heap;
 use crate::process::wiped::{Place, Word};
 use crate::progress::activity;
@@ -108,4 +108,10 @@ fn make(vendor: Vendor) -> Option<&'static Pool> {
 /// Marks the block that an address lies in: its free has to be the real one.
 pub(crate) fn pin(addr: u64) {
     all().for_each(|pool| pool.pin(addr));
+}
+
+/// Notes that others have the address of the block that an address lies in; false if it lies in none.
+pub(crate) fn note_shown(shim: &Shim, addr: u64) -> bool {
+    let block = all().find_map(|pool| pool.map.around(addr));
+    block.inspect(|block| block_records::shown(shim, block)).is_some()
 }

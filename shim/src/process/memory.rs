@@ -2,7 +2,7 @@
 //! touched that the process has not touched before: no page is filled, no fault reaches a handler of the program's.
 
 use super::descriptor::Descriptor;
-use super::peek::read_memory;
+use super::peek::{read_by_force, read_memory};
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -82,6 +82,11 @@ impl Pages {
         Self { map: File::open("/proc/self/pagemap").ok().map(Descriptor::from), page }
     }
 
+    /// The page behind the one that an address lies in.
+    pub(crate) fn next(&self, at: u64) -> u64 {
+        (at + 1).next_multiple_of(self.page)
+    }
+
     /// The pages that a range lies in.
     pub(crate) fn around(&self, range: &Range<u64>) -> Range<u64> {
         range.start / self.page * self.page..range.end.next_multiple_of(self.page)
@@ -127,11 +132,30 @@ impl Pages {
     }
 }
 
-/// The aligned words of a part, which is no longer than [`PIECE`]; fewer if some of it is not there any more.
+/// The aligned words of a part, which is no longer than [`PIECE`], up to the first that cannot be read.
 pub(crate) fn words<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>) -> &'a [u8] {
+    read_memory(part.start, of_room(part, room))
+}
+
+/// The same of memory that the process itself may not read just now.
+pub(crate) fn words_by_force<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>) -> &'a [u8] {
+    read_by_force(part.start, of_room(part, room))
+}
+
+/// One of the two.
+pub(crate) type Read = for<'a> fn(&Range<u64>, &'a mut Vec<MaybeUninit<u8>>) -> &'a [u8];
+
+fn of_room<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>) -> &'a mut [MaybeUninit<u8>] {
     room.resize(PIECE as usize, MaybeUninit::uninit());
     let bytes = (part.end - part.start).min(PIECE) as usize;
-    read_memory(part.start, &mut room[..bytes])
+    &mut room[..bytes]
+}
+
+/// Whether a page is mapped.
+pub(crate) fn is_mapped(at: u64) -> bool {
+    let mut page = 0_u8;
+    // SAFETY: mincore writes a byte for each page, of which there is one. What is not mapped is an error.
+    unsafe { libc::mincore(at as *mut _, 1, &mut page) == 0 }
 }
 
 #[cfg(test)]
@@ -192,5 +216,26 @@ mod tests {
         // SAFETY: the mapping is this test's, and nothing refers to it any more.
         assert_eq!(unsafe { libc::munmap(at as *mut _, 1 << 20) }, 0);
         assert!(words(&written, &mut room).is_empty(), "what went meanwhile is no fault");
+        assert!(words_by_force(&written, &mut room).is_empty() && !is_mapped(written.start));
+    }
+
+    /// What the process may not read just now is read all the same, without a fault.
+    #[test]
+    fn what_may_not_be_read_is_read_by_force() {
+        let page = Pages::new().page;
+        // SAFETY: the mapping is private and anonymous, and the kernel chooses where it lies. It is this test's.
+        let at = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let at = libc::mmap(std::ptr::null_mut(), page as usize, libc::PROT_WRITE, flags, -1, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            at.cast::<u64>().write(0x1234_5678_9abc);
+            assert_eq!(libc::mprotect(at, page as usize, libc::PROT_NONE), 0);
+            at as u64
+        };
+        let (part, mut room) = (at..at + page, Vec::new());
+        assert!(words(&part, &mut room).is_empty() && is_mapped(at));
+        assert_eq!(words_by_force(&part, &mut room)[..8], 0x1234_5678_9abc_u64.to_ne_bytes());
+        // SAFETY: the mapping is this test's, and nothing refers to it any more.
+        assert_eq!(unsafe { libc::munmap(at as *mut _, page as usize) }, 0);
     }
 }

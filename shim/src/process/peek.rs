@@ -22,6 +22,14 @@ pub(crate) fn read_memory(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8]
     unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), read) }
 }
 
+/// The same of memory that the process itself may not read just now (`PROT_NONE`), as a debugger would.
+pub(crate) fn read_by_force(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8] {
+    let read = usize::try_from(read_proc_mem(address, to)).unwrap_or(0).min(to.len());
+    // SAFETY: the kernel has written the first `read` bytes, and `read` is at most the length of
+    // `to`.
+    unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), read) }
+}
+
 /// Appends copies of several pieces of memory, each an address and a length, one behind the other, up to the first that
 /// is not there; how many bytes that are. Takes a system call for 128 of them. May change errno.
 pub(crate) fn read_pieces(pieces: impl Iterator<Item = (u64, usize)>, to: &mut Vec<u8>) -> usize {

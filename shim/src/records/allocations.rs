@@ -185,12 +185,24 @@ pub(crate) fn ended(shim: &Shim, entry: Entry) {
     }
 }
 
-/// Marks an allocation as exported to other processes.
+/// Marks an allocation as shown to other processes: that which begins at an address, or that the address lies in.
 pub(crate) fn exported(shim: &Shim, addr: u64) {
-    if let Some(entry) = shim.registry.allocations.get(Class::Address, addr).filter(|entry| entry.slot != NO_SLOT)
-        && let Some(slot) = shim.ledger.allocs.read(entry.slot).filter(|slot| slot.addr == addr)
+    let all = &shim.registry.allocations;
+    let begins = all.get(Class::Address, addr).map(|entry| (addr, entry));
+    let found = begins.or_else(|| {
+        all.find(|class, base, entry: &Entry| class == Class::Address && addr.wrapping_sub(base) < entry.bytes)
+    });
+    if let Some((base, entry)) = found {
+        shown_at(shim, entry.slot, base);
+    }
+}
+
+/// The same, by the place of its record.
+pub(crate) fn shown_at(shim: &Shim, slot: u32, addr: u64) {
+    if slot != NO_SLOT
+        && let Some(of) = shim.ledger.allocs.read(slot).filter(|of| of.addr == addr)
     {
-        shim.ledger.allocs.write(entry.slot, AllocSlot { flags: slot.flags | ALLOC_EXPORTED, ..slot });
+        shim.ledger.allocs.write(slot, AllocSlot { flags: of.flags | ALLOC_EXPORTED, ..of });
     }
 }
 

@@ -32,6 +32,8 @@ const LONGEST: Duration = Duration::from_secs(1);
 pub(super) struct Found {
     /// Allocations that were read, and bytes of them.
     pub allocs: u64,
+    /// Those that went meanwhile.
+    pub gone: u64,
     pub bytes: u64,
     /// Of those, what a kernel has read.
     pub by_kernel: u64,
@@ -40,13 +42,15 @@ pub(super) struct Found {
     /// There were more.
     pub more_edges: bool,
     pub incomplete: Option<&'static str>,
+    /// Why none is ever read here.
+    pub never: Option<&'static str>,
 }
 
 /// Counts the words of device memory that refer to a target.
 pub(super) fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> Found {
     let mut found = Found::default();
     let Some(pool) = pool::of(Vendor::Cuda) else {
-        found.incomplete = Some("gpumem has no pool here");
+        found.never = Some("gpumem has no pool here");
         return found;
     };
     let wanted = Wanted::new(targets.all().iter().map(|target| target.start..target.end));
@@ -55,7 +59,7 @@ pub(super) fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> 
         let Some(from) = targets.find(block.addr) else { continue };
         match read.block(&mut found, &block, from) {
             Ok(Some(())) => found.allocs += 1,
-            Ok(None) => {}
+            Ok(None) => found.gone += 1,
             Err(why) => {
                 found.incomplete = Some(why);
                 break;
@@ -100,6 +104,7 @@ impl Read<'_> {
                     cancel::sleep(NAP);
                 }
                 Piece::Broken => return Err(WHY_BROKEN),
+                Piece::Refused if self.limit.check() => return Err(no_time),
                 Piece::Refused => return Err("the driver does not copy it"),
             }
         }
@@ -108,12 +113,14 @@ impl Read<'_> {
 
     /// Reads a piece, by the kernel if it can, else by a copy; the bytes that it has.
     fn piece(&mut self, found: &mut Found, block: &LiveBlock, at: u64, from: usize) -> (Piece, u64) {
+        // No longer than the search.
+        let longest = LONGEST.min(self.limit.until.saturating_duration_since(Instant::now()));
         let bytes = (block.bytes - at).min(self.scanned) / 8 * 8;
         let mut take = |words: &[u64]| found.words(from, words.iter().copied(), self.targets, self.seen);
         if bytes >= LEAST_SCANNED {
             let until = self.limit.until;
             let is_over = || END.load(Relaxed) || Instant::now() >= until;
-            let how = Scan { wanted: &self.wanted, longest: LONGEST, is_over: &is_over };
+            let how = Scan { wanted: &self.wanted, longest, is_over: &is_over };
             let read = self.pool.scan_piece(block, at, bytes / 8, &how, &mut take);
             if read == Piece::Read {
                 found.by_kernel += bytes;
@@ -129,7 +136,7 @@ impl Read<'_> {
             let (words, _) = copied.as_chunks::<8>();
             found.words(from, words.iter().map(|word| u64::from_ne_bytes(*word)), self.targets, self.seen);
         };
-        (self.pool.read_piece(block, at, bytes as usize, LONGEST, read), bytes)
+        (self.pool.read_piece(block, at, bytes as usize, longest, read), bytes)
     }
 }
 

@@ -16,6 +16,8 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
+/// What the process may not read just now and takes more than that is room that is kept free, as runtimes and drivers do.
+const RESERVED: u64 = 16 << 30;
 /// Below its stack pointer a thread may use so many bytes.
 const RED_ZONE: u64 = 128;
 
@@ -152,8 +154,10 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
     /// # Errors
     /// Why it goes no farther.
     fn mapping(&mut self, mapping: &Mapping) -> Result<(), &'static str> {
-        // What nobody writes may have been written before, so it is read where it is the process's alone.
-        let is_wanted = mapping.readable && (mapping.writable || !mapping.shared);
+        // What nobody writes may have been written before, so it is read where it is the process's alone; and what nobody
+        // may read just now may be read later.
+        let is_hidden = !mapping.readable && !mapping.shared && mapping.end - mapping.start <= RESERVED;
+        let is_wanted = is_hidden || mapping.readable && (mapping.writable || !mapping.shared);
         if !is_wanted || mapping.is_device() || self.is_no_memory(mapping) {
             return Ok(());
         }
@@ -172,7 +176,7 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
                 for part in memory::without(part, &self.own.ranges) {
                     for part in memory::without(part, &self.unused) {
                         // A library ends anywhere, and stacks of the program's do.
-                        self.part(&(part.start.next_multiple_of(8)..part.end), place);
+                        self.part(part.start.next_multiple_of(8)..part.end, place)?;
                     }
                 }
             }
@@ -199,8 +203,32 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
         }
     }
 
-    fn part(&mut self, part: &Range<u64>, place: Place) {
-        let bytes = memory::words(part, &mut self.room);
+    /// Looks through a part; what is not there any more is left out.
+    ///
+    /// # Errors
+    /// Some of it is there and cannot be read.
+    fn part(&mut self, mut part: Range<u64>, place: Place) -> Result<(), &'static str> {
+        while part.start < part.end {
+            let read = self.words(&part, place, memory::words) & !7;
+            part.start += read;
+            if part.start >= part.end.saturating_sub(7) {
+                break;
+            }
+            // The page that was not read.
+            let page = part.start..self.pages.next(part.start).min(part.end);
+            if self.words(&page, place, memory::words_by_force) == 0
+                && memory::is_mapped(self.pages.around(&page).start)
+            {
+                return Err("some of it cannot be read");
+            }
+            part.start = page.end;
+        }
+        Ok(())
+    }
+
+    /// Looks through what can be read of a part from its beginning on; how many bytes that are.
+    fn words(&mut self, part: &Range<u64>, place: Place, read: memory::Read) -> u64 {
+        let bytes = read(part, &mut self.room);
         self.found.bytes += bytes.len() as u64;
         let (words, _) = bytes.as_chunks::<8>();
         for (at, word) in (part.start..).step_by(8).zip(words) {
@@ -210,5 +238,6 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
             let offset = (at - part.start) as usize;
             (self.each)(&Word { index, place, at, word, read: (bytes, offset) });
         }
+        bytes.len() as u64
     }
 }

@@ -143,11 +143,15 @@ fn search(shim: &'static Shim, limit: &mut Limit) -> References {
     fact("device_bytes", device.bytes.to_string());
     fact("device_by_kernel", device.by_kernel.to_string());
     fact("device_allocs", device.allocs.to_string());
+    fact("device_gone", device.gone.to_string());
     if device.more_edges {
         fact("device_edges_incomplete", "true".into());
     }
     if let Some(why) = device.incomplete {
         fact("device_incomplete", why.into());
+    }
+    if let Some(why) = device.never {
+        fact("device_never", why.into());
     }
     if let Some(why) = host.incomplete {
         fact("host_incomplete", why);

@@ -654,7 +654,9 @@ slot! {
         /// The most bytes of all samples, and when.
         peak_bytes: u64,
         peak_ns: u64,
-        _reserved: u64,
+        /// Of a call site: the last sample before which something was made there since the sample before. 0: none yet, or an
+        /// earlier release.
+        made_ns: u64,
     }
 }
 /// Bytes of [`GrowthSlot`] that are sealed.

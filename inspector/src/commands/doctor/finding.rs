@@ -96,6 +96,12 @@ impl Finding {
         Self { id, severity, pid: None, finding: finding.into(), bytes: None, paste: String::new(), fix: String::new() }
     }
 
+    /// As bad as that.
+    pub(super) fn severity(mut self, severity: Severity) -> Self {
+        self.severity = severity;
+        self
+    }
+
     /// With what to do.
     pub(super) fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = fix.into();

@@ -5,6 +5,7 @@ use super::finding::{Finding, Severity};
 use crate::model::Ledger;
 use crate::model::growth::{self, Growth};
 use crate::model::suspects::{self, Suspect, is_site};
+use crate::report::cure::Cure;
 use crate::report::growth::{advice, caveat, rate};
 use crate::text::{clean, count, units};
 
@@ -76,8 +77,8 @@ fn site(ledger: &Ledger, suspect: &Suspect) -> Finding {
     let finding =
         finding(said, suspect.bytes_per_minute, bytes(suspect)).fix(caveat(ledger, suspect).unwrap_or_default());
     match advice(ledger, suspect) {
-        Some(next) if next.starts_with("gpumem ") => finding.paste(next),
-        Some(next) => finding.fix(next),
+        Some(Cure::Paste(next)) => finding.paste(next),
+        Some(Cure::Start(next)) => finding.fix(next),
         None => finding,
     }
 }

@@ -3,11 +3,12 @@
 use super::finding::{Finding, Severity};
 use crate::model::pool::{self, Pool, StrandedSite};
 use crate::model::{Ledger, RECENT_NS, variables};
+use crate::report::cure::{self, Cure};
 use crate::report::pool::{head, stranded_words};
 use crate::text::{self, units};
 use gpumem_wire::kinds::EventKind;
 use gpumem_wire::layout::EventSlot;
-use gpumem_wire::settings::{OomFallback, Settings, Stranded};
+use gpumem_wire::settings::{OomFallback, Settings};
 use std::collections::BTreeMap;
 
 /// A request that ran out at the limit was refused there no longer before.
@@ -75,18 +76,9 @@ fn memory(ledger: &Ledger, pool: &Pool, settings: &Settings) -> Finding {
         (Some(ran_out), Some(_)) => at_the_limit(ledger, ran_out, settings),
         (Some(ran_out), None) => out_of_memory(ledger, ran_out, settings),
         (None, _) if pool.limit_refusals > 0 => {
-            let limit = limit_in_words(ledger);
-            let said = format!("{} refused at {limit}", text::count(pool.limit_refusals, "allocation"));
-            let recent = refused.is_some_and(|event| is_recent(ledger, event));
-            let severity = if recent || refused.is_none() { Severity::Warning } else { Severity::Info };
-            let finding = Finding::new("memory", severity, said);
-            match refused.filter(|_| recent) {
-                Some(event) => {
-                    let live = pool.in_contexts.iter().map(|context| context.live_bytes).sum::<u64>();
-                    raise(ledger, finding.bytes(event.a), live.saturating_add(event.a))
-                }
-                None => finding.fix("raise GPUMEM_LIMIT if the device has that much"),
-            }
+            let said =
+                format!("{} refused at {}", text::count(pool.limit_refusals, "allocation"), limit_in_words(ledger));
+            refused_at_the_limit(ledger, pool, refused, Finding::new("memory", Severity::Info, said))
         }
         _ => Finding::new("memory", Severity::Ok, "no allocation ran out of memory"),
     }
@@ -110,6 +102,24 @@ fn of_group(ledger: &Ledger, event: &EventSlot) -> Finding {
     let fix =
         "start all processes of the group with a larger limit, or end one that holds much: the smallest limit counts";
     Finding::new("memory", severity, text::clean(&said)).bytes(event.a).fix(fix)
+}
+
+/// Allocations were refused at the limit, and the program went on.
+fn refused_at_the_limit(ledger: &Ledger, pool: &Pool, refused: Option<&EventSlot>, finding: Finding) -> Finding {
+    let live = pool.in_contexts.iter().map(|context| context.live_bytes).sum::<u64>();
+    match refused {
+        Some(event) if is_recent(ledger, event) => {
+            let wanted = live.saturating_add(event.a);
+            let finding = finding.bytes(event.a);
+            // It was raised since, where there is room.
+            let still = ledger.settings().limit.is_some_and(|limit| limit < wanted);
+            if still { raise(ledger, finding.severity(Severity::Warning), wanted) } else { finding }
+        }
+        None if ledger.settings().limit.is_some() => {
+            finding.severity(Severity::Warning).fix("raise GPUMEM_LIMIT if the device has that much")
+        }
+        _ => finding,
+    }
 }
 
 /// As it was typed.
@@ -160,7 +170,8 @@ fn out_of_memory(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> F
         units::bytes(ran_out.b)
     );
     let holders = format!("gpumem allocs {} says who holds it", ledger.pid());
-    if !is_recent(ledger, ran_out) {
+    // Whether what was set since is enough is to be seen.
+    if !is_recent(ledger, ran_out) || variables::were_set_since(ledger, "GPUMEM_OOM_FALLBACK", ran_out.time_ns) {
         return Finding::new("memory", Severity::Info, said);
     }
     let finding = Finding::new("memory", Severity::Warning, said).bytes(ran_out.a);
@@ -175,12 +186,9 @@ fn out_of_memory(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> F
 /// A finding with a change as its cure: a command to paste where the process takes one, else how to start it. `more`: what
 /// else there is to say, behind the change.
 pub(super) fn set(ledger: &Ledger, finding: Finding, change: &str, more: &str) -> Finding {
-    let takes_commands = ledger.status.running() && ledger.snapshot.header.heartbeat_ns != 0;
-    match takes_commands {
-        true => {
-            finding.paste(format!("gpumem set {} {change}", ledger.pid())).fix(more.trim_start_matches([';', ',', ' ']))
-        }
-        false => finding.fix(format!("start it with GPUMEM_{change}{more}")),
+    match cure::set(ledger, change) {
+        Cure::Paste(command) => finding.paste(command).fix(more.trim_start_matches([';', ',', ' '])),
+        Cure::Start(start) => finding.fix(format!("{start}{more}")),
     }
 }
 
@@ -194,30 +202,17 @@ fn stranded(ledger: &Ledger, pool: &Pool, settings: &Settings) -> Vec<Finding> {
         let said = format!("{sites} stranded memory for a while, which is freed by now");
         return vec![Finding::new("stranded", Severity::Info, said)];
     }
-    // A site's own bytes are those of its last report; all together are those of now.
-    let mut left = pool.stranded_bytes;
-    let mut findings = Vec::new();
-    for site in &pool.stranded {
-        let bytes = site.bytes.min(left);
-        left -= bytes;
-        if bytes > 0 {
-            findings.push(one_stranded(ledger, site, bytes, settings));
-        }
-    }
-    findings
+    pool.stranded.iter().filter(|site| site.now_bytes > 0).map(|site| one_stranded(ledger, site, settings)).collect()
 }
 
-fn one_stranded(ledger: &Ledger, site: &StrandedSite, bytes: u64, settings: &Settings) -> Finding {
-    let finding = Finding::new("stranded", Severity::Warning, stranded_words(site)).bytes(bytes);
+fn one_stranded(ledger: &Ledger, site: &StrandedSite, settings: &Settings) -> Finding {
+    let finding = Finding::new("stranded", Severity::Warning, stranded_words(site)).bytes(site.now_bytes);
     let stacks = "gpumem stats --all shows the call stacks";
-    match settings.stranded {
-        Stranded::Press | Stranded::Spill => finding.fix(format!("GPUMEM_STRANDED is at work; {stacks}")),
-        _ if settings.stranded_retries => set(ledger, finding, "STRANDED=press", &format!("; {stacks}")),
-        _ => {
-            let retries =
-                "GPUMEM_STRANDED=press instead, if the program frees its caches and retries when memory runs out";
-            set(ledger, finding, "STRANDED=spill", &format!("; {retries}; {stacks}"))
-        }
+    let retries = "GPUMEM_STRANDED=press instead, if the program frees its caches and retries when memory runs out";
+    match cure::of_stranding(ledger) {
+        None => finding.fix(format!("GPUMEM_STRANDED is at work; {stacks}")),
+        Some(change) if settings.stranded_retries => set(ledger, finding, change, &format!("; {stacks}")),
+        Some(change) => set(ledger, finding, change, &format!("; {retries}; {stacks}")),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::model::marks::{self, Since};
 use crate::model::suspects::{self, Suspect, Suspects, is_site};
 use crate::model::verdict::{ENOUGH, Verdict};
 use crate::model::{Head, Ledger};
+use crate::report::cure::Cure;
 use crate::report::growth;
 use crate::symbols::Frame;
 use crate::text::units;
@@ -36,8 +37,8 @@ pub(crate) struct Args {
     /// Show the call stack of each suspect
     #[arg(long)]
     stacks: bool,
-    /// Exit with 3 if all that grows steadily grew by more than this; with --since, if all call sites together grew by
-    /// more
+    /// Exit with 3 if all that grows steadily grew by more than this; with --since, if those call sites that grew did so by
+    /// more, together: what others gave back meanwhile does not count
     #[arg(long, value_name = "SIZE", value_parser = size)]
     fail_over: Option<u64>,
     /// Exit with 3 if all that grows steadily grows by more than this a minute, such as 1MiB/min
@@ -48,10 +49,10 @@ pub(crate) struct Args {
     /// Takes a running process. With --fail-over: exit with 3 if more is suspect.
     #[arg(long, conflicts_with_all = ["since", "stacks", "fail_rate"])]
     suspect: bool,
-    /// How long each of the two looks may take
+    /// How long the command waits for the process at most, both looks and the pause between them together
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "10s", requires = "suspect")]
     timeout: Duration,
-    /// Between the two looks
+    /// Between the two looks; no more than a third of --timeout
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "3s", requires = "suspect")]
     pause: Duration,
     /// What is younger is not judged
@@ -166,7 +167,7 @@ impl Args {
         all.truncate(context.rows(self.limit));
         let row = |suspect: Suspect| Row {
             caveat: growth::caveat(ledger, &suspect),
-            next: growth::advice(ledger, &suspect),
+            next: growth::advice(ledger, &suspect).map(Cure::text),
             stack: if self.stacks { ledger.frames(suspect.stack) } else { Vec::new() },
             suspect,
         };
@@ -208,7 +209,7 @@ impl Args {
         if since.is_some() && found.samples.points.is_empty() {
             return Err(Failure::error("there is no sample to compare with"));
         }
-        let grown = sum(if since.is_some() { &sites } else { &growing });
+        let grown = sum(&if since.is_some() { sites } else { growing.clone() });
         let rate = per_minute(&growing);
         let more =
             |what: String, than: String| Err(Failure::new(Code::Nothing, format!("grew by {what}, more than {than}")));
@@ -222,9 +223,9 @@ impl Args {
     }
 }
 
-/// Bytes that they grew by, since the moment that was asked for or the first sample.
+/// Bytes that those of them that grew did so by, since the moment that was asked for or the first sample.
 fn sum(suspects: &[&Suspect]) -> i64 {
-    let grown = suspects.iter().filter_map(|suspect| suspect.since()).map(|grown| grown.bytes_change);
+    let grown = suspects.iter().filter_map(|suspect| suspect.since()).map(|grown| grown.bytes_change.max(0));
     grown.fold(0, i64::saturating_add)
 }
 

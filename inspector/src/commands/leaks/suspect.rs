@@ -19,14 +19,14 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What an answer may have of bytes: more than a million allocations do.
 const MOST: usize = 256 << 20;
 /// Allocations that are shown one by one unless the user says how many: the call sites are the answer.
 const ONE_BY_ONE: usize = 5;
-/// A process may begin late, and its answer takes its time as well.
-const MORE: Duration = Duration::from_secs(5);
+/// Of the time of a look one part of so many is for its answer: the process may begin late, and its answer takes its time.
+const FOR_THE_ANSWER: u32 = 5;
 
 #[derive(Serialize)]
 struct Report {
@@ -37,6 +37,8 @@ struct Report {
     /// Allocations that were looked for, and live ones that were not.
     looked_for: usize,
     not_looked_for: u64,
+    /// Nothing was left out that may hold a reference.
+    all_was_read: bool,
     least_references: u64,
     typical_references: u64,
     /// Of those that are suspect.
@@ -68,15 +70,17 @@ struct Row {
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     let ledger = context.live_ledger(&args.target)?;
-    let search = || -> Result<References> {
-        let longest_ms = u64::try_from(args.timeout.as_millis()).unwrap_or(u64::MAX);
-        let said = ask_within(&ledger.whom(), &Request::References { longest_ms }, args.timeout + MORE, MOST)?;
+    let (until, pause) = (Instant::now() + args.timeout, args.pause.min(args.timeout / 3));
+    let search = |patience: Duration| -> Result<References> {
+        let longest = patience - patience / FOR_THE_ANSWER;
+        let longest_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+        let said = ask_within(&ledger.whom(), &Request::References { longest_ms }, patience, MOST)?;
         References::parse(&said)
             .map_err(|why| Failure::error(format!("pid {} gave no whole answer: {why}", ledger.pid())))
     };
-    let first = search()?;
-    std::thread::sleep(args.pause);
-    let searches = [first, search()?];
+    let first = search((args.timeout - pause) / 2)?;
+    std::thread::sleep(pause);
+    let searches = [first, search(until.saturating_duration_since(Instant::now()))?];
     let older_ns = u64::try_from(args.older.as_nanos()).unwrap_or(u64::MAX);
     let ranked = references::rank(&ledger, &searches, older_ns);
     let report = report(args, context, &ledger, &searches, ranked);
@@ -103,8 +107,8 @@ fn report(args: &Args, context: &Context, ledger: &Ledger, searches: &[Reference
         .filter(is_site)
         .map(|suspect| (suspect.key, suspect.verdict.words()))
         .collect();
-    let remarks = remarks(searches, &ranked);
-    let Ranked { all, not_looked_for, least, typical } = ranked;
+    let (remarks, all_was_read) = (remarks(searches, &ranked), ranked.all_was_read());
+    let Ranked { all, not_looked_for, least, typical, .. } = ranked;
     let looked_for = all.len();
     let suspect: Vec<&Held> = all.iter().filter(|held| held.standing.is_suspect()).collect();
     let suspect_bytes = suspect.iter().map(|held| held.bytes).fold(0, u64::saturating_add);
@@ -120,6 +124,7 @@ fn report(args: &Args, context: &Context, ledger: &Ledger, searches: &[Reference
         remarks,
         looked_for,
         not_looked_for,
+        all_was_read,
         least_references: least,
         typical_references: typical,
         suspect_bytes,
@@ -162,24 +167,18 @@ fn remarks(searches: &[References; 2], ranked: &Ranked) -> Vec<String> {
     };
     for search in searches {
         if let Some(why) = search.facts.get("host_incomplete") {
-            say(format!(
-                "not all host memory was read: {why}; what nothing seems to refer to may be referred to there"
-            ));
+            say(format!("not all host memory was read: {why}"));
         }
         if let Some(why) = search.facts.get("device_incomplete") {
             say(format!("not all device memory was read: {why}"));
+        }
+        if let Some(why) = search.facts.get("device_never") {
+            say(format!("no device memory is read: {why}"));
         }
         if let Some(why) = search.facts.get("driver_unknown") {
             say(format!(
                 "the driver's own words are not told apart: {why}; each allocation has some, here {} at least",
                 ranked.least
-            ));
-        }
-        let (wanted, read) = (search.number("device_wanted"), search.number("device_allocs"));
-        if read < wanted && !search.facts.contains_key("device_incomplete") {
-            let not_read = text::count(wanted - read, "allocation");
-            say(format!(
-                "the device memory of {not_read} was not read: in stream order, managed, pitched or just gone"
             ));
         }
         if search.number("graphs_unread") > 0 {
@@ -188,6 +187,15 @@ fn remarks(searches: &[References; 2], ranked: &Ranked) -> Vec<String> {
                 text::count(search.number("graphs_unread"), "graph")
             ));
         }
+    }
+    if !ranked.is_whole {
+        say("so nothing is called lost: what was not read may refer to anything".into());
+    }
+    if ranked.never_read > 0 {
+        let never = text::count(ranked.never_read, "allocation");
+        say(format!(
+            "the device memory of {never} is never read: in stream order, managed, pitched or virtual; it may hold a reference"
+        ));
     }
     if ranked.not_looked_for > 0 {
         say(format!(
@@ -218,11 +226,11 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
         writeln!(out, "nothing stands out: each is referred to as is typical here")?;
     } else {
         writeln!(out)?;
-        by_site(out, &report.sites)?;
+        by_site(out, &report.sites, report.all_was_read)?;
     }
     if !report.allocations.is_empty() {
         writeln!(out)?;
-        one_by_one(out, &report.allocations)?;
+        one_by_one(out, &report.allocations, report.all_was_read)?;
         lines::more(out, report.allocations_total - report.allocations.len())?;
     }
     if report.sites.is_empty() {
@@ -242,14 +250,14 @@ fn style(standing: Standing) -> Style {
 /// Narrower terminals have the standing in fewer words: the call site is what is looked for.
 const NARROW: usize = 110;
 
-fn words(standing: Standing) -> &'static str {
+fn words(standing: Standing, all_was_read: bool) -> &'static str {
     match terminal_columns() {
         Some(columns) if columns < NARROW => standing.short(),
-        _ => standing.words(),
+        _ => standing.words(all_was_read),
     }
 }
 
-fn by_site(out: &mut dyn Write, sites: &[Site]) -> std::io::Result<()> {
+fn by_site(out: &mut dyn Write, sites: &[Site], all_was_read: bool) -> std::io::Result<()> {
     let (left, right) = (Side::Left, Side::Right);
     let mut table = Table::new(&[
         ("bytes", right),
@@ -265,7 +273,7 @@ fn by_site(out: &mut dyn Write, sites: &[Site]) -> std::io::Result<()> {
             (units::bytes(site.bytes), Style::new()),
             (units::number(site.live), Style::new()),
             (units::span(site.oldest_age_ns), Style::new()),
-            (words(site.standing).to_owned(), style(site.standing)),
+            (words(site.standing, all_was_read).to_owned(), style(site.standing)),
             (site.growth.unwrap_or_default().to_owned(), Style::new()),
             (site.site.clone(), Style::new()),
         ]);
@@ -273,7 +281,7 @@ fn by_site(out: &mut dyn Write, sites: &[Site]) -> std::io::Result<()> {
     table.print(out)
 }
 
-fn one_by_one(out: &mut dyn Write, rows: &[Row]) -> std::io::Result<()> {
+fn one_by_one(out: &mut dyn Write, rows: &[Row], all_was_read: bool) -> std::io::Result<()> {
     let (left, right) = (Side::Left, Side::Right);
     let mut table =
         Table::new(&[("address", right), ("bytes", right), ("age", right), ("references", left), ("site", left)]);
@@ -284,7 +292,7 @@ fn one_by_one(out: &mut dyn Write, rows: &[Row]) -> std::io::Result<()> {
             (format!("{:#x}", held.address), Style::new()),
             (units::bytes(held.bytes), Style::new()),
             (units::span(held.age_ns), Style::new()),
-            (format!("{}{seen}", words(held.standing)), style(held.standing)),
+            (format!("{}{seen}", words(held.standing, all_was_read)), style(held.standing)),
             (site.clone(), Style::new()),
         ]);
     }

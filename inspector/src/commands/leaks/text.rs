@@ -100,6 +100,7 @@ fn in_full(out: &mut dyn Write, row: &Row) -> std::io::Result<()> {
     writeln!(out, "{}", paint(style, said))?;
     line(out, "who", &title(suspect))?;
     line(out, "live", &live(suspect))?;
+    line(out, "seen", &seen(suspect))?;
     let grown = suspect.growth.iter().map(|grown| {
         format!("{} since {}", units::signed_bytes(grown.bytes_change), since(&grown.since, grown.over_ns))
     });
@@ -133,6 +134,13 @@ fn live(suspect: &Suspect) -> String {
         _ => format!(", {} to {} old", units::span(*newest_age_ns), units::span(*oldest_age_ns)),
     };
     format!("{} in {}{ages}{freed}", units::bytes(*bytes), units::number(*live))
+}
+
+/// When something was made there.
+fn seen(suspect: &Suspect) -> String {
+    let ago = |what: &str, age: Option<u64>| age.map(|ns| format!("{what} {} ago", units::span(ns)));
+    let all = [ago("first", suspect.first_seen_age_ns), ago("last", suspect.last_seen_age_ns)];
+    all.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn ages(ages: &[OfAge]) -> String {

@@ -6,6 +6,7 @@ use crate::model::summary::{About, Finding, GraphsOf, Holder, Number, Setting, S
 use crate::model::suspects::{self, Suspect};
 use crate::model::verdict::ENOUGH;
 use crate::model::{Ledger, cache, graphs, pool, totals, variables};
+use crate::report::cure::Cure;
 use crate::report::{cache as cache_words, growth};
 use crate::source::liveness::real_ns;
 use crate::text::units;
@@ -114,7 +115,7 @@ fn holder(ledger: &Ledger, suspect: Suspect) -> Holder {
     }
     Holder {
         caveat: growth::caveat(ledger, &suspect).unwrap_or_default().into(),
-        next: growth::advice(ledger, &suspect).unwrap_or_default(),
+        next: growth::advice(ledger, &suspect).map(Cure::text).unwrap_or_default(),
         bytes_change: suspect.since().map_or(0, |grown| grown.bytes_change),
         grows: suspect.grows(),
         kind: suspect.kind.into(),

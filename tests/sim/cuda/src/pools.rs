@@ -71,6 +71,11 @@ cu! {
         lock().pool(h)?;
         out.set(3)
     }
+    /// What another process would open the address by.
+    Init cuMemPoolExportPointer [cuMemPoolExportPointer 11020] [] (c, out: Out<[u64; 8]>, ptr: u64) {
+        out.need()?;
+        out.set(pool::export_pointer(ptr)?)
+    }
     Init cuMemPoolExportToShareableHandle [cuMemPoolExportToShareableHandle 11020] []
     (c, out: Out<u64>, h: H, kind: u32, flags: u64) {
         let _ = (out.is_null(), kind, flags);

@@ -56,6 +56,13 @@ impl Pool {
     }
 }
 
+/// `cuMemPoolExportPointer`: where memory of a pool lies, for others.
+pub fn export_pointer(ptr: u64) -> Result<[u64; 8]> {
+    let m = lock();
+    let (base, a) = m.find(ptr).filter(|(_, a)| matches!(a.kind, MemoryKind::Pool(_))).ok_or(Error::INVALID_VALUE)?;
+    Ok([base, a.size, a.id, 0, 0, 0, 0, 0])
+}
+
 pub fn create(device: i32) -> Result<H> {
     let mut m = lock();
     if device < 0 || device as usize >= m.devices.len() {

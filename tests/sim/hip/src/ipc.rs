@@ -22,6 +22,10 @@ hip! {
         out.set(ipc::open(c.ctx, key.0)?)
     }
     Ctx hipIpcCloseMemHandle [] (c, ptr: u64) { ipc::close(ptr) }
+    Ctx hipMemPoolExportPointer [] (c, out: Out<[u64; 8]>, ptr: u64) {
+        out.need()?;
+        out.set(gpumem_sim_engine::pool::export_pointer(ptr)?)
+    }
     Ctx hipMemPoolImportPointer [] (c, out: Out<u64>, pool: H, data: usize) {
         out.need()?;
         lock().pool(pool)?;

@@ -1,0 +1,204 @@
+//! What `gpumem leaks` and `gpumem doctor` say is to be set: the same, and nothing that is in force already.
+
+mod common;
+use common::growth::{Row, leaking, sampled};
+use common::*;
+use gpumem_inspector::compose::Composer;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{EventKind, ExecState, GrowthKind, Pinned};
+use gpumem_wire::layout::{ContextSlot, EventSlot, ExecSlot, StackSlot, exec_state};
+use serde_json::Value;
+
+/// What both commands say of the call site that grows most: the command or the words.
+fn said(ledger: Composer) -> [String; 2] {
+    let dir = dir();
+    dir.put(me(), ledger);
+    let leaks = dir.json(&["leaks"])["suspects"][0]["next"].as_str().unwrap_or_default().to_owned();
+    let answer = dir.gpumem(&["doctor", "--json", &me().pid.to_string()]);
+    let report: Value = serde_json::from_str(&answer.out).unwrap();
+    let found = report["findings"].as_array().unwrap().iter().find(|found| found["id"] == "growth").unwrap();
+    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+    let doctor = Some(text("paste")).filter(|paste| !paste.is_empty()).unwrap_or_else(|| text("fix"));
+    [leaks, doctor]
+}
+
+/// The site that leaks strands 40 MiB, of which some may be freed since; with variables from the start and later ones.
+fn strands(started: &str, changed: &str, freed: u64) -> Composer {
+    let mut ledger = leaking(me(), 120);
+    let time_ns = monotonic_ns() - 2 * SECOND;
+    let kind = EventKind::StrandedSite as u8;
+    ledger.slots([EventSlot { kind, seq: 1, time_ns, a: 40 * MIB, b: 4, stack: 2, ..Default::default() }]);
+    let mut shard = vec![0; counters::PER_SHARD];
+    (shard[counters::STRANDED_ADDED], shard[counters::STRANDED_REMOVED]) = (40 * MIB, freed);
+    ledger.words(gpumem_wire::layout::TableKind::Counters, &shard);
+    (ledger.header.settings, ledger.header.changes) = (ledger.text(started), ledger.text(changed));
+    ledger
+}
+
+#[test]
+fn a_site_that_strands_is_cured_by_what_is_not_at_work_yet() {
+    let pid = me().pid;
+    let set = |value: &str| format!("gpumem set {pid} STRANDED={value}");
+    let look = format!("gpumem allocs {pid} --by stack --sort growth");
+    assert_eq!(said(strands("", "", 0)), [set("spill"), set("spill")]);
+    // One that is known to retry is pressed.
+    assert_eq!(said(strands("GPUMEM_STRANDED_RETRIES=1", "", 0)), [set("press"), set("press")]);
+    // It is at work: what grows on is something else.
+    for mode in ["spill", "press"] {
+        let changed = format!("GPUMEM_STRANDED={mode}");
+        assert_eq!(said(strands("", &changed, 0)), [look.clone(), look.clone()], "{mode}");
+        assert_eq!(said(strands(&changed, "", 0)), [look.clone(), look.clone()], "{mode}");
+    }
+    // All that was stranded is freed by now.
+    assert_eq!(said(strands("", "", 40 * MIB)), [look.clone(), look]);
+    // One without a control thread takes no command.
+    let mut silent = strands("", "", 0);
+    silent.header.heartbeat_ns = 0;
+    let start = "start it with GPUMEM_STRANDED=spill";
+    let [leaks, doctor] = said(silent);
+    assert!(leaks == start && doctor.starts_with(start), "{leaks:?} {doctor:?}");
+}
+
+/// Graphs of one call site that become more, a sample a second, all of them the driver's own.
+fn graphs(started: &str, changed: &str) -> Composer {
+    let mut ledger = begin(me());
+    let now = monotonic_ns();
+    (ledger.header.heartbeat_ns, ledger.header.created_ns) = (now, now - 121 * SECOND);
+    module(&mut ledger, "/opt/demo/demo-server", APP, 0x10_0000, APP);
+    ledger.stack(0, StackSlot { execs: 120, ..Default::default() }, &[APP + 0x101]);
+    let state = exec_state(ExecState::Native, Pinned::Off);
+    let exec = |n: u64| ExecSlot {
+        stack: 1,
+        serial: n,
+        handle: n,
+        host_bytes: MIB,
+        time_ns: now - (120 - n) * SECOND,
+        state,
+        ..Default::default()
+    };
+    ledger.slots((0..120).map(exec));
+    let times: Vec<u64> = (0..120).map(|n| now - (120 - n) * SECOND).collect();
+    let held = (0..120).map(|n| (n * MIB, n)).collect();
+    sampled(&mut ledger, &times, &[Row { kind: GrowthKind::Graphs, key: 1, held }]);
+    (ledger.header.settings, ledger.header.changes) = (ledger.text(started), ledger.text(changed));
+    ledger
+}
+
+#[test]
+fn graphs_that_grow_are_bounded_by_what_is_not_in_force_yet() {
+    let pid = me().pid;
+    let look = format!("gpumem graphs {pid} --by stack");
+    let without = |what: &str| format!("start it without {what}: the graph cache bounds what graphs take");
+    for (started, changed, wanted) in [
+        ("GPUMEM_GRAPH_CACHE=0", "", without("GPUMEM_GRAPH_CACHE=0")),
+        // It could not be turned on while it ran.
+        ("GPUMEM_GRAPH_CACHE=0", "GPUMEM_GRAPH_CACHE=512", without("GPUMEM_GRAPH_CACHE=0")),
+        ("GPUMEM_GRAPH_CACHE=00", "", without("GPUMEM_GRAPH_CACHE=00")),
+        ("GPUMEM_RECORD_ONLY=1", "", without("GPUMEM_RECORD_ONLY=1")),
+        ("GPUMEM_GRAPH_CACHE=4096", "", format!("gpumem set {pid} GRAPH_CACHE=512")),
+        ("GPUMEM_GRAPH_CACHE=4096", "GPUMEM_GRAPH_CACHE=512", look.clone()),
+        ("", "GPUMEM_GRAPH_CACHE=0", format!("gpumem set {pid} GRAPH_CACHE=512")),
+        // It was off for a while: what was made then stays the driver's.
+        ("", "GPUMEM_GRAPH_CACHE=512", look.clone()),
+        ("", "GPUMEM_GRAPH_CACHE=64", look),
+    ] {
+        assert_eq!(said(graphs(started, changed)), [wanted.clone(), wanted], "{started:?} {changed:?}");
+    }
+}
+
+/// The finding of a check of this process: its severity, and the command.
+fn finding(ledger: Composer, id: &str) -> [String; 3] {
+    let dir = dir();
+    dir.put(me(), ledger);
+    let answer = dir.gpumem(&["doctor", "--all", "--json", &me().pid.to_string()]);
+    let report: Value = serde_json::from_str(&answer.out).unwrap();
+    let found = report["findings"].as_array().unwrap().iter().find(|found| found["id"] == id).unwrap();
+    ["severity", "paste", "fix"].map(|field| found[field].as_str().unwrap_or_default().to_owned())
+}
+
+/// An allocation of 100 MiB was refused at the limit, while 300 MiB were live. The device has 1 GiB.
+fn refused(limit: &str, ran_out: bool) -> Composer {
+    let mut ledger = begin(me());
+    (ledger.header.settings, ledger.header.changes) = (ledger.text("GPUMEM_LIMIT=384MiB"), ledger.text(limit));
+    ledger.header.heartbeat_ns = monotonic_ns();
+    ledger.slots([ContextSlot { total_bytes: 1024 * MIB, ..Default::default() }]);
+    let time_ns = monotonic_ns() - 10 * SECOND;
+    let event = |seq, kind: EventKind, b| EventSlot {
+        kind: kind as u8,
+        seq,
+        time_ns,
+        a: 100 * MIB,
+        b,
+        tid: 7,
+        ..Default::default()
+    };
+    ledger.slots([event(1, EventKind::LimitRefused, 0)]);
+    if ran_out {
+        ledger.slots([event(2, EventKind::OutOfMemory, 300 * MIB)]);
+    }
+    let mut shard = vec![0; counters::PER_SHARD];
+    shard[counters::LIMIT_REFUSALS] = 1;
+    ledger.words(gpumem_wire::layout::TableKind::Counters, &shard);
+    let slot = gpumem_wire::layout::AllocSlot {
+        serial: 1,
+        addr: 0x7000_0000_0000,
+        bytes: 300 * MIB,
+        context: 1,
+        kind: gpumem_wire::kinds::AllocKind::Device as u8,
+        ..Default::default()
+    };
+    ledger.slots([slot]);
+    ledger
+}
+
+#[test]
+fn a_limit_that_was_raised_since_is_not_to_be_raised_again() {
+    let raise = format!("gpumem set {} LIMIT=450MiB", me().pid);
+    for ran_out in [true, false] {
+        let [severity, paste, _] = finding(refused("", ran_out), "memory");
+        assert_eq!((severity.as_str(), &paste), ("warning", &raise), "{ran_out}");
+        for raised in ["GPUMEM_LIMIT=450MiB", "GPUMEM_LIMIT=1GiB", "GPUMEM_LIMIT="] {
+            let [severity, paste, fix] = finding(refused(raised, ran_out), "memory");
+            assert_eq!((severity.as_str(), paste.as_str(), fix.as_str()), ("info", "", ""), "{raised} {ran_out}");
+        }
+    }
+    // What cannot be raised any further is not advised: the device has no more.
+    let mut full = refused("GPUMEM_LIMIT=1GiB", false);
+    let more = gpumem_wire::layout::AllocSlot {
+        serial: 2,
+        addr: 0x7100_0000_0000,
+        bytes: 700 * MIB,
+        context: 1,
+        kind: gpumem_wire::kinds::AllocKind::Device as u8,
+        ..Default::default()
+    };
+    full.slots([more]);
+    let [severity, paste, fix] = finding(full, "limit");
+    assert_eq!((severity.as_str(), paste.as_str()), ("warning", ""));
+    assert!(fix.contains("the device has no more than 1.0 GiB"), "{fix}");
+}
+
+/// Spilling that was switched on after memory ran out has not failed.
+#[test]
+fn spilling_that_was_switched_on_since_has_not_failed() {
+    let ran_out = |changed: Option<u64>| {
+        let mut ledger = begin(me());
+        ledger.header.heartbeat_ns = monotonic_ns();
+        let time_ns = monotonic_ns() - 10 * SECOND;
+        let kind = EventKind::OutOfMemory as u8;
+        ledger.slots([EventSlot { kind, seq: 1, time_ns, a: 100 * MIB, b: 300 * MIB, ..Default::default() }]);
+        let Some(later) = changed else { return ledger };
+        ledger.header.changes = ledger.text("GPUMEM_OOM_FALLBACK=managed");
+        let (kind, text) = (EventKind::Message as u8, ledger.text("gpumem set GPUMEM_OOM_FALLBACK=managed"));
+        let time_ns = time_ns - 5 * SECOND + later * SECOND;
+        ledger.slots([EventSlot { kind, seq: 2, time_ns, text, ..Default::default() }]);
+        ledger
+    };
+    let set = format!("gpumem set {} OOM_FALLBACK=managed", me().pid);
+    let [severity, paste, _] = finding(ran_out(None), "memory");
+    assert_eq!((severity.as_str(), paste), ("warning", set));
+    let [severity, _, fix] = finding(ran_out(Some(0)), "memory");
+    assert!(severity == "warning" && fix.ends_with("spilling failed too"), "it was on before: {fix}");
+    let [severity, _, fix] = finding(ran_out(Some(10)), "memory");
+    assert_eq!((severity.as_str(), fix.as_str()), ("info", ""), "it was switched on since");
+}

@@ -1,0 +1,161 @@
+//! `gpumem leaks --suspect` on what a process answers: what is called lost, in which words, and within which time.
+
+mod common;
+use common::*;
+use gpumem_inspector::compose::Composer;
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::layout::{ALLOC_EXPORTED, AllocSlot, StackSlot};
+use gpumem_wire::references::{Place, References, Seen};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+/// Allocations of 1 MiB: to the first four words of the heap refer, to the fifth none, and to the sixth the fifth.
+fn ledger() -> Composer {
+    let mut ledger = begin(me());
+    ledger.header.heartbeat_ns = monotonic_ns();
+    module(&mut ledger, "/opt/demo/demo-server", APP, 0x10_0000, APP);
+    ledger.stack(0, StackSlot { allocs: 6, ..Default::default() }, &[APP + 0x101]);
+    let alloc = |serial: u64| AllocSlot {
+        stack: 1,
+        serial,
+        addr: 0x7000_0000_0000 + serial * 0x1000_0000,
+        bytes: MIB,
+        kind: AllocKind::Device as u8,
+        flags: if serial == 7 { ALLOC_EXPORTED } else { 0 },
+        ..Default::default()
+    };
+    ledger.slots((1..=7).map(alloc));
+    ledger
+}
+
+/// What a search says, with these facts.
+fn found(facts: &[(&str, &str)]) -> References {
+    let mut found = References::default();
+    for serial in 1..=7 {
+        let mut seen = Seen::default();
+        match serial {
+            1..=4 => seen.add(Place::Heap, 1),
+            6 => seen.add(Place::Device, 1),
+            _ => {}
+        }
+        found.allocs.insert(serial, seen);
+    }
+    found.edges.push((5, 6));
+    found.facts = facts.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    found
+}
+
+/// A process that answers requests one after another, each as `answer` says, which is told how long it may take; how
+/// long each could.
+fn serve(dir: &Dir, answer: impl Fn(u64) -> Option<String> + Send + 'static) -> std::sync::mpsc::Receiver<u64> {
+    dir.put(me(), ledger());
+    let listener = UnixListener::bind(dir.path().join(me().socket_name())).unwrap();
+    let (asked, received) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut line = String::new();
+            BufReader::new(stream.try_clone().unwrap()).read_line(&mut line).unwrap();
+            let longest: u64 = line.trim().rsplit(' ').next().unwrap().parse().unwrap();
+            let _ = asked.send(longest);
+            match answer(longest) {
+                Some(text) => drop(stream.write_all(text.as_bytes())),
+                // It never answers: whoever asked hangs up.
+                None => drop(stream.read(&mut [0])),
+            }
+        }
+    });
+    received
+}
+
+/// The report, where each search has these facts.
+fn with(facts: &'static [(&str, &str)], more: &[&str]) -> (Value, String, u8) {
+    let dir = dir();
+    let _asked = serve(&dir, |_| Some(found(facts).text()));
+    let args = ["leaks", "--suspect", "--older", "0", "--pause", "0"];
+    let said = dir.json(&[&args[..], &["--all"]].concat());
+    let text = dir.gpumem(&[&args[..], more].concat());
+    (said, text.out, text.code as u8)
+}
+
+fn standing(said: &Value, serial: u64) -> String {
+    let rows = said["allocations"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["serial"] == serial).unwrap_or_else(|| panic!("{serial}: {said:#}"));
+    row["standing"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_has_no_reference_is_suspect_and_what_is_outside_is_not() {
+    let (said, text, code) = with(&[], &["--fail-over", "0"]);
+    assert_eq!([1, 5, 6, 7].map(|n| standing(&said, n)), ["referred", "none-seen", "only-from-such", "outside"]);
+    assert_eq!((said["suspect_bytes"].as_u64(), code), (Some(2 * MIB), 3));
+    assert_eq!(said["all_was_read"], true);
+    assert!(text.contains("no reference seen in two scans"), "{text}");
+    assert!(!text.contains("outside"), "it is no suspect: {text}");
+}
+
+/// What was not read may have any address: then nothing is called lost, and no test fails for it.
+#[test]
+fn where_something_could_not_be_read_nothing_is_called_lost() {
+    for facts in [
+        &[("host_incomplete", "there was no time to read all of it")][..],
+        &[("device_incomplete", "a stream was being captured all the time")],
+        &[("device_incomplete", "there was no time to read all of it")],
+        &[("graphs_unread", "1")],
+    ] {
+        let facts: &'static [(&str, &str)] = Box::leak(facts.to_vec().into_boxed_slice());
+        let (said, text, code) = with(facts, &["--fail-over", "0"]);
+        assert_eq!(
+            [1, 5, 6, 7].map(|n| standing(&said, n)),
+            ["referred", "referred", "referred", "outside"],
+            "{facts:?}"
+        );
+        assert_eq!((said["suspect_bytes"].as_u64(), code), (Some(0), 0), "{facts:?}");
+        assert!(text.contains("nothing is called lost"), "{facts:?}: {text}");
+        assert!(!text.contains("no reference seen"), "{facts:?}: {text}");
+    }
+}
+
+/// Kinds of device memory that are never read may hold the only reference: the words are weaker then.
+#[test]
+fn where_some_is_never_read_the_words_are_weaker() {
+    let facts = &[("device_wanted", "7"), ("device_allocs", "5"), ("device_gone", "1")];
+    let (said, text, code) = with(facts, &["--fail-over", "0"]);
+    assert_eq!((standing(&said, 5).as_str(), code), ("none-seen", 3));
+    assert_eq!(said["all_was_read"], false);
+    assert!(text.contains("no reference seen in what was read"), "{text}");
+    assert!(text.contains("the device memory of 1 allocation is never read"), "{text}");
+    // What went meanwhile refers to nothing any more.
+    let gone = &[("device_wanted", "7"), ("device_allocs", "5"), ("device_gone", "2")];
+    let (said, text, _) = with(gone, &[]);
+    assert!(said["all_was_read"] == true && text.contains("no reference seen in two scans"), "{text}");
+}
+
+/// `--timeout` is the whole command's, whatever the process does: both looks and the pause between them.
+#[test]
+fn the_time_is_that_of_the_whole_command() {
+    const LONGEST: u64 = 2000;
+    // The first look takes its time, and to the second there is no answer.
+    let dir = dir();
+    let looks = std::sync::atomic::AtomicU64::new(0);
+    let asked = serve(&dir, move |longest| {
+        if looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 1 {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(longest));
+        Some(found(&[]).text())
+    });
+    let begin = Instant::now();
+    let got = dir.gpumem(&["leaks", "--suspect", "--timeout", "2s"]);
+    let took = begin.elapsed();
+    assert_eq!(got.code, 1, "{}", got.out);
+    assert!(got.err.contains("did not answer"), "{}", got.err);
+    // Once two looks could take 2 s each, and 5 s more, beside a pause of 3 s.
+    assert!(took < Duration::from_millis(4 * LONGEST), "{took:?}");
+    let given: Vec<u64> = asked.try_iter().collect();
+    assert!(given.len() == 2 && given.iter().sum::<u64>() < LONGEST, "{given:?}");
+    // Both have some of it.
+    assert!(given.iter().all(|&longest| longest > LONGEST / 10), "{given:?}");
+}
