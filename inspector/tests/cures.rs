@@ -5,8 +5,8 @@ use common::growth::{Row, leaking, sampled};
 use common::*;
 use gpumem_inspector::compose::Composer;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{EventKind, ExecState, GrowthKind, Pinned};
-use gpumem_wire::layout::{ContextSlot, EventSlot, ExecSlot, StackSlot, exec_state};
+use gpumem_wire::kinds::{AllocKind, EventKind, ExecState, GrowthKind, Pinned};
+use gpumem_wire::layout::{AllocSlot, ContextSlot, EventSlot, ExecSlot, StackSlot, exec_state};
 use serde_json::Value;
 
 /// What both commands say of the call site that grows most: the command or the words.
@@ -14,12 +14,17 @@ fn said(ledger: Composer) -> [String; 2] {
     let dir = dir();
     dir.put(me(), ledger);
     let leaks = dir.json(&["leaks"])["suspects"][0]["next"].as_str().unwrap_or_default().to_owned();
-    let answer = dir.gpumem(&["doctor", "--json", &me().pid.to_string()]);
+    let [_, paste, fix] = found(&dir, &[], "growth");
+    [leaks, if paste.is_empty() { fix } else { paste }]
+}
+
+/// What `gpumem doctor` finds: the severity, the command, what else to do.
+fn found(dir: &Dir, more: &[&str], id: &str) -> [String; 3] {
+    let pid = me().pid.to_string();
+    let answer = dir.gpumem(&[&["doctor", "--json"], more, &[&pid]].concat());
     let report: Value = serde_json::from_str(&answer.out).unwrap();
-    let found = report["findings"].as_array().unwrap().iter().find(|found| found["id"] == "growth").unwrap();
-    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
-    let doctor = Some(text("paste")).filter(|paste| !paste.is_empty()).unwrap_or_else(|| text("fix"));
-    [leaks, doctor]
+    let found = report["findings"].as_array().unwrap().iter().find(|found| found["id"] == id).unwrap();
+    ["severity", "paste", "fix"].map(|field| found[field].as_str().unwrap_or_default().to_owned())
 }
 
 /// The site that leaks strands 40 MiB, of which some may be freed since; with variables from the start and later ones.
@@ -106,14 +111,11 @@ fn graphs_that_grow_are_bounded_by_what_is_not_in_force_yet() {
     }
 }
 
-/// The finding of a check of this process: its severity, and the command.
+/// The finding of a check of this process.
 fn finding(ledger: Composer, id: &str) -> [String; 3] {
     let dir = dir();
     dir.put(me(), ledger);
-    let answer = dir.gpumem(&["doctor", "--all", "--json", &me().pid.to_string()]);
-    let report: Value = serde_json::from_str(&answer.out).unwrap();
-    let found = report["findings"].as_array().unwrap().iter().find(|found| found["id"] == id).unwrap();
-    ["severity", "paste", "fix"].map(|field| found[field].as_str().unwrap_or_default().to_owned())
+    found(&dir, &["--all"], id)
 }
 
 /// An allocation of 100 MiB was refused at the limit, while 300 MiB were live. The device has 1 GiB.
@@ -139,16 +141,14 @@ fn refused(limit: &str, ran_out: bool) -> Composer {
     let mut shard = vec![0; counters::PER_SHARD];
     shard[counters::LIMIT_REFUSALS] = 1;
     ledger.words(gpumem_wire::layout::TableKind::Counters, &shard);
-    let slot = gpumem_wire::layout::AllocSlot {
-        serial: 1,
-        addr: 0x7000_0000_0000,
-        bytes: 300 * MIB,
-        context: 1,
-        kind: gpumem_wire::kinds::AllocKind::Device as u8,
-        ..Default::default()
-    };
-    ledger.slots([slot]);
+    ledger.slots([live(1, 300 * MIB)]);
     ledger
+}
+
+/// Device memory of the context.
+fn live(serial: u64, bytes: u64) -> AllocSlot {
+    let (addr, kind) = (0x7000_0000_0000 + serial * 0x100_0000_0000, AllocKind::Device as u8);
+    AllocSlot { serial, addr, bytes, context: 1, kind, ..Default::default() }
 }
 
 #[test]
@@ -164,15 +164,7 @@ fn a_limit_that_was_raised_since_is_not_to_be_raised_again() {
     }
     // What cannot be raised any further is not advised: the device has no more.
     let mut full = refused("GPUMEM_LIMIT=1GiB", false);
-    let more = gpumem_wire::layout::AllocSlot {
-        serial: 2,
-        addr: 0x7100_0000_0000,
-        bytes: 700 * MIB,
-        context: 1,
-        kind: gpumem_wire::kinds::AllocKind::Device as u8,
-        ..Default::default()
-    };
-    full.slots([more]);
+    full.slots([live(2, 700 * MIB)]);
     let [severity, paste, fix] = finding(full, "limit");
     assert_eq!((severity.as_str(), paste.as_str()), ("warning", ""));
     assert!(fix.contains("the device has no more than 1.0 GiB"), "{fix}");

@@ -18,6 +18,7 @@ use crate::process::elf;
 use crate::vendor;
 use gpumem_wire::kinds::{Mode, Vendor};
 use gpumem_wire::settings::{RecordOnly, Settings};
+use gpumem_wire::units;
 use gpumem_wire::verdict::{self, Found, Subject};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -66,9 +67,10 @@ fn lie(version: u32) -> Option<String> {
     (!is_one).then(|| format!("the driver says that it is version {}, which there cannot be", version as i32))
 }
 
-/// `13020` as "13.2".
+/// `13020` as "13.2", and what HIP says, `60304220`, as "6.3".
 fn words(version: u32) -> String {
-    format!("{}.{}", version / 1000, version % 1000 / 10)
+    let (major, minor) = units::version(version);
+    format!("{major}.{minor}")
 }
 
 impl Trust {
@@ -115,14 +117,13 @@ impl Trust {
         self.hip.store(version, Relaxed);
         let header = ledger.header();
         header.driver_version().store(version, Relaxed);
-        let (major, minor) = gpumem_abi::hip_release(version);
-        if gpumem_abi::HIP_MAJORS.contains(&major) || settings.record_only != RecordOnly::Auto {
+        if gpumem_abi::HIP_MAJORS.contains(&units::version(version).0) || settings.record_only != RecordOnly::Auto {
             return;
         }
         self.no_hip.store(true, Relaxed);
         // Beside CUDA, whose driver was judged for itself, only HIP's part is off.
         if header.mode().load(Relaxed) == Mode::Active as u32 && self.driver.load(Relaxed) == 0 {
-            let why = format!("ROCm {major}.{minor} is of a major version that was never tested");
+            let why = format!("ROCm {} is of a major version that was never tested", words(version));
             only_record(ledger, &why);
             decided_by(ledger, &format!("{why}: gpumem selftest, run on this machine, says what works there"));
         }

@@ -12,6 +12,7 @@ import pathlib
 import selectors
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -71,6 +72,13 @@ def there(group, name, *needed):
         return None
     wrong = [f"{next(n for n in names if os.environ.get(n))}: {path_of(*names)} is not there" for names in needed if not path_of(*names).exists()]
     return verdict(group, name, wrong) if wrong else True
+
+
+def need(group, name, *needed):
+    """Ends the script where what it needs is not there (`there`): with 0 where it is not named, with 1 where it should be."""
+    found = there(group, name, *needed)
+    if not found:
+        sys.exit(0 if found is None else 1)
 
 
 def environment(folder, preload, count, extra=None):

@@ -24,7 +24,7 @@ import sys
 import time
 
 from done import row
-from harness import OUT, inspect, record, there, verdict
+from harness import OUT, inspect, need, record, verdict
 from llama_server import Server
 from stats import Ledger, differences, of_counter
 
@@ -135,9 +135,7 @@ def counted():
 
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
-    found = there(GROUP, "server", "LLAMA_SERVER", "LLAMA_MODEL")
-    if not found:
-        sys.exit(0 if found is None else 1)
+    need(GROUP, "server", "LLAMA_SERVER", "LLAMA_MODEL")
     results, start = [], time.monotonic()
     server = Server("warm-up", False)
     try:

@@ -19,7 +19,7 @@ import sys
 import time
 
 from done import row
-from harness import BUILD, OUT, SO, WORK, record, run, there, verdict
+from harness import BUILD, OUT, SO, WORK, need, record, run, verdict
 from llama_server import Server
 
 GROUP = "llama-own"
@@ -65,9 +65,7 @@ def measured(server, out, each):
 
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
-    found = there(GROUP, "server", "LLAMA_SERVER", "LLAMA_MODEL")
-    if not found:
-        sys.exit(0 if found is None else 1)
+    need(GROUP, "server", "LLAMA_SERVER", "LLAMA_MODEL")
     servers = {mode: server(mode) for mode in ("native", "preloaded")}
     blocks = {mode: [] for mode in servers}
     try:

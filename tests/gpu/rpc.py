@@ -14,7 +14,7 @@ later half, the same texts.
 import os
 import sys
 
-from harness import OUT, path_of, there
+from harness import OUT, need, path_of
 from llama_server import ARGUMENTS, Listening, Server
 from side_by_side import MODES, judged, tried
 
@@ -46,9 +46,7 @@ def one():
 
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
-    found = there(GROUP, "server", "LLAMA_RPC", ("LLAMA_SERVER", "LLAMA_BIN"), "LLAMA_MODEL")
-    if not found:
-        sys.exit(0 if found is None else 1)
+    need(GROUP, "server", "LLAMA_RPC", ("LLAMA_SERVER", "LLAMA_BIN"), "LLAMA_MODEL")
     print(f"     {GROUP}: {SECONDS:.0f} s, with {' '.join(ARGUMENTS)}", flush=True)
     sys.exit(0 if judged(GROUP, "server", one) else 1)
 

@@ -19,7 +19,7 @@ import shlex
 import sys
 
 from done import row
-from harness import OUT, WORK, beside, path_of, run, there, verdict
+from harness import OUT, WORK, beside, need, path_of, run, verdict
 from llama_server import Server, prompt
 from memory import ledgers_in, quartiles, quartiles_text, trouble_of
 from stats import Ledger
@@ -175,9 +175,7 @@ def state():
 
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
-    found = there(GROUP, "programs", "LLAMA_BIN", "LLAMA_MODEL")
-    if not found:
-        sys.exit(0 if found is None else 1)
+    need(GROUP, "programs", "LLAMA_BIN", "LLAMA_MODEL")
     results = []
     for name in sys.argv[1:] or ["perplexity", "bench", "state"]:
         program = {"perplexity": "llama-perplexity", "bench": "llama-batched-bench"}.get(name)

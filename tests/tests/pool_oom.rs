@@ -271,9 +271,9 @@ fn idle_blocks_of_contexts_that_end_are_left_alone() {
 
 /// A call on a device that is full but for what gpumem keeps there.
 fn short(way: &str, kept: &str) -> Program {
-    let settings = [("SIM_DEVICE_MEM", "128M"), ("SIM_CODE_MEM", "8M"), ("SIM_MANAGED", "exclusive")];
-    let context = ("SIM_CONTEXT_MEM", if way == "context" { "16M" } else { "0" });
-    let keeps = [context, ("GPUMEM_POOL_MAX", "1GiB"), ("GPUMEM_POOL_DECAY", "0")];
+    let settings =
+        [("SIM_DEVICE_MEM", "128M"), ("SIM_CONTEXT_MEM", "0"), ("SIM_CODE_MEM", "8M"), ("SIM_MANAGED", "exclusive")];
+    let keeps = [("GPUMEM_POOL_MAX", "1GiB"), ("GPUMEM_POOL_DECAY", "0")];
     client("ran_out").args(&[way, kept]).envs(&settings).envs(&keeps)
 }
 

@@ -4,7 +4,6 @@ use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::model::totals::{self, Live};
 use crate::source::find::{self, Found, What};
-use crate::source::world::MOUNT;
 use crate::text::{self, units};
 use crate::view::table::{BAD, DIM, GOOD, Side, Table, WARN};
 use anstyle::Style;
@@ -71,9 +70,8 @@ impl Command for Args {
         let left_out = !survey.found.is_empty();
         let report = Report { processes, warnings: survey.warnings };
         let none = report.processes.is_empty();
-        let lacks_proc = context.world.lacks_proc().filter(|_| none && !context.global.json);
-        if let Some(why) = lacks_proc {
-            return Err(Failure::nothing(why).fix(MOUNT));
+        if let Some(failure) = context.world.without_proc().filter(|_| none && !context.global.json) {
+            return Err(failure);
         }
         for warning in &report.warnings {
             tracing::warn!("{warning}");

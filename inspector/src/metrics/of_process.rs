@@ -4,7 +4,8 @@ use super::page::Page;
 use super::table as t;
 use super::{holders, of_device};
 use crate::model::cache::{self, Cache};
-use crate::model::{Ledger, graphs, pool, totals};
+use crate::model::totals::{self, KindTotal};
+use crate::model::{Ledger, graphs, pool};
 use crate::source::liveness::Life;
 use crate::source::world::World;
 use gpumem_wire::counters;
@@ -31,8 +32,13 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, top: usize) {
             page.add(metric, &[], bytes as f64);
         }
     }
-    kinds(page, ledger);
-    counted_kinds(page, ledger);
+    let kinds = totals::kinds(ledger);
+    for kind in &kinds {
+        let of = [("kind", kind.kind)];
+        page.add(&t::LIVE_BYTES, &of, kind.live_bytes as f64);
+        page.add(&t::LIVE_ALLOCATIONS, &of, kind.live as f64);
+    }
+    counted(page, ledger, &kinds);
     of_device::add(page, ledger);
     holders::add(page, ledger, top);
     let cache = cache::of(ledger);
@@ -41,7 +47,6 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, top: usize) {
     let pool = pool::of(ledger);
     page.add(&t::POOL_ON, &[], f64::from(pool.state == "on"));
     page.add(&t::STRANDED_BYTES, &[], pool.stranded_bytes as f64);
-    counted(page, ledger);
     page.nobodys();
 }
 
@@ -52,13 +57,18 @@ pub(super) fn add_ended(page: &mut Page, ledger: &Ledger) {
     page.add(&t::UP, &[], 0.0);
     let how = if ledger.status.life == Life::Exited { "exited" } else { "killed" };
     page.add(&t::ENDED_SECONDS, &[("how", how)], seconds(ledger.status.ago_ns));
-    counted_kinds(page, ledger);
-    counted(page, ledger);
+    counted(page, ledger, &totals::kinds(ledger));
     page.nobodys();
 }
 
-/// The counters of the ledger.
-fn counted(page: &mut Page, ledger: &Ledger) {
+/// The counters of the ledger, also by kind.
+fn counted(page: &mut Page, ledger: &Ledger, kinds: &[KindTotal]) {
+    for kind in kinds {
+        let of = [("kind", kind.kind)];
+        page.add(&t::ALLOCATIONS, &of, kind.allocs as f64);
+        page.add(&t::ALLOCATED_BYTES, &of, kind.alloc_bytes as f64);
+        page.add(&t::FAILURES, &of, kind.failures as f64);
+    }
     for &(index, name, doc) in counters::ALL {
         let value = ledger.snapshot.counter(index);
         page.add(&t::counter(name, doc), &[], if name.ends_with("_ns") { seconds(value) } else { value as f64 });
@@ -67,23 +77,6 @@ fn counted(page: &mut Page, ledger: &Ledger) {
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
-}
-
-fn kinds(page: &mut Page, ledger: &Ledger) {
-    for kind in totals::kinds(ledger) {
-        let of = [("kind", kind.kind)];
-        page.add(&t::LIVE_BYTES, &of, kind.live_bytes as f64);
-        page.add(&t::LIVE_ALLOCATIONS, &of, kind.live as f64);
-    }
-}
-
-fn counted_kinds(page: &mut Page, ledger: &Ledger) {
-    for kind in totals::kinds(ledger) {
-        let of = [("kind", kind.kind)];
-        page.add(&t::ALLOCATIONS, &of, kind.allocs as f64);
-        page.add(&t::ALLOCATED_BYTES, &of, kind.alloc_bytes as f64);
-        page.add(&t::FAILURES, &of, kind.failures as f64);
-    }
 }
 
 fn of_graphs(page: &mut Page, total: &graphs::Group) {

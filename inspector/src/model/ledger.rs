@@ -344,11 +344,8 @@ fn small(number: u32) -> Option<u8> {
 
 /// 13000 as "13.0", and what HIP says, 60304220, as "6.3"; empty if unknown.
 fn driver_version(number: u32) -> String {
-    match number {
-        0 => String::new(),
-        1..1_000_000 => format!("{}.{}", number / 1000, number % 1000 / 10),
-        _ => format!("{}.{}", number / 10_000_000, number / 100_000 % 100),
-    }
+    let (major, minor) = gpumem_wire::units::version(number);
+    if number == 0 { String::new() } else { format!("{major}.{minor}") }
 }
 
 impl Head {

@@ -4,7 +4,7 @@ use super::find::{self, Found, What};
 use super::folder::Seen;
 use super::open::{self, Owner};
 use super::process::Process;
-use super::world::{MOUNT, World};
+use super::world::World;
 use crate::failure::{Code, Failure, Result};
 use crate::text;
 use gpumem_wire::read::Snapshot;
@@ -166,8 +166,8 @@ fn of_pid(world: &World, pid: u32, file: &Path) -> Result<Opened> {
         if file.exists() {
             return of_file(world, file);
         }
-        if let Some(why) = world.lacks_proc() {
-            return Err(Failure::nothing(why).fix(MOUNT));
+        if let Some(failure) = world.without_proc() {
+            return Err(failure);
         }
         return Err(Failure::nothing(format!("there is no process {pid} and no ledger of one"))
             .fix("gpumem ps lists what there is"));
@@ -214,8 +214,8 @@ fn only_one(world: &World, asked: &Asked) -> Result<Opened> {
 }
 
 fn nothing(world: &World, survey: &find::Survey) -> Failure {
-    if let Some(why) = world.lacks_proc().filter(|_| survey.found.is_empty()) {
-        return Failure::nothing(why).fix(MOUNT);
+    if let Some(failure) = world.without_proc().filter(|_| survey.found.is_empty()) {
+        return failure;
     }
     for warning in &survey.warnings {
         tracing::warn!("{warning}");

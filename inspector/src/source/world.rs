@@ -1,5 +1,6 @@
 //! This machine, as far as ledgers need it. Tests make their own.
 
+use crate::failure::Failure;
 use gpumem_wire::place;
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
@@ -55,6 +56,11 @@ impl World {
         // `self` is there for whoever is in the namespace of this /proc, whatever else it hides.
         let is_there = std::fs::metadata(self.proc.join("self/stat")).is_ok();
         (!is_there).then(|| format!("{} is not mounted here: no running process can be seen", self.proc.display()))
+    }
+
+    /// The failure of a command that needs to see processes where none can be seen.
+    pub(crate) fn without_proc(&self) -> Option<Failure> {
+        self.lacks_proc().map(|why| Failure::nothing(why).fix(MOUNT))
     }
 
     /// The same machine, with every place looked at.

@@ -37,9 +37,7 @@ pub mod types;
 /// text says how to read it. Only tests do.
 pub const KNOWN_HIP: &str = include_str!("known_hip.txt");
 
-pub use names::{
-    HIP_MAJORS, NEWEST, hip_release, is_drivers, is_new_major, knows, knows_symbol, may_submit, only_asks,
-};
+pub use names::{HIP_MAJORS, NEWEST, is_drivers, is_new_major, knows, knows_symbol, may_submit, only_asks};
 
 #[cfg(test)]
 mod check;

@@ -14,11 +14,6 @@ pub fn is_new_major(version: u32) -> bool {
 /// The major versions of ROCm that the tables of HIP were held to: `known_hip.txt` has releases of each.
 pub const HIP_MAJORS: std::ops::RangeInclusive<u32> = 5..=7;
 
-/// Major and minor version of what `hipRuntimeGetVersion` answers: 60_304_220 is ROCm 6.3.
-pub fn hip_release(version: u32) -> (u32, u32) {
-    (version / 10_000_000, version / 100_000 % 100)
-}
-
 /// Whether a name is as the driver's are: `cudaMalloc`, `cublasCreate` and the like are not.
 pub fn is_drivers(name: &[u8]) -> bool {
     name.strip_prefix(b"cu").and_then(<[u8]>::first).is_some_and(u8::is_ascii_uppercase)

@@ -39,7 +39,8 @@ struct Row {
     slot: u32,
     now: Held,
     peak: u64,
-    /// What was ever made there, of a call site.
+    /// What was ever made there, of a call site: now, and when something was last noted.
+    made_now: u64,
     made: u64,
     /// The least since the beginning of the point that is in the making, for each coarser level.
     least: [Held; GROWTH_LEVELS.len() - 1],
@@ -171,7 +172,7 @@ impl Growth {
     fn give(&mut self, shim: &Shim, slot: u32, key: Key, now: Held, now_ns: u64) {
         let since = GrowthSlot { kind: key.0 as u8, key: key.1, since_ns: now_ns, ..Default::default() };
         shim.ledger.growth.write(slot, since);
-        self.rows.insert(key, Row { slot, now, peak: 0, made: 0, least: [now; GROWTH_LEVELS.len() - 1] });
+        self.rows.insert(key, Row { slot, now, peak: 0, made_now: 0, made: 0, least: [now; GROWTH_LEVELS.len() - 1] });
     }
 
     /// Writes the points that end with this sample.
@@ -213,24 +214,23 @@ impl Growth {
     fn note_made(&mut self, shim: &Shim, now_ns: u64) {
         const MEMORY: [usize; 1] = [offset_of!(StackSlot, allocs)];
         const GRAPHS: [usize; 2] = [offset_of!(StackSlot, graphs), offset_of!(StackSlot, execs)];
-        let mut made: FxHashMap<Key, u64> = FxHashMap::default();
-        for key in self.rows.keys() {
-            match key.0 {
-                GrowthKind::Site => made.insert(*key, shim.ledger.made_at(key.1 as StackRef, &MEMORY)),
-                GrowthKind::Graphs => made.insert(*key, shim.ledger.made_at(key.1 as StackRef, &GRAPHS)),
-                _ => None,
+        for (key, row) in &mut self.rows {
+            row.made_now = match key.0 {
+                GrowthKind::Site => shim.ledger.made_at(key.1 as StackRef, &MEMORY),
+                GrowthKind::Graphs => shim.ledger.made_at(key.1 as StackRef, &GRAPHS),
+                _ => 0,
             };
         }
-        // Behind the records: what a place gives to its stack's record meanwhile is missed this time, and not counted twice.
+        // Behind the records: what a place gives to its stack's record meanwhile is missed this time, and not counted
+        // twice.
         fence(Acquire);
         for (stack, allocs) in shim.ledger.in_places() {
-            if let Some(made) = made.get_mut(&(GrowthKind::Site, stack.into())) {
-                *made = made.wrapping_add(allocs);
+            if let Some(row) = self.rows.get_mut(&(GrowthKind::Site, stack.into())) {
+                row.made_now = row.made_now.wrapping_add(allocs);
             }
         }
-        for (key, made) in made {
-            let Some(row) = self.rows.get_mut(&key).filter(|row| row.made < made) else { continue };
-            row.made = made;
+        for row in self.rows.values_mut().filter(|row| row.made < row.made_now) {
+            row.made = row.made_now;
             shim.ledger.growth.field(row.slot, offset_of!(GrowthSlot, made_ns)).store(now_ns, Relaxed);
         }
     }

@@ -133,7 +133,8 @@ unsafe fn made_something(name: &str, words: &[usize]) -> bool {
     out.is_some_and(|&out| out != 0 && unsafe { (out as *const usize).read_unaligned() } != 0)
 }
 
-/// Serves the two functions that come in pairs, where the runtime's own would only ask us ([`runtime_memory`]); whether it did.
+/// Serves the two functions that come in pairs, where the runtime's own would only ask us ([`runtime_memory`]); whether
+/// it did.
 ///
 /// # Safety
 /// `words` are the arguments of the program's call of `function`.

@@ -1,10 +1,10 @@
 //! Parked execs, which no handle has: they are as many as was lately needed at once, and a few more, and none stays
 //! that nobody wants. Those used last serve first, so that others go cold.
 
+use super::Cache;
 use super::choose::IdleDevices;
 use super::needed::Need;
 use super::real::{RealExec, StreamKey};
-use super::{Cache, Inner};
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::progress::activity;
@@ -26,13 +26,10 @@ const LONGEST_NS: u64 = 1_000_000_000;
 
 impl Cache {
     /// Whether there are more execs than was lately needed at once, and a few.
-    fn is_too_many(&self, inner: &Inner, now: u64) -> bool {
-        let most = inner.needed.lately(now, self.bounds.long_ns() / 2) + SPARE;
-        inner.count > most.execs || inner.bytes > most.bytes
-    }
-
     pub(super) fn has_too_many(&self) -> bool {
-        self.is_too_many(&lock(&self.inner), clock::now_ns())
+        let inner = lock(&self.inner);
+        let most = inner.needed.lately(clock::now_ns(), self.bounds.long_ns() / 2) + SPARE;
+        inner.count > most.execs || inner.bytes > most.bytes
     }
 
     /// Whether there are fewer execs than handles that need one.

@@ -30,10 +30,7 @@ pub(crate) unsafe fn export(
     // SAFETY: rule of the call: `real` gets the out-parameter as it came, and the address of the
     // block in place of the program's.
     let status = unsafe { real(handle, asked.ptr) };
-    if status == SUCCESS {
-        shown(ptr);
-    }
-    status
+    shown(status, ptr)
 }
 
 /// The program lets other processes open one of its stream-ordered allocations.
@@ -45,20 +42,22 @@ pub(crate) unsafe fn export_pool_pointer(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the out-parameter and the address as they came.
     let status = unsafe { real(data, ptr) };
-    if status == SUCCESS {
-        shown(ptr);
-    }
-    status
+    shown(status, ptr)
 }
 
-/// Others may have the address of an allocation from now on: that which `ptr` is an address of, or inside of.
-pub(super) fn shown(ptr: DevicePtr) {
+/// What a call answered that shows an allocation to others: that which `ptr` is an address of, or inside of. If the call
+/// has succeeded, they may have its address from now on.
+pub(super) fn shown(status: Status, ptr: DevicePtr) -> Status {
+    if status != SUCCESS {
+        return status;
+    }
     pool::pin(ptr);
     gate::note(|shim| {
         if !pool::note_shown(shim, ptr) {
             records::allocations::exported(shim, ptr);
         }
     });
+    status
 }
 
 /// Records memory of another process. The call does not tell its size; the address does.

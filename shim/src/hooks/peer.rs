@@ -48,10 +48,7 @@ pub(crate) unsafe fn range_handle(
     // SAFETY: rule of the call: `real` gets all arguments as they came. The block is pinned, so it
     // stays the driver's.
     let status = unsafe { real(handle, ptr, bytes, kind, flags) };
-    if status == SUCCESS {
-        shown(ptr);
-    }
-    status
+    shown(status, ptr)
 }
 
 /// The program binds memory to an endpoint that others reach.
@@ -69,10 +66,7 @@ pub(crate) unsafe fn bind_to_endpoint(
     // SAFETY: rule of the call: `real` gets all arguments as they came. The block is pinned, so it
     // stays the driver's.
     let status = unsafe { real(endpoint, device, offset, ptr, bytes, flags) };
-    if status == SUCCESS {
-        shown(ptr);
-    }
-    status
+    shown(status, ptr)
 }
 
 /// The program changes an attribute of a block.

@@ -11,8 +11,8 @@
 //!   work uses the block any more, as the driver's free does. In deferred mode it returns at once, and the block waits
 //!   for an event. Questions about memory are answered as if there were no pool: [`ask`].
 //! * Blocks go back to the driver in time ([`decay`]), above bounds ([`bound`]), and when an allocation runs out
-//!   ([`crate::reclaim`]). How they go back: [`unhurried`], [`short`], [`aside`], [`back`]. A context that ends takes its blocks with it:
-//!   [`context_end`]. What may be taken at all, `GPUMEM_LIMIT`: [`quota`]; with others, `GPUMEM_LIMIT_GROUP`:
+//!   ([`crate::reclaim`]). How they go back: [`unhurried`], [`short`], [`aside`], [`back`]. A context that ends takes its
+//!   blocks with it: [`context_end`]. What may be taken at all, `GPUMEM_LIMIT`: [`quota`]; with others, `GPUMEM_LIMIT_GROUP`:
 //!   [`shared_quota`].
 //! * Writes where nobody should write are found: [`guarded`], by the [`guard`].
 //! * What the driver keeps of its memory is looked at with blocks of our own: [`private`]. Live

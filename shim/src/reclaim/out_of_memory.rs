@@ -49,10 +49,7 @@ pub(super) fn obtain(
             bytes = asked;
             status = real(bytes);
         }
-        // HIP has the answer of the last call as the thread's last error: that has to be this one's.
-        if status == OUT_OF_MEMORY && (give_back_graphs(owner) || pool.vendor == Vendor::Hip) {
-            status = real(bytes);
-        }
+        status = after_graphs(owner, status, &mut || real(bytes));
         if status != OUT_OF_MEMORY {
             return if status == SUCCESS { Ok(Obtained { addr: None, bytes, flags: 0 }) } else { Err(status) };
         }
@@ -127,6 +124,14 @@ fn give_back_graphs(owner: &ContextPool) -> bool {
     graphs::cache(owner.vendor).is_some_and(|cache| owner.within(|| cache.give_back_all()))
 }
 
+/// The last step of a call that found no memory in spite of all idle blocks: it is made once more if graphs gave back
+/// what they hold. `status`: its answer so far.
+fn after_graphs(owner: &ContextPool, status: Status, real: &mut dyn FnMut() -> Status) -> Status {
+    // HIP has the answer of the last call as the thread's last error: that has to be this one's.
+    let once_more = status == OUT_OF_MEMORY && (give_back_graphs(owner) || owner.vendor == Vendor::Hip);
+    if once_more { real() } else { status }
+}
+
 /// Gives back all idle blocks of the device of this thread's context, of all devices if it has none; how many bytes.
 pub(crate) fn flush_here(vendor: Vendor) -> u64 {
     match (pool::of(vendor), vendor::of(vendor).current_device()) {
@@ -192,9 +197,7 @@ fn once_more(call: &Call, bytes: u64, real: &mut dyn FnMut() -> Status) -> Statu
     match of_thread(pool::of(call.vendor)) {
         Some((pool, owner)) => {
             let status = until_there_is_room(pool, owner, bytes, Some(OUT_OF_MEMORY), real);
-            // As in `obtain`.
-            let more = status == OUT_OF_MEMORY && (give_back_graphs(owner) || call.vendor == Vendor::Hip);
-            if more { real() } else { status }
+            after_graphs(owner, status, real)
         }
         None if !queries::capturing() && flush_all(call.vendor) > 0 => real(),
         None => OUT_OF_MEMORY,

@@ -13,6 +13,15 @@ pub fn bytes(n: u64) -> String {
     if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
+/// Major and minor version of a driver, as its number has it: 13020 is CUDA 13.2; 60304220, as `hipRuntimeGetVersion`
+/// answers, is ROCm 6.3.
+pub fn version(number: u32) -> (u32, u32) {
+    match number {
+        0..1_000_000 => (number / 1000, number % 1000 / 10),
+        _ => (number / 10_000_000, number / 100_000 % 100),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,5 +39,11 @@ mod tests {
         ] {
             assert_eq!(bytes(n), text);
         }
+    }
+
+    #[test]
+    fn numbers_of_versions_are_told_apart() {
+        assert_eq!([50_221_153, 60_304_220, 71_200_000, 90_000_000].map(version), [(5, 2), (6, 3), (7, 12), (9, 0)]);
+        assert_eq!([12_040, 13_000, 13_020].map(version), [(12, 4), (13, 0), (13, 2)]);
     }
 }

@@ -6,28 +6,19 @@
  *   captured as blocks, while a stream captures in the mode that the third argument says */
 #include "graph.h"
 
-typedef struct { uint64_t flags; Stream stream; Node node; int result; } InstantiateParams;
-typedef struct { char reserved[64]; } IpcHandle;
 CUresult cuModuleLoadDataEx(CUmodule *, const void *, unsigned, void *, void *);
 CUresult cuLibraryLoadData(void **, const void *, void *, void *, unsigned, void *, void *, unsigned);
 CUresult cuLibraryGetKernel(CUfunction *, void *, const char *);
 CUresult cuMemAllocAsync(CUdeviceptr *, size_t, Stream), cuMemFreeAsync(CUdeviceptr, Stream);
-CUresult cuMemGetInfo_v2(size_t *, size_t *), cuCtxSetLimit(int, size_t);
-CUresult cuStreamCreateWithPriority(Stream *, unsigned, int);
-CUresult cuGraphInstantiateWithParams(Exec *, Graph, InstantiateParams *);
-CUresult cuIpcGetMemHandle(IpcHandle *, CUdeviceptr), cuIpcOpenMemHandle_v2(CUdeviceptr *, IpcHandle, unsigned);
-CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **);
+CUresult cuMemGetInfo_v2(size_t *, size_t *);
 
 enum { MIB = 1 << 20, NEEDED = 16 * MIB, DEVICE_LAUNCH = 4 };
 static uint64_t (*stat_of)(const char *);
 static Stream s;
-static CUdeviceptr words, shared;
+static CUdeviceptr words;
 static CUfunction late;
 static Graph plain;
-static Exec pinned, taking, held;
-static IpcHandle handle;
-static CUmemGenericAllocationHandle physical;
-static CUdeviceptr range;
+static Exec held;
 
 /* A graph that takes so many bytes while it runs. */
 static Exec graph_that_takes(size_t bytes) {
@@ -40,26 +31,16 @@ static Exec graph_that_takes(size_t bytes) {
 }
 
 static void prepare(const char *way) {
-    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     void *library;
     s = stream_new();
     words = words_new();
-    OK(cuMemAlloc_v2(&shared, 2 * MIB));
-    OK(cuIpcGetMemHandle(&handle, shared));
-    if (!strcmp(way, "launch") || !strcmp(way, "cooperative")) {
+    if (!strcmp(way, "launch")) {
         OK(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
         OK(cuLibraryGetKernel(&late, library, "gpumem_fill"));
     }
     capture_begin(s);
     fill(s, words, 1);
     plain = capture_end(s);
-    if (!strcmp(way, "update") || !strcmp(way, "upload") || !strcmp(way, "node"))
-        OK(cuGraphInstantiateWithFlags(&pinned, plain, DEVICE_LAUNCH));
-    if (!strcmp(way, "graph_launch")) taking = graph_that_takes(NEEDED);
-    if (!strcmp(way, "map")) {
-        OK(cuMemCreate(&physical, 2 * MIB, &prop, 0));
-        OK(cuMemAddressReserve(&range, 2 * MIB, 0, 0, 0));
-    }
 }
 
 static CUresult ask(const char *way) {
@@ -70,9 +51,7 @@ static CUresult ask(const char *way) {
     CUDA_ARRAY_DESCRIPTOR desc = {.Width = 2048, .Height = 2048, .Format = 0x20 /* CU_AD_FORMAT_FLOAT */, .NumChannels = 1};
     size_t pitch;
     CUmodule m;
-    CUcontext c;
     Exec e;
-    Stream more;
     void *library;
     uint64_t n = WORDS;
     unsigned value = 9;
@@ -87,28 +66,8 @@ static CUresult ask(const char *way) {
     if (!strcmp(way, "module_ex")) return cuModuleLoadDataEx(&m, image, 0, NULL, NULL);
     if (!strcmp(way, "library")) return cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0);
     if (!strcmp(way, "launch")) return cuLaunchKernel(late, 1, 1, 1, 64, 1, 1, 0, (void *)s, params, NULL);
-    if (!strcmp(way, "cooperative")) return cuLaunchCooperativeKernel(late, 1, 1, 1, 64, 1, 1, 0, s, params);
     if (!strcmp(way, "instantiate")) return cuGraphInstantiateWithFlags(&e, plain, DEVICE_LAUNCH);
     if (!strcmp(way, "instantiate_ours")) return cuGraphInstantiateWithFlags(&e, plain, 0);
-    if (!strcmp(way, "instantiate_params")) {
-        InstantiateParams ip = {.flags = DEVICE_LAUNCH};
-        return cuGraphInstantiateWithParams(&e, plain, &ip);
-    }
-    if (!strcmp(way, "graph_launch")) return cuGraphLaunch(taking, s);
-    if (!strcmp(way, "upload")) return cuGraphUpload(pinned, s);
-    if (!strcmp(way, "update")) return cuGraphExecUpdate_v2(pinned, plain, &(UpdateInfo){0});
-    if (!strcmp(way, "node")) {
-        Node node;
-        size_t one = 1;
-        OK(cuGraphGetNodes(plain, &node, &one));
-        return cuGraphExecKernelNodeSetParams_v2(
-            pinned, node, &(KernelNode){.func = fill_words, .grid = {1, 1, 1}, .block = {32, 1, 1}, .params = params});
-    }
-    if (!strcmp(way, "context")) return cuCtxCreate_v2(&c, 0, 0);
-    if (!strcmp(way, "limit")) return cuCtxSetLimit(0, 4096);
-    if (!strcmp(way, "stream")) return cuStreamCreateWithPriority(&more, 1, 0);
-    if (!strcmp(way, "map")) return cuMemMap(range, 2 * MIB, 0, physical, 0);
-    if (!strcmp(way, "ipc")) return cuIpcOpenMemHandle_v2(&p, handle, 1);
     fprintf(stderr, "ran_out: unknown way %s\n", way);
     exit(2);
 }

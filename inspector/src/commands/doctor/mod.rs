@@ -26,7 +26,6 @@ use crate::failure::{Code, Failure, Result};
 use crate::model::Ledger;
 use crate::source::find::Survey;
 use crate::source::process::Process;
-use crate::source::world::MOUNT;
 use crate::source::{choose, find};
 use crate::text;
 use crate::view::table::{BAD, DIM, GOOD, HEAD, WARN, paint};
@@ -116,11 +115,11 @@ impl Args {
             findings.extend(process::check(world, found, true));
         }
         if !survey.found.iter().any(|found| found.pid == pid) {
-            let process = Process::of(world, pid).ok_or_else(|| match world.lacks_proc() {
-                Some(why) => Failure::nothing(why).fix(MOUNT),
-                None => {
+            let process = Process::of(world, pid).ok_or_else(|| {
+                let none = || {
                     Failure::nothing(format!("there is no process {pid}")).fix("gpumem ps lists those with the shim")
-                }
+                };
+                world.without_proc().unwrap_or_else(none)
             })?;
             findings.push(process::without_shim(world, &process));
         }

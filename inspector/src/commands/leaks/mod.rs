@@ -209,7 +209,7 @@ impl Args {
         if since.is_some() && found.samples.points.is_empty() {
             return Err(Failure::error("there is no sample to compare with"));
         }
-        let grown = sum(&if since.is_some() { sites } else { growing.clone() });
+        let grown = sum(if since.is_some() { &sites } else { &growing });
         let rate = per_minute(&growing);
         let more =
             |what: String, than: String| Err(Failure::new(Code::Nothing, format!("grew by {what}, more than {than}")));
