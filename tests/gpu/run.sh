@@ -9,7 +9,8 @@
 # bugs and clean programs under GPUMEM_GUARD, beside compute-sanitizer's memcheck (guard.py says more); scan: what is
 # said of lost pointers, how fast memory is read, and what programs lose that are searched (scan.py; SCAN="lost speed torch
 # loop" and GUARD="bugs clean steps random" choose parts); fix: the cure that doctor
-# prints for graphs that grow, pasted (fix.py); flat: memory over eight
+# prints for graphs that grow, pasted (fix.py); report: recordings, pages and snapshots of PyTorch and llama-server
+# (report.py); flat: memory over eight
 # minutes, native and preloaded side by side; group: processes that share a limit, as clients of MPS and around a
 # checkpoint, too; wheel: pip installs it beside PyTorch, a program runs by `python -m gpumem run`, and pip removes it
 # (WHEEL=file: which one). Stages that measure the graph cache: graphs
@@ -265,6 +266,7 @@ for name in $stages; do
     wheel) stage wheel "$PYTHON" $here/wheel.py ${WHEEL:-} ;;
     scan) stage scan "$PYTHON" $here/scan.py ${SCAN:-} ;;
     fix) stage fix with_cuda "$PYTHON" $here/fix.py ${FIX_PROGRAMS:-} ;;
+    report) stage report with_cuda "$PYTHON" $here/report.py ${REPORT:-} ;;
     flat) stage flat env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/flat.py ${FLAT_PROGRAMS:-} ;;
     pooler) stage pooler pooler ;;
     pool-pair | pool-swap | pool-back | pool-peer) stage "$name" "$PYTHON" $here/pool.py "${name#pool-}" ;;

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Scripts that take builds of others, their arguments, what they call what they need, and the variables that name it.
-const STAGES: [(&str, &[&str], &str, &[&str]); 9] = [
+const STAGES: [(&str, &[&str], &str, &[&str]); 10] = [
     ("sd.py", &["new"], "sd/new", &["SD_CLI"]),
     ("sd.py", &["old"], "sd/old", &["SD_CLI_OLD"]),
     ("servers.py", &["today"], "servers/today", &["LLAMA_SERVER", "LLAMA_MODEL"]),
@@ -19,6 +19,7 @@ const STAGES: [(&str, &[&str], &str, &[&str]); 9] = [
     ("llama.py", &[], "llama/server", &["LLAMA_SERVER", "LLAMA_MODEL"]),
     ("flat.py", &["llama"], "flat/llama", &["LLAMA_SERVER", "LLAMA_MODEL"]),
     ("fix.py", &["llama"], "fix/llama", &["LLAMA_SERVER", "LLAMA_MODEL"]),
+    ("report.py", &["llama"], "report/llama", &["LLAMA_SERVER", "LLAMA_MODEL"]),
 ];
 
 /// Every variable that names a build.
