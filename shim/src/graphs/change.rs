@@ -8,9 +8,10 @@ use super::handle::source_bytes;
 use super::handle::{Body, Handle};
 use super::needed::Need;
 use super::real::{LOST, Lease};
-use super::{Cache, Work, capturing};
+use super::{Cache, Work};
 use crate::gate;
 use crate::process::lock::lock;
+use crate::progress::queries::capturing;
 use crate::records;
 use crate::vendor::graphs::{Read, Setter, StreamArg};
 use crate::vendor::records::Source;
@@ -257,7 +258,7 @@ impl Cache {
     ) -> Result<Status, Status> {
         let owned = self.live(index)?.1.owned;
         if !owned && !self.calls.ways().uploads {
-            let said = self.unless_capturing(to, || !capturing(), || self.calls.query(to));
+            let said = self.query_stream(to, || !capturing(), || self.calls.query(to));
             if matches!(said, Some(SUCCESS | NOT_READY)) {
                 return Ok(SUCCESS);
             }

@@ -5,9 +5,9 @@
 //! stream that captures the event would become part of the capture, and the legacy stream is a barrier for all
 //! blocking ones, captured ones among them.
 
+use super::Cache;
 use super::real::{self, Lease, NOWHERE, RealExec, StreamKey, key_of};
-use super::{Cache, capturing};
-use crate::process::raised::Raised;
+use crate::progress::queries::capturing;
 use crate::vendor::graphs::{Event, StreamArg};
 use std::sync::atomic::Ordering::*;
 
@@ -25,7 +25,7 @@ impl Cache {
         }
         let stream = real::stream_of(last)?;
         let context = real.context.load(Relaxed);
-        self.unless_capturing(stream, || is_on(real, last), || self.mark_in(context, None, stream)).flatten()
+        self.query_stream(stream, || is_on(real, last), || self.mark_in(context, None, stream)).flatten()
     }
 
     /// Leaves an event behind the last launch of an exec that its handle leaves, so that it can be told when that is
@@ -65,20 +65,18 @@ impl Cache {
         }
         let Some(stream) = real::stream_of(stream_key) else { return false };
         let real = lease.real();
-        self.unless_capturing(stream, || is_on(real, stream_key), || self.calls.idle(stream)).unwrap_or(false)
+        self.query_stream(stream, || is_on(real, stream_key), || self.calls.idle(stream)).unwrap_or(false)
     }
 
     /// Runs a look at a stream, or leaves an event on it, if the stream is `there` and that disturbs no capture.
     /// Captures that begin, and whoever destroys the stream, wait for it.
-    pub(super) fn unless_capturing<R>(
+    pub(super) fn query_stream<R>(
         &self,
         stream: StreamArg,
         there: impl FnOnce() -> bool,
         look: impl FnOnce() -> R,
     ) -> Option<R> {
-        let _querying = Raised::new(&self.querying);
-        let free = self.beginning.load(SeqCst) == 0 && there() && self.may_ask(stream);
-        free.then(look)
+        self.stream_queries.query(|| there() && self.may_ask(stream), look)
     }
 
     /// Whether a stream may be asked now, and be given an event.

@@ -20,8 +20,8 @@ use std::sync::atomic::Ordering::*;
 /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`: calls with an exec whose context is gone answer this. The
 /// driver itself crashes there (measured on an H200, driver 580).
 const CONTEXT_IS_DESTROYED: Status = 709;
-/// Looks at streams do not wait for anything; a thread that is descheduled in one is waited for this
-/// long by a capture that begins.
+/// Neither the making of an exec nor a look at one waits for the program. A thread that is descheduled in one is waited
+/// for this long by whoever unloads code.
 const LONGEST_LOOK_NS: u64 = 1_000_000_000;
 /// A context that goes waits this long in all for threads that destroy or look at something in it: a
 /// thread of a loaded machine may be descheduled there. What they still have then is abandoned.
@@ -143,7 +143,7 @@ impl Cache {
     /// since another stream may get the handle. While the answer lives, no stream is looked at.
     #[must_use = "until the stream is destroyed nobody may look at it"]
     pub(crate) fn stream_going(&self, stream: Stream) -> Raised<'_> {
-        let no_queries = self.no_more_queries();
+        let no_queries = self.stream_queries.close();
         self.relaxed(|| self.leave_stream(StreamArg::new(stream, false)));
         no_queries
     }
@@ -250,13 +250,6 @@ impl Cache {
     /// capture has begun and is counted, or was refused.
     #[must_use = "until the capture is counted nobody may look at its stream"]
     pub(crate) fn capture_begins(&self) -> Raised<'_> {
-        self.no_more_queries()
-    }
-
-    /// Keeps threads from querying streams, and waits for those that do.
-    fn no_more_queries(&self) -> Raised<'_> {
-        let beginning = Raised::new(&self.beginning);
-        wait_for(|| (self.querying.load(SeqCst) == 0).then_some(()));
-        beginning
+        self.stream_queries.close()
     }
 }

@@ -1,12 +1,13 @@
 //! A handle is launched: on its resident exec, or on one that is made to hold what it means.
 
+use super::Cache;
 use super::handle::{Body, Handle, INVALID, Pending, context_of};
 use super::real::{Lease, RealExec, StreamKey, key_by_handle, key_of};
-use super::{Cache, capturing};
 use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::process::threads;
+use crate::progress::queries::capturing;
 use crate::progress::{activity, device};
 use crate::vendor;
 use crate::vendor::graphs::{Event, StreamArg};
@@ -188,7 +189,7 @@ impl Cache {
     fn mark(&self, lease: &mut Lease, to: StreamArg, context: u64) -> bool {
         let body = lease.body();
         let event = body.event.take();
-        match self.unless_capturing(to, || true, || self.mark_in(context, event, to)) {
+        match self.query_stream(to, || true, || self.mark_in(context, event, to)) {
             Some(marked) => {
                 body.event = marked;
                 marked.is_some()
@@ -262,7 +263,7 @@ impl Cache {
             // Its next launch has to wait for this one, whatever exec it gets.
             // That matters more than whose the event is.
             let mark = || self.mark_in(context_of(body), None, to).or_else(|| self.calls.mark(None, to));
-            if let Some(event) = self.unless_capturing(to, || true, mark).flatten() {
+            if let Some(event) = self.query_stream(to, || true, mark).flatten() {
                 self.set_pending(handle, Pending { event, stream_key });
             }
         }

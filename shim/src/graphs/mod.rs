@@ -58,6 +58,7 @@ pub(crate) use words::{
 use crate::gate;
 use crate::process::lock::lock;
 use crate::process::wiped::{Place, Word};
+use crate::progress::queries::QueryGate;
 use crate::vendor::graphs::{GraphCalls, Reading};
 use crate::vendor::records::{Records, Scratch, Source};
 use bounds::{Bounds, Thrash};
@@ -100,9 +101,8 @@ pub(crate) struct Cache {
     pub fold: AtomicBool,
     /// Why new handles are the library's own: a [`Pinned`]; 0: they are not.
     closed: AtomicU8,
-    /// Captures that are about to begin, and queries of streams that no capture may meet.
-    pub beginning: AtomicU32,
-    pub querying: AtomicU32,
+    /// Closed while a capture begins, and while a stream is destroyed.
+    stream_queries: QueryGate,
     /// Threads that destroy graphs which nothing refers to any more.
     pub ending: AtomicU32,
     /// Execs that no handle can use and that may still run.
@@ -161,12 +161,11 @@ impl Cache {
             graphs: Handles::new(starts.1)?,
             fold: settings.graph_fold.into(),
             closed: AtomicU8::new(0),
-            beginning: AtomicU32::new(0),
             ending: AtomicU32::new(0),
             to_destroy: AtomicU32::new(0),
             going: AtomicU32::new(0),
             making: AtomicU32::new(0),
-            querying: AtomicU32::new(0),
+            stream_queries: QueryGate::new(),
             pressed: AtomicBool::new(false),
             inner: Mutex::default(),
             housekeeping: Mutex::default(),
@@ -217,11 +216,6 @@ impl Cache {
         let same: Vec<_> = lock(&self.known).shapes.get(&id)?.iter().filter_map(Weak::upgrade).collect();
         same.into_iter().find(|shape| shape.is(bytes, scratch))
     }
-}
-
-/// Whether anything in the process captures; yes, if nobody counts.
-pub(crate) fn capturing() -> bool {
-    gate::record_if_started(|shim| shim.registry.streams.capturing() > 0).unwrap_or(true)
 }
 
 /// The user has turned the cache off while the process runs.

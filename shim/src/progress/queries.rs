@@ -1,45 +1,75 @@
-//! Queries to the driver about the work of a whole context, which no capture may meet: an event behind all work of a
-//! context invalidates a capture in any mode (measured on an H200, driver 580).
+//! Queries of work: calls that ask the driver whether work has completed, or leave an event behind it.
+//!
+//! A capture must not meet such a query: an event behind all work of a context invalidates a capture in any mode
+//! (measured on an H200, driver 580), and an event on a captured stream becomes part of the capture. So each query goes
+//! through a [`QueryGate`], and whoever begins a capture closes the gates first. There is a gate for queries of whole
+//! contexts ([`unless_capturing`]), and one of each graph cache for queries of single streams. A stream that is being
+//! destroyed closes the second kind alone: frees of other threads still have to query their contexts meanwhile.
 
 use crate::gate;
 use crate::process::clock;
 use crate::process::raised::Raised;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-/// Captures that are about to begin.
-static BEGINNING: AtomicU32 = AtomicU32::new(0);
-/// Queries in progress.
-static QUERYING: AtomicU32 = AtomicU32::new(0);
-
-/// Queries wait for nothing; a thread that is descheduled in one is waited for this long, ns.
+/// A query waits for nothing. Whoever closes a gate waits this long for a thread that is descheduled in a query, ns.
 const LONGEST_QUERY_NS: u64 = 1_000_000_000;
 
-/// Runs a query if nothing captures; captures that begin wait for it.
+/// Lets queries through until somebody closes it. Both sides end by themselves when they unwind.
+pub(crate) struct QueryGate {
+    /// How many keep it closed.
+    closing: AtomicU32,
+    /// Queries in progress.
+    querying: AtomicU32,
+}
+
+impl QueryGate {
+    pub(crate) const fn new() -> Self {
+        Self { closing: AtomicU32::new(0), querying: AtomicU32::new(0) }
+    }
+
+    /// Runs a query if the gate is open and `allowed` agrees. Whoever closes the gate waits until the query is made.
+    pub(crate) fn query<R>(&self, allowed: impl FnOnce() -> bool, query: impl FnOnce() -> R) -> Option<R> {
+        let _querying = Raised::new(&self.querying);
+        let open = self.closing.load(SeqCst) == 0 && allowed();
+        open.then(query)
+    }
+
+    /// Closes the gate and waits for the queries in progress. The gate is closed while the answer lives.
+    #[must_use = "the gate opens again when the answer is dropped"]
+    pub(crate) fn close(&self) -> Raised<'_> {
+        let closing = Raised::new(&self.closing);
+        let start = clock::precise_ns();
+        while self.querying.load(SeqCst) != 0 && clock::precise_ns() - start < LONGEST_QUERY_NS {
+            std::thread::yield_now();
+        }
+        closing
+    }
+
+    /// Whether nobody queries and nobody keeps the gate closed.
+    #[cfg(test)]
+    pub(crate) fn is_unused(&self) -> bool {
+        self.closing.load(SeqCst) == 0 && self.querying.load(SeqCst) == 0
+    }
+}
+
+/// The gate for queries of whole contexts.
+static OF_CONTEXTS: QueryGate = QueryGate::new();
+
+/// Runs a query of a whole context if nothing captures.
 pub(crate) fn unless_capturing<R>(query: impl FnOnce() -> R) -> Option<R> {
-    unless(capturing, query)
+    OF_CONTEXTS.query(|| !capturing(), query)
 }
 
-fn unless<R>(captures: impl FnOnce() -> bool, query: impl FnOnce() -> R) -> Option<R> {
-    let _querying = Raised::new(&QUERYING);
-    let free = BEGINNING.load(SeqCst) == 0 && !captures();
-    free.then(query)
-}
-
-/// Whether anything in the process captures; yes, if nobody counts.
+/// Whether anything in the process captures. If nobody counts captures, the answer is yes.
 pub(crate) fn capturing() -> bool {
     gate::shim().is_none_or(|shim| shim.registry.streams.capturing() > 0)
 }
 
-/// A capture is about to begin: while the answer lives, nothing is queried. To be dropped once the capture has begun and
-/// is counted, or was refused.
+/// A capture is about to begin: while the answer lives, no context is queried. The answer is dropped once the capture
+/// is counted or was refused.
 #[must_use = "until the capture is counted nobody may query"]
 pub(crate) fn capture_begins() -> Raised<'static> {
-    let beginning = Raised::new(&BEGINNING);
-    let start = clock::precise_ns();
-    while QUERYING.load(SeqCst) != 0 && clock::precise_ns() - start < LONGEST_QUERY_NS {
-        std::thread::yield_now();
-    }
-    beginning
+    OF_CONTEXTS.close()
 }
 
 #[cfg(test)]
@@ -47,14 +77,25 @@ mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-    /// Else each capture that begins later waits for it in vain.
+    /// Else each capture that begins later waits in vain for a query that is over.
     #[test]
-    fn a_query_that_unwinds_is_over() {
-        assert_eq!(unless(|| true, || ()), None);
+    fn a_query_that_unwinds_has_ended() {
+        let gate = QueryGate::new();
+        assert_eq!(gate.query(|| false, || ()), None);
         let thrown = catch_unwind(AssertUnwindSafe(|| {
-            unless(|| false, || resume_unwind(Box::new(QUERYING.load(SeqCst))));
+            gate.query(|| true, || resume_unwind(Box::new(gate.querying.load(SeqCst))));
         }));
-        assert_eq!(thrown.expect_err("it throws").downcast_ref(), Some(&1_u32), "what begins waits for it");
-        assert_eq!(QUERYING.load(SeqCst), 0);
+        assert_eq!(thrown.expect_err("it throws").downcast_ref(), Some(&1_u32), "a capture that begins waits for it");
+        assert!(gate.is_unused());
+    }
+
+    #[test]
+    fn a_closed_gate_lets_nobody_through() {
+        let gate = QueryGate::new();
+        let closed = (gate.close(), gate.close());
+        drop(closed.0);
+        assert_eq!(gate.query(|| true, || ()), None);
+        drop(closed.1);
+        assert_eq!(gate.query(|| true, || ()), Some(()));
     }
 }
