@@ -17,7 +17,7 @@ impl Call {
         Self { vendor, regs }
     }
 
-    /// Where the program called: the runtime's function if this call comes from inside one.
+    /// Where the program called: the call of the runtime's function, if this call comes from inside one.
     #[inline]
     pub(crate) fn site(&self) -> Regs {
         let outer = threads::local(|local| local.caller.get());
@@ -25,14 +25,14 @@ impl Call {
     }
 }
 
-/// Whether a call can have been made inside that of an outer caller: further down the stack. One that cannot was left
-/// by `longjmp`.
+/// Whether an inner call can have been made inside an outer one: then it is further down the stack. An outer call for
+/// which that is not so was left by `longjmp`.
 #[inline]
 fn encloses(outer: &Regs, inner: &Regs) -> bool {
     outer.sp > inner.sp
 }
 
-/// While it lives, calls of this thread belong to the runtime's call that it was made for.
+/// While this lives, driver calls of this thread belong to the runtime's call that it was made for.
 pub(crate) struct Anchor {
     outer: Option<Regs>,
     records: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Anchor {
 #[inline]
 pub(crate) fn anchor(call: Call) -> Anchor {
     threads::local(|local| {
-        // A runtime's function inside another (a wrapper library): the outer one is the program's.
+        // A runtime's function inside another one (a wrapper library): the program called the outer one.
         let outer = local.caller.get().filter(|outer| encloses(outer, &call.regs));
         local.caller.set(outer.or(Some(call.regs)));
         Anchor { outer, records: local.records.get() }
@@ -50,7 +50,7 @@ pub(crate) fn anchor(call: Call) -> Anchor {
 }
 
 impl Anchor {
-    /// Whether no driver call of this one came by so far.
+    /// Whether no driver call was seen inside this runtime call so far.
     #[inline]
     pub(crate) fn saw_nothing(&self) -> bool {
         threads::local(|local| local.records.get() == self.records && !local.busy.get())

@@ -1,7 +1,7 @@
 //! The control thread: a heartbeat, samples over time, commands of the inspector, memory that goes back in time.
 //!
-//! It starts with the first context, ends when no other thread is left, and blocks all signals. It calls the driver for
-//! one thing only: to give back what the pool and the graph cache keep and nobody needs.
+//! The thread starts with the first context, ends when no other thread is left, and blocks all signals. It calls the
+//! driver only to give back what the pool and the graph cache keep and nobody needs.
 
 mod growth;
 mod others;
@@ -30,12 +30,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// Between two samples.
+/// The time between two samples.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The stack of the control thread.
 const STACK: usize = 256 << 10;
-/// The stack of the thread that the process ends on: the C library's usual one, since exit handlers run there.
+/// The stack of the thread on which the process ends: the C library's usual size, since exit handlers run there.
 const LAST_STACK: usize = 8 << 20;
 
 /// Starts the thread, once in a process.
@@ -62,7 +62,7 @@ pub(crate) fn start(shim: &'static Shim) {
     });
 }
 
-/// Looks for calls of the group for as long as it lives.
+/// While this lives, the control thread looks for calls of the group's other members.
 struct Listening(&'static Shim);
 
 impl Drop for Listening {
@@ -76,7 +76,7 @@ impl Drop for Listening {
 /// Runs until the process ends, or until no other thread is left. `mask`: what the program's threads block.
 fn run(shim: &'static Shim, mask: libc::sigset_t) {
     let _listening = Listening(shim);
-    // The process could not end while this thread does not know that it is the last.
+    // If this thread did not learn that it is the last one, the process could not end.
     let cannot_tell = |error| {
         let line = format!("no control thread (/proc/self/stat: {error}): commands do not reach this process");
         shim.message(Severity::Warning, &line);
@@ -100,7 +100,7 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
         if Instant::now() >= next {
             match others.look(1 + u32::from(references::is_going_on())) {
                 Ok(false) => {}
-                // Its thread would be the last one else.
+                // The thread that searches would then be the last one.
                 Ok(true) if references::is_going_on() => references::end(),
                 Ok(true) => return end(mask),
                 Err(error) => return cannot_tell(error),
@@ -124,8 +124,8 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
     }
 }
 
-/// Has the process end as it would without this thread: the C library calls `exit(0)` on the last thread that
-/// ends. That is one more of ours, with the program's signals and a stack for its exit handlers.
+/// Ends the process as it would end without this thread. The C library calls `exit(0)` on the last thread that ends.
+/// That thread is one more of ours, with the program's signals and a stack for its exit handlers.
 fn end(mask: libc::sigset_t) {
     let ours = threads::os_id() as u32;
     let last = move || {
@@ -136,18 +136,18 @@ fn end(mask: libc::sigset_t) {
         // thread's mask alone.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };
     };
-    // Without it this thread is the last.
+    // If that thread cannot start, this thread is the last.
     spawn(LAST_STACK, last);
 }
 
-/// Does what a line asks for; the reply.
+/// Does what a line asks for. The answer is the reply.
 fn carry_out(shim: &'static Shim, line: &str, changes: &mut Changes, growth: &mut Growth) -> Answer {
     Answer::Line(match Request::parse(line) {
         Ok(Request::Ping) => format!("ok {}", env!("CARGO_PKG_VERSION")),
         Ok(Request::Mark(name)) => {
             let text = shim.ledger.texts.intern(name.as_bytes());
             shim.event(EventKind::Mark, |event| event.text = text);
-            // What grew since the mark is counted from what was live at it.
+            // Growth since the mark is counted from what was live when the mark was set.
             growth.sample(shim);
             "ok".to_owned()
         }
@@ -163,7 +163,7 @@ fn carry_out(shim: &'static Shim, line: &str, changes: &mut Changes, growth: &mu
     })
 }
 
-/// A reply out of an answer.
+/// The reply for an answer.
 fn answer_line(answer: Result<String, String>) -> String {
     match answer {
         Ok(text) => format!("ok {text}"),
@@ -171,7 +171,7 @@ fn answer_line(answer: Result<String, String>) -> String {
     }
 }
 
-/// Gives back what the pool keeps; with `press`, has the program give back what it strands, too.
+/// Gives back what the pool keeps. With `press`, also has the program give back what it strands.
 fn trim(shim: &'static Shim, press: bool) -> Result<String, String> {
     let execs = graphs::trim();
     let given = match (nothing_is_kept(), execs) {
@@ -189,10 +189,10 @@ fn trim(shim: &'static Shim, press: bool) -> Result<String, String> {
     }
 }
 
-/// Writes the totals of this moment.
+/// Writes the present totals.
 fn sample(shim: &'static Shim) {
     let ledger = &shim.ledger;
-    // Shards are read one after another: an end may be seen before its beginning.
+    // Shards are read one after another, so an end may be seen and its beginning not.
     let made = |up, down| ledger.counter(up).saturating_sub(ledger.counter(down));
     let bytes = |space| {
         let kinds = AllocKind::ALL.iter().filter(|kind| kind.space() == space);
@@ -222,7 +222,7 @@ fn sample(shim: &'static Shim) {
     ledger.header().heartbeat_ns().store(now, Relaxed);
 }
 
-/// Writes down of each context whether the pool serves it, and why not.
+/// Writes down for each context whether the pool serves it, and if not, why.
 fn pool_states(shim: &Shim) {
     let contexts = &shim.ledger.contexts;
     for slot in 0..contexts.handed_out() as u32 {
@@ -239,7 +239,7 @@ fn idle(shim: &Shim) -> u64 {
     there.filter(|context| context.gone_ns == 0).map(|context| context.idle_bytes).sum()
 }
 
-/// Resident bytes of this process, and those of them that are its own: no file's, shared with nobody.
+/// The resident bytes of this process, and how many of them belong to no file and are shared with nobody.
 fn resident() -> (u64, u64) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let mut pages = statm.split_ascii_whitespace().skip(1).map(|pages| pages.parse::<u64>().unwrap_or(0));

@@ -20,24 +20,24 @@ const IDLE: u32 = 0;
 const STARTING: u32 = 1;
 /// The shim is there.
 const STARTED: u32 = 2;
-/// It could not start, or has stopped: every hook only calls the real function.
+/// The shim could not start, or has stopped. Every hook only calls the real function.
 const OFF: u32 = 3;
 
 // SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this
 // word.
 const SHIM: Place<Shim> = unsafe { Place::new(Word::Shim) };
 
-/// The shim, if it is there; for bookkeeping that is under way.
+/// The shim, if it is there. For bookkeeping that is under way already.
 #[inline(always)]
 pub(crate) fn shim() -> Option<&'static Shim> {
     SHIM.get()
 }
 
-/// Records: runs `f` with the shim, starting it if this is the process's first GPU call.
-/// `above`: the rooms that the shim may ask things of.
+/// Records: runs `f` with the shim. If this is the process's first GPU call, the shim starts. `above`: the rooms that
+/// the shim may ask things of.
 ///
-/// `None` if there is no shim, or this thread is recording already. A panic in `f` stops the
-/// shim; `errno` stays as it was.
+/// `None` if there is no shim, or if this thread is recording already. A panic in `f` stops the shim. `errno` stays as
+/// it was.
 #[inline]
 pub(crate) fn record<R>(above: &'static dyn Above, f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
     let shim = match shim() {
@@ -110,13 +110,13 @@ fn start(above: &'static dyn Above) -> Option<&'static Shim> {
             };
             set_busy(false);
             match made {
-                // What could only be made out of the last memory could not be kept up.
+                // A shim that took the last of the memory could not go on.
                 Some(Some(shim)) if heap::is_short() => shim.cannot_begin(),
                 Some(Some(shim)) => {
                     SHIM.set(Box::leak(shim));
                     noted_meanwhile(process, initialised);
                 }
-                // It has said why.
+                // The start has said why it failed.
                 Some(None) => {}
                 None => shim::no_room_to_begin(),
             }
@@ -132,10 +132,11 @@ fn start(above: &'static dyn Above) -> Option<&'static Shim> {
     shim()
 }
 
-/// What other threads noted while the shim was starting, and could not tell it.
+/// Tells the shim what other threads noted while it was starting.
 #[cold]
 fn noted_meanwhile(process: &Numbers, initialised: bool) {
-    // They note, and then look for the shim; here it is the other way round: one of the two sees the other.
+    // The other threads first note and then look for the shim. Here it is the other way round. So one of the two sees
+    // the other.
     fence(SeqCst);
     record_if_started(|shim| {
         shim.ledger.header().doors().fetch_or(process.doors.load(Relaxed), Relaxed);
@@ -157,10 +158,10 @@ pub(crate) fn stop(shim: &'static Shim, why: &str) {
     set_busy(false);
 }
 
-/// The heap has no more memory but what it kept: recording ends for good. Pools and graph caches hear of it by
-/// themselves ([`heap::when_refused`]).
+/// Our heap has only its reserve left: recording ends for good. Pools and graph caches hear of it by themselves
+/// ([`heap::when_refused`]).
 ///
-/// It is called inside of the allocator: no lock is taken, and whatever is under way on this thread goes on.
+/// This is called inside of the allocator. So no lock is taken, and whatever this thread is doing goes on.
 #[cold]
 fn out_of_memory() {
     let Some(process) = wiped::known_numbers() else { return };

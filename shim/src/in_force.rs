@@ -1,7 +1,7 @@
-//! What the variables say now: what the process was started with, and what `gpumem set` made of it.
+//! The present values of the variables: what the process was started with, and what `gpumem set` changed.
 //!
-//! [`crate::shim::Shim::settings`] stays as it was at the start. What is read often, or where no lock may be taken, is
-//! an atomic here or beside its user.
+//! [`crate::shim::Shim::settings`] stays as it was at the start. A value that is read often, or where no lock may be
+//! taken, is an atomic here or beside its user.
 
 use gpumem_wire::settings::{Log, Setting, Settings, Value};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -30,7 +30,7 @@ impl InForce {
         new
     }
 
-    /// A variable has another value from now on; `None`: it is unset. All of them as they are then.
+    /// From now on a variable has another value; `None`: it is unset. The answer is all variables as they are then.
     pub(crate) fn put(&self, setting: &Setting, value: Option<Value>) -> Settings {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         now.put(setting, value);
@@ -45,12 +45,12 @@ impl InForce {
         self.oom_report.store(settings.oom_report, Relaxed);
     }
 
-    /// All of them as they are now.
+    /// All variables as they are now.
     pub(crate) fn all(&self) -> Settings {
         self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Bytes of each device that the process may take; 0: as many as there are.
+    /// The bytes of each device that the process may take. 0: no limit.
     pub(crate) fn limit(&self) -> u64 {
         self.limit.load(Relaxed)
     }
@@ -65,7 +65,7 @@ impl InForce {
         self.summary.load(Relaxed)
     }
 
-    /// Whether it is said on stderr who holds what when memory runs out.
+    /// Whether stderr is told who holds what when memory runs out.
     pub(crate) fn oom_report(&self) -> bool {
         self.oom_report.load(Relaxed)
     }

@@ -1,14 +1,14 @@
-//! libgpumem.so: preloaded into a program, it sees every call to the CUDA and HIP runtimes that
-//! takes or gives back memory, and keeps a ledger of what is live, readable from outside.
+//! libgpumem.so is preloaded into a program. It sees every call to CUDA and HIP that takes or gives back memory, and
+//! keeps a ledger of what is live, which can be read from outside.
 //!
-//! A call comes in at a door ([`doors`]), meets its hook ([`hooks`]), which calls the real function and has the outcome
-//! recorded ([`registry`]) in the process's ledger ([`ledger`]), which the inspector reads. [`progress`] says what the
-//! device has done. [`vendor`] asks the real libraries the few questions that recording raises; [`stranded`] recognises
-//! call sites that strand memory, [`trace`] writes every allocation down where that is wanted; [`stacks`] says who
-//! called; [`gate`] decides whether any of this happens, and contains it.
+//! A call comes in at a door ([`doors`]) and meets its hook ([`hooks`]). The hook calls the real function and has the
+//! outcome recorded ([`records`], [`registry`]) in the process's ledger ([`ledger`]), which the inspector reads.
+//! [`progress`] says what the device has done. [`vendor`] finds and calls the real libraries. [`stranded`] recognises
+//! call sites that strand memory. [`trace`] writes down every allocation, if the user wants that. [`stacks`] says who
+//! called. [`gate`] decides whether any of this happens, and contains panics.
 //!
-//! The exported names are those of the rows in `gpumem-abi`, `dlsym`, `dlvsym`, `dlclose`, and the
-//! four functions of `gpumem.h`.
+//! The exported names are those of the rows in `gpumem-abi`, `dlsym`, `dlvsym`, `dlclose`, and the four functions of
+//! `gpumem.h`.
 
 #![deny(unreachable_pub)]
 

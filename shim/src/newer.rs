@@ -1,8 +1,8 @@
-//! What of the driver the process has met that this release does not know: shown, and never guessed at.
+//! What the process has met of the driver that this release of gpumem does not know. It is shown and never guessed at.
 //!
-//! A newer minor version of CUDA adds functions, kinds of nodes, attributes and flags. Whoever meets one says so
-//! ([`crate::shim::Shim::met`]), and does what is right without knowing more: a graph stays the driver's own, a
-//! call is passed on.
+//! A newer minor version of CUDA adds functions, kinds of nodes, attributes and flags. Whoever meets one reports it
+//! ([`crate::shim::Shim::met`]), and does what is right without knowing more: a graph stays the driver's own, a call is
+//! passed on.
 
 use crate::process::lock::lock;
 use std::sync::Mutex;
@@ -17,8 +17,8 @@ pub(crate) struct Newer {
 }
 
 impl Newer {
-    /// Adds what was met, a noun as "nodes of kind 30"; all that is known by then, a line each. `None`: it was known,
-    /// or there is no room for it.
+    /// Adds what was met: a noun, as "nodes of kind 30". The answer is all that was met by then, a line each. `None`:
+    /// it was known, or there is no room for it.
     pub(crate) fn add(&self, what: &str) -> Option<String> {
         let mut lines = lock(&self.lines);
         if lines.len() == MOST || lines.iter().any(|line| line == what) {

@@ -28,13 +28,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 const NO_MEMORY: &str = "the process gets no more memory: recording ends here; the program runs on";
 
-/// Everything the shim knows. What a launch of a graph reads comes first, in one line of the processor's caches.
+/// Everything that the shim knows. What a launch of a graph reads comes first and lies in one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Shim {
     pub launches: Launches,
-    /// As they were when the process started.
+    /// The variables as they were when the process started.
     pub settings: Settings,
-    /// As they are now.
+    /// The variables as they are now.
     pub in_force: InForce,
     pub ledger: Ledger,
     pub registry: Registry,
@@ -42,21 +42,21 @@ pub(crate) struct Shim {
     pub trust: Trust,
     /// The processes that share a limit with this one.
     pub group: Option<Group>,
-    /// What was met that this release does not know.
+    /// What was met of the driver that this release does not know.
     pub newer: Newer,
     pub above: &'static dyn Above,
     default_tag: AtomicU32,
-    /// What is said when there is no more memory to say it with.
+    /// The message for the case that there is no memory left to write one.
     no_memory: StrRef,
     pid: u32,
     unseen: AtomicBool,
 }
 
 impl Shim {
-    /// Makes the shim; `None`, with one line on stderr, if it cannot keep a ledger.
+    /// Makes the shim. `None`, with one line on stderr, if it cannot keep a ledger.
     ///
-    /// `doors`: those that calls came through so far. `initialised`: the driver's initialisation did. `above`: whom the
-    /// records may ask.
+    /// `doors`: the doors that calls came through so far. `initialised`: the driver's initialisation came through one.
+    /// `above`: the rooms that the records may ask.
     pub(crate) fn start(doors: u32, initialised: bool, above: &'static dyn Above) -> Option<Box<Self>> {
         // A panic of ours is contained and reported in the ledger, not printed into the program's
         // stderr by the default hook. This is our copy of std; a Rust program's is not touched.
@@ -121,7 +121,7 @@ impl Shim {
         Some(shim)
     }
 
-    /// Fills the header: who this is, what was set, whether calls are all seen.
+    /// Fills the ledger's header: which process this is, what was set, whether all calls are seen.
     fn introduce(&self, doors: u32, complaints: &[Complaint]) {
         let header = self.ledger.header();
         let text = |bytes: &[u8]| self.ledger.texts.intern(bytes);
@@ -156,7 +156,7 @@ impl Shim {
         }
         header.mode().store_relaxed(Mode::Active as u32);
         self.trust.decide(&self.settings, &self.ledger);
-        // Unless the initialisation came through a door, calls may have gone past us.
+        // Unless the initialisation came through a door, calls may have been made that no door saw.
         self.set_interception(
             Interception::Partial,
             "the first call that was seen is not the initialisation: earlier calls went past the shim",
@@ -179,7 +179,7 @@ impl Shim {
         }
     }
 
-    /// The process's initialisation came through a door: nothing before it can have gone past.
+    /// The driver's initialisation came through a door, so no call before it can have been missed.
     pub(crate) fn initialised(&self) {
         self.ask_driver();
         if !self.unseen.load(Relaxed) {
@@ -215,7 +215,7 @@ impl Shim {
         );
     }
 
-    /// Something of the driver was met that this release does not know: a noun, as "nodes of kind 30".
+    /// The process met something of the driver that this release does not know: a noun, as "nodes of kind 30".
     #[cold]
     pub(crate) fn met(&self, what: &str) {
         if let Some(all) = self.newer.add(what) {
@@ -224,7 +224,7 @@ impl Shim {
         }
     }
 
-    /// Something went past the shim; from here on interception is partial.
+    /// Some call was made that no door saw. From here on interception is partial.
     pub(crate) fn went_past(&self, why: &str) {
         if !self.unseen.swap(true, Relaxed) {
             self.set_interception(Interception::Partial, why);
@@ -251,13 +251,13 @@ impl Shim {
             .map_or_else(|| self.default_tag.load(Relaxed), |tag| tag.reference(&self.ledger.texts, self.pid))
     }
 
-    /// What the program itself does not tag has this tag from now on.
+    /// From now on allocations that the program itself does not tag have this tag.
     pub(crate) fn set_default_tag(&self, tag: Option<&str>) {
         let text = tag.filter(|tag| !tag.is_empty()).map_or(0, |tag| self.ledger.texts.intern(tag.as_bytes()));
         self.default_tag.store(text, Relaxed);
     }
 
-    /// As [`Shim::tag`], of a thread that was looked for.
+    /// As [`Shim::tag`], for a caller that has looked up its thread.
     #[inline(always)]
     pub(crate) fn tag_of(&self, local: &threads::Local) -> StrRef {
         if local.has_tag() { self.tag() } else { self.default_tag.load(Relaxed) }
@@ -269,20 +269,20 @@ impl Shim {
         self.registry.sites.takes_stack(bytes)
     }
 
-    /// The stack of a call, 0 if none is to be taken or there is no room for it.
+    /// The stack of a call. 0 if no stack is to be taken, or there is no room for it.
     #[inline]
     pub(crate) fn site(&self, regs: Regs, made: Made) -> StackRef {
         self.registry.sites.site(&self.ledger, regs, made)
     }
 
-    /// The stack of an allocation where that is this thread's last one, and what it led to is counted. `None`: the
-    /// stack is to be taken. Calls nothing.
+    /// The stack of an allocation, if it is the same as this thread's last one; the allocation is then counted in its
+    /// totals. `None`: the stack has to be taken. Calls nothing.
     #[inline(always)]
     pub(crate) fn known_site(&self, local: &threads::Local, regs: Regs, bytes: u64) -> Option<StackRef> {
         self.registry.sites.known_site(&self.ledger, local, regs, bytes)
     }
 
-    /// Adds to a stack's totals what it led to.
+    /// Adds what a stack led to to its totals.
     pub(crate) fn led_to(&self, stack: StackRef, made: Made) {
         Sites::led_to(&self.ledger, stack, made);
     }
@@ -345,8 +345,8 @@ impl Shim {
         }
     }
 
-    /// There is too little memory to begin: nothing is recorded, and what was taken is given back. Nobody else has
-    /// seen it.
+    /// There is too little memory to begin. Nothing is recorded, and what was taken is given back. No other thread has
+    /// seen this shim.
     pub(crate) fn cannot_begin(self: Box<Self>) {
         let Self { ledger, registry, settings, .. } = *self;
         drop(registry);
@@ -356,7 +356,7 @@ impl Shim {
         }
     }
 
-    /// The first context exists: from now on a control thread is no surprise to anyone.
+    /// The first context exists. From now on a control thread surprises nobody.
     pub(crate) fn context_exists(&'static self) {
         if self.settings.control {
             self.above.context_exists(self);
@@ -379,7 +379,7 @@ impl Shim {
         self.ledger.header().state().store_relaxed(State::Exited as u32);
     }
 
-    /// The process says goodbye: nothing is recorded after this.
+    /// The process has ended its work. Nothing is recorded after this.
     pub(crate) fn exited(&self) {
         if self.settings.control {
             let _ = std::fs::remove_file(self.socket_path());
@@ -390,7 +390,7 @@ impl Shim {
     }
 }
 
-/// There is no memory to find out in what may begin.
+/// There is not even memory to find out what may begin.
 pub(crate) fn no_room_to_begin() {
     let log = settings::ALL.iter().find(|setting| setting.name == "GPUMEM_LOG");
     let set = log.and_then(|log| log.parse(&std::env::var_os(log.name)?).ok());

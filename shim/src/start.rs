@@ -1,5 +1,5 @@
-//! How the shim starts: with the first call of the program that makes or initialises something. It is told then of the
-//! rooms that stand above its records ([`Above`]).
+//! The shim starts with the first call of the program that makes or initialises something. Here it is given the rooms
+//! above its records ([`Above`]).
 
 use crate::call::Call;
 use crate::process::threads;
@@ -17,7 +17,7 @@ pub(crate) fn record<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
     gate::record(&Rooms, f)
 }
 
-/// A runtime's function made something and the driver's hooks saw nothing of it: calls go past.
+/// A runtime's function made something, and the driver's hooks saw nothing of it. So some calls are not seen.
 #[cold]
 pub(crate) fn unseen(name: &str) {
     gate::record(&Rooms, |shim| shim.went_past(&format!("{name} reached a driver past the shim")));

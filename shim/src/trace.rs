@@ -1,12 +1,11 @@
-//! The allocation trace (`GPUMEM_RECORD`): every allocation and free of the process, in order, in a
-//! file that [`gpumem_wire::trace`] describes.
+//! The allocation trace (`GPUMEM_RECORD`): every allocation and free of the process, in order, in a file that
+//! [`gpumem_wire::trace`] describes.
 //!
-//! Records are appended without a lock: a number is taken, then its place is written. The file is
-//! mapped a piece at a time, and grows by whole pieces before any of it is touched: see
-//! [`crate::ledger::storage`]. When no more can be had the trace stops, and says so in its header, in
-//! the ledger and on stderr.
+//! Records are appended without a lock: a number is taken, then its place is written. The file is mapped a piece at a
+//! time. It grows by a whole piece before any byte of the piece is touched: see [`crate::ledger::storage`]. When no
+//! more storage can be had, the trace stops and says so in its header, in the ledger and on stderr.
 //!
-//! Off, it costs one load where an allocation is recorded.
+//! If the trace is off, an allocation costs one load more.
 
 use crate::ledger::file::this_process;
 use crate::ledger::storage::{self, lengthen};
@@ -25,18 +24,18 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use zerocopy::IntoBytes;
 
-/// Records in a piece: 768 KiB of file.
+/// The records of a piece: 768 KiB of file.
 const PER_PIECE: u64 = 16384;
 const PIECE: u64 = PER_PIECE * RECORD_BYTES;
-/// Pieces that a trace may have: 12 GiB.
+/// The most pieces of a trace: 12 GiB.
 const PIECES: usize = 16384;
-/// Names that are tried.
+/// How many file names are tried.
 const NAMES: u32 = 64;
 
 // SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
 const TRACE: Place<Trace> = unsafe { Place::new(Word::Trace) };
 
-/// Whether this process or the one that it was forked from writes a trace.
+/// Whether this process, or the one that it was forked from, writes a trace.
 static ON: AtomicBool = AtomicBool::new(false);
 
 /// Whether a trace may be going on.
@@ -45,10 +44,10 @@ pub(crate) fn on() -> bool {
     ON.load(Relaxed)
 }
 
-/// Appends a record if a trace is going on. Ask [`on`] before: what goes in here may cost something. A line for people,
-/// once, if the trace ends with this.
+/// Appends a record if a trace is going on. Callers ask [`on`] first, because the arguments may be costly. The answer
+/// is a line for people, once, if the trace ends with this.
 ///
-/// A free is to be noted before the real one, so that no allocation of the same address comes first.
+/// A free is noted before the real free, so that no allocation of the same address comes before it in the trace.
 #[inline]
 pub(crate) fn note(
     action: Action,
@@ -69,7 +68,7 @@ pub(crate) struct Trace {
     path: PathBuf,
     next: AtomicU64,
     pieces: Box<[Piece]>,
-    /// Length of the file. Held while a piece is taken; never while anything else is done.
+    /// The length of the file. Locked while a piece is taken, and for nothing else.
     end: Mutex<u64>,
     stopped: AtomicBool,
 }
@@ -78,7 +77,7 @@ pub(crate) struct Trace {
 #[derive(Default)]
 struct Piece {
     at: AtomicPtr<AtomicU64>,
-    /// Records written; a piece that is full is unmapped.
+    /// How many records are written. A full piece is unmapped.
     written: AtomicU32,
 }
 
@@ -94,8 +93,8 @@ pub(crate) fn start(path: &OsStr) -> Result<&'static Trace, String> {
 }
 
 impl Trace {
-    /// A file that exists is left alone: another process of this program wrote it, or an earlier run.
-    /// Then the pid is part of the name.
+    /// A file that exists is left alone. Another process of this program wrote it, or an earlier run. Then the pid
+    /// becomes part of the name.
     fn create(wanted: &Path) -> Result<Self, String> {
         let fail = |path: &Path, error: &dyn std::fmt::Display| {
             format!("{}: cannot write an allocation trace there: {error}", path.display())
@@ -192,7 +191,7 @@ impl Trace {
         }
         let fd = self.file.get().ok_or(io::Error::from_raw_os_error(libc::EBADF))?;
         let offset = HEADER_BYTES + index * PIECE;
-        // Numbers are taken in order, but whoever has one of a later piece may come here first.
+        // Numbers are taken in order, but a thread with a number of a later piece may come here first.
         let wanted = offset + PIECE;
         if wanted > *end {
             lengthen(fd, *end, wanted - *end)?;
@@ -203,7 +202,7 @@ impl Trace {
         Ok(at)
     }
 
-    /// Ends the trace for want of room; what people are to be told, if it did not end before.
+    /// Ends the trace because there is no room. The answer is a line for people, unless the trace had ended before.
     #[cold]
     fn stop(&self, errno: i32) -> Option<String> {
         if self.stopped.swap(true, AcqRel) {
@@ -233,7 +232,7 @@ fn map_shared(fd: RawFd, offset: u64) -> io::Result<*mut AtomicU64> {
         return Err(io::Error::last_os_error());
     }
     // A child must not write into its parent's trace.
-    // SAFETY: mmap has just given this range of PIECE bytes.
+    // SAFETY: mmap has just given this range of PIECE bytes to this thread alone.
     unsafe { libc::madvise(at, PIECE as usize, libc::MADV_DONTFORK) };
     Ok(at.cast())
 }

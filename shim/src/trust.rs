@@ -5,13 +5,14 @@
 //! 3. A driver whose version cannot be true: record only.
 //! 4. The verdict that `gpumem selftest --rules` left for this driver, GPU and release ([`gpumem_wire::verdict`]): it
 //!    may turn the pool or the graph cache off, and lets a driver in that nobody knows.
-//! 5. What is known: everything is on, unless the driver is of a newer major version than those that were tested
+//! 5. The driver's version: everything is on, unless the driver is of a newer major version than those that were tested
 //!    ([`gpumem_abi::is_new_major`]): there gpumem only records. What a newer minor version adds is left alone where it
-//!    is met ([`crate::newer`]). Of HIP, whose functions are hooked one by one, a ROCm is known whose major version is
-//!    one of those that the tables were held to ([`gpumem_abi::HIP_MAJORS`]); there are no verdicts on it.
+//!    is met ([`crate::newer`]). HIP's functions are hooked one by one. A ROCm is known if the tables were held to its
+//!    major version ([`gpumem_abi::HIP_MAJORS`]). There are no verdicts on ROCm.
 //!
-//! The shim tries nothing out. It reads the verdict once, at the process's first GPU call; never in a program with more
-//! rights than its user, whose environment names a place for verdicts ([`crate::gate::disabled`]).
+//! The shim tries nothing out. It reads the verdict once, at the process's first GPU call. It never reads one in a
+//! program that has more rights than its user, because the user's environment names the place of verdicts
+//! ([`crate::gate::disabled`]).
 
 use crate::ledger::Ledger;
 use crate::process::elf;
@@ -26,13 +27,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 /// What is known of the CUDA driver, and what the verdict on it turned off.
 #[derive(Default)]
 pub(crate) struct Trust {
-    /// As `cuDriverGetVersion` says it; 0 while it was not asked.
+    /// The version as `cuDriverGetVersion` gives it. 0 while it was not asked.
     driver: AtomicU32,
     no_pool: AtomicBool,
     no_graph_cache: AtomicBool,
-    /// As `hipRuntimeGetVersion` says it; 0 while it was not asked.
+    /// The version as `hipRuntimeGetVersion` gives it. 0 while it was not asked.
     hip: AtomicU32,
-    /// HIP's functions may have changed since: they are only recorded.
+    /// HIP's functions may have changed since the tables were made, so they are only recorded.
     no_hip: AtomicBool,
 }
 
@@ -47,7 +48,7 @@ impl Trust {
         !self.turned_off(vendor, &self.no_graph_cache)
     }
 
-    /// Whether it is off for a vendor; `of_cuda` says it of CUDA.
+    /// Whether a part is off for a vendor. `of_cuda` says so for CUDA.
     fn turned_off(&self, vendor: Vendor, of_cuda: &AtomicBool) -> bool {
         match vendor {
             Vendor::Cuda => of_cuda,
@@ -60,8 +61,8 @@ impl Trust {
 /// Versions that `cuDriverGetVersion` can answer: those of CUDA 5 to 99.
 const VERSIONS: std::ops::Range<u32> = 5000..100_000;
 
-/// Why a version of the driver cannot be true. One that is wrong in another way does no harm: what the driver has
-/// beyond what is known is left alone, whatever its version.
+/// Why a version of the driver cannot be true. A version that is wrong in another way does no harm, because what the
+/// driver has beyond what is known is left alone whatever its version.
 fn lie(version: u32) -> Option<String> {
     let is_one = VERSIONS.contains(&version);
     (!is_one).then(|| format!("the driver says that it is version {}, which there cannot be", version as i32))
@@ -74,7 +75,7 @@ fn words(version: u32) -> String {
 }
 
 impl Trust {
-    /// Decides by what is known without a driver.
+    /// Decides what can be decided without a driver.
     pub(crate) fn decide(&self, settings: &Settings, ledger: &Ledger) {
         match settings.record_only {
             RecordOnly::Always => {
@@ -91,8 +92,8 @@ impl Trust {
         }
     }
 
-    /// Asks the CUDA driver for its version, unless that is known or no driver is there, and decides by it what is not
-    /// decided. What people are to be told, a line each.
+    /// Asks the CUDA driver for its version, unless that is known or there is no driver. Decides by it what is not
+    /// decided yet. The answer is lines for people.
     pub(crate) fn ask_driver(&self, settings: &Settings, ledger: &Ledger) -> Vec<String> {
         if self.driver.load(Relaxed) != 0 {
             return Vec::new();
@@ -107,8 +108,8 @@ impl Trust {
         Vec::new()
     }
 
-    /// Asks the HIP runtime for its version, unless that is known, and decides by it what is not decided. The program
-    /// has called HIP: nobody else is to initialise it.
+    /// Asks the HIP runtime for its version, unless that is known. Decides by it what is not decided yet. Only called
+    /// once the program has called HIP, since nobody else may initialise it.
     pub(crate) fn ask_hip(&self, settings: &Settings, ledger: &Ledger) {
         if self.hip.load(Relaxed) != 0 {
             return;
@@ -121,7 +122,7 @@ impl Trust {
             return;
         }
         self.no_hip.store(true, Relaxed);
-        // Beside CUDA, whose driver was judged for itself, only HIP's part is off.
+        // Where CUDA is used too, its driver was judged by itself, so only HIP's part is off.
         if header.mode().load(Relaxed) == Mode::Active as u32 && self.driver.load(Relaxed) == 0 {
             let why = format!("ROCm {} is of a major version that was never tested", words(version));
             only_record(ledger, &why);
@@ -157,7 +158,7 @@ impl Trust {
         verdicts.refused
     }
 
-    /// Does what verdicts say; what that is, in words behind `whose`.
+    /// Does what the verdicts say. The answer is a sentence about that, which begins with `whose`.
     fn follow(&self, ledger: &Ledger, verdicts: &Verdicts, whose: &str) -> String {
         let off = |on: fn(&Found) -> bool| !verdicts.found.iter().all(on);
         let (pool, graph_cache) = (off(|found| found.verdict.pool), off(|found| found.verdict.graph_cache));
@@ -176,7 +177,7 @@ impl Trust {
     }
 }
 
-/// Notes by what it was decided.
+/// Notes in the ledger what decided.
 fn decided_by(ledger: &Ledger, what: &str) {
     ledger.header().decided().store(ledger.texts.intern(what.as_bytes()), Relaxed);
 }
@@ -191,9 +192,9 @@ fn only_record(ledger: &Ledger, why: &str) {
 /// The verdicts on the devices of the process.
 struct Verdicts {
     found: Vec<Found>,
-    /// A line for each that is there and is none.
+    /// A line for each file that is there and is no valid verdict.
     refused: Vec<String>,
-    /// Whether there is one for each kind of GPU.
+    /// Whether there is a verdict for each kind of GPU.
     of_all: bool,
 }
 
@@ -225,7 +226,7 @@ impl Verdicts {
         all
     }
 
-    /// The one to name: the first that turns something off, else the first.
+    /// The verdict to name: the first that turns something off, or else the first.
     fn deciding(&self) -> Option<&Found> {
         self.found.iter().find(|found| found.turns_off()).or(self.found.first())
     }
@@ -246,8 +247,9 @@ fn tool() -> Option<String> {
     }
     const TOOLS: [&[u8]; 5] =
         [b"libsanitizer-collection", b"libcuinj64", b"libTreeLauncher", b"libToolsInjection", b"librocprof"];
-    // What looks for a tool, and what programs mark their ranges with, is none: libamdhip64 needs the one since ROCm 6
-    // (ROCm/clr, hipamd/src/hip_api_trace.cpp, `ToolInit`), RCCL and others need the other.
+    // Two libraries that look like tools are none. libamdhip64 needs the one that looks for tools since ROCm 6
+    // (ROCm/clr, hipamd/src/hip_api_trace.cpp, `ToolInit`). RCCL and others need the one with which programs mark their
+    // ranges.
     const NONE: [&[u8]; 2] = [b"librocprofiler-register", b"librocprofiler-sdk-roctx"];
     let is = |file: &[u8], names: &[&[u8]]| names.iter().any(|name| file.starts_with(name));
     let objects = elf::Listing::new();

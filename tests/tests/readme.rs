@@ -76,7 +76,7 @@ fn links_lead_somewhere() {
     }
 }
 
-/// The files of the source that a text names, with a folder, as `pool/give.rs`; `NOUN.rs` stands for several.
+/// The files of the source that a text names, with a folder, as `pool/free.rs`; `NOUN.rs` stands for several.
 fn source_files(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || "/_.-".contains(letter)));
     let is_one = |word: &&str| word.ends_with(".rs") && word.contains('/') && !word.ends_with("/NOUN.rs");

@@ -1,4 +1,5 @@
-//! Variables that change while the process runs: what is refused, who hears of a new value, and what is written down.
+//! Variables that change while the process runs: which values are refused, who hears of a new value, and what is
+//! written down.
 
 use crate::gate;
 use crate::graphs;
@@ -11,16 +12,13 @@ use gpumem_wire::units;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::*;
 
-/// Variables that were changed since the start, by name, and to what.
+/// The variables that were changed since the start, with their values, by name.
 pub(super) type Changes = BTreeMap<&'static str, String>;
 
 /// Why there is nothing to do.
 pub(super) const NO_POOL: &str = "the pool is off, or was not needed so far";
 
-/// Changes a variable while the process runs, and writes down that it did.
-///
-/// # Errors
-/// Why the variable keeps its value.
+/// Changes a variable while the process runs, and writes that down.
 pub(super) fn set(
     shim: &'static Shim,
     name: &str,
@@ -40,10 +38,7 @@ pub(super) fn set(
     Ok(said)
 }
 
-/// Steps aside for what comes from then on, as far as there is something to step aside.
-///
-/// # Errors
-/// As for [`set`].
+/// Has pool and graph cache step aside for all later calls, as far as there is anything that can.
 pub(super) fn off(shim: &'static Shim, changes: &mut Changes) -> Result<String, String> {
     let said: Result<Vec<_>, _> =
         ["GPUMEM_GRAPH_CACHE", "GPUMEM_POOL"].map(|name| set(shim, name, "0", false, changes)).into_iter().collect();
@@ -74,7 +69,7 @@ fn allowed(shim: &'static Shim, setting: &Setting, value: Option<&Value>, force:
 }
 
 /// # Errors
-/// Where the graph cache was off when the process started, and stays so.
+/// The graph cache was off when the process started, and stays so.
 fn graph_cache_was_on(shim: &Shim) -> Result<(), String> {
     match shim.settings.graph_cache {
         0 => Err("GPUMEM_GRAPH_CACHE was 0 when the process started: the graph cache stays off".into()),
@@ -85,7 +80,7 @@ fn graph_cache_was_on(shim: &Shim) -> Result<(), String> {
 /// Whether what is live fits under a limit.
 ///
 /// # Errors
-/// Says what is live where it does not.
+/// What is live, if it does not fit.
 fn has_room(shim: &'static Shim, limit: u64) -> Result<(), String> {
     pool::all().for_each(|pool| pool.report_all(shim));
     for vendor in [Vendor::Cuda, Vendor::Hip] {
@@ -114,7 +109,7 @@ enum Follower {
     Stacks,
     Tag,
     Pools,
-    /// Nobody: the shim looks at the value in force each time.
+    /// Nobody has to hear: the shim looks at the present value each time.
     Nobody,
 }
 
@@ -134,19 +129,19 @@ fn follower(name: &str) -> Option<Follower> {
         | "GPUMEM_POOL_DECAY"
         | "GPUMEM_POOL_MANAGED"
         | "GPUMEM_OOM_FALLBACK" => Follower::Pools,
-        // The control thread looks at the last of them after each command.
+        // The control thread looks at the last of these after each command.
         "GPUMEM_LOG" | "GPUMEM_SUMMARY" | "GPUMEM_OOM_REPORT" | "GPUMEM_GROWTH_INTERVAL" => Follower::Nobody,
         _ => return None,
     })
 }
 
-/// Puts a new value in force. `None`: it is unset from now on.
+/// Puts a new value in force. `None`: the variable is unset from now on.
 ///
 /// # Errors
-/// Why it cannot be.
+/// Why it cannot be changed.
 fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) -> Result<String, String> {
     let follower = follower(setting.name).ok_or("nobody follows this variable (a bug in gpumem: please report it)")?;
-    // Whoever comes to be from here on finds the new value; whoever is there already is told.
+    // A pool or cache that is made from here on finds the new value. One that exists already is told.
     let now = shim.in_force.put(setting, value);
     match follower {
         Follower::PoolSwitch if now.pool => {
@@ -168,7 +163,7 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
         Follower::Pools => {
             for pool in pool::all() {
                 pool.goes_by(&now);
-                // What threads kept to themselves counts against a limit.
+                // Live bytes that threads have left out of the totals count against a limit.
                 pool.report_all(shim);
             }
         }
@@ -177,25 +172,25 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
     Ok(String::new())
 }
 
-/// Whether anything may be opened again: where recording has ended, for want of memory or by a fault of ours, pool and
-/// graph cache stay closed with the recording.
+/// Whether anything may be opened again. Once recording has ended, for want of memory or by a fault of ours, pool and
+/// graph cache stay closed with it.
 ///
 /// # Errors
-/// That they do.
+/// Recording has ended.
 fn books_are_open() -> Result<(), String> {
     let ended = "recording has ended in this process: the pool and the graph cache stay off until its end";
     gate::shim().map(|_| ()).ok_or_else(|| ended.to_owned())
 }
 
-/// Whether no pool keeps anything; one that is off may be there for the limit.
+/// Whether no pool keeps anything. A pool that is off may exist for the limit.
 pub(super) fn nothing_is_kept() -> bool {
     pool::all().all(pool::Pool::is_closed)
 }
 
-/// The graph caches go by these bounds from now on.
+/// From now on the graph caches follow these bounds.
 fn graph_bounds(now: &Settings) {
     graphs::caches().for_each(|cache| cache.goes_by(now));
-    // An idle process launches nothing that would go by it.
+    // An idle process launches nothing that would apply the new bounds.
     graphs::housekeeping();
 }
 

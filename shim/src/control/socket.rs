@@ -1,7 +1,7 @@
-//! The control socket: who may speak, one whole line from each, and a reply.
+//! The control socket: who may speak, one whole line from each client, and a reply.
 //!
-//! The thread that listens has other work. A client is looked at before anything of it is read, has [`PATIENCE`] for
-//! its line and as much to take the reply, and is not waited for beyond that.
+//! The thread that listens has other work. It looks at who a client is before it reads anything. A client has
+//! [`PATIENCE`] for its line and as much to take the reply, and is not waited for any longer.
 
 use crate::process::descriptor::Descriptor;
 use crate::shim::Shim;
@@ -12,16 +12,16 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-/// How long a client may take to say what it wants, all of it.
+/// How long a client may take for its whole line.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Answers a client, or gives it back, with the reason why not.
+/// Answers a client. If that is not possible, the answer is the client and the reason.
 type Later = dyn FnOnce(UnixStream) -> Result<(), (UnixStream, String)>;
 
 /// What a client gets.
 pub(super) enum Answer {
     Line(String),
-    /// Who asked is answered by another thread, in its time.
+    /// Another thread answers the client when it has the answer.
     Later(Box<Later>),
 }
 
@@ -33,16 +33,16 @@ impl Socket {
         let path = shim.socket_path();
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
-        // The directory keeps others out; where the user named one that does not, the mode does.
+        // The directory keeps other users out. If the user named a directory that does not, the file's mode does.
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
         Ok(Self(Descriptor::new(listener.into())))
     }
 
-    /// Waits for a client, for at most `wait`, and has what it asks for carried out.
+    /// Waits for a client, for at most `wait`, and has its command carried out.
     pub(super) fn serve(&self, wait: Duration, carry_out: impl FnOnce(&str) -> Answer) {
         let Some(fd) = self.0.get() else {
-            // The program closed what it did not open: samples are all that is left to do.
+            // The program closed our descriptor. Samples are all that is left to do.
             return std::thread::sleep(wait);
         };
         if events(fd, libc::POLLIN, wait) == 0 || self.0.get().is_none() {
@@ -58,7 +58,7 @@ impl Socket {
     }
 }
 
-/// What there is to be told of a descriptor, after `wait` at most.
+/// The events of a descriptor, after `wait` at most.
 fn events(fd: RawFd, wanted: libc::c_short, wait: Duration) -> libc::c_short {
     let mut poll = libc::pollfd { fd, events: wanted, revents: 0 };
     // Rounded up, and no longer than a second.
@@ -70,11 +70,11 @@ fn events(fd: RawFd, wanted: libc::c_short, wait: Duration) -> libc::c_short {
 fn answer(mut client: UnixStream, carry_out: impl FnOnce(&str) -> Answer) -> io::Result<()> {
     client.set_nonblocking(false)?;
     client.set_write_timeout(Some(PATIENCE))?;
-    // Before anything is read: what a stranger sends is nobody's business.
+    // The user is checked before anything is read: what another user sends is not looked at.
     let reply = match same_user(&client) {
         false => "error this process belongs to another user".to_owned(),
         true => match line(&mut client)? {
-            // Whoever sent it was told that it failed: it does not happen now.
+            // The client was told that its command failed, so the command is not carried out now.
             Ok(_) if has_hung_up(&client) => return Ok(()),
             Ok(line) => match carry_out(&line) {
                 Answer::Line(reply) => reply,
@@ -98,7 +98,7 @@ fn answer(mut client: UnixStream, carry_out: impl FnOnce(&str) -> Answer) -> io:
 /// A whole line, without its end, or why there is none.
 fn line(client: &mut UnixStream) -> io::Result<Result<String, String>> {
     let deadline = Instant::now() + PATIENCE;
-    // The end of the line has room, too.
+    // There is room for the end of the line, too.
     let mut line = [0; MAX_LINE];
     let mut len = 0;
     loop {
@@ -122,12 +122,12 @@ fn line(client: &mut UnixStream) -> io::Result<Result<String, String>> {
     }
 }
 
-/// Whether nobody is left who would read an answer.
+/// Whether the client is gone, so that nobody would read an answer.
 fn has_hung_up(client: &UnixStream) -> bool {
     events(client.as_raw_fd(), 0, Duration::ZERO) & (libc::POLLHUP | libc::POLLERR) != 0
 }
 
-/// Without the SIGPIPE of a write that nobody reads; what does not fit at once has to wait for its reader.
+/// Sends without the SIGPIPE of a write that nobody reads. What does not fit at once has to wait for its reader.
 fn send(client: &UnixStream, bytes: &[u8]) -> io::Result<()> {
     // SAFETY: `bytes` is readable for its length, and `client` keeps the descriptor open.
     let sent = unsafe { libc::send(client.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
@@ -218,7 +218,8 @@ mod tests {
         answer(server, |_| panic!("its sender is gone")).expect("nothing to do");
     }
 
-    /// Who made a socket is told to its other end. A thread of root's can have another user for that long.
+    /// The kernel tells each end of a socket which user made the other. A thread of root's can have another user for
+    /// that long.
     #[test]
     fn a_stranger_is_refused_before_anything_is_read() {
         // SAFETY: geteuid takes no arguments and cannot fail.

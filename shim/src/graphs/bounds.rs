@@ -1,4 +1,4 @@
-//! The bounds of the cache: what counts against them, what is needed of them, and whether anything is beyond them.
+//! The bounds of the cache: what counts against them, how many execs are needed, and whether anything is above them.
 
 use super::handle::Body;
 use super::needed::Need;
@@ -10,10 +10,10 @@ use gpumem_wire::settings::Settings;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-/// Destroying an exec and instantiating it again costs about ten times a retarget, so it has to be
-/// idle for this many times as long before another class gets its room.
+/// Destroying an exec and instantiating it again costs about ten times a retarget. So an exec has to be idle for this
+/// many times `GPUMEM_GRAPH_IDLE` before another class gets its room.
 pub(super) const COLD_TIMES: u64 = 10;
-/// An exec that nobody has wanted for this long is not kept, where no time counts as idle.
+/// How long an exec is kept that no launch has wanted, if `GPUMEM_GRAPH_IDLE` is 0 (no time counts as idle).
 const LONG_NS: u64 = 10_000_000_000;
 
 /// Bounds, as the user set them; 0: no such bound. They may change while the process runs.
@@ -25,12 +25,12 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Execs and bytes.
+    /// The most execs and the most bytes.
     fn most(&self) -> (u64, u64) {
         (self.count.load(Relaxed), self.bytes.load(Relaxed))
     }
 
-    /// How long something is kept for a handle that may come: as long as another class's exec is.
+    /// How long something is kept for a handle that may come: as long as the exec of another class is.
     pub(super) fn long_ns(&self) -> u64 {
         match self.idle_ns.load(Relaxed) {
             0 => LONG_NS,
@@ -48,7 +48,7 @@ pub(super) struct LastValues {
     pub at_ns: u64,
 }
 
-/// Retargets for want of room, in a window.
+/// Looks for thrashing: launches that retarget only because there is no room for more execs.
 #[derive(Default)]
 pub(super) struct Thrash {
     pub misses: AtomicU64,
@@ -57,10 +57,10 @@ pub(super) struct Thrash {
     pub before: Mutex<LastValues>,
 }
 
-/// There are execs that are to go and could not yet: over the bounds, or good for nothing.
+/// Some execs are to be destroyed and could not be yet: execs above the bounds, or execs that no handle can use.
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// The program has waited for work: what could only go when that is over may go now.
+/// The program has waited for work. Execs that could not be destroyed before that work completed may be destroyed now.
 #[inline(always)]
 pub(crate) fn waited() {
     if OVER.load(Relaxed) {
@@ -68,7 +68,7 @@ pub(crate) fn waited() {
     }
 }
 
-/// Something is to go when it can.
+/// Notes that some exec is to be destroyed when it can be.
 pub(super) fn to_go() {
     OVER.store(true, Relaxed);
 }
@@ -83,19 +83,20 @@ fn back_under_bounds() {
 }
 
 impl Cache {
-    /// Goes by these variables from now on.
+    /// Follows these variables from now on.
     pub(crate) fn goes_by(&self, settings: &Settings) {
         let Bounds { count, bytes, idle_ns } = &self.bounds;
         bytes.store(settings.graph_cache_bytes, Relaxed);
         idle_ns.store(settings.graph_idle, Relaxed);
         self.fold.store(settings.graph_fold, Relaxed);
-        // 0 turns the cache off, and what there is keeps its bound.
+        // 0 turns the cache off. The execs that there are keep their bound.
         if settings.graph_cache != 0 {
             count.store(settings.graph_cache, Relaxed);
         }
     }
 
-    /// Counts an exec that is about to be made, if there is room for it; without room if `over`.
+    /// Counts an exec that is about to be made, if there is room for it. If `over`, it is counted without room as well.
+    /// Whether there was room.
     pub(crate) fn reserve(&self, (host, device): (u64, u64), over: bool) -> bool {
         let mut inner = lock(&self.inner);
         let bytes = host + device;
@@ -115,7 +116,7 @@ impl Cache {
         self.has_room(inner.count.saturating_sub(1), left + host + device)
     }
 
-    /// Whether there may be one more than so many, with so many bytes in all.
+    /// Whether there may be one exec more than `others`, with so many bytes in all.
     fn has_room(&self, others: u64, bytes: u64) -> bool {
         let (count, most) = self.bounds.most();
         (count == 0 || others < count) && (most == 0 || bytes <= most)
@@ -147,7 +148,7 @@ impl Cache {
         self.exceeds(&lock(&self.inner))
     }
 
-    /// A handle needs an exec of so many bytes from now on, or none.
+    /// From now on a handle needs an exec of so many bytes, or none.
     pub(super) fn needs(&self, body: &mut Body, need: Need) {
         let before = std::mem::replace(&mut body.need, need);
         if before != need {

@@ -7,7 +7,8 @@ use crate::{gate, records, vendor};
 use gpumem_wire::kinds::{Pinned, Vendor};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// New handles are the library's own from now on; those that are ours stay as they are. What came of it, for people.
+/// From now on new handles are the library's own. Handles of ours stay as they are. The answer is a sentence for
+/// people.
 pub(crate) fn step_aside() -> &'static str {
     OFF.store(true, Relaxed);
     "new graphs are the driver's own"
@@ -25,7 +26,8 @@ pub(crate) fn housekeeping() {
     }
 }
 
-/// Destroys all that is parked, for `gpumem trim`: what came of it, for people; `None` where nothing was parked.
+/// Destroys all parked execs, for `gpumem trim`. The answer is a sentence for people, or `None` where nothing was
+/// parked.
 pub(crate) fn trim() -> Option<String> {
     let all = caches().map(|cache| cache.housekeeping(true));
     let (gone, stay) = all.fold((0, 0), |(gone, stay), (more, left)| (gone + more, stay + left));
@@ -36,7 +38,7 @@ pub(crate) fn trim() -> Option<String> {
     }
 }
 
-/// The process is ending: nothing is destroyed any more by a thread of ours.
+/// The process is ending. From now on threads of ours destroy nothing.
 extern "C" fn at_exit() {
     for cache in caches() {
         cache.end_housekeeping();
@@ -53,7 +55,7 @@ pub(crate) fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
     }
     let known = match cache(vendor) {
         Some(cache) => cache,
-        // The tables of handles lie in the cache, which is on the stack at first; threads of 32 KiB exist.
+        // The tables of handles are part of the cache, which is built on the stack. Some threads have stacks of 32 KiB.
         None => stack::with_room(|| make(vendor)).unwrap_or(Err(Pinned::Room))?,
     };
     gate::record_if_started(records::handles::may_be_virtual).unwrap_or(Err(Pinned::Off))?;
@@ -65,12 +67,11 @@ pub(crate) fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
 fn make(vendor: Vendor) -> Result<&'static Cache, Pinned> {
     let made = gate::record_if_started(|shim| new_cache(shim, vendor));
     let made = place(vendor).set_if_empty(made.unwrap_or(Err(Pinned::Off))?);
-    // What changed before the cache had its place was not told to it.
+    // The cache was not told of changes before it had its place.
     gate::record_if_started(|shim| made.goes_by(&shim.in_force.all()));
     heap::when_refused(|| OFF.store(true, Relaxed));
-    // Before the library's own end: handlers run in the opposite order of this.
-    // SAFETY: `at_exit` has the type that is asked for. It is code of this library, which is never
-    // unloaded.
+    // It runs before the library's own handlers, since handlers run in the opposite order of their registration.
+    // SAFETY: `at_exit` has the type that is asked for. It is code of this library, which is never unloaded.
     unsafe { libc::atexit(at_exit) };
     Ok(made)
 }
@@ -79,7 +80,7 @@ fn make(vendor: Vendor) -> Result<&'static Cache, Pinned> {
 /// [`Pinned::Off`], [`Pinned::Verdict`] or [`Pinned::Room`].
 fn new_cache(shim: &Shim, vendor: Vendor) -> Result<Box<Cache>, Pinned> {
     let settings = &shim.in_force.all();
-    // What was off from the start was never prepared for.
+    // A cache that was off from the start was never prepared for.
     if shim.settings.graph_cache == 0 || settings.graph_cache == 0 {
         return Err(Pinned::Off);
     }

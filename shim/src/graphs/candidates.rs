@@ -1,17 +1,18 @@
-//! Which execs are looked at for a launch that has none, and in which order.
+//! Which execs are looked at for a launch whose handle has none, and in which order.
 
 use super::Cache;
 use super::real::RealExec;
 use crate::process::lock::lock;
 use std::sync::atomic::Ordering::*;
 
-/// Candidates that are asked whether they still run, before the bound is exceeded instead.
+/// How many candidates are asked whether they have completed, before an exec is made above the bound instead.
 pub(super) const MAX_TRIES: usize = 8;
-/// Execs that are put in order to find one: those that are asked, and some of which are asked for something else.
+/// How many execs are put in order. Some are asked whether they have completed, and some are asked for another reason.
 const FIRST: usize = 2 * MAX_TRIES;
 
 impl Cache {
-    /// Real execs of a class (all, for 0), the least recently used first; parked ones before others.
+    /// Real execs of a class, or of all classes if `class` is 0. Parked ones come first, and among those the least
+    /// recently used.
     pub(super) fn candidates(&self, class: usize) -> Vec<&'static RealExec> {
         let mut found: Vec<_> = lock(&self.inner).of_class(class).map(|real| (in_line(real), real)).collect();
         found.sort_by_key(|(place, _)| *place);
@@ -34,13 +35,14 @@ impl Cache {
         Candidates { parked, cold: cold.in_order(), first: first.in_order() }
     }
 
-    /// The first of all that are like this.
+    /// The first of all execs for which `is` holds.
     pub(super) fn first_of_all(&self, is: impl Fn(&RealExec) -> bool) -> Option<&'static RealExec> {
         lock(&self.inner).of_class(0).filter(|real| is(real)).min_by_key(|real| in_line(real))
     }
 }
 
-/// Where an exec stands among those that are to go: parked ones first, the one used longest ago first.
+/// The place of an exec in the order in which execs go: parked ones first, and among them the one that was used longest
+/// ago.
 type Place = (bool, u64);
 
 fn in_line(real: &RealExec) -> Place {
@@ -54,7 +56,7 @@ fn is_parked(place: Place) -> bool {
 /// Execs of one class.
 #[derive(Default)]
 pub(super) struct Candidates {
-    /// All that no handle has.
+    /// All parked execs of the class.
     pub parked: Vec<&'static RealExec>,
     /// The first of those that were not launched for `GPUMEM_GRAPH_IDLE`.
     pub cold: Vec<&'static RealExec>,
@@ -62,17 +64,17 @@ pub(super) struct Candidates {
     pub first: Vec<&'static RealExec>,
 }
 
-/// The first `FIRST` of many execs: to put all in order, or only to keep all, takes longer than all else that a launch
-/// does to find one.
+/// The first `FIRST` of many execs. Putting all of them in order, or only keeping all, takes longer than everything
+/// else that a launch does to find one.
 #[derive(Default)]
 struct First {
     kept: Vec<(Place, &'static RealExec)>,
-    /// Where the first one stands that was left out: `FIRST` others are before it.
+    /// The place of the first exec that was left out: `FIRST` others are before it.
     end: Option<Place>,
 }
 
 impl First {
-    /// Of more than this many the last ones are left out.
+    /// If there are more execs than this, the last ones are left out.
     const MOST: usize = 2 * FIRST;
 
     #[inline]

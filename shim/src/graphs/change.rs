@@ -1,4 +1,4 @@
-//! The program changes an exec: as a whole, from a graph, or node by node.
+//! The program changes an exec: as a whole from a graph, or node by node.
 
 use super::class::Recipe;
 use super::class::{Class, Shape};
@@ -14,7 +14,7 @@ use crate::process::lock::lock;
 use crate::progress::queries::capturing;
 use crate::records;
 use crate::vendor::graphs::{Read, Setter, StreamArg};
-use crate::vendor::records::Source;
+use crate::vendor::source::Source;
 use gpumem_abi::types::{Graph, GraphExec, GraphNode, NOT_READY, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::ffi::c_uint;
@@ -26,19 +26,16 @@ const MANY_CHANGES: usize = 64;
 
 /// How an update by the program went.
 pub(crate) enum Updated {
-    /// As a change of what the handle means; the library was not asked, or not about this exec.
+    /// The handle means the graph now. The library was not asked, or not about this exec.
     Virtually,
-    /// Not at all, as the library would say without a look at any node.
+    /// Refused, as the library would do without a look at any node.
     Refused,
     /// The library decided.
     Really(Status),
 }
 
 impl Cache {
-    /// A handle in use, its body locked, and its class.
-    ///
-    /// # Errors
-    /// A status for the program when the handle is no good.
+    /// A handle in use, its locked body, and its class.
     fn live(&self, index: u32) -> Result<(&'static Handle, MutexGuard<'static, Body>, Arc<Class>), Status> {
         let handle = self.execs.get(index).ok_or(INVALID)?;
         let body = lock(&handle.body);
@@ -71,7 +68,7 @@ impl Cache {
                 Verdict::Asked(read) => recipe = read,
             }
         }
-        // The library decides, on an exec that holds what the handle means.
+        // The library decides, and is given an exec that holds what the handle means.
         let known = self.folded(graph).is_some();
         let library = self.unfolded(graph).ok_or(if known { OUT_OF_MEMORY } else { INVALID })?;
         self.replace_worn(index, handle, &body);
@@ -85,12 +82,12 @@ impl Cache {
         if status != SUCCESS || follows {
             self.publish(lease, index, handle);
         } else {
-            // It holds now what the library made of both, which no other exec may stand in for.
+            // The exec now holds what the library made of both graphs, and no other exec may stand in for it.
             self.own(lease, index, handle, &mut body, Pinned::DriverUpdate);
         }
         self.source_changed(handle, &body);
         if let Some(recipe) = recipe {
-            // Programs instantiate what an update was refused of: it need not be read again.
+            // Programs instantiate a graph after its update was refused. The graph need not be read again then.
             self.fold(graph, &recipe);
         }
         Ok(Updated::Really(status))
@@ -115,14 +112,14 @@ impl Cache {
         }
         let mut resident = None;
         if let Some(mut lease) = handle.lease() {
-            // The library may refuse to set a node, and to set it back. Then another exec takes this one's place, and
-            // its launches have to wait for this one's last.
-            let Some(over) = self.told(&mut lease) else { return Verdict::Asked(Some(recipe)) };
-            resident = Some((lease, over));
+            // The library may refuse to set a node, and also to set it back. Then another exec takes this one's place,
+            // and the launches of the new exec have to wait for the last launch of this one.
+            let Some(completed) = self.completed_or_marked(&mut lease) else { return Verdict::Asked(Some(recipe)) };
+            resident = Some((lease, completed));
         }
         let (before, changes) = (body.source.replace(recipe.source.clone()), std::mem::take(&mut body.changes));
-        // The resident exec follows now, as it would in the library: launches stay short.
-        if let Some((mut lease, over)) = resident {
+        // The resident exec is set now, as the library would do, so that launches stay short.
+        if let Some((mut lease, completed)) = resident {
             if read {
                 work.read = Weak::new();
                 std::mem::swap(&mut work.target, &mut work.reading.records);
@@ -133,9 +130,9 @@ impl Cache {
                 self.in_context(class.shape.context, retarget).is_ok()
             };
             if !set {
-                // What the library says of the update decides, of an exec that is as it was.
+                // The library decides about the update, and is given an exec that is as it was before.
                 if known && self.restore(&mut lease, &work.target).is_err() {
-                    self.evict_and_destroy(lease, over);
+                    self.evict_and_destroy(lease, completed);
                 }
                 (body.source, body.changes) = (before, changes);
                 return Verdict::Asked(Some(recipe));
@@ -146,8 +143,8 @@ impl Cache {
         Verdict::Followed
     }
 
-    /// The library has made a handle's exec hold a graph of another class: whether the handle means that
-    /// and no more from now on, and the exec is one of that class.
+    /// The library has updated a handle's exec from a graph of another class. Whether the handle now means exactly that
+    /// graph, and the exec is one of the graph's class.
     fn becomes(&self, lease: &mut Lease, handle: &Handle, body: &mut Body, recipe: &Recipe, work: &mut Work) -> bool {
         let Some(class) = body.class.clone().filter(|_| !body.owned) else { return false };
         let mut shape = |shape: &Shape| shape.key.unpacked(&mut work.scratch).map(<[u8]>::to_vec);
@@ -161,7 +158,7 @@ impl Cache {
         }
         let now = self.class_of(&recipe.shape, class.flags, |shape, flags| Class::new(shape, flags, false));
         if now.instantiate_ns.load(Relaxed) == 0 {
-            // The library takes graphs of it.
+            // The library has taken a graph of this class, so the class counts as one that it instantiates.
             now.took(class.instantiate_ns.load(Relaxed));
         }
         lease.real().class.store(Arc::as_ptr(&now) as usize, Relaxed);
@@ -176,7 +173,7 @@ impl Cache {
         true
     }
 
-    /// Tells the records what a handle's source takes now.
+    /// Tells the records how many bytes a handle's source takes now.
     fn source_changed(&self, handle: &Handle, body: &Body) {
         if !body.owned {
             let (slot, bytes) = (handle.slot.load(Relaxed), source_bytes(body));
@@ -184,10 +181,7 @@ impl Cache {
         }
     }
 
-    /// The handle's real exec, leased; made to hold what the handle means if there was none.
-    ///
-    /// # Errors
-    /// The library's, from instantiate.
+    /// The handle's real exec, leased. If the handle has none, one is made to hold what the handle means.
     fn real_for(&self, handle: &Handle, body: &Body) -> Result<Lease, Status> {
         match handle.lease() {
             Some(lease) => Ok(lease),
@@ -204,7 +198,7 @@ impl Cache {
         handle.gets(&lease, index);
     }
 
-    /// An exec is this handle's for ever: nothing else may stand for what it holds.
+    /// From now on an exec stays with this handle: no other exec may stand in for what it holds.
     pub(super) fn own(&self, lease: Lease, index: u32, handle: &Handle, body: &mut Body, why: Pinned) {
         let real = lease.real();
         handle.gets(&lease, index);
@@ -223,10 +217,7 @@ impl Cache {
         }
     }
 
-    /// Runs `f` with the handle's real exec, as its own for ever from now on if that is what `why` says.
-    ///
-    /// # Errors
-    /// A status for the program when there is no such exec.
+    /// Runs `f` with the handle's real exec. If `why` gives a reason, the exec stays with the handle from now on.
     pub(crate) fn with_real<R>(
         &self,
         index: u32,
@@ -243,13 +234,14 @@ impl Cache {
         Ok(result)
     }
 
-    /// The program uploads a handle. `real` does so with a real exec.
+    /// The program uploads a handle. `real` uploads a real exec.
     ///
-    /// Where the library's uploads are not to be trusted ([`Ways::uploads`](crate::vendor::graphs::Ways)), the first
-    /// launch uploads. While something captures, and on a stream that is no good, the library has to answer itself.
+    /// Some libraries have uploads that cannot be trusted ([`Ways::uploads`](crate::vendor::graphs::Ways)). There the
+    /// first launch uploads. While something captures, and for a stream that is not valid, the library itself has to
+    /// answer.
     ///
     /// # Errors
-    /// A status for the program when the handle is no good.
+    /// A status for the program when the handle is not valid.
     pub(crate) fn upload(
         &self,
         index: u32,
@@ -329,8 +321,8 @@ impl Cache {
         Ok(status)
     }
 
-    /// The same where no exec can be had: natively there would be one, so the handle remembers the change
-    /// for when there is. `None` if only the library can say whether it takes it.
+    /// The same where no exec can be had. Natively there would be one, so the handle remembers the change and the next
+    /// exec gets it. `None` if only the library can say whether it accepts the change.
     fn node_without(&self, handle: &Handle, body: &mut Body, at: Option<u32>, change: Change) -> Option<Status> {
         let class = body.class.clone().filter(|class| !class.alone && !body.owned)?;
         let Some(at) = at else { return Some(INVALID) };
@@ -378,7 +370,7 @@ impl Cache {
         Some(SUCCESS)
     }
 
-    /// Keeps what a setter did; whether a source can hold it.
+    /// Keeps what a setter did. Whether a source can hold that.
     fn remember(&self, lease: &mut Lease, body: &mut Body, at: u32, kind: NodeKind, setter: Setter) -> bool {
         let mut record = Vec::new();
         // SAFETY: the library has just accepted these parameters for a node of this kind, in the
@@ -405,7 +397,7 @@ impl Cache {
         }
     }
 
-    /// As in the library: a graph's nodes are good for setters for as long as the graph is.
+    /// As in the library, setters accept a graph's nodes for as long as the graph lives.
     fn is_graph_alive(&self, body: &Body) -> bool {
         let (graph, serial) = body.graph;
         let Some(serial) = serial else { return true };
@@ -416,25 +408,25 @@ impl Cache {
     fn place_of(&self, body: &Body, node: GraphNode) -> Option<u32> {
         match &body.nodes {
             Some(nodes) => self.with_work(|work| nodes.place_of(node, &mut work.scratch)),
-            // It was folded: its nodes are those of the graph that was built for the program since.
+            // The graph was folded. Its nodes are now those of the graph that was built for the program since.
             None => self.place_in_unfolded(body.graph.0 as Graph, node),
         }
     }
 }
 
-/// What is to be said of an update.
+/// How an update is to be answered.
 enum Verdict {
     /// The handle means the graph now.
     Followed,
-    /// As many nodes as the handle's graph has not: the library compares no further.
+    /// The graph has another number of nodes than the handle's. The library compares no further either.
     Refused(Recipe),
-    /// The library has to say; with what the graph holds, where it could be read whole.
+    /// The library has to decide. Inside is what the graph holds, if it could be read whole.
     Asked(Option<Recipe>),
 }
 
 /// What a handle remembers of a call about one node.
 pub(crate) enum Change {
-    /// A question, and where its answer goes.
+    /// A question whether the node is enabled, and where the answer goes.
     IsEnabled(*mut c_uint),
     Set(NodeKind, Setter),
     Enabled(bool),

@@ -1,13 +1,14 @@
-//! Nodes inside child graphs: an exec's setters take those of the embedded copies.
+//! Nodes inside child graphs. An exec's setters take the nodes of the embedded copies.
 
 use super::Cache;
 use gpumem_abi::types::{Graph, GraphNode};
 
-/// Child graphs inside child graphs are followed this deep.
+/// How deep child graphs inside child graphs are followed.
 const MAX_DEPTH: u32 = 16;
 
-/// The node inside a child graph of `to` that has the place there that `node` has in one of `from`. `place_of`: where
-/// nodes of `from` were when `to` was made of it; the program may have removed and added some since.
+/// The node inside a child graph of `to` that has the same place as `node` has inside a child graph of `from`.
+/// `place_of` gives the places that nodes of `from` had when `to` was made of it. The program may have removed nodes
+/// and added others since.
 pub(super) fn node_inside(
     cache: &Cache,
     from: Graph,

@@ -1,4 +1,4 @@
-//! Which real exec a handle gets: one that is parked or cold, a new one, or somebody else's.
+//! Which real exec a handle gets: a parked or cold one, a new one, or one of another handle.
 
 use super::bounds::{COLD_TIMES, LastValues};
 use super::candidates::{Candidates, MAX_TRIES};
@@ -20,16 +20,16 @@ use gpumem_wire::kinds::Vendor;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// Every so many misses for want of room one counts as a use: the exec that it takes moves to the newest place. On such a
-/// miss an unused exec of another class may be destroyed as well.
+/// Among so many misses that find no room, one counts as a use: the exec that it takes moves to the newest place in the
+/// order of uses. On such a miss an unused exec of another class may be destroyed as well.
 const PROMOTED: u64 = 32;
 
-/// A look every so many launches that were no hit.
+/// After so many launches that were no hits there is a look for thrashing.
 const THRASH_WINDOW: u64 = 256;
-/// It thrashes when more than half of the launches since the last look were none, or when they took more than the
-/// cache saved, and this share of the time.
+/// The cache thrashes if fewer than half of the launches since the last look were hits. It also thrashes if the other
+/// launches took more time than the cache saved, and more than this share of all time.
 const COSTLY_SHARE: u64 = 50;
-/// Said at most once in this time, ns.
+/// Thrashing is reported at most once in this time, ns.
 const THRASH_EVERY_NS: u64 = 60_000_000_000;
 
 /// How an exec came to a handle.
@@ -43,19 +43,19 @@ pub(crate) enum Origin {
     Taken,
 }
 
-/// An exec that does not run, and whose context does not end meanwhile.
+/// An exec whose last launch has completed, and whose context does not end meanwhile.
 pub(crate) struct Idle {
     lease: Lease,
     _hold: ContextHold,
 }
 
-/// Whether devices are idle, asked while an exec is chosen. One that is not, or that cannot be asked, is not asked
-/// again.
+/// Whether devices are idle, as asked while one exec is chosen. A device that is not idle, or that cannot be asked, is
+/// not asked again.
 #[derive(Default)]
 pub(crate) struct IdleDevices(Vec<(u64, Option<bool>)>);
 
 impl IdleDevices {
-    /// `None` where nothing tells.
+    /// `None` where the library cannot tell.
     fn of(&mut self, vendor: Vendor, context: u64) -> Option<bool> {
         if let Some((_, heard)) = self.0.iter().find(|(of, _)| *of == context) {
             return *heard;
@@ -69,10 +69,10 @@ impl IdleDevices {
 }
 
 impl Cache {
-    /// Takes an exec of a class (of any, for 0) from whoever has it, if its last launch is over or ran on
-    /// this same stream.
+    /// Takes an exec of a class (of any class, for 0) from whoever has it, if its last launch has completed or was made
+    /// on this same stream.
     ///
-    /// The handle that had it remembers the launch that may still run.
+    /// The handle that had the exec remembers a launch that may still be pending.
     fn take(
         &self,
         real: &'static RealExec,
@@ -81,7 +81,7 @@ impl Cache {
         idle_devices: &mut IdleDevices,
     ) -> Option<Lease> {
         let mut lease = real.lease()?;
-        // Since it was chosen it may have gone, and another been made in its place.
+        // The exec may have gone since it was chosen, and another may have been made in its place.
         let its = real.class.load(Relaxed);
         if !real.in_use() || its == 0 || (class != 0 && its != class) {
             return None;
@@ -100,19 +100,21 @@ impl Cache {
         let pending = match last {
             NOWHERE => false,
             _ if self.has_completed(&mut lease, last) => false,
-            // On a stream that is gone, or is another thread's: if the device does nothing, nor does it.
+            // The last launch was on a stream that is gone, or that only another thread can name. If the device is
+            // idle, that launch has completed.
             _ if self.is_unknowable(real, last)
                 && idle_devices.of(self.vendor, real.context.load(Relaxed)) == Some(true) =>
             {
                 false
             }
             _ if last != stream_key || last == LOST || !self.calls.ways().outlived => return None,
-            // Its handle has ended: nobody asks for the end of its last launch, and the next is behind it.
+            // The exec's handle has ended. Nobody asks when its last launch completes, and the next launch comes after
+            // it on the same stream.
             _ if real.owner.load(Relaxed) == 0 => true,
             _ => {
                 if !real.marked.load(Relaxed) {
                     let body = lease.body();
-                    // The stream is that of this very launch: it lives, and if it captures that fails.
+                    // The stream is that of this launch, so the stream lives. If it captures, the launch fails.
                     let stream = real::stream_of(last)?;
                     if capturing() && self.calls.captures(stream) {
                         return None;
@@ -127,13 +129,13 @@ impl Cache {
         Some(lease)
     }
 
-    /// Takes an exec that is known not to run, to destroy it. Instantiating waits for destroyed execs
-    /// that still run, when it needs their memory (measured on an H200, driver 580: after nine of 400
-    /// nodes each), and the program may be what lets them end.
+    /// Takes an exec whose last launch has completed, in order to destroy it. An exec whose launch is pending is not
+    /// destroyed: instantiating waits for destroyed execs whose memory it needs (measured on an H200, driver 580: after
+    /// nine of 400 nodes each), and their work may wait for the program.
     ///
-    /// One whose end may wait for all of the device's work, and hold up the launches of other threads meanwhile
-    /// (87 ms behind a kernel of 100, measured there), only while the device has none; any, while that work may
-    /// wait for the program.
+    /// For some execs, destroying may wait for all work of the device and hold up launches of other threads meanwhile
+    /// (87 ms behind a kernel of 100, measured there). Such an exec is taken only while the device is idle. While work
+    /// of the device may wait for the program, any exec counts as such.
     pub(crate) fn take_idle(&self, real: &'static RealExec, idle_devices: &mut IdleDevices) -> Option<Idle> {
         let context = real.context.load(Relaxed);
         let visit = ContextHold::begin(context)?;
@@ -141,17 +143,17 @@ impl Cache {
         if may_wait(real) && !idle_devices.of(self.vendor, context).unwrap_or(true) {
             return None;
         }
-        // Meanwhile another may have been made in its place.
+        // Another exec may have been made in its place meanwhile.
         let lease = self.take(real, 0, LOST, idle_devices).filter(|_| real.is_in(context))?;
         Some(Idle { lease, _hold: visit })
     }
 
-    /// Destroys one.
+    /// Destroys such an exec.
     pub(crate) fn end_idle(&self, idle: Idle, evicted: bool) {
         self.end(idle.lease, evicted);
     }
 
-    /// Ends the bond between an exec and its handle.
+    /// Takes an exec from its handle.
     fn evict(&self, lease: &mut Lease, pending: bool, stream_key: StreamKey) {
         let real = lease.real();
         let owner = real.owner.load(Relaxed);
@@ -170,11 +172,12 @@ impl Cache {
         real.stream_key.store(if pending { stream_key } else { NOWHERE }, Relaxed);
     }
 
-    /// Takes an exec from its handle that is half of one thing and half of another. Unless its last launch is `over`
-    /// there is an event behind it ([`Cache::told`]), and the next launch of the handle waits for that.
-    pub(super) fn evict_and_destroy(&self, mut lease: Lease, over: bool) {
-        // The stream may go meanwhile: no key is like it.
-        self.evict(&mut lease, !over, LOST);
+    /// Takes from its handle an exec that was only partly changed. Unless its last launch has `completed`, there is an
+    /// event behind that launch ([`Cache::completed_or_marked`]), and the next launch of the handle waits for the
+    /// event.
+    pub(super) fn evict_and_destroy(&self, mut lease: Lease, completed: bool) {
+        // The stream may be destroyed meanwhile. LOST is the key of no stream.
+        self.evict(&mut lease, !completed, LOST);
         self.destroy_when_completed(lease);
     }
 
@@ -209,7 +212,7 @@ impl Cache {
             return Ok(lease);
         }
         let bytes = self.estimate(&class.shape);
-        // Natively it would have had its own all the time.
+        // Natively the handle would have had its own exec all the time.
         let own = comes_back && self.has_fewer_than_handles() && age_of(&self.short_ns, now) > self.bounds.long_ns();
         if own && self.reserve(bytes, false) {
             self.parked_go();
@@ -226,8 +229,8 @@ impl Cache {
         }
         let of_others = |real: &RealExec| real.class.load(Relaxed) != key;
         let counts = self.found_no_room().is_multiple_of(PROMOTED);
-        // Another class's parked exec; now and then one that its handle has not wanted for long, as all look after a
-        // pause; then our own oldest; then anyone's.
+        // A parked exec of another class goes first. Now and then a cold exec of another class goes as well; not more
+        // often, because after a pause all execs are cold.
         let goes = |real: &RealExec| real.owner.load(Relaxed) == 0 || (counts && unwanted(real, age(real), idle_ns));
         let cold_other = self.first_of_all(|real| of_others(real) && goes(real));
         if let Some(idle) = cold_other.and_then(|real| self.take_idle(real, &mut idle_devices)) {
@@ -240,8 +243,9 @@ impl Cache {
             return Ok((lease, Origin::New));
         }
         if let Some((mut lease, found)) = ours.first.into_iter().find_map(|real| attempt(real, &mut idle_devices)) {
-            // It stays the oldest, and serves the next that finds no room, too: handles that take turns and are a
-            // few more than there are execs would else all lose theirs before they come again.
+            // The exec stays the oldest in the order of uses, so it also serves the next launch that finds no room.
+            // Otherwise handles that take turns, and are a few more than there are execs, would all lose their execs
+            // before they come again.
             lease.body().stays = !counts;
             return Ok((lease, found));
         }
@@ -253,15 +257,16 @@ impl Cache {
                 }
             }
         }
-        // Nobody waits for what runs: over the bound, and back when something is over.
+        // A launch does not wait for pending work. The new exec goes above the bound, and an exec is destroyed once one
+        // has completed.
         if !self.reserve(bytes, true) {
             gate::record_if_started(|shim| shim.count(counters::OVER_BOUND, 1));
         }
         self.make(class, bytes, work).map(|lease| (lease, Origin::New))
     }
 
-    /// Before another exec is made: one that nobody has wanted for long goes, so that the library can
-    /// use its memory again. It never gives any back.
+    /// Before one more exec is made, an exec that no launch has wanted for long is destroyed, so that the library can
+    /// use its memory again. The library gives no memory back.
     fn make_way_for_growth(&self, key: usize, age: impl Fn(&RealExec) -> u64) {
         let idle_ns = self.bounds.idle_ns.load(Relaxed);
         if idle_ns == 0 {
@@ -275,12 +280,13 @@ impl Cache {
         self.parked_go();
     }
 
-    /// Back under the bounds after they were exceeded, right after a launch: by what needs no idle device.
+    /// Gets back under the bounds after they were exceeded, right after a launch. Only execs are destroyed that need no
+    /// idle device for that.
     pub(crate) fn back_under_bounds_at_once(&self) {
         self.back_under_bounds_where(|real| !may_wait(real));
     }
 
-    /// The same when the program has waited, perhaps for all that there was.
+    /// The same after the program has waited, perhaps for all pending work.
     pub(crate) fn back_under_bounds(&self) {
         self.destroy_completed();
         self.back_under_bounds_where(|_| true);
@@ -298,7 +304,8 @@ impl Cache {
         }
     }
 
-    /// Memory of this device is short: what nobody needs now goes, here and in the pool. Whether that was anything.
+    /// Memory of this device is short. Execs that nobody needs now are destroyed, and idle blocks go back. Whether that
+    /// was anything.
     pub(crate) fn give_back_all(&self) -> bool {
         self.short_ns.store(clock::now_ns(), Relaxed);
         let mut anything = gate::shim().is_some_and(|shim| shim.above.flush_here(self.vendor) > 0);
@@ -321,7 +328,7 @@ impl Cache {
         anything
     }
 
-    /// Contexts on the device of this thread's; `None` where that is not known.
+    /// Contexts on the device of this thread's context. `None` where that is not known.
     fn contexts_here(&self) -> Option<Vec<u64>> {
         let context = vendor::of(self.vendor).current_context()?;
         let shim = gate::shim()?;
@@ -329,7 +336,7 @@ impl Cache {
         Some(records::contexts::others(shim, record).into_iter().chain([context]).collect())
     }
 
-    /// No exec of its own, and no room for one; how many found that.
+    /// A launch found neither an exec of its own nor room for one. The answer is how many launches have found that.
     fn found_no_room(&self) -> u64 {
         let misses = self.thrash.misses.fetch_add(1, Relaxed) + 1;
         if misses == 1 || misses.is_multiple_of(THRASH_WINDOW) {
@@ -368,7 +375,7 @@ impl Cache {
     }
 }
 
-/// How long a time is past.
+/// How long ago a time was.
 fn age_of(time_ns: &AtomicU64, now: u64) -> u64 {
     match time_ns.load(Relaxed) {
         0 => u64::MAX,
@@ -376,8 +383,8 @@ fn age_of(time_ns: &AtomicU64, now: u64) -> u64 {
     }
 }
 
-/// Whether nobody has wanted an exec for so long that another class gets its room; one that has a handle never
-/// goes for its age where no time counts as idle.
+/// Whether no launch has wanted an exec for so long that another class gets its room. An exec that a handle has never
+/// goes because of its age if `GPUMEM_GRAPH_IDLE` is 0.
 fn unwanted(real: &RealExec, age: u64, idle_ns: u64) -> bool {
     match real.owner.load(Relaxed) {
         0 => age > idle_ns,

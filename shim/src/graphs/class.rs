@@ -1,30 +1,31 @@
-//! What execs have in common: the shape of their graphs, and the flags they were instantiated with.
+//! What execs have in common: the shape of their graphs, and the flags that they were instantiated with.
 
 use crate::process::lock::lock;
 use crate::vendor::graphs::{GraphCalls, Nodes, Reading};
-use crate::vendor::records::{Packed, Records, Scratch, Source};
+use crate::vendor::source::{Packed, Records, Scratch, Source};
 use gpumem_abi::types::{Graph, GraphNode};
 use gpumem_wire::kinds::NodeKind;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// Graphs that differ in nothing but what setters can change.
+/// The shape of graphs that differ only in what setters can change.
 pub(crate) struct Shape {
-    /// Bytes of `Reading::shape`, packed: equal ones are equal shapes.
+    /// The bytes of `Reading::shape`, packed. Equal bytes mean equal shapes.
     pub key: Packed,
     pub kinds: Box<[u8]>,
-    /// The first graph of this shape: the others are kept as differences from it.
+    /// The source of the first graph of this shape. Sources of other graphs are kept as differences from it.
     base: Source,
-    /// The same, unfolded, for as long as an exec of this shape is real.
+    /// The same, unpacked, for as long as some exec of this shape is real.
     unfolded: Mutex<Weak<Records>>,
-    /// The key's bytes, for as long.
+    /// The bytes of the key, unpacked for as long.
     unpacked: Mutex<Weak<[u8]>>,
     pub context: u64,
     /// Fingerprint, for people.
     pub id: u64,
     pub counts: [u32; 16],
-    /// As [`Reading::branches`](crate::vendor::graphs::Reading::branches); `true` where child graphs may.
+    /// As [`Reading::branches`](crate::vendor::graphs::Reading::branches). `true` where a child graph may have
+    /// branches.
     pub branches: bool,
 }
 
@@ -37,7 +38,7 @@ impl Shape {
         Self { key, kinds, base, unfolded, unpacked, context, id, counts, branches }
     }
 
-    /// The base, unfolded; `None` if its bytes are broken.
+    /// The base, unpacked. `None` if its bytes are broken.
     pub(crate) fn base(&self, scratch: &mut Scratch) -> Option<Arc<Records>> {
         if let Some(known) = lock(&self.unfolded).upgrade() {
             return Some(known);
@@ -78,32 +79,33 @@ impl Shape {
     }
 }
 
-/// Execs that may stand in for one another.
+/// A class: execs that may stand in for one another.
 pub(crate) struct Class {
     pub shape: Arc<Shape>,
     pub flags: u64,
-    /// The graph that its execs are instantiated from, while there are any.
+    /// The graph that the execs of the class are instantiated from, while there are any.
     template: Mutex<Weak<Template>>,
     /// What an instantiate takes, ns.
     pub instantiate_ns: AtomicU64,
     /// Only a clone stands for the graph.
     pub alone: bool,
-    /// Execs of it may go from one handle to another.
+    /// Whether its execs may go from one handle to another.
     pub shared: bool,
 }
 
-/// A real graph that execs are instantiated from: only its nodes are good for their setters.
+/// A real graph that execs are instantiated from. Setters of these execs accept only its nodes.
 pub(crate) struct Template {
     pub graph: Graph,
     pub nodes: Box<[GraphNode]>,
-    /// What its nodes hold, if that is known. Locked from then on until an exec of it is there.
+    /// What its nodes hold, if that is known. The lock is held from the moment a thread changes the nodes until an exec
+    /// was made of them.
     pub content: Mutex<Option<Records>>,
     /// Held by the thread that is in a call of the library with the graph. [`Template::alone`] says which calls those are.
     used: Mutex<()>,
     /// Keeps the shape's base unfolded, and its key.
     _shape: (Arc<Records>, Arc<[u8]>),
     calls: &'static dyn GraphCalls,
-    /// Its context is gone, and the graph with it.
+    /// The context has ended, and the graph with it.
     gone: AtomicBool,
 }
 
@@ -133,7 +135,7 @@ impl Template {
         }
     }
 
-    /// Its context is gone: the library has its graph no more.
+    /// The context has ended, so the library no longer has the graph.
     pub(crate) fn lose_graph(&self) {
         self.gone.store(true, Relaxed);
     }
@@ -194,7 +196,8 @@ impl Class {
         self.shape.id ^ self.flags
     }
 
-    /// Notes what an instantiate took. Some take long because others have the processor: those count for little.
+    /// Notes how long an instantiate took. Some take long because other threads have the processor; those count for
+    /// little.
     pub(crate) fn took(&self, ns: u64) {
         let before = self.instantiate_ns.load(Relaxed);
         let usual = if before == 0 || ns < before { ns } else { before + (ns - before) / 8 };
@@ -202,7 +205,7 @@ impl Class {
     }
 }
 
-/// What a graph holds, apart from flags: what execs and folded graphs are made of.
+/// What a graph holds, apart from flags. Execs and folded graphs can be made of it.
 #[derive(Clone)]
 pub(crate) struct Recipe {
     pub shape: Arc<Shape>,
@@ -216,16 +219,16 @@ pub(crate) struct Interned {
     pub rebuilds: FxHashMap<u64, bool>,
     pub shapes: FxHashMap<u64, Vec<Weak<Shape>>>,
     pub classes: FxHashMap<(usize, u64), Weak<Class>>,
-    /// So many of each are looked through for those that are gone.
+    /// The number of entries at which the entries are looked through for those that nothing refers to.
     pub most_shapes: usize,
     pub most_classes: usize,
 }
 
-/// Entries that are not worth a look whether they are still good for something.
+/// So few entries are not worth looking through.
 const FEW_ENTRIES: usize = 32;
 
 impl Interned {
-    /// Drops what nothing refers to any more, now and then.
+    /// Now and then drops shapes that nothing refers to any more.
     pub(crate) fn forget_gone_shapes(&mut self) {
         if self.shapes.len() >= self.most_shapes {
             self.shapes.retain(|_, same| {
@@ -255,7 +258,8 @@ impl Interned {
     }
 }
 
-/// So many entries until the next look through all: each is looked at a constant number of times.
+/// The number of entries at which the next look through all of them is due. So each entry is looked at a constant
+/// number of times.
 fn twice(entries: usize) -> usize {
     2 * entries.max(FEW_ENTRIES)
 }

@@ -1,5 +1,5 @@
-//! Handles that a private clone of their graph stands for, and execs whose launches the library does not
-//! order: they are taken from nobody while something of theirs may run.
+//! Handles whose source is a private clone of their graph, and execs whose launches the library does not order. An exec
+//! of this kind is taken from nobody while one of its launches is pending.
 
 use super::choose::Origin;
 use super::class::{Class, Template};
@@ -10,7 +10,7 @@ use crate::gate;
 use crate::process::clock;
 use crate::records;
 use crate::vendor::graphs::Read;
-use crate::vendor::records::Packed;
+use crate::vendor::source::Packed;
 use gpumem_abi::types::{Graph, SUCCESS, Status};
 use gpumem_wire::counters;
 use std::sync::atomic::Ordering::*;
@@ -42,7 +42,7 @@ impl Cache {
             self.calls.update(lease.real().exec(), clone.graph)
         };
         if status != SUCCESS {
-            // It may be half of each now: one of the clone takes its place.
+            // The exec may hold parts of both graphs now. A new exec, made of the clone, takes its place.
             gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
             return self.instead_of(lease, class, slot, work);
         }
@@ -53,10 +53,7 @@ impl Cache {
         Ok(lease)
     }
 
-    /// An exec of the clone in `work`, instead of one that is of no more use.
-    ///
-    /// # Errors
-    /// The library's, from instantiate.
+    /// A new exec of the clone in `work`, instead of one that nobody can use any more.
     fn instead_of(&self, lease: Lease, class: &Arc<Class>, slot: u32, work: &mut Work) -> Result<Lease, Status> {
         self.destroy_when_completed(lease);
         let lease = self.make_over(class, work)?;
@@ -64,13 +61,13 @@ impl Cache {
         Ok(lease)
     }
 
-    /// Whether an exec was updated so often that another is to take its place.
+    /// Whether an exec was updated so often that a new one is to take its place.
     fn is_worn(&self, lease: &mut Lease) -> bool {
         lease.body().updates >= self.calls.ways().most_updates
     }
 
-    /// The program is about to update a handle: if its exec is worn and does not run, one that is made of the clone
-    /// which stands for the handle takes its place. If none can be made, the worn one stays.
+    /// The program is about to update a handle. If the handle's exec is worn and its last launch has completed, a new
+    /// exec, made of the handle's clone, takes its place. If none can be made, the worn exec stays.
     pub(super) fn replace_worn(&self, index: u32, handle: &Handle, body: &Body) {
         let wears = self.calls.ways().most_updates != u32::MAX && !body.owned && body.template.is_some();
         let Some(class) = body.class.as_ref().filter(|_| wears) else { return };
@@ -101,7 +98,7 @@ impl Cache {
         });
     }
 
-    /// The library has updated an exec from a graph: whether a clone of that stands for the handle now.
+    /// The library has updated an exec from a graph. Whether a clone of that graph stands for the handle now.
     pub(super) fn clone_follows(&self, lease: &mut Lease, body: &mut Body, graph: Graph) -> bool {
         if body.owned || !self.calls.ways().clones_follow {
             return false;
@@ -124,8 +121,8 @@ impl Cache {
         self.cloned(graph).ok().map(Arc::new)
     }
 
-    /// An exec was launched on a stream: if its last launch was on another, remembers what tells the end
-    /// of that.
+    /// An exec was launched on a stream. If its last launch was on another stream, remembers an event that tells when
+    /// that launch completes.
     pub(super) fn leaves_stream(&self, lease: &mut Lease, stream_key: StreamKey) {
         let real = lease.real();
         let before = real.stream_key.load(Relaxed);
@@ -136,18 +133,18 @@ impl Cache {
             Some(event) => lease.body().earlier.push(event),
             None => lease.body().unknown = true,
         }
-        // Not more than the streams in use.
+        // There are not more of these events than streams in use.
         self.forget_completed(lease);
     }
 
-    /// Whether all launches on other streams than the last are over.
+    /// Whether all launches on streams other than the last one have completed.
     pub(super) fn earlier_completed(&self, lease: &mut Lease) -> bool {
         self.forget_completed(lease);
         let body = lease.body();
         body.earlier.is_empty() && !body.unknown
     }
 
-    /// Whether nothing of an exec runs.
+    /// Whether all launches of an exec are known to have completed.
     pub(super) fn known_completed(&self, lease: &mut Lease) -> bool {
         let stream_key = lease.real().stream_key.load(Relaxed);
         self.earlier_completed(lease) && (stream_key == NOWHERE || self.has_completed(lease, stream_key))
@@ -155,11 +152,11 @@ impl Cache {
 
     fn forget_completed(&self, lease: &mut Lease) {
         lease.body().earlier.retain(|&event| {
-            let over = self.calls.completed(event);
-            if over {
+            let completed = self.calls.completed(event);
+            if completed {
                 self.calls.drop_event(event);
             }
-            !over
+            !completed
         });
     }
 }

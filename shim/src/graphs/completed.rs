@@ -1,9 +1,9 @@
-//! Whether the last launch of an exec is over, and what tells.
+//! Whether the last launch of an exec has completed, and how that is known.
 //!
-//! A stream that does not capture may be asked, and an event be left on it, while others capture, in a thread that
-//! has exchanged its capture mode: that disturbs no capture (`capture.graph_calls` of the conformance suite). On a
-//! stream that captures the event would become part of the capture, and the legacy stream is a barrier for all
-//! blocking ones, captured ones among them.
+//! A stream that does not capture may be queried, and an event be left on it, while other streams capture, by a thread
+//! that has exchanged its capture mode. That disturbs no capture (`capture.graph_calls` of the conformance suite). On a
+//! stream that captures, the event would become part of the capture. The legacy stream is a barrier for all blocking
+//! streams, captured ones among them.
 
 use super::Cache;
 use super::real::{self, Lease, NOWHERE, RealExec, StreamKey, key_of};
@@ -12,12 +12,14 @@ use crate::vendor::graphs::{Event, StreamArg};
 use std::sync::atomic::Ordering::*;
 
 impl Cache {
-    /// Whether no event and no stream that this thread may ask covers the last launch of an exec.
+    /// Whether it cannot be known when the last launch of an exec completes: there is no event behind it, and this
+    /// thread may not query its stream.
     pub(super) fn is_unknowable(&self, real: &RealExec, last: StreamKey) -> bool {
         last != NOWHERE && !real.marked.load(Relaxed) && real::stream_of(last).is_none()
     }
 
-    /// An event behind the last launch of an exec, on whatever stream that was: the one it has, or one left now.
+    /// An event behind the last launch of an exec, on whatever stream that was: the event that the exec has, or one
+    /// that is left now.
     pub(super) fn event_behind(&self, lease: &mut Lease, last: StreamKey) -> Option<Event> {
         let real = lease.real();
         if real.marked.load(Relaxed) {
@@ -28,21 +30,21 @@ impl Cache {
         self.query_stream(stream, || is_on(real, last), || self.mark_in(context, None, stream)).flatten()
     }
 
-    /// Leaves an event behind the last launch of an exec that its handle leaves, so that it can be told when that is
-    /// over: the stream may go on for ever. Where the launch is over already, nothing is left on the stream, which a
-    /// free that the program makes next would have to wait for.
+    /// Leaves an event behind the last launch of an exec that is taken from its handle, so that the end of this launch
+    /// can be told even if the stream is never idle again. If the launch has completed already, no event is left on the
+    /// stream, because a later free of the program would have to wait for the event.
     pub(super) fn mark_last(&self, lease: &mut Lease) {
         let real = lease.real();
         let last = real.stream_key.load(Relaxed);
-        if last != NOWHERE && !real.marked.load(Relaxed) && self.told(lease) == Some(true) {
-            // A stream that goes meanwhile takes its name off, too.
+        if last != NOWHERE && !real.marked.load(Relaxed) && self.completed_or_marked(lease) == Some(true) {
+            // A stream that is destroyed meanwhile takes its key off the exec, too.
             let _ = real.stream_key.compare_exchange(last, NOWHERE, AcqRel, Relaxed);
         }
     }
 
-    /// Whether the last launch of an exec is over. If not, there is an event behind it from now on. `None` where nothing
-    /// tells.
-    pub(super) fn told(&self, lease: &mut Lease) -> Option<bool> {
+    /// Whether the last launch of an exec has completed. If it has not, there is an event behind it from now on. `None`
+    /// where neither can be done.
+    pub(super) fn completed_or_marked(&self, lease: &mut Lease) -> Option<bool> {
         let real = lease.real();
         let last = real.stream_key.load(Relaxed);
         if last == NOWHERE || self.has_completed(lease, last) {
@@ -58,7 +60,7 @@ impl Cache {
         Some(false)
     }
 
-    /// Whether the last launch of an exec is known to be over.
+    /// Whether the last launch of an exec is known to have completed.
     pub(super) fn has_completed(&self, lease: &mut Lease, stream_key: StreamKey) -> bool {
         if lease.real().marked.load(Relaxed) {
             return lease.body().event.is_some_and(|event| self.calls.completed(event));
@@ -68,8 +70,8 @@ impl Cache {
         self.query_stream(stream, || is_on(real, stream_key), || self.calls.idle(stream)).unwrap_or(false)
     }
 
-    /// Runs a look at a stream, or leaves an event on it, if the stream is `there` and that disturbs no capture.
-    /// Captures that begin, and whoever destroys the stream, wait for it.
+    /// Queries a stream, or leaves an event on it, if `there` agrees and that disturbs no capture. Whoever begins a
+    /// capture or destroys the stream waits until the query is made.
     pub(super) fn query_stream<R>(
         &self,
         stream: StreamArg,
@@ -79,7 +81,7 @@ impl Cache {
         self.stream_queries.query(|| there() && self.may_ask(stream), look)
     }
 
-    /// Whether a stream may be asked now, and be given an event.
+    /// Whether a stream may be queried now, and be given an event.
     pub(super) fn may_ask(&self, stream: StreamArg) -> bool {
         !capturing()
             || (self.calls.ways().asked_beside_captures
@@ -88,7 +90,7 @@ impl Cache {
     }
 }
 
-/// Whether that is still where an exec was launched last: a stream that is about to be destroyed takes its name off it.
+/// Whether an exec was launched last on this stream. A stream that is about to be destroyed takes its key off the exec.
 fn is_on(real: &RealExec, stream_key: StreamKey) -> bool {
     real.stream_key.load(SeqCst) == stream_key
 }

@@ -1,4 +1,4 @@
-//! What execs depend on goes: contexts, streams, modules.
+//! Contexts end, streams are destroyed and code is unloaded while execs depend on them.
 
 use super::Cache;
 use super::class::Class;
@@ -12,7 +12,7 @@ use crate::process::raised::Raised;
 use crate::progress::device::look_in;
 use crate::records;
 use crate::vendor::graphs::{Code, StreamArg};
-use crate::vendor::records::Records;
+use crate::vendor::source::Records;
 use gpumem_abi::types::{GraphNode, Status, Stream};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::sync::atomic::Ordering::*;
@@ -23,8 +23,8 @@ const CONTEXT_IS_DESTROYED: Status = 709;
 /// Neither the making of an exec nor a look at one waits for the program. A thread that is descheduled in one is waited
 /// for this long by whoever unloads code.
 const LONGEST_LOOK_NS: u64 = 1_000_000_000;
-/// A context that goes waits this long in all for threads that destroy or look at something in it: a
-/// thread of a loaded machine may be descheduled there. What they still have then is abandoned.
+/// How long the end of a context waits in all for threads that destroy or look at something in it. On a loaded machine
+/// such a thread may be descheduled. What these threads still have then is abandoned.
 const LONGEST_USE_NS: u64 = 5_000_000_000;
 
 /// Asks again until there is an answer, but not for ever.
@@ -32,7 +32,7 @@ fn wait_for<R>(answer: impl Fn() -> Option<R>) -> Option<R> {
     wait_since(clock::precise_ns(), answer)
 }
 
-/// The same, with what is left of a time that began before; once at least.
+/// The same, with the time that is left since `start`. Asks at least once.
 fn wait_since<R>(start: u64, answer: impl Fn() -> Option<R>) -> Option<R> {
     wait_until(start + LONGEST_LOOK_NS, answer)
 }
@@ -49,13 +49,13 @@ fn wait_until<R>(end: u64, answer: impl Fn() -> Option<R>) -> Option<R> {
 impl Cache {
     /// A context is about to be destroyed (or is `gone`), and all execs in it with it.
     ///
-    /// Once it is gone the driver crashes on anything that was in it (measured on an H200, driver
-    /// 580): what is left is forgotten then.
+    /// Once the context is gone the driver crashes on anything that was in it (measured on an H200, driver 580). What
+    /// is left is only forgotten then.
     pub(crate) fn context_going(&self, context: u64, gone: bool) {
         self.context_going_by(clock::precise_ns() + LONGEST_USE_NS, context, gone);
     }
 
-    /// The same; what others use after that time is abandoned.
+    /// The same. What other threads still use at `end` is abandoned.
     pub(super) fn context_going_by(&self, end: u64, context: u64, gone: bool) {
         self.destroy_folded(Some(context), gone);
         self.relaxed(|| self.end_all_in(end, context, gone));
@@ -65,7 +65,7 @@ impl Cache {
         let is_in = |body: &Body| body.class.as_ref().is_some_and(|class| class.shape.context == context);
         let mut ended = Vec::new();
         for (_, handle) in self.execs.all() {
-            // One that is being used meanwhile is the program's own race.
+            // A handle that another thread uses meanwhile is a race of the program's own.
             let Ok(mut body) = handle.body.try_lock() else { continue };
             if is_in(&body) {
                 self.end_body(handle, &mut body, gone);
@@ -73,14 +73,14 @@ impl Cache {
             }
         }
         for real in self.reals().into_iter().filter(|real| real.is_in(context)) {
-            // Somebody may look at it just now, or end it and make another in its place.
+            // Another thread may look at the exec just now, or destroy it and make another in its place.
             let asked = || match real.is_in(context) && !real.lost.load(Relaxed) {
                 true => real.lease().map(Some),
                 false => Some(None),
             };
             match wait_until(end, asked) {
                 Some(Some(mut lease)) if real.is_in(context) => {
-                    // The program's own call ends what runs; until then its exec has to be there.
+                    // The program's own call ends pending launches. Until then their exec has to be there.
                     let runs = !gone && !self.calls.ways().outlived && !self.known_completed(&mut lease);
                     self.end_in(lease, false, gone || runs);
                 }
@@ -90,7 +90,7 @@ impl Cache {
         }
         self.streams_of_others(context);
         wait_until(end, || (self.ending.load(SeqCst) == 0).then_some(()));
-        // Whoever took an exec from a handle meanwhile has left it an event.
+        // A thread that took an exec from a handle meanwhile has left the handle an event.
         for (_, handle) in self.execs.all() {
             let Ok(body) = handle.body.try_lock() else { continue };
             let ended = || body.ended.is_some() && ended.iter().any(|its| std::ptr::eq(*its, handle));
@@ -106,7 +106,7 @@ impl Cache {
         self.calls.context_gone(context);
     }
 
-    /// A handle's context goes: it means nothing from now on, and keeps nothing, until the program destroys it.
+    /// A handle's context ends. From now on the handle means nothing and keeps nothing, until the program destroys it.
     fn end_body(&self, handle: &Handle, body: &mut Body, gone: bool) {
         handle.real.store(std::ptr::null_mut(), Release);
         self.needs(body, Need::default());
@@ -118,9 +118,9 @@ impl Cache {
         gate::record_if_started(|shim| records::handles::source_is(shim, slot, 0));
     }
 
-    /// Execs of other contexts that were launched on streams of one that goes, or of whatever other: nobody may ask
-    /// those streams any more, nor events that may be of that context. They are left to it: another thread may be
-    /// ending it, or theirs, just now.
+    /// Deals with execs of other contexts that were launched on streams of the context that goes, or on streams of any
+    /// third context. Nobody may query those streams any more, nor events that may belong to that context. Stream and
+    /// event are left alone, since another thread may be ending their context just now.
     fn streams_of_others(&self, going: u64) {
         for real in self.reals().into_iter().filter(|real| !real.is_in(going)) {
             let (stream_key, own) = (real.stream_key.load(Relaxed), real.context.load(Relaxed));
@@ -130,7 +130,8 @@ impl Cache {
             if handle_of(stream_key).and_then(of_own) != Some(false) {
                 continue;
             }
-            // Whoever has the lease may be launching it elsewhere: then stream and event are of that launch.
+            // Whoever has the lease may be launching the exec elsewhere. Then stream and event are those of that
+            // launch.
             let lease = real.lease();
             if real.stream_key.compare_exchange(stream_key, LOST, AcqRel, Relaxed).is_ok() {
                 real.marked.store(false, Relaxed);
@@ -139,8 +140,8 @@ impl Cache {
         }
     }
 
-    /// A stream is about to be destroyed: what was launched on it last needs an event to be known by,
-    /// since another stream may get the handle. While the answer lives, no stream is looked at.
+    /// A stream is about to be destroyed. An exec whose last launch was on it needs an event now, since another stream
+    /// may get the same handle. While the answer lives, no stream is queried.
     #[must_use = "until the stream is destroyed nobody may look at it"]
     pub(crate) fn stream_going(&self, stream: Stream) -> Raised<'_> {
         let no_queries = self.stream_queries.close();
@@ -151,14 +152,14 @@ impl Cache {
     fn leave_stream(&self, to: StreamArg) {
         let stream_key = key_of(to);
         for real in self.reals().into_iter().filter(|real| real.stream_key.load(Relaxed) == stream_key) {
-            // Taken before the stream is looked at again: else it may be launched elsewhere in between, and the event
-            // be taken for one behind that.
+            // The lease is taken before the stream's key is looked at again. Otherwise the exec might be launched
+            // elsewhere in between, and the event would be taken for one behind that launch.
             let lease = real.lease();
             if real.stream_key.compare_exchange(stream_key, LOST, AcqRel, Relaxed).is_err() || real.marked.load(Relaxed)
             {
                 continue;
             }
-            // Without an event it counts as running until it is launched again.
+            // Without an event the exec counts as pending until it is launched again.
             if let Some(mut lease) = lease.filter(|lease| !lease.is_abandoned() && self.may_ask(to)) {
                 let event = lease.body().event.take();
                 lease.body().event = self.mark_in(real.context.load(Relaxed), event, to);
@@ -172,14 +173,14 @@ impl Cache {
         }
     }
 
-    /// Code is about to be unloaded. The library lets execs of it run on (measured on an H200, driver
-    /// 580), so those that hold it stay with their handles; nothing else can be made to hold it.
+    /// Code is about to be unloaded. The library lets execs of that code run on (measured on an H200, driver 580). So
+    /// execs that hold it stay with their handles, and no other exec can be made to hold it.
     ///
-    /// Classes know nothing of code, so an exec may have been made of a template of other handles' code.
-    /// That is no harm once it was made: its nodes are set by the handles of the template's nodes, which
-    /// the library takes whatever these call (measured there). A template is instantiated no more.
+    /// Classes know nothing of code. An exec may have been made of a template that holds the code of other handles.
+    /// That does no harm: the exec's nodes are set through the nodes of the template, and the library accepts those
+    /// whatever code they call (measured there). But such a template is not instantiated any more.
     ///
-    /// Its functions, for [`Cache::code_went`].
+    /// The answer is the functions of the code, for [`Cache::code_went`].
     #[must_use = "what is known of code that stays comes back"]
     pub(crate) fn code_going(&self, code: Code) -> Vec<u64> {
         let functions =
@@ -189,14 +190,14 @@ impl Cache {
         }
         self.destroy_folded(None, false);
         let _going = Raised::new(&self.going);
-        // Nothing is built of it from here on.
+        // From here on nothing is built of this code.
         self.calls.forget(&functions);
         wait_for(|| (self.making.load(SeqCst) == 0).then_some(()));
         self.relaxed(|| self.functions_going(&functions));
         functions
     }
 
-    /// It is unloaded, or was not: handles of it go on meaning what they did then.
+    /// The code was unloaded, or the unload failed. Handles of that code go on meaning what they meant.
     pub(crate) fn code_went(&self, functions: &[u64], gone: bool) {
         self.calls.unloaded(functions, gone);
     }
@@ -214,10 +215,10 @@ impl Cache {
         self.forget_templates(runs);
         let start = clock::precise_ns();
         for (index, handle) in self.execs.all() {
-            // One that is being used meanwhile is of other code, or the program's own race.
+            // A handle that another thread uses meanwhile is of other code, or that is a race of the program's own.
             let Ok(mut body) = handle.body.try_lock() else { continue };
             let Some(real) = handle.resident().filter(|_| !body.owned && body.class.is_some()) else { continue };
-            // Somebody may look at it just now, or its launch stand still for as long as the program likes.
+            // Another thread may look at the exec just now. Or its launch may wait for as long as the program likes.
             if let Some(mut lease) = wait_since(start, || real.lease())
                 && handle.resident().is_some_and(|now| std::ptr::eq(now, real))
                 && holds(&mut lease)
@@ -238,16 +239,16 @@ impl Cache {
         }
     }
 
-    /// An attribute was set. One that the library takes and does not tell would be lost on the way from
-    /// one graph to another.
+    /// An attribute was set. If the library accepts the attribute but does not tell its value, the attribute would be
+    /// lost when one graph is made of another.
     pub(crate) fn attribute_set(&self, node: GraphNode, attribute: u32) {
         if !self.calls.tells(node, attribute) {
             self.close(Pinned::Parameters);
         }
     }
 
-    /// A capture is about to begin: while the answer lives, no stream is looked at. It is to be dropped when the
-    /// capture has begun and is counted, or was refused.
+    /// A capture is about to begin. While the answer lives, no stream is queried. The answer is dropped once the
+    /// capture is counted or was refused.
     #[must_use = "until the capture is counted nobody may look at its stream"]
     pub(crate) fn capture_begins(&self) -> Raised<'_> {
         self.stream_queries.close()

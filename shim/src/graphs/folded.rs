@@ -1,5 +1,5 @@
-//! Graph handles of ours: a captured graph that the program keeps but has no node of is held as a
-//! recipe while nobody looks, and built again when somebody does.
+//! Graph handles of ours. A captured graph that the program keeps, and has no node handles of, is held as a recipe
+//! while nobody looks at it. It is built again when somebody does.
 
 use super::class::Recipe;
 use super::handle::index_in;
@@ -9,7 +9,7 @@ use crate::gate;
 use crate::process::lock::lock;
 use crate::process::raised::Raised;
 use crate::records;
-use crate::vendor::records::Records;
+use crate::vendor::source::Records;
 use gpumem_abi::types::{Graph, GraphNode, Status};
 use gpumem_wire::kinds::Vendor;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -28,31 +28,31 @@ struct GraphBody {
     in_use: bool,
     /// The library's graph, if there is one now.
     real: Option<usize>,
-    /// A function that may give out its nodes has had it: it is never folded again.
+    /// A function that may give out nodes was called with the graph. The graph is never folded again.
     seen: bool,
     recipe: Option<Recipe>,
-    /// Nodes of the graph as it was built of the recipe.
+    /// The nodes of the graph that was built from the recipe.
     nodes: Option<KnownNodes>,
 }
 
 impl GraphHandle {
-    /// What the graph is known to hold: `None` if no graph is behind the handle, `Some(None)` if that is
-    /// not known, or cannot be asked without waiting.
+    /// What the graph is known to hold. `None` if no graph is behind the handle. `Some(None)` if that is not known, or
+    /// cannot be looked up without waiting.
     pub(super) fn recipe_if_free(&self) -> Option<Option<Recipe>> {
         let Ok(body) = self.body.try_lock() else { return Some(None) };
-        // One that somebody has seen may have been changed since.
+        // A graph that the program has seen may have been changed since.
         body.in_use.then(|| body.recipe.clone().filter(|_| !body.seen))
     }
 }
 
-/// Graphs that were folded and are not destroyed yet, at most: that takes 0.1 ms for 1000 nodes (measured
-/// on an H200, driver 580), which the program may have to spare when it next waits for the device.
+/// The most graphs that were folded and are not destroyed yet. To destroy one takes 0.1 ms for 1000 nodes (measured on
+/// an H200, driver 580). When the program next waits for the device, it may have that time to spare.
 const MOST_WAITING: usize = 2;
 
 /// Graphs that wait to be destroyed, in all caches.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Destroys what waits for that, before the program waits for the device.
+/// Destroys the graphs that wait for it, just before the program waits for the device.
 #[inline(always)]
 pub(crate) fn spare_time() {
     if WAITING.load(Relaxed) != 0 {
@@ -72,18 +72,18 @@ fn destroy_waiting() {
 /// What is known of the library's own graphs.
 #[derive(Default)]
 pub(crate) struct Graphs {
-    /// Folded, with their context, and to be destroyed.
+    /// Graphs that were folded and are to be destroyed, each with its context.
     waiting: VecDeque<(usize, u64)>,
-    /// Given out while they were captured: the program may hold their nodes.
+    /// Graphs that the program was told of while they were captured. It may hold their nodes.
     given_out: FxHashSet<usize>,
-    /// Holding references to objects of the program.
+    /// Graphs that hold references to objects of the program.
     user_objects: FxHashSet<usize>,
-    /// Index of the handle of each.
+    /// The index of each graph's handle.
     handles: FxHashMap<usize, u32>,
 }
 
 impl Graphs {
-    /// A graph is to be destroyed before this context is.
+    /// A graph has to be destroyed before this context ends.
     pub(super) fn wait_to_go(&mut self, graph: Graph, context: u64) {
         self.waiting.push_back((graph as usize, context));
         WAITING.fetch_add(1, Relaxed);
@@ -105,7 +105,7 @@ impl Cache {
         let mut known = lock(&self.real_graphs);
         let seen = known.given_out.remove(&(real as usize));
         if let Some(&index) = known.handles.get(&(real as usize)) {
-            // Captured into a graph of the program's own.
+            // The graph was captured into a graph of the program's own.
             return self.graphs.address(index);
         }
         if !self.folds() || seen || self.is_open().is_err() {
@@ -132,7 +132,7 @@ impl Cache {
         lock(&self.real_graphs).user_objects.contains(&(real as usize))
     }
 
-    /// One graph came to hold what another holds: by a clone, or as its child.
+    /// One graph now holds what another holds, as its clone or with it as a child graph.
     pub(crate) fn inherits(&self, from: Graph, to: Graph) {
         let mut known = lock(&self.real_graphs);
         if known.user_objects.contains(&(from as usize)) {
@@ -140,8 +140,8 @@ impl Cache {
         }
     }
 
-    /// Whether the program may have destroyed nodes of a graph. Nobody tells whose node one was; of a graph of ours
-    /// that the program has not seen it has none to destroy.
+    /// Whether the program may have destroyed nodes of a graph. Nobody tells which graph a destroyed node belonged to.
+    /// But of a graph of ours that it has not seen the program has no node to destroy.
     pub(super) fn may_lack_nodes(&self, graph: Graph) -> bool {
         let handle = self.graph_index(graph).and_then(|index| self.graphs.get(index));
         nodes::any_destroyed() && handle.is_none_or(|handle| lock(&handle.body).seen)
@@ -151,17 +151,16 @@ impl Cache {
     pub(crate) fn folded(&self, graph: Graph) -> Option<Recipe> {
         let handle = self.graphs.get(self.graph_index(graph)?)?;
         let body = lock(&handle.body);
-        // A graph that somebody has seen may have been changed since.
+        // A graph that the program has seen may have been changed since.
         body.recipe.clone().filter(|_| !body.seen)
     }
 
-    /// The library's graph behind a handle, for calls that give no node out. `None` if it cannot be
-    /// built now.
+    /// The library's graph behind a handle, for calls that give out no node. `None` if it cannot be built now.
     pub(crate) fn unfolded(&self, graph: Graph) -> Option<Graph> {
         self.library_graph(graph, false)
     }
 
-    /// The same, for any call: the program may have its nodes from now on.
+    /// The same, for any call. From now on the program may have the graph's nodes.
     pub(crate) fn seen(&self, graph: Graph) -> Option<Graph> {
         self.library_graph(graph, true)
     }
@@ -199,13 +198,13 @@ impl Cache {
         self.relaxed(|| self.in_context(recipe.shape.context, || self.with_work(build)))
     }
 
-    /// What a graph of ours holds was read: the recipe stands for it from now on.
+    /// What a graph of ours holds was read. From now on the recipe stands for the graph.
     pub(crate) fn fold(&self, graph: Graph, recipe: &Recipe) {
         let Some(real) = self.folded_out_of(graph, recipe) else { return };
         let mut known = lock(&self.real_graphs);
         known.wait_to_go(real, recipe.shape.context);
         let oldest = if known.waiting.len() > MOST_WAITING { known.waiting.pop_front() } else { None };
-        // Whoever destroys a context finds its graphs here, or waits for those that took them.
+        // A thread that destroys the context finds its graphs here, or waits for the thread that took them.
         let _ending = Raised::new(&self.ending);
         drop(known);
         if let Some((graph, _)) = oldest {
@@ -214,7 +213,7 @@ impl Cache {
         }
     }
 
-    /// The same, and the library's graph is the caller's now; `None` if the graph stays as it is.
+    /// The same, and the caller gets the library's graph. `None` if the graph stays as it is.
     pub(super) fn folded_out_of(&self, graph: Graph, recipe: &Recipe) -> Option<Graph> {
         let handle = self.graph_index(graph).and_then(|index| self.graphs.get(index))?;
         let mut body = lock(&handle.body);
@@ -230,8 +229,8 @@ impl Cache {
         Some(real as Graph)
     }
 
-    /// Destroys folded graphs that wait for it: those of a context, if one is named; if it is `gone`, the
-    /// library has.
+    /// Destroys folded graphs that wait for it: those of one context, if it is named. If that context is `gone`, the
+    /// library has destroyed them.
     pub(crate) fn destroy_folded(&self, context: Option<u64>, gone: bool) {
         let mut known = lock(&self.real_graphs);
         let all = std::mem::take(&mut known.waiting);
@@ -247,8 +246,8 @@ impl Cache {
         }
     }
 
-    /// A graph of ours ends: the library's behind it, to be destroyed by the real function; `Ok(None)`
-    /// if there is none.
+    /// A graph of ours ends. The answer is the library's graph behind it, which the real function is to destroy.
+    /// `Ok(None)` if there is none.
     ///
     /// # Errors
     /// 1 if the handle is not in use.
@@ -280,14 +279,14 @@ impl Cache {
         lock(&self.real_graphs).handles.get(&(real as usize)).map_or(real, |&index| self.graphs.address(index))
     }
 
-    /// The place of a node in the graph as it was built of its recipe.
+    /// The place of a node in the graph that was built from its recipe.
     pub(crate) fn place_in_unfolded(&self, graph: Graph, node: GraphNode) -> Option<u32> {
         let handle = self.graphs.get(self.graph_index(graph)?)?;
         let body = lock(&handle.body);
         self.with_work(|work| body.nodes.as_ref()?.place_of(node, &mut work.scratch))
     }
 
-    /// Recipes of a context that goes are good for nothing any more.
+    /// The context of these recipes ends, so nothing can be built from them any more.
     pub(crate) fn forget_recipes_of(&self, context: u64) {
         for (_, handle) in self.graphs.all() {
             let mut body = lock(&handle.body);

@@ -1,8 +1,8 @@
-//! Handles of ours: addresses in a reserved range, so that telling them from the driver's takes two
-//! comparisons, and what is behind each.
+//! Handles of ours, and what is behind each. A handle is an address in a reserved range, so two comparisons tell it
+//! from the driver's handles.
 //!
-//! Nothing can be read or written there. What is behind a handle is never freed, only used again,
-//! so that a program that uses a handle after its end reads what is there now and crashes nothing.
+//! Nothing can be read or written at such an address. What is behind a handle is never freed, only used again. So a
+//! program that uses a handle after its end finds what is there now, and nothing crashes.
 
 use super::class::{Class, Template};
 use super::needed::Need;
@@ -12,7 +12,7 @@ use crate::ledger::table::NO_SLOT;
 use crate::process::heap;
 use crate::process::lock::lock;
 use crate::vendor::graphs::Event;
-use crate::vendor::records::Source;
+use crate::vendor::source::Source;
 use gpumem_abi::types::Status;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -21,13 +21,12 @@ use std::sync::{Arc, Mutex};
 
 /// Bytes between two handles.
 const STRIDE: usize = 64;
-/// Handles that a process can have at a time.
+/// The most handles that a process can have at a time.
 const HANDLES: usize = 1 << 20;
-/// Slots that are made at a time.
+/// How many slots are made at a time.
 const CHUNK: usize = 32;
 const CHUNKS: usize = HANDLES / CHUNK;
-/// Chunks that a launch finds by one load: the first of them lie in the line of the processor's caches that it reads
-/// anyway.
+/// Chunks that a launch finds by one load. The first of them lie in a cache line that the launch reads anyway.
 const NEAR: usize = 31;
 
 /// `CUDA_ERROR_INVALID_VALUE`: what a call with a handle that is not in use answers (measured on an
@@ -38,7 +37,7 @@ pub(crate) const INVALID: Status = 1;
 #[repr(C)]
 pub(crate) struct Handles<T: 'static> {
     near: [AtomicPtr<T>; NEAR],
-    /// All others, most of which nobody ever touches.
+    /// All other chunks. Most of them are never touched.
     far: Box<[AtomicPtr<T>]>,
     start: &'static AtomicUsize,
     free: Mutex<Free>,
@@ -47,7 +46,7 @@ pub(crate) struct Handles<T: 'static> {
 #[derive(Default)]
 struct Free {
     made: usize,
-    /// Ended ones; the one that ended first is used first.
+    /// Ended handles. The one that ended first is used first.
     ended: std::collections::VecDeque<u32>,
 }
 
@@ -73,8 +72,8 @@ impl<T: Default> Handles<T> {
                 return None;
             }
             if start.compare_exchange(0, at as usize, AcqRel, Acquire).is_err() {
-                // SAFETY: another thread published its range first. No address of this one was ever
-                // given out.
+                // SAFETY: this range was mapped just above by this thread. Another thread published its own range
+                // first, so no address of this one was ever given out.
                 unsafe { libc::munmap(at, HANDLES * STRIDE) };
             }
         }
@@ -146,19 +145,19 @@ impl<T: Default> Handles<T> {
     }
 }
 
-/// An exec as the program knows it. What a launch reads comes first, in one line of the processor's caches, where it
-/// mostly is not: a program comes back to a handle when the device is done.
+/// An exec as the program knows it. What a launch reads comes first and lies in one cache line. That line is mostly not
+/// in the cache, because a program comes back to a handle only when the device is done.
 #[repr(C, align(64))]
 pub(crate) struct Handle {
-    /// The real exec that holds what this handle means; null: none does now.
+    /// The real exec that holds what this handle means. Null: none does now.
     pub real: AtomicPtr<RealExec>,
     /// Slot in the ledger.
     pub slot: AtomicU32,
-    /// It had an exec, which another handle has got since.
+    /// The handle had an exec, and another handle took it.
     pub lost_its: AtomicBool,
-    /// Held over the real calls that this handle's own launches and changes need.
+    /// Locked during the real calls that launches and changes of this handle need.
     pub body: Mutex<Body>,
-    /// The last launch on an exec that has left this handle since; never held over a real call.
+    /// The last launch on an exec that was taken from this handle since. The lock is never held during a real call.
     pub pending: Mutex<Option<Pending>>,
 }
 
@@ -167,26 +166,26 @@ pub(crate) struct Handle {
 pub(crate) struct Body {
     /// `None`: the handle is not in use, or has `ended`.
     pub class: Option<Arc<Class>>,
-    /// What its nodes hold; a class that is alone has its template instead.
+    /// What its nodes hold. A class that is `alone` has its template instead.
     pub source: Option<Arc<Source>>,
     pub template: Option<Arc<Template>>,
-    /// Nodes that the program set since, by index.
+    /// Nodes that the program set since then, by index.
     pub changes: Vec<(u32, Box<[u8]>)>,
     /// Nodes that the program switched off.
     pub disabled: Vec<u32>,
-    /// Its exec is its own for ever.
+    /// Its exec stays with it for good.
     pub owned: bool,
-    /// The graph it came from: handle, and serial where the records have it. Its nodes are what setters
-    /// name.
+    /// The graph that it came from: the handle, and the serial if the records have one. Setters name the nodes of this
+    /// graph.
     pub graph: (u64, Option<u64>),
     pub nodes: Option<KnownNodes>,
-    /// What it needs of what the cache bounds.
+    /// What it needs of what the cache's bounds limit.
     pub need: Need,
-    /// Its context is gone, and all that it meant; what calls with it answer.
+    /// Its context has ended, and with it all that the handle meant. Calls with the handle answer this status.
     pub ended: Option<Status>,
 }
 
-/// A launch whose end the next launch of the same handle has to wait for.
+/// A launch whose completion the next launch of the same handle has to wait for.
 pub(crate) struct Pending {
     pub event: Event,
     pub stream_key: StreamKey,
@@ -212,8 +211,8 @@ impl Handle {
         unsafe { self.real.load(Acquire).as_ref() }
     }
 
-    /// Its real exec, leased; `None` if it has none. Waits for launches of this same handle only, as
-    /// they would wait for one another in the library.
+    /// Its real exec, leased. `None` if it has none. Waits only for launches of this same handle, which would wait for
+    /// one another in the library too.
     pub(crate) fn lease(&self) -> Option<Lease> {
         loop {
             let real = self.resident()?;
@@ -228,14 +227,14 @@ impl Handle {
         }
     }
 
-    /// Its exec, which this lease is of, is taken from it.
+    /// Takes the exec that this lease is of from the handle.
     pub(crate) fn loses(&self, lease: &Lease) {
         lease.real().owner.store(0, Relaxed);
         self.lost_its.store(true, Relaxed);
         self.real.store(null_mut(), Release);
     }
 
-    /// The exec that this lease is of becomes the one of this handle, which has this index.
+    /// Gives the exec that this lease is of to this handle, which has this index.
     pub(crate) fn gets(&self, lease: &Lease, index: u32) {
         lease.real().owner.store(index + 1, Relaxed);
         self.real.store(std::ptr::from_ref(lease.real()).cast_mut(), Release);

@@ -1,4 +1,4 @@
-//! A handle gets an exec that holds what it means: one that is chosen for it, and retargeted node by node.
+//! A handle gets an exec that holds what it means: an exec is chosen for it, and retargeted node by node.
 
 use super::choose::Origin;
 use super::contained;
@@ -10,14 +10,14 @@ use crate::process::clock;
 use crate::process::lock::lock;
 use crate::records;
 use crate::vendor::graphs::SetCount;
-use crate::vendor::records::Records;
+use crate::vendor::source::Records;
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
 
 impl Cache {
-    /// What a handle means now, in `work.target`; whether that could be had.
+    /// Writes what a handle means now into `work.target`. Whether that could be done.
     pub(crate) fn unfold(&self, body: &Body, work: &mut Work) -> bool {
         let (Some(class), Some(source)) = (&body.class, &body.source) else { return false };
         if body.changes.is_empty() && work.read.as_ptr() == Arc::as_ptr(source) {
@@ -33,15 +33,12 @@ impl Cache {
         true
     }
 
-    /// As [`Cache::hold`], contained.
-    ///
-    /// # Errors
-    /// The library's.
+    /// As [`Cache::hold`], with panics contained.
     pub(crate) fn held(&self, handle: &Handle, body: &Body, stream_key: StreamKey) -> Result<Lease, Status> {
         contained(self, || self.with_work(|work| self.hold(handle, body, stream_key, work)))?
     }
 
-    /// The same for a launch, which natively had it.
+    /// The same for a launch. Natively the launch would have had its exec.
     pub(super) fn missed(&self, handle: &Handle, body: &Body, stream_key: StreamKey) -> Result<Lease, Status> {
         let start = clock::precise_ns();
         let lease = self.held(handle, body, stream_key)?;
@@ -80,7 +77,7 @@ impl Cache {
         let set = match self.retarget(&mut lease, &mut work.target, &body.disabled) {
             Ok(set) => set,
             Err(_) => {
-                // It may be half of each now: one of the template takes its place.
+                // The exec may hold parts of both now. A new exec, made of the template, takes its place.
                 self.destroy_when_completed(lease);
                 gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
                 lease = self.make_of(&class, body, work)?;
@@ -97,10 +94,11 @@ impl Cache {
         Ok(lease)
     }
 
-    /// Gives an exec the content of `target` (and gets the old one there); how many nodes were set.
+    /// Makes an exec hold what is in `target`; `target` gets what the exec held before. The answer is how many nodes
+    /// were set.
     ///
     /// # Errors
-    /// The library's; the exec is then half one and half the other.
+    /// The library's. The exec then holds parts of both.
     pub(crate) fn retarget(&self, lease: &mut Lease, target: &mut Records, disabled: &[u32]) -> Result<u64, Status> {
         let real = lease.real();
         let exec = real.exec();
@@ -121,17 +119,17 @@ impl Cache {
         }
         body.disabled = disabled.to_vec();
         std::mem::swap(&mut body.content, target);
-        // Another handle had it and never launched it. An upload would spare the device that, but what is uploaded may
-        // run the code of another kernel (docs/decisions/drivers.md).
+        // Another handle had the exec and never launched it. An upload would save the device that time, but what is
+        // uploaded may run the code of another kernel (docs/decisions/drivers.md).
         let early = !body.launched && self.calls.ways().set_early_is_slow && nodes + reshaped > 0;
         real.degrades(if early { body.content.len() as u64 } else { reshaped }, body.content.len());
         Ok(nodes)
     }
 
-    /// Gives an exec that could not be given all of `target` its own content again.
+    /// Makes an exec that could not take all of `target` hold its own content again.
     ///
     /// # Errors
-    /// The library's; the exec is then half one and half the other.
+    /// The library's. The exec then holds parts of both.
     pub(crate) fn restore(&self, lease: &mut Lease, target: &Records) -> Result<(), Status> {
         let (context, exec) = (lease.real().context.load(Relaxed), lease.real().exec());
         let body = lease.body();
@@ -141,7 +139,7 @@ impl Cache {
         self.in_context(context, set).map(drop)
     }
 
-    /// An exec of a graph built for this handle alone: no setter is needed.
+    /// An exec of a graph that is built for this handle alone. No setter is needed.
     pub(super) fn make_of(
         &self,
         class: &Arc<super::class::Class>,

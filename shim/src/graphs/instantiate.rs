@@ -1,4 +1,4 @@
-//! A handle comes to be, and ends.
+//! A handle is made, and ends.
 
 use super::class::{Class, Recipe, Shape, Template};
 use super::contained;
@@ -16,7 +16,7 @@ use crate::progress::queries::capturing;
 use crate::records;
 use crate::records::handles::MadeHandle;
 use crate::vendor::graphs::{Read, Reading};
-use crate::vendor::records::{Packed, Records, Source};
+use crate::vendor::source::{Packed, Records, Source};
 use gpumem_abi::types::{Graph, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Pinned;
@@ -25,21 +25,21 @@ use std::hash::Hasher;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
 
-/// `…_DEVICE_LAUNCH`: the handle goes to kernels, which know nothing of ours.
+/// `…_DEVICE_LAUNCH`: kernels get the handle, and they know no handles of ours.
 const DEVICE_LAUNCH: u64 = 4;
 /// All flags that there are: `…_AUTO_FREE_ON_LAUNCH`, `…_UPLOAD`, `…_DEVICE_LAUNCH`, `…_USE_NODE_PRIORITY`.
 const KNOWN_FLAGS: u64 = 15;
 /// Sets of features that are remembered.
 const MOST_FEATURES: usize = 1024;
-/// `…_UPLOAD`: what is done once, and is no property of the exec.
+/// `…_UPLOAD`: this is done once and is no property of the exec.
 const UPLOAD: u64 = 2;
 
 impl Cache {
-    /// A handle for an exec of this graph; the library is only called for the first of a class.
+    /// A handle for an exec of this graph. The library is called only for the first handle of a class.
     ///
     /// # Errors
-    /// Why the handle has to be the library's own. An instantiate that failed is [`Pinned::None`]:
-    /// the library gives its own error for it.
+    /// Why the handle has to be the library's own. [`Pinned::None`] means that an instantiate failed: then the library
+    /// gives its own error.
     pub(crate) fn instantiate_handle(
         &self,
         graph: Graph,
@@ -87,7 +87,7 @@ impl Cache {
                 (class, None, Some(template), None)
             }
         };
-        // Setters name the nodes that the graph has now; of a folded one nobody has any.
+        // Setters name the nodes that the graph has now. Of a folded graph nobody has any nodes.
         let nodes = self.folded(graph).is_none().then(|| pack_nodes(work));
         let took = clock::precise_ns() - start;
         let (index, handle) = self.execs.take().ok_or(Pinned::Room)?;
@@ -107,7 +107,7 @@ impl Cache {
         self.needs(&mut body, Need { execs: 1, bytes: host + device });
         let first = class.instantiate_ns.load(Relaxed) == 0;
         if first {
-            // Errors appear where the program expects them.
+            // The first exec of a class is made here, so that errors appear where the program expects them.
             match self.hold(handle, &body, LOST, work) {
                 Ok(lease) => handle.gets(&lease, index),
                 Err(_) => {
@@ -118,7 +118,7 @@ impl Cache {
                 }
             }
         }
-        // From here on its exec keeps it.
+        // From here on the exec keeps the class alive.
         drop(of_class);
         let saved_ns = class.instantiate_ns.load(Relaxed).saturating_sub(took);
         Ok(MadeHandle {
@@ -132,10 +132,10 @@ impl Cache {
         })
     }
 
-    /// What a graph holds: known if it is folded, else read, into `work.reading`.
+    /// What a graph holds. It is known if the graph is folded; otherwise the graph is read into `work.reading`.
     ///
     /// # Errors
-    /// Why no other exec can stand in for one of it.
+    /// Why no other exec can stand in for one of this graph.
     pub(crate) fn recipe_of(
         &self,
         graph: Graph,
@@ -156,11 +156,11 @@ impl Cache {
         }
         match read? {
             read @ (Read::CloneOnly | Read::CloneShared) => Ok((read, None)),
-            // The library pairs the nodes of two graphs from the sinks on, in the order in which they
-            // became sinks, which it does not tell and a clone keeps (measured on an H200, driver 580).
+            // The library pairs the nodes of two graphs from the sinks on, in the order in which they became sinks. It
+            // does not tell this order, and a clone keeps it (measured on an H200, driver 580).
             Read::Whole if work.reading.sinks > 1 => Ok((Read::CloneOnly, None)),
-            // An update in the form from before CUDA 12 compares the places of all nodes that both graphs ever had,
-            // which a clone keeps as well (measured there too).
+            // An update in the form from before CUDA 12 compares the places of all nodes that both graphs ever had. A
+            // clone keeps these places as well (measured there too).
             Read::Whole if self.may_lack_nodes(graph) => Ok((Read::CloneOnly, None)),
             Read::Whole => {
                 let (shape, base) = self.shape_of_reading(work, false);
@@ -171,7 +171,7 @@ impl Cache {
                     true => None,
                     false => shape.base(&mut work.scratch),
                 };
-                // The base itself, as a difference from itself.
+                // For the base itself this is the difference from itself.
                 let base = base.as_deref().unwrap_or(&work.reading.records);
                 let source = Arc::new(Source::fold(&work.reading.records, Some(base), &mut work.scratch));
                 work.read = Arc::downgrade(&source);
@@ -180,7 +180,7 @@ impl Cache {
         }
     }
 
-    /// The shape of what was read; whether it is new, and what was read its base.
+    /// The shape of what was read. Whether the shape is new; then what was read is its base.
     pub(super) fn shape_of_reading(&self, work: &mut Work, alone: bool) -> (Arc<Shape>, bool) {
         let Reading { shape, records, .. } = &work.reading;
         let mut hasher = FxHasher::default();
@@ -203,7 +203,7 @@ impl Cache {
         known.forget_gone_shapes();
         let same = known.shapes.entry(id).or_default();
         same.retain(|shape| shape.strong_count() > 0);
-        // Another thread may have come first.
+        // Another thread may have made the same shape first.
         if let Some(first) = same.iter().filter_map(Weak::upgrade).find(|shape| shape.key == made.key) {
             return (first, false);
         }
@@ -211,8 +211,8 @@ impl Cache {
         (made, true)
     }
 
-    /// Whether a graph built from what was read reads the same, tried once for each set of features:
-    /// what does not is kept as a clone.
+    /// Whether a graph built from what was read reads the same. That is tried once for each set of features. Graphs for
+    /// which it does not are kept as clones.
     fn rebuilds(&self, work: &mut Work) -> bool {
         let features = self.calls.features(&work.reading.shape);
         if let Some(&known) = lock(&self.known).rebuilds.get(&features) {
@@ -251,13 +251,13 @@ impl Cache {
         Ok(Template::new(clone, nodes, Records::default(), Default::default(), self.calls))
     }
 
-    /// Whether the library would answer for itself: where work went wrong, all its calls tell of that.
+    /// Whether the library would answer normally. Where work went wrong, all its calls answer that error.
     pub(super) fn usable(&self) -> bool {
         !activity::broken() || self.calls.allowed() == SUCCESS
     }
 
-    /// Whether execs may be made and destroyed now: a capture that forbids it is disturbed, as it is by
-    /// the library's own call.
+    /// Whether execs may be made and destroyed now. A capture that forbids such calls is disturbed here as it is by the
+    /// library's own call.
     ///
     /// # Errors
     /// What the library answers then.
@@ -271,7 +271,7 @@ impl Cache {
         }
     }
 
-    /// Tells a handle where the ledger has it.
+    /// Tells a handle its slot in the ledger.
     pub(crate) fn listed(&self, index: u32, slot: u32) {
         if let Some(handle) = self.execs.get(index) {
             handle.slot.store(slot, Relaxed);

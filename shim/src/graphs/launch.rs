@@ -1,4 +1,4 @@
-//! A handle is launched: on its resident exec, or on one that is made to hold what it means.
+//! A handle is launched: with its resident exec, or with one that is made to hold what the handle means.
 
 use super::Cache;
 use super::handle::{Body, Handle, INVALID, Pending, context_of};
@@ -16,17 +16,17 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use std::sync::atomic::Ordering::*;
 
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`: a stream that captures launches no graph.
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`: no graph is launched on a stream that captures.
 const CAPTURE_UNSUPPORTED: Status = 900;
 
 /// The library's launch.
 pub(crate) type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status;
 
-/// Launches a handle; counts that as work given to the device, and in the records.
+/// Launches a handle, and counts that as a submission and in the records.
 ///
-/// After the work of the launch before, nothing of ours is in the processor's caches: what counts here are the lines
-/// that it touches, of code and of data, and the pages that these lie on. All that a resident exec does not need is
-/// elsewhere, in functions of its own.
+/// After the work since the last launch nothing of ours is in the processor's caches. So what counts here is how many
+/// cache lines of code and data the launch touches, and how many pages these lie on. Everything that a launch with a
+/// resident exec does not need is elsewhere, in functions of its own.
 ///
 /// # Safety
 /// `real` is the library's launch, `to` the stream of the program's call.
@@ -68,15 +68,15 @@ pub(crate) unsafe fn launch(cache: &Cache, real: Launch, index: u32, to: StreamA
     status
 }
 
-/// The exec of a handle, its lease shared, if that is all that a launch needs.
+/// The exec of a handle with its lease shared, if a launch needs no more than that.
 #[inline(always)]
 fn shared(cache: &Cache, handle: &Handle, stream_key: StreamKey) -> Option<&'static RealExec> {
     let exec = handle.resident()?;
     if cache.pressed.load(Relaxed) || !exec.share() {
         return None;
     }
-    // Looked at once more: before the lease it may have been taken away. On another stream than the last launch, the
-    // stream has to change, which is for one thread at a time.
+    // Looked at once more, because the exec may have been taken away before the lease was shared. On another stream
+    // than that of the last launch, the exec's stream has to be changed, which one thread at a time may do.
     let same = handle.resident().is_some_and(|now| std::ptr::eq(now, exec));
     if same && exec.stream_key.load(Relaxed) == stream_key {
         return Some(exec);
@@ -92,7 +92,7 @@ fn key_of_default(vendor: Vendor, to: StreamArg) -> StreamKey {
     key_of(vendor::named(vendor, to))
 }
 
-/// An index of which no handle was ever made.
+/// The answer for an index that no handle was ever made for.
 #[cold]
 #[inline(never)]
 fn never_given() -> Status {
@@ -108,7 +108,8 @@ fn failed(status: Status) -> Status {
 }
 
 impl Cache {
-    /// What the driver allows in a capture of this thread is not less for what is done besides.
+    /// Launches with the calls allowed that a capture of this thread would forbid, because more than the launch is done
+    /// here.
     ///
     /// # Safety
     /// As for [`launch`].
@@ -137,7 +138,7 @@ impl Cache {
             Some(lease) => lease,
             None => match self.in_context(context_of(&body), || self.missed(handle, &body, stream_key)) {
                 Ok(lease) => lease,
-                // The program's own instantiate has long succeeded: what ours says is no answer to a launch.
+                // The program's own instantiate succeeded long ago, so an error of ours is no answer to a launch.
                 Err(status) => {
                     return match self.one_by_one(handle, &body, to, stream_key) {
                         done @ (SUCCESS | CAPTURE_UNSUPPORTED) => done,
@@ -173,12 +174,13 @@ impl Cache {
         }
         let waits = self.waited(handle, pending, status);
         match handle.resident() {
-            // The launch that was to wait was refused: on this exec the next one would find nothing to wait for.
+            // The launch that was to wait for the pending one was refused. If the handle kept this exec, its next
+            // launch would not know that it has to wait.
             None if waits => drop(lease),
             _ => self.publish(lease, index, handle),
         }
         drop(body);
-        // After a launch that failed nothing may be asked: its error is the thread's last.
+        // After a launch that failed nothing may be asked, because its error is the thread's last error.
         if status == SUCCESS && self.over_bound() {
             self.back_under_bounds_at_once();
         }
@@ -201,16 +203,16 @@ impl Cache {
         }
     }
 
-    /// An event that covers the work of a stream, of this context: it lives as long as the execs that it is left for.
-    /// `None` for a stream of another, which may end before.
+    /// An event behind the work of a stream of this context. The event lives as long as the execs that it is left for.
+    /// `None` for a stream of another context, which may end before.
     pub(super) fn mark_in(&self, context: u64, event: Option<Event>, to: StreamArg) -> Option<Event> {
         self.in_context(context, || self.calls.mark(event, to))
     }
 
-    /// Makes the stream wait for this handle's last launch, if that was on another exec and stream.
+    /// Makes the stream wait for this handle's last launch, if that was made with another exec on another stream.
     fn wait_for_pending(&self, handle: &Handle, to: StreamArg, stream_key: StreamKey) -> Option<Pending> {
         let pending = lock(&handle.pending).take()?;
-        // A stream that captures is not touched: its launch is refused.
+        // A stream that captures is not touched. Its launch is refused anyway.
         if pending.stream_key != stream_key
             && !self.calls.completed(pending.event)
             && !(capturing() && self.calls.captures(to))
@@ -220,7 +222,8 @@ impl Cache {
         Some(pending)
     }
 
-    /// The launch that waited for it was made, or refused: then the next one has to wait. Whether that is so.
+    /// The launch that waited for the pending one was made, or it was refused and the next one has to wait instead.
+    /// Whether the latter is so.
     fn waited(&self, handle: &Handle, pending: Option<Pending>, status: Status) -> bool {
         let Some(pending) = pending else { return false };
         let mut slot = lock(&handle.pending);
@@ -241,7 +244,7 @@ impl Cache {
         }
     }
 
-    /// No memory for an exec: the nodes' work, one after the other, in the order of their edges.
+    /// There is no memory for an exec: submits the work of the nodes one after the other, in the order of their edges.
     fn one_by_one(&self, handle: &Handle, body: &Body, to: StreamArg, stream_key: StreamKey) -> Status {
         if capturing() && self.calls.captures(to) {
             return CAPTURE_UNSUPPORTED;
@@ -260,8 +263,8 @@ impl Cache {
         self.waited(handle, pending, status);
         if status == SUCCESS {
             gate::record_if_started(|shim| shim.count(counters::ONE_BY_ONE, 1));
-            // Its next launch has to wait for this one, whatever exec it gets.
-            // That matters more than whose the event is.
+            // The handle's next launch has to wait for this one, whatever exec it gets. That matters more than which
+            // context the event belongs to.
             let mark = || self.mark_in(context_of(body), None, to).or_else(|| self.calls.mark(None, to));
             if let Some(event) = self.query_stream(to, || true, mark).flatten() {
                 self.set_pending(handle, Pending { event, stream_key });
@@ -277,10 +280,11 @@ impl Cache {
             handle.loses(&lease);
             let touched = !body.changes.is_empty() || !body.disabled.is_empty();
             let alone = body.class.as_ref().is_none_or(|class| !class.shared);
-            // Of one that never ran the library may wait for the device when it destroys it (measured on an H200,
-            // driver 580): now, as the program expects, and not when room is needed.
+            // The library may wait for the device when it destroys an exec that never ran (measured on an H200, driver
+            // 580). It is destroyed now, where the program expects that, and not later when room is needed.
             let never = !lease.body().launched;
-            // If nothing can tell that its last launch has completed, no handle could ever take it: it is destroyed now.
+            // If nothing can tell when its last launch completes, no handle could ever take the exec. So it is
+            // destroyed now.
             let lost = self.is_unknowable(real, real.stream_key.load(Relaxed)) && !device::can_tell(self.vendor);
             let at_once = body.owned || lost || never;
             let too_many = || self.has_too_many() && self.parked_go() == 0;

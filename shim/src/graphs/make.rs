@@ -1,4 +1,4 @@
-//! A real exec is made, and destroyed.
+//! Real execs are made and destroyed.
 
 use super::bounds::to_go;
 use super::choose::IdleDevices;
@@ -13,7 +13,7 @@ use crate::process::lock::lock;
 use crate::process::raised::Raised;
 use crate::records;
 use crate::vendor::graphs::SetCount;
-use crate::vendor::records::Records;
+use crate::vendor::source::Records;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, Status};
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
@@ -29,7 +29,7 @@ impl Cache {
         self.instantiate(class, bytes, work).inspect_err(|_| self.release(bytes))
     }
 
-    /// The same, whatever the bounds say.
+    /// The same, without regard to the bounds.
     pub(super) fn make_over(&self, class: &Arc<Class>, work: &mut Work) -> Result<Lease, Status> {
         let bytes = self.estimate(&class.shape);
         self.reserve(bytes, true);
@@ -41,25 +41,26 @@ impl Cache {
         if let Some((exec, content)) = self.exec_of(&template, class, work)? {
             return Ok(self.keep(class, template, exec, content, bytes));
         }
-        // Half of one and half of another: its nodes are good for the setters of its execs, and no more.
+        // The template holds parts of two graphs. Setters of its execs accept its nodes, and that is all it is still
+        // good for.
         class.forget_template();
         let template = self.build_template(class, work)?;
         let (exec, content) = self.exec_of(&template, class, work)?.ok_or(INVALID)?;
         Ok(self.keep(class, template, exec, content, bytes))
     }
 
-    /// An exec of a template, and what it holds: what the handle means, in `work.target`. `None` if the template
-    /// cannot be given that.
+    /// An exec of a template that holds what the handle means, which is in `work.target`, and the content of that exec.
+    /// `None` if the template cannot be made to hold that.
     ///
-    /// The template's own nodes get it: an exec whose nodes are set before it was ever uploaded takes the device
-    /// a fifth longer for 1000 short kernels, whenever it is launched, and setting takes four times as long
-    /// (measured on an H200, driver 580).
+    /// The nodes of the template itself are set. An exec whose nodes are set before its first upload takes the device a
+    /// fifth longer for 1000 short kernels, at every launch, and setting takes four times as long (measured on an H200,
+    /// driver 580).
     ///
     /// # Errors
     /// The library's, from instantiate.
     fn exec_of(&self, template: &Template, class: &Class, work: &Work) -> Result<Option<(GraphExec, Records)>, Status> {
         match self.try_exec_of(template, class, work) {
-            // What goes back may be waited for: nothing of the template's is locked meanwhile.
+            // To give memory back may take a wait, so nothing of the template is locked meanwhile.
             Err(OUT_OF_MEMORY) => {
                 self.give_back_all();
                 self.try_exec_of(template, class, work)
@@ -106,7 +107,7 @@ impl Cache {
         self.calls.instantiate(template.graph, class.flags)
     }
 
-    /// Puts an exec just instantiated among the others; its room is reserved.
+    /// Adds an exec that was just instantiated. Its room is reserved already.
     pub(crate) fn keep(
         &self,
         class: &Arc<Class>,
@@ -148,7 +149,7 @@ impl Cache {
                 lock(&self.inner).reals.push(real);
                 real
             });
-            // A thread may look at a place that is not in use, for a moment.
+            // A thread may be looking at an unused place for a moment.
             if let Some(lease) = real.lease() {
                 return lease;
             }
@@ -157,14 +158,15 @@ impl Cache {
         }
     }
 
-    /// Destroys a real exec. Launches of it that run go on.
+    /// Destroys a real exec. Pending launches of it go on.
     pub(crate) fn end(&self, lease: Lease, evicted: bool) {
         self.end_in(lease, evicted, false);
     }
 
-    /// One that would be destroyed but may still run: instantiating waits for destroyed execs that do,
-    /// and here that happens at launches, too, which wait for nothing. It stays parked, and is destroyed
-    /// when it is seen to be over; a class that others share may use it first.
+    /// Marks an exec that would be destroyed but whose launch may be pending. Instantiating waits for destroyed execs
+    /// whose launches are pending, and the shim instantiates at launches, too, which must not wait. So the exec stays
+    /// parked and is destroyed once it is seen to have completed. If the class is shared, another handle may use it
+    /// before that.
     pub(super) fn mark_to_destroy(&self, lease: &Lease, alone: bool) {
         if alone && !lease.real().to_destroy.swap(true, Relaxed) {
             self.to_destroy.fetch_add(1, Relaxed);
@@ -172,8 +174,8 @@ impl Cache {
         }
     }
 
-    /// One that is half of one thing and half of another: nobody gets it any more, and it goes when that waits
-    /// for nothing.
+    /// Handles an exec that holds parts of two graphs: no handle gets it any more, and it is destroyed when that needs
+    /// no wait.
     pub(super) fn destroy_when_completed(&self, mut lease: Lease) {
         lease.body().broken = true;
         self.mark_to_destroy(&lease, true);
@@ -196,17 +198,17 @@ impl Cache {
         }
     }
 
-    /// As [`Cache::end`]; if its context is gone already, without calls to the library.
+    /// As [`Cache::end`]. If the exec's context is gone already, no call to the library is made.
     ///
-    /// Until the library is done with it, the exec is leased and in its context, where whoever destroys that
-    /// finds it and waits ([`Cache::context_going`]).
+    /// Until the library is done with it, the exec is leased and listed in its context. A thread that ends the context
+    /// finds it there and waits ([`Cache::context_going`]).
     pub(crate) fn end_in(&self, mut lease: Lease, evicted: bool, gone: bool) {
         let real = lease.real();
         if real.to_destroy.swap(false, Relaxed) {
             self.to_destroy.fetch_sub(1, Relaxed);
         }
         let body = std::mem::take(lease.body());
-        // One that its handle owns is not among those that are counted.
+        // An exec that stays with its handle for good is not counted.
         let counted = real.class.swap(0, Relaxed) != 0;
         if let Some(handle) = real.owner.load(Relaxed).checked_sub(1).and_then(|index| self.execs.get(index))
             && handle.resident().is_some_and(|its| std::ptr::eq(its, real))
@@ -217,7 +219,7 @@ impl Cache {
         real.stream_key.store(NOWHERE, Relaxed);
         let bytes = real.take_bytes();
         if gone || lease.is_abandoned() {
-            // Its events and its template's graph went with the context.
+            // Its events and its template's graph ended with the context.
             body.template.iter().for_each(|template| template.lose_graph());
         } else {
             {
@@ -237,9 +239,9 @@ impl Cache {
         }
     }
 
-    /// The template of a class, to be instantiated: the one there is, or one built of what the handle
-    /// means, which `work.target` holds. The one there is may be of other handles' code, which cannot be
-    /// unloaded before the guard beside it is dropped; while code goes, each makes do with its own.
+    /// The template of a class, to be instantiated: the present one, or one built of what the handle means, which
+    /// `work.target` holds. The present one may hold the code of other handles. That code cannot be unloaded before the
+    /// answer's guard is dropped. While code is being unloaded, each handle gets a template of its own.
     fn template(&self, class: &Arc<Class>, work: &mut Work) -> Result<(Arc<Template>, Option<Raised<'_>>), Status> {
         if class.alone {
             return Ok((work.clone.clone().ok_or(INVALID)?, None));
@@ -263,9 +265,9 @@ impl Cache {
         Ok(Arc::new(Template::new(graph, nodes, work.target.clone(), (base, shape), self.calls)))
     }
 
-    /// A template that is the graph just read, if that is folded, or a clone of it: an exec of it is what
-    /// the program would have had, and neither takes the time that building takes. It is the class's for as
-    /// long as somebody has it.
+    /// A template made of the graph that was just read: the graph itself if it is folded, otherwise a clone of it. An
+    /// exec of it is what the program would have had, and neither takes as long as building a graph does. The class has
+    /// this template for as long as somebody refers to it.
     pub(super) fn read_template(
         &self,
         graph: Graph,
@@ -283,7 +285,7 @@ impl Cache {
         };
         let content = work.reading.records.clone();
         let template = Arc::new(Template::new(real, nodes, content, (base, shape), self.calls));
-        // One whose nodes could not be had is of no use, and goes.
+        // A template without known nodes is of no use and is dropped.
         let making = self.begin_making().filter(|_| template.nodes.len() == class.shape.nodes());
         making.map(|_| {
             class.set_template(&template);
@@ -291,12 +293,12 @@ impl Cache {
         })
     }
 
-    /// Templates that hold functions of code that goes are good for no more execs.
+    /// Templates that hold functions of code that is being unloaded are not instantiated any more.
     pub(crate) fn forget_templates(&self, of: impl Fn(&Class, &Records) -> bool) {
         let classes: Vec<_> = lock(&self.known).classes.values().filter_map(Weak::upgrade).collect();
         for class in classes {
             let Some(template) = class.template() else { continue };
-            // One that another thread gives its content may get some of theirs.
+            // A template whose content another thread is changing may be given some of these functions.
             let content = template.content.try_lock();
             let goes = content.map_or(true, |content| content.as_ref().is_none_or(|content| of(&class, content)));
             if goes {
@@ -305,7 +307,8 @@ impl Cache {
         }
     }
 
-    /// While the answer lives, this thread is between a class's template and an exec of it. `None` while code goes.
+    /// While the answer lives, this thread is between reading a class's template and having an exec of it. `None` while
+    /// code is being unloaded.
     fn begin_making(&self) -> Option<Raised<'_>> {
         let making = Raised::new(&self.making);
         (self.going.load(SeqCst) == 0).then_some(making)

@@ -1,23 +1,23 @@
 //! The graph cache: many handles of the program's, few real execs of the driver's.
 //!
 //! The program holds handles of ours ([`handle`]). A handle means a class ([`class`]) and the parameters of its nodes,
-//! packed as its source ([`crate::vendor::records`]), or a private clone of its graph ([`clones`]).
+//! packed as its source ([`crate::vendor::source`]), or a private clone of its graph ([`clones`]).
 //!
 //! This file has the cache itself. The others are parts of it. A part uses those below it, from top to bottom:
 //!
-//! * [`words`]: handles of ours in the program's calls, and what is behind them. [`caches`]: the caches of the process,
-//!   made, turned off and on, looked after.
+//! * [`handle_arguments`]: handles of ours in the program's calls, and what is behind them. [`caches`]: the caches of
+//!   the process, made, turned off and on, looked after.
 //! * A handle comes to be and ends: [`instantiate`]. The program changes an exec: [`change`], [`child`]. Contexts,
-//!   streams and modules end: [`context_end`]. Whether a graph refers to memory: [`refers`].
-//! * A launch: [`launch`]. It needs an exec that holds what the handle means ([`hold`]): its own, one that is *retargeted*
-//!   node by node, a new one, or a clone ([`clones`]).
-//! * How one is made and destroyed: [`make`]. Those that no handle has: [`parked`]. Where a new one is better than a
-//!   retargeted one: [`replace`].
-//! * Which one a launch gets: [`choose`], among the [`candidates`]. The bounds: [`bounds`]. Whether the last launch of
-//!   one has completed: [`completed`].
+//!   streams and modules end: [`context_end`]. Whether a graph refers to memory: [`memory_use`].
+//! * A launch: [`launch`]. It needs an exec that holds what the handle means ([`hold`]): its own, one that is
+//!   *retargeted* node by node, a new one, or a clone ([`clones`]).
+//! * How execs are made and destroyed: [`make`]. Execs that no handle has: [`parked`]. Where a new exec is better than
+//!   a retargeted one: [`replace`].
+//! * Which exec a launch gets: [`choose`], among the [`candidates`]. The bounds: [`bounds`]. Whether the last launch of
+//!   an exec has completed: [`completed`].
 //! * The program's own graphs are packed too, while the program does not use them: [`folded`].
 //! * What there is: a handle ([`handle`]), a real exec ([`real`]), shapes, classes and sources ([`class`]), nodes that
-//!   the program knows ([`nodes`]), how many execs are needed ([`needed`]). What has to be put back: [`guards`].
+//!   the program knows ([`nodes`]), how many execs are needed ([`needed`]). What has to be put back: [`scopes`].
 //!
 //! No vendor is known here: all calls are those of [`crate::vendor::graphs`].
 
@@ -32,35 +32,35 @@ mod clones;
 mod completed;
 pub(crate) mod context_end;
 pub(crate) mod folded;
-mod guards;
 pub(crate) mod handle;
+mod handle_arguments;
 pub(crate) mod hold;
 pub(crate) mod instantiate;
 pub(crate) mod launch;
 pub(crate) mod make;
+mod memory_use;
 mod needed;
 pub(crate) mod nodes;
 mod parked;
 pub(crate) mod real;
-mod refers;
 mod replace;
+mod scopes;
 #[cfg(test)]
 mod tests;
-mod words;
 
 pub(crate) use bounds::waited;
 pub(crate) use caches::{cache_to_be, housekeeping, open, step_aside, step_back_in, trim};
-pub(crate) use refers::{each_record, exec_refers_to, may_refer_to, refers_to};
-pub(crate) use words::{
+pub(crate) use handle_arguments::{
     captured, exec_index, is_graph, library_graph, seen_graph, seen_word, swap, unknown_passed, upload,
 };
+pub(crate) use memory_use::{each_record, exec_refers_to, may_refer_to, refers_to};
 
 use crate::gate;
 use crate::process::lock::lock;
 use crate::process::wiped::{Place, Word};
 use crate::progress::queries::QueryGate;
 use crate::vendor::graphs::{GraphCalls, Reading};
-use crate::vendor::records::{Records, Scratch, Source};
+use crate::vendor::source::{Records, Scratch, Source};
 use bounds::{Bounds, Thrash};
 use class::{Interned, Shape, Template};
 use folded::GraphHandle;
@@ -79,8 +79,7 @@ use std::sync::{Arc, Mutex, Weak};
 #[derive(Default)]
 pub(crate) struct Work {
     pub reading: Reading,
-    /// The source that `reading` has the records of: a handle is mostly launched right after its graph was
-    /// read.
+    /// The source whose records are in `reading`. A handle is mostly launched right after its graph was read.
     pub read: Weak<Source>,
     pub scratch: Scratch,
     pub target: Records,
@@ -91,7 +90,7 @@ pub(crate) struct Work {
 /// The graph cache of one vendor's library. What a launch reads comes first, in one line of the processor's caches.
 #[repr(C, align(64))]
 pub(crate) struct Cache {
-    /// Near a bound: launches leave events, so that what runs can be told from what does not.
+    /// The cache is near a bound. Launches leave events, so that completed execs can be told from pending ones.
     pub pressed: AtomicBool,
     pub execs: Handles<Handle>,
     pub vendor: Vendor,
@@ -99,20 +98,20 @@ pub(crate) struct Cache {
     pub bounds: Bounds,
     pub graphs: Handles<GraphHandle>,
     pub fold: AtomicBool,
-    /// Why new handles are the library's own: a [`Pinned`]; 0: they are not.
+    /// Why new handles are the library's own: a [`Pinned`]. 0: new handles are ours.
     closed: AtomicU8,
     /// Closed while a capture begins, and while a stream is destroyed.
     stream_queries: QueryGate,
     /// Threads that destroy graphs which nothing refers to any more.
     pub ending: AtomicU32,
-    /// Execs that no handle can use and that may still run.
+    /// How many execs no handle can use that may be pending.
     pub to_destroy: AtomicU32,
-    /// Code that is about to be unloaded, and threads that instantiate a template of whatever code it was
-    /// built of.
+    /// How many threads are unloading code, and how many are instantiating a template of whatever code it was built of.
     pub going: AtomicU32,
     pub making: AtomicU32,
     inner: Mutex<Inner>,
-    /// Held by the control thread while it destroys execs; whether nothing is destroyed any more, as the process ends.
+    /// Locked by the control thread while it destroys execs. True: the process is ending, and nothing is destroyed any
+    /// more.
     housekeeping: Mutex<bool>,
     /// When memory was short last, ns.
     short_ns: AtomicU64,
@@ -134,7 +133,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// Real execs of a class; all that no handle has for ever, for 0.
+    /// Real execs of a class. For 0, all execs that do not stay with one handle for good.
     pub(crate) fn of_class(&self, class: usize) -> impl Iterator<Item = &'static RealExec> {
         let is = move |its: usize| its != 0 && (class == 0 || its == class);
         self.reals.iter().copied().filter(move |real| real.in_use() && is(real.class.load(Relaxed)))
@@ -193,7 +192,7 @@ impl Cache {
         self.closed.store(why as u8, Relaxed);
     }
 
-    /// Runs `f` with buffers.
+    /// Runs `f` with buffers, which are used again.
     pub(crate) fn with_work<R>(&self, f: impl FnOnce(&mut Work) -> R) -> R {
         let mut work = lock(&self.works).pop().unwrap_or_default();
         let result = f(&mut work);

@@ -1,8 +1,8 @@
-//! How many execs the program needs at once: natively there would be one for each of its handles.
+//! How many execs the program needs at once. Natively there would be one for each of its handles.
 
 use std::ops::{Add, Sub};
 
-/// So many execs, of so many estimated bytes.
+/// A number of execs, and their estimated bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Need {
     pub execs: u64,
@@ -29,7 +29,7 @@ impl Sub for Need {
     }
 }
 
-/// What is needed now, and the most that lately was: in this window of time, and in the one before.
+/// What is needed now, and the most that was needed in this window of time and in the one before.
 #[derive(Debug, Default)]
 pub(super) struct Needed {
     now: Need,
@@ -43,13 +43,13 @@ impl Needed {
         self.now
     }
 
-    /// The most that was needed at once since the beginning of the last window.
+    /// The most that was needed at once since the last window began.
     pub(super) fn lately(&self, now_ns: u64, window_ns: u64) -> Need {
         let (before, most) = self.windows(now_ns, window_ns);
         before.or_more(most)
     }
 
-    /// The most of the last window, and of the one that goes on.
+    /// The most of the last window, and the most of the present one.
     fn windows(&self, now_ns: u64, window_ns: u64) -> (Need, Need) {
         match now_ns.saturating_sub(self.since_ns) {
             passed if passed >= 2 * window_ns => (self.now, self.now),

@@ -1,25 +1,25 @@
-//! The nodes that a handle was made of, by their handles: those are what setters name.
+//! The nodes that a handle was made of, by their handles, which setters name.
 //!
-//! A node that the program destroys is no node of its execs' graphs any more, and its address often comes back
-//! at once as another node, which an exec that was made before does not take (measured on an H200, driver 580).
+//! A node that the program destroys is no node of its execs' graphs any more. Its address often comes back at once as
+//! that of another node. An exec that was made before does not accept that node (measured on an H200, driver 580).
 
 use crate::gate;
 use crate::process::lock::lock;
-use crate::vendor::records::{Packed, Scratch};
+use crate::vendor::source::{Packed, Scratch};
 use gpumem_abi::types::GraphNode;
 use rustc_hash::FxHashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// Destroyed nodes that are remembered, by address: when each was destroyed last. Addresses come back, so that
-/// these are few.
+/// When each destroyed node was destroyed last, by its address. Addresses come back, so these are few.
 static GONE: Mutex<Option<FxHashMap<usize, u64>>> = Mutex::new(None);
 /// Nodes destroyed so far.
 static TURN: AtomicU64 = AtomicU64::new(0);
 
-/// The program is destroying a node. Call it before: another thread may get the address at once.
+/// The program is about to destroy a node. Called before the real destroy, because another thread may get the address
+/// at once.
 pub(crate) fn destroyed(node: GraphNode) {
-    // Nobody knows any then. In a child of a fork the lock may be held for ever.
+    // Without a shim nobody has recorded nodes. In a child of a fork the lock may be held for ever.
     if gate::shim().is_some() {
         forget(node);
     }
@@ -36,7 +36,7 @@ pub(crate) fn any_destroyed() -> bool {
     TURN.load(Acquire) != 0
 }
 
-/// It was not destroyed after all.
+/// The node was not destroyed after all.
 pub(crate) fn stays(node: GraphNode) {
     if gate::shim().is_none() {
         return;
@@ -46,10 +46,10 @@ pub(crate) fn stays(node: GraphNode) {
     }
 }
 
-/// Handles of a graph's nodes, packed: they are a constant distance apart, mostly.
+/// The handles of a graph's nodes, packed. Mostly they are a constant distance apart.
 pub(crate) struct KnownNodes {
     packed: Packed,
-    /// Nodes that were destroyed when these were there.
+    /// How many nodes had been destroyed when these were read.
     since: u64,
 }
 

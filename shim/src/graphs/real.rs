@@ -3,19 +3,19 @@
 use super::class::{Class, Template};
 use crate::process::threads;
 use crate::vendor::graphs::{Event, StreamArg};
-use crate::vendor::records::Records;
+use crate::vendor::source::Records;
 use gpumem_abi::types::{GraphExec, Stream};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Weak};
 
-/// Where something was launched: a stream, as a number that differs between streams. Default streams
-/// by their special handles, with the number of the context or device above it that has one of its own,
-/// and the thread's number above that of a per-thread one.
+/// Where something was launched: a stream, as a number that differs between streams. A default stream is its special
+/// handle, with further numbers above it: that of its context or device, and for a per-thread stream that of the
+/// thread.
 pub(crate) type StreamKey = u64;
-/// Nothing is in flight.
+/// No launch is pending.
 pub(crate) const NOWHERE: StreamKey = 0;
-/// On a stream that is gone, with nothing to tell when that ended.
+/// The last launch was on a stream that is gone, and nothing tells when it completes.
 pub(crate) const LOST: StreamKey = u64::MAX;
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
 const LEGACY: u64 = 1;
@@ -28,7 +28,7 @@ const THREAD_SHIFT: u32 = 32;
 /// An exec is degraded once so large a share of its nodes was given another shape at a time.
 const DEGRADED_SHARE: u64 = 8;
 
-/// The key of a stream whose handle no other has; `None` for a default one.
+/// The key of a stream that has a handle of its own. `None` for a default stream.
 #[inline(always)]
 pub(crate) fn key_by_handle(stream: Stream) -> Option<StreamKey> {
     (stream as StreamKey > PER_THREAD).then_some(stream as StreamKey)
@@ -65,17 +65,17 @@ pub(crate) fn is_legacy(stream_key: StreamKey) -> bool {
     stream_key != NOWHERE && stream_key != LOST && stream_key & SPECIAL == LEGACY
 }
 
-/// The stream that a key names by its own handle; none for default streams.
+/// The handle of the stream that a key stands for. `None` for default streams.
 pub(crate) fn handle_of(stream_key: StreamKey) -> Option<u64> {
     (stream_key != NOWHERE && stream_key != LOST && stream_key & SPECIAL == 0).then_some(stream_key)
 }
 
-/// Bit of [`RealExec::lease`]: one thread has the exec for itself. Below it: launches going on.
+/// Bit of [`RealExec::lease`]: one thread has the exec for itself. The bits below count launches that are being made.
 const EXCLUSIVE: u32 = 1 << 31;
 
-/// A real exec. Never freed, only used again. What a launch reads and writes comes first, in one line of the
-/// processor's caches, as in [`Handle`]; so does what says whether another handle's launch may take it, for which many
-/// are looked at.
+/// A real exec. It is never freed, only used again. What a launch reads and writes comes first and lies in one cache
+/// line, as in [`Handle`]. So does what says whether another handle's launch may take the exec, since for that many
+/// execs are looked at.
 #[derive(Default)]
 #[repr(C, align(64))]
 pub(crate) struct RealExec {
@@ -83,30 +83,32 @@ pub(crate) struct RealExec {
     /// Whether the body's event covers the last launch.
     pub marked: AtomicBool,
     exec: AtomicUsize,
-    /// Where the last launch may still run.
+    /// The key of the stream on which the last launch may be pending.
     pub stream_key: AtomicU64,
     /// Last launch, ns.
     pub used_ns: AtomicU64,
-    /// Index of its handle plus one; 0: parked.
+    /// The index of its handle plus one. 0: the exec is parked.
     pub owner: AtomicU32,
-    /// Address of its class; 0: it serves one handle for ever, or is not in use.
+    /// The address of its class. 0: the exec stays with one handle for good, or is not in use.
     pub class: AtomicUsize,
-    /// A launch that does not count in the order of last uses, and the place that it leaves the exec.
+    /// The time of a launch that does not count in the order of last uses, and the place that the exec keeps in that
+    /// order.
     uncounted_ns: AtomicU64,
     place_ns: AtomicU64,
     pub context: AtomicU64,
-    /// What it holds is not known: its lease is never given back.
+    /// What the exec holds is not known, so its lease is never given back.
     pub lost: AtomicBool,
-    /// No handle can use it: it goes when it is over.
+    /// No handle can use the exec. It is destroyed once it has completed.
     pub to_destroy: AtomicBool,
-    /// The library may wait for the device when it destroys it.
+    /// The library may wait for the device when it destroys the exec.
     pub waits: AtomicBool,
-    /// Many of its nodes were given another shape, so that the device takes longer for them.
+    /// Many of its nodes were given another shape, so the device takes longer for them.
     pub degraded: AtomicBool,
-    /// The last launch that left an event, by the clock that tells apart what is in one tick of the other.
+    /// The time of the last launch that left an event, by the precise clock: the other clock may give two launches one
+    /// time.
     pub launched_ns: AtomicU64,
-    /// A context that went while another thread had the lease, for longer than that was waited for: if it
-    /// is this exec's, nobody gives that to the library any more.
+    /// A context that ended while another thread had the lease for too long. If it is this exec's context, nobody gives
+    /// the exec to the library any more.
     abandoned: AtomicU64,
     /// Bytes that it is estimated to take on the host, and on the device.
     host_bytes: AtomicU64,
@@ -123,17 +125,17 @@ pub(crate) struct Body {
     /// Nodes that are switched off.
     pub disabled: Vec<u32>,
     pub event: Option<Event>,
-    /// It was launched.
+    /// Whether the exec was ever launched.
     pub launched: bool,
-    /// What it holds is not known: it is good for nothing.
+    /// What the exec holds is not known, so no handle can use it.
     pub broken: bool,
     /// Its next launch does not count in the order of last uses.
     pub stays: bool,
     /// The clone that it holds now, if its class has clones.
     pub holds: Weak<Template>,
-    /// Launches on other streams before the last one, where those of one exec are not ordered.
+    /// Events behind earlier launches on other streams, in libraries that do not order the launches of one exec.
     pub earlier: Vec<Event>,
-    /// Such a launch that nothing tells the end of.
+    /// There was such a launch, and nothing tells when it completes.
     pub unknown: bool,
     /// Updates as a whole since it was instantiated.
     pub updates: u32,
@@ -144,13 +146,13 @@ pub(crate) struct Body {
 unsafe impl Sync for RealExec {}
 
 impl RealExec {
-    /// Where it stands in the order of last uses.
+    /// Its place in the order of last uses.
     pub(crate) fn place(&self) -> u64 {
         let used = self.used_ns.load(Relaxed);
         if self.uncounted_ns.load(Relaxed) == used { self.place_ns.load(Relaxed) } else { used }
     }
 
-    /// It was launched; if `stays`, it has the place that it had.
+    /// The exec was launched. If `stays`, it keeps its place in the order of last uses.
     pub(crate) fn used(&self, now: u64, stays: bool) {
         if stays {
             self.place_ns.store(self.place(), Relaxed);
@@ -159,8 +161,8 @@ impl RealExec {
         self.used_ns.store(now, Relaxed);
     }
 
-    /// Takes the place just before `other` in the order of last uses; `other` moves to the time of its own last launch.
-    /// (Both may be one place: the clock ticks every few milliseconds.)
+    /// Takes the place just before `other` in the order of last uses. `other` moves to the time of its own last launch.
+    /// (Both may have the same place, because the clock ticks every few milliseconds.)
     pub(crate) fn takes_place_of(&self, other: &Self) {
         self.place_ns.store(other.place().saturating_sub(1), Relaxed);
         self.uncounted_ns.store(self.used_ns.load(Relaxed), Relaxed);
@@ -171,7 +173,7 @@ impl RealExec {
         self.exec.load(Relaxed) as GraphExec
     }
 
-    /// Joins the launches going on; `false` if someone has the exec for itself.
+    /// Joins the launches that are being made. `false` if one thread has the exec for itself.
     #[inline(always)]
     pub(crate) fn share(&self) -> bool {
         if self.lease.fetch_add(1, Acquire) & EXCLUSIVE == 0 {
@@ -191,7 +193,7 @@ impl RealExec {
         self.lease.compare_exchange(0, EXCLUSIVE, AcqRel, Relaxed).ok().map(|_| Lease(self))
     }
 
-    /// So many of its nodes were given another shape, or switched.
+    /// Notes that so many of its nodes were given another shape, or were switched on or off.
     pub(super) fn degrades(&self, reshaped: u64, nodes: usize) {
         if reshaped > 0 && reshaped * DEGRADED_SHARE >= nodes as u64 {
             self.degraded.store(true, Relaxed);
@@ -208,7 +210,7 @@ impl RealExec {
         self.host_bytes.load(Relaxed) + self.device_bytes.load(Relaxed)
     }
 
-    /// Host and device bytes, which are 0 from now on.
+    /// Takes out the host and device bytes, which are 0 from now on.
     pub(crate) fn take_bytes(&self) -> (u64, u64) {
         (self.host_bytes.swap(0, Relaxed), self.device_bytes.swap(0, Relaxed))
     }
@@ -222,13 +224,13 @@ impl RealExec {
         self.in_use() && self.context.load(Acquire) == context
     }
 
-    /// This context goes, and the lease is not to be had.
+    /// This context ends, and the lease cannot be had.
     pub(crate) fn abandon(&self, context: u64) {
         self.abandoned.store(context, SeqCst);
     }
 }
 
-/// The exec is this thread's.
+/// While this lives, the exec is this thread's.
 pub(crate) struct Lease(&'static RealExec);
 
 impl Lease {
@@ -248,13 +250,13 @@ impl Lease {
         self.0.exec.store(exec as usize, Release);
     }
 
-    /// The library has destroyed it, or never will.
+    /// The library has destroyed the exec, or never will.
     pub(crate) fn set_unused(&mut self) {
         self.0.exec.store(0, Release);
         self.0.context.store(0, Release);
     }
 
-    /// Whether it went with its context: nothing in it may be given to the library.
+    /// Whether the exec ended with its context. Then nothing of it may be given to the library.
     pub(crate) fn is_abandoned(&self) -> bool {
         let abandoned = self.0.abandoned.load(SeqCst);
         abandoned != 0 && abandoned == self.0.context.load(Relaxed)
@@ -264,11 +266,11 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // Half of one thing and half of another: nobody gets it any more.
+            // The exec may hold parts of two graphs, so no handle gets it any more.
             self.0.class.store(0, Relaxed);
             return self.0.lost.store(true, Release);
         }
-        // Threads that looked meanwhile have added themselves and are about to leave.
+        // Threads that looked at the exec meanwhile have added themselves and are about to leave.
         self.0.lease.fetch_and(!EXCLUSIVE, Release);
     }
 }

@@ -1,9 +1,9 @@
-//! An exec instead of a retarget: where the device is behind, the host has the time for it.
+//! A new exec instead of a retarget. Where the device is behind, the host has the time to make one.
 //!
-//! Nodes whose grid, block, shared memory or function an exec is given anew make the device read their
-//! parameters afresh at every launch, from then on (H200, driver 580: 0.1 µs for a kernel of few parameters,
-//! 0.45 for those of PyTorch; the constant caches miss 340 times more for each). An exec that is instantiated
-//! has no such nodes, but takes the host four times as long as a retarget.
+//! When an exec's node is given another grid, block, shared memory or function, the device reads that node's parameters
+//! afresh at every launch from then on (H200, driver 580: 0.1 µs for a kernel of few parameters, 0.45 for those of
+//! PyTorch; the constant caches miss 340 times more for each). An exec that is instantiated has no such nodes, but
+//! takes the host four times as long as a retarget.
 
 use super::candidates::MAX_TRIES;
 use super::choose::IdleDevices;
@@ -18,14 +18,15 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-/// The device is behind by so many instantiates at least, so that it does not run dry during one: what else
-/// making takes is less than another.
+/// By how many instantiates the device has to be behind, so that it does not run dry during one. Everything else that
+/// making an exec takes is shorter than one instantiate.
 const BEHIND: u64 = 2;
 
 impl Cache {
-    /// Instead of taking the oldest of `ours`, if that is degraded and the device is behind: a new exec in the room of
-    /// one that is idle, degraded ones first. It takes the oldest's place, too, unless it `counts` as used: by
-    /// turns with retargets, execs are made in no more time than the device takes.
+    /// Makes a new exec instead of taking the oldest of `ours`, if that one is degraded and the device is behind. The
+    /// new exec gets the room of one whose last launch has completed, preferably of a degraded one. It also takes the
+    /// oldest one's place in the order of uses, unless this launch `counts` as a use. So launches make an exec or
+    /// retarget by turns, and making execs takes no more time than the device does.
     pub(super) fn replace(
         &self,
         class: &Arc<Class>,
@@ -37,7 +38,7 @@ impl Cache {
     ) -> Option<Lease> {
         let oldest = *ours.first()?;
         let takes = BEHIND * class.instantiate_ns.load(Relaxed);
-        // Work that waits for the program is over when the program likes: the library may wait for it.
+        // Work that waits for the program completes when the program likes, and the library may wait for it.
         if !oldest.degraded.load(Relaxed) || activity::is_outside() {
             return None;
         }
@@ -45,7 +46,7 @@ impl Cache {
         if !self.is_behind(&all, stream_key, takes) {
             return None;
         }
-        // Only execs whose room is enough alone: many small ones are not destroyed for one large one.
+        // Only an exec whose room is enough by itself. Many small ones are not destroyed for one large one.
         let goes = |real: &&'static RealExec| !ptr::eq(*real, oldest) && self.fits_in_place_of(bytes, real);
         let mut others: Vec<_> = all.into_iter().filter(goes).collect();
         others.sort_by_key(|real| (real.owner.load(Relaxed) != 0, !real.degraded.load(Relaxed)));
@@ -54,7 +55,7 @@ impl Cache {
         if !self.reserve(bytes, false) {
             return None;
         }
-        // Where the library has none, the oldest is there.
+        // If the library makes none, the oldest is taken.
         let mut lease = self.make(class, bytes, work).ok()?;
         gate::record_if_started(|shim| shim.count(counters::MADE_ANEW, 1));
         lease.real().takes_place_of(oldest);
@@ -62,8 +63,8 @@ impl Cache {
         Some(lease)
     }
 
-    /// Whether something that was launched on this stream so long ago is not over. What runs in order, and was
-    /// launched since, is then work for about as long.
+    /// Whether something that was launched on this stream `ns` ago has not completed. What was launched since runs
+    /// after it, so the stream has work for about as long.
     fn is_behind(&self, all: &[&'static RealExec], stream_key: StreamKey, ns: u64) -> bool {
         let before = clock::precise_ns().saturating_sub(ns);
         let of_stream =
@@ -71,7 +72,7 @@ impl Cache {
         let launched = |real: &RealExec| real.launched_ns.load(Relaxed);
         let long_ago = of_stream.filter(|real| launched(real) <= before).max_by_key(|real| launched(real));
         let Some(mut lease) = long_ago.and_then(|real| real.lease()) else { return false };
-        // It may have been launched, or taken, since.
+        // The exec may have been launched or taken since.
         let real = lease.real();
         let same = real.stream_key.load(Relaxed) == stream_key && real.marked.load(Relaxed);
         same && launched(real) <= before && !self.has_completed(&mut lease, stream_key)

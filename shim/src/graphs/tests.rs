@@ -9,7 +9,7 @@ use super::{Cache, Work};
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::vendor::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit};
-use crate::vendor::records::{Packed, Records, Source};
+use crate::vendor::source::{Packed, Records, Source};
 use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status, Stream};
 use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
 use gpumem_wire::settings::Settings;
@@ -25,7 +25,7 @@ const CONTEXT: u64 = 0xc0;
 const EVENT: Event = 0xe0;
 const EXEC: GraphExec = 0xe8 as GraphExec;
 
-/// A call that says that it has begun, and ends when it is told what to answer.
+/// A call that tells the test when it has begun, and ends when the test says what to answer.
 struct Gate {
     begun: Sender<()>,
     answer: Receiver<bool>,
@@ -52,7 +52,7 @@ struct Library {
     graph_destroyed: Mutex<Option<Gate>>,
     /// The context is gone.
     gone: AtomicBool,
-    /// Calls with anything in it that began then, or that it went under.
+    /// Calls with something in the context that began after it was gone, or during which it went.
     dead: AtomicUsize,
     destroyed_execs: AtomicUsize,
     /// Threads that may make any call, and contexts that were entered.
@@ -72,7 +72,7 @@ impl Library {
 impl GraphCalls for Library {
     fn destroy_exec(&self, _: GraphExec) {
         self.uses(|| Gate::pass(&self.destroyed));
-        // It may not go under the call either.
+        // The context must not go during the call either.
         self.uses(|| self.destroyed_execs.fetch_add(1, SeqCst));
     }
     fn destroy_graph(&self, _: Graph) {
@@ -200,12 +200,12 @@ fn cache(library: Library) -> (&'static Shared, &'static Library, &'static RealE
     (cache, library, real)
 }
 
-/// As a thread that wants room: whether it got the exec and destroyed it.
+/// What a thread does that wants room. Whether it got the exec and destroyed it.
 fn evict(cache: &Cache, real: &'static RealExec) -> bool {
     cache.take_idle(real, &mut IdleDevices::default()).map(|idle| cache.end_idle(idle, true)).is_some()
 }
 
-/// As a thread that destroys the context.
+/// What a thread does that destroys the context.
 fn destroy_context(cache: &Cache, library: &Library) {
     cache.context_going(CONTEXT, false);
     library.gone.store(true, SeqCst);
@@ -227,7 +227,7 @@ fn room_is_made_by_one_that_is_large_enough() {
     }
 }
 
-/// A call of the library's may be left by an exception, or by the end of the thread.
+/// A call of the library may be left by an exception, or by the end of the thread.
 #[test]
 fn what_a_call_was_made_within_is_put_back_when_the_call_unwinds() {
     let (cache, library, _) = cache(Library::default());
@@ -284,8 +284,8 @@ fn a_context_waits_for_looks_at_its_execs() {
     assert_eq!((library.dead.load(SeqCst), library.destroyed_execs.load(SeqCst)), (0, 1));
 }
 
-/// Nobody waits for ever. What is used for longer than a context waits is never given to the library again,
-/// whatever its user goes on to do.
+/// Nobody waits for ever. What another thread uses for longer than a context waits is never given to the library again,
+/// whatever that thread goes on to do.
 #[test]
 fn what_is_used_for_too_long_is_abandoned_with_its_context() {
     for over in [true, false] {
@@ -303,7 +303,7 @@ fn what_is_used_for_too_long_is_abandoned_with_its_context() {
     }
 }
 
-/// Neither does the driver get anything of it, nor does it stay.
+/// The driver gets nothing of it, and nothing of it stays.
 #[test]
 fn what_an_exec_held_goes_with_its_context() {
     for gone in [false, true] {
@@ -349,7 +349,7 @@ fn classes_go_with_their_context() {
     assert!(lock(&cache.known).shapes.is_empty());
 }
 
-/// The program may destroy it whenever it likes, once.
+/// The program may destroy such a handle whenever it likes, once.
 #[test]
 fn a_handle_means_nothing_when_its_context_is_gone() {
     for gone in [false, true] {
@@ -390,7 +390,7 @@ fn shapes_and_classes_that_are_gone_are_forgotten() {
     }
 }
 
-/// Those that somebody has stay, however many they are.
+/// Shapes and classes that somebody has stay, however many they are.
 #[test]
 fn shapes_and_classes_in_use_stay_known() {
     let (cache, ..) = cache(Library::default());

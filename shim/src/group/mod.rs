@@ -1,11 +1,11 @@
 //! This process as a member of a group: processes that share one limit (`GPUMEM_LIMIT_GROUP`).
 //!
-//! * [`sum`]: whether the group has room, without a lock. [`words`]: what members tell each other. [`seat`]: the slot of
-//!   this process in the file, and what was left by members that have ended.
+//! * [`sum`]: whether the group has room, without a lock. [`words`]: what members tell each other. [`seat`]: the slot
+//!   of this process in the file, and what was left by members that have ended.
 //! * This file: what this process takes, told to the others; who is short of memory.
 //!
-//! All bytes that the driver has given are told, idle ones of the pool among them, before the driver is asked for them.
-//! What the pool serves by itself is taken already, and asks nobody.
+//! The group is told of all bytes before the driver is asked for them, those that later lie idle in the pool among
+//! them. A request that the pool serves by itself asks nobody, since its bytes count as taken already.
 
 mod seat;
 mod sum;
@@ -43,22 +43,23 @@ pub(crate) struct Group {
     pub spec: Spec,
     at: Address,
     inner: Mutex<Inner>,
-    /// When the others were last asked without a sign that they keep anything.
+    /// When the other members were last asked although nothing said that they keep anything.
     asked_ns: AtomicU64,
 }
 
 struct Inner {
     seat: Option<Seat>,
-    /// All seats are taken: nothing may be taken meanwhile.
+    /// All seats are taken. This process may take nothing meanwhile.
     no_seat: bool,
-    /// There was a seat, and it is not told yet that there is none.
+    /// The seat was lost, and that was not reported yet.
     lost: bool,
-    /// The control thread looks for calls of the others, or will once there is a context.
+    /// The control thread looks for calls of the other members, or will do so once there is a context.
     hears: bool,
     devices: Vec<Own>,
 }
 
-/// What this process takes of a device. The words that the others read are written from this, and never read back.
+/// What this process takes of a device. The words that the other members read are written from this and never read
+/// back.
 struct Own {
     place: Place,
     taken: u64,
@@ -79,7 +80,7 @@ pub(crate) struct Member {
 /// A group on a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Used {
-    /// The smallest that a member was told.
+    /// The smallest limit that a member was given.
     pub limit: u64,
     /// Bytes that all members take, requests on their way among them.
     pub all: u64,
@@ -88,7 +89,7 @@ pub(crate) struct Used {
 }
 
 impl Group {
-    /// Joins the group that the variables name, and says what went wrong; `None` if they name none.
+    /// Joins the group that the variables name. The text says what went wrong. `None` if they name no group.
     pub(crate) fn join(settings: &Settings) -> Option<(Self, Option<String>)> {
         let spec = settings.limit_group.as_deref().and_then(Spec::parse)?;
         // SAFETY: geteuid takes no arguments and cannot fail.
@@ -103,15 +104,15 @@ impl Group {
         Some((group, said))
     }
 
-    /// The group for the ledger: its name, its file, its limit, a line each.
+    /// The group for the ledger: its name, file and limit, a line each.
     pub(crate) fn described(&self) -> String {
         format!("{}\n{}\n{}", self.spec.name(), self.at.path.display(), self.spec.limit)
     }
 
-    /// Takes a seat and tells the group what this process has.
+    /// Takes a seat and tells the group what this process takes.
     ///
     /// # Errors
-    /// Why there is none, and what happens now.
+    /// Why there is no seat, and what happens now.
     fn sit_down(&self, inner: &mut Inner) -> Result<(), String> {
         let taken = Seat::take(&self.at);
         inner.no_seat = matches!(taken, Err(Why::NoSeat));
@@ -138,7 +139,7 @@ impl Group {
             let byte = |index: usize| program.get(at * 8 + index).copied().unwrap_or(0);
             word.store(u64::from_ne_bytes(std::array::from_fn(byte)), Relaxed);
         }
-        // The limit first: whoever sees what this process takes sees by which limit.
+        // The limit comes first, so whoever sees what this process takes also sees its limit.
         own.limit.store(self.spec.limit, Release);
         for at in 0..inner.devices.len() {
             list(&seat, &inner.devices, at);
@@ -147,7 +148,7 @@ impl Group {
         Ok(())
     }
 
-    /// What this process tells. A file that was cut short is not touched any more.
+    /// What this process tells the group. A file that was cut short is not touched any more.
     fn inner(&self) -> MutexGuard<'_, Inner> {
         let mut inner = lock(&self.inner);
         if inner.seat.as_ref().is_some_and(|seat| seat.is_cut(&self.at.path)) {
@@ -157,7 +158,7 @@ impl Group {
         inner
     }
 
-    /// Whether so many bytes more may be taken of a device; they are reserved then, until [`Group::settle`].
+    /// Whether so many bytes more may be taken of a device. If so, they are reserved until [`Group::settle`].
     pub(crate) fn ask(&self, place: &Place, bytes: u64) -> Answer {
         let mut inner = self.inner();
         let Some(at) = inner.index(place).filter(|_| !inner.no_seat) else { return Answer::Full };
@@ -169,7 +170,8 @@ impl Group {
                 let told = &seat.own().devices[at].told;
                 sum::ask(told, own.reserved, bytes, self.spec.limit, || {
                     seat.others().map(move |slot| {
-                        // The device first: whoever is seen to have told of it has told its limit before.
+                        // The device is read before the limit: a member that has told of this device has told its limit
+                        // before.
                         let told = slot.device(uuid).map(|device| &device.told);
                         (slot.limit.load(Acquire), told)
                     })
@@ -195,7 +197,7 @@ impl Group {
         self.change(place, |own| own.taken = own.taken.saturating_add(bytes));
     }
 
-    /// The driver has them back.
+    /// The driver has so many bytes back.
     pub(crate) fn gave(&self, place: &Place, bytes: u64) {
         self.change(place, |own| own.taken = own.taken.saturating_sub(bytes));
     }
@@ -232,7 +234,7 @@ impl Group {
             let name: Vec<u8> = slot.name.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
             let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
             let told = [&device.told.reserved, &device.told.taken, &device.idle].map(|word| word.load(Acquire));
-            // A number of another pid namespace names nobody here.
+            // A process number of another pid namespace names nobody here.
             let elsewhere = if slot.pid_ns.load(Relaxed) == namespace { "" } else { ", in another pid namespace" };
             let program = format!("{}{elsewhere}", String::from_utf8_lossy(name));
             add((slot.pid.load(Relaxed), program), (told[1], told[2], told[0]));
@@ -245,15 +247,15 @@ impl Group {
         used
     }
 
-    /// Takes out what members told that have ended; whether there were any.
+    /// Takes out what ended members have told. Whether there were any.
     pub(crate) fn reap(&self) -> bool {
         self.inner().seat.as_ref().is_some_and(|seat| seat.reap(&self.at) > 0)
     }
 
-    /// Asks the others to give back what they keep and do not use, since this process is short of so many bytes; what
-    /// their answers are known by. `None` if there is nobody to ask.
+    /// Asks the other members to give back what they keep and do not use, since this process is short of so many bytes.
+    /// The answer is the number of this call. `None` if there is nobody to ask.
     pub(crate) fn call_for(&self, place: &Place, bytes: u64, now_ns: u64) -> Option<u64> {
-        /// They are asked so often at most where nothing says that they keep anything.
+        /// How often they are asked at most where nothing says that they keep anything.
         const BLINDLY_EVERY_NS: u64 = 1_000_000_000;
         let mut inner = self.inner();
         let at = inner.index(place)?;
@@ -267,11 +269,11 @@ impl Group {
         self.asked_ns.store(now_ns, Relaxed);
         inner.devices[at].short = bytes;
         inner.tell(at);
-        // Whoever sees the number sees for what it is.
+        // Whoever sees the number of the call also sees what it is for.
         inner.seat.as_ref().map(|seat| seat.all().head.wanted.fetch_add(1, SeqCst) + 1)
     }
 
-    /// Whether all others that could give something have answered.
+    /// Whether all other members that could give something have answered.
     pub(crate) fn have_answered(&self, place: &Place, call: u64) -> bool {
         let inner = self.inner();
         let answered = |seat| listeners(seat, place).all(|(slot, _)| slot.answered.load(Acquire) >= call);
@@ -283,7 +285,7 @@ impl Group {
         self.change(place, |own| own.short = 0);
     }
 
-    /// A call of another member that is not answered yet: its number, and the devices it is about.
+    /// A call of another member that was not answered yet: its number, and the devices that it is about.
     pub(crate) fn called(&self) -> Option<(u64, Vec<Place>)> {
         let inner = self.inner();
         let seat = inner.seat.as_ref()?;
@@ -309,20 +311,20 @@ impl Group {
         }
     }
 
-    /// A call was answered: what may go back is back.
+    /// A call was answered: whatever may go back is back.
     pub(crate) fn answer(&self, call: u64) {
         if let Some(seat) = &self.inner().seat {
             seat.own().answered.store(call, Release);
         }
     }
 
-    /// Looks after the seat: another is taken if it was lost, or there was none. What is to be said of it.
+    /// Looks after the seat. If it was lost, or there was none, another is taken. The answer is a line for people.
     pub(crate) fn look_after(&self) -> Option<String> {
         let mut inner = self.inner();
         let inner = &mut *inner;
         if let Some(seat) = &inner.seat {
             if seat.is_kept(&self.at.path) {
-                // What somebody else may have written there.
+                // Another process may have written there.
                 seat.own().limit.store(self.spec.limit, Release);
                 (0..inner.devices.len()).for_each(|at| list(seat, &inner.devices, at));
                 seat.own().devices_len.store(inner.devices.len() as u64, Release);
@@ -341,14 +343,14 @@ impl Group {
                 inner.lost = false;
                 Some(format!("GPUMEM_LIMIT_GROUP: this process is counted in {path} from now on: {before}"))
             }
-            // Once.
+            // Reported once.
             Err(why) => std::mem::take(&mut inner.lost).then_some(why),
         }
     }
 }
 
 impl Inner {
-    /// Where a device is listed; it is listed now if it was not, and there is room.
+    /// The place at which a device is listed. If it was not listed and there is room, it is now.
     fn index(&mut self, place: &Place) -> Option<usize> {
         let known = self.devices.iter().position(|own| own.place == *place);
         if known.is_none() && self.devices.len() < DEVICES {
@@ -368,7 +370,7 @@ impl Inner {
     }
 }
 
-/// The others that have taken something of a device, and look for calls.
+/// The other members that have taken something of a device and look for calls.
 fn listeners<'a>(seat: &'a Seat, place: &Place) -> impl Iterator<Item = (&'a SlotWords, &'a DeviceWords)> {
     let uuid = as_words(&place.uuid);
     let listening = seat.others().filter(|slot| slot.limit.load(Acquire) != 0 && slot.hears.load(Relaxed) != 0);

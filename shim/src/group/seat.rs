@@ -1,8 +1,8 @@
 //! A member's place in the file of its group: the slot that it has locked.
 //!
-//! The lock is one of the file's open description (`F_OFD_SETLK`). The mapping keeps that open once the descriptor is
-//! closed, so no program can close it by accident, and the lock ends with the process, or with `exec`. A child of `fork`
-//! does not get the mapping.
+//! The lock is one of the file's open description (`F_OFD_SETLK`). The mapping keeps this description open after the
+//! descriptor is closed. So no program can close it by accident, and the lock ends with the process, or with `exec`. A
+//! child of `fork` does not get the mapping.
 
 use super::words::{FileWords, SlotWords};
 use crate::ledger::{directory, file, storage};
@@ -20,9 +20,9 @@ use zerocopy::IntoBytes;
 /// Why there is no seat.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// All are taken.
+    /// All seats are taken.
     NoSeat,
-    /// The file is not to be had, or not to be trusted.
+    /// The file cannot be had, or cannot be trusted.
     NoFile(String),
 }
 
@@ -46,7 +46,8 @@ pub(super) struct Seat {
     member: (u64, u64),
 }
 
-// SAFETY: the mapping belongs to no thread.
+// SAFETY: the mapping belongs to no thread: its words are atomics, and `take` maps it once for this value, whose drop
+// alone unmaps it.
 unsafe impl Send for Seat {}
 
 impl Drop for Seat {
@@ -57,23 +58,24 @@ impl Drop for Seat {
 }
 
 impl Seat {
-    /// Takes a seat; makes the file if there is none.
+    /// Takes a seat. If there is no file, makes it.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no seat.
     pub(super) fn take(at: &Address) -> Result<Self, Why> {
-        /// Times that the file may go while it is opened.
+        /// How often the file may vanish while it is opened.
         const TRIES: usize = 16;
         for _ in 0..TRIES {
             let file = open(at).map_err(Why::NoFile)?;
             let _not_for_children = NotForChildren::new(&file);
             let index = (0..SLOTS).find(|index| lock(&file, *index));
             let Some(index) = index else {
-                // Where no lock is to be had at all, no seat is taken.
+                // If nothing can be locked at all, no seat is taken.
                 return Err(no_lock(&file).map_or(Why::NoSeat, |error| Why::NoFile(describe(at, &error))));
             };
             let what = file.metadata().map_err(|error| Why::NoFile(describe(at, &error)))?;
-            // Whoever removes the file locks all of it before: with the lock held, it is the one or it is not.
+            // Whoever removes the file locks all of it first. With our lock held, the path either leads to this file or
+            // it was removed before.
             if !is_at(&at.path, (what.dev(), what.ino())) {
                 continue;
             }
@@ -104,8 +106,8 @@ impl Seat {
         self.all().slots.iter().enumerate().filter(move |(index, _)| *index != own).map(|(_, slot)| slot)
     }
 
-    /// Whether this slot is still this process's, and the file still lies where others look for it. A process that was
-    /// restored from a checkpoint on a disk has the mapping, and not the lock.
+    /// Whether this process still has this slot, and the file still lies where others look for it. A process that was
+    /// restored from a checkpoint on a disk has the mapping and not the lock.
     pub(super) fn is_kept(&self, path: &Path) -> bool {
         is_at(path, self.file)
             && self.own().pid.load(Relaxed) == self.member.0
@@ -113,7 +115,7 @@ impl Seat {
             && open_for_update(path).is_ok_and(|file| !lock(&file, self.index))
     }
 
-    /// Whether somebody cut the file short: to touch a page of it that is not there would end the program.
+    /// Whether somebody cut the file short. To touch a page beyond the end would end the program.
     pub(super) fn is_cut(&self, path: &Path) -> bool {
         let is_short =
             |what: std::fs::Metadata| (what.dev(), what.ino()) == self.file && what.len() < FILE_BYTES as u64;
@@ -135,7 +137,8 @@ impl Seat {
         let dead = used.into_iter().filter(|index| {
             let free = lock(&file, *index);
             if free {
-                // Looked at once more: who came and went meanwhile has left nothing, or what is to go, too.
+                // Looked at once more under the lock: a member that came and went meanwhile has left nothing, or left
+                // something that has to go, too.
                 self.all().slots[*index].clear();
                 unlock(&file, *index);
             }
@@ -145,17 +148,17 @@ impl Seat {
     }
 }
 
-/// The descriptor of a group's file while it is open, -1 else: locks are held through it.
+/// The descriptor of a group's file while it is open, else -1. Locks are held through it.
 static OPEN: AtomicI32 = AtomicI32::new(-1);
-/// The mapping of it while children of `fork` would get that.
+/// The mapping of that file, while children of `fork` would get it.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// While this lives, a child that another thread forks has neither descriptor nor mapping: it would keep the seat of a
-/// member that ended before it. One thread has one at a time, as the group's lock has it.
+/// While this lives, a child that another thread forks closes the descriptor and the mapping. Otherwise the child would
+/// keep the seat of a member that ended before it. One thread has one of these at a time, because the group is locked.
 struct NotForChildren;
 
 impl NotForChildren {
-    /// To be dropped before the file.
+    /// Has to be dropped before the file is.
     fn new(file: &File) -> Self {
         static REGISTERED: AtomicBool = AtomicBool::new(false);
         if !REGISTERED.swap(true, Relaxed) {
@@ -177,8 +180,8 @@ impl Drop for NotForChildren {
 /// The C library calls it in a child of `fork`, whose only thread it is.
 unsafe extern "C" fn let_go() {
     let (fd, mapped) = (OPEN.swap(-1, Relaxed), MAPPED.swap(0, Relaxed));
-    // SAFETY: both calls may be made between fork and exec. The descriptor and the mapping are copies of those that the
-    // thread had which was taking a seat, and nobody in the child knows of them: that thread is not there.
+    // SAFETY: both calls may be made between fork and exec. The descriptor and the mapping are copies of what the
+    // thread had that was taking a seat. That thread is not in the child, so nobody there knows of them.
     unsafe {
         if fd >= 0 {
             libc::close(fd);
@@ -218,16 +221,13 @@ fn unlock(file: &File, index: usize) {
     lock_call(file, index, libc::F_UNLCK);
 }
 
-/// The error of a file on which nothing can be locked; `None` if others have the locks.
+/// The error of a file on which nothing can be locked. `None` if other processes have the locks.
 fn no_lock(file: &File) -> Option<io::Error> {
     let error = if lock(file, 0) { return None } else { io::Error::last_os_error() };
     (!matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES))).then_some(error)
 }
 
-/// The file, trusted: made if there is none.
-///
-/// # Errors
-/// A sentence that names the file.
+/// The file, after the checks that make it trusted. If there is none, it is made.
 fn open(at: &Address) -> Result<File, String> {
     let path = at.path.as_path();
     if at.make_directory
@@ -267,8 +267,8 @@ fn distrust(file: &File, uid: u32) -> io::Result<Option<String>> {
     Ok(fault.map(|fault| format!("{fault}: remove it once no process of the group runs")))
 }
 
-/// Makes the file under another name, so that nobody sees it half made, and gives it its own unless somebody was
-/// faster.
+/// Makes the file under another name, so that nobody sees it half made. Then gives it its own name, unless another
+/// process was faster.
 fn make(at: &Address) -> io::Result<()> {
     let mut name = at.path.as_os_str().to_owned();
     // Two containers may each have a process of this number.
@@ -299,7 +299,7 @@ fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        // A file system that does not know the flag.
+        // The file system does not know the flag.
         Some(libc::EINVAL | libc::ENOSYS) => {
             std::fs::hard_link(from, to)?;
             std::fs::remove_file(from)
@@ -328,7 +328,7 @@ fn map(file: &File) -> io::Result<*const FileWords> {
 mod tests {
     use super::*;
 
-    /// A mapping without the lock, as a process has it that was restored, and a slot that somebody else has come to.
+    /// A mapping without the lock, as a restored process has it, and a slot that somebody else has taken.
     #[test]
     fn a_seat_is_kept_by_its_lock_and_by_what_it_tells() {
         let path = std::env::temp_dir().join(format!("gpumem-seat-{}", std::process::id()));
@@ -339,7 +339,7 @@ mod tests {
         assert!(seat.is_kept(&path) && !seat.is_cut(&path));
         let (index, file, member) = (seat.index, seat.file, seat.member);
         let without = Seat { all: map(&open_for_update(&path).unwrap()).unwrap(), index, file, member };
-        // The lock of the first one is there still.
+        // The lock of the first seat is still held.
         assert!(without.is_kept(&path));
         drop(seat);
         let (lost, next) = (!without.is_kept(&path), Seat::take(&at).unwrap());

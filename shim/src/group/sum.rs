@@ -1,12 +1,12 @@
 //! Room in the limit of a group, without a lock that a killed or stopped member could hold.
 //!
-//! Each member tells of itself alone, in words that only it writes. It reserves first, and then adds up what all have
-//! told: of two that ask at the same time, one at least sees the other, because a full fence lies between the two
-//! steps of each. Who finds the sum above the limit takes its reservation back. So the sum of what was granted is never
-//! above the limit, and both may be refused; they ask again then ([`Answer::Busy`]).
+//! Each member tells only of itself, in words that only it writes. It first reserves, and then adds up what all have
+//! told. Of two that ask at the same time at least one sees the other, because a full fence lies between the two steps
+//! of each. A member that finds the sum above the limit takes its reservation back. So the sum of what was granted is
+//! never above the limit, and both may be refused; they ask again then ([`Answer::Busy`]).
 //!
-//! What is granted stays reserved until it is counted as taken. Whoever adds up reads `reserved` first, so that it finds
-//! bytes on their way from one word to the other in one of them at least, perhaps in both.
+//! What is granted stays reserved until it is counted as taken. Whoever adds up reads `reserved` first. So it finds
+//! bytes that move from `reserved` to `taken` in at least one of the two words, perhaps in both.
 
 use super::atomic::{AtomicU64, Ordering::*, fence};
 
@@ -15,18 +15,18 @@ use super::atomic::{AtomicU64, Ordering::*, fence};
 pub(super) struct MemberBytes {
     /// Bytes that the driver has given.
     pub taken: AtomicU64,
-    /// Bytes that requests on their way have been granted, or ask for just now.
+    /// Bytes that requests on their way have been granted, or are asking for just now.
     pub reserved: AtomicU64,
 }
 
 /// Whether there is room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// There is, and it is reserved.
+    /// There is room, and it is reserved.
     Granted,
-    /// There may be once requests on their way are over.
+    /// There may be room once requests on their way have ended.
     Busy,
-    /// There is none.
+    /// There is no room.
     Full,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn ask<'a, I: Iterator<Item = (u64, Option<&'a MemberBytes>)>>(
     let mut taken = own.taken.load(Relaxed);
     let mut reserved = before;
     for (its_limit, told) in others() {
-        // 0: nobody is there.
+        // 0: the slot has no member.
         if its_limit != 0 {
             limit = limit.min(its_limit);
         }

@@ -69,14 +69,16 @@ impl SlotWords {
             .find(|device| device.uuid.iter().zip(uuid).all(|(word, its)| word.load(Relaxed) == its))
     }
 
-    /// Whether the slot tells anything: of a member that is there, or of one that has ended.
+    /// Whether the slot tells of a member, present or ended.
     pub(super) fn tells(&self) -> bool {
         self.limit.load(Acquire) != 0 || self.devices_len.load(Acquire) != 0
     }
 
-    /// Nobody is there any more, or somebody comes: nothing is told. Only for whoever holds the slot's lock.
+    /// The slot tells nothing from now on: its member has ended, or a new one comes. Only for a process that holds the
+    /// slot's lock.
     ///
-    /// What makes the slot tell something goes last: whoever is killed on the way leaves a slot that the next one finds.
+    /// The word that makes the slot tell something is cleared last. A process that is killed on the way leaves a slot
+    /// that the next one still finds.
     pub(super) fn clear(&self) {
         self.hears.store(0, Relaxed);
         for device in &self.devices {

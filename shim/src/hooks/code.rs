@@ -1,19 +1,19 @@
-//! Code comes to a context, and goes: the driver takes memory for it that no call names ([`crate::records::taken`]).
+//! Code comes to a context, and goes: the driver takes memory for it that no call names ([`crate::records::driver_memory`]).
 
 use crate::call::Call;
 use crate::gate;
 use crate::reclaim::again;
-use crate::records::taken;
+use crate::records::driver_memory;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Taken;
 use std::ffi::c_uint;
 
 /// Makes a call for which the driver may take memory, and records how much it took.
 pub(super) fn around(call: &Call, what: Taken, real: impl FnMut() -> Status) -> Status {
-    let before = gate::note(|shim| taken::look(shim, call.vendor)).flatten();
+    let before = gate::note(|shim| driver_memory::look(shim, call.vendor)).flatten();
     let status = again(call, 0, real);
     if let Some(before) = before {
-        gate::note(|shim| taken::since(shim, call, &before, what, None));
+        gate::note(|shim| driver_memory::since(shim, call, &before, what, None));
     }
     status
 }
@@ -22,10 +22,10 @@ pub(super) fn around(call: &Call, what: Taken, real: impl FnMut() -> Status) -> 
 #[cold]
 #[inline(never)]
 pub(super) fn around_first_launch(call: &Call, real: impl FnMut() -> Status) -> Status {
-    let before = gate::record_if_started(|shim| taken::look_at_launch(shim, call.vendor)).flatten();
+    let before = gate::record_if_started(|shim| driver_memory::look_at_launch(shim, call.vendor)).flatten();
     let status = again(call, 0, real);
     if let Some(before) = before {
-        gate::record_if_started(|shim| taken::since(shim, call, &before, Taken::Launch, None));
+        gate::record_if_started(|shim| driver_memory::since(shim, call, &before, Taken::Launch, None));
     }
     status
 }
@@ -33,12 +33,12 @@ pub(super) fn around_first_launch(call: &Call, real: impl FnMut() -> Status) -> 
 /// Makes a call by which code goes.
 pub(super) fn around_unload(call: &Call, real: impl FnOnce() -> Status) -> Status {
     let before = gate::note(|shim| {
-        taken::forget_launches();
-        taken::look(shim, call.vendor)
+        driver_memory::forget_launches();
+        driver_memory::look(shim, call.vendor)
     });
     let status = real();
     if let Some(before) = before.flatten().filter(|_| status == SUCCESS) {
-        gate::note(|shim| taken::given_back(shim, call, &before));
+        gate::note(|shim| driver_memory::given_back(shim, call, &before));
     }
     status
 }

@@ -8,7 +8,7 @@ use crate::pool::context_end::Leaving;
 use crate::pool::{self, lock};
 use crate::process::threads;
 use crate::progress::{activity, device};
-use crate::records::{self, taken};
+use crate::records::{self, driver_memory};
 use crate::start;
 use crate::vendor;
 use gpumem_abi::types::*;
@@ -34,7 +34,7 @@ unsafe fn created(
     // What a context takes is seen where the process has another one on the device: without one nobody can ask.
     let before = gate::note(|shim| {
         let is_there = primary && !records::contexts::primaries(shim, call.vendor, device).is_empty();
-        if is_there { None } else { taken::look_on(shim, call.vendor, device as u32) }
+        if is_there { None } else { driver_memory::look_on(shim, call.vendor, device as u32) }
     });
     let status = real();
     // Behind the look, which remembers the context that was current then.
@@ -44,7 +44,7 @@ unsafe fn created(
         start::record(|shim| {
             let context = records::contexts::of_handle(shim, call.vendor, ctx as u64, Some(device), primary);
             if let Some(before) = before.flatten() {
-                taken::since(shim, call, &before, Taken::Context, Some(context));
+                driver_memory::since(shim, call, &before, Taken::Context, Some(context));
             }
         });
     }

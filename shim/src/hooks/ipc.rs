@@ -3,7 +3,7 @@
 use super::{freed, made, parameter, written};
 use crate::call::Call;
 use crate::gate;
-use crate::pool::{self, ask};
+use crate::pool::{self, answers};
 use crate::records;
 use crate::registry::live::Class;
 use crate::start;
@@ -22,7 +22,7 @@ pub(crate) unsafe fn export(
     handle: Opaque,
     ptr: DevicePtr,
 ) -> Status {
-    let asked = ask::about(call.vendor, ptr);
+    let asked = answers::about(call.vendor, ptr);
     if asked.may_not_be_shown() {
         gate::note(|shim| shim.refused_export());
         return NOT_SUPPORTED;

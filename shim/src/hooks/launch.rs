@@ -8,7 +8,7 @@ use crate::pool::guard::{self, What};
 use crate::pool::guarded;
 use crate::progress::activity;
 use crate::progress::queries;
-use crate::records::taken;
+use crate::records::driver_memory;
 use crate::stranded;
 use crate::vendor::{attributes_set, params};
 use gpumem_abi::types::*;
@@ -143,7 +143,7 @@ unsafe fn launched(
         // SAFETY: our caller vouches that the arguments are the launch's.
         return unsafe { launched_under_guard(call, function, stream, params, extra, real) };
     }
-    let status = match taken::remember_launch(function as u64) {
+    let status = match driver_memory::remember_launch(function as u64) {
         false => activity::submit(&real),
         true => code::around_first_launch(call, || activity::submit(&real)),
     };

@@ -299,7 +299,7 @@ pub(crate) unsafe fn get_info(
         let status = real(free, total);
         if let (SUCCESS, Some(free), Some(total)) = (status, free.as_mut(), total.as_mut()) {
             gate::note(|shim| records::contexts::program_asked(shim, call.vendor, *free as u64, *total as u64));
-            pool::ask::memory_info(&call, free, total);
+            pool::answers::memory_info(&call, free, total);
         }
         status
     }

@@ -4,7 +4,7 @@
 use super::ipc::shown;
 use crate::call::Call;
 use crate::gate;
-use crate::pool::{self, ask};
+use crate::pool::{self, answers};
 use gpumem_abi::types::*;
 use std::ffi::{c_int, c_uint};
 
@@ -101,7 +101,7 @@ pub(crate) unsafe fn get_attribute(
     attribute: c_int,
     ptr: DevicePtr,
 ) -> Status {
-    let asked = ask::about(call.vendor, ptr);
+    let asked = answers::about(call.vendor, ptr);
     // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of
     // out-parameters: after success `data` holds what the attribute's type says.
     unsafe {
@@ -123,7 +123,7 @@ pub(crate) unsafe fn get_attributes(
     data: *mut Opaque,
     ptr: DevicePtr,
 ) -> Status {
-    let asked = ask::about(call.vendor, ptr);
+    let asked = answers::about(call.vendor, ptr);
     // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of parameters:
     // both arrays have `len` elements. Rule of out-parameters: after success each element of `data`
     // leads to a value of its attribute's type.
@@ -147,7 +147,7 @@ pub(crate) unsafe fn address_range(
     bytes: *mut usize,
     ptr: DevicePtr,
 ) -> Status {
-    let asked = ask::about(call.vendor, ptr);
+    let asked = answers::about(call.vendor, ptr);
     // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of
     // out-parameters: `bytes` and `base` are written only after success, and only if they are not NULL.
     unsafe {

@@ -21,44 +21,44 @@ pub(crate) enum State {
     Idle = 3,
 }
 
-/// In place of a class of sizes.
+/// Stands for "no class of sizes".
 pub(crate) const NO_CLASS: u32 = u32::MAX;
 
-/// The program has shown it to others, or asked what only a block of its own can answer: its free is
-/// the real one.
+/// The block's free has to be the real one: the program has shown the block to others, or has asked something that only
+/// a block of its own can answer.
 pub(crate) const PINNED: u32 = 1;
 /// Managed memory in place of device memory.
 pub(crate) const MANAGED: u32 = 2;
 /// Pinned host memory in place of device memory.
 pub(crate) const HOST: u32 = 4;
-/// The guard watches what the program does not have of it; bytes are counted for that; the program's part begins
-/// [`FRONT`] bytes behind the driver's address.
+/// The guard watches the parts of the block that the program does not have, and counts their bytes. The program's part
+/// begins [`FRONT`] bytes behind the driver's address.
 pub(crate) const WATCHED: u32 = 8;
 pub(crate) const ZONED: u32 = 16;
 pub(crate) const FRONTED: u32 = 32;
-/// Bytes in front of the program's part then: as many as keep the alignment that the driver gives.
+/// Bytes in front of the program's part of such a block. So many keep the alignment that the driver gives.
 pub(crate) const FRONT: u64 = 512;
-/// Not device memory of its own size: the pool does not keep it.
+/// The block is no device memory, so the pool does not keep it.
 pub(crate) const SPILLED: u32 = MANAGED | HOST;
 
 /// One allocation of the driver's.
 #[derive(Debug, Default)]
 pub(crate) struct Block {
-    /// Where the program's part begins: with the block, but where the guard has a zone in front.
+    /// Where the program's part begins. That is the start of the block, unless the guard has a zone in front.
     pub addr: AtomicU64,
     /// Bytes that the driver gave.
     pub bytes: AtomicU64,
-    /// Bytes that the program asked for last; may be 0 while it is idle.
+    /// Bytes that the program asked for last. May be 0 while the block is idle.
     pub asked: AtomicU64,
-    /// Class of blocks of this size that threads keep, as [`super::size::class_of`] has it; [`NO_CLASS`]: they keep
-    /// none.
+    /// The class of sizes whose blocks threads keep, as [`super::size::class_of`] has it. [`NO_CLASS`]: threads do not
+    /// keep blocks of this size.
     pub class: AtomicU32,
-    /// Place in the ledger; it stays with the block.
+    /// The place of its record in the ledger. The place stays with the block.
     pub slot: AtomicU32,
     pub flags: AtomicU32,
     state: AtomicU32,
-    pub(super) owner: AtomicPtr<()>,
-    /// Since when it is idle, ns, and its place in the order of that.
+    pub(super) context_pool: AtomicPtr<()>,
+    /// Since when the block is idle, ns, and its place in the order of idle blocks.
     pub idle_ns: AtomicU64,
     pub turn: AtomicU64,
 }
@@ -69,13 +69,13 @@ impl Block {
         self.state.load(Acquire) == state as u32
     }
 
-    /// For whoever has it.
+    /// Sets the state. Only whoever has the block may do that.
     #[inline]
     pub(crate) fn set(&self, state: State) {
         self.state.store(state as u32, Release);
     }
 
-    /// Takes it from one state to another, if it is the block of this address and in that state.
+    /// Takes the block from one state to another, if it is the block of this address and in the first state.
     #[inline]
     pub(crate) fn turn_to(&self, addr: u64, from: State, to: State) -> bool {
         if self.state.compare_exchange(from as u32, to as u32, AcqRel, Acquire).is_err() {
@@ -84,13 +84,13 @@ impl Block {
         if self.addr.load(Relaxed) == addr {
             return true;
         }
-        // It was given up and stands for another allocation by now.
+        // The block was given up meanwhile and stands for another allocation by now.
         self.state.store(from as u32, Release);
         false
     }
 
-    /// As [`Block::turn_to`] from live to idle, at half the price: a block that two threads free at once may be in
-    /// either's state afterwards, and one of the threads takes it all the same.
+    /// As [`Block::turn_to`] from live to idle, at half the price. If two threads free a block at once, either thread
+    /// may set the last state, and still only one of them takes the block.
     #[inline(always)]
     pub(crate) fn turn_idle(&self, addr: u64) -> bool {
         if !self.is(State::Live) || self.addr.load(Relaxed) != addr {
@@ -121,14 +121,14 @@ impl Block {
 
 /// Blocks by address. Lookups take no lock.
 ///
-/// A lookup may still read a table that was replaced, and that is filled anew by now. What it finds there is a
-/// block that says itself that it is at the address; that it finds nothing counts only where no table was
-/// replaced meanwhile.
+/// A lookup may read a table that was replaced meanwhile and that is being filled with other addresses. A block that
+/// the lookup finds there is right, because the block itself says which address it is at. If the lookup finds nothing,
+/// that counts only if no table was replaced meanwhile.
 pub(crate) struct Map {
     table: AtomicPtr<Table>,
     /// How often a table was replaced.
     replaced: AtomicU64,
-    /// Taken by whoever changes it.
+    /// Taken by whoever changes the map.
     inner: Mutex<Inner>,
 }
 
@@ -136,11 +136,12 @@ pub(crate) struct Map {
 struct Inner {
     /// Places that are taken.
     used: usize,
-    /// The table before, to be filled again.
+    /// The table before the present one, for the next replacement.
     spare: Option<&'static Table>,
     /// For addresses inside blocks.
     sorted: BTreeMap<u64, &'static Block>,
-    /// Blocks that are to be among those: whoever asks puts them there, and not whoever waits for an allocation.
+    /// Blocks that are not in `sorted` yet. Whoever asks about an address inside a block puts them there, so that no
+    /// allocation has to wait for that.
     unsorted: Vec<(u64, &'static Block)>,
 }
 
@@ -155,13 +156,13 @@ impl Inner {
 const LEAST_PLACES: usize = 256;
 
 struct Table {
-    /// A power of two of places.
+    /// The places; their number is a power of two.
     places: Box<[Place]>,
 }
 
 #[derive(FromZeros)]
 struct Place {
-    /// 0: free. An address keeps its place, since addresses come back.
+    /// 0: the place is free. An address keeps its place, since addresses come back.
     addr: AtomicU64,
     block: AtomicPtr<Block>,
 }
@@ -171,7 +172,7 @@ impl Table {
         Box::leak(Box::new(Self { places: heap::zeroes(places) }))
     }
 
-    /// Takes everything out, of a table that is not in use.
+    /// Takes everything out of a table that is not in use.
     fn clear(&self) {
         for place in &self.places {
             place.addr.store(0, Release);
@@ -179,24 +180,24 @@ impl Table {
         }
     }
 
-    /// The block at an address; `None` also where this table is not in use any more.
+    /// The block at an address. `None` also if this table is not in use any more.
     #[inline]
     fn get(&self, addr: u64) -> Option<&'static Block> {
-        // A free place may just become another address's.
+        // A free place may become that of another address just now.
         let place = self.place(addr).ok()?;
         // SAFETY: null, or a Block out of a leaked box: blocks are used again and never freed.
         let block = unsafe { place.block.load(Acquire).as_ref() };
-        // Of a place that was filled anew between the two loads.
+        // The place may have been filled anew between the two loads.
         block.filter(|block| block.addr.load(Relaxed) == addr)
     }
 
-    /// The place of an address; `Err`: the free one that it would take. Blocks lie 512 bytes apart at least.
+    /// The place of an address. `Err`: the free place that the address would take. Blocks lie at least 512 bytes apart.
     #[inline]
     fn place(&self, addr: u64) -> Result<&Place, &Place> {
         let mask = self.places.len() - 1;
         let mut at = ((addr >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
         loop {
-            // There always is a free place: half of them at least.
+            // There always is a free place: at least half of the places are free.
             let place = &self.places[at];
             match place.addr.load(Acquire) {
                 there if there == addr => return Ok(place),
@@ -233,13 +234,14 @@ impl Map {
         self.table().get(addr).or_else(|| self.get_again(addr))
     }
 
-    /// As [`Map::get`], and what it does not find is not there.
+    /// As [`Map::get`], but where this finds nothing there is no block.
     #[cold]
     fn get_again(&self, addr: u64) -> Option<&'static Block> {
         loop {
             let replaced = self.replaced.load(Acquire);
             let found = self.table().get(addr);
-            // A table is filled again after this was counted: who saw any of that sees the count.
+            // A table is filled again only after this count was raised. Whoever read anything of the new content sees
+            // the new count.
             if found.is_some() || self.replaced.load(Acquire) == replaced {
                 return found;
             }
@@ -272,14 +274,14 @@ impl Map {
         inner.sorted().remove(&addr);
     }
 
-    /// A table with room, without the addresses that nothing is at. The one before is kept for the next time, or
-    /// for ever if it is too small by then, since somebody may still look into it: all those together are as
-    /// large as the new one.
+    /// A table with room, without addresses that no block is at any more. The table before is kept for the next time.
+    /// If it is too small by then, it is kept for ever, since somebody may still read it. All such tables together are
+    /// at most as large as the new one.
     #[cold]
     fn grow(&self, old: &'static Table, inner: &mut Inner) -> &'static Table {
         let spare = inner.spare.replace(old);
         let sorted = inner.sorted();
-        // A quarter of what there is may come before the next time.
+        // So many places that a quarter more blocks may come before the next replacement.
         let places = (sorted.len() * 5 / 2).next_power_of_two().max(old.places.len());
         let table = match spare.filter(|spare| spare.places.len() == places) {
             Some(spare) => {

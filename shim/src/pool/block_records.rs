@@ -1,5 +1,5 @@
-//! What the pool does, in the records. A block keeps its place in the ledger for as long as it is the pool's, so that a
-//! request that an idle block serves takes no list of places.
+//! Writes into the records what the pool does. A block keeps its place in the ledger for as long as the pool has the
+//! block, so a request that an idle block serves needs no new place.
 
 use super::block::{Block, SPILLED, State};
 use super::context_pool::ContextPool;
@@ -22,28 +22,28 @@ fn kind_of(block: &Block) -> AllocKind {
     if block.has(SPILLED) { AllocKind::Managed } else { AllocKind::Device }
 }
 
-/// An idle block serves a request. `reported`: live bytes that are reported to the context now.
+/// An idle block serves a request. `reported`: live bytes that are added to the context's total now.
 #[inline]
 pub(super) fn hit(
     shim: &'static Shim,
     call: &Call,
     block: &Block,
-    owner: &'static ContextPool,
+    context_pool: &'static ContextPool,
     bytes: u64,
     reported: i64,
 ) {
     shim.count(counters::POOL_HITS, 1);
     let stack = shim.site(call.site(), Made::Memory(bytes));
-    listed(shim, block, owner, bytes, stack);
-    add_live(shim, owner, reported);
+    listed(shim, block, context_pool, bytes, stack);
+    add_live(shim, context_pool, reported);
 }
 
-/// A new block serves a request. `taken`: the stack of the call, if that was taken before.
+/// A new block serves a request. `taken`: the stack of the call, if it was taken before.
 pub(super) fn miss(
     shim: &'static Shim,
     call: &Call,
     block: &Block,
-    owner: &'static ContextPool,
+    context_pool: &'static ContextPool,
     bytes: u64,
     taken: Option<StackRef>,
 ) {
@@ -57,19 +57,19 @@ pub(super) fn miss(
         }
         None => shim.site(call.site(), made),
     };
-    listed(shim, block, owner, bytes, stack);
+    listed(shim, block, context_pool, bytes, stack);
     if !block.has(SPILLED) {
-        add_live(shim, owner, bytes as i64);
+        add_live(shim, context_pool, bytes as i64);
     }
 }
 
 /// Writes a block's record.
 #[inline]
-fn listed(shim: &'static Shim, block: &Block, owner: &ContextPool, bytes: u64, stack: StackRef) {
+fn listed(shim: &'static Shim, block: &Block, context_pool: &ContextPool, bytes: u64, stack: StackRef) {
     let kind = kind_of(block);
     if let Some(slot) = slot_of(shim, block) {
         let tid = shim.tid();
-        threads::local(|local| write_live(shim, slot, block, owner, bytes, (local, tid), stack));
+        threads::local(|local| write_live(shim, slot, block, context_pool, bytes, (local, tid), stack));
     }
     shim.count(counters::allocs(kind), 1);
     shim.count(counters::alloc_bytes(kind), bytes);
@@ -78,13 +78,13 @@ fn listed(shim: &'static Shim, block: &Block, owner: &ContextPool, bytes: u64, s
     }
 }
 
-/// Writes the record of a block that is the program's, by this thread.
+/// Writes the record of a live block, for this thread.
 #[inline(always)]
 pub(super) fn write_live(
     shim: &Shim,
     slot: u32,
     block: &Block,
-    owner: &ContextPool,
+    context_pool: &ContextPool,
     bytes: u64,
     (local, tid): (&Local, u32),
     stack: StackRef,
@@ -95,7 +95,7 @@ pub(super) fn write_live(
             addr: block.addr.load(Relaxed),
             bytes,
             time_ns: clock::now_ns(),
-            context: owner.record(),
+            context: context_pool.record(),
             kind: kind_of(block) as u8,
             stack,
             serial: local.serial(|count| shim.registry.serials(count)),
@@ -133,7 +133,7 @@ fn new_slot(shim: &Shim, block: &Block) -> Option<u32> {
     slot
 }
 
-/// A block is not the program's any more.
+/// A block is not live any more.
 #[inline]
 fn unlisted(shim: &Shim, block: &Block) {
     let kind = kind_of(block);
@@ -142,8 +142,8 @@ fn unlisted(shim: &Shim, block: &Block) {
     shim.count(counters::free_bytes(kind), block.asked.load(Relaxed));
 }
 
-/// Notes in the trace that a block is about to be freed: another thread may get its address at once;
-/// or that it was not.
+/// Notes in the trace that a block is about to be freed, or that it was not freed after all. The note comes before the
+/// free, since another thread may get the address at once.
 #[cold]
 pub(super) fn trace_block(shim: &Shim, action: Action, block: &Block) {
     records::allocations::trace(
@@ -167,29 +167,31 @@ pub(super) fn kept(shim: &Shim, block: &Block) {
     shim.count(counters::POOL_KEPT, 1);
 }
 
-/// Live bytes came to a context, or went.
+/// Adds to a context's live bytes, or takes away from them.
 #[inline]
-pub(super) fn add_live(shim: &'static Shim, owner: &'static ContextPool, bytes: i64) {
+pub(super) fn add_live(shim: &'static Shim, context_pool: &'static ContextPool, bytes: i64) {
     match bytes {
         0 => {}
-        1.. => records::contexts::charge(shim, owner.vendor, owner.record(), bytes as u64, clock::now_ns()),
-        _ => records::contexts::discharge(shim, owner.record(), bytes.unsigned_abs()),
+        1.. => {
+            records::contexts::charge(shim, context_pool.vendor, context_pool.record(), bytes as u64, clock::now_ns())
+        }
+        _ => records::contexts::discharge(shim, context_pool.record(), bytes.unsigned_abs()),
     }
 }
 
-/// A block that was the program's is the driver's again.
-pub(super) fn given_up(shim: &'static Shim, block: &Block, owner: &'static ContextPool) {
+/// A live block went back to the driver.
+pub(super) fn given_up(shim: &'static Shim, block: &Block, context_pool: &'static ContextPool) {
     unlisted(shim, block);
     delist(shim, block);
-    ended_bytes(shim, block, owner);
+    ended_bytes(shim, block, context_pool);
 }
 
-fn ended_bytes(shim: &'static Shim, block: &Block, owner: &'static ContextPool) {
+fn ended_bytes(shim: &'static Shim, block: &Block, context_pool: &'static ContextPool) {
     let bytes = -(block.asked.load(Relaxed) as i64);
     if block.has(SPILLED) {
-        records::pooled::spilled_bytes(shim, owner.record(), bytes);
+        records::pooled::spilled_bytes(shim, context_pool.record(), bytes);
     } else {
-        add_live(shim, owner, bytes);
+        add_live(shim, context_pool, bytes);
     }
 }
 
@@ -197,45 +199,46 @@ fn delist(shim: &Shim, block: &Block) {
     shim.ledger.allocs.clear_if_any(block.slot.swap(NO_SLOT, Relaxed));
 }
 
-/// An idle block is the driver's again.
+/// An idle block went back to the driver.
 pub(super) fn released(shim: &Shim, block: &Block, bytes: u64) {
     delist(shim, block);
     shim.count(counters::POOL_RELEASED, 1);
     shim.count(counters::POOL_RELEASED_BYTES, bytes);
 }
 
-/// A block that is the program's is about to go with its context: another thread may get its address at once.
+/// A live block is about to end with its context. Called before that, because another thread may get its address at
+/// once.
 pub(super) fn leaves(shim: &Shim, block: &Block) {
     if trace::on() {
         trace_block(shim, Action::Free, block);
     }
 }
 
-/// The context did not end: the block is the program's as before.
+/// The context did not end, so the block is as live as before.
 pub(super) fn stays(shim: &Shim, block: &Block) {
     if trace::on() {
         trace_block(shim, Action::Unfreed, block);
     }
 }
 
-/// A block went with its context.
-pub(super) fn lost(shim: &'static Shim, block: &Block, owner: &'static ContextPool, live: bool) {
+/// A block ended with its context.
+pub(super) fn lost(shim: &'static Shim, block: &Block, context_pool: &'static ContextPool, live: bool) {
     if live {
         shim.count(counters::ENDED_WITH_CONTEXT, 1);
         unlisted(shim, block);
-        ended_bytes(shim, block, owner);
+        ended_bytes(shim, block, context_pool);
     }
     delist(shim, block);
 }
 
 /// What the pool keeps in a context now.
-pub(super) fn idle(shim: &Shim, owner: &ContextPool, bytes: u64, blocks: u64) {
+pub(super) fn idle(shim: &Shim, context_pool: &ContextPool, bytes: u64, blocks: u64) {
     let set = |offset, value| {
-        if let Some(field) = records::contexts::field(shim, owner.record(), offset) {
+        if let Some(field) = records::contexts::field(shim, context_pool.record(), offset) {
             field.store(value, Relaxed);
         }
     };
     set(offset_of!(ContextSlot, idle_bytes), bytes);
-    set(offset_of!(ContextSlot, idle_peak_bytes), owner.idle_peak.load(Relaxed).max(bytes));
+    set(offset_of!(ContextSlot, idle_peak_bytes), context_pool.idle_peak.load(Relaxed).max(bytes));
     set(offset_of!(ContextSlot, idle_blocks), blocks);
 }

@@ -1,7 +1,8 @@
 //! How much may be idle: on a device, and of that with each thread.
 //!
-//! A thread's share is divided again whenever threads come or go. What it keeps above that goes to all when
-//! that is next looked at, and so does what its cache holds above the device's bound.
+//! Whenever threads come or go, each thread's share is computed anew. At its next look the control thread takes what a
+//! thread keeps above its share and puts it where all threads find it. In the same way goes what a thread's cache holds
+//! above the bound of the device.
 
 use super::context_pool::ContextPool;
 use super::thread::ThreadCache;
@@ -9,19 +10,20 @@ use super::{Pool, lock};
 use crate::process::clock;
 use std::sync::atomic::Ordering::*;
 
-/// In place of [`Pool::max`]: a share of the device.
+/// A value of [`Pool::max`]: a share of the device.
 const AUTO: u64 = u64::MAX;
 /// Bytes that a thread may keep for itself.
 const MOST_OF_A_THREAD: u64 = 64 << 20;
-/// Where a free waits for work, what is idle cannot go back beside it: then this share of what is free may be kept.
+/// Where a free waits for work, idle memory cannot go back while the device works. Then this share of the free memory
+/// may be kept.
 const BESIDE_WORK: u64 = 16;
-/// It is measured again after this time, ns, or when more was taken from the driver.
+/// The free memory is measured again after this time, ns, or when more was taken from the driver.
 const MEASURED_EVERY_NS: u64 = 100_000_000;
-/// It keeps no more than this part of the bound, and all threads together no more than that.
+/// A thread keeps no more than this part of the bound, and all threads together keep no more than that part.
 const PART_OF_A_THREAD: u64 = 16;
 const PART_OF_THREADS: u64 = 2;
 
-/// Idle bytes that each of so many threads may keep, of a bound for all.
+/// The idle bytes that each of `threads` threads may keep, if `bound` is the bound for all.
 fn most_of_each(bound: u64, threads: u64) -> u64 {
     let parts = (threads * PART_OF_THREADS).max(PART_OF_A_THREAD);
     (bound / parts).min(MOST_OF_A_THREAD)
@@ -38,15 +40,21 @@ impl Pool {
         self.max.load(Relaxed) == AUTO
     }
 
-    /// Threads or devices came or went, or the bound is another: what each thread may keep.
+    /// Threads or devices came or went, or the bound changed: computes what each thread may keep.
     pub(super) fn share_out(&self) {
         let bound = match self.max.load(Relaxed) {
-            // 0: it is not known.
-            AUTO => self.owners().iter().map(|owner| owner.share).filter(|&share| share != 0).min().unwrap_or(AUTO),
+            // 0: the share is not known.
+            AUTO => self
+                .context_pools()
+                .iter()
+                .map(|context_pool| context_pool.share)
+                .filter(|&share| share != 0)
+                .min()
+                .unwrap_or(AUTO),
             max => max,
         };
-        let beside_work = self.owners().into_iter().filter(|owner| owner.frees_wait());
-        let bound = beside_work.map(|owner| owner.beside_work.load(Relaxed)).fold(bound, u64::min);
+        let beside_work = self.context_pools().into_iter().filter(|context_pool| context_pool.frees_wait());
+        let bound = beside_work.map(|context_pool| context_pool.beside_work.load(Relaxed)).fold(bound, u64::min);
         let threads = lock(&self.caches).iter().filter(|cache| cache.has_thread()).count() as u64;
         self.most_of_a_thread.store(most_of_each(bound, threads), Relaxed);
         self.threads.store(threads, Relaxed);
@@ -59,57 +67,61 @@ impl Pool {
     }
 
     /// Idle bytes that the device of a context may keep.
-    pub(crate) fn most_idle(&self, owner: &ContextPool) -> u64 {
-        match (self.max.load(Relaxed), owner.frees_wait()) {
-            (AUTO, false) => owner.share,
+    pub(crate) fn most_idle(&self, context_pool: &ContextPool) -> u64 {
+        match (self.max.load(Relaxed), context_pool.frees_wait()) {
+            (AUTO, false) => context_pool.share,
             (max, false) => max,
-            (max, true) => max.min(owner.beside_work.load(Relaxed)),
+            (max, true) => max.min(context_pool.beside_work.load(Relaxed)),
         }
     }
 
     /// Measures how much may be kept where frees wait for work, if that may have changed.
-    pub(super) fn measure(&self, owner: &ContextPool) {
-        if !owner.frees_wait() {
+    pub(super) fn measure(&self, context_pool: &ContextPool) {
+        if !context_pool.frees_wait() {
             return;
         }
-        let (held, now, (held_then, then)) = (owner.held(), clock::now_ns(), &owner.measured);
+        let (held, now, (held_then, then)) = (context_pool.held(), clock::now_ns(), &context_pool.measured);
         if held <= held_then.swap(held, Relaxed) && now.saturating_sub(then.load(Relaxed)) < MEASURED_EVERY_NS {
             return;
         }
         then.store(now, Relaxed);
-        let may = owner.within(|| owner.calls.free_bytes()).map_or(0, |free| free / BESIDE_WORK);
-        if owner.beside_work.swap(may, Relaxed) != may {
+        let may = context_pool.within(|| context_pool.calls.free_bytes()).map_or(0, |free| free / BESIDE_WORK);
+        if context_pool.beside_work.swap(may, Relaxed) != may {
             self.share_out();
         }
     }
 
-    /// Idle bytes above that: of all contexts of the device together, with those that threads have.
+    /// Idle bytes above that bound, of all contexts of the device together, those in threads' caches among them.
     #[inline]
-    pub(crate) fn over_most_idle(&self, owner: &ContextPool) -> u64 {
-        let idle = match owner.has_neighbours.load(Relaxed) {
-            false => owner.idle(),
-            true => self.neighbours(owner).iter().fold(owner.idle(), |sum, other| sum + other.idle()),
+    pub(crate) fn over_most_idle(&self, context_pool: &ContextPool) -> u64 {
+        let idle = match context_pool.has_neighbours.load(Relaxed) {
+            false => context_pool.idle(),
+            true => self.neighbours(context_pool).iter().fold(context_pool.idle(), |sum, other| sum + other.idle()),
         };
-        let most = self.most_idle(owner);
+        let most = self.most_idle(context_pool);
         let of_threads = self.threads.load(Relaxed) * self.most_of_a_thread();
-        if idle.saturating_add(of_threads) <= most { 0 } else { (idle + self.with_threads(owner)).saturating_sub(most) }
+        if idle.saturating_add(of_threads) <= most {
+            0
+        } else {
+            (idle + self.with_threads(context_pool)).saturating_sub(most)
+        }
     }
 
-    /// Idle bytes that threads have of the device of a context.
+    /// Idle bytes of a context's device that are in threads' caches.
     #[cold]
-    fn with_threads(&self, owner: &ContextPool) -> u64 {
+    fn with_threads(&self, context_pool: &ContextPool) -> u64 {
         let is_there = |cache: &&&ThreadCache| {
             // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
-            unsafe { cache.last_owner().as_ref() }.is_some_and(|its| its.device == owner.device)
+            unsafe { cache.last_context_pool().as_ref() }.is_some_and(|its| its.device == context_pool.device)
         };
         lock(&self.caches).iter().filter(is_there).map(|cache| cache.bytes.load(Relaxed)).sum()
     }
 
     /// The other contexts on the device of one.
     #[cold]
-    fn neighbours(&self, owner: &ContextPool) -> Vec<&'static ContextPool> {
-        let mut on_device = self.owners();
-        on_device.retain(|other| other.device == owner.device && !std::ptr::eq(*other, owner));
+    fn neighbours(&self, context_pool: &ContextPool) -> Vec<&'static ContextPool> {
+        let mut on_device = self.context_pools();
+        on_device.retain(|other| other.device == context_pool.device && !std::ptr::eq(*other, context_pool));
         on_device
     }
 }
@@ -155,22 +167,22 @@ mod tests {
     fn what_threads_keep_counts_as_idle_on_the_device() {
         let (settings, _) = Settings::read(std::iter::empty());
         let pool = Pool::new(Vendor::Cuda, &settings, true);
-        let owners: Vec<&'static ContextPool> = [(1, 0, 16 * MIB), (2, 1, 1 << 40)]
+        let context_pools: Vec<&'static ContextPool> = [(1, 0, 16 * MIB), (2, 1, 1 << 40)]
             .map(|(context, device, share)| ContextPool::made_up(context, device, share))
             .to_vec();
-        lock(&pool.owners).extend(&owners);
+        lock(&pool.context_pools).extend(&context_pools);
         let cache: &'static ThreadCache = Box::leak(Box::default());
         assert!(cache.begin());
         lock(&pool.caches).push(cache);
         pool.share_out();
         assert_eq!(pool.most_of_a_thread(), MIB);
         let mut taken = cache.take().unwrap();
-        taken.rebind(owners[0]);
+        taken.rebind(context_pools[0]);
         assert!(matches!(taken.push(3, block(MIB), pool.most_of_a_thread()), Pushed::Kept(None)));
         drop(taken);
-        owners[0].keep(block(15 * MIB), 0);
-        assert_eq!(pool.over_most_idle(owners[0]), 0);
-        owners[0].keep(block(MIB), 0);
-        assert_eq!((pool.over_most_idle(owners[0]), pool.over_most_idle(owners[1])), (MIB, 0));
+        context_pools[0].keep(block(15 * MIB), 0);
+        assert_eq!(pool.over_most_idle(context_pools[0]), 0);
+        context_pools[0].keep(block(MIB), 0);
+        assert_eq!((pool.over_most_idle(context_pools[0]), pool.over_most_idle(context_pools[1])), (MIB, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! A context ends, and all of its blocks with it; or it was to end, and the driver refused.
+//! A context ends, and all of its blocks with it. Or it was to end, and the driver refused.
 
 use super::block::{Block, SPILLED, State};
 use super::block_records;
@@ -18,37 +18,37 @@ use std::sync::atomic::Ordering::*;
 #[must_use = "the context ends, or it stays"]
 pub(crate) struct Leaving<'a> {
     pool: &'a Pool,
-    /// Those that no thread's cache is bound to any more.
-    owners: Vec<&'static ContextPool>,
+    /// The pools of contexts that no thread's cache is bound to any more.
+    context_pools: Vec<&'static ContextPool>,
     blocks: Vec<(&'static ContextPool, &'static Block, Was)>,
-    /// Bytes that go with the context, by its record.
+    /// Bytes that end with each context, by the context's record.
     bytes: Vec<(ContextRef, u64)>,
 }
 
-/// What a block was that leaves.
+/// What a block was before its context was to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Was {
     Live,
     Idle,
-    /// Freed, and work may use it.
+    /// Freed, but work may still use it.
     Waiting,
 }
 
 impl Leaving<'_> {
     /// The context has ended.
     pub(crate) fn gone(self) {
-        for (owner, block, was) in self.blocks {
-            gate::record_if_started(|shim| block_records::lost(shim, block, owner, was == Was::Live));
+        for (context_pool, block, was) in self.blocks {
+            gate::record_if_started(|shim| block_records::lost(shim, block, context_pool, was == Was::Live));
             self.pool.forget(block);
         }
         gave(&self.bytes);
-        lock(&self.pool.ended).extend(self.owners);
+        lock(&self.pool.ended).extend(self.context_pools);
     }
 
-    /// The driver refused: what the program had it has, and what was idle is of use. The pool of the context is a
-    /// new one, since caches of threads may still be bound to the old one.
+    /// The driver refused to end the context. The program has its blocks as before, and idle blocks can be used again.
+    /// The context gets a new pool, since caches of threads may still be bound to the old one.
     pub(crate) fn stay(self) {
-        let mut owners = FxHashMap::default();
+        let mut context_pools = FxHashMap::default();
         let now = clock::now_ns();
         for (before, block, was) in self.blocks {
             let again = || {
@@ -57,17 +57,17 @@ impl Leaving<'_> {
                 let again = ContextPool::new(vendor, context, record, device, share, calls, in_transit);
                 again.release_stream.store(before.release_stream.load(Relaxed), Relaxed);
                 let again: &'static ContextPool = Box::leak(Box::new(again));
-                self.pool.add(&mut lock(&self.pool.owners), again);
+                self.pool.add(&mut lock(&self.pool.context_pools), again);
                 again
             };
-            let owner = *owners.entry(std::ptr::from_ref(before)).or_insert_with(again);
+            let context_pool = *context_pools.entry(std::ptr::from_ref(before)).or_insert_with(again);
             let addr = block.addr.load(Relaxed);
-            owner.owns(block);
+            context_pool.claim(block);
             if !block.has(SPILLED) {
                 let bytes = block.bytes.load(Relaxed);
-                owner.grew(bytes);
+                context_pool.grew(bytes);
                 if let Some(shim) = gate::shim() {
-                    records::grouped::took(shim, owner.record(), bytes);
+                    records::grouped::took(shim, context_pool.record(), bytes);
                 }
             }
             match was {
@@ -75,19 +75,19 @@ impl Leaving<'_> {
                     block.set(State::Live);
                     gate::record_if_started(|shim| block_records::stays(shim, block));
                 }
-                Was::Idle => owner.keep(block, now),
-                Was::Waiting => owner.keep_waiting(block, now),
+                Was::Idle => context_pool.keep(block, now),
+                Was::Waiting => context_pool.keep_waiting(block, now),
             }
             self.pool.map.insert(addr, block);
         }
-        // They are counted with the new pool by now.
+        // These bytes are counted with the new pool by now.
         gave(&self.bytes);
-        lock(&self.pool.ended).extend(self.owners);
+        lock(&self.pool.ended).extend(self.context_pools);
         self.pool.share_out();
     }
 }
 
-/// What went with a context is not taken from the group any more.
+/// What ended with a context no longer counts as taken from the group.
 fn gave(bytes: &[(ContextRef, u64)]) {
     if let Some(shim) = gate::shim() {
         bytes.iter().for_each(|(context, bytes)| records::grouped::gave(shim, *context, *bytes));
@@ -95,19 +95,19 @@ fn gave(bytes: &[(ContextRef, u64)]) {
 }
 
 impl Pool {
-    /// The owner of the blocks of one more context.
-    pub(super) fn owner_for(
+    /// The pool for one more context.
+    pub(super) fn context_pool_for(
         &self,
-        owners: &mut Vec<&'static ContextPool>,
+        context_pools: &mut Vec<&'static ContextPool>,
         context: u64,
         record: ContextRef,
         device: Device,
         share: u64,
     ) -> &'static ContextPool {
-        let owner = match self.ended_long_ago(device) {
-            Some(owner) => {
-                owner.begin_again(context, record);
-                owner
+        let context_pool = match self.ended_long_ago(device) {
+            Some(context_pool) => {
+                context_pool.begin_again(context, record);
+                context_pool
             }
             None => {
                 let in_transit = self.in_transit_on(device);
@@ -122,39 +122,40 @@ impl Pool {
                 )))
             }
         };
-        self.add(owners, owner);
-        owner
+        self.add(context_pools, context_pool);
+        context_pool
     }
 
-    /// An owner of an ended context of a device, to be used again. A thread that was at it when that ended, against the
-    /// program's own order, is given time to be done: so many contexts end before.
+    /// The pool of an ended context of this device, to be used again. A program may, against its own order, still have
+    /// a thread at work on a pool whose context ended. That thread gets time to finish: a pool is used again only after
+    /// so many other contexts have ended.
     fn ended_long_ago(&self, device: Device) -> Option<&'static ContextPool> {
         const AT_LEAST: usize = 64;
         let mut ended = lock(&self.ended);
         let long_ago = ended.len().checked_sub(AT_LEAST)?;
-        let at = ended.iter().take(long_ago).position(|owner| owner.device == device)?;
+        let at = ended.iter().take(long_ago).position(|context_pool| context_pool.device == device)?;
         ended.remove(at)
     }
 
     /// A context is about to end, and all of its blocks with it.
     pub(crate) fn context_going(&self, context: u64) -> Leaving<'_> {
-        let (mut blocks, mut owners, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
-        for owner in self.owners().into_iter().filter(|owner| owner.context() == context) {
-            owner.gone.store(true, SeqCst);
-            // Whoever gives blocks back now finishes first.
-            owner.wait_for_releases(LONGEST_HOLD);
-            let (idle, waiting) = owner.let_go();
+        let (mut blocks, mut context_pools, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        for context_pool in self.context_pools().into_iter().filter(|context_pool| context_pool.context() == context) {
+            context_pool.gone.store(true, SeqCst);
+            // A thread that gives blocks back just now finishes first.
+            context_pool.wait_for_releases(LONGEST_HOLD);
+            let (idle, waiting) = context_pool.let_go();
             let here = |was| move |block: &'static Block| (std::ptr::from_ref(block), was);
             let mut ours: FxHashMap<*const Block, Was> = idle.into_iter().map(here(Was::Idle)).collect();
             ours.extend(waiting.into_iter().map(here(Was::Waiting)));
-            let (of_threads, all_let_go) = self.caches_let_go(owner);
+            let (of_threads, all_let_go) = self.caches_let_go(context_pool);
             ours.extend(of_threads.into_iter().map(here(Was::Idle)));
-            owners.extend(all_let_go.then_some(owner));
+            context_pools.extend(all_let_go.then_some(context_pool));
             for block in self
                 .map
                 .all()
                 .into_iter()
-                .filter(|block| ContextPool::of(block).is_some_and(|its| std::ptr::eq(its, owner)))
+                .filter(|block| ContextPool::of(block).is_some_and(|its| std::ptr::eq(its, context_pool)))
             {
                 let addr = block.addr.load(Relaxed);
                 // Another thread may get the address as soon as the context has ended.
@@ -163,36 +164,37 @@ impl Pool {
                 if live {
                     gate::record_if_started(|shim| block_records::leaves(shim, block));
                 }
-                // What another thread has just now is not used again: who knows what it does with it.
+                // A block that another thread is at just now is not used again, since nobody knows what that thread
+                // will do with it.
                 let was = match live {
                     true => block.turn_to(addr, State::Live, State::Busy).then_some(Was::Live),
                     false => ours.get(&std::ptr::from_ref(block)).copied(),
                 };
                 if let Some(was) = was {
-                    blocks.push((owner, block, was));
+                    blocks.push((context_pool, block, was));
                 } else {
-                    gate::record_if_started(|shim| block_records::lost(shim, block, owner, live));
+                    gate::record_if_started(|shim| block_records::lost(shim, block, context_pool, live));
                     block.set(State::Gone);
                 }
             }
-            bytes.push((owner.record(), owner.lost_all()));
+            bytes.push((context_pool.record(), context_pool.lost_all()));
         }
-        lock(&self.owners).retain(|owner| !owner.gone.load(Relaxed));
+        lock(&self.context_pools).retain(|context_pool| !context_pool.gone.load(Relaxed));
         self.share_out();
-        Leaving { pool: self, owners, blocks, bytes }
+        Leaving { pool: self, context_pools, blocks, bytes }
     }
 
-    /// What threads have of a context's, taken out; whether all could be.
-    fn caches_let_go(&self, owner: &'static ContextPool) -> (Vec<&'static Block>, bool) {
+    /// Takes the blocks of a context out of threads' caches. False: not all of them could be taken.
+    fn caches_let_go(&self, context_pool: &'static ContextPool) -> (Vec<&'static Block>, bool) {
         let (mut blocks, mut all) = (Vec::new(), true);
-        for cache in self.caches().into_iter().filter(|cache| std::ptr::eq(cache.last_owner(), owner)) {
+        for cache in self.caches().into_iter().filter(|cache| std::ptr::eq(cache.last_context_pool(), context_pool)) {
             let Some(mut taken) = (0..LOOKS).find_map(|_| cache.take()) else {
                 all = false;
                 continue;
             };
-            if std::ptr::eq(taken.owner(), owner) {
+            if std::ptr::eq(taken.context_pool(), context_pool) {
                 let unreported = taken.unreported();
-                gate::record_if_started(|shim| block_records::add_live(shim, owner, unreported));
+                gate::record_if_started(|shim| block_records::add_live(shim, context_pool, unreported));
                 blocks.extend(taken.rebind(std::ptr::null()));
             }
         }
@@ -208,41 +210,44 @@ mod tests {
     use gpumem_wire::settings::Settings;
     use rustc_hash::FxHashSet;
 
-    /// Many contexts of one device have few owners between them, and what a thread does late for one that ended is not
-    /// another's.
+    /// Many contexts of one device, one after another, share a few pools. What a thread does late for an ended context
+    /// does not reach the next context.
     #[test]
-    fn owners_of_ended_contexts_are_used_again() {
+    fn context_pools_of_ended_contexts_are_used_again() {
         let (settings, _) = Settings::read(std::iter::empty());
         let pool = Pool::new(Vendor::Cuda, &settings, true);
-        let block = |owner: &'static ContextPool, addr: u64| {
+        let block = |context_pool: &'static ContextPool, addr: u64| {
             let block = pool.spare();
             block.addr.store(addr, Relaxed);
             block.bytes.store(4096, Relaxed);
-            owner.owns(block);
+            context_pool.claim(block);
             block.set(State::Busy);
             pool.map.insert(addr, block);
             block
         };
         let (mut all, mut late) = (FxHashSet::default(), None);
         for context in 1..=2000_u64 {
-            let owner = pool.owner_for(&mut lock(&pool.owners), context, 1, 0, 0);
-            assert_eq!((owner.context(), owner.gone.load(Relaxed), owner.held()), (context, false, 0));
-            owner.grew(4096);
-            all.insert(std::ptr::from_ref(owner));
-            // A thread has it in hand when its context ends.
-            let in_hand = block(owner, context << 20);
+            let context_pool = pool.context_pool_for(&mut lock(&pool.context_pools), context, 1, 0, 0);
+            assert_eq!(
+                (context_pool.context(), context_pool.gone.load(Relaxed), context_pool.held()),
+                (context, false, 0)
+            );
+            context_pool.grew(4096);
+            all.insert(std::ptr::from_ref(context_pool));
+            // A thread is at this block when the context ends.
+            let in_hand = block(context_pool, context << 20);
             if context == 1 {
-                late = Some((owner, owner.generation(), in_hand));
+                late = Some((context_pool, context_pool.generation(), in_hand));
             }
             pool.context_going(context).gone();
         }
-        assert!(all.len() < 100, "{} owners", all.len());
-        let (owner, generation, block) = late.unwrap();
-        assert!(owner.generation() > generation);
-        owner.keep(block, 0);
-        owner.keep_event(generation, Some(7 as _));
-        assert_eq!(owner.idle_blocks(), (0, 0));
-        assert!(owner.take(4096, 0).is_none());
+        assert!(all.len() < 100, "{} context_pools", all.len());
+        let (context_pool, generation, block) = late.unwrap();
+        assert!(context_pool.generation() > generation);
+        context_pool.keep(block, 0);
+        context_pool.keep_event(generation, Some(7 as _));
+        assert_eq!(context_pool.idle_blocks(), (0, 0));
+        assert!(context_pool.take(4096, 0).is_none());
     }
 
     /// Contexts come and go without end, each with blocks that are live, idle, and in a thread's cache.
@@ -255,9 +260,9 @@ mod tests {
         lock(&pool.caches).push(cache);
         let mut all = FxHashSet::default();
         for context in 1..=20_u64 {
-            let owner = ContextPool::made_up(context, 0, 0);
-            lock(&pool.owners).push(owner);
-            cache.take().unwrap().rebind(owner);
+            let context_pool = ContextPool::made_up(context, 0, 0);
+            lock(&pool.context_pools).push(context_pool);
+            cache.take().unwrap().rebind(context_pool);
             let mut of_it = FxHashSet::default();
             for n in 1..=BLOCKS {
                 let block = pool.spare();
@@ -265,24 +270,24 @@ mod tests {
                 let addr = (context << 32) + (n << 12);
                 block.addr.store(addr, Relaxed);
                 block.bytes.store(4096, Relaxed);
-                owner.owns(block);
+                context_pool.claim(block);
                 block.set(State::Live);
                 pool.map.insert(addr, block);
                 match n % 3 {
                     0 => {}
-                    1 => owner.keep(block, 0),
+                    1 => context_pool.keep(block, 0),
                     _ => {
                         block.set(State::Idle);
                         if let Pushed::Full = cache.take().unwrap().push(3, block, 1 << 20) {
-                            owner.keep(block, 0);
+                            context_pool.keep(block, 0);
                         }
                     }
                 }
             }
             all.extend(of_it);
             pool.context_going(context).gone();
-            assert!(pool.map.all().is_empty() && lock(&pool.owners).is_empty());
-            assert_eq!((owner.idle_blocks(), cache.bytes.load(Relaxed)), ((0, 0), 0));
+            assert!(pool.map.all().is_empty() && lock(&pool.context_pools).is_empty());
+            assert_eq!((context_pool.idle_blocks(), cache.bytes.load(Relaxed)), ((0, 0), 0));
         }
         assert_eq!(all.len() as u64, BLOCKS);
     }

@@ -1,8 +1,7 @@
-//! The blocks of one context: idle ones by size and age, those that wait for work to be over, and
-//! what all of them take. Those that wait are in [`pending`]. [`barrier`] waits for the context's work, or asks whether
-//! there is any. [`release_stream`] is the way back to the driver that waits for nothing, [`freeing`] a thread that goes
-//! the other way. [`readers`] fill and read memory
-//! for the guard.
+//! The blocks of one context: idle ones by size and age, those that wait for work to complete, and the bytes of all of
+//! them. [`pending`] keeps the blocks that wait. [`barrier`] waits for the context's work, or asks whether there is
+//! any. [`release_stream`] is the way back to the driver that waits for nothing. [`freeing`] is a thread that makes
+//! real frees, which may wait. [`readers`] fill and read memory for the guard.
 
 mod barrier;
 mod freeing;
@@ -29,54 +28,55 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Growth that idle blocks need not make way for: this share of the most that was ever live, and these
-/// bytes at least.
+/// By so much the live memory may grow without idle blocks making way: this share of the peak, and at least so many
+/// bytes.
 const GROWTH_SHARE: u64 = 6;
 const GROWTH_BYTES: u64 = 32 << 20;
 /// Never.
 const NEVER: u64 = u64::MAX;
 
-/// The pool of one context. Never freed, and used again for another context of its device once many have ended since
-/// ([`ContextPool::begin_again`]): whoever has one holds no lock on it.
+/// The pool of one context. It is never freed, so whoever has a reference needs no lock. Once many contexts have ended
+/// since its own did, it is used again for another context of its device ([`ContextPool::begin_again`]).
 pub(crate) struct ContextPool {
     pub vendor: Vendor,
     context: AtomicU64,
     record: AtomicU16,
-    /// How many contexts it was for before: what belongs to another of them is not taken in.
+    /// How many contexts it was for before. Blocks and events of an earlier context are not taken in.
     generation: AtomicU32,
     pub device: Device,
     /// Idle bytes that it may keep where the user sets no bound.
     pub share: u64,
     pub calls: &'static dyn MemoryCalls,
-    /// The context is gone, and all blocks with it.
+    /// The context has ended, and all its blocks with it.
     pub gone: AtomicBool,
-    /// Submissions that are known to be over, as [`activity::submissions_if_none_open`] counts them.
+    /// The count of submissions, as [`activity::submissions_if_none_open`] has it, up to which all are known to have
+    /// completed.
     idle_at: AtomicU64,
     without_events: AtomicBool,
-    /// The pool has, or had, blocks of other contexts on the device.
+    /// The pool of the vendor has, or had, another context on this device.
     pub has_neighbours: AtomicBool,
     /// Bytes of real blocks, live and idle.
     held: AtomicU64,
-    /// Bytes of idle blocks here; those in threads' caches are not among them.
+    /// Bytes of the idle blocks here. Those in threads' caches are not among them.
     idle: AtomicU64,
     pub idle_peak: AtomicU64,
     live_peak: AtomicU64,
     inner: Mutex<Inner>,
     /// Events of ours that cover nothing now.
     events: Mutex<Vec<Event>>,
-    /// Threads that give blocks back now, or wait for some: the context stays.
+    /// Threads that give blocks back now, or wait until some can go back. The context stays while there are any.
     releasing: AtomicUsize,
-    /// The stream on which blocks are given back: [`release_stream::UNKNOWN`], that there is none, or what it is.
+    /// The stream on which blocks are given back. [`release_stream::UNKNOWN`], or that there is none, or the stream.
     pub(super) release_stream: AtomicUsize,
-    /// Idle bytes at most where frees wait ([`ContextPool::frees_wait`]).
+    /// The most idle bytes where frees wait for work ([`ContextPool::frees_wait`]).
     pub(super) beside_work: AtomicU64,
-    /// Bytes that it held, and when, ns, the last time that this was looked at.
+    /// The bytes that it held, and the time, ns, when they were last looked at.
     pub(super) measured: (AtomicU64, AtomicU64),
-    /// When the idle blocks were last asked how old they are, ns.
+    /// When the ages of the idle blocks were last looked at, ns.
     pub(super) aged_ns: AtomicU64,
-    /// A thread makes real frees, which may wait for work.
+    /// Whether a thread makes real frees just now. They may wait for work.
     pub(super) freeing: Freeing,
-    /// Times, one after the other, that memory was to go back and the context was at work.
+    /// How often in a row memory was to go back while the context was at work.
     pub(super) found_busy: AtomicU64,
     /// Blocks of its device that are on their way.
     pub in_transit: &'static InTransit,
@@ -87,9 +87,9 @@ pub(crate) struct ContextPool {
 /// Which idle blocks go back: the oldest, of so many bytes.
 #[derive(Clone, Copy)]
 pub(super) enum Most {
-    /// At least, and so many blocks at most.
+    /// At least so many bytes, in at most so many blocks.
     AtLeast(u64, usize),
-    /// At most.
+    /// At most so many bytes.
     Within(u64),
 }
 
@@ -101,22 +101,22 @@ impl Most {
     }
 }
 
-/// While it lives, a context stays. Nothing of the pool's is locked meanwhile.
+/// While this lives, a context does not end. The pool holds no lock meanwhile.
 pub(crate) struct PoolHold<'a> {
-    owner: &'a ContextPool,
+    context_pool: &'a ContextPool,
     hold: ContextHold,
 }
 
 impl PoolHold<'_> {
     /// Whether somebody waits until the context may end.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.owner.gone.load(SeqCst) || self.hold.is_wanted()
+        self.context_pool.gone.load(SeqCst) || self.hold.is_wanted()
     }
 }
 
 impl Drop for PoolHold<'_> {
     fn drop(&mut self) {
-        self.owner.releasing.fetch_sub(1, SeqCst);
+        self.context_pool.releasing.fetch_sub(1, SeqCst);
     }
 }
 
@@ -131,13 +131,13 @@ struct Inner {
     open: Vec<&'static Block>,
     next_batch: u64,
     batches: VecDeque<Batch>,
-    /// Freed, and kept from use for a while.
+    /// Freed, and kept from use for a while by the guard.
     quarantine: VecDeque<&'static Block>,
     quarantined: u64,
 }
 
 struct Batch {
-    /// Events are used again; this is not.
+    /// The number of the batch. Events are used again, numbers are not.
     number: u64,
     event: Event,
     /// What [`activity::submissions_if_none_open`] said before the event was recorded.
@@ -147,7 +147,7 @@ struct Batch {
 
 #[cfg(test)]
 impl ContextPool {
-    /// One of a context that no driver knows.
+    /// The pool of a context that no driver knows.
     pub(crate) fn made_up(context: u64, device: Device, share: u64) -> &'static Self {
         use crate::vendor::memory;
         let (vendor, in_transit) = (Vendor::Cuda, Box::leak(Box::default()));
@@ -195,17 +195,17 @@ impl ContextPool {
         }
     }
 
-    /// Whose a block is.
+    /// The pool that a block belongs to.
     #[inline(always)]
     pub(crate) fn of(block: &Block) -> Option<&'static Self> {
-        // SAFETY: null, or what `owns` put there: a ContextPool out of a leaked box. They are never freed, also after their
+        // SAFETY: null, or what `claim` put there: a ContextPool out of a leaked box. They are never freed, also after their
         // contexts have ended.
-        unsafe { block.owner.load(Relaxed).cast::<Self>().as_ref() }
+        unsafe { block.context_pool.load(Relaxed).cast::<Self>().as_ref() }
     }
 
-    /// Makes a block one of these.
-    pub(crate) fn owns(&'static self, block: &Block) {
-        block.owner.store(std::ptr::from_ref(self).cast_mut().cast(), Relaxed);
+    /// Makes a block one of this pool.
+    pub(crate) fn claim(&'static self, block: &Block) {
+        block.context_pool.store(std::ptr::from_ref(self).cast_mut().cast(), Relaxed);
     }
 
     #[inline]
@@ -218,15 +218,16 @@ impl ContextPool {
         self.record.load(Relaxed)
     }
 
-    /// Which of its contexts it is for now.
+    /// Tells the present context from earlier ones.
     pub(crate) fn generation(&self) -> u32 {
         self.generation.load(Acquire)
     }
 
-    /// It is for another context from now on. Nobody has had a reason to look at it for as long as its last one is gone.
+    /// From now on this pool is for another context. Nobody has had a reason to look at the pool since its last context
+    /// ended.
     pub(super) fn begin_again(&self, context: u64, record: ContextRef) {
         self.generation.fetch_add(1, AcqRel);
-        // What a thread left that was still at it when the last one ended.
+        // A thread may have been at work on the pool when its last context ended, and may have left events.
         self.events_now().clear();
         *lock(&self.inner) = Inner::default();
         let (held, then) = &self.measured;
@@ -248,7 +249,7 @@ impl ContextPool {
         lock(&self.events)
     }
 
-    /// Keeps an event for later, if it is of the context that this is for now.
+    /// Keeps an event for later, if the event is of the present context.
     pub(super) fn keep_event(&self, generation: u32, event: Option<Event>) {
         let mut events = self.events_now();
         if self.generation() == generation {
@@ -256,38 +257,39 @@ impl ContextPool {
         }
     }
 
-    /// Whether no work was submitted since the last that is known to be over.
+    /// Whether nothing was submitted since the last work that is known to have completed.
     #[inline]
     pub(crate) fn known_idle(&self) -> bool {
         self.calls.sees_all() && self.unchanged_since_idle()
     }
 
-    /// As [`ContextPool::known_idle`], where all that submits work is seen.
+    /// As [`ContextPool::known_idle`], for callers that have made sure that all submissions are seen.
     #[inline(always)]
     pub(crate) fn unchanged_since_idle(&self) -> bool {
         activity::unchanged_since(self.idle_at.load(Acquire))
     }
 
-    /// Work that was submitted before this count is over.
+    /// All work up to this count of submissions has completed.
     pub(super) fn found_idle(&self, at: Option<u64>) {
         if let Some(at) = at {
-            // Counts only grow; NEVER is the one above them all.
+            // Counts only grow. NEVER is above all counts and is replaced by any.
             let _ = self.idle_at.fetch_update(AcqRel, Acquire, |known| (known == NEVER || known < at).then_some(at));
         }
     }
 
-    /// Has the context stay while its blocks are given back: whoever ends it waits. `None` if it is gone.
+    /// Keeps the context from ending while its blocks are given back. `None` if the context has ended.
     pub(crate) fn hold(&self) -> Option<PoolHold<'_>> {
-        // Of the last release of a primary context it is known afterwards only that it ended it.
+        // A program may release a primary context. Only afterwards is it known whether that was the last release and
+        // ended the context.
         let context = self.context();
         let hold = ContextHold::begin(context)?;
         self.releasing.fetch_add(1, SeqCst);
-        let staying = PoolHold { owner: self, hold };
+        let staying = PoolHold { context_pool: self, hold };
         (!self.gone.load(SeqCst) && self.context() == context).then_some(staying)
     }
 
-    /// Waits until nobody gives blocks back any more, for so long at most. Whoever begins after this was called sees
-    /// that the context is gone, or that the pool is closed.
+    /// Waits until nobody gives blocks back any more, but not longer than this. A thread that begins after this call
+    /// sees that the context is gone, or that the pool is closed.
     pub(crate) fn wait_for_releases(&self, longest: Duration) {
         let end = clock::precise_ns() + longest.as_nanos() as u64;
         while self.releasing.load(SeqCst) != 0 && clock::precise_ns() < end {
@@ -320,7 +322,8 @@ impl ContextPool {
         event
     }
 
-    /// Whether the last event behind all work of the context could be had: drivers before 12.5 have none.
+    /// Whether the driver had an event behind all work of the context when it was last asked for one. Drivers before
+    /// 12.5 have none.
     pub(crate) fn has_events(&self) -> bool {
         !self.without_events.load(Relaxed)
     }
@@ -330,7 +333,7 @@ impl ContextPool {
         self.held.load(Relaxed)
     }
 
-    /// Bytes of idle blocks that no thread has.
+    /// Bytes of the idle blocks that are in no thread's cache.
     pub(crate) fn idle(&self) -> u64 {
         self.idle.load(Relaxed)
     }
@@ -341,18 +344,19 @@ impl ContextPool {
         self.live_peak.fetch_max(held.saturating_sub(self.idle()), Relaxed);
     }
 
-    /// A real block is gone; bytes that are not held any more. That may be less where the context has ended meanwhile.
+    /// A real block went back. The answer is by how much the held bytes fell. That may be less than asked if the
+    /// context has ended meanwhile.
     pub(crate) fn shrank(&self, bytes: u64) -> u64 {
         let before = self.held.fetch_update(Relaxed, Relaxed, |held| Some(held.saturating_sub(bytes)));
         before.map_or(0, |held| held.min(bytes))
     }
 
-    /// All real blocks are gone, with the context; their bytes.
+    /// All real blocks are gone with the context. The answer is their bytes.
     pub(crate) fn lost_all(&self) -> u64 {
         self.held.swap(0, Relaxed)
     }
 
-    /// Bytes of idle blocks that should make way for this growth.
+    /// The bytes of idle blocks that should make way for this growth.
     pub(crate) fn in_the_way(&self, growth: u64) -> u64 {
         let held = self.held() + growth;
         let peak = self.live_peak.load(Relaxed).max(held.saturating_sub(self.idle()));
@@ -380,9 +384,10 @@ impl ContextPool {
         self.keep_in(&mut inner, block, now_ns);
     }
 
-    /// Its bytes are counted as idle already.
+    /// Keeps a block whose bytes are counted as idle already.
     fn keep_in(&self, inner: &mut Inner, block: &'static Block, now_ns: u64) {
-        // Its context has ended while a thread had it: what is kept is of the one that this is for now.
+        // The block's context ended while a thread had the block. This pool may be for another context by now, so the
+        // block is not kept.
         if block.is(State::Gone) {
             self.idle.fetch_sub(block.bytes.load(Relaxed), Relaxed);
             return;
@@ -397,7 +402,8 @@ impl ContextPool {
         self.idle_peak.fetch_max(self.idle(), Relaxed);
     }
 
-    /// Keeps a block from use until so many bytes were freed after it; those whose time is over.
+    /// Keeps a block from use until `most` more bytes were freed after it. The answer is the blocks that have been kept
+    /// for so long.
     pub(crate) fn quarantine(&self, block: &'static Block, most: u64) -> Vec<&'static Block> {
         let mut inner = lock(&self.inner);
         if block.is(State::Gone) {
@@ -407,18 +413,19 @@ impl ContextPool {
         inner.quarantined += block.bytes.load(Relaxed);
         self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
         inner.quarantine.push_back(block);
-        let mut over = Vec::new();
+        let mut due = Vec::new();
         while inner.quarantined > most
             && let Some(first) = inner.quarantine.pop_front()
         {
             inner.quarantined -= first.bytes.load(Relaxed);
             self.idle.fetch_sub(first.bytes.load(Relaxed), Relaxed);
-            over.push(first);
+            due.push(first);
         }
-        over
+        due
     }
 
-    /// The blocks that are idle for longest, taken out: so many of `most`, which is what is left of it afterwards.
+    /// Takes out the blocks that have been idle for longest, at most `count` of them. `most` says how much, and is
+    /// lowered by what was taken.
     pub(super) fn oldest(&self, most: &mut Most, count: usize) -> Vec<&'static Block> {
         let mut inner = lock(&self.inner);
         let mut out = Vec::new();
@@ -442,14 +449,14 @@ impl ContextPool {
         out
     }
 
-    /// All blocks that are kept from use, taken out.
+    /// Takes out all blocks that are kept from use.
     pub(crate) fn take_quarantine(&self) -> Vec<&'static Block> {
         let mut inner = lock(&self.inner);
         self.idle.fetch_sub(std::mem::take(&mut inner.quarantined), Relaxed);
         std::mem::take(&mut inner.quarantine).into()
     }
 
-    /// Puts them back, as those that were freed first.
+    /// Puts blocks back in front, as those that were freed first.
     pub(crate) fn put_in_quarantine(&self, blocks: Vec<&'static Block>) {
         let mut inner = lock(&self.inner);
         for block in blocks.into_iter().rev().filter(|block| !block.is(State::Gone)) {
@@ -467,7 +474,8 @@ impl ContextPool {
         inner.by_age.values().map(|block| (block.bytes.load(Relaxed), age(block))).collect()
     }
 
-    /// The context ends, and with it all that is kept here: blocks that no work uses, and those that wait.
+    /// The context ends, and with it all blocks that are kept here: first those that no work uses, then those that
+    /// wait.
     pub(crate) fn let_go(&self) -> (Vec<&'static Block>, Vec<&'static Block>) {
         self.events_now().clear();
         let mut inner = lock(&self.inner);
@@ -479,7 +487,7 @@ impl ContextPool {
         (idle, waiting)
     }
 
-    /// Idle bytes, and the blocks that they are in.
+    /// Idle bytes, and the number of idle blocks.
     pub(crate) fn idle_blocks(&self) -> (u64, u64) {
         let inner = lock(&self.inner);
         let pending: usize = inner.batches.iter().map(|batch| batch.blocks.len()).sum();

@@ -1,5 +1,5 @@
-//! What the pool does with its guard: all that is watched is read, when somebody asks and with `sync` when the program
-//! waits for the device; freed blocks leave the quarantine; launches are noted.
+//! What the pool does with its guard. All watched memory is read when somebody asks, and with `sync` also when the
+//! program waits for the device. Freed blocks leave the quarantine. Launches are noted.
 
 use super::block::{Block, State, WATCHED};
 use super::context_pool::ContextPool;
@@ -17,11 +17,11 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// Blocks that are read together: a free of one of them waits that long.
+/// How many blocks are read together. A free of one of them waits for that long.
 const TOGETHER: usize = 128;
-/// `gpumem` waits for its answer for three seconds.
+/// How long a check may take: `gpumem` waits three seconds for its answer.
 const LONGEST: Duration = Duration::from_secs(2);
-/// A wait of the program's that is over does not become longer than this without need.
+/// How much longer a wait of the program may become, unless there is need.
 const AT_A_WAIT: Duration = Duration::from_millis(500);
 
 /// What a check found.
@@ -30,7 +30,7 @@ struct Checked {
     live: u64,
     freed: u64,
     written: u64,
-    /// Blocks that were not read: there was no time left, or the driver refused.
+    /// Blocks that were not read, because there was no time left or the driver refused.
     left: u64,
 }
 
@@ -57,7 +57,8 @@ impl<'a> BeingRead<'a> {
     fn of(guard: &'a Guard, blocks: &[&'static Block]) -> Self {
         let addresses: Vec<u64> = blocks.iter().map(|block| block.addr.load(Relaxed)).collect();
         guard.begin_reading(&addresses);
-        // A free says so in the block's state before it looks for us: one of the two sees the other.
+        // A free sets the block's state before it looks whether the block is being read. So one of the two threads sees
+        // the other.
         let is_live = |(block, addr): (&&'static Block, &u64)| {
             block.is(State::Live) && block.addr.load(Relaxed) == *addr && block.flags.load(Acquire) & WATCHED != 0
         };
@@ -73,48 +74,49 @@ impl Drop for BeingRead<'_> {
 }
 
 impl Pool {
-    /// Reads all that is watched in a context, until then.
-    fn check(&'static self, guard: &Guard, owner: &'static ContextPool, end: Instant, checked: &mut Checked) {
-        let Some(_hold) = owner.hold() else { return };
+    /// Reads all watched memory of a context, until this time.
+    fn check(&'static self, guard: &Guard, context_pool: &'static ContextPool, end: Instant, checked: &mut Checked) {
+        let Some(_hold) = context_pool.hold() else { return };
         let start = clock::precise_ns();
         let left = || end.saturating_duration_since(Instant::now());
-        let of_it = |block: &&'static Block| ContextPool::of(block).is_some_and(|its| std::ptr::eq(its, owner));
+        let of_it = |block: &&'static Block| ContextPool::of(block).is_some_and(|its| std::ptr::eq(its, context_pool));
         let watched = |block: &&'static Block| block.is(State::Live) && block.flags.load(Acquire) & WATCHED != 0;
         let live: Vec<_> = self.map.all().into_iter().filter(of_it).filter(watched).collect();
         let (mut good, before) = (true, checked.written);
         for blocks in live.chunks(TOGETHER) {
             let read = BeingRead::of(guard, blocks);
-            let hit = if left().is_zero() { None } else { guard.read_zones(owner, &read.blocks, &[], left()) };
-            // A reader that is late has them still: a free waits for the context's work as ever.
+            let hit = if left().is_zero() { None } else { guard.read_zones(context_pool, &read.blocks, &[], left()) };
+            // A late reader may still read these blocks. A free waits for the context's work in any case.
             good &= hit.is_some();
             checked.add(read.blocks.len() as u64, true, hit);
         }
         if good && checked.written == before {
             guard.remember_good(start);
         }
-        let freed = owner.take_quarantine();
+        let freed = context_pool.take_quarantine();
         for blocks in freed.chunks(TOGETHER) {
-            let hit = if left().is_zero() { None } else { guard.read_freed(owner, blocks, left()) };
+            let hit = if left().is_zero() { None } else { guard.read_freed(context_pool, blocks, left()) };
             checked.add(blocks.len() as u64, false, hit);
         }
-        owner.put_in_quarantine(freed);
+        context_pool.put_in_quarantine(freed);
     }
 
-    /// Freed blocks leave the quarantine: they are read, and what was written to them is told.
-    pub(super) fn leave_quarantine(&self, owner: &'static ContextPool, blocks: Vec<&'static Block>) {
-        // Whoever runs out asks again after blocks were on their way: none are.
+    /// Freed blocks leave the quarantine: they are read, and what was written to them is reported.
+    pub(super) fn leave_quarantine(&self, context_pool: &'static ContextPool, blocks: Vec<&'static Block>) {
+        // A request that runs out is tried again whenever blocks have moved, so nothing may be noted as moving if
+        // nothing moves.
         if blocks.is_empty() {
             return;
         }
-        let _transit = owner.in_transit.blocks.begin();
+        let _transit = context_pool.in_transit.blocks.begin();
         if let Some(guard) = &self.guard {
-            guard.read_freed(owner, &blocks, DONE_WITHIN);
+            guard.read_freed(context_pool, &blocks, DONE_WITHIN);
             for block in &blocks {
                 gate::record_if_started(|shim| guard.forget_freed(Some(shim), block));
             }
         }
         let now = clock::now_ns();
-        blocks.into_iter().for_each(|block| owner.keep(block, now));
+        blocks.into_iter().for_each(|block| context_pool.keep(block, now));
     }
 }
 
@@ -137,10 +139,7 @@ fn may_not(shim: &Shim, pool: &Pool) -> Option<&'static str> {
     }
 }
 
-/// Reads all that the guard watches: what came of it, for people.
-///
-/// # Errors
-/// Why it was not read.
+/// Reads all that the guard watches. The answer is a sentence for people.
 pub(crate) fn check_all(shim: &'static Shim) -> Result<String, String> {
     let Some((pool, guard)) = with_guard(Vendor::Cuda) else {
         return Err(
@@ -153,7 +152,7 @@ pub(crate) fn check_all(shim: &'static Shim) -> Result<String, String> {
         return Err(why.into());
     }
     let (mut checked, end) = (Checked::default(), Instant::now() + LONGEST);
-    pool.owners().into_iter().for_each(|owner| pool.check(guard, owner, end, &mut checked));
+    pool.context_pools().into_iter().for_each(|context_pool| pool.check(guard, context_pool, end, &mut checked));
     let Checked { live, freed, written, left } = checked;
     let left = if left == 0 { String::new() } else { format!("; {left} could not be read in time") };
     let found = if written == 0 {
@@ -166,7 +165,7 @@ pub(crate) fn check_all(shim: &'static Shim) -> Result<String, String> {
     Ok(format!("{live} live and {freed} freed blocks read: {found}{left}{without}"))
 }
 
-/// The program has waited for the device: all of its context is read.
+/// The program has waited for the device, so all of its context is read.
 #[cold]
 pub(crate) fn at_wait() {
     let Some((pool, guard)) = with_guard(Vendor::Cuda) else { return };
@@ -174,8 +173,8 @@ pub(crate) fn at_wait() {
     if pool.aside(shim) || may_not(shim, pool).is_some() {
         return;
     }
-    if let Some(owner) = gate::note(|shim| pool.owner_of_thread(shim)).flatten() {
-        pool.check(guard, owner, Instant::now() + AT_A_WAIT, &mut Checked::default());
+    if let Some(context_pool) = gate::note(|shim| pool.context_pool_of_thread(shim)).flatten() {
+        pool.check(guard, context_pool, Instant::now() + AT_A_WAIT, &mut Checked::default());
     }
 }
 
@@ -187,7 +186,7 @@ pub(crate) fn note_launch(call: &Call, stream: Stream, what: What, words: &[u64]
     }
 }
 
-/// A graph is about to run: `refers` says whether it refers to one of these ranges, which are sorted.
+/// A graph is about to run. `refers` says whether the graph refers to one of these ranges, which are sorted.
 #[cold]
 pub(crate) fn of_launched_graph(vendor: Vendor, refers: impl Fn(&[Range<u64>]) -> bool) {
     let Some((_, guard)) = with_guard(vendor) else { return };

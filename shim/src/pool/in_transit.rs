@@ -1,19 +1,19 @@
-//! What is on its way on a device: blocks from the live ones to the idle ones, or from those to the driver, and
-//! requests that the quota has admitted. Nobody finds them meanwhile, and no lock says so: whoever runs out waits until
-//! nothing is on its way, for a time that ends.
+//! What is on its way on a device: blocks that turn from live to idle or go back to the driver, and requests that the
+//! quota has admitted. Nobody finds such a block in any list, and no lock is held meanwhile. A request that runs out
+//! therefore waits until nothing is on its way, for a limited time.
 
 use crate::process::cancel;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// Times that idle blocks go back for one request at most.
+/// How often idle blocks go back for one request at most.
 pub(super) const FLUSHES: usize = 64;
-/// A thread may have to wait for a processor so long.
+/// How long a thread may have to wait for a processor.
 pub(super) const DESCHEDULED: Duration = Duration::from_secs(2);
 /// Between two looks.
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// One device's.
+/// The counts of one device.
 #[derive(Default)]
 pub(crate) struct InTransit {
     pub blocks: Counts,
@@ -37,13 +37,13 @@ impl Counts {
         Transit(self)
     }
 
-    /// How many have ended. As long as it changes there may be more to give back.
+    /// How many moves have ended. As long as this changes there may be more to give back.
     pub(crate) fn ended(&self) -> u64 {
         self.ended.load(SeqCst)
     }
 
     /// Whether nothing is on its way.
-    fn is_quiet(&self) -> bool {
+    fn is_empty(&self) -> bool {
         let ended = self.ended();
         self.begun.load(SeqCst) == ended
     }
@@ -55,8 +55,9 @@ impl Drop for Transit<'_> {
     }
 }
 
-/// Tries of a request that threads share what there is with. They take what this one gave back, and are quicker than
-/// [`FLUSHES`] tries while this one waits for a processor: then tries go on for a time, with pauses.
+/// The tries of a request that competes with other threads for memory. They take what this one gave back, and may do so
+/// [`FLUSHES`] times while this one waits for a processor. After that many tries it goes on for a limited time, with
+/// pauses.
 #[derive(Default)]
 pub(crate) struct Tries {
     made: usize,
@@ -64,7 +65,7 @@ pub(crate) struct Tries {
 }
 
 impl Tries {
-    /// Whether there is one more.
+    /// Whether there is one more try.
     pub(crate) fn go_on(&mut self) -> bool {
         self.made += 1;
         if self.made <= FLUSHES {
@@ -76,18 +77,18 @@ impl Tries {
     }
 }
 
-/// Whether each count is what it was, once nothing is on its way there: a thread that moves something may have to wait
-/// for a processor. Waits for so long at most.
-pub(crate) fn are_still_at(counts: &[(&Counts, u64)], longest: Duration) -> bool {
+/// Waits until nothing is on its way, but not longer than this. True if each count then is what it was before. The wait
+/// is needed because a thread that moves something may have to wait for a processor.
+pub(crate) fn are_unchanged(counts: &[(&Counts, u64)], longest: Duration) -> bool {
     const YIELDS: usize = 100;
     let mut start = None;
     for look in 0.. {
-        // Before the count: what ends between the two is seen by it.
-        let are_quiet = counts.iter().all(|(counts, _)| counts.is_quiet());
+        // Before the counts are read: a move that ends between the two reads has changed its count by then.
+        let are_empty = counts.iter().all(|(counts, _)| counts.is_empty());
         if counts.iter().any(|(counts, before)| counts.ended() != *before) {
             return false;
         }
-        if are_quiet {
+        if are_empty {
             return true;
         }
         if look < YIELDS {
@@ -106,21 +107,21 @@ pub(crate) fn are_still_at(counts: &[(&Counts, u64)], longest: Duration) -> bool
 mod tests {
     use super::*;
 
-    /// However long its thread has to wait for a processor.
+    /// However long the moving thread has to wait for a processor.
     #[test]
     fn what_is_on_its_way_is_waited_for() {
         let counts = Counts::default();
-        assert!(are_still_at(&[(&counts, 0)], Duration::ZERO));
+        assert!(are_unchanged(&[(&counts, 0)], Duration::ZERO));
         std::thread::scope(|scope| {
             let transit = counts.begin();
             scope.spawn(move || {
                 std::thread::sleep(Duration::from_millis(300));
                 drop(transit);
             });
-            assert!(!are_still_at(&[(&counts, 0)], Duration::from_secs(60)));
+            assert!(!are_unchanged(&[(&counts, 0)], Duration::from_secs(60)));
         });
-        assert!(are_still_at(&[(&counts, 1)], Duration::ZERO));
+        assert!(are_unchanged(&[(&counts, 1)], Duration::ZERO));
         let _for_ever = counts.begin();
-        assert!(are_still_at(&[(&counts, 1)], Duration::from_millis(1)), "not for ever");
+        assert!(are_unchanged(&[(&counts, 1)], Duration::from_millis(1)), "not for ever");
     }
 }

@@ -7,16 +7,17 @@
 //! it, from top to bottom:
 //!
 //! * The pools of the process: [`pools`].
-//! * A request: [`hit`] if the thread has a block, else [`serve`]. A free: [`give`]. In strict mode it returns when no
-//!   work uses the block any more, as the driver's free does. In deferred mode it returns at once, and the block waits
-//!   for an event. Questions about memory are answered as if there were no pool: [`ask`].
+//! * A request: [`fast_path`] if the thread's cache has a block, else [`serve`]. A free: [`free`]. In strict mode a
+//!   free returns when no work uses the block any more, as the driver's free does. In deferred mode it returns at once,
+//!   and the block waits for an event. Questions about memory are answered as if there were no pool: [`answers`].
 //! * Blocks go back to the driver in time ([`decay`]), above bounds ([`bound`]), and when an allocation runs out
-//!   ([`crate::reclaim`]). How they go back: [`unhurried`], [`short`], [`aside`], [`back`]. A context that ends takes its
-//!   blocks with it: [`context_end`]. What may be taken at all, `GPUMEM_LIMIT`: [`quota`]; with others, `GPUMEM_LIMIT_GROUP`:
+//!   ([`crate::reclaim`]). How blocks go back: [`release`]; on a thread of their own: [`release_aside`]; when nobody
+//!   waits for it: [`release_unhurried`]; when memory is short: [`release_all`]. A context that ends takes its blocks
+//!   with it: [`context_end`]. What may be taken at all, `GPUMEM_LIMIT`: [`quota`]; with others, `GPUMEM_LIMIT_GROUP`:
 //!   [`shared_quota`].
 //! * Writes where nobody should write are found: [`guarded`], by the [`guard`].
-//! * What the driver keeps of its memory is looked at with blocks of our own: [`private`]. Live
-//!   blocks are read: [`reading`].
+//! * Where the driver itself refers to device memory is learned from blocks that the program never knows of:
+//!   [`private`]. Live blocks are read while the program goes on: [`reading`].
 //! * What is recorded of blocks: [`block_records`].
 //! * Idle blocks are kept by thread ([`thread`]), and by context ([`context_pool`], which also knows whether the
 //!   context has work left).
@@ -28,30 +29,30 @@
 //!
 //! No vendor is known here: all calls are those of [`crate::vendor::memory`].
 
-mod aside;
-pub(crate) mod ask;
-mod back;
+pub(crate) mod answers;
 pub(crate) mod block;
 mod block_records;
 mod bound;
 pub(crate) mod context_end;
 pub(crate) mod context_pool;
 pub(crate) mod decay;
-pub(crate) mod give;
+mod fast_path;
+pub(crate) mod free;
 pub(crate) mod guard;
 pub(crate) mod guarded;
-mod hit;
 pub(crate) mod in_transit;
 mod pools;
 pub(crate) mod private;
 pub(crate) mod quota;
 pub(crate) mod reading;
+mod release;
+mod release_all;
+mod release_aside;
+mod release_unhurried;
 pub(crate) mod serve;
 pub(crate) mod shared_quota;
-mod short;
 pub(crate) mod size;
 pub(crate) mod thread;
-mod unhurried;
 
 pub(crate) use crate::process::lock::lock;
 pub(crate) use pools::{all, note_shown, of, of_limited, open, pin, state, step_aside, step_back_in};
@@ -74,7 +75,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
 use thread::ThreadCache;
 
-/// Live bytes that a thread may keep from its context's total, so that threads do not meet there.
+/// How many live bytes a thread may leave out of its context's total, so that threads need not write one word.
 const UNREPORTED: i64 = 32 << 20;
 
 /// The pool of one vendor's library.
@@ -82,45 +83,45 @@ pub(crate) struct Pool {
     pub vendor: Vendor,
     pub calls: &'static dyn MemoryCalls,
     pub map: Map,
-    /// A free does not wait.
+    /// Deferred mode: a free does not wait.
     deferred: AtomicBool,
-    /// Some free did not wait: blocks may wait for events.
+    /// Some free did not wait, so blocks may wait for events.
     was_deferred: AtomicBool,
     pub fill: Fill,
     pub quarantine: u64,
-    /// Finds writes where nobody should write, if that was asked for.
+    /// The guard, if the user asked for it.
     pub guard: Option<Guard>,
     managed: AtomicBool,
     /// An [`OomFallback`], by its number.
     fallback: AtomicU8,
-    /// Idle bytes of each device at most; all ones: a share of the device.
+    /// The most idle bytes of each device. All ones: a share of the device.
     max: AtomicU64,
     /// Idle bytes that a thread may keep for itself: a small part of the bound.
     most_of_a_thread: AtomicU64,
     /// Threads that have a cache.
     threads: AtomicU64,
     pub decay_ns: AtomicU64,
-    /// Bytes of each device that this process may take; 0: as many as there are.
+    /// The bytes of each device that this process may take. 0: no limit.
     pub limit: AtomicU64,
-    /// A group limits this process, too.
+    /// Whether a group limits this process, too.
     grouped: bool,
-    /// Bytes that requests on their way have been granted of it, by device.
+    /// The bytes of that limit which requests on their way have been granted, by device.
     reserved: Mutex<Vec<(Device, u64)>>,
-    /// Blocks are as large as what was asked for, where questions about sizes are not seen.
+    /// Blocks are exactly as large as the request, because questions about sizes are not seen.
     exact: bool,
-    /// Blocks come and go as they are: of classes of sizes, not filled, not kept from use.
+    /// Blocks come and go as they are: they have sizes of classes, are not filled and are not kept from use.
     plain: bool,
-    /// All that submits work is seen, and all that changes a thread's context.
+    /// All calls that submit work are seen, and all that change a thread's context.
     sees_all: bool,
-    /// Nothing is kept, and only the limit holds: the pool is off, or the process is ending.
+    /// Nothing is kept and only the limit holds, because the pool is off or the process is ending.
     closed: AtomicBool,
     /// The process is ending: nothing is given back any more.
     ending: AtomicBool,
-    owners: Mutex<Vec<&'static ContextPool>>,
-    /// Those of contexts that have ended, in the order of that.
+    context_pools: Mutex<Vec<&'static ContextPool>>,
+    /// The pools of ended contexts, in the order in which they ended.
     ended: Mutex<VecDeque<&'static ContextPool>>,
     caches: Mutex<Vec<&'static ThreadCache>>,
-    /// More than one thread has a cache, or had one.
+    /// More than one thread has, or had, a cache.
     has_threads: AtomicBool,
     /// Where the next look for ended threads begins.
     looked: AtomicUsize,
@@ -130,11 +131,11 @@ pub(crate) struct Pool {
     in_transit: Mutex<Vec<(Device, &'static InTransit)>>,
 }
 
-/// Devices were let into each other's memory: work of one may use blocks of another, which no barrier of
-/// the owner's covers.
+/// Devices may access each other's memory. Work of one device may then use blocks of another, and no barrier of the
+/// block's context covers that work.
 static REACHED: AtomicBool = AtomicBool::new(false);
 
-/// Devices are let into each other's memory.
+/// From now on devices may access each other's memory.
 pub(crate) fn reached_into() {
     REACHED.store(true, SeqCst);
 }
@@ -144,7 +145,7 @@ pub fn is_reached_into() -> bool {
 }
 
 impl Pool {
-    /// `keeps`: whether it is on; else only the limit holds.
+    /// `keeps`: whether the pool is on. Otherwise only the limit holds.
     pub(crate) fn new(vendor: Vendor, settings: &Settings, keeps: bool) -> Self {
         fences::prepare();
         let (calls, exact) = (memory::calls(vendor), vendor == Vendor::Hip);
@@ -172,7 +173,7 @@ impl Pool {
             sees_all: calls.sees_all(),
             closed: AtomicBool::new(!keeps || pools::STEPPED_ASIDE.load(SeqCst)),
             ending: AtomicBool::new(false),
-            owners: Mutex::default(),
+            context_pools: Mutex::default(),
             ended: Mutex::default(),
             caches: Mutex::default(),
             has_threads: AtomicBool::new(false),
@@ -185,7 +186,7 @@ impl Pool {
         pool
     }
 
-    /// Goes by these variables from now on.
+    /// Follows these variables from now on.
     pub(crate) fn goes_by(&self, settings: &Settings) {
         let deferred = settings.free == FreeMode::Deferred;
         self.was_deferred.fetch_or(deferred, Relaxed);
@@ -207,7 +208,7 @@ impl Pool {
         self.was_deferred.load(Relaxed)
     }
 
-    /// Whether the growth of the program's own pools is placed in managed memory.
+    /// Whether growth of the program's own memory pools is placed in managed memory.
     pub(crate) fn is_managed(&self) -> bool {
         self.managed.load(Relaxed)
     }
@@ -229,7 +230,7 @@ impl Pool {
             || header.mode().load(Relaxed) != Mode::Active as u32
     }
 
-    /// From now on every free is the real one, nothing is kept, and nothing goes back.
+    /// From now on every free is the real one, nothing is kept, and nothing goes back any more.
     fn end(&self) {
         self.shut();
         self.ending.store(true, SeqCst);
@@ -248,40 +249,42 @@ impl Pool {
         self.closed.load(Relaxed)
     }
 
-    /// The owner of a context's blocks, for the calling thread's context.
+    /// The pool of the calling thread's context.
     #[inline]
-    fn owner_here(&self, shim: &'static Shim, cache: &ThreadCache) -> Option<&'static ContextPool> {
+    fn context_pool_here(&self, shim: &'static Shim, cache: &ThreadCache) -> Option<&'static ContextPool> {
         // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
-        let last = unsafe { cache.last_owner().as_ref() };
+        let last = unsafe { cache.last_context_pool().as_ref() };
         let last = last.filter(|last| last.vendor == self.vendor && !last.gone.load(Relaxed));
         if last.is_some() && self.sees_all && records::contexts::has_the_only_context(shim) {
             return last;
         }
         let context = vendor::of(self.vendor).current_context()?;
         records::contexts::found(shim);
-        last.filter(|last| last.context() == context).or_else(|| self.find_owner(shim, context))
+        last.filter(|last| last.context() == context).or_else(|| self.find_context_pool(shim, context))
     }
 
     #[cold]
-    fn find_owner(&self, shim: &'static Shim, context: u64) -> Option<&'static ContextPool> {
+    fn find_context_pool(&self, shim: &'static Shim, context: u64) -> Option<&'static ContextPool> {
         let record = records::contexts::current(shim, self.vendor);
         let device = vendor::of(self.vendor).current_device()?;
         let has_release_streams = self.calls.has_release_streams(device);
-        let mut owners = lock(&self.owners);
-        let known = owners.iter().find(|owner| owner.context() == context && !owner.gone.load(Relaxed));
+        let mut context_pools = lock(&self.context_pools);
+        let known = context_pools
+            .iter()
+            .find(|context_pool| context_pool.context() == context && !context_pool.gone.load(Relaxed));
         if let Some(known) = known {
             return Some(known);
         }
         let share = records::pooled::device_share(shim, record);
-        let owner = self.owner_for(&mut owners, context, record, device, share);
-        drop(owners);
+        let context_pool = self.context_pool_for(&mut context_pools, context, record, device, share);
+        drop(context_pools);
         if !has_release_streams {
-            owner.note_no_release_stream();
-            self.measure(owner);
+            context_pool.note_no_release_stream();
+            self.measure(context_pool);
         }
         self.share_out();
         records::pooled::limit(shim, record, self.limit.load(Relaxed));
-        Some(owner)
+        Some(context_pool)
     }
 
     /// What is on its way on a device.
@@ -295,17 +298,19 @@ impl Pool {
         })
     }
 
-    /// Blocks of one more context.
-    fn add(&self, owners: &mut Vec<&'static ContextPool>, owner: &'static ContextPool) {
-        for other in owners.iter().filter(|other| other.device == owner.device && !other.gone.load(Relaxed)) {
+    /// Adds the pool of one more context.
+    fn add(&self, context_pools: &mut Vec<&'static ContextPool>, context_pool: &'static ContextPool) {
+        for other in
+            context_pools.iter().filter(|other| other.device == context_pool.device && !other.gone.load(Relaxed))
+        {
             other.has_neighbours.store(true, Relaxed);
-            owner.has_neighbours.store(true, Relaxed);
+            context_pool.has_neighbours.store(true, Relaxed);
         }
-        owners.push(owner);
+        context_pools.push(context_pool);
     }
 
-    pub(crate) fn owners(&self) -> Vec<&'static ContextPool> {
-        lock(&self.owners).iter().filter(|owner| !owner.gone.load(Relaxed)).copied().collect()
+    pub(crate) fn context_pools(&self) -> Vec<&'static ContextPool> {
+        lock(&self.context_pools).iter().filter(|context_pool| !context_pool.gone.load(Relaxed)).copied().collect()
     }
 
     /// This thread's cache.
@@ -319,7 +324,7 @@ impl Pool {
 
     #[cold]
     fn new_cache(&self) -> &'static ThreadCache {
-        // A thread that keeps something is one of those that are listed.
+        // A thread that keeps blocks is listed among the threads.
         gate::shim().map(Shim::tid);
         let mut caches = lock(&self.caches);
         let unused = caches.iter().find(|cache| cache.begin());
@@ -340,20 +345,20 @@ impl Pool {
         lock(&self.caches).clone()
     }
 
-    /// Tells contexts of the live bytes that threads have kept from them.
+    /// Adds to the contexts' totals the live bytes that threads have left out of them.
     pub(crate) fn report_all(&self, shim: &'static Shim) {
         for cache in self.caches().into_iter().filter(|cache| cache.keeps_bytes()) {
             let Some(taken) = cache.take() else { continue };
-            let (owner, unreported) = (taken.owner(), taken.unreported());
+            let (context_pool, unreported) = (taken.context_pool(), taken.unreported());
             drop(taken);
             // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
-            if let Some(owner) = unsafe { owner.as_ref() } {
-                block_records::add_live(shim, owner, unreported);
+            if let Some(context_pool) = unsafe { context_pool.as_ref() } {
+                block_records::add_live(shim, context_pool, unreported);
             }
         }
     }
 
-    /// A block that stands for nothing.
+    /// A block object that stands for no memory now.
     fn spare(&self) -> &'static Block {
         let pop = || {
             let mut spare = lock(&self.spare);
@@ -365,7 +370,7 @@ impl Pool {
         spare.unwrap_or_else(|| Box::leak(Box::default()))
     }
 
-    /// A block stands for nothing any more.
+    /// A block object stands for no memory any more.
     fn forget(&self, block: &'static Block) {
         if let Some(guard) = &self.guard {
             guard.unwatch(gate::shim(), block);
@@ -377,15 +382,16 @@ impl Pool {
         self.any_spare.store(true, Relaxed);
     }
 
-    /// Idle bytes of a context, those that threads have among them.
-    pub(crate) fn idle(&self, owner: &'static ContextPool) -> u64 {
-        let of_threads = self.caches().into_iter().filter(|cache| std::ptr::eq(cache.last_owner(), owner));
-        owner.idle() + of_threads.map(|cache| cache.bytes.load(Relaxed)).sum::<u64>()
+    /// Idle bytes of a context, those in threads' caches among them.
+    pub(crate) fn idle(&self, context_pool: &'static ContextPool) -> u64 {
+        let of_threads =
+            self.caches().into_iter().filter(|cache| std::ptr::eq(cache.last_context_pool(), context_pool));
+        context_pool.idle() + of_threads.map(|cache| cache.bytes.load(Relaxed)).sum::<u64>()
     }
 
-    /// The owner of the blocks of this thread's context.
-    pub(crate) fn owner_of_thread(&self, shim: &'static Shim) -> Option<&'static ContextPool> {
-        self.owner_here(shim, self.cache())
+    /// The pool of the calling thread's context, as the records know it.
+    pub(crate) fn context_pool_of_thread(&self, shim: &'static Shim) -> Option<&'static ContextPool> {
+        self.context_pool_here(shim, self.cache())
     }
 
     /// Whether there is a limit, of this process alone or of its group.
@@ -396,12 +402,12 @@ impl Pool {
 
     fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Relaxed);
-        self.owners().into_iter().for_each(|owner| {
-            gate::record_if_started(|shim| records::pooled::limit(shim, owner.record(), bytes));
+        self.context_pools().into_iter().for_each(|context_pool| {
+            gate::record_if_started(|shim| records::pooled::limit(shim, context_pool.record(), bytes));
         });
     }
 
-    /// A block's free has to be the real one: others may know of it. The block that `addr` lies in.
+    /// The free of the block that `addr` lies in has to be the real one, since others may know of the block.
     pub(crate) fn pin(&self, addr: u64) {
         if let Some(block) = self.map.around(addr) {
             block.flags.fetch_or(block::PINNED, Relaxed);

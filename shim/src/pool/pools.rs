@@ -9,7 +9,7 @@ use crate::{gate, records};
 use gpumem_wire::kinds::{Interception, Mode, PoolState, Vendor};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
-/// Pools are off since [`step_aside`], also those that are made later.
+/// Since [`step_aside`] pools are off, also pools that are made later.
 pub(super) static STEPPED_ASIDE: AtomicBool = AtomicBool::new(false);
 
 #[inline(always)]
@@ -45,8 +45,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Pool> {
     [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(of)
 }
 
-/// Serves and keeps nothing from now on, and gives back what is kept: what came of it, for people. What cannot go yet,
-/// and what another thread is just about to keep, goes within a second or two.
+/// From now on the pools serve and keep nothing, and what they keep goes back. The answer is a sentence for people.
+/// What cannot go back yet, and what another thread is just about to keep, goes within a second or two.
 pub(crate) fn step_aside(shim: &'static Shim) -> String {
     STEPPED_ASIDE.store(true, SeqCst);
     all().for_each(Pool::shut);
@@ -98,7 +98,7 @@ fn make(vendor: Vendor) -> Option<&'static Pool> {
         return None;
     }
     let made = place(vendor).set_if_empty(Box::new(Pool::new(vendor, &shim.in_force.all(), keeps)));
-    // What changed before the pool had its place was not told to it.
+    // The pool was not told of changes before it had its place.
     made.goes_by(&shim.in_force.all());
     heap::when_refused(|| all().for_each(Pool::shut));
     decay::end_before_the_library();
@@ -110,7 +110,7 @@ pub(crate) fn pin(addr: u64) {
     all().for_each(|pool| pool.pin(addr));
 }
 
-/// Notes that others have the address of the block that an address lies in; false if it lies in none.
+/// Notes that others have the address of the block that an address lies in. False if it lies in none.
 pub(crate) fn note_shown(shim: &Shim, addr: u64) -> bool {
     let block = all().find_map(|pool| pool.map.around(addr));
     block.inspect(|block| block_records::shown(shim, block)).is_some()

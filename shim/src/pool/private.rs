@@ -1,7 +1,9 @@
-//! Device memory that the program never knows of, for a moment: what is found to refer to it is the driver's own.
+//! Device memory that the pool takes for a moment and that the program never knows of. Every word that refers to this
+//! memory is the driver's own, which shows what the driver's words look like.
 //!
-//! The program is to notice nothing. A request of its own that runs out has the memory back first ([`give_back`]), and who
-//! ends the context does not wait for longer than whoever looks at the blocks takes to see that ([`Private::is_wanted`]).
+//! The program is not to notice. A request of its own that runs out gets this memory back first ([`give_back`]). A
+//! thread that ends the context waits only until whoever looks at the blocks has seen that it waits
+//! ([`Private::is_wanted`]).
 
 use super::Pool;
 use super::context_pool::{ContextPool, PoolHold};
@@ -13,20 +15,22 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::Duration;
 
-/// Nothing is taken where less than this is free: the program may need it.
+/// Nothing is taken where less memory than this is free, because the program may need it.
 const LEAST_FREE: u64 = 256 << 20;
-/// Where memory goes back by a call that waits for the work of its context, that has to rest. So long it is waited for.
-const RESTS_WITHIN: Duration = Duration::from_millis(200);
-/// How long a request waits for the blocks, and between two looks: they are back after a piece of memory was looked through.
+/// How long the context is waited for to become idle, where memory goes back by a call that waits for the context's
+/// work.
+const IDLE_WITHIN: Duration = Duration::from_millis(200);
+/// How long a request waits for the blocks, and the time between two looks. The blocks go back as soon as the piece of
+/// memory that is being looked through is done.
 const LONGEST: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_millis(1);
 
 /// The device that blocks are taken from, by its number + 1.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
-/// Somebody needs that memory.
+/// Somebody needs the memory of private blocks.
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// Has private blocks of a device go back now; whether there were any.
+/// Has private blocks of a device go back now. Whether there were any.
 pub(crate) fn give_back(device: Device) -> bool {
     let is_taken = || TAKEN.load(SeqCst) == device as u64 + 1;
     if !is_taken() {
@@ -42,16 +46,16 @@ pub(crate) fn give_back(device: Device) -> bool {
     true
 }
 
-/// Blocks that nobody but the driver and whoever has this knows of.
+/// Blocks that only the driver and whoever has this value know of.
 pub(crate) struct Private<'a> {
-    owner: &'static ContextPool,
+    context_pool: &'static ContextPool,
     hold: &'a PoolHold<'a>,
-    /// Where each lies that is there now.
+    /// The range of each block that is there now.
     blocks: Vec<Range<u64>>,
 }
 
 impl Private<'_> {
-    /// Somebody needs the memory, or the context.
+    /// Whether somebody needs the memory, or wants to end the context.
     pub(crate) fn is_wanted(&self) -> bool {
         WANTED.load(SeqCst) || self.hold.is_wanted()
     }
@@ -65,7 +69,7 @@ impl Private<'_> {
             if self.is_wanted() {
                 return Err("its memory is needed");
             }
-            let block = self.owner.within(|| self.owner.calls.device(bytes as usize));
+            let block = self.context_pool.within(|| self.context_pool.calls.device(bytes as usize));
             let addr = block.map_err(|_| "the driver gives no memory")?;
             self.blocks.push(addr..addr + bytes);
         }
@@ -74,7 +78,7 @@ impl Private<'_> {
 
     /// Gives back those of the blocks that are not to be kept.
     fn keep(&mut self, mut is_kept: impl FnMut(usize) -> bool) {
-        let owner = self.owner;
+        let context_pool = self.context_pool;
         let mut index = 0;
         let (kept, go) = std::mem::take(&mut self.blocks).into_iter().partition(|_| {
             index += 1;
@@ -82,24 +86,24 @@ impl Private<'_> {
         });
         self.blocks = kept;
         let go: Vec<Range<u64>> = go;
-        // A context that ended against all patience has taken its blocks along.
-        if go.is_empty() || owner.gone.load(SeqCst) {
+        // If the context ended although it was held, its blocks ended with it.
+        if go.is_empty() || context_pool.gone.load(SeqCst) {
             return;
         }
-        owner.within(|| {
-            let stream = owner.release_stream();
+        context_pool.within(|| {
+            let stream = context_pool.release_stream();
             for block in go {
                 let freed = match stream {
-                    Some(stream) => owner.calls.free_on(block.start, stream),
-                    None => owner.calls.free(block.start),
+                    Some(stream) => context_pool.calls.free_on(block.start, stream),
+                    None => context_pool.calls.free(block.start),
                 };
-                // What does not go back is the driver's, and goes with the context.
+                // A block that does not go back stays with the driver, until the context ends.
                 if freed != SUCCESS {
                     activity::saw(freed);
                 }
             }
             if let Some(stream) = stream {
-                activity::saw(owner.calls.pass(stream));
+                activity::saw(context_pool.calls.pass(stream));
             }
         });
     }
@@ -113,14 +117,14 @@ impl Drop for Private<'_> {
 }
 
 impl Pool {
-    /// Runs `f` while there are blocks of these sizes in a context. Every other one is another's address that was freed just
-    /// before: what the driver makes new and what it has used before may look different.
+    /// Runs `f` while there are blocks of these sizes in a context. Every other block lies at an address that was freed
+    /// just before, because the driver's words for new memory and for used memory may look different.
     ///
     /// # Errors
-    /// Why there are none.
+    /// Why there are no blocks.
     pub(crate) fn with_private_blocks<R>(
         &self,
-        owner: &'static ContextPool,
+        context_pool: &'static ContextPool,
         sizes: &[u64],
         f: impl FnOnce(&Private<'_>) -> R,
     ) -> Result<R, &'static str> {
@@ -130,16 +134,16 @@ impl Pool {
         if capturing() {
             return Err("a stream is being captured");
         }
-        let hold = owner.hold().filter(|_| !self.is_ending()).ok_or("its context is ending")?;
-        if !owner.gives_back_at_once() && !owner.rests_within(RESTS_WITHIN) {
+        let hold = context_pool.hold().filter(|_| !self.is_ending()).ok_or("its context is ending")?;
+        if !context_pool.gives_back_at_once() && !context_pool.idle_within(IDLE_WITHIN) {
             return Err("its context is at work");
         }
-        if owner.within(|| owner.calls.free_bytes()).is_none_or(|free| free < LEAST_FREE) {
+        if context_pool.within(|| context_pool.calls.free_bytes()).is_none_or(|free| free < LEAST_FREE) {
             return Err("the device has little memory left");
         }
         WANTED.store(false, SeqCst);
-        TAKEN.store(owner.device as u64 + 1, SeqCst);
-        let mut private = Private { owner, hold: &hold, blocks: Vec::with_capacity(sizes.len()) };
+        TAKEN.store(context_pool.device as u64 + 1, SeqCst);
+        let mut private = Private { context_pool, hold: &hold, blocks: Vec::with_capacity(sizes.len()) };
         private.take(sizes)?;
         let again: Vec<u64> = sizes.iter().copied().skip(1).step_by(2).collect();
         private.keep(|index| index % 2 == 0);

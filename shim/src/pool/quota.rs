@@ -1,9 +1,9 @@
 //! What this process may take of a device (`GPUMEM_LIMIT`), what it takes, and what of that is idle.
 
 use super::context_pool::ContextPool;
-use super::in_transit::{DESCHEDULED, InTransit, Transit, Tries, are_still_at};
+use super::in_transit::{DESCHEDULED, InTransit, Transit, Tries, are_unchanged};
+use super::release_all::LONGEST_WAIT;
 use super::shared_quota::GroupRoom;
-use super::short::LONGEST_WAIT;
 use super::{Pool, lock};
 use crate::gate;
 use crate::progress::queries;
@@ -13,7 +13,7 @@ use gpumem_wire::counters;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-/// Bytes that the quota has room for, and the group, until they are counted.
+/// Bytes that the quota and the group have room for. They stay reserved until they are counted as taken.
 #[derive(Default)]
 pub(crate) struct Reserved {
     _own: Option<OwnRoom>,
@@ -21,7 +21,7 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// Where nothing has to be reserved.
+    /// For requests that need no room.
     pub(crate) fn none() -> Self {
         Self::default()
     }
@@ -30,13 +30,13 @@ impl Reserved {
 /// Which limit has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// That of this process.
+    /// The limit of this process.
     Own,
-    /// That of its group.
+    /// The limit of its group.
     Group,
 }
 
-/// Bytes of the quota of this process alone.
+/// Room in the quota of this process alone.
 struct OwnRoom(&'static Pool, (Device, u64), #[expect(dead_code, reason = "held")] Transit<'static>);
 
 impl Drop for OwnRoom {
@@ -50,105 +50,112 @@ impl Drop for OwnRoom {
 }
 
 impl Pool {
-    /// Room that the quota and the group have for so many bytes more, after idle blocks went back if need be: held until
-    /// these are counted.
+    /// Reserves room in the quota and in the group for so many bytes more. Idle blocks go back before, if need be. The
+    /// room is held until these bytes are counted.
     ///
     /// # Errors
-    /// Which of them has none.
-    pub(crate) fn admits(&'static self, owner: &'static ContextPool, bytes: u64) -> Result<Reserved, Refused> {
+    /// Which of the two has no room.
+    pub(crate) fn admits(&'static self, context_pool: &'static ContextPool, bytes: u64) -> Result<Reserved, Refused> {
         let limit = self.limit.load(Relaxed);
         let own = match limit {
             0 => None,
-            _ => Some(self.admits_alone(owner, bytes, limit).ok_or(Refused::Own)?),
+            _ => Some(self.admits_alone(context_pool, bytes, limit).ok_or(Refused::Own)?),
         };
         let group = match self.grouped {
-            true => self.admits_in_group(owner, bytes).ok_or(Refused::Group)?,
+            true => self.admits_in_group(context_pool, bytes).ok_or(Refused::Group)?,
             false => None,
         };
         Ok(Reserved { _own: own, _group: group })
     }
 
-    fn admits_alone(&'static self, owner: &'static ContextPool, bytes: u64, limit: u64) -> Option<OwnRoom> {
+    fn admits_alone(&'static self, context_pool: &'static ContextPool, bytes: u64, limit: u64) -> Option<OwnRoom> {
         let mut tries = Tries::default();
         while tries.go_on() {
-            let InTransit { blocks, requests } = owner.in_transit;
+            let InTransit { blocks, requests } = context_pool.in_transit;
             let before = [(blocks, blocks.ended()), (requests, requests.ended())];
-            if let Some(reserved) = self.reserve(owner, bytes, limit) {
+            if let Some(reserved) = self.reserve(context_pool, bytes, limit) {
                 return Some(reserved);
             }
             // The bytes of another thread's request stand in `reserved` until that request is recorded, and among the
             // live bytes from then on. In between they count twice: that refuses too much and never too little, so
             // the question is asked again once that thread is done.
-            if !self.may_flush(owner)
-                || self.flush(owner.device) == 0 && are_still_at(&before, self.longest_transit(owner))
+            if !self.may_flush(context_pool)
+                || self.flush(context_pool.device) == 0 && are_unchanged(&before, self.longest_transit(context_pool))
             {
                 break;
             }
         }
-        self.reserve(owner, bytes, limit)
+        self.reserve(context_pool, bytes, limit)
     }
 
-    fn reserve(&'static self, owner: &'static ContextPool, bytes: u64, limit: u64) -> Option<OwnRoom> {
+    fn reserve(&'static self, context_pool: &'static ContextPool, bytes: u64, limit: u64) -> Option<OwnRoom> {
         let mut reserved = lock(&self.reserved);
         let of_device: u64 =
-            reserved.iter().filter(|(device, _)| *device == owner.device).map(|(_, bytes)| bytes).sum();
-        let room = limit.checked_sub(self.used(owner).saturating_add(of_device))?;
+            reserved.iter().filter(|(device, _)| *device == context_pool.device).map(|(_, bytes)| bytes).sum();
+        let room = limit.checked_sub(self.used(context_pool).saturating_add(of_device))?;
         if room < bytes {
             return None;
         }
-        reserved.push((owner.device, bytes));
-        Some(OwnRoom(self, (owner.device, bytes), owner.in_transit.requests.begin()))
+        reserved.push((context_pool.device, bytes));
+        Some(OwnRoom(self, (context_pool.device, bytes), context_pool.in_transit.requests.begin()))
     }
 
     /// Whether idle blocks can go back now: a real free is refused while something captures.
-    pub(crate) fn may_flush(&self, owner: &ContextPool) -> bool {
-        !queries::capturing() || owner.gives_back_at_once()
+    pub(crate) fn may_flush(&self, context_pool: &ContextPool) -> bool {
+        !queries::capturing() || context_pool.gives_back_at_once()
     }
 
-    /// How long something may be on its way.
-    pub(crate) fn longest_transit(&self, owner: &ContextPool) -> Duration {
-        if !self.may_have_pending() && owner.gives_back_at_once() {
+    /// How long a block or a request may be on its way.
+    pub(crate) fn longest_transit(&self, context_pool: &ContextPool) -> Duration {
+        if !self.may_have_pending() && context_pool.gives_back_at_once() {
             return DESCHEDULED;
         }
-        // A free that waits was waited for already.
-        let of_device = self.owners().into_iter().filter(|other| other.device == owner.device);
+        // A free that waits for work has waited for some time already. That time is taken off.
+        let of_device = self.context_pools().into_iter().filter(|other| other.device == context_pool.device);
         LONGEST_WAIT.saturating_sub(of_device.map(ContextPool::frees_for).max().unwrap_or_default())
     }
 
-    /// To be held while a block is counted as idle and as live, or found nowhere, where there is a limit.
+    /// Held while a block is counted both as idle and as live, or is found nowhere. `None` where there is no limit.
     #[inline(always)]
-    pub(super) fn transit(&self, owner: &ContextPool) -> Option<Transit<'static>> {
-        if self.is_limited() { Some(owner.in_transit.blocks.begin()) } else { None }
+    pub(super) fn transit(&self, context_pool: &ContextPool) -> Option<Transit<'static>> {
+        if self.is_limited() { Some(context_pool.in_transit.blocks.begin()) } else { None }
     }
 
-    /// Device bytes that this process takes of an owner's device, idle ones among them.
-    pub(crate) fn used(&self, owner: &'static ContextPool) -> u64 {
-        let live = gate::shim().map_or(0, |shim| records::pooled::live_on(shim, self.vendor, owner.device));
-        live + self.idle_on(owner.device)
+    /// Bytes that this process takes of a context's device, idle ones among them.
+    pub(crate) fn used(&self, context_pool: &'static ContextPool) -> u64 {
+        let live = gate::shim().map_or(0, |shim| records::pooled::live_on(shim, self.vendor, context_pool.device));
+        live + self.idle_on(context_pool.device)
     }
 
     /// Idle bytes of a device.
     pub(crate) fn idle_on(&self, device: i32) -> u64 {
-        self.owners().into_iter().filter(|owner| owner.device == device).map(|owner| self.idle(owner)).sum()
+        self.context_pools()
+            .into_iter()
+            .filter(|context_pool| context_pool.device == device)
+            .map(|context_pool| self.idle(context_pool))
+            .sum()
     }
 
-    /// Idle bytes of a device that can go back for a request, whatever the device does.
+    /// Idle bytes of a device that can go back for a request, even while the device works.
     pub(crate) fn to_be_had_on(&self, device: i32) -> u64 {
-        let of_device = self.owners().into_iter().filter(|owner| owner.device == device);
-        let goes = |owner: &&'static ContextPool| {
-            !owner.frees_wait() || owner.known_idle() || owner.calls.tells_all() && owner.is_idle()
+        let of_device = self.context_pools().into_iter().filter(|context_pool| context_pool.device == device);
+        let goes = |context_pool: &&'static ContextPool| {
+            !context_pool.frees_wait()
+                || context_pool.known_idle()
+                || context_pool.calls.tells_all() && context_pool.is_idle()
         };
-        of_device.filter(goes).map(|owner| self.idle(owner)).sum()
+        of_device.filter(goes).map(|context_pool| self.idle(context_pool)).sum()
     }
 
-    /// Gives back all idle blocks of a device; how many bytes. What work uses, where a free does not wait for it, stays if
-    /// that work does not end soon.
+    /// Gives back all idle blocks of a device. The answer is the bytes that went back. Freed blocks that pending work
+    /// uses stay, if that work does not complete soon.
     pub(crate) fn flush(&'static self, device: i32) -> u64 {
         let Some(shim) = gate::shim() else { return 0 };
         self.gather(shim);
-        let of_device = self.owners().into_iter().filter(|owner| owner.device == device);
-        // The context may be another thread's, which ends it: that waits until this is done.
-        let give_back = |owner: &'static ContextPool| owner.hold().map_or(0, |_hold| self.release_all(owner));
+        let of_device = self.context_pools().into_iter().filter(|context_pool| context_pool.device == device);
+        // Another thread may be ending this context. It waits until this is done.
+        let give_back =
+            |context_pool: &'static ContextPool| context_pool.hold().map_or(0, |_hold| self.release_all(context_pool));
         let released = of_device.map(give_back).sum();
         shim.count(counters::POOL_FLUSHES, 1);
         released

@@ -1,9 +1,10 @@
-//! Live blocks are read from outside, by copies, a piece at a time. Beside any work of the program's: what it writes
-//! meanwhile is read as it was or as it is.
+//! Live blocks are read while the program goes on. Copies read them a piece at a time, beside any work of the program.
+//! What the program writes meanwhile is read either as it was or as it is.
 //!
-//! A block that is read may be freed, and used again: that harms nobody. But it does not go back to the driver before
-//! the piece is read. Whoever gives it back has changed its state, or taken it out of the map, before it asks here; and
-//! whoever reads says so here before it looks at the state. One of the two sees the other.
+//! A block that is being read may be freed and used again; that harms nobody. But the block must not go back to the
+//! driver before the piece is read. Whoever gives a block back first changes its state, or takes it out of the map, and
+//! then asks here. Whoever reads a block first says so here, and then looks at its state. So one of the two sees the
+//! other.
 
 use super::block::{Block, SPILLED, State};
 use super::context_pool::{ContextPool, Scan};
@@ -15,21 +16,21 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::*, fence};
 use std::time::{Duration, Instant};
 
-/// The address of the block that is being read; there is one search at a time.
+/// The address of the block that is being read. There is one search at a time.
 static READ: Mutex<u64> = Mutex::new(0);
-/// Somebody waits for it.
+/// Somebody waits until that block is read.
 static WAITED_FOR: AtomicBool = AtomicBool::new(false);
-/// Some block has ever been read.
+/// Whether any block was ever read.
 static EVER: AtomicBool = AtomicBool::new(false);
-/// Between two looks, and how many at most: a piece takes less than a millisecond.
+/// The time between two looks, and the most looks. A piece takes less than a millisecond.
 const NAP: Duration = Duration::from_micros(20);
 const MOST_NAPS: u32 = 100_000;
-/// A copy that was not over in time is waited for, so long at most.
+/// How long a copy is waited for that did not complete in time.
 const AT_MOST: Duration = Duration::from_secs(5);
 
 /// Waits until nobody reads a block that is about to be the driver's.
 pub(super) fn wait(addr: u64) {
-    // That the block is not there any more is seen by whoever is not seen here.
+    // A reader that this load does not see will see that the block is gone.
     fence(SeqCst);
     if !EVER.load(SeqCst) {
         return;
@@ -43,7 +44,7 @@ pub(super) fn wait(addr: u64) {
     }
 }
 
-/// While it lives, a block does not go back.
+/// While this lives, the block does not go back to the driver.
 struct BeingRead;
 
 impl BeingRead {
@@ -67,27 +68,27 @@ impl Drop for BeingRead {
 #[derive(Clone, Copy)]
 pub(crate) struct LiveBlock {
     block: &'static Block,
-    owner: &'static ContextPool,
+    context_pool: &'static ContextPool,
     pub addr: u64,
     pub bytes: u64,
 }
 
-/// What came of a piece.
+/// How the reading of a piece ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Read,
-    /// The block, or its context, is not there any more.
+    /// The block, or its context, is gone.
     Gone,
     /// Something captures: nothing is read now.
     Captured,
-    /// After an error that stays every call answers it.
+    /// A context is broken, and every call answers its error.
     Broken,
-    /// The driver did not copy it, or not in time.
+    /// The driver did not copy the piece, or not in time.
     Refused,
 }
 
 impl Pool {
-    /// Where the driver's block begins that the program has from an address on, and the bytes that the driver gave.
+    /// Where the driver's block begins that has its program's part at `addr`, and the bytes that the driver gave.
     pub(crate) fn driver_range(&self, addr: u64) -> Option<(u64, u64)> {
         self.map.get(addr).map(|block| (block.base(), block.bytes.load(Relaxed)))
     }
@@ -95,10 +96,10 @@ impl Pool {
     /// Live blocks of device memory.
     pub(crate) fn live_blocks(&self) -> Vec<LiveBlock> {
         let of = |block: &'static Block| {
-            let owner = ContextPool::of(block)?;
+            let context_pool = ContextPool::of(block)?;
             let is_live = block.is(State::Live) && !block.has(SPILLED);
             let (addr, bytes) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
-            is_live.then_some(LiveBlock { block, owner, addr, bytes })
+            is_live.then_some(LiveBlock { block, context_pool, addr, bytes })
         };
         self.map.all().into_iter().filter_map(of).collect()
     }
@@ -112,11 +113,12 @@ impl Pool {
         longest: Duration,
         read: impl FnOnce(&[u8]),
     ) -> Piece {
-        self.while_it_stays(live, || live.owner.copy_out(live.addr + at, bytes, longest, read))
+        self.while_it_stays(live, || live.context_pool.copy_out(live.addr + at, bytes, longest, read))
     }
 
-    /// Has whole words of a piece of a live block looked at by a kernel, which is told to end where the block is to go back:
-    /// those that may be addresses. [`Piece::Refused`]: not here, or not now; it may be read in the other way.
+    /// A kernel looks through whole words of a piece of a live block, and `read` is given the words that may be
+    /// addresses. The kernel is told to end early if the block is to go back. [`Piece::Refused`]: not possible here or
+    /// not now; the piece may be copied instead.
     pub(crate) fn scan_piece(
         &self,
         live: &LiveBlock,
@@ -127,10 +129,10 @@ impl Pool {
     ) -> Piece {
         let is_over = || WAITED_FOR.load(Relaxed) || (how.is_over)();
         let how = Scan { is_over: &is_over, ..*how };
-        self.while_it_stays(live, || live.owner.scan(live.addr + at, words, &how, read))
+        self.while_it_stays(live, || live.context_pool.scan(live.addr + at, words, &how, read))
     }
 
-    /// Runs what reads a block, which stays meanwhile.
+    /// Runs what reads a block. The block stays meanwhile.
     fn while_it_stays(&self, live: &LiveBlock, read: impl FnOnce() -> Option<()>) -> Piece {
         if activity::broken() {
             return Piece::Broken;
@@ -141,7 +143,7 @@ impl Pool {
         if capturing() {
             return Piece::Captured;
         }
-        let Some(_hold) = live.owner.hold() else { return Piece::Gone };
+        let Some(_hold) = live.context_pool.hold() else { return Piece::Gone };
         let _read = BeingRead::begin(live.addr);
         let is_there = live.block.is(State::Live)
             && live.block.addr.load(Relaxed) == live.addr
@@ -151,9 +153,9 @@ impl Pool {
         }
         let was_read = read();
         if was_read.is_none() {
-            // What was not read in time may still be read.
+            // A copy that did not complete in time may still read the block.
             let end = Instant::now() + AT_MOST;
-            while !live.owner.readers_rest() && Instant::now() < end {
+            while !live.context_pool.settle_readers() && Instant::now() < end {
                 cancel::sleep(Duration::from_millis(1));
             }
         }

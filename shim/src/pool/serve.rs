@@ -3,7 +3,7 @@
 use super::block::{Block, NO_CLASS, SPILLED, State};
 use super::block_records;
 use super::context_pool::{ContextPool, Most};
-use super::{Pool, UNREPORTED, give, size};
+use super::{Pool, UNREPORTED, free, size};
 use crate::call::Call;
 use crate::gate;
 use crate::process::clock;
@@ -15,22 +15,22 @@ use gpumem_wire::counters;
 use gpumem_wire::settings::Fill;
 use std::sync::atomic::Ordering::*;
 
-/// Idle blocks that make way for one new block at most.
+/// The most idle blocks that make way for one new block.
 const MOST_IN_THE_WAY: usize = 64;
 
 /// What was obtained for a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Obtained {
-    /// Its address, where the real function did not give it.
+    /// Its address, if the real function did not write it to the program's out-parameter.
     pub addr: Option<u64>,
     pub bytes: u64,
     pub flags: u32,
 }
 
-/// How a request went so far.
+/// What the first look at a request says about the rest of it.
 pub(crate) enum Lookup {
     Block(&'static Block),
-    /// There is none that fits.
+    /// No idle block fits.
     None(&'static ContextPool, u64),
     /// The pool has nothing to do with it.
     Aside,
@@ -51,32 +51,32 @@ impl Pool {
         };
         let Some(rounded) = rounded else { return Lookup::Aside };
         let cache = self.cache();
-        let Some(owner) = self.owner_here(shim, cache) else { return Lookup::Aside };
+        let Some(context_pool) = self.context_pool_here(shim, cache) else { return Lookup::Aside };
         let (mut block, mut reported) = (None, bytes as i64);
         if let Some(mut taken) = cache.enter() {
-            if !std::ptr::eq(taken.owner(), owner) {
-                self.rebind(shim, &mut taken, owner);
+            if !std::ptr::eq(taken.context_pool(), context_pool) {
+                self.rebind(shim, &mut taken, context_pool);
             }
             block = self.class_of(rounded).and_then(|class| taken.pop_for(class));
             if block.is_some() {
                 reported = taken.report(bytes as i64, self.unreported_at_most());
             }
         }
-        let block = match block.or_else(|| self.take_central(owner, rounded)) {
+        let block = match block.or_else(|| self.take_central(context_pool, rounded)) {
             Some(block) => block,
-            None => return Lookup::None(owner, rounded),
+            None => return Lookup::None(context_pool, rounded),
         };
-        self.handed_out(shim, call, block, owner, bytes, reported);
+        self.handed_out(shim, call, block, context_pool, bytes, reported);
         Lookup::Block(block)
     }
 
-    /// An idle block is the program's. `reported`: live bytes that are reported to its context now.
+    /// An idle block becomes live. `reported`: live bytes that are added to its context's total now.
     pub(crate) fn handed_out(
         &'static self,
         shim: &'static Shim,
         call: &Call,
         block: &'static Block,
-        owner: &'static ContextPool,
+        context_pool: &'static ContextPool,
         bytes: u64,
         reported: i64,
     ) {
@@ -84,11 +84,11 @@ impl Pool {
         if bytes >= SMALLEST && shim.stranded.waiting() {
             stranded::served(shim, call, bytes);
         }
-        block_records::hit(shim, call, block, owner, bytes, reported);
+        block_records::hit(shim, call, block, context_pool, bytes, reported);
         block.set(State::Live);
     }
 
-    /// The class of blocks that threads keep.
+    /// The class of sizes of a block, if threads keep blocks of that size.
     #[inline]
     pub(super) fn class_of(&self, rounded: u64) -> Option<usize> {
         if self.exact { None } else { size::class_of(rounded) }
@@ -98,46 +98,56 @@ impl Pool {
         if self.exact { 0 } else { size::slack(rounded) }
     }
 
-    fn take_central(&self, owner: &'static ContextPool, rounded: u64) -> Option<&'static Block> {
-        if owner.idle() == 0 {
+    fn take_central(&self, context_pool: &'static ContextPool, rounded: u64) -> Option<&'static Block> {
+        if context_pool.idle() == 0 {
             return None;
         }
-        let take = || owner.take(rounded, self.slack(rounded));
-        if !self.may_have_pending() || !owner.has_pending() {
+        let take = || context_pool.take(rounded, self.slack(rounded));
+        if !self.may_have_pending() || !context_pool.has_pending() {
             return take();
         }
         take().or_else(|| {
-            owner.reap(clock::now_ns());
+            context_pool.reap(clock::now_ns());
             take()
         })
     }
 
-    /// A block that a thread kept which has ended meanwhile.
-    pub(crate) fn take_of_ended_threads(&self, owner: &'static ContextPool, rounded: u64) -> Option<&'static Block> {
-        if self.collect_ended() { self.take_central(owner, rounded) } else { None }
+    /// A block from the cache of a thread that has ended.
+    pub(crate) fn take_of_ended_threads(
+        &self,
+        context_pool: &'static ContextPool,
+        rounded: u64,
+    ) -> Option<&'static Block> {
+        if self.collect_ended() { self.take_central(context_pool, rounded) } else { None }
     }
 
     /// Idle blocks of other sizes make way for a new one.
-    pub(crate) fn make_way_for(&'static self, owner: &'static ContextPool, rounded: u64) {
-        let in_the_way = owner.in_the_way(rounded);
+    pub(crate) fn make_way_for(&'static self, context_pool: &'static ContextPool, rounded: u64) {
+        let in_the_way = context_pool.in_the_way(rounded);
         if in_the_way > 0 {
-            self.make_way(owner, Most::AtLeast(in_the_way, MOST_IN_THE_WAY));
+            self.make_way(context_pool, Most::AtLeast(in_the_way, MOST_IN_THE_WAY));
         }
     }
 
-    /// Live bytes that a thread may keep from its context: none where they are counted against a limit.
+    /// How many live bytes a thread may leave out of its context's total. None where live bytes are counted against a
+    /// limit.
     #[inline]
     pub(super) fn unreported_at_most(&self) -> i64 {
         if self.limit.load(Relaxed) == 0 { UNREPORTED } else { 0 }
     }
 
-    /// Binds a thread's cache to another context; what it had goes to all.
+    /// Binds a thread's cache to another context. The blocks in it go where all threads find them.
     #[cold]
-    pub(super) fn rebind(&self, shim: &'static Shim, taken: &mut super::thread::Taken<'_>, owner: *const ContextPool) {
-        let before = taken.owner();
+    pub(super) fn rebind(
+        &self,
+        shim: &'static Shim,
+        taken: &mut super::thread::Taken<'_>,
+        context_pool: *const ContextPool,
+    ) {
+        let before = taken.context_pool();
         let unreported = taken.unreported();
         let now = clock::now_ns();
-        let blocks = taken.rebind(owner);
+        let blocks = taken.rebind(context_pool);
         // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
         if let Some(before) = unsafe { before.cast::<ContextPool>().as_ref() } {
             let before: &'static ContextPool = before;
@@ -148,19 +158,20 @@ impl Pool {
         }
     }
 
-    /// Takes a thread's cache empty, for all to have; whether that could be done.
+    /// Empties a thread's cache, so that all threads find its blocks. Whether that could be done.
     pub(super) fn empty(&self, shim: &'static Shim, cache: &super::ThreadCache) -> bool {
         let Some(mut taken) = cache.take() else { return false };
-        let owner = taken.owner();
-        self.rebind(shim, &mut taken, owner);
+        let context_pool = taken.context_pool();
+        self.rebind(shim, &mut taken, context_pool);
         true
     }
 
-    /// Takes up a block that the driver has just given at `addr`, as the program's, for what the owner was then.
+    /// Makes a live block of memory that the driver has just given at `addr`. `generation`: the pool's generation when
+    /// the request began.
     pub(crate) fn adopt(
         &'static self,
         call: &Call,
-        (owner, generation): (&'static ContextPool, u32),
+        (context_pool, generation): (&'static ContextPool, u32),
         addr: u64,
         obtained: Obtained,
         watch: &Watch,
@@ -168,47 +179,47 @@ impl Pool {
         let block = self.spare();
         block.addr.store(addr, Relaxed);
         block.bytes.store(obtained.bytes, Relaxed);
-        // One that was spilled goes back to the driver; a class has blocks of one size.
+        // A spilled block goes back to the driver when it is freed. A class has blocks of one size.
         let is_of_a_class = |bytes: &u64| obtained.flags & SPILLED == 0 && size::rounded(*bytes) == Some(*bytes);
         let class = Some(obtained.bytes).filter(is_of_a_class).and_then(|bytes| self.class_of(bytes));
         block.class.store(class.map_or(NO_CLASS, |class| class as u32), Relaxed);
         block.asked.store(watch.bytes, Relaxed);
         block.flags.store(obtained.flags, Relaxed);
-        owner.owns(block);
+        context_pool.claim(block);
         if obtained.flags & SPILLED == 0 {
-            owner.grew(obtained.bytes);
+            context_pool.grew(obtained.bytes);
             if let Some(shim) = gate::shim() {
-                records::grouped::took(shim, owner.record(), obtained.bytes);
+                records::grouped::took(shim, context_pool.record(), obtained.bytes);
             }
-            self.watch(owner, block);
+            self.watch(context_pool, block);
         }
         gate::note(|shim| {
-            block_records::miss(shim, call, block, owner, watch.bytes, watch.stack());
+            block_records::miss(shim, call, block, context_pool, watch.bytes, watch.stack());
             watch.made(shim, addr);
         });
         block.set(State::Live);
         self.map.insert(addr, block);
-        self.measure(owner);
-        // Its context ended meanwhile, and the memory with it.
-        if owner.generation() != generation && block.turn_to(addr, State::Live, State::Gone) {
+        self.measure(context_pool);
+        // The context ended meanwhile, and the memory with it.
+        if context_pool.generation() != generation && block.turn_to(addr, State::Live, State::Gone) {
             self.map.remove(addr);
         }
     }
 
-    /// Fills a block that is about to be the program's again, if that was asked for, and has the guard watch it.
+    /// Fills a block that is about to be live again, if the user asked for that, and has the guard watch it.
     #[cold]
     pub(crate) fn filled(&self, block: &'static Block) {
-        let Some(owner) = ContextPool::of(block) else { return };
+        let Some(context_pool) = ContextPool::of(block) else { return };
         if self.fill == Fill::Zero {
-            give::fill(owner, block, 0);
+            free::fill(context_pool, block, 0);
         }
-        self.watch(owner, block);
+        self.watch(context_pool, block);
     }
 
-    /// Has the guard, if there is one, watch a block that is about to be the program's.
-    fn watch(&self, owner: &'static ContextPool, block: &'static Block) {
+    /// Has the guard, if there is one, watch a block that is about to be live.
+    fn watch(&self, context_pool: &'static ContextPool, block: &'static Block) {
         if let Some(guard) = &self.guard {
-            guard.watch(owner, block);
+            guard.watch(context_pool, block);
         }
     }
 

@@ -1,8 +1,9 @@
-//! What the group of this process may take of a device (`GPUMEM_LIMIT_GROUP`): room is reserved there before the driver is
-//! asked, members that ended are taken out, and members that keep idle blocks give them back for one that is short.
+//! What the group of this process may take of a device (`GPUMEM_LIMIT_GROUP`). Room is reserved in the group before the
+//! driver is asked. Members that ended are taken out. Members that keep idle blocks give them back for a member that is
+//! short of memory.
 
 use super::context_pool::ContextPool;
-use super::in_transit::{FLUSHES, InTransit, are_still_at};
+use super::in_transit::{FLUSHES, InTransit, are_unchanged};
 use super::{Pool, all};
 use crate::gate;
 use crate::group::{Answer, Group, Place};
@@ -13,18 +14,18 @@ use crate::records;
 use crate::shim::Shim;
 use std::time::Duration;
 
-/// The control thread of a member looks so often whether another member is short of memory.
+/// How often the control thread of a member looks whether another member is short of memory.
 pub(crate) const LISTENS_EVERY: Duration = Duration::from_millis(100);
 
-/// A request that meets others on their way waits so long for them: one of theirs may wait for the driver, or for a
-/// processor.
+/// How long a request waits for other members' requests that are on their way. One of theirs may wait for the driver,
+/// or for a processor.
 const OTHERS_TAKE: Duration = Duration::from_secs(2);
-/// The others are asked so often for one request.
+/// How often the other members are asked for one request.
 const CALLS: usize = 3;
-/// An answer of theirs is waited for so long.
+/// How long an answer of the other members is waited for.
 const ANSWERS_TAKE: Duration = Duration::from_secs(2);
 
-/// Bytes that the group has room for, until they are counted as taken.
+/// Bytes that the group has room for. They stay reserved until they are counted as taken.
 pub(crate) struct GroupRoom {
     group: &'static Group,
     place: Place,
@@ -37,30 +38,34 @@ impl Drop for GroupRoom {
     }
 }
 
-/// The group, and the device of a context's blocks there, which a context without a record has not; `None` where there is
-/// no group.
-fn place_of(owner: &ContextPool) -> Option<(&'static Group, Option<Place>)> {
+/// The group, and the device of a context as the group knows it. The device is `None` for a context without a record.
+/// The whole is `None` where there is no group.
+fn place_of(context_pool: &ContextPool) -> Option<(&'static Group, Option<Place>)> {
     let shim = gate::shim()?;
     let group = shim.group.as_ref()?;
-    Some((group, records::grouped::place(shim, owner.record())))
+    Some((group, records::grouped::place(shim, context_pool.record())))
 }
 
 impl Pool {
-    /// Room that the group has for so many bytes more, after all that can be given back was, if need be. Outside: whether
-    /// there is room. Inside: nothing where there is no group.
-    pub(super) fn admits_in_group(&'static self, owner: &'static ContextPool, bytes: u64) -> Option<Option<GroupRoom>> {
-        let Some((group, place)) = place_of(owner) else { return Some(None) };
-        // What could not be counted is not taken.
+    /// Reserves room in the group for so many bytes more, after all was given back that can be, if need be. The outer
+    /// `Option` says whether there is room. The inner one is `None` where there is no group.
+    pub(super) fn admits_in_group(
+        &'static self,
+        context_pool: &'static ContextPool,
+        bytes: u64,
+    ) -> Option<Option<GroupRoom>> {
+        let Some((group, place)) = place_of(context_pool) else { return Some(None) };
+        // Bytes that could not be counted are not taken.
         let place = place?;
         let start = clock::precise_ns();
         let (mut pause, mut looks, mut flushes, mut calls) = (Duration::from_micros(20), 0, 0, 0);
         loop {
-            let InTransit { blocks, requests } = owner.in_transit;
+            let InTransit { blocks, requests } = context_pool.in_transit;
             let before = [(blocks, blocks.ended()), (requests, requests.ended())];
             match group.ask(&place, bytes) {
                 Answer::Granted => return Some(Some(GroupRoom { group, place, bytes })),
                 Answer::Busy if clock::precise_ns() - start < OTHERS_TAKE.as_nanos() as u64 => {
-                    // One of them may have been killed on its way.
+                    // A member may have been killed while its request was on its way.
                     if !group.reap() {
                         sleep(pause);
                         pause = (pause * 2).min(Duration::from_millis(5)) + Duration::from_nanos(start % 20_000);
@@ -72,15 +77,15 @@ impl Pool {
             if group.reap() {
                 continue;
             }
-            // Another member may just be at it, to take out one that ended.
+            // Another member may be taking out an ended one just now.
             if looks == 0 {
                 looks = 1;
                 sleep(Duration::from_millis(1));
                 continue;
             }
-            if flushes < FLUSHES && self.may_flush(owner) {
+            if flushes < FLUSHES && self.may_flush(context_pool) {
                 flushes += 1;
-                if self.flush(owner.device) > 0 || !are_still_at(&before, self.longest_transit(owner)) {
+                if self.flush(context_pool.device) > 0 || !are_unchanged(&before, self.longest_transit(context_pool)) {
                     continue;
                 }
             }
@@ -92,7 +97,7 @@ impl Pool {
     }
 }
 
-/// Has the other members give back what they keep and do not use; whether anybody was asked, and has answered in time.
+/// Has the other members give back what they keep and do not use. Whether anybody was asked and has answered in time.
 fn others_give(group: &Group, place: &Place, bytes: u64) -> bool {
     const LOOK_EVERY: Duration = Duration::from_millis(2);
     let start = clock::precise_ns();
@@ -124,9 +129,9 @@ pub(crate) fn housekeeping(shim: &'static Shim) {
     let Some(group) = &shim.group else { return };
     records::grouped::look_after(shim);
     for pool in all() {
-        for owner in pool.owners() {
-            if let Some(place) = records::grouped::place(shim, owner.record()) {
-                group.keeps(&place, pool.idle_on(owner.device));
+        for context_pool in pool.context_pools() {
+            if let Some(place) = records::grouped::place(shim, context_pool.record()) {
+                group.keeps(&place, pool.idle_on(context_pool.device));
             }
         }
     }

@@ -1,20 +1,16 @@
-//! Sizes of real blocks: what is asked of the driver for what the program asks.
-//!
-//! Up to 2 MiB there are eight sizes to a doubling, so that a block serves requests a little apart.
-//! Above that the driver takes whole units of 2 MiB for any request (measured on an H200, driver
-//! 580), so a block of whole units costs nothing more.
+//! The sizes of blocks: how much is asked of the driver for a request of the program.
 
-/// What the driver takes for a request above it, bytes.
+/// The unit in which the driver takes memory for requests above it, bytes.
 pub(crate) const UNIT: u64 = 2 << 20;
 /// Smallest block, bytes: the driver's alignment.
 const SMALLEST: u64 = 512;
-/// Sizes to a doubling.
+/// How many sizes there are between a power of two and the next.
 const STEPS: u64 = 8;
 /// Exponent below the smallest block.
 const FIRST_EXPONENT: u32 = 8;
 /// Classes up to one unit.
 const SMALL_CLASSES: usize = (UNIT.ilog2() - FIRST_EXPONENT) as usize * STEPS as usize;
-/// Most units of a block that threads keep for themselves.
+/// The most units of a block that threads keep for themselves.
 const MOST_UNITS: u64 = 16;
 /// Sizes that threads keep blocks of.
 pub(crate) const CLASSES: usize = SMALL_CLASSES + MOST_UNITS as usize - 1;
@@ -46,8 +42,8 @@ pub(crate) fn class_of(rounded: u64) -> Option<usize> {
     (units <= MOST_UNITS).then(|| SMALL_CLASSES + units as usize - 2)
 }
 
-/// The class of blocks that serve a request, without the way over [`rounded`]; `None` for 0, and for what
-/// threads keep no blocks of.
+/// The class of blocks that serve a request, computed without [`rounded`]. `None` for 0 bytes, and for sizes of which
+/// threads keep no blocks.
 #[inline(always)]
 pub(crate) fn class_for(bytes: u64) -> Option<usize> {
     if bytes <= UNIT {
@@ -60,16 +56,16 @@ pub(crate) fn class_for(bytes: u64) -> Option<usize> {
     (units <= MOST_UNITS).then(|| SMALL_CLASSES + units as usize - 2)
 }
 
-/// Bytes that a block may be larger than a request that it serves: an eighth, as HIP's own pools
-/// allow, and a unit at least where blocks are whole units.
+/// By how many bytes a block may be larger than a request that it serves: an eighth, as HIP's own pools allow, and at
+/// least a unit where blocks are whole units.
 #[inline]
 pub(crate) fn slack(rounded: u64) -> u64 {
     let eighth = rounded / 8;
     if rounded > UNIT { eighth.max(UNIT) } else { eighth }
 }
 
-/// The class whose blocks may serve requests of this one besides its own: [`slack`] says how much larger a block
-/// may be, and that is the next size, but for one.
+/// The class whose blocks may serve requests of this class besides its own blocks. [`slack`] says how much larger a
+/// block may be. That allows the next size, except for the step from one unit to two.
 #[inline(always)]
 pub(crate) fn next_that_serves(class: usize) -> Option<usize> {
     (class + 1 != SMALL_CLASSES).then_some(class + 1)

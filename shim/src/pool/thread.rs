@@ -1,9 +1,9 @@
-//! Blocks that a thread keeps for itself, so that threads do not meet.
+//! Blocks that a thread keeps for itself, so that threads do not have to wait for each other.
 //!
-//! Each thread has a cache for one context at a time, which it enters for a few instructions at a time.
-//! Whoever else wants to empty it says so and waits until its thread is out; the thread never waits: it goes
-//! without its cache meanwhile. Caches are never freed; those of threads that ended are emptied and used
-//! again.
+//! Each thread has a cache, which is bound to one context at a time. The thread enters its cache for a few instructions
+//! at a time. Another thread that wants to empty the cache says so and waits until the cache's thread is out. The
+//! cache's thread never waits: it goes without its cache meanwhile. Caches are never freed. Those of ended threads are
+//! emptied and used again.
 
 use super::block::Block;
 use super::context_pool::ContextPool;
@@ -14,40 +14,40 @@ use crate::process::threads::Local;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering::*};
 
-/// Blocks of one size.
+/// The most blocks of one size.
 const DEPTH: usize = 4;
-/// Looks of others at a cache that its thread may hold for a few instructions.
+/// How often another thread looks at a cache that its own thread may hold for a few instructions.
 pub(super) const LOOKS: usize = 1000;
 
 /// What became of a block that a thread was to keep.
 pub(crate) enum Pushed {
-    /// It is kept; what had to leave for it, if anything did.
+    /// The block is kept. Inside is the block that had to leave for it, if one had to.
     Kept(Option<&'static Block>),
     /// There is no room for its size.
     Full,
 }
 
-/// One thread's.
+/// The cache of one thread.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct ThreadCache {
-    /// Its thread is in it. Only its thread writes this.
+    /// The cache's thread is inside. Only that thread writes this.
     inside: AtomicBool,
-    /// Somebody else is in it, or waits for that.
+    /// Another thread is inside, or waits to be.
     wanted: AtomicBool,
-    /// Some thread's, which may have ended. Whoever changes this holds its life.
+    /// The cache has a thread, which may have ended. Only a thread that holds `life` changes this.
     has_thread: AtomicBool,
-    /// The context whose blocks these are.
-    owner: AtomicPtr<ContextPool>,
-    /// Live bytes that are not reported to the context yet.
+    /// The pool of the context whose blocks are in the cache.
+    context_pool: AtomicPtr<ContextPool>,
+    /// Live bytes that are not in the context's total yet.
     unreported: AtomicI64,
     /// Bytes of the blocks in it.
     pub bytes: AtomicU64,
-    /// Changes when it is used.
+    /// Changes whenever the cache is used.
     pub uses: AtomicU64,
     /// `uses` at the last look.
     pub last_uses: AtomicU64,
-    /// Bytes and blocks in it at the control thread's last look.
+    /// Bytes and blocks in the cache at the control thread's last look.
     looked: [AtomicU64; 2],
     life: Lifetime,
     bins: UnsafeCell<Bins>,
@@ -55,7 +55,7 @@ pub(crate) struct ThreadCache {
 
 struct Bins {
     all: [Bin; CLASSES],
-    /// Where the last block was evicted.
+    /// The class from which the last block was evicted.
     next: usize,
 }
 
@@ -78,7 +78,7 @@ unsafe impl Sync for ThreadCache {}
 /// A cache that nobody else is in.
 pub(crate) struct Taken<'a> {
     cache: &'a ThreadCache,
-    /// What is written to leave it.
+    /// The word that is written to leave the cache.
     leave: &'a AtomicBool,
 }
 
@@ -97,12 +97,12 @@ impl ThreadCache {
         unsafe { local.cache.get() }
     }
 
-    /// Makes it the cache that [`ThreadCache::of`] finds.
+    /// Makes this the cache that [`ThreadCache::of`] finds for a thread.
     pub(crate) fn belongs_to(&'static self, local: &Local) {
         local.cache.set(Some(self));
     }
 
-    /// Makes it the calling thread's, for as long as that lives, if it is nobody's.
+    /// Makes this the calling thread's cache for as long as that thread lives, if the cache has no thread.
     pub(crate) fn begin(&'static self) -> bool {
         if self.has_thread() {
             return false;
@@ -115,10 +115,11 @@ impl ThreadCache {
         is_mine
     }
 
-    /// If its thread has ended and `empty` says that nothing is left in it, it may be another's from now on.
+    /// If the cache's thread has ended and `empty` says that nothing is left in the cache, another thread may have it
+    /// from now on.
     pub(crate) fn end(&self, empty: impl FnOnce() -> bool) -> bool {
         let held = if self.has_thread() { self.life.hold() } else { None };
-        // Somebody else may have been faster.
+        // Another thread may have been faster.
         let ended = held.is_some() && self.has_thread() && empty();
         if ended {
             self.has_thread.store(false, Release);
@@ -126,20 +127,20 @@ impl ThreadCache {
         ended
     }
 
-    /// Whether it is a thread's, as far as is known.
+    /// Whether the cache has a thread, as far as is known.
     pub(crate) fn has_thread(&self) -> bool {
         self.has_thread.load(Acquire)
     }
 
-    /// For its own thread: enters, unless somebody else wants it, or this thread is in it already (a signal
-    /// handler).
+    /// For the cache's own thread: enters, unless another thread wants the cache, or this thread is inside already (a
+    /// signal handler).
     #[inline(always)]
     pub(crate) fn enter(&self) -> Option<Taken<'_>> {
         if self.inside.load(Relaxed) {
             return None;
         }
         self.inside.store(true, Relaxed);
-        // Either this sees who wants it, or who wants it sees this.
+        // Either this thread sees that another one wants the cache, or the other one sees that this thread is inside.
         fences::light();
         if self.wanted.load(Acquire) {
             self.inside.store(false, Release);
@@ -148,10 +149,10 @@ impl ThreadCache {
         Some(Taken { cache: self, leave: &self.inside })
     }
 
-    /// For any thread: enters once its thread is out. `None` if somebody else does the same, or its thread
-    /// does not come out (one that was stopped there).
+    /// For any thread: enters once the cache's thread is out. `None` if another thread does the same, or if the cache's
+    /// thread does not come out (it may have been stopped inside).
     pub(crate) fn take(&self) -> Option<Taken<'_>> {
-        /// Looks at a thread that is in there for a few instructions, unless it is not running.
+        /// How often to look at the thread inside, which is there for a few instructions unless it is not running.
         const LOOKS: u32 = 200;
         self.wanted.compare_exchange(false, true, Acquire, Relaxed).ok()?;
         let taken = Taken { cache: self, leave: &self.wanted };
@@ -167,7 +168,7 @@ impl ThreadCache {
         None
     }
 
-    /// Bytes and blocks in it at the control thread's last look: they belong together.
+    /// Bytes and blocks in the cache at the control thread's last look. The two belong together.
     pub(crate) fn looked(&self) -> (u64, u64) {
         (self.looked[0].load(Relaxed), self.looked[1].load(Relaxed))
     }
@@ -177,26 +178,26 @@ impl ThreadCache {
         self.looked.iter().for_each(|looked| looked.store(0, Relaxed));
     }
 
-    /// Whether some live bytes are not reported to its context.
+    /// Whether some live bytes are not in the context's total yet.
     pub(crate) fn keeps_bytes(&self) -> bool {
         self.unreported.load(Relaxed) != 0
     }
 
-    /// The context whose blocks it has.
+    /// The pool of the context whose blocks are in the cache.
     #[inline]
-    pub(crate) fn last_owner(&self) -> *const ContextPool {
-        self.owner.load(Relaxed)
+    pub(crate) fn last_context_pool(&self) -> *const ContextPool {
+        self.context_pool.load(Relaxed)
     }
 }
 
 impl Taken<'_> {
     #[inline]
-    pub(crate) fn owner(&self) -> *const ContextPool {
-        self.cache.owner.load(Relaxed)
+    pub(crate) fn context_pool(&self) -> *const ContextPool {
+        self.cache.context_pool.load(Relaxed)
     }
 
-    /// Live bytes came (or went) that the context is to be told of some time: what it is to be told now, once
-    /// it is `most`.
+    /// Counts live bytes that came (or went) for the context's total. The answer is what has to be added to that total
+    /// now: nothing until the sum reaches `most`.
     #[inline]
     pub(crate) fn report(&self, bytes: i64, most: i64) -> i64 {
         let unreported = self.cache.unreported.load(Relaxed).wrapping_add(bytes);
@@ -205,7 +206,7 @@ impl Taken<'_> {
         if now { unreported } else { 0 }
     }
 
-    /// What is not reported to it yet.
+    /// Live bytes that are not in the context's total yet.
     pub(crate) fn unreported(&self) -> i64 {
         self.report(0, 0)
     }
@@ -217,8 +218,9 @@ impl Taken<'_> {
         unsafe { &mut *self.cache.bins.get() }
     }
 
-    /// A block for a request of this class, or of the next one where that may serve it: as the context would
-    /// find it, whose larger blocks else came through here one by one and never stayed.
+    /// A block for a request of this class. A block of the next class is taken if it may serve the request, as the
+    /// context's pool would do. Otherwise larger blocks of the context's pool would pass through this cache one by one
+    /// and never stay.
     #[inline(always)]
     pub(crate) fn pop_for(&mut self, class: usize) -> Option<&'static Block> {
         match self.pop(class) {
@@ -227,7 +229,7 @@ impl Taken<'_> {
         }
     }
 
-    /// The block of a class that has the lowest address.
+    /// The block of a class with the lowest address.
     #[inline(always)]
     fn pop(&mut self, class: usize) -> Option<&'static Block> {
         let bin = self.bins().all.get_mut(class)?;
@@ -239,7 +241,8 @@ impl Taken<'_> {
         Some(block)
     }
 
-    /// Whether there is room for a block of so many bytes, of all together `most`, and nothing has to leave.
+    /// Whether there is room for a block of so many bytes without another block leaving, if all blocks together may
+    /// have `most` bytes.
     #[inline(always)]
     pub(crate) fn has_room(&self, class: usize, bytes: u64, most: u64) -> bool {
         // SAFETY: a `Taken` holds the cache's lock until it is dropped, and only `bins`, which borrows it mutably, hands
@@ -248,7 +251,7 @@ impl Taken<'_> {
         self.cache.bytes.load(Relaxed) + bytes <= most && bins.all.get(class).is_some_and(|bin| bin.len < DEPTH)
     }
 
-    /// Keeps a block, of all together `most` bytes.
+    /// Keeps a block, if all blocks together may have `most` bytes.
     pub(crate) fn push(&mut self, class: usize, block: &'static Block, most: u64) -> Pushed {
         let bytes = self.cache.bytes.load(Relaxed) + block.bytes.load(Relaxed);
         if self.bins().all.get(class).is_none_or(|bin| bin.len == DEPTH) {
@@ -268,8 +271,8 @@ impl Taken<'_> {
     #[inline(always)]
     pub(crate) fn keep(&mut self, class: usize, block: &'static Block) {
         let Some(bin) = self.bins().all.get_mut(class).filter(|bin| bin.len < DEPTH) else { return };
-        // The lowest address comes last, and is taken first: a program that does the same again gets the
-        // same addresses.
+        // The lowest address comes last and is taken first. So a program that does the same again gets the same
+        // addresses.
         let addr = block.addr.load(Relaxed);
         let mut at = bin.len;
         while at > 0 && bin.blocks[at - 1].is_some_and(|other| other.addr.load(Relaxed) < addr) {
@@ -282,8 +285,8 @@ impl Taken<'_> {
         self.used();
     }
 
-    /// Takes out a block of another size, and of so many bytes at least, of each in turn: sizes that are
-    /// asked for come back.
+    /// Takes out one block of another size and of at least so many bytes. The sizes take turns, since the sizes that
+    /// are asked for come back.
     #[cold]
     fn evict(&mut self, kept: usize, bytes: u64) -> Option<&'static Block> {
         let bins = self.bins();
@@ -304,13 +307,13 @@ impl Taken<'_> {
         self.cache.uses.store(self.cache.uses.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Takes out what was not handed out since this was last asked.
+    /// Takes out the blocks that were not handed out since the last call.
     pub(crate) fn unused(&mut self) -> Vec<&'static Block> {
         let mut all = Vec::new();
         for bin in &mut self.bins().all {
             let blocks = std::mem::take(bin).blocks;
             for block in blocks.into_iter().flatten() {
-                // Whoever hands a block out says how much was asked for, which is never nothing.
+                // Whoever hands a block out writes how much was asked for, which is never 0.
                 if block.asked.swap(0, Relaxed) == 0 {
                     all.push(block);
                 } else {
@@ -324,15 +327,15 @@ impl Taken<'_> {
         all
     }
 
-    /// Remembers what is in it.
+    /// Remembers how much is in the cache.
     pub(crate) fn look(&mut self) {
         let blocks: usize = self.bins().all.iter().map(|bin| bin.len).sum();
         self.cache.looked[0].store(self.cache.bytes.load(Relaxed), Relaxed);
         self.cache.looked[1].store(blocks as u64, Relaxed);
     }
 
-    /// Takes everything out and binds the cache to another context.
-    pub(crate) fn rebind(&mut self, owner: *const ContextPool) -> Vec<&'static Block> {
+    /// Takes everything out and binds the cache to another context's pool.
+    pub(crate) fn rebind(&mut self, context_pool: *const ContextPool) -> Vec<&'static Block> {
         let mut all = Vec::new();
         for bin in &mut self.bins().all {
             all.extend(bin.blocks.iter_mut().filter_map(Option::take));
@@ -340,7 +343,7 @@ impl Taken<'_> {
         }
         self.cache.bytes.store(0, Relaxed);
         self.cache.clear_looked();
-        self.cache.owner.store(owner.cast_mut(), Relaxed);
+        self.cache.context_pool.store(context_pool.cast_mut(), Relaxed);
         all
     }
 }
@@ -369,7 +372,7 @@ mod tests {
             assert_eq!(push(3, block(1024)), Some(None));
         }
         assert_eq!((push(3, block(1024)), push(CLASSES, block(1)), push(9, block(MOST + 1))), (None, None, None));
-        // What is kept longest makes room: 4096 bytes are there.
+        // The block that was kept longest makes room: it has 4096 bytes.
         let (large, larger) = (block(MOST - 4096), block(8192));
         assert_eq!(push(110, large), Some(None));
         assert_eq!(push(4, larger), Some(Some(MOST - 4096)));
@@ -396,7 +399,7 @@ mod tests {
         assert!(taken.pop_for(class - 1).is_some() && taken.pop_for(class).is_some() && taken.pop_for(class).is_none());
     }
 
-    /// What is in the cache is whoever's is inside: both sides count without an atomic addition.
+    /// Both sides change a count without an atomic addition. That is right only if they are never inside together.
     #[test]
     fn its_thread_and_others_are_never_in_it_together() {
         const EACH: u64 = 200_000;

@@ -1,9 +1,9 @@
-//! What the process gives the device to do: how many submissions there were, whether one is under way, and whether the
+//! What the process gives the device to do: how many submissions there were, whether one is being made, and whether the
 //! device still takes any.
 //!
 //! A submission is counted from before the driver gets the call until the driver returns. Between two equal answers of
-//! [`submissions_if_none_open`] nothing was submitted, so a barrier that was made before the first still holds at the
-//! second.
+//! [`submissions_if_none_open`] nothing was submitted. So a barrier that was made before the first answer still holds
+//! at the second.
 
 mod counts;
 
@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::
 mod atomic {
     pub(super) use std::sync::atomic::*;
 
-    /// Raises a count so that all which follows comes after it, for every thread that asks behind a fence of
-    /// its own. `alone`: no other thread writes this count.
+    /// Raises a count. Every thread that reads the count behind a fence of its own sees the new count, or this thread's
+    /// later writes come after that fence. `alone`: no other thread writes this count.
     #[inline(always)]
     pub(super) fn raise_before(count: &AtomicU64, alone: bool) {
         use Ordering::*;
         if cfg!(target_arch = "x86_64") {
-            // One locked instruction is both, and cheaper than a store and a fence.
+            // One locked instruction is both store and fence, and cheaper than the two.
             count.fetch_add(1, SeqCst);
             compiler_fence(SeqCst);
             return;
@@ -35,39 +35,39 @@ mod atomic {
     }
 }
 
-/// Threads with a line of their own; others share.
+/// How many threads have a line of their own. Other threads share lines.
 const OWN: usize = 64;
-// A number that two threads have shares its line.
+// Two threads may have one number only among those that share lines.
 const _: () = assert!(OWN <= threads::OWN);
 const LINES: usize = OWN + 16;
 
-/// In a child of a fork these are the parent's counts, perhaps with something open for ever: never quiet
-/// is right there, where nothing of the driver works.
+/// In a child of a fork these are the parent's counts, perhaps with a submission open for ever. Then nothing ever
+/// counts as idle, which is right there, because nothing of the driver works in the child.
 static COUNTS: Counts<LINES, OWN> = Counts {
     shards: [const { Shard { begun: AtomicU64::new(0), done: AtomicU64::new(0) } }; LINES],
     used: AtomicUsize::new(0),
 };
 
-/// Something that submits work is not counted.
+/// Something submits work and is not counted.
 static UNCOUNTABLE: AtomicBool = AtomicBool::new(false);
 /// A context does not work any more.
 static BROKEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether the device may wait for something outside of it.
+/// Whether a device may wait for something outside of it.
 static OUTSIDE: AtomicU8 = AtomicU8::new(NOTHING);
 const NOTHING: u8 = 0;
-/// Since all devices were last seen to rest.
+/// Something was given since all devices were last seen idle.
 const PENDING: u8 = 1;
-/// Somebody looks whether they do.
+/// As `PENDING`, and a thread looks whether all devices are idle.
 const LOOKED_AT: u8 = 2;
-/// Whenever a graph is launched.
+/// A graph may give it whenever the program launches that graph.
 const FOR_GOOD: u8 = 3;
 
-/// The device is given something that waits for the host or another library: to be called within [`submit`].
-/// Or `in_graph`, to be launched whenever the program likes.
+/// The device is given something that waits for the host or for another library. Called within [`submit`]. `in_graph`:
+/// it is part of a graph, which the program may launch whenever it likes.
 pub fn outside(in_graph: bool) {
     let now = if in_graph { FOR_GOOD } else { PENDING };
-    // A look that has begun does not see this.
+    // A look that has begun before does not see this.
     let _ = OUTSIDE.fetch_update(SeqCst, SeqCst, |known| (known != FOR_GOOD && known != now).then_some(now));
 }
 
@@ -76,9 +76,10 @@ pub fn is_outside() -> bool {
     OUTSIDE.load(Relaxed) != NOTHING
 }
 
-/// Runs a look at whether all devices rest: if they do, nothing outside is waited for any more.
-pub fn no_outside_if(rest: impl FnOnce() -> bool) -> bool {
-    /// What is so after the look, unless something came meanwhile: also when the look is left by unwinding.
+/// Runs a look at whether all devices are idle. If they are, no device waits for anything outside any more.
+pub fn no_outside_if(are_idle: impl FnOnce() -> bool) -> bool {
+    /// The state after the look, unless something was given to the device meanwhile. It is set even if the look
+    /// unwinds.
     struct After(u8);
     impl Drop for After {
         fn drop(&mut self) {
@@ -87,59 +88,61 @@ pub fn no_outside_if(rest: impl FnOnce() -> bool) -> bool {
     }
     let looks = OUTSIDE.compare_exchange(PENDING, LOOKED_AT, SeqCst, SeqCst).is_ok();
     let mut after = looks.then_some(After(PENDING));
-    let rest = rest();
+    let are_idle = are_idle();
     if let Some(after) = &mut after
-        && rest
+        && are_idle
     {
         after.0 = NOTHING;
     }
-    rest
+    are_idle
 }
 
-/// Runs a driver call that gives the device work, and counts it: as begun before, as done after, also when
-/// the call is left by an exception or by the end of the thread. One that is left by `longjmp` stays open.
+/// Runs a driver call that gives the device work, and counts it: as begun before the call and as done after it. It is
+/// done also when the call is left by an exception or by the end of the thread. A call that is left by `longjmp` stays
+/// open.
 #[inline(always)]
 pub fn submit<R>(f: impl FnOnce() -> R) -> R {
     let _open = begin();
     f()
 }
 
-/// As [`submit`], for what is to be inlined whole: counted as begun now, as done when the value goes.
+/// As [`submit`], for code that is to be inlined whole: counted as begun now, and as done when the value is dropped.
 #[inline(always)]
 pub fn begin() -> impl Drop {
     threads::local(begin_here)
 }
 
-/// As [`begin`], for a thread that was looked for.
+/// As [`begin`], for a caller that has looked up its thread.
 #[inline(always)]
 pub fn begin_here(local: &threads::Local) -> impl Drop + use<> {
     COUNTS.open(local.shard() - 1)
 }
 
-/// How many submissions there were so far; `None` while one is under way, and for good once something
-/// went by uncounted.
+/// How many submissions there were so far. `None` while one is being made. `None` for good once something was submitted
+/// that is not counted.
 #[inline]
 pub fn submissions_if_none_open() -> Option<u64> {
     COUNTS.if_none_open().filter(|_| countable())
 }
 
-/// As [`submissions_if_none_open`], for a thread that may be about to submit something itself.
+/// As [`submissions_if_none_open`], for a thread that may itself be making a submission.
 pub fn submissions_if_none_open_elsewhere() -> Option<u64> {
     COUNTS.if_none_open_but_of(threads::shard() - 1).filter(|_| countable())
 }
 
-/// Whether nothing was submitted since [`submissions_if_none_open`] said `count`, as far as the calling thread can know:
-/// work of another thread that is not ordered with it may be beginning.
+/// Whether nothing was submitted since [`submissions_if_none_open`] said `count`, as far as the calling thread can
+/// know. Another thread that is not ordered with this one may be beginning a submission.
 #[inline(always)]
 pub fn unchanged_since(count: u64) -> bool {
     COUNTS.begun() == count && countable()
 }
 
-/// Something may give the device work and is not counted: [`submissions_if_none_open`] says no for good. Call it before.
+/// Something may give the device work and is not counted. Called before that. From now on [`submissions_if_none_open`]
+/// answers `None`.
 #[cold]
 pub fn uncountable() {
     UNCOUNTABLE.store(true, SeqCst);
-    // What the caller does next is not seen by a reader that does not see this.
+    // A reader that does not see this does not see what the caller does next either.
     fence(SeqCst);
 }
 
@@ -149,7 +152,7 @@ pub fn countable() -> bool {
     !UNCOUNTABLE.load(Relaxed)
 }
 
-/// Looks at the answer of a call that may tell of work that went wrong.
+/// Looks whether the answer of a call tells of work that went wrong.
 #[inline(always)]
 pub fn saw(status: Status) {
     if status != gpumem_abi::types::SUCCESS {
@@ -164,9 +167,9 @@ fn failed(status: Status) {
     }
 }
 
-/// Whether every later call gives this error too: those of which cuda.h (13.0) says that the process must
-/// be terminated and relaunched, or the context destroyed; and uncorrectable errors of memory and links,
-/// of which it says nothing. The numbers are the same for `CUresult`, `cudaError_t` and `hipError_t`.
+/// Whether every later call gives this error too. Such are the errors of which cuda.h (13.0) says that the process must
+/// be terminated and relaunched, or the context destroyed. Such are also uncorrectable errors of memory and links, of
+/// which it says nothing. The numbers are the same for `CUresult`, `cudaError_t` and `hipError_t`.
 const fn is_sticky(status: Status) -> bool {
     matches!(
         status,
@@ -197,7 +200,7 @@ pub fn broken() -> bool {
     BROKEN.load(Relaxed)
 }
 
-/// A context was destroyed or reset, and its error with it: none that is left has one.
+/// A context was destroyed or reset, and its error with it. No context that is left has the error.
 pub fn context_ended() {
     BROKEN.store(false, Release);
 }
@@ -207,9 +210,9 @@ mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-    /// One test: there is one such state in a process.
+    /// One test, because there is one such state in a process.
     #[test]
-    fn what_waits_outside_is_forgotten_at_rest_unless_a_graph_holds_it() {
+    fn what_waits_outside_is_forgotten_when_idle_unless_a_graph_holds_it() {
         assert!(no_outside_if(|| true) && !is_outside());
         outside(false);
         assert!(!no_outside_if(|| !is_outside()) && is_outside(), "while it is looked at, too");
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_quiet_while_something_is_open() {
+    fn there_is_no_count_while_something_is_open() {
         let counts = counts();
         assert_eq!(counts.if_none_open(), Some(0));
         for thread in [0, OWN - 1, OWN, LINES - 1, LINES, LINES + 7] {
@@ -289,7 +292,7 @@ mod tests {
         assert_eq!(counts.if_none_open(), Some(1));
     }
 
-    /// More threads than lines, and a reader that knows what had begun when it asked.
+    /// There are more threads than lines, and a reader that knows what had begun when it asked.
     #[test]
     fn threads_are_counted_each_time() {
         const THREADS: usize = LINES + 20;

@@ -1,5 +1,6 @@
-//! Whether a context has work left, or all contexts of its device: waited for, or asked. No event of one context
-//! covers the work of another; a free waits for that of its own alone, to destroy an exec may wait for all.
+//! Whether a context, or any context of its device, has pending work: asked, or waited for. No event of one context
+//! covers the work of another. A free waits for the work of its own context alone; destroying an exec may wait for that
+//! of all.
 
 use super::activity;
 use super::queries::unless_capturing;
@@ -16,8 +17,9 @@ use gpumem_wire::layout::ContextRef;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// Contexts that are looked at, and contexts that end: an event in one that has ended is the driver's no more. Each
-/// process has its own ([`visits`]): in a child of a fork nobody looks, whatever its parent did then.
+/// Contexts that are being looked at, and contexts that are ending. An event in a context that has ended is not the
+/// driver's any more. Each process has its own ([`visits`]): in a child of a fork nobody looks, whatever the parent did
+/// then.
 #[derive(Default)]
 pub(crate) struct Visits {
     now: Mutex<Now>,
@@ -33,22 +35,22 @@ struct Now {
 // SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
 const VISITS: Place<Visits> = unsafe { Place::new(Word::Visits) };
 
-/// Who looks at contexts in this process, made when that is first asked. It outlives a stop of the recording: so
-/// does the thread that looks. `None` if there is no memory for it.
+/// Who looks at contexts in this process. It is made when it is first asked for. It outlives a stop of the recording,
+/// as the looking thread does. `None` if there is no memory for it.
 fn visits() -> Option<&'static Visits> {
     VISITS.get_or_default()
 }
 
-/// Whoever ends a context waits this long for those that look at it; they may wait for its work, and so does the
-/// driver when it ends one.
+/// Whoever ends a context waits this long for threads that look at it. They may wait for its work, and so does the
+/// driver when it ends a context.
 pub(crate) const LONGEST_HOLD: Duration = Duration::from_secs(30);
 
-/// While it lives, a context does not end.
+/// While this lives, a context does not end.
 pub(crate) struct ContextHold(u64, &'static Visits);
 
 impl ContextHold {
-    /// `None` while it ends. Who ends one takes it, and all that is in it, out of the records before it opens that
-    /// again: whether it is still there is to be asked next.
+    /// `None` while the context is ending. Whoever ends it takes it, and all that is in it, out of the records before
+    /// it may be looked at again. So the caller has to ask next whether the records still have it.
     pub(crate) fn begin(context: u64) -> Option<Self> {
         let all = visits()?;
         let mut visits = lock(&all.now);
@@ -65,20 +67,20 @@ impl ContextHold {
     }
 }
 
-/// What a device's primary context is called here whatever its handle is, which may not be known. No handle is this.
+/// A name for a device's primary context whose handle is not known. It is no handle.
 pub(crate) fn primary_of(device: Device) -> u64 {
     u64::MAX - u64::from(device as u32)
 }
 
-/// Runs a look at a context, which does not end meanwhile; `None` if it does or has.
+/// Runs a look at a context. The context does not end meanwhile. `None` if it is ending or has ended.
 pub(crate) fn look_in<R>(vendor: Vendor, context: u64, look: impl FnOnce() -> R) -> Option<R> {
     let _hold = ContextHold::begin(context)?;
     records::contexts::known(gate::shim()?, vendor, context)?;
     Some(look())
 }
 
-/// Whoever makes contexts live, or live on, waits for those that end them: what was in one is out of the records before
-/// there is another in its place.
+/// Called before contexts come to live, or live on: waits for threads that end these contexts. What was in an old
+/// context is out of the records before a new one takes its place.
 pub(crate) fn stay(contexts: Vec<u64>) -> Vec<ContextHold> {
     let Some(all) = visits().filter(|_| !contexts.is_empty()) else { return Vec::new() };
     let visits = lock(&all.now);
@@ -99,7 +101,7 @@ impl Drop for ContextHold {
     }
 }
 
-/// While it lives, contexts may end: nobody else looks at them.
+/// While this lives, contexts may end: nobody else looks at them.
 pub(crate) struct NoHolds(Vec<u64>, Option<&'static Visits>);
 
 /// Waits until nobody looks at contexts that are about to end.
@@ -127,8 +129,8 @@ impl Drop for NoHolds {
     }
 }
 
-/// An event on an idle device is over when that is asked for the first time, two µs after it was made (measured
-/// on an H200, driver 580), ns.
+/// An event on an idle device has completed when it is queried for the first time, two µs after it was recorded
+/// (measured on an H200, driver 580), ns.
 const SOON_NS: u64 = 5_000;
 
 /// Whether [`is_idle`] has an answer.
@@ -137,8 +139,8 @@ pub(crate) fn can_tell(vendor: Vendor) -> bool {
     calls.sees_all() && calls.tells_all()
 }
 
-/// Whether the device of a context is known to do nothing, and to be given nothing but what the calling thread
-/// is about to: asked without waiting for work. `None` where the library cannot be asked.
+/// Whether the device of a context is known to be idle, and to be given nothing but what the calling thread itself is
+/// about to submit. Asked without waiting for work. `None` where the library cannot be asked.
 pub(crate) fn is_idle(vendor: Vendor, context: u64) -> Option<bool> {
     if !can_tell(vendor) {
         return None;
@@ -146,25 +148,25 @@ pub(crate) fn is_idle(vendor: Vendor, context: u64) -> Option<bool> {
     let (calls, submissions) = (memory::calls(vendor), activity::submissions_if_none_open_elsewhere());
     let known = gate::shim().and_then(|shim| Some((shim, records::contexts::known(shim, vendor, context)?)));
     let Some((shim, record)) = known.filter(|_| submissions.is_some()) else { return Some(false) };
-    let over = |event: Option<Event>| {
+    let has_completed = |event: Option<Event>| {
         event.is_some_and(|event| {
             let end = clock::precise_ns() + SOON_NS;
-            let mut over = calls.completed(event);
-            while !over && clock::precise_ns() < end {
-                over = calls.completed(event);
+            let mut completed = calls.completed(event);
+            while !completed && clock::precise_ns() < end {
+                completed = calls.completed(event);
             }
-            over
+            completed
         })
     };
     let contexts: Vec<u64> = contexts_beside(record, context).collect();
     let are_all = records::contexts::are_all(shim, contexts.len());
-    let is_over = |context| look_in(vendor, context, || behind_all_of(calls, context, over));
-    let all_over = || contexts.into_iter().all(|context| is_over(context).flatten() == Some(true));
-    let rest = || all_over() && activity::submissions_if_none_open_elsewhere() == submissions;
-    Some(if are_all { activity::no_outside_if(rest) } else { rest() })
+    let is_idle = |context| look_in(vendor, context, || behind_all_of(calls, context, has_completed));
+    let all_idle = || contexts.into_iter().all(|context| is_idle(context).flatten() == Some(true));
+    let device_idle = || all_idle() && activity::submissions_if_none_open_elsewhere() == submissions;
+    Some(if are_all { activity::no_outside_if(device_idle) } else { device_idle() })
 }
 
-/// Whether a context that is left tells of work that went wrong. HIP's are not asked.
+/// Whether some remaining context answers that its work went wrong. HIP's contexts are not asked.
 pub(crate) fn is_any_broken(vendor: Vendor) -> bool {
     let all = gate::shim().map_or_else(Vec::new, |shim| records::contexts::all(shim, vendor));
     let refuses = |context| memory::calls(vendor).within(context, || vendor::of(vendor).memory_info().is_none());
@@ -172,7 +174,7 @@ pub(crate) fn is_any_broken(vendor: Vendor) -> bool {
     vendor == Vendor::Cuda && all.into_iter().any(|(context, _)| is_broken(context))
 }
 
-/// All contexts on the device of one, that one last.
+/// All contexts on the device of one context, that one last.
 fn contexts_beside(record: ContextRef, context: u64) -> impl Iterator<Item = u64> {
     let others = gate::shim().map_or_else(Vec::new, |shim| records::contexts::others(shim, record));
     others.into_iter().chain([context])
@@ -195,7 +197,7 @@ fn behind_all_of<R>(calls: &'static dyn MemoryCalls, context: u64, f: impl FnOnc
 mod tests {
     use super::*;
 
-    /// Whoever retains it is kept waiting also while the records know of no such context any more.
+    /// Whoever retains the context has to wait also while the records no longer know such a context.
     #[test]
     fn a_primary_context_is_not_made_again_while_it_is_let_go() {
         const DEVICE: Device = 7;
@@ -210,7 +212,7 @@ mod tests {
         assert!(ContextHold::begin(primary_of(DEVICE)).is_some());
     }
 
-    /// Else who ends a context in the child waits for a thread that is not there.
+    /// Otherwise a thread of the child that ends a context would wait for a thread that is not there.
     #[test]
     fn a_child_has_no_visits_of_its_parents() {
         const CONTEXT: u64 = 7;

@@ -1,8 +1,8 @@
 //! What the device has done, and what it is doing.
 //!
-//! * [`activity`]: which submissions there were, and whether one is under way.
-//! * [`queries`]: questions to the driver that no capture may meet.
-//! * [`device`]: whether contexts and devices are idle; contexts that are looked at do not end meanwhile.
+//! * [`activity`]: which submissions there were, and whether one is being made.
+//! * [`queries`]: the gate between captures and questions to the driver.
+//! * [`device`]: whether contexts and devices are idle. A context does not end while it is looked at.
 //!
 //! Which contexts there are, and whether anything captures, is asked of the records. No block and no graph is known
 //! here.

@@ -13,7 +13,7 @@ use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::settings::OomFallback;
 use std::sync::atomic::Ordering::*;
 
-/// Serves a request, by `real` if it has to. `None` if the pool has nothing to do with it.
+/// Serves a request, if need be by `real`. `None` if the pool has nothing to do with it.
 ///
 /// # Safety
 /// `out` is the program's out-parameter, `real` the real function.
@@ -38,8 +38,10 @@ pub(crate) unsafe fn alloc(
             unsafe { out.write(block.addr.load(Relaxed)) };
             Some(SUCCESS)
         }
-        // SAFETY: our caller vouches for `real` and `out`, and `grow` asks for the same.
-        Lookup::None(owner, rounded) => Some(unsafe { grow(pool, call, owner, real, out, bytes as u64, rounded) }),
+        Lookup::None(context_pool, rounded) => {
+            // SAFETY: our caller vouches for `real` and `out`, and `grow` asks for the same.
+            Some(unsafe { grow(pool, call, context_pool, real, out, bytes as u64, rounded) })
+        }
         Lookup::Aside => None,
     }
 }
@@ -52,16 +54,16 @@ pub(crate) unsafe fn alloc(
 unsafe fn grow(
     pool: &'static Pool,
     call: &Call,
-    owner: &'static ContextPool,
+    context_pool: &'static ContextPool,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
     out: *mut DevicePtr,
     bytes: u64,
     rounded: u64,
 ) -> Status {
-    let generation = owner.generation();
-    // What a thread kept that has ended meanwhile.
-    if let Some(block) = pool.take_of_ended_threads(owner, rounded) {
-        gate::note(|shim| pool.handed_out(shim, call, block, owner, bytes, bytes as i64));
+    let generation = context_pool.generation();
+    // A block from the cache of a thread that has ended meanwhile.
+    if let Some(block) = pool.take_of_ended_threads(context_pool, rounded) {
+        gate::note(|shim| pool.handed_out(shim, call, block, context_pool, bytes, bytes as i64));
         if pool.fills() {
             pool.filled(block);
         }
@@ -70,21 +72,21 @@ unsafe fn grow(
         unsafe { out.write(block.addr.load(Relaxed)) };
         return SUCCESS;
     }
-    pool.make_way_for(owner, rounded);
-    let watch = Watch::new(call, bytes, Some(owner.record()));
+    pool.make_way_for(context_pool, rounded);
+    let watch = Watch::new(call, bytes, Some(context_pool.record()));
     // SAFETY: our caller vouches for `real` and for `out`, which is the program's. What `real`
     // leaves there is what the program would find natively.
     let mut ask = |bytes: u64| unsafe { real(out, bytes as usize) };
     let got = match watch.verdict {
         Verdict::Refuse => return NO_MEMORY,
-        Verdict::Spill => spill(call, owner, bytes, OomFallback::Managed),
+        Verdict::Spill => spill(call, context_pool, bytes, OomFallback::Managed),
         Verdict::Nothing if pool.is_managed() && watch.is_pool_growth() => {
-            spill(call, owner, bytes, OomFallback::Managed)
+            spill(call, context_pool, bytes, OomFallback::Managed)
         }
         Verdict::Nothing => Err(NO_MEMORY),
     };
     let mut room = None;
-    match got.or_else(|_| obtain(pool, call, owner, rounded, bytes, &mut ask, &mut room)) {
+    match got.or_else(|_| obtain(pool, call, context_pool, rounded, bytes, &mut ask, &mut room)) {
         Ok(obtained) => {
             // SAFETY: our caller vouches for the program's out-parameter, which is not NULL. Where
             // there is no address of ours, `real` has succeeded and written it.
@@ -94,7 +96,7 @@ unsafe fn grow(
                 (addr, flags)
             };
             let obtained = Obtained { flags: obtained.flags | flags, ..obtained };
-            pool.adopt(call, (owner, generation), addr, obtained, &watch);
+            pool.adopt(call, (context_pool, generation), addr, obtained, &watch);
             SUCCESS
         }
         Err(status) => {

@@ -1,5 +1,5 @@
-//! `GPUMEM_FREED_IN_GRAPH`: memory that is freed while a live graph refers to it. Launched again, that graph
-//! works on what may be anyone's by then.
+//! `GPUMEM_FREED_IN_GRAPH`: memory that is freed while a live graph refers to it. If that graph is launched again, it
+//! works on memory that may belong to anything by then.
 
 use crate::graphs;
 use crate::ledger::table::NO_SLOT;
@@ -9,10 +9,10 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::EventKind;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Events of one process; the counter counts on.
+/// The most events of one process. The counter counts on.
 const MOST_EVENTS: u64 = 256;
 
-/// A free looks in all live graphs for the memory that goes, whose record is in this slot.
+/// Before a free, looks in all live graphs for the memory whose record is in this slot.
 #[cold]
 pub(crate) fn look_for_memory_in_graphs(shim: &Shim, addr: u64, bytes: u64, slot: u32) {
     if !graphs::refers_to(&(addr..addr.saturating_add(bytes))) {
@@ -31,7 +31,7 @@ pub(crate) fn look_for_memory_in_graphs(shim: &Shim, addr: u64, bytes: u64, slot
     });
 }
 
-/// The same of a block of the pool, if one begins at this address.
+/// The same for a block of the pool, if one begins at this address.
 #[cold]
 pub(crate) fn look_for_block_in_graphs(shim: &Shim, addr: u64) {
     if let Some(block) = pool::all().find_map(|pool| pool.map.get(addr)) {

@@ -2,8 +2,8 @@
 //! that is tried before it runs out.
 //!
 //! * [`alloc`]: a request of the program's, by the pool.
-//! * [`out_of_memory`]: what is tried, in which order; also for requests that are none of the pool's.
-//! * [`ran_out`]: there is nothing left to try: who holds what.
+//! * [`out_of_memory`]: what is tried, in which order, also for requests that the pool has nothing to do with.
+//! * [`ran_out`]: nothing is left to try; who holds what is reported.
 //! * [`freed_in_graph`]: frees of memory that a live graph refers to.
 
 mod alloc;

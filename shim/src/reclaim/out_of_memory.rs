@@ -5,7 +5,7 @@ use crate::call::Call;
 use crate::gate;
 use crate::pool::block::{HOST, MANAGED};
 use crate::pool::context_pool::ContextPool;
-use crate::pool::in_transit::{Tries, are_still_at};
+use crate::pool::in_transit::{Tries, are_unchanged};
 use crate::pool::private;
 use crate::pool::quota::{Refused, Reserved};
 use crate::pool::serve::Obtained;
@@ -77,7 +77,7 @@ fn until_there_is_room(
         status = first.take().unwrap_or_else(&mut *real);
         // Without anything to give back, or enough of it, what the driver said is the answer.
         if status != OUT_OF_MEMORY
-            || !make_room(pool, owner, bytes) && are_still_at(&[(blocks, before)], pool.longest_transit(owner))
+            || !make_room(pool, owner, bytes) && are_unchanged(&[(blocks, before)], pool.longest_transit(owner))
         {
             break;
         }
@@ -143,7 +143,7 @@ pub(crate) fn flush_here(vendor: Vendor) -> u64 {
 /// Gives back all idle blocks of a vendor's devices; how many bytes.
 fn flush_all(vendor: Vendor) -> u64 {
     let Some(pool) = pool::of(vendor) else { return 0 };
-    let mut devices: Vec<i32> = pool.owners().iter().map(|owner| owner.device).collect();
+    let mut devices: Vec<i32> = pool.context_pools().iter().map(|owner| owner.device).collect();
     devices.sort_unstable();
     devices.dedup();
     devices.into_iter().map(|device| pool.flush(device)).sum()
@@ -157,7 +157,7 @@ pub(crate) fn has_limit(vendor: Vendor) -> bool {
 /// A pool, and the owner of this thread's context there.
 fn of_thread(pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static ContextPool)> {
     let pool = pool?;
-    Some((pool, gate::note(|shim| pool.owner_of_thread(shim)).flatten()?))
+    Some((pool, gate::note(|shim| pool.context_pool_of_thread(shim)).flatten()?))
 }
 
 /// Room in the quota for so many bytes more of this thread's device; `None` if it has none, which is then written down.

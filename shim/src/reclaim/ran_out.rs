@@ -1,7 +1,7 @@
-//! Memory ran out, with nothing left to try: an event, and who holds the most, in the ledger and on stderr.
+//! Memory ran out, with nothing left to try: writes an event, and who holds the most, into the ledger and to stderr.
 //!
-//! A program may ask in a loop, so holders are looked for once in a while only, and said again only if they
-//! are others.
+//! A program may ask in a loop. So holders are looked for only once in a while, and named again only if they are
+//! others.
 
 use crate::call::Call;
 use crate::group::{Member, Used};
@@ -10,7 +10,7 @@ use crate::process::clock;
 use crate::process::stderr::say;
 use crate::process::wiped::{Place, Word};
 use crate::records;
-use crate::records::places::Places;
+use crate::records::site_text::Places;
 use crate::shim::Shim;
 use crate::stranded;
 use crate::vendor;
@@ -27,13 +27,13 @@ use std::sync::atomic::Ordering::Relaxed;
 const EVERY_NS: u64 = 10_000_000_000;
 /// A program that retries asks again within this time, ns; PyTorch waits for the device in between.
 const RETRY_NS: u64 = 2_000_000_000;
-/// Call sites that are named.
+/// How many call sites are named.
 const NAMED: usize = 5;
 
 // SAFETY: no other place has this word.
 const SAID: Place<Reported> = unsafe { Place::new(Word::OutOfMemory) };
 
-/// What was said last, and of which failure nothing was said because a second try was to come.
+/// What was reported last, and which failure was not reported because the program was expected to try again.
 #[derive(Default)]
 struct Reported {
     last: Mutex<Last>,
@@ -61,7 +61,7 @@ struct Full {
     device: u32,
     live: u64,
     idle: u64,
-    /// Free and total bytes, as far as the device could be asked.
+    /// Free and total bytes, if the device could be asked.
     free: Option<(u64, u64)>,
     total: u64,
     limit: u64,
@@ -72,7 +72,7 @@ struct Full {
 /// The program is told that there is no device memory for its request.
 #[cold]
 pub(crate) fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, stack: StackRef) {
-    // Refused so that it frees and asks again: there is memory.
+    // The request was refused so that the program frees and asks again. There is memory.
     if stranded::pressed(shim) {
         return;
     }
@@ -84,7 +84,7 @@ pub(crate) fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: 
         event.context = context;
         event.stack = stack;
     });
-    // Whoever holds what: there is no such device.
+    // No device is so large, so it does not matter who holds what.
     if bytes > full.total {
         return;
     }
@@ -109,7 +109,7 @@ pub(crate) fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: 
             event.stack = holder.stack;
         });
     }
-    // For those who come to look: the group's file may say something else by then.
+    // Written for people who look later, because the group's file may say something else by then.
     if let Some((name, used)) = full.group.as_ref().filter(|(_, used)| used.all.saturating_add(bytes) > used.limit) {
         let all = format!("group {name} has {} of {}", units::bytes(used.all), units::bytes(used.limit));
         let lines: Vec<String> = std::iter::once(all).chain(of_members(name, used)).collect();
@@ -130,8 +130,8 @@ fn begins_try(shim: &Shim, last: &mut Last, bytes: u64, stack: StackRef) -> bool
     !again && stranded::program_retries(shim, stack)
 }
 
-/// This thread's context. HIP is not asked: the answer to any call becomes the thread's last error, which
-/// the program asks for now.
+/// This thread's context, without asking HIP: any answer of HIP becomes the thread's last error, which the program asks
+/// for now.
 fn context_unasked(shim: &'static Shim, vendor: Vendor) -> ContextRef {
     match vendor {
         Vendor::Cuda => records::contexts::current(shim, vendor),
@@ -144,7 +144,8 @@ fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<Full
     let slot = records::contexts::slot(shim, context)?;
     let device = slot.device as i32;
     let pool = pool::of(vendor);
-    // What threads have not told of yet may make the records ask the device, too.
+    // Adds the live bytes that threads have left out of the totals. That may make the records ask the device, so it is
+    // done for CUDA alone: HIP is not asked now.
     if let Some(pool) = pool.filter(|_| vendor == Vendor::Cuda) {
         pool.report_all(shim);
     }
@@ -194,7 +195,7 @@ fn of_members(name: &str, used: &Used) -> Vec<String> {
     used.holders.iter().filter(|holder| holder.taken > 0).take(NAMED).map(line).collect()
 }
 
-/// The report, but for what every line of ours begins with.
+/// The report, without the words that every line of ours begins with.
 fn report(shim: &Shim, kind: AllocKind, bytes: u64, full: &Full, holders: &[Holder]) -> String {
     let free = match full.free {
         Some((free, total)) => format!("{} of {} free", units::bytes(free), units::bytes(total)),

@@ -63,7 +63,7 @@ fn add(shim: &Shim, call: &Call, class: Class, slot: AllocSlot, kind: AllocKind)
     shim.count(counters::alloc_bytes(kind), bytes);
     let entry = Entry { slot: place, kind, context, bytes };
     if let Some(old) = shim.registry.allocations.insert(class, addr, entry) {
-        // The address was given out again without a free that we saw: the old one is over.
+        // The address was given out again without a free that we saw, so the old allocation has ended.
         shim.count(counters::UNKNOWN_FREES, 1);
         if trace::on() {
             trace(shim, Action::Free, old.kind, addr, old.bytes, 0, 0);
@@ -111,7 +111,7 @@ pub(crate) fn failed(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u
 pub(crate) fn freeing(shim: &Shim, class: Class, addr: u64) -> Option<Entry> {
     let entry = shim.registry.allocations.remove(class, addr);
     if class == Class::Address {
-        // What this free gives back is the driver's at once, whatever the answer.
+        // This memory goes back to the driver at once, whatever the free answers.
         stranded::freed(shim, addr);
         if shim.settings.freed_in_graph
             && let Some(entry) = entry
@@ -137,7 +137,7 @@ pub(crate) fn freed(shim: &Shim, entry: Option<Entry>, addr: u64) {
     }
 }
 
-/// The real free failed: the allocation is as live as before.
+/// The real free failed, so the allocation is as live as before.
 pub(crate) fn free_failed(shim: &Shim, class: Class, addr: u64, entry: Option<Entry>, status: Status) {
     shim.count(counters::FREE_FAILURES, 1);
     if let Some(entry) = entry {
@@ -152,15 +152,15 @@ pub(crate) fn free_failed(shim: &Shim, class: Class, addr: u64, entry: Option<En
     });
 }
 
-/// Puts back what was taken out for a free that failed. If the address was given out meanwhile,
-/// another thread's free of it has succeeded, and the entry is over.
+/// Puts back what was taken out for a free that failed. If the address was given out meanwhile, another thread's free
+/// of it has succeeded, and the entry has ended.
 pub(crate) fn restore(shim: &Shim, class: Class, addr: u64, entry: Entry) {
     if shim.registry.allocations.insert_if_absent(class, addr, entry).is_err() {
         ended(shim, entry);
     }
 }
 
-/// Notes the end of what no call frees by its address: the record still has it.
+/// Notes in the trace the end of an allocation that no call frees by its address. The record still has the address.
 #[cold]
 fn trace_end(shim: &Shim, entry: Entry) {
     if entry.slot != NO_SLOT
@@ -170,7 +170,7 @@ fn trace_end(shim: &Shim, entry: Entry) {
     }
 }
 
-/// An allocation is over.
+/// An allocation has ended.
 pub(crate) fn ended(shim: &Shim, entry: Entry) {
     if trace::on() && entry.kind == AllocKind::VmmPhysical {
         trace_end(shim, entry);
@@ -179,13 +179,14 @@ pub(crate) fn ended(shim: &Shim, entry: Entry) {
     shim.count(counters::frees(entry.kind), 1);
     shim.count(counters::free_bytes(entry.kind), entry.bytes);
     if entry.kind.space() == Space::Device {
-        // The group first: the record of a context that is gone, and of which nothing lives, may be another's next.
+        // The group is told first. The record of an ended context in which nothing lives may soon be that of another
+        // context.
         grouped::gave(shim, entry.context, entry.bytes);
         contexts::discharge(shim, entry.context, entry.bytes);
     }
 }
 
-/// Marks an allocation as shown to other processes: that which begins at an address, or that the address lies in.
+/// Marks an allocation as shown to other processes: the one that begins at an address, or that the address lies in.
 pub(crate) fn exported(shim: &Shim, addr: u64) {
     let all = &shim.registry.allocations;
     let begins = all.get(Class::Address, addr).map(|entry| (addr, entry));

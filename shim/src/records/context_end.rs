@@ -12,7 +12,8 @@ use std::sync::atomic::Ordering::*;
 
 /// A context is gone, and what belonged to it.
 pub(crate) fn ended(shim: &Shim, handle: u64, context: ContextRef) {
-    // 0: it found no room, and what belongs to it cannot be told from others' like it.
+    // 0: the context found no room in the table, so what belongs to it cannot be told from what belongs to other such
+    // contexts.
     if let Some(slot) = u32::from(context).checked_sub(1) {
         allocations::end_with(shim, context);
         execs::end_of(shim, context);
@@ -25,7 +26,7 @@ pub(crate) fn ended(shim: &Shim, handle: u64, context: ContextRef) {
     });
 }
 
-/// A green context is gone. What was made in it is there as long as the primary one.
+/// A green context has ended. What was made in it lives as long as the primary context.
 pub(crate) fn green_ended(shim: &Shim, device: Device, handle: u64, context: ContextRef) {
     if allocations::any_of(shim, context) || streams::any_of(shim, context) || execs::any_of(shim, context) {
         lock(&shim.registry.contexts.left).push((device, handle, context));
@@ -34,7 +35,7 @@ pub(crate) fn green_ended(shim: &Shim, device: Device, handle: u64, context: Con
     }
 }
 
-/// A device's primary context is gone, and what was left of green ones.
+/// A device's primary context has ended, and with it what was left of green ones.
 pub(crate) fn greens_ended(shim: &Shim, device: Device) {
     let mut left = lock(&shim.registry.contexts.left);
     let gone: Vec<_> = left.extract_if(.., |(on, ..)| *on == device).collect();

@@ -1,4 +1,4 @@
-//! Contexts: whose memory it is, how much of it lives, and what the device says.
+//! Contexts: which memory belongs to them, how much of it lives, and what the device says.
 
 use crate::process::clock;
 use crate::process::threads::{self, LastContext};
@@ -14,20 +14,20 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 /// The device is asked for its free memory at most this often.
 const LOOK_EVERY_NS: u64 = 250_000_000;
 
-/// Whether this thread's context is known without asking: there is one context in the process, this
-/// thread has had it, and has not changed it since.
+/// Whether this thread's context is known without asking. It is if the process has one context, this thread has had it,
+/// and has not changed it since.
 #[inline]
 pub(crate) fn has_the_only_context(shim: &Shim) -> bool {
     threads::local(|local| is_the_only_context_of(shim, local))
 }
 
-/// As [`has_the_only_context`], of a thread that was looked for.
+/// As [`has_the_only_context`], for a caller that has looked up its thread.
 #[inline(always)]
 pub(crate) fn is_the_only_context_of(shim: &Shim, local: &threads::Local) -> bool {
     local.only_context.get() == shim.registry.contexts.generation.load(Relaxed)
 }
 
-/// This thread was just found to have a context: remembers that if there is no other.
+/// This thread was just found to have a context. Remembers that if there is no other context.
 pub(crate) fn found(shim: &Shim) {
     let contexts = &shim.registry.contexts;
     let generation = contexts.generation.load(Relaxed);
@@ -36,7 +36,7 @@ pub(crate) fn found(shim: &Shim) {
     }
 }
 
-/// The calling thread's context; one not seen before is listed. 0 if there is none.
+/// The calling thread's context. A context that was not seen before is listed. 0 if there is none.
 #[inline]
 pub(crate) fn current(shim: &'static Shim, vendor: Vendor) -> ContextRef {
     let Some(handle) = vendor::of(vendor).current_context() else { return 0 };
@@ -62,7 +62,7 @@ pub(crate) fn last(shim: &Shim, vendor: Vendor) -> ContextRef {
     }
 }
 
-/// The context of a handle; one not seen before is listed with this device, or the current one.
+/// The context of a handle. One that was not seen before is listed with this device, or with the current one.
 pub(crate) fn of_handle(
     shim: &'static Shim,
     vendor: Vendor,
@@ -78,7 +78,7 @@ pub(crate) fn of_handle(
     let Some(device) = device.or_else(|| backend.current_device()) else { return 0 };
     let info = backend.device_info(device);
     let used = used_now(shim, vendor, handle);
-    // Threads may meet here; the first one to come lists the context.
+    // Several threads may come here at once. The first one lists the context.
     let context = *contexts.map.entry((vendor, handle)).or_insert_with(|| {
         contexts.count.fetch_add(1, Relaxed);
         contexts.generation.fetch_add(2, Relaxed);
@@ -109,7 +109,7 @@ pub(crate) fn of_handle(
     });
     if context != 0 {
         if vendor == Vendor::Hip {
-            // Before interception counts as complete: from there on more than records may be made.
+            // Asked before interception counts as complete, because from then on the shim may do more than record.
             shim.ask_hip();
             // HIP needs no initialisation by name; its doors are the only ones there are.
             shim.initialised();
@@ -124,7 +124,7 @@ pub(crate) fn of_handle(
     context
 }
 
-/// What is in use on the device of a context that nothing was recorded in yet; 0 if that is not known.
+/// How much is in use on the device of a context in which nothing was recorded yet. 0 if that is not known.
 fn used_now(shim: &Shim, vendor: Vendor, handle: u64) -> u64 {
     // HIP's answers become the thread's last error.
     if vendor != Vendor::Cuda || shim.registry.streams.capturing() > 0 || shim.has_exited() {
@@ -134,8 +134,8 @@ fn used_now(shim: &Shim, vendor: Vendor, handle: u64) -> u64 {
     said.map_or(0, |(free, total)| total.saturating_sub(free))
 }
 
-/// The slot of a context that is gone and that no live memory refers to: contexts are kept after
-/// their end only for as long as there is room. The search goes round, so that it is short.
+/// The slot of an ended context that no live memory refers to. Contexts are kept after their end only for as long as
+/// there is room. The search begins where the last one ended, so it is short.
 #[cold]
 fn gone_context(shim: &Shim) -> Option<u32> {
     let table = &shim.ledger.contexts;
@@ -145,7 +145,7 @@ fn gone_context(shim: &Shim) -> Option<u32> {
         let gone = table.field(slot, offset_of!(ContextSlot, gone_ns));
         let since = gone.load(Relaxed);
         let empty = table.field(slot, offset_of!(ContextSlot, live_bytes)).load(Relaxed) == 0;
-        // Whoever sets it to 0 has it.
+        // The thread that sets it to 0 has the slot.
         let ours = since != 0 && empty && gone.compare_exchange(since, 0, Relaxed, Relaxed).is_ok();
         ours.then_some(slot)
     })?;
@@ -213,9 +213,10 @@ pub(crate) fn field(shim: &Shim, context: ContextRef, offset: usize) -> Option<&
     Some(shim.ledger.contexts.field(u32::from(context).checked_sub(1)?, offset))
 }
 
-/// Of a peak: it goes up by one eight times while the peak doubles, however small the parts are that it grows by.
+/// The step of a peak. While a peak doubles its step goes up eight times by one, however small the parts are by which
+/// the peak grows.
 fn step(peak: u64) -> u64 {
-    /// Binary digits of the peak that count, the first one among them.
+    /// How many binary digits of the peak count, from the first one on.
     const DIGITS: u32 = 4;
     let rest = peak.checked_ilog2().unwrap_or(0).saturating_sub(DIGITS - 1);
     (u64::from(rest) << (DIGITS - 1)) + (peak >> rest)
@@ -234,7 +235,7 @@ pub(crate) fn charge(shim: &'static Shim, vendor: Vendor, context: ContextRef, b
                 event.context = context;
                 event.a = now;
             });
-            // Much more than at the last look: what that one said is too little.
+            // The peak is much more than at the last look, so the numbers of that look are too low.
             return look(shim, vendor, context, time_ns);
         }
     }
@@ -251,7 +252,7 @@ pub(crate) fn discharge(shim: &Shim, context: ContextRef, bytes: u64) {
 /// Asks the device how much is used, but never while anything captures.
 #[cold]
 fn look(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
-    // Nor once the process has ended its work: the driver may be gone.
+    // And not once the process has ended its work, because the driver may be gone.
     if shim.registry.streams.capturing() > 0 || shim.has_exited() {
         return;
     }
@@ -259,7 +260,7 @@ fn look(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
     if let Some((free, total)) = backend.memory_info() {
         device_said(shim, context, free, total, now);
     }
-    // Asked only where the program uses what they answer about.
+    // What follows is asked only if the program uses the kind of memory that it is about.
     let Some(device) = backend.current_device() else { return };
     let keep = |offset, bytes: Option<u64>| {
         if let (Some(field), Some(bytes)) = (field(shim, context, offset), bytes) {
@@ -274,7 +275,7 @@ fn look(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
     }
 }
 
-/// Looks after something that may have changed much, if the last look is not just now.
+/// Looks again after something that may have changed much, unless the last look was just now.
 #[inline]
 pub(crate) fn look_again(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
     if now.wrapping_sub(shim.registry.contexts.looked_ns.load(Relaxed)) >= LOOK_EVERY_NS {
@@ -282,7 +283,7 @@ pub(crate) fn look_again(shim: &'static Shim, vendor: Vendor, context: ContextRe
     }
 }
 
-/// The program asked how much is free: its answer will do for us, now and then.
+/// The program asked how much is free. Now and then its answer is used here.
 #[inline]
 pub(crate) fn program_asked(shim: &'static Shim, vendor: Vendor, free: u64, total: u64) {
     let looked = shim.registry.contexts.looked_ns.load(Relaxed);
@@ -298,7 +299,8 @@ pub(crate) fn program_asked(shim: &'static Shim, vendor: Vendor, free: u64, tota
 
 /// Handles of the other contexts on the device of this one.
 pub(crate) fn others(shim: &Shim, context: ContextRef) -> Vec<u64> {
-    // The map's own length takes each of its locks: as long as all else of a free that waits for nothing.
+    // The map's own length takes each of the map's locks, which costs as much as all else of a free that waits for
+    // nothing.
     if shim.registry.contexts.count.load(Relaxed) < 2 {
         return Vec::new();
     }

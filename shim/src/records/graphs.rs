@@ -66,7 +66,7 @@ pub(crate) fn stays(shim: &Shim, handle: Graph, entry: GraphEntry) {
     shim.registry.graphs.insert(Class::Graph, handle as u64, entry);
 }
 
-/// A graph that the program built by hand has its nodes by now.
+/// A graph that the program built node by node has its nodes by now.
 pub(super) fn note_nodes(shim: &Shim, graph: GraphEntry, nodes: u64) {
     let table = &shim.ledger.graphs;
     table.field(graph.slot, offset_of!(GraphSlot, instantiates)).fetch_add(1, Relaxed);
@@ -76,14 +76,14 @@ pub(super) fn note_nodes(shim: &Shim, graph: GraphEntry, nodes: u64) {
     }
 }
 
-/// Host bytes of all graphs and execs now: of graphs, or the recipes that stand for them; of real execs, those that
-/// are parked among them; of sources. What views add up, row by row.
+/// Host bytes of all graphs and execs now: of graphs, or of the recipes that stand for them; of real execs, parked ones
+/// among them; and of sources. Views add up the same numbers row by row.
 pub(crate) fn host_bytes(shim: &Shim) -> u64 {
     let ledger = &shim.ledger;
     let balance = |up, down| ledger.counter(up).saturating_sub(ledger.counter(down));
     let (mut graphs, mut native) = (0_u64, 0_u64);
     ledger.graphs.each(|graph| graphs = graphs.saturating_add(graph.held_bytes()));
-    // Of these the program has the driver's own execs; the others are the graph cache's, which counts for itself.
+    // These rows are the execs that the program itself has. The graph cache counts its own execs.
     ledger.execs.each(|exec| {
         if exec.exec_state() == Some(ExecState::Native) {
             native = native.saturating_add(exec.host_bytes);

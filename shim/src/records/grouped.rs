@@ -13,7 +13,8 @@ pub(crate) fn place(shim: &Shim, context: ContextRef) -> Option<Place> {
     Some(Place { vendor, device, uuid: named(slot.uuid, vendor, device) })
 }
 
-/// What a device is known by in the group: where the driver tells no UUID, its number, lest several devices be one.
+/// The name of a device in the group. Where the driver tells no UUID, it is made from the device's number, so that
+/// several devices do not have one name.
 fn named(uuid: [u8; 16], vendor: Vendor, device: i32) -> [u8; 16] {
     if uuid != [0; 16] {
         return uuid;
@@ -33,7 +34,7 @@ pub(crate) fn took(shim: &Shim, context: ContextRef, bytes: u64) {
     }
 }
 
-/// The driver has them back.
+/// The driver has so many bytes back.
 pub(crate) fn gave(shim: &Shim, context: ContextRef, bytes: u64) {
     if let Some(group) = shim.group.as_ref().filter(|_| bytes != 0)
         && let Some(place) = place(shim, context)

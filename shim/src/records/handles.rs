@@ -1,4 +1,4 @@
-//! What the graph cache does: handles and their real execs, and folded graphs.
+//! Records what the graph cache does: handles and their real execs, and folded graphs.
 
 use super::{contexts, execs};
 use crate::call::Call;
@@ -19,7 +19,7 @@ pub(crate) struct MadeHandle {
     pub class: u64,
     pub counts: [u32; 16],
     pub source_bytes: u64,
-    /// Whether it has a real exec already: the first of its class.
+    /// Whether it has a real exec already, as the first handle of its class.
     pub resident: bool,
     /// Estimated instantiate time saved, ns.
     pub saved_ns: u64,
@@ -98,7 +98,7 @@ pub(crate) fn instantiated(shim: &Shim, slot: u32) {
     add_to_exec(shim, slot, offset_of!(ExecSlot, instantiations), 1);
 }
 
-/// A launch found no exec that holds what its handle means, and had one after `took_ns`.
+/// A launch found no exec that held what its handle means, and had one after `took_ns`.
 pub(crate) fn missed(shim: &Shim, slot: u32, took_ns: u64) {
     shim.count(counters::MISS_NS, took_ns);
     if let Some(saved) = exec_field(shim, slot, offset_of!(ExecSlot, saved_ns)) {
@@ -106,7 +106,7 @@ pub(crate) fn missed(shim: &Shim, slot: u32, took_ns: u64) {
     }
 }
 
-/// A real exec was made to hold what a handle means, in `took_ns`, by `set` node setters.
+/// A real exec was made to hold what a handle means. That took `took_ns` and `set` node setters.
 pub(crate) fn retargeted(shim: &Shim, slot: u32, took_ns: u64, set: u64, recycled: bool) {
     shim.count(counters::RETARGETS, 1);
     shim.count(counters::RETARGET_NS, took_ns);
@@ -123,7 +123,7 @@ pub(crate) fn class_is(shim: &Shim, slot: u32, class: u64) {
     }
 }
 
-/// A handle's exec is its own for ever.
+/// A handle's exec stays with it for good.
 pub(crate) fn pinned(shim: &Shim, slot: u32, why: Pinned) {
     shim.count(counters::PINNED_MADE, 1);
     exec_is(shim, slot, ExecState::Native, why);
@@ -138,7 +138,7 @@ pub(crate) fn native(shim: &Shim, exec: u64, why: Pinned) {
     }
 }
 
-/// What a handle's source takes now. What has no slot is not counted.
+/// How many bytes a handle's source takes now. A handle without a slot is not counted.
 pub(crate) fn source_is(shim: &Shim, slot: u32, bytes: u64) {
     if let Some(field) = exec_field(shim, slot, offset_of!(ExecSlot, source_bytes)) {
         shim.count(counters::SOURCE_BYTES_ADDED, bytes);

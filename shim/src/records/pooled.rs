@@ -1,5 +1,5 @@
-//! What becomes of a context's memory under the pool: what it may take, what was placed elsewhere, what was refused.
-//! The records of blocks are written by the pool itself.
+//! Records about a context's memory under the pool: what may be taken, what was placed elsewhere, what was refused. The
+//! pool itself writes the records of blocks.
 
 use super::contexts;
 use crate::call::Call;
@@ -14,10 +14,10 @@ use std::sync::atomic::Ordering::*;
 
 /// Share of the device that idle blocks may take where the user sets no bound.
 const SHARE: u64 = 4;
-/// The same where the device's memory is the machine's: everybody's, of which a quarter would be much.
+/// The same where the device's memory is the machine's: a quarter of what all programs share would be too much.
 const INTEGRATED_SHARE: u64 = 16;
 
-/// The driver refused a free: the block is as live as before.
+/// The driver refused a free, so the block is as live as before.
 pub(crate) fn free_failed(shim: &Shim, addr: u64, status: Status) {
     shim.count(counters::FREE_FAILURES, 1);
     shim.event(EventKind::FreeFailed, |event| {
@@ -26,14 +26,14 @@ pub(crate) fn free_failed(shim: &Shim, addr: u64, status: Status) {
     });
 }
 
-/// What this process may take of a context's device; 0: as much as there is.
+/// What this process may take of a context's device. 0: no limit.
 pub(crate) fn limit(shim: &Shim, context: ContextRef, limit: u64) {
     if let Some(field) = contexts::field(shim, context, offset_of!(ContextSlot, limit_bytes)) {
         field.store(limit, Relaxed);
     }
 }
 
-/// Live bytes outside of the device's memory came to a context, or went.
+/// Live bytes outside of the device's memory were added to a context, or taken away.
 pub(crate) fn spilled_bytes(shim: &Shim, context: ContextRef, bytes: i64) {
     if let Some(field) = contexts::field(shim, context, offset_of!(ContextSlot, spilled_bytes)) {
         field.fetch_add(bytes as u64, Relaxed);

@@ -57,7 +57,7 @@ unsafe extern "C" fn gpumem_report_free(pool: *const c_char, p: *const c_void) {
     let pool = unsafe { text(pool) };
     if !p.is_null() {
         gate::note(|shim| {
-            // What was reported before the first GPU call is not known, and nothing is wrong with that.
+            // A part that was reported before the first GPU call is not known. That is no mistake of the program.
             if let Some(entry) = allocations::freeing(shim, Class::Reported(shim.ledger.texts.intern(pool)), p as u64) {
                 allocations::ended(shim, entry);
             }

@@ -35,7 +35,7 @@ pub(crate) fn created(shim: &'static Shim, call: &Call, handle: u64, flags: u32,
     }
 }
 
-/// Whether a stream is known to be of a context; `None` if that is not known itself.
+/// Whether a stream is of a context. `None` if that is not known.
 pub(crate) fn is_of(shim: &Shim, vendor: Vendor, stream: u64, context: u64) -> Option<bool> {
     let context = contexts::known(shim, vendor, context)?;
     Some(shim.registry.streams.map.get(&(vendor, stream)).is_some_and(|entry| entry.context == context))
@@ -84,8 +84,8 @@ pub(crate) fn end_of(shim: &Shim, context: ContextRef) {
     });
 }
 
-/// What a capturing stream is known by: per-thread default streams have one name in all threads,
-/// and no other default stream can capture.
+/// The key of a stream that captures. Per-thread default streams have the same handle in all threads, and no other
+/// default stream can capture.
 fn capture_key(shim: &Shim, stream: u64) -> u64 {
     const PER_THREAD: u64 = 2;
     match stream {
@@ -99,7 +99,7 @@ pub(crate) fn capture_begun(shim: &Shim, vendor: Vendor, stream: u64, mode: i32)
     let stream = capture_key(shim, stream);
     shim.count(counters::CAPTURES_BEGUN, 1);
     shim.registry.streams.capturing.fetch_add(1, Relaxed);
-    // Default streams, and those from before the shim, are known while they capture only.
+    // Default streams, and streams from before the shim, are known only while they capture.
     let unlisted = Entry { slot: NO_SLOT, context: 0, capturing: true };
     let mut entry = shim.registry.streams.map.entry((vendor, stream)).or_insert(unlisted);
     entry.capturing = true;

@@ -27,8 +27,7 @@ pub(crate) fn retained(shim: &Shim, handle: u64) {
     }
 }
 
-/// Takes one hold on a handle away before the real release: another thread may get the handle's
-/// number at once.
+/// Takes one hold on a handle away before the real release, because another thread may get the handle's number at once.
 pub(crate) fn releasing(shim: &Shim, handle: u64) -> Option<Release> {
     let mut inner = shim.registry.vmm.inner.lock().ok()?;
     let id = inner.handles.get(&handle).copied()?;
@@ -42,7 +41,7 @@ pub(crate) fn releasing(shim: &Shim, handle: u64) -> Option<Release> {
 
 /// The real release returned.
 pub(crate) fn released(shim: &Shim, release: Release, succeeded: bool) {
-    let over = {
+    let ended = {
         let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
         if !succeeded {
             if let Some(physical) = inner.physical.get_mut(&release.id) {
@@ -50,9 +49,9 @@ pub(crate) fn released(shim: &Shim, release: Release, succeeded: bool) {
             }
             inner.handles.entry(release.handle).or_insert(release.id);
         }
-        inner.over(release.id)
+        inner.take_unheld(release.id)
     };
-    if let Some(entry) = over {
+    if let Some(entry) = ended {
         allocations::ended(shim, entry);
     }
 }
@@ -83,7 +82,7 @@ pub(crate) fn unmapping(shim: &Shim, addr: u64, bytes: u64) -> Vec<Unmap> {
 
 /// The real unmap returned.
 pub(crate) fn unmapped(shim: &Shim, gone: Vec<Unmap>, succeeded: bool) {
-    let mut over = Vec::new();
+    let mut ended = Vec::new();
     {
         let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
         for Unmap { start, mapping, entry } in gone {
@@ -91,8 +90,8 @@ pub(crate) fn unmapped(shim: &Shim, gone: Vec<Unmap>, succeeded: bool) {
                 if let Some(physical) = inner.physical.get_mut(&mapping.physical) {
                     physical.mappings = physical.mappings.saturating_sub(1);
                 }
-                over.extend(entry);
-                over.extend(inner.over(mapping.physical));
+                ended.extend(entry);
+                ended.extend(inner.take_unheld(mapping.physical));
                 continue;
             }
             inner.mappings.insert(start, mapping);
@@ -101,7 +100,7 @@ pub(crate) fn unmapped(shim: &Shim, gone: Vec<Unmap>, succeeded: bool) {
             }
         }
     }
-    for entry in over {
+    for entry in ended {
         allocations::ended(shim, entry);
     }
 }

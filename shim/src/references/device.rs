@@ -29,7 +29,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 
 /// What the search of the device came to.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct DeviceSearch {
     /// Allocations that were read, and bytes of them.
     pub allocs: u64,
     /// Those that went meanwhile.
@@ -47,8 +47,8 @@ pub(super) struct Found {
 }
 
 /// Counts the words of device memory that refer to a target.
-pub(super) fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> Found {
-    let mut found = Found::default();
+pub(super) fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> DeviceSearch {
+    let mut found = DeviceSearch::default();
     let Some(pool) = pool::of(Vendor::Cuda) else {
         found.never = Some("gpumem has no pool here");
         return found;
@@ -85,7 +85,7 @@ impl Read<'_> {
     ///
     /// # Errors
     /// Why nothing more is read.
-    fn block(&mut self, found: &mut Found, block: &LiveBlock, from: usize) -> Result<Option<()>, &'static str> {
+    fn block(&mut self, found: &mut DeviceSearch, block: &LiveBlock, from: usize) -> Result<Option<()>, &'static str> {
         // Words are aligned, as allocations are.
         let (mut at, mut no_time) = (0, "there was no time to read all of it");
         while at < block.bytes {
@@ -112,7 +112,7 @@ impl Read<'_> {
     }
 
     /// Reads a piece, by the kernel if it can, else by a copy; the bytes that it has.
-    fn piece(&mut self, found: &mut Found, block: &LiveBlock, at: u64, from: usize) -> (Piece, u64) {
+    fn piece(&mut self, found: &mut DeviceSearch, block: &LiveBlock, at: u64, from: usize) -> (Piece, u64) {
         // No longer than the search.
         let longest = LONGEST.min(self.limit.until.saturating_duration_since(Instant::now()));
         let bytes = (block.bytes - at).min(self.scanned) / 8 * 8;
@@ -140,7 +140,7 @@ impl Read<'_> {
     }
 }
 
-impl Found {
+impl DeviceSearch {
     /// Words of a target's memory.
     fn words(&mut self, from: usize, words: impl Iterator<Item = u64>, targets: &Targets, seen: &mut [Seen]) {
         for to in words.filter_map(|word| targets.find(word)) {

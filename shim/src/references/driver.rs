@@ -31,13 +31,13 @@ pub(super) const STEPS: usize = 4;
 
 /// A block, and what refers to it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Referred {
+pub(super) struct ReferredBlock {
     pub base: u64,
     pub bytes: u64,
     pub words: Vec<Near>,
 }
 
-impl Referred {
+impl ReferredBlock {
     /// What a word of it is looked at with.
     fn of<'a>(&self, at: u64, known: &'a [Near]) -> Of<'a> {
         Of { base: self.base, bytes: self.bytes, at, known }
@@ -102,21 +102,21 @@ impl Pattern {
     }
 
     /// Blocks of which some word stands so.
-    fn shown(&self, blocks: &[Told]) -> usize {
+    fn shown(&self, blocks: &[Sample]) -> usize {
         blocks.iter().filter(|block| block.words().any(|(word, of)| self.fits(&word.window, of))).count()
     }
 }
 
 /// A block, and which of its words are known so far.
-struct Told {
-    block: Referred,
+struct Sample {
+    block: ReferredBlock,
     is_known: Vec<bool>,
     /// Those that were so before the step that goes on.
     known: Vec<Near>,
 }
 
-impl Told {
-    fn new(mut block: Referred) -> Self {
+impl Sample {
+    fn new(mut block: ReferredBlock) -> Self {
         block.words.truncate(MOST);
         Self { is_known: vec![false; block.words.len()], known: Vec::new(), block }
     }
@@ -156,8 +156,8 @@ pub(super) struct Patterns {
 
 impl Patterns {
     /// From the words that refer to blocks of the driver's.
-    pub(super) fn learn(blocks: Vec<Referred>) -> Self {
-        let mut blocks: Vec<Told> = blocks.into_iter().map(Told::new).collect();
+    pub(super) fn learn(blocks: Vec<ReferredBlock>) -> Self {
+        let mut blocks: Vec<Sample> = blocks.into_iter().map(Sample::new).collect();
         let mut patterns = Self::default();
         for _ in 0..STEPS {
             let before = patterns.all.len();
@@ -165,14 +165,15 @@ impl Patterns {
             if patterns.all.len() == before {
                 break;
             }
-            blocks.iter_mut().for_each(Told::step);
+            blocks.iter_mut().for_each(Sample::step);
         }
-        patterns.blocks = blocks.iter().map(|told| (told.block.bytes, told.count(), told.is_known.len())).collect();
+        patterns.blocks =
+            blocks.iter().map(|sample| (sample.block.bytes, sample.count(), sample.is_known.len())).collect();
         patterns
     }
 
     /// Learns what can be learned from what is known.
-    fn step(&mut self, blocks: &mut [Told]) {
+    fn step(&mut self, blocks: &mut [Sample]) {
         for index in 0..blocks.len() {
             for number in 0..blocks[index].is_known.len() {
                 if blocks[index].is_known[number] || self.all.len() == PATTERNS {
@@ -201,7 +202,7 @@ impl Patterns {
 
     /// What was learned, for people: of each block its bytes, the words that are known and all of them; of each pattern its
     /// words, and what it says.
-    pub(super) fn told(&self) -> (String, Vec<String>) {
+    pub(super) fn described(&self) -> (String, Vec<String>) {
         let blocks = self.blocks.iter().map(|(bytes, known, all)| format!("{bytes}:{known}/{all}"));
         let patterns =
             self.all.iter().zip(&self.words).map(|(pattern, words)| format!("{words} words, {}", pattern.text()));
@@ -210,7 +211,7 @@ impl Patterns {
 }
 
 /// The pattern of a word that most blocks show, of those that say most.
-fn best(blocks: &[Told], index: usize, number: usize) -> Option<Pattern> {
+fn best(blocks: &[Sample], index: usize, number: usize) -> Option<Pattern> {
     let (word, of) = blocks[index].words().nth(number)?;
     let mut all: BTreeSet<(u32, Pattern)> = BTreeSet::new();
     for (_, block) in blocks.iter().enumerate().filter(|(other, _)| *other != index) {
@@ -230,7 +231,7 @@ mod tests {
     const CODE: u64 = 0x7fff_0000_1230;
 
     /// As a driver's record may be: an address of code, links, a size, and where the block lies.
-    fn record(base: u64, bytes: u64, at: u64) -> Referred {
+    fn record(base: u64, bytes: u64, at: u64) -> ReferredBlock {
         let words = [0x61, CODE, at ^ 0x770, at ^ 0x330, bytes.next_multiple_of(512), base, base + bytes, 3, 0];
         let around = |of: usize| {
             let mut window = [at.wrapping_mul(7); WIDE];
@@ -241,7 +242,7 @@ mod tests {
             }
             Near { at: at + 8 * of as u64, window }
         };
-        Referred { base, bytes, words: vec![around(5), around(6)] }
+        ReferredBlock { base, bytes, words: vec![around(5), around(6)] }
     }
 
     fn learned() -> Patterns {
@@ -256,7 +257,7 @@ mod tests {
     fn the_drivers_record_of_another_block_is_known() {
         let patterns = learned();
         assert!(patterns.len() > 0);
-        assert_eq!(patterns.told().0, "5120:2/2 10240:2/2 15360:2/2 20480:2/2");
+        assert_eq!(patterns.described().0, "5120:2/2 10240:2/2 15360:2/2 20480:2/2");
         let of = (0x7f12_3400_0000, 1 << 20);
         let [mut base, end] = <[Near; 2]>::try_from(record(of.0, of.1, 0x5577_1110).words).unwrap();
         assert!(fit(&patterns, &base.window, of) && fit(&patterns, &end.window, of));
@@ -291,7 +292,7 @@ mod tests {
             (window[AROUND], window[AROUND + 1]) = (base, 1);
             window
         };
-        let block = |n: u64| Referred {
+        let block = |n: u64| ReferredBlock {
             base: n << 40,
             bytes: n * 5120,
             words: vec![Near { at: 0x5500_0000 + n * 0x1230, window: window(n << 40) }],
@@ -331,7 +332,7 @@ mod tests {
             block
         };
         let patterns = Patterns::learn((1..=4_u64).map(|n| with_entry(n, n << 40, n * 5120)).collect());
-        assert!(patterns.told().0.starts_with("5120:3/3"), "{:?}", patterns.told());
+        assert!(patterns.described().0.starts_with("5120:3/3"), "{:?}", patterns.described());
         let other = with_entry(9, 0x7f12_3400_0000, 1 << 20);
         let entry = &other.words[2];
         assert!(patterns.fit(&entry.window, other.of(entry.at, &other.words[..1])));
@@ -343,7 +344,7 @@ mod tests {
     fn many_words_take_no_longer() {
         let block = |n: u64| {
             let words = (0..100_000).map(|at| Near { at: at * 8, window: [n << 40; WIDE] }).collect();
-            Referred { base: n << 40, bytes: n * 5120, words }
+            ReferredBlock { base: n << 40, bytes: n * 5120, words }
         };
         assert_eq!(Patterns::learn((1..=4).map(block).collect()).len(), 0);
     }

@@ -1,7 +1,7 @@
 //! What the driver's words look like in each context of the process: learned once for each, from blocks of its own.
 
 use super::Limit;
-use super::driver::{MOST, Patterns, Referred};
+use super::driver::{MOST, Patterns, ReferredBlock};
 use super::host::{self, Word};
 use super::targets::{Target, Targets};
 use super::tokens::Near;
@@ -21,9 +21,9 @@ const SIZES: [u64; 22] = [
 ];
 const UNIT: u64 = 512;
 
-/// What was learned of a context: the pool's owner of its blocks, and which of its contexts.
+/// What was learned of a context: the pool of its blocks, and which of its contexts.
 struct Learned {
-    owner: usize,
+    context_pool: usize,
     generation: u32,
     patterns: Arc<Patterns>,
 }
@@ -33,12 +33,13 @@ static LEARNED: Mutex<Vec<Learned>> = Mutex::new(Vec::new());
 /// How the driver's words look in each context; the reason why that is not known of one.
 pub(super) fn patterns(shim: &'static Shim, limit: &mut Limit) -> (Vec<Arc<Patterns>>, Option<&'static str>) {
     let Some(pool) = pool::of(Vendor::Cuda) else { return (Vec::new(), Some("gpumem has no pool here")) };
-    let owners = pool.owners();
-    let (mut all, mut why) = (Vec::new(), owners.is_empty().then_some("there is no context"));
-    lock(&LEARNED).retain(|learned| owners.iter().any(|owner| learned.is_of(owner)));
-    for owner in owners {
-        let known = lock(&LEARNED).iter().find(|learned| learned.is_of(owner)).map(|learned| learned.patterns.clone());
-        let learned = known.map_or_else(|| learn(shim, pool, owner, limit), Ok);
+    let context_pools = pool.context_pools();
+    let (mut all, mut why) = (Vec::new(), context_pools.is_empty().then_some("there is no context"));
+    lock(&LEARNED).retain(|learned| context_pools.iter().any(|context_pool| learned.is_of(context_pool)));
+    for context_pool in context_pools {
+        let known =
+            lock(&LEARNED).iter().find(|learned| learned.is_of(context_pool)).map(|learned| learned.patterns.clone());
+        let learned = known.map_or_else(|| learn(shim, pool, context_pool, limit), Ok);
         match learned {
             Ok(patterns) => all.push(patterns),
             Err(because) => why = Some(because),
@@ -48,8 +49,8 @@ pub(super) fn patterns(shim: &'static Shim, limit: &mut Limit) -> (Vec<Arc<Patte
 }
 
 impl Learned {
-    fn is_of(&self, owner: &'static ContextPool) -> bool {
-        self.owner == std::ptr::from_ref(owner) as usize && self.generation == owner.generation()
+    fn is_of(&self, context_pool: &'static ContextPool) -> bool {
+        self.context_pool == std::ptr::from_ref(context_pool) as usize && self.generation == context_pool.generation()
     }
 }
 
@@ -57,14 +58,17 @@ impl Learned {
 fn learn(
     shim: &'static Shim,
     pool: &'static pool::Pool,
-    owner: &'static ContextPool,
+    context_pool: &'static ContextPool,
     limit: &mut Limit,
 ) -> Result<Arc<Patterns>, &'static str> {
-    let generation = owner.generation();
+    let generation = context_pool.generation();
     let sizes = SIZES.map(|size| size * UNIT);
-    let blocks = pool.with_private_blocks(owner, &sizes, |private| look(shim, private, limit))??;
-    let learned =
-        Learned { owner: std::ptr::from_ref(owner) as usize, generation, patterns: Arc::new(Patterns::learn(blocks)) };
+    let blocks = pool.with_private_blocks(context_pool, &sizes, |private| look(shim, private, limit))??;
+    let learned = Learned {
+        context_pool: std::ptr::from_ref(context_pool) as usize,
+        generation,
+        patterns: Arc::new(Patterns::learn(blocks)),
+    };
     let patterns = learned.patterns.clone();
     let mut all = lock(&LEARNED);
     if all.len() == CONTEXTS {
@@ -75,20 +79,20 @@ fn learn(
 }
 
 /// All that refers to private blocks.
-fn look(shim: &'static Shim, private: &Private<'_>, limit: &mut Limit) -> Result<Vec<Referred>, &'static str> {
+fn look(shim: &'static Shim, private: &Private<'_>, limit: &mut Limit) -> Result<Vec<ReferredBlock>, &'static str> {
     // The word behind a block is its end, and there another may begin.
     let target = |block: &std::ops::Range<u64>| Target {
         bytes: block.end - block.start,
         ..Target::new(block.start, block.end + 1, 0)
     };
     let targets = Targets::new(private.blocks().iter().map(target).collect());
-    let referred = |target: &Target| Referred {
+    let referred = |target: &Target| ReferredBlock {
         base: target.base,
         bytes: target.bytes,
         // The room is taken now: while memory is looked through the shim's own is to stay where it is.
         words: Vec::with_capacity(MOST),
     };
-    let mut blocks: Vec<Referred> = targets.all().iter().map(referred).collect();
+    let mut blocks: Vec<ReferredBlock> = targets.all().iter().map(referred).collect();
     let is_over = || limit.check() || private.is_wanted();
     let found = host::look(shim, &targets, is_over, |word: &Word<'_>| {
         for index in [Some(word.index), targets.ends_at(word.index, word.word)].into_iter().flatten() {
@@ -112,7 +116,7 @@ pub(super) fn tell(patterns: &[Arc<Patterns>], why: Option<&'static str>, fact: 
     fact("driver_patterns", patterns.iter().map(|patterns| patterns.len()).sum::<usize>().to_string());
     let mut number = 0;
     for (context, patterns) in patterns.iter().enumerate() {
-        let (blocks, texts) = patterns.told();
+        let (blocks, texts) = patterns.described();
         fact(&format!("driver_blocks_{context}"), blocks);
         for text in texts {
             fact(&format!("driver_pattern_{number:02}"), text);

@@ -1,5 +1,4 @@
-//! Contexts by vendor and handle, and what is known of all of them. What happens to them is in
-//! [`crate::records::contexts`].
+//! Contexts by vendor and handle, and counts over all of them. What happens to them is in [`crate::records::contexts`].
 
 use crate::process::map::{self, Map};
 use gpumem_abi::types::Device;
@@ -11,14 +10,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// Contexts by vendor and handle.
 pub(crate) struct Contexts {
     pub(crate) map: Map<(Vendor, u64), ContextRef>,
-    /// Changes when a context goes, so that threads forget what they knew.
+    /// Changes when a context ends, so that threads forget what they knew of it.
     pub(crate) generation: AtomicU32,
     /// Contexts in the map.
     pub(crate) count: AtomicU32,
     pub(crate) looked_ns: AtomicU64,
     pub(crate) cursor: AtomicU32,
-    /// Green contexts that are gone, with their devices, and something that was made in them and is their primary
-    /// context's.
+    /// Green contexts that have ended, with their devices, although something that was made in them still lives in the
+    /// primary context.
     pub(crate) left: Mutex<Vec<(Device, u64, ContextRef)>>,
 }
 

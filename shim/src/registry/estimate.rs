@@ -1,7 +1,7 @@
 //! What the driver takes for graphs, which no call tells.
 //!
-//! Measured on an H200, driver 580, CUDA 13.0, with 20 and more objects of 1000 nodes each: bytes for
-//! each node. The driver uses again what destroyed ones took, and gives nothing back.
+//! Measured on an H200, driver 580, CUDA 13.0, with 20 and more objects of 1000 nodes each: bytes for each node. The
+//! driver uses the memory of destroyed objects again, and gives none back.
 
 use gpumem_wire::kinds::NodeKind;
 

@@ -3,7 +3,7 @@
 
 use crate::process::map::{self, Map};
 
-/// What a key's number means: the same number may be a device address and a handle.
+/// What a key's number means. One number may be a device address and also a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum Class {
@@ -42,7 +42,7 @@ impl<V: Copy> Live<V> {
         Self { map: map::with_parts(64) }
     }
 
-    /// Adds an entry; the one that had its place, if any.
+    /// Adds an entry. The answer is the entry that had its place before, if there was one.
     #[inline]
     pub(crate) fn insert(&self, class: Class, key: u64, value: V) -> Option<V> {
         self.map.insert((key, class), value)
@@ -89,7 +89,7 @@ impl<V: Copy> Live<V> {
         self.map.iter().any(|entry| wanted(entry.value()))
     }
 
-    /// The first entry that `wanted` names, with its key. Looks through all of them.
+    /// The first entry that `wanted` names, with its key. Looks through all entries.
     pub(crate) fn find(&self, wanted: impl Fn(Class, u64, &V) -> bool) -> Option<(u64, V)> {
         let mut all = self.map.iter();
         all.find(|entry| wanted(entry.key().1, entry.key().0, entry.value()))

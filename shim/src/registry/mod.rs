@@ -1,12 +1,13 @@
 //! What is live in the process: allocations, graphs, execs, contexts, streams.
 //!
-//! The ledger's tables are the records. The maps here find a record by its pointer or handle. They are passive: what
-//! happens to the things in them is in [`crate::records`].
+//! The ledger's tables are the records. The maps here find a record by its pointer or handle. They are passive:
+//! [`crate::records`] changes them when something happens.
 //!
 //! * This file: all maps together, and the threads that are listed.
 //! * [`live`]: the map of allocations, graphs and execs. [`allocations`], [`graphs`]: what it holds.
 //! * [`contexts`], [`streams`], [`vmm`]: maps of one noun each.
-//! * [`sites`]: call stacks and the modules they lie in. [`python`]: the code that frames of Python run. [`tag`]: names that the program gives.
+//! * [`sites`]: call stacks and the modules they lie in. [`python`]: the code that frames of Python run. [`tag`]: names
+//!   that the program gives.
 //! * [`summary`]: totals as the program exits. [`estimate`]: bytes that graphs and execs take.
 
 pub(crate) mod allocations;
@@ -39,13 +40,13 @@ pub(crate) struct Registry {
     pub streams: streams::Streams,
     pub vmm: vmm::Vmm,
     pub sites: sites::Sites,
-    /// A graph with memory nodes was instantiated: the driver keeps memory that no call shows.
+    /// A graph with memory nodes was instantiated. The driver then keeps memory that no call shows.
     pub memory_nodes: AtomicBool,
     serial: AtomicU64,
     /// Where the next look for the place of an ended thread begins.
     ended_thread: AtomicU64,
-    /// The names of listed threads, by their slots. Not interned: threads come without end, each perhaps with a name of
-    /// its own.
+    /// The names of listed threads, by their slots. They are not interned, because threads come without end, and each
+    /// may have a name of its own.
     names: Mutex<Vec<Option<TextPlace>>>,
 }
 
@@ -73,16 +74,16 @@ impl Registry {
         self.serials(1)
     }
 
-    /// The first of so many numbers.
+    /// The first of so many new numbers.
     #[inline]
     pub(crate) fn serials(&self, count: u64) -> u64 {
         self.serial.fetch_add(count, Relaxed)
     }
 
-    /// A place in a full table, of a thread that has ended: threads that came last are listed.
+    /// The slot of an ended thread in a full table, so that the threads that came last are listed.
     #[cold]
     fn slot_of_ended_thread(&self, ledger: &Ledger) -> Option<u32> {
-        /// Looks at places; a program with so many threads that live goes without names for new ones.
+        /// How many slots are looked at. In a program with so many live threads, new ones have no names.
         const LOOKS: u64 = 64;
         let _errno = KeepErrno::new();
         let threads = &ledger.threads;
@@ -96,7 +97,7 @@ impl Registry {
         None
     }
 
-    /// Writes the name of the thread that has a slot now; 0 if it has none, or there is no room for it.
+    /// Writes the name of the thread that has a slot now. 0 if the thread has no name, or there is no room for it.
     fn name_at(&self, ledger: &Ledger, slot: u32, name: &[u8]) -> StrRef {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if names.len() <= slot as usize {

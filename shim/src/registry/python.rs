@@ -61,7 +61,7 @@ impl PythonSites {
     }
 }
 
-/// Writes which interpreter there is, and why its frames are not read.
+/// Writes which interpreter there is, and if its frames are not read, why.
 #[cold]
 fn say(ledger: &Ledger, verdict: Verdict) {
     let why = verdict.refused.map_or(String::new(), |why| format!("\n{why}"));

@@ -58,8 +58,9 @@ impl Sites {
         })
     }
 
-    /// Tells these stacks' numbers from those of another shim, a parent's in a child of a fork, and from those of stacks
-    /// that were cut elsewhere. The depth has a byte, which no address of a program's has.
+    /// Names whose numbers stacks have: those of this shim differ from those of a parent's shim in a child of a fork,
+    /// and from those of stacks that were cut at another depth. The depth is one byte of the answer that no address of
+    /// a program has.
     #[inline(always)]
     fn owner(&self, depth: usize) -> usize {
         std::ptr::from_ref(self) as usize | depth << 56
@@ -75,7 +76,7 @@ impl Sites {
         self.smallest.load(Relaxed)
     }
 
-    /// Stacks have so many frames at most from now on, of allocations that are at least so large.
+    /// From now on stacks have at most so many frames, and are taken of allocations that are at least so large.
     pub(crate) fn set(&self, ledger: &Ledger, depth: u32, smallest: u64) {
         self.depth.store((depth as usize).min(MAX_DEPTH), Relaxed);
         self.smallest.store(smallest, Relaxed);
@@ -88,22 +89,22 @@ impl Sites {
         self.depth() != 0 && bytes >= self.smallest()
     }
 
-    /// The stack of a call, 0 if none is to be taken or there is no room for it.
+    /// The stack of a call. 0 if no stack is to be taken, or there is no room for it.
     #[inline]
     pub(crate) fn site(&self, ledger: &Ledger, regs: Regs, made: Made) -> StackRef {
         let depth = self.depth();
         if depth == 0 || matches!(made, Made::Memory(bytes) if bytes < self.smallest()) {
             return 0;
         }
-        // To clear room for the deepest takes as long as a tenth of the walk.
+        // To clear the room for the deepest stack takes as long as a tenth of the walk.
         match depth {
             ..=USUAL_DEPTH => self.site_of::<USUAL_DEPTH>(ledger, regs, depth, made),
             _ => self.site_of::<MAX_DEPTH>(ledger, regs, depth, made),
         }
     }
 
-    /// The stack of an allocation where that is this thread's last one, and what it led to is counted. `None`: the
-    /// stack is to be taken. Calls nothing.
+    /// The stack of an allocation, if it is the same as this thread's last one; the allocation is then counted in its
+    /// totals. `None`: the stack has to be taken. Calls nothing.
     #[inline(always)]
     pub(crate) fn known_site(&self, ledger: &Ledger, local: &Local, regs: Regs, bytes: u64) -> Option<StackRef> {
         if self.python.is_there() {
@@ -153,7 +154,7 @@ impl Sites {
         self.intern(ledger, &frames[..native.len() + python.len], hash, walk.cut | python.cut, made)
     }
 
-    /// The number of a stack, with what it led to counted; 0 if there is no room for it.
+    /// The number of a stack. What it led to is counted. 0 if there is no room for it.
     #[inline]
     fn intern(&self, ledger: &Ledger, frames: &[u64], hash: u64, cut: bool, made: Made) -> StackRef {
         if cut {
@@ -175,7 +176,7 @@ impl Sites {
         id + 1
     }
 
-    /// Adds to a stack's totals what it led to.
+    /// Adds what a stack led to to its totals.
     pub(crate) fn led_to(ledger: &Ledger, stack: StackRef, made: Made) {
         let Some(id) = stack.checked_sub(1) else { return };
         let add = |offset, n| {
@@ -206,7 +207,7 @@ impl Sites {
         true
     }
 
-    /// Lists modules that are new since the last time, and marks those that are gone.
+    /// Lists modules that are new since the last call, and marks those that are gone.
     #[cold]
     fn publish_modules(&self, ledger: &Ledger) {
         let modules = modules::refresh();

@@ -33,7 +33,7 @@ impl Registry {
     }
 }
 
-/// What the graph cache made of the execs, if it had any.
+/// What the graph cache did with the execs, if it had any.
 fn cache_summary(ledger: &Ledger) -> String {
     let handles = ledger.counter(counters::HANDLES_MADE);
     if handles == 0 {

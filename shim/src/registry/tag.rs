@@ -7,23 +7,23 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Different tags that are kept apart; more go by one name.
+/// The most different tags. All further ones have one name.
 const MOST_TAGS: usize = 4096;
 
-/// A tag's text, kept for good. It is put into the ledger when something is recorded under it, since
-/// a program may tag long before its first GPU call.
+/// A tag's text, kept for good. It is written into the ledger when something is recorded under it, since a program may
+/// set tags long before its first GPU call.
 pub(crate) struct Tag {
     text: Box<[u8]>,
-    /// The process that put it into its ledger, and where: pid in the upper half, reference in the lower.
+    /// The process that wrote it into its ledger, and where: the pid in the upper half, the reference in the lower.
     place: AtomicU64,
 }
 
 impl Tag {
-    /// The tag of a text; `None` if it is empty, or if it cannot be had without waiting for a thread
-    /// that a `fork` left behind.
+    /// The tag of a text. `None` if the text is empty, or if the tag cannot be had without waiting for a thread that a
+    /// `fork` left behind.
     pub(crate) fn of(text: &[u8]) -> Option<&'static Tag> {
         static KNOWN: Mutex<BTreeMap<&'static [u8], &'static Tag>> = Mutex::new(BTreeMap::new());
-        /// The process in which the lock is lost: held by a thread that a fork left behind.
+        /// The process in which the lock is lost, because a thread held it that a fork left behind.
         static LOST_IN: AtomicU32 = AtomicU32::new(0);
         if text.is_empty() || LOST_IN.load(Relaxed) == std::process::id() {
             return None;

@@ -1,5 +1,5 @@
-//! Virtual memory management: physical memory lives until it is released by all who hold its
-//! handle and unmapped everywhere.
+//! Virtual memory management. Physical memory lives until all who hold its handle have released it and it is unmapped
+//! everywhere.
 
 use super::allocations::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -39,7 +39,7 @@ pub(crate) struct Vmm {
 
 #[derive(Default)]
 pub(crate) struct Inner {
-    /// By a number of our own: a handle's number may come back while the memory is still mapped.
+    /// By a number of our own, because a handle's number may come back while the memory is still mapped.
     pub(crate) physical: HashMap<u64, Physical>,
     pub(crate) handles: HashMap<u64, u64>,
     pub(crate) mappings: BTreeMap<u64, Mapping>,
@@ -48,7 +48,7 @@ pub(crate) struct Inner {
 
 impl Inner {
     /// Takes out physical memory that nothing holds any more.
-    pub(crate) fn over(&mut self, id: u64) -> Option<Entry> {
+    pub(crate) fn take_unheld(&mut self, id: u64) -> Option<Entry> {
         let physical = self.physical.get(&id)?;
         if physical.handles > 0 || physical.mappings > 0 {
             return None;

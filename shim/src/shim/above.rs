@@ -1,8 +1,8 @@
 //! What the records ask of the rooms above them. The records define the trait, and [`crate::start`] implements it: no
 //! type of those rooms is known here.
 //!
-//! A call that is served at once asks nothing of this. It is asked when memory ran out, when freed memory is looked for
-//! in graphs, and when the first context exists.
+//! A call that is served at once asks none of this. The rooms above are asked when memory ran out, when freed memory is
+//! looked for in graphs, and when the first context exists.
 
 use super::Shim;
 use crate::call::Call;
@@ -12,7 +12,7 @@ use std::ops::Range;
 
 /// The rooms above the records.
 pub(crate) trait Above: Sync {
-    /// The first context exists: from now on a control thread is no surprise to anyone.
+    /// The first context exists. From now on a control thread surprises nobody.
     fn context_exists(&self, shim: &'static Shim);
 
     /// The program is told that there is no device memory for its request.
@@ -21,7 +21,7 @@ pub(crate) trait Above: Sync {
     /// Memory is about to be freed, whose record is in this slot, and graphs are to be looked through for it.
     fn look_for_memory_in_graphs(&self, shim: &Shim, addr: u64, bytes: u64, slot: u32);
 
-    /// The same of a block of the pool, if one begins at this address.
+    /// The same for a block of the pool, if one begins at this address.
     fn look_for_block_in_graphs(&self, shim: &Shim, addr: u64);
 
     /// Whether a live graph may refer to one of these ranges of addresses, which are sorted.
@@ -30,7 +30,7 @@ pub(crate) trait Above: Sync {
     /// Whether a live graph refers to memory, for certain.
     fn graph_refers_to(&self, memory: &Range<u64>) -> bool;
 
-    /// Gives back all idle blocks of the device of this thread's context, of all devices if it has none; how many
-    /// bytes.
+    /// Gives back all idle blocks of the device of this thread's context, or of all devices if the thread has no
+    /// context. The answer is the bytes that went back.
     fn flush_here(&self, vendor: Vendor) -> u64;
 }

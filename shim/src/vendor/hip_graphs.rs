@@ -9,7 +9,7 @@ use super::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Set
 use super::hip::{self as runtime, Hip};
 use super::hip_runtime;
 use super::{Backend, buffer};
-use crate::vendor::records::Records;
+use crate::vendor::source::Records;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use once_cell::race::OnceBool;

@@ -442,21 +442,21 @@ mod tests {
 
     /// Says what it was asked to do with its thread.
     #[derive(Default)]
-    struct Told(Mutex<Vec<String>>);
+    struct CallLog(Mutex<Vec<String>>);
 
-    impl Told {
-        fn told(&self, what: String) {
+    impl CallLog {
+        fn note(&self, what: String) {
             self.0.lock().unwrap().push(what);
         }
     }
 
     #[rustfmt::skip]
-    impl MemoryCalls for Told {
+    impl MemoryCalls for CallLog {
         fn sees_all(&self) -> bool { false }
-        fn enter(&self, context: u64) -> bool { self.told(format!("enter {context}")); context != 0 }
-        fn leave(&self) { self.told("leave".into()); }
-        fn relax(&self) -> i32 { self.told("relax".into()); 5 }
-        fn unrelax(&self, before: i32) { self.told(format!("unrelax {before}")); }
+        fn enter(&self, context: u64) -> bool { self.note(format!("enter {context}")); context != 0 }
+        fn leave(&self) { self.note("leave".into()); }
+        fn relax(&self) -> i32 { self.note("relax".into()); 5 }
+        fn unrelax(&self, before: i32) { self.note(format!("unrelax {before}")); }
         fn free(&self, _: u64) -> Status { SUCCESS }
         fn device(&self, _: usize) -> Result<u64, Status> { Err(NOT_SUPPORTED) }
         fn free_bytes(&self) -> Option<u64> { None }
@@ -480,7 +480,7 @@ mod tests {
     /// However a call within a context ends, its thread is in its own context again, with its own capture mode.
     #[test]
     fn a_call_within_a_context_that_unwinds_leaves_it() {
-        let told = Told::default();
+        let told = CallLog::default();
         for context in [9, 0] {
             let calls: &dyn MemoryCalls = &told;
             let thrown = catch_unwind(AssertUnwindSafe(|| calls.within(context, || resume_unwind(Box::new(7)))));

@@ -4,7 +4,7 @@
 //! * This file: questions about contexts, devices and graphs. None of these calls touches a stream, so none can disturb
 //!   a capture (measured on an H200, driver 580, in all modes).
 //! * [`memory`]: what the pool calls, [`reader`]: what its guard does, [`scan`]: what finds addresses. [`graphs`]: what the graph cache calls, and
-//!   [`records`]: what it gets.
+//!   [`source`]: what it gets.
 //!
 //! An answer may be `None`: the library lacks the function, or refused.
 //!
@@ -42,8 +42,8 @@ pub(crate) mod memory;
 pub(crate) mod params;
 pub(crate) mod providers;
 pub(crate) mod reader;
-pub(crate) mod records;
 pub(crate) mod scan;
+pub(crate) mod source;
 
 pub(crate) use cuda::gpus;
 pub(crate) use cuda_graphs::attributes_set;

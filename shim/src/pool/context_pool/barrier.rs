@@ -1,4 +1,4 @@
-//! Whether a context has work left: waited for, or asked.
+//! Whether a context has pending work: asked, or waited for.
 
 use super::ContextPool;
 use crate::process::{cancel, clock};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 impl ContextPool {
     /// Runs `f` in the context, with an event behind all its work, or without one where there are no such events. The
-    /// event is used again. `None` if something captures.
+    /// event is kept for the next call. `None` if something captures.
     fn with_event<R>(&self, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {
         self.within(|| {
             let generation = self.generation();
@@ -22,8 +22,8 @@ impl ContextPool {
         })
     }
 
-    /// Waits for all work of the context, as the driver's own free does, and for no other's. `None` if that
-    /// cannot be now without disturbing a capture.
+    /// Waits for all work of the context and for no other work, as the driver's own free does. `None` if that would
+    /// disturb a capture now.
     pub(crate) fn barrier(&self) -> Option<Status> {
         let submissions = activity::submissions_if_none_open();
         let wait = |event| match event {
@@ -37,7 +37,7 @@ impl ContextPool {
         Some(status)
     }
 
-    /// Whether the context is known to do nothing, asked without waiting.
+    /// Whether the context is known to be idle, asked without waiting.
     pub(crate) fn is_idle(&self) -> bool {
         if self.known_idle() {
             return true;
@@ -46,9 +46,9 @@ impl ContextPool {
         if submissions.is_none() {
             return false;
         }
-        let over = |event: Option<Event>| event.is_some_and(|event| self.calls.completed(event));
-        // The thread that asks may be ours: a context that is looked at stays until it is done.
-        let look = || self.with_event(over);
+        let completed = |event: Option<Event>| event.is_some_and(|event| self.calls.completed(event));
+        // The asking thread may be ours, so the context is kept from ending until the look is done.
+        let look = || self.with_event(completed);
         let idle = look_in(self.vendor, self.context(), look).flatten() == Some(true);
         if idle {
             self.found_idle(submissions);
@@ -56,8 +56,8 @@ impl ContextPool {
         idle && activity::submissions_if_none_open() == submissions
     }
 
-    /// Waits until the context is known to do nothing, for so long at most.
-    pub(in crate::pool) fn rests_within(&self, longest: Duration) -> bool {
+    /// Waits until the context is known to be idle, but not longer than this. Whether it is.
+    pub(in crate::pool) fn idle_within(&self, longest: Duration) -> bool {
         let end = clock::precise_ns() + longest.as_nanos() as u64;
         loop {
             if self.is_idle() {

@@ -1,15 +1,16 @@
-//! A thread of ours that makes real frees of a context, which may wait for its work: one at a time.
+//! A thread of ours that makes real frees of a context. Such a free may wait for the context's work. There is one
+//! thread at a time for each context.
 
 use super::ContextPool;
 use crate::process::clock;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Duration;
 
-/// Since when there is one, ns; 0: there is none.
+/// Since when a thread makes real frees, ns. 0: no thread does.
 #[derive(Default)]
 pub(crate) struct Freeing(AtomicU64);
 
-/// There is one for as long as this lives.
+/// While this lives, a thread makes real frees.
 pub(crate) struct Frees(&'static ContextPool);
 
 impl Drop for Frees {
@@ -19,13 +20,13 @@ impl Drop for Frees {
 }
 
 impl ContextPool {
-    /// Begins to free on another thread; `None` if one does already.
+    /// Claims the freeing of this context for a thread. `None` if another thread has it.
     pub(in crate::pool) fn begin_freeing(&'static self) -> Option<Frees> {
         let now = clock::precise_ns().max(1);
         self.freeing.0.compare_exchange(0, now, Acquire, Relaxed).ok().map(|_| Frees(self))
     }
 
-    /// For how long a thread has been at it.
+    /// For how long a thread has been making real frees.
     pub(in crate::pool) fn frees_for(&self) -> Duration {
         match self.freeing.0.load(Relaxed) {
             0 => Duration::ZERO,
@@ -38,7 +39,7 @@ impl ContextPool {
 mod tests {
     use super::*;
 
-    /// A free that waits for ever keeps nothing of another context.
+    /// A free that waits for ever does not hold up another context.
     #[test]
     fn each_context_has_a_thread_of_its_own_that_frees() {
         let [one, other] = [1, 2].map(|context| ContextPool::made_up(context, 0, 0));

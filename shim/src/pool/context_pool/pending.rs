@@ -1,4 +1,4 @@
-//! Freed blocks that work may still use, until events tell that it is over.
+//! Freed blocks that pending work may still use, until events tell that this work has completed.
 
 use super::{Batch, ContextPool, Inner};
 use crate::pool::block::{Block, State};
@@ -11,17 +11,18 @@ use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-/// Freed blocks that wait for an event together, and their bytes at most: to record one and to ask for it takes
-/// longer than all else of a free, and whoever needs one of them asks at once.
+/// How many freed blocks, of at most so many bytes, are gathered before an event is left for them. To record an event
+/// and to ask for it takes longer than all else of a free. Whoever needs one of the blocks has the event recorded at
+/// once.
 const GATHERED: usize = 8;
 const GATHERED_BYTES: u64 = 32 << 20;
 /// Freed blocks that one event covers at most.
 const BATCH: usize = 64;
-/// Events that wait at a time, unless many blocks were freed since the last.
+/// The most events at a time, unless many blocks were freed since the last one.
 const MOST_BATCHES: usize = 64;
 impl ContextPool {
-    /// Keeps a block until the work that may use it is over. True if that work is over by now: the block is not kept
-    /// then.
+    /// Keeps a block until the work that may use it has completed. True if that work has completed already: then the
+    /// block is not kept.
     pub(crate) fn keep_unless_completed(&self, block: &'static Block, now_ns: u64) -> bool {
         let keep = || {
             block.idle_ns.store(now_ns, Relaxed);
@@ -31,7 +32,7 @@ impl ContextPool {
         let (generation, submissions) = (self.generation(), activity::submissions_if_none_open());
         {
             let mut inner = lock(&self.inner);
-            // As in `keep_in`.
+            // As in `keep_in`: this pool may be for another context by now.
             if block.is(State::Gone) {
                 return false;
             }
@@ -44,7 +45,7 @@ impl ContextPool {
                 batch.blocks.push(block);
                 return false;
             }
-            // More events than this tell nothing that fewer do not.
+            // More events than this tell nothing new.
             let open = inner.open.len();
             let bytes: u64 = inner.open.iter().chain([&block]).map(|block| block.bytes.load(Relaxed)).sum();
             if open + 1 < GATHERED && bytes <= GATHERED_BYTES || inner.batches.len() >= MOST_BATCHES && open < BATCH {
@@ -53,7 +54,7 @@ impl ContextPool {
                 return false;
             }
         }
-        // Before the event: what is freed from here on is not covered.
+        // Taken before the event is recorded: the event does not cover what is freed from here on.
         let mut blocks = std::mem::take(&mut lock(&self.inner).open);
         let Some((event, submissions)) = self.within(|| self.event()) else {
             keep();
@@ -73,12 +74,12 @@ impl ContextPool {
         false
     }
 
-    /// Keeps blocks that waited and that no work uses any more.
+    /// Makes idle what waited and what no work uses any more.
     pub(super) fn keep_all(&self, inner: &mut Inner, blocks: impl IntoIterator<Item = &'static Block>, now_ns: u64) {
         blocks.into_iter().for_each(|block| self.keep_in(inner, block, now_ns));
     }
 
-    /// Keeps blocks that wait for an event, if they are of the context that this is for now.
+    /// Keeps blocks that wait for an event, if they are of the present context.
     fn push_batch(&self, generation: u32, event: Event, submissions: Option<u64>, blocks: Vec<&'static Block>) {
         let mut inner = lock(&self.inner);
         if self.generation() != generation {
@@ -89,7 +90,7 @@ impl ContextPool {
         inner.batches.push_back(Batch { number, event, submissions, blocks });
     }
 
-    /// Puts an event behind the work that may use what was freed since the last batch.
+    /// Records an event behind the work that may use what was freed since the last batch.
     fn close_batch(&self) {
         let generation = self.generation();
         let blocks = std::mem::take(&mut lock(&self.inner).open);
@@ -102,7 +103,7 @@ impl ContextPool {
         }
     }
 
-    /// Blocks wait for an event again that were about to get one.
+    /// Blocks that were about to get an event wait for the next one.
     fn open_again(&self, generation: u32, blocks: impl IntoIterator<Item = &'static Block>) {
         let mut inner = lock(&self.inner);
         if self.generation() == generation {
@@ -110,7 +111,7 @@ impl ContextPool {
         }
     }
 
-    /// Takes in what no work uses any more, and covers the rest by events.
+    /// Makes idle what no work uses any more, and covers the other freed blocks by events.
     pub(crate) fn reap(&self, now_ns: u64) {
         self.close_batch();
         let generation = self.generation();
@@ -121,7 +122,7 @@ impl ContextPool {
                 return;
             }
             let mut inner = lock(&self.inner);
-            // Another thread may have been here.
+            // Another thread may have taken the batch meanwhile.
             if self.generation() != generation || inner.batches.front().is_none_or(|batch| batch.number != number) {
                 continue;
             }
@@ -133,17 +134,17 @@ impl ContextPool {
         }
     }
 
-    /// Whether something waits for work to be over.
+    /// Whether freed blocks wait for work to complete.
     pub(crate) fn has_pending(&self) -> bool {
         let inner = lock(&self.inner);
         !inner.open.is_empty() || !inner.batches.is_empty()
     }
 
-    /// Waits until no work uses what was freed so far, for so long at most, and not while something captures.
+    /// Waits until no work uses what was freed so far, but not longer than this, and not while something captures.
     pub(crate) fn wait_for_freed(&self, longest: Duration) {
         let end = clock::precise_ns() + longest.as_nanos() as u64;
         self.reap(clock::now_ns());
-        // What is freed from here on is not waited for.
+        // Blocks that are freed from here on are not waited for.
         let until = lock(&self.inner).next_batch;
         let waits = || lock(&self.inner).batches.front().is_some_and(|batch| batch.number < until);
         while waits() && clock::precise_ns() < end && !activity::broken() && !queries::capturing() {
@@ -152,10 +153,10 @@ impl ContextPool {
         }
     }
 
-    /// As [`ContextPool::barrier`], and takes in what was freed before it.
+    /// As [`ContextPool::barrier`], and makes idle what was freed before it.
     pub(crate) fn barrier_for_all(&self, now_ns: u64) -> Option<Status> {
         let generation = self.generation();
-        // What is freed from here on is not covered.
+        // The barrier does not cover blocks that are freed from here on.
         let (open, batches) = {
             let mut inner = lock(&self.inner);
             (std::mem::take(&mut inner.open), std::mem::take(&mut inner.batches))

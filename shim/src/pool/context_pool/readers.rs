@@ -1,7 +1,7 @@
-//! Filling and reading what the guard watches, by the readers of a context, within a time.
+//! Filling and reading the memory that the guard watches, by the readers of a context, within a time.
 //!
-//! While the context rests the device's processors do it. Else copies do: a kernel of the program's may have all
-//! processors, and wait for the program. So nothing of ours waits for the program's work.
+//! While the context is idle a kernel does the work. Otherwise copies do it, because a kernel of the program may occupy
+//! all processors of the device and wait for the program. So nothing of ours waits for the program's work.
 
 use super::ContextPool;
 use crate::process::cancel;
@@ -14,27 +14,27 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// What memory that the guard watches is filled with.
+/// The value that watched memory is filled with.
 const VALUE: u8 = 0xa5;
-/// Bytes that a block of threads reads at least, and the most blocks that one range is given.
+/// The bytes that a block of the kernel's threads reads at least, and the most such blocks for one range.
 const CHUNK: u64 = 64 << 10;
 const CHUNKS: u64 = 1024;
-/// Looks for the end before the thread sleeps in between, and how long it sleeps.
+/// How often the thread looks for the end before it sleeps between looks, and how long it sleeps.
 const LOOKS: u32 = 64;
 const NAP: Duration = Duration::from_micros(20);
-/// In place of a kernel: nobody has tried to load it.
+/// Stands for a kernel that nobody has tried to load.
 const UNKNOWN: usize = 0;
-/// It cannot be loaded, or is just being loaded.
+/// Stands for a kernel that cannot be loaded, or is just being loaded.
 const NONE: usize = 1;
-/// Readers of one context that wait for the device: with more, nothing is read there any more.
+/// The most readers of one context that may wait for the device. With more, nothing is read in that context any more.
 const MOST_STUCK: usize = 4;
 
-/// One thing that is to be done with memory.
+/// One thing to be done with a range of memory.
 #[derive(Clone, Copy)]
 pub(crate) enum Job {
     /// Fills so many bytes from an address with [`VALUE`].
     Fill(u64, u64),
-    /// Looks which of them are others.
+    /// Looks which of so many bytes are not [`VALUE`] any more.
     Read(u64, u64),
 }
 
@@ -42,11 +42,11 @@ pub(crate) enum Job {
 #[derive(Default)]
 pub(crate) struct Readers {
     spare: Mutex<Vec<Reader>>,
-    /// Those whose work was not over in time.
+    /// Readers whose work did not complete in time.
     stuck: Mutex<Vec<Reader>>,
     any_stuck: AtomicBool,
     kernel: AtomicUsize,
-    /// The one that finds addresses, likewise.
+    /// The kernel that finds addresses, in the same form.
     scan: AtomicUsize,
 }
 
@@ -69,21 +69,22 @@ pub(crate) struct Scan<'a> {
     pub is_over: &'a dyn Fn() -> bool,
 }
 
-/// Why nothing is known.
-enum Why {
-    /// It was not over in time.
+/// Why the result of some work is not known.
+enum NotKnown {
+    /// The work did not complete in time.
     Stuck,
     Refused(Status),
 }
 
 impl ContextPool {
-    /// Whether readers have nothing left to do: memory that they were given may go without a wait.
-    pub(crate) fn readers_rest(&self) -> bool {
+    /// Takes back the readers that have completed their work. True if that is all of them: then memory that they were
+    /// given may go back without a wait.
+    pub(crate) fn settle_readers(&self) -> bool {
         if !self.readers.any_stuck.load(Acquire) {
             return true;
         }
         let stuck = std::mem::take(&mut *lock(&self.readers.stuck));
-        // One that the driver answers an error about will never read anything.
+        // A reader that the driver answers an error about never reads anything.
         let is_done = |reader: &Reader| reader.is_done().unwrap_or(true);
         let (done, stuck): (Vec<_>, Vec<_>) = self.within(|| stuck.into_iter().partition(is_done));
         lock(&self.readers.spare).extend(done);
@@ -93,70 +94,70 @@ impl ContextPool {
         all.is_empty()
     }
 
-    /// Does these jobs in their order; what was found, one for each that reads. `None`: that is not known, and some of
-    /// it may still be done, while [`ContextPool::readers_rest`] says no.
+    /// Does these jobs in their order. The answer is what was found, one for each job that reads. `None`: nothing is
+    /// known, and some of the work may go on for as long as [`ContextPool::settle_readers`] says no.
     pub(crate) fn work_through(&self, jobs: &[Job], longest: Duration) -> Option<Vec<Mismatch>> {
         self.with_reader(self.is_idle(), longest, |work| work.all(jobs), |_, found| found)
     }
 
-    /// Has a reader do something in the current context, and then takes what it did. `rests`: nothing else has the
-    /// processors.
+    /// Has a reader do something in the context, and then takes what it did. `idle`: no work of the program occupies
+    /// the processors.
     fn with_reader<R, T>(
         &self,
-        rests: bool,
+        idle: bool,
         longest: Duration,
-        does: impl FnOnce(&mut Work<'_>) -> Result<R, Why>,
+        does: impl FnOnce(&mut Work<'_>) -> Result<R, NotKnown>,
         take: impl FnOnce(&mut Reader, R) -> T,
     ) -> Option<T> {
         let generation = self.generation();
         let (mut reader, done) = self.within(|| {
-            let mut reader = self.reader(rests)?;
-            let done = does(&mut Work { reader: &mut reader, rests, end: Instant::now() + longest });
+            let mut reader = self.reader(idle)?;
+            let done = does(&mut Work { reader: &mut reader, idle, end: Instant::now() + longest });
             Some((reader, done))
         })?;
         let is_stuck = done.is_err();
         let taken = match done {
             Ok(done) => Some(take(&mut reader, done)),
-            Err(Why::Refused(status)) => {
+            Err(NotKnown::Refused(status)) => {
                 activity::saw(status);
                 None
             }
-            Err(Why::Stuck) => None,
+            Err(NotKnown::Stuck) => None,
         };
         self.put_back(reader, generation, is_stuck);
         taken
     }
 
-    /// Has so many bytes, [`ROOM`] at most, copied out of device memory beside any work, and looked at. `None`: that was
-    /// not done, and some of it may still be under way, while [`ContextPool::readers_rest`] says no.
+    /// Copies so many bytes, [`ROOM`] at most, out of device memory beside any work, and has them looked at. `None`:
+    /// that was not done, and some of it may go on for as long as [`ContextPool::settle_readers`] says no.
     pub(crate) fn copy_out(&self, addr: u64, bytes: usize, longest: Duration, read: impl FnOnce(&[u8])) -> Option<()> {
         let copy = |work: &mut Work<'_>| {
-            work.reader.copy(addr, bytes).map_err(Why::Refused)?;
+            work.reader.copy(addr, bytes).map_err(NotKnown::Refused)?;
             work.wait()
         };
         self.with_reader(false, longest, copy, |reader, ()| read(reader.copied(bytes)))
     }
 
-    /// Has words of device memory looked at by a kernel, while the context rests, and is given those that may be addresses.
-    /// `None`: not all that were there are known; the memory may be copied instead. Some of it may still be under way,
-    /// while [`ContextPool::readers_rest`] says no.
+    /// A kernel looks through words of device memory while the context is idle, and `read` is given the words that may
+    /// be addresses. `None`: not all such words are known, and the memory may be copied instead. Some of the work may
+    /// go on for as long as [`ContextPool::settle_readers`] says no.
     pub(crate) fn scan(&self, addr: u64, words: u64, how: &Scan<'_>, read: impl FnOnce(&[u64])) -> Option<()> {
-        // Where a kernel of the program's has all processors ours would wait for its end.
+        // If a kernel of the program occupied all processors, our kernel would wait for its end.
         if !self.is_idle() {
             return None;
         }
-        // While the context rests, since to load it waits for work.
+        // Only while the context is idle, because loading a kernel waits for work.
         let kernel = self.within(|| loaded(&self.readers.scan, scan::load))?;
         let look = |work: &mut Work<'_>| {
-            scan::scan(work.reader, kernel, addr, words, how.wanted).map_err(Why::Refused)?;
+            scan::scan(work.reader, kernel, addr, words, how.wanted).map_err(NotKnown::Refused)?;
             work.wait_unless(how.is_over)
         };
         self.with_reader(false, how.longest, look, |reader, ()| scan::passed(reader).map(read)).flatten()
     }
 
-    /// A reader is not used any more, unless what it was to do is still under way.
+    /// Puts a reader back for the next use, or among the stuck ones if its work has not completed.
     fn put_back(&self, reader: Reader, generation: u32, is_stuck: bool) {
-        // The context may be another by now, whose readers these are not.
+        // The pool may be for another context by now, and the reader belongs to the earlier one.
         if self.generation() == generation {
             let list = if is_stuck { &self.readers.stuck } else { &self.readers.spare };
             lock(list).push(reader);
@@ -166,15 +167,15 @@ impl ContextPool {
         }
     }
 
-    /// A reader that nobody uses, in the current context. `rests`: the kernel may be loaded, which waits for work.
-    fn reader(&self, rests: bool) -> Option<Reader> {
-        self.readers_rest();
+    /// An unused reader, in the current context. `idle`: the kernel may be loaded, which waits for work.
+    fn reader(&self, idle: bool) -> Option<Reader> {
+        self.settle_readers();
         if lock(&self.readers.stuck).len() >= MOST_STUCK || activity::broken() {
             return None;
         }
         let spare = lock(&self.readers.spare).pop();
         let mut reader = spare.or_else(|| Reader::new(VALUE).ok())?;
-        if rests
+        if idle
             && !reader.has_kernel()
             && let Some(kernel) = loaded(&self.readers.kernel, Reader::load)
         {
@@ -184,7 +185,7 @@ impl ContextPool {
     }
 }
 
-/// A kernel in the current context. Where nobody has tried yet it is loaded, which waits for work.
+/// A kernel in the current context. It is loaded if nobody has tried that yet. To load it waits for work.
 fn loaded(kernel: &AtomicUsize, load: fn() -> Result<usize, Status>) -> Option<usize> {
     if kernel.compare_exchange(UNKNOWN, NONE, Relaxed, Relaxed).is_ok()
         && let Ok(loaded) = load()
@@ -196,30 +197,30 @@ fn loaded(kernel: &AtomicUsize, load: fn() -> Result<usize, Status>) -> Option<u
 
 struct Work<'a> {
     reader: &'a mut Reader,
-    /// Nothing else has the processors.
-    rests: bool,
+    /// No work of the program occupies the processors.
+    idle: bool,
     end: Instant,
 }
 
 impl Work<'_> {
-    fn all(&mut self, jobs: &[Job]) -> Result<Vec<Mismatch>, Why> {
+    fn all(&mut self, jobs: &[Job]) -> Result<Vec<Mismatch>, NotKnown> {
         let mut found = Vec::with_capacity(jobs.len());
-        // Chunks of ranges whose answers are still to come.
+        // Chunks whose answers are still to come, by the index of their range.
         let mut open: Vec<usize> = Vec::new();
         let mut used = 0;
         for &job in jobs {
             match job {
-                Job::Fill(addr, bytes) if self.rests => {
-                    self.reader.fill(addr, bytes, VALUE).map_err(Why::Refused)?;
+                Job::Fill(addr, bytes) if self.idle => {
+                    self.reader.fill(addr, bytes, VALUE).map_err(NotKnown::Refused)?;
                 }
-                Job::Fill(addr, bytes) => self.reader.fill_by_copies(addr, bytes).map_err(Why::Refused)?,
-                Job::Read(addr, bytes) if self.rests && self.reader.has_kernel() => {
+                Job::Fill(addr, bytes) => self.reader.fill_by_copies(addr, bytes).map_err(NotKnown::Refused)?,
+                Job::Read(addr, bytes) if self.idle && self.reader.has_kernel() => {
                     let chunk = (bytes / CHUNKS).next_multiple_of(16).max(CHUNK);
                     let chunks = bytes.div_ceil(chunk) as usize;
                     if used + chunks > ANSWERS {
                         self.answered(&mut open, &mut used, &mut found)?;
                     }
-                    self.reader.read(addr, bytes, chunk, VALUE, used).map_err(Why::Refused)?;
+                    self.reader.read(addr, bytes, chunk, VALUE, used).map_err(NotKnown::Refused)?;
                     open.push(chunks);
                     used += chunks;
                 }
@@ -234,7 +235,7 @@ impl Work<'_> {
     }
 
     /// Waits for all that was begun, and takes the answers.
-    fn answered(&mut self, open: &mut Vec<usize>, used: &mut usize, found: &mut Vec<Mismatch>) -> Result<(), Why> {
+    fn answered(&mut self, open: &mut Vec<usize>, used: &mut usize, found: &mut Vec<Mismatch>) -> Result<(), NotKnown> {
         self.wait()?;
         let mut at = 0;
         for chunks in open.drain(..) {
@@ -245,25 +246,25 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn read_by_copies(&mut self, addr: u64, bytes: u64) -> Result<Mismatch, Why> {
+    fn read_by_copies(&mut self, addr: u64, bytes: u64) -> Result<Mismatch, NotKnown> {
         let mut found = Mismatch::NOTHING;
         for at in (0..bytes).step_by(ROOM) {
             let piece = (bytes - at).min(ROOM as u64) as usize;
-            self.reader.copy(addr + at, piece).map_err(Why::Refused)?;
+            self.reader.copy(addr + at, piece).map_err(NotKnown::Refused)?;
             self.wait()?;
             found = found.and(Mismatch::of(self.reader.copied(piece), at, VALUE));
         }
         Ok(found)
     }
 
-    fn wait(&self) -> Result<(), Why> {
+    fn wait(&self) -> Result<(), NotKnown> {
         self.wait_unless(&|| false)
     }
 
-    /// Waits; has a kernel that looks at its word end early where it is to.
-    fn wait_unless(&self, is_over: &dyn Fn() -> bool) -> Result<(), Why> {
+    /// Waits. If `is_over` says so, a kernel that looks at its stop word ends early.
+    fn wait_unless(&self, is_over: &dyn Fn() -> bool) -> Result<(), NotKnown> {
         let mut looks = 0;
-        while !self.reader.is_done().map_err(Why::Refused)? {
+        while !self.reader.is_done().map_err(NotKnown::Refused)? {
             looks += 1;
             if looks % 16 == 0 && is_over() {
                 self.reader.cancel();
@@ -273,7 +274,7 @@ impl Work<'_> {
             }
             if looks % 16 == 0 && Instant::now() > self.end {
                 self.reader.cancel();
-                return Err(Why::Stuck);
+                return Err(NotKnown::Stuck);
             }
         }
         Ok(())

@@ -4,9 +4,9 @@ use super::ContextPool;
 use crate::vendor::memory::ReleaseStream;
 use std::sync::atomic::Ordering::*;
 
-/// In place of [`ContextPool::release_stream`]: nobody has asked for one.
+/// A value of [`ContextPool::release_stream`]: nobody has asked for one.
 pub(in crate::pool) const UNKNOWN: usize = 0;
-/// There is no such way here.
+/// There can be no release stream here.
 const NONE: usize = 1;
 
 impl ContextPool {
@@ -19,7 +19,7 @@ impl ContextPool {
         }
     }
 
-    /// Blocks never go back without waiting for work here: that is known before one is to go.
+    /// Notes, before a block is to go back, that no block of this context can go back without waiting for work.
     pub(in crate::pool) fn note_no_release_stream(&self) {
         let _ = self.release_stream.compare_exchange(UNKNOWN, NONE, AcqRel, Acquire);
     }
@@ -30,7 +30,7 @@ impl ContextPool {
         self.release_stream.load(Relaxed) == NONE
     }
 
-    /// Makes it, while there is memory for one: a stream takes some.
+    /// Makes the release stream while there is memory for one: a stream takes some.
     pub(in crate::pool) fn prepare(&self) {
         if self.release_stream.load(Relaxed) == UNKNOWN {
             self.within(|| self.new_release_stream());
@@ -41,7 +41,7 @@ impl ContextPool {
     fn new_release_stream(&self) -> Option<ReleaseStream> {
         let made = match self.calls.release_stream(self.device) {
             Ok(made) => made,
-            // There may be memory for it later.
+            // There may be memory for a stream later.
             Err(_) => return None,
         };
         match self.release_stream.compare_exchange(UNKNOWN, made.unwrap_or(NONE), AcqRel, Acquire) {

@@ -135,7 +135,7 @@ impl Guard {
         }
         // A free in the order of a stream waits for nothing of ours.
         for _ in 0..MOST_NAPS {
-            if owner.readers_rest() {
+            if owner.settle_readers() {
                 break;
             }
             cancel::sleep(NAP);

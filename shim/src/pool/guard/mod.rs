@@ -12,7 +12,7 @@
 //!   has no guard.
 //! - Nothing of ours waits for the program's work without an end. What was not read in time is counted as that.
 //! - Memory that a reader of ours was given goes back to the driver once the reader is done
-//!   ([`super::context_pool::ContextPool::readers_rest`]), or by a free that waits for all work.
+//!   ([`super::context_pool::ContextPool::settle_readers`]), or by a free that waits for all work.
 //! - A block with a fill under way is not used again.
 
 mod free;

@@ -4,7 +4,7 @@ use super::{Freed, Guard};
 use crate::pool::block::FRONT;
 use crate::process::clock;
 use crate::process::stderr::say;
-use crate::records::places::Places;
+use crate::records::site_text::Places;
 use crate::shim::Shim;
 use crate::vendor::reader::Mismatch;
 use gpumem_wire::counters;

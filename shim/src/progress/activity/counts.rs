@@ -1,13 +1,13 @@
-//! Two counts that say whether anything is between its beginning and its end, kept by many threads at
-//! little cost and read by whoever wants to know.
+//! Two counts that say whether anything is under way, between its beginning and its end. Many threads keep them at
+//! little cost, and whoever wants to know reads them.
 //!
-//! Each thread writes a line of its own: `begun` before, `done` after. The reader sums `done`, then `begun`.
-//! On each line `begun` is never behind `done`, so equal sums are equal counts on every line, and since all
-//! of `begun` was read after all of `done`, nothing was open in between: at the reader's fence.
+//! Each thread has a line of its own and raises `begun` there before, `done` after. The reader sums up `done`, then
+//! `begun`. On each line `begun` is never behind `done`. So if the sums are equal, the counts of every line are equal.
+//! And since all of `begun` was read after all of `done`, nothing was open in between: at the reader's fence.
 
 use super::atomic::{AtomicU64, AtomicUsize, Ordering::*, fence, raise_before};
 
-/// One thread's counts, or those of several that share the line.
+/// The counts of one thread, or of several that share the line.
 #[repr(align(64))]
 pub(super) struct Shard {
     pub begun: AtomicU64,
@@ -21,20 +21,20 @@ pub(super) struct Counts<const N: usize, const OWN: usize> {
     pub used: AtomicUsize,
 }
 
-/// Something has begun; it is done when this goes, however that comes about.
+/// Something has begun. It is done when this is dropped, however that comes about.
 pub(super) struct Open<'a> {
     shard: &'a Shard,
     alone: bool,
 }
 
 impl<const N: usize, const OWN: usize> Counts<N, OWN> {
-    /// Counts something as begun before it begins. `thread` is the number of the calling thread, which no
-    /// other has.
+    /// Counts something as begun, before it begins. `thread` is the number of the calling thread, which no other thread
+    /// has.
     #[inline(always)]
     pub(super) fn open(&self, thread: usize) -> Open<'_> {
         let index = if thread < OWN { thread } else { OWN + (thread - OWN) % (N - OWN) };
         let shard = &self.shards[index];
-        // Once it has counted, `used` is beyond it: who sees the one sees the other.
+        // Once the line has counted, `used` is beyond it. Whoever sees the count sees that too.
         if shard.begun.load(Acquire) == 0 {
             self.grow(index);
         }
@@ -49,30 +49,31 @@ impl<const N: usize, const OWN: usize> Counts<N, OWN> {
         fence(SeqCst);
     }
 
-    /// How many have begun, as far as the calling thread knows of them. Where that is what [`Counts::if_none_open`] said
-    /// before, each of them is done, since no line ever goes back.
+    /// How many have begun, as far as the calling thread knows. If that equals an earlier answer of
+    /// [`Counts::if_none_open`], all of them are done, since no line ever goes back.
     #[inline(always)]
     pub(super) fn begun(&self) -> u64 {
         let used = self.used.load(Acquire);
         self.shards.iter().take(used).map(|shard| shard.begun.load(Acquire)).sum()
     }
 
-    /// How many are done, if that is all that have begun.
+    /// How many are done, if all that have begun are done.
     #[inline]
     pub(super) fn if_none_open(&self) -> Option<u64> {
-        self.quiet_but(0)
+        self.if_only_open(0)
     }
 
-    /// As [`Counts::if_none_open`], from within something that thread `thread` has begun itself.
+    /// As [`Counts::if_none_open`], called from within something that thread `thread` itself has begun.
     pub(super) fn if_none_open_but_of(&self, thread: usize) -> Option<u64> {
-        // A line that others write, too, does not tell whose is open.
+        // A line that several threads write does not tell whose is open.
         let own = self.shards[..OWN].get(thread);
-        self.quiet_but(own.map_or(0, |own| own.begun.load(Relaxed) - own.done.load(Relaxed)))
+        self.if_only_open(own.map_or(0, |own| own.begun.load(Relaxed) - own.done.load(Relaxed)))
     }
 
-    fn quiet_but(&self, open: u64) -> Option<u64> {
+    /// How many are done, if `open` is the difference to those that have begun.
+    fn if_only_open(&self, open: u64) -> Option<u64> {
         let used = self.used.load(Relaxed);
-        // Acquire: what was done, and that it had begun, is seen with it.
+        // Acquire: whoever reads `done` also sees that it had begun before, and what was done.
         let done: u64 = self.shards.iter().take(used).map(|shard| shard.done.load(Acquire)).sum();
         // What has not raised `begun` by now begins after this.
         fence(SeqCst);

@@ -6,7 +6,7 @@ use super::read::kernel_parts;
 use super::shape::{Node, PACKED, Set, Shape, attribute};
 use crate::vendor::driver;
 use crate::vendor::graphs::{Nodes, SetCount, StreamArg};
-use crate::vendor::records::Records;
+use crate::vendor::source::Records;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
 use std::ptr::{from_ref, null_mut};

@@ -14,7 +14,7 @@ mod shape;
 use super::cuda;
 use super::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit};
 use crate::vendor::driver;
-use crate::vendor::records::Records;
+use crate::vendor::source::Records;
 pub(super) use contexts::named;
 
 use contexts::is_here;

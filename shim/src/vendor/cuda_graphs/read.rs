@@ -230,7 +230,7 @@ static UNKNOWN: AtomicU32 = AtomicU32::new(0);
 fn kernel(
     functions: &Functions,
     node: GraphNode,
-    records: &mut crate::vendor::records::Records,
+    records: &mut crate::vendor::source::Records,
     shape: &mut Shape,
     entry: &mut Node,
     called: &mut Called,
@@ -339,7 +339,7 @@ fn child(
     let mut nodes = Vec::new();
     nodes_of(graph, &mut nodes)?;
     let (mut records, mut shape) =
-        (crate::vendor::records::Records::default(), Shape { context: at.0, ..Shape::default() });
+        (crate::vendor::source::Records::default(), Shape { context: at.0, ..Shape::default() });
     for node in nodes {
         let kind = kind_of(node, unknown)?;
         counts[kind as usize % 16] += 1;

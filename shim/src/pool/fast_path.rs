@@ -1,9 +1,10 @@
-//! The short way: a request that a block of the thread's own serves, and a free that goes there. Most of what
-//! a program does is this, and what a pair of them takes is what the pool is judged by.
+//! The fast path: a request that a block in the thread's own cache serves, and a free that puts a block there. Most
+//! calls of a program take it, so the pool is judged by the time of one such pair.
 //!
-//! It does what the long way does ([`super::serve`], [`super::give`]) where nothing is out of the ordinary,
-//! and says so before it changes anything where something is. Nothing here can panic, allocate, or call
-//! what may: it needs no guard, but for the stack.
+//! The fast path does what the slow path ([`super::serve`], [`super::free`]) does in the ordinary case. It finds out
+//! whether the case is ordinary before it changes anything. If the case is not ordinary, the caller takes the slow
+//! path. Nothing here can panic, allocate, or call something that may. So the fast path needs none of the gate's
+//! guards; only taking a stack goes through the gate.
 
 use super::block::{Block, State};
 use super::block_records;
@@ -22,14 +23,14 @@ use gpumem_wire::kinds::AllocKind::Device;
 use std::sync::atomic::Ordering::*;
 
 impl Pool {
-    /// The address of a block that serves a request. `None`: nothing was done, and the long way is to be gone.
+    /// The address of a block that serves a request. `None`: nothing was done, and the caller takes the slow path.
     #[inline(always)]
     pub(crate) fn hit(&'static self, call: &Call, bytes: u64) -> Option<u64> {
         let shim = gate::shim()?;
         let class = size::class_for(bytes)?;
         // SAFETY: the reference ends with this function and stays on this thread.
         let local = unsafe { threads::state() };
-        let (cache, owner) = self.usual(shim, local)?;
+        let (cache, context_pool) = self.usual(shim, local)?;
         if shim.stranded.waiting() {
             return None;
         }
@@ -40,14 +41,14 @@ impl Pool {
         let addr = block.addr.load(Relaxed);
         let slot = block.slot.load(Relaxed);
         if slot == NO_SLOT || reported != 0 {
-            return Some(self.hand_out(call, block, owner, bytes, reported));
+            return Some(self.hand_out(call, block, context_pool, bytes, reported));
         }
         let stack = match shim.takes_stack(bytes) {
             true => shim.known_site(local, call.site(), bytes).unwrap_or_else(|| stack(call, bytes)),
             false => 0,
         };
         block.asked.store(bytes, Relaxed);
-        block_records::write_live(shim, slot, block, owner, bytes, (local, local.known_tid()), stack);
+        block_records::write_live(shim, slot, block, context_pool, bytes, (local, local.known_tid()), stack);
         shim.ledger.count_all(
             local.known_shard(),
             &[(counters::POOL_HITS, 1), (counters::allocs(Device), 1), (counters::alloc_bytes(Device), bytes)],
@@ -57,15 +58,15 @@ impl Pool {
         Some(addr)
     }
 
-    /// Takes a block back into this thread's cache. False: nothing was done, and the long way is to be gone.
+    /// Takes a block back into this thread's cache. False: nothing was done, and the caller takes the slow path.
     #[inline(always)]
     pub(crate) fn take_back(&'static self, addr: u64) -> bool {
         let Some(shim) = gate::shim() else { return false };
         // SAFETY: the reference ends with this function and stays on this thread.
         let local = unsafe { threads::state() };
-        let Some((cache, owner)) = self.usual(shim, local) else { return false };
+        let Some((cache, context_pool)) = self.usual(shim, local) else { return false };
         let Some(block) = self.map.get(addr) else { return false };
-        if !is_usual(block, owner) || shim.stranded.may_know(addr) || !owner.unchanged_since_idle() {
+        if !is_usual(block, context_pool) || shim.stranded.may_know(addr) || !context_pool.unchanged_since_idle() {
             return false;
         }
         let Some(mut taken) = cache.enter() else { return false };
@@ -74,8 +75,8 @@ impl Pool {
         if !room || !block.turn_idle(addr) {
             return false;
         }
-        // It is this thread's now.
-        let _transit = self.transit(owner);
+        // The block is this thread's now.
+        let _transit = self.transit(context_pool);
         let asked = block.asked.load(Relaxed);
         shim.ledger.allocs.hide_if_any(block.slot.load(Relaxed));
         shim.ledger.count_all(
@@ -92,27 +93,27 @@ impl Pool {
         drop(taken);
         local.recorded();
         if reported != 0 {
-            report(owner, reported);
+            report(context_pool, reported);
         }
         true
     }
 
-    /// A block that was taken out, the long way from there on.
+    /// Hands out a block that was taken from the cache: the slow path from there on.
     #[cold]
     fn hand_out(
         &'static self,
         call: &Call,
         block: &'static Block,
-        owner: &'static ContextPool,
+        context_pool: &'static ContextPool,
         bytes: u64,
         reported: i64,
     ) -> u64 {
-        gate::note(|shim| self.handed_out(shim, call, block, owner, bytes, reported));
+        gate::note(|shim| self.handed_out(shim, call, block, context_pool, bytes, reported));
         block.set(State::Live);
         block.addr.load(Relaxed)
     }
 
-    /// This thread's cache, and whose blocks are in it, where nothing is out of the ordinary.
+    /// This thread's cache and the context whose blocks are in it. `None` where something is out of the ordinary.
     #[inline(always)]
     fn usual(
         &'static self,
@@ -124,17 +125,17 @@ impl Pool {
         }
         let cache = ThreadCache::of(local)?;
         // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
-        let owner = unsafe { cache.last_owner().as_ref() }?;
-        let usual = owner.vendor == self.vendor
-            && !owner.gone.load(Relaxed)
+        let context_pool = unsafe { cache.last_context_pool().as_ref() }?;
+        let usual = context_pool.vendor == self.vendor
+            && !context_pool.gone.load(Relaxed)
             && records::contexts::is_the_only_context_of(shim, local);
-        usual.then_some((cache, owner))
+        usual.then_some((cache, context_pool))
     }
 }
 
 #[cold]
-fn report(owner: &'static ContextPool, reported: i64) {
-    gate::note(|shim| block_records::add_live(shim, owner, reported));
+fn report(context_pool: &'static ContextPool, reported: i64) {
+    gate::note(|shim| block_records::add_live(shim, context_pool, reported));
 }
 
 /// The stack of a call.
@@ -143,8 +144,8 @@ fn stack(call: &Call, bytes: u64) -> u32 {
     gate::record_if_started(|shim| shim.site(call.site(), Made::Memory(bytes))).unwrap_or(0)
 }
 
-/// Whether a block is a context's, and nothing is special about it.
+/// Whether a block belongs to a context and nothing is special about the block.
 #[inline(always)]
-fn is_usual(block: &Block, owner: &ContextPool) -> bool {
-    block.flags.load(Relaxed) == 0 && ContextPool::of(block).is_some_and(|its| std::ptr::eq(its, owner))
+fn is_usual(block: &Block, context_pool: &ContextPool) -> bool {
+    block.flags.load(Relaxed) == 0 && ContextPool::of(block).is_some_and(|its| std::ptr::eq(its, context_pool))
 }

@@ -1,5 +1,5 @@
-//! Real frees that may wait for work are made by a thread of ours, which holds no lock. Who wants the memory waits for that
-//! thread as long as it likes, and goes on without it.
+//! Real frees that may wait for the device's work are made by a thread of ours, which holds no lock. Whoever wants the
+//! memory waits for that thread for a limited time and then goes on without it.
 
 use super::Pool;
 use super::context_pool::{ContextPool, Most};
@@ -16,27 +16,28 @@ const STACK: usize = 256 << 10;
 pub(super) struct Seen {
     bytes: AtomicU64,
     done: AtomicBool,
-    /// Nobody waits for it any more.
+    /// Nobody waits for the freeing thread any more.
     pub left: AtomicBool,
 }
 
 impl Pool {
-    /// Makes real frees on a thread of its own; bytes given back so far, after this time at most. `may`: asked before each
-    /// free. `None` if another thread frees memory of this context: the frees of other contexts are not in its way.
+    /// Makes real frees on a thread of their own. The answer is the bytes that went back within `longest`. `may` is
+    /// asked before each free. `None`: another thread frees memory of this context already. Frees of other contexts do
+    /// not matter here.
     pub(super) fn release_aside(
         &'static self,
-        owner: &'static ContextPool,
+        context_pool: &'static ContextPool,
         most: Most,
         longest: Duration,
         may: impl Fn(&Seen) -> bool + Send + 'static,
     ) -> Option<u64> {
-        let frees = owner.begin_freeing()?;
+        let frees = context_pool.begin_freeing()?;
         let seen = Arc::new(Seen::default());
         let theirs = Arc::clone(&seen);
         let free = move || {
             let _frees = frees;
-            if let Some(_hold) = owner.hold().filter(|_| !self.is_ending()) {
-                let released = owner.within(|| self.release_one_by_one(owner, most, || may(&theirs)));
+            if let Some(_hold) = context_pool.hold().filter(|_| !self.is_ending()) {
+                let released = context_pool.within(|| self.release_one_by_one(context_pool, most, || may(&theirs)));
                 theirs.bytes.store(released, Relaxed);
             }
             theirs.done.store(true, Release);

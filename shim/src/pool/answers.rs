@@ -29,12 +29,12 @@ pub(crate) struct Asked {
     block: Option<&'static Block>,
 }
 
-/// Looks at the address that a question is about.
+/// Looks up the address that a question is about.
 #[inline]
 pub(crate) fn about(vendor: Vendor, ptr: DevicePtr) -> Asked {
     let block = of(vendor).and_then(|pool| pool.map.around(ptr));
     match block {
-        // Freed memory, and what lies behind the end of what the program has.
+        // The address is in freed memory, or behind the end of what the program has.
         Some(block)
             if block.is(State::Idle)
                 || (ptr != block.addr.load(Relaxed) && ptr - block.addr.load(Relaxed) >= block.asked.load(Relaxed)) =>
@@ -59,7 +59,8 @@ impl Asked {
         Some(block.addr.load(Relaxed))
     }
 
-    /// Whether the program may not show the allocation to other processes: they would find the guard's zone in front.
+    /// Whether the program may not show the allocation to other processes. They would find the guard's zone in front of
+    /// it.
     pub(crate) fn may_not_be_shown(&self) -> bool {
         self.start().is_some()
     }
@@ -79,11 +80,12 @@ impl Asked {
             }
             RANGE_START => {
                 if let (Some(start), false) = (self.start(), data.is_null()) {
-                    // SAFETY: as for RANGE_SIZE. RANGE_START_ADDR is an address.
+                    // SAFETY: not null, and our caller vouches that the real function has filled `data` for this
+                    // attribute. RANGE_START_ADDR is an address.
                     unsafe { data.cast::<DevicePtr>().write_unaligned(start) }
                 }
             }
-            // Whoever asks keeps something by it: the next allocation has to have another.
+            // The program keeps something by this number, so the next allocation at the address needs another number.
             BUFFER_ID => {
                 if let Some(block) = self.block {
                     block.flags.fetch_or(super::block::PINNED, Relaxed);
@@ -94,24 +96,24 @@ impl Asked {
     }
 }
 
-/// Free and total bytes for the program: idle blocks count as free where they can go back now, and the quota as the
-/// device.
+/// Free and total bytes for the program. Idle blocks that can go back now count as free, and the quota counts as the
+/// size of the device.
 pub(crate) fn memory_info(call: &Call, free: &mut usize, total: &mut usize) {
     let Some(pool) = of_limited(call.vendor) else { return };
     gate::note(|shim| {
-        let Some(owner) = pool.owner_of_thread(shim) else { return };
+        let Some(context_pool) = pool.context_pool_of_thread(shim) else { return };
         let _errno = KeepErrno::new();
-        let idle = pool.to_be_had_on(owner.device);
-        let stays = pool.idle_on(owner.device).saturating_sub(idle) as usize;
+        let idle = pool.to_be_had_on(context_pool.device);
+        let stays = pool.idle_on(context_pool.device).saturating_sub(idle) as usize;
         let limit = pool.limit.load(Relaxed) as usize;
         let zones = pool.guard.as_ref().map_or(0, Guard::zones);
         *free = (*free + idle as usize + zones as usize).min(*total);
         if limit != 0 {
-            let live = records::pooled::live_on(shim, call.vendor, owner.device) as usize;
+            let live = records::pooled::live_on(shim, call.vendor, context_pool.device) as usize;
             *total = (*total).min(limit);
             *free = (*free).min(limit.saturating_sub(live + stays));
         }
-        if let (Some(group), Some(place)) = (&shim.group, records::grouped::place(shim, owner.record())) {
+        if let (Some(group), Some(place)) = (&shim.group, records::grouped::place(shim, context_pool.record())) {
             let used = group.used(&place);
             let (all, limit) = (used.all.saturating_sub(idle) as usize, used.limit as usize);
             *total = (*total).min(limit);

@@ -1,5 +1,5 @@
-//! What has to be put back however it ends: a call of the library's may be left by an exception, or by the end of the
-//! thread.
+//! States that have to be undone however a call ends. A call of the library may be left by an exception, or by the end
+//! of the thread.
 
 use super::Cache;
 use super::handle::Body;
@@ -9,7 +9,7 @@ use crate::progress::device::ContextHold;
 use crate::vendor::graphs::GraphCalls;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// While it lives, this thread may make calls that a capture of it forbids; what the mode was before.
+/// While this lives, this thread may make calls that a capture of it forbids. Inside is the mode from before.
 struct Unforbidden(&'static dyn GraphCalls, i32);
 
 impl Drop for Unforbidden {
@@ -18,7 +18,7 @@ impl Drop for Unforbidden {
     }
 }
 
-/// While it lives, a context that was not is current.
+/// While this lives, another context is current.
 struct Entered(&'static dyn GraphCalls);
 
 impl Drop for Entered {
@@ -28,26 +28,26 @@ impl Drop for Entered {
 }
 
 impl Cache {
-    /// Runs `f` with calls allowed that a capture of this thread forbids.
+    /// Runs `f`, which may make calls that a capture of this thread forbids.
     pub(crate) fn relaxed<R>(&self, f: impl FnOnce() -> R) -> R {
         let _unforbidden = Unforbidden(self.calls, self.calls.relax());
         f()
     }
 
-    /// Runs `f` in a context; where it is, for 0.
+    /// Runs `f` in a context. For 0, in whatever context is current.
     pub(crate) fn in_context<R>(&self, context: u64, f: impl FnOnce() -> R) -> R {
         let _entered = (context != 0 && self.calls.enter(context)).then(|| Entered(self.calls));
         f()
     }
 
-    /// Runs `f` in the context of an exec, which does not end meanwhile; `None` if it does or has.
+    /// Runs `f` in the context of an exec. The context does not end meanwhile. `None` if it ends just now or has ended.
     pub(super) fn in_context_of<R>(&self, real: &RealExec, f: impl FnOnce() -> R) -> Option<R> {
         let context = real.context.load(Relaxed);
         let _hold = ContextHold::begin(context)?;
         real.is_in(context).then(|| self.in_context(context, f))
     }
 
-    /// Both: in the context of what a handle means.
+    /// Both of these: in the context of what a handle means.
     pub(crate) fn alone_with_driver<R>(&self, body: &Body, f: impl FnOnce() -> R) -> R {
         self.relaxed(|| self.in_context(context_of(body), f))
     }

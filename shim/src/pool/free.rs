@@ -1,7 +1,7 @@
 //! A free: the block stays with the pool, or goes back to the driver.
 
 use super::Pool;
-use super::ask::NOWHERE;
+use super::answers::NOWHERE;
 use super::block::{Block, PINNED, SPILLED, State};
 use super::block_records;
 use super::context_pool::{ContextPool, Most};
@@ -25,22 +25,22 @@ use std::sync::atomic::Ordering::*;
 
 /// What freed memory is filled with to be recognised.
 const POISON: u8 = 0xa5;
-/// Blocks that go back in one free of the program's, which waits for them.
+/// The most blocks that go back inside one free of the program, which waits for them.
 const MOST_RELEASED: usize = 4;
 
-/// How a free went so far.
+/// What the first look at a free says about the rest of it.
 enum Gone {
     Done,
-    /// Work may still use it.
+    /// Work may still use the block: the free has to wait for it.
     Wait(&'static Block, &'static ContextPool),
-    /// The driver has to decide.
+    /// The real free has to be called.
     Real(&'static Block),
     Twice,
     NotOurs,
 }
 
 impl Pool {
-    /// Frees a block; `None` if it is none of the pool's. `real` is the real function.
+    /// Frees a block. `None` if the address is no block of the pool's. `real` is the real function.
     #[inline]
     pub(crate) fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
         match gate::note(|shim| self.begin(shim, addr)) {
@@ -48,8 +48,8 @@ impl Pool {
             Some(Gone::NotOurs) => None,
             Some(Gone::Twice) => Some(real(NOWHERE)),
             Some(Gone::Real(block)) => Some(self.give_up(block, real)),
-            Some(Gone::Wait(block, owner)) => Some(self.wait(call, block, owner, real)),
-            // Recording has ended: the block is the driver's again.
+            Some(Gone::Wait(block, context_pool)) => Some(self.wait(call, block, context_pool, real)),
+            // Recording has ended, so the block goes back to the driver.
             None => {
                 let block = self.map.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))?;
                 Some(self.give_up(block, real))
@@ -61,33 +61,34 @@ impl Pool {
     fn begin(&'static self, shim: &'static Shim, addr: u64) -> Gone {
         let Some(block) = self.map.get(addr) else { return Gone::NotOurs };
         if !block.turn_to(addr, State::Live, State::Busy) {
-            // The same block again; one that is just being freed is the program's own race.
+            // The program frees the same block twice. If another thread is freeing it just now, that is a race of the
+            // program's own.
             return if block.is(State::Gone) { Gone::NotOurs } else { Gone::Twice };
         }
-        let Some(owner) = ContextPool::of(block) else { return Gone::Real(block) };
-        // Freed because it was pressed for, which was for the driver's sake.
+        let Some(context_pool) = ContextPool::of(block) else { return Gone::Real(block) };
+        // The program freed the block because it was pressed to. That was meant to give the driver memory back.
         if stranded::freed(shim, addr) {
             return Gone::Real(block);
         }
-        // Without a context the driver refuses a free.
+        // Without a current context the driver refuses a free.
         if block.has(PINNED | SPILLED) || self.aside(shim) || !self.find_context(shim) {
             return Gone::Real(block);
         }
-        if self.is_looked_at() || !owner.known_idle() {
-            return Gone::Wait(block, owner);
+        if self.is_looked_at() || !context_pool.known_idle() {
+            return Gone::Wait(block, context_pool);
         }
-        self.finish(shim, block, owner);
+        self.finish(shim, block, context_pool);
         shim.count(counters::POOL_BARRIERS_FREE, 1);
         Gone::Done
     }
 
-    /// Whether something is to be done with each freed block.
+    /// Whether the pool does something with each freed block.
     #[inline]
     fn is_looked_at(&self) -> bool {
         self.quarantine != 0 || self.fill == Fill::Poison || self.guard.is_some()
     }
 
-    /// Looks whether this thread has a context; the records learn of one that is found.
+    /// Looks whether this thread has a context, and tells the records of one that is found.
     #[inline]
     fn find_context(&self, shim: &Shim) -> bool {
         if self.sees_all && records::contexts::has_the_only_context(shim) {
@@ -100,20 +101,20 @@ impl Pool {
         has
     }
 
-    /// Keeps a block that no work uses.
+    /// Keeps a freed block that no work uses.
     #[inline]
-    fn finish(&'static self, shim: &'static Shim, block: &'static Block, owner: &'static ContextPool) {
+    fn finish(&'static self, shim: &'static Shim, block: &'static Block, context_pool: &'static ContextPool) {
         let bytes = block.asked.load(Relaxed) as i64;
         block_records::kept(shim, block);
-        self.put(shim, block, owner, bytes);
+        self.put(shim, block, context_pool, bytes);
     }
 
-    /// Puts a block that no work uses where later requests find it. `bytes`: what leaves the program.
+    /// Puts a block that no work uses where later requests find it. `bytes`: by how much the program's live bytes fall.
     #[inline]
-    fn put(&'static self, shim: &'static Shim, block: &'static Block, owner: &'static ContextPool, bytes: i64) {
-        let _transit = self.transit(owner);
+    fn put(&'static self, shim: &'static Shim, block: &'static Block, context_pool: &'static ContextPool, bytes: i64) {
+        let _transit = self.transit(context_pool);
         let cache = self.cache();
-        let taken = cache.enter().filter(|taken| std::ptr::eq(taken.owner(), owner));
+        let taken = cache.enter().filter(|taken| std::ptr::eq(taken.context_pool(), context_pool));
         let class = self.class_of(block.bytes.load(Relaxed));
         if let (Some(mut taken), Some(class)) = (taken, class) {
             block.set(State::Idle);
@@ -121,52 +122,56 @@ impl Pool {
                 let reported = taken.report(-bytes, self.unreported_at_most());
                 drop(taken);
                 if let Some(leaves) = leaves {
-                    owner.keep(leaves, clock::now_ns());
+                    context_pool.keep(leaves, clock::now_ns());
                 }
-                return block_records::add_live(shim, owner, reported);
+                return block_records::add_live(shim, context_pool, reported);
             }
         }
-        owner.keep(block, clock::now_ns());
-        block_records::add_live(shim, owner, -bytes);
-        if self.over_most_idle(owner) > 0 {
-            self.over_the_bound(owner);
+        context_pool.keep(block, clock::now_ns());
+        block_records::add_live(shim, context_pool, -bytes);
+        if self.over_most_idle(context_pool) > 0 {
+            self.over_the_bound(context_pool);
         }
     }
 
-    /// Work may still use the block.
+    /// Frees a block that work may still use.
     #[cold]
     fn wait(
         &'static self,
         call: &Call,
         block: &'static Block,
-        owner: &'static ContextPool,
+        context_pool: &'static ContextPool,
         real: impl FnOnce(u64) -> Status,
     ) -> Status {
-        // What cannot go back beside work must not grow beside it.
-        let with_it = || self.idle(owner) + block.bytes.load(Relaxed);
-        let may_stay = !owner.frees_wait() || with_it() <= self.most_idle(owner);
-        let may_wait_later = !self.is_looked_at() && owner.has_events() && may_stay;
+        // Memory that cannot go back while the device works must not grow meanwhile.
+        let with_it = || self.idle(context_pool) + block.bytes.load(Relaxed);
+        let may_stay = !context_pool.frees_wait() || with_it() <= self.most_idle(context_pool);
+        let may_wait_later = !self.is_looked_at() && context_pool.has_events() && may_stay;
         if self.is_deferred() && self.sees_all && may_wait_later {
             let _errno = KeepErrno::new();
             let bytes = block.asked.load(Relaxed) as i64;
-            // Before: another thread may get the block at once.
+            // Recorded before the block is put: another thread may get it at once.
             gate::note(|shim| block_records::kept(shim, block));
-            // Nobody else finds the blocks that are looked at.
-            let _transit = owner.in_transit.blocks.begin();
-            match owner.keep_unless_completed(block, clock::now_ns()) {
-                true => gate::note(|shim| self.put(shim, block, owner, bytes)),
-                false => gate::note(|shim| block_records::add_live(shim, owner, -bytes)),
+            // Meanwhile no other thread finds these blocks.
+            let _transit = context_pool.in_transit.blocks.begin();
+            match context_pool.keep_unless_completed(block, clock::now_ns()) {
+                true => gate::note(|shim| self.put(shim, block, context_pool, bytes)),
+                false => gate::note(|shim| block_records::add_live(shim, context_pool, -bytes)),
             };
             return SUCCESS;
         }
         let waited = {
             let _errno = KeepErrno::new();
-            owner.prepare();
-            if owner.has_pending() { owner.barrier_for_all(clock::now_ns()) } else { owner.barrier() }
+            context_pool.prepare();
+            if context_pool.has_pending() {
+                context_pool.barrier_for_all(clock::now_ns())
+            } else {
+                context_pool.barrier()
+            }
         };
         match waited {
             Some(SUCCESS) => {}
-            // Broken, or something captures by now: the driver's own answer.
+            // The context is broken, or something captures by now: the driver itself has to answer.
             Some(status) => {
                 activity::saw(status);
                 return self.give_up(block, real);
@@ -178,69 +183,72 @@ impl Pool {
         let mut quarantine = self.quarantine;
         if let Some(guard) = &self.guard {
             let _errno = KeepErrno::new();
-            // What may still fill the block is waited for by the real free.
-            if !guard.freed(&Asker::of(call), owner, block) {
+            // If a fill of ours may still be under way, the real free waits for it.
+            if !guard.freed(&Asker::of(call), context_pool, block) {
                 return self.give_up(block, real);
             }
-            quarantine = quarantine.max(guard.quarantine(self.owners().len()));
+            quarantine = quarantine.max(guard.quarantine(self.context_pools().len()));
         } else if self.fill == Fill::Poison {
-            fill(owner, block, POISON);
+            fill(context_pool, block, POISON);
         }
         if self.quarantine != 0 || self.guard.is_some() {
-            // Its bytes leave the program now; the pool gets what has been there for long enough.
+            // Its bytes are not live from now on. The pool gets the blocks that have been in quarantine for long
+            // enough.
             gate::note(|shim| {
-                block_records::add_live(shim, owner, -(block.asked.load(Relaxed) as i64));
+                block_records::add_live(shim, context_pool, -(block.asked.load(Relaxed) as i64));
                 block_records::kept(shim, block);
             });
             done = None;
             let _errno = KeepErrno::new();
-            self.leave_quarantine(owner, owner.quarantine(block, quarantine));
+            self.leave_quarantine(context_pool, context_pool.quarantine(block, quarantine));
         }
         if let Some(block) = done {
-            gate::note(|shim| self.finish(shim, block, owner));
+            gate::note(|shim| self.finish(shim, block, context_pool));
         }
-        self.pay(owner);
+        self.pay(context_pool);
         SUCCESS
     }
 
-    /// Inside a barrier of the program's own, what should go back goes.
-    fn pay(&'static self, owner: &'static ContextPool) {
-        self.measure(owner);
-        // Where frees wait, nothing goes back elsewhere.
-        let over = if owner.frees_wait() { self.over_most_idle(owner) } else { 0 };
-        let due = owner.in_the_way(0).max(self.decayed(owner, clock::now_ns())).max(over);
+    /// Gives back what is due, inside a barrier that the program itself has asked for.
+    fn pay(&'static self, context_pool: &'static ContextPool) {
+        self.measure(context_pool);
+        // Where frees wait for work, this is the only place where anything goes back.
+        let over = if context_pool.frees_wait() { self.over_most_idle(context_pool) } else { 0 };
+        let due = context_pool.in_the_way(0).max(self.decayed(context_pool, clock::now_ns())).max(over);
         if due > 0 {
-            self.release_where_waited(owner, Most::AtLeast(due, MOST_RELEASED), || true);
+            self.release_where_waited(context_pool, Most::AtLeast(due, MOST_RELEASED), || true);
         }
     }
 
-    /// Idle blocks above the bound go back. A free of the program's own that has made its barrier is the
-    /// time for it.
+    /// Gives back idle blocks above the bound. A free of the program that has made its barrier is the time for that.
     #[cold]
-    fn over_the_bound(&'static self, owner: &'static ContextPool) {
-        self.release_where_waited(owner, Most::AtLeast(self.over_most_idle(owner), MOST_RELEASED), || {
-            owner.known_idle()
-        });
+    fn over_the_bound(&'static self, context_pool: &'static ContextPool) {
+        self.release_where_waited(
+            context_pool,
+            Most::AtLeast(self.over_most_idle(context_pool), MOST_RELEASED),
+            || context_pool.known_idle(),
+        );
     }
 
-    /// The driver frees it. It is taken out before: another thread may get the address at once.
+    /// The driver frees the block. The block is taken out of the map before, because another thread may get the address
+    /// at once.
     fn give_up(&'static self, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
         let addr = block.addr.load(Relaxed);
-        let owner = ContextPool::of(block);
-        if let (Some(guard), Some(owner)) = (&self.guard, owner) {
+        let context_pool = ContextPool::of(block);
+        if let (Some(guard), Some(context_pool)) = (&self.guard, context_pool) {
             let _errno = KeepErrno::new();
-            guard.given_up(gate::shim().is_none_or(|shim| self.aside(shim)), owner, block);
+            guard.given_up(gate::shim().is_none_or(|shim| self.aside(shim)), context_pool, block);
         }
         self.map.remove(addr);
         reading::wait(addr);
         if trace::on() {
             gate::note(|shim| block_records::trace_block(shim, Action::Free, block));
         }
-        let status = match (owner, block.has(super::block::HOST)) {
-            (Some(owner), true) => {
-                // Host memory is no barrier by itself.
-                let status = owner.barrier().unwrap_or(SUCCESS);
-                if status == SUCCESS { owner.within(|| owner.calls.free_host(addr)) } else { status }
+        let status = match (context_pool, block.has(super::block::HOST)) {
+            (Some(context_pool), true) => {
+                // The free of host memory makes no barrier by itself.
+                let status = context_pool.barrier().unwrap_or(SUCCESS);
+                if status == SUCCESS { context_pool.within(|| context_pool.calls.free_host(addr)) } else { status }
             }
             _ => real(block.driver_address(addr)),
         };
@@ -256,21 +264,21 @@ impl Pool {
             });
             return status;
         }
-        let _transit = owner.and_then(|owner| self.transit(owner));
-        if let Some(owner) = owner {
+        let _transit = context_pool.and_then(|context_pool| self.transit(context_pool));
+        if let Some(context_pool) = context_pool {
             if !block.has(SPILLED) {
-                let gone = owner.shrank(block.bytes.load(Relaxed));
+                let gone = context_pool.shrank(block.bytes.load(Relaxed));
                 if let Some(shim) = gate::shim() {
-                    records::grouped::gave(shim, owner.record(), gone);
+                    records::grouped::gave(shim, context_pool.record(), gone);
                 }
             }
-            gate::note(|shim| block_records::given_up(shim, block, owner));
+            gate::note(|shim| block_records::given_up(shim, block, context_pool));
         }
         self.forget(block);
         status
     }
 
-    /// A stream-ordered free: the driver decides, and the block is its own from then on.
+    /// A stream-ordered free: the driver decides, and from then on the block is the driver's.
     pub(crate) fn free_async(&'static self, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
         let block = self.map.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy));
         match block {
@@ -291,8 +299,8 @@ impl Pool {
 }
 
 /// Fills a block and waits for it.
-pub(crate) fn fill(owner: &ContextPool, block: &Block, byte: u8) {
+pub(crate) fn fill(context_pool: &ContextPool, block: &Block, byte: u8) {
     let _errno = KeepErrno::new();
-    owner.within(|| owner.calls.fill(block.base(), byte, block.bytes.load(Relaxed) as usize));
-    let _ = owner.barrier();
+    context_pool.within(|| context_pool.calls.fill(block.base(), byte, block.bytes.load(Relaxed) as usize));
+    let _ = context_pool.barrier();
 }

@@ -1,4 +1,4 @@
-//! Words of the program's calls: which are handles of ours, and what of the library's is behind each.
+//! Arguments of the program's calls: which of them are handles of ours, and which object of the library is behind each.
 
 use super::caches::open;
 use super::handle::{INVALID, index_in};
@@ -25,13 +25,13 @@ pub(crate) fn is_graph(vendor: Vendor, graph: Graph) -> bool {
 pub(crate) fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
     let (Some(index), Some(cache)) = (exec_index(vendor, exec), cache(vendor)) else { return INVALID };
     match cache.upload(index, to, |exec| cache.calls.upload(exec, to)) {
-        // The program has had its memory when it instantiated; its launches will do without an exec.
+        // The program got this memory when it instantiated. Its launches can do without an exec.
         Err(OUT_OF_MEMORY) => SUCCESS,
         Ok(status) | Err(status) => status,
     }
 }
 
-/// The program's handle of a graph that was captured: new ones are ours only while handles may be.
+/// The program's handle of a captured graph. New handles are ours only while handles may be ours.
 pub(crate) fn captured(vendor: Vendor, library: Graph) -> Graph {
     match open(vendor) {
         Ok(cache) => cache.captured(library),
@@ -39,8 +39,8 @@ pub(crate) fn captured(vendor: Vendor, library: Graph) -> Graph {
     }
 }
 
-/// The library's graph behind a handle, for calls that give out no node; the handle itself if it is
-/// the library's own, NULL if it is no good.
+/// The library's graph behind a handle, for calls that give out no node. The handle itself if it is the library's own.
+/// NULL if it is not valid.
 pub(crate) fn library_graph(vendor: Vendor, graph: Graph) -> Graph {
     if !is_graph(vendor, graph) {
         return graph;
@@ -56,15 +56,15 @@ pub(crate) fn seen_graph(vendor: Vendor, graph: Graph) -> Graph {
     cache(vendor).and_then(|cache| cache.seen(graph)).unwrap_or(std::ptr::null_mut())
 }
 
-/// The library's handle behind a word that may be a handle of ours, for what nobody knows: the word itself, if it
-/// is none.
+/// The library's handle behind a word that may be a handle of ours, for functions that nobody knows. Otherwise the word
+/// itself.
 pub(crate) fn seen_word(vendor: Vendor, word: usize) -> usize {
     if is_graph(vendor, word as Graph) {
         return seen_graph(vendor, word as Graph) as usize;
     }
     match exec_index(vendor, word as GraphExec) {
         Some(index) => {
-            // What becomes of it is not known: no other exec may stand in any more.
+            // What the function does with the exec is not known, so no other exec may stand in for it any more.
             let exec =
                 cache(vendor).map(|cache| cache.with_real(index, Some(Pinned::UnknownCall), |exec| exec as usize));
             exec.and_then(Result::ok).unwrap_or(0)
@@ -73,8 +73,7 @@ pub(crate) fn seen_word(vendor: Vendor, word: usize) -> usize {
     }
 }
 
-/// Puts the real handle in place of each word that is a handle of ours, before a function that has
-/// no hook of its own is called with them.
+/// Replaces each argument that is a handle of ours by the real handle, before a function without a hook is called.
 #[inline]
 pub(crate) fn swap(words: &mut [usize; 6]) {
     for vendor in [Vendor::Cuda, Vendor::Hip] {
@@ -84,8 +83,8 @@ pub(crate) fn swap(words: &mut [usize; 6]) {
     }
 }
 
-/// A function that may take a handle of ours goes out without a thunk: from now on handles are the
-/// library's own.
+/// A function that may take a handle of ours is handed out without a thunk. From now on new handles are the library's
+/// own.
 pub(crate) fn unknown_passed(name: &str) {
     caches().for_each(|cache| cache.close(Pinned::UnknownCall));
     gate::record_if_started(|shim| {

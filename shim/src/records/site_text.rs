@@ -1,5 +1,5 @@
-//! Call sites in words, for lines on stderr: files and places in them. Symbols would take the loader's lock and read
-//! files; the inspector has them.
+//! Call sites as text for lines on stderr: files, and places in them. Functions and lines would need the loader's lock
+//! and files to be read; the inspector finds those.
 
 use crate::shim::Shim;
 use crate::stacks::modules::{self, Modules};
@@ -7,7 +7,7 @@ use crate::stranded;
 use gpumem_wire::layout::StackRef;
 use std::fmt::Write;
 
-/// Frames that name a call site, from the program's innermost outwards.
+/// How many frames name a call site, from the program's innermost one outwards.
 const FRAMES: usize = 3;
 
 /// What is loaded now.

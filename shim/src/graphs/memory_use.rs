@@ -1,18 +1,18 @@
-//! Whether a live graph may refer to memory: looked for in what its nodes hold. Where that cannot be
-//! read, it may.
+//! Whether a live graph may refer to memory. That is looked up in what its nodes hold. A graph that cannot be read may
+//! refer to any memory.
 
 use super::folded::GraphHandle;
 use super::handle::{Body, Handle};
-use super::words::exec_index;
+use super::handle_arguments::exec_index;
 use super::{Cache, Work};
 use crate::shim::Shim;
-use crate::vendor::records::Records;
+use crate::vendor::source::Records;
 use gpumem_abi::types::GraphExec;
 use gpumem_wire::kinds::Vendor;
 use std::ops::Range;
 
-/// Whether a live graph may refer to one of these ranges of addresses, which are sorted. Waits for no
-/// lock: what another thread has in its hands may refer to anything.
+/// Whether a live graph may refer to one of these ranges of addresses, which are sorted. Waits for no lock: a graph
+/// that another thread has locked may refer to anything.
 pub(crate) fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
     let (mut execs, mut graphs) = (0, 0);
     for cache in super::caches() {
@@ -30,9 +30,9 @@ pub(crate) fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
     shim.registry.execs.len() > execs || shim.registry.graphs.len() > graphs
 }
 
-/// Whether a live graph refers to this memory, for certain: of what cannot be read, none does.
+/// Whether a live graph certainly refers to this memory. A graph that cannot be read does not count.
 pub(crate) fn refers_to(memory: &Range<u64>) -> bool {
-    // Its end is where the next may begin.
+    // The address behind this memory may be the start of the next allocation.
     let within = memory.start..memory.end.saturating_sub(1);
     let range = std::slice::from_ref(&within);
     super::caches().any(|cache| {
@@ -41,7 +41,7 @@ pub(crate) fn refers_to(memory: &Range<u64>) -> bool {
     })
 }
 
-/// Whether a graph that is launched refers to one of these ranges, which are sorted, for certain.
+/// Whether a graph that is launched certainly refers to one of these ranges, which are sorted.
 pub(crate) fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u64>]) -> bool {
     let found = super::cache(vendor).and_then(|cache| {
         let handle = cache.execs.get(exec_index(vendor, exec)?)?;
@@ -50,8 +50,8 @@ pub(crate) fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u6
     found == Some(Reference::Refers)
 }
 
-/// Hands out what the nodes of all live graphs and execs hold, record by record; how many graphs and execs cannot be read,
-/// or not now. Waits for no lock.
+/// Hands out what the nodes of all live graphs and execs hold, record by record. The answer is how many graphs and
+/// execs cannot be read, or not now. Waits for no lock.
 pub(crate) fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
     let (mut execs, mut graphs, mut unread) = (0, 0, 0);
     for cache in super::caches() {
@@ -78,10 +78,10 @@ pub(crate) fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reference {
-    /// Nothing is behind the handle.
+    /// The handle is not in use.
     Unused,
     Refers,
-    /// It cannot be read, or not now.
+    /// The graph cannot be read, or not now.
     MayRefer,
     DoesNot,
 }
@@ -161,13 +161,13 @@ fn hand_out(records: &Records, each: &mut impl FnMut(&[u8])) {
     (0..records.len()).for_each(|index| each(records.get(index)));
 }
 
-/// `None`: it cannot be told.
+/// `None`: that cannot be told.
 fn body_refers(body: &Body, ranges: &[Range<u64>], work: &mut Work) -> Option<bool> {
     let base = body.class.as_ref()?.shape.base(&mut work.scratch)?;
     if !body.source.as_ref()?.unfold(Some(&base), &mut work.target, &mut work.scratch) {
         return None;
     }
-    // Changes come on top of what was there, which may be read again if they are taken back.
+    // Changes count besides what was there before: that is read again if the changes are taken back.
     Some(hold(&work.target, ranges) || body.changes.iter().any(|(_, record)| holds(record, ranges)))
 }
 
@@ -175,7 +175,7 @@ fn hold(records: &Records, ranges: &[Range<u64>]) -> bool {
     (0..records.len()).any(|index| holds(records.get(index), ranges))
 }
 
-/// Whether any eight bytes of a record are an address in a range. Parameters may lie anywhere in it.
+/// Whether any eight bytes of a record are an address in a range. Parameters may lie anywhere in a record.
 fn holds(record: &[u8], ranges: &[Range<u64>]) -> bool {
     let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return false };
     record.windows(8).any(|bytes| {
@@ -184,7 +184,7 @@ fn holds(record: &[u8], ranges: &[Range<u64>]) -> bool {
             && address <= last.end
             && ranges[..ranges.partition_point(|range| range.start <= address)]
                 .last()
-                // The end of a block is where some programs point to.
+                // Some programs point to the end of a block.
                 .is_some_and(|range| address <= range.end)
     })
 }

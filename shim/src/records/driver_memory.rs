@@ -1,5 +1,6 @@
-//! What the driver takes of a device for itself: for a context, for code, for the stacks of a kernel's threads. No call
-//! says how much. Free memory falls by it around calls that ask for none, and the device is asked before and after.
+//! Memory that the driver takes of a device for itself: for a context, for code, for the stacks of a kernel's threads.
+//! No call says how much. Free memory falls around calls that ask for none, so the device is asked before and after
+//! such calls.
 //!
 //! What this process allocated or gave back meanwhile is taken off. What other processes did meanwhile is not known.
 
@@ -22,7 +23,8 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Bytes that are less free in another look, without what the process allocated in between.
+    /// By how many bytes free memory is lower in the later look `now`, without what the process itself allocated in
+    /// between.
     fn fell(&self, now: &Self) -> i64 {
         let free = self.free.wrapping_sub(now.free) as i64;
         free.saturating_sub(now.held.wrapping_sub(self.held) as i64)
@@ -41,8 +43,8 @@ pub(crate) fn look(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
     Some(Look { context, free, held: held(shim, vendor, device) })
 }
 
-/// As [`look`], if this thread's context is on that device. It is asked before another context is made: a context that
-/// was never seen is not listed for this, since it may have ended, and its handle be that of the next.
+/// As [`look`], if this thread's context is on that device. It is asked before another context is made. A context that
+/// was never seen is not listed for this, since it may have ended, and the next context may have its handle.
 pub(crate) fn look_on(shim: &'static Shim, vendor: Vendor, device: u32) -> Option<Look> {
     contexts::known(shim, vendor, vendor::of(vendor).current_context()?)?;
     let look = look(shim, vendor)?;
@@ -59,8 +61,8 @@ fn held(shim: &Shim, vendor: Vendor, device: u32) -> u64 {
     contexts::on(shim, vendor, device as i32).into_iter().map(of).fold(0, u64::wrapping_add)
 }
 
-/// The driver has taken what is less free now than before the call. `of`: the context that it is for; this thread's, if
-/// that is `None`.
+/// The driver has taken the difference of free memory since before the call. `of`: the context that it is for, or this
+/// thread's if that is `None`.
 pub(crate) fn since(shim: &'static Shim, call: &Call, before: &Look, what: Taken, of: Option<ContextRef>) {
     let Some(now) = look(shim, call.vendor) else { return };
     let fell = before.fell(&now);
@@ -80,7 +82,7 @@ pub(crate) fn since(shim: &'static Shim, call: &Call, before: &Look, what: Taken
     });
 }
 
-/// The driver has given back what is more free now than before the call.
+/// The driver has given back the difference of free memory since before the call.
 pub(crate) fn given_back(shim: &'static Shim, call: &Call, before: &Look) {
     let Some(now) = look(shim, call.vendor) else { return };
     let rose = before.fell(&now).saturating_neg();
@@ -90,19 +92,19 @@ pub(crate) fn given_back(shim: &'static Shim, call: &Call, before: &Look) {
     }
 }
 
-/// Kernels that are remembered: the first launch of one beyond them is not looked at.
+/// How many kernels are remembered. The first launch of further kernels is not looked at.
 const KERNELS: usize = 4096;
-/// Those that were launched: each at the place that follows from its address.
+/// The kernels that were launched, each at a place that follows from its address.
 static LAUNCHED: [AtomicU64; KERNELS] = [const { AtomicU64::new(0) }; KERNELS];
 
 /// When a first launch was looked at first, and the time that all such looks took, ns.
 static FIRST_NS: AtomicU64 = AtomicU64::new(0);
 static SPENT_NS: AtomicU64 = AtomicU64::new(0);
-/// They may take this long, and besides a share of the time since the first.
+/// Such looks may take this long in all, and beyond that a share of the time since the first one.
 const FREE_NS: u64 = 20_000_000;
 const SHARE: u64 = 128;
 
-/// Remembers that a kernel was launched. True if this is its first launch that is known.
+/// Remembers that a kernel was launched. True if no earlier launch of it is known.
 #[inline(always)]
 pub(crate) fn remember_launch(function: u64) -> bool {
     let place = function.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - KERNELS.ilog2());
@@ -112,12 +114,12 @@ pub(crate) fn remember_launch(function: u64) -> bool {
             known.store(function, Relaxed);
             function != 0
         }
-        // Launched before; or another one has the place, and this one is left out.
+        // The kernel was launched before; or another kernel has the place, and this one is left out.
         _ => false,
     }
 }
 
-/// Code goes: what comes to its addresses was not launched yet.
+/// Code is unloaded. A kernel that comes to its addresses later was not launched yet.
 pub(crate) fn forget_launches() {
     LAUNCHED.iter().for_each(|known| known.store(0, Relaxed));
 }

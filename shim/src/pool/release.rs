@@ -1,0 +1,144 @@
+//! Blocks go back to the driver.
+//!
+//! A real free waits for all work of its context, which may be work that ends only when the program says so. A free in
+//! the order of a stream of ours (a release stream) waits for nothing, because no work uses an idle block and nothing
+//! else is ever submitted to that stream. The memory is the device's again once that stream was waited for, and
+//! captures are not disturbed (all measured on an H200, driver 580). Some libraries have no such frees. There, blocks
+//! go back while the context is known to be idle, or inside a wait that the program itself makes.
+//!
+//! With the first free of this kind the driver takes 10 MiB of host memory and keeps it for good (measured there). So
+//! blocks go back by real frees at first. Release streams are used once a request has run out, or once much memory is
+//! to go back while the context works: see [`super::release_unhurried`].
+
+use super::Pool;
+use super::block::Block;
+use super::block_records;
+use super::context_pool::{ContextPool, Most};
+use super::reading;
+use crate::gate;
+use crate::process::errno::KeepErrno;
+use crate::progress::activity;
+use crate::records;
+use crate::vendor::memory::ReleaseStream;
+use gpumem_abi::types::{SUCCESS, Status};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+/// The most blocks that go back together. Nobody finds these blocks meanwhile.
+const TOGETHER: usize = 4096;
+
+/// A free on a release stream was made. The driver has taken its host memory by then, so further frees of this kind
+/// cost nothing.
+static RELEASE_STREAM_USED: AtomicBool = AtomicBool::new(false);
+
+/// Whether release streams are in use already.
+pub(super) fn release_streams_are_used() -> bool {
+    RELEASE_STREAM_USED.load(Relaxed)
+}
+
+impl Pool {
+    /// Gives back idle blocks of a context, whatever the context works on. The answer is the bytes that went back.
+    /// Where a free waits for the context's work, `if_it_waits` is asked before each block.
+    pub(super) fn release(
+        &self,
+        context_pool: &'static ContextPool,
+        most: Most,
+        if_it_waits: impl Fn() -> bool,
+    ) -> u64 {
+        if context_pool.idle() == 0 || !context_pool.settle_readers() {
+            return 0;
+        }
+        let _errno = KeepErrno::new();
+        context_pool.within(|| match context_pool.release_stream() {
+            Some(stream) => self.release_on(stream, context_pool, most),
+            None => self.release_one_by_one(context_pool, most, if_it_waits),
+        })
+    }
+
+    fn release_on(&self, stream: ReleaseStream, context_pool: &'static ContextPool, mut most: Most) -> u64 {
+        let mut released = 0;
+        while !context_pool.gone.load(Relaxed) {
+            let _transit = context_pool.in_transit.blocks.begin();
+            let blocks = context_pool.oldest(&mut most, TOGETHER);
+            let count = blocks.len();
+            RELEASE_STREAM_USED.fetch_or(count > 0, Relaxed);
+            let mut gone = Vec::with_capacity(count);
+            for block in blocks {
+                match self.free_by(block, |addr| context_pool.calls.free_on(addr, stream)) {
+                    SUCCESS => gone.push(block),
+                    _ => context_pool.keep(block, block.idle_ns.load(Relaxed)),
+                }
+            }
+            if gone.is_empty() {
+                break;
+            }
+            activity::saw(context_pool.calls.pass(stream));
+            let all_gone = gone.len() == count;
+            released += gone.into_iter().map(|block| self.forget_released(block, context_pool)).sum::<u64>();
+            if !all_gone {
+                break;
+            }
+        }
+        released
+    }
+
+    /// The same, inside a wait of the program's own. There a real free has nothing left to wait for. `may` is asked
+    /// before each free.
+    pub(super) fn release_where_waited(
+        &self,
+        context_pool: &'static ContextPool,
+        most: Most,
+        may: impl Fn() -> bool,
+    ) -> u64 {
+        if release_streams_are_used() || context_pool.idle() == 0 {
+            return self.release(context_pool, most, may);
+        }
+        let _errno = KeepErrno::new();
+        context_pool.within(|| self.release_one_by_one(context_pool, most, may))
+    }
+
+    pub(super) fn release_one_by_one(
+        &self,
+        context_pool: &'static ContextPool,
+        mut most: Most,
+        may: impl Fn() -> bool,
+    ) -> u64 {
+        let mut released = 0;
+        while !context_pool.gone.load(Relaxed) && may() {
+            let _transit = context_pool.in_transit.blocks.begin();
+            let Some(block) = context_pool.oldest(&mut most, 1).pop() else { break };
+            if self.free_by(block, |addr| context_pool.calls.free(addr)) != SUCCESS {
+                context_pool.keep(block, block.idle_ns.load(Relaxed));
+                break;
+            }
+            released += self.forget_released(block, context_pool);
+        }
+        released
+    }
+
+    /// Frees a block. The block is taken out of the map before that, because another thread may get its address at
+    /// once.
+    fn free_by(&self, block: &'static Block, free: impl FnOnce(u64) -> Status) -> Status {
+        let addr = block.addr.load(Relaxed);
+        self.map.remove(addr);
+        reading::wait(addr);
+        let status = free(block.driver_address(addr));
+        activity::saw(status);
+        if status != SUCCESS {
+            self.map.insert(addr, block);
+        }
+        status
+    }
+
+    /// Forgets a block that the driver has again. The answer is its bytes.
+    fn forget_released(&self, block: &'static Block, context_pool: &ContextPool) -> u64 {
+        let bytes = block.bytes.load(Relaxed);
+        let gone = context_pool.shrank(bytes);
+        // Not through the gate: this may run while the program's own free is being recorded.
+        if let Some(shim) = gate::shim() {
+            records::grouped::gave(shim, context_pool.record(), gone);
+            block_records::released(shim, block, bytes);
+        }
+        self.forget(block);
+        bytes
+    }
+}
