@@ -1,8 +1,8 @@
 //! `dlsym` and `dlvsym`: how static cudarts, Python bindings and plugins find the driver.
 //!
-//! Both are naked functions that ask [`decide`] and otherwise jump, so that the real one sees the
-//! caller's return address: glibc takes the scope of `RTLD_NEXT` and `RTLD_DEFAULT` from it, and a
-//! bystander's `dlsym(RTLD_NEXT, …)` behind an ordinary wrapper finds itself and recurses.
+//! Both are naked functions. They ask [`decide`], and if it has no answer they jump to the real function, which then
+//! sees the caller's return address. glibc takes the scope of `RTLD_NEXT` and `RTLD_DEFAULT` from that address. Behind
+//! an ordinary wrapper, another library's `dlsym(RTLD_NEXT, …)` would find itself and recurse.
 
 use super::{driver, hip, rows, runtime, spare, thunk};
 use crate::gate;
@@ -53,7 +53,7 @@ unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let result = unsafe { real_dlclose(handle) };
     if elf::look_for_unloads() {
         unbind_if_gone();
-        // Stacks forget the code that went.
+        // Stacks forget the code that was unloaded.
         gate::record_if_started(|_| drop(crate::stacks::modules::refresh()));
     }
     result
@@ -99,12 +99,12 @@ unsafe extern "C" fn decide(
     let disabled = gate::disabled();
     let row = rows::row_named(name.to_bytes());
     let is_hip = hip::export_named(name.to_bytes()).is_some();
-    // Those are none of our exports: disabled, they are nobody's business.
+    // These names are none of our exports. A disabled shim has nothing to do with them.
     let unknown = !disabled && row.is_none() && spare::is_for(name.to_bytes());
     if row.is_none() && !is_hip && !unknown && !runtime::is_exported(name.to_bytes()) {
         return JUMP;
     }
-    // Where our export is in the way, the answer is as if it were not there.
+    // Where our export hides another one, the answer is as if ours were not there.
     let (found, shadowed) = if handle == libc::RTLD_NEXT {
         if !we_are_next(name, return_address) {
             return JUMP;
@@ -114,8 +114,8 @@ unsafe extern "C" fn decide(
         // SAFETY: the program asks for this lookup: the handle and the version go on as they came.
         match unsafe { lookup(handle, name, version) } {
             0 => return JUMP,
-            // What comes before us natively does so here; that we look at ourselves first is the linker's
-            // -Bsymbolic.
+            // A library that comes before us natively does so here, too. That we find ourselves first comes from the
+            // linker's -Bsymbolic.
             found if elf::is_ours(found) && handle == libc::RTLD_DEFAULT && elf::is_before_us(name) => return JUMP,
             found if elf::is_ours(found) => (real_behind(name, return_address), true),
             found => (found, false),
@@ -134,7 +134,7 @@ unsafe extern "C" fn decide(
     } else {
         hip::ours(name.to_bytes(), found)
     };
-    // A name of that kind may lead to the driver by ways of its own; others are any library's.
+    // A name of this kind may lead to the driver in a way of its own. Other names are any library's.
     let may_lead = || thunk::is_graph_function(name.to_bytes()) || gpumem_abi::may_submit(name.to_bytes());
     if ours.is_none() && !passes && may_lead() {
         spare::went_past(name.to_bytes());
@@ -179,12 +179,12 @@ fn next_behind(name: &CStr) -> usize {
     if elf::is_ours(next) { 0 } else { next }
 }
 
-/// What a caller would have found had this library not been preloaded: the global scope behind
-/// us, then the caller's own; 0 if there is none.
+/// What a caller would have found without this library: the symbol in the global scope behind us, or else in the
+/// caller's own scope. 0 if there is none.
 fn real_behind(name: &CStr, caller: usize) -> usize {
     match next_behind(name) {
         0 => match through_caller(name, caller) {
-            // Once more: the last lookup is the one that `dlerror` speaks of.
+            // Looked up once more, because `dlerror` reports the last lookup.
             0 => next_behind(name),
             found => found,
         },
@@ -211,9 +211,9 @@ fn through_caller(name: &CStr, caller: usize) -> usize {
     }
 }
 
-/// Whether a lookup comes from a library that must not find us: a driver's, looking for its own
-/// functions, or one that defines the name itself, an interposer behind us that we call. One that
-/// we do not call (a table of functions that a framework fills itself) finds ours.
+/// Whether a lookup comes from a library that must not find our function. One such library is a driver that looks for
+/// its own functions. Another is an interposer behind us that defines the name itself and that we call. One that we do
+/// not call (a table of functions that a framework fills itself) finds ours.
 fn must_find_the_real(name: &CStr, return_address: usize) -> bool {
     elf::object_at(return_address).is_some_and(|object| {
         let file = object.file_name();
@@ -228,8 +228,8 @@ fn must_find_the_real(name: &CStr, return_address: usize) -> bool {
     })
 }
 
-/// A naked function that asks [`decide`] and else jumps to the real one. `$no_version` makes the third
-/// argument of `decide` null where the function has no version.
+/// A naked function that asks [`decide`], or else jumps to the real function. `$no_version` makes the third argument of
+/// `decide` null if the function has no version.
 macro_rules! lookup_door {
     ($name:ident($($arg:ident: $ty:ty),*), $real:ident, $no_version:literal) => {
         // Stack on entry: [rsp] return address. Three pushes keep the arguments and align the stack.

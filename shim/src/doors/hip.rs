@@ -1,8 +1,7 @@
-//! The HIP runtime: exported `hip*` functions, also handed out by `dlsym`, since there is no
-//! boundary below them.
+//! The HIP runtime: exported `hip*` functions, also handed out by `dlsym`, since there is no boundary below them.
 //!
-//! libamdhip64 calls its own exported names through the global scope and so comes back to us: a
-//! call made inside a call is passed on untouched.
+//! libamdhip64 calls its own exported names through the global scope, so these calls come to us as well. A call that is
+//! made inside another call is passed on untouched.
 
 mod procaddr;
 
@@ -21,8 +20,8 @@ use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// Whether an argument is a handle of ours, which HIP itself never has: such a call is the program's,
-/// from something that HIP calls back.
+/// Whether an argument is a handle of ours. HIP itself never has one, so such a call comes from the program, out of
+/// something that HIP calls back.
 #[inline]
 fn is_ours<T>(argument: &T) -> bool {
     if size_of::<T>() != size_of::<usize>() {
@@ -101,7 +100,7 @@ thunk::through!(through, enter);
 /// Called by a thunk of the table, with the words that it keeps on the caller's stack.
 unsafe extern "C" fn enter(index: usize, words: &mut Words, caller: usize) -> usize {
     let real = real(caller, HOOKS + index);
-    // HIP calling itself: these handles are its own.
+    // HIP calls itself, so these handles are its own.
     let nested = is_inside(std::ptr::from_ref(words) as u64);
     if gate::disabled() || (nested && !words[..ARGS[index].min(words.len())].iter().any(is_ours)) {
         return thunk::straight(real);

@@ -1,5 +1,5 @@
-//! The rows of the driver's functions: what `dlsym` and `cuGetProcAddress` are asked for, and which function that means.
-//! Where our functions begin is known to [`super::driver`].
+//! The rows of the driver's functions: which function `dlsym` and `cuGetProcAddress` are asked for. [`super::driver`]
+//! knows where our functions begin.
 
 use crate::vendor::driver::{Function, HOOKS, N, Thunk, index_at};
 use crate::vendor::join;
@@ -7,7 +7,7 @@ use crate::vendor::join;
 /// The flag of `cuGetProcAddress` and of HIP's that asks for the flavour whose default stream is per thread.
 pub(crate) const PER_THREAD: u64 = 2;
 
-/// What the table says of one function.
+/// One function of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The number of its slot.
@@ -76,7 +76,7 @@ pub(crate) fn row_at(address: usize) -> Option<&'static Row> {
     index_at(address).map(|index| &rows()[index])
 }
 
-/// The row that the driver gives for a base name at a version: the newest one not newer than it.
+/// The row for a base name at a version: the newest one that is not newer than the version.
 pub(crate) fn row_for(base: &[u8], version: u32, per_thread: bool) -> Option<&'static Row> {
     let newest = |per_thread| {
         rows()

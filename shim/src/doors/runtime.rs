@@ -1,5 +1,5 @@
-//! The CUDA runtime: exported `cuda*` functions. They find the real function through the caller,
-//! remember who called, and call; the driver's hooks below do the rest.
+//! The CUDA runtime's door: exported `cuda*` functions. They find the real function through the caller, remember who
+//! called, and call it. The driver's hooks do everything else.
 
 use crate::call::{self, Call};
 use crate::gate;
@@ -37,7 +37,7 @@ macro_rules! emit {
                     let words = [$($arg.word()),*];
                     // SAFETY: `words` are the arguments of the program's call of this function, so
                     // the first of cudaMalloc's is its out-parameter.
-                    if unsafe { serve_short(Function::$name, regs, &words) } {
+                    if unsafe { serve_fast(Function::$name, regs, &words) } {
                         return SUCCESS;
                     }
                     let real = real(regs.pc as usize, Function::$name as usize);
@@ -80,7 +80,7 @@ thread_local! {
     static LAST: LastCaller<N> = const { Cell::new(None) };
 }
 
-/// An argument as the number that it travels as; 0 for structs.
+/// An argument as a number. 0 for structs.
 trait Word {
     fn word(&self) -> usize;
 }
@@ -116,7 +116,7 @@ impl<T> Word for *const T {
     }
 }
 
-/// Whether a call that succeeded handed something out: nothing of size 0 reaches the driver.
+/// Whether a call that succeeded handed something out. Requests of size 0 do not reach the driver.
 ///
 /// # Safety
 /// `words` are the arguments of a call of `name` that succeeded.
@@ -133,13 +133,12 @@ unsafe fn made_something(name: &str, words: &[usize]) -> bool {
     out.is_some_and(|&out| out != 0 && unsafe { (out as *const usize).read_unaligned() } != 0)
 }
 
-/// Serves the two functions that come in pairs, where the runtime's own would only ask us ([`runtime_memory`]); whether
-/// it did.
+/// Serves `cudaMalloc` and `cudaFree`, if the runtime would only ask us ([`runtime_memory`]). Whether it did.
 ///
 /// # Safety
 /// `words` are the arguments of the program's call of `function`.
 #[inline(always)]
-unsafe fn serve_short(function: Function, regs: Regs, words: &[usize]) -> bool {
+unsafe fn serve_fast(function: Function, regs: Regs, words: &[usize]) -> bool {
     let call = Call::new(Vendor::Cuda, regs);
     match (function, words) {
         // SAFETY: our caller vouches for the words of a call of cudaMalloc: the first is the
@@ -150,7 +149,7 @@ unsafe fn serve_short(function: Function, regs: Regs, words: &[usize]) -> bool {
     }
 }
 
-/// Address of the function that this caller means, 0 if there is none.
+/// The address of the runtime's function that this caller means. 0 if there is none.
 #[inline]
 fn real(caller: usize, index: usize) -> usize {
     LAST.with(|last| PROVIDERS.function(caller, last, index))

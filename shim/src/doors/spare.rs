@@ -1,16 +1,16 @@
-//! Thunks for functions of the driver that nobody here knows: what newer drivers offer under a name that is not among
-//! those of the headers ([`gpumem_abi::known`]), or under a known name for a newer version of the API; and graph
-//! functions of HIP's that no table has.
+//! Thunks for functions that no table knows. Newer drivers offer such functions, under a name that is not in the
+//! headers ([`gpumem_abi::known`]), or under a known name for a newer version of the API. Graph functions of HIP that
+//! no table has are among them, too.
 //!
-//! Each thunk of the pool belongs to one real function, for good; the same function gets the same thunk. Nothing is
-//! guessed about what such a function does:
+//! There is a fixed number of thunks. Each belongs to one real function for good, and the same function gets the same
+//! thunk. Nothing is guessed about what such a function does:
 //!
-//! * Handles of ours become real ones on the way, which stay with their handles.
-//! * Memory of the pool that it is given is really freed from then on, like any that others may use.
-//! * Unless its name says that it only asks, it may give the device work. A thunk sees the call begin and not end, so
-//!   that from its first call on nothing is counted any more.
-//! * One that may change what else is relied on (a newer form of a function that has a hook; captures, code,
-//!   contexts, frees, peers) goes past the shim: from its first call on interception is partial.
+//! * Handles of ours among the arguments are replaced by real ones. These execs stay with their handles for good.
+//! * A block of the pool among the arguments goes back to the driver when it is freed, since others may know of it.
+//! * Unless its name says that it only asks, it may give the device work. A thunk sees the call begin but not end. So
+//!   from the first such call on submissions are not counted any more.
+//! * One that may change what else is relied on (a newer form of a function that has a hook; captures, code, contexts,
+//!   frees, peers) is a call that the shim misses: from the first such call on interception is partial.
 
 use super::rows::rows;
 use super::thunk::{self, Words};
@@ -20,18 +20,18 @@ use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 const SPARES: usize = 256;
-/// Bytes of code of each, from the start of one to the start of the next.
+/// The bytes of code from the start of one thunk to the start of the next.
 const STRIDE: usize = 16;
 
-/// What is known of a function that is not.
+/// What is known of an unknown function, by its name.
 #[derive(Debug)]
 struct About {
     name: String,
     /// It may give the device work.
     works: bool,
-    /// It may change what is relied on.
+    /// It may change what the shim relies on.
     changes: bool,
-    /// That it was called is told, and what follows from that is done.
+    /// Its first call was reported, and the consequences were drawn.
     told: AtomicBool,
 }
 
@@ -45,10 +45,10 @@ impl About {
     }
 }
 
-/// Parts of names that tell of more than work: what begins or ends where it should be seen.
+/// Parts of names of functions that may do more than submit work: they begin or end something that the shim has to see.
 const CHANGES: [&str; 7] = ["Capture", "Unload", "CtxDestroy", "CtxRelease", "Reset", "Free", "Peer"];
 
-/// The real function of each.
+/// The real function of each thunk.
 static REAL: [AtomicUsize; SPARES] = [const { AtomicUsize::new(0) }; SPARES];
 static ABOUT: [OnceBox<About>; SPARES] = [const { OnceBox::new() }; SPARES];
 
@@ -60,7 +60,7 @@ unsafe extern "C" fn enter(index: usize, words: &mut Words, _: usize) -> usize {
     if let Some(about) = ABOUT[index].get().filter(|_| !gate::disabled()) {
         called(about, words);
     }
-    // How many arguments an unknown function has is unknown.
+    // Nobody knows how many arguments an unknown function has.
     thunk::pass(REAL[index].load(Relaxed), words, words.len())
 }
 
@@ -73,7 +73,7 @@ fn called(about: &About, words: &Words) {
     if about.works {
         unknown::may_submit();
     }
-    // Before the process's first GPU call there is nobody to tell.
+    // Before the process's first GPU call there is no shim to tell.
     let told = gate::record_if_started(|shim| {
         shim.met(&format!("the function {}", about.name));
         if about.changes {
@@ -129,13 +129,13 @@ unsafe extern "C" fn pool() {
     )
 }
 
-/// Whether a function that is exported by this name, if no table has it, is one to know of.
+/// Whether an exported function of this name matters, if no table has it.
 pub(crate) fn is_for(symbol: &[u8]) -> bool {
     let known = || gpumem_abi::knows_symbol(symbol) && !thunk::is_graph_function(symbol);
     (gpumem_abi::is_drivers(symbol) && !known()) || thunk::is_graph_function(symbol) || gpumem_abi::may_submit(symbol)
 }
 
-/// The thunk of this function; `None` when all are taken, which ends what depends on them.
+/// The thunk of this function. `None` if all thunks are taken; then everything that relies on them ends.
 pub(crate) fn of(real: usize, name: &[u8]) -> Option<usize> {
     let index = claim(&REAL, real);
     match index {
@@ -155,11 +155,11 @@ pub(crate) fn went_past(name: &[u8]) {
 }
 
 fn thunk_at(index: usize) -> usize {
-    // The function's own symbol may lie before what its first line aligns.
+    // The function's symbol may lie before the first thunk, whose start is aligned.
     (pool as *const () as usize).next_multiple_of(STRIDE) + index * STRIDE
 }
 
-/// The slot of this function, or the first free one, which is its own from then on.
+/// The slot of this function, or the first free slot, which belongs to the function from then on.
 fn claim(slots: &[AtomicUsize], real: usize) -> Option<usize> {
     slots.iter().position(|slot| match slot.compare_exchange(0, real, Relaxed, Relaxed) {
         Ok(_) => true,

@@ -1,13 +1,13 @@
-//! Functions that take a graph handle and have no hook of their own: on the way to the real function,
-//! handles of ours become the real ones ([`crate::graphs::swap`]).
+//! Functions that take a graph handle and have no hook of their own: on the way to the real function, handles of ours
+//! become the real ones ([`crate::graphs::swap`]).
 //!
-//! A thunk knows nothing of its function but the name and how many arguments it has. It shows the six
-//! arguments that travel in integer registers to Rust, puts them back, and jumps: the real function sees
-//! the caller's return address, the stack and all other registers as they came. Arguments beyond the
-//! sixth are on the stack and stay as they are; no function has a handle there.
+//! A thunk knows of its function only the name and the number of arguments. It passes the six arguments in integer
+//! registers to Rust code, puts them back, and jumps. The real function sees the caller's return address, the stack and
+//! all other registers as they came. Arguments beyond the sixth are on the stack and stay as they are; no function has
+//! a handle there.
 //!
-//! The upper halves of vector registers wider than 128 bits are not kept: no function of these APIs has
-//! an argument there.
+//! The upper halves of vector registers wider than 128 bits are not kept: no function of these APIs has an argument
+//! there.
 
 use crate::gate;
 use crate::hooks::unknown;
@@ -27,8 +27,8 @@ pub(crate) fn straight(real: usize) -> usize {
     if real == 0 { absent as *const () as usize } else { real }
 }
 
-/// Puts real handles among the first `args` words; where to jump. Registers beyond a function's
-/// arguments may hold a handle that was left there and must not count as used.
+/// Replaces handles of ours among the first `args` words by the real ones. The answer is where to jump. A register
+/// beyond the function's arguments may hold a handle from before, which must not count as used.
 #[inline]
 pub(crate) fn pass(real: usize, words: &mut Words, args: usize) -> usize {
     if real == 0 || gate::disabled() {
@@ -50,7 +50,7 @@ pub(crate) fn is_graph_function(name: &[u8]) -> bool {
         || begins("hipDrvGraph")
 }
 
-/// The exported thunk of one function: its number, and the way through.
+/// The exported thunk of one function: it loads its number and jumps to the code that all thunks of its table share.
 macro_rules! thunk {
     ($name:ident, $index:expr, $through:path) => {
         #[cfg(target_arch = "x86_64")]
@@ -87,8 +87,8 @@ macro_rules! thunk {
     };
 }
 
-/// The way through for the thunks of one table: keeps the arguments, asks
-/// `$enter(index, words, return address)` where to jump, and jumps.
+/// The code that all thunks of one table share: keeps the arguments, asks `$enter(index, words, return address)` where
+/// to jump, and jumps.
 macro_rules! through {
     ($name:ident, $enter:path) => {
         // r11 holds the thunk's number. The push aligns the stack to 16 bytes; 48 bytes of words and 128 of
@@ -215,7 +215,7 @@ mod tests {
     #[repr(align(16))]
     struct Aligned([u8; 32]);
 
-    /// Spoils what a Rust function may spoil, and swaps.
+    /// Overwrites all registers that a Rust function may overwrite, and swaps the handle.
     ///
     /// # Safety
     /// Called by the thunk of this test, with the words that it keeps.
@@ -318,7 +318,7 @@ mod tests {
         (start..start + 1024).contains(&address)
     }
 
-    /// All of it in one test: the target is shared.
+    /// One test for all of it, because the tests would share the target.
     #[test]
     #[cfg_attr(target_arch = "aarch64", ignore = "eight integer arguments are in registers there")]
     fn all_arguments_arrive_and_handles_are_swapped() {
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(call(), (11 << 64) | 12);
         assert!(is_in_call(CALLER.load(Relaxed)), "the return address is the caller's");
         assert!(WALKED.load(Relaxed), "a stack can be walked through a thunk");
-        // What the real function throws passes: no frame of the thunk is left.
+        // An exception of the real function passes through: no frame of the thunk is left.
         THROWS.store(true, Relaxed);
         let thrown = std::panic::catch_unwind(call).expect_err("it throws");
         assert_eq!(thrown.downcast_ref(), Some(&"thrown"));

@@ -1,5 +1,5 @@
-//! Arrays: memory in the device's own layout, known by handles. Bytes are those of the elements, for
-//! `GPUMEM_LIMIT` too; the device's padding is not told.
+//! Arrays: memory in the device's own layout, known by handles. Bytes are those of the elements, for `GPUMEM_LIMIT`
+//! too, because no call tells the device's padding.
 
 use super::{freed, made, parameter};
 use crate::call::Call;
@@ -29,15 +29,16 @@ fn element(channels: &ChannelDesc) -> usize {
     [channels.x, channels.y, channels.z, channels.w].iter().map(|&bits| bits.max(0) as usize).sum::<usize>() / 8
 }
 
-/// All levels of a mipmapped array take at most a third more in two dimensions, a seventh in three.
+/// Bytes of all levels of a mipmapped array: at most a third more than the first level in two dimensions, a seventh
+/// more in three.
 fn all_levels(width: usize, height: usize, depth: usize, element: usize, levels: c_uint) -> usize {
     (0..levels.min(usize::BITS - 1))
         .map(|level| bytes_of((width >> level).max(1), height >> level, depth >> level, element))
         .sum()
 }
 
-/// Runs a call that makes an array, if the limit of this process has room for it. What it takes is read from
-/// the program's description only then: without a limit the library reads it first, if at all.
+/// Runs a call that makes an array, if the limit of this process has room for it. The program's description is read
+/// here only if there is a limit. Without one, the library is the first to read it.
 fn limited(call: &Call, bytes: impl FnOnce() -> usize, real: impl FnMut() -> Status) -> (Status, Reserved) {
     let bytes = if reclaim::has_limit(call.vendor) { bytes() } else { 0 };
     bounded(call, bytes, real)

@@ -1,4 +1,5 @@
-//! Attributes that nobody knows: which graphs have them ([`attributes_set`]), and that they were met ([`crate::newer`]).
+//! Attributes that this release does not know: which graphs have them ([`attributes_set`]), and that they were met
+//! ([`crate::newer`]).
 
 use crate::gate;
 use crate::progress::queries;
@@ -6,7 +7,7 @@ use crate::vendor::attributes_set;
 use gpumem_abi::types::*;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Whether this process keeps such records: a child of a fork does not, and nothing of the driver works there.
+/// Whether this process keeps such records. A child of a fork does not, because nothing of the driver works there.
 fn kept() -> bool {
     gate::shim().is_some()
 }
@@ -28,7 +29,7 @@ fn unknown_launch(id: u32) {
     if queries::capturing() {
         attributes_set::unknown_in_capture();
     }
-    /// The last one that was told of.
+    /// The last attribute that was reported.
     static TOLD: AtomicU32 = AtomicU32::new(0);
     if TOLD.swap(id, Relaxed) != id {
         gate::record_if_started(|shim| shim.met(&format!("launches with attribute {id}")));
@@ -42,14 +43,14 @@ pub(super) fn capture_begins(stream: Stream) {
     }
 }
 
-/// A capture of this stream is over, or was refused; with the library's graph, if there is one.
+/// A capture of this stream has ended, or was refused. `graph` is the library's graph of it, if there is one.
 pub(super) fn capture_over(stream: Stream, graph: Option<Graph>) {
     if kept() {
         attributes_set::capture_over(stream, graph);
     }
 }
 
-/// One graph came to hold what another holds.
+/// One graph now holds what another holds.
 pub(super) fn inherits(from: Graph, to: Graph) {
     if kept() {
         attributes_set::inherits(from, to);
@@ -63,13 +64,13 @@ pub(super) fn forget(graph: Graph) {
     }
 }
 
-/// A node was given an attribute that is not known: whether its graph is known for it from now on.
+/// A node was given an unknown attribute. Whether it is now known that its graph has one.
 pub(super) fn to_node(node: GraphNode, id: u32) -> bool {
     gate::record_if_started(|shim| shim.met(&format!("nodes with attribute {id}")));
     kept() && attributes_set::unknown_in_node(node)
 }
 
-/// A node was given another's attributes: whether it is known what graphs have them.
+/// A node was given another node's attributes. Whether it is known which graphs have those.
 pub(super) fn copied(to: GraphNode, from: GraphNode) -> bool {
     !kept() || attributes_set::copied(to, from)
 }

@@ -11,7 +11,7 @@ use gpumem_abi::types::*;
 use gpumem_wire::kinds::GraphOrigin;
 use std::ffi::c_int;
 
-/// `CU_STREAM_CAPTURE_MODE_GLOBAL`: what a capture without a mode is.
+/// `CU_STREAM_CAPTURE_MODE_GLOBAL`: the mode of a capture that is begun without one.
 const GLOBAL: c_int = 0;
 /// `…_STREAM_CAPTURE_WRONG_THREAD`: the capture goes on.
 const WRONG_THREAD: Status = 908;
@@ -65,13 +65,13 @@ pub(crate) unsafe fn begin_to_graph(
     // is the library's.
     let status = begun(&call, stream, mode, || unsafe { real(stream, graph, deps, data, len, mode) });
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
-        // It has the graph, and may have its nodes.
+        // The program has the graph, and may have its nodes.
         cache.given_out(graph);
     }
     status
 }
 
-/// The program begins a capture into a graph of its own, in place of what that holds.
+/// The program begins a capture into a graph of its own. The capture replaces what the graph holds.
 pub(crate) unsafe fn begin_anew(
     call: Call,
     real: unsafe extern "C-unwind" fn(Stream, c_int, Graph, Opaque, Opaque) -> Status,
@@ -86,13 +86,13 @@ pub(crate) unsafe fn begin_anew(
     // is the library's.
     let status = begun(&call, stream, mode, || unsafe { real(stream, mode, graph, callback, data) });
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
-        // It has the graph and its nodes.
+        // The program has the graph and its nodes.
         cache.given_out(graph);
     }
     status
 }
 
-/// The program begins a capture that a graphics API gets the work of.
+/// The program begins a capture whose work goes to a graphics API.
 pub(crate) unsafe fn begin_to_cig(
     call: Call,
     real: unsafe extern "C-unwind" fn(Stream, Opaque) -> Status,

@@ -1,4 +1,5 @@
-//! Code comes to a context, and goes: the driver takes memory for it that no call names ([`crate::records::driver_memory`]).
+//! Code is loaded into a context, and unloaded. The driver takes memory for it that no call names
+//! ([`crate::records::driver_memory`]).
 
 use crate::call::Call;
 use crate::gate;
@@ -18,7 +19,8 @@ pub(super) fn around(call: &Call, what: Taken, real: impl FnMut() -> Status) -> 
     status
 }
 
-/// As [`around`], of a kernel that was not launched before. Apart, so that other launches keep nothing for it.
+/// As [`around`], for a kernel that was not launched before. It is a function of its own, so that other launches do not
+/// pay for it.
 #[cold]
 #[inline(never)]
 pub(super) fn around_first_launch(call: &Call, real: impl FnMut() -> Status) -> Status {
@@ -30,7 +32,7 @@ pub(super) fn around_first_launch(call: &Call, real: impl FnMut() -> Status) -> 
     status
 }
 
-/// Makes a call by which code goes.
+/// Makes a call that unloads code.
 pub(super) fn around_unload(call: &Call, real: impl FnOnce() -> Status) -> Status {
     let before = gate::note(|shim| {
         driver_memory::forget_launches();

@@ -1,4 +1,4 @@
-//! Contexts: made, and gone with all that belongs to them.
+//! Contexts: made, and ended with all that belongs to them.
 
 use super::{code, written};
 use crate::call::Call;
@@ -31,13 +31,14 @@ unsafe fn created(
     device: Device,
     primary: bool,
 ) -> Status {
-    // What a context takes is seen where the process has another one on the device: without one nobody can ask.
+    // How much memory a context takes is seen only if the process has another context on the device. Without one nobody
+    // can ask.
     let before = gate::note(|shim| {
         let is_there = primary && !records::contexts::primaries(shim, call.vendor, device).is_empty();
         if is_there { None } else { driver_memory::look_on(shim, call.vendor, device as u32) }
     });
     let status = real();
-    // Behind the look, which remembers the context that was current then.
+    // After the look, which remembers the context that was current then.
     threads::context_changes();
     // SAFETY: rule of out-parameters: our caller passes the program's `ctx`, and `status` is its call's.
     if let Some(ctx) = unsafe { written(status, ctx) } {
@@ -77,10 +78,11 @@ pub(crate) unsafe fn pop_current(
 /// (NVIDIA's reference of cuCtxSetLimit).
 const LIMITS: [&str; 3] = ["stack of a GPU thread", "buffer of printf", "heap of malloc in kernels"];
 
-/// What was last told of each of [`LIMITS`]: a program that sets the same again and again is told once.
+/// The value of each of [`LIMITS`] that was last reported. A program that sets the same value again and again is
+/// reported once.
 static TOLD: [AtomicU64; LIMITS.len()] = [const { AtomicU64::new(0) }; LIMITS.len()];
 
-/// The program sets a limit of the current context. `value` is bytes for all of [`LIMITS`].
+/// The program sets a limit of the current context. `value` is in bytes for all of [`LIMITS`].
 pub(crate) unsafe fn set_limit(
     call: Call,
     real: unsafe extern "C-unwind" fn(c_uint, usize) -> Status,
@@ -99,7 +101,7 @@ pub(crate) unsafe fn set_limit(
     status
 }
 
-/// Contexts that the program uses once more than it made them, one for each time.
+/// Contexts that the program has attached to since it made them. A context stands here once for each time.
 static ATTACHED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 /// The program uses a context once more.
@@ -119,7 +121,7 @@ pub(crate) unsafe fn attach(
     status
 }
 
-/// The program ends one use of a context: with the last the context ends (NVIDIA's reference of cuCtxDetach).
+/// The program ends one use of a context. With the last use the context ends (NVIDIA's reference of cuCtxDetach).
 pub(crate) unsafe fn detach(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
     let used_more = gate::note(|_| {
         let mut attached = lock(&ATTACHED);
@@ -189,7 +191,7 @@ pub(crate) unsafe fn retain_primary(
     ctx: *mut Context,
     device: Device,
 ) -> Status {
-    // Another thread may be letting the last one go.
+    // Another thread may be releasing the last hold just now.
     let _stay = device::stay(primary_of(&call, device));
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ctx` among them, which is
     // the out-parameter.
@@ -202,7 +204,7 @@ pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Conte
     threads::context_changes();
     let _closed = device::close([handle]);
     let going = || gate::note(|shim| records::contexts::going(shim, call.vendor, handle)).flatten();
-    // The driver refuses to destroy a primary one: all that is in it stays.
+    // The driver refuses to destroy a primary context, so all that is in it stays.
     if gate::note(|shim| records::contexts::is_primary(shim, call.vendor, handle)) == Some(true) {
         // SAFETY: rule of the call: `real` gets the context that the program destroys.
         let status = unsafe { real(ctx) };
@@ -219,7 +221,7 @@ pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Conte
     status
 }
 
-/// The graph cache and the pool let go of what is in a context. The blocks, for [`ended`].
+/// The graph cache and the pool let go of what is in a context. The answer is the blocks, for [`ended`].
 fn all_goes(call: &Call, context: u64, gone: bool) -> Option<Leaving<'static>> {
     let leaving = pool::of(call.vendor).map(|pool| pool.context_going(context));
     gate::note(|_| vendor::params::forget());
@@ -229,7 +231,7 @@ fn all_goes(call: &Call, context: u64, gone: bool) -> Option<Leaving<'static>> {
     leaving
 }
 
-/// Contexts that were there until the library ended them.
+/// The library has ended these contexts.
 fn gone(call: &Call, contexts: Vec<(u64, ContextRef)>) {
     let leaving: Vec<_> = contexts.iter().filter_map(|&(context, _)| all_goes(call, context, true)).collect();
     ended(call, SUCCESS, contexts, leaving);
@@ -240,15 +242,16 @@ pub(super) fn close_primary(call: &Call, device: Device) -> device::NoHolds {
     device::close(primary_of(call, device))
 }
 
-/// A device's primary context by its handle, if it was met, and by its device: who lets it go takes it out of the
-/// records before all that was in it, and another thread may make it live again in between, under the same handle.
+/// A device's primary context by its handle, if that was met, and by its device. Whoever releases the context takes it
+/// out of the records before all that was in it. In between another thread may make it live again, under the same
+/// handle.
 fn primary_of(call: &Call, device: Device) -> Vec<u64> {
     let mut names = gate::note(|shim| records::contexts::primaries(shim, call.vendor, device)).unwrap_or_default();
     names.push(device::primary_of(device));
     names
 }
 
-/// Books the end of contexts that were taken out before it, or its failure.
+/// Records the end of contexts that were taken out before it, or puts them back if it failed.
 fn ended(
     call: &Call,
     status: Status,
@@ -265,13 +268,13 @@ fn ended(
             _ => records::contexts::stays(shim, call.vendor, handle, context),
         });
     }
-    // Whose error it was is not known: others say so still.
+    // It is not known which context's error it was. Another context may still answer it.
     if status == SUCCESS && activity::broken() && !device::is_any_broken(call.vendor) {
         activity::context_ended();
     }
 }
 
-/// The program lets go of a primary context; it goes with its last holder.
+/// The program releases a primary context. The context ends with its last holder.
 pub(crate) unsafe fn release_primary(
     call: Call,
     real: unsafe extern "C-unwind" fn(Device) -> Status,
@@ -288,13 +291,13 @@ pub(crate) unsafe fn release_primary(
     status
 }
 
-/// A device's primary context was there until its last holder let it go.
+/// The last holder of a device's primary context has released it.
 pub(super) fn primary_gone(call: &Call, device: Device) {
     gone(call, gate::note(|shim| records::contexts::primary_going(shim, call.vendor, device)).unwrap_or_default());
     gate::note(|shim| records::context_end::greens_ended(shim, device));
 }
 
-/// The program resets a primary context, whoever holds it.
+/// The program resets a primary context, whoever else holds it.
 pub(crate) unsafe fn reset_primary(
     call: Call,
     real: unsafe extern "C-unwind" fn(Device) -> Status,

@@ -28,7 +28,7 @@ const UPDATED: c_int = 0;
 const TOPOLOGY_CHANGED: c_int = 2;
 const NOT_SUPPORTED: c_int = 6;
 
-/// The cache and the index in it of a handle of ours; `None` for one of the library's own.
+/// The cache, and the index there of a handle of ours. `None` for one of the library's own.
 ///
 /// # Errors
 /// What a call with a handle of ours answers where there is no cache.
@@ -40,7 +40,7 @@ fn ours(call: &Call, exec: GraphExec) -> Result<Option<(&'static Cache, u32)>, S
     }
 }
 
-/// The guard notes a launch, and says so if its graph refers to freed memory.
+/// The guard notes a launch, and reports it if its graph refers to freed memory.
 #[cold]
 fn look_at(call: &Call, exec: GraphExec, to: StreamArg) {
     guarded::note_launch(call, to.stream, What::Graph, &[]);
@@ -96,7 +96,7 @@ pub(crate) unsafe fn launch_ptsz(call: Call, real: Launch, exec: GraphExec, stre
     unsafe { launch_on(call, real, exec, StreamArg::new(stream, true)) }
 }
 
-/// The program uploads an exec. Its launches neither wait for that nor are they waited for.
+/// The program uploads an exec. The upload waits for no launch of the exec, and no launch waits for the upload.
 pub(crate) unsafe fn upload(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: rule of the call: the arguments go on as they came.
     unsafe { upload_to(call, real, exec, StreamArg::new(stream, false)) }
@@ -114,7 +114,7 @@ unsafe fn upload_to(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
     let real = |exec| activity::submit(|| unsafe { real(exec, to.stream) });
     let status = match ours(&call, exec) {
         Ok(Some((cache, index))) => match cache.upload(index, to, real) {
-            // The program has had its memory when it instantiated; its launches will do without an exec.
+            // The program got this memory when it instantiated. Its launches can do without an exec.
             Ok(OUT_OF_MEMORY) | Err(OUT_OF_MEMORY) => SUCCESS,
             Ok(status) | Err(status) => status,
         },
@@ -147,8 +147,8 @@ pub(crate) unsafe fn destroy(
     status
 }
 
-/// Updates a whole exec; `tell` fills the program's out-parameters where the library was not asked: the
-/// result, and no node. `refused` is the result for a graph with another number of nodes.
+/// Updates a whole exec. If the library was not asked, `tell` fills the program's out-parameters with the result, and
+/// with no node. `refused` is the result for a graph with another number of nodes.
 fn whole(
     call: &Call,
     exec: GraphExec,
@@ -185,7 +185,7 @@ pub(crate) unsafe fn update_v1(
     error_node: *mut GraphNode,
     result: *mut c_int,
 ) -> Status {
-    // This form says so, of CUDA's (measured on an H200, driver 580).
+    // CUDA's answer in this form (measured on an H200, driver 580).
     let refused = if call.vendor == Vendor::Cuda { NOT_SUPPORTED } else { TOPOLOGY_CHANGED };
     // SAFETY: rule of the call: `real` gets the out-parameters as they came. Rule of handles:
     // `whole` gives exec and graph. Rule of out-parameters: what we write, we write if the pointer
@@ -296,7 +296,7 @@ fn set_kind(
     kind: Option<(NodeKind, bool)>,
 ) -> Status {
     let change = match kind {
-        // Only the driver's structs are known; HIP's handles hold clones.
+        // Only the driver's structs are known. HIP's handles stand for clones.
         Some((kind, v2)) if call.vendor == Vendor::Cuda => Change::Set(kind, Setter { params, context: 0, v2 }),
         _ => Change::Other,
     };
@@ -464,7 +464,7 @@ pub(crate) unsafe fn get_flags(
     })
 }
 
-/// The program asks for the number of an executable graph: that exec is its own from now on.
+/// The program asks for the number of an executable graph. From now on the exec stays with its handle.
 pub(crate) unsafe fn get_id(
     call: Call,
     real: unsafe extern "C-unwind" fn(GraphExec, *mut c_uint) -> Status,

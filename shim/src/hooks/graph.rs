@@ -44,7 +44,7 @@ pub(crate) unsafe fn clone(
     clone: *mut Graph,
     original: Graph,
 ) -> Status {
-    // With the clone the program can look for nodes of the original, and the other way round.
+    // With a clone the program can look up the nodes of the original, and the other way round.
     let original = graphs::seen_graph(call.vendor, original);
     // SAFETY: rule of the call: `real` gets the out-parameter `clone` as it came. Rule of handles:
     // `original` is the library's.
@@ -94,8 +94,8 @@ pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph
     status
 }
 
-/// Instantiates: a handle of ours where that is possible, else the library's exec by `real`.
-/// `Ok(exec)` says that it is ours, and that other out-parameters are not written yet.
+/// Instantiates: a handle of ours where that is possible, or else the library's exec by `real`. `Ok(exec)`: the handle
+/// is ours, and the other out-parameters are not written yet.
 ///
 /// # Safety
 /// `exec` is the program's out-parameter of the call that `real` makes.
@@ -132,10 +132,11 @@ unsafe fn instantiated(
         Err(why) => why,
     };
     if !matches!(why, Pinned::Off | Pinned::RecordOnly) {
-        // Nobody looks at what its work waits for.
+        // Nobody knows what the work of this exec waits for.
         activity::outside(true);
     }
-    // Node by node the driver's own exec is changed by this graph's nodes: no other graph may stand in for it later.
+    // The program may change the driver's own exec by this graph's nodes. So no other graph may stand in for the graph
+    // later.
     let library = graphs::seen_graph(call.vendor, graph);
     let status = again(call, 0, || real(library));
     let took = clock::precise_ns() - start;
@@ -167,7 +168,7 @@ pub(crate) unsafe fn instantiate_log(
     // pointer is not NULL.
     unsafe {
         let made = instantiated(&call, exec, graph, 0, |graph| real(exec, graph, error_node, log, log_bytes));
-        // HIP leaves both alone.
+        // HIP writes neither of the two.
         if made.is_ok() && call.vendor == Vendor::Cuda {
             if let Some(node) = error_node.as_mut() {
                 *node = std::ptr::null_mut();
@@ -188,7 +189,7 @@ pub(crate) unsafe fn instantiate(
     graph: Graph,
     flags: u64,
 ) -> Status {
-    // What the driver refuses here, it has to refuse itself.
+    // If the driver would refuse this, the driver itself has to do so.
     let upload = flags & UPLOAD != 0;
     // SAFETY: rule of the call: `real` gets the out-parameter `exec` and the flags as they came.
     // Rule of handles: the graph is the library's.
@@ -220,7 +221,7 @@ macro_rules! instantiate_with_params {
                     return real(exec, graphs::library_graph(call.vendor, graph), params);
                 };
                 let (flags, stream) = (given.flags, given.upload_stream);
-                // With an upload it gives the device work.
+                // An upload gives the device work.
                 let real = |graph| activity::submit(|| real(exec, graph, params));
                 let made = match instantiated(&call, exec, graph, flags, real) {
                     Ok(made) => made,

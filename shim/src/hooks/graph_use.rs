@@ -1,4 +1,4 @@
-//! What else programs do with graphs, and with the code that they refer to.
+//! Everything else that programs do with graphs and with the code that they refer to.
 
 use super::{attributes, code, parameter, written};
 use crate::call::Call;
@@ -18,7 +18,7 @@ pub(crate) unsafe fn get_nodes(
     nodes: *mut GraphNode,
     len: *mut usize,
 ) -> Status {
-    // Only the number: nobody gets a node.
+    // The program asks only for the number and gets no node.
     let graph = match nodes.is_null() {
         true => graphs::library_graph(call.vendor, graph),
         false => graphs::seen_graph(call.vendor, graph),
@@ -68,14 +68,15 @@ pub(crate) unsafe fn add_child(
     status
 }
 
-/// `CUgraphNodeParams`: its kind, and behind a gap what belongs to the kind: a child graph's handle, for one of those.
+/// `CUgraphNodeParams`: its kind, then a gap, then what belongs to the kind, such as the handle of a child graph.
 type NodeParams = [u64; 32];
 const CHILD: usize = 2;
 
-/// A node's parameters for the library: with the library's handles in the place of ours.
+/// A node's parameters for the library, with the library's handles in place of ours.
 pub(super) struct LibraryParams {
     program: *mut NodeParams,
-    /// What the library is given, and what it was when that began. `None`: the program's own will do.
+    /// What the library is given, and a copy of that from before the call. `None`: the program's own parameters will
+    /// do.
     copy: Option<[NodeParams; 2]>,
 }
 
@@ -84,19 +85,19 @@ impl LibraryParams {
     pub(super) fn of(vendor: Vendor, params: Opaque) -> Self {
         let program = params.cast::<NodeParams>();
         let plain = Self { program, copy: None };
-        // Every kind of it begins with this.
+        // The struct of every kind begins with this.
         let Some(kind) = parameter(program.cast::<u32>()) else { return plain };
         let kind = u8::try_from(kind).ok().and_then(NodeKind::from_u8).unwrap_or(NodeKind::Other);
         let places = match kind {
             NodeKind::Child => CHILD..CHILD + 1,
-            // Where a handle is in one of these is not known.
+            // For these kinds it is not known where a handle lies.
             NodeKind::Other => CHILD..size_of::<NodeParams>() / 8,
             _ => return plain,
         };
         let Some(given) = parameter(program) else { return plain };
         let mut copy = given;
         for word in &mut copy[places] {
-            // A child may be moved: it is the parent's then.
+            // The child graph may be moved into the parent and belongs to it then.
             *word = graphs::seen_word(vendor, *word as usize) as u64;
         }
         Self { copy: (copy != given).then_some([copy, copy]), ..plain }
@@ -107,10 +108,11 @@ impl LibraryParams {
         self.copy.as_mut().map_or(self.program.cast(), |[now, _]| std::ptr::from_mut(now).cast())
     }
 
-    /// The library has answered: what it wrote is the program's.
+    /// The library has answered. What it wrote is given to the program.
     ///
     /// # Safety
-    /// `params` of [`LibraryParams::of`] was the program's `CUgraphNodeParams`, or led nowhere, and this is the same call.
+    /// `params` of [`LibraryParams::of`] was the program's `CUgraphNodeParams`, or not readable, and this is the same
+    /// call.
     pub(super) unsafe fn write_back(self) {
         let [now, before] = self.copy.unwrap_or_default();
         for (at, (now, before)) in now.iter().zip(before).enumerate() {
@@ -291,7 +293,7 @@ pub(crate) unsafe fn capture_info(
     unsafe { real(stream, status, id) }
 }
 
-/// Asks about a capture: the program has, or may have, nodes of its graph from then on.
+/// Asks about a capture. From then on the program has, or may have, nodes of the capture's graph.
 ///
 /// # Safety
 /// `graph` is NULL or the program's out-parameter of the call that `real` makes.

@@ -1,8 +1,9 @@
-//! Green contexts: a share of a device's units for its primary context, which each of them holds.
+//! Green contexts. Each gives the device's primary context a share of the device's units, and holds the primary
+//! context.
 //!
-//! Memory and execs that are made in one are the primary context's and stay when it ends; its streams answer 709 from
-//! then on, and captures of theirs are over. With the last holder the primary context ends. (NVIDIA, CUDA driver API,
-//! cuGreenCtxDestroy; streams and execs as measured on an H200, driver 580.)
+//! Memory and execs that are made in a green context belong to the primary context and stay when the green one ends.
+//! Its streams answer 709 from then on, and their captures have ended. With its last holder the primary context ends.
+//! (NVIDIA, CUDA driver API, cuGreenCtxDestroy; streams and execs as measured on an H200, driver 580.)
 
 use super::{context, stream, written};
 use crate::call::Call;
@@ -22,7 +23,7 @@ use std::ffi::{c_int, c_uint};
 /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`
 const DESTROYED: Status = 709;
 
-/// The program makes one, which holds the device's primary context.
+/// The program makes a green context, which holds the device's primary context.
 pub(crate) unsafe fn create(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Context, Opaque, Device, c_uint) -> Status,
@@ -31,7 +32,7 @@ pub(crate) unsafe fn create(
     device: Device,
     flags: c_uint,
 ) -> Status {
-    // Another thread may be letting the last holder go.
+    // Another thread may be releasing the last hold just now.
     let _stay =
         device::stay(gate::note(|shim| records::contexts::primaries(shim, call.vendor, device)).unwrap_or_default());
     // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
@@ -46,8 +47,8 @@ pub(crate) unsafe fn create(
     }
 }
 
-/// The program asks for the context that stands for one: memory that it allocates there may be used by the primary
-/// context and its other green ones, while an event behind the work of this one covers no other's.
+/// The program asks for the context that stands for a green one. The primary context and its other green ones may use
+/// memory that the program allocates there, but an event behind the work of this green context covers no other's work.
 /// Source: NVIDIA, CUDA driver API, cuCtxRecordEvent.
 pub(crate) unsafe fn to_context(
     call: Call,
@@ -62,14 +63,14 @@ pub(crate) unsafe fn to_context(
         if let Some(ctx) = written(status, ctx) {
             pool::reached_into();
             let device = stands_for(ctx as u64, green);
-            // It ends when the primary one does, too.
+            // This context ends, too, when the primary one ends.
             start::record(|shim| records::contexts::of_handle(shim, call.vendor, ctx as u64, device, true));
         }
         status
     }
 }
 
-/// The program makes a stream of one.
+/// The program makes a stream of a green context.
 pub(crate) unsafe fn create_stream(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Stream, Context, c_uint, c_int) -> Status,
@@ -89,7 +90,7 @@ pub(crate) unsafe fn create_stream(
     }
 }
 
-/// The program destroys one.
+/// The program destroys a green context.
 pub(crate) unsafe fn destroy(
     call: Call,
     real: unsafe extern "C-unwind" fn(Context) -> Status,
@@ -115,9 +116,9 @@ pub(crate) unsafe fn destroy(
         })
         .flatten()
     });
-    // Nothing of the pool or of the cache is in it: both leave a green context's to the driver.
+    // Neither the pool nor the cache keeps anything in a green context: both leave it to the driver.
     let cache = graphs::cache(call.vendor);
-    // What was launched there is known by events from now on.
+    // From now on events tell when the launches on these streams complete.
     let left = |cache: &'static Cache| streams.iter().map(|&its| cache.stream_going(its as Stream)).collect::<Vec<_>>();
     let no_looks = cache.map(left);
     // SAFETY: rule of the call: `real` gets the green context that the program destroys.

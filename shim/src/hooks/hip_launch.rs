@@ -1,6 +1,6 @@
-//! Launches on HIP that leave more in a graph's node than HIP tells of it, or changes in it by an update: that the blocks
-//! work together, events, a grid that is no multiple of its blocks (docs/decisions/graphs.md, "HIP's graphs have no
-//! recipes").
+//! Launches of HIP after which a graph's node has something that HIP does not tell, or that an update changes: blocks
+//! that work together, events, a grid that is no multiple of its blocks (docs/decisions/graphs.md, "HIP's graphs have
+//! no recipes").
 
 use crate::call::Call;
 use crate::progress::queries;
@@ -55,7 +55,7 @@ launches! {
     ) if !start.is_null() || !stop.is_null() || has_rest([(x, bx), (y, by), (z, bz)]);
 }
 
-/// Whether threads are left over where a grid is divided into blocks.
+/// Whether a grid of threads, divided into blocks, leaves threads over.
 fn has_rest(grid: [(c_uint, c_uint); 3]) -> bool {
     grid.into_iter().any(|(threads, block)| threads.checked_rem(block) != Some(0))
 }

@@ -45,8 +45,8 @@ pub(crate) unsafe fn export_pool_pointer(
     shown(status, ptr)
 }
 
-/// What a call answered that shows an allocation to others: that which `ptr` is an address of, or inside of. If the call
-/// has succeeded, they may have its address from now on.
+/// Takes the answer of a call that shows an allocation to other processes, the one that `ptr` lies in. If the call has
+/// succeeded, other processes may have its address from now on.
 pub(super) fn shown(status: Status, ptr: DevicePtr) -> Status {
     if status != SUCCESS {
         return status;
@@ -60,7 +60,7 @@ pub(super) fn shown(status: Status, ptr: DevicePtr) -> Status {
     status
 }
 
-/// Records memory of another process. The call does not tell its size; the address does.
+/// Records memory of another process. The call does not tell its size, so the driver is asked about the address.
 ///
 /// # Safety
 /// As for [`made`].
@@ -94,7 +94,7 @@ pub(crate) unsafe fn close(_: Call, real: unsafe extern "C-unwind" fn(DevicePtr)
     freed(Class::Import, ptr, || unsafe { real(ptr) })
 }
 
-/// The program opens stream-ordered memory of another process; it frees it as its own.
+/// The program opens stream-ordered memory of another process, and frees it like its own.
 pub(crate) unsafe fn import_pool_pointer(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, MemPool, Opaque) -> Status,
@@ -134,7 +134,7 @@ pub(crate) unsafe fn destroy_external(
     freed(Class::External, memory as u64, || unsafe { real(memory) })
 }
 
-/// The program asks for an address of memory of another API; it frees it as its own.
+/// The program asks for an address of memory of another API, and frees it like its own.
 pub(crate) unsafe fn map_external(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, ExternalMemory, *const ExternalBufferDesc) -> Status,

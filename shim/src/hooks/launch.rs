@@ -1,5 +1,5 @@
-//! Kernels: counted as work ([`super::submit`]), and their arguments looked at while somebody wants to know
-//! which memory they use ([`crate::stranded`]).
+//! Kernels. Each launch is counted as a submission ([`super::submit`]). Its arguments are looked at while somebody
+//! wants to know which memory they use ([`crate::stranded`]).
 
 use super::{attributes, code};
 use crate::call::Call;
@@ -14,7 +14,7 @@ use crate::vendor::{attributes_set, params};
 use gpumem_abi::types::*;
 use std::ffi::c_uint;
 
-/// Words that are looked at together.
+/// How many words are looked at together.
 const WORDS: usize = 64;
 
 /// The program launches a kernel.
@@ -114,10 +114,10 @@ pub(crate) unsafe fn kernel_with_attributes(
     // SAFETY: rule of the call: `real` gets all arguments as they came. `config`, `params` and
     // `extra` are this launch's.
     unsafe {
-        // Asked for after success: the driver has read it.
+        // Read only after success: by then the driver has read it.
         let stream = || (*config).stream;
         let status = launched(&call, function, stream, params, extra, || real(config, function, params, extra));
-        // The driver has read the description: whatever graph may hold the kernel is not read before this call ends.
+        // By now the driver has read the description. No graph that may hold the kernel is read before this call ends.
         if status == SUCCESS {
             attributes::launch(config);
         }
@@ -156,7 +156,8 @@ unsafe fn launched(
     status
 }
 
-/// As [`launched`], and the guard notes the launch. Apart, so that without a guard nothing is kept for it.
+/// As [`launched`], and the guard notes the launch. It is a function of its own, so that launches without a guard do
+/// not pay for it.
 ///
 /// # Safety
 /// The arguments are those of the launch.
@@ -233,7 +234,7 @@ struct Seen<F: FnMut(&[u64])> {
 }
 
 impl<F: FnMut(&[u64])> Seen<F> {
-    /// Adds those of one argument. Addresses in a struct lie at multiples of eight.
+    /// Adds the words of one argument. Addresses in a struct lie at multiples of eight.
     ///
     /// # Safety
     /// `at` is readable for so many bytes.

@@ -25,7 +25,7 @@ pub(crate) unsafe fn alloc(
 ) -> Status {
     // SAFETY: rule of the call: the arguments go on as they came. Rule of out-parameters: `ptr` is
     // NULL or takes an address, also from the pool.
-    unsafe { if serve(&call, ptr, bytes) { SUCCESS } else { alloc_the_long_way(call, real, ptr, bytes) } }
+    unsafe { if serve(&call, ptr, bytes) { SUCCESS } else { alloc_slow(call, real, ptr, bytes) } }
 }
 
 /// Serves a request from an idle block of the thread's own. False: nothing was done.
@@ -47,9 +47,9 @@ pub(super) fn take_back(vendor: Vendor, ptr: DevicePtr) -> bool {
     pool::of(vendor).is_some_and(|pool| pool.take_back(ptr))
 }
 
-/// Apart, so that the short way needs few registers.
+/// A function of its own, so that the fast path needs few registers.
 #[inline(never)]
-unsafe fn alloc_the_long_way(
+unsafe fn alloc_slow(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
     ptr: *mut DevicePtr,
@@ -61,7 +61,7 @@ unsafe fn alloc_the_long_way(
         if let Some(status) = pool::open(call.vendor).and_then(|pool| reclaim::alloc(pool, &call, real, ptr, bytes)) {
             return status;
         }
-        // The pool steps aside; the quota does not, and what is kept is not in the way.
+        // The pool steps aside, but the quota still holds. Idle blocks make way for the request.
         let mut room = None;
         let limited = || {
             room = room_in_limit(&call, ptr, bytes);
@@ -73,8 +73,8 @@ unsafe fn alloc_the_long_way(
     }
 }
 
-/// Room in the quota for a request, to be held until it is counted; `None` if there is none. Where the driver may refuse
-/// it for what it is, while something captures among others, the driver does.
+/// Room in the quota for a request, which is held until the request is counted. `None` if there is no room. Where the
+/// driver may refuse the request for another reason (as while something captures), it is left to the driver.
 fn room_in_limit(call: &Call, ptr: *const DevicePtr, bytes: usize) -> Option<Reserved> {
     let asks = !ptr.is_null() && bytes != 0 && !queries::capturing();
     if asks { room_for(call, bytes as u64) } else { Some(Reserved::none()) }
@@ -97,14 +97,14 @@ pub(crate) unsafe fn alloc_with_flags(
     }
 }
 
-/// Bytes of pitched memory, before the library says how long its rows are: as much at least as it will be.
+/// Bytes of pitched memory, computed before the library says how long its rows are. At least as many as it will be.
 fn rows(width: usize, height: usize) -> usize {
-    /// Rows are padded to a multiple of so many bytes at most, by all devices that are known.
+    /// All known devices pad rows to a multiple of at most so many bytes.
     const PITCH: usize = 512;
     width.checked_next_multiple_of(PITCH).unwrap_or(width).saturating_mul(height)
 }
 
-/// The program asks for rows of device memory; what they take is pitch × height.
+/// The program asks for rows of device memory. They take pitch × height bytes.
 pub(crate) unsafe fn alloc_pitch(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, *mut usize, usize, usize, c_uint) -> Status,
@@ -243,8 +243,8 @@ pub(crate) unsafe fn alloc_from_pool(
     }
 }
 
-/// The program frees memory. Also right for stream-ordered, managed and externally mapped memory,
-/// and what the real function says of pointers that are none of these.
+/// The program frees memory. This also serves stream-ordered, managed and externally mapped memory. The real function
+/// answers for pointers that are none of these.
 #[inline(always)]
 pub(crate) unsafe fn free(
     call: Call,
@@ -255,16 +255,12 @@ pub(crate) unsafe fn free(
         return SUCCESS;
     }
     // SAFETY: rule of the call: `real` and `ptr` go on as they came.
-    unsafe { free_the_long_way(call, real, ptr) }
+    unsafe { free_slow(call, real, ptr) }
 }
 
-/// Apart, so that the short way needs few registers.
+/// A function of its own, so that the fast path needs few registers.
 #[inline(never)]
-unsafe fn free_the_long_way(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(DevicePtr) -> Status,
-    ptr: DevicePtr,
-) -> Status {
+unsafe fn free_slow(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
     // SAFETY: rule of the call: `real` gets the address that the program frees, or the block's own
     // that stands behind it.
     let real = |ptr| unsafe { real(ptr) };
@@ -286,7 +282,7 @@ pub(crate) unsafe fn free_async(
     pooled.unwrap_or_else(|| freed(Class::Address, ptr, || real(ptr)))
 }
 
-/// The program asks how much is free: its answer is kept, so that we need not ask.
+/// The program asks how much is free. The answer is kept, so that we need not ask ourselves.
 pub(crate) unsafe fn get_info(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut usize, *mut usize) -> Status,

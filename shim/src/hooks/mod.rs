@@ -72,8 +72,9 @@ pub(crate) unsafe fn written<T: Copy>(status: Status, out: *const T) -> Option<T
     unsafe { out.as_ref().copied() }
 }
 
-/// What the program describes, if it does. Nobody has looked at it yet: where it leads nowhere, the library may have
-/// another reason to refuse the call, and gives its answer. Costs a system call for what is not on the thread's stack.
+/// Reads what the program describes, if the pointer leads to it. Nobody has checked the pointer yet. If it leads
+/// nowhere, the library may have another reason to refuse the call, and gives its own answer. A pointer that does not
+/// lead to the thread's stack costs a system call.
 fn parameter<T: Plain>(at: *const T) -> Option<T> {
     let (from, bytes) = (at as u64, size_of::<T>() as u64);
     let (low, high) = stacks::own_stack();
@@ -135,7 +136,7 @@ unsafe fn made(
     }
 }
 
-/// Frees: takes the record out, calls, and puts it back if the call failed.
+/// Frees: takes the record out, calls the real function, and puts the record back if the call failed.
 #[inline]
 fn freed(class: Class, addr: u64, real: impl FnOnce() -> Status) -> Status {
     let entry = gate::note(|shim| records::allocations::freeing(shim, class, addr)).flatten();

@@ -1,5 +1,5 @@
-//! What a program does to device memory that its owner must know of: it asks where a block begins and what
-//! it is, changes how it behaves, hands it to other devices and drivers.
+//! What a program does with device memory that the pool has to know of. The program asks where a block begins and what
+//! it is, changes how it behaves, or hands it to other devices and drivers.
 
 use super::ipc::shown;
 use crate::call::Call;
@@ -20,15 +20,15 @@ pub(crate) unsafe fn enable(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets both arguments as they came.
     let status = unsafe { real(ctx, flags) };
-    // From when the program is told, by this call or another thread's, kernels of one device may use memory of the
-    // other. Any other answer opens nothing.
+    // From the moment at which the program is told, by this call or another thread's, kernels of one device may use
+    // memory of the other. Any other answer opens nothing.
     if matches!(status, SUCCESS | ALREADY) {
         pool::reached_into();
     }
     status
 }
 
-/// The program closes it again. What was opened may still be in use: that it was is kept.
+/// The program closes the memory again. What was opened may still be in use, so the note that it was opened is kept.
 pub(crate) unsafe fn disable(_: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
     // SAFETY: rule of the call: `real` gets the context as it came.
     unsafe { real(ctx) }
@@ -83,8 +83,8 @@ pub(crate) unsafe fn set_attribute(
     unsafe { real(value, attribute, ptr) }
 }
 
-/// The last attribute of pointers that is known: `CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL` (HIP's are fewer). What
-/// a later one tells is the driver's own answer, of the block as the driver has it.
+/// The last attribute of pointers that is known: `CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL` (HIP has fewer). For a
+/// later one the program gets the driver's own answer, about the block as the driver knows it.
 const LAST_ATTRIBUTE: c_int = 22;
 
 fn answered(attribute: c_int) {

@@ -16,7 +16,7 @@ pub(crate) unsafe fn init(_: Call, real: unsafe extern "C-unwind" fn(c_uint) -> 
     status
 }
 
-/// Says goodbye in the ledger. No driver call: the driver may be gone by now.
+/// Notes the end in the ledger. No driver call is made, because the driver may be gone by now.
 extern "C" fn at_exit() {
     gate::record_if_started(|shim| {
         shim.exiting();

@@ -1,13 +1,13 @@
-//! `cudaMalloc` and `cudaFree` where a block of the thread's own serves them: the runtime is not asked. All
-//! that it does for them is to see to the thread's context and to take a lock, for which sixteen threads of a
-//! program that links a shared cudart wait most of their time (measured on an H200, CUDA 13.0); then it asks
-//! the driver, which is us.
+//! `cudaMalloc` and `cudaFree` where a block of the thread's own cache serves them. The runtime is not asked then. All
+//! that the runtime would do is to make sure that the thread has a context, take a lock, and ask the driver, which is
+//! us. Sixteen threads of a program that links a shared cudart wait most of their time for that lock (measured on an
+//! H200, CUDA 13.0).
 //!
-//! The context is known: an allocation of the runtime's came through to it in this thread, it is the only one
-//! of the process, and the thread has it still. `cudaSetDevice` says so at once since CUDA 12 (it makes the
-//! other device's context and asks the driver for it). Older runtimes put that off to the next call: where there is
-//! one, nothing is short, for no runtime's caller. Neither function touches what `cudaGetLastError` returns when it
-//! succeeds.
+//! The fast path is taken only where the thread's context is known: an earlier allocation of this thread went through
+//! the runtime to that context, it is the only context of the process, and the thread has not changed it since. Since
+//! CUDA 12 `cudaSetDevice` changes the context at once (it makes the other device's context and asks the driver for
+//! it). Older runtimes put that off to the next call. In a process with an older runtime nobody takes the fast path.
+//! Neither function touches what `cudaGetLastError` returns when it succeeds.
 
 use super::memory;
 use crate::call::Call;
@@ -24,16 +24,16 @@ const AT_ONCE: c_int = 12_000;
 /// The real `cudaMalloc` of a runtime that is new enough, and of one that is not.
 static NEW: AtomicUsize = AtomicUsize::new(0);
 static OLD: AtomicUsize = AtomicUsize::new(0);
-/// There is one that is not new enough.
+/// The process has a runtime that is not new enough.
 static ANY_OLD: AtomicBool = AtomicBool::new(false);
 
-/// Somebody asks for the driver's functions as runtimes do that are not new enough (11.3 to 11.8), which is before any
-/// other call of theirs.
+/// Somebody asks for the driver's functions in the way of runtimes that are not new enough (11.3 to 11.8). They do that
+/// before any other call.
 pub(crate) fn asked_as_old() {
     ANY_OLD.store(true, Relaxed);
 }
 
-/// A `cudaMalloc` by way of this real one has succeeded: the next may be short.
+/// A call of this real `cudaMalloc` has succeeded, so the next one may take the fast path.
 #[inline]
 pub(crate) fn came_through(real: usize) {
     if NEW.load(Relaxed) == real || (OLD.load(Relaxed) != real && learn_whether_new(real)) {
@@ -66,7 +66,7 @@ fn is_known() -> bool {
     // SAFETY: the reference ends with this function and stays on this thread.
     let local = unsafe { threads::state() };
     let context = local.runtime_context.get();
-    // Whether it still is the only one is asked by the pool.
+    // The pool checks whether it still is the only context.
     context != 0 && local.only_context.get() == context && !ANY_OLD.load(Relaxed)
 }
 

@@ -89,7 +89,7 @@ pub(crate) unsafe fn create_masked(
     unsafe { created(&call, real(stream, words, mask), stream, 0, 0) }
 }
 
-/// The program sets an attribute of a stream: kernels that are captured from it may have it.
+/// The program sets an attribute of a stream. Kernels that are captured from the stream may have it.
 pub(crate) unsafe fn set_attribute(
     _: Call,
     real: unsafe extern "C-unwind" fn(Stream, c_int, Opaque) -> Status,

@@ -1,5 +1,5 @@
-//! Work for the device: copies, fills, host functions, events, waits. Each call is counted and its answer
-//! looked at ([`crate::progress::activity`]); its arguments are, while somebody wants to know which memory they use
+//! Work for the device: copies, fills, host functions, events, waits. Each call is counted and its answer looked at
+//! ([`crate::progress::activity`]). Its arguments are looked at only while somebody wants to know which memory they use
 //! ([`crate::stranded`]). Nothing else is done about it.
 
 pub(crate) use super::launch::{cooperative_kernel, kernel, kernel_with_attributes};
@@ -50,12 +50,13 @@ work! {
     kernel_3(a: A, b: B, c: C) { stranded::submitted() }
     kernel_4(a: A, b: B, c: C, d: D) { stranded::submitted() }
     cooperative_3(a: A, b: B, c: C) { stranded::submitted(); attributes_set::cooperative() }
-    // What something outside of the device ends: a host function, a value in memory, another library's semaphore.
+    // Work that something outside of the device completes: a host function, a value in memory, a semaphore of another
+    // library.
     outside_3(a: A, b: B, c: C) {} { activity::outside(queries::capturing()) }
     outside_4(a: A, b: B, c: C, d: D) {} { activity::outside(queries::capturing()) }
 }
 
-/// Somebody wants to know of the arguments of what gives the device work.
+/// Looks at the arguments of a submission, for whoever wants to know of them.
 #[cold]
 fn looked_at(call: &Call, words: &[u64]) {
     stranded::used(words);

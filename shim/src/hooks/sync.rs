@@ -27,7 +27,7 @@ pub(crate) unsafe fn waited_1(_: Call, real: unsafe extern "C-unwind" fn(Opaque)
     status
 }
 
-/// This thread knows that work is done.
+/// This thread knows that work has completed.
 #[inline(always)]
 fn waited(status: Status) {
     activity::saw(status);

@@ -1,7 +1,4 @@
-//! Functions that no hook knows: what is done where the program calls one, or is given one.
-//!
-//! Such a function may be handed a handle of ours, may keep an address that the pool handed out, and may give the
-//! device work that nobody counts.
+//! Functions that no hook knows: what is done when the program is given one, or calls one.
 
 use crate::progress::activity;
 use crate::{graphs, pool};
@@ -20,17 +17,18 @@ pub(crate) fn give_real_handles(words: &mut [usize; 6]) {
     graphs::swap(words);
 }
 
-/// The function may keep each word that is an address of the pool's: its block is the driver's from its free on.
+/// The function may keep each argument that is an address in a block of the pool. So such a block goes back to the
+/// driver when it is freed.
 pub(crate) fn may_keep(words: &[usize]) {
     words.iter().for_each(|word| pool::pin(*word as u64));
 }
 
-/// The function may give the device work: from now on no free may take it for idle without asking.
+/// The function may give the device work. From now on no free may assume without asking that the device is idle.
 pub(crate) fn may_submit() {
     activity::uncountable();
 }
 
-/// A function that may take a handle of ours goes out as it is.
+/// A function that may take a handle of ours is handed out without a thunk.
 pub(crate) fn goes_past(name: &str) {
     graphs::unknown_passed(name);
 }

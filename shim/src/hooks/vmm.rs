@@ -39,7 +39,7 @@ fn on_device(prop: Opaque) -> bool {
     parameter(prop.cast::<[c_int; 3]>()).is_some_and(|ints| ints[2] == DEVICE)
 }
 
-/// The program takes physical memory of another process; its size is not told.
+/// The program takes physical memory of another process. Its size is not told.
 pub(crate) unsafe fn import(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut VmmHandle, Opaque, c_int) -> Status,
@@ -105,7 +105,7 @@ pub(crate) unsafe fn retain(
     }
 }
 
-/// The program lets go of physical memory; what is mapped stays until it is unmapped.
+/// The program releases physical memory. What is mapped stays until it is unmapped.
 pub(crate) unsafe fn release(
     _call: Call,
     real: unsafe extern "C-unwind" fn(VmmHandle) -> Status,

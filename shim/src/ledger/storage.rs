@@ -18,7 +18,7 @@ use std::path::Path;
 const MODE: libc::mode_t = 0o600;
 /// Never waits for a FIFO's other end or for a device, never follows a link out of the directory.
 pub(crate) const CAREFULLY: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
-/// Written at a time where there is no `fallocate`.
+/// How much is written at a time where there is no `fallocate`.
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Makes a file that can be mapped and written in place. On a file system that cannot have one, none is left.
@@ -59,7 +59,7 @@ const BCACHEFS: u64 = 0xca45_1a4e;
 const NILFS: u64 = 0x3434;
 const OVERLAY: u64 = 0x794c_7630;
 
-/// Has changes of the file, which is empty yet, written where the data already lies.
+/// Makes sure that later changes of the file, which is still empty, are written where the data already lies.
 fn in_place(fd: RawFd, named: bool) -> io::Result<()> {
     /// `FS_NOCOW_FL` of linux/fs.h: changes are not copied to a new place.
     const NOCOW: libc::c_int = 0x0080_0000;
@@ -99,9 +99,9 @@ fn below_overlay(what: &libc::statfs) -> u64 {
     /// No other block is longer.
     const LONG: u64 = 64 << 10;
     match () {
-        // Files are not counted there.
+        // This file system does not count files.
         () if what.f_files == 0 && what.f_blocks != 0 => BTRFS,
-        // A record counts as a block there.
+        // This file system counts a record as a block.
         () if what.f_bsize as u64 > LONG => ZFS,
         () => OVERLAY,
     }
@@ -109,14 +109,14 @@ fn below_overlay(what: &libc::statfs) -> u64 {
 
 /// Whether a mapped file on a file system of this kind is changed where it lies.
 fn stays_in_place(kind: u64, nocow: bool, kernel: (u32, u32), named: bool) -> Result<(), String> {
-    // Before, a page of a NOCOW file needed new room for a moment, too.
+    // Before this version, a page of a NOCOW file needed new room for a moment, too.
     const BTRFS_KEEPS_ITS_WORD: (u32, u32) = (6, 17);
     let why = match (kind, nocow) {
         (BTRFS, false) => "btrfs, where the file cannot be made NOCOW".to_owned(),
         (BTRFS, true) if kernel < BTRFS_KEEPS_ITS_WORD => {
             format!("btrfs under Linux {}.{}, older than 6.17", kernel.0, kernel.1)
         }
-        // Once it is full, a page that was written back waits for seconds before it may be written again.
+        // Once this file system is full, a page that was written back waits for seconds before it may be written again.
         (BTRFS, true) if !named => "btrfs".to_owned(),
         (ZFS, _) => "ZFS".to_owned(),
         (BCACHEFS, false) => "bcachefs".to_owned(),
@@ -163,7 +163,7 @@ pub(crate) fn lengthen(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
             _ => Err(error),
         };
         if done.is_err() {
-            // What was taken of it is the program's again.
+            // The program gets back what was taken of the disk.
             // SAFETY: ftruncate takes numbers, and our caller keeps the descriptor open.
             unsafe { libc::ftruncate(fd, from as i64) };
         }

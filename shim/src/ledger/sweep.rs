@@ -20,8 +20,8 @@ pub(super) fn sweep(dir: &Path) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(id) = name.to_str().and_then(ProcessId::from_ledger_name) else { continue };
-        // Its owner's word counts for the owner's own files alone: anybody can write a ledger that names another
-        // process, or make a link.
+        // What a ledger says counts only for files of the ledger's own user. Anybody can write a ledger that names
+        // another process, or make a link.
         if let Ok(what) = entry.metadata()
             && let Some(header) = file::header_of(&entry.path())
             && (header.pid, header.start_ticks) == (id.pid, id.start_ticks)
@@ -57,7 +57,7 @@ fn is_dead(header: &Header, id: ProcessId) -> bool {
     match std::fs::read(format!("/proc/{}/stat", id.pid)) {
         // What cannot be read counts as alive.
         Ok(stat) => place::start_ticks(&stat).is_some_and(|start| start != id.start_ticks),
-        // A /proc that hides processes hides living ones, too.
+        // A /proc that hides processes also hides living ones.
         Err(error) => error.kind() == io::ErrorKind::NotFound && is_no_process(id.pid),
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 const LISTS: usize = 16;
 /// End of a free list.
 const NIL: u32 = u32::MAX;
-/// In place of a slot: the table was full when the thing was recorded. It is counted all the same.
+/// Stands for a slot: the table was full when the thing was recorded. The thing is counted all the same.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 #[repr(align(64))]
@@ -27,7 +27,7 @@ pub(crate) struct Table<T: Sealed> {
     used: Used,
     capacity: u64,
     next: AtomicU64,
-    /// A bit for each list that may hold slots: what has never given any back is not searched.
+    /// A bit for each list that may hold slots. A list to which no slot was ever given back is not searched.
     stocked: AtomicU32,
     heads: [Head; LISTS],
     links: *mut AtomicU32,
@@ -99,8 +99,8 @@ impl<T: Sealed> Table<T> {
     #[inline]
     pub(crate) fn take(&self) -> Option<u32> {
         let own = threads::shard() % LISTS;
-        // What other threads gave back comes before new storage: where one thread allocates and another
-        // frees, the table would grow for ever.
+        // Slots that other threads gave back are used before new storage. Otherwise the table would grow for ever where
+        // one thread allocates and another frees.
         let stocked = self.stocked.load(Relaxed);
         let mut lists = (0..LISTS).map(|i| (own + i) % LISTS).filter(|list| stocked & (1 << list) != 0);
         match stocked {
@@ -110,8 +110,8 @@ impl<T: Sealed> Table<T> {
         .or_else(|| self.fresh())
     }
 
-    /// Another thread's list has no slots any more. Whoever put one there meanwhile either sees its bit gone and sets it, or did
-    /// so early enough for a second look to find the slot.
+    /// Another thread's list has no slots any more. A thread that puts a slot there meanwhile either sees that its bit
+    /// is gone and sets it, or did so early enough for a second look to find the slot.
     #[cold]
     fn emptied(&self, list: usize) -> Option<u32> {
         self.stocked.fetch_and(!(1 << list), SeqCst);
@@ -299,7 +299,7 @@ mod tests {
                 });
             }
         });
-        // A few more where a list is looked at by two at once; each slot served hundreds of times.
+        // A few more slots may be used if two threads look at one list at once. Each slot served hundreds of times.
         let most = 2 * THREADS * LIVE;
         assert!(table.handed_out() <= most as u64, "{} slots for {most}", table.handed_out());
         // All of them come again before any new one.

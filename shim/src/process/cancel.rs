@@ -11,8 +11,8 @@ unsafe extern "C" {
 /// `PTHREAD_CANCEL_DISABLE` of glibc's and musl's pthread.h.
 const DISABLE: c_int = 1;
 
-/// While it lives, a cancellation of this thread waits: a system call of ours would else be where it ends, and its
-/// unwinding ends the process where it meets Rust's.
+/// While this lives, a cancellation of this thread waits. Otherwise the thread could end in a system call of ours, and
+/// its unwinding would end the process where it meets frames of Rust.
 pub(crate) struct Uncancelled(c_int);
 
 impl Uncancelled {
@@ -25,7 +25,7 @@ impl Uncancelled {
     }
 }
 
-/// Sleeps within a hook: there, too, a cancelled thread may not end.
+/// Sleeps within a hook. A cancelled thread must not end there either.
 pub(crate) fn sleep(time: Duration) {
     let _uncancelled = Uncancelled::new();
     std::thread::sleep(time);

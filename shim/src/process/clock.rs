@@ -18,17 +18,17 @@ pub(crate) fn now_ns() -> u64 {
 
 /// When a thread last asked for the time, so that it need not ask again at once.
 ///
-/// Asking takes nine lines of the processor's caches on seven pages, those of the C library and of the kernel. A
-/// thread that comes back after other work has to wait for each of them.
+/// Asking touches nine cache lines on seven pages, those of the C library and of the kernel. A thread that comes back
+/// after other work has to wait for each of them.
 pub struct Recent {
     ticks: Cell<u64>,
     ns: Cell<u64>,
 }
 
 impl Recent {
-    /// Ticks for which an answer is good for more than itself: 22 ms at 3 GHz.
+    /// For how many ticks of the counter an answer serves further questions: 22 ms at 3 GHz.
     const GOOD_FOR: u64 = 1 << 26;
-    /// No processor counts more ticks than these in a nanosecond.
+    /// No processor counts more ticks than this in a nanosecond.
     const MOST_TICKS_IN_NS: u64 = 8;
 
     /// Nothing was asked yet.
@@ -36,8 +36,8 @@ impl Recent {
         Self { ticks: Cell::new(0), ns: Cell::new(0) }
     }
 
-    /// As [`now_ns`], behind by at most [`Self::GOOD_FOR`] ticks. The answers to one thread keep their order: what is
-    /// added for the ticks since the last look at the clock is less than what went by.
+    /// As [`now_ns`], but up to [`Self::GOOD_FOR`] ticks late. The answers to one thread keep their order: what is
+    /// added for the ticks since the last look at the clock is less than the time that passed.
     #[inline(always)]
     pub fn now_ns(&self) -> u64 {
         #[cfg(target_arch = "x86_64")]
@@ -46,14 +46,14 @@ impl Recent {
             unsafe { std::arch::x86_64::_rdtsc() },
             now_ns,
         );
-        // Its counter has no such rate everywhere.
+        // This machine's counter has no such rate everywhere.
         #[cfg(not(target_arch = "x86_64"))]
         self.at(0, now_ns)
     }
 
     #[inline(always)]
     fn at(&self, ticks: u64, clock: impl FnOnce() -> u64) -> u64 {
-        // A counter that went back, as after a move to another machine, is far ahead here.
+        // A counter that went back, as after a move to another machine, looks far ahead here.
         let since = ticks.wrapping_sub(self.ticks.get());
         if since >= Self::GOOD_FOR || ticks == 0 {
             return self.ask(ticks, clock);
@@ -77,7 +77,7 @@ pub(crate) fn precise_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// What the calling thread has worked: time in which others ran, or nobody, is left out.
+/// The processor time of the calling thread, without the time in which it did not run.
 pub(crate) fn worked_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }

@@ -1,6 +1,6 @@
-//! File descriptors of ours in a process that is not: out of the way of the program's own, and never
-//! mistaken for one. Programs close what they did not open (daemons, `closefrom`), and the number may
-//! come back as a file or a socket of theirs.
+//! File descriptors of ours, in a process that is the program's. They are kept out of the way of the program's own, and
+//! one of the program's is never taken for ours. Programs close descriptors that they did not open (daemons,
+//! `closefrom`), and the number may come back as a file or socket of theirs.
 
 use std::fs::File;
 use std::mem::ManuallyDrop;
@@ -30,7 +30,7 @@ impl Descriptor {
         Self { identity: identity(fd.as_raw_fd()), fd: ManuallyDrop::new(fd) }
     }
 
-    /// The descriptor, if it still stands for what it did.
+    /// The descriptor, if it still stands for the same file.
     pub(crate) fn get(&self) -> Option<RawFd> {
         let fd = self.fd.as_raw_fd();
         (self.identity.is_some() && identity(fd) == self.identity).then_some(fd)

@@ -1,6 +1,7 @@
 //! `errno` of the calling thread, which is the program's: hooks leave it as it was.
 
-/// Puts errno back when dropped. What makes system calls outside of bookkeeping, which puts it back too, holds one.
+/// Puts errno back when it is dropped. Code that makes system calls outside of bookkeeping holds one. Bookkeeping puts
+/// errno back, too.
 pub(crate) struct KeepErrno(i32);
 
 impl KeepErrno {

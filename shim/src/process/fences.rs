@@ -1,16 +1,16 @@
-//! Two fences of unlike weight: what one thread does millions of times a second against what another does
-//! once in a while.
+//! Two fences of unlike weight: one for what a thread does millions of times a second, and one for what another thread
+//! does once in a while.
 //!
-//! Between a store and a load of another word a processor needs a fence that takes as long as a hundred
-//! instructions. Where only two sides meet, the rare one can pay for both: `membarrier` (Linux 4.14) runs a
-//! fence on every processor that runs a thread of this process. Where the kernel refuses it, both pay.
+//! Between a store and a load of another word a processor needs a fence, which takes as long as a hundred instructions.
+//! Where only two sides meet, the rare side can pay for both: `membarrier` (Linux 4.14) runs a fence on every processor
+//! that runs a thread of this process. Where the kernel refuses it, both sides pay.
 
 use std::sync::atomic::{AtomicU8, Ordering::*, compiler_fence, fence};
 
 const UNKNOWN: u8 = 0;
-/// The rare side fences for all.
+/// The rare side fences for both.
 const UNLIKE: u8 = 1;
-/// Each side has to.
+/// Each side has to fence.
 const ALIKE: u8 = 2;
 
 static WEIGHT: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -24,7 +24,7 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Asks the kernel, once in each process: before anything is fenced, since both sides have to do the same.
+/// Asks the kernel, once in each process and before anything is fenced, since both sides have to do the same.
 pub(crate) fn prepare() {
     let known = WEIGHT.load(Relaxed);
     if known == ALIKE {
@@ -35,14 +35,14 @@ pub(crate) fn prepare() {
     WEIGHT.store(if registered { UNLIKE } else { ALIKE }, SeqCst);
 }
 
-/// The frequent side: what is stored before is seen by whoever comes out of [`heavy`], or what that one
-/// stored before is seen by the loads that follow.
+/// The frequent side. Either the thread that comes out of [`heavy`] sees what this thread stored before, or this
+/// thread's following loads see what that thread stored before.
 #[inline(always)]
 pub(crate) fn light() {
     if WEIGHT.load(Relaxed) == UNLIKE { compiler_fence(SeqCst) } else { fence(SeqCst) }
 }
 
-/// The rare side; false if there is none now.
+/// The rare side. False if the kernel has no such fence now.
 pub(crate) fn heavy() -> bool {
     fence(SeqCst);
     let alike = WEIGHT.load(Relaxed) != UNLIKE;

@@ -6,8 +6,8 @@ use std::hash::Hash;
 
 pub(crate) type Map<K, V> = DashMap<K, V, FxBuildHasher>;
 
-/// Parts of a map, each with a lock of its own: more than threads usually meet in one place at a time. By itself a map
-/// has four to each processor, which on large machines is 64 KiB for a map that holds nothing.
+/// The parts of a map, each with a lock of its own. There are more parts than threads that usually use the map at one
+/// time. By default a map would have four parts for each processor, which on large machines is 64 KiB for an empty map.
 const PARTS: usize = 16;
 
 /// A map that makes room when something comes into it.

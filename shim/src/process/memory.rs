@@ -1,5 +1,6 @@
-//! The process's own memory: its mappings, which of their pages have anything in them, and what is in those. Nothing is
-//! touched that the process has not touched before: no page is filled, no fault reaches a handler of the program's.
+//! The process's own memory: its mappings, which of their pages have been written, and what is in those. Nothing is
+//! touched that the process has not touched before: no page comes into being, and no fault reaches a handler of the
+//! program's.
 
 use super::descriptor::Descriptor;
 use super::peek::{read_by_force, read_memory};
@@ -17,7 +18,7 @@ pub(crate) struct Mapping {
     pub end: u64,
     pub readable: bool,
     pub writable: bool,
-    /// With other processes, or with a file.
+    /// Shared with other processes, or with a file.
     pub shared: bool,
     pub name: Vec<u8>,
 }
@@ -35,8 +36,9 @@ impl Mapping {
         Some(Self { start, end, readable, writable, shared, name: name.trim_ascii_start().to_vec() })
     }
 
-    /// Whether it is a device's: reading there may be anything. Memory files have no device behind them, nor has memory
-    /// that is shared with children (`MAP_SHARED | MAP_ANONYMOUS`), which the kernel calls by the third name.
+    /// Whether the mapping is a device's: reading there may have any effect. Memory files have no device behind them.
+    /// Nor has memory that is shared with children (`MAP_SHARED | MAP_ANONYMOUS`), which the kernel calls by the third
+    /// name.
     pub(crate) fn is_device(&self) -> bool {
         const MEMORY: [&[u8]; 3] = [b"/dev/shm/", b"/dev/hugepages/", b"/dev/zero (deleted)"];
         let in_dev = self.name.starts_with(b"/dev/") && !MEMORY.iter().any(|memory| self.name.starts_with(memory));
@@ -92,7 +94,8 @@ impl Pages {
         range.start / self.page * self.page..range.end.next_multiple_of(self.page)
     }
 
-    /// The parts of a piece of a mapping, of whole pages, that hold what the process wrote; a whole piece where that cannot be told.
+    /// The whole pages of a piece of a mapping that hold what the process wrote. All of the piece where that cannot be
+    /// told.
     pub(crate) fn filled(&self, mapping: &Mapping, piece: Range<u64>) -> Vec<Range<u64>> {
         let is_filled: Option<Vec<bool>> = if mapping.shared { self.cached(&piece) } else { self.written(&piece) };
         let Some(filled) = is_filled else { return vec![piece] };
@@ -107,7 +110,7 @@ impl Pages {
         parts
     }
 
-    /// Of private memory: pages that are there, or swapped out, and are no file's.
+    /// For private memory: pages that are in memory or swapped out, and are no file's.
     fn written(&self, piece: &Range<u64>) -> Option<Vec<bool>> {
         const PRESENT: u64 = 1 << 63;
         const SWAPPED: u64 = 1 << 62;
@@ -122,7 +125,7 @@ impl Pages {
         (read == bytes as isize).then(|| entries.iter().map(is_filled).collect())
     }
 
-    /// Of shared memory: pages that the kernel has.
+    /// For shared memory: pages that the kernel has.
     fn cached(&self, piece: &Range<u64>) -> Option<Vec<bool>> {
         let bytes = piece.end - piece.start;
         let mut pages = vec![0_u8; (bytes / self.page) as usize];
@@ -137,7 +140,7 @@ pub(crate) fn words<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>) -
     read_memory(part.start, of_room(part, room))
 }
 
-/// The same of memory that the process itself may not read just now.
+/// The same for memory that the process itself may not read just now.
 pub(crate) fn words_by_force<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>) -> &'a [u8] {
     read_by_force(part.start, of_room(part, room))
 }
@@ -219,7 +222,7 @@ mod tests {
         assert!(words_by_force(&written, &mut room).is_empty() && !is_mapped(written.start));
     }
 
-    /// What the process may not read just now is read all the same, without a fault.
+    /// Memory that the process may not read just now is read all the same, without a fault.
     #[test]
     fn what_may_not_be_read_is_read_by_force() {
         let page = Pages::new().page;

@@ -1,4 +1,4 @@
-//! What the shim knows of the process that it is in, and what it has of its own there.
+//! What the shim knows about the process that it is in, and what the shim owns there.
 //!
 //! That is the threads, the clock, the loaded objects, memory for our own records, and what was so when the process
 //! began. Nothing here knows of a GPU, and nothing here uses another room.

@@ -1,22 +1,22 @@
-//! Which memory of the process is the shim's own: what it keeps there says nothing of the program.
+//! Which memory of the process is the shim's own. What lies there says nothing about the program.
 //!
-//! The kernel joins mappings that lie side by side, so that none can be told apart by its line in `/proc/self/maps`.
-//! No locks and no memory from anyone: the shim's allocator calls this, and a child of `fork` goes on with it.
+//! The kernel joins mappings that lie side by side, so a line in `/proc/self/maps` does not tell whose a mapping is.
+//! Nothing here locks or allocates, because the shim's allocator calls it and a child of `fork` goes on with it.
 
 use super::threads;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
-/// Mappings that there is room for.
+/// For how many mappings there is room.
 const MOST: usize = 8192;
 /// Threads of ours at a time.
 const THREADS: usize = 8;
-/// In place of the beginning of a mapping: somebody is changing it.
+/// Stands for the beginning of a mapping while a thread changes its entry.
 const BUSY: u64 = 1;
 
 /// Beginning and end of each mapping; 0: no mapping.
 static MAPPINGS: [(AtomicU64, AtomicU64); MOST] = [const { (AtomicU64::new(0), AtomicU64::new(0)) }; MOST];
-/// None has ever been in a place behind this.
+/// No mapping has ever been at a place behind this.
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// There was no room for one.
 static FULL: AtomicBool = AtomicBool::new(false);
@@ -24,10 +24,10 @@ static FULL: AtomicBool = AtomicBool::new(false);
 static STACKS: [(AtomicU32, AtomicU64, AtomicU64); THREADS] =
     [const { (AtomicU32::new(0), AtomicU64::new(0), AtomicU64::new(0)) }; THREADS];
 
-/// How often something of it has come or gone, and a 1 for the beginning.
+/// How often a mapping or thread has come or gone, plus 1.
 static CHANGES: AtomicU64 = AtomicU64::new(1);
 
-/// A number that is another when [`ranges`] may have another answer.
+/// A number that changes whenever the answer of [`ranges`] may change.
 pub(crate) fn changes() -> u64 {
     CHANGES.load(SeqCst)
 }
@@ -51,7 +51,7 @@ fn add_range(start: u64, end: u64) {
     FULL.store(true, Relaxed);
 }
 
-/// A mapping, or a part of one, is about to be nobody's.
+/// A mapping, or a part of one, is about to be unmapped.
 pub(crate) fn remove(at: *const u8, bytes: usize) {
     let (start, end) = (at as u64, at as u64 + bytes as u64);
     for (from, to) in &MAPPINGS[..USED.load(Acquire)] {
@@ -71,7 +71,7 @@ pub(crate) fn remove(at: *const u8, bytes: usize) {
     CHANGES.fetch_add(1, SeqCst);
 }
 
-/// While it lives, the calling thread is one of ours, with a stack of so many bytes at most.
+/// While this lives, the calling thread is one of ours, with a stack of at most so many bytes.
 pub(crate) struct OwnThread(Option<usize>);
 
 impl OwnThread {
@@ -80,7 +80,7 @@ impl OwnThread {
         let ours = threads::os_id() as u32;
         for (index, (tid, low, high)) in STACKS.iter().enumerate() {
             let known = tid.load(Acquire);
-            // After a fork none of them is there.
+            // After a fork none of these threads exists.
             let is_free = known == 0 || !threads::is_known(known);
             if is_free && tid.compare_exchange(known, ours, AcqRel, Relaxed).is_ok() {
                 low.store(here.saturating_sub(stack) / PAGE * PAGE, Relaxed);
@@ -93,7 +93,7 @@ impl OwnThread {
     }
 }
 
-/// What is above a thread's first frame is left to be found: it has no address of device memory.
+/// The part above a thread's first frame is not counted: it holds no address of device memory.
 const PAGE: u64 = 4096;
 
 impl Drop for OwnThread {

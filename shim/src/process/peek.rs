@@ -22,7 +22,7 @@ pub(crate) fn read_memory(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8]
     unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), read) }
 }
 
-/// The same of memory that the process itself may not read just now (`PROT_NONE`), as a debugger would.
+/// The same for memory that the process itself may not read just now (`PROT_NONE`), as a debugger would read it.
 pub(crate) fn read_by_force(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     let read = usize::try_from(read_proc_mem(address, to)).unwrap_or(0).min(to.len());
     // SAFETY: the kernel has written the first `read` bytes, and `read` is at most the length of
@@ -30,8 +30,9 @@ pub(crate) fn read_by_force(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u
     unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), read) }
 }
 
-/// Appends copies of several pieces of memory, each an address and a length, one behind the other, up to the first that
-/// is not there; how many bytes that are. Takes a system call for 128 of them. May change errno.
+/// Appends copies of several pieces of memory, each an address and a length, one behind the other, up to the first
+/// piece that is not there. The answer is how many bytes that are. Takes one system call for 128 pieces. May change
+/// errno.
 pub(crate) fn read_pieces(pieces: impl Iterator<Item = (u64, usize)>, to: &mut Vec<u8>) -> usize {
     const AT_ONCE: usize = 128;
     let mut pieces = pieces.peekable();
@@ -137,7 +138,7 @@ mod tests {
         assert!(read_proc_mem(8, &mut read) < 0);
     }
 
-    /// A value of which only the first bytes are there is none.
+    /// A value of which only the first bytes can be read is no value.
     #[test]
     fn what_is_cut_off_is_not_read() {
         // SAFETY: the mapping is private and anonymous, and the kernel chooses where it lies. The second page is

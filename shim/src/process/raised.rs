@@ -1,8 +1,8 @@
-//! A count that is higher for as long as something goes on, however that ends.
+//! A count that is raised while something goes on, and lowered however that ends.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-/// While it lives, a count is one higher.
+/// While this lives, a count is one higher.
 pub(crate) struct Raised<'a>(&'a AtomicU32);
 
 impl<'a> Raised<'a> {

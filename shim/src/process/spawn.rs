@@ -7,11 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Stacks are made of pages, of up to this many bytes.
 const PAGE: usize = 64 << 10;
 
-/// Starts a thread of ours, which nobody waits for, with this much stack. It blocks all signals: the program's must
-/// not be delivered to it.
+/// Starts a thread of ours, which nobody waits for, with this much stack. It blocks all signals: the program's must not
+/// be delivered to it.
 ///
-/// By the C library's own function: the standard library's looks a symbol up first, for which it waits while another
-/// thread opens a library.
+/// The thread is started by the C library's own function. The standard library's first looks up a symbol, and waits for
+/// that while another thread opens a library.
 pub(crate) fn spawn(stack: usize, f: impl FnOnce() + Send + 'static) -> bool {
     /// What the thread does, and the bytes of its stack.
     type Work = (Box<dyn FnOnce() + Send>, usize);
@@ -25,13 +25,13 @@ pub(crate) fn spawn(stack: usize, f: impl FnOnce() + Send + 'static) -> bool {
         threads::share_counts();
         let (work, stack) = *work;
         let _own = OwnThread::begin(&raw const stack as u64, stack as u64);
-        // What it leaves undone is not missed by the program.
+        // The program does not miss what the thread leaves undone.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
             std::mem::forget(panic);
         }
         std::ptr::null_mut()
     }
-    // Where threads have their thread-local storage on their stacks, a program's may be larger than any stack of ours.
+    // Threads have their thread-local storage on their stacks, and a program's may be larger than any stack of ours.
     let stack = stack + elf::thread_storage();
     let work = Box::into_raw(Box::new((Box::new(f) as Box<dyn FnOnce() + Send>, stack)));
     // A new thread inherits the signal mask.

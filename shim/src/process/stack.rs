@@ -1,8 +1,8 @@
-//! A stack of our own for what needs more than a program's thread may have left: 70 KiB, where threads of 16 KiB
-//! exist.
+//! A stack of our own, for work that needs more stack than a program's thread may have left: 70 KiB, while threads of
+//! 16 KiB exist.
 //!
-//! The work stays on the thread that asked. A thread of ours would have to be waited for, and would wait in turn
-//! for whoever asked: inside a library's constructor that holds the loader's lock, which a new thread needs.
+//! The work stays on the thread that asked. Another thread of ours would have to be waited for. It could wait in turn
+//! for the asking thread: inside a library's constructor, which holds the loader's lock that a new thread needs.
 
 use super::errno::KeepErrno;
 use super::own;
@@ -10,17 +10,17 @@ use std::arch::asm;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// Bytes that the work has (making a graph cache takes 260 KiB in a debug build), below them pages that nobody may
-/// touch. What is not touched takes no memory.
+/// The stack of the work (making a graph cache takes 260 KiB in a debug build), and below it pages that nobody may
+/// touch. Pages that are not touched take no memory.
 const BYTES: usize = 1 << 20;
 const GUARD: usize = 64 << 10;
 
-/// Signals that a program's own instruction raises: they cannot wait.
+/// Signals that an instruction of the thread itself raises. They cannot wait.
 const AT_ONCE: [libc::c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
 
-/// Runs `f` on a new stack; does not run it, and answers `None`, if there is no memory for one: nobody knows how much
-/// there is left of this stack. `f` does not unwind. Signals wait meanwhile: a handler of the program's may look where
-/// its stack is, or leave by `siglongjmp`.
+/// Runs `f` on a new stack. If there is no memory for one, `f` is not run and the answer is `None`, because nobody
+/// knows how much is left of this stack. `f` does not unwind. Signals wait meanwhile: a handler of the program may look
+/// where its stack is, or leave by `siglongjmp`.
 pub(crate) fn with_room<F: FnOnce() -> R, R>(f: F) -> Option<R> {
     let stack = Stack::new()?;
     let _waiting = Waiting::new();

@@ -1,6 +1,6 @@
-//! Words that refer to targets, told from the driver's own.
+//! Words that refer to targets, without the driver's own.
 //!
-//! What a word is may be told by other words that refer to the same block, so those that may be the driver's are kept until
+//! Other words that refer to the same block may tell what a word is. So words that may be the driver's are kept until
 //! all of them are there, or there is no more room.
 
 use super::Limit;
@@ -12,7 +12,7 @@ use crate::shim::Shim;
 use gpumem_wire::references::{Place, Seen};
 use std::sync::Arc;
 
-/// Counts the words of all of the host's memory that refer to a target; those that fit the patterns are the driver's.
+/// Counts the words of host memory that refer to a target. Words that fit the patterns count as the driver's.
 pub(super) fn count(
     shim: &Shim,
     targets: &Targets,
@@ -25,9 +25,9 @@ pub(super) fn count(
     (found, counted.seen)
 }
 
-/// Words that are kept: 20 MiB of them.
+/// How many words are kept: 20 MiB of them.
 const MOST: usize = 1 << 16;
-/// Of one block so many are looked at for what they point to.
+/// How many words of one block are looked at for what they point to.
 const KNOWN: usize = 64;
 
 /// A word that may be the driver's.
@@ -46,7 +46,7 @@ struct Counted<'a> {
 
 impl<'a> Counted<'a> {
     fn new(targets: &'a Targets, patterns: &'a [Arc<Patterns>]) -> Self {
-        // The room is taken now: while memory is looked through the shim's own is to stay where it is.
+        // The room is taken now, because the shim's own memory has to stay where it is while memory is looked through.
         let room = if patterns.is_empty() { 0 } else { MOST };
         let seen = vec![Seen::default(); targets.all().len()];
         Self { targets, patterns, seen, kept: Vec::with_capacity(room) }
@@ -90,7 +90,7 @@ impl<'a> Counted<'a> {
     fn settle(&mut self) {
         let mut kept = std::mem::take(&mut self.kept);
         kept.sort_by_key(|kept| kept.index);
-        // What is the driver's of the target before, and of this one.
+        // The driver's words that refer to the target before, and those that refer to this one.
         let (mut before, mut known): ((usize, Vec<Near>), Vec<Near>) = ((usize::MAX, Vec::new()), Vec::new());
         for same in kept.chunk_by_mut(|one, other| one.index == other.index) {
             let index = same[0].index;
@@ -123,7 +123,8 @@ impl<'a> Counted<'a> {
         self.kept = kept;
     }
 
-    /// Whether a word stands as in a record of the driver's: that of its block, or of the one that ends where it begins.
+    /// Whether a word stands as it does in a record of the driver's: the record of its own block, or of the block that
+    /// ends where this one begins.
     fn is_drivers(&self, index: usize, near: &Near, known: &[Near], of_before: &[Near]) -> bool {
         let fits = |of: Of<'_>| self.patterns.iter().any(|patterns| patterns.fit(&near.window, of));
         let ends = self.targets.ends_at(index, near.window[AROUND]);

@@ -1,5 +1,5 @@
-//! Words of device memory that refer to allocations: live blocks of the pool. A kernel reads them while their context rests;
-//! else they are copied out, piece by piece, beside whatever the device does.
+//! Words of device memory that refer to allocations. Live blocks of the pool are read. A kernel reads them while their
+//! context is idle. Otherwise they are copied out, piece by piece, beside whatever the device does.
 
 use super::targets::Targets;
 use super::{END, Limit};
@@ -16,33 +16,33 @@ use rustc_hash::FxHashSet;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// What the kernel reads at a time, about a millisecond, and what is not worth a launch.
+/// How much the kernel reads at a time (about a millisecond), and how little is not worth a launch.
 const SCANNED: u64 = 4 << 30;
-/// Of this, there is room for all words.
+/// There is room for all words of a piece of this size.
 const LEAST_SCANNED: u64 = 64 << 10;
-/// Who refers to whom is kept for so many pairs.
+/// For so many pairs it is kept which one refers to which.
 const MOST_EDGES: usize = 1 << 20;
-/// While something captures nothing is read.
+/// How long to wait while something captures: nothing is read then.
 const NAP: Duration = Duration::from_millis(1);
-/// A copy on a stream of its own waits for nothing; one that takes longer never ends.
+/// How long a copy may take. It waits for nothing, so one that takes longer never completes.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What the search of the device came to.
+/// The result of the search of device memory.
 #[derive(Default)]
 pub(super) struct DeviceSearch {
-    /// Allocations that were read, and bytes of them.
+    /// How many allocations were read. Below: their bytes.
     pub allocs: u64,
-    /// Those that went meanwhile.
+    /// How many were freed meanwhile.
     pub gone: u64,
     pub bytes: u64,
-    /// Of those, what a kernel has read.
+    /// How many of these bytes a kernel has read.
     pub by_kernel: u64,
-    /// Indexes of targets: the first refers to the second.
+    /// Pairs of indexes of targets: the first refers to the second.
     pub edges: FxHashSet<(u32, u32)>,
-    /// There were more.
+    /// There were more pairs.
     pub more_edges: bool,
     pub incomplete: Option<&'static str>,
-    /// Why none is ever read here.
+    /// Why no device memory is ever read here.
     pub never: Option<&'static str>,
 }
 
@@ -76,7 +76,7 @@ struct Read<'a> {
     targets: &'a Targets,
     seen: &'a mut [Seen],
     limit: &'a mut Limit,
-    /// What the kernel reads next: less where it found more than there is room for.
+    /// How much the kernel reads next: less if it found more words than there is room for.
     scanned: u64,
 }
 
@@ -111,9 +111,9 @@ impl Read<'_> {
         Ok(Some(()))
     }
 
-    /// Reads a piece, by the kernel if it can, else by a copy; the bytes that it has.
+    /// Reads a piece, by the kernel if possible, otherwise by a copy. The answer has the bytes of the piece.
     fn piece(&mut self, found: &mut DeviceSearch, block: &LiveBlock, at: u64, from: usize) -> (Piece, u64) {
-        // No longer than the search.
+        // No longer than the search itself may take.
         let longest = LONGEST.min(self.limit.until.saturating_duration_since(Instant::now()));
         let bytes = (block.bytes - at).min(self.scanned) / 8 * 8;
         let mut take = |words: &[u64]| found.words(from, words.iter().copied(), self.targets, self.seen);

@@ -1,35 +1,37 @@
 //! Which words are the driver's own records of memory.
 //!
 //! They lie in the heap, beside the program's, and no mapping tells them apart. But the driver keeps the same of each
-//! block. So blocks are taken that the program never knows of: all words that refer to them are the driver's. What
-//! stands around those in the same way for several blocks is a pattern, and what stands so around a word of any other
-//! block is the driver's record of that. Sizes differ from block to block, so that a size is known for one.
+//! block. So blocks are taken that the program never knows of; all words that refer to these blocks are the driver's.
+//! If the same words stand around such a word for several blocks, they are a pattern. Where a pattern stands around a
+//! word that refers to any other block, that is the driver's record of the other block. The blocks have different
+//! sizes, so that a size can be recognised as one.
 //!
-//! A pattern has to say something: a word among zeroes may be anyone's, and so may an address beside its size. What of a
-//! pattern is other around some word says nothing: behind a record lies what is nobody's or anyone's, and what was the same
-//! for all blocks that were taken at once need not be for those of another time.
+//! A pattern has to say enough: a word among zeroes may belong to anyone, and so may an address beside its size. Parts
+//! of a pattern that differ around some word count for nothing. Behind a record may lie anything, and what was the same
+//! for all blocks that were taken at one time need not be the same for blocks of another time.
 
 use super::tokens::{AROUND, Back, Kind, LINKED, Near, Of, Token, WIDE, Window};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// Blocks that have to show a pattern.
+/// How many blocks have to show a pattern.
 const SHOWN: usize = 3;
-/// What a pattern has to be worth, beside the word itself.
+/// How much a pattern has to be worth, besides the word itself.
 const WORTH: u32 = 9;
-/// What small numbers are worth together at most, and the block's own addresses and sizes: programs have them as well.
+/// How much small numbers are worth together at most, and likewise the block's own addresses and sizes: programs have
+/// such words as well.
 const SMALL: u32 = 2;
 const OWN: u32 = 5;
-/// Words that are looked at of each block.
+/// How many words of each block are looked at.
 pub(super) const MOST: usize = 32;
-/// Patterns that are kept at most.
+/// How many patterns are kept.
 const PATTERNS: usize = 64;
-/// Of those that come into question for one word, so many are tried.
+/// How many of the possible patterns of one word are tried.
 const TRIED: usize = 8;
-/// Records that are known point to others, which point to others.
+/// How many steps of learning there are: known records point to other records, and those to further ones.
 pub(super) const STEPS: usize = 4;
 
-/// A block, and what refers to it.
+/// A block, and the words that refer to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReferredBlock {
     pub base: u64,
@@ -38,13 +40,13 @@ pub(super) struct ReferredBlock {
 }
 
 impl ReferredBlock {
-    /// What a word of it is looked at with.
+    /// The facts with which a word of this block is looked at.
     fn of<'a>(&self, at: u64, known: &'a [Near]) -> Of<'a> {
         Of { base: self.base, bytes: self.bytes, at, known }
     }
 }
 
-/// What stands around a word of the driver's.
+/// What stands around a word in a record of the driver's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Pattern {
     near: [Option<Token>; WIDE],
@@ -64,7 +66,7 @@ impl Pattern {
         (pattern.worth(|_, _| true, |_| true) >= WORTH).then_some(pattern)
     }
 
-    /// What of it that is so says beside the word itself.
+    /// How much the parts that hold say, besides the word itself.
     fn worth(&self, is_so: impl Fn(usize, Token) -> bool, is_back: impl Fn(Back) -> bool) -> u32 {
         let mut strong = if self.back.is_some_and(is_back) { LINKED } else { 0 };
         let (mut small, mut own) = (0, 0);
@@ -80,7 +82,7 @@ impl Pattern {
         strong + small.min(SMALL) + own.min(OWN)
     }
 
-    /// Whether a word stands so.
+    /// Whether this pattern stands around a word.
     fn fits(&self, window: &Window, of: Of<'_>) -> bool {
         let is_so = |at: usize, token| of.is(token, window[at]);
         self.near[AROUND].is_some_and(|center| is_so(AROUND, center))
@@ -101,17 +103,17 @@ impl Pattern {
         text
     }
 
-    /// Blocks of which some word stands so.
+    /// How many blocks have a word with this pattern around it.
     fn shown(&self, blocks: &[Sample]) -> usize {
         blocks.iter().filter(|block| block.words().any(|(word, of)| self.fits(&word.window, of))).count()
     }
 }
 
-/// A block, and which of its words are known so far.
+/// A block that patterns are learned from, and which of its words are explained so far.
 struct Sample {
     block: ReferredBlock,
     is_known: Vec<bool>,
-    /// Those that were so before the step that goes on.
+    /// The words that were explained before the present step.
     known: Vec<Near>,
 }
 
@@ -125,7 +127,7 @@ impl Sample {
         self.block.words.iter().map(|word| (word, self.block.of(word.at, &self.known)))
     }
 
-    /// Marks words that stand so; how many were not marked.
+    /// Marks the words that this pattern explains. The answer is how many are new.
     fn mark(&mut self, pattern: &Pattern) -> usize {
         let fits: Vec<bool> = self.words().map(|(word, of)| pattern.fits(&word.window, of)).collect();
         let new = fits.iter().zip(&self.is_known).filter(|(fits, known)| **fits && !**known).count();
@@ -133,7 +135,7 @@ impl Sample {
         new
     }
 
-    /// What is marked is known in the next step.
+    /// Words that are marked now count as known in the next step.
     fn step(&mut self) {
         let marked = self.block.words.iter().zip(&self.is_known).filter(|(_, known)| **known);
         self.known = marked.map(|(word, _)| word.clone()).collect();
@@ -148,14 +150,14 @@ impl Sample {
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     all: Vec<Pattern>,
-    /// Of each, words of the blocks that it was learned from which no earlier one has.
+    /// For each pattern, how many words it was the first to explain.
     words: Vec<usize>,
-    /// Of each of those blocks, its bytes, the words that have a pattern, and all.
+    /// For each block that was learned from: its bytes, its explained words, and all of its words.
     blocks: Vec<(u64, usize, usize)>,
 }
 
 impl Patterns {
-    /// From the words that refer to blocks of the driver's.
+    /// Learns patterns from the words that refer to private blocks.
     pub(super) fn learn(blocks: Vec<ReferredBlock>) -> Self {
         let mut blocks: Vec<Sample> = blocks.into_iter().map(Sample::new).collect();
         let mut patterns = Self::default();
@@ -172,7 +174,7 @@ impl Patterns {
         patterns
     }
 
-    /// Learns what can be learned from what is known.
+    /// One step: learns what can be learned from the words that are known.
     fn step(&mut self, blocks: &mut [Sample]) {
         for index in 0..blocks.len() {
             for number in 0..blocks[index].is_known.len() {
@@ -190,18 +192,18 @@ impl Patterns {
         self.all.len()
     }
 
-    /// Whether some pattern is that of a word with this meaning: most words have none, and need no second look.
+    /// Whether some pattern is about a word with this meaning. Most words fit none and need no second look.
     pub(super) fn may_fit(&self, word: u64, of: Of<'_>) -> bool {
         self.all.iter().any(|pattern| pattern.near[AROUND].is_some_and(|center| of.is(center, word)))
     }
 
-    /// Whether a word that refers to this block, or to its end, stands as the driver's do.
+    /// Whether the words around a word that refers to this block, or to its end, fit a pattern.
     pub(super) fn fit(&self, window: &Window, of: Of<'_>) -> bool {
         self.all.iter().any(|pattern| pattern.fits(window, of))
     }
 
-    /// What was learned, for people: of each block its bytes, the words that are known and all of them; of each pattern its
-    /// words, and what it says.
+    /// What was learned, for people: of each block its bytes, its explained words and all of its words; of each pattern
+    /// its words and its text.
     pub(super) fn described(&self) -> (String, Vec<String>) {
         let blocks = self.blocks.iter().map(|(bytes, known, all)| format!("{bytes}:{known}/{all}"));
         let patterns =
@@ -210,7 +212,7 @@ impl Patterns {
     }
 }
 
-/// The pattern of a word that most blocks show, of those that say most.
+/// Of the patterns of a word that say most, the one that most blocks show.
 fn best(blocks: &[Sample], index: usize, number: usize) -> Option<Pattern> {
     let (word, of) = blocks[index].words().nth(number)?;
     let mut all: BTreeSet<(u32, Pattern)> = BTreeSet::new();
@@ -230,7 +232,7 @@ mod tests {
 
     const CODE: u64 = 0x7fff_0000_1230;
 
-    /// As a driver's record may be: an address of code, links, a size, and where the block lies.
+    /// A record as a driver may keep it: an address of code, links, a size, and where the block lies.
     fn record(base: u64, bytes: u64, at: u64) -> ReferredBlock {
         let words = [0x61, CODE, at ^ 0x770, at ^ 0x330, bytes.next_multiple_of(512), base, base + bytes, 3, 0];
         let around = |of: usize| {
@@ -261,10 +263,10 @@ mod tests {
         let of = (0x7f12_3400_0000, 1 << 20);
         let [mut base, end] = <[Near; 2]>::try_from(record(of.0, of.1, 0x5577_1110).words).unwrap();
         assert!(fit(&patterns, &base.window, of) && fit(&patterns, &end.window, of));
-        // What lies behind the record is anyone's.
+        // Behind the record may lie anything.
         base.window[WIDE - 1] = 0x1234;
         assert!(fit(&patterns, &base.window, of));
-        // That of another size is another's, and was freed: the address was given out again.
+        // The record of another size is that of another block, which was freed, and whose address was given out again.
         assert!(!fit(&patterns, &base.window, (of.0, of.1 + 4096)));
     }
 
@@ -300,7 +302,7 @@ mod tests {
         assert_eq!(Patterns::learn((1..=4).map(block).collect()).len(), 0);
     }
 
-    /// A node of a tree has links that say nothing, but for the one to the record of the same block.
+    /// The links of a tree's node say nothing, except the one to the record of the same block.
     #[test]
     fn what_points_beside_another_word_of_its_block_says_much() {
         let with_node = |n: u64, base: u64, bytes: u64| {

@@ -1,4 +1,5 @@
-//! What the driver's words look like in each context of the process: learned once for each, from blocks of its own.
+//! What the driver's words look like in each context of the process. That is learned once for each context, from blocks
+//! of its own.
 
 use super::Limit;
 use super::driver::{MOST, Patterns, ReferredBlock};
@@ -13,7 +14,7 @@ use crate::shim::Shim;
 use gpumem_wire::kinds::Vendor;
 use std::sync::{Arc, Mutex};
 
-/// Contexts of which it is known at most; the first is forgotten for one more.
+/// For how many contexts it is kept. The first is forgotten for one more.
 const CONTEXTS: usize = 16;
 /// Sizes of the blocks, in units of 512 bytes: parts of what the driver takes at a time, and more than that.
 const SIZES: [u64; 22] = [
@@ -21,7 +22,7 @@ const SIZES: [u64; 22] = [
 ];
 const UNIT: u64 = 512;
 
-/// What was learned of a context: the pool of its blocks, and which of its contexts.
+/// What was learned of a context: its pool, and which context of that pool.
 struct Learned {
     context_pool: usize,
     generation: u32,
@@ -30,7 +31,7 @@ struct Learned {
 
 static LEARNED: Mutex<Vec<Learned>> = Mutex::new(Vec::new());
 
-/// How the driver's words look in each context; the reason why that is not known of one.
+/// How the driver's words look in each context. If that is not known of one, also the reason.
 pub(super) fn patterns(shim: &'static Shim, limit: &mut Limit) -> (Vec<Arc<Patterns>>, Option<&'static str>) {
     let Some(pool) = pool::of(Vendor::Cuda) else { return (Vec::new(), Some("gpumem has no pool here")) };
     let context_pools = pool.context_pools();
@@ -54,7 +55,7 @@ impl Learned {
     }
 }
 
-/// Learns it of one context.
+/// Learns the patterns of one context.
 fn learn(
     shim: &'static Shim,
     pool: &'static pool::Pool,
@@ -80,7 +81,7 @@ fn learn(
 
 /// All that refers to private blocks.
 fn look(shim: &'static Shim, private: &Private<'_>, limit: &mut Limit) -> Result<Vec<ReferredBlock>, &'static str> {
-    // The word behind a block is its end, and there another may begin.
+    // The address behind a block is its end, and another block may begin there.
     let target = |block: &std::ops::Range<u64>| Target {
         bytes: block.end - block.start,
         ..Target::new(block.start, block.end + 1, 0)
@@ -89,7 +90,7 @@ fn look(shim: &'static Shim, private: &Private<'_>, limit: &mut Limit) -> Result
     let referred = |target: &Target| ReferredBlock {
         base: target.base,
         bytes: target.bytes,
-        // The room is taken now: while memory is looked through the shim's own is to stay where it is.
+        // The room is taken now, because the shim's own memory has to stay where it is while memory is looked through.
         words: Vec::with_capacity(MOST),
     };
     let mut blocks: Vec<ReferredBlock> = targets.all().iter().map(referred).collect();

@@ -1,15 +1,15 @@
 //! Which words of the process refer to its live allocations, counted for `gpumem leaks --suspect`.
 //!
-//! That no word refers to a block is never said: the driver's own records have its address too, and lie where the
-//! program's words lie. So words are counted, and the inspector ranks.
+//! It is never said that no word refers to a block, because the driver's own records hold the block's address too, and
+//! lie where the program's words lie. So words are counted, and the inspector ranks the blocks.
 //!
-//! * [`targets`]: what is referred to. [`host`]: words of the process's memory. [`counted`]: those that count, and the
-//!   driver's own. [`driver`]: how these look, out of what [`tokens`] words may have. [`known`]: that is learned for each
-//!   context. [`device`]: words of device memory. Nodes of graphs are looked through by the graph cache.
+//! * [`targets`]: what is referred to. [`host`]: words of the process's memory. [`counted`]: words that count, apart
+//!   from the driver's own. [`driver`]: what the driver's words look like, in terms of [`tokens`]. [`known`]: learns
+//!   that for each context. [`device`]: words of device memory. Nodes of graphs are looked through by the graph cache.
 //! * This file: one search at a time, by a thread of its own, which ends in time and holds no lock.
 //!
-//! The program can observe nothing of it but time. Memory is read through the kernel, so that what is unmapped meanwhile
-//! is no fault. The program moves its pointers meanwhile, which is why the inspector asks twice.
+//! The program can observe nothing of a search but its time. Memory is read through the kernel, so it is no fault if
+//! memory is unmapped meanwhile. The program may move its pointers meanwhile, so the inspector asks twice.
 
 mod counted;
 mod device;
@@ -33,13 +33,14 @@ use targets::Targets;
 
 /// The stack of the thread that looks.
 const STACK: usize = 256 << 10;
-/// A search takes no longer, whatever is asked for.
+/// The longest time of a search, whatever is asked for.
 const LONGEST: Duration = Duration::from_secs(120);
-/// How long whoever asked may take to read some of the answer, and all of it: the process does not end before the thread.
+/// How long the asking client may take to read some of the answer, and all of it. The process does not end before the
+/// thread does.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_FOR_ALL: Duration = Duration::from_secs(10);
 
-/// The process that searches now: after a fork the child does not. 0: none.
+/// The process that searches now. After a fork the child does not. 0: none.
 static SEARCHING: AtomicU32 = AtomicU32::new(0);
 /// The process is about to end.
 static END: AtomicBool = AtomicBool::new(false);
@@ -62,7 +63,7 @@ struct Limit {
 }
 
 impl Limit {
-    /// Looks whether the search is to end, and remembers that it is. Called for each piece of memory.
+    /// Looks whether the search has to end, and remembers if so. Called for each piece of memory.
     fn check(&mut self) -> bool {
         self.is_over |= END.load(Relaxed) || Instant::now() >= self.until || has_hung_up(&self.asker);
         self.is_over
@@ -85,7 +86,7 @@ impl Drop for Searching {
     }
 }
 
-/// Begins a search, which answers whoever asked when it is over.
+/// Begins a search, which answers the asking client when it has ended.
 ///
 /// # Errors
 /// Why none begins.
@@ -104,7 +105,7 @@ pub(crate) fn begin(shim: &'static Shim, longest: Duration, asker: UnixStream) -
         drop(for_thread);
         let mut limit = Limit { until: Instant::now() + longest.min(LONGEST), asker: descriptor, is_over: false };
         let found = search(shim, &mut limit);
-        // Whoever has the answer may ask again at once.
+        // A client that has its answer may ask again at once.
         drop(searching);
         answer(&limit.asker, found.text().as_bytes(), PATIENCE_FOR_ALL);
     });
@@ -163,7 +164,7 @@ fn search(shim: &'static Shim, limit: &mut Limit) -> References {
     found
 }
 
-/// Whether nobody is left who would read an answer.
+/// Whether the client is gone, so that nobody would read an answer.
 fn has_hung_up(asker: &Descriptor) -> bool {
     let Some(fd) = asker.get() else { return true };
     let mut poll = libc::pollfd { fd, events: 0, revents: 0 };
@@ -198,7 +199,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-    /// Each piece that is read makes room for another one, so that no wait for room is ever too long.
+    /// The client reads in small pieces. Each makes room for another piece, so no single wait for room is too long.
     #[test]
     fn who_reads_slowly_is_not_answered_for_ever() {
         let (mut client, server) = UnixStream::pair().expect("a pair");

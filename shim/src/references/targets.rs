@@ -1,4 +1,4 @@
-//! What words may refer to: live allocations, found by an address inside of them.
+//! The targets that words may refer to: live allocations, found by any address inside of them.
 
 use crate::pool;
 use crate::shim::Shim;
@@ -16,7 +16,8 @@ pub(super) struct Target {
     pub end: u64,
     /// The number of its record.
     pub serial: u64,
-    /// What the driver gave for it, and has records of: the pool's blocks are not as long as what was asked for.
+    /// Where the driver's own memory begins, which the driver has records of. A block of the pool may be longer than
+    /// what was asked for.
     pub base: u64,
     pub bytes: u64,
 }
@@ -36,7 +37,7 @@ pub(super) struct Targets {
     low: u64,
     /// From `low` to behind the last one.
     span: u64,
-    /// Most words are nobody's address: nearly all of them end here.
+    /// Most words are no address of a target. The filter rejects nearly all of them.
     filter: Box<[u64]>,
 }
 
@@ -60,7 +61,7 @@ impl Targets {
 
     pub(super) fn new(mut all: Vec<Target>) -> Self {
         all.sort_unstable();
-        // An address that was given out again while the table was read.
+        // An address may have been given out again while the table was read.
         all.dedup_by_key(|target| target.start);
         let low = all.first().map_or(0, |first| first.start);
         let high = all.iter().map(|target| target.end).max().unwrap_or(0);
@@ -84,13 +85,13 @@ impl Targets {
         &self.all
     }
 
-    /// What the driver ends where this address is: its record of that has the address as well.
+    /// The target whose driver's memory ends at this address. The driver's record of it holds the address as well.
     pub(super) fn ends_at(&self, index: usize, address: u64) -> Option<usize> {
         let before = index.checked_sub(1)?;
         (self.all[before].base + self.all[before].bytes == address).then_some(before)
     }
 
-    /// The index of the one that an address lies in. The address behind its last byte does not.
+    /// The index of the target that an address lies in. The address behind the last byte is not inside.
     #[inline(always)]
     pub(super) fn find(&self, word: u64) -> Option<usize> {
         if word.wrapping_sub(self.low) >= self.span {
@@ -110,7 +111,7 @@ impl Targets {
     }
 }
 
-/// Handles of what has no address are not told from other words, and addresses without memory hold none.
+/// Handles without an address cannot be told from other words, and addresses without memory hold none.
 fn is_looked_for(kind: AllocKind) -> bool {
     matches!(kind, AllocKind::Device | AllocKind::Pitch | AllocKind::Async | AllocKind::Managed | AllocKind::HostPinned)
 }

@@ -1,10 +1,10 @@
-//! What a word may mean that stands near an address of a block.
+//! What a word near an address of a block may mean.
 
 use std::fmt;
 
-/// Words that are looked at on each side of a word.
+/// How many words are looked at on each side of a word.
 pub(super) const AROUND: usize = 16;
-/// Words of a window, and its bytes.
+/// The words of a window, and its bytes.
 pub(super) const WIDE: usize = 2 * AROUND + 1;
 pub(super) const WINDOW: usize = WIDE * 8;
 
@@ -13,7 +13,7 @@ pub(super) type Window = [u64; WIDE];
 
 /// What a link from one of the driver's records to another is worth.
 pub(super) const LINKED: u32 = 9;
-/// A link leads this near to the word that it is told by.
+/// How near a link leads to the word that it is recognised by.
 const NEAR: u64 = 512;
 /// Sizes are rounded to these.
 const UNITS: [u64; 3] = [1, 512, 2 << 20];
@@ -23,21 +23,21 @@ const UNITS: [u64; 3] = [1, 512, 2 << 20];
 pub(super) enum Token {
     /// The same number in each record: a kind, a count, an address of the driver's code or data.
     Number(u64),
-    /// An address of the block, so far behind its beginning.
+    /// An address inside the block, so far behind its beginning.
     Inside(u64),
-    /// The end of the block, its last byte, its size; or as they are where the driver rounds the size.
+    /// The end of the block, its last byte, its size; or the same where the driver rounds the size.
     End,
     Last,
     Size,
-    /// An address so far behind the word that is looked at: a record that points into itself.
+    /// An address so far behind the word itself: the record points into itself.
     Itself(i64),
-    /// An address so far behind another word that refers to the block, and is known for the driver's: one of its records
-    /// points to another.
+    /// An address so far behind another known word of the driver's that refers to the block: one of its records points
+    /// to another.
     Link(i64),
 }
 
 impl Token {
-    /// How much it says that a word is this.
+    /// How much it says that a word has this meaning.
     pub(super) fn worth(self) -> u32 {
         match self {
             Self::Number(0) => 0,
@@ -57,10 +57,10 @@ impl Token {
     }
 }
 
-/// What a program may have beside the address of a block as well.
+/// What the program itself may have beside the address of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nothing of the kind.
+    /// Nothing that programs have there.
     Strong,
     /// Small numbers.
     Small,
@@ -89,7 +89,8 @@ pub(super) struct Near {
     pub window: Window,
 }
 
-/// What words are looked at with: the block, where the word lies that refers to it, and which others are the driver's.
+/// The facts with which words are looked at: the block, the address of the word that refers to it, and which other
+/// words are the driver's.
 #[derive(Clone, Copy)]
 pub(super) struct Of<'a> {
     pub base: u64,
@@ -103,8 +104,8 @@ fn behind(word: u64, at: u64) -> Option<i64> {
     (far.unsigned_abs() <= NEAR).then_some(far)
 }
 
-/// That a record of the driver's, which has a word of the block, has an address near another such word: where in the window
-/// of the first, and how far behind the second.
+/// A link back: a record of the driver's with a word of the block has an address near another such word. The numbers
+/// are the place in the window of the first word, and the distance behind the second.
 pub(super) type Back = (usize, i64);
 
 impl Of<'_> {
@@ -125,17 +126,17 @@ impl Of<'_> {
         UNITS.iter().any(|&unit| word == self.bytes.next_multiple_of(unit))
     }
 
-    /// What is known besides the word itself.
+    /// The known words, without the word itself.
     fn others(&self) -> impl Iterator<Item = &Near> {
         self.known.iter().filter(|other| other.at != self.at)
     }
 
-    /// Whether a record that is known points to the word so.
+    /// Whether a known record points to the word in this way.
     pub(super) fn is_back(&self, (place, far): Back) -> bool {
         self.others().any(|other| other.window[place].wrapping_sub(self.at) as i64 == far)
     }
 
-    /// How records that are known point to the word, if one does so to another, too.
+    /// How known records point to the word, if they point to another word in the same way.
     pub(super) fn back(&self, is_so: impl Fn(Back) -> bool) -> Option<Back> {
         let of_one = |other: &Near| {
             let places = other.window.iter().enumerate();
@@ -154,12 +155,12 @@ impl Of<'_> {
         }
     }
 
-    /// The meaning of a word that says most, of those that it has for another, too.
+    /// The meaning of a word that says most, of the meanings that it also has for another block.
     pub(super) fn best(&self, word: u64, is_so: impl Fn(Token) -> bool) -> Option<Token> {
         let of_block = [Token::Size, Token::End, Token::Last].into_iter().filter(|&token| self.is(token, word));
         let inside = Some(word.wrapping_sub(self.base)).filter(|&offset| offset < self.bytes).map(Token::Inside);
         let itself = behind(word, self.at).map(Token::Itself);
-        // What lies near the word itself lies near others of its record, too.
+        // An address near the word itself is also near other words of its record.
         let others = self.others().filter(|_| itself.is_none());
         let links = others.filter_map(|other| behind(word, other.at)).map(Token::Link);
         let all = of_block.chain(inside).chain(itself).chain(links).chain([Token::Number(word)]);

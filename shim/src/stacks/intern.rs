@@ -12,7 +12,7 @@ use crate::process::threads;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 struct Entry {
-    /// 0: free. Written after `id`.
+    /// 0: the entry is free. Written after `id`.
     hash: AtomicU64,
     id: AtomicU32,
 }
@@ -23,7 +23,8 @@ const MORE_BITS: u32 = 2;
 /// Tables, the last of which is larger than what 32-bit numbers can fill.
 const TABLES: usize = 14;
 
-/// Where a table lies, and in the bits that are zeroes in an address of a page, how many bits its slots have.
+/// The address of a table. Its low bits, which are zeroes in an address of a page, hold the number of bits of its
+/// slots' indexes.
 #[derive(Clone, Copy)]
 struct Table(usize);
 
@@ -68,7 +69,7 @@ impl Table {
 pub(crate) struct Interner {
     /// The [`Table`] that has all stacks.
     table: AtomicUsize,
-    /// All that were made; the smaller ones may still be read.
+    /// All tables that were made. The smaller ones may still be read.
     tables: [AtomicUsize; TABLES],
     capacity: u32,
     len: AtomicU32,
@@ -100,7 +101,7 @@ impl Interner {
     /// used up, and when a signal handler interrupts its own thread in `add`.
     #[inline]
     pub(crate) fn intern(&self, hash: u64, add: impl FnOnce(u32) -> bool) -> Option<u32> {
-        // 0 means free; that stack shares a number with those of hash 1.
+        // 0 means free, so a stack with hash 0 shares a number with those of hash 1.
         let hash = hash.max(1);
         match self.find(hash) {
             Ok(id) => Some(id),
@@ -159,8 +160,7 @@ impl Interner {
         Some(id)
     }
 
-    /// Puts a larger table in the place of the one that there is; `None` if there is no memory for it. To be called by
-    /// who holds the lock.
+    /// Replaces the table by a larger one. `None` if there is no memory for it. Only for a thread that holds the lock.
     fn grow(&self) -> Option<()> {
         let old = self.table();
         let made = self.tables.iter().position(|table| table.load(Ordering::Relaxed) == 0)?;
@@ -242,7 +242,8 @@ mod tests {
         assert_eq!(interner.len(), 100);
     }
 
-    /// What was found in a smaller table has its number in the larger ones; most processes have few stacks.
+    /// A stack that was found in a smaller table has the same number in the larger ones. Most processes have few
+    /// stacks.
     #[test]
     fn tables_grow_with_their_stacks() {
         let interner = Interner::new(1 << 20).unwrap();

@@ -1,21 +1,21 @@
-//! A thread's last walk, to be confirmed instead of walked again.
+//! A thread's last walk, which is confirmed instead of walked again.
 //!
-//! From the same pc, stack pointer and frame pointer the same rule leads to the same two words of
-//! the stack; if those hold what they held, the next frame is the one it was. So a remembered walk
-//! is confirmed by loads that do not wait for each other, several times as fast as walking. Programs
-//! come to the same outer frames by different inner ones: a walk that meets a remembered frame
-//! continues there. A memo says nothing that walking would not: it is dropped with the rules.
+//! From one pc, stack pointer and frame pointer, the same rule leads to the same two words of the stack. If those words
+//! are what they were, the next frame is the one that it was. So a remembered walk is confirmed by loads that do not
+//! wait for each other, several times as fast as walking. Programs come to the same outer frames by different inner
+//! ones, so a walk that meets a remembered frame goes on from there by the memo. A memo gives no other answer than
+//! walking would: it is dropped when the rules change.
 
 use std::mem::MaybeUninit;
 
 use super::memory::StackReader;
 use crate::process::regs::Regs;
 
-/// Frames remembered; 32 bytes each, in the thread's static storage.
+/// How many frames are remembered: 32 bytes each, in the thread's static storage.
 pub(super) const STEPS: usize = 64;
 
-/// A frame, and where its caller's frame pointer was saved (0: nowhere, the register was kept). The
-/// return address is the word below the caller's sp.
+/// A frame, and where its caller's frame pointer was saved. 0: nowhere, the register was kept. The return address is
+/// the word below the caller's stack pointer.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
     pub at: Regs,
@@ -31,11 +31,11 @@ pub(super) enum Last {
     Complete,
     /// At code without unwind information.
     Unknown,
-    /// There are more.
+    /// There are more frames.
     Open,
 }
 
-/// What stands for the walk that the memo holds.
+/// The number of the walk that the memo holds.
 #[derive(Clone, Copy)]
 struct Named {
     /// Who gave the number, 0 if there is none.
@@ -65,7 +65,7 @@ pub(super) enum Followed {
     End(Last),
     /// The frames' room is used up.
     Full,
-    /// To a frame, by this index, whose caller is another now.
+    /// To the frame with this index, whose caller is another now.
     Lost(usize),
 }
 
@@ -81,8 +81,8 @@ impl Memo {
         self.named = NO_NAME;
     }
 
-    /// The number that this owner gave the whole walk that begins here, and whether it was cut: if the walk is the
-    /// one that is remembered, and all that it read of the stack lies within these bounds and still says the same.
+    /// The number that this owner gave the whole walk that begins here, and whether that walk was cut. Only if it is
+    /// the remembered walk, and all that it read of the stack lies within these bounds and is still the same.
     #[inline(always)]
     pub(super) fn number(
         &self,
@@ -145,7 +145,7 @@ impl Memo {
         self.first
     }
 
-    /// Moves `index` on to the frame at this stack pointer; whether it is the same frame.
+    /// Moves `index` on to the frame at this stack pointer. Whether it is the same frame.
     #[inline(always)]
     pub(super) fn meet(&self, index: &mut usize, at: Regs) -> bool {
         while let Some(step) = self.steps.get(*index) {
@@ -209,7 +209,7 @@ impl Memo {
         }
     }
 
-    /// The frame with index `met` up to, not with, that with index `end`, as part of a new walk.
+    /// Takes the frames from index `met` up to, but not including, `end` as part of a new walk.
     #[cold]
     pub(super) fn take_over(&self, met: usize, end: usize, inner: &mut Inner) -> Regs {
         self.steps[met..end].iter().for_each(|step| inner.push(*step));
@@ -222,7 +222,7 @@ pub(super) struct Inner {
     len: usize,
     /// There were more than fit.
     overflowed: bool,
-    /// All are found by the words that a memo confirms.
+    /// All frames are found by words that a memo can confirm.
     usable: bool,
     steps: [MaybeUninit<Step>; STEPS],
 }

@@ -1,4 +1,4 @@
-//! Knowing which part of the stack is certainly there, and reading the rest with care.
+//! Which part of the stack is certainly there, and careful reads of the rest.
 
 use crate::process::errno::KeepErrno;
 use crate::process::peek::read_memory;
@@ -6,8 +6,8 @@ use crate::process::threads;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 
-/// What looking a rule up takes of the stack at most, bytes: 17.2 KiB were measured in a release build and 31.2 in a
-/// debug build (see the test below); the rest is for a signal that comes meanwhile, whose frame takes 3 to 11 KiB.
+/// How many bytes of stack it takes to look up a rule, at most: 17.2 KiB were measured in a release build and 31.2 in a
+/// debug build (see the test below). The rest is for a signal that comes meanwhile, whose frame takes 3 to 11 KiB.
 #[cfg(target_arch = "x86_64")]
 const ROOM: u64 = if cfg!(debug_assertions) { 48 << 10 } else { 28 << 10 };
 
@@ -195,7 +195,7 @@ mod tests {
     #[inline(never)]
     fn taken(f: impl FnOnce()) -> u64 {
         const PAINTED: u64 = 128 << 10;
-        // For the frames of painting and looking themselves.
+        // For the frames of the test's own functions.
         const OWN: u64 = 1 << 10;
         const PAINT: u64 = 0xa5a5_a5a5_a5a5_a5a5;
         let sp: u64;
@@ -214,7 +214,7 @@ mod tests {
         sp - deepest.unwrap_or(sp - OWN)
     }
 
-    /// In a process of its own it is the first look: the loaded objects are listed, too.
+    /// In a process of its own this is the first look, which also lists the loaded objects.
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn looking_a_rule_up_keeps_within_its_room() {

@@ -72,18 +72,18 @@ use std::sync::atomic::Ordering::*;
 
 /// Allocations below this are not looked at, bytes.
 pub(crate) const SMALLEST: u64 = 1 << 20;
-/// Sites that strand less are not reported, bytes.
+/// Sites that strand less than this are not reported, bytes.
 const LEAST_REPORTED: u64 = 16 << 20;
-/// Pools round what they ask for: ggml's to this many bytes, after adding 5 %.
+/// Pools round their requests. ggml's pool rounds to this many bytes, after adding 5 %.
 const ROUNDED: u64 = 256;
 /// What is to be done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It goes its way.
+    /// The request goes its usual way.
     Nothing,
-    /// It is answered with out of memory (2); the driver is not asked.
+    /// The request is answered with out of memory (2), and the driver is not asked.
     Refuse,
-    /// It is placed in managed memory.
+    /// The request is placed in managed memory.
     Spill,
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn used(words: &[u64]) {
     }
 }
 
-/// Who makes a call in a context: its stack is taken.
+/// Who makes a call in a context. The call's stack is taken.
 #[inline]
 pub(crate) fn asker(shim: &'static Shim, call: &Call, context: ContextRef) -> Asker {
     if call.vendor == Vendor::Hip {
@@ -108,7 +108,7 @@ pub(crate) fn asker(shim: &'static Shim, call: &Call, context: ContextRef) -> As
 /// A program asks for a block of at least [`SMALLEST`] bytes, which the driver would have to make.
 pub(crate) fn asked(shim: &Shim, asker: &Asker, bytes: u64) -> Verdict {
     let stranded = &shim.stranded;
-    // To report is nothing that a request has to wait for, but what is known of uses counts from here on.
+    // A mere report delays no request. But uses of blocks count from here on.
     let may_refuse = !stranded.is(Mode::Report) || stranded.marked.load(Relaxed);
     if !stranded.on() || !(may_refuse || stranded.waiting() || stranded.uses.any()) {
         return Verdict::Nothing;
@@ -124,8 +124,8 @@ pub(crate) fn asked(shim: &Shim, asker: &Asker, bytes: u64) -> Verdict {
     }
 }
 
-/// A request of at least [`SMALLEST`] bytes was served without the driver. To be told while
-/// [`Stranded::waiting`]: it may be the second try of one that failed.
+/// A request of at least [`SMALLEST`] bytes was served without the driver. Called while [`Stranded::waiting`], since it
+/// may be the second try of one that failed.
 #[cold]
 pub(crate) fn served(shim: &'static Shim, call: &Call, bytes: u64) {
     let asker = asker(shim, call, contexts::current(shim, call.vendor));
@@ -146,11 +146,11 @@ pub(crate) fn made(shim: &Shim, asker: &Asker, addr: u64, bytes: u64) {
     if !shim.stranded.on() {
         return;
     }
-    // To be compared with times of uses, if there are any.
+    // This time is compared with the times of uses, if there are any.
     let now_ns = if watching() { clock::precise_ns() } else { clock::now_ns() };
     let inside = phase::inside();
     let report = with_sites(shim, |sites| {
-        // One that was freed past us, if anything was ever known of the address.
+        // The block before at this address was freed without our seeing it, if anything was known of the address.
         let was_known = shim.stranded.mark(addr).load(Relaxed) != 0 && sites.freed(addr);
         let (is_known, report) = sites.made(asker, addr, bytes, inside, now_ns);
         if was_known != is_known {
@@ -175,8 +175,8 @@ pub(crate) fn failed(shim: &Shim, asker: &Asker, bytes: u64) {
     }
 }
 
-/// A block is about to be freed. Whether it must go back to the driver and not be kept: this thread
-/// frees because it was pressed.
+/// A block is about to be freed. True: this thread frees it because it was pressed to, so the block has to go back to
+/// the driver and must not be kept.
 #[inline]
 pub(crate) fn freed(shim: &Shim, addr: u64) -> bool {
     shim.stranded.may_know(addr) && known_freed(shim, addr)
@@ -196,7 +196,7 @@ fn known_freed(shim: &Shim, addr: u64) -> bool {
     })
 }
 
-/// A context is gone, with all that was in it.
+/// A context has ended, with all that was in it.
 pub(crate) fn context_ended(shim: &Shim, context: ContextRef) {
     with_sites(shim, |sites| {
         for addr in sites.end_context(context) {
@@ -205,9 +205,9 @@ pub(crate) fn context_ended(shim: &Shim, context: ContextRef) {
     });
 }
 
-/// Whether a request is the growth of a pool inside the program, and not a buffer that it works
-/// with: it comes in the middle of a computation, rounded as pools round, from a site that asks at no
-/// other time. What that cannot tell is in docs/decisions.md.
+/// Whether a request is the growth of a pool inside the program, and not a buffer that the program works with. Growth
+/// comes in the middle of a computation, is rounded as pools round, and comes from a site that asks at no other time.
+/// docs/decisions says what that cannot tell.
 pub(crate) fn is_pool_growth(shim: &Shim, asker: &Asker, bytes: u64) -> bool {
     if !phase::inside() || !bytes.is_multiple_of(ROUNDED) {
         return false;
@@ -215,7 +215,7 @@ pub(crate) fn is_pool_growth(shim: &Shim, asker: &Asker, bytes: u64) -> bool {
     shim.stranded.sites().of(asker).is_none_or(sites::SiteState::is_scratch)
 }
 
-/// Marks the site that strands most: its next request is refused, if that is safe then.
+/// Marks the site that strands most. Its next request is refused, if that is safe then.
 ///
 /// # Errors
 /// Why no site can be pressed.
@@ -271,7 +271,7 @@ fn with_sites<R>(shim: &Shim, f: impl FnOnce(&mut Sites) -> R) -> R {
     result
 }
 
-/// Whether a request of this site may be refused now, as far as the site goes.
+/// Whether this site allows that its request is refused now.
 fn may_press(shim: &Shim, asker: &Asker, key: Key) -> bool {
     let wanted = |sites: &Sites| {
         let known = sites.get(key)?;
@@ -301,13 +301,13 @@ pub(crate) fn program_retries(shim: &Shim, stack: StackRef) -> bool {
     shim.stranded.retries() || seen() || safe::caller(shim, stack).is_some_and(|pc| shim.stranded.programs.retries(pc))
 }
 
-/// Whether this thread was refused memory that there is, and has not asked again.
+/// Whether this thread was refused memory although there is some, and has not asked again.
 pub(crate) fn pressed(shim: &Shim) -> bool {
     shim.stranded.waiting() && shim.stranded.sites().pressed(shim.tid())
 }
 
 fn press(shim: &Shim, asker: &Asker, key: Key, older: Older, bytes: u64) -> Verdict {
-    // Something may have begun to capture, and another thread may have pressed, since it was asked.
+    // A capture may have begun, or another thread may have pressed, since the question was asked.
     let refused = shim.registry.streams.capturing() == 0
         && with_sites(shim, |sites| {
             let may = sites.get(key).is_some_and(|known| !known.barred) && !sites.waits(key);

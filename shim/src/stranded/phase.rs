@@ -7,7 +7,7 @@
 use crate::process::threads::local;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Some thread has launched a kernel since that was last asked.
+/// Whether some thread has launched a kernel since this was last asked.
 static WORK: AtomicBool = AtomicBool::new(false);
 
 /// This thread launches a kernel. Copies do not count: models are loaded by them.
@@ -17,7 +17,7 @@ pub(crate) fn submitted() {
     work();
 }
 
-/// The device is given work, or may be: what HIP launches is not seen.
+/// The device is given work, or may be: HIP's launches are not seen.
 #[inline(always)]
 pub(super) fn work() {
     // Only the first launch after an allocation writes what all threads read.

@@ -19,9 +19,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// What ggml says before it tries again; of the sentence, the part without numbers.
+/// What ggml logs before it tries again: the part of the line without numbers.
 const GGML_LINE: &[u8] = b"cached buffers and retrying";
-/// Modules whose answer is kept.
+/// For how many modules the answer is kept.
 const KNOWN: usize = 64;
 
 /// What is known of the modules of the process.
@@ -130,7 +130,7 @@ mod tests {
     fn a_constant_of_this_program_is_found_and_another_is_not() {
         let exe = std::env::current_exe().unwrap();
         assert_eq!(holds(&exe, GGML_LINE), Some(true));
-        // Not written out here, or it would be a constant too.
+        // Not written out here, since then it would be a constant of this test, too.
         let other: Vec<u8> = GGML_LINE.iter().rev().copied().collect();
         assert_eq!(holds(&exe, &other), Some(false));
         assert_eq!(holds(Path::new("/dev/null"), GGML_LINE), None);

@@ -1,8 +1,8 @@
 //! What a refusal would make the program free, and whether a graph still needs any of it.
 //!
-//! A program that is out of memory empties its whole cache, not only what one call site put there. So
-//! all blocks are looked at that the same function asked the runtime for, however small, except those of
-//! sites that are known to be no scratch: what the program works with is not in a cache.
+//! A program that is out of memory empties its whole cache, not only what one call site put there. So all blocks are
+//! looked at that the same function has asked the runtime for, however small. Only blocks of sites that are known to be
+//! no scratch are left out, because what the program works with is not in a cache.
 
 use super::sites::Asker;
 use crate::shim::Shim;
@@ -13,7 +13,7 @@ use gpumem_wire::layout::{AllocSlot, Sealed, StackRef};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 
-/// Frames that are looked through for the program's own.
+/// How many frames are looked through for the program's own.
 const INNERMOST: usize = 8;
 
 /// Whether more than recording is allowed.
@@ -49,7 +49,7 @@ pub(super) fn graph_needs(shim: &Shim, site: &Asker) -> bool {
     }
 }
 
-/// Where the blocks lie that the same function asked for, sorted; `None` if that is not known.
+/// The ranges of the blocks that the same function asked for, sorted. `None` if they are not known.
 fn blocks_beside(shim: &Shim, site: &Asker) -> Option<Vec<Range<u64>>> {
     if shim.ledger.counter(counters::DROPPED_RECORDS) > 0 {
         return None;
@@ -80,7 +80,7 @@ pub(crate) fn is_live(slot: &AllocSlot) -> bool {
     slot.check != 0 && slot.check == slot.seal()
 }
 
-/// The runtimes and the driver: who calls them asks.
+/// The runtimes and the driver: the program's own frame is the one that calls them.
 pub(crate) fn is_runtime(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     [&b"libcudart.so"[..], b"libcuda.so", b"libamdhip64.so", b"libgpumem.so"]

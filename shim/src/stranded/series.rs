@@ -1,15 +1,14 @@
 //! What creeping growth looks like: blocks of one call site, each a little larger than the one
 //! before, all still allocated.
 
-/// Blocks that a series has at least before it is one.
+/// The least number of blocks of a series.
 const LEAST: usize = 4;
 /// A step of at most a quarter is creeping: ggml's pool asks for 5 % more than it needs each time.
 const CREEP: (u64, u64) = (5, 4);
-/// A step of more than this is another thing, and ends the series: early on, a context of 512 tokens
-/// doubles.
+/// A step of more than this is no creeping growth and ends the series. Early on, a context of 512 tokens doubles.
 const JUMP: u64 = 2;
 
-/// Blocks that are looked back at.
+/// How many blocks are looked back at.
 pub(super) const BACK: usize = 256;
 
 /// A live block of a call site.
@@ -18,43 +17,43 @@ pub(super) struct SeriesBlock {
     pub addr: u64,
     pub bytes: u64,
     pub made_ns: u64,
-    /// How often work had been given until it was made: see [`older`].
+    /// How often work had been submitted when the block was made: see [`older`].
     pub work: u64,
-    /// When work was last seen to use it; 0: never.
+    /// When work was last seen to use the block. 0: never.
     pub used_ns: u64,
 }
 
-/// The older blocks of a series: all but the one that is asked for, or the largest.
+/// The older blocks of a series: all but the one that is asked for, or but the largest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Older {
     pub blocks: usize,
     pub bytes: u64,
-    /// Creeping steps among them and up to the newest.
+    /// The creeping steps among them, the one to the newest block included.
     creeps: usize,
-    /// Blocks and creeping steps of the series, those that work still uses among them.
+    /// All blocks and creeping steps of the series, blocks that work still uses included.
     all: (usize, usize),
 }
 
 impl Older {
-    /// Whether this is a series: with the newest block it is long enough, and takes more than twice
-    /// what that does.
+    /// Whether this is a series: with the newest block it is long enough, and takes more than twice as much as that
+    /// block.
     pub(super) fn strand(&self, newest: u64) -> bool {
         self.blocks + 1 >= LEAST && self.creeps + 1 >= LEAST && self.bytes > newest
     }
 
-    /// Whether the next block may make it one: from here on it matters which blocks are used.
+    /// Whether the next block may make this a series. From here on it matters which blocks are used.
     pub(super) fn may_strand(&self) -> bool {
         self.all.0 + 2 >= LEAST && self.all.1 + 2 >= LEAST
     }
 }
 
-/// The blocks, in the order in which they were made, that a block of `newest` bytes leaves behind, once work has been
-/// given `work` times. Blocks that no work came after are not left behind: nothing could use them yet.
+/// The blocks that a new block of `newest` bytes leaves behind, in the order in which they were made, once work has
+/// been submitted `work` times. A block that no work came after is not left behind, because nothing could use it yet.
 pub(super) fn older(blocks: &[SeriesBlock], newest: u64, work: u64) -> Older {
     let mut found = Older::default();
     let mut next = newest;
-    // A block that work still uses after the last one was made is not left behind. That one itself was used
-    // until now: its successor is only being made.
+    // A block that work still uses after the last one was made is not left behind. The last one itself was used until
+    // now, since its successor is only being made.
     let last_ns = blocks.last().map_or(0, |last| last.made_ns);
     for (back, block) in blocks.iter().rev().take(BACK).enumerate() {
         if block.bytes > next || next > block.bytes.saturating_mul(JUMP) {
@@ -137,14 +136,14 @@ mod tests {
         let mut all = blocks(&[100 * MIB, 105 * MIB, 110 * MIB, 116 * MIB]);
         let newest = 121 * MIB;
         assert!(older(&all, newest, 4).strand(newest));
-        // The last one is always used until then.
+        // The last block is always used until the next is made.
         all[3].used_ns = 1000;
         assert!(older(&all, newest, 4).strand(newest));
         all.iter_mut().for_each(|block| block.used_ns = 1000);
         let found = older(&all, newest, 4);
         assert_eq!((found.blocks, found.bytes), (1, 116 * MIB));
         assert!(!found.strand(newest) && found.may_strand());
-        // As long as it was used when the one before was made, and no more.
+        // Used as long as the block before it was, and no longer.
         all.iter_mut().for_each(|block| block.used_ns = 3);
         assert!(older(&all, newest, 4).strand(newest));
     }

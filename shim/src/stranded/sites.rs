@@ -6,20 +6,20 @@ use gpumem_wire::layout::{ContextRef, StackRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
-/// Call sites that are kept; those that hold nothing make way.
+/// How many call sites are kept. Sites that hold nothing make way.
 const SITES: usize = 512;
-/// Blocks that are kept, of all sites and of one: pools that strand have some hundred at most.
+/// How many blocks are kept, of all sites together and of one. Pools that strand have some hundred at most.
 const BLOCKS: usize = 16384;
 const BLOCKS_OF_SITE: usize = 1024;
-/// Refusals that wait for the thread's next request.
+/// How many refusals wait for their thread's next request.
 const REFUSALS: usize = 64;
-/// A refusal waits for so long: whoever frees memory and asks again has done so by then, after a wait for all of its
-/// work. Until then every free is looked at.
+/// How long a refusal waits. A program that frees memory and asks again has done so by then, even after a wait for all
+/// of its work. Until then every free is looked at.
 const LONGEST_WAIT_NS: u64 = 60_000_000_000;
-/// Requests made in the middle of a computation for each one that was not: a pool's site.
+/// A pool's site makes at least so many requests in the middle of a computation for each request at another time.
 const SCRATCH: u64 = 4;
 
-/// A call site: its stack, or the caller's return address where no stacks are taken.
+/// A call site: its stack, or the caller's return address if no stacks are taken.
 pub(super) type Site = u64;
 /// A call site in a context: memory is per context.
 pub(super) type Key = (Site, ContextRef);
@@ -27,7 +27,7 @@ pub(super) type Key = (Site, ContextRef);
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
-    /// 0: none was taken.
+    /// 0: no stack was taken.
     pub stack: StackRef,
     /// The caller's return address.
     pub pc: u64,
@@ -48,32 +48,32 @@ pub(super) struct SiteState {
     pub pc: u64,
     /// Live blocks, in the order in which they were made.
     pub blocks: Vec<SeriesBlock>,
-    /// It strands, or did once.
+    /// The site strands memory, or did once.
     pub strands: bool,
-    /// Bytes and blocks that it strands now.
+    /// The bytes and blocks that it strands now.
     pub stranded: (u64, u64),
-    /// It strands, or may with its next block: uses of its blocks matter.
+    /// The site strands memory, or may with its next block. So uses of its blocks matter.
     watched: bool,
-    /// Stranded bytes when it was last reported.
+    /// The stranded bytes when it was last reported.
     said: u64,
-    /// Blocks made in the middle of a computation, and others.
+    /// How many blocks were made in the middle of a computation, and how many at other times.
     inside: u64,
     outside: u64,
-    /// Its program freed memory and asked again when a request of it failed.
+    /// When a request of this site failed, the program freed memory and asked again.
     pub retries: bool,
-    /// A refusal was in vain: never again.
+    /// A refusal was in vain, so there is never another one.
     pub barred: bool,
-    /// The user wants its next request refused.
+    /// The user wants the site's next request refused.
     pub marked: bool,
 }
 
 impl SiteState {
-    /// Whether its blocks are scratch, and not what the program works with.
+    /// Whether the site's blocks are scratch, and not what the program works with.
     pub(super) fn is_scratch(&self) -> bool {
         self.inside > 0 && self.inside >= SCRATCH * self.outside
     }
 
-    /// What it strands now, and whether its blocks are watched. `work`: see [`Sites::work_given`].
+    /// Computes what the site strands now, and whether its blocks are watched. `work`: see [`Sites::work_given`].
     fn look_again(&mut self, work: u64) -> Change {
         let (before, was_watched) = (self.stranded.0, self.watched);
         self.watched = self.strands || self.marked;
@@ -92,7 +92,7 @@ impl SiteState {
         Change { stranded: before..self.stranded.0, watched: self.watched != was_watched }
     }
 
-    /// What to tell people: once it strands enough, and again when it is twice as much.
+    /// The report for people, if one is due: once the site strands enough, and again when it strands twice as much.
     fn report(&mut self) -> Option<Report> {
         let (bytes, blocks) = self.stranded;
         if bytes < super::LEAST_REPORTED || bytes < self.said.saturating_mul(2) {
@@ -103,45 +103,45 @@ impl SiteState {
     }
 }
 
-/// What a look at a site found to be otherwise.
+/// What a look at a site found changed.
 struct Change {
-    /// Bytes that it strands, from and to.
+    /// The bytes that it strands, before and after.
     stranded: Range<u64>,
-    /// Its blocks are watched and were not, or the other way round.
+    /// Whether its blocks are watched now and were not before, or the other way round.
     watched: bool,
 }
 
-/// A request that failed: the thread's next one tells whether the program retries.
+/// A request that failed. The thread's next request tells whether the program retries.
 #[derive(Debug)]
 struct Refusal {
     tid: u32,
     key: Key,
     bytes: u64,
-    /// Bytes that the site gave back since.
+    /// The bytes that the site gave back since then.
     freed: u64,
     /// Refused by us, and not by the driver.
     ours: bool,
-    /// Asked for in the middle of a computation.
+    /// It was made in the middle of a computation.
     inside: bool,
-    /// When it waits no longer; 0: nobody has looked yet.
+    /// Until when it waits. 0: nobody has looked yet.
     until_ns: u64,
 }
 
 /// What a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// Nothing that is known.
+    /// Nothing special is known of it.
     Plain,
-    /// The second try of one that failed; whether that was asked for in the middle of a computation,
-    /// which the program's wait before its frees has not ended.
+    /// The second try of a request that failed. `inside`: the first try was made in the middle of a computation. The
+    /// program's wait before its frees does not change that.
     Retry { inside: bool },
-    /// Nothing was freed, or something else is asked for: the refusal before was in vain.
+    /// Nothing was freed, or something else is asked for, so the refusal before was in vain.
     InVain(Key),
     /// Growth of a site that strands.
     Growth(Key, Older),
 }
 
-/// What to tell people of a site.
+/// What people are told of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Report {
     pub stack: StackRef,
@@ -155,20 +155,20 @@ pub(super) struct Sites {
     known: FxHashMap<Key, SiteState>,
     /// Size and site of each block, by address.
     blocks: FxHashMap<u64, (u64, Key)>,
-    /// Sites whose requests are second tries of another's.
+    /// Sites whose requests are second tries of another site's requests.
     aliases: FxHashMap<Key, Site>,
     refusals: Vec<Refusal>,
     /// Sum of what all sites strand.
     pub stranded: u64,
-    /// How often [`Sites::work_given`] was told.
+    /// How often [`Sites::work_given`] was called.
     work: u64,
     /// A site is marked, or was.
     pub any_marked: bool,
-    /// How the blocks of watched sites are others than when that was last asked.
+    /// How the blocks of watched sites have changed since that was last asked.
     changed: Option<Watched>,
 }
 
-/// How watched blocks have changed: one came or went, as most often, or they are these.
+/// How watched blocks have changed: mostly one came or went; otherwise these are the blocks now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
     Came(Range<u64>),
@@ -182,7 +182,7 @@ impl Sites {
         (self.aliases.get(&key).copied().unwrap_or(key.0), key.1)
     }
 
-    /// The device was given work since the last block was made: a block from before can lie unused.
+    /// The device was given work since the last block was made. So a block from before may lie unused.
     pub(super) fn work_given(&mut self) {
         self.work += 1;
     }
@@ -214,7 +214,7 @@ impl Sites {
         self.refusals.len()
     }
 
-    /// A thread asks for a block: what that says of its last request, if that failed.
+    /// A thread asks for a block. What that says about its last request, if that failed.
     pub(super) fn settled(&mut self, asker: &Asker, bytes: u64) -> Request {
         if let Some(index) = self.refusals.iter().position(|refusal| refusal.tid == asker.tid) {
             let refusal = self.refusals.swap_remove(index);
@@ -225,7 +225,7 @@ impl Sites {
                 known.barred |= refusal.ours && !retries;
             }
             if retries {
-                // The second try may come from another line of the program: it is the same site.
+                // The second try may come from another line of the program. It counts as the same site.
                 let key = (asker.site(), asker.context);
                 if key.0 != refusal.key.0 && self.aliases.len() < SITES {
                     self.aliases.insert(key, refusal.key.0);
@@ -269,8 +269,8 @@ impl Sites {
         self.refusals.push(Refusal { tid: asker.tid, key, bytes, freed: 0, ours, inside, until_ns: 0 });
     }
 
-    /// Refusals that nothing came of wait no longer; the sites of ours, which were in vain. To be asked after each
-    /// change.
+    /// Ends refusals that nothing came of. The answer is the sites of our own refusals among them, which were in vain.
+    /// Called after each change.
     pub(super) fn expired(&mut self, now_ns: u64) -> Vec<Key> {
         let mut in_vain = Vec::new();
         self.refusals.retain_mut(|refusal| {
@@ -296,12 +296,13 @@ impl Sites {
         self.refusals.iter().any(|refusal| refusal.key == key)
     }
 
-    /// Whether a refusal of ours waits for this thread's next request: what it frees goes back.
+    /// Whether a refusal of ours waits for this thread's next request. Then what the thread frees goes back to the
+    /// driver.
     pub(super) fn pressed(&self, tid: u32) -> bool {
         self.refusals.iter().any(|refusal| refusal.ours && refusal.tid == tid)
     }
 
-    /// A block was made: whether it is known from now on, and what to tell people, if there is something.
+    /// A block was made. Whether it is known from now on, and what people are to be told, if anything.
     pub(super) fn made(
         &mut self,
         asker: &Asker,
@@ -334,7 +335,7 @@ impl Sites {
         (true, report)
     }
 
-    /// A site that is new has room: one that holds nothing and is not known for anything goes.
+    /// Makes room for a new site: a site goes that holds nothing and is not known for anything.
     fn room_for(&mut self, key: Key) -> bool {
         if self.known.len() < SITES || self.known.contains_key(&key) {
             return true;
@@ -344,7 +345,7 @@ impl Sites {
         gone.is_some_and(|gone| self.known.remove(&gone).is_some())
     }
 
-    /// A block is about to be freed; whether it was one of these.
+    /// A block is about to be freed. Whether it was one of these.
     pub(super) fn freed(&mut self, addr: u64) -> bool {
         let Some((bytes, key)) = self.blocks.remove(&addr) else { return false };
         for refusal in self.refusals.iter_mut().filter(|refusal| refusal.key == key) {
@@ -358,7 +359,7 @@ impl Sites {
         if was_watched {
             self.watched_changed(Watched::Went(addr));
         }
-        // A free makes no series.
+        // A free cannot make a series.
         if strands {
             self.look_again(key);
         }
@@ -379,12 +380,12 @@ impl Sites {
         keys.into_iter().for_each(|key| self.look_again(key));
     }
 
-    /// All watched blocks are to be told.
+    /// From now on all watched blocks count as changed.
     pub(super) fn watch_all(&mut self) {
         self.changed = Some(Watched::All(Vec::new()));
     }
 
-    /// Of two changes it takes all blocks to tell.
+    /// Two changes are reported as the list of all blocks.
     fn watched_changed(&mut self, how: Watched) {
         match self.changed {
             None => self.changed = Some(how),
@@ -434,7 +435,7 @@ impl Sites {
         kept.map(|known| known.stack).collect()
     }
 
-    /// All that belonged to a context is gone with it.
+    /// All that belonged to a context has ended with it.
     pub(super) fn end_context(&mut self, context: ContextRef) -> Vec<u64> {
         let gone = |key: &Key| key.1 == context;
         let addresses = self.blocks.iter().filter(|(_, (_, key))| gone(key)).map(|(&addr, _)| addr).collect();

@@ -8,7 +8,7 @@ use gpumem_wire::settings::{Settings, Stranded as Mode};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::*};
 
-/// Places for marks of addresses.
+/// How many places there are for marks of addresses.
 const MARKS: usize = 4096;
 
 /// What the shim knows of stranded growth.
@@ -18,9 +18,9 @@ pub(crate) struct Stranded {
     retries: AtomicBool,
     pub(super) programs: Programs,
     sites: Mutex<Sites>,
-    /// Uses of what may come to be stranded.
+    /// Uses of blocks that may come to be stranded.
     pub uses: Uses,
-    /// How many blocks are known whose address falls on each place: most frees need no lock.
+    /// How many known blocks have an address that falls on each place. So most frees need no lock.
     marks: Box<[AtomicU32]>,
     /// Requests that failed and wait for their thread's next one.
     pub(super) refusals: AtomicU32,
@@ -36,7 +36,7 @@ impl Stranded {
             programs: Programs::new(),
             sites: Mutex::default(),
             uses: Uses::default(),
-            // Where every free is looked at, any address may concern us.
+            // If every free is looked at, any address may matter.
             marks: (0..MARKS).map(|_| AtomicU32::new(settings.freed_in_graph.into())).collect(),
             refusals: AtomicU32::new(0),
             marked: AtomicBool::new(false),
@@ -86,13 +86,13 @@ impl Stranded {
         &self.marks[(hash >> 52) as usize % MARKS]
     }
 
-    /// A block came to be known (1) or is no more (−1). For who has the sites locked.
+    /// A block became known (1), or is known no more (−1). Only for a thread that has the sites locked.
     pub(super) fn marks(&self, addr: u64, more: i32) {
         let mark = self.mark(addr);
         mark.store(mark.load(Relaxed).wrapping_add_signed(more), Relaxed);
     }
 
-    /// Whether a free of this address may concern us; no lock.
+    /// Whether a free of this address may matter. Takes no lock.
     #[inline]
     pub(crate) fn may_know(&self, addr: u64) -> bool {
         self.mark(addr).load(Relaxed) != 0 || self.waiting()

@@ -1,8 +1,8 @@
-//! Which older blocks of a growing call site work still uses, seen in what the program gives the device:
-//! arguments of kernels, copies and fills.
+//! Which older blocks of a growing call site work still uses, seen in what the program gives the device: arguments of
+//! kernels, copies and fills.
 //!
-//! Until a site may strand this costs one load at each of those. Then words of their arguments that are
-//! addresses in a block mark it, under a lock that nobody waits for: what one call misses the next shows.
+//! Until a site may strand memory this costs one load at each submission. Then each argument that is an address in a
+//! watched block marks that block, under a lock that nobody waits for. A use that one call misses is seen at the next.
 //! Launches of graphs show nothing.
 
 use super::sites::Watched;
@@ -12,16 +12,16 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// What the watched blocks lie between; an end of 0: none is watched.
+/// The range that all watched blocks lie in. An end of 0: no block is watched.
 static FROM: AtomicU64 = AtomicU64::new(0);
 static TO: AtomicU64 = AtomicU64::new(0);
-/// The guard wants to know of all uses, whatever is watched here.
+/// The guard wants to know of all uses, whichever blocks are watched here.
 static ALL: AtomicBool = AtomicBool::new(false);
 
 /// From now on all arguments are looked at.
 pub(crate) fn watch_all() {
     ALL.store(true, Relaxed);
-    // No device's memory lies below.
+    // No device memory lies below this address.
     FROM.store(1 << 32, Relaxed);
     TO.store(u64::MAX, Relaxed);
 }
@@ -53,18 +53,18 @@ pub(crate) fn word<T>(argument: &T) -> u64 {
 #[derive(Default)]
 pub(crate) struct Uses {
     blocks: Mutex<Vec<WatchedRange>>,
-    /// Some of them were used since that was asked.
+    /// Some of them were used since that was last asked.
     any: AtomicBool,
 }
 
 struct WatchedRange {
     range: Range<u64>,
-    /// When it was last seen used; 0: not since that was asked.
+    /// When it was last seen used. 0: not since that was last asked.
     used_ns: u64,
 }
 
 impl Uses {
-    /// Watches one block more or less, or these blocks and no others.
+    /// Watches one block more or less, or exactly these blocks.
     pub(crate) fn watch(&self, changed: Watched) {
         let mut blocks = lock(&self.blocks);
         let place = |blocks: &[WatchedRange], addr| blocks.partition_point(|block| block.range.start < addr);

@@ -35,8 +35,8 @@ impl Watch {
         })
     }
 
-    /// It got this block, or was told that there is no memory, by the driver or by a limit. Says nothing of
-    /// a request that was refused here.
+    /// The request got this block, or was told that there is no memory, by the driver or by a limit. Does nothing for a
+    /// request that was refused here.
     #[inline]
     pub(crate) fn answered(&self, status: Status, addr: u64) {
         let Some(asker) = &self.asker else { return };
@@ -49,7 +49,7 @@ impl Watch {
         }
     }
 
-    /// It got this block.
+    /// The request got this block.
     #[inline]
     pub(crate) fn made(&self, shim: &'static Shim, addr: u64) {
         if let Some(asker) = &self.asker {
@@ -57,7 +57,7 @@ impl Watch {
         }
     }
 
-    /// The call's stack, if it was taken: 0 where none could be.
+    /// The call's stack, if one was to be taken. 0 where none could be.
     #[inline]
     pub(crate) fn stack(&self) -> Option<StackRef> {
         self.asker.map(|asker| asker.stack)
@@ -72,8 +72,8 @@ impl Watch {
     }
 }
 
-/// Runs an allocation by `real`, which writes to `out`, unless it is to be refused. What spilling would do
-/// needs more than one call, and is left.
+/// Runs an allocation by `real`, which writes to `out`, unless it is to be refused. To spill takes more than one call
+/// and is not done here.
 ///
 /// # Safety
 /// `out` is the program's out-parameter, which `real` has written when it succeeds.

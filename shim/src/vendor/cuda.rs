@@ -34,12 +34,12 @@ pub(super) fn leave() {
     let _ = unsafe { driver::cuCtxPopCurrent_v2(&mut context) };
 }
 
-/// Lets this thread call what a capture of it forbids; the mode before.
+/// Lets this thread make calls that a capture of it forbids. The answer is the mode from before.
 pub(super) fn relax() -> i32 {
     exchange(RELAXED)
 }
 
-/// Puts a thread's mode back, or another in its place; the one before.
+/// Sets the thread's mode. The answer is the mode from before.
 pub(super) fn exchange(mut mode: i32) -> i32 {
     // SAFETY: rule of answers: `mode` is read and written. The call changes this thread's mode
     // alone.

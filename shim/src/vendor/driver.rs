@@ -40,9 +40,9 @@ pub(crate) const HOOKS: usize = Function::Count as usize;
 /// How many there are.
 pub(crate) const N: usize = HOOKS + Thunk::Count as usize;
 
-/// What our functions call: the driver's, or another interposer's behind us.
+/// The functions that ours call: the driver's, or those of another interposer behind us.
 static REAL: [AtomicUsize; N] = [const { AtomicUsize::new(0) }; N];
-/// The driver's own, to know its answers by.
+/// The driver's own functions, by which its answers are recognised.
 static DRIVER: [AtomicUsize; N] = [const { AtomicUsize::new(0) }; N];
 
 /// Names with the NUL that lookups want.
@@ -125,8 +125,8 @@ static BOUND: AtomicBool = AtomicBool::new(false);
 /// Where the driver that is bound begins.
 static BOUND_AT: AtomicUsize = AtomicUsize::new(0);
 
-/// Forgets the driver if it was unloaded: a program may load it once to look and again to use it.
-/// Functions of ours that were handed out stay good; they bind again.
+/// Forgets the driver if it was unloaded. A program may load it once to look and again to use it. Functions of ours
+/// that were handed out stay valid and bind again.
 pub(crate) fn unbind_if_gone() {
     let start = BOUND_AT.load(Relaxed);
     if start == 0 || elf::object_at(start).is_some_and(|object| object.start == start && is_driver(&object)) {
@@ -157,7 +157,7 @@ pub(crate) fn index_at(address: usize) -> Option<usize> {
     DRIVER.iter().position(|slot| slot.load(Relaxed) == address && address != 0)
 }
 
-/// Binds the driver if there is one and none was bound; whether it did.
+/// Binds the driver if there is one and none was bound before. Whether it did.
 pub(crate) fn bind_if_loaded() -> bool {
     if BOUND.load(Acquire) {
         return false;
@@ -190,8 +190,8 @@ fn bind(driver: &Object) {
         return;
     }
     let names = || NAMES.iter().chain(CALL_NAMES).copied();
-    // Another interposer behind us keeps its place, also for the calls that we make ourselves: handles
-    // that it gave out mean nothing to the driver.
+    // Another interposer behind us keeps its place, also for the calls that we make ourselves, because handles that it
+    // gave out mean nothing to the driver.
     let mut found = driver.symbols(names()).zip(elf::symbols_in_first_scope(names())).map(|(own, first)| {
         let real = if first == 0 || driver.holds(first) { own } else { first };
         (own, real)

@@ -5,16 +5,15 @@ use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use rustc_hash::FxHashMap;
 
-/// A graph, taken apart. Used again from graph to graph.
+/// A graph, taken apart. The buffer is used again for the next graph.
 #[derive(Default)]
 pub(crate) struct Reading {
     /// Handles of the nodes.
     pub nodes: Vec<GraphNode>,
     /// [`NodeKind`] of each.
     pub kinds: Vec<u8>,
-    /// What makes an exec of another graph able to stand in for one of this: kinds, edges,
-    /// attributes, and all that no setter can change. The backend reads it back in
-    /// [`GraphCalls::build`].
+    /// What two graphs have to share for their execs to stand in for one another: kinds, edges, attributes, and all
+    /// that no setter can change. The backend reads it back in [`GraphCalls::build`].
     pub shape: Vec<u8>,
     /// What setters can change.
     pub records: Records,
@@ -22,12 +21,13 @@ pub(crate) struct Reading {
     pub inner: [u32; 16],
     /// Nodes that no other depends on.
     pub sinks: u32,
-    /// It is no chain of nodes: the library may wait for all of the device's work when it destroys an exec of it.
-    /// (Of a graph with one first node it was not seen to, of some with several it was, on an H200, driver 580.)
+    /// Whether the graph is no chain of nodes. The library may wait for all of the device's work when it destroys an
+    /// exec of such a graph. (It was not seen to do so for a graph with one first node. It did for some with several,
+    /// on an H200, driver 580.)
     pub branches: bool,
     /// Index by handle.
     pub index: FxHashMap<usize, u32>,
-    /// What kept it from being read to the end, if that is something that is not known: a noun for people.
+    /// What kept the graph from being read to the end, if that is something unknown: a noun for people.
     pub unknown: String,
 }
 
@@ -44,8 +44,8 @@ impl Reading {
         self.inner = [0; 16];
     }
 
-    /// Whether it has nodes that wait for something outside of the device: graphs with others than these are not
-    /// read to the end.
+    /// Whether the graph has nodes that wait for something outside of the device. A graph with nodes of unknown kinds
+    /// is not read to the end.
     pub(crate) fn waits_outside(&self) -> bool {
         self.counts()[NodeKind::Host as usize] > 0
     }
@@ -61,11 +61,11 @@ impl Reading {
 /// How a graph was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// Whole: it can be built again from shape and records.
+    /// The graph was read whole and can be built again from shape and records.
     Whole,
-    /// Not in all parts: only a clone can stand for it.
+    /// Not all of it could be read, so only a clone can stand for it.
     CloneOnly,
-    /// The same, and execs of one shape can be given one another's graphs by an update.
+    /// The same, but an update can make an exec of one graph that of another graph of the same shape.
     CloneShared,
 }
 
@@ -74,8 +74,8 @@ pub(crate) enum Read {
 pub(crate) struct StreamArg {
     pub stream: Stream,
     pub per_thread: bool,
-    /// Whose default stream it is: the number of a context, HIP's device plus one; 0: what the handle says
-    /// is enough.
+    /// Which default stream it is: the number of its context, or HIP's device plus one. 0: the handle alone tells the
+    /// stream.
     pub home: u32,
 }
 
@@ -89,14 +89,14 @@ impl StreamArg {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setter {
     pub params: Opaque,
-    /// Copies and memsets: the context.
+    /// For copies and memsets: the context.
     pub context: u64,
-    /// Kernels: the struct is the one with a kernel handle.
+    /// For kernels: whether the struct is the one with a kernel handle.
     pub v2: bool,
 }
 
-/// Runs something that is done in a context which may be another thread's: that context does not end meanwhile. Does
-/// nothing for one that ends, or is not known.
+/// Runs something in a context that may be another thread's. The context does not end meanwhile. Does nothing in a
+/// context that is ending or not known.
 pub(crate) type Visit<'a> = &'a dyn Fn(u64, &mut dyn FnMut());
 
 /// Code that is about to be unloaded.
@@ -116,32 +116,32 @@ pub(crate) struct Nodes<'a> {
     pub kinds: &'a [u8],
 }
 
-/// What setters gave.
+/// How many nodes were set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SetCount {
     pub nodes: u64,
-    /// Those of them that call another function, or in another shape: grid, block, shared memory.
+    /// How many of these call another function, or have another grid, block or shared memory.
     pub reshaped: u64,
 }
 
-/// What the cache may rely on.
+/// How a vendor's library behaves, as far as the cache relies on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ways {
-    /// Graphs can be read whole, and so be folded.
+    /// Graphs can be read whole, so they can be folded.
     pub folds: bool,
-    /// Launches of one exec run one after another, and go on when it is destroyed.
+    /// Launches of one exec run one after another, and pending ones go on when the exec is destroyed.
     pub outlived: bool,
-    /// After an update by the program, a clone of the graph means what the exec does.
+    /// After an update by the program, a clone of the graph means the same as the exec.
     pub clones_follow: bool,
     /// An exec that is given other contents before its first launch runs slower from then on.
     pub set_early_is_slow: bool,
-    /// What the program uploads is uploaded. With CUDA it is not: launches that are pending may run other code then
-    /// (docs/decisions/drivers.md, "A graph that was uploaded may run another kernel's code").
+    /// Whether an upload by the program may be passed on. With CUDA it may not: launches that are pending may then run
+    /// other code (docs/decisions/drivers.md, "A graph that was uploaded may run another kernel's code").
     pub uploads: bool,
-    /// Streams that do not capture may be asked, and given events, while others do.
+    /// Streams that do not capture may be queried, and given events, while others capture.
     pub asked_beside_captures: bool,
-    /// So often may an exec be updated as a whole before another takes its place: each update takes memory that goes
-    /// back with the exec alone.
+    /// How often an exec may be updated as a whole before a new one takes its place. Each update takes memory that goes
+    /// back only with the exec.
     pub most_updates: u32,
 }
 
@@ -172,18 +172,18 @@ pub(crate) trait GraphCalls: Send + Sync {
     /// Why no other exec can ever stand in for one of this graph.
     fn read(&self, graph: Graph, reading: &mut Reading) -> Result<Read, Pinned>;
 
-    /// The record that a setter's parameters make, in `out`; whether the node can be held as a record.
+    /// Writes the record for a setter's parameters into `out`. Whether the node can be held as a record.
     ///
     /// # Safety
     /// `params` are the program's own for a node setter of this kind, in the call that this is in. They are not NULL.
     unsafe fn record(&self, kind: NodeKind, params: Setter, out: &mut Vec<u8>) -> bool;
 
-    /// Whether the library would take this record for a node of a shape's execs.
+    /// Whether the library would accept this record for a node of a shape's execs.
     fn takes(&self, _shape: &[u8], _node: u32, _kind: NodeKind, _record: &[u8]) -> bool {
         false
     }
 
-    /// Whether the library refuses what a setter is given, with 1, for a node of a shape's execs.
+    /// Whether the library refuses a setter's parameters, with 1, for a node of a shape's execs.
     ///
     /// # Safety
     /// As for [`GraphCalls::record`].
@@ -201,20 +201,20 @@ pub(crate) trait GraphCalls: Send + Sync {
     /// The graph inside a child graph node; `None` for other nodes.
     fn child_graph(&self, node: GraphNode) -> Option<Graph>;
 
-    /// A graph of this shape, and its nodes in the order of the records. If not `exact`, it may lack what
-    /// makes no difference to its execs.
+    /// A graph of this shape, and its nodes in the order of the records. If not `exact`, it may lack parts that make no
+    /// difference to its execs.
     ///
     /// # Errors
     /// The library's, or 1 if the shape does not fit the records.
     fn build(&self, shape: &[u8], records: &Records, exact: bool) -> Result<(Graph, Vec<GraphNode>), Status>;
 
-    /// Fingerprint of what kinds of things are in a shape, whatever their number and order.
+    /// A fingerprint of the kinds of things in a shape, whatever their number and order.
     fn features(&self, _shape: &[u8]) -> u64 {
         0
     }
 
-    /// Whether an exec of the first shape holds a graph of the second, and nothing of its own, when the
-    /// library has updated it from that.
+    /// Whether an exec of shape `from` holds exactly a graph of shape `to` once the library has updated it from that
+    /// graph.
     fn becomes(&self, _from: &[u8], _to: &[u8]) -> bool {
         false
     }
@@ -223,18 +223,18 @@ pub(crate) trait GraphCalls: Send + Sync {
     /// The library's.
     fn instantiate(&self, graph: Graph, flags: u64) -> Result<GraphExec, Status>;
     fn destroy_exec(&self, exec: GraphExec);
-    /// Gives an exec another graph as a whole, where [`Read::CloneShared`] says that it can be.
+    /// Updates an exec to another graph as a whole. Only where [`Read::CloneShared`] says that this can be done.
     fn update(&self, _: GraphExec, _: Graph) -> Status {
         SYMBOL_NOT_FOUND
     }
     fn upload(&self, exec: GraphExec, to: StreamArg) -> Status;
-    /// The program does not hear of this answer of the library's, and is to find no trace of it.
+    /// The program does not hear of this answer of the library. It must find no trace of it.
     fn unheard(&self, _: Status) {}
 
-    /// Gives those nodes of an exec, or of the graph itself, whose records differ what they are to hold.
+    /// Sets the nodes of an exec, or of the graph itself, whose records differ.
     ///
     /// # Errors
-    /// The library's; some nodes hold the one then and some the other.
+    /// The library's. Some nodes then hold the old records and some the new ones.
     fn set(&self, exec: Option<GraphExec>, nodes: Nodes, before: &Records, after: &Records)
     -> Result<SetCount, Status>;
     fn set_enabled(&self, exec: GraphExec, node: GraphNode, on: bool) -> Status;
@@ -244,18 +244,18 @@ pub(crate) trait GraphCalls: Send + Sync {
 
     /// An event that covers the work of a stream up to now.
     fn mark(&self, event: Option<Event>, stream: StreamArg) -> Option<Event>;
-    /// Whether what an event covers is done.
+    /// Whether the work that an event covers has completed.
     fn completed(&self, event: Event) -> bool;
     /// Makes a stream wait for an event.
     fn wait(&self, stream: StreamArg, event: Event) -> Status;
     fn drop_event(&self, event: Event);
     /// Whether a stream captures.
     fn captures(&self, stream: StreamArg) -> bool;
-    /// What the library says of a stream: success, that it has work left, or what is wrong with it.
+    /// The library's answer about a stream: success, that work is pending, or an error.
     fn query(&self, _: StreamArg) -> Status {
         SYMBOL_NOT_FOUND
     }
-    /// Whether a stream has no work left.
+    /// Whether a stream is idle.
     fn idle(&self, stream: StreamArg) -> bool;
 
     /// Gives memory of graphs back that is not in use.
@@ -263,23 +263,22 @@ pub(crate) trait GraphCalls: Send + Sync {
 
     /// Handles of the functions that are known to be of this code, as records begin with them.
     fn functions_of(&self, code: Code, visit: Visit<'_>) -> Vec<u64>;
-    /// What is known of these functions is not true any more, unless [`GraphCalls::unloaded`] says otherwise.
+    /// What is known of these functions is not valid any more, unless [`GraphCalls::unloaded`] says otherwise.
     fn forget(&self, functions: &[u64]);
-    /// They are `gone`, or what was known of them is true after all.
+    /// The functions are `gone`, or what was known of them is valid after all.
     fn unloaded(&self, functions: &[u64], gone: bool);
     /// A context is gone, and the functions in it.
     fn context_gone(&self, _context: u64) {}
 
     /// Whether the library tells what an attribute of a kernel node is.
     fn tells(&self, node: GraphNode, attribute: u32) -> bool;
-    /// What the library says to a call that does nothing and that captures forbid as they forbid
-    /// instantiating and destroying: where the cache answers by itself, a capture is disturbed as it
-    /// would be.
+    /// The library's answer to a call that does nothing, and that captures forbid just as they forbid instantiating and
+    /// destroying. So where the cache answers by itself, a capture is disturbed as it would be by the library.
     fn allowed(&self) -> Status;
     /// Lets this thread make calls that a capture forbids; what [`GraphCalls::unrelax`] wants.
     fn relax(&self) -> i32;
     fn unrelax(&self, before: i32);
-    /// Makes a context current if it is not; whether it has to be left again.
+    /// Makes a context current if it is not. Whether it has to be left again.
     fn enter(&self, context: u64) -> bool;
     fn leave(&self);
 }

@@ -5,22 +5,22 @@ use gpumem_abi::types::{Context, Device, Stream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// One that the program made.
+/// A green context that the program made.
 pub(crate) struct Green {
     pub handle: u64,
     pub device: Device,
-    /// What stands for it where a context is asked for, once the program has that.
+    /// The context that stands for it, once the program has asked for that.
     pub context: Option<u64>,
     /// Streams that were made for it, by name.
     pub streams: Vec<u64>,
 }
 
-/// Those that there are.
+/// All green contexts of the process.
 pub(crate) static GREENS: Mutex<Vec<Green>> = Mutex::new(Vec::new());
-/// There is a context that stands for one.
+/// Some context stands for a green one.
 static CONTEXTS: AtomicBool = AtomicBool::new(false);
 
-/// A context stands for one from now on; the device.
+/// From now on a context stands for a green one. The answer is the device.
 pub(crate) fn stands_for(context: u64, handle: Context) -> Option<Device> {
     CONTEXTS.store(true, Relaxed);
     with(handle, |green| {
@@ -29,18 +29,18 @@ pub(crate) fn stands_for(context: u64, handle: Context) -> Option<Device> {
     })
 }
 
-/// Whether a context stands for a green one: its execs live on when it has ended, and no other can be made of their
-/// graphs then.
+/// Whether a context stands for a green one. Its execs live on after it has ended, and then no others can be made of
+/// their graphs.
 pub(crate) fn is_one(context: u64) -> bool {
     CONTEXTS.load(Relaxed) && lock(&GREENS).iter().any(|green| green.context == Some(context))
 }
 
-/// Does something with one that the program has.
+/// Does something with a green context that the program has.
 pub(crate) fn with<R>(handle: Context, f: impl FnOnce(&mut Green) -> R) -> Option<R> {
     lock(&GREENS).iter_mut().find(|green| green.handle == handle as u64).map(f)
 }
 
-/// A stream is gone, whose ever it was.
+/// A stream was destroyed, whichever context it belonged to.
 pub(crate) fn stream_gone(stream: Stream) {
     for green in lock(&GREENS).iter_mut() {
         green.streams.retain(|&its| its != stream as u64);

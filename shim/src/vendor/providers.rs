@@ -25,10 +25,10 @@ pub(crate) struct Caller<const N: usize> {
     functions: [AtomicUsize; N],
 }
 
-/// Somebody changes the record: what it says is not to be believed, and nobody else changes it.
+/// A thread is changing the record. Nobody believes the record now, and nobody else changes it.
 const CHANGING: u64 = 1 << 63;
 
-/// Whether what bears this stamp is true in a generation.
+/// Whether a record with this stamp is valid in a generation.
 fn is_of(stamp: u64, generation: usize) -> bool {
     stamp & CHANGING == 0 && stamp as u32 == generation as u32
 }
@@ -51,7 +51,7 @@ impl<const N: usize> Caller<N> {
         (self.stamp.load(Relaxed) == stamp).then_some(function)
     }
 
-    /// Changes the record that has this stamp, unless it has another by now or somebody else is at it.
+    /// Changes the record that has this stamp, unless the stamp has changed or another thread is at it.
     fn change(&self, stamp: u64, generation: usize, change: impl FnOnce(&Self)) -> bool {
         let ours =
             stamp & CHANGING == 0 && self.stamp.compare_exchange(stamp, stamp | CHANGING, AcqRel, Relaxed).is_ok();
@@ -68,7 +68,7 @@ impl<const N: usize> Caller<N> {
 /// The calling object that a thread saw last.
 pub(crate) type LastCaller<const N: usize> = Cell<Option<&'static Caller<N>>>;
 
-/// Calling objects that are remembered; more take the place of the oldest.
+/// How many calling objects are remembered. Further ones take the place of the oldest.
 const CALLERS: usize = 128;
 
 /// The functions of one table, wherever they come from.
@@ -105,11 +105,11 @@ impl<const N: usize> Providers<N> {
                 return function;
             }
         }
-        // What was loaded when this was asked is what the answer is good for.
+        // The answer is valid for the objects that are loaded now.
         let generation = elf::generation();
         let function = self.resolve(address, self.names[index]);
         let caller = known.map(|(caller, _)| caller).or_else(|| {
-            // A caller in no object is code made at run time: nothing to remember it by.
+            // A caller in no object is code that was made at run time. There is nothing to remember it by.
             let object = elf::object_at(address)?;
             self.remember(object.start, object.end, generation)
         });
@@ -128,8 +128,8 @@ impl<const N: usize> Providers<N> {
         self.callers.iter().filter_map(|place| unsafe { place.load(Acquire).as_ref() })
     }
 
-    /// A record of an object with nothing in it: the one that it had before, a new one, or the oldest. `None` where
-    /// others are at it.
+    /// An empty record for an object: the one that it had before, a new one, or the oldest. `None` while other threads
+    /// are at these.
     fn remember(&self, start: usize, end: usize, generation: usize) -> Option<&'static Caller<N>> {
         let begin = |caller: &'static Caller<N>| {
             let is_ours = caller.change(caller.stamp.load(Acquire), generation, |caller| {

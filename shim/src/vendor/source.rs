@@ -1,8 +1,8 @@
 //! What the nodes of a graph hold, as bytes: one record per node, and the folded form of them all.
 //!
-//! A record's meaning is the backend's. Here records are only compared and folded: each is taken as
-//! its difference from the record at the same place in the shape's base, or from an earlier record
-//! of the same length and beginning (the same kernel, in another layer), and LZ4 packs the rest.
+//! Only the backend knows what a record means. Here records are only compared and folded. Each record is kept as its
+//! difference from the record at the same place in the shape's base, or from an earlier record of the same length and
+//! beginning (the same kernel, in another layer). LZ4 packs what is left.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -55,8 +55,8 @@ impl Records {
     }
 }
 
-/// Bytes kept in blocks that the heap's size classes hold without waste: a folded graph is some tens
-/// of kilobytes, and classes double.
+/// Bytes, kept in blocks that the heap's size classes hold without waste. A folded graph has some tens of kilobytes,
+/// and classes double.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Blob {
     blocks: Vec<Box<[u8]>>,
@@ -92,7 +92,7 @@ impl Packed {
         if scratch.packed.len() < room {
             scratch.packed.resize(room, 0);
         }
-        // The output is as large as LZ4 can need, so this cannot fail; if it did, nothing would unpack.
+        // The output has all the room that LZ4 can need, so this cannot fail. If it did, nothing would unpack.
         let len = lz4_flex::block::compress_into(raw, &mut scratch.packed).unwrap_or(0);
         Self { blob: Blob::new(&scratch.packed[..len]), raw: raw.len() as u32 }
     }
@@ -115,7 +115,7 @@ impl Packed {
     }
 }
 
-/// Buffers that are used again: large ones come from the kernel page by page otherwise.
+/// Buffers that are used again. Otherwise large ones would come from the kernel page by page.
 #[derive(Default)]
 pub(crate) struct Scratch {
     raw: Vec<u8>,
@@ -129,14 +129,14 @@ pub(crate) struct Source {
     nodes: u32,
 }
 
-/// How a record is coded; a 16-bit word follows for the last two, in a second list.
+/// How a record is coded: as the base's. For the next two codes a 16-bit word follows in a second list.
 const AS_BASE: u8 = 0;
-/// As a record some places back: how many.
+/// As an earlier record. The word says how many places back.
 const AS_EARLIER: u8 = 1;
-/// As it is: its length.
+/// As it is. The word is its length.
 const AS_IS: u8 = 2;
 
-/// How far back a record like this one is looked for.
+/// How many earlier records are looked at for a similar one.
 const LOOK_BACK: usize = 64;
 /// Records begin with what they call: kernels with the function.
 const HEAD: usize = 8;
@@ -144,8 +144,8 @@ const HEAD: usize = 8;
 /// Bytes of a word: most of what differs is a pointer.
 const WORD: usize = 8;
 
-/// Appends how a record differs from a model of the same length: a bit for each word that does, then
-/// those words, as their difference. Most words are the same, and so never reach LZ4.
+/// Appends how a record differs from a model of the same length: a bit for each word, set if it differs, then the
+/// differences of those words. Most words are the same and never reach LZ4.
 fn push_difference(record: &[u8], model: &[u8], out: &mut Vec<u8>) {
     let bits = out.len();
     out.resize(bits + record.len().div_ceil(WORD).div_ceil(8), 0);
@@ -167,7 +167,7 @@ fn push_difference(record: &[u8], model: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Turns the model in `record` into what differs from it; what is left of `body`.
+/// Turns the model in `record` into the record that differs from it. The answer is what is left of `body`.
 fn take_difference<'a>(record: &mut [u8], body: &'a [u8]) -> Option<&'a [u8]> {
     let (bits, mut body) = body.split_at_checked(record.len().div_ceil(WORD).div_ceil(8))?;
     for (at, &differ) in bits.iter().enumerate() {

@@ -58,7 +58,7 @@ pub(super) unsafe fn v2(
     }
 }
 
-/// Puts ours in place of the driver's answer, if the answer is a function of the table, or one that nobody knows.
+/// Replaces the driver's answer by our function, if the answer is a function of the table, or one that no table knows.
 /// `before` asks for the same function as of another version.
 ///
 /// # Safety
@@ -82,7 +82,8 @@ unsafe fn answer(
     let (real, name) = (real as usize, name.to_bytes());
     let row = row_of(real, name, version as u32, flags);
     let answer = row.map(ours).or_else(|| {
-        // Newer than the table: whatever it does, its handles must be the driver's, and its work be known of.
+        // The function is newer than the table. Whatever it does, its handles must be the driver's, and its submissions
+        // must be noticed.
         let new = !elf::is_ours(real) && is_new(real, name, version, before);
         new.then(|| spare::of(real, name)).flatten()
     });
@@ -93,8 +94,8 @@ unsafe fn answer(
     }
 }
 
-/// Whether a function that no row is for is one that nobody knows: by its name, or since the newest version whose
-/// functions are known gives another one.
+/// Whether a function without a row is unknown: by its name, or because the newest version whose functions are known
+/// gives another function.
 fn is_new(real: usize, base: &[u8], version: c_int, before: impl FnOnce(c_int) -> Option<usize>) -> bool {
     if !gpumem_abi::is_drivers(base) {
         return false;
@@ -103,7 +104,7 @@ fn is_new(real: usize, base: &[u8], version: c_int, before: impl FnOnce(c_int) -
     !gpumem_abi::knows(base) || spare::is_for(base) || (version > newest && before(newest) != Some(real))
 }
 
-/// The row that the driver's answer is: by its address, else by what the table says of the version.
+/// The row of the driver's answer: by its address, or else by what the table says of the version.
 fn row_of(real: usize, base: &[u8], version: u32, flags: u64) -> Option<&'static Row> {
     if let Some(row) = row_at(real) {
         return Some(row);
@@ -111,6 +112,6 @@ fn row_of(real: usize, base: &[u8], version: u32, flags: u64) -> Option<&'static
     if !knows_base(base) {
         return None;
     }
-    // Of later versions only what the driver itself proves to be the same function is ours.
+    // For a later version our function is given only if the driver itself shows that it is the same function.
     row_for(base, version, flags & PER_THREAD != 0).filter(|row| version <= NEWEST && real_of(row) != 0)
 }

@@ -16,7 +16,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 type Find = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status;
 type FindEntry = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, u64, *mut c_int) -> Status;
 
-/// Our function for an answer to this name: that of the twin `…_spt` where the answer is HIP's own twin.
+/// Our function for an answer to this name. Where the answer is HIP's own twin `…_spt`, it is our function of that
+/// twin.
 fn ours_for(name: &[u8], answer: usize) -> Option<usize> {
     let twin = || {
         let name = [name, b"_spt"].concat();

@@ -1,8 +1,9 @@
 //! Loaded objects and their symbols, read from memory.
 //!
-//! Used where `dlsym` cannot be: to find the real `dlsym`, and to take a vendor's function from one
-//! particular file, whatever else in the process exports the same name. Nor is the loader asked to keep an object
-//! (`RTLD_NOLOAD`): a thread in `dlopen` holds its lock and may wait, in a constructor, for a thread that is here.
+//! Used where `dlsym` cannot be used: to find the real `dlsym`, and to take a vendor's function from one particular
+//! file although others in the process export the same name. The loader is not asked to keep an object either
+//! (`RTLD_NOLOAD`): a thread in `dlopen` holds the loader's lock and may wait, in a constructor, for a thread that is
+//! here.
 //!
 //! * [`shown`]: objects while the loader's list is locked, which is when their memory may be read.
 //! * [`listing`]: a copy of all of them.
@@ -22,7 +23,7 @@ use tables::{Name, Tables};
 /// An object that the loader had mapped when it was asked.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
-    /// As the loader knows it; empty for the program itself.
+    /// The path as the loader knows it. Empty for the program itself.
     pub path: Vec<u8>,
     pub start: usize,
     pub end: usize,
@@ -50,7 +51,7 @@ impl Object {
         self.symbols([name]).next().filter(|&address| address != 0)
     }
 
-    /// Those of several symbols, 0 for each that it does not define: of all, if it is there no more.
+    /// The addresses of several symbols, 0 for each that the object does not define. All are 0 if the object is gone.
     pub(crate) fn symbols<'a>(&self, names: impl IntoIterator<Item = &'a CStr>) -> std::vec::IntoIter<usize> {
         let names: Vec<Name> = names.into_iter().map(Name::new).collect();
         let mut found = vec![0; names.len()];
@@ -70,8 +71,8 @@ fn here() -> usize {
     is_ours as *const () as usize
 }
 
-/// Addresses of symbols as defined first in the objects behind this library that the program began with, which are
-/// all in the global scope; 0 for each that none defines.
+/// The addresses of symbols where they are defined first among the objects behind this library that the program began
+/// with. All of these are in the global scope. 0 for a symbol that none of them defines.
 pub(crate) fn symbols_in_first_scope<'a>(names: impl IntoIterator<Item = &'a CStr>) -> std::vec::IntoIter<usize> {
     let names: Vec<Name> = names.into_iter().map(Name::new).collect();
     let mut found = vec![0; names.len()];
@@ -180,7 +181,7 @@ pub(crate) fn symbol_after_us(name: &CStr) -> Option<usize> {
     }
     let ours = &raw const OURS as usize;
     let name = Name::new(name);
-    // Later ones may be closed while they are looked at.
+    // Objects that were loaded later may be closed while they are looked at.
     let mut behind = first_objects().take(objects_at_load()).skip_while(|&(_, dynamic)| dynamic != ours);
     behind.next()?;
     // SAFETY: `take` leaves only objects that the program began with. The loader never unmaps
@@ -189,7 +190,8 @@ pub(crate) fn symbol_after_us(name: &CStr) -> Option<usize> {
     found.find(|&address| address != 0)
 }
 
-/// The loader's count of unloaded objects at the last look: whoever unloads one finds it here no lower than it is.
+/// The loader's count of unloaded objects at the last look. A thread that unloads one finds here no lower count than
+/// its own.
 static UNLOADS: AtomicU64 = AtomicU64::new(0);
 
 /// Changes whenever the program may have unloaded a library.
@@ -198,18 +200,18 @@ pub(crate) fn generation() -> usize {
     UNLOADS.load(Relaxed) as usize
 }
 
-/// Looks whether an object was unloaded since the last look; what was known of loaded ones may be wrong then.
+/// Looks whether an object was unloaded since the last look. If so, what was known of loaded objects may be wrong.
 pub(crate) fn look_for_unloads() -> bool {
     let unloads = unloads();
     UNLOADS.fetch_max(unloads, Relaxed) < unloads
 }
 
-/// How many objects the program began with: the first ones in the loader's order, all of them in the
-/// global scope, none of them ever unloaded. Counted when this is first called.
+/// How many objects the program began with. They come first in the loader's order, are all in the global scope, and are
+/// never unloaded. Counted at the first call.
 pub(crate) fn objects_at_load() -> usize {
     static OBJECTS: AtomicUsize = AtomicUsize::new(0);
     if OBJECTS.load(Relaxed) == 0 {
-        // Whoever comes second finds the same, or what constructors have opened besides.
+        // A second thread finds the same number, or a larger one if constructors have opened objects.
         let _ = OBJECTS.compare_exchange(0, first_objects().count(), Relaxed, Relaxed);
     }
     OBJECTS.load(Relaxed)

@@ -1,10 +1,10 @@
 //! Loaded objects as the loader shows them, with its list locked.
 //!
-//! Here alone the memory of objects is read that may be closed at any time: `dlclose` in another thread takes the
-//! same lock before it unmaps one. While it is held, nothing of another library is called, not even `malloc`,
-//! `memcpy` or `strlen`: a checker that replaces these (ThreadSanitizer) takes a lock of its own in them, and
-//! walks the loaded objects while it holds that. What is copied goes where room was made before, and is counted
-//! where there is none.
+//! Here alone the memory of objects is read that may be closed at any time: `dlclose` in another thread takes the same
+//! lock before it unmaps one. While the lock is held, nothing of another library is called, not even `malloc`, `memcpy`
+//! or `strlen`. A checker that replaces these (ThreadSanitizer) takes a lock of its own in them, and walks the loaded
+//! objects while it holds that lock. Copies go into room that was made before; where there is no room, what is missing
+//! is only counted.
 
 use super::tables::{Name, Tables, entries};
 use std::ffi::{c_int, c_void};
@@ -43,7 +43,7 @@ impl Text {
         Self { at, len }
     }
 
-    /// Appends it where there is room for it; whether there was.
+    /// Appends the text if there is room for it. Whether there was.
     pub(super) fn copy_to(self, to: &mut Vec<u8>) -> bool {
         let used = to.len();
         if self.len > to.capacity() - used {
@@ -66,7 +66,7 @@ impl Shown<'_> {
         (self.start..self.end).contains(&address)
     }
 
-    /// As the loader knows it; empty for the program itself.
+    /// The path as the loader knows it. Empty for the program itself.
     pub(super) fn path(&self) -> Text {
         // SAFETY: the loader's name is null or a C string. It stays while the list is locked, and a
         // Shown lives no longer than that.
@@ -79,7 +79,7 @@ impl Shown<'_> {
         unsafe { Tables::of(self.info.dlpi_addr as usize, self.dynamic) }
     }
 
-    /// Addresses of symbols that this object defines, of any version, put where none is known yet.
+    /// Looks up the symbols that have no address yet in this object, of any version.
     pub(super) fn symbols(&self, names: &[Name], found: &mut [usize]) {
         let Some(tables) = self.tables() else { return };
         for (name, found) in names.iter().zip(found) {
@@ -98,7 +98,7 @@ impl Shown<'_> {
         self.tables().map_or(0, |tables| unsafe { tables.find(name) })
     }
 
-    /// Shows its own name as a library, and those of the libraries that it was linked with.
+    /// Shows the object's own name as a library, and the names of the libraries that it was linked with.
     pub(super) fn links(&self, mut show: impl FnMut(Link, Text)) {
         const DT_NEEDED: i64 = 1;
         const DT_SONAME: i64 = 14;

@@ -1,8 +1,9 @@
 //! The tables of one object's dynamic section: its symbols by name, and what it was linked with.
 //!
 //! What is read here may be unmapped by a `dlclose` of another thread: callers read it while the loader's list is
-//! locked, or of objects that stay. Nothing of another library is called, not even `memcpy` or `strlen`, for the
-//! reason that [`super::shown`] gives. Bytes are read as volatile: a plain loop would become such a call again.
+//! locked, or of objects that stay. Nothing of another library is called, not even `memcpy` or `strlen`, for the reason
+//! that [`super::shown`] gives. Bytes are read as volatile, since the compiler would turn a plain loop into such a
+//! call.
 
 use std::ffi::CStr;
 use std::ptr;

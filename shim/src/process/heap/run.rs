@@ -1,4 +1,4 @@
-//! Memory that nobody has had yet, handed out from its beginning: what lies behind is not touched.
+//! Memory that nobody has had yet, handed out from its beginning. What lies behind is not touched before.
 
 use super::ADDRESS;
 use std::sync::atomic::{AtomicU64, Ordering::*};

@@ -64,7 +64,8 @@ pub(super) fn print<M: Memory>(memory: &mut M, shape: &Shape, code: u64, at: i64
     Some(sum ^ sum >> 29)
 }
 
-/// By its hash, once the interpreter has made that, which is a keyed one of 64 bits; else by its contents.
+/// A number for a text: from its hash, a keyed one of 64 bits, if the interpreter has computed that, else from its
+/// contents.
 #[inline(always)]
 fn print_text<M: Memory>(memory: &mut M, shape: &Shape, text: u64, sum: u64) -> Option<u64> {
     const NO_HASH: u64 = u64::MAX;
@@ -82,7 +83,7 @@ fn print_text<M: Memory>(memory: &mut M, shape: &Shape, text: u64, sum: u64) -> 
 fn print_bytes<M: Memory>(memory: &mut M, at: u64, len: u64, sum: u64) -> Option<u64> {
     let of = |memory: &mut M, at, len, mut sum| {
         let bytes = memory.bytes(at, len)?;
-        // Four at a time: a processor waits for each product before the next one of the same sum.
+        // Four sums at a time, because a processor waits for each product before the next one of the same sum.
         let (fours, bytes) = bytes.as_chunks::<32>();
         let mut lanes = [sum; 4];
         for four in fours {

@@ -1,17 +1,17 @@
-//! Places in Python code that were seen before: what stands for them in a stack.
+//! Places in Python code that were seen before, and the word that stands for each in a stack.
 //!
-//! Two words an entry, the first mixed with the second, so that an entry torn by two writers matches nothing. What is
-//! looked for is a number made of the address, the place in the code and what the code object says of itself
-//! ([`super::code::print`]), since addresses come back: a place that was forgotten, or never seen, is read anew.
+//! An entry has two words, the first mixed with the second, so that an entry torn by two writers matches nothing. A
+//! place is looked for by a number made of the address, the place in the code, and the contents of the code object
+//! ([`super::code::print`]), since addresses come back. A place that was forgotten, or never seen, is read anew.
 
 use crate::process::heap;
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Places; a program of PyTorch's has some hundreds. 64 KiB.
+/// How many places are kept: 64 KiB. A program that uses PyTorch has some hundreds.
 const PLACES: usize = 4096;
 
-/// Where they are kept, once there is one.
+/// The entries, once there is one.
 pub(super) struct SeenCode(OnceBox<Box<[AtomicU64]>>);
 
 impl SeenCode {
@@ -29,7 +29,7 @@ impl SeenCode {
         &words[at..at + 2]
     }
 
-    /// What stands for a place; 0 is never one.
+    /// The word for a place. 0 is never one.
     #[inline(always)]
     pub(super) fn find(&self, print: u64) -> Option<u64> {
         let [mixed, word] = self.entry(print) else { return None };

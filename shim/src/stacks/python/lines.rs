@@ -28,7 +28,7 @@ fn by_steps(table: &[u8], first: u32, at: i64) -> Option<i64> {
 }
 
 fn by_ranges(table: &[u8], first: u32, at: i64) -> Option<i64> {
-    /// In place of a step: the range has no line.
+    /// Stands for a step: the range has no line.
     const NO_LINE: i8 = -128;
     let (mut line, mut end) = (i64::from(first), 0);
     for range in table.chunks_exact(2) {
@@ -114,7 +114,7 @@ mod tests {
         );
     }
 
-    /// Beyond the end of its table a place has no line; steps go on.
+    /// A place beyond the end of its table has no line. Steps go on with the last line.
     #[test]
     fn tables_that_are_cut_short_are_no_trouble() {
         for len in 0..ENTRIES.len() {

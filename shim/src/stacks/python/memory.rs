@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 /// How memory is read. `None`: it is not there.
 pub(super) trait Memory {
-    /// What is read next lies in these bytes.
+    /// Says that the next reads lie in these bytes.
     fn window(&mut self, at: u64, len: usize) -> Option<()>;
     fn word(&mut self, at: u64) -> Option<u64>;
     fn half(&mut self, at: u64) -> Option<u32>;
     fn byte(&mut self, at: u64) -> Option<u8>;
-    /// So many bytes.
+    /// Reads so many bytes.
     fn bytes(&mut self, at: u64, len: usize) -> Option<&[u8]>;
 }
 
-/// Memory that is there.
+/// Memory that is certainly mapped.
 pub(super) struct Direct(());
 
 impl Direct {
@@ -68,7 +68,7 @@ impl Memory for Direct {
 const MOST_PIECES: usize = 512;
 const MOST_BYTES: usize = 64 << 10;
 const PAGE: u64 = 4096;
-/// Windows that are looked into.
+/// How many windows are kept.
 const WINDOWS: usize = 4;
 
 #[derive(Clone, Copy)]
@@ -79,7 +79,7 @@ struct Piece {
     from: usize,
 }
 
-/// What was read for a stack: the next one begins with it.
+/// What was read for a stack. The next stack begins with it.
 #[derive(Default)]
 struct Fetched {
     pieces: Vec<Piece>,
@@ -88,7 +88,7 @@ struct Fetched {
     asked: Vec<Piece>,
 }
 
-/// Copies that threads take and put back: the one that a thread put back is most likely its own.
+/// Copies that threads take and put back. A thread most likely takes the one that it put back itself.
 pub(super) struct Copies([AtomicPtr<Fetched>; 16]);
 
 impl Copies {
@@ -96,7 +96,7 @@ impl Copies {
         Self([const { AtomicPtr::new(std::ptr::null_mut()) }; 16])
     }
 
-    /// One for a thread of this number.
+    /// Takes one for the thread of this number.
     pub(super) fn take(&self, tid: u32) -> Kernel<'_> {
         let place = &self.0[tid as usize % self.0.len()];
         let taken = place.swap(std::ptr::null_mut(), AcqRel);
@@ -121,7 +121,7 @@ impl Drop for Copies {
     }
 }
 
-/// Memory that may not be there.
+/// Memory that may be unmapped.
 pub(super) struct Kernel<'a> {
     back: Option<&'a AtomicPtr<Fetched>>,
     fetched: Box<Fetched>,
@@ -132,7 +132,7 @@ pub(super) struct Kernel<'a> {
 }
 
 impl Kernel<'_> {
-    /// For one stack, with nothing fetched before.
+    /// For a single stack, with nothing fetched before.
     pub(super) fn once() -> Self {
         Kernel::new(None, Box::default())
     }
@@ -144,7 +144,7 @@ impl<'a> Kernel<'a> {
         bytes.clear();
         let wanted = pieces.iter().map(|piece| (piece.at, piece.len));
         let there = read_pieces(wanted, bytes);
-        // What follows the first piece that is not there was not read.
+        // Pieces behind the first one that is not there were not read.
         let (mut from, mut whole) = (0, 0);
         pieces.retain_mut(|piece| {
             piece.from = from;
@@ -243,7 +243,7 @@ impl Drop for Kernel<'_> {
         let Fetched { pieces, asked, .. } = &mut *self.fetched;
         pieces.clear();
         asked.sort_unstable_by_key(|piece| piece.at);
-        // The kernel takes its time by the page: what lies in one is a single piece.
+        // The kernel's time depends on the number of pages, so bytes within one page are a single piece.
         for piece in asked.drain(..) {
             let end = piece.at + piece.len as u64;
             match pieces.last_mut() {
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// What is gone is not there, and what lies behind it is read anew.
+    /// Memory that is gone is not found, and what lies behind it is read anew.
     #[test]
     fn memory_that_is_taken_away_is_no_fault() {
         // SAFETY: the mapping is private and anonymous, and the kernel chooses where it lies.

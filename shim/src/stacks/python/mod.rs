@@ -53,7 +53,7 @@ mod state {
 /// The interpreter of a process.
 pub(crate) struct Python {
     state: AtomicU8,
-    /// Of the process: the number of its first thread.
+    /// The number of the process's first thread.
     first_thread: u32,
     /// The key of threads' states.
     key: AtomicU32,
@@ -67,7 +67,7 @@ pub(crate) struct Python {
     looking: Mutex<()>,
 }
 
-/// What came out of a look, to be said to people: the interpreter, and why its frames are not read.
+/// The result of a look, for people: the interpreter, and if its frames are not read, why.
 pub(crate) struct Verdict {
     pub interpreter: String,
     pub refused: Option<String>,
@@ -175,14 +175,14 @@ impl Python {
         }
     }
 
-    /// Looks again, after something was unloaded, whether the interpreter is still there. If so, this is remembered; if
-    /// not, no frames are read any more.
+    /// Looks, after something was unloaded, whether the interpreter is still there. If so, that is remembered. If not,
+    /// no frames are read any more.
     #[cold]
     fn recheck(&self) -> bool {
         let Some((_, object, _, runtime)) = self.interpreter.get() else { return false };
         let generation = elf::generation();
         if object.symbol(RUNTIME) != Some(*runtime as usize) {
-            // There may come another, which is left alone.
+            // Another interpreter may come later, and is left alone.
             self.state.store(state::REFUSED, Release);
             return false;
         }
@@ -190,14 +190,14 @@ impl Python {
         true
     }
 
-    /// Finds the key by which this thread's state is found, and tries all that it leads to. False: this thread runs no
-    /// code of Python, so nothing is known yet.
+    /// Finds the key of this thread's state, and tries all that the state leads to. False: this thread runs no code of
+    /// Python, so nothing is known yet.
     ///
     /// # Errors
     /// Why the frames cannot be read.
     #[cold]
     fn verify(&self) -> Result<bool, &'static str> {
-        /// Looks at each stack, and beyond that at one in so many.
+        /// So many first stacks are looked at, and after that one in so many.
         const EACH: u32 = 64;
         let looks = self.looks.fetch_add(1, Relaxed);
         if looks >= EACH && !looks.is_multiple_of(EACH) {
@@ -215,8 +215,8 @@ impl Python {
     }
 }
 
-/// What every interpreter exports since 3.7, and what tells the rest: its types, its version (since 3.11), a function
-/// of 3.10 and one of 3.9.
+/// A symbol that every interpreter exports since 3.7. The next ones tell the rest: its types, its version (since 3.11),
+/// a function of 3.10 and one of 3.9.
 const RUNTIME: &CStr = c"_PyRuntime";
 const SYMBOLS: [&CStr; 7] = [
     RUNTIME,

@@ -31,32 +31,32 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Where a thread's state says what its innermost frame is.
+/// Where a thread's state refers to its innermost frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Innermost {
     /// At this offset.
     Here(u64),
-    /// At the second offset of what the first one leads to, which lies on the thread's own stack.
+    /// At the second offset in what the first offset leads to, which lies on the thread's own stack.
     There(u64, u64),
 }
 
 /// How a frame says where in its code it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Instruction {
-    /// By a number of units, each of so many bytes.
+    /// As a number of units, each of so many bytes.
     Number(u64, i64),
-    /// By an address; the code begins at the second offset of the code object.
+    /// As an address. The code begins at the second offset of the code object.
     Address(u64, u64),
 }
 
 /// How a frame says that native code called it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// Each frame is.
+    /// Each frame is called by native code.
     Each,
-    /// By this byte.
+    /// This byte says it.
     Flag(u64),
-    /// By a frame behind it that is none of Python's: this byte is 3 or more there.
+    /// A frame behind it that is none of Python's says it: this byte is 3 or more there.
     Trampoline(u64),
 }
 
@@ -71,7 +71,7 @@ pub(super) enum Lines {
     Entries,
 }
 
-/// All of it.
+/// All places of one version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub thread_id: u64,
@@ -227,7 +227,7 @@ pub(super) fn shape(version: Version, runtime: u64) -> Result<Shape, String> {
 
 fn published(version: Version, runtime: u64, at: &Published) -> Result<Shape, String> {
     const COOKIE: [u8; 8] = *b"xdebugpy";
-    /// Of these numbers; a structure of the interpreter is shorter than this.
+    /// The largest of these numbers: every structure of the interpreter is shorter than this.
     const MOST: u64 = 4096;
     let word = |offset: u64| read_value::<u64>(runtime + offset).ok_or("its offsets cannot be read");
     if read_value::<[u8; 8]>(runtime) != Some(COOKIE) || word(8)? != u64::from(version.0) {

@@ -6,7 +6,7 @@ use super::memory::Memory;
 use super::versions::*;
 use gpumem_wire::layout::PythonFrame;
 
-/// What is the same for every walk of a process.
+/// What all walks of a process have in common.
 pub(super) struct Interpreter {
     pub shape: Shape,
     pub types: Types,
@@ -23,7 +23,7 @@ pub(crate) struct Walk {
     pub cut: bool,
 }
 
-/// Frames looked at for each one that is written, at most: trampolines are not written, and a circle ends.
+/// How many frames are looked at for each one that is written. Trampolines are not written, and a circle has to end.
 const LOOKS: usize = 3;
 
 impl Interpreter {
@@ -114,7 +114,7 @@ impl Interpreter {
         walk
     }
 
-    /// What stands for a frame.
+    /// The word that stands for a frame in a stack.
     #[inline(always)]
     fn word<M: Memory>(
         &self,

@@ -1,4 +1,4 @@
-//! What is made of requests, frees and refusals.
+//! What the bookkeeping makes of requests, frees and refusals.
 
 use super::*;
 
@@ -52,10 +52,10 @@ fn a_refusal_that_is_followed_by_frees_and_the_same_request_may_come_again() {
     assert!(matches!(sites.asked(&asker(7, 1), 120 * MIB), Request::Growth(..)));
     sites.refused(&asker(7, 1), 120 * MIB, OURS, true);
     assert!(sites.pressed(1) && !sites.pressed(2) && sites.waits(key(7)));
-    // Another thread's request says nothing of this one's.
+    // Another thread's request says nothing about this thread's.
     assert_eq!(sites.asked(&asker(9, 2), 120 * MIB), Request::Plain);
     assert!(made.iter().all(|&addr| sites.freed(addr)));
-    // The second try comes from another line, and its block is the first one's.
+    // The second try comes from another line. Its block counts for the first line's site.
     assert_eq!(sites.asked(&asker(8, 1), 120 * MIB), Request::Retry { inside: true });
     add(&mut sites, &asker(8, 1), 99 << 30, 120 * MIB, 50);
     assert!(!sites.pressed(1));

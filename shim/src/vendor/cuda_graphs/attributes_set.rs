@@ -1,13 +1,12 @@
 //! Attributes of kernels that this process has ever given to a launch or a node, whatever their value.
 //!
-//! An attribute that nobody has given is, for all nodes of one function, what it is for one of them: it
-//! need not be asked of each, which is most of what reading a graph costs (0.05 µs each, measured on an
-//! H200, driver 580). Handles are ours only where all ways to the driver are known.
+//! If nobody has ever given an attribute, it has one value for all nodes of a function. It then need not be asked of
+//! each node, which is most of the cost of reading a graph (0.05 µs each, measured on an H200, driver 580). Handles are
+//! ours only where all ways to the driver are known.
 //!
-//! One that is not known may mean anything: the graphs whose nodes have it stay as the driver has them. They are
-//! those that it was set in, those that were captured while a launch had it, or from a stream that may have it, and
-//! those that call a function that has it. What locks here is not for a child of a fork, in which a lock may be held
-//! for ever.
+//! An unknown attribute may mean anything. Graphs whose nodes have one stay the driver's own. They are those that it
+//! was set in, those that were captured while a launch had it, or from a stream that may have it, and those that call a
+//! function that has it. What locks here is not for a child of a fork, in which a lock may be held for ever.
 
 use super::layout::LaunchConfig;
 use super::shape::attribute;
@@ -19,7 +18,7 @@ use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
-/// A bit for each attribute; those above have the last.
+/// A bit for each attribute. All higher ones share the last bit.
 static GIVEN: AtomicU32 = AtomicU32::new(0);
 
 const fn bit(id: u32) -> u32 {
@@ -45,16 +44,16 @@ const KNOWN: u32 = {
 /// Attributes of functions end before this one: `CU_FUNC_ATTRIBUTE_MAX` of 12.4.
 const FUNCTION_ATTRIBUTES: i32 = 16;
 
-/// Graphs, functions and kernels that have an attribute which is not known, by handle. One whose handle comes back
-/// without it is taken for one that has it: it is the driver's own, too.
+/// Graphs, functions and kernels with an unknown attribute, by handle. If such a handle comes back for something
+/// without one, that counts as having one: it stays the driver's own, too.
 static UNKNOWN: Mutex<Option<FxHashSet<usize>>> = Mutex::new(None);
 /// Whether there is any.
 static ANY_UNKNOWN: AtomicBool = AtomicBool::new(false);
-/// A stream may have one: so may whatever is captured from now on.
+/// A stream may have an unknown attribute, so whatever is captured from now on may have it.
 static IN_STREAMS: AtomicBool = AtomicBool::new(false);
-/// Launches that had one while something captured.
+/// How many launches had an unknown attribute while something captured.
 static IN_CAPTURES: AtomicU64 = AtomicU64::new(0);
-/// Captures by their streams, and how many there were of those when each began.
+/// Captures by their streams, and how many such launches there were when each began.
 static CAPTURES: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 
 /// Whether it is known what an attribute does.
@@ -125,7 +124,7 @@ pub(crate) fn forget(graph: Graph) {
     }
 }
 
-/// One graph came to hold what another holds.
+/// One graph now holds what another holds.
 pub(crate) fn inherits(from: Graph, to: Graph) {
     if has_unknown(from as usize) {
         mark(to as usize);
@@ -137,9 +136,9 @@ pub(crate) fn capture_begins(stream: Stream) {
     lock(&CAPTURES).push((stream as usize, IN_CAPTURES.load(SeqCst)));
 }
 
-/// A capture of this stream is over, or was refused; with the library's graph, if there is one.
+/// A capture of this stream has ended, or was refused. `graph` is the library's graph of it, if there is one.
 pub(crate) fn capture_over(stream: Stream, graph: Option<Graph>) {
-    // Of one that nobody saw begin nothing is known.
+    // Nothing is known of a capture that nobody saw begin.
     let began = take_capture(stream).unwrap_or(0);
     let unknown = IN_STREAMS.load(Relaxed) || began != IN_CAPTURES.load(SeqCst);
     if let Some(graph) = graph.filter(|_| unknown) {
@@ -147,7 +146,7 @@ pub(crate) fn capture_over(stream: Stream, graph: Option<Graph>) {
     }
 }
 
-/// Several may be of streams by one name, the threads' own: the one that began first.
+/// Several captures may be on streams of one name, the threads' own default streams. Takes the one that began first.
 fn take_capture(stream: Stream) -> Option<u64> {
     let mut all = lock(&CAPTURES);
     let at = all.iter().position(|(its, _)| *its == stream as usize)?;
@@ -163,12 +162,12 @@ fn graph_of(node: GraphNode) -> Option<Graph> {
     (status == Some(SUCCESS)).then_some(graph)
 }
 
-/// A node was given an attribute that is not known: whether its graph is known for it from now on.
+/// A node was given an unknown attribute. Whether it is now known that its graph has one.
 pub(crate) fn unknown_in_node(node: GraphNode) -> bool {
     graph_of(node).map(|graph| mark(graph as usize)).is_some()
 }
 
-/// A node was given another's attributes: whether it is known what graphs have them.
+/// A node was given another node's attributes. Whether it is known which graphs have those.
 pub(crate) fn copied(to: GraphNode, from: GraphNode) -> bool {
     if !ANY_UNKNOWN.load(Relaxed) {
         return true;

@@ -1,4 +1,4 @@
-//! Nodes given what records hold: in an exec, in a graph built anew, or straight on a stream.
+//! Makes nodes hold what records say: in an exec, in a graph that is built anew, or by doing their work on a stream.
 
 use super::functions::{Function, Functions};
 use super::layout::*;
@@ -13,7 +13,7 @@ use std::ptr::{from_ref, null_mut};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// `CUDA_ERROR_INVALID_VALUE`: a record that is not what its kind says.
+/// `CUDA_ERROR_INVALID_VALUE`: a record does not fit its kind.
 const INVALID: Status = 1;
 /// The driver lacks the function.
 const MISSING: Status = 500;
@@ -25,7 +25,7 @@ fn ok(status: Option<Status>) -> Result<(), Status> {
     }
 }
 
-/// The functions that a graph's kernels call: neighbours are often alike.
+/// The functions that a graph's kernels call. Neighbouring nodes often call the same one.
 struct Called<'a> {
     functions: &'a Functions,
     last: Option<((u64, u64), Arc<Function>)>,
@@ -44,12 +44,12 @@ impl Called<'_> {
     }
 }
 
-/// A kernel that is still there, as a record holds it: what the driver wants of it without the
-/// parameters, and these.
+/// A kernel as a record holds it, if its code is still loaded: the driver's struct without the parameters, and the
+/// parameters.
 fn kernel<'a, 'r>(called: &'a mut Called, record: &'r [u8]) -> Option<(KernelParams, &'a Function, &'r [u8])> {
     let (head, values) = kernel_parts(record)?;
     let function = called.known((head.function, head.kernel))?;
-    // A function of a module that was loaded anew is another one; the old code is gone.
+    // If the module was loaded anew, this is another function, and the old code is gone.
     if function.generation != head.generation || values.len() < function.bytes as usize {
         return None;
     }
@@ -85,7 +85,7 @@ fn with_values<R>(called: &mut Called, record: &[u8], f: impl FnOnce(&mut Kernel
     Some(f(&mut params))
 }
 
-/// The same with the parameters in one buffer, for a node that is read back so.
+/// The same with the parameters in one buffer, for a node that is read back in that form.
 fn with_buffer<R>(called: &mut Called, record: &[u8], f: impl FnOnce(&mut KernelParams) -> R) -> Option<R> {
     let (mut params, function, values) = kernel(called, record)?;
     let bytes = function.bytes as usize;
@@ -94,7 +94,7 @@ fn with_buffer<R>(called: &mut Called, record: &[u8], f: impl FnOnce(&mut Kernel
     Some(f(&mut params))
 }
 
-/// Gives the nodes of an exec, or of the graph itself, whose records differ what they are to hold.
+/// Sets the nodes of an exec, or of the graph itself, whose records differ.
 pub(super) fn set(
     functions: &Functions,
     exec: Option<GraphExec>,
@@ -119,7 +119,7 @@ pub(super) fn set(
     Ok(given)
 }
 
-/// What a kernel is called as.
+/// What a kernel is called with, apart from its parameters.
 fn shape_of(record: &[u8]) -> Option<impl PartialEq> {
     let (head, _) = KernelHead::read_from_prefix(record).ok()?;
     Some((head.function, head.kernel, head.grid, head.block, head.shared_bytes))
@@ -140,7 +140,7 @@ fn set_node(called: &mut Called, exec: Option<GraphExec>, node: GraphNode, kind:
     // takes, and is a local.
     let status = unsafe {
         match kind {
-            // In one buffer that would be an eighth faster, but a cooperative node takes none (measured on an H200,
+            // In one buffer this would be an eighth faster, but a cooperative node takes none (measured on an H200,
             // driver 580).
             NodeKind::Kernel => with_values(called, record, |params| {
                 if params.function != 0 {
@@ -241,7 +241,7 @@ fn fill(
         ok(status.flatten().or(Some(INVALID)))?;
         if entry.kind == NodeKind::Kernel {
             let set = shape.sets.get(usize::from(entry.set)).ok_or(INVALID)?;
-            // What a new node has by itself is asked once.
+            // The attributes that a new node has by default are asked for once.
             let plain = plain.get_or_insert_with(|| attributes_of(node, set));
             let skipped = (!exact && !has_cluster(set)).then_some(attribute::CLUSTER_SCHEDULING);
             give_attributes(node, set, plain, skipped)?;
@@ -277,9 +277,9 @@ fn attributes_of(node: GraphNode, set: &Set) -> Set {
     plain
 }
 
-/// Captured kernels have a policy for scheduling clusters even without one, where new nodes have none; and
-/// after an update from one kind of nodes to the other an exec takes the device 0.1 µs more for each
-/// (measured on an H200, driver 580).
+/// Captured kernels have a policy for scheduling clusters even without a cluster, and new nodes have none. If an exec
+/// is updated from one kind of nodes to the other, the device takes 0.1 µs more for each node from then on (measured on
+/// an H200, driver 580).
 fn has_cluster(set: &Set) -> bool {
     let none = AttributeValue::default();
     set.iter().any(|(id, value)| *id == attribute::CLUSTER_DIMENSION && *value != none)
@@ -299,7 +299,7 @@ fn give_attributes(node: GraphNode, set: &Set, plain: &Set, skipped: Option<u32>
 /// Does the work of a graph on a stream, node after node.
 pub(super) fn run(functions: &Functions, shape: &Shape, records: &Records, disabled: &[u32], to: StreamArg) -> Status {
     let Some(order) = shape.in_order() else { return INVALID };
-    // All of it or nothing.
+    // Either all nodes are run or none.
     let mut called = Called::of(functions);
     let lost = |(index, node): (usize, &Node)| {
         node.kind == NodeKind::Kernel && kernel(&mut called, records.get(index)).is_none()
@@ -366,11 +366,11 @@ fn run_node(called: &mut Called, kind: NodeKind, set: Option<&Set>, record: &[u8
     status.flatten().unwrap_or(INVALID)
 }
 
-/// Whether a launch has an attribute so by itself (as read of nodes on an H200, driver 580).
+/// Whether a launch has this value of an attribute by default (as read of nodes on an H200, driver 580).
 fn is_default(id: u32, value: &AttributeValue) -> bool {
     const DOMAINS: u64 = 0x0100;
     match id {
-        // Not to be given to a launch on a stream, or nothing without a cluster.
+        // This cannot be given to a launch on a stream, or means nothing without a cluster.
         attribute::DEVICE_UPDATABLE | attribute::CLUSTER_SCHEDULING => true,
         attribute::SYNC_DOMAIN_MAP => value[0] & 0xffff == DOMAINS,
         _ => *value == AttributeValue::default(),

@@ -1,4 +1,4 @@
-//! Numbers for contexts: default streams have one name in all of them, and are others in each.
+//! Numbers for contexts. Default streams have the same handle in all contexts, but are another stream in each.
 
 use crate::vendor::driver;
 use crate::vendor::graphs::StreamArg;
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// `CU_STREAM_PER_THREAD`, the last of the special handles.
 const LAST_SPECIAL: usize = 2;
-/// Contexts that have a number each; more of them share.
+/// How many contexts have a number of their own. Further ones share numbers.
 const CONTEXTS: usize = 256;
 /// Bits that a number may have where lanes are made of it.
 const BITS: u32 = 23;
 
-/// A context's number is its place plus one. One at the address of another that is gone has its number,
-/// and none of its execs.
+/// A context's number is its place plus one. A context at the address of an ended one has the same number, but none of
+/// its execs.
 static KNOWN: [AtomicU64; CONTEXTS] = [const { AtomicU64::new(0) }; CONTEXTS];
 
 /// From 1.
@@ -40,13 +40,13 @@ fn current() -> u32 {
     }
 }
 
-/// A stream of the program's call, with its context where its name is not enough.
+/// A stream of the program's call, with its context if its handle alone is not enough.
 #[inline]
 pub(crate) fn named(to: StreamArg) -> StreamArg {
     if to.stream as usize > LAST_SPECIAL { to } else { StreamArg { home: current(), ..to } }
 }
 
-/// Whether a stream can be named here: a default stream of another context is another one.
+/// Whether a stream can be named here. A default stream of another context cannot.
 pub(super) fn is_here(to: StreamArg) -> bool {
     to.home == 0 || to.home == current()
 }

@@ -8,7 +8,7 @@ use gpumem_wire::kinds::Pinned;
 use rustc_hash::FxHashMap;
 use std::ptr::null_mut;
 
-/// What depends on another kernel through more than "it has ended" carries edge data.
+/// A node that depends on another kernel through more than "it has ended" has edge data.
 const EDGE_DATA: usize = 8;
 /// Dependencies of a node that are asked for at once.
 const FEW_EDGES: usize = 8;
@@ -17,7 +17,8 @@ const FEW_EDGES: usize = 8;
 pub(super) const LAST_PORT: u8 = 2;
 pub(super) const LAST_TYPE: u8 = 1;
 
-/// What a call that reads a graph answered: where it failed, or is not there, the graph's parameters cannot be read.
+/// The answer of a call that reads a graph. If it failed, or there is no such call, the graph's parameters cannot be
+/// read.
 pub(super) fn ok(status: Option<Status>) -> Result<(), Pinned> {
     if status == Some(SUCCESS) { Ok(()) } else { Err(Pinned::Parameters) }
 }
@@ -46,9 +47,9 @@ impl Places<'_> {
     }
 }
 
-/// Edges by the node they lead to, in the order of its dependencies: by that order the driver pairs
-/// nodes in an update. Asking each node takes a third of the time of asking the graph, which tells them
-/// in no such order (measured on an H200, driver 580).
+/// The edges by the node that they lead to, in the order of its dependencies. The driver pairs nodes by that order in
+/// an update. Asking each node takes a third of the time of asking the graph, which gives the edges in another order
+/// (measured on an H200, driver 580).
 pub(super) fn edges(reading: &mut Reading, shape: &mut Shape) -> Result<(), Pinned> {
     let mut places = Places { nodes: &reading.nodes, index: &mut reading.index, last: 0 };
     let (mut deps, mut data) = (vec![null_mut(); FEW_EDGES], vec![[0_u8; EDGE_DATA]; FEW_EDGES]);
@@ -59,7 +60,7 @@ pub(super) fn edges(reading: &mut Reading, shape: &mut Shape) -> Result<(), Pinn
         let mut len = deps.len();
         ok(dependencies(node, &mut deps, &mut data, &mut len))?;
         if len >= deps.len() {
-            // There may be more.
+            // The node may have more dependencies.
             ok(dependencies(node, &mut [], &mut [], &mut len))?;
             deps.resize(len + 1, null_mut());
             data.resize(len + 1, [0; EDGE_DATA]);

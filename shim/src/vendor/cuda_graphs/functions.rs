@@ -118,7 +118,7 @@ impl Functions {
             if plain.is_null() {
                 ok(driver::cuKernelGetFunction(&mut plain, kernel))?;
             }
-            // Not known: it goes when any code goes.
+            // If that is not known, the function is forgotten whenever any code is unloaded.
             let _ = driver::cuFuncGetModule(&mut module, plain);
             if !kernel.is_null() {
                 let _ = driver::cuKernelGetLibrary(&mut library, kernel);
@@ -141,7 +141,7 @@ impl Functions {
         })
     }
 
-    /// Handles of the functions of this code, and of those of which it is not known where they are from.
+    /// The handles of the functions of this code, and of the functions of which it is not known where they come from.
     pub(crate) fn of(&self, code: Code, visit: Visit<'_>) -> Vec<u64> {
         let (home, modules) = match code {
             Code::Module(module) => (module as u64, FxHashMap::default()),
@@ -156,8 +156,8 @@ impl Functions {
         self.map.iter().filter(|entry| is_of(entry.value())).map(|entry| *entry.key()).collect()
     }
 
-    /// The module that a library is in each context of functions whose library is not known: the driver tells it
-    /// of kernels alone, and programs may name just the function of one. `None` where the driver does not say.
+    /// The module that a library is in each context with functions whose library is not known. The driver tells the
+    /// library of kernels alone, and programs may name just the function. `None` where the driver does not say.
     fn modules_of(&self, library: Opaque, visit: Visit<'_>) -> FxHashMap<u64, Option<u64>> {
         let mut modules = FxHashMap::default();
         for entry in self.map.iter().filter(|entry| entry.homes[1] == 0) {
@@ -171,14 +171,14 @@ impl Functions {
         modules
     }
 
-    /// Forgets those functions, until it is known whether they go.
+    /// Forgets these functions until it is known whether they are gone.
     pub(crate) fn forget(&self, functions: &[u64]) {
         for (handle, function) in functions.iter().filter_map(|handle| self.map.remove(handle)) {
             self.going.insert(handle, function);
         }
     }
 
-    /// They are gone, or not after all: records of them are true then.
+    /// The functions are gone, or they are not after all, and records of them are valid then.
     pub(crate) fn unloaded(&self, functions: &[u64], gone: bool) {
         for (handle, function) in functions.iter().filter_map(|handle| self.going.remove(handle)) {
             if !gone {
@@ -198,7 +198,7 @@ impl Functions {
 /// is not known.
 fn module_in(context: u64, library: Opaque, visit: Visit<'_>) -> Option<Result<u64, Status>> {
     let mut said = None;
-    // It is not the program's call that this is about: its other threads may end it.
+    // This is not the call that the program makes, so its other threads may end the context.
     visit(context, &mut || {
         let mut module = null_mut();
         let entered = cuda::enter(context);

@@ -10,8 +10,8 @@ use zerocopy::IntoBytes;
 /// `CU_MEMORYTYPE_ARRAY` and `…_UNIFIED`.
 const ARRAY: u32 = 3;
 
-/// What no setter can change of a copy: the kinds of memory and their devices; all of it, for copies
-/// that are not one-dimensional or that touch arrays.
+/// What no setter can change of a copy: the kinds of memory and their devices. For copies that are not one-dimensional,
+/// or that touch arrays, everything.
 ///
 /// # Errors
 /// [`Pinned::Contexts`] where the memory is another device's.
@@ -36,11 +36,11 @@ pub(super) fn tag_of_copy(params: &CopyParams, device: Device) -> Result<u64, Pi
     Ok(hash(params.as_bytes()) | 1)
 }
 
-/// As [`tag_of_copy`]: of a 2D memset a setter changes address and value only (measured on an H200,
-/// driver 580), so all of one is taken as fixed.
+/// As [`tag_of_copy`], for a memset. Of a 2D memset a setter changes only address and value (measured on an H200,
+/// driver 580), so all of it counts as fixed.
 ///
 /// # Errors
-/// As there.
+/// As for [`tag_of_copy`].
 pub(super) fn tag_of_memset(params: &SetParams, device: Device) -> Result<u64, Pinned> {
     let place = place_of(params.dst);
     if is_elsewhere(place, device) {
@@ -73,8 +73,8 @@ fn place_on(device: Device) -> u16 {
     2 << 8 | (device as u16 & 0xff)
 }
 
-/// Kind and device of the memory at an address. Memory of pools and of the virtual memory calls has no
-/// context, and the driver keeps it apart in copies.
+/// The kind and device of the memory at an address. Memory of pools and of the virtual memory calls has no context, and
+/// the driver treats it differently in copies.
 fn place_of(address: u64) -> u16 {
     let (mut kind, mut device, mut managed, mut context) = (0_u32, 0_i32, 0_u32, 0_u64);
     // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, …_DEVICE_ORDINAL, …_IS_MANAGED, …_CONTEXT.
@@ -84,7 +84,7 @@ fn place_of(address: u64) -> u16 {
     // local of its attribute's type. The driver gives zeroes for addresses that it does not know.
     let status = unsafe { driver::cuPointerGetAttributes(4, ids.as_mut_ptr(), out.as_mut_ptr(), address) };
     match (status, kind) {
-        // Registered or not makes no difference to a setter (measured on an H200, driver 580).
+        // Whether it is registered makes no difference to a setter (measured on an H200, driver 580).
         (Some(SUCCESS), 0 | 1) if managed == 0 => HOST,
         (Some(SUCCESS), kind) => {
             let apart = u16::from(context == 0) << 13 | (managed as u16 & 1) << 12;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Child graphs inside child graphs are looked at this deep.
+/// How deep child graphs inside child graphs are looked at.
 const MAX_DEPTH: u32 = 16;
 
 /// Reads a graph; `shape` is a buffer.
@@ -136,7 +136,7 @@ pub(super) fn nodes_of(graph: Graph, nodes: &mut Vec<GraphNode>) -> Result<(), P
     Ok(())
 }
 
-/// `unknown`: gets what is to be said of a kind that is not known.
+/// `unknown` gets the words for people about a kind that is not known.
 fn kind_of(node: GraphNode, unknown: &mut String) -> Result<NodeKind, Pinned> {
     let mut kind = 0;
     // SAFETY: rule of answers: `kind` takes the number. The node is one of a live graph.
@@ -154,7 +154,7 @@ struct Called {
     functions: Vec<Callee>,
     /// Index by function and kernel.
     index: FxHashMap<(u64, u64), usize>,
-    /// That of the last node: neighbours are often alike.
+    /// The one of the last node. Neighbouring nodes often call the same function.
     last: usize,
 }
 
@@ -163,7 +163,7 @@ struct Callee {
     function: Arc<Function>,
     /// [`attribute::OF_FUNCTIONS`].
     attributes: Set,
-    /// What its last node was asked, and the index of all its attributes.
+    /// The answers of its last node, and the index of all its attributes.
     asked: Option<(OfNode, u16)>,
 }
 
@@ -215,7 +215,7 @@ fn ask_function(node: GraphNode) -> Result<Set, Pinned> {
         let mut value = AttributeValue::default();
         match ask(node, id, &mut value) {
             Some(SUCCESS) => set.push((id, value)),
-            // Not one that this driver has for nodes, for good.
+            // This driver has no such attribute for nodes, and never will.
             Some(1) => drop(UNKNOWN.fetch_or(1 << id, Relaxed)),
             _ => return Err(Pinned::Parameters),
         }
@@ -261,7 +261,7 @@ fn kernel(
         _ => {
             let of_node = attribute::OF_NODES.into_iter().zip(asked);
             let set: Set = of_node.chain(callee.attributes.iter().copied()).collect();
-            // Kernels of a graph have few different sets.
+            // The kernels of a graph have few different sets.
             let at = shape.sets.iter().position(|known| *known == set).unwrap_or_else(|| {
                 shape.sets.push(set);
                 shape.sets.len() - 1
@@ -318,7 +318,7 @@ pub(super) unsafe fn kernel_record(params: &KernelParams, function: &Function, b
     }
 }
 
-/// Looks into a child graph: a clone of it must be able to stand for it.
+/// Looks into a child graph, which must be such that a clone can stand for it.
 fn child(
     functions: &Functions,
     node: GraphNode,

@@ -1,4 +1,4 @@
-//! What node setters are given, as records.
+//! The parameters of node setters, as records.
 
 use super::functions::Functions;
 use super::layout::*;
@@ -11,7 +11,7 @@ use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The record that a setter's parameters make.
+/// Writes the record for a setter's parameters.
 ///
 /// # Safety
 /// As for `GraphCalls::record`.
@@ -63,13 +63,13 @@ pub(super) unsafe fn is_packed(params: Setter) -> bool {
     copy.params == 0 && copy.extra != 0
 }
 
-/// Whether a node of this kind and tag can hold a record: as far as the driver looks at the parameters of a
-/// setter, these change nothing that an exec cannot change.
+/// Whether a node of this kind and tag can hold a record. It can if the record changes nothing that an exec cannot
+/// change, as far as the driver looks at a setter's parameters.
 pub(super) fn takes(functions: &Functions, tag: u64, kind: NodeKind, record: &[u8]) -> bool {
     let mut device = 0;
     // SAFETY: rule of answers: `device` takes the ordinal.
     let here = unsafe { driver::cuCtxGetDevice(&mut device) } == Some(SUCCESS);
-    // Of copies and memsets with this bit a setter changes nothing.
+    // A setter changes nothing of copies and memsets with this bit.
     let free = here && tag & 1 == 0;
     match kind {
         NodeKind::Kernel => kernel_parts(record).is_some_and(|(head, _)| {

@@ -39,8 +39,8 @@ pub(super) mod attribute {
         CARVEOUT,
         NVLINK_SCHEDULING,
     ];
-    /// What only a launch or a stream can be given: an entry that says nothing, how to wait for a stream, and edges
-    /// and events that a launch makes.
+    /// Attributes that only a launch or a stream can be given: an entry that says nothing, how to wait for a stream,
+    /// and edges and events that a launch makes.
     pub(crate) const OF_LAUNCHES: [u32; 5] = [0, 3, 6, 7, 12];
 }
 
@@ -55,10 +55,10 @@ pub(super) struct Edge {
     pub data: u64,
 }
 
-/// The kernel's parameters were given in one buffer, and are read back so. Traits leave the bit free.
+/// The kernel's parameters were given in one buffer, and are read back in that form. No trait uses this bit.
 pub(super) const PACKED: u64 = 1 << 31;
 
-/// What the shape says of one node.
+/// One node of a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub kind: NodeKind,
@@ -161,8 +161,8 @@ impl Shape {
         (input.0.is_empty() && inside).then_some(shape)
     }
 
-    /// Fingerprint of the kinds of nodes, their attributes, and the kinds of edges: whether a graph can
-    /// be built again depends on these and on nothing else of its shape.
+    /// A fingerprint of the kinds of nodes, their attributes, and the kinds of edges. Whether a graph can be built
+    /// again depends on nothing else of its shape.
     pub(super) fn features(&self) -> u64 {
         let kinds = self.nodes.iter().fold(0_u32, |kinds, node| kinds | 1 << (node.kind as u32 % 32));
         let mut edges: Vec<u64> = self.edges.iter().map(|edge| edge.data).collect();
@@ -173,10 +173,9 @@ impl Shape {
         hasher.finish()
     }
 
-    /// Whether an update that the driver accepts leaves an exec of this shape with the other's nodes and
-    /// nothing of its own: the same kinds and edges, by which nodes are paired, and the same attributes,
-    /// of which some stay as they were (measured on an H200, driver 580). What a copy or memset cannot
-    /// become is refused.
+    /// Whether an update that the driver accepts leaves an exec of this shape with exactly the other's nodes. For that
+    /// both need the same kinds and edges, by which nodes are paired, and the same attributes, since some of those stay
+    /// as they were (measured on an H200, driver 580). The driver refuses what a copy or memset cannot become.
     pub(super) fn becomes(&self, other: &Self) -> bool {
         let set = |of: &Self, node: &Node| of.sets.get(usize::from(node.set)).cloned();
         let alike = |(a, b): (&Node, &Node)| match (a.kind, b.kind) {
