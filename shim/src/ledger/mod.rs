@@ -38,7 +38,8 @@ pub(crate) struct LiveHeader(*mut u8);
 
 // SAFETY: the header page belongs to no thread, and is mapped for as long as the ledger is.
 unsafe impl Send for LiveHeader {}
-// SAFETY: the fields that this gives access to are atomics.
+// SAFETY: the fields that `LiveHeader` gives access to are atomics, and nothing else hands out a reference to the
+// header.
 unsafe impl Sync for LiveHeader {}
 
 macro_rules! live_fields {

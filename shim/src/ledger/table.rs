@@ -73,7 +73,7 @@ impl<T: Sealed> Table<T> {
         if links == libc::MAP_FAILED {
             return Err(Full);
         }
-        // SAFETY: this is the mapping that was just made.
+        // SAFETY: mmap made this mapping of `bytes` bytes just above, and no other thread knows it yet.
         unsafe { heap::use_small_pages(links, bytes) };
         let heads = [const { Head(AtomicU64::new(NIL as u64)) }; LISTS];
         let (next, stocked) = (AtomicU64::new(0), AtomicU32::new(0));

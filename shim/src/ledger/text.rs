@@ -20,7 +20,7 @@ pub(crate) struct Texts {
     adding: Mutex<()>,
 }
 
-// SAFETY: the texts belong to no thread, and their mapping is never taken away.
+// SAFETY: the texts belong to no thread, and `Backing`, which mapped them, never unmaps them.
 unsafe impl Send for Texts {}
 // SAFETY: bytes that `reserve` gave are written by one thread, before their reference is given out
 // or through a TextPlace that is borrowed mutably. Nothing in this process reads them.

@@ -13,9 +13,9 @@ pub(crate) struct Words {
     next: AtomicU64,
 }
 
-// SAFETY: the words belong to no thread, and their mapping is never taken away.
+// SAFETY: the words belong to no thread, and `Backing`, which mapped them, never unmaps them.
 unsafe impl Send for Words {}
-// SAFETY: words are changed through atomics only.
+// SAFETY: words are reached only through `at`, `append` and `Slots`, which use atomics alone.
 unsafe impl Sync for Words {}
 
 impl Words {

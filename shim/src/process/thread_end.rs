@@ -47,7 +47,7 @@ impl Lifetime {
         match unsafe { libc::pthread_mutex_trylock(self.0.get()) } {
             0 => Some(Held(self)),
             libc::EOWNERDEAD => {
-                // SAFETY: EOWNERDEAD means that this thread holds the mutex now.
+                // SAFETY: pthread_mutex_trylock answered EOWNERDEAD, so this thread holds the mutex now, as the call asks.
                 unsafe { libc::pthread_mutex_consistent(self.0.get()) };
                 Some(Held(self))
             }

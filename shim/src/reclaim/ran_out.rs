@@ -30,7 +30,7 @@ const RETRY_NS: u64 = 2_000_000_000;
 /// How many call sites are named.
 const NAMED: usize = 5;
 
-// SAFETY: no other place has this word.
+// SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
 const SAID: Place<Reported> = unsafe { Place::new(Word::OutOfMemory) };
 
 /// What was reported last, and which failure was not reported because the program was expected to try again.

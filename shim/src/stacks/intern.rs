@@ -44,7 +44,7 @@ impl Table {
         if at == libc::MAP_FAILED {
             return None;
         }
-        // SAFETY: this is the mapping that was just made.
+        // SAFETY: mmap made this mapping of so many bytes just above, and no other thread knows it yet.
         unsafe { heap::use_small_pages(at, size_of::<Entry>() << bits) };
         Some(Self(at as usize | bits as usize))
     }
@@ -170,7 +170,8 @@ impl Interner {
             let entry = unsafe { old.entry(index) };
             let hash = entry.hash.load(Ordering::Relaxed);
             if hash != 0 {
-                // SAFETY: as above. The new table has room for four times as many.
+                // SAFETY: the new table is this interner's too, which lives for longer than this call. It has room for
+                // four times as many.
                 let free = (hash >> 20..).map(|index| unsafe { new.entry(index) });
                 let free = free.into_iter().find(|entry| entry.hash.load(Ordering::Relaxed) == 0)?;
                 free.id.store(entry.id.load(Ordering::Relaxed), Ordering::Relaxed);

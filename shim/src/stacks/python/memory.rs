@@ -41,25 +41,29 @@ impl Memory for Direct {
 
     #[inline(always)]
     fn word(&mut self, at: u64) -> Option<u64> {
-        // SAFETY: who made this vouches that the memory is there.
+        // SAFETY: `new` asks that all memory that is read through this is mapped and stays so, and its caller
+        // vouches for that.
         Some(unsafe { (at as *const u64).read_unaligned() })
     }
 
     #[inline(always)]
     fn half(&mut self, at: u64) -> Option<u32> {
-        // SAFETY: who made this vouches that the memory is there.
+        // SAFETY: `new` asks that all memory that is read through this is mapped and stays so, and its caller
+        // vouches for that.
         Some(unsafe { (at as *const u32).read_unaligned() })
     }
 
     #[inline(always)]
     fn byte(&mut self, at: u64) -> Option<u8> {
-        // SAFETY: who made this vouches that the memory is there.
+        // SAFETY: `new` asks that all memory that is read through this is mapped and stays so, and its caller
+        // vouches for that.
         Some(unsafe { (at as *const u8).read() })
     }
 
     #[inline(always)]
     fn bytes(&mut self, at: u64, len: usize) -> Option<&[u8]> {
-        // SAFETY: who made this vouches that the memory is there.
+        // SAFETY: `new` asks that all memory that is read through this is mapped and stays so, and its caller
+        // vouches for that.
         Some(unsafe { std::slice::from_raw_parts(at as *const u8, len) })
     }
 }
@@ -114,7 +118,8 @@ impl Drop for Copies {
         for place in &mut self.0 {
             let left = std::mem::replace(place.get_mut(), std::ptr::null_mut());
             if !left.is_null() {
-                // SAFETY: as in `take`; nobody else refers to the copies any more.
+                // SAFETY: a `Kernel` put the pointer there out of a box when it was dropped. `self` is borrowed mutably, so
+                // no other thread can take it out.
                 drop(unsafe { Box::from_raw(left) });
             }
         }
