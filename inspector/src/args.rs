@@ -35,7 +35,7 @@ pub(crate) struct Global {
 /// # Errors
 /// What is allowed.
 pub(crate) fn span(text: &str) -> Result<Duration, String> {
-    // Beyond, ages in nanoseconds end.
+    // A longer time does not fit in nanoseconds.
     parse_time(text)
         .map(Duration::from_nanos)
         .filter(|span| span.as_secs() < 1_000_000_000)

@@ -75,8 +75,8 @@ fn dispatch(args: Args) -> Result<()> {
     context.whole()
 }
 
-/// The shim refuses a relative GPUMEM_DIR, and looks elsewhere: who set it would look in vain. Of the others,
-/// doctor has a check of its own, and what is run under the shim is told by that.
+/// The shim refuses a relative GPUMEM_DIR and looks elsewhere, so whoever set it would look in vain. doctor checks the
+/// other variables, and commands that run under the shim are told of them.
 fn warn_of_refused_dir() {
     let set = std::env::var_os(DIR_VARIABLE).map(|dir| (DIR_VARIABLE.into(), dir));
     let (_, complaints) = Settings::read(set.into_iter());

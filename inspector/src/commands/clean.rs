@@ -26,7 +26,7 @@ pub(crate) struct Args {
     dry_run: bool,
 }
 
-/// Ledgers of the recently dead are what one wants to look at.
+/// Ledgers of processes that ended recently are kept, since somebody may want to look at them.
 const KEEP_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 #[derive(Serialize)]
@@ -91,7 +91,7 @@ fn verdict(found: &Found, at: &At, all: bool) -> std::result::Result<String, Str
         What::Unreadable { other_version: Some(version), .. } if found.process.is_none() => {
             of_other_version(at, *version, all)
         }
-        // Whose it is cannot be told, so it goes by its name: pid and start time.
+        // It cannot be told whose ledger it is, so its name decides: pid and start time.
         What::Unreadable { why, .. } if found.process.is_none() && all => Ok(why.what.clone()),
         What::Unreadable { why, .. } if found.process.is_none() => Err(format!("{}; --all removes it", why.what)),
         What::Unreadable { .. } => Err("its process is running".into()),
@@ -105,7 +105,7 @@ fn verdict(found: &Found, at: &At, all: bool) -> std::result::Result<String, Str
     }
 }
 
-/// Its times cannot be read: the file's own say when it was last written.
+/// Its times cannot be read. The file's own time says when it was last written.
 fn of_other_version(at: &At, version: u32, all: bool) -> std::result::Result<String, String> {
     // A process that is out of sight, in a container that shares the directory, may still run.
     if answers(&at.folder, socket_of(&at.name).as_os_str()) {
@@ -121,7 +121,7 @@ fn of_other_version(at: &At, version: u32, all: bool) -> std::result::Result<Str
 }
 
 fn row(path: &Path, seen: &Seen, why: String) -> Row {
-    // What cannot be read says so with its path, which is shown already.
+    // The message of an unreadable file begins with its path, which is shown already.
     let why = why.strip_prefix(&format!("{} ", path.display())).map(str::to_owned).unwrap_or(why);
     // Blocks, not length: ledgers are sparse.
     Row { file: path.to_owned(), bytes: seen.blocks * 512, why }

@@ -102,7 +102,7 @@ fn old_in_words(report: &Report) -> String {
     }
 }
 
-/// Gives the dump that is at a place a second name: a baseline is not lost by a command that is typed again. `None` where
+/// Gives an existing dump a second name, so that a command that is typed again does not lose a baseline. `None` if
 /// there is no dump, or its file system has no second names.
 fn keep(place: &Path) -> Option<PathBuf> {
     let place = place.canonicalize().ok().filter(|place| place.is_file())?;
@@ -143,7 +143,7 @@ fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer,
     composer.slots(snapshot.threads.iter().copied());
     composer.slots_at(snapshot.contexts.iter().map(|(&context, slot)| {
         let mut slot = *slot;
-        // What the driver says now goes along: nobody can ask it later.
+        // The driver's present answer goes into the dump, because nobody can ask it later.
         let of_slot = |device: &&totals::Device| device.device == slot.device && device.used_source == "driver";
         if let Some(device) = devices.iter().find(of_slot) {
             (slot.used_bytes, slot.used_ns) = (device.used_bytes, ledger.status.now_ns);

@@ -100,7 +100,8 @@ fn more() -> String {
     page
 }
 
-/// Text of a page: a dash that is none of typography. The texts begin with no full stop or quote, and have no backslash.
+/// Text of a man page, with dashes that are not typographic. The texts begin with no full stop or quote, and have no
+/// backslash.
 fn text(text: &str) -> String {
     text.trim().replace('-', "\\-")
 }

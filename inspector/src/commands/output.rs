@@ -1,4 +1,5 @@
-//! Files that the user names with `-o`: what a path leads to is written, never replaced by something else.
+//! Files that the user names with `-o`. The file that the path leads to is written, and never replaced by something
+//! else.
 
 use crate::failure::{Failure, Result};
 use crate::text::{self, units};
@@ -18,7 +19,7 @@ pub(super) fn save(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result
     let place = match std::fs::metadata(path) {
         Ok(meta) if meta.is_file() => path.canonicalize()?,
         Ok(_) => return fill(OpenOptions::new().write(true).open(path)?, write),
-        // A link that leads nowhere yet: opening makes what it names.
+        // The link leads nowhere yet. Opening it makes the file that it names.
         Err(error) if error.kind() == ErrorKind::NotFound && path.is_symlink() => {
             return fill(OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?, write);
         }
@@ -74,8 +75,8 @@ fn fill(file: File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io:
     Ok(out.get_ref().bytes)
 }
 
-/// Counts the bytes that go through it: a pipe has no length to ask for afterwards, nor has a file that is still being
-/// compressed.
+/// Counts the bytes that go through it. A pipe has no length that one could ask for afterwards, and neither has a file
+/// that is still being compressed.
 pub(super) struct Counted<W> {
     out: W,
     pub(super) bytes: u64,

@@ -97,7 +97,7 @@ impl Context {
         Ok(ledger)
     }
 
-    /// Fails where what was shown is not all that there was.
+    /// Fails if not everything could be shown.
     ///
     /// # Errors
     /// What is wrong with the files that were shown.
@@ -108,7 +108,7 @@ impl Context {
         }
     }
 
-    /// How many rows to show: what was asked for, else all in JSON and a screenful of text.
+    /// How many rows to show: the number that was asked for, or else all in JSON and a screenful of text.
     pub(crate) fn rows(&self, asked: Option<usize>) -> usize {
         match (asked, self.global.json) {
             (Some(0), _) | (None, true) => usize::MAX,
@@ -156,7 +156,7 @@ impl Context {
         answer(&mut out).and_then(|()| out.flush()).map_err(to_stdout)
     }
 
-    /// `out`, until it has got an answer that is out of proportion to the files that were read.
+    /// `out`, until the answer is out of proportion to the files that were read.
     pub(crate) fn limited<W: Write>(&self, out: W) -> Limited<W> {
         Limited::new(out, ANSWER_BYTES.saturating_add(self.stored.get().saturating_mul(ANSWER_FACTOR)))
     }

@@ -8,8 +8,8 @@ const TARGETS: [&str; 3] = ["target", "before", "after"];
 /// No word that anybody types.
 const MARK: &str = "\u{1}target";
 
-/// The words of a command line of `root` (the program's name first) with this target in the place of the one that was
-/// `asked` for, or at its end; quoted as a shell wants them.
+/// The words of a command line of `root` (the program's name first), with this target instead of the one that was
+/// `asked` for, or at its end. Quoted as a shell wants them.
 pub(super) fn with_target(root: clap::Command, words: &[OsString], asked: Option<&OsStr>, target: &str) -> String {
     let mut words = words.to_vec();
     // The same word may be an option's value or a mark's name: the parser knows which is the target.
@@ -20,7 +20,7 @@ pub(super) fn with_target(root: clap::Command, words: &[OsString], asked: Option
     };
     match (1..words.len()).filter(|&at| Some(words[at].as_os_str()) == asked).find(place) {
         Some(at) => words[at] = target.into(),
-        // As far back as a target may stand: where none was typed, words of the user's may stand behind it.
+        // As far back as a target may stand. If none was typed, words of the user's may stand behind it.
         None => {
             let place = |at: &usize| {
                 let mut tried = words.clone();

@@ -1,5 +1,5 @@
-//! Whether a preload reaches a program: not if it is static, privileged, or of another kind; and what has to come
-//! before it.
+//! Whether a preload reaches a program. It does not reach one that is static, privileged, or of another kind. Also
+//! which library has to come before the preload.
 
 use crate::source::open;
 use object::LittleEndian;
@@ -103,7 +103,7 @@ pub(super) fn first_of(path: &Path) -> Option<String> {
 /// The machine that this binary was built for, as ELF numbers it.
 pub(crate) const MACHINE: Machine = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
 
-/// Why a preload does not reach a program; `None`: nothing speaks against it.
+/// Why a preload does not reach a program. `None`: no reason is known.
 pub(crate) fn beyond_reach(path: &Path) -> Option<String> {
     let meta = std::fs::metadata(path).ok()?;
     // SAFETY: geteuid and getegid take no arguments and cannot fail.

@@ -39,8 +39,8 @@ pub(crate) const TOP: usize = 10;
 /// Processes that are told of one by one, those with most memory first. Each has a few hundred series.
 const MOST_PROCESSES: usize = 200;
 
-/// So long a process is told of after its end: longer than a collector needs to come by. One that dies of a failed
-/// allocation has nobody else who says so.
+/// How long a process is listed after its end: longer than a collector needs to come by. If a process dies of a failed
+/// allocation, nobody else reports that.
 const ENDED_WITHIN_NS: u64 = 300_000_000_000;
 
 /// Ended processes that are told of, the last ones first.
@@ -85,7 +85,8 @@ pub(crate) fn of_all(world: &World, detail: Detail, kept: &mut Kept) -> Page {
     page
 }
 
-/// What processes counted that ended a moment ago. A number that a process has now is that one's.
+/// The counters of processes that ended a moment ago. If a living process has such a number now, the number is that
+/// one's.
 fn of_ended(page: &mut Page, world: &World, found: &[Found], pids: &mut HashSet<u32>) {
     let at_hand = found.iter().filter(|found| found.process.is_some()).map(|found| found.pid);
     pids.extend(at_hand);

@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 /// The graph cache of a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Cache {
-    /// `on`; `off`; `pinned`: on, and no live exec is under it; `unused`: nothing came to it so far.
+    /// `on`; `off`; `pinned`: on, but no live exec is under it; `unused`: no graph came to it so far.
     pub state: &'static str,
     /// Why it is not on, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The bounds in force; 0 bytes: none, 0 ns: no idle time.
+    /// The bounds in force. 0 bytes: no bound. 0 ns: no idle time.
     pub max_execs: u64,
     pub max_bytes: u64,
     pub(super) idle_ns: u64,
@@ -35,13 +35,13 @@ pub(crate) struct Cache {
     pub classes: u64,
     pub real_execs: u64,
     pub real_bytes_estimated: u64,
-    /// Real execs of no handle, which the next instantiate of their class takes: in `real_execs`.
+    /// Parked execs: real execs that no handle has. They are among `real_execs`.
     pub parked_execs: u64,
     pub parked_host_bytes_estimated: u64,
     pub parked_device_bytes_estimated: u64,
     pub source_bytes: u64,
     pub launches: u64,
-    /// Launches that neither a retarget nor an instantiate came before.
+    /// Launches whose real exec was ready.
     pub hits: u64,
     pub retargets: u64,
     /// Of one retarget, on average.
@@ -55,7 +55,7 @@ pub(crate) struct Cache {
     pub made_anew: u64,
     pub fallback_instantiates: u64,
     pub one_by_one: u64,
-    /// Instantiate time that was not needed, less what launches took to get their execs; estimated.
+    /// Estimated instantiate time that was not needed, less the time that launches took to get their execs.
     pub saved_ns: i64,
     /// What launches took to get their execs.
     pub miss_ns: u64,
@@ -74,9 +74,9 @@ pub(crate) struct Cache {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Thrash {
     pub times: u64,
-    /// Since the last one that the ring of events still holds.
+    /// The time since the last such event that the ring still holds.
     pub last_age_ns: Option<u64>,
-    /// Whether it happened a short while ago, and the variable was not changed since.
+    /// Whether it happened a short while ago, and the variable was not changed since then.
     pub recent: bool,
     /// The variable to raise, and to what.
     pub raise: &'static str,
@@ -159,7 +159,7 @@ fn listed(snapshot: &Snapshot, cache: &mut Cache) {
     }
 }
 
-/// Real execs of no handle: those that there are, without those that resident handles hold.
+/// Counts parked execs: all real execs, without those of resident handles.
 fn parked(ledger: &Ledger, cache: &mut Cache) {
     cache.parked_execs = cache.real_execs.saturating_sub(cache.resident);
     if cache.parked_execs == 0 {
@@ -193,7 +193,7 @@ pub(super) fn parked_device(ledger: &Ledger) -> FxHashMap<ContextRef, u64> {
 /// Reasons that hold for every exec of a process.
 const EVERYWHERE: [Pinned; 4] = [Pinned::Off, Pinned::RecordOnly, Pinned::Interception, Pinned::Lookup];
 
-/// Whether it is on, and why not.
+/// Whether the graph cache is on, and if not, why.
 fn on(ledger: &Ledger, settings: &Settings, cache: &Cache) -> (&'static str, String) {
     let header = &ledger.snapshot.header;
     let text = |at| ledger.snapshot.text(at).into_owned();
@@ -239,7 +239,7 @@ fn thrash(ledger: &Ledger, cache: &Cache) -> Option<Thrash> {
         let text = ledger.snapshot.text(event.text);
         BOUNDS.iter().copied().find(|&bound| text == bound)
     });
-    // Where the event is gone, the bound that is nearer.
+    // Where the event is gone from the ring: the bound that is nearer.
     let nearer = || {
         let fill = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         let by_count = fill(cache.real_execs, cache.max_execs) >= fill(cache.real_bytes_estimated, cache.max_bytes);
@@ -260,7 +260,8 @@ fn thrash(ledger: &Ledger, cache: &Cache) -> Option<Thrash> {
         }
         _ => format!("{}s", cache.idle_ns.saturating_mul(10).div_ceil(1_000_000_000).max(1)),
     };
-    // Whoever changed it knows, and whether that was enough is to be seen.
+    // If the variable was changed since, the user knows of the problem, and it is still to be seen whether the change
+    // was enough.
     let recent = last.is_some_and(|event| {
         ledger.age(event.time_ns) <= RECENT_NS && !variables::were_set_since(ledger, raise, event.time_ns)
     });
@@ -268,7 +269,7 @@ fn thrash(ledger: &Ledger, cache: &Cache) -> Option<Thrash> {
 }
 
 impl Cache {
-    /// True where there is anything to show besides that it is off or unused.
+    /// True where there is more to show than that the cache is off or unused.
     pub(crate) fn seen(&self) -> bool {
         self.state == "on" || self.instantiations > 0 || self.folds > 0 || self.folded_graphs > 0
     }

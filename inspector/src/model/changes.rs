@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// What has to agree for two call sites to be the same one.
+/// What has to be equal for two call sites to count as the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Match {
     /// By the file and the address in it: exact, for runs of the same build
@@ -52,7 +52,7 @@ pub(crate) struct GraphChange {
     pub bytes_change: i64,
 }
 
-/// Difference without surprise at the ends.
+/// The difference. It is cut at the ends of the range.
 pub(crate) fn minus(after: u64, before: u64) -> i64 {
     i64::try_from(i128::from(after) - i128::from(before)).unwrap_or(if after > before { i64::MAX } else { i64::MIN })
 }
@@ -66,7 +66,7 @@ pub(crate) fn same_process(before: &Ledger, after: &Ledger) -> bool {
     id(before) == id(after)
 }
 
-/// A rate over less says nothing.
+/// A rate over a shorter time says nothing.
 const SHORTEST_NS: u64 = 1_000_000_000;
 
 /// Time between two snapshots, nanoseconds; `None` where they are of two processes, or hardly apart.
@@ -84,7 +84,7 @@ pub(crate) fn per_minute(change: i64, elapsed_ns: u64) -> i64 {
 struct Named<'a> {
     ledgers: [&'a Ledger; 2],
     by: Match,
-    /// What a place in a file is called: by the ledger that knows the function, if one does.
+    /// The words for a place in a file, from the ledger that knows the function, if one does.
     words: FxHashMap<(String, u64), Rc<[Rc<str>]>>,
     room: Room,
 }

@@ -1,5 +1,5 @@
-//! A course of time as charts: rows of one name put together, the largest by name, the rest summed, and no more moments
-//! than a screen has columns.
+//! A course of time as charts. Rows of one name are put together, the largest have their names, the others are summed
+//! up, and there are no more moments than a screen has columns.
 
 use super::course::{Course, Grid, Of};
 use crate::text::clean;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const NAMED: usize = 10;
 /// Most moments of a chart.
 const MOMENTS: usize = 600;
-/// What is put together.
+/// The name of what is summed up.
 const OTHERS: &str = "others";
 
 /// One chart.
@@ -20,7 +20,7 @@ pub(crate) struct Chart {
     pub title: &'static str,
     /// `bytes`, or `count`.
     pub unit: &'static str,
-    /// Rows lie on one another: they add up to something.
+    /// The rows are drawn on top of one another, because they add up to something.
     pub stacked: bool,
     /// Milliseconds since 1970.
     pub times: Vec<u64>,
@@ -79,7 +79,7 @@ fn chart(grid: &Grid, (of, id, title, stacked): Kind) -> Chart {
         named.into_iter().map(|(name, values)| Line { name: clean(name).into_owned(), values }).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.values.iter().max().copied()));
     rows.retain(|row| row.values.iter().any(|&value| value > 0));
-    // One that is too many takes no more room by its own name.
+    // A single row too many takes no more room under its own name.
     if rows.len() > NAMED + 1 {
         let others = rows.split_off(NAMED);
         rows.push(Line { name: format!("{} {OTHERS}", others.len()), values: sum(&others, grid.times.len()) });
@@ -98,8 +98,8 @@ fn sum(rows: &[Line], moments: usize) -> Vec<u64> {
     (0..moments).map(at).collect()
 }
 
-/// The moments that are shown: of each stretch of time the one at which all together was most, so that no peak is lost;
-/// and the first and the last.
+/// The moments that are shown: of each stretch of time the one with the highest sum, so that no peak is lost, and the
+/// first and the last moment.
 pub(super) fn kept(sums: &[u64]) -> Vec<usize> {
     if sums.len() <= MOMENTS {
         return (0..sums.len()).collect();

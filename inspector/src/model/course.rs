@@ -23,7 +23,7 @@ pub(crate) struct Grid {
 pub(crate) struct Row {
     pub kind: Of,
     pub name: String,
-    /// The stack that it is about, as whoever wrote it down numbers stacks; 0: none.
+    /// The stack that it is about, by the number that its writer gave it. 0: none.
     pub stack: u32,
     /// One for each moment.
     pub values: Vec<u64>,
@@ -120,7 +120,7 @@ fn held(ledger: &Ledger) -> Grid {
             GrowthKind::Heap => return None,
         };
         let points = samples.row(ledger, number, slot).points;
-        // What was never sampled has no course.
+        // A row that was never sampled has no course.
         (!points.is_empty()).then(|| Row { kind, name, stack, values: at(&points, &samples.points) })
     });
     let rows = rows.collect();

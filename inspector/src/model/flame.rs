@@ -13,7 +13,7 @@ use std::rc::Rc;
 const MOST: usize = 4000;
 /// The stack of a row that is about several.
 pub(super) const MANY: u32 = u32::MAX;
-/// What an allocation without a stack, and what is put together, is called.
+/// The name of allocations without a stack, and of what is put together.
 const NO_STACK: &str = "(no stack)";
 const OTHERS: &str = "(smaller stacks)";
 
@@ -82,7 +82,7 @@ pub(crate) fn weights(
     let known = sites().filter(|row| row.stack != MANY);
     let known: FxHashMap<u32, &[u64]> = known.map(|row| (row.stack, &*row.values)).collect();
     let now = live.values().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
-    // What is live may be more than at any sample: then the peak is now.
+    // More may be live now than at any sample. Then the peak is now.
     let peak = peak.filter(|&at| sum(at) > now);
     for stack in known.keys() {
         weights.entry(*stack).or_default();
@@ -94,7 +94,8 @@ pub(crate) fn weights(
             (Some(_), None) => 0,
             (None, _) => weight.live,
         };
-        // What has no row came after the last sample, or there was no room for it: nothing is known of its beginning.
+        // A stack without a row came after the last sample, or there was no room for it. Nothing is known of its
+        // beginning.
         let first = values.map(|values| values.first().copied().unwrap_or(0));
         weight.growth = first.map_or(0, |first| weight.live.saturating_sub(first));
     }

@@ -1,4 +1,4 @@
-//! What was live over time, as the shim sampled it: times that can be believed, gaps, rates.
+//! What was live over time, as the shim sampled it: believable times, gaps, rates.
 
 use super::Ledger;
 use super::allocs::{By, Key};
@@ -10,7 +10,8 @@ use gpumem_wire::layout::GrowthSlot;
 use gpumem_wire::read::Point;
 use rustc_hash::FxHashMap;
 
-/// Samples that are further apart than so many times the usual are a gap, unless they are near each other all the same.
+/// Samples that are apart by so many times the usual distance have a gap between them, unless they are near each other
+/// all the same.
 const GAP: u64 = 10;
 const SHORTEST_GAP_NS: u64 = 2_000_000_000;
 
@@ -32,7 +33,7 @@ impl Samples {
         let all = points.len();
         points.retain(|point| believable(ledger, point));
         let interval = ledger.settings().growth_interval;
-        // Without an interval, marks are sampled: they come when they come.
+        // Without an interval only marks are sampled, and they come at any time.
         let gap = |pair: &[Point]| {
             let usual = interval.saturating_mul(pair[0].samples);
             let apart = pair[1].time_ns - pair[0].time_ns;
@@ -76,7 +77,7 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Of points in any order: a ledger may say anything of its times.
+    /// Puts points in order, since a ledger may have any times.
     pub(crate) fn in_order(mut points: Vec<Point>) -> Self {
         points.sort_by_key(|point| point.time_ns);
         Self { points }
@@ -102,8 +103,8 @@ impl Series {
         }
     }
 
-    /// What was live at so many moments, equally far apart, from a time on to the last sample: at each, what the last
-    /// sample before it had.
+    /// What was live at so many moments at equal distances, from a time on to the last sample. At each moment that is
+    /// what the last sample before it had.
     pub(crate) fn at_moments(&self, from_ns: u64, to_ns: u64, moments: u64) -> Vec<u64> {
         let Some(first) = self.points.first() else { return Vec::new() };
         let from = from_ns.max(first.time_ns.min(to_ns));
@@ -125,8 +126,8 @@ impl Series {
         self.points.iter().map(step).collect()
     }
 
-    /// What was live at a moment, by the nearest sample. Before the first sample of all nothing is known; between that
-    /// and the first one of this series there was nothing.
+    /// What was live at a moment, by the nearest sample. Nothing is known before the first sample of all. Between that
+    /// and the first sample of this series nothing was live.
     pub(crate) fn at(&self, samples: &Samples, moment_ns: u64) -> Option<Point> {
         let first = self.points.first()?;
         let begin = samples.points.first()?.time_ns;
@@ -154,7 +155,7 @@ impl Series {
     }
 }
 
-/// What groups held over time: call sites, stacks and tags, of which the ledger keeps that.
+/// What groups held over time. The ledger keeps that for call sites, stacks and tags.
 pub(crate) fn of_groups(ledger: &Ledger, samples: &Samples, by: By, sites: &Sites) -> FxHashMap<Key, Series> {
     let mut held: FxHashMap<Key, Series> = FxHashMap::default();
     for (row, slot) in ledger.snapshot.growth.rows() {
@@ -170,7 +171,7 @@ pub(crate) fn of_groups(ledger: &Ledger, samples: &Samples, by: By, sites: &Site
     held
 }
 
-/// What graphs and execs held over time: of call sites, stacks and classes the ledger keeps that.
+/// What graphs and execs held over time. The ledger keeps that for call sites, stacks and classes.
 pub(crate) fn of_graphs(
     ledger: &Ledger,
     samples: &Samples,

@@ -1,4 +1,4 @@
-//! One snapshot with what is needed to understand it: symbols, clock, process.
+//! One snapshot, with what is needed to understand it: symbols, clock, process.
 //!
 //! * [`frames`]: which frames of a stack are shown, and which one is its call site.
 
@@ -26,7 +26,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// What is longer loses its middle: the names of some templates.
+/// A longer label loses its middle, such as the names of some templates.
 const LABEL_COLUMNS: usize = 2000;
 
 /// A ledger or a dump, read.
@@ -46,7 +46,7 @@ pub(crate) struct Ledger {
     threads: HashMap<u32, Rc<str>>,
 }
 
-/// Who and how, before every view.
+/// The head of every view: which process, and how it is recorded.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(crate) struct Head {
     pub pid: u32,
@@ -55,7 +55,7 @@ pub(crate) struct Head {
     pub(super) cmdline: String,
     pub uid: u32,
     pub life: Life,
-    /// How long it has been gone, or how old the dump is.
+    /// How long ago the process ended, or how old the dump is.
     pub ago_ns: u64,
     /// How long the ledger covers.
     pub recorded_ns: u64,
@@ -71,11 +71,11 @@ pub(crate) struct Head {
     pub decided: String,
     /// Verdicts of the selftest that were not believed, and why.
     pub refused_verdicts: Vec<String>,
-    /// What of the driver the process met that the shim does not know.
+    /// What the process met of the driver that the shim does not know.
     pub unknown: Vec<String>,
-    /// The interpreter of Python in the process; empty: none was found.
+    /// The interpreter of Python in the process. Empty: none was found.
     pub python: String,
-    /// Why its frames are not read; empty: they are.
+    /// Why its frames are not read. Empty: they are read.
     pub python_refused: String,
     pub state: &'static str,
     pub(super) doors: Vec<&'static str>,
@@ -85,7 +85,7 @@ pub(crate) struct Head {
     pub(super) dropped_records: u64,
     /// Slots that were half-written when they were read.
     pub(super) torn_slots: u64,
-    /// Bytes that the file should have, where it is cut short.
+    /// The bytes that the file should have, if it is cut short.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) whole_bytes: Option<u64>,
     /// Refused and unknown settings.
@@ -137,12 +137,12 @@ impl Ledger {
         frames::shown(self, stack)
     }
 
-    /// A frame in words, `depth` steps out from a stack's call site; what was inlined is a step too.
+    /// A frame in words, `depth` steps outwards from a stack's call site. An inlined function is a step too.
     pub(crate) fn step(&self, stack: StackRef, depth: usize) -> Option<Rc<str>> {
         frames::step(self, stack, depth, |address| Some(self.texts(address)))
     }
 
-    /// Takes over what an earlier snapshot of the same process has looked up, where that still holds.
+    /// Takes over what was looked up for an earlier snapshot of the same process, if that is still valid.
     pub(crate) fn take_symbols_of(&mut self, before: &mut Self) {
         let same = self.path == before.path && self.snapshot.header.start_ticks == before.snapshot.header.start_ticks;
         if same && self.snapshot.modules == before.snapshot.modules && self.status.life == before.status.life {
@@ -160,7 +160,7 @@ impl Ledger {
         frames[site.unwrap_or(0)..].iter().map(|&address| self.texts(address).len()).sum()
     }
 
-    /// The frames of a stack in words, innermost first; what was inlined is a frame too.
+    /// The frames of a stack in words, innermost first. An inlined function is a frame too.
     pub(crate) fn labels(&self, stack: StackRef) -> Vec<Rc<str>> {
         self.addresses(stack).iter().flat_map(|&address| self.texts(address).to_vec()).collect()
     }
@@ -181,7 +181,7 @@ impl Ledger {
         texts
     }
 
-    /// Takes the names that an earlier look at the same process knew; false where they no longer hold.
+    /// Takes over the names from an earlier look at the same process. False if they are not valid any more.
     pub(crate) fn take_names(&mut self, before: Self) -> bool {
         let same = self.symbols.take_over(before.symbols);
         if same {
@@ -242,7 +242,8 @@ impl Ledger {
         self.pairs(self.snapshot.header.settings)
     }
 
-    /// Whether the process was started with a project's own allocator turned off: each of its tensors is an allocation.
+    /// Whether the process was started with another project's own allocator turned off. Then each of that project's
+    /// tensors is an allocation.
     pub(crate) fn is_uncached(&self, project: &str) -> bool {
         let of = |(name, value): &(String, String)| settings::uncached(name.as_ref(), value.as_ref());
         self.started_with().iter().filter_map(of).any(|of| of == project)
@@ -269,18 +270,18 @@ impl Ledger {
         }
     }
 
-    /// Whom to ask, where the process runs.
+    /// The process to ask, if it runs.
     pub(crate) fn whom(&self) -> Whom<'_> {
         let (process, status) = (self.process.as_ref(), &self.status);
         Whom { pid: self.pid(), name: self.name(), process, status, ledger: &self.path }
     }
 
-    /// The pid, as seen from here; of one that is gone, as it saw itself.
+    /// The pid as seen from here. For a process that is gone, the pid as it saw itself.
     pub(crate) fn pid(&self) -> u32 {
         self.process.as_ref().map_or(self.snapshot.header.pid, |process| process.pid)
     }
 
-    /// What names it behind a command: the pid, and of what does not run the path.
+    /// The word that names the process on a command line: the pid, or the path if it does not run.
     pub(crate) fn whose(&self) -> String {
         match self.status.running() {
             true => self.pid().to_string(),
@@ -296,7 +297,7 @@ impl Ledger {
         Some(format!("{path} is cut short: {there} of {whole} bytes are there, the rest is missing"))
     }
 
-    /// Who and how.
+    /// The head: which process, and how it is recorded.
     pub(crate) fn head(&self) -> Head {
         let header = &self.snapshot.header;
         let text = |at| self.snapshot.text(at).into_owned();
@@ -369,7 +370,7 @@ impl Head {
         if self.state == State::Stopped.name() {
             warnings.push("recording has stopped; gpumem events says why".into());
         }
-        // Of a running process some slots are always in the middle of a change.
+        // In a running process some slots are always being changed.
         if self.torn_slots > 0 && self.life != Life::Running {
             warnings.push(format!("{} half-written and left out", crate::text::count(self.torn_slots, "slot")));
         }

@@ -23,7 +23,7 @@ pub(crate) struct Moment {
     pub at_ns: u64,
 }
 
-/// Marks that are named where one is asked for that is not there.
+/// How many marks are listed when one is asked for that does not exist.
 const NAMED: usize = 8;
 
 /// All marks that the ledger still has, oldest first.
@@ -51,7 +51,7 @@ pub(crate) fn moment(ledger: &Ledger, since: &Since) -> Result<Moment, String> {
     }
 }
 
-/// That there is no such mark: events are a ring, so older marks may be gone.
+/// The message that there is no such mark. Events are a ring, so older marks may be gone.
 fn missing(ledger: &Ledger, name: &str, text: impl Fn(&EventSlot) -> String) -> String {
     let (name, there) = (clean(name), those_there(ledger, text));
     match ledger.snapshot.events.first() {

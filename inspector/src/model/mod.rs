@@ -44,5 +44,6 @@ pub(crate) mod verdict;
 
 pub(crate) use ledger::{Head, Ledger};
 
-/// For so long an advice about something that happened is given, ns. What has not happened again since is over.
+/// For so long after an event advice about it is given, ns. If it has not happened again by then, the problem counts as
+/// gone.
 pub(crate) const RECENT_NS: u64 = 180_000_000_000;

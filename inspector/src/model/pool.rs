@@ -13,7 +13,7 @@ use serde::Serialize;
 /// The pool of a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Pool {
-    /// `on`: it serves a context; `off`; `unused`: nothing came to it so far.
+    /// `on`: it serves a context; `off`; `unused`: no request came to it so far.
     pub state: &'static str,
     /// Why it is not on, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -44,8 +44,7 @@ pub(crate) struct Pool {
     pub freed_in_graph: u64,
     pub guard: Guard,
     pub in_contexts: Vec<OfContext>,
-    /// What lies unused now at call sites that ask for more, by the counters; and the sites that were reported,
-    /// each as its last report had it.
+    /// What is stranded now, by the counters; and the call sites that were reported, each as in its last report.
     pub stranded_bytes: u64,
     pub stranded: Vec<StrandedSite>,
 }
@@ -54,7 +53,8 @@ pub(crate) struct Pool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Guard {
     pub on: bool,
-    /// What it takes besides what the program asked for: behind allocations, and freed memory that is kept from use.
+    /// The memory that the guard takes besides what the program asked for: zones behind allocations, and freed memory
+    /// in quarantine.
     pub bytes: u64,
     /// Ranges that were read, and those that could not be.
     pub checks: u64,
@@ -80,7 +80,7 @@ pub(crate) struct OfContext {
     pub idle_bytes: u64,
     pub idle_peak_bytes: u64,
     pub idle_blocks: u64,
-    /// What the process may take of the device; 0: as much as there is.
+    /// What the process may take of the device. 0: no limit.
     pub limit_bytes: u64,
     pub spilled_live_bytes: u64,
 }
@@ -89,13 +89,13 @@ pub(crate) struct OfContext {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct StrandedSite {
     pub site: String,
-    /// What lay unused at the last report, `last_age_ns` ago.
+    /// The bytes that were stranded at the last report, `last_age_ns` ago.
     pub bytes: u64,
     pub blocks: u64,
     /// Reports that the ring of events still holds, and since the last one.
     pub times: u64,
     pub last_age_ns: u64,
-    /// What of it lies unused now.
+    /// The bytes of it that are stranded now.
     #[serde(skip)]
     pub now_bytes: u64,
     pub stack: Vec<Frame>,
@@ -158,9 +158,9 @@ pub(crate) fn of(ledger: &Ledger) -> Pool {
     pool
 }
 
-/// Those that are there.
+/// The contexts that exist.
 fn contexts(ledger: &Ledger) -> Vec<OfContext> {
-    // What threads have not told their context of yet is in the list of allocations.
+    // Live bytes that threads have left out of a context's total are in the list of allocations.
     let mut live: FxHashMap<u16, u64> = FxHashMap::default();
     let of_device = |alloc: &&AllocSlot| {
         let space = AllocKind::from_u8(alloc.kind).map(AllocKind::space);
@@ -193,7 +193,7 @@ fn contexts(ledger: &Ledger) -> Vec<OfContext> {
     rows
 }
 
-/// Whether it is on, and why not.
+/// Whether the pool is on, and if not, why.
 fn on(ledger: &Ledger, settings: &Settings, pool: &Pool) -> (&'static str, String) {
     let header = &ledger.snapshot.header;
     let text = |at| ledger.snapshot.text(at).into_owned();
@@ -223,8 +223,8 @@ fn stranded_bytes(ledger: &Ledger) -> u64 {
     ledger.snapshot.counter(c::STRANDED_ADDED).saturating_sub(ledger.snapshot.counter(c::STRANDED_REMOVED))
 }
 
-/// The sites that were reported, those with most bytes first. A site's own bytes are those of its last report; all together
-/// are those of now.
+/// The sites that were reported, those with most bytes first. A site's own bytes are those of its last report. The sum
+/// of all is the present one.
 pub(crate) fn stranded_now(ledger: &Ledger) -> Vec<Reported<'_>> {
     let mut all: Vec<Reported> = Vec::new();
     for event in ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::StrandedSite as u8) {
@@ -261,13 +261,13 @@ fn stranded(ledger: &Ledger) -> Vec<StrandedSite> {
 }
 
 impl Pool {
-    /// True where there is anything to show besides that it is off or unused.
+    /// True where there is more to show than that the pool is off or unused.
     pub(crate) fn seen(&self) -> bool {
         let did = [self.hits, self.misses, self.passed, self.kept, self.spills, self.limit_refusals];
         self.state == "on" || did.iter().any(|&n| n > 0)
     }
 
-    /// Contexts that it does not serve for a reason of their own.
+    /// Contexts that the pool does not serve for a reason of their own.
     pub(crate) fn not_served(&self) -> impl Iterator<Item = &OfContext> {
         self.in_contexts.iter().filter(|context| !context.reason.is_empty())
     }

@@ -224,7 +224,7 @@ fn numbered(ledger: &Ledger, samples: &Samples) -> FxHashMap<growth::Key, Live> 
     all
 }
 
-/// The heap without what call sites explain of its growth: the driver keeps graphs there, and a record of each
+/// The heap, without the growth that call sites explain: the driver keeps graphs there, and a record of each
 /// allocation.
 fn outside(mut heap: Suspect, all: &[Suspect]) -> Suspect {
     let graphs = || all.iter().filter(|suspect| suspect.kind == GrowthKind::Graphs.name());
@@ -289,23 +289,23 @@ fn suspect(
 ) -> Suspect {
     live.born.sort_unstable();
     let (bytes, count) = match kind {
-        // Of the heap there are samples alone.
+        // For the heap there are only samples.
         GrowthKind::Heap => live.series.points.last().map_or((0, 0), |point| (point.bytes, point.count)),
         _ => (live.bytes, live.born.len() as u64),
     };
     let age = |born: Option<&(u64, u64)>| born.map_or(0, |&(time_ns, _)| ledger.age(time_ns));
     let seen = |ns: u64| Some(ns).filter(|&ns| ns > 0 && live.first_ns > 0).map(|ns| ledger.age(ns));
-    // No sample has the newest yet.
+    // The newest allocation is in no sample yet.
     let last_ns = live.born.last().map_or(0, |&(time_ns, _)| time_ns).max(live.last_ns);
     let mut steps = live.series.steps();
     if kind == GrowthKind::Heap {
-        // It has no count; its pages are as many things.
+        // The heap has no count of things. Its pages are counted instead.
         steps.iter_mut().for_each(|step| step.count = step.bytes >> 12);
     }
     let turnover = Turnover { ever: live.ever.max(count), live: count, born_over: born_over(samples, &live.born) };
     let now = Point { time_ns: ledger.status.now_ns, samples: 1, bytes, count };
     let bytes_per_minute = live.series.per_minute(samples);
-    // Of tags and classes nobody counts what was freed.
+    // Nobody counts how much of tags and classes was freed.
     let counted = Some(live.ever).filter(|&ever| ever > 0);
     Suspect {
         kind: kind.name(),

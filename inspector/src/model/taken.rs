@@ -1,4 +1,4 @@
-//! What the driver took for itself, by call site: what free memory fell by around calls that ask for none.
+//! Memory that the driver took for itself, by call site: by how much free memory fell around calls that ask for none.
 
 use super::Ledger;
 use super::sites::Sites;

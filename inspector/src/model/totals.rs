@@ -1,4 +1,4 @@
-//! Sums, and what of the device's and the host's memory they explain.
+//! Sums, and how much of the device's and the host's memory they explain.
 
 use super::execs::held;
 use super::{Ledger, cache};
@@ -97,7 +97,7 @@ pub(crate) struct Device {
     pub vendor: &'static str,
     pub uuid: String,
     pub contexts: u64,
-    /// Its memory is the machine's: what is used and free is that of all programs, on the GPU or not.
+    /// Its memory is the machine's. What is used and free there is that of all programs, on the GPU or not.
     pub integrated: bool,
     pub total_bytes: u64,
     /// In use by everybody, when last looked at; 0 if unknown.
@@ -107,7 +107,7 @@ pub(crate) struct Device {
     pub used_source: &'static str,
     /// In use by everybody when the first context had just been made.
     pub baseline_bytes: u64,
-    /// Live recorded allocations of this process in device memory.
+    /// The recorded live allocations of this process in device memory.
     pub tracked_bytes: u64,
     pub managed_bytes: u64,
     /// Of this process, asked for as memory of the device and placed outside of it.
@@ -156,7 +156,7 @@ impl Default for Looks {
     }
 }
 
-/// NVML for a process that runs; a dump and the dead have what was written down.
+/// NVML, for a process that runs. For a dump and a dead process the numbers that were written down.
 pub(crate) fn driver_books(ledger: &Ledger) -> Option<Nvml> {
     if ledger.status.running() { Nvml::open() } else { None }
 }
@@ -226,8 +226,8 @@ impl Device {
         if context.used_ns >= looks.used_ns && context.used_bytes > 0 {
             (self.used_bytes, looks.used_ns) = (context.used_bytes, context.used_ns);
         }
-        // Both belong to the device: contexts on it repeat each other, and never add up. A context
-        // that was never asked about them has 0.
+        // Both numbers belong to the device. Contexts on it repeat them, so they are not added up. A context that was
+        // never asked has 0.
         for (kept, newest) in [(context.pool_bytes, &mut looks.pool), (context.graph_bytes, &mut looks.graph_memory)] {
             if kept > 0 && context.used_ns >= newest.0 {
                 *newest = (context.used_ns, kept);
@@ -307,7 +307,7 @@ pub(crate) struct Host {
     /// Estimates: of graphs, folded or not; of real execs, parked ones included.
     pub graph_bytes: u64,
     pub exec_bytes: u64,
-    /// What stands for execs that have no real one at the moment, and may be kept for those that do.
+    /// The sources of folded handles, and of resident ones where they are kept.
     pub source_bytes: u64,
     pub explained_bytes: u64,
     /// Everything else: the program's own memory, the driver's, caches.

@@ -1,8 +1,8 @@
 //! Whether what a call site holds grows for ever: a verdict over its live bytes in time.
 //!
-//! Memory that comes and goes tells nothing, so it is the floor that is looked at: the time is cut into stretches, and
-//! of each the least counts. What grows steadily has a new highest floor in stretch after stretch, up to the last ones.
-//! A cache has them early and then none. What rises and falls has none, or falls back from them.
+//! Memory that comes and goes tells nothing, so the floor is looked at: the time is cut into stretches, and the least
+//! of each stretch counts. What grows steadily has a new highest floor in stretch after stretch, up to the last ones. A
+//! cache has them early and then none. What rises and falls has none, or falls back from them.
 
 /// What is said of growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -32,8 +32,8 @@ impl Verdict {
         }
     }
 
-    /// The verdict on what became so many bytes more a minute over the later half: what shrank there does not grow. The bytes
-    /// of graphs are estimates, which fall when one exec comes to serve several.
+    /// The verdict on growth of so many bytes a minute over the later half. What shrank there does not grow. The bytes
+    /// of graphs are estimates, which fall when one exec comes to serve several handles.
     pub(crate) fn at_a_rate(self, bytes_per_minute: f64) -> Self {
         if self == Self::GrowsSteadily && bytes_per_minute <= 0.0 { Self::TooLittle } else { self }
     }
@@ -68,7 +68,7 @@ pub(crate) struct Turnover {
     pub born_over: u64,
 }
 
-/// Fewer points say nothing.
+/// Fewer points than this say nothing.
 pub(crate) const ENOUGH: usize = 32;
 /// Stretches that the time is cut into, and how many of them where there are few points.
 const STRETCHES: u64 = 12;

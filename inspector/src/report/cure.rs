@@ -1,4 +1,4 @@
-//! What is to be done about a finding: one place for every command that says it. What is in force already is never advised.
+//! What to do about a finding: one place for every command that says it. It never advises what is in force already.
 
 use crate::model::{Ledger, pool};
 use gpumem_wire::kinds::Mode;
@@ -56,7 +56,7 @@ pub(crate) fn of_graphs(ledger: &Ledger) -> Cure {
     let is_record_only =
         begun.record_only == RecordOnly::Always || ledger.snapshot.header.mode == Mode::RecordOnly as u32;
     for (name, is_so) in [(CACHE, begun.graph_cache == 0), ("GPUMEM_RECORD_ONLY", is_record_only)] {
-        // It can only be turned on again where it was on.
+        // The cache can only be turned on again in a process that was started with it on.
         if let Some((_, value)) = started.iter().find(|(known, _)| is_so && known == name) {
             return Cure::Start(format!("start it without {name}={value}: the graph cache bounds what graphs take"));
         }
@@ -64,7 +64,7 @@ pub(crate) fn of_graphs(ledger: &Ledger) -> Cure {
     let (default, now) = (Settings::read(std::iter::empty()).0.graph_cache, ledger.settings().graph_cache);
     match !is_record_only && (now == 0 || now > default) {
         true => set(ledger, &format!("GRAPH_CACHE={default}")),
-        // They are within the bound still, or are none of the cache's: `gpumem graphs` says why.
+        // The graphs are within the bound, or not under the cache: `gpumem graphs` says why.
         false => Cure::Paste(format!("gpumem graphs {} --by stack", ledger.whose())),
     }
 }

@@ -20,9 +20,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The control thread answers between two samples, at once; a process that does not is stopped.
+/// How long to wait: the control thread answers between two samples, at once. A process that does not answer is
+/// stopped.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Where so many wait already that no more can: until the next try.
+/// The time until the next try, where so many clients wait already that no more can.
 const NEXT_TRY: Duration = Duration::from_millis(20);
 
 /// What kept a request from its answer.
@@ -101,7 +102,7 @@ fn asked(whom: &Whom, request: &Request, patience: Duration, length: Length) -> 
         }
         Trouble::Unsent(error) if error.kind() == ErrorKind::ConnectionRefused => no_socket(),
         Trouble::Unsent(error) => Failure::io(format!("cannot ask {who}"), &error),
-        // What has not begun once its sender is gone is not carried out.
+        // A command that has not begun when its sender is gone is not carried out.
         Trouble::Unanswered(error) if late(&error) => Failure::error(format!(
             "{silent}: if it has begun the command, it may still finish it; else nothing will happen"
         ))
@@ -155,7 +156,7 @@ fn connect_in(dir: BorrowedFd, name: &OsStr, until: Instant) -> io::Result<UnixS
     loop {
         match rustix::net::connect(&socket, &address) {
             Ok(()) => break,
-            // More wait than it lets wait: a blocking connect would wait too, for ever.
+            // More clients wait than the socket takes. A blocking connect would wait too, without an end.
             Err(rustix::io::Errno::AGAIN) if Instant::now() < until => std::thread::sleep(NEXT_TRY),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -166,7 +167,7 @@ fn connect_in(dir: BorrowedFd, name: &OsStr, until: Instant) -> io::Result<UnixS
     Ok(stream)
 }
 
-/// Pid and user of who listens; 0 for one of a namespace that cannot be seen from here.
+/// The pid and user of whoever listens. 0 for a process of a namespace that cannot be seen from here.
 fn peer(stream: &UnixStream) -> io::Result<(u32, u32)> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -223,7 +224,7 @@ fn receive(stream: &mut UnixStream, until: Instant, length: Length) -> io::Resul
 pub(crate) fn answers(folder: &Folder, socket: &OsStr) -> bool {
     match connect_in(folder.dir(), socket, Instant::now()) {
         Ok(_) => true,
-        // Many wait already: for somebody.
+        // Many clients wait already, so somebody listens.
         Err(error) => error.kind() == ErrorKind::WouldBlock,
     }
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// How the user asked for it.
 pub(crate) struct Asked<'a> {
-    /// A pid, a name, the path of a file; nothing where there should be just one.
+    /// A pid, a name, or the path of a file. Nothing if there should be just one process.
     pub target: Option<&'a OsStr>,
     /// The command needs a process that runs.
     pub live: bool,
@@ -31,8 +31,8 @@ pub(crate) struct Opened {
     pub process: Option<Process>,
 }
 
-/// Reads the ledger of a target. What runs is meant before a file of the same name: programs lie in the
-/// folders that they are looked at from. A `/` makes it a path.
+/// Reads the ledger of a target. A running process is meant before a file of the same name, because programs often lie
+/// in the folder that one looks at them from. A `/` makes the target a path.
 ///
 /// # Errors
 /// Says what there is instead and what to type.
@@ -58,7 +58,7 @@ fn of_name(world: &World, file: &OsStr, asked: &Asked) -> Result<Opened> {
     let named: Vec<&Found> = survey.found.iter().filter(|found| found.is_live() && found.name() == name).collect();
     match named.as_slice() {
         [] if Path::new(file).exists() => of_file(world, Path::new(file)),
-        // One that is listed and has no ledger that can be read: that says why.
+        // A process that is listed and has no readable ledger: the message says why.
         [] => match survey.found.iter().find(|found| found.process.is_some() && found.name() == name) {
             Some(found) => read(world, found),
             None => Err(none_of_name(&survey, name, asked)),
@@ -68,7 +68,7 @@ fn of_name(world: &World, file: &OsStr, asked: &Asked) -> Result<Opened> {
     }
 }
 
-/// Those that are dead are told, but not meant: another one may have been.
+/// Dead processes of this name are listed, but not chosen, because another one may have been meant.
 fn none_of_name(survey: &find::Survey, name: &str, asked: &Asked) -> Failure {
     let dead = survey.found.iter().filter(|found| found.status().is_some() && found.name() == name);
     let dead: Vec<&Found> = dead.collect();
@@ -114,7 +114,7 @@ pub(crate) fn read(world: &World, found: &Found) -> Result<Opened> {
     match &found.what {
         What::Ledger { path, .. } => {
             let snapshot = match &found.at {
-                // The very file that the survey saw.
+                // Exactly the file that the survey saw.
                 Some(at) => {
                     let file = open::file_at(at.folder.dir(), Path::new(&at.name), path, Owner::Only(at.seen.owner))?;
                     open::read(&file, path, |_| true)?
@@ -144,12 +144,12 @@ fn no_ledger(found: &Found, driver: bool) -> Failure {
 
 /// `file`: the same digits as the name of a file.
 fn of_pid(world: &World, pid: u32, file: &Path) -> Result<Opened> {
-    // A pid says enough: its ledger may lie anywhere.
+    // A pid is enough: its ledger may lie anywhere.
     let survey = find::survey(&world.wide());
     let wanted = |found: &&Found| {
         found.pid == pid || found.process.as_ref().is_none() && found.path().is_some_and(|path| named_for(path, pid))
     };
-    // A running one first, then the one that died last.
+    // A running process first, then the one that died last.
     let best = survey
         .found
         .iter()
@@ -157,7 +157,7 @@ fn of_pid(world: &World, pid: u32, file: &Path) -> Result<Opened> {
         .max_by_key(|found| (found.process.is_some(), found.status().map(|status| u64::MAX - status.ago_ns)));
     match best {
         Some(found) if found.process.is_some() => return read(world, found),
-        // What the dead have left is meant before a file that is none of ours.
+        // What a dead process has left is chosen before a file that is none of ours.
         _ if is_ledger(file) => return of_file(world, file),
         Some(found) => return read(world, found),
         None => {}

@@ -1,7 +1,7 @@
-//! Names that are looked up by another thread, while everything goes on with addresses.
+//! Names that another thread looks up, while everything goes on with addresses.
 //!
-//! Reading a program's debug information may take seconds. Who must not wait puts names off: he gets addresses, and
-//! what he [wanted](Symbols::wanted) another thread looks up in [`Symbols`] of its own, of the same process. Its
+//! Reading a program's debug information may take seconds. A view that must not wait puts names off: it gets addresses,
+//! and another thread looks up what was [wanted](Symbols::wanted) in [`Symbols`] of its own, of the same process. Its
 //! answers are plain data, and are [learned](Symbols::learn).
 
 use super::apart::Symbol;
@@ -18,7 +18,7 @@ pub(crate) struct Named {
     symbols: Vec<Symbol>,
 }
 
-/// Addresses that a name was asked for, each once, in the order in which they were.
+/// Addresses whose names were asked for, each once, in the order of the questions.
 #[derive(Default)]
 pub(super) struct Wanted {
     known: RefCell<FxHashSet<u64>>,
@@ -31,7 +31,7 @@ impl Symbols {
         self.later = Some(Wanted::default());
     }
 
-    /// True for an address whose name is not known, and will be. It is wanted then.
+    /// True for an address whose name is not known yet and will be. The name is then wanted.
     pub(super) fn puts_off(&self, address: u64) -> bool {
         let Some(wanted) = self.later.as_ref().filter(|_| self.is_unnamed(address)) else { return false };
         if wanted.known.borrow_mut().insert(address) {
@@ -51,7 +51,7 @@ impl Symbols {
         self.later.is_some() && self.is_unnamed(address)
     }
 
-    /// What was wanted and is not known yet, the first first.
+    /// The addresses that were wanted and are not known yet, in the order of the questions.
     pub(crate) fn wanted(&self) -> Vec<u64> {
         let all = self.later.iter().flat_map(|wanted| wanted.order.borrow().clone());
         all.filter(|address| self.is_unnamed(*address)).collect()
@@ -71,8 +71,8 @@ impl Symbols {
         self.resolved.borrow_mut().insert(*address, self.named(*address, symbols).into());
     }
 
-    /// Takes what was known of the same process before; false where other files are mapped now, so that addresses may
-    /// mean something else.
+    /// Takes over what was known of the same process before. False if other files are mapped now, since addresses may
+    /// then mean something else.
     pub(crate) fn take_over(&mut self, before: Self) -> bool {
         let same = self.modules.are(&before.modules);
         if same {

@@ -38,11 +38,11 @@ use words::Shared;
 /// The file that an address is of, and where in it.
 type Whence = Option<(Rc<str>, u64)>;
 
-/// What was looked up for one process, and is not looked up again for a later ledger of its.
+/// What was looked up for one process. It is not looked up again for a later ledger of that process.
 #[derive(Default)]
 pub(crate) struct Known {
     frames: FxHashMap<u64, Rc<[Frame]>>,
-    /// Whether an address belongs to a GPU runtime, and what of which file it is.
+    /// Whether an address belongs to a GPU runtime, and which place of which file it is.
     runtime: Vec<(u64, Whence, bool)>,
     lost: HashSet<PathBuf>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Known {
 /// The symbols of one ledger, each address looked up once.
 pub(crate) struct Symbols {
     modules: Modules,
-    /// False: files are not opened, only modules and offsets are shown.
+    /// False: files are not opened. Only modules and offsets are shown.
     enabled: bool,
     /// Symbols that a dump brought, by return address.
     carried: FxHashMap<u64, Rc<[Frame]>>,
@@ -59,7 +59,7 @@ pub(crate) struct Symbols {
     runtime: RefCell<FxHashMap<u64, bool>>,
     files: Apart,
     room: Room,
-    /// Set: names are looked up elsewhere, and these are wanted.
+    /// If set, names are looked up elsewhere, and these are wanted.
     later: Option<Wanted>,
 }
 
@@ -117,7 +117,8 @@ impl Symbols {
         self.modules.find(address).map(|module| (Rc::clone(&module.path), module.address(address)))
     }
 
-    /// The frames at a return address, innermost first, or the one that stands for a frame of Python; at least one.
+    /// The frames at a return address, innermost first, or the frame of Python that the address stands for. At least
+    /// one.
     pub(crate) fn frames(&self, address: u64) -> Rc<[Frame]> {
         if let Some(frames) = self.carried.get(&address) {
             return Rc::clone(frames);
@@ -174,7 +175,7 @@ impl Symbols {
         self.files.name(file, call(module.address(address))?).map(Rc::from)
     }
 
-    /// A frame without a name: the file that is mapped there, if one is, and where in it.
+    /// A frame without a name: the file that is mapped there, if any, and the place in it.
     fn plain(&self, address: u64) -> Frame {
         let module = self.modules.find(address);
         let place = |module: &modules::Module| (Rc::clone(&module.path), module.address(address));
@@ -182,7 +183,7 @@ impl Symbols {
         Frame { address, module: path, module_address: at, ..Frame::default() }
     }
 
-    /// What its file says of an address.
+    /// What a file's symbols say of an address.
     fn symbols(&self, address: u64) -> Option<Vec<Symbol>> {
         let module = self.modules.find(address).filter(|_| self.enabled)?;
         let file = self.modules.readable(module, &self.files)?;
@@ -218,7 +219,7 @@ fn call(address: u64) -> Option<u64> {
     address.checked_sub(1)
 }
 
-/// Functions that an address has at most, inlined ones included.
+/// The most functions that an address has, inlined ones included.
 const MOST_AT_ADDRESS: usize = 100;
 
 /// The symbols in a dump.

@@ -48,7 +48,7 @@ impl Module {
 #[derive(Debug)]
 pub(super) struct Modules {
     modules: Vec<Module>,
-    /// Where another module begins to count, in order; `None`: where none does.
+    /// The addresses from which another module counts, in order. `None`: none does from there.
     bounds: Vec<(u64, Option<usize>)>,
     place: Place,
     exe: String,
@@ -69,7 +69,7 @@ impl Modules {
             file: OnceCell::new(),
         });
         let mut modules: Vec<_> = modules.collect();
-        // The first that fits is taken: what is mapped now, then what came last.
+        // The first module that fits is taken: one that is mapped now, then the one that came last.
         modules.sort_by_key(|module| (module.gone, Reverse(module.first_ns)));
         let bounds = bounds(&modules);
         Self { modules, bounds, place, exe: snapshot.text(snapshot.header.exe).into_owned() }
@@ -112,7 +112,7 @@ impl Modules {
         if is_this(&named, module, files) {
             return Some(named);
         }
-        // Deleted or replaced while it runs: the kernel still has it.
+        // The file was deleted or replaced while the program runs. The kernel still has it.
         let proc = self.place.proc.as_ref()?;
         let is_exe = |exe: &PathBuf| {
             let runs = std::fs::read_link(exe).unwrap_or_default();
@@ -128,7 +128,7 @@ impl Modules {
     }
 }
 
-/// Cuts the addresses where another module begins to count: of those that cover an address, the first.
+/// Cuts the addresses where another module counts: of the modules that cover an address, the first.
 fn bounds(modules: &[Module]) -> Vec<(u64, Option<usize>)> {
     let mut starts: Vec<usize> = (0..modules.len()).filter(|&at| modules[at].start < modules[at].end).collect();
     starts.sort_by_key(|&at| modules[at].start);
@@ -136,7 +136,7 @@ fn bounds(modules: &[Module]) -> Vec<(u64, Option<usize>)> {
     edges.sort_unstable();
     edges.dedup();
     let mut starts = starts.into_iter().peekable();
-    // Those that have begun, the first one on top; what has ended is taken off once it gets there.
+    // The modules that have begun, the first one on top. One that has ended is taken off once it gets to the top.
     let mut open: BinaryHeap<Reverse<usize>> = BinaryHeap::new();
     let mut bounds: Vec<(u64, Option<usize>)> = Vec::new();
     for edge in edges {

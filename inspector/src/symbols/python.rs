@@ -74,7 +74,7 @@ pub(crate) fn whose(file: &str) -> Whose {
 
 /// Whether a native function is the one that runs frames of Python.
 pub(crate) fn runs_frames(function: &str) -> bool {
-    // The second is what a compiler with tail calls makes of each instruction.
+    // The second is a function that a compiler with tail calls makes of each instruction.
     function.starts_with("_PyEval_EvalFrameDefault") || function.starts_with("_TAIL_CALL_")
 }
 

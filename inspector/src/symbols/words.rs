@@ -6,12 +6,12 @@ use rustc_hash::FxHashMap;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Room for words that are made of a ledger's texts: each text is in the file once, and may be in any number of
-/// words. Where the room is used up, words are cut short.
+/// Room for words that are made of a ledger's texts. A text is in the file once, but may be in any number of words.
+/// When the room is used up, words are cut short.
 #[derive(Debug)]
 pub(crate) struct Room(Cell<usize>);
 
-/// What all words together take before they are cut, and each word from then on.
+/// How much all words together take before they are cut, and how long each word is from then on.
 const ALL_WORDS: usize = 16 << 20;
 const CUT_WORD: usize = 80;
 

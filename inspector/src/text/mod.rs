@@ -99,8 +99,8 @@ pub(crate) fn width(text: &str) -> usize {
 /// Between a frame of a call site's name and its caller.
 pub(crate) const CALLED_BY: &str = " ← ";
 
-/// The middle left out where text is longer than `max` columns. Of a call site's name whole frames are left out, the
-/// innermost ones first: what everyone allocates through says the least.
+/// Leaves out the middle of text that is longer than `max` columns. Of a call site's name whole frames are left out,
+/// the innermost first, since a function through which everything allocates says the least.
 pub(crate) fn shorten(text: &str, max: usize) -> Cow<'_, str> {
     let width = unicode_width::UnicodeWidthStr::width(text);
     if width <= max || max < 4 {
@@ -179,7 +179,8 @@ pub(crate) fn wrap(line: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Where the lines begin that continue a line: at what stands behind its first gap, as in `  10 MiB  idle in the pool`.
+/// The column at which continued lines begin: below what stands behind the first gap, as in `  10 MiB  idle in the
+/// pool`.
 fn hanging(line: &str) -> usize {
     let text = line.trim_start_matches(' ');
     let lead = line.len() - text.len();

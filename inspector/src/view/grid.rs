@@ -13,7 +13,7 @@ pub(crate) struct Column<'a> {
     pub kind: Kind,
     /// Columns it takes at least, so that the table does not move when a number grows.
     pub least: usize,
-    /// Those with the highest number are left out first where there is no room; 0: never.
+    /// Columns with the highest number are left out first if there is no room. 0: never.
     pub gives_way: u8,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn bars(columns: usize) -> usize {
 /// Which columns are shown, and how wide: their contents are `widths` wide.
 pub(crate) fn fit(columns: &[Column], widths: &[usize], edge: usize) -> Vec<(usize, usize)> {
     let wide = |(at, column): (usize, &Column)| match column.kind {
-        // Where it says little, others need not make way for it.
+        // If this column says little, others need not make way for it.
         Kind::Text => (at, column.least.min(widths.get(at).copied().unwrap_or(0).max(text::width(column.title)))),
         Kind::Bars => (at, bars(edge)),
         Kind::Number | Kind::Word => {
@@ -71,7 +71,7 @@ pub(crate) fn fit(columns: &[Column], widths: &[usize], edge: usize) -> Vec<(usi
     let left = edge.saturating_sub(taken(&shown));
     let over = taken(&shown).saturating_sub(edge);
     if let Some((_, width)) = shown.iter_mut().rev().find(|(at, _)| columns[*at].kind == Kind::Text) {
-        // Shortened, it says that something is missing; cut at the edge, it does not.
+        // Shortened text shows that something is missing. Text that is cut at the edge does not.
         *width = (*width + left).saturating_sub(over).max(TEXT.min(*width));
     }
     shown

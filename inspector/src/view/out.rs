@@ -40,7 +40,7 @@ pub(crate) struct Wrapped<W> {
     begun: Vec<u8>,
 }
 
-/// A line that is longer than this is of no terminal's, and goes on as it is.
+/// A line that is longer than this is not for a terminal, and goes on as it is.
 const LONGEST: usize = 1 << 16;
 
 impl<W: Write> Wrapped<W> {

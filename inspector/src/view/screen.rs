@@ -95,7 +95,7 @@ impl Screen {
         }
         self.registered.push(flag::register(SIGTSTP, Arc::clone(&self.stopped))?);
         self.registered.push(flag::register(SIGCONT, Arc::clone(&self.continued))?);
-        // Behind the flags: whoever is woken finds them set.
+        // After the flags: whoever is woken finds them set.
         for signal in ENDING.into_iter().chain([SIGTSTP, SIGCONT, SIGWINCH]) {
             self.registered.push(low_level::pipe::register(signal, self.waker.0.try_clone()?)?);
         }
@@ -147,7 +147,7 @@ impl Screen {
         if self.stopped.swap(false, AcqRel) {
             self.suspend()?;
         }
-        // Who stopped us may have changed the terminal.
+        // The process that stopped us may have changed the terminal.
         if self.continued.swap(false, AcqRel) {
             leave();
             enter()?;
@@ -206,7 +206,7 @@ fn enter() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the screen back if it is ours. What fails here, fails because the terminal is gone.
+/// Gives the screen back if it is ours. A failure here means that the terminal is gone.
 fn leave() {
     if !UP.swap(false, AcqRel) {
         return;
@@ -218,7 +218,7 @@ fn leave() {
     let _ = io::stderr().write_all(&held);
 }
 
-/// Whichever thread panics: what it says is to be read on the screen that was there before.
+/// Gives the screen back whichever thread panics, so that its message can be read on the screen from before.
 fn give_back_after_a_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

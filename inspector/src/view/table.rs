@@ -72,10 +72,11 @@ pub(crate) struct Table {
 /// Hands every row to its argument.
 type Rows<'a> = &'a dyn Fn(&mut dyn FnMut(&Line) -> std::io::Result<()>) -> std::io::Result<()>;
 
-/// What a last column keeps of its width before columns that the table names give way for it, and before others do.
+/// How much of its width the last column keeps before columns that the table names give way for it, and how much before
+/// others do.
 const LAST_WANTS: usize = 40;
 const LAST_KEEPS: usize = 24;
-/// What any other column of text keeps of its width.
+/// How much of its width any other column of text keeps.
 const TEXT_KEEPS: usize = 12;
 /// Between two columns.
 const GAP: usize = 2;
@@ -200,7 +201,7 @@ impl Table {
         shown.iter().enumerate().map(width).sum::<usize>() + last * GAP
     }
 
-    /// Takes what is too much from text: from the last column first, then from the widest others.
+    /// Shortens text by what is too much: first that of the last column, then that of the widest others.
     fn shorten(&self, shown: &mut [(usize, usize)], edge: usize) {
         let taken = shown.iter().map(|(_, width)| width + GAP).sum::<usize>().saturating_sub(GAP);
         let mut over = taken.saturating_sub(edge);

@@ -1,4 +1,4 @@
-//! Allocations for people: a table of groups, or of one after another.
+//! Allocations for people: a table of groups, or a list of single allocations.
 
 use super::{Args, GroupRow, Report, Row};
 use crate::model::Ledger;
@@ -35,7 +35,8 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args:
     lines::more(out, report.rows_total - report.rows.len())
 }
 
-/// What groups can do without, the first ones first: it is their names that a reader looks for.
+/// Columns that the table of groups can do without, the first ones first. The names stay, since a reader looks for
+/// those.
 const GIVING_WAY: &[&str] = &["newest", "times", "total", "oldest"];
 
 fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {

@@ -37,7 +37,7 @@ pub(in crate::commands) struct Finding {
     /// Bytes that it is about: findings of most bytes come first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// The command that answers it.
+    /// The command to paste.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub paste: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -108,7 +108,7 @@ impl Finding {
         self
     }
 
-    /// About so many bytes.
+    /// The finding is about so many bytes.
     pub(super) fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self

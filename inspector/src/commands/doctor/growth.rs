@@ -9,16 +9,17 @@ use crate::report::cure::Cure;
 use crate::report::growth::{advice, caveat, rate};
 use crate::text::{clean, count, units};
 
-/// What is younger has too few samples to be judged, ns.
+/// A younger process has too few samples to be judged, ns.
 const SHORTEST_NS: u64 = 60_000_000_000;
-/// Growth in a minute that is less is none, bytes.
+/// Less growth than this in a minute counts as none, bytes.
 const LITTLE: i64 = 16 << 20;
-/// What grows by less a minute is told without a warning, bytes.
+/// Less growth than this a minute is told without a warning, bytes.
 const MUCH: f64 = 1048576.0;
 /// Call sites that are named; `gpumem leaks` has the others.
 const NAMED: usize = 3;
 
-/// What is looked at where no call site explains it: the name of the column, what it is, and the command that says more.
+/// What is looked at where no call site explains the growth: the column's name, what it is, and the command that says
+/// more.
 const WHAT: [(&str, &str, &str); 3] = [
     ("device_live_bytes", "live device memory", "gpumem leaks PID"),
     ("graph_host_bytes", "host memory of graphs and execs", "gpumem graphs PID"),
@@ -88,7 +89,7 @@ fn bytes(suspect: &Suspect) -> u64 {
     suspect.since().map_or(0, |grown| u64::try_from(grown.bytes_change).unwrap_or(0))
 }
 
-/// What grew of the whole process, though nobody is known to: the samples say how much, and not from where.
+/// Growth of the whole process that no call site explains. The samples say how much it is, and not where it comes from.
 fn totals(ledger: &Ledger) -> Vec<Finding> {
     let finding = |severity, text: String| Finding::new("growth", severity, text);
     let Some((span_ns, rows)) = growth::growth(ledger).filter(|&(span_ns, _)| span_ns >= SHORTEST_NS) else {
@@ -124,7 +125,8 @@ fn totals(ledger: &Ledger) -> Vec<Finding> {
     }
 }
 
-/// Whether a number grows steadily: in the last minute, as before, and near its peak. A rise that is over is none.
+/// Whether a number grows steadily: in the last minute, before that, and near its peak. A rise that has ended is no
+/// growth.
 fn grows(row: &Growth) -> bool {
     let minute = row.last_minute;
     minute >= LITTLE

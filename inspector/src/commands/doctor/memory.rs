@@ -11,7 +11,7 @@ use gpumem_wire::layout::EventSlot;
 use gpumem_wire::settings::{OomFallback, Settings};
 use std::collections::BTreeMap;
 
-/// A request that ran out at the limit was refused there no longer before.
+/// A request that ran out at the limit was refused there no longer before than this.
 const AT_ONCE_NS: u64 = 1_000_000_000;
 /// Idle memory that is less than this needs no advice, bytes.
 const LITTLE: u64 = 64 << 20;
@@ -111,7 +111,7 @@ fn refused_at_the_limit(ledger: &Ledger, pool: &Pool, refused: Option<&EventSlot
         Some(event) if is_recent(ledger, event) => {
             let wanted = live.saturating_add(event.a);
             let finding = finding.bytes(event.a);
-            // It was raised since, where there is room.
+            // If there is room, the limit was raised since.
             let still = ledger.settings().limit.is_some_and(|limit| limit < wanted);
             if still { raise(ledger, finding.severity(Severity::Warning), wanted) } else { finding }
         }
@@ -157,7 +157,7 @@ fn raise(ledger: &Ledger, finding: Finding, wanted: u64) -> Finding {
             units::bytes(total)
         ));
     }
-    // A little more than that: the pool's blocks are larger than what was asked for.
+    // A little more than that, because the pool's blocks are larger than the requests.
     let limit = wanted.saturating_add(wanted / 8).min(total);
     set(ledger, finding, &format!("LIMIT={}MiB", limit.div_ceil(1 << 20)), "")
 }
@@ -170,7 +170,7 @@ fn out_of_memory(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> F
         units::bytes(ran_out.b)
     );
     let holders = format!("gpumem allocs {} says who holds it", ledger.pid());
-    // Whether what was set since is enough is to be seen.
+    // It is still to be seen whether the variable that was set since is enough.
     if !is_recent(ledger, ran_out) || variables::were_set_since(ledger, "GPUMEM_OOM_FALLBACK", ran_out.time_ns) {
         return Finding::new("memory", Severity::Info, said);
     }

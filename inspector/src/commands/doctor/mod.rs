@@ -127,20 +127,20 @@ impl Args {
     }
 }
 
-/// What the checks find that need no more than a ledger: what is broken first, then what takes most.
+/// The findings of all checks that need only a ledger: first what is broken, then what takes most memory.
 pub(super) fn of_ledger(ledger: &Ledger) -> Vec<Finding> {
     let mut findings = process::of_file(ledger);
     sort(&mut findings);
     findings
 }
 
-/// What is broken, then what takes most.
+/// First what is broken, then what takes most memory.
 fn sort(findings: &mut [Finding]) {
     findings.sort_by_key(|finding| (finding.severity != Severity::Error, std::cmp::Reverse(finding.bytes)));
 }
 
-/// The one process of a name that has no ledger, where none that has one bears it, nor a file: others can show nothing of
-/// it, and this can say why.
+/// The only process of this name, if it has no ledger, and no process with a ledger and no file has the name. Other
+/// commands can show nothing of it, and this one can say why.
 fn without_ledger(context: &Context, survey: &Survey, target: &OsStr) -> Option<u32> {
     let is_path = target.as_encoded_bytes().contains(&b'/') || std::path::Path::new(target).exists();
     let name = target.to_string_lossy();

@@ -28,7 +28,7 @@ pub(super) fn library(world: &World) -> Finding {
     }
 }
 
-/// What LD_PRELOAD of this shell names: the loader says of a library that it cannot preload, not why.
+/// The libraries in this shell's LD_PRELOAD. The loader says that it cannot preload one, but not why.
 pub(super) fn named(world: &World, list: &str) -> Vec<Finding> {
     let named: Vec<_> = list.split([' ', ':']).filter(|entry| file_name(entry) == "libgpumem.so").collect();
     if named.is_empty() {
@@ -127,7 +127,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let lib = temp.path().join("libgpumem.so");
         std::fs::write(&lib, "not an ELF file").unwrap();
-        // The test binary takes --version for a filter and ends well: only the loader's word counts.
+        // The test binary takes --version for a filter and succeeds. Only what the loader says counts.
         assert!(loads(&lib).unwrap_err().contains("cannot be preloaded"));
     }
 }

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Everything about one that has the shim, or had it. `named`: the user asks about this one.
+/// All findings about a process that has the shim, or had it. `named`: the user asks about this process.
 pub(super) fn check(world: &World, found: &Found, named: bool) -> Vec<Finding> {
     let mut findings = match &found.what {
         // One finding of stale-ledgers is for all of them.
@@ -37,7 +37,7 @@ pub(super) fn check(world: &World, found: &Found, named: bool) -> Vec<Finding> {
         What::NoLedger { mapped, expected } => vec![no_ledger(world, found, mapped, expected)],
         What::Ledger { summary, status, .. } if status.running() => ledger(world, found, summary, status),
         What::Ledger { summary, status, .. } if named => dead(world, found, summary, status),
-        // What is dead needs no cure; stale-ledgers counts it.
+        // A dead process needs no cure. stale-ledgers counts it.
         What::Ledger { .. } => Vec::new(),
     };
     for finding in &mut findings {
@@ -131,7 +131,7 @@ fn dropped(summary: &Snapshot) -> Finding {
     }
 }
 
-/// What one that is gone has left to tell.
+/// What the ledger of an ended process tells.
 fn dead(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> Vec<Finding> {
     let name = text::clean(&found.name()).into_owned();
     let finding = |severity, text: String| Finding::new("recording", severity, text);
@@ -163,7 +163,7 @@ fn advice(ledger: &Ledger) -> Vec<Finding> {
     [memory::check(ledger), graphs::check(ledger), growth::check(ledger)].concat()
 }
 
-/// What a dump says, or a ledger that lies elsewhere.
+/// Findings of a dump, or of a ledger that lies elsewhere.
 pub(super) fn of_file(ledger: &Ledger) -> Vec<Finding> {
     let (summary, header) = (&ledger.snapshot, &ledger.snapshot.header);
     let name = text::clean(&ledger.name()).into_owned();
@@ -276,7 +276,7 @@ fn complaints(summary: &Snapshot) -> Vec<Finding> {
     found
 }
 
-/// Variables of other projects that are in force: who set them may not have thought of gpumem.
+/// Variables of other projects that are in force. Whoever set them may not have thought of gpumem.
 fn aliases(ledger: &Ledger) -> Vec<Finding> {
     let environment: Vec<_> =
         ledger.environment().into_iter().map(|(name, value)| (name.into(), value.into())).collect();

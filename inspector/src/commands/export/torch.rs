@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// So many blocks are exported, the largest ones: the format repeats the whole call stack for each.
+/// How many blocks are exported, the largest ones. The format repeats the whole call stack for each.
 const MOST_BLOCKS: usize = 20_000;
 
 #[derive(Serialize)]
@@ -22,8 +22,8 @@ struct Snapshot<'a> {
     allocator_settings: BTreeMap<&'static str, String>,
 }
 
-/// A number of at most eight bytes. Those of a u64 are nine, its sign's being one of them: the reader of memory_viz makes
-/// a BigInt of them, which cannot be added to the size of a block.
+/// A number of at most eight bytes. A u64 would take nine, one of them for its sign. The reader of memory_viz would
+/// make a BigInt of that, which cannot be added to the size of a block.
 #[derive(Clone, Copy, Serialize)]
 #[serde(transparent)]
 struct Number(i64);

@@ -159,7 +159,7 @@ impl Args {
         let heap = found.heap;
         let (samples, sampled_ns) = (found.samples.points.len(), found.samples.span_ns());
         let mut all = found.all;
-        // What holds nothing and does not come back says nothing.
+        // A suspect that holds nothing and has not come back says nothing.
         let every = self.all || context.global.json;
         all.retain(|suspect| every || suspect.bytes > 0 || suspect.grows());
         let summed = if every { Summed::default() } else { Summed::take_from(&mut all) };
@@ -197,7 +197,7 @@ impl Args {
         }
         let sites: Vec<&Suspect> = found.all.iter().filter(|suspect| is_site(suspect)).collect();
         let growing: Vec<&Suspect> = sites.iter().copied().filter(|suspect| suspect.grows()).collect();
-        // Since a moment it is bytes that are compared, and no verdict is asked.
+        // With a moment, bytes are compared and no verdict is asked for.
         let judged = fail_rate.is_some() || since.is_none();
         let samples = found.samples.points.len();
         if judged && samples < ENOUGH {

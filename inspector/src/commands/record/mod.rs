@@ -147,15 +147,14 @@ extern "C" fn note(signal: libc::c_int) {
     SIGNAL.store(signal, Ordering::Relaxed);
 }
 
-/// Says something on stderr. That nobody reads there any more, as when a terminal was closed, is no reason to lose a
-/// recording.
+/// Writes to stderr. A recording must not be lost because nobody reads stderr any more, as when a terminal was closed.
 fn say(text: std::fmt::Arguments<'_>) {
     let mut stderr = anstream::stderr();
     let _ = stderr.write_fmt(text).and_then(|()| stderr.flush());
 }
 
-/// From here on SIGINT, SIGTERM and SIGHUP end the recording, not the program: what was recorded is written. SIGPIPE ends
-/// nothing: see [`say`].
+/// From here on SIGINT, SIGTERM and SIGHUP end the recording and not the program, so that what was recorded is written.
+/// SIGPIPE ends nothing: see [`say`].
 fn watch_signals() {
     // SAFETY: SIG_IGN is a valid disposition. Commands that are started get the default back from the standard library.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };

@@ -29,7 +29,7 @@ impl Place {
     /// # Errors
     /// Those of the system; something that is there and is no recording.
     pub(super) fn new(path: &Path, most: u64) -> Result<Self> {
-        // A link stays one: what it leads to is moved.
+        // A link stays a link. The file that it leads to is moved.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if let Some(aside) = make_way(&path)? {
             super::say(format_args!("gpumem: the recording that was there is now {}\n", shown(&aside)));
@@ -113,7 +113,7 @@ fn make_way(path: &Path) -> Result<Option<PathBuf>> {
         return left_alone(&aside);
     }
     std::fs::rename(path, &aside).map_err(|error| Failure::io(shown(path), &error))?;
-    // Its older part would be taken for one of ours.
+    // Its older part would be taken for a part of the new recording.
     let part = recording::part_before(path);
     if recording::is(&part) {
         let _ = std::fs::rename(&part, recording::part_before(&aside));

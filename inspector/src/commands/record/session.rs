@@ -15,9 +15,9 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// So often it is written what the process is, what grew, and what to do.
+/// How often a summary is written: what the process is, what grew, and what to do.
 const SUMMARY: Duration = Duration::from_secs(60);
-/// Looks take no more than this share of one core; but for this time there is one at least.
+/// Looks take no more than one part in so many of one core. But within this time there is at least one look.
 const SHARE: u32 = 20;
 const LONGEST: Duration = Duration::from_secs(10);
 
@@ -69,8 +69,8 @@ impl<'a> Sessions<'a> {
         Ok(())
     }
 
-    /// Whether a ledger is being recorded, or was. Of one that has ended it is found at another place than before: what
-    /// it is called stays.
+    /// Whether a ledger is being recorded, or was. The ledger of an ended process is found at another place than
+    /// before, but its name stays.
     pub(super) fn has(&self, path: &Path) -> bool {
         self.sessions.iter().any(|session| session.path.file_name() == path.file_name())
     }
@@ -91,7 +91,7 @@ impl<'a> Sessions<'a> {
     /// Until the next look. What looks cost stays a small share of a core.
     pub(super) fn wait(&self) {
         let until = Instant::now() + self.args.interval.max(self.cost * SHARE).min(self.args.interval.max(LONGEST));
-        // In small steps: a signal ends it, and it is not known which thread gets one.
+        // In small steps, because a signal ends the wait and it is not known which thread gets the signal.
         while Instant::now() < until && !super::stopped() && self.in_time() {
             std::thread::sleep(Duration::from_millis(50).min(until.saturating_duration_since(Instant::now())));
         }
@@ -106,7 +106,7 @@ impl<'a> Sessions<'a> {
         for session in self.sessions.iter_mut().filter(|session| !session.ended) {
             session.look(self.context)?;
         }
-        // One that was dear, as when new code is looked up, says little of the next.
+        // A costly look, as when the names of new code are looked up, says little about the next one.
         let took = processor_time().saturating_sub(begin);
         self.cost = if self.cost.is_zero() { took } else { took.min(self.cost * 2).max(self.cost / 2) };
         self.say();
@@ -164,7 +164,7 @@ impl Session {
                 ledger.take_symbols_of(&mut self.ledger);
                 self.ledger = ledger;
             }
-            // A container takes its ledgers along.
+            // A container that ends takes its ledgers with it.
             None => return self.end(context, "its ledger is gone, and the process with it"),
         }
         if self.place.is_full() {
@@ -194,7 +194,7 @@ impl Session {
         read(self.path.clone().into()).or_else(|| read(self.ledger.pid().to_string().into()).filter(same))
     }
 
-    /// Writes what changed, and what is true now where that is wanted.
+    /// Writes what changed, and a summary if one is wanted.
     fn tick(&mut self, context: &Context, sum_up: bool) -> Result<()> {
         let mut lines = self.recorder.tick(&self.ledger);
         self.ticks += 1;
@@ -213,7 +213,7 @@ impl Session {
     }
 }
 
-/// What this process has taken of processors so far. Where others take them, that is not ours.
+/// The processor time that this process has taken so far.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a local with room for the one timespec that clock_gettime writes.

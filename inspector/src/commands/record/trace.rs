@@ -29,7 +29,7 @@ pub(super) fn record(args: &Args, context: &Context) -> Result<()> {
     // This process becomes the command: its pid is ours.
     let named = args.output.clone().unwrap_or_else(|| format!("gpumem-{}.trace", std::process::id()).into());
     let output = std::path::absolute(&named).map_err(|error| failed(Failure::io(named.display(), &error)))?;
-    // A link stays one: what it leads to is moved.
+    // A link stays a link. The file that it leads to is moved.
     let output = output.canonicalize().unwrap_or(output);
     start::look_up(&args.command)?;
     let aside = make_way(&output).map_err(failed)?;
@@ -109,7 +109,7 @@ pub(super) fn export(path: &Path) -> Result<()> {
     csv(&mut out, &trace).and_then(|()| out.flush()).map_err(|error| Failure::io("cannot write to stdout", &error))
 }
 
-/// As RMM's logging_resource_adaptor writes it, but that the thread is the kernel's number for it.
+/// As RMM's logging_resource_adaptor writes it, except that the thread is the kernel's number for it.
 fn csv(out: &mut impl Write, trace: &Trace) -> std::io::Result<()> {
     writeln!(out, "Thread,Time,Action,Pointer,Size,Stream")?;
     let undone = undone(&trace.records);

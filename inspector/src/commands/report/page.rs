@@ -1,4 +1,4 @@
-//! The page of a report: its text, which needs no script. What the script draws is beside it as data.
+//! The page of a report. Its text needs no script. What the script draws lies beside it as data.
 
 use super::{LargeOne, Report};
 use crate::model::chart::Chart;
@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// Who does not grow is listed up to here; the data has all.
+/// At most so many rows are listed of those that do not grow. The data has all.
 const ROWS: usize = 200;
 
 /// What the script draws.

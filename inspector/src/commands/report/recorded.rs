@@ -1,4 +1,5 @@
-//! A recording as a report: its course is its own, what is true at the end is what it wrote down last.
+//! A recording as a report. The course is the recording's own. The state at the end is the summary that was written
+//! last.
 
 use super::{LargeOne, MOMENTS, Report, Source};
 use crate::failure::{Failure, Result};

@@ -36,7 +36,7 @@ fn helper(name: &str, lib: &Path) -> std::result::Result<PathBuf, String> {
     let exe = std::env::current_exe().ok();
     let mut places = Vec::new();
     for dir in [Some(lib), exe.as_deref()].into_iter().flatten().filter_map(Path::parent) {
-        // Elsewhere a program of such a name may be anybody's.
+        // In other folders a program of this name may be anybody's.
         if dir.join("libgpumem.so").is_file() {
             places.push(dir.join(name));
         }

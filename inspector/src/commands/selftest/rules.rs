@@ -80,7 +80,7 @@ const GRAPH_CACHE: On = On { pool: false, graph_cache: true };
 const NOTHING: On = On { pool: false, graph_cache: false };
 
 impl On {
-    /// What is left of it without what is built on a rule.
+    /// What stays on, without what is built on a rule.
     fn without(self, check: &str) -> Self {
         let family = check.split('.').next().unwrap_or_default();
         // A rule that nothing here knows concerns everything.
@@ -204,7 +204,7 @@ fn tried_on(setup: &Setup, driver: &Driver, programs: &Programs) -> std::result:
     Ok((section, Verdict { subject, pool: on.pool, graph_cache: on.graph_cache }, others.collect()))
 }
 
-/// What may be on: as much as possible of what no broken rule concerns, and of that what `holds` when it is tried.
+/// What may be on: as much as possible of what no broken rule concerns, and of that only what `holds` when it is tried.
 fn decided(
     native: &[Check],
     mut holds: impl FnMut(On) -> std::result::Result<bool, String>,
@@ -257,7 +257,7 @@ fn directory(place: Option<Place>) -> std::result::Result<PathBuf, String> {
     }
 }
 
-/// Writes a verdict; where to. Who reads it meanwhile has the one before or this one.
+/// Writes a verdict. The answer is where to. A process that reads it meanwhile finds the old one or the new one.
 fn write(dir: &Path, verdict: &Verdict) -> std::result::Result<PathBuf, String> {
     let path = dir.join(verdict.subject.file_name());
     let failed = |error: std::io::Error| format!("cannot write {}: {}", path.display(), plain(&error));

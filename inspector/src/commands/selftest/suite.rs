@@ -1,5 +1,5 @@
-//! A suite of checks in a process of its own: one JSON line for each check. Where a check ends the
-//! process or stands still, that check has failed and another process goes on behind it.
+//! A suite of checks in a process of its own: one JSON line for each check. If a check ends the process or hangs, that
+//! check has failed, and another process goes on with the next check.
 
 use crate::failure::plain;
 use crate::source::open::{Owner, snapshot};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// No check takes longer than this: those of the driver's rules take up to a second on an H200.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// So many checks may end their process before the rest is given up.
+/// How many checks may end their process before the rest is given up.
 const MOST_DEATHS: usize = 8;
 
 /// How a check ended.
@@ -38,7 +38,7 @@ pub(super) struct Check {
 
 /// A process that ended, or was ended.
 pub(super) struct Ended {
-    /// `None`: it stood still and was killed.
+    /// `None`: it hung and was killed.
     pub status: Option<ExitStatus>,
     pub pid: u32,
     pub stderr: String,
@@ -132,7 +132,8 @@ pub(super) fn watch(
     }
     let status = child.wait().map_err(|error| format!("{shown}: {}", plain(&error)))?;
     let pid = child.id();
-    // A process that it left behind may hold the pipe: only one that ended by itself is heard out.
+    // A process that it left behind may keep the pipe open, so stderr is read to its end only if the process ended by
+    // itself.
     let stderr = if ended { said.join().unwrap_or_default() } else { String::new() };
     Ok(Ended { status: ended.then_some(status), pid, stderr })
 }

@@ -47,11 +47,11 @@ pub(super) fn shown(ledger: &Ledger, stack: StackRef) -> Cow<'_, [u64]> {
 
 fn mixed(ledger: &Ledger, native: &[u64], mut python: &[u64]) -> Vec<u64> {
     let symbols = &ledger.symbols;
-    // What was inlined into a function comes before it.
+    // Functions that were inlined into another come before it.
     let function = |address: u64| symbols.frames(address).last().and_then(|frame| frame.function.clone());
     let runs_frames = |address: u64| function(address).is_some_and(|name| python::runs_frames(&name));
     let interpreter = native.iter().find(|&&address| runs_frames(address));
-    // Without its symbols the interpreter is told by its file's name, and its frames all lie together.
+    // Without symbols the interpreter is recognised by its file's name, and its frames all lie together.
     let together = interpreter.is_none();
     let by_name = || native.iter().find(|&&address| symbols.module(address).is_some_and(python::is_interpreter));
     let module = interpreter.or_else(by_name).and_then(|&address| symbols.module(address));
@@ -87,7 +87,7 @@ fn whose(ledger: &Ledger, frame: u64) -> Whose {
     ledger.symbols.frames(frame)[0].file.as_deref().map_or(Whose::Framework, python::whose)
 }
 
-/// What names a stack: its call site, the user's own line if that is another, and the callers of that.
+/// The frames that name a stack: its call site, the user's own line if that is another frame, and the callers of that.
 pub(in crate::model) fn steps(ledger: &Ledger, stack: StackRef) -> (Cow<'_, [u64]>, usize) {
     let (native, python) = parts(ledger, stack);
     let is_native = python.is_empty() || ledger.stack == StackMode::Native;

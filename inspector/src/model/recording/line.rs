@@ -18,7 +18,7 @@ pub(crate) enum Line {
     Stack(Stack),
     Row(RowOf),
     Tick(Tick),
-    /// What is true of the process at the tick before.
+    /// The summary of the process at the tick before.
     Summary(Box<Summary>),
     End(End),
 }

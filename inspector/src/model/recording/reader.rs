@@ -1,5 +1,5 @@
-//! Lines to what was recorded. Nothing in the lines is trusted: numbers that refer to nothing are skipped, times that go
-//! back are, and of everything there is a most.
+//! Turns lines into what was recorded. Nothing in the lines is trusted: numbers that refer to nothing are skipped,
+//! times that go back are skipped, and everything has an upper limit.
 
 use super::line::{Begin, Line, Made, RowOf, Tick, VERSION};
 use crate::model::course::{Moment, Of};
@@ -8,8 +8,7 @@ use crate::text::shorten;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::rc::Rc;
 
-/// What is kept at most: frames of the program in words, stacks with all frames of all of them, rows, large allocations,
-/// moments.
+/// The upper limits: frames in words, stacks, frames of all stacks together, rows, large allocations, moments.
 const FRAMES: usize = 1 << 19;
 const STACKS: usize = 1 << 16;
 const ALL_FRAMES: usize = 1 << 22;
@@ -30,22 +29,23 @@ pub(crate) struct Recording {
     pub totals: Vec<Vec<u64>>,
     pub tracks: Vec<Track>,
     pub large: Vec<Large>,
-    /// Large allocations that were not written down.
+    /// How many large allocations were not written down.
     pub left_out: u64,
     pub moments: Vec<Moment>,
     pub summary: Option<Summary>,
-    /// Why it ended; `None`: it was cut short.
+    /// Why the recording ended. `None`: it was cut short.
     pub ended: Option<String>,
-    /// Lines that say nothing to this version.
+    /// How many lines this version does not know.
     pub skipped: u64,
     frames: Vec<Rc<str>>,
     stacks: FxHashMap<u32, Stack>,
     all_frames: usize,
     known: FxHashMap<(Of, String, u32), usize>,
-    /// Large ones that are live, by their serial.
+    /// Large live allocations, by their serial.
     live: FxHashMap<u64, usize>,
     begun: bool,
-    /// Of the file at hand: rows by their number, frames before it, whether its first tick is still to come.
+    /// For the present file: rows by their number, how many frames came before it, and whether its first tick is still
+    /// to come.
     ids: FxHashMap<u32, usize>,
     first_frame: usize,
     fresh: bool,
@@ -117,7 +117,7 @@ impl Recording {
         if !first && (begin.pid, begin.began_unix_ns) != (self.begin.pid, self.begin.began_unix_ns) {
             return Err("it is a part of another recording".into());
         }
-        // Of every file the numbers begin anew.
+        // Numbers begin anew in every file.
         (self.begin, self.begun, self.fresh, self.first_frame) = (begin, true, true, self.frames.len());
         self.begin.columns.truncate(COLUMNS);
         self.ids.clear();
@@ -172,7 +172,7 @@ impl Recording {
             track.tell(number);
         }
         if std::mem::take(&mut self.fresh) && number > 0 {
-            // The first tick of a file tells everything: what it does not name is gone.
+            // The first tick of a file tells everything, so a row that it does not name holds nothing.
             self.tracks.iter_mut().for_each(|track| track.tell(number));
             if tick.left_out == 0 {
                 let told: FxHashSet<u64> = tick.made.iter().map(|made| made.serial).collect();
@@ -193,7 +193,7 @@ impl Recording {
             }
         }
         for made in made {
-            // A file that goes on says again what is live.
+            // The next file of a recording lists again what is live.
             if self.large.len() >= LARGE || self.live.contains_key(&made.serial) {
                 continue;
             }
@@ -219,7 +219,7 @@ impl Recording {
 }
 
 impl Track {
-    /// Writes down what is held from a tick on.
+    /// Notes what is held from a tick on.
     fn tell(&mut self, tick: u32) {
         let before = self.held.last().map_or(0, |&(_, bytes)| bytes);
         if before != self.now[0] {

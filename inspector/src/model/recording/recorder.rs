@@ -1,4 +1,4 @@
-//! Ledgers to lines: what is new or has changed since the tick before.
+//! Turns ledgers into lines: what is new or has changed since the tick before.
 
 use super::line::{Begin, Line, Made, RowOf, Stack, Tick, VERSION};
 use crate::model::course::{self, Of};
@@ -28,7 +28,7 @@ const COLUMNS: &[(Of, &str)] = &[
     (Of::Rate, "evictions"),
 ];
 
-/// Large allocations that one tick tells, new and gone.
+/// How many large allocations one tick tells, new and gone ones together.
 const MOST_EVENTS: usize = 2000;
 
 /// What is held by a row: live bytes, live count, bytes ever made, ever made.
@@ -92,12 +92,12 @@ impl Recorder {
     /// The lines of one tick.
     pub(crate) fn tick(&mut self, ledger: &Ledger) -> Vec<Line> {
         let mut lines = Vec::new();
-        // Of what has ended the last sign of life is told, which may be before the last look.
+        // For a process that has ended, the time is that of its last sign of life, which may be before the last look.
         let now = real_ns(&ledger.snapshot.header, ledger.status.now_ns).max(self.last_unix_ns + 1);
         self.last_unix_ns = now;
         let mut tick = Tick { unix_ns: now, totals: totals_of(ledger), ..Tick::default() };
         let mut held = held(ledger);
-        // Those that hold nothing any more are told once more.
+        // Rows that hold nothing any more are told once more.
         for (key, (_, before)) in &self.rows {
             held.entry(*key).or_insert([0, 0, before[2], before[3]]);
         }
@@ -121,8 +121,8 @@ impl Recorder {
         lines
     }
 
-    /// Whether a row had better wait for the next tick. The tables of a ledger are read one after the other: what is in
-    /// one may have come after another was read, which should say its stack or its tag.
+    /// Whether a row should wait for the next tick. The tables of a ledger are read one after the other. A row in one
+    /// table may be newer than another table that should hold its stack or tag.
     fn waits(&mut self, ledger: &Ledger, key: (Of, u64)) -> bool {
         let reference = u32::try_from(key.1).unwrap_or(0);
         let is_there = match key.0 {
@@ -133,7 +133,7 @@ impl Recorder {
         !is_there && ledger.status.running() && self.waiting.insert(key)
     }
 
-    /// Says what a row is about; its number.
+    /// Writes what a row is about. The answer is its number.
     fn define(&mut self, ledger: &Ledger, key: (Of, u64), lines: &mut Vec<Line>) -> u32 {
         let (kind, number) = key;
         let reference = u32::try_from(number).unwrap_or(0);

@@ -9,7 +9,7 @@ use crate::model::sites;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// Rows of a kind that have a course of their own, the others of it together.
+/// How many rows of a kind have a course of their own. The others are put together.
 const ROWS: usize = 2000;
 const OTHERS: &str = "(smaller ones)";
 
@@ -78,7 +78,7 @@ impl Recording {
         Grid { times: times.to_vec(), rows }
     }
 
-    /// The columns of the totals. Of a counter it is by how much it rose in a second.
+    /// The columns of the totals. For a counter, by how much it rose in a second.
     fn whole(&self, ticks: &[usize], times: &[u64]) -> Vec<Row> {
         let column = |(place, (kind, name)): (usize, &(Of, String))| {
             let value = |&tick: &usize| self.totals[tick].get(place).copied().unwrap_or(0);
@@ -108,7 +108,7 @@ fn together(kind: Of, tracks: &[&Track], ticks: &[usize]) -> Row {
     Row { kind, name: OTHERS.into(), stack: flame::MANY, values }
 }
 
-/// By how much a counter rose in each second; 0 at the first moment, of which nothing is known.
+/// By how much a counter rose in each second. 0 at the first moment, before which nothing is known.
 fn per_second(values: &[u64], times: &[u64]) -> Vec<u64> {
     let between = |at: usize| {
         let rose = values[at].saturating_sub(values[at - 1]) as f64;
