@@ -1,12 +1,10 @@
 //! `gpumem check`: makes a running process read all memory that its guard watches.
 
+use super::said;
 use crate::args::Target;
 use crate::context::{Command, Context};
 use crate::failure::Result;
-use crate::source::ask::ask;
-use crate::text;
 use gpumem_wire::command::Request;
-use serde::Serialize;
 
 /// Look now for writes outside of allocations, and to freed memory, in a process with GPUMEM_GUARD
 ///
@@ -19,12 +17,6 @@ pub(crate) struct Args {
     target: Target,
 }
 
-#[derive(Serialize)]
-struct Report {
-    pid: u32,
-    said: String,
-}
-
 impl Command for Args {
     const NAME: &'static str = "check";
 
@@ -33,9 +25,6 @@ impl Command for Args {
     /// # Errors
     /// Those of choosing the process and of asking it; that it has no guard.
     fn run(&self, context: &Context) -> Result<()> {
-        let ledger = context.live_ledger(&self.target)?;
-        let said = ask(&ledger.whom(), &Request::Check)?;
-        let report = Report { pid: ledger.pid(), said };
-        context.print(&report, |out, report| writeln!(out, "pid {}: {}", report.pid, text::clean(&report.said)))
+        said::print(context, &self.target, &Request::Check, "")
     }
 }

@@ -22,6 +22,7 @@ mod ps;
 mod record;
 mod report;
 mod run;
+mod said;
 mod selftest;
 mod serve;
 mod set;

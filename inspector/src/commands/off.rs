@@ -1,12 +1,10 @@
 //! `gpumem off`: makes gpumem step aside in a running process.
 
+use super::said;
 use crate::args::Target;
 use crate::context::{Command, Context};
 use crate::failure::Result;
-use crate::source::ask::ask;
-use crate::text;
 use gpumem_wire::command::Request;
-use serde::Serialize;
 
 /// Turn the pool and the graph cache off in a running process
 ///
@@ -19,12 +17,6 @@ pub(crate) struct Args {
     target: Target,
 }
 
-#[derive(Serialize)]
-struct Report {
-    pid: u32,
-    said: String,
-}
-
 impl Command for Args {
     const NAME: &'static str = "off";
 
@@ -33,12 +25,6 @@ impl Command for Args {
     /// # Errors
     /// Those of choosing the process and of asking it.
     fn run(&self, context: &Context) -> Result<()> {
-        let ledger = context.live_ledger(&self.target)?;
-        let report = Report { pid: ledger.pid(), said: ask(&ledger.whom(), &Request::Off)? };
-        context.print(&report, |out, report| {
-            let said =
-                if report.said.is_empty() { "pool and graph cache are off".into() } else { text::clean(&report.said) };
-            writeln!(out, "pid {}: {said}", report.pid)
-        })
+        said::print(context, &self.target, &Request::Off, "pool and graph cache are off")
     }
 }

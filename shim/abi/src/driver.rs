@@ -148,24 +148,24 @@ macro_rules! driver_functions {
         cuGraphExecDestroy ["cuGraphExecDestroy" 10000 legacy = cuGraphExecDestroy] => exec::destroy(exec: GraphExec);
         cuGraphExecUpdate ["cuGraphExecUpdate" 10020 legacy = none] => exec::update_v1(exec: GraphExec, graph: Graph, error_node: *mut GraphNode, result: *mut c_int);
         cuGraphExecUpdate_v2 ["cuGraphExecUpdate" 12000 legacy = cuGraphExecUpdate_v2] => exec::update(exec: GraphExec, graph: Graph, info: Opaque);
-        cuGraphNodeSetEnabled ["cuGraphNodeSetEnabled" 11060 legacy = cuGraphNodeSetEnabled] => exec::set_enabled(exec: GraphExec, node: GraphNode, enabled: c_uint);
-        cuGraphExecNodeSetParams ["cuGraphExecNodeSetParams" 12020 legacy = cuGraphExecNodeSetParams] => exec::set_any(exec: GraphExec, node: GraphNode, params: Opaque);
-        cuGraphExecKernelNodeSetParams ["cuGraphExecKernelNodeSetParams" 10010 legacy = none] => exec::set_kernel(exec: GraphExec, node: GraphNode, params: Opaque);
-        cuGraphExecKernelNodeSetParams_v2 ["cuGraphExecKernelNodeSetParams" 12000 legacy = cuGraphExecKernelNodeSetParams_v2] => exec::set_kernel_v2(exec: GraphExec, node: GraphNode, params: Opaque);
-        cuGraphExecMemcpyNodeSetParams ["cuGraphExecMemcpyNodeSetParams" 10020 legacy = cuGraphExecMemcpyNodeSetParams] => exec::set_memcpy(exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);
-        cuGraphExecMemsetNodeSetParams ["cuGraphExecMemsetNodeSetParams" 10020 legacy = cuGraphExecMemsetNodeSetParams] => exec::set_memset(exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);
-        cuGraphExecHostNodeSetParams ["cuGraphExecHostNodeSetParams" 10020 legacy = cuGraphExecHostNodeSetParams] => exec::set_host(exec: GraphExec, node: GraphNode, params: Opaque);
-        cuGraphExecChildGraphNodeSetParams ["cuGraphExecChildGraphNodeSetParams" 11010 legacy = cuGraphExecChildGraphNodeSetParams] => exec::set_child(exec: GraphExec, node: GraphNode, child: Graph);
-        cuGraphExecEventRecordNodeSetEvent ["cuGraphExecEventRecordNodeSetEvent" 11010 legacy = cuGraphExecEventRecordNodeSetEvent] => exec::set_params(exec: GraphExec, node: GraphNode, event: Opaque);
-        cuGraphExecEventWaitNodeSetEvent ["cuGraphExecEventWaitNodeSetEvent" 11010 legacy = cuGraphExecEventWaitNodeSetEvent] => exec::set_params(exec: GraphExec, node: GraphNode, event: Opaque);
-        cuGraphExecExternalSemaphoresSignalNodeSetParams ["cuGraphExecExternalSemaphoresSignalNodeSetParams" 11020 legacy = cuGraphExecExternalSemaphoresSignalNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
-        cuGraphExecExternalSemaphoresWaitNodeSetParams ["cuGraphExecExternalSemaphoresWaitNodeSetParams" 11020 legacy = cuGraphExecExternalSemaphoresWaitNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
-        cuGraphExecBatchMemOpNodeSetParams ["cuGraphExecBatchMemOpNodeSetParams" 11070 legacy = cuGraphExecBatchMemOpNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphNodeSetEnabled ["cuGraphNodeSetEnabled" 11060 legacy = cuGraphNodeSetEnabled] => exec_node::set_enabled(exec: GraphExec, node: GraphNode, enabled: c_uint);
+        cuGraphExecNodeSetParams ["cuGraphExecNodeSetParams" 12020 legacy = cuGraphExecNodeSetParams] => exec_node::set_any(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecKernelNodeSetParams ["cuGraphExecKernelNodeSetParams" 10010 legacy = none] => exec_node::set_kernel(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecKernelNodeSetParams_v2 ["cuGraphExecKernelNodeSetParams" 12000 legacy = cuGraphExecKernelNodeSetParams_v2] => exec_node::set_kernel_v2(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecMemcpyNodeSetParams ["cuGraphExecMemcpyNodeSetParams" 10020 legacy = cuGraphExecMemcpyNodeSetParams] => exec_node::set_memcpy(exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);
+        cuGraphExecMemsetNodeSetParams ["cuGraphExecMemsetNodeSetParams" 10020 legacy = cuGraphExecMemsetNodeSetParams] => exec_node::set_memset(exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);
+        cuGraphExecHostNodeSetParams ["cuGraphExecHostNodeSetParams" 10020 legacy = cuGraphExecHostNodeSetParams] => exec_node::set_host(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecChildGraphNodeSetParams ["cuGraphExecChildGraphNodeSetParams" 11010 legacy = cuGraphExecChildGraphNodeSetParams] => exec_node::set_child(exec: GraphExec, node: GraphNode, child: Graph);
+        cuGraphExecEventRecordNodeSetEvent ["cuGraphExecEventRecordNodeSetEvent" 11010 legacy = cuGraphExecEventRecordNodeSetEvent] => exec_node::set_params(exec: GraphExec, node: GraphNode, event: Opaque);
+        cuGraphExecEventWaitNodeSetEvent ["cuGraphExecEventWaitNodeSetEvent" 11010 legacy = cuGraphExecEventWaitNodeSetEvent] => exec_node::set_params(exec: GraphExec, node: GraphNode, event: Opaque);
+        cuGraphExecExternalSemaphoresSignalNodeSetParams ["cuGraphExecExternalSemaphoresSignalNodeSetParams" 11020 legacy = cuGraphExecExternalSemaphoresSignalNodeSetParams] => exec_node::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecExternalSemaphoresWaitNodeSetParams ["cuGraphExecExternalSemaphoresWaitNodeSetParams" 11020 legacy = cuGraphExecExternalSemaphoresWaitNodeSetParams] => exec_node::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecBatchMemOpNodeSetParams ["cuGraphExecBatchMemOpNodeSetParams" 11070 legacy = cuGraphExecBatchMemOpNodeSetParams] => exec_node::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
         cuGraphUpload ["cuGraphUpload" 11010 legacy = cuGraphUpload] => exec::upload(exec: GraphExec, stream: Stream);
         cuGraphUpload_ptsz ["cuGraphUpload" 11010 ptds = cuGraphUpload] => exec::upload_ptsz(exec: GraphExec, stream: Stream);
         cuGraphExecGetFlags ["cuGraphExecGetFlags" 12000 legacy = cuGraphExecGetFlags] => exec::get_flags(exec: GraphExec, flags: *mut u64);
         cuGraphExecGetId ["cuGraphExecGetId" 13010 legacy = none] => exec::get_id(exec: GraphExec, id: *mut c_uint);
-        cuGraphNodeGetEnabled ["cuGraphNodeGetEnabled" 11060 legacy = cuGraphNodeGetEnabled] => exec::get_enabled(exec: GraphExec, node: GraphNode, enabled: *mut c_uint);
+        cuGraphNodeGetEnabled ["cuGraphNodeGetEnabled" 11060 legacy = cuGraphNodeGetEnabled] => exec_node::get_enabled(exec: GraphExec, node: GraphNode, enabled: *mut c_uint);
 
         // Code.
         cuModuleLoad ["cuModuleLoad" 2000 legacy = cuModuleLoad] => code::load_module(module: *mut Opaque, file: Opaque);

@@ -7,8 +7,8 @@ use super::thunk::{self, Words};
 use crate::call::Call;
 use crate::gate;
 use crate::hooks::{
-    array, capture, code, context, exec, graph, graph_use, green, host, ipc, memory, peer, process, stream, submit,
-    sync, vmm,
+    array, capture, code, context, exec, exec_node, graph, graph_use, green, host, ipc, memory, peer, process, stream,
+    submit, sync, vmm,
 };
 use crate::process::regs::Regs;
 use crate::vendor::driver::{Function, HOOKS, N, Thunk, bind_if_loaded, known};
@@ -62,17 +62,9 @@ gpumem_abi::driver_functions!(emit);
 
 macro_rules! emit_thunks {
     ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] ($($arg:ident),*);)*) => {
-        /// How many arguments each has.
-        static ARGS: [usize; Thunk::Count as usize] = [$(
-            [$(stringify!($arg)),*].len(),
-        )*];
-
         const THUNK_ADDRESSES: [Address; Thunk::Count as usize] = [$(Address(export_thunk::$name as *const ()),)*];
 
-        mod export_thunk {
-            use super::{Thunk, through};
-            $(super::thunk::thunk!($name, Thunk::$name as usize, through);)*
-        }
+        thunk::thunks!(through; $($name ($($arg),*);)*);
     };
 }
 gpumem_abi::graph_thunks!(emit_thunks);

@@ -10,7 +10,8 @@ use super::thunk::{self, Words};
 use crate::call::Call;
 use crate::gate;
 use crate::hooks::{
-    array, capture, context, exec, graph, graph_use, hip_launch, host, ipc, memory, process, stream, unknown, vmm,
+    array, capture, context, exec, exec_node, graph, graph_use, hip_launch, host, ipc, memory, process, stream,
+    unknown, vmm,
 };
 use crate::process::regs::Regs;
 pub(crate) use crate::vendor::hip_runtime::holds;
@@ -75,19 +76,11 @@ gpumem_abi::hip_functions!(emit);
 
 macro_rules! emit_thunks {
     ($($name:ident ($($arg:ident),*);)*) => {
-        /// How many arguments each has.
-        static ARGS: [usize; Thunk::Count as usize] = [$(
-            [$(stringify!($arg)),*].len(),
-        )*];
-
         fn thunk_at(index: usize) -> usize {
             [$(export_thunk::$name as *const () as usize,)*][index]
         }
 
-        mod export_thunk {
-            use super::{Thunk, through};
-            $(super::thunk::thunk!($name, Thunk::$name as usize, through);)*
-        }
+        thunk::thunks!(through; $($name ($($arg),*);)*);
     };
 }
 gpumem_abi::hip_graph_thunks!(emit_thunks);

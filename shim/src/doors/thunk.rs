@@ -87,6 +87,18 @@ macro_rules! thunk {
     };
 }
 
+/// The exported thunks of one table, in a module `export_thunk`, and `ARGS`: how many arguments each function has.
+macro_rules! thunks {
+    ($through:ident; $($name:ident ($($arg:ident),*);)*) => {
+        static ARGS: [usize; Thunk::Count as usize] = [$([$(stringify!($arg)),*].len(),)*];
+
+        mod export_thunk {
+            use super::{Thunk, $through};
+            $(super::thunk::thunk!($name, Thunk::$name as usize, $through);)*
+        }
+    };
+}
+
 /// The code that all thunks of one table share: keeps the arguments, asks `$enter(index, words, return address)` where
 /// to jump, and jumps.
 macro_rules! through {
@@ -194,7 +206,7 @@ macro_rules! through {
     };
 }
 
-pub(super) use {through, thunk};
+pub(super) use {through, thunk, thunks};
 
 #[cfg(test)]
 mod tests {

@@ -1,21 +1,20 @@
 //! Executable graphs: launched, updated, destroyed. Handles of ours go to the cache
 //! ([`crate::graphs`]), the library's own to the library.
 
-use super::graph_use::LibraryParams;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
 use crate::graphs::Cache;
-use crate::graphs::change::{Change, Updated};
+use crate::graphs::change::Updated;
 use crate::graphs::launch::{self as launches, Launch};
 use crate::pool::guard::{self, What};
 use crate::pool::guarded;
 use crate::progress::activity;
 use crate::records;
 use crate::records::execs::Update;
-use crate::vendor::graphs::{Setter, StreamArg};
+use crate::vendor::graphs::StreamArg;
 use gpumem_abi::types::*;
-use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
+use gpumem_wire::kinds::{Pinned, Vendor};
 use std::ffi::{c_int, c_uint};
 
 /// The answer for a handle of ours in a process that has no cache: a child of a fork, where nothing of
@@ -33,7 +32,7 @@ const NOT_SUPPORTED: c_int = 6;
 /// # Errors
 /// What a call with a handle of ours answers where there is no cache.
 #[inline(always)]
-fn ours(call: &Call, exec: GraphExec) -> Result<Option<(&'static Cache, u32)>, Status> {
+pub(super) fn ours(call: &Call, exec: GraphExec) -> Result<Option<(&'static Cache, u32)>, Status> {
     match graphs::exec_index(call.vendor, exec) {
         Some(index) => graphs::cache(call.vendor).map(|cache| Some((cache, index))).ok_or(NOT_INITIALIZED),
         None => Ok(None),
@@ -237,217 +236,6 @@ pub(crate) unsafe fn update(
             },
         )
     }
-}
-
-/// Does something about one node of an exec.
-pub(super) fn node(
-    call: &Call,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    change: Change,
-    real: impl FnOnce(GraphExec, GraphNode) -> Status,
-) -> Status {
-    let changes = change.changes();
-    let status = match ours(call, exec) {
-        Ok(Some((cache, index))) => cache.node(index, graph_node, change, real).unwrap_or_else(|status| status),
-        Ok(None) => real(exec, graph_node),
-        Err(status) => status,
-    };
-    if status == SUCCESS && changes {
-        gate::note(|shim| records::execs::updated(shim, exec as u64, Update::Node));
-    }
-    status
-}
-
-/// The program switches a node on or off.
-pub(crate) unsafe fn set_enabled(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, c_uint) -> Status,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    enabled: c_uint,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets `enabled` as it came. Rule of handles: `node` gives
-    // exec and node.
-    node(&call, exec, graph_node, Change::Enabled(enabled != 0), |exec, node| unsafe { real(exec, node, enabled) })
-}
-
-/// The program asks whether a node is switched on.
-pub(crate) unsafe fn get_enabled(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, *mut c_uint) -> Status,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    enabled: *mut c_uint,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the out-parameter as it came. Rule of handles: `node`
-    // gives exec and node.
-    node(&call, exec, graph_node, Change::IsEnabled(enabled), |exec, node| unsafe { real(exec, node, enabled) })
-}
-
-type SetParams = unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque) -> Status;
-
-fn set_kind(
-    call: Call,
-    real: SetParams,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    params: Opaque,
-    kind: Option<(NodeKind, bool)>,
-) -> Status {
-    let change = match kind {
-        // Only the driver's structs are known. HIP's handles stand for clones.
-        Some((kind, v2)) if call.vendor == Vendor::Cuda => Change::Set(kind, Setter { params, context: 0, v2 }),
-        _ => Change::Other,
-    };
-    // SAFETY: rule of the call: our callers are hooks, and `real` gets their `params`. Rule of
-    // handles: `node` gives exec and node.
-    node(&call, exec, graph_node, change, |exec, node| unsafe { real(exec, node, params) })
-}
-
-/// The program changes a kernel node, in the form from before CUDA 12.
-pub(crate) unsafe fn set_kernel(
-    call: Call,
-    real: SetParams,
-    exec: GraphExec,
-    node: GraphNode,
-    params: Opaque,
-) -> Status {
-    set_kind(call, real, exec, node, params, Some((NodeKind::Kernel, false)))
-}
-
-/// The program changes a kernel node.
-pub(crate) unsafe fn set_kernel_v2(
-    call: Call,
-    real: SetParams,
-    exec: GraphExec,
-    node: GraphNode,
-    params: Opaque,
-) -> Status {
-    set_kind(call, real, exec, node, params, Some((NodeKind::Kernel, true)))
-}
-
-/// The program changes a host node.
-pub(crate) unsafe fn set_host(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
-    set_kind(call, real, exec, node, params, Some((NodeKind::Host, false)))
-}
-
-/// The program changes a node's parameters or event.
-pub(crate) unsafe fn set_params(
-    call: Call,
-    real: SetParams,
-    exec: GraphExec,
-    node: GraphNode,
-    params: Opaque,
-) -> Status {
-    set_kind(call, real, exec, node, params, None)
-}
-
-/// The program changes a node's child graph.
-pub(crate) unsafe fn set_child(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, child: Graph) -> Status {
-    set_kind(call, real, exec, node, graphs::library_graph(call.vendor, child), None)
-}
-
-/// The program changes a node of any kind.
-pub(crate) unsafe fn set_any(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
-    // SAFETY: rule of parameters: `params` is NULL or the program's CUgraphNodeParams. It outlives
-    // `library`, which ends with this block.
-    unsafe {
-        let vendor = call.vendor;
-        let mut library = LibraryParams::of(vendor, params);
-        let status = set_kind(call, real, exec, node, library.get(), None);
-        library.write_back();
-        status
-    }
-}
-
-type SetParamsCtx = unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Context) -> Status;
-
-fn set_in_context(
-    call: Call,
-    real: SetParamsCtx,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    params: Opaque,
-    ctx: Context,
-    kind: Option<NodeKind>,
-) -> Status {
-    let setter = Setter { params, context: ctx as u64, v2: false };
-    let change = kind.map_or(Change::Other, |kind| Change::Set(kind, setter));
-    // SAFETY: rule of the call: our callers are hooks, and `real` gets their `params` and `ctx`.
-    // Rule of handles: `node` gives exec and node.
-    node(&call, exec, graph_node, change, |exec, node| unsafe { real(exec, node, params, ctx) })
-}
-
-/// The program changes the parameters of a copy node.
-pub(crate) unsafe fn set_memcpy(
-    call: Call,
-    real: SetParamsCtx,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    params: Opaque,
-    ctx: Context,
-) -> Status {
-    set_in_context(call, real, exec, graph_node, params, ctx, Some(NodeKind::Memcpy))
-}
-
-/// The program changes the parameters of a memset node.
-pub(crate) unsafe fn set_memset(
-    call: Call,
-    real: SetParamsCtx,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    params: Opaque,
-    ctx: Context,
-) -> Status {
-    set_in_context(call, real, exec, graph_node, params, ctx, Some(NodeKind::Memset))
-}
-
-/// The program changes the parameters of a node that belongs to a context (HIP).
-pub(crate) unsafe fn set_params_ctx(
-    call: Call,
-    real: SetParamsCtx,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    params: Opaque,
-    ctx: Context,
-) -> Status {
-    set_in_context(call, real, exec, graph_node, params, ctx, None)
-}
-
-/// The program changes what a copy node copies (HIP).
-pub(crate) unsafe fn set_copy(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Opaque, usize, c_int) -> Status,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    dst: Opaque,
-    src: Opaque,
-    bytes: usize,
-    kind: c_int,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles:
-    // `node` gives exec and node.
-    node(&call, exec, graph_node, Change::Other, |exec, node| unsafe { real(exec, node, dst, src, bytes, kind) })
-}
-
-/// The program changes what a node copies from or to a symbol (HIP).
-pub(crate) unsafe fn set_symbol_copy(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Opaque, usize, usize, c_int) -> Status,
-    exec: GraphExec,
-    graph_node: GraphNode,
-    first: Opaque,
-    second: Opaque,
-    bytes: usize,
-    offset: usize,
-    kind: c_int,
-) -> Status {
-    node(&call, exec, graph_node, Change::Other, |exec, node| {
-        // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles:
-        // `node` gives exec and node.
-        unsafe { real(exec, node, first, second, bytes, offset, kind) }
-    })
 }
 
 /// The program asks for the flags that an executable graph was instantiated with.

@@ -31,6 +31,7 @@ pub(crate) mod capture;
 pub(crate) mod code;
 pub(crate) mod context;
 pub(crate) mod exec;
+pub(crate) mod exec_node;
 pub(crate) mod graph;
 pub(crate) mod graph_use;
 pub(crate) mod green;

@@ -1,22 +1,26 @@
 //! The blocks of one context: idle ones by size and age, those that wait for work to complete, and the bytes of all of
-//! them. [`pending`] keeps the blocks that wait. [`barrier`] waits for the context's work, or asks whether there is
-//! any. [`release_stream`] is the way back to the driver that waits for nothing. [`freeing`] is a thread that makes
-//! real frees, which may wait. [`readers`] fill and read memory for the guard.
+//! them.
+//!
+//! * [`pending`] keeps the blocks that wait. [`barrier`] waits for the context's work, or asks whether there is any.
+//! * [`release_stream`] is the way back to the driver that waits for nothing. [`freeing`] is a thread that makes real
+//!   frees, which may wait. [`readers`] fill and read memory for the guard.
+//! * [`events`] are recorded behind the context's work, and [`hold`] keeps the context from ending.
 
 mod barrier;
+mod events;
 mod freeing;
+mod hold;
 mod pending;
 mod readers;
 mod release_stream;
 
+pub(crate) use hold::PoolHold;
 pub(crate) use readers::{Job, Scan};
 
 use super::block::{Block, State};
 use super::in_transit::InTransit;
-use crate::process::clock;
 use crate::process::lock::lock;
 use crate::progress::activity;
-use crate::progress::device::ContextHold;
 use crate::vendor::memory::{Event, MemoryCalls};
 use freeing::Freeing;
 use gpumem_abi::types::Device;
@@ -26,7 +30,6 @@ use readers::Readers;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
 
 /// By so much the live memory may grow without idle blocks making way: this share of the peak, and at least so many
 /// bytes.
@@ -98,25 +101,6 @@ impl Most {
         match self {
             Self::AtLeast(bytes, _) | Self::Within(bytes) => bytes,
         }
-    }
-}
-
-/// While this lives, a context does not end. The pool holds no lock meanwhile.
-pub(crate) struct PoolHold<'a> {
-    context_pool: &'a ContextPool,
-    hold: ContextHold,
-}
-
-impl PoolHold<'_> {
-    /// Whether somebody waits until the context may end.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.context_pool.gone.load(SeqCst) || self.hold.is_wanted()
-    }
-}
-
-impl Drop for PoolHold<'_> {
-    fn drop(&mut self) {
-        self.context_pool.releasing.fetch_sub(1, SeqCst);
     }
 }
 
@@ -249,14 +233,6 @@ impl ContextPool {
         lock(&self.events)
     }
 
-    /// Keeps an event for later, if the event is of the present context.
-    pub(super) fn keep_event(&self, generation: u32, event: Option<Event>) {
-        let mut events = self.events_now();
-        if self.generation() == generation {
-            events.extend(event);
-        }
-    }
-
     /// Whether nothing was submitted since the last work that is known to have completed.
     #[inline]
     pub(crate) fn known_idle(&self) -> bool {
@@ -277,55 +253,9 @@ impl ContextPool {
         }
     }
 
-    /// Keeps the context from ending while its blocks are given back. `None` if the context has ended.
-    pub(crate) fn hold(&self) -> Option<PoolHold<'_>> {
-        // A program may release a primary context. Only afterwards is it known whether that was the last release and
-        // ended the context.
-        let context = self.context();
-        let hold = ContextHold::begin(context)?;
-        self.releasing.fetch_add(1, SeqCst);
-        let staying = PoolHold { context_pool: self, hold };
-        (!self.gone.load(SeqCst) && self.context() == context).then_some(staying)
-    }
-
-    /// Waits until nobody gives blocks back any more, but not longer than this. A thread that begins after this call
-    /// sees that the context is gone, or that the pool is closed.
-    pub(crate) fn wait_for_releases(&self, longest: Duration) {
-        let end = clock::precise_ns() + longest.as_nanos() as u64;
-        while self.releasing.load(SeqCst) != 0 && clock::precise_ns() < end {
-            crate::process::cancel::sleep(Duration::from_micros(50));
-        }
-    }
-
     /// Runs a call in this context.
     pub(crate) fn within<R>(&self, f: impl FnOnce() -> R) -> R {
         self.calls.within(self.context(), f)
-    }
-
-    /// An event behind all work submitted so far, and the count of that. `None` if something captures or
-    /// there are no such events.
-    fn event(&self) -> Option<(Event, Option<u64>)> {
-        let submissions = activity::submissions_if_none_open();
-        let event = self.behind_all()?;
-        Some((event?, submissions))
-    }
-
-    /// As [`MemoryCalls::behind_all`], in the current context, with a spare event if there is one. `None` if something
-    /// captures.
-    pub(super) fn behind_all(&self) -> Option<Option<Event>> {
-        let (generation, spare) = (self.generation(), self.events_now().pop());
-        let event = crate::progress::queries::unless_capturing(|| self.calls.behind_all(self.context(), spare));
-        match event {
-            Some(event) => self.without_events.store(event.is_none(), Relaxed),
-            None => self.keep_event(generation, spare),
-        }
-        event
-    }
-
-    /// Whether the driver had an event behind all work of the context when it was last asked for one. Drivers before
-    /// 12.5 have none.
-    pub(crate) fn has_events(&self) -> bool {
-        !self.without_events.load(Relaxed)
     }
 
     /// Bytes of real blocks.

@@ -1,10 +1,15 @@
 //! Call sites that ask for large blocks: what they hold, what they strand, and which of their
 //! requests were refused. Pure bookkeeping: nothing here calls anything, and everything is bounded.
 
+mod site;
+
 use super::series::{BACK, Older, SeriesBlock, older};
 use gpumem_wire::layout::{ContextRef, StackRef};
 use rustc_hash::{FxHashMap, FxHashSet};
+use site::Change;
 use std::ops::Range;
+
+pub(super) use site::{Report, SiteState};
 
 /// How many call sites are kept. Sites that hold nothing make way.
 const SITES: usize = 512;
@@ -16,8 +21,6 @@ const REFUSALS: usize = 64;
 /// How long a refusal waits. A program that frees memory and asks again has done so by then, even after a wait for all
 /// of its work. Until then every free is looked at.
 const LONGEST_WAIT_NS: u64 = 60_000_000_000;
-/// A pool's site makes at least so many requests in the middle of a computation for each request at another time.
-const SCRATCH: u64 = 4;
 
 /// A call site: its stack, or the caller's return address if no stacks are taken.
 pub(super) type Site = u64;
@@ -39,76 +42,6 @@ impl Asker {
     fn site(&self) -> Site {
         if self.stack != 0 { u64::from(self.stack) } else { self.pc }
     }
-}
-
-/// What is known of a site.
-#[derive(Debug, Default)]
-pub(super) struct SiteState {
-    pub stack: StackRef,
-    pub pc: u64,
-    /// Live blocks, in the order in which they were made.
-    pub blocks: Vec<SeriesBlock>,
-    /// The site strands memory, or did once.
-    pub strands: bool,
-    /// The bytes and blocks that it strands now.
-    pub stranded: (u64, u64),
-    /// The site strands memory, or may with its next block. So uses of its blocks matter.
-    watched: bool,
-    /// The stranded bytes when it was last reported.
-    said: u64,
-    /// How many blocks were made in the middle of a computation, and how many at other times.
-    inside: u64,
-    outside: u64,
-    /// When a request of this site failed, the program freed memory and asked again.
-    pub retries: bool,
-    /// A refusal was in vain, so there is never another one.
-    pub barred: bool,
-    /// The user wants the site's next request refused.
-    pub marked: bool,
-}
-
-impl SiteState {
-    /// Whether the site's blocks are scratch, and not what the program works with.
-    pub(super) fn is_scratch(&self) -> bool {
-        self.inside > 0 && self.inside >= SCRATCH * self.outside
-    }
-
-    /// Computes what the site strands now, and whether its blocks are watched. `work`: see [`Sites::work_given`].
-    fn look_again(&mut self, work: u64) -> Change {
-        let (before, was_watched) = (self.stranded.0, self.watched);
-        self.watched = self.strands || self.marked;
-        self.stranded = match self.blocks.split_last() {
-            None => (0, 0),
-            Some((newest, before)) => {
-                let older = older(before, newest.bytes, work);
-                self.strands |= older.strand(newest.bytes);
-                self.watched |= self.strands || older.may_strand();
-                if self.strands { (older.bytes, older.blocks as u64) } else { (0, 0) }
-            }
-        };
-        if self.blocks.is_empty() {
-            self.said = 0;
-        }
-        Change { stranded: before..self.stranded.0, watched: self.watched != was_watched }
-    }
-
-    /// The report for people, if one is due: once the site strands enough, and again when it strands twice as much.
-    fn report(&mut self) -> Option<Report> {
-        let (bytes, blocks) = self.stranded;
-        if bytes < super::LEAST_REPORTED || bytes < self.said.saturating_mul(2) {
-            return None;
-        }
-        self.said = bytes;
-        Some(Report { stack: self.stack, bytes, blocks })
-    }
-}
-
-/// What a look at a site found changed.
-struct Change {
-    /// The bytes that it strands, before and after.
-    stranded: Range<u64>,
-    /// Whether its blocks are watched now and were not before, or the other way round.
-    watched: bool,
 }
 
 /// A request that failed. The thread's next request tells whether the program retries.
@@ -139,14 +72,6 @@ pub(super) enum Request {
     InVain(Key),
     /// Growth of a site that strands.
     Growth(Key, Older),
-}
-
-/// What people are told of a site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Report {
-    pub stack: StackRef,
-    pub bytes: u64,
-    pub blocks: u64,
 }
 
 /// All sites of a process.

@@ -59,47 +59,4 @@ fn tables() -> impl Iterator<Item = &'static abi::Row> {
     .copied()
 }
 
-/// For tests: how many violations there were in this process.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_violations() -> u64 {
-    gpumem_sim_engine::report::violations()
-}
-
-/// For tests: a number by name. The name of a driver function gives its calls
-/// (`cuMemAlloc_v2`), others are listed in the engine's `machine::stat`;
-/// unknown names give 0.
-///
-/// # Safety
-/// `name` is a NUL-terminated string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sim_stat(name: *const std::ffi::c_char) -> u64 {
-    let Ok(name) = abi::Text(name).get() else {
-        return 0;
-    };
-    if let Some(row) = tables().find(|r| r.name == name) {
-        return row.calls();
-    }
-    if name == "driver_calls" {
-        return tables().map(|r| r.calls()).sum();
-    }
-    use gpumem_sim_engine::{machine, report};
-    machine::stat(&name).unwrap_or_else(|| report::counted(&name))
-}
-
-/// For tests: an allocation of the program has returned. See the engine's `note`.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_note_alloc(ptr: u64, bytes: u64) {
-    gpumem_sim_engine::note::alloc(ptr, bytes);
-}
-
-/// For tests: the program is about to free this.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_note_free(ptr: u64) {
-    gpumem_sim_engine::note::free(ptr);
-}
-
-/// For tests: that free has returned `status`; `strict` if it has cuMemFree's barrier.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_note_freed(ptr: u64, status: u32, strict: i32) {
-    gpumem_sim_engine::note::freed(ptr, status, strict != 0);
-}
+gpumem_sim_engine::test_functions!(tables, |_| None);

@@ -2,7 +2,9 @@
 //! any number there, so these hold plain integers. Sizes are checked.
 
 use crate::abi::H;
+
 use cudarc::driver::sys;
+pub use gpumem_sim_engine::abi::{AccessDesc, AllocationProp, Array3DDesc, ArrayDesc, Location, PoolProps};
 
 macro_rules! same_size {
     ($($ours:ty = $theirs:ty;)*) => {
@@ -115,31 +117,6 @@ pub struct HostNode {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct Location {
-    pub kind: u32,
-    pub id: i32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct AccessDesc {
-    pub location: Location,
-    pub flags: u32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct PoolProps {
-    pub alloc_type: u32,
-    pub handle_types: u32,
-    pub location: Location,
-    pub security: usize,
-    pub max_size: usize,
-    pub rest: [u8; 56],
-}
-
-#[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MemAllocNode {
     pub props: PoolProps,
@@ -147,16 +124,6 @@ pub struct MemAllocNode {
     pub access_count: usize,
     pub size: usize,
     pub ptr: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct AllocationProp {
-    pub alloc_type: u32,
-    pub handle_types: u32,
-    pub location: Location,
-    pub security: usize,
-    pub flags: [u8; 8],
 }
 
 #[repr(C)]
@@ -184,26 +151,6 @@ pub struct NodeParams {
     pub reserved: [i32; 3],
     pub body: [u64; 29],
     pub reserved2: i64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ArrayDesc {
-    pub width: usize,
-    pub height: usize,
-    pub format: u32,
-    pub channels: u32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Array3DDesc {
-    pub width: usize,
-    pub height: usize,
-    pub depth: usize,
-    pub format: u32,
-    pub channels: u32,
-    pub flags: u32,
 }
 
 /// Six words: operation, address, value, flags, ...

@@ -9,6 +9,7 @@
 //! One lock guards the [`machine`]; work runs on one thread per stream and
 //! takes it only to look memory up, so a call that waits never holds it.
 
+pub mod abi;
 pub mod arena;
 pub mod attrs;
 pub mod capture;

@@ -2,6 +2,8 @@
 
 use crate::abi::H;
 
+pub use gpumem_sim_engine::abi::{AccessDesc, AllocationProp, Array3DDesc, ArrayDesc, Location, PoolProps};
+
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Extent {
@@ -29,61 +31,6 @@ pub struct PointerAttributes {
     pub device_ptr: u64,
     pub host: u64,
     pub managed: u32,
-    pub flags: u32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct Location {
-    pub kind: u32,
-    pub id: i32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct AccessDesc {
-    pub location: Location,
-    pub flags: u32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct PoolProps {
-    pub alloc_type: u32,
-    pub handle_types: u32,
-    pub location: Location,
-    pub security: usize,
-    pub max_size: usize,
-    pub rest: [u8; 56],
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct AllocationProp {
-    pub alloc_type: u32,
-    pub handle_types: u32,
-    pub location: Location,
-    pub security: usize,
-    pub flags: [u8; 8],
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ArrayDesc {
-    pub width: usize,
-    pub height: usize,
-    pub format: u32,
-    pub channels: u32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Array3DDesc {
-    pub width: usize,
-    pub height: usize,
-    pub depth: usize,
-    pub format: u32,
-    pub channels: u32,
     pub flags: u32,
 }
 

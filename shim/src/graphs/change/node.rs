@@ -1,0 +1,189 @@
+//! The program sets one node of an exec, switches it on or off, or asks about it.
+
+use super::super::Cache;
+use super::super::child;
+use super::super::handle::{Body, Handle, INVALID};
+use super::super::real::Lease;
+use crate::gate;
+use crate::records;
+use crate::vendor::graphs::Setter;
+use crate::vendor::source::Source;
+use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status};
+use gpumem_wire::kinds::{NodeKind, Pinned};
+use std::ffi::c_uint;
+
+/// A handle that keeps more changes than this has them folded into its source.
+const MANY_CHANGES: usize = 64;
+
+impl Cache {
+    /// The program sets, or asks about, one node. `real` does so with a real exec and its node.
+    /// `change` is what a handle remembers of it.
+    ///
+    /// # Errors
+    /// A status for the program when handle or node are no good.
+    pub(crate) fn node(
+        &self,
+        index: u32,
+        node: GraphNode,
+        change: Change,
+        real: impl FnOnce(GraphExec, GraphNode) -> Status,
+    ) -> Result<Status, Status> {
+        let (handle, mut body, class) = self.live(index)?;
+        let alive = self.is_graph_alive(&body);
+        let at = alive.then(|| self.place_of(&body, node)).flatten();
+        let mut lease = match self.real_for(handle, &body) {
+            Ok(lease) => lease,
+            Err(status) => return self.node_without(handle, &mut body, at, change).ok_or(status),
+        };
+        let template = lease.body().template.clone().ok_or(INVALID)?;
+        let there = alive.then(|| {
+            let place_of = |node| self.place_of(&body, node);
+            let inside = || {
+                let _alone = template.alone();
+                child::node_inside(self, body.graph.0 as Graph, node, template.graph, place_of)
+            };
+            let there = at.and_then(|at| template.nodes.get(at as usize).copied());
+            there.or_else(|| class.alone.then(inside).flatten()).map(|there| (at, there))
+        });
+        let Some((at, there)) = there.flatten() else {
+            self.publish(lease, index, handle);
+            return Err(INVALID);
+        };
+        let status = {
+            let _alone = template.alone();
+            real(lease.real().exec(), there)
+        };
+        if status != SUCCESS || !change.changes() {
+            self.publish(lease, index, handle);
+            return Ok(status);
+        }
+        let remembered = match (at, change) {
+            (Some(at), Change::Set(kind, setter)) => self.remember(&mut lease, &mut body, at, kind, setter),
+            (Some(at), Change::Enabled(on)) => {
+                for list in [&mut body.disabled, &mut lease.body().disabled] {
+                    list.retain(|&known| known != at);
+                    if !on {
+                        list.push(at);
+                    }
+                }
+                true
+            }
+            _ => false,
+        };
+        if remembered && !class.alone {
+            self.source_changed(handle, &body);
+            self.publish(lease, index, handle);
+        } else {
+            self.own(lease, index, handle, &mut body, Pinned::NodeSet);
+        }
+        Ok(status)
+    }
+
+    /// The same where no exec can be had. Natively there would be one, so the handle remembers the change and the next
+    /// exec gets it. `None` if only the library can say whether it accepts the change.
+    fn node_without(&self, handle: &Handle, body: &mut Body, at: Option<u32>, change: Change) -> Option<Status> {
+        let class = body.class.clone().filter(|class| !class.alone && !body.owned)?;
+        let Some(at) = at else { return Some(INVALID) };
+        let has_switch =
+            matches!(class.shape.kind(at as usize), NodeKind::Kernel | NodeKind::Memcpy | NodeKind::Memset);
+        match change {
+            Change::Set(_, setter) if setter.params.is_null() => return Some(INVALID),
+            Change::Set(kind, setter) => {
+                let refuses = self.with_work(|work| {
+                    let shape = class.shape.key.unpacked(&mut work.scratch);
+                    // SAFETY: not NULL, and the program's own parameters for a setter of this kind.
+                    // They are valid during its call, which this is part of.
+                    shape.is_some_and(|shape| unsafe { self.calls.refuses(shape, at, kind, setter) })
+                });
+                if refuses {
+                    return Some(INVALID);
+                }
+                let mut record = Vec::new();
+                let takes = self.alone_with_driver(body, || {
+                    // SAFETY: not NULL, and the program's own parameters for a setter of this kind.
+                    // They are valid during its call, which this is part of.
+                    let held = unsafe { self.calls.record(kind, setter, &mut record) };
+                    held && self.with_work(|work| {
+                        let shape = class.shape.key.unpacked(&mut work.scratch);
+                        shape.is_some_and(|shape| self.calls.takes(shape, at, kind, &record))
+                    })
+                });
+                takes.then_some(())?;
+                self.keep_change(body, at, record);
+            }
+            Change::Enabled(on) if has_switch => {
+                body.disabled.retain(|&known| known != at);
+                if !on {
+                    body.disabled.push(at);
+                }
+            }
+            Change::IsEnabled(out) if !out.is_null() && has_switch => {
+                // SAFETY: not NULL, and the program's own out-parameter. It takes a number during
+                // the program's call, which this is part of.
+                unsafe { *out = u32::from(!body.disabled.contains(&at)) };
+            }
+            _ => return None,
+        }
+        self.source_changed(handle, body);
+        Some(SUCCESS)
+    }
+
+    /// Keeps what a setter did. Whether a source can hold that.
+    fn remember(&self, lease: &mut Lease, body: &mut Body, at: u32, kind: NodeKind, setter: Setter) -> bool {
+        let mut record = Vec::new();
+        // SAFETY: the library has just accepted these parameters for a node of this kind, in the
+        // program's call that this is part of.
+        if !unsafe { self.calls.record(kind, setter, &mut record) } {
+            return false;
+        }
+        lease.body().content.replace(at as usize, &record);
+        self.keep_change(body, at, record);
+        true
+    }
+
+    fn keep_change(&self, body: &mut Body, at: u32, record: Vec<u8>) {
+        body.changes.retain(|(known, _)| *known != at);
+        body.changes.push((at, record.into()));
+        if body.changes.len() > MANY_CHANGES {
+            self.with_work(|work| {
+                let base = body.class.as_ref().and_then(|class| class.shape.base(&mut work.scratch));
+                if let Some(base) = base.filter(|_| self.unfold(body, work)) {
+                    body.source = Some(Source::fold(&work.target, Some(&base), &mut work.scratch).into());
+                    body.changes.clear();
+                }
+            });
+        }
+    }
+
+    /// As in the library, setters accept a graph's nodes for as long as the graph lives.
+    fn is_graph_alive(&self, body: &Body) -> bool {
+        let (graph, serial) = body.graph;
+        let Some(serial) = serial else { return true };
+        gate::record_if_started(|shim| records::graphs::serial(shim, graph)).is_none_or(|now| now == Some(serial))
+    }
+
+    /// Index of one of the program's nodes among those of the graph that the handle came from.
+    fn place_of(&self, body: &Body, node: GraphNode) -> Option<u32> {
+        match &body.nodes {
+            Some(nodes) => self.with_work(|work| nodes.place_of(node, &mut work.scratch)),
+            // The graph was folded. Its nodes are now those of the graph that was built for the program since.
+            None => self.place_in_unfolded(body.graph.0 as Graph, node),
+        }
+    }
+}
+
+/// What a handle remembers of a call about one node.
+pub(crate) enum Change {
+    /// A question whether the node is enabled, and where the answer goes.
+    IsEnabled(*mut c_uint),
+    Set(NodeKind, Setter),
+    Enabled(bool),
+    /// Something that no source can hold.
+    Other,
+}
+
+impl Change {
+    pub(crate) fn changes(&self) -> bool {
+        !matches!(self, Self::IsEnabled(_))
+    }
+}

@@ -1,0 +1,42 @@
+//! Events behind all work of a context. They are used again.
+
+use super::ContextPool;
+use crate::progress::{activity, queries};
+use crate::vendor::memory::Event;
+use std::sync::atomic::Ordering::*;
+
+impl ContextPool {
+    /// Keeps an event for later, if the event is of the present context.
+    pub(super) fn keep_event(&self, generation: u32, event: Option<Event>) {
+        let mut events = self.events_now();
+        if self.generation() == generation {
+            events.extend(event);
+        }
+    }
+
+    /// An event behind all work submitted so far, and the count of that. `None` if something captures or
+    /// there are no such events.
+    pub(super) fn event(&self) -> Option<(Event, Option<u64>)> {
+        let submissions = activity::submissions_if_none_open();
+        let event = self.behind_all()?;
+        Some((event?, submissions))
+    }
+
+    /// As [`behind_all`](crate::vendor::memory::MemoryCalls::behind_all), in the current context, with a spare event if there is one. `None` if something
+    /// captures.
+    pub(super) fn behind_all(&self) -> Option<Option<Event>> {
+        let (generation, spare) = (self.generation(), self.events_now().pop());
+        let event = queries::unless_capturing(|| self.calls.behind_all(self.context(), spare));
+        match event {
+            Some(event) => self.without_events.store(event.is_none(), Relaxed),
+            None => self.keep_event(generation, spare),
+        }
+        event
+    }
+
+    /// Whether the driver had an event behind all work of the context when it was last asked for one. Drivers before
+    /// 12.5 have none.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.without_events.load(Relaxed)
+    }
+}

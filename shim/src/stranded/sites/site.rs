@@ -1,0 +1,87 @@
+//! One call site: what it holds, what it strands, and what people are told of it.
+
+use crate::stranded::LEAST_REPORTED;
+use crate::stranded::series::{SeriesBlock, older};
+use gpumem_wire::layout::StackRef;
+use std::ops::Range;
+
+/// A pool's site makes at least so many requests in the middle of a computation for each request at another time.
+const SCRATCH: u64 = 4;
+
+/// What is known of a site.
+#[derive(Debug, Default)]
+pub(in crate::stranded) struct SiteState {
+    pub stack: StackRef,
+    pub pc: u64,
+    /// Live blocks, in the order in which they were made.
+    pub blocks: Vec<SeriesBlock>,
+    /// The site strands memory, or did once.
+    pub strands: bool,
+    /// The bytes and blocks that it strands now.
+    pub stranded: (u64, u64),
+    /// The site strands memory, or may with its next block. So uses of its blocks matter.
+    pub(super) watched: bool,
+    /// The stranded bytes when it was last reported.
+    pub(super) said: u64,
+    /// How many blocks were made in the middle of a computation, and how many at other times.
+    pub(super) inside: u64,
+    pub(super) outside: u64,
+    /// When a request of this site failed, the program freed memory and asked again.
+    pub retries: bool,
+    /// A refusal was in vain, so there is never another one.
+    pub barred: bool,
+    /// The user wants the site's next request refused.
+    pub marked: bool,
+}
+
+impl SiteState {
+    /// Whether the site's blocks are scratch, and not what the program works with.
+    pub(in crate::stranded) fn is_scratch(&self) -> bool {
+        self.inside > 0 && self.inside >= SCRATCH * self.outside
+    }
+
+    /// Computes what the site strands now, and whether its blocks are watched. `work`: see [`Sites::work_given`].
+    pub(super) fn look_again(&mut self, work: u64) -> Change {
+        let (before, was_watched) = (self.stranded.0, self.watched);
+        self.watched = self.strands || self.marked;
+        self.stranded = match self.blocks.split_last() {
+            None => (0, 0),
+            Some((newest, before)) => {
+                let older = older(before, newest.bytes, work);
+                self.strands |= older.strand(newest.bytes);
+                self.watched |= self.strands || older.may_strand();
+                if self.strands { (older.bytes, older.blocks as u64) } else { (0, 0) }
+            }
+        };
+        if self.blocks.is_empty() {
+            self.said = 0;
+        }
+        Change { stranded: before..self.stranded.0, watched: self.watched != was_watched }
+    }
+
+    /// The report for people, if one is due: once the site strands enough, and again when it strands twice as much.
+    pub(super) fn report(&mut self) -> Option<Report> {
+        let (bytes, blocks) = self.stranded;
+        if bytes < LEAST_REPORTED || bytes < self.said.saturating_mul(2) {
+            return None;
+        }
+        self.said = bytes;
+        Some(Report { stack: self.stack, bytes, blocks })
+    }
+}
+
+/// What a look at a site found changed.
+pub(super) struct Change {
+    /// The bytes that it strands, before and after.
+    pub(super) stranded: Range<u64>,
+    /// Whether its blocks are watched now and were not before, or the other way round.
+    pub(super) watched: bool,
+}
+
+/// What people are told of a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::stranded) struct Report {
+    pub stack: StackRef,
+    pub bytes: u64,
+    pub blocks: u64,
+}

@@ -1,0 +1,135 @@
+//! The memory of HIP.
+
+use super::{Event, GLOBAL, MAPPED, MemoryCalls, NOT_SUPPORTED, ReleaseStream, answer, made};
+use crate::vendor::{hip, hip_runtime};
+use gpumem_abi::types::*;
+use std::ffi::c_int;
+
+/// `hipDeviceAttributeConcurrentManagedAccess`.
+const HIP_CONCURRENT: c_int = 9;
+
+pub(super) struct Hip;
+
+impl MemoryCalls for Hip {
+    /// HIP has no boundary below its runtime where all work could be counted.
+    fn sees_all(&self) -> bool {
+        false
+    }
+
+    fn enter(&self, context: u64) -> bool {
+        hip::enter(context)
+    }
+
+    fn leave(&self) {
+        hip::leave();
+    }
+
+    fn relax(&self) -> i32 {
+        hip::relax()
+    }
+
+    fn unrelax(&self, before: i32) {
+        hip::exchange(before);
+    }
+
+    fn free(&self, addr: u64) -> Status {
+        // SAFETY: rule of the pool's memory: the block goes back once, and no one else has it.
+        answer(unsafe { hip_runtime::hipFree(addr) })
+    }
+
+    fn device(&self, _: usize) -> Result<u64, Status> {
+        Err(NOT_SUPPORTED)
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: rule of answers: the call writes locals of the type that its row declares.
+        let status = unsafe { hip_runtime::hipMemGetInfo(&mut free, &mut total) };
+        (status == Some(SUCCESS)).then_some(free as u64)
+    }
+
+    /// What hipFreeAsync does with memory of hipMalloc is not known.
+    fn has_release_streams(&self, _: Device) -> bool {
+        false
+    }
+
+    fn release_stream(&self, _: Device) -> Result<Option<ReleaseStream>, Status> {
+        Ok(None)
+    }
+
+    fn end_release_stream(&self, _: ReleaseStream) {}
+
+    fn free_on(&self, _: u64, _: ReleaseStream) -> Status {
+        NOT_SUPPORTED
+    }
+
+    fn pass(&self, _: ReleaseStream) -> Status {
+        NOT_SUPPORTED
+    }
+
+    /// Without XNACK managed memory is not moved, and what does not fit fails on first touch.
+    fn managed(&self, device: Device, bytes: usize) -> Result<u64, Status> {
+        let (mut concurrent, mut addr) = (0, 0);
+        // SAFETY: rule of answers: each call writes a local of the type that its row declares. HIP
+        // checks the device.
+        unsafe {
+            let known = hip_runtime::hipDeviceGetAttribute(&mut concurrent, HIP_CONCURRENT, device) == Some(SUCCESS);
+            if !known || concurrent == 0 || !xnack() {
+                return Err(NOT_SUPPORTED);
+            }
+            made(hip_runtime::hipMallocManaged(&mut addr, bytes, GLOBAL), addr)
+        }
+    }
+
+    fn host(&self, bytes: usize) -> Result<u64, Status> {
+        let (mut host, mut addr) = (0, 0);
+        // SAFETY: rule of answers: each call writes a local of the type that its row declares.
+        // `host` is what the first call gave, and goes back once if the second fails.
+        unsafe {
+            let host = made(hip_runtime::hipHostMalloc(&mut host, bytes, MAPPED), 0).map(|_| host)?;
+            made(hip_runtime::hipHostGetDevicePointer(&mut addr, host, 0), 0).inspect_err(|_| {
+                let _ = hip_runtime::hipHostFree(host);
+            })?;
+            if addr == host { Ok(addr) } else { Err(NOT_SUPPORTED) }
+        }
+    }
+
+    fn free_host(&self, addr: u64) -> Status {
+        // SAFETY: rule of the pool's memory: `host` gave this memory, and it goes back once.
+        answer(unsafe { hip_runtime::hipHostFree(addr) })
+    }
+
+    fn fill(&self, addr: u64, byte: u8, bytes: usize) -> Status {
+        // SAFETY: rule of the pool's memory: the block has at least `bytes` bytes, and no one else
+        // has it.
+        answer(unsafe { hip_runtime::hipMemset(addr, byte.into(), bytes) })
+    }
+
+    fn synchronize(&self) -> Status {
+        // SAFETY: hipDeviceSynchronize takes no arguments, so it needs nothing of its caller.
+        answer(unsafe { hip_runtime::hipDeviceSynchronize() })
+    }
+
+    fn behind_all(&self, _: u64, _: Option<Event>) -> Option<Event> {
+        None
+    }
+
+    fn tells_all(&self) -> bool {
+        false
+    }
+
+    fn completed(&self, _: Event) -> bool {
+        false
+    }
+
+    fn wait(&self, _: Event) -> Status {
+        NOT_SUPPORTED
+    }
+
+    fn drop_event(&self, _: Event) {}
+}
+
+/// Whether page faults of the device are served, which managed memory that moves needs.
+fn xnack() -> bool {
+    std::env::var_os("HSA_XNACK").is_some_and(|value| value == "1")
+}
