@@ -21,11 +21,11 @@ pub mod worker;
 
 use std::time::Duration;
 
-/// Longest that an answer may take.
+/// The longest time that an answer may take.
 pub const MOST_TIME: Duration = Duration::from_secs(5);
-/// What any answer may take of memory.
+/// Memory that any answer may take.
 const MEMORY_BYTES: u64 = 128 << 20;
-/// And for each byte that the file stores.
+/// Memory that an answer may take in addition for each byte that the file stores.
 const MEMORY_FACTOR: u64 = 64;
 
 /// Bytes of memory that an answer about a file may take.

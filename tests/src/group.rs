@@ -1,5 +1,5 @@
-//! Members of a limit group that are killed at any moment, beside a watcher that does not ask gpumem: the simulator of each
-//! member tells what its devices have in use.
+//! Kills members of a limit group at any moment. A watcher adds up what they use without asking gpumem: each member's
+//! simulator reports what its devices have in use.
 
 use crate::harness::run::{Running, wait_for};
 use crate::harness::{Program, client};
@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// Bits of a word of `SIM_SHARED` that are bytes.
+/// The low bits of a word of `SIM_SHARED`, which count bytes.
 const BYTES: u32 = 40;
 
-/// What members have of their devices, as their simulators tell it.
+/// What members use of their devices, as their simulators report it.
 pub struct Watch {
     path: PathBuf,
     words: &'static [AtomicU64],
 }
 
 impl Watch {
-    /// For so many members, in a file of this directory.
+    /// A watch for this many members, in a file of this directory.
     ///
     /// # Panics
-    /// Where there is no room for the file.
+    /// When there is no room for the file.
     pub fn new(dir: &Path, members: usize) -> Self {
         let path = dir.join("shared");
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).expect("a file");
@@ -38,12 +38,12 @@ impl Watch {
         Self { path, words }
     }
 
-    /// The variable for a member.
+    /// The value of `SIM_SHARED` for a member.
     pub fn variable(&self, member: usize) -> String {
         format!("{}:{member}", self.path.display())
     }
 
-    /// Bytes of all members that count, at one moment; `None` if they changed each time.
+    /// Bytes of all members that `counts` picks, at one moment. `None` if they changed during each try.
     pub fn sum(&self, counts: impl Fn(usize) -> bool) -> Option<u64> {
         let all = || self.words.iter().map(|word| word.load(SeqCst)).collect::<Vec<_>>();
         let mut before = all();
@@ -58,39 +58,40 @@ impl Watch {
         None
     }
 
-    /// A member has ended.
+    /// Notes that a member has ended.
     fn ended(&self, member: usize) {
         self.words[member].store(0, SeqCst);
     }
 }
 
-/// What is to be done.
+/// What a run does.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub members: usize,
     pub kills: usize,
     pub seed: u64,
-    /// Said every so many kills, and all are killed then, and somebody takes the whole limit; 0: at the end alone.
+    /// After this many kills, progress is reported, all members are killed, and one newcomer takes the whole limit. 0:
+    /// only at the end.
     pub every: usize,
 }
 
-/// What came of it.
+/// What a run found.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     pub kills: usize,
-    /// Times that the bytes of all members were added up.
+    /// How often the bytes of all members were added up.
     pub looks: u64,
-    /// The most that was found.
+    /// The largest sum.
     pub most: u64,
-    /// Times that a newcomer took the whole limit after all had been killed.
+    /// How often a newcomer took the whole limit after all had been killed.
     pub whole: usize,
     pub took: Duration,
 }
 
-/// Bytes of the limit: a third of what the members want.
+/// The limit in bytes: a third of what the members want.
 const LIMIT: u64 = 256 << 20;
 
-/// A member that does what it is told, with this number for the watcher.
+/// A member that follows commands. `number` is its place in the watch.
 pub fn member(dir: &Path, group: &str, watch: &Watch, number: usize) -> Program {
     client("group")
         .dir(dir)
@@ -98,10 +99,10 @@ pub fn member(dir: &Path, group: &str, watch: &Watch, number: usize) -> Program 
         .env("SIM_SHARED", watch.variable(number))
 }
 
-/// Kills members at random, each followed by another, and adds up what all have meanwhile.
+/// Kills members at random and starts another for each. Meanwhile it adds up what all members use.
 ///
 /// # Errors
-/// What was found wrong.
+/// Says what was wrong.
 pub fn kill_at_random(dir: &Path, plan: Plan, mut say: impl FnMut(Outcome)) -> Result<Outcome, String> {
     let start = Instant::now();
     let group = format!("churn:{LIMIT}");
@@ -120,13 +121,14 @@ pub fn kill_at_random(dir: &Path, plan: Plan, mut say: impl FnMut(Outcome)) -> R
         while Instant::now() < until {
             look(&watch, &mut out, |_| true)?;
         }
-        // One, or some at once.
+        // Kills one member, or several at once.
         let first = below(plan.members as u64) as usize;
         let some = if below(8) == 0 { 1 + below(4) as usize } else { 1 };
         let doomed: Vec<usize> = (0..some).map(|next| (first + next) % plan.members).collect();
         doomed.iter().for_each(|number| members[*number].signal(libc::SIGKILL));
         for number in doomed.iter().copied() {
-            // Its bytes are the others' as soon as the kernel has ended it, which is not told to the watcher.
+            // The kernel frees a member's bytes for the others when the member ends. The watcher does not hear of that
+            // moment.
             while !members[number].reap() {
                 look(&watch, &mut out, |number| !doomed.contains(&number))?;
             }
@@ -161,7 +163,7 @@ fn look(watch: &Watch, out: &mut Outcome, counts: impl Fn(usize) -> bool) -> Res
     Ok(())
 }
 
-/// Once all have ended, somebody takes the whole limit, and not a byte more.
+/// Checks, once all members have ended, that a newcomer can take the whole limit and not a byte more.
 fn whole(dir: &Path, group: &str, watch: &Watch, members: usize, out: &mut Outcome) -> Result<(), String> {
     (0..members).for_each(|number| watch.ended(number));
     let script = format!("alloc {}\ncreate 2\n", LIMIT >> 20);
@@ -175,7 +177,7 @@ fn whole(dir: &Path, group: &str, watch: &Watch, members: usize, out: &mut Outco
     Ok(())
 }
 
-/// Tells a member a line, and waits for its answer: the status, or the numbers.
+/// Sends a member a command and returns its answer: the status, or the numbers.
 pub fn tell(running: &mut Running, line: &str) -> String {
     let answers = |running: &Running| running.stdout().matches('\n').count();
     running.says("ready");

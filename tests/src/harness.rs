@@ -1,5 +1,5 @@
-//! Runs programs natively and under the preload on the simulated driver, and holds what they say
-//! of themselves against what the ledger says of them.
+//! Runs programs natively and under the preload on the simulated driver, and compares what the programs report of
+//! themselves with what the ledger says of them.
 //!
 //! * [`artifacts`]: where the libraries and programs are; builds what is missing.
 //! * [`run`]: one program, once, with a time limit and a directory of its own.

@@ -1,4 +1,4 @@
-//! The same traffic for as long as one has time: whether memory of ours stays flat, and whether every call is counted.
+//! Runs the same traffic for a long time. Checks that memory of gpumem stays flat and that every call is counted.
 
 use crate::proof::flat::told;
 use crate::proof::record::{differences, last_count};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// What `tests/programs/long_run.c` can do.
 pub const KINDS: [&str; 5] = ["graphs", "pool", "threads", "contexts", "models"];
 
-/// What came of one kind of traffic.
+/// The outcome of one kind of traffic.
 #[derive(Debug)]
 pub struct Outcome {
     /// Calls that the program counted.

@@ -1,7 +1,7 @@
-//! What gpumem claims, measured natively and under the preload.
+//! Measures what gpumem claims, natively and under the preload.
 //!
-//! One row of [`CLAIMS`] is one claim, and one JSON line of `make proof`. A feature that claims
-//! something adds its row here and a function that measures it beside the others.
+//! One row of [`CLAIMS`] is one claim, and one JSON line of `make proof`. A new claim needs a row there, and a function
+//! that measures it in a file beside.
 
 mod claims;
 pub mod cost;
@@ -29,22 +29,22 @@ use std::cell::Cell;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// What has to be so for a claim to hold.
+/// The condition under which a claim holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
-    /// Preloaded is what native is.
+    /// The preloaded figure equals the native one.
     Same,
-    /// Preloaded is this.
+    /// The preloaded figure is this.
     Exactly(f64),
-    /// Preloaded is at most so much more than native.
+    /// The preloaded figure is at most this much above the native one.
     Added(f64),
-    /// Preloaded is at most this.
+    /// The preloaded figure is at most this.
     AtMost(f64),
-    /// Preloaded is at most so many times native.
+    /// The preloaded figure is at most this many times the native one.
     Times(f64),
-    /// Preloaded is at least so many times native.
+    /// The preloaded figure is at least this many times the native one.
     NotBelow(f64),
-    /// Preloaded is at most native, this much more, and this share of native.
+    /// The preloaded figure is at most the native one, plus this much, plus this share of the native one.
     Beside(f64, f64),
 }
 
@@ -76,19 +76,19 @@ impl std::fmt::Display for Limit {
     }
 }
 
-/// Two figures in the claim's unit.
+/// The native and the preloaded figure, in the claim's unit.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     pub native: f64,
     pub preloaded: f64,
-    /// Median of the differences of pairs, where it was measured in pairs; it says more than the
-    /// difference of the two medians.
+    /// Median of the differences of pairs, if the measurement was made in pairs. It says more than the difference of
+    /// the two medians.
     pub added: Option<f64>,
-    /// Median of the ratios of pairs, likewise.
+    /// Median of the ratios of pairs, if the measurement was made in pairs.
     pub ratio: Option<f64>,
-    /// What else there is to say; what is wrong, when something is.
+    /// A note: what is wrong, or what else there is to say.
     pub note: String,
-    /// Something besides the figures went wrong: the claim does not hold.
+    /// Something besides the figures was wrong, so the claim does not hold.
     pub broken: bool,
 }
 
@@ -102,7 +102,7 @@ impl Measured {
     }
 }
 
-/// What a claim can be shown by.
+/// What is needed to measure a claim.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Needs {
     Nothing,
@@ -110,14 +110,14 @@ pub enum Needs {
     Gpu,
     /// Instructions are counted: those of an optimised build for x86-64.
     Optimised,
-    /// A CPython whose frames are read.
+    /// A CPython whose frames gpumem can read.
     Python,
     /// A GPU, and PyTorch in python3.
     Torch,
 }
 
 impl Needs {
-    /// Why it is not measured here; `None` if it is.
+    /// Why the claim cannot be measured here. `None` if it can.
     fn missing(self, device: &Device) -> Option<&'static str> {
         let missing = match self {
             Self::Nothing => false,
@@ -139,7 +139,7 @@ impl Needs {
 /// One claim.
 pub struct Claim {
     pub name: &'static str,
-    /// What it says, for people.
+    /// The claim in words.
     pub says: &'static str,
     pub unit: &'static str,
     pub limit: Limit,
@@ -147,7 +147,7 @@ pub struct Claim {
     pub measure: fn(&Bench<'_>) -> Result<Measured, String>,
 }
 
-/// What a measurement works with.
+/// The tools of a measurement.
 pub struct Bench<'a> {
     pub stage: &'a Stage,
     /// Scratch; each claim has its own directory in it.
@@ -163,13 +163,13 @@ impl Bench<'_> {
         self.work.join(self.claim).join(self.runs.get().to_string())
     }
 
-    /// Says on stderr what is being done.
+    /// Reports progress on stderr.
     pub fn step(&self, what: &str) {
         eprintln!("proof: {}: {what}", self.claim);
     }
 }
 
-/// The line of a claim.
+/// The JSON line of a claim, and how it failed.
 fn line(claim: &Claim, device: &Device, result: &Result<Measured, String>) -> (String, Option<bool>) {
     let value = |value: &Value| value.to_string();
     let number = |number: f64| match number {

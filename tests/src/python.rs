@@ -1,4 +1,4 @@
-//! Programs in Python: which interpreters there are here, and what they say of their frames held against a ledger.
+//! Programs in Python: finds the interpreters, and compares the frames that they report with those of a ledger.
 
 use gpumem_wire::layout::PythonFrame;
 use gpumem_wire::read::Snapshot;
@@ -6,10 +6,10 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Interpreters to try, apart by colons, instead of the one that PATH has.
+/// Interpreters to try instead of the one on PATH, separated by colons.
 const VARIABLE: &str = "TEST_PYTHONS";
 
-/// Interpreters whose frames can be read; none, and a line on stderr, where there is no such one.
+/// Interpreters whose frames can be read. Where there is none, the list is empty and a line goes to stderr.
 pub fn interpreters() -> Vec<PathBuf> {
     let named = std::env::var_os(VARIABLE).unwrap_or_else(|| "python3".into());
     let all = std::env::split_paths(&named).collect::<Vec<_>>();
@@ -30,7 +30,7 @@ sys.exit(not known or bool(sysconfig.get_config_var('Py_GIL_DISABLED')))";
     done.is_ok_and(|status| status.success())
 }
 
-/// A frame as the interpreter tells it: name, file, line.
+/// A frame as the interpreter reports it: name, file, line.
 type Frame = (String, String, u32);
 
 /// How many allocations `tests/python/frames.py` told of, and what is wrong with each whose frames in the ledger are not
@@ -55,14 +55,14 @@ pub fn compare(told: &Value, ledger: &Snapshot) -> (usize, Vec<String>) {
     (allocations.len(), wrong)
 }
 
-/// The frames of Python with which a ledger has the allocation of a size.
+/// The Python frames of the ledger's allocation of this size.
 fn recorded(ledger: &Snapshot, bytes: u64) -> Option<Vec<Frame>> {
     let alloc = ledger.allocs.iter().find(|alloc| alloc.bytes == bytes)?;
     let stack = ledger.stacks.get(&alloc.stack)?;
     let frames = ledger.frames(stack).iter().filter_map(|&frame| PythonFrame::of(frame));
     let told = frames.map(|frame| {
         let code = ledger.codes.get(&frame.code)?;
-        // Since 3.11 names are qualified: the interpreter's frame has the last part.
+        // Since 3.11 names in code objects are qualified. The interpreter's own report has the last part only.
         let name = ledger.text(code.name);
         let name = name.rsplit('.').next().unwrap_or_default().to_owned();
         Some((name, ledger.text(code.file).into_owned(), frame.line))

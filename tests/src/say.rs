@@ -1,11 +1,11 @@
-//! What the programs of this crate say on stdout. Whoever reads it may go before its end, as `head` does: `println!`
+//! Output of this crate's programs on stdout. The reader may end before the output does, as `head` does, and `println!`
 //! panics then.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 
-/// Writes to stdout. Where nobody reads any more the program ends as one does that SIGPIPE kills, and says nothing. The
-/// signal itself stays ignored: a child that has died is seen by a write that fails.
+/// Writes to stdout. If nobody reads any more, the program ends with the status of a program that SIGPIPE killed, and
+/// prints nothing. SIGPIPE itself stays ignored, because these programs notice a dead child by a failed write.
 pub fn to_stdout(text: Arguments<'_>) {
     match std::io::stdout().write_fmt(text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(128 + libc::SIGPIPE),
@@ -17,13 +17,13 @@ pub fn to_stdout(text: Arguments<'_>) {
     }
 }
 
-/// As `print!`, where the reader may go.
+/// Like `print!`, but the reader may have gone.
 #[macro_export]
 macro_rules! say {
     ($($text:tt)*) => { $crate::say::to_stdout(format_args!($($text)*)) };
 }
 
-/// As `println!`, where the reader may go.
+/// Like `println!`, but the reader may have gone.
 #[macro_export]
 macro_rules! say_line {
     () => { $crate::say!("\n") };

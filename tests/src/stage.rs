@@ -1,8 +1,8 @@
-//! Where built libraries and programs lie, on which device programs run here, and how one is run
-//! natively and under the preload.
+//! Finds the built libraries and programs and the device that programs run on here, and runs programs natively and
+//! under the preload.
 //!
-//! A *kit* is the directory with `libgpumem.so`, `gpumem` and the simulated libraries: `target/debug`
-//! or `target/release`, or any directory that they were copied to together with the running binary.
+//! A *kit* is the directory with `libgpumem.so`, `gpumem` and the simulated libraries. It is `target/debug` or
+//! `target/release`, or any directory that they were copied to together with the running binary.
 
 pub mod gpu;
 
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What programs run on.
+/// The device that programs run on.
 #[derive(Clone, Debug)]
 pub enum Device {
     Gpu(Gpu),
@@ -33,7 +33,7 @@ impl std::fmt::Display for Device {
     }
 }
 
-/// Built programs, and all that it takes to run them.
+/// Built programs, and everything that is needed to run them.
 pub struct Stage {
     pub device: Device,
     /// Top of the source tree.
@@ -43,7 +43,7 @@ pub struct Stage {
     programs: PathBuf,
     /// LD_LIBRARY_PATH of programs.
     libraries: OsString,
-    /// What make said of programs that it could not build.
+    /// The messages of make about programs that it could not build.
     not_built: String,
 }
 
@@ -54,11 +54,11 @@ pub struct Run {
     pub status: i32,
     pub stdout: String,
     pub stderr: String,
-    /// What the process itself left, if it was preloaded and made a GPU call.
+    /// The process's own ledger, if the process was preloaded and made a GPU call.
     pub ledger: Option<PathBuf>,
 }
 
-/// A program that has not finished takes no longer than this.
+/// The longest time that a program may take.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 impl Stage {
@@ -167,10 +167,10 @@ impl Stage {
         finish(child, ledgers).map_err(|why| format!("{name}: {why}"))
     }
 
-    /// What a view of gpumem says of a ledger, as JSON.
+    /// A view of a ledger by gpumem, as JSON.
     ///
     /// # Errors
-    /// What gpumem said.
+    /// Says what gpumem said.
     pub fn inspect(&self, view: &str, ledger: &Path) -> Result<Value, String> {
         let mut command = self.command(&self.gpumem(), None)?;
         let text = checked(command.args([view, "--json", "--file"]).arg(ledger))?;
@@ -246,7 +246,7 @@ fn root() -> Result<PathBuf, String> {
     found.map(Path::to_owned).ok_or_else(|| "the source tree was not found: start this inside it".into())
 }
 
-/// The directory of the running binary; a test's is one deeper.
+/// The directory of the running binary. A test's binary is one directory deeper.
 fn kit() -> Result<PathBuf, String> {
     let exe = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
     let dir = exe.parent().ok_or("own path has no directory")?;
@@ -277,7 +277,7 @@ fn outdated(kit: &Path, libs: &Path) -> bool {
 fn make(root: &Path, out: &Path, variables: &[&str]) -> Result<String, String> {
     let jobs = std::thread::available_parallelism().map_or(2, usize::from);
     let mut command = Command::new("make");
-    // The flags of a make around us, its jobserver above all, are not for this one.
+    // If make started this process, its flags must not reach the make below, above all its jobserver.
     for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"] {
         command.env_remove(name);
     }

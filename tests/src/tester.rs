@@ -1,4 +1,4 @@
-//! What the random testers share: programs as lists of operations, and what a hunt for differences has found.
+//! What the random testers share: programs as lists of operations, and the outcome of a hunt for differences.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ impl<O: Serialize> fmt::Display for Program<O> {
 impl<O: DeserializeOwned> FromStr for Program<O> {
     type Err = String;
 
-    /// One operation a line; empty lines and those that begin with `#` are nothing.
+    /// Reads one operation from each line. Empty lines and lines that begin with `#` are skipped.
     fn from_str(text: &str) -> Result<Self, String> {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
         let parsed =
@@ -66,12 +66,12 @@ pub struct Found<O, D> {
     pub seed: u64,
     pub program: Program<O>,
     pub difference: D,
-    /// Variables of the runs.
+    /// Environment variables of the runs.
     pub setting: String,
 }
 
 impl<O: Serialize, D: fmt::Display> Found<O, D> {
-    /// The file that a tester's `pair` takes.
+    /// The text of a file for a tester's command `pair`.
     pub fn file(&self) -> String {
         let told: String = self.difference.to_string().lines().map(|line| format!("# {line}\n")).collect();
         format!("# seed {}\n# {}\n{told}{}", self.seed, self.setting, self.program)
@@ -82,13 +82,13 @@ impl<O: Serialize, D: fmt::Display> Found<O, D> {
 pub struct Tally<O, D> {
     pub programs: u64,
     pub operations: u64,
-    /// Programs that were not well defined, or did not run natively, with the reason.
+    /// Programs that were not well defined or failed natively, with the reason.
     pub ill: Vec<(u64, String)>,
     /// Programs whose native run stood still, so that they were passed over.
     pub stood_still: Vec<(u64, String)>,
-    /// Those whose preloaded run alone stood still, and never again.
+    /// Programs whose preloaded run alone stood still, and did so only once.
     pub stood_still_preloaded: Vec<(u64, String)>,
-    /// Those whose preloaded run waited where docs/limitations.md says that it may.
+    /// Programs whose preloaded run waited where docs/limitations.md says that it may.
     pub waited_to_instantiate: u64,
     pub found: Vec<Found<O, D>>,
     /// Differences that did not come again.
@@ -124,7 +124,7 @@ impl<O, D> Tally<O, D> {
     }
 }
 
-/// Whether a field need not be written.
+/// Whether a field has its default value and need not be written.
 pub fn zero<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

@@ -1,4 +1,5 @@
-//! Workers, each watched by a thread: one that dies or hangs is a finding, and another goes on behind that case.
+//! Runs workers, each watched by a thread. A worker that dies or hangs is a finding, and another worker goes on behind
+//! that case.
 
 use super::corpus;
 use std::io::{self, BufRead, BufReader};
@@ -8,10 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// A worker that is silent for so long hangs. Much longer than an answer may take: the machine may be busy.
+/// A worker that is silent for this long hangs. This is much longer than an answer may take, because the machine may be
+/// busy.
 const HANGS: Duration = Duration::from_secs(60);
 
-/// What is to be run.
+/// The cases that are run, and how.
 pub struct Campaign {
     pub seeds: Range<u64>,
     pub jobs: u64,
@@ -21,20 +23,20 @@ pub struct Campaign {
     pub dir: PathBuf,
 }
 
-/// A case with a wrong answer.
+/// A case that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub seed: u64,
-    /// The file that was damaged, and what was asked.
+    /// The damaged file, and the command that read it.
     pub case: String,
     pub what: String,
 }
 
 impl Campaign {
-    /// Runs every case; what was found.
+    /// Runs every case. Returns the findings.
     ///
     /// # Errors
-    /// What kept it from running.
+    /// Says what kept it from running.
     pub fn run(&self) -> Result<Vec<Found>, String> {
         let made = |path: PathBuf| std::fs::create_dir_all(&path).map(|()| path).map_err(|error| error.to_string());
         let files = made(self.dir.join("corpus"))?;
@@ -63,7 +65,7 @@ impl Campaign {
         let mut found = Vec::new();
         while !seeds.is_empty() {
             let mut worker = Worker::start(&self.program, files, dir, &seeds).map_err(|error| error.to_string())?;
-            // The one at hand, and what was asked.
+            // The case that the worker is running, and its command.
             let mut at_hand: Option<(u64, String)> = None;
             let lost = loop {
                 let line = match worker.lines.recv_timeout(HANGS) {
@@ -115,7 +117,7 @@ impl Worker {
         Ok(Self { child, lines })
     }
 
-    /// How it ended.
+    /// Says how the worker ended.
     fn end(&mut self) -> String {
         self.child.wait().map_or_else(|error| error.to_string(), |status| format!("it ended: {status}"))
     }

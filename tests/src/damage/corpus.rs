@@ -1,4 +1,4 @@
-//! Real files: what programs on the simulated driver leave, and what `gpumem` makes of that.
+//! Real files: what programs on the simulated driver leave, and the files that `gpumem` makes from those.
 
 use super::image::Image;
 use crate::harness::{artifacts, program};
@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Ledger,
@@ -15,14 +15,14 @@ pub enum Kind {
     Recording,
 }
 
-/// A file that is damaged again and again.
+/// A real file from which damaged files are made.
 pub struct Seedling {
     pub name: String,
     pub kind: Kind,
     pub image: Image,
 }
 
-/// Programs that between them fill every table.
+/// Programs that together fill every table of a ledger.
 const PROGRAMS: &[&str] = &["basic", "graphs", "captures", "pool_graphs", "errors", "driver"];
 
 /// Makes the files of a corpus in a directory.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-/// Set as a program's allocator, it knows the most bytes that were live at once.
+/// As a program's allocator it counts the most bytes that were live at once.
 pub struct Counting;
 
 // SAFETY: both methods pass their arguments on to System, which keeps the contract. Counting does
@@ -28,7 +28,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Bytes that are live; the most starts again from here.
+/// Returns the bytes that are live, and starts a new maximum from there.
 pub fn begin() -> usize {
     let now = NOW.load(Relaxed);
     MOST.store(now, Relaxed);

@@ -1,4 +1,4 @@
-//! A file as the stretches that it stores.
+//! A file as the stretches of bytes that it stores.
 
 use gpumem_wire::read::Source;
 use std::fs::File;
@@ -9,18 +9,18 @@ use std::os::unix::fs::FileExt;
 #[derive(Clone, Debug, Default)]
 pub struct Image {
     pub len: u64,
-    /// In order; they do not overlap.
+    /// The stretches with their offsets. They are in order and do not overlap.
     pub parts: Vec<(u64, Vec<u8>)>,
 }
 
-/// Blocks of zeroes are left out: the writer has taken storage ahead.
+/// Blocks of zeroes are left out: the writer allocates storage ahead, so a ledger has many.
 const BLOCK: usize = 512;
 
 impl Image {
-    /// What a file stores.
+    /// Reads what a file stores.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Errors of reading.
     pub fn of(file: &File) -> io::Result<Self> {
         let mut image = Self { len: file.metadata()?.len(), parts: Vec::new() };
         let mut offset = 0;
@@ -43,7 +43,7 @@ impl Image {
         }
     }
 
-    /// Stored bytes.
+    /// How many bytes are stored.
     pub fn stored(&self) -> u64 {
         self.parts.iter().map(|(_, part)| part.len() as u64).sum()
     }
@@ -63,10 +63,10 @@ impl Image {
         Some(&mut rest[..len])
     }
 
-    /// Writes it over a file; what it does not store is a hole.
+    /// Writes the image over a file. What the image does not store becomes a hole.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Errors of writing.
     pub fn write(&self, file: &File) -> io::Result<()> {
         file.set_len(0)?;
         for (offset, bytes) in &self.parts {

@@ -1,5 +1,5 @@
-//! What a seed makes of a file. Damage is of two kinds: bytes that changed, which seals and bounds catch, and lies that
-//! are sealed, which only sense does.
+//! Damages a file by a seed. Damage is of two kinds: changed bytes, which seals and bounds catch, and false values
+//! under a correct seal, which only checks of their sense catch.
 
 use super::corpus::{Kind, Seedling};
 use super::image::Image;
@@ -12,7 +12,7 @@ use std::mem::offset_of;
 pub fn mutated(corpus: &[Seedling], random: &mut Random) -> (Kind, String, Image) {
     let seedling = random.pick(corpus);
     let mut image = seedling.image.clone();
-    // What is packed is damaged as it is, or unpacked.
+    // A recording is damaged as it is, or unpacked, damaged and packed again.
     if seedling.kind == Kind::Recording && random.chance(75) {
         return (seedling.kind, seedling.name.clone(), super::recording::mutated(&image, random));
     }
@@ -31,7 +31,7 @@ pub fn mutated(corpus: &[Seedling], random: &mut Random) -> (Kind, String, Image
     (seedling.kind, seedling.name.clone(), image)
 }
 
-/// Numbers that code trips over, and any other.
+/// A random number, often one at a boundary where code tends to fail.
 pub(super) fn number(random: &mut Random) -> u64 {
     const EDGES: [u64; 14] = [
         0,
@@ -56,7 +56,7 @@ pub(super) fn number(random: &mut Random) -> u64 {
     }
 }
 
-/// Somewhere in what is stored.
+/// A random place in the stored bytes.
 fn place(image: &Image, random: &mut Random) -> u64 {
     let mut at = random.next() % image.stored().max(1);
     for (offset, part) in &image.parts {
@@ -92,7 +92,7 @@ fn header(image: &mut Image, random: &mut Random) {
     }
 }
 
-/// A field of the directory: another kind, offset, capacity or use.
+/// Changes a field of the directory: kind, offset, capacity or use.
 fn directory(image: &mut Image, random: &mut Random) {
     let entry = offset_of!(Header, tables) as u64 + random.below(15) as u64 * size_of::<TableDesc>() as u64;
     let number = number(random);
@@ -153,7 +153,7 @@ fn first_piece(image: &Image, table: u32) -> Option<u64> {
     })
 }
 
-/// Slots that say something else, sealed anew: some are copied over others first.
+/// Changes slots and seals them again. Some slots are first copied over others.
 fn sealed(image: &mut Image, random: &mut Random) {
     let (kind, sealed) = *random.pick(SEALED);
     let Some((offset, slot, used)) = table(image, kind) else { return };
@@ -182,7 +182,7 @@ fn sealed(image: &mut Image, random: &mut Random) {
     }
 }
 
-/// Cut short, longer with a hole, or with a hole in it.
+/// Makes the file shorter, or longer by a hole, or puts a hole into it.
 fn length(image: &mut Image, random: &mut Random) {
     match random.below(4) {
         0 => {
@@ -214,7 +214,7 @@ fn length(image: &mut Image, random: &mut Random) {
     }
 }
 
-/// A stretch of bytes copied to another place.
+/// Copies a stretch of bytes to another place.
 fn moved(image: &mut Image, random: &mut Random) {
     let (from, to) = (place(image, random), place(image, random));
     let len = 1 << random.below(14);
@@ -223,20 +223,20 @@ fn moved(image: &mut Image, random: &mut Random) {
     }
 }
 
-/// Texts that are long, share bytes, steer terminals or are no UTF-8.
+/// Changes texts: they become long, share bytes, contain control sequences for terminals, or are no UTF-8.
 fn texts(image: &mut Image, random: &mut Random) {
     let Some((offset, 1, used)) = table(image, TableKind::Strings) else { return };
     const TROUBLE: &[&[u8]] =
         &[b"\xff\xff\0\0", b"\x1b[2J", b"\xff\xfe", "\u{202e}".as_bytes(), b"\"},\n{", b"\0\0\0\0", b"/../../../"];
     for _ in 0..1 << random.below(8) {
-        // Both may be damage of a round before.
+        // Both values may already be damaged by an earlier round.
         let at = offset.wrapping_add(random.next() % used.max(1));
         let trouble: &&[u8] = random.pick(TROUBLE);
         put(image, at, trouble);
     }
 }
 
-/// Records of a trace: doubled, exchanged, with other words and their check.
+/// Changes records of a trace: doubles or exchanges them, or gives them other words with a correct checksum.
 fn records(image: &mut Image, random: &mut Random) {
     let Some(stored) = image.at(trace::HEADER_BYTES, usize::MAX).map(|bytes| bytes.len() as u64) else { return };
     let most = (stored / trace::RECORD_BYTES).max(1);

@@ -13,7 +13,7 @@ use std::io::{Read, Write};
 pub fn mutated(image: &Image, random: &mut Random) -> Image {
     let packed: Vec<u8> = image.parts.iter().flat_map(|(_, part)| part.iter().copied()).collect();
     let mut text = Vec::new();
-    // Blocks of zeroes are left out of an image: what comes before one will do.
+    // An image leaves out blocks of zeroes, so unpacking may fail there. What was unpacked before is used.
     let _ = GzDecoder::new(&packed[..]).read_to_end(&mut text);
     let mut lines: Vec<Vec<u8>> = text.split_inclusive(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
     for _ in 0..1 + random.below(6) {
@@ -45,7 +45,7 @@ pub fn mutated(image: &Image, random: &mut Random) -> Image {
     Image { len: bytes.len() as u64, parts: vec![(0, bytes)] }
 }
 
-/// A number in it is another one.
+/// Replaces a number in a line.
 fn with_number(line: &[u8], random: &mut Random) -> Vec<u8> {
     let digits = |at: usize| line.get(at).is_some_and(u8::is_ascii_digit);
     let starts: Vec<usize> = (1..line.len()).filter(|&at| digits(at) && !digits(at - 1)).collect();
@@ -57,7 +57,7 @@ fn with_number(line: &[u8], random: &mut Random) -> Vec<u8> {
     [&line[..start], mutate::number(random).to_string().as_bytes(), &line[end..]].concat()
 }
 
-/// A list in it is longer by many of its first items, or a text by many letters.
+/// Lengthens a list by many copies of its first items, or a text by many letters.
 fn repeated(line: &[u8], random: &mut Random) -> Vec<u8> {
     let openings: Vec<usize> = (0..line.len()).filter(|&at| line[at] == b'[').collect();
     let times = 1 << random.below(16);

@@ -1,4 +1,5 @@
-//! One case after another, in a process that may be lost. It says on a pipe which case is at hand, and what it found.
+//! Runs one case after another in a process that may crash. It writes to a pipe which case it is running and what it
+//! found.
 
 use super::corpus::{self, Kind, Seedling};
 use super::image::Image;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Views of a ledger or a dump, which is named at the end.
+/// Views of a ledger or a dump. The file's name follows these words.
 const VIEWS: &[&[&str]] = &[
     &["allocs"],
     &["allocs", "--all", "-n", "0"],
@@ -51,14 +52,14 @@ const VIEWS: &[&[&str]] = &[
     &["report", "-o", "-", "--stack", "python"],
 ];
 
-/// One in so many cases goes through the real program, under a limit of its memory.
+/// One of this many cases runs the real program, under a memory limit.
 const REAL: u64 = 50;
-/// One in so many reads the program's own files for symbols: their child takes time to start.
+/// One of this many cases reads symbols from the program's files. The child process for that takes time to start.
 const WITH_SYMBOLS: usize = 20;
-/// Address space of a program that does nothing yet, threads and libraries included.
+/// Address space of a program that has done nothing yet, with its threads and libraries.
 const PROGRAM_BYTES: u64 = 256 << 20;
 
-/// A case: a file, and what is asked of it.
+/// A case: a file, and the command that reads it.
 struct Case {
     seed: u64,
     seedling: String,
@@ -67,10 +68,10 @@ struct Case {
     path: PathBuf,
 }
 
-/// Runs the cases of these seeds; `said` is where it is told.
+/// Runs the cases of these seeds. Reports go to `said`.
 ///
 /// # Errors
-/// What kept it from running them.
+/// Says what kept it from running them.
 pub fn run(corpus: &Path, dir: &Path, seeds: std::ops::Range<u64>, said: File) -> Result<(), String> {
     let corpus = corpus::gather(corpus)?;
     silence().map_err(|error| format!("the standard streams: {error}"))?;
@@ -88,7 +89,7 @@ pub fn run(corpus: &Path, dir: &Path, seeds: std::ops::Range<u64>, said: File) -
     writeln!(said, "done").map_err(|error| error.to_string())
 }
 
-/// Answers go nowhere.
+/// Sends stdin, stdout and stderr to /dev/null.
 fn silence() -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     for fd in 0..=2 {
@@ -150,7 +151,7 @@ impl Case {
         Ok(found)
     }
 
-    /// In this process: a crash is the end of it, which says as much.
+    /// Runs the case in this process. A crash ends the process, which is a finding.
     fn here(&self, most: u64) -> Option<String> {
         let before = heap::begin();
         let words = std::iter::once("gpumem").chain(self.words.iter().map(String::as_str));
@@ -162,7 +163,7 @@ impl Case {
         (took > most).then(|| format!("it took {took} bytes of memory, {most} are allowed"))
     }
 
-    /// By the program itself.
+    /// Runs the case by the real program.
     fn by_program(&self, most: u64) -> io::Result<Option<String>> {
         let mut command = Command::new(&artifacts().gpumem);
         command.args(&self.words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -1,5 +1,5 @@
-//! What a program asks of the driver, by the program's own names. The default of each is a driver that
-//! does nothing and never fails: programs are made on that one.
+//! The calls of a driver, in the program's own names. By default each call does nothing and never fails: programs are
+//! generated on that driver.
 
 use super::program::{How, Id, Mode};
 use super::work::{Kernel, Work};
@@ -10,13 +10,13 @@ pub type Status = u32;
 /// A function that this driver does not have.
 pub const NO_FUNCTION: Status = 99_999;
 
-/// A status with what came out of the call, in words.
+/// A status, and the outputs of the call in words.
 pub type Told = (Status, String);
 
 pub trait Api: Clone + Send {
     /// Called on every thread before anything else.
     fn enter(&self) {}
-    /// Buffers as at the beginning of a program.
+    /// Sets the buffers to what they hold at the beginning of a program.
     fn fresh(&mut self) {}
 
     fn graph(&mut self, _g: Id) -> Status {
@@ -53,7 +53,7 @@ pub trait Api: Clone + Send {
     fn copy_attributes(&mut self, _g: Id, _n: usize, _from: usize) -> Status {
         0
     }
-    /// Everything about a graph, a line each; from then on its nodes, whose numbers these are, have handles.
+    /// Everything about a graph, one fact a line. From then on the program has handles of the nodes with these numbers.
     fn query(&mut self, _g: Id, _nodes: &[usize]) -> Vec<String> {
         Vec::new()
     }
@@ -68,7 +68,7 @@ pub trait Api: Clone + Send {
     fn update(&mut self, _e: Id, _g: Id, _v: u8) -> Told {
         (0, String::new())
     }
-    /// Of node `n` of graph `g`; `any`: by the function that takes nodes of all kinds.
+    /// Sets node `n` of graph `g` in an exec. `any`: by the function that takes nodes of all kinds.
     fn set_exec(&mut self, _e: Id, _g: Id, _n: usize, _to: &Work, _any: bool) -> Status {
         0
     }
@@ -98,7 +98,7 @@ pub trait Api: Clone + Send {
         0
     }
 
-    /// Work put on a stream; `captured`: while that captures.
+    /// Puts work on a stream. `captured`: the stream is capturing.
     fn put(&mut self, _s: usize, _work: &Work, _captured: bool) -> Status {
         0
     }
@@ -108,7 +108,7 @@ pub trait Api: Clone + Send {
     fn wait(&mut self, _ev: u8, _s: usize) -> Status {
         0
     }
-    /// `s` waits for what is on `of`.
+    /// Makes `s` wait for the work that is on `of`.
     fn link(&mut self, _of: usize, _s: usize) -> Status {
         0
     }
@@ -125,7 +125,7 @@ pub trait Api: Clone + Send {
     fn gate(&mut self, _s: usize) -> Status {
         0
     }
-    /// Whether the gate had opened by itself, because nothing went on for too long.
+    /// Opens the gate. Returns whether the gate had already opened by itself because nothing went on for too long.
     fn open(&mut self) -> bool {
         false
     }

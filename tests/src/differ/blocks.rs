@@ -1,4 +1,4 @@
-//! Operations that hold others: captures, and races of two threads.
+//! Operations that contain other operations: captures, and races of two threads.
 
 use super::api::{Api, Dry, Status};
 use super::model::{Facts, Model, Node, before};
@@ -59,7 +59,7 @@ impl<A: Api> World<A> {
         Some(())
     }
 
-    /// Work on a stream that captures, or does from now on.
+    /// Puts work on a stream that captures, or that joins the capture with this work.
     fn captured(
         &mut self,
         nodes: &mut Vec<Node>,
@@ -72,7 +72,7 @@ impl<A: Api> World<A> {
         (s < LEGACY && nodes.len() < MOST_NODES && !matches!(work, Work::Empty)).then_some(())?;
         if !ends.contains_key(&s) {
             let status = self.api.link(origin, s);
-            // Not part of a capture that has ended already, it would run at once.
+            // If the fork fails, the capture has ended, and the work would run at once.
             self.say(format!("s{s} forks from s{origin}"), status).then_some(())?;
             self.model.capturing.insert(s);
             ends.insert(s, ends[&origin].clone());
@@ -86,7 +86,7 @@ impl<A: Api> World<A> {
         }
         let mut work = work.clone();
         if let Some(k) = work.kernel_mut() {
-            // It may run beside the kernel in front of it: only one that touches nothing.
+            // The kernel may run beside the kernel before it, so only a kernel that touches no buffer is allowed.
             let alone = ends[&s].iter().all(|n| matches!(nodes[*n].work, Work::Spin { b: None, .. }));
             k.early &= alone && ends[&s].len() == 1;
         }
@@ -110,13 +110,13 @@ impl<A: Api> World<A> {
         self.open();
         let sides = [Side::of(self, a), Side::of(self, b)];
         if sides[0].disturbs(&sides[1]) || sides[1].disturbs(&sides[0]) {
-            // Not well defined at the same time: one after the other.
+            // The two sides are not well defined at the same time, so they run one after the other.
             for op in a.iter().chain(b).filter(|op| may_race(op)) {
                 self.run(op);
             }
             return Some(());
         }
-        // What either side touches comes after all that was before.
+        // What either side touches must come after everything that was put on streams before.
         let used: BTreeSet<usize> = sides.iter().flat_map(|side| side.streams.iter().copied()).collect();
         for s in used {
             for of in (0..STREAMS).filter(|of| *of != s) {
@@ -156,7 +156,7 @@ impl<A: Api> World<A> {
         Some(())
     }
 
-    /// Takes over what one side of a race has done.
+    /// Takes over the results of one side of a race.
     fn merge(&mut self, side: &Side, name: &str, world: World<A>) {
         let (graphs, execs): (Vec<Id>, Vec<Id>) =
             (side.graphs.iter().copied().collect(), side.changed.iter().copied().collect());
@@ -188,16 +188,16 @@ impl<A: Api> World<A> {
 /// What one side of a race uses.
 struct Side {
     streams: BTreeSet<usize>,
-    /// Graphs it does anything to.
+    /// Graphs that this side uses or changes.
     graphs: BTreeSet<Id>,
-    /// Execs it makes, changes or destroys.
+    /// Execs that this side makes, changes or destroys.
     changed: BTreeSet<Id>,
     launched: BTreeSet<Id>,
     seen: Vec<Seen>,
 }
 
 impl Side {
-    /// Found out by running it without a driver.
+    /// Finds what a side uses by running the side on the driver that does nothing.
     fn of<A: Api>(world: &World<A>, ops: &[Op]) -> Side {
         let mut dry = World::new(Dry);
         dry.model = world.model.clone();
@@ -267,7 +267,7 @@ impl Side {
         }
     }
 
-    /// Whether this may not be done while the other is.
+    /// Whether this side must not run at the same time as the other.
     fn disturbs(&self, other: &Side) -> bool {
         let touch = |mine: &Seen| {
             other.seen.iter().any(|theirs| {
@@ -291,7 +291,7 @@ fn child(work: &Work) -> Option<Id> {
     }
 }
 
-/// What may be part of a race at all.
+/// Whether an operation may be part of a race at all.
 fn may_race(op: &Op) -> bool {
     match op {
         Op::Capture { mode, body, .. } => {

@@ -1,5 +1,5 @@
-//! Graphs made by hand, and changes of graphs and of the nodes of execs: those that would let a graph race
-//! with itself are left out.
+//! Builds graphs node by node, and changes graphs and nodes of execs. Changes that would let a graph race with itself
+//! are left out.
 
 use super::api::{Api, Status};
 use super::model::{Facts, Model, Node, before, races, racy};
@@ -30,7 +30,7 @@ impl<A: Api> World<A> {
         (nodes.len() < MOST_NODES && !own).then_some(())?;
         let there = |n: &usize| nodes.get(*n).is_some_and(|node| !node.gone);
         let mut after: BTreeSet<usize> = new.after.iter().copied().filter(there).collect();
-        // Nothing beside it may touch what it touches.
+        // No node that may run beside the new node may touch what the new node touches.
         for (n, node) in nodes.iter().enumerate().rev() {
             if !node.gone
                 && conflict(&node.facts.touched, &facts.touched)
@@ -89,7 +89,7 @@ impl<A: Api> World<A> {
                 }
                 let mut nodes = self.model.graph(*g)?.nodes.clone();
                 if old.kind() != to.kind() {
-                    // Refused by the driver; it stays what it was.
+                    // The driver refuses the change, so the node stays as it was.
                     facts = nodes[*n].facts.clone();
                 } else {
                     nodes[*n].work = to.clone();

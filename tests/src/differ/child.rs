@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 pub struct Setup {
     /// The differ itself.
     pub exe: PathBuf,
-    /// What is preloaded; nothing: both runs are native.
+    /// The preloaded library. `None`: both runs are native.
     pub lib: Option<PathBuf>,
-    /// LD_LIBRARY_PATH, if another than this process's.
+    /// LD_LIBRARY_PATH of the runs, if it is not this process's.
     pub libraries: Option<OsString>,
-    /// Variables of both runs.
+    /// Environment variables of both runs.
     pub both: Vec<(String, String)>,
-    /// Variables of the preloaded run.
+    /// Environment variables of the preloaded run alone.
     pub preloaded: Vec<(String, String)>,
     /// Longest that a program may take.
     pub limit: Duration,
@@ -38,7 +38,7 @@ pub struct Setup {
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
     Finished,
-    /// The exit code, or 128 plus the signal; and the last of what it said.
+    /// The exit code, or 128 plus the signal, and the last lines of its output.
     Died(i32, String),
     Stuck,
 }
@@ -50,7 +50,7 @@ pub struct Ran {
     /// Rules of the driver that were broken, without numbers, sorted.
     pub violations: Vec<String>,
     pub end: End,
-    /// Where its threads were when nothing went on, if so.
+    /// The stacks of its threads if it stood still.
     pub stacks: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts one.
+    /// Starts a process.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -119,15 +119,15 @@ impl Child {
         Ok(Self { process, input, lines, said, stacks, dir, reported: 0, limit })
     }
 
-    /// Hands it a program; [`Self::finish`] has what came of it.
+    /// Gives the process a program. [`Self::finish`] returns the outcome.
     pub fn give(&mut self, program: &Program) {
         if let Some(input) = &mut self.input {
-            // If it is dead, finish says so.
+            // If the process is dead, `finish` says so.
             let _ = input.write_all(format!("{program}{DOT}\n").as_bytes()).and_then(|()| input.flush());
         }
     }
 
-    /// Waits for the program's end; unless it finished, nothing more can be given.
+    /// Waits for the program's end. If the program did not finish, the process can run no other.
     pub fn finish(&mut self) -> Ran {
         let begin = Instant::now();
         let mut trace = Vec::new();
@@ -139,7 +139,7 @@ impl Child {
                 Err(RecvTimeoutError::Disconnected) => {
                     let status =
                         self.process.wait().map(|status| status.code().unwrap_or(128 + status.signal().unwrap_or(0)));
-                    // What it said on its way out is read by another thread.
+                    // Another thread is still reading the last output.
                     std::thread::sleep(Duration::from_millis(50));
                     let said = self.said.lock().unwrap_or_else(|held| held.into_inner()).clone();
                     break End::Died(status.unwrap_or(-1), said);
@@ -150,7 +150,7 @@ impl Child {
         if end == End::Stuck {
             stacks::ask(self.process.id());
         } else if gave_up {
-            // They are written by now, but read by another thread.
+            // The stacks are written by now, but another thread is still reading them.
             std::thread::sleep(Duration::from_millis(100));
         }
         if end == End::Stuck {
@@ -161,7 +161,7 @@ impl Child {
         Ran { trace, violations: self.new_violations(), end, stacks }
     }
 
-    /// What the simulator complained about since the last time.
+    /// Broken rules that the simulator reported since the last call.
     fn new_violations(&mut self) -> Vec<String> {
         let mut text = String::new();
         if let Ok(mut file) = std::fs::File::open(self.dir.join("violations"))
@@ -192,7 +192,7 @@ impl Drop for Child {
     fn drop(&mut self) {
         self.input = None;
         let begin = Instant::now();
-        // It ends by itself when there is nothing more to read.
+        // The process ends by itself when its input ends.
         while begin.elapsed() < Duration::from_secs(2) {
             if !matches!(self.process.try_wait(), Ok(None)) {
                 break;

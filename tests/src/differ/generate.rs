@@ -1,5 +1,5 @@
-//! Makes programs. Each is of a kind that puts its weight on one part of the API; what it asks for is
-//! tried on a driver that does nothing, so that most of it is well defined.
+//! Generates programs. The kind of a program says which part of the API it uses most. Each operation is first tried on
+//! the driver that does nothing, so that most operations are well defined.
 
 use super::api::Dry;
 use super::program::{BLOCKING, How, Id, LEGACY, Line, Mode, NewNode, Op, Program, STREAMS, Step, THREADS};
@@ -7,7 +7,7 @@ use super::random::Random;
 use super::work::{Kernel, Work};
 use super::world::World;
 
-/// What a program is about.
+/// Which part of the API a program uses most.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     /// Graphs of few shapes, many execs, launched by turns.
@@ -28,7 +28,7 @@ pub(super) enum Kind {
 const KINDS: [Kind; 7] =
     [Kind::Churn, Kind::Updates, Kind::Setters, Kind::Modules, Kind::Races, Kind::Order, Kind::Mixed];
 
-/// A shape: nodes as they are made, over buffers that are put in later.
+/// A shape: nodes in the order in which they are made. Buffers are filled in later.
 pub(super) type Shape = Vec<NewNode>;
 
 pub(super) struct Maker {
@@ -38,7 +38,7 @@ pub(super) struct Maker {
     pub(super) shapes: Vec<Shape>,
     program: Program,
     threads: usize,
-    /// What was captured, to be captured again with other values.
+    /// Captured steps, to be captured again with other values.
     bodies: Vec<Vec<Step>>,
 }
 
@@ -165,7 +165,7 @@ impl Maker {
         body
     }
 
-    /// Something that may go on while a stream captures.
+    /// An operation that is allowed while a stream captures.
     fn beside(&mut self) -> Option<Op> {
         match self.random.below(8) {
             0..5 => Some(Op::Launch { e: self.exec()?, s: self.random.below(BLOCKING) }),
@@ -189,7 +189,7 @@ impl Maker {
         Op::Instantiate { e: self.free_exec(), g, how, flags, s: self.random.below(BLOCKING) }
     }
 
-    /// A change of one node of an exec: mostly what the node is already, with other values.
+    /// A change of one node of an exec. Mostly the node keeps its kind and gets other values.
     fn set_exec(&mut self) -> Option<Op> {
         let e = self.exec()?;
         let nodes = self.world.model.execs.get(&e)?.nodes.clone().unwrap_or_default();
@@ -228,12 +228,12 @@ impl Maker {
             let done = self.push(op);
             if let (true, Some(e)) = (done, launched) {
                 if self.random.chance(25) {
-                    // As ggml does: an update right after.
+                    // ggml updates an exec right after it was instantiated.
                     let g = self.world.model.execs.get(&e).map_or(0, |exec| exec.graph);
                     self.push(Op::Update { e, g, v: 2 });
                 }
                 if self.random.chance(15) {
-                    // As PyTorch does: the graph goes at once.
+                    // PyTorch destroys the graph at once.
                     let g = self.world.model.execs.get(&e).map_or(0, |exec| exec.graph);
                     self.push(Op::DropGraph { g });
                 }
@@ -245,7 +245,7 @@ impl Maker {
         }
     }
 
-    /// What is asked for next. The weights: graphs, execs, launches, updates, setters, modules, races, rest.
+    /// Chooses the next operation. The weights: graphs, execs, launches, updates, setters, modules, races, rest.
     fn choose(&mut self) -> Option<Op> {
         let weights: [usize; 8] = match self.kind {
             Kind::Churn => [15, 25, 40, 4, 3, 0, 1, 12],
@@ -272,7 +272,7 @@ impl Maker {
                 Some(self.instantiate(g))
             }
             2 => {
-                // What is before it takes its time: who does not wait for it is found out.
+                // The work before it is slow, so a stream that does not wait for it is noticed.
                 if self.random.chance(if self.kind == Kind::Order { 25 } else { 4 }) {
                     let us = 1000 + self.random.below(6000) as u32;
                     let s = self.stream();

@@ -1,5 +1,4 @@
-//! What runs on the host in a stream's order: the functions that write logs, and those that hold a stream
-//! up.
+//! Host functions that run in a stream's order: those that write logs, and those that hold a stream up.
 
 use super::work::Buf;
 use std::ffi::c_void;
@@ -13,13 +12,13 @@ pub fn log(i: usize) -> std::sync::MutexGuard<'static, Vec<u32>> {
     LOGS[i].lock().unwrap_or_else(|held| held.into_inner())
 }
 
-/// Writes to a log; which, and what, is in the number that it is given.
+/// Writes a number to a log. `data` holds both the log and the number.
 pub extern "C" fn write_log(data: *mut c_void) {
     log((data as usize >> 32) % usize::from(Buf::LOGS)).push(data as usize as u32);
 }
 
-/// Gates are numbered: the last that was closed, the last that was opened, the last that nobody opened
-/// in time.
+/// Gates are numbered. These are the numbers of the last gate that was closed, of the last that was opened, and of the
+/// last that nobody opened in time.
 #[derive(Clone, Copy)]
 pub struct Gates {
     pub closed: usize,
@@ -28,8 +27,8 @@ pub struct Gates {
 }
 
 pub static GATES: (Mutex<Gates>, Condvar) = (Mutex::new(Gates { closed: 0, open: 0, gave_up: 0 }), Condvar::new());
-/// How long a gate waits to be opened: long enough for a loaded machine, short of the time that a program may take.
-/// `DIFFER_PATIENCE_MS` says otherwise.
+/// How long a gate waits to be opened: long enough for a loaded machine, and shorter than the time that a program may
+/// take. `DIFFER_PATIENCE_MS` sets another time.
 static GATE_PATIENCE: LazyLock<Duration> = LazyLock::new(|| {
     let said = std::env::var("DIFFER_PATIENCE_MS").ok().and_then(|text| text.parse().ok());
     Duration::from_millis(said.unwrap_or(8000))
@@ -45,7 +44,7 @@ pub extern "C" fn wait_at_gate(number: *mut c_void) {
     while gates.open < number {
         let left = GATE_PATIENCE.saturating_sub(begin.elapsed());
         if left.is_zero() {
-            // Where everybody stands; once the gate is open they go on.
+            // Writes all stacks. Once the gate is open the threads go on.
             drop(gates);
             super::stacks::write_others();
             self::gates().gave_up = number;

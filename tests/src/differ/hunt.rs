@@ -1,4 +1,4 @@
-//! Many programs, each of a seed, until one differs; that one is made small.
+//! Runs a program of each seed until one differs. That program is then made smaller.
 
 use super::child::Setup;
 use super::generate;
@@ -10,34 +10,35 @@ use crate::tester;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Programs that one process runs before another takes over: what one leaves behind in the cache the next
-/// one meets.
+/// How many programs one process runs. What one program leaves in the cache, the next one meets.
 const BATCH: u64 = 16;
-/// Runs of a program that may be spent on making it smaller.
+/// The most runs that are spent on making a program smaller.
 const PATIENCE: usize = 2000;
-/// Native runs of a program that differs, each beside another: what differs there is not the preload's.
+/// How many native runs of a differing program are compared with each other. What differs there does not come from the
+/// preload.
 const NATIVE_RUNS: usize = 12;
-/// Time that may be.
+/// The most time that is spent on making a program smaller.
 const SHRINKING: Duration = Duration::from_secs(90);
 
 pub struct Hunt {
     pub setup: Setup,
     pub seeds: Range<u64>,
     pub time: Duration,
-    /// Operations of a program, more or less.
+    /// About how many operations a program has.
     pub length: usize,
-    /// Values of GPUMEM_GRAPH_CACHE; each seed has one of them. An empty one alone: all bounds are the default ones.
+    /// Values of GPUMEM_GRAPH_CACHE, of which each seed picks one. An empty value alone means that all bounds are the
+    /// default ones.
     pub caps: Vec<String>,
-    /// Differences after which it stops.
+    /// The hunt stops after this many differences.
     pub most: usize,
-    /// Operations whose text holds one of these are left out: what is known to differ hides the rest.
+    /// Operations whose text contains one of these are left out. So a known difference does not hide others.
     pub without: Vec<String>,
 }
 
 pub type Found = tester::Found<Op, Difference>;
 pub type Tally = tester::Tally<Op, Difference>;
 
-/// The variables of a batch, as its first seed decides: of both runs, and of the preloaded one.
+/// Environment variables of a batch, picked by its first seed: those of both runs, and those of the preloaded run.
 pub fn setting(seed: u64, caps: &[String]) -> [Vec<(String, String)>; 2] {
     let mut random = Random::new(seed ^ 0xca9);
     let mut both = Vec::new();
@@ -84,7 +85,7 @@ impl Hunt {
                 tally.programs += 1;
                 tally.operations += program.0.len() as u64;
                 let mut verdict = pair.run(&program)?;
-                // Threads meet in another way each time.
+                // The threads of a race meet in a different way each time, so a race gets more tries.
                 let races = program.0.iter().any(|line| matches!(line.op, Op::Race { .. }));
                 for _ in 0..if races { 4 } else { 0 } {
                     if matches!(verdict, Verdict::Same) {
@@ -127,7 +128,7 @@ impl Hunt {
     fn batch_setup(&self, first: u64) -> Setup {
         let [both, preloaded] = setting(first - first % BATCH, &self.caps);
         let mut setup = self.setup.clone();
-        // What was asked for explicitly comes later and wins.
+        // Variables that the caller asked for come later in the list and win.
         setup.both.splice(0..0, both);
         setup.preloaded.splice(0..0, preloaded);
         setup
@@ -148,7 +149,7 @@ impl Hunt {
             tally.waited_to_instantiate += 1;
             return Ok(());
         }
-        // What differs natively from run to run is not the preload's.
+        // A difference that also comes between native runs does not come from the preload.
         let mut natives = Pair::new(&Setup { lib: None, ..setup.clone() });
         let mut is_steady =
             |program: &Program| (0..NATIVE_RUNS).all(|_| matches!(natives.run(program), Ok(Verdict::Same)));
@@ -157,7 +158,8 @@ impl Hunt {
             say(format!("seed {seed}: {unsteady}"));
             return tally.count_ill(seed, unsteady.into());
         }
-        // Alone, or only after what the same processes ran before; at once, or now and then.
+        // The difference may come from this program alone, or only after the programs that the same processes ran
+        // before. It may come each time, or now and then.
         let mut all = history.to_vec();
         all.push(program.clone());
         let all = separate(&all);
@@ -207,7 +209,7 @@ fn is_bounded(setup: &Setup) -> bool {
     setup.preloaded.iter().any(|(name, _)| bounds.contains(&name.as_str()))
 }
 
-/// What differs in processes of its own.
+/// The difference that a program shows in new processes.
 fn differs(setup: &Setup, program: &Program) -> Option<Difference> {
     match Pair::new(setup).run(program) {
         Ok(Verdict::Differs(difference)) => Some(*difference),
@@ -215,14 +217,14 @@ fn differs(setup: &Setup, program: &Program) -> Option<Difference> {
     }
 }
 
-/// The smallest program that still differs in one of so many tries, and how it does. Tries beyond the first
-/// are made by the same processes.
+/// The smallest program that still differs in one of `tries` runs, and its difference. The same processes make the
+/// tries after the first.
 pub fn smallest(setup: &Setup, program: &Program, tries: usize, seen: Difference) -> (Difference, Program) {
     let mut setup = setup.clone();
     setup.limit = setup.limit.min(Duration::from_secs(12));
     let mut last = seen;
-    // Each try in processes of its own, that were started during the one before: what an earlier one left
-    // in the cache would decide.
+    // Each program is tried in new processes, started during the try before. In old processes the cache's contents
+    // would decide.
     let mut next = Pair::new(&setup);
     let begin = Instant::now();
     let small = shrink(program, PATIENCE, &mut |candidate| {

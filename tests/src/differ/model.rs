@@ -1,23 +1,23 @@
-//! What a program has made so far, without a device: enough to know which operations are well defined.
+//! A model of what a program has made so far, without a device. It suffices to know which operations are well defined.
 
 use super::order::{Clock, Order, Touched, conflict};
 use super::program::{EVENTS, Id};
 use super::work::{Buf, Work};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is to be known of a node or of all nodes of a graph together.
+/// What the model knows of a node, or of all nodes of a graph together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     pub touched: Touched,
-    /// Loads of modules that its functions are of.
+    /// The loads of modules that its functions come from.
     pub modules: BTreeSet<u32>,
-    /// There is a host function in it.
+    /// It has a host function.
     pub host: bool,
     /// It waits for an event.
     pub waits: bool,
     /// Events that it records.
     pub records: BTreeSet<u8>,
-    /// Something runs at all: launches of one exec follow each other then.
+    /// It runs something at all. Only then do launches of one exec follow each other.
     pub runs: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct Node {
     pub work: Work,
     pub after: BTreeSet<usize>,
     pub facts: Facts,
-    /// Removed from its graph; its number is not given again.
+    /// The node was removed from its graph. Its number is not used again.
     pub gone: bool,
 }
 
@@ -87,11 +87,11 @@ pub struct Exec {
     /// The graph that it was made from.
     pub graph: Id,
     pub graph_serial: u32,
-    /// Its nodes as they are now, at the places of those of its graph; none once an update has paired
-    /// them in a way that is not known.
+    /// Its nodes as they are now, in the order of its graph's nodes. `None` once an update has paired them in an
+    /// unknown way.
     pub nodes: Option<Vec<Node>>,
     pub facts: Facts,
-    /// When its last launch is over.
+    /// The clock at which its last launch has finished.
     pub last: Clock,
 }
 
@@ -99,12 +99,12 @@ pub struct Exec {
 pub struct Model {
     pub graphs: BTreeMap<Id, Graph>,
     pub execs: BTreeMap<Id, Exec>,
-    /// Which load of each module is the one that is there.
+    /// The current load of each module.
     pub modules: BTreeMap<Id, u32>,
     pub order: Order,
     /// Streams that capture.
     pub capturing: BTreeSet<usize>,
-    /// Updates may be refused: execs may still touch what they did before.
+    /// An update may have been refused, so execs may still touch what they touched before.
     pub doubt: bool,
     serial: u32,
 }
@@ -121,7 +121,7 @@ impl Model {
         self.serial
     }
 
-    /// Numbers that another thread's copy has given are not given again.
+    /// Passes over serial numbers that another thread's copy has used.
     pub fn skip_serials(&mut self, other: &Model) {
         self.serial = self.serial.max(other.serial);
     }
@@ -131,7 +131,7 @@ impl Model {
         self.modules.insert(m, serial);
     }
 
-    /// Whether all functions in it are still there.
+    /// Whether all functions that it uses are still loaded.
     pub fn usable(&self, facts: &Facts) -> bool {
         facts.modules.iter().all(|load| self.modules.values().any(|live| live == load))
     }
@@ -155,7 +155,7 @@ impl Model {
         self.graphs.get(&exec.graph).filter(|graph| graph.serial == exec.graph_serial)
     }
 
-    /// What is to be known of this work; none if it names something that is not there.
+    /// The facts of this work. `None` if it names something that does not exist.
     pub fn facts(&self, work: &Work) -> Option<Facts> {
         let mut facts = Facts { runs: true, ..Facts::default() };
         let mut touch = |buf: Buf, write: bool| *facts.touched.entry(buf).or_default() |= write;
@@ -248,7 +248,7 @@ impl Model {
         self.execs.insert(e, Exec { serial, graph: g, graph_serial, nodes, facts, last: Clock::default() });
     }
 
-    /// An exec updated from a graph: at which place each node is is known if both were made alike.
+    /// Notes that an exec was updated from a graph. The places of its nodes stay known if both graphs were built alike.
     pub fn updated(&mut self, e: Id, g: Id) {
         let Some(graph) = self.graphs.get(&g).cloned() else { return };
         let Some(exec) = self.execs.get_mut(&e) else { return };
@@ -260,7 +260,8 @@ impl Model {
     }
 }
 
-/// The old nodes with what the new ones do, if there are as many of the same kinds after the same others.
+/// The old nodes with the work of the new ones, if the new graph has as many nodes, of the same kinds, after the same
+/// others.
 fn paired(old: &[Node], new: &[Node]) -> Option<Vec<Node>> {
     let places = |nodes: &[Node]| (0..nodes.len()).filter(|n| !nodes[*n].gone).collect::<Vec<_>>();
     let (from, to) = (places(old), places(new));

@@ -1,4 +1,4 @@
-//! Opens the device and makes what lives as long as the process.
+//! Opens the device and creates what lives as long as the process.
 
 use super::api::{Api, Status};
 use super::program::{BLOCKING, EVENTS, LEGACY, STREAMS};
@@ -13,7 +13,7 @@ impl Real {
     /// Opens the first device. `words`: dumps show every word.
     ///
     /// # Errors
-    /// Says which call gave what.
+    /// Says which call failed, and with which status.
     pub fn open(words: bool) -> Result<Self, String> {
         crate::conformance::available()?;
         let need =

@@ -1,11 +1,11 @@
-//! Which work is known to come after which: what a program may rely on, and so what the runner has to
-//! wait for before it lets two accesses to one buffer follow each other.
+//! Knows which work comes after which. A program may rely on that order. Where it does not order two accesses to one
+//! buffer, the runner waits between them.
 
 use super::program::{BLOCKING, EVENTS, LEGACY, STREAMS};
 use super::work::Buf;
 use std::collections::BTreeMap;
 
-/// For each stream, how many of its operations are known to be over.
+/// For each stream, how many of its operations are known to have finished.
 pub type Clock = [u32; STREAMS];
 
 pub fn later(clock: &mut Clock, other: &Clock) {
@@ -14,7 +14,7 @@ pub fn later(clock: &mut Clock, other: &Clock) {
     }
 }
 
-/// What is touched, and whether it is written.
+/// The buffers that are touched, and whether each is written.
 pub type Touched = BTreeMap<Buf, bool>;
 
 pub fn conflict(a: &Touched, b: &Touched) -> bool {
@@ -35,9 +35,9 @@ pub struct Order {
     events: [Clock; EVENTS],
     host: Clock,
     accesses: BTreeMap<Buf, Vec<Access>>,
-    /// The stream that is held up, and the operation that holds it.
+    /// The stream that the gate holds up, and the operation that holds it.
     gate: Option<(usize, u32)>,
-    /// Streams and events that may be behind the gate, though nothing promises that they are.
+    /// Streams and events that may wait for the gate, although the API does not promise that they do.
     held: [bool; STREAMS],
     held_events: [bool; EVENTS],
 }
@@ -80,7 +80,7 @@ impl Order {
         streams
     }
 
-    /// Puts an operation on a stream; gives the clock at which it is over.
+    /// Puts an operation on a stream. Returns the clock at which it has finished.
     pub fn put(&mut self, s: usize, also: &Clock, touched: &Touched) -> Clock {
         let mut clock = self.begin(s);
         later(&mut clock, also);
@@ -98,7 +98,7 @@ impl Order {
         clock
     }
 
-    /// `s` waits for what is on `of` now.
+    /// Makes `s` wait for the work that is on `of` now.
     pub fn link(&mut self, of: usize, s: usize) {
         let clock = self.streams[of];
         later(&mut self.streams[s], &clock);
@@ -110,7 +110,7 @@ impl Order {
         self.held_events[event] = self.is_held(s);
     }
 
-    /// Something recorded it whose place in the order is not known.
+    /// Forgets an event that was recorded at an unknown place in the order.
     pub fn forget_event(&mut self, event: usize) {
         self.events[event] = Clock::default();
         self.held_events[event] = self.gated();
@@ -122,7 +122,8 @@ impl Order {
         self.held[s] |= self.held_events[event];
     }
 
-    /// The host has waited for what is on the stream; not for what its next operation would wait for.
+    /// The host has waited for the work on the stream. It has not waited for what the stream's next operation would
+    /// wait for.
     pub fn synced(&mut self, s: usize) {
         let clock = self.streams[s];
         later(&mut self.host, &clock);
@@ -149,18 +150,18 @@ impl Order {
         self.gate.is_some()
     }
 
-    /// What runs on this stream runs only after the gate has opened.
+    /// Whether work on this stream runs only after the gate has opened.
     pub fn behind_gate(&self, s: usize) -> bool {
         self.gate.is_some_and(|(gate, index)| self.is_held(s) || self.begin(s)[gate] >= index)
     }
 
-    /// Host functions may run one after another, whatever their streams: what has one may wait for the
-    /// gate, and may not.
+    /// Host functions may run one after another, on whatever streams they are. So a stream with a host function may or
+    /// may not wait for the gate.
     pub fn put_behind_gate(&mut self, s: usize) {
         self.held[s] |= self.gated();
     }
 
-    /// What two threads knew, each of the streams that it used.
+    /// Joins what two threads know, each of the streams that it used.
     pub fn merge(&mut self, other: &Order, theirs: impl Fn(usize) -> bool) {
         for s in (0..STREAMS).filter(|s| theirs(*s)) {
             self.streams[s] = other.streams[s];

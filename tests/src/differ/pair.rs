@@ -1,32 +1,32 @@
-//! One program, natively and preloaded: what differs.
+//! Runs one program natively and preloaded, and compares.
 
 use super::child::{Child, End, Ran, Setup};
 use super::program::Program;
 use super::world::{OPEN, STOOD_STILL};
 use std::fmt;
 
-/// What differs, the native run's first.
+/// A difference. The native run's part comes first in each pair.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// In a few words, the same for the same kind of difference.
+    /// A few words, which are the same for each difference of the same kind.
     pub what: String,
     pub native: Vec<String>,
     pub preloaded: Vec<String>,
     /// Where the traces part.
     pub at: usize,
-    /// Where the threads of each stood, if it stood still.
+    /// The stacks of each run's threads, if the run stood still.
     pub stacks: [Vec<String>; 2],
 }
 
 impl Difference {
-    /// Whether it is that the preloaded run alone stood still beside a gate.
+    /// Whether the difference is that the preloaded run alone stood still beside a gate.
     pub fn stood_still(&self) -> bool {
         let at = |trace: &[String], end: &str| trace.get(self.at).is_some_and(|line| line.ends_with(end));
         at(&self.native, OPEN) && at(&self.preloaded, STOOD_STILL)
     }
 
-    /// Whether it stood still in an instantiate of the driver's that gpumem asked for: below the default bound a launch or
-    /// an instantiate may wait there beside work that runs (docs/decisions/drivers.md).
+    /// Whether the run stood still in an instantiate of the driver that gpumem asked for. Below the default bound a
+    /// launch or an instantiate may wait there beside running work (docs/decisions/drivers.md).
     pub fn waited_to_instantiate(&self) -> bool {
         let frames = &self.stacks[1];
         let of = |line: &String, library: &str| line.contains(library);
@@ -66,12 +66,12 @@ pub struct Pair {
     preloaded: Option<Child>,
 }
 
-/// What came of a program.
+/// The outcome of a program.
 pub enum Verdict {
     Same,
     Differs(Box<Difference>),
-    /// The native run stood still beside a gate: the driver waited there for what the program would have done next. It
-    /// was the same until then.
+    /// The native run stood still beside a gate: the driver waited for what the program would have done next. Both runs
+    /// agreed until then.
     StoodStill(String),
     /// The native run died, did not end, or broke a rule of the driver: the program is not well defined,
     /// or the driver is not well.
@@ -90,7 +90,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Starts the processes that do not run yet.
+    /// Starts those of the two processes that do not run yet.
     ///
     /// # Errors
     /// When one cannot be started.
@@ -99,7 +99,7 @@ impl Pair {
         Self::ready(&mut self.preloaded, &self.setup, true)
     }
 
-    /// Runs one.
+    /// Runs a program in both processes.
     ///
     /// # Errors
     /// When a process cannot be started.
@@ -129,8 +129,8 @@ impl Pair {
     }
 }
 
-/// Whether two runs said the same. Where only the native one stood still (the driver's destroying of an exec waits
-/// for the device, which the preloaded one does later), nothing of ours did.
+/// Whether two runs printed the same. The native run alone may stand still: the driver waits for the device when it
+/// destroys an exec, and the preloaded run destroys the exec later.
 fn alike(native: &str, preloaded: &str) -> bool {
     native == preloaded
         || native.strip_suffix(STOOD_STILL).is_some_and(|before| preloaded.strip_suffix(OPEN) == Some(before))
@@ -145,7 +145,7 @@ fn says_broken(line: &str) -> bool {
 }
 
 fn judge(mut native: Ran, mut preloaded: Ran) -> Verdict {
-    // What comes after that is not run.
+    // Operations after that are not run.
     let stood_still = native.trace.iter().position(|line| line.ends_with(STOOD_STILL));
     if let Some(at) = stood_still {
         native.trace.truncate(at + 1);
@@ -169,7 +169,8 @@ fn judge(mut native: Ran, mut preloaded: Ran) -> Verdict {
     match &preloaded.end {
         End::Died(status, said) => return differs(format!("died: the preloaded run ended with {status}: {said}")),
         End::Stuck => return differs("stuck: the preloaded run stood still".into()),
-        // The driver's own fault: programs are well defined (docs/decisions/drivers.md has one that breaks a context).
+        // The fault is the driver's, because programs are well defined (docs/decisions/drivers.md has one that breaks a
+        // context).
         End::Finished if native.trace.get(same).is_some_and(|line| says_broken(line)) => {
             return Verdict::Ill(format!("the native run alone broke its context: {}", native.trace[same]));
         }

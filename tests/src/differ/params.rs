@@ -1,4 +1,4 @@
-//! Work as the driver's functions take it: as nodes, as their new parameters, on a stream.
+//! Converts work to the parameters of the driver's functions: new nodes, changed nodes, work on a stream.
 
 use super::api::Status;
 use super::host::write_log;
@@ -15,7 +15,7 @@ const BAD: Status = 1;
 fn with_kernel<R>(real: &Real, work: &Work, f: impl FnOnce(&mut sys::CUDA_KERNEL_NODE_PARAMS) -> R) -> Option<R> {
     let k = work.kernel()?;
     let at = |buf: &Buf| real.address(*buf);
-    // Little endian: where a parameter has four bytes, the first four of these are it.
+    // Numbers are little endian, so the first four bytes of a value are also right for a parameter of four bytes.
     let (mut values, words) = match work {
         Work::Fill { b, v, n, at: offset, .. } => {
             (vec![at(b) + u64::from(*offset) * 4, u64::from(*n), u64::from(*v)], *n)
@@ -54,7 +54,7 @@ fn with_kernel<R>(real: &Real, work: &Work, f: impl FnOnce(&mut sys::CUDA_KERNEL
     Some(f(&mut params))
 }
 
-/// A kernel's parameters by name of its work, each at a multiple of its size.
+/// A kernel's parameters in one buffer, each at a multiple of its size.
 fn packed(work: &Work, values: &[u64]) -> Vec<u8> {
     let sizes: &[usize] = match work {
         Work::Fill { .. } => &[8, 8, 4],
@@ -95,7 +95,7 @@ fn copy(real: &Real, work: &Work) -> Option<sys::CUDA_MEMCPY3D> {
     Some(params)
 }
 
-/// A copy of nothing from nowhere.
+/// A copy with no rows, no source and no destination.
 pub fn no_copy() -> sys::CUDA_MEMCPY3D {
     let mut params = std::mem::MaybeUninit::<sys::CUDA_MEMCPY3D>::zeroed();
     let at = params.as_mut_ptr();
@@ -150,7 +150,7 @@ pub fn add(real: &Real, graph: sys::CUgraph, after: &[sys::CUgraphNode], work: &
         Some(k) if status == 0 => {
             let status = attributes(node, k, false);
             if status != 0 {
-                // One without them would do its work beside what it may not meet.
+                // A node without the attributes would run beside nodes that it must not meet.
                 cu!(cuGraphDestroyNode(node));
             }
             (status, node)
@@ -159,7 +159,7 @@ pub fn add(real: &Real, graph: sys::CUgraph, after: &[sys::CUgraphNode], work: &
     }
 }
 
-/// Sets a node's attributes; `all`: those that are 0, too.
+/// Sets a node's attributes. `all`: also those that are 0.
 pub fn attributes(node: sys::CUgraphNode, k: &Kernel, all: bool) -> Status {
     let set = |id: Attribute, fill: &dyn Fn(&mut sys::CUlaunchAttributeValue)| {
         // SAFETY: the union holds numbers only, so all zeroes is a valid value.
@@ -223,7 +223,7 @@ pub fn set_exec(real: &Real, exec: sys::CUgraphExec, node: sys::CUgraphNode, to:
     }
 }
 
-/// By the function that takes nodes of all kinds.
+/// Sets a node of an exec by the function that takes nodes of all kinds.
 fn set_any(real: &Real, exec: sys::CUgraphExec, node: sys::CUgraphNode, to: &Work) -> Status {
     // SAFETY: the struct holds numbers, pointers, and an enum that has a member 0, so all zeroes is
     // a valid value.
@@ -287,7 +287,7 @@ fn set_any(real: &Real, exec: sys::CUgraphExec, node: sys::CUgraphNode, to: &Wor
     cu!(cuGraphExecNodeSetParams(exec, node, &mut any))
 }
 
-/// Puts work on a stream; `captured`: events are nodes then, not part of the capture's order.
+/// Puts work on a stream. `captured`: events become nodes, and are not part of the capture's order.
 pub fn put(real: &Real, s: usize, work: &Work, captured: bool) -> Status {
     let stream = real.stream(s);
     match work {
@@ -322,7 +322,7 @@ pub fn put(real: &Real, s: usize, work: &Work, captured: bool) -> Status {
     }
 }
 
-/// Memory that is there for four operations; the first that fails says why.
+/// Memory that lives for four operations. Returns the status of the first operation that fails.
 fn temporary(to: u64, v: u32, n: usize, stream: sys::CUstream) -> Status {
     let mut address = 0;
     let mut status = cu!(cuMemAllocAsync(&mut address, n * 4, stream));

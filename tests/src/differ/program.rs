@@ -20,7 +20,7 @@ pub const LEGACY: usize = 4;
 /// Events.
 pub const EVENTS: usize = 4;
 
-/// A node to be made: what it does, after which of the nodes before it.
+/// A node to be made: its work, and the earlier nodes that it comes after.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NewNode {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -37,14 +37,14 @@ pub enum Mode {
     Relaxed,
 }
 
-/// Which of the functions that instantiate.
+/// The function that instantiates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
     #[default]
     Flags,
     Params,
-    /// Five arguments, as before CUDA 12.
+    /// The function with five arguments, as before CUDA 12.
     Log,
 }
 
@@ -52,7 +52,7 @@ pub enum How {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Step {
-    /// Work on a stream; one that does not capture yet is forked from the first.
+    /// Work on a stream. A stream that does not capture yet is forked from the first one.
     Do {
         on: usize,
         #[serde(flatten)]
@@ -98,13 +98,13 @@ pub enum Op {
         to: usize,
         on: bool,
     },
-    /// The node's parameters, in the graph.
+    /// Sets the node's parameters in the graph.
     Set {
         g: Id,
         n: usize,
         to: Work,
     },
-    /// The node's launch attributes, in the graph.
+    /// Sets the node's launch attributes in the graph.
     Attributes {
         g: Id,
         n: usize,
@@ -132,13 +132,13 @@ pub enum Op {
         #[serde(default, skip_serializing_if = "zero")]
         s: usize,
     },
-    /// `v`: 1 or 2, the two shapes of the function.
+    /// Updates an exec. `v`: which of the two forms of the function, 1 or 2.
     Update {
         e: Id,
         g: Id,
         v: u8,
     },
-    /// The node's parameters, in the exec; `of`: a node of another graph than the exec's.
+    /// Sets the node's parameters in the exec. `of`: a node of another graph than the exec's.
     SetExec {
         e: Id,
         n: usize,
@@ -185,19 +185,19 @@ pub enum Op {
         s: usize,
     },
     SyncAll,
-    /// Everything finished; what is in the buffers.
+    /// Waits for all work and shows what the buffers hold.
     Dump,
     /// A host function holds the stream up until `Open`.
     Gate {
         s: usize,
     },
     Open,
-    /// Two threads at once.
+    /// Two threads that run at the same time.
     Race {
         a: Vec<Op>,
         b: Vec<Op>,
     },
-    /// Everything destroyed, the buffers as at the beginning.
+    /// Destroys everything and sets the buffers to what they hold at the beginning.
     Reset,
 }
 

@@ -1,4 +1,4 @@
-//! All that can be asked of a graph and its nodes, in the program's words.
+//! Asks everything that can be asked of a graph and its nodes, and answers in the program's words.
 
 use super::program::Id;
 use super::real::{KERNELS, Real, cu};
@@ -6,7 +6,7 @@ use super::work::Buf;
 use cudarc::driver::sys::{self, CUgraphNodeType as Type, CUmemorytype};
 use std::ptr::null_mut;
 
-/// A list that is asked for twice: how many, and which.
+/// Asks for a list twice: first for its length, then for its items.
 fn list(ask: impl Fn(*mut sys::CUgraphNode, *mut usize) -> u32) -> Result<Vec<usize>, u32> {
     let mut count = 0;
     match ask(null_mut(), &mut count) {
@@ -167,7 +167,7 @@ fn offset_of(sizes: &[usize], n: usize) -> usize {
     sizes[..n].iter().fold(0usize, |at, size| at.next_multiple_of(*size) + size).next_multiple_of(sizes[n])
 }
 
-/// The packed parameters of a node that has them so.
+/// The packed parameters of a node, if the node has its parameters in that form.
 fn packed(p: &sys::CUDA_KERNEL_NODE_PARAMS) -> Option<*mut std::ffi::c_void> {
     if p.extra.is_null() {
         return None;

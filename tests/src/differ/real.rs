@@ -69,7 +69,7 @@ pub(super) struct Fixed {
 #[derive(Clone, Default)]
 pub(super) struct GraphHandles {
     pub graph: usize,
-    /// By their numbers; 0: the program has no handle of it.
+    /// Handles of nodes by the nodes' numbers. 0: the program has no handle of that node.
     pub nodes: Vec<usize>,
 }
 
@@ -145,7 +145,7 @@ impl Real {
         match nodes.iter().position(|known| *known == node as usize) {
             _ if node.is_null() => "no node".into(),
             Some(n) => format!("node {n}"),
-            // Whoever is told of a node may ask about it.
+            // A caller that gets a node may ask about it.
             None if nodes.is_empty() => {
                 let mut kind = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY;
                 let status = cu!(cuGraphNodeGetType(node, &mut kind));

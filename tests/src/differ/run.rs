@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 type Turn<A> = (Box<World<A>>, Op);
 
-/// Threads that take turns with the one world there is.
+/// Threads that take turns with the one world.
 struct Threads<A: Api> {
     turns: Vec<Sender<Turn<A>>>,
     back: Receiver<Box<World<A>>>,
@@ -50,9 +50,9 @@ impl<A: Api + 'static> Threads<A> {
     }
 }
 
-/// Ends what a program printed.
+/// The line that ends a program's output.
 pub const END: &str = "== end";
-/// Ends a program that is read.
+/// The line that ends a program's text.
 pub const DOT: &str = ".";
 
 /// Runs the programs that `input` holds, each ended by a line of a dot, and prints what each call
@@ -77,7 +77,8 @@ pub fn serve(input: impl BufRead, mut out: impl Write, words: bool, clock: bool)
         text.clear();
         let mut stood_still = false;
         for (i, line) in program.0.iter().chain([&Op::Reset.into()]).enumerate() {
-            // The driver waits for what the program would have done next: the rest would only take as long again.
+            // The driver waited for what the program would have done next. The remaining operations would only take as
+            // long again.
             if stood_still && !matches!(line.op, Op::Reset) {
                 continue;
             }

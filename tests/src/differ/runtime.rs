@@ -1,4 +1,4 @@
-//! The functions of execs by their runtime names, for programs that come by that door: the same handles.
+//! The functions of execs by their runtime names, for programs that come through the runtime. The handles are the same.
 
 use std::ffi::{CStr, c_void};
 
@@ -20,7 +20,7 @@ pub struct Runtime {
     pub end_capture: EndCapture,
 }
 
-/// Names it.
+/// The environment variable that asks for the runtime.
 pub const VARIABLE: &str = "DIFFER_RUNTIME";
 
 const LIBRARIES: [&CStr; 3] = [c"libcudart.so.13", c"libcudart.so.12", c"libcudart.so"];

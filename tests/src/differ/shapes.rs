@@ -48,7 +48,7 @@ impl Maker {
         k
     }
 
-    /// Any work; what it writes depends on what was there, as often as not.
+    /// Random work. About half the time the values that it writes depend on what the buffer held before.
     pub(super) fn work(&mut self) -> Work {
         let (d, s) = (self.device(), self.device());
         let (n, v, size) = (1 + self.random.below(64) as u32, self.value(), *self.random.pick(&[1, 2, 4]));
@@ -109,7 +109,7 @@ impl Maker {
             }
             shape.push(NewNode { after, work });
         }
-        // Launches of it that overlapped would lose an update: read, wait, write.
+        // It reads, waits and writes, so overlapping launches would lose an update.
         if self.random.chance(35) {
             let (acc, tmp, k) = (self.device(), self.device(), Kernel::default());
             let after = |n: usize, on: bool| if on { vec![n - 1] } else { Vec::new() };
@@ -125,7 +125,7 @@ impl Maker {
         shape
     }
 
-    /// The shape over other buffers and with other values: the same conflicts, so the same edges.
+    /// The shape with other buffers and other values. It has the same conflicts, so it needs the same edges.
     pub(super) fn dressed(&mut self) -> Shape {
         let mut shape = {
             let shapes = &self.shapes;

@@ -1,4 +1,4 @@
-//! What is left of a program when all is taken out that the difference does not need.
+//! Makes a program smaller: takes out everything that the difference does not need.
 
 use super::api::Dry;
 use super::program::{Line, Op, Program, Step};
@@ -6,7 +6,7 @@ use super::work::{Kernel, Work};
 use super::world::World;
 use crate::tester;
 
-/// The smallest program found for which `fails` still holds; `patience` runs are spent at most.
+/// The smallest program found for which `fails` still holds. At most `patience` runs are spent.
 pub fn shrink(program: &Program, patience: usize, fails: &mut dyn FnMut(&Program) -> bool) -> Program {
     let mut best = program.clone();
     let mut left = patience;
@@ -22,7 +22,7 @@ pub fn shrink(program: &Program, patience: usize, fails: &mut dyn FnMut(&Program
             best = tidy;
         }
         for candidates in [flatter, without_parts, simpler] {
-            // After each that holds the list is another one.
+            // Each success changes the list.
             let mut at = 0;
             while let Some(candidate) = candidates(&best).into_iter().nth(at) {
                 if ask(&candidate) { best = candidate } else { at += 1 }
@@ -48,13 +48,13 @@ fn remove_lines(best: &mut Program, fails: &mut dyn FnMut(&Program) -> bool) {
     }
 }
 
-/// Without what is left out when it runs.
+/// The program without the operations that are left out when it runs.
 fn tidy(program: &Program) -> Program {
     let mut world = World::new(Dry);
     tester::Program(program.0.iter().filter(|line| world.run(&line.op)).cloned().collect())
 }
 
-/// Programs with one race less: what its threads do, one after another.
+/// Programs with one race less. The threads' operations come one after another instead.
 fn flatter(program: &Program) -> Vec<Program> {
     let races = program.0.iter().enumerate().filter_map(|(i, line)| match &line.op {
         Op::Race { a, b } => Some((i, a.iter().chain(b).cloned().map(Line::from).collect::<Vec<_>>())),
@@ -113,7 +113,7 @@ fn without_parts(program: &Program) -> Vec<Program> {
     all
 }
 
-/// Programs with one thing in them simpler.
+/// Programs with one operation simplified.
 fn simpler(program: &Program) -> Vec<Program> {
     let mut all = Vec::new();
     for (i, line) in program.0.iter().enumerate() {
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::differ::generate;
 
-    /// Whatever a program of many operations needs to fail, that is all that stays.
+    /// A failure needs a few of many operations, and only those stay.
     #[test]
     fn only_what_is_needed_stays() {
         for seed in 0..20 {

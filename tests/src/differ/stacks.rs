@@ -10,20 +10,20 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// What each line begins with.
+/// The beginning of each line.
 pub const MARK: &str = "stack: ";
-/// Frames that are written of a thread.
+/// The most frames that are written for a thread.
 const MOST_FRAMES: usize = 48;
 /// How long a thread has to take the signal. The driver's own threads may never do so.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// How long one has to write its stack: names are looked up in files.
+/// How long a thread has to write its stack. It looks names up in files, which takes time.
 const WRITING: Duration = Duration::from_secs(5);
 
 /// Where stacks go: stderr.
 static INTO: AtomicI32 = AtomicI32::new(libc::STDERR_FILENO);
 /// Stacks written so far.
 static WRITTEN: AtomicU32 = AtomicU32::new(0);
-/// A thread writes.
+/// Whether a thread is writing its stack.
 static BUSY: AtomicBool = AtomicBool::new(false);
 
 /// From now on a thread of this process that gets SIGUSR1 writes its call stack.
@@ -52,7 +52,7 @@ fn tell(process: u32, thread: i32) {
     unsafe { libc::syscall(libc::SYS_tgkill, process as c_int, thread, libc::SIGUSR1) };
 }
 
-/// This thread's number. (The C library has a function for it since 2.30 alone.)
+/// This thread's number. The C library has a function for it only since 2.30.
 fn own_id() -> libc::pid_t {
     // SAFETY: gettid takes no arguments and cannot fail.
     unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
@@ -71,7 +71,7 @@ pub fn write_others() {
     }
 }
 
-/// Makes all threads of another process write theirs, and gives them the time.
+/// Makes all threads of another process write their stacks, and waits for that.
 pub fn ask(process: u32) {
     for thread in threads_of(process) {
         tell(process, thread);
@@ -111,7 +111,7 @@ impl Write for Text {
 /// Writes the calling thread's stack.
 extern "C" fn write_own(_: c_int) {
     let begin = Instant::now();
-    // One after another; one that never ends holds nobody up for good.
+    // Threads write one after another. A thread that never finishes does not hold up the others for good.
     let alone = loop {
         match BUSY.compare_exchange(false, true, AcqRel, Relaxed).is_ok() {
             false if begin.elapsed() < WRITING => std::thread::sleep(Duration::from_millis(1)),
@@ -177,7 +177,7 @@ fn write_place(text: &mut Text, at: usize, address: usize) -> std::fmt::Result {
     }
 }
 
-/// Names that only the module's own symbols tell.
+/// Writes names that only the module's own symbols tell.
 fn write_names(at: usize, address: usize) {
     if place(address).is_none_or(|info| !info.dli_sname.is_null()) {
         return;

@@ -1,4 +1,4 @@
-//! What a node or a stream is asked to do, and the buffers that it does it to.
+//! The work of a node or of a stream, and the buffers that it uses.
 
 use super::program::Id;
 use crate::tester::zero;
@@ -66,11 +66,11 @@ impl TryFrom<String> for Buf {
     }
 }
 
-/// How a kernel is launched: what is 0 is left to the default.
+/// How a kernel is launched. A field that is 0 means the default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kernel {
-    /// The module that the function is taken from; 0 is never unloaded.
+    /// The module of the function. Module 0 is never unloaded.
     #[serde(skip_serializing_if = "zero")]
     pub m: Id,
     #[serde(skip_serializing_if = "zero")]
@@ -95,7 +95,7 @@ pub struct Kernel {
     pub early: bool,
 }
 
-/// What a node or a stream is asked to do. Sizes `n` are in words, `at` too.
+/// The work of a node or of a stream. Sizes `n` and places `at` count words.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Work {
@@ -177,8 +177,8 @@ pub enum Work {
         h: u32,
         pitch: u32,
     },
-    /// Allocates `n` words in the stream's order, sets them to `v`, copies them to `b`, frees them; in a
-    /// capture these are four nodes.
+    /// Allocates `n` words in the stream's order, sets them to `v`, copies them to `b` and frees them. A capture makes
+    /// four nodes of this.
     Temporary {
         b: Buf,
         v: u32,
@@ -242,7 +242,7 @@ impl Work {
         }
     }
 
-    /// The buffers it names, to be replaced by others.
+    /// The buffers that it names, for replacing them.
     pub fn bufs_mut(&mut self) -> Vec<&mut Buf> {
         match self {
             Self::Fill { b, .. }
@@ -258,7 +258,7 @@ impl Work {
         }
     }
 
-    /// The number in it that may be any.
+    /// Its number that may have any value.
     pub fn value_mut(&mut self) -> Option<&mut u32> {
         match self {
             Self::Fill { v, .. }

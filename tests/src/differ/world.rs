@@ -1,5 +1,5 @@
-//! Runs a program: leaves out what is not well defined, waits where accesses would race, and writes down
-//! what each call answered.
+//! Runs a program. It leaves out operations that are not well defined, waits where accesses would race, and writes down
+//! the answer of each call.
 
 use super::api::{Api, NO_FUNCTION, Status};
 use super::model::{Facts, Graph, Model, Node};
@@ -8,27 +8,27 @@ use super::program::{BLOCKING, Id, LEGACY, Op, STREAMS};
 use super::work::Work;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Said when a gate is opened.
+/// The line for a gate that is opened.
 pub const OPEN: &str = "open";
-/// Said when a gate was opened that nobody opened in time.
+/// The line for a gate that nobody had opened in time.
 pub const STOOD_STILL: &str = "open: something had stood still";
-/// Longest graph; makes the search for races cheap.
+/// The most nodes of a graph. Small graphs make the search for races cheap.
 pub const MOST_NODES: usize = 48;
 /// Graphs and execs that there may be at once.
 pub const MOST: usize = 96;
 
-/// An access of a race's side: what, and by which exec if by one.
+/// An access by one side of a race: the buffers, and the exec if an exec made the access.
 pub type Seen = (Touched, Option<Id>);
 
 #[derive(Clone)]
 pub struct World<A: Api> {
     pub api: A,
     pub model: Model,
-    /// What happened, a line a call.
+    /// The trace: a line for each call.
     pub trace: Vec<String>,
-    /// What was put on streams, kept for races only.
+    /// Accesses that were put on streams. They are kept only during a race.
     pub seen: Vec<Seen>,
-    /// Operations that were done, of those asked for.
+    /// How many operations were done and not left out.
     pub done: usize,
 }
 
@@ -233,7 +233,7 @@ impl<A: Api> World<A> {
         self.model.capturing.is_empty()
     }
 
-    /// Makes the stream wait for all that this may not run beside.
+    /// Makes the stream wait for all work that this work must not run beside.
     fn ready(&mut self, s: usize, also: &Clock, facts: &Facts) -> Option<()> {
         if (facts.waits || facts.host) && self.model.order.gated() && !self.all_free() {
             return None;
@@ -306,7 +306,7 @@ impl<A: Api> World<A> {
         closed
     }
 
-    /// Destroys everything; what is left is as at the beginning.
+    /// Destroys everything, so that the world is as at the beginning.
     pub fn reset(&mut self) {
         self.sync_all();
         let (execs, graphs) = (self.model.execs.keys().copied(), self.model.graphs.keys().copied());
@@ -327,5 +327,5 @@ pub fn text(work: &Work) -> String {
     serde_json::to_string(work).unwrap_or_default()
 }
 
-/// What each stream of a capture has captured last.
+/// The last captured nodes of each stream of a capture.
 pub type Ends = BTreeMap<usize, BTreeSet<usize>>;

@@ -1,4 +1,4 @@
-//! Many seeds, and what came of them.
+//! A campaign runs many seeds and counts what came of them.
 
 use super::judge::{Finding, PATIENCE, Verdict, Wrong, judge};
 use super::plan::Plan;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-/// How often a finding is tried for again, and each smaller plan of it.
+/// How often a plan with a finding is run again to see the finding once more. Each smaller plan gets as many tries.
 const TRIES: usize = 3;
 
 pub struct Campaign {
@@ -26,7 +26,7 @@ pub struct Campaign {
     pub without: Vec<usize>,
     /// Kinds of troubles that are left out of every plan.
     pub leave: Vec<String>,
-    /// No run is begun later than this.
+    /// No run begins after this time.
     pub time: Duration,
 }
 
@@ -34,13 +34,13 @@ pub struct Campaign {
 pub struct Failed {
     pub plan: Plan,
     pub findings: Vec<Finding>,
-    /// Numbers of the troubles that it does without.
+    /// Numbers of the troubles that the finding does not need: it comes without them, too.
     pub needless: Vec<usize>,
-    /// It came again when it was tried again.
+    /// The finding came again in a second run.
     pub again: bool,
 }
 
-/// What came of a seed.
+/// The outcome of a seed.
 struct Done {
     plan: Plan,
     verdict: Verdict,
@@ -113,14 +113,14 @@ impl Tally {
 }
 
 impl Campaign {
-    /// Runs all of it; `seen` is told of each plan with what it was found to be, as it comes.
+    /// Runs all seeds. `seen` gets each plan with its findings, as soon as it has been judged.
     pub fn run(&self, seen: impl FnMut(&Tally, Option<&Failed>)) -> Tally {
-        // If they cannot be built, that is told here, before there is anything to lose.
+        // If the programs cannot be built, the campaign fails here, before anything has run.
         artifacts();
         self.run_each(|seed| self.one(seed), seen)
     }
 
-    /// Whatever happens to a seed: the others are run, and all are counted.
+    /// Runs each seed. Whatever happens to one seed, the others are run, and all are counted.
     fn run_each(
         &self,
         one: impl Fn(u64) -> Result<Done, String> + Sync,
@@ -176,7 +176,7 @@ impl Campaign {
         }
         let mut failed =
             Failed { findings: verdict.findings.clone(), needless: Vec::new(), again: false, plan: plan.clone() };
-        // What was found is told, whatever becomes of the search for a smaller plan.
+        // The finding is reported even if the search for a smaller plan fails.
         if self.shrink
             && let Err(why) = contained(|| failed.shrink())
         {
@@ -197,7 +197,7 @@ fn text_of(panic: &(dyn Any + Send)) -> &str {
 }
 
 impl Failed {
-    /// Leaves out what it fails without, one trouble after another.
+    /// Leaves out one trouble after another, as long as the finding still comes.
     fn shrink(&mut self) -> Result<(), String> {
         let wrong = self.findings[0].wrong;
         let fails = |plan: &Plan| -> Result<bool, String> {
@@ -220,7 +220,7 @@ impl Failed {
         Ok(())
     }
 
-    /// What to type to see it again.
+    /// The command that shows the finding again.
     pub fn command(&self) -> String {
         let without: String = self.needless.iter().map(|number| format!(" --without {number}")).collect();
         format!("make faults ARGS=\"--runs 1 --seed {}{without}\"", self.plan.seed)

@@ -1,4 +1,4 @@
-//! The two runs of a plan held against each other.
+//! Compares the two runs of a plan.
 
 use super::left::{self, Left};
 use super::need;
@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-/// Longest that a native run may take; one that takes longer is not judged.
+/// Longest time of a native run. A native run that takes longer is not judged.
 const NATIVE: Duration = Duration::from_secs(6);
-/// Longest that a preloaded run may take whose native one took next to no time.
+/// Longest time of a preloaded run whose native run took next to no time.
 pub const PATIENCE: Duration = Duration::from_secs(25);
-/// How often a native run that ends in another way is asked again.
+/// How often the native run is repeated when it ended in another way than the preloaded run.
 const AGAIN: usize = 3;
 
 /// What is wrong with the preloaded run.
@@ -38,22 +38,22 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What came of a plan.
+/// The outcome of a plan.
 #[derive(Default)]
 pub struct Verdict {
     pub findings: Vec<Finding>,
-    /// Why there is nothing to judge.
+    /// Why the plan cannot be judged, if it cannot.
     pub ill: Option<String>,
-    /// How the native run ended; none if it is not judged.
+    /// How the native run ended. `None` if the plan is not judged.
     pub native: Option<End>,
     pub ledgers: usize,
     pub refused: usize,
-    /// What the preloaded run printed was compared.
+    /// Whether the outputs of both runs were compared.
     pub compared: bool,
-    /// An end that the native run has too, but only with a little less of something or at another call.
+    /// The native run ends the same way too, but only with a little less of a limit, or when another call fails.
     pub excused: bool,
     pub struck: bool,
-    /// There was no file system of its own for it: only root can have one.
+    /// The run had no file system of its own, because only root can mount one.
     pub diskless: bool,
 }
 
@@ -99,7 +99,7 @@ pub fn judge(plan: &Plan, patience: Duration) -> Result<Verdict, String> {
     Ok(verdict)
 }
 
-/// Whether a death that came is one of those that were sent.
+/// Whether the signal that ended the run is one that the plan sent.
 fn was_sent(plan: &Plan, end: &End) -> bool {
     plan.troubles.iter().any(|trouble| matches!(trouble, Trouble::Kill { signal, .. } if *end == End::Signal(*signal)))
 }
@@ -132,8 +132,8 @@ fn difference(plan: &Plan, native: &Ran, ran: &Ran) -> Option<Finding> {
     if new.is_empty() { None } else { found(Wrong::Rule, format!("rules of the driver are broken: {new:?}")) }
 }
 
-/// Whether the program alone can end so: natively again, with a little less of what is limited, or where another
-/// call of the function that failed fails.
+/// Whether the program ends this way without the shim, too. It is run natively again, with a little less of what is
+/// limited, or with a failure at another call of the same function.
 fn excused(plan: &Plan, finding: &Finding, ran: &Ran) -> bool {
     let like = |plan: &Plan| {
         let Ok(native) = run(plan, Manner { preload: false, limit: NATIVE }) else { return false };
@@ -179,7 +179,7 @@ fn variants(plan: &Plan, struck: &[String]) -> Vec<Plan> {
                     all.extend((1..=8).map(|call| with(Trouble::Call { name, call, what: *what })));
                 }
             }
-            // It is asked for: allocations that the driver has room for run out.
+            // The setting asks for this: allocations fail although the driver has room.
             Trouble::Setting(name, _)
                 if ["GPUMEM_LIMIT", "GPUMEM_LIMIT_GROUP", "GPUMEM_STRANDED"].contains(&name.as_str()) =>
             {

@@ -1,4 +1,4 @@
-//! What a run left behind: each ledger has to be readable, or refused for a reason that is told.
+//! What a run left behind. Each ledger must be readable, or `gpumem` must refuse it and say why.
 
 use crate::harness::artifacts;
 use gpumem_wire::counters;
@@ -8,18 +8,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What is asked of each ledger.
+/// Views that are asked for each ledger.
 const VIEWS: &[&str] = &["allocs", "stats", "graphs"];
-/// Longest that one question may take.
+/// Longest time for one view.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Refusals that say what is the matter. A process may die, or its disk be full, before there is a header.
+/// Refusals that name the cause. They are allowed: a process may die, or its disk may be full, before the header is
+/// written.
 const HONEST: &[&str] = &["too few for a ledger", "does not begin as a gpumem ledger does"];
 
-/// What was found.
+/// What the search found.
 #[derive(Debug, Default)]
 pub struct Left {
     pub ledgers: usize,
-    /// Ledgers that gpumem refuses, saying why.
+    /// Ledgers that gpumem refuses with a reason from `HONEST`.
     pub refused: usize,
     pub wrong: Vec<String>,
 }
@@ -75,7 +76,7 @@ fn collect(dir: &Path, into: &mut Vec<PathBuf>) {
 
 enum Answer {
     Told,
-    /// With a reason that is honest.
+    /// Refused with a reason from `HONEST`.
     Refused(String),
     Wrong(String),
 }

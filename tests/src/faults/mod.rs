@@ -1,14 +1,14 @@
-//! A campaign of random faults: a program runs natively and preloaded under the same troubles, and the preloaded
-//! run may not die, hang, answer or leave what the native one would not.
+//! A campaign of random faults. A program runs natively and preloaded under the same troubles. The preloaded run may
+//! die, hang, answer wrongly or leave something behind only where the native run does so, too.
 //!
-//! * [`programs`]: what is run.
-//! * [`trouble`]: one thing that goes wrong, and how it is brought about.
+//! * [`programs`]: the programs that are run.
+//! * [`trouble`]: one thing that goes wrong, and how the campaign causes it.
 //! * [`plan`]: a seed's program and troubles.
 //! * `need`: how much of a limit a program needs natively.
-//! * [`run`]: a plan, once, natively or preloaded.
-//! * [`judge`]: the two runs held against each other.
-//! * [`left`]: what a run left behind, read by `gpumem`.
-//! * [`campaign`]: many seeds, and what came of them.
+//! * [`run`]: one run of a plan, natively or preloaded.
+//! * [`judge`]: compares the two runs.
+//! * [`left`]: what a run left behind, as `gpumem` reads it.
+//! * [`campaign`]: runs many seeds and counts the outcomes.
 
 pub mod campaign;
 pub mod judge;

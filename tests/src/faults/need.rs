@@ -1,4 +1,4 @@
-//! How much of a limit a program needs natively, so that limits can be set where it matters: just above.
+//! Finds how much of a limit a program needs natively. Limits just above that are where faults are likely.
 
 use super::plan::Plan;
 use super::programs::Chosen;
@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// What was found, by program.
+/// The need that was found, by program and limit.
 static FOUND: Mutex<Option<HashMap<(String, Limit), u64>>> = Mutex::new(None);
 
-/// The plan with limits in numbers.
+/// The plan with each limit as a number, where it said how much more than the need.
 pub fn settled(plan: &Plan) -> Plan {
     let mut settled = plan.clone();
     for trouble in &mut settled.troubles {
@@ -22,9 +22,9 @@ pub fn settled(plan: &Plan) -> Plan {
     settled
 }
 
-/// The least of a limit with which a program ends by status 0, nearly.
+/// Nearly the least of a limit with which a program still ends by status 0.
 fn least(program: &Chosen, limit: Limit) -> u64 {
-    // What a tester runs makes little difference to what it needs.
+    // The need of a tester hardly depends on the generated program that it runs, so all of them share one entry.
     let name = if program.generated.is_some() { program.file.display().to_string() } else { program.name.clone() };
     let key = (name, limit);
     let known = || FOUND.lock().ok()?.as_ref()?.get(&key).copied();
@@ -39,7 +39,7 @@ fn least(program: &Chosen, limit: Limit) -> u64 {
         Limit::Stack => (16 << 10, 8 << 20, 4 << 10),
     };
     while high - low > exact {
-        // Far apart by their ratio, near by their distance.
+        // The search steps by ratio while the bounds are far apart, and by distance once they are near.
         let between = if high / 4 > low { (low as f64 * high as f64).sqrt() as u64 } else { low + (high - low) / 2 };
         let middle = between.clamp(low + 1, high - 1);
         let plan = Plan { seed: 0, program: program.clone(), troubles: vec![Trouble::Limit(limit, middle)] };

@@ -14,7 +14,7 @@ pub struct Plan {
     pub troubles: Vec<Trouble>,
 }
 
-/// Functions whose calls go wrong by name; any other goes wrong by its number among all.
+/// Functions whose calls fail by name. A call of any other function fails by its number among all calls.
 const CALLS: &[&str] = &[
     "cuInit",
     "cuDevicePrimaryCtxRetain",
@@ -83,7 +83,7 @@ const CALLS: &[&str] = &[
     "hipEventRecord",
 ];
 
-/// Out of memory more often than the others; the last is one that no driver has.
+/// Error codes. Out of memory (2) comes more often than the others. The last code is one that no driver has.
 const CODES: &[u32] = &[2, 2, 2, 2, 1, 3, 100, 201, 304, 400, 700, 719, 801, 900, 901, 910, 999, 4242];
 
 impl Plan {
@@ -104,7 +104,7 @@ impl Plan {
                 troubles.push(setting);
             }
         }
-        // The testers themselves abort for want of memory: nobody could tell them from the shim.
+        // The testers abort when they run out of memory, and nobody could tell that from an abort of the shim.
         let limits = if program.generated.is_some() { [50, 0, 0, 10, 18, 10, 12] } else { [40, 12, 6, 8, 14, 8, 12] };
         match random.weighted(&limits) {
             0 => {}
@@ -158,19 +158,19 @@ impl Plan {
         Self { seed, program, troubles }
     }
 
-    /// Without troubles of these numbers.
+    /// The plan without the troubles of these numbers.
     pub fn without(&self, numbers: &[usize]) -> Self {
         let kept = self.troubles.iter().enumerate().filter(|(i, _)| !numbers.contains(i));
         Self { troubles: kept.map(|(_, trouble)| trouble.clone()).collect(), ..self.clone() }
     }
 
-    /// The preloaded run has to end as the native one does, and to print the same if the program does that at all.
+    /// Whether the preloaded run must end as the native run does, and print the same if the program's output is stable.
     pub fn tells(&self) -> bool {
         !self.troubles.iter().any(Trouble::changes_answers)
     }
 }
 
-/// The least stack that is left for the shim. What is not optimised takes far more of it.
+/// The least stack that is left for the shim. A debug build needs far more.
 const STACK: u64 = if cfg!(debug_assertions) { 192 << 10 } else { 16 << 10 };
 
 /// What `gpumem` may be asked to do with the running process.
@@ -186,7 +186,7 @@ const COMMANDS: &[&[&str]] = &[
     &["set", "@", "POOL_MAX=0"],
 ];
 
-/// What the system may deny the shim; `*` is any of them.
+/// Functions of the system that may fail for the shim. `*` stands for any of them.
 const DENIED: &[&str] = &[
     "*",
     "*",
@@ -231,7 +231,7 @@ fn call(random: &mut Random) -> Trouble {
     Trouble::Call { name, call, what }
 }
 
-/// Each power of two as often as any other.
+/// A random number from a range, with each power of two equally likely.
 fn spread(random: &mut Random, from: u64, to: u64) -> u64 {
     let share = (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
     ((from as f64) * (to as f64 / from as f64).powf(share)) as u64

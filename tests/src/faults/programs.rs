@@ -1,4 +1,4 @@
-//! What is run: short programs of every kind, by the way they reach the driver and by what they do.
+//! Programs that campaigns run. They are short, reach the driver in different ways, and do different things.
 
 use crate::differ::random::Random;
 use crate::harness::artifacts;
@@ -7,13 +7,13 @@ use std::path::PathBuf;
 /// A program with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// As people would type it.
+    /// The command as a person would type it.
     pub name: String,
     pub file: PathBuf,
     pub args: Vec<String>,
-    /// What it runs, if a generator made that: the last argument is a file with this text.
+    /// The text that a generator made for the program to run. The last argument is the path of a file with this text.
     pub generated: Option<String>,
-    /// What it prints is the same each time, and whether or not gpumem is there.
+    /// Whether its output is the same each time, with gpumem and without.
     pub prints: bool,
 }
 
@@ -54,7 +54,7 @@ const PROGRAMS: &[&str] = &[
     "threads 2 200",
 ];
 
-/// Programs of tests/tests/clients, likewise.
+/// Programs of tests/tests/clients that print the same natively and preloaded.
 const CLIENTS: &[&str] = &[
     "cancel",
     "deep 60 256",
@@ -92,21 +92,21 @@ const CLIENTS: &[&str] = &[
     "walk",
 ];
 
-/// Those of both whose numbers differ from run to run, or tell that gpumem is there.
+/// Programs of both lists whose output differs from run to run, or tells that gpumem is there.
 const VARY: &[&str] = &["forks 10", "pool_threads", "tags", "threads 2 200"];
 
-/// Those of both that talk to children of theirs.
+/// Programs of both lists that talk to child processes.
 const PARENTS: &[&str] =
     &["exits", "fork", "forks 10", "ipc", "pool_ipc", "pool_threads", "graph_lives exit", "reexec 2"];
 
 impl Chosen {
-    /// It talks to children of its own.
+    /// Whether the program talks to child processes.
     pub fn has_children(&self) -> bool {
         PARENTS.contains(&self.name.as_str())
     }
 }
 
-/// A program that a seed decides.
+/// Picks a program by a seed's random numbers.
 pub fn choose(random: &mut Random) -> Chosen {
     match random.weighted(&[PROGRAMS.len(), CLIENTS.len() - 1, 1, 12, 12]) {
         0 => listed(&artifacts().programs, random.pick::<&str>(PROGRAMS)),
@@ -147,7 +147,7 @@ fn generated(tester: &str, random: &mut Random, program: impl Fn(u64, usize) -> 
     }
 }
 
-/// Every listed program once, for a check of the lists.
+/// Every listed program once, so that a test can check the lists.
 pub fn all() -> Vec<Chosen> {
     let of = |folder: &PathBuf, lines: &[&str]| lines.iter().map(|line| listed(folder, line)).collect::<Vec<_>>();
     [of(&artifacts().programs, PROGRAMS), of(&artifacts().clients, CLIENTS)].concat()

@@ -1,4 +1,4 @@
-//! A plan, once: natively or preloaded, with a directory of its own.
+//! One run of a plan, natively or preloaded, in a directory of its own.
 
 use super::plan::Plan;
 use super::trouble::{Files, Trouble, What};
@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 pub enum End {
     Exit(i32),
     Signal(i32),
-    /// It did not end: what its threads did then.
+    /// The run did not end. The text says what its threads were doing.
     Hang(String),
 }
 
 impl End {
-    /// What can be compared between runs.
+    /// The part of an end that can be compared between runs.
     pub fn kind(&self) -> End {
         match self {
             End::Hang(_) => End::Hang(String::new()),
@@ -45,23 +45,24 @@ impl fmt::Display for End {
     }
 }
 
-/// What a run did.
+/// What one run did.
 pub struct Ran {
     pub end: End,
     pub out: String,
     pub err: String,
     /// Rules of the driver that were broken: their names, sorted.
     pub violations: Vec<String>,
-    /// Calls of the driver that went wrong, in the words of `SIM_FAULT`.
+    /// Calls of the driver that failed on purpose, in the notation of `SIM_FAULT`.
     pub struck: Vec<String>,
     pub took: Duration,
-    /// Where ledgers lie, and anything else that it left; gone with this.
+    /// The directory with the ledgers and everything else that the run left. It is removed when this is dropped.
     pub place: Place,
 }
 
-/// The directory of a run. It lies within one that goes with this: what the run puts beside its directory goes, too.
+/// The directory of a run. It lies in an outer directory that is removed with it, because a run may also write beside
+/// its own directory.
 pub struct Place {
-    /// What it lies in.
+    /// The outer directory.
     _own: Scratch,
     path: PathBuf,
     mounted: bool,
@@ -107,12 +108,12 @@ impl Place {
         self.path.join("ledgers")
     }
 
-    /// A file system of its own is where the ledgers are.
+    /// Whether the ledgers' directory is a file system of its own.
     pub fn is_mounted(&self) -> bool {
         self.mounted
     }
 
-    /// Nothing more can be written where the ledgers are.
+    /// Fills the ledgers' file system, so that nothing more can be written there.
     fn fill(&self) {
         if self.mounted
             && let Ok(mut file) = fs::File::create(self.ledgers().join("filler"))
@@ -134,7 +135,7 @@ impl Drop for Place {
     }
 }
 
-/// Mounts of this thread and its children are its own from now on; who may not make any goes on without.
+/// Gives this thread and its children mounts of their own. Without the right to do so, nothing happens.
 pub fn own_mounts() {
     // SAFETY: unshare takes a number and concerns this thread's mounts alone. The texts are
     // literals that end in NUL, and mount accepts null data here.
@@ -146,7 +147,7 @@ pub fn own_mounts() {
     }
 }
 
-/// A file system of so many KiB in memory; only root can have one.
+/// Mounts a file system in memory with so many KiB. Only root can mount one.
 fn mount_tmpfs(at: &Path, kib: u64) -> bool {
     let (Ok(at), Ok(options)) =
         (CString::new(at.as_os_str().as_bytes()), CString::new(format!("size={}k,mode=700", kib.max(4))))
@@ -158,7 +159,7 @@ fn mount_tmpfs(at: &Path, kib: u64) -> bool {
     unsafe { libc::mount(kind, at.as_ptr(), kind, 0, options.as_ptr().cast()) == 0 }
 }
 
-/// Likewise of ext4, with room for nearly so many KiB.
+/// Mounts an ext4 file system from an image file, with room for nearly so many KiB.
 fn mount_ext4(at: &Path, image: &Path, kib: u64) -> bool {
     let Ok(file) = fs::File::create(image) else { return false };
     if file.set_len((256 + kib) << 10).is_err() {
@@ -173,22 +174,23 @@ fn mount_ext4(at: &Path, image: &Path, kib: u64) -> bool {
         && fs::set_permissions(at, fs::Permissions::from_mode(0o700)).is_ok()
 }
 
-/// What else a run may be.
+/// How a plan is run.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
     pub preload: bool,
-    /// Longest that it may take.
+    /// Longest time of the run.
     pub limit: Duration,
 }
 
-/// Runs it to its end.
+/// Runs a plan to its end.
 ///
 /// # Errors
 /// When it cannot be started.
 pub fn run(plan: &Plan, manner: Manner) -> Result<Ran, String> {
     let place = Place::new(plan)?;
     let mut child = command(plan, &place, manner.preload).spawn();
-    // Threads that write to files of other runs may hold this one's program open for a moment.
+    // A thread that has just forked for another run may hold this run's program open for writing for a moment. So "text
+    // file busy" is tried again.
     for _ in 0..5 {
         match &child {
             Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) => std::thread::sleep(Duration::from_millis(20)),
@@ -198,7 +200,7 @@ pub fn run(plan: &Plan, manner: Manner) -> Result<Ran, String> {
     }
     let child = match child {
         Ok(child) => child,
-        // With so little of something the system itself refuses.
+        // With a limit this tight the system itself refuses to start the program.
         Err(error) => return Err(format!("{}: {error}", plan.program.file.display())),
     };
     Watched::new(child).watch(plan, manner, place)
@@ -275,7 +277,7 @@ fn command(plan: &Plan, place: &Place, preload: bool) -> Command {
     command
 }
 
-/// `@` in a value is the directory of the run.
+/// Replaces `@` in a value by the directory of the run.
 fn placed(value: &OsStr, place: &Place) -> OsString {
     let mut bytes = Vec::new();
     for byte in value.as_bytes() {
@@ -287,7 +289,7 @@ fn placed(value: &OsStr, place: &Place) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// A process whose output is read. Dropped, its whole group is killed.
+/// A process whose output is read. When this is dropped, its whole process group is killed.
 struct Watched {
     child: Child,
     out: Vec<u8>,
@@ -312,7 +314,7 @@ impl Watched {
         unsafe { libc::kill(-(self.child.id() as i32), signal) };
     }
 
-    /// Nobody waits for its answer.
+    /// Starts `gpumem` beside the run, without waiting for its answer.
     fn command(&mut self, args: &[&str], place: &Place) {
         let mut command = Command::new(&artifacts().gpumem);
         let pid = self.child.id().to_string();
@@ -341,11 +343,12 @@ impl Watched {
                 ended = self.child.try_wait().map_err(|error| error.to_string())?;
             }
             match ended {
-                // Its children may have the pipes a little longer.
+                // The program's children may keep the pipes open a little longer.
                 Some(status) if closed => {
                     break status.code().map_or(End::Signal(status.signal().unwrap_or(0)), End::Exit);
                 }
-                // Whoever kills the program leaves its children alone; they may wait for it.
+                // A kill ends the program alone, and its children may wait for it. So the open pipes are not waited
+                // for.
                 Some(status) if killed(plan) && status.signal().is_some() => {
                     break End::Signal(status.signal().unwrap_or(0));
                 }
@@ -372,7 +375,7 @@ impl Watched {
         })
     }
 
-    /// Takes what there is; whether both pipes are closed.
+    /// Reads what the pipes hold. Returns whether both are closed.
     fn read(&mut self) -> bool {
         fn all(pipe: Option<impl Read>, into: &mut Vec<u8>) -> bool {
             let Some(mut pipe) = pipe else { return true };
@@ -413,7 +416,7 @@ enum Event {
     Command(&'static [&'static str]),
 }
 
-/// What is done to the run from outside, in order.
+/// What is done to the run from outside, in order of time.
 fn events(plan: &Plan, preload: bool) -> Vec<(Duration, Event)> {
     let mut events = Vec::new();
     for trouble in &plan.troubles {
@@ -440,7 +443,7 @@ fn wait_for_output(child: &Child, most: Duration) {
     // descriptors open, and poll passes over -1.
     let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, most.as_millis() as i32) };
     if ready > 0 {
-        // A closed pipe is ready for ever.
+        // poll reports a closed pipe as ready each time, so a short sleep keeps this from spinning.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -451,7 +454,8 @@ fn name_of(line: &str) -> String {
     value["violation"].as_str().unwrap_or(line).to_owned()
 }
 
-/// What the threads of a group do: their names and where the kernel has them; with gdb also their stacks.
+/// What the threads of a process group are doing: their names and the kernel function that each waits in. With gdb also
+/// their stacks.
 fn threads(group: u32) -> String {
     let mut text = String::new();
     let pids = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);

@@ -40,7 +40,7 @@ fn sensible(setting: &Setting, random: &mut Random) -> OsString {
     }
 }
 
-/// Small numbers as often as large ones.
+/// A random number whose magnitude is random: small numbers are as likely as large ones.
 fn spread(random: &mut Random, min: u64, max: u64) -> u64 {
     let bits = 64 - max.leading_zeros() as usize;
     let value = random.next() & ((1_u64 << random.below(bits + 1)) - 1);

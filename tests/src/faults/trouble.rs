@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::time::Duration;
 
-/// What the process may take at most.
+/// A limit of the system on what the process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// Address space.
@@ -15,7 +15,7 @@ pub enum Limit {
     File,
     /// Descriptors.
     Descriptors,
-    /// The stack of the first thread, and of those that ask for no size.
+    /// The stack of the first thread, and of each thread that is started without a stack size.
     Stack,
 }
 
@@ -30,10 +30,12 @@ impl Limit {
         }
     }
 
-    /// Smaller limits, at which a native program is asked how it fares with what the shim leaves it.
+    /// Smaller limits for native runs. They tell how the program ends when it has only as little as the shim would
+    /// leave it.
     pub fn smaller(self, value: u64) -> Vec<u64> {
         const MIB: u64 = 1 << 20;
-        // A program that lacks memory ends in another way every few hundred KiB.
+        // A program that lacks memory ends in a different way every few hundred KiB, so several smaller limits are
+        // tried.
         let by_quarters = |from: u64, to: u64| {
             std::iter::successors(Some(from), |less| Some(less + less / 4)).take_while(|less| *less <= to).collect()
         };
@@ -42,21 +44,21 @@ impl Limit {
             Limit::Data => by_quarters(128 << 10, 40 * MIB),
             Limit::File => Vec::new(),
             Limit::Descriptors => vec![1, 2, 3, 4, 6],
-            // What a hook's own frames may take of a caller's stack.
+            // How much of a caller's stack the frames of a hook may take.
             Limit::Stack => (1..=6).map(|pages| pages << 12).collect(),
         };
         less.into_iter().filter(|less| *less < value).map(|less| value - less).collect()
     }
 }
 
-/// Of what kind a file system is.
+/// The kind of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
     Tmpfs,
     Ext4,
 }
 
-/// What a full disk is counted under.
+/// The name under which a full disk is counted.
 pub const DISK: &str = "a full disk";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,33 +74,33 @@ pub enum Trouble {
     /// A variable of the shim; `@` in it is the directory of the run.
     Setting(String, OsString),
     Limit(Limit, u64),
-    /// So much more than what the program needs natively: see [`super::need`].
+    /// A limit that is this much above what the program needs natively: see [`super::need`].
     Tight(Limit, u64),
-    /// The system denies the shim, and nobody else, the `nth` call of a function, or all from it on.
+    /// The `nth` call of a system function fails for the shim alone, or every call from the `nth` on.
     Denied {
         function: &'static str,
         nth: u64,
         on: bool,
     },
-    /// The ledger's directory has room for so much when the run begins, and for nothing from `full` on.
+    /// The ledger's directory has this much room when the run begins, and none from `full` on.
     Disk {
         files: Files,
         kib: u64,
         full: Option<Duration>,
     },
-    /// A signal with a handler, again and again.
+    /// A signal that has a handler is sent again and again.
     Storm {
         signal: i32,
         first: Duration,
         every: Duration,
         restart: bool,
     },
-    /// Everything of the run stands still for a while.
+    /// The whole run is stopped for a while.
     Stop {
         at: Duration,
         length: Duration,
     },
-    /// `gpumem` with these arguments, `@` for the pid, while the preloaded run runs.
+    /// `gpumem` is started with these arguments while the preloaded run runs. `@` stands for its pid.
     Command {
         at: Duration,
         args: &'static [&'static str],

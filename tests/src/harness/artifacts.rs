@@ -124,7 +124,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("wild_in", Link::Driver),
 ];
 
-/// Everything, built if it was not.
+/// Everything that tests need. What is missing is built.
 ///
 /// # Panics
 /// With the compiler's output when something cannot be built.
@@ -184,7 +184,7 @@ fn programs(profile: &Path, suite: &Path) {
         .iter()
         .map(|file| profile.join(file))
         .collect();
-    // The table of clients is here.
+    // This file has the table of clients.
     inputs.push(repository().join("tests/src/harness/artifacts.rs"));
     for folder in &sources {
         inputs.extend(fs::read_dir(folder).expect("a source folder").map(|entry| entry.expect("an entry").path()));
@@ -193,7 +193,7 @@ fn programs(profile: &Path, suite: &Path) {
     if stamp.exists() && newest.is_some_and(|newest| newest <= modified(&stamp)) {
         return;
     }
-    // Dated before the work: what changes meanwhile is newer.
+    // The date is from before the build, so a source that changes during the build counts as newer.
     let now = SystemTime::now();
     let stage = suite.join("stage");
     must(Command::new("sh").arg(repository().join("tests/sim/stage.sh")).arg(profile).arg(&stage));
@@ -205,7 +205,7 @@ fn programs(profile: &Path, suite: &Path) {
         set("CUDART_LIBDIR", &stage),
         set("CUDA_LIBDIR", &stage),
     ]);
-    // The simulated HIP is there if the whole workspace was built.
+    // The simulated HIP exists only if the whole workspace was built.
     if stage.join("libamdhip64.so.6").exists() {
         make.arg(set("HIP_LIBDIR", &stage));
     }

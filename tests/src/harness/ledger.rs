@@ -99,7 +99,7 @@ impl Ledger {
         messages.map(|event| self.snapshot.text(event.text).into_owned()).collect()
     }
 
-    /// Every allocation and graph that the program counted was recorded, and no other.
+    /// Asserts that every allocation and graph that the program counted was recorded, and no other.
     #[track_caller]
     pub fn agrees_with(&self, said: &Value) -> &Self {
         let number = |value: &Value| value.as_u64().unwrap_or_default();
@@ -117,7 +117,8 @@ impl Ledger {
         self.sound()
     }
 
-    /// Nothing was lost, contained or torn, and no counter is below another that it bounds.
+    /// Asserts that nothing was lost, contained or torn, and that each counter is at least as large as those that it
+    /// bounds.
     #[track_caller]
     pub fn sound(&self) -> &Self {
         for index in [counters::DROPPED_RECORDS, counters::PANICS, counters::UNKNOWN_FREES] {
@@ -146,7 +147,7 @@ impl Ledger {
         self
     }
 
-    /// Nothing is live: all that was made is gone.
+    /// Asserts that nothing is live.
     #[track_caller]
     pub fn balanced(&self) -> &Self {
         let live = &self.snapshot;

@@ -63,8 +63,8 @@ impl Program {
         self
     }
 
-    /// Preloaded, the system denies the shim, and nobody else, the Nth call of a function (`NAME:N`, `*` for any), or
-    /// all from it on (`NAME:N-`).
+    /// In a preloaded run the Nth call of a system function fails, for the shim alone (`NAME:N`, `*` for any function),
+    /// or every call from the Nth on (`NAME:N-`).
     pub fn denied(self, what: impl Into<OsString>) -> Self {
         let libraries =
             [artifacts().shim.as_os_str(), artifacts().clients.join("libdenied.so").as_os_str()].join(OsStr::new(":"));
@@ -80,7 +80,7 @@ impl Program {
         variables.iter().fold(self, |program, (name, value)| program.env(name, value))
     }
 
-    /// Runs without a variable that runs have otherwise.
+    /// Removes an environment variable that runs have by default.
     pub fn without(mut self, name: impl Into<OsString>) -> Self {
         self.without.push(name.into());
         self
@@ -110,7 +110,7 @@ impl Program {
         self
     }
 
-    /// The same through `sh -c SCRIPT`, in which "$@" is the program with its arguments.
+    /// Runs the program through `sh -c SCRIPT`. In the script "$@" is the program with its arguments.
     pub fn shell(mut self, script: &str) -> Self {
         let program = std::mem::replace(&mut self.file, "sh".into());
         let head = ["-c".into(), script.into(), "sh".into(), program.into_os_string()];
@@ -128,7 +128,7 @@ impl Program {
         self.start(true).finish()
     }
 
-    /// Starts it and comes back at once.
+    /// Starts the program and returns at once.
     pub fn start(&self, preload: bool) -> Running {
         let own = Scratch::new();
         let mut command = Command::new(&self.file);
@@ -177,7 +177,7 @@ impl Program {
 
 type Text = std::sync::Arc<std::sync::Mutex<Vec<u8>>>;
 
-/// Reads a pipe to its end, for all to see on the way.
+/// Reads a pipe to its end in a thread. The text can be read meanwhile.
 fn collect(mut pipe: impl Read + Send + 'static) -> (Text, JoinHandle<()>) {
     let text = Text::default();
     let into = text.clone();
@@ -190,7 +190,7 @@ fn collect(mut pipe: impl Read + Send + 'static) -> (Text, JoinHandle<()>) {
     (text, thread)
 }
 
-/// A program that runs. Dropped, it is killed with its whole process group.
+/// A running program. When this is dropped, its whole process group is killed.
 pub struct Running {
     input: Option<ChildStdin>,
     child: Child,
@@ -257,12 +257,12 @@ impl Running {
         Ledger::of_pid(&self.dir, self.pid()).unwrap_or_else(|| panic!("{}: no ledger in {:?}", self.what, self.dir))
     }
 
-    /// `gpumem` looking where its ledger is.
+    /// Runs `gpumem` on the directory of its ledger.
     pub fn gpumem(&self, args: &[&str]) -> Value {
         super::ledger::gpumem(&self.dir, args)
     }
 
-    /// What `gpumem` says on stderr of a command that fails.
+    /// What a failing `gpumem` command says on stderr.
     pub fn refused(&self, args: &[&str]) -> String {
         super::ledger::refused(&self.dir, args)
     }
@@ -281,7 +281,7 @@ impl Running {
                 None => std::thread::sleep(Duration::from_millis(2)),
             }
         };
-        // Its children may hold the pipes a little longer.
+        // Its children may keep the pipes open a little longer.
         wait_for(&format!("{}: its children", self.what), || self.out.1.is_finished() && self.err.1.is_finished());
         let text = |of: &Text| String::from_utf8_lossy(&of.lock().expect("no panic while held")).into_owned();
         let own = std::mem::replace(&mut self.own, Scratch(PathBuf::new()));
@@ -318,10 +318,10 @@ fn code_of(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }
 
-/// Waits for something to become true.
+/// Waits until a condition holds.
 ///
 /// # Panics
-/// When it is not after as long as a program may run.
+/// When it does not hold after the longest time that a program may run.
 pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -337,7 +337,7 @@ pub struct Ran {
     pub code: i32,
     pub out: String,
     pub err: String,
-    /// What the simulator had to complain about, a JSON object a line.
+    /// The broken rules that the simulator reported, a JSON object a line.
     violations: String,
     /// Where its ledger lies.
     pub dir: PathBuf,
@@ -346,14 +346,14 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// It ended with 0: its results were right.
+    /// Asserts that it ended with status 0, which means that its results were right.
     #[track_caller]
     pub fn ok(self) -> Self {
         assert_eq!(self.code, 0, "{}\n{}{}", self.what, self.out, self.err);
         self
     }
 
-    /// Which rules of the driver it broke, without what differs between runs: numbers.
+    /// The rules of the driver that it broke, without numbers, which differ between runs.
     pub fn violations(&self) -> Vec<String> {
         let mut all: Vec<String> =
             self.violations.lines().map(|line| line.replace(|c: char| c.is_ascii_digit(), "")).collect();
@@ -392,7 +392,7 @@ impl Ran {
     }
 }
 
-/// A folder that goes when it is dropped.
+/// A folder that is removed when this is dropped.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -404,7 +404,7 @@ impl Scratch {
             let path = std::env::temp_dir().join(name);
             match std::fs::create_dir(&path) {
                 Ok(()) => break path,
-                // A process that was killed left it, and had the same number.
+                // A killed process with the same number left the folder.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => panic!("{}: {error}", path.display()),
             }
@@ -438,7 +438,7 @@ mod tests {
         let name = own.path().to_str().expect("UTF-8");
         let (stem, number) = name.rsplit_once('-').expect("a number");
         let number: u32 = number.parse().expect("a number");
-        // Other tests of this process take some of these.
+        // Other tests of this process use some of these folders.
         let all = (1..=8).map(|more| PathBuf::from(format!("{stem}-{}", number + more)));
         let left: Vec<Scratch> = all.filter(|path| std::fs::create_dir(path).is_ok()).map(Scratch).collect();
         assert!(!left.is_empty());

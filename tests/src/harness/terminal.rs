@@ -1,4 +1,4 @@
-//! A program on a terminal of its own: what is on its screen, and keys that are pressed.
+//! Runs a program on a terminal of its own. Tests read its screen and press keys.
 
 use super::run::wait_for;
 use std::fs::File;
@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex};
 pub struct Terminal {
     child: Child,
     keys: File,
-    /// Kept open: it has the terminal's settings after the program has ended, too.
+    /// The program's side of the terminal. It is kept open, because it tells the terminal's settings even after the
+    /// program has ended.
     own: File,
     before: Settings,
     shown: Arc<Mutex<Shown>>,
@@ -21,7 +22,7 @@ pub struct Terminal {
 
 struct Shown {
     parser: vt100::Parser,
-    /// Everything that was written.
+    /// How many bytes were written.
     bytes: usize,
 }
 
@@ -140,7 +141,7 @@ impl Terminal {
         self.look(|screen| screen.alternate_screen())
     }
 
-    /// What is not as it was before the program took the screen.
+    /// The settings that differ from those before the program took the screen.
     pub fn left(&self) -> Vec<&'static str> {
         let raw = settings(&self.own) != self.before;
         let mouse = |screen: &vt100::Screen| screen.mouse_protocol_mode() != vt100::MouseProtocolMode::None;
@@ -164,7 +165,7 @@ impl Terminal {
             status.is_some()
         });
         let status = status.expect("it has ended");
-        // What it wrote last may be on its way.
+        // The program's last output may not have arrived yet.
         wait_for("the screen to be given back", || !self.is_taken());
         status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
     }

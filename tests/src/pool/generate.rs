@@ -1,4 +1,4 @@
-//! Makes programs: a little knowledge of what is live, so that most operations can be done.
+//! Makes random programs. It knows roughly what is live, so that most operations can be done.
 
 use super::program::{By, CONTEXTS, How, Id, Line, OWN, Op, Program, SECOND, STREAMS, THREADS};
 use crate::differ::random::Random;
@@ -13,7 +13,7 @@ struct Maker {
     next: Id,
     current: [usize; THREADS],
     capturing: Option<(usize, usize)>,
-    /// Sizes that come again.
+    /// Sizes that are used again and again.
     favourites: Vec<u64>,
 }
 
@@ -124,7 +124,8 @@ impl Maker {
         if at == 0 && (how == How::Host) == (by == By::Host) {
             self.live.remove(i);
             self.freed.push(p);
-            // What is asked at once can be answered: nothing was allocated since.
+            // Nothing was allocated since the free, so the freed address is still nobody's and the answer to a query is
+            // well defined.
             if self.random.chance(25) {
                 let t = self.thread();
                 self.put(t, Op::Query { p, at: 0 });
@@ -157,8 +158,8 @@ impl Maker {
         self.put(t, op);
     }
 
-    /// The hazard itself: work under way, a free, an allocation of the same size that is written by another
-    /// stream, and a look at it.
+    /// The case that the pool must get right: work is pending on a buffer, the buffer is freed, another stream writes
+    /// an allocation of the same size, and the contents are checked.
     fn reuse(&mut self) {
         let t = self.thread();
         let c = self.current[t];
@@ -288,7 +289,7 @@ impl Maker {
         }
     }
 
-    /// A sticky error, and what calls answer afterwards.
+    /// A sticky error, and then calls that show what they answer afterwards.
     fn ruin(&mut self) {
         if let Some((t, s)) = self.capturing.take() {
             self.put(t, Op::End { s, g: self.next });

@@ -1,4 +1,4 @@
-//! Many programs, each in two processes of its own, until one differs; that one is made small.
+//! Runs many programs, each in two processes of its own, until one differs. That program is then made smaller.
 
 use super::generate;
 use super::program::{Op, Program};
@@ -26,22 +26,22 @@ pub struct Setup {
     pub exe: PathBuf,
     /// What is preloaded.
     pub lib: PathBuf,
-    /// LD_LIBRARY_PATH, if another than this process's.
+    /// LD_LIBRARY_PATH of the runs, if it is not this process's.
     pub libraries: Option<OsString>,
-    /// Variables of both runs.
+    /// Environment variables of both runs.
     pub both: Variables,
-    /// Variables of the preloaded run.
+    /// Environment variables of the preloaded run alone.
     pub preloaded: Variables,
     /// Longest that a program may take.
     pub limit: Duration,
 }
 
-/// What a run left.
+/// What a run printed and left.
 struct Ran {
     trace: Vec<String>,
     /// Without numbers, sorted.
     violations: Vec<String>,
-    /// Why it did not come to its end.
+    /// Why it did not finish, if it did not.
     ended: Option<String>,
 }
 
@@ -82,7 +82,8 @@ impl Setup {
         if let Some(libraries) = &self.libraries {
             command.env("LD_LIBRARY_PATH", libraries);
         }
-        // Blocks are filled by work of the pool's own, inside other threads' calls: no free waits for that.
+        // The guard fills blocks by work of its own, which it may submit in calls of other threads. No free waits for
+        // that work.
         let free_to_pass = |(name, value): &(String, String)| {
             (name == "GPUMEM_FREE" && value == "deferred") || (name == "GPUMEM_POOL_FILL" && value != "none")
         };
@@ -144,7 +145,7 @@ fn without_numbers(line: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// What differs, and the traces from a little before.
+/// The first difference, and both traces from a few lines before it.
 #[derive(Clone, Debug)]
 pub struct Difference {
     pub what: String,
@@ -160,7 +161,7 @@ impl fmt::Display for Difference {
 pub enum Verdict {
     Same,
     Differs(Difference),
-    /// The native run was not well.
+    /// The native run did not work, so there is nothing to compare.
     Ill(String),
 }
 
@@ -213,7 +214,7 @@ pub fn pair(setup: &Setup, program: &Program) -> Result<Verdict, String> {
     })
 }
 
-/// The variables of a seed: of both runs, and of the preloaded one.
+/// Environment variables that a seed picks: those of both runs, and those of the preloaded run.
 pub fn setting(seed: u64) -> [Variables; 2] {
     let mut random = Random::new(seed ^ 0xca9);
     let (mut both, mut preloaded) = (Vec::new(), Vec::new());
@@ -239,11 +240,11 @@ pub struct Hunt {
     pub setup: Setup,
     pub seeds: Range<u64>,
     pub time: Duration,
-    /// Operations of a program, more or less.
+    /// About how many operations a program has.
     pub length: usize,
-    /// Differences after which it stops.
+    /// The hunt stops after this many differences.
     pub most: usize,
-    /// Operations whose text holds one of these are left out: what is known to differ hides the rest.
+    /// Operations whose text contains one of these are left out. So a known difference does not hide others.
     pub without: Vec<String>,
 }
 
@@ -266,7 +267,7 @@ impl Hunt {
             }
             let mut setup = self.setup.clone();
             let [both, preloaded] = setting(seed);
-            // What was asked for explicitly comes later and wins.
+            // Variables that the caller asked for come later in the list and win.
             setup.both.splice(0..0, both);
             setup.preloaded.splice(0..0, preloaded);
             let mut program = generate::program(seed, self.length);
@@ -325,7 +326,7 @@ pub fn shrink(setup: &Setup, program: Program, seen: Difference, tries: usize) -
             chunk /= 2;
         }
     }
-    // One thread, where one is enough.
+    // Moves each operation to the first thread if the difference still comes.
     for i in 0..best.0.len() {
         let mut candidate = best.clone();
         if std::mem::take(&mut candidate.0[i].t) > 0
@@ -337,7 +338,7 @@ pub fn shrink(setup: &Setup, program: Program, seen: Difference, tries: usize) -
     (best, told)
 }
 
-/// Whether a program holds an operation that `of` picks; for tests of the generator.
+/// Whether a program contains an operation that `of` picks. Tests of the generator use it.
 pub fn holds(program: &Program, of: impl Fn(&Op) -> bool) -> bool {
     program.0.iter().any(|line| of(&line.op))
 }

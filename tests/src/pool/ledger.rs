@@ -1,4 +1,4 @@
-//! What the shim's ledger of this very process says is live.
+//! Reads from the shim's ledger of this process what is live.
 
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// This process's ledger, if it is preloaded.
 pub struct Own(Option<PathBuf>);
 
-/// Kinds of the ledger, as programs count them: device, stream-ordered, managed, host.
+/// The ledger's kinds in the groups that programs count: device, stream-ordered, managed, host.
 const KINDS: [(&str, &[AllocKind]); 4] = [
     ("device", &[AllocKind::Device, AllocKind::Pitch]),
     ("async", &[AllocKind::Async]),
@@ -18,7 +18,7 @@ const KINDS: [(&str, &[AllocKind]); 4] = [
 ];
 
 impl Own {
-    /// After the first GPU call.
+    /// Finds the ledger. It exists only after the first GPU call.
     pub fn find() -> Self {
         let find = || {
             let dir = std::env::var_os("GPUMEM_DIR")?;
@@ -30,7 +30,7 @@ impl Own {
         Self(find())
     }
 
-    /// What differs from the bytes of each kind that the program knows to be live.
+    /// Compares the ledger with the bytes of each kind that the program knows to be live. `Some` says what differs.
     pub fn differs(&self, live: [u64; 4]) -> Option<String> {
         let file = File::open(self.0.as_ref()?).ok()?;
         let snapshot = match Snapshot::read(&file) {

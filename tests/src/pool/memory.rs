@@ -6,12 +6,12 @@ use crate::conformance::cu;
 use cudarc::driver::sys::{self, CUpointer_attribute as Attribute};
 use std::ptr::null_mut;
 
-/// Rows of what cuMemAllocPitch is asked for.
+/// How many rows cuMemAllocPitch is asked for.
 const ROWS: u64 = 16;
-/// What out-parameters hold before a call.
+/// The value that out-parameters hold before each call.
 const BEFORE: u64 = 0x55;
 
-/// What a failing call did to its out-parameter.
+/// Says whether a failing call changed its out-parameter.
 fn untouched(out: u64) -> &'static str {
     match out {
         BEFORE => "untouched",
@@ -47,7 +47,7 @@ impl World {
                 cu!(cuMemAllocPitch_v2(&mut out, &mut pitch, bytes.div_ceil(ROWS) as usize, ROWS as usize, 4))
             }
             How::Async => {
-                // In a capture it would be a node of the graph.
+                // In a capture the allocation would become a node of the graph.
                 (!self.captures.contains_key(&s) && c == Some(s / STREAMS)).then_some(())?;
                 let stream = self.of_stream(s)?.stream(s);
                 cu!(cuMemAllocAsync(&mut out, bytes as usize, stream))
@@ -99,7 +99,7 @@ impl World {
         Some(())
     }
 
-    /// What the call gives; `s`: the stream if it is put on one.
+    /// The status of a free. `s`: the stream of a stream-ordered free.
     fn call(&self, by: By, ptr: u64, s: usize) -> Option<u32> {
         Some(match by {
             By::Driver => cu!(cuMemFree_v2(ptr)),
@@ -122,7 +122,7 @@ impl World {
         if by == By::Runtime {
             self.current[t]?;
         }
-        // One that its stream frees before others have come to it would be gone under them.
+        // If the stream freed the buffer before other streams finish with it, the buffer would be gone under them.
         if by == By::Async {
             (s / STREAMS == buffer.c && self.current[t] == Some(buffer.c)).then_some(())?;
             (!self.captures.contains_key(&s)).then_some(())?;
@@ -131,7 +131,8 @@ impl World {
             }
         }
         let right = buffer.live && at == 0;
-        // No other free waits for work that uses stream-ordered memory (NVIDIA's reference of cuMemFree).
+        // Only a stream-ordered free of stream-ordered memory waits for work that uses it (NVIDIA's reference of
+        // cuMemFree).
         if right && buffer.how == How::Async && by != By::Async {
             self.rest(buffer.last)?;
         }
@@ -160,7 +161,7 @@ impl World {
             if !(right && fits) {
                 self.tell("  which is no free of it");
             }
-            // An address that its stream frees later is in nobody's hands until then.
+            // A stream-ordered free comes later, on its stream. Until then nothing is known of the address.
             let freed_at = (by != By::Async && buffer.how != How::Async).then_some(self.allocs);
             if let Some(buffer) = self.buffers.get_mut(&p) {
                 (buffer.live, buffer.freed_at, buffer.last) = (false, freed_at, None);
@@ -177,7 +178,7 @@ impl World {
             2 => (&raw const local).addr() as u64,
             _ => (&raw const *heap).addr() as u64,
         };
-        // NULL is nothing to free by any name; others need a stream.
+        // Freeing NULL does nothing in each function. The stream-ordered function also needs a stream.
         (by != By::Async).then_some(())?;
         let status = self.call(by, ptr, 0)?;
         self.say(format!("free what never was ({what}, {by:?})"), status);
@@ -203,7 +204,7 @@ impl World {
                 let id = Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID;
                 let status = cu!(cuPointerGetAttribute((&raw mut number).cast(), id, buffer.ptr));
                 self.say(format!("number of {p}"), status);
-                // The same as long as it lives, and another's never again.
+                // A buffer keeps its number as long as it lives, and no other buffer ever gets that number.
                 let again = self.numbers.contains(&number);
                 self.tell(format!("  given before: {again}"));
                 if !again {
@@ -240,7 +241,7 @@ impl World {
         if status == 0 {
             self.tell(format!("  at + {}, {size} bytes", base.wrapping_sub(buffer.ptr)));
         }
-        // NULL where it is not wanted.
+        // An out-parameter that the caller does not want may be NULL.
         let status = cu!(cuMemGetAddressRange_v2(null_mut(), &mut size, buffer.ptr + at));
         self.say("  size alone", status);
         let mut kind = u32::MAX;
@@ -271,7 +272,7 @@ impl World {
         if status == 0 {
             let start = match start {
                 0 => "none".into(),
-                // What a driver leaves alone of freed memory (an H200, driver 580).
+                // A driver leaves this out-parameter alone for freed memory (an H200, driver 580).
                 u64::MAX => "untouched".into(),
                 start => format!("{:+}", start.wrapping_sub(buffer.ptr) as i64),
             };

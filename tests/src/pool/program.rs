@@ -1,8 +1,8 @@
 //! Programs as data: operations on symbolic buffers, one JSON object a line.
 //!
-//! Buffers and graphs are numbers that the program chooses; contexts and streams exist from the beginning.
-//! An operation that cannot be done, or whose answer would depend on addresses or on time, is left out by
-//! whoever runs the program: so any operation may be removed, and what is left is a program.
+//! The program chooses numbers for buffers and graphs. Contexts and streams exist from the beginning. The runner leaves
+//! out each operation that cannot be done, and each whose answer would depend on addresses or on time. So any operation
+//! can be removed, and the rest is still a program.
 
 use crate::tester::{self, zero};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub const STREAMS: usize = 4;
 /// Threads that operations may be done by.
 pub const THREADS: usize = 3;
 
-/// How memory is asked for.
+/// The function that allocates a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
@@ -33,7 +33,7 @@ pub enum How {
     Host,
 }
 
-/// By which function it is freed.
+/// The function that frees a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
@@ -65,7 +65,7 @@ pub enum Op {
         #[serde(default, skip_serializing_if = "zero")]
         s: usize,
     },
-    /// Of what never was device memory: 0 NULL, 1 a small number, 2 a stack address, 3 a heap address.
+    /// Frees an address that never was device memory: 0 NULL, 1 a small number, 2 a stack address, 3 a heap address.
     WildFree {
         what: u8,
         #[serde(default, skip_serializing_if = "zero")]
@@ -85,13 +85,13 @@ pub enum Op {
         s: usize,
         v: u32,
     },
-    /// The first words of another buffer of the context.
+    /// A copy of the first words of another buffer of the same context.
     Copy {
         p: Id,
         from: Id,
         s: usize,
     },
-    /// What was written there is there.
+    /// Checks that the buffer holds what was last written.
     Check {
         p: Id,
         s: usize,
@@ -105,7 +105,7 @@ pub enum Op {
         s: usize,
     },
     SyncAll,
-    /// Everything has finished: the ledger says what is live.
+    /// Waits until all work has finished, then compares the ledger's live bytes.
     Quiet,
     /// Range and attributes of an address in a buffer, live or freed.
     Query {
@@ -113,7 +113,7 @@ pub enum Op {
         #[serde(default, skip_serializing_if = "zero")]
         at: u64,
     },
-    /// The buffer's number, new for each allocation.
+    /// Asks for the buffer's number, which is new for each allocation.
     Number {
         p: Id,
     },
@@ -121,17 +121,17 @@ pub enum Op {
     Mark {
         p: Id,
     },
-    /// A handle for other processes.
+    /// Asks for a handle that other processes can open.
     Export {
         p: Id,
     },
     /// cuMemGetInfo.
     Info,
-    /// The thread's current context; none if there is no such context.
+    /// Sets the thread's current context, or none if there is no such context.
     Current {
         c: usize,
     },
-    /// Destroys or resets a context, and makes it anew.
+    /// Destroys or resets a context, and creates it again.
     Renew {
         c: usize,
     },
@@ -162,7 +162,7 @@ pub enum Op {
         rounds: usize,
         seed: u64,
     },
-    /// A kernel that writes to nowhere: the context is beyond help.
+    /// A kernel that writes to an unmapped address. The context cannot be used afterwards.
     Fault,
 }
 

@@ -44,7 +44,7 @@ impl Threads {
 /// # Errors
 /// When there is no device or a thread is gone.
 pub fn exec(program: &Program, mut out: impl Write) -> Result<(), String> {
-    // The others would wait for a thread that is gone.
+    // If one thread panics, the others would wait for it for ever. So a panic ends the process.
     std::panic::set_hook(Box::new(|what| {
         eprintln!("{what}");
         std::process::exit(101);
@@ -68,7 +68,7 @@ pub fn exec(program: &Program, mut out: impl Write) -> Result<(), String> {
     }
     world.finish();
     print(program.0.len(), &mut world)?;
-    // Statics and thread-locals of the libraries go with everything still there.
+    // The process ends with everything still allocated, so that the destructors of the libraries see that.
     std::mem::forget(world);
     writeln!(out, "{END}").and_then(|()| out.flush()).map_err(|error| error.to_string())
 }

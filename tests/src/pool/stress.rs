@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::ptr::null_mut;
 use std::sync::Mutex;
 
-/// Memory in which a value was left for whoever takes it.
+/// A block with a known value, left for another thread to take.
 struct Left {
     ptr: u64,
     bytes: u64,
@@ -16,10 +16,10 @@ struct Left {
 
 /// Words that are written and checked.
 const WORDS: u64 = 256;
-/// Most that wait to be taken.
+/// The most blocks that wait to be taken.
 const MOST: usize = 24;
 
-/// How many words were wrong, and which calls failed.
+/// Runs the threads. Returns how many words were wrong and which calls failed.
 pub fn run(context: &Context, notes: Option<Notes>, threads: usize, rounds: usize, seed: u64) -> (u64, String) {
     let left = Mutex::new(VecDeque::new());
     let results: Vec<Result<u64, String>> = std::thread::scope(|scope| {
@@ -90,7 +90,7 @@ fn one(
         }
         need("a launch", context.fill(0, ptr, WORDS.min(bytes / 4), value))?;
         match random.below(3) {
-            // Freed with the kernel under way.
+            // Frees the block while its kernel is pending.
             0 => need("cuMemFree", free(notes, ptr))?,
             1 => {
                 wrong += context.wrong(0, ptr, WORDS.min(bytes / 4), value)?;

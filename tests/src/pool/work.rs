@@ -5,7 +5,7 @@ use super::world::{Buffer, World};
 use crate::conformance::cu;
 
 impl World {
-    /// Stream `s` waits for what was put on `last`; false where that cannot be.
+    /// Makes stream `s` wait for the work on stream `last`. Returns false where that is not possible.
     pub(super) fn follow(&mut self, last: Option<usize>, s: usize) -> bool {
         let Some(last) = last.filter(|last| *last != s) else { return true };
         if self.capturing() || last / STREAMS != s / STREAMS {
@@ -68,7 +68,7 @@ impl World {
             Op::Copy { p, from, s } => {
                 let (to, source) = (self.usable(p, s)?, self.usable(from, s)?);
                 let idle = !self.captures.contains_key(&s) && p != from;
-                // Only whole heads have one value.
+                // A head holds one value only if it was written as a whole.
                 (idle && source.words() == to.words()).then_some(())?;
                 (self.follow(to.last, s) && self.follow(source.last, s)).then_some(())?;
                 let (context, bytes) = (self.of_stream(s)?.clone(), to.words() as usize * 4);
@@ -101,7 +101,7 @@ impl World {
         Some(())
     }
 
-    /// Work on stream `s` came to a buffer.
+    /// Notes that work on stream `s` used a buffer.
     pub(super) fn wrote(&mut self, p: Id, s: usize, what: impl FnOnce(&mut Buffer)) {
         if let Some(buffer) = self.buffers.get_mut(&p) {
             what(buffer);

@@ -1,4 +1,4 @@
-//! What a program has at a moment, and what it may do then.
+//! The state of a running program, and which operations are allowed in it.
 
 use super::capture::{Capture, Graph};
 use super::driver::{Context, Notes, OF_CONTEXT, Runtime};
@@ -8,26 +8,26 @@ use crate::conformance::cu;
 use std::collections::BTreeMap;
 use std::ptr::null_mut;
 
-/// Bytes of the head and of the end that are written and checked.
+/// Bytes at the head and at the end of a buffer that are written and checked.
 pub const PART: u64 = 4096;
 
-/// A buffer that was asked for, live or not.
+/// A buffer that was allocated at some time. It may be freed.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     pub ptr: u64,
     pub bytes: u64,
     pub how: How,
-    /// Context it was made in.
+    /// The context in which it was allocated.
     pub c: usize,
     pub live: bool,
-    /// Allocations that there had been when it was freed; never, if its free was put on a stream.
+    /// The number of allocations so far when the buffer was freed. Never, if the free was put on a stream.
     pub freed_at: Option<u64>,
-    /// Stream of the last work on it that may not be over.
+    /// The stream of the last work on it, which may be pending.
     pub last: Option<usize>,
-    /// What the first words hold, and the last ones.
+    /// The values of the first words and of the last words.
     pub head: Option<u32>,
     pub end: Option<u32>,
-    /// Tells apart the buffers that had this number.
+    /// Counts the buffers that had this number, to tell them apart.
     pub made: u64,
 }
 
@@ -47,17 +47,17 @@ pub struct World {
     pub contexts: Vec<Option<Context>>,
     /// The current context of each thread.
     pub current: [Option<usize>; THREADS],
-    /// Threads whose current context was destroyed under them.
+    /// Threads whose current context another thread destroyed.
     stale: [bool; THREADS],
     pub buffers: BTreeMap<Id, Buffer>,
     pub graphs: BTreeMap<Id, Graph>,
     /// By stream.
     pub captures: BTreeMap<usize, Capture>,
-    /// Allocations there have been: from then on a freed address may be another's.
+    /// The number of allocations so far. A later allocation may reuse a freed address.
     pub allocs: u64,
     /// A kernel has ruined a context.
     pub ruined: bool,
-    /// Numbers of buffers that were given.
+    /// Buffer numbers that the driver has given.
     pub numbers: Vec<u64>,
     pub trace: Vec<String>,
     pub notes: Option<Notes>,
@@ -71,7 +71,7 @@ impl World {
     /// Opens the devices.
     ///
     /// # Errors
-    /// Says which call gave what.
+    /// Says which call failed, and with which status.
     pub fn open() -> Result<Self, String> {
         crate::conformance::available()?;
         let mut devices = 0;
@@ -98,7 +98,7 @@ impl World {
         Ok(world)
     }
 
-    /// Makes a thread's current context so; on that thread.
+    /// Makes the thread's context current. It must run on that thread.
     pub fn enter(&self, t: usize) -> u32 {
         let handle = self.current[t].and_then(|c| self.contexts[c].as_ref()).map_or(0, |c| c.handle);
         cu!(cuCtxSetCurrent(handle as *mut _))
@@ -122,18 +122,18 @@ impl World {
         !self.captures.is_empty()
     }
 
-    /// A freed address is nobody's: nothing was allocated since.
+    /// Whether a freed address is nobody's, because nothing was allocated since.
     pub fn nobodys(&self, buffer: &Buffer) -> bool {
         !buffer.live && buffer.freed_at == Some(self.allocs)
     }
 
-    /// Does an operation on thread `t`, which runs this; `None`: it was left out.
+    /// Does an operation on thread `t`, which must be the calling thread. `None` if the operation was left out.
     pub fn run(&mut self, line: &Line) -> Option<()> {
         let t = line.t;
         if std::mem::take(&mut self.stale[t]) {
             self.enter(t);
         }
-        // What comes after is about codes alone, and of the ruined context.
+        // After a fault only status codes are compared, of the ruined context.
         if self.ruined {
             let told = matches!(
                 line.op,
@@ -158,7 +158,7 @@ impl World {
             }
             Op::Sync { s } => {
                 let (s, context) = (*s, self.of_stream(*s)?.clone());
-                // Of the legacy stream: the current context's.
+                // A synchronization of the legacy stream means that of the current context.
                 let status = context.within(|| cu!(cuStreamSynchronize(context.stream(s))));
                 if self.say(format!("synchronise stream {s}"), status) {
                     self.settle(|last| last == s);
@@ -253,7 +253,7 @@ impl World {
         Some(())
     }
 
-    /// Bytes of each kind that are live, as the program knows them.
+    /// Live bytes of each kind, as the program knows them.
     fn live(&self) -> [u64; 4] {
         let of = |kinds: &[How]| {
             self.buffers.values().filter(|b| b.live && kinds.contains(&b.how)).map(|b| b.bytes).sum::<u64>()
@@ -267,7 +267,7 @@ impl World {
         ]
     }
 
-    /// What the ledger says is live is what the program knows to be.
+    /// Compares the ledger's live bytes with the program's.
     fn audit(&mut self) {
         let live = self.live();
         if let Some(wrong) = self.ledger.differs(live) {
@@ -276,7 +276,7 @@ impl World {
         self.tell("quiet");
     }
 
-    /// Everything in a context ends with it.
+    /// Destroys a context and everything in it.
     fn renew(&mut self, c: usize) -> Option<()> {
         (!self.capturing() && !self.ruined && (c == OWN || c == SECOND)).then_some(())?;
         let old = self.contexts[c].clone()?;
@@ -285,7 +285,7 @@ impl World {
         for g in graphs {
             self.drop_graph(g);
         }
-        // What is freed by its context has no free of its own.
+        // A buffer that goes with its context has no free of its own.
         for buffer in self.buffers.values_mut().filter(|b| b.live && b.c == c) {
             (buffer.live, buffer.freed_at) = (false, None);
             if let Some(notes) = self.notes {
@@ -308,7 +308,7 @@ impl World {
                 self.contexts[c] = None;
             }
         }
-        // The destroyed one was current on threads that must not use it.
+        // The destroyed context was current on threads that must not use it any more.
         for t in 0..THREADS {
             if self.current[t] == Some(c) {
                 (self.current[t], self.stale[t]) = (Some(0), true);
@@ -317,7 +317,7 @@ impl World {
         Some(())
     }
 
-    /// The end of every program: all is freed, and all comes back.
+    /// The end of every program: frees everything and checks that all memory comes back.
     pub fn finish(&mut self) {
         let captures: Vec<usize> = self.captures.keys().copied().collect();
         for s in captures {
@@ -341,12 +341,12 @@ impl World {
         self.sync_all();
         self.audit();
         if self.notes.is_none() {
-            // A real driver keeps memory of its own, now this much and now that.
+            // A real driver keeps an amount of memory of its own that varies.
             return;
         }
         let free = self.free_bytes(0).map_or(0, |(free, _)| free);
-        // Small buffers share blocks with what the contexts hold; what is in quarantine is not free, and takes
-        // up to four times its size of the device.
+        // Some memory does not come back: small buffers share blocks with the contexts' own memory, and quarantined
+        // blocks take up to four times their size.
         let held = if std::env::var_os("GPUMEM_QUARANTINE").is_some() { 48 << 20 } else { 16 << 20 };
         let back = free + held >= self.start_free;
         self.tell(format!("all came back: {back}"));

@@ -1,4 +1,5 @@
-//! The calls that a replay needs, found as a program finds them; and the driver's own count of what is used.
+//! The driver functions that a replay needs, looked up as a program looks them up, and the driver's own count of memory
+//! in use.
 
 use super::elf::own_entry;
 use std::ffi::{CStr, c_int, c_uint, c_void};
@@ -13,10 +14,10 @@ type FreeAsync = unsafe extern "C" fn(Address, *mut c_void) -> c_int;
 pub struct Driver {
     alloc: unsafe extern "C" fn(*mut Address, usize) -> c_int,
     free: unsafe extern "C" fn(Address) -> c_int,
-    /// In their stead, where that is asked for.
+    /// The stream-ordered functions, if the replay uses those instead.
     in_order: Option<(AllocAsync, FreeAsync)>,
     synchronize: unsafe extern "C" fn() -> c_int,
-    /// Past every hook: a pool under the hooks counts what it keeps as free.
+    /// The driver's own function, past every hook, because a hooked one counts kept memory as free.
     info: unsafe extern "C" fn(*mut usize, *mut usize) -> c_int,
     stream: *mut c_void,
     baseline: u64,
@@ -51,7 +52,7 @@ unsafe fn symbol<F>(library: *mut c_void, name: &CStr) -> Result<F, String> {
     Ok(unsafe { transmute_copy(&found) })
 }
 
-/// As RMM sets the pool of `cudaMallocAsync` up: nothing of it goes back by itself.
+/// Sets the driver's memory pool up as RMM does: it keeps all memory.
 fn keep_everything(library: *mut c_void, device: c_int) -> Result<(), String> {
     const RELEASE_THRESHOLD: c_int = 4;
     type Pool = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
@@ -174,10 +175,7 @@ impl Driver {
         need("cuCtxSynchronize", unsafe { (self.synchronize)() })
     }
 
-    /// Bytes that the device has given, beyond what was used when this was opened.
-    ///
-    /// # Errors
-    /// Says what the call gave.
+    /// Bytes that the device has given since this was opened.
     pub fn reserved(&self) -> Result<u64, String> {
         Ok(self.used()?.saturating_sub(self.baseline))
     }

@@ -5,7 +5,7 @@ use super::{Plan, Step};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// What one replay took. Bytes are the device's, times the calls' alone.
+/// The cost of one replay. Bytes are the device's. Times count the calls alone.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     pub mode: &'static str,
@@ -18,14 +18,14 @@ pub struct Outcome {
     pub seconds: f64,
     pub ns_per_step: f64,
     pub peak_requested_bytes: u64,
-    /// The most that the device had given at a time, at the moments that were looked at.
+    /// The most bytes that the device had given, at the moments of measurement.
     pub peak_reserved_bytes: u64,
     pub reserved_over_requested: f64,
-    /// The part of that peak that nobody had asked for at that moment.
+    /// The share of that peak that the program had not asked for at that moment.
     pub fragmentation: f64,
 }
 
-/// Looks at the device as often as this over a whole replay, outside of the time.
+/// How often device memory is measured during a replay. The measurements do not count as time.
 const LOOKS: usize = 500;
 
 struct Books {

@@ -220,7 +220,7 @@ pub const CLAIMS: &[Claim] = &[
         name: "stranded.press_peak",
         says: "a pool that strands its older blocks and retries: the most that is live under press",
         unit: "MiB",
-        // Its newest block, those that it outgrew since the last refusal, and what else it works with.
+        // The share covers its newest block, the blocks that it outgrew since the last refusal, and its other memory.
         limit: Limit::Times(0.2),
         needs: Needs::Gpu,
         measure: pool::press_peak,

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What the shim has more to do for than to let it pass: recorded, or answered with what the pool has to add.
+/// Calls for which the shim does more than let them pass: it records them, or it adds the pool's part to the answer.
 const NOT_PASSED: &[&str] = &["cuGraphLaunch", "cuMemAlloc+cuMemFree", "cuMemGetInfo"];
 
 /// Compiles a source of tests/gpu.
@@ -67,13 +67,13 @@ pub(super) fn measured(figure: &Value) -> Measured {
     }
 }
 
-/// What a figure of the real driver says, for the note.
+/// A figure of the real driver in words, for the note.
 pub(super) fn beside(figure: &Value) -> String {
     let (added, quartiles, native) = (&figure["added_ns"], &figure["added_quartiles"], &figure["native_ns"]);
     format!("against a driver that does nothing; against the GPU's own +{added} ns, quartiles {quartiles}, of {native}")
 }
 
-/// The call that gets slowest of those that the shim sees and lets pass.
+/// Of the calls that the shim only lets pass, the call that gets slower by most.
 pub fn call(bench: &Bench<'_>) -> Result<Measured, String> {
     let passing = |driver| -> Result<Vec<Value>, String> {
         let mut all = figures(bench, driver, &["calls"], &[])?;
@@ -104,8 +104,8 @@ fn pair(bench: &Bench<'_>, depth: &str, stacks: &str) -> Result<Measured, String
 /// Instructions of a launch of a resident exec at most; 157 were counted, on 13 lines: 11 to 13, by where they begin.
 const INSTRUCTIONS: u64 = 200;
 
-/// What a launch of a resident exec touches of code: between two launches the device works for a while, and whatever the
-/// program does then pushes our code out of the processor's caches. Each line is one that the next launch waits for.
+/// How much code a launch of a resident exec touches. Between two launches the program's own work pushes the shim's
+/// code out of the processor's caches. So the next launch waits for each line of that code.
 pub fn cold_launch(bench: &Bench<'_>) -> Result<Measured, String> {
     let null = null_driver(bench)?;
     let link = [format!("-I{}", bench.stage.root.join("tests/programs").display()), format!("-L{}", null.display())];
@@ -122,7 +122,7 @@ pub fn cold_launch(bench: &Bench<'_>) -> Result<Measured, String> {
         note: format!(
             "{instructions} instructions, {INSTRUCTIONS} at most; {outside} of the C library's, none at most"
         ),
-        // A few of both are there in any case: else it is not our function that was counted.
+        // Each launch has at least a few of both. Fewer means that another function was counted.
         broken: instructions > INSTRUCTIONS || outside > 0 || instructions < 50 || lines < 5,
         ..Measured::default()
     })
@@ -133,7 +133,7 @@ pub fn record(bench: &Bench<'_>) -> Result<Measured, String> {
     pair(bench, "0", "0")
 }
 
-/// The same from 40 frames down, of which 32 are kept.
+/// The same from a call stack of 40 frames, of which 32 are recorded.
 pub fn record_stacks(bench: &Bench<'_>) -> Result<Measured, String> {
     pair(bench, "40", "32")
 }

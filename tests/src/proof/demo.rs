@@ -1,5 +1,5 @@
-//! The demo workload under the preload, for people: what it did, what the shim saw, what gpumem
-//! shows of it while it runs.
+//! Shows the demo workload under the preload: what the demo did, what the shim saw, and what gpumem shows while it
+//! runs.
 
 use crate::stage::{Device, Stage, finish, ledger_of};
 use crate::{say, say_line};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Long enough to be looked at; the last seconds, in which it only holds what it has, are slack.
+/// Long enough to look at. In the last seconds the demo only holds its memory.
 const ARGUMENTS: &[&str] = &["--seconds", "4", "--hold", "2"];
 const VIEWS: &[&[&str]] = &[&["ps"], &["allocs"], &["graphs"], &["stats"]];
 

@@ -10,13 +10,14 @@ use serde_json::Value;
 use std::process::Stdio;
 use std::sync::OnceLock;
 
-/// What a process may take more than natively, MiB, and the share of that.
+/// How much more memory than natively a process may take, MiB, besides a share of the native figure.
 pub const SLACK_MIB: f64 = 4.0;
 pub const SLACK_SHARE: f64 = 0.02;
-/// What the later half of a run may rise more than natively: what the memory of one run differs by from another's.
+/// How much more the later half of a preloaded run may rise than that of the native run. Two runs of the same program
+/// differ by as much.
 const RISE_MIB: f64 = 1.0;
-/// The same of device memory, which comes by blocks of 2 MiB: where an allocation happens to lie decides over one, and
-/// two runs of one build differ by two.
+/// The same for device memory, which comes in blocks of 2 MiB. The place of an allocation can decide over one block,
+/// and two runs of one build differ by two blocks.
 const DEVICE_RISE_MIB: f64 = 4.0;
 /// Samples of a run.
 const SAMPLES: usize = 20;

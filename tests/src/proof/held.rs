@@ -1,4 +1,4 @@
-//! A program that stays and answers each line that it is sent with a line of JSON.
+//! A program that stays running and answers each line with a line of JSON.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
@@ -33,14 +33,14 @@ impl Held {
         self.process.id()
     }
 
-    /// What it says by itself.
+    /// The next line that it prints.
     pub(super) fn answer(&self) -> Result<Value, String> {
         let said = self.lines.recv_timeout(PATIENCE);
         let said = said.map_err(|why| format!("no answer within {} s: {why}", PATIENCE.as_secs()))?;
         serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))
     }
 
-    /// What it says to a line.
+    /// Sends a line and returns the answer.
     pub(super) fn ask(&mut self, line: &str) -> Result<Value, String> {
         let sent = writeln!(self.input, "{line}").and_then(|()| self.input.flush());
         sent.map_err(|error| format!("{line}: {error}"))?;

@@ -7,9 +7,9 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A search reads at least this share of what copies do: 0.54 and 0.77 were measured.
+/// A search must read at least this share of what copies read. 0.54 and 0.77 were measured.
 pub const BANDWIDTH: f64 = 0.4;
-/// A step under the guard takes at most so many times the native one.
+/// A step under the guard may take at most this many times the native time.
 pub const SLOWER: f64 = 1.1;
 const GIB: &str = "8";
 const SEARCHES: usize = 3;
@@ -28,7 +28,7 @@ pub(super) fn has_torch() -> bool {
     done.status().is_ok_and(|status| status.success())
 }
 
-/// What copies read, and what a search reads of the same memory, GB/s.
+/// The rates at which copies and a search read the same memory, GB/s.
 pub fn bandwidth_ratio(bench: &Bench<'_>) -> Result<Measured, String> {
     let program = cost::compiled(bench, "read.c", "read", &["-ldl"])?;
     let ledgers = bench.ledgers();
@@ -56,7 +56,7 @@ pub fn bandwidth_ratio(bench: &Bench<'_>) -> Result<Measured, String> {
     })
 }
 
-/// ms a step of a training, natively and under the guard, in processes that take turns.
+/// Milliseconds for a training step, natively and under the guard, by processes that take turns.
 pub fn guard_slowdown(bench: &Bench<'_>) -> Result<Measured, String> {
     let script = bench.stage.root.join("tests/gpu/py/guard_steps.py");
     let start = |guard: Option<&str>| -> Result<Held, String> {

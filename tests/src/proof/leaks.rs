@@ -1,4 +1,4 @@
-//! Claims about `gpumem leaks`: its verdicts, held to growth that was planted.
+//! Claims about `gpumem leaks`: compares its verdicts with growth that was planted.
 
 use super::{Bench, Measured};
 use crate::stage::finish;
@@ -9,10 +9,10 @@ use std::process::Stdio;
 const PROGRAMS: u64 = 10;
 const STEPS: [&str; 4] = ["64", "96", "150", "240"];
 
-/// Wrong verdicts that are allowed: five of a hundred.
+/// How many verdicts may be wrong: five of a hundred.
 pub const WRONG: f64 = 50.0;
 
-/// A thousand call sites in ten programs, and whether the programs' own heaps grow.
+/// Verdicts on a thousand call sites in ten programs, and on the programs' own heaps.
 pub fn verdicts(bench: &Bench<'_>) -> Result<Measured, String> {
     let mut measured = Measured::default();
     let mut wrong = Vec::new();
@@ -21,7 +21,7 @@ pub fn verdicts(bench: &Bench<'_>) -> Result<Measured, String> {
         bench.step(&format!("program {} of {PROGRAMS}, {steps} steps", number + 1));
         let ledgers = bench.ledgers();
         let mut command = bench.stage.command(&bench.stage.program("leaks")?, Some(&ledgers))?;
-        // Samples are taken when the program asks for them: whatever else the machine does, one a step.
+        // The program asks for the samples, so that there is exactly one for each step, however loaded the machine is.
         command.env("GPUMEM_GROWTH_INTERVAL", "0").arg(number.to_string()).arg(steps);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let run = finish(child.map_err(|error| format!("leaks: {error}"))?, Some(&ledgers))?;
@@ -49,7 +49,7 @@ pub fn verdicts(bench: &Bench<'_>) -> Result<Measured, String> {
     Ok(measured)
 }
 
-/// The verdict on the call site whose name begins so; null if it is not told.
+/// The verdict on the call site whose name begins with `site`. Null if there is none.
 fn verdict_on(said: &Value, site: &str) -> Value {
     let rows = said["suspects"].as_array().into_iter().flatten();
     let mut rows = rows.filter(|row| row["key"].as_str().is_some_and(|key| key.starts_with(site)));

@@ -1,5 +1,5 @@
-//! Claims about the pool: programs get the same results, no memory is given out under work, and where it runs
-//! out that is where it would, or where it was asked to go.
+//! Claims about the pool: programs get the same results, no memory is given out while work uses it, and allocations
+//! fail only where they would natively or where a limit says so.
 
 use super::tester::{hunted, numbers};
 use super::{Bench, Measured};
@@ -7,11 +7,11 @@ use crate::stage::{Device, Run, finish};
 use std::path::Path;
 use std::process::Stdio;
 
-/// Bound of `quota.enforced`, MiB.
+/// The limit in the claim `quota.enforced`, MiB.
 pub const QUOTA_MIB: f64 = 256.0;
 
-/// Runs a program of tests/programs with these variables; preloaded if there are ledgers. With the run come
-/// the rules of the driver that it broke, as the simulator tells.
+/// Runs a program of tests/programs with these variables. With ledgers it is preloaded. Returns the run and the broken
+/// rules of the driver, as the simulator reports them.
 pub(super) fn run(
     bench: &Bench<'_>,
     line: &str,
@@ -30,7 +30,7 @@ pub(super) fn run(
     Ok((done.map_err(|why| format!("{line}: {why}"))?, violations(&report)))
 }
 
-/// Which rules were broken, a name each.
+/// The names of the broken rules.
 fn violations(report: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(report).unwrap_or_default();
     let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
@@ -42,8 +42,8 @@ pub fn results_equal(bench: &Bench<'_>) -> Result<Measured, String> {
     hunted(bench, "pooler", &[])
 }
 
-/// Programs that free memory with work under way and take it again, with frees that wait and frees that do
-/// not. On a GPU wrong contents alone tell.
+/// Programs that free memory while work uses it and allocate it again, with frees that wait and frees that do not. On a
+/// GPU only wrong contents tell.
 pub fn reuse_violations(bench: &Bench<'_>) -> Result<Measured, String> {
     const PROGRAMS: [&str; 4] = ["pool_order running", "pool_order streams", "pool_threads race", "pool_captures"];
     let mut measured = Measured::default();
@@ -67,7 +67,8 @@ pub fn reuse_violations(bench: &Bench<'_>) -> Result<Measured, String> {
     Ok(measured)
 }
 
-/// Where the buffers of a program go and what its own pool grows by, as words: `plain`, `managed`, `nothing`.
+/// The kinds of memory that the program's output names for its buffers and for the growth of its own pool: `plain`,
+/// `managed`, `nothing`.
 fn places<'a>(out: &'a str, what: &str) -> Vec<&'a str> {
     let lines = out.lines().filter(|line| line.starts_with(what));
     lines.filter_map(|line| line.rsplit(' ').next()).collect()
@@ -123,7 +124,7 @@ pub fn quota(bench: &Bench<'_>) -> Result<Measured, String> {
         let lines = done.stderr.lines().filter(|line| WAYS.iter().any(|way| line.starts_with(way)));
         let of_lines: Vec<Vec<f64>> = lines.map(numbers).collect();
         let most = of_lines.iter().map(|line| line[0] * BLOCK_MIB).fold(0.0, f64::max);
-        // Each way runs out, and with the code for it.
+        // Each way of allocating must run out, with the right status.
         let refused = of_lines.len() == WAYS.len() && of_lines.iter().all(|line| line[0] >= 8.0 && line[1] == 2.0);
         Ok((most, done.status == 0 && broken.is_empty() && (refused || !preload), done.stderr))
     };
@@ -134,14 +135,14 @@ pub fn quota(bench: &Bench<'_>) -> Result<Measured, String> {
     Ok(Measured { native, preloaded, broken, note, ..Measured::default() })
 }
 
-/// Programs whose pools strand memory and that do not ask again, capture, or use what they keep in graphs:
-/// under `press` all of them end as natively.
+/// Programs whose pools strand memory and that do not retry, capture, or use the kept memory in graphs. Under `press`
+/// all of them must end as natively.
 pub fn press_safe(bench: &Bench<'_>) -> Result<Measured, String> {
     let mut measured = Measured::default();
     let mut notes = Vec::new();
     for mode in ["abort", "capture", "graph", "buffers", "retry"] {
         for retries in ["0", "1"] {
-            // One that says so and does not is on its own.
+            // A program that says it retries and does not gets no help.
             if retries == "1" && mode == "abort" {
                 continue;
             }
@@ -168,10 +169,10 @@ fn peak_of(done: &Run) -> Result<f64, String> {
     line.and_then(|line| numbers(line).first().copied()).ok_or_else(|| format!("no peak in {}", done.stderr.trim()))
 }
 
-/// A pool that strands, long enough that its older blocks are most of it.
+/// A program whose pool strands memory, and runs long enough that old blocks are most of it.
 const LONG: &str = "pool_press retry 80";
 
-/// The most that a program holds whose pool strands and retries, under press.
+/// The most that a program holds under press, if its pool strands memory and it retries.
 pub fn press_peak(bench: &Bench<'_>) -> Result<Measured, String> {
     let variables = [("GPUMEM_STRANDED", "press"), ("GPUMEM_STRANDED_RETRIES", "1")];
     let (native, _) = run(bench, LONG, &variables, false)?;
@@ -184,7 +185,7 @@ pub fn press_peak(bench: &Bench<'_>) -> Result<Measured, String> {
     })
 }
 
-/// One that ends when an allocation fails, in a quota that it does not fit in.
+/// A program that ends when an allocation fails, under a limit that it does not fit in.
 pub fn spill_finishes(bench: &Bench<'_>) -> Result<Measured, String> {
     let line = "pool_press abort";
     let (native, _) = run(bench, line, &[], false)?;

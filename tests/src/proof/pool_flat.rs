@@ -1,17 +1,17 @@
-//! Claims about device memory over time: what a program holds is what it would hold.
+//! Claims about device memory over time: a preloaded program holds no more than it would natively.
 
 use super::pool::run;
 use super::tester::numbers;
 use super::{Bench, Measured};
 
 const MIB: f64 = 1024.0 * 1024.0;
-/// Above native, besides what the claim's limit adds.
+/// The share of the native figure that is allowed, besides what the claim's limit adds.
 const SHARE: f64 = 1.02;
-/// How long what was freed may stay on an idle device, ms.
+/// How long freed memory may stay on an idle device, ms.
 const PATIENCE: &str = "15000";
 const OPERATIONS: [&str; 2] = ["2000", "40000"];
 
-/// The most that is in use in either half of a run, and what is once all is freed; MiB.
+/// The most memory in use in each half of a run, and the memory in use once all is freed, MiB.
 fn most(bench: &Bench<'_>, operations: &str, preload: bool) -> Result<Vec<f64>, String> {
     bench.step(&format!("{operations} operations, {}", if preload { "preloaded" } else { "natively" }));
     let (done, broken) = run(bench, &format!("pool_flat {operations} {PATIENCE}"), &[], preload)?;
@@ -23,15 +23,16 @@ fn most(bench: &Bench<'_>, operations: &str, preload: bool) -> Result<Vec<f64>, 
     }
 }
 
-/// By how much device memory is above 1.02 of native, MiB, at the worst: without idle blocks while the program works,
-/// after few operations as after many, in how the later half of the run grows, and with them in the end.
+/// The worst excess of device memory over 1.02 times native, MiB. It is taken without idle blocks while the program
+/// works, after few operations and after many, over the growth of the run's later half, and at the end with idle
+/// blocks.
 pub fn device_growth(bench: &Bench<'_>) -> Result<Measured, String> {
     let mut measured = Measured { preloaded: f64::MIN, ..Measured::default() };
     let mut notes = Vec::new();
     for operations in OPERATIONS {
         let (native, ours) = (most(bench, operations, false)?, most(bench, operations, true)?);
         let above = native.iter().zip(&ours).map(|(native, ours)| ours - native * SHARE);
-        // Few operations have no later half to speak of.
+        // With few operations the later half means nothing.
         let growth = (ours[1] - ours[0]) - (native[1] - native[0]).max(0.0) * SHARE;
         let growth = (operations == OPERATIONS[1]).then_some(growth);
         measured.preloaded = above.chain(growth).fold(measured.preloaded, f64::max);

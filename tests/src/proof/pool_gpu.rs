@@ -1,4 +1,5 @@
-//! Claims about the pool that only a GPU can show: what pairs cost, and when memory is back on the card.
+//! Claims about the pool that only a GPU can show: the cost of pairs of allocation and free, and how soon memory is
+//! back on the card.
 
 use super::held::Held;
 use super::{Bench, Measured, cost};
@@ -9,12 +10,12 @@ use std::time::{Duration, Instant};
 
 /// Threads of `pool.threads_ratio`.
 const THREADS: &str = "16";
-/// What is taken and freed, GiB.
+/// How much is allocated and freed, GiB.
 const BURST_GIB: &str = "32";
-/// How long it may take until all is back on the card.
+/// The longest time until all memory is back on the card.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What tests/gpu/pool.c says of pairs.
+/// The output of tests/gpu/pool.c about pairs.
 fn pairs(bench: &Bench<'_>, preload: bool) -> Result<Value, String> {
     let program = cost::compiled(bench, "pool.c", "pool", &["-fno-omit-frame-pointer", "-pthread", "-lm", "-ldl"])?;
     bench.step(if preload { "pairs, preloaded" } else { "pairs, natively" });
@@ -25,7 +26,7 @@ fn pairs(bench: &Bench<'_>, preload: bool) -> Result<Value, String> {
     serde_json::from_str(line).map_err(|error| format!("pool: {error}: {line}"))
 }
 
-/// The figure of each, natively and preloaded, by turns.
+/// The figure natively and preloaded, by runs that take turns.
 fn by_turns(bench: &Bench<'_>, of: fn(&Value) -> f64) -> Result<Measured, String> {
     let (mut native, mut ours) = (Vec::new(), Vec::new());
     for turn in 0..3 {
@@ -57,15 +58,15 @@ pub fn threads_ratio(bench: &Bench<'_>) -> Result<Measured, String> {
     by_turns(bench, |figure| 1e9 / figure["pairs_per_s"].as_f64().unwrap_or(f64::NAN))
 }
 
-/// A process that takes and frees memory when it is told to.
+/// A process that allocates and frees memory when it is told to.
 fn holder(bench: &Bench<'_>, program: &Path, ledgers: Option<&Path>) -> Result<Held, String> {
     let mut command = bench.stage.command(program, ledgers)?;
     command.arg("hold");
     Held::start(command)
 }
 
-/// A burst is freed; after 15 s idle, how much of it the ledger says is still kept, MiB. And another process
-/// gets as much.
+/// How much of a freed burst the ledger says is still kept after 15 idle seconds, MiB. Another process must also be
+/// able to take that much.
 pub fn given_back(bench: &Bench<'_>) -> Result<Measured, String> {
     let program = cost::compiled(bench, "pool.c", "pool", &["-fno-omit-frame-pointer", "-pthread", "-lm", "-ldl"])?;
     let ledgers = bench.ledgers();
@@ -83,7 +84,7 @@ pub fn given_back(bench: &Bench<'_>) -> Result<Measured, String> {
         let bytes = stats["pool"]["idle_bytes"].as_f64();
         Ok(bytes.ok_or("gpumem stats does not say what is idle")? / 1_048_576.0)
     };
-    // The ledger tells once a second what is kept.
+    // The ledger is updated once a second.
     let (mut most, mut left) = (0.0_f64, 0.0);
     while begin.elapsed() < PATIENCE && (most == 0.0 || left > 0.0) {
         std::thread::sleep(Duration::from_millis(250));

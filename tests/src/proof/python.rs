@@ -13,7 +13,8 @@ const PROGRAMS: [(u64, u64); 3] = [(1, 1), (2, 1), (3, 4)];
 /// Allocations of each.
 const EACH: u64 = 350;
 
-/// Allocations in random call shapes, their frames as the interpreter itself tells them, and as the ledger has them.
+/// Compares the frames of allocations in random call shapes: as the interpreter reports them, and as the ledger has
+/// them.
 pub fn frames_equal(bench: &Bench<'_>) -> Result<Measured, String> {
     let mut measured = Measured::default();
     for interpreter in interpreters() {

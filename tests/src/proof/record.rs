@@ -1,4 +1,4 @@
-//! Claims about recording: nothing changes for the program, and the ledger says what it did.
+//! Claims about recording: nothing changes for the program, and the ledger agrees with what the program did.
 
 use super::{Bench, Measured};
 use crate::stage::{Device, Run, finish};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 struct Program {
     name: &'static str,
     args: &'static [&'static str],
-    /// It counts all of its own calls, makes them in one process, and frees all.
+    /// The program counts all of its own calls, makes them in one process, and frees everything.
     counts: bool,
     simulator_only: bool,
 }
@@ -34,13 +34,14 @@ const PROGRAMS: &[Program] = &[
     // An allocation inside a captured stream is a node of the graph to the program; to the ledger it
     // is stream-ordered memory until its free.
     Program { counts: false, ..program("captures") },
-    // Its children's calls are not in its own ledger; it ends in a sticky error; it makes no call.
+    // The ledgers of `fork`, `ipc` and `exits` lack their children's calls. `errors` ends in a sticky error.
+    // `bystander` makes no call.
     Program { counts: false, ..program("fork") },
     Program { counts: false, ..program("ipc") },
     Program { counts: false, ..program("exits") },
     Program { counts: false, ..program("errors") },
     Program { counts: false, ..program("bystander") },
-    // Its runtime is opened past every preload: only the driver's calls are seen.
+    // The program opens its runtime past every preload, so only the driver's calls are seen.
     Program { counts: false, ..program("deepbind") },
     Program { simulator_only: true, ..program("hip_basic") },
     Program { simulator_only: true, ..program("hip_graphs") },
@@ -51,7 +52,7 @@ fn programs(bench: &Bench<'_>, counts: bool) -> Vec<&'static Program> {
     PROGRAMS.iter().filter(|program| (simulator || !program.simulator_only) && (program.counts || !counts)).collect()
 }
 
-/// Each program, natively and preloaded: status, stdout and stderr.
+/// Compares each program's status, stdout and stderr natively and preloaded.
 pub fn results_equal(bench: &Bench<'_>) -> Result<Measured, String> {
     let mut measured = Measured::default();
     let mut differ = Vec::new();
@@ -89,8 +90,8 @@ fn difference(native: &Run, preloaded: &Run) -> Option<String> {
     None
 }
 
-/// A program's output without what no two runs share: times, how threads met, the one answer that the
-/// preload is there to change, and how the simulator numbers what it reports.
+/// A program's output without what differs between runs: times, how threads met, the one answer that the preload
+/// changes on purpose, and numbers in the simulator's reports.
 fn stable(text: &str) -> Vec<String> {
     let line = |line: &str| match serde_json::from_str(line) {
         Ok(Value::Object(mut said)) => {
@@ -106,7 +107,7 @@ fn stable(text: &str) -> Vec<String> {
     text.lines().map(line).collect()
 }
 
-/// The last line of JSON that a program printed: its own count.
+/// The last line of JSON that a program printed, which is its own count.
 fn own_count(run: &Run) -> Result<Value, String> {
     last_count(&run.stdout).map_err(|why| format!("status {}, {why}: {}", run.status, run.stderr.trim()))
 }
@@ -117,7 +118,7 @@ pub(crate) fn last_count(stdout: &str) -> Result<Value, String> {
     serde_json::from_str(line).map_err(|error| format!("its count is no JSON: {error}"))
 }
 
-/// What a program's own count and `gpumem stats` of its run differ by.
+/// The differences between a program's own count and `gpumem stats` of its run.
 pub(crate) fn differences(own: &Value, stats: &Value) -> Vec<String> {
     let differ = |(name, of): &Count| {
         let (native, preloaded) = (number(&own[*name]), of(stats));
@@ -130,11 +131,11 @@ fn number(of: &Value) -> f64 {
     of.as_f64().unwrap_or(f64::NAN)
 }
 
-/// What the program calls a count, and how it comes out of `gpumem stats`.
+/// The program's name of a count, and how to get that count from `gpumem stats`.
 type Count = (&'static str, fn(&Value) -> f64);
 
-/// Sums over the kinds that the programs count: address ranges and mappings are made of a physical
-/// allocation that is counted, imports are another process's, reported parts lie in an allocation.
+/// The sum over the kinds that programs count. Address ranges and mappings belong to a physical allocation that is
+/// counted, imports belong to another process, and reported parts lie in an allocation.
 fn kinds(stats: &Value, field: &str) -> f64 {
     let counted = [
         "device",
@@ -165,7 +166,7 @@ const COUNTS: &[Count] = &[
     ("captures", |stats| number(&stats["counters"]["captures_ended"]) + number(&stats["counters"]["captures_failed"])),
 ];
 
-/// Runs a counting program under the preload: its own count, and what `gpumem stats` says.
+/// Runs a counting program under the preload. Returns its own count, and what `gpumem stats` says.
 fn counted(bench: &Bench<'_>, program: &Program) -> Result<(Value, Value), String> {
     let run = bench.stage.run(program.name, program.args, Some(&bench.ledgers()))?;
     let own = own_count(&run).map_err(|why| format!("{}: {why}", program.name))?;
@@ -179,7 +180,7 @@ fn counted(bench: &Bench<'_>, program: &Program) -> Result<(Value, Value), Strin
     }
 }
 
-/// Each program's own count against the ledger of the same run.
+/// Compares each program's own count with the ledger of the same run.
 pub fn counts_equal(bench: &Bench<'_>) -> Result<Measured, String> {
     let mut measured = Measured::default();
     let mut differ = Vec::new();
@@ -191,13 +192,13 @@ pub fn counts_equal(bench: &Bench<'_>) -> Result<Measured, String> {
         measured.preloaded += COUNTS.iter().map(|(_, of)| of(&stats)).sum::<f64>();
         differ.extend(differences(&own, &stats).into_iter().map(|what| format!("{}: {what}", program.name)));
     }
-    // Differences that cancel out in the sum are differences.
+    // Differences that cancel out in the sum still count.
     measured.broken = !differ.is_empty();
     measured.note = differ.join("; ");
     Ok(measured)
 }
 
-/// What is left in the ledger of a program that gave all back.
+/// What the ledger says is live at the end of a program that freed everything.
 pub fn balance_zero(bench: &Bench<'_>) -> Result<Measured, String> {
     let mut measured = Measured::default();
     let mut left = Vec::new();
@@ -224,7 +225,7 @@ pub fn balance_zero(bench: &Bench<'_>) -> Result<Measured, String> {
     Ok(measured)
 }
 
-/// Kills the demo twice: while it decodes, and while it holds what it has counted.
+/// Kills the demo twice: while it decodes, and while it holds memory that it has counted.
 pub fn dead_process_readable(bench: &Bench<'_>) -> Result<Measured, String> {
     bench.step("the demo, killed in mid-work");
     let ledgers = bench.ledgers();
@@ -245,7 +246,7 @@ pub fn dead_process_readable(bench: &Bench<'_>) -> Result<Measured, String> {
             problems.push(format!("in mid-work: gpumem {} says {}", view["command"], view["process"]["life"]));
         }
     }
-    // Weights, four KV caches, and one exec at least of those that it was launching.
+    // The weights, four KV caches, and at least one of the execs that it was launching.
     let live = &allocs["process_live"];
     if number(&live["count"]) < 5.0 || number(&live["device"]) < f64::from(96 << 20) {
         problems.push(format!("in mid-work: live {live}"));
@@ -279,7 +280,7 @@ fn demo(bench: &Bench<'_>, args: &[&str], ledgers: &Path) -> Result<Child, Strin
     command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|error| format!("demo: {error}"))
 }
 
-/// What a running process prints first.
+/// The first line that a running process prints.
 fn first_line(child: &mut Child) -> Result<String, String> {
     use std::io::{BufRead, BufReader};
     let pipe = child.stdout.take().ok_or("its output is not piped")?;

@@ -1,4 +1,4 @@
-//! Claims about `gpumem leaks --suspect`: what nothing refers to any more, held to what was planted.
+//! Claims about `gpumem leaks --suspect`: compares the blocks that it calls lost with those that were planted.
 
 use super::{Bench, Measured};
 use crate::stage::checked;
@@ -9,24 +9,24 @@ use std::process::{Child, Command, Stdio};
 /// Programs, and the blocks that each of them plants.
 const PROGRAMS: u64 = 20;
 const BLOCKS: &str = "50";
-/// A lost block has to rank before so many of a hundred that are referred to.
+/// A lost block must rank before this many percent of the blocks that are referred to.
 const BEFORE: usize = 95;
 
-/// Of so many lost blocks, that many may not rank before nearly all others.
+/// How many lost blocks may rank lower than that.
 pub const MISSED: f64 = 10.0;
-/// Of all blocks that are referred to, so many may be called lost.
+/// How many blocks that are referred to may be called lost.
 pub const ALARMS: f64 = 0.0;
 
-/// What was planted, and what is said of it.
+/// A planted block, and what gpumem says of it.
 struct Block {
     lost: bool,
-    /// What refers to it was lost.
+    /// The only reference to it lies in a block that was lost.
     chain: bool,
     references: u64,
     none_seen: bool,
 }
 
-/// Lost blocks, and those that do not rank first.
+/// Counts lost blocks, and those of them that do not rank high enough.
 pub fn recall(bench: &Bench<'_>) -> Result<Measured, String> {
     let mut measured = Measured::default();
     for number in 0..PROGRAMS {
@@ -45,7 +45,7 @@ pub fn recall(bench: &Bench<'_>) -> Result<Measured, String> {
     Ok(measured)
 }
 
-/// Blocks that are referred to, and those of them to which no reference is said to be.
+/// Counts blocks that are referred to, and those of them that gpumem calls lost.
 pub fn false_alarms(bench: &Bench<'_>) -> Result<Measured, String> {
     let mut measured = Measured::default();
     for number in 0..PROGRAMS {
@@ -58,7 +58,7 @@ pub fn false_alarms(bench: &Bench<'_>) -> Result<Measured, String> {
     Ok(measured)
 }
 
-/// A process that is asked while it waits.
+/// A waiting process that gpumem reads.
 struct Asked(Child);
 
 impl Drop for Asked {

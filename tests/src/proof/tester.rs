@@ -25,8 +25,8 @@ pub fn hunted(bench: &Bench<'_>, name: &str, arguments: &[&str]) -> Result<Measu
     Ok(Measured { broken: done.status != 0 || measured.native < 1.0, ..measured })
 }
 
-/// What a hunt's last line says: "120 programs, 7000 operations: 0 differ, 0 differed once, 1 not judged", and more of
-/// differ's.
+/// Reads the last line of a hunt: "120 programs, 7000 operations: 0 differ, 0 differed once, 1 not judged". `differ`
+/// adds more.
 fn tally(line: &str) -> Option<Measured> {
     let [programs, _operations, differ, fleeting, ill, ..] = numbers(line)[..] else { return None };
     let native = programs - ill;

@@ -1,5 +1,5 @@
-//! Claims about numbers: every total that gpumem prints is the sum of its parts, the same in every view, and what the
-//! program and the driver count.
+//! Claims about numbers: every total that gpumem prints is the sum of its parts, is the same in every view, and agrees
+//! with the program's and the driver's count.
 
 use super::{Bench, Measured};
 use gpumem_wire::kinds::{AllocKind, Space};
@@ -11,17 +11,17 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
-/// Random programs, and how often each is held.
+/// The number of random programs, and how often each is stopped to compare.
 const SEEDS: u64 = 3;
 const HOLDS: u64 = 2;
-/// Operations between two holds.
+/// Operations between two comparisons.
 const STEPS: u64 = 150;
-/// Between two samples of the control thread, and a tenth more.
+/// Longer than the time between two samples of the control thread, by a tenth.
 const SAMPLE: Duration = Duration::from_millis(1100);
-/// Looks at a state that rests, while numbers differ that are told once a second.
+/// How often an unchanged state is compared again while numbers differ, because some numbers are updated once a second.
 const LOOKS: u32 = 3;
 
-/// Totals that are to be equal, with their names: of the second what was printed somewhere else, or added up.
+/// Pairs of totals that must be equal, with their names. The second total was printed elsewhere or added up.
 #[derive(Default)]
 struct Pairs {
     all: u64,
@@ -53,7 +53,7 @@ fn sum(rows: &Value, field: &str) -> u64 {
     rows.as_array().map_or(u64::MAX, |rows| rows.iter().map(|row| number(&row[field])).sum())
 }
 
-/// `totals`, running.
+/// The running program `totals`.
 struct Client {
     child: Child,
     told: ChildStdin,
@@ -63,7 +63,7 @@ struct Client {
 impl Client {
     fn start(bench: &Bench<'_>, seed: u64, ledgers: &Path) -> Result<Self, String> {
         let mut command = bench.stage.command(&bench.stage.program("totals")?, Some(ledgers))?;
-        // What goes back by itself would do so between two views.
+        // Memory that went back by itself between two views would change the totals.
         command.arg(seed.to_string()).env("GPUMEM_POOL_DECAY", "0").env("GPUMEM_GRAPH_IDLE", "1h");
         command.env("GPUMEM_GRAPH_CACHE", ["512", "4", "0"][seed as usize % 3]).env("SIM_DEVICES", "2");
         command.env("GPUMEM_FREE", ["strict", "deferred"][seed as usize / 3 % 2]);
@@ -73,7 +73,7 @@ impl Client {
         Ok(Self { child, told, says: BufReader::new(says) })
     }
 
-    /// Has it do something; what it says then.
+    /// Sends the program a command and returns its answer.
     fn tell(&mut self, line: &str) -> Result<Value, String> {
         writeln!(self.told, "{line}").map_err(|error| format!("totals: {error}"))?;
         let mut said = String::new();
@@ -89,7 +89,7 @@ impl Drop for Client {
     }
 }
 
-/// Asks gpumem about the one process of a directory.
+/// Asks gpumem for views of the one process of a directory.
 struct Views<'a> {
     bench: &'a Bench<'a>,
     ledgers: &'a Path,
@@ -107,10 +107,10 @@ impl Views<'_> {
     }
 }
 
-/// Random states: every total that is printed, against the sum of its parts and against those of other views.
+/// In random states, compares each printed total with the sum of its parts and with the totals of other views.
 ///
 /// # Errors
-/// What could not be run.
+/// Says what could not be run.
 pub fn equal(bench: &Bench<'_>) -> Result<Measured, String> {
     let mut measured = Measured::default();
     let mut notes = Vec::new();
@@ -133,7 +133,7 @@ pub fn equal(bench: &Bench<'_>) -> Result<Measured, String> {
     Ok(measured)
 }
 
-/// A state that rests, once the control thread has told of it.
+/// Compares an unchanged state, after the control thread has updated the ledger.
 fn compared(views: &Views<'_>, said: &Value) -> Result<Pairs, String> {
     let held = Instant::now();
     for look in 1.. {
@@ -162,7 +162,7 @@ fn all(pairs: &mut Pairs, views: &Views<'_>, stats: &Value, said: &Value) -> Res
     page(pairs, views, stats)
 }
 
-/// What the program counts for itself, and what the driver does.
+/// Totals that the program and the driver count.
 fn of_the_program(pairs: &mut Pairs, stats: &Value, said: &Value) {
     let live = &stats["live"];
     let count = |kinds: &[&str], at: usize| kinds.iter().map(|kind| number(&said[*kind][at])).sum::<u64>();
@@ -178,7 +178,7 @@ fn of_the_program(pairs: &mut Pairs, stats: &Value, said: &Value) {
     if number(&cache["max_execs"]) != 0 {
         pairs.equal("handles and the program's execs", execs, number(&said["execs"]));
     }
-    // A real driver says nothing of these.
+    // A real driver does not tell these numbers.
     if let Some(driver) = said["live_execs"].as_u64() {
         let real = match number(&cache["max_execs"]) {
             0 => number(&said["execs"]),
@@ -188,7 +188,7 @@ fn of_the_program(pairs: &mut Pairs, stats: &Value, said: &Value) {
     }
 }
 
-/// What is live by memory: in all views.
+/// Live bytes by kind of memory, in all views.
 fn live(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> Result<(), String> {
     let (ps, top) = (views.json(&["ps"])?, views.json(&["top", "--once"])?);
     let process = &ps["processes"][0];
@@ -234,7 +234,7 @@ fn live_bytes(stats: &Value) -> u64 {
     ["device", "host", "managed"].iter().map(|memory| number(&stats["live"][*memory])).sum()
 }
 
-/// Allocations, however they are grouped.
+/// Allocations in each grouping.
 fn allocations(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> Result<(), String> {
     for by in ["site", "stack", "kind", "size", "thread", "tag", "context", "device"] {
         let report = views.json(&["allocs", "--by", by])?;
@@ -248,7 +248,7 @@ fn allocations(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> Result<()
     Ok(())
 }
 
-/// Graphs and execs: one by one, in groups, in all, and in the host's books.
+/// Graphs and execs: one by one, in groups, in total, and in the account of host memory.
 fn graphs(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> Result<(), String> {
     let host = &stats["host"];
     let in_stats = ["graph_bytes", "exec_bytes", "source_bytes"].iter().map(|part| number(&host[*part])).sum::<u64>();
@@ -310,7 +310,7 @@ fn devices(pairs: &mut Pairs, stats: &Value) {
     }
 }
 
-/// The newest sample.
+/// The newest growth sample.
 fn growth(pairs: &mut Pairs, stats: &Value) {
     let rows = stats["growth"]["rows"].as_array().cloned().unwrap_or_default();
     let last = |what: &str| rows.iter().find(|row| row["what"] == what).map_or(u64::MAX, |row| number(&row["last"]));

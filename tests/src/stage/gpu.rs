@@ -1,4 +1,4 @@
-//! Is there a GPU, and a CUDA runtime that programs can use on it?
+//! Finds a GPU, and a CUDA runtime that programs can use on it.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -86,7 +86,7 @@ fn mapped(begin: &str) -> Result<PathBuf, String> {
     let paths = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
     let mut ours = paths.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(begin)));
     let path = ours.next().ok_or_else(|| format!("{begin} is loaded from no file"))?;
-    // Linked to by its SONAME, which is another name in the same directory.
+    // Programs link to the driver by its SONAME, which is another name in the same directory.
     let linked = path.with_file_name("libcuda.so.1");
     Ok(if linked.is_file() { linked } else { path.to_owned() })
 }
