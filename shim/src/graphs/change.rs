@@ -1,6 +1,4 @@
-//! The program changes an exec: as a whole from a graph, or node by node.
-
-mod node;
+//! The program updates an exec from a whole graph, or uploads it. change_node.rs changes single nodes.
 
 use super::class::Recipe;
 use super::class::{Class, Shape};
@@ -21,8 +19,6 @@ use gpumem_wire::kinds::Pinned;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, MutexGuard, Weak};
 
-pub(crate) use node::Change;
-
 /// How an update by the program went.
 pub(crate) enum Updated {
     /// The handle means the graph now. The library was not asked, or not about this exec.
@@ -35,7 +31,7 @@ pub(crate) enum Updated {
 
 impl Cache {
     /// A handle in use, its locked body, and its class.
-    fn live(&self, index: u32) -> Result<(&'static Handle, MutexGuard<'static, Body>, Arc<Class>), Status> {
+    pub(super) fn live(&self, index: u32) -> Result<(&'static Handle, MutexGuard<'static, Body>, Arc<Class>), Status> {
         let handle = self.execs.get(index).ok_or(INVALID)?;
         let body = lock(&handle.body);
         match (body.ended, body.class.clone()) {
@@ -173,7 +169,7 @@ impl Cache {
     }
 
     /// Tells the records how many bytes a handle's source takes now.
-    fn source_changed(&self, handle: &Handle, body: &Body) {
+    pub(super) fn source_changed(&self, handle: &Handle, body: &Body) {
         if !body.owned {
             let (slot, bytes) = (handle.slot.load(Relaxed), source_bytes(body));
             gate::record_if_started(|shim| records::handles::source_is(shim, slot, bytes));
@@ -181,7 +177,7 @@ impl Cache {
     }
 
     /// The handle's real exec, leased. If the handle has none, one is made to hold what the handle means.
-    fn real_for(&self, handle: &Handle, body: &Body) -> Result<Lease, Status> {
+    pub(super) fn real_for(&self, handle: &Handle, body: &Body) -> Result<Lease, Status> {
         match handle.lease() {
             Some(lease) => Ok(lease),
             None => self.alone_with_driver(body, || self.held(handle, body, LOST)),

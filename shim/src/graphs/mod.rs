@@ -25,6 +25,7 @@ mod bounds;
 mod caches;
 mod candidates;
 pub(crate) mod change;
+pub(crate) mod change_node;
 mod child;
 pub(crate) mod choose;
 pub(crate) mod class;

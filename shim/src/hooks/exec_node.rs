@@ -5,7 +5,7 @@ use super::graph_use::LibraryParams;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
-use crate::graphs::change::Change;
+use crate::graphs::change_node::Change;
 use crate::records;
 use crate::records::execs::Update;
 use crate::vendor::graphs::Setter;

@@ -72,8 +72,6 @@ use std::sync::atomic::Ordering::*;
 
 /// Allocations below this are not looked at, bytes.
 pub(crate) const SMALLEST: u64 = 1 << 20;
-/// Sites that strand less than this are not reported, bytes.
-const LEAST_REPORTED: u64 = 16 << 20;
 /// Pools round their requests. ggml's pool rounds to this many bytes, after adding 5 %.
 const ROUNDED: u64 = 256;
 /// What is to be done with a request.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::*;
 
 impl ContextPool {
     /// Keeps an event for later, if the event is of the present context.
-    pub(super) fn keep_event(&self, generation: u32, event: Option<Event>) {
+    pub(in crate::pool) fn keep_event(&self, generation: u32, event: Option<Event>) {
         let mut events = self.events_now();
         if self.generation() == generation {
             events.extend(event);

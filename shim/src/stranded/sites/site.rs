@@ -1,10 +1,11 @@
 //! One call site: what it holds, what it strands, and what people are told of it.
 
-use crate::stranded::LEAST_REPORTED;
 use crate::stranded::series::{SeriesBlock, older};
 use gpumem_wire::layout::StackRef;
 use std::ops::Range;
 
+/// Sites that strand less than this are not reported, bytes.
+const LEAST_REPORTED: u64 = 16 << 20;
 /// A pool's site makes at least so many requests in the middle of a computation for each request at another time.
 const SCRATCH: u64 = 4;
 

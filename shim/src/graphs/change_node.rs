@@ -1,9 +1,9 @@
 //! The program sets one node of an exec, switches it on or off, or asks about it.
 
-use super::super::Cache;
-use super::super::child;
-use super::super::handle::{Body, Handle, INVALID};
-use super::super::real::Lease;
+use super::Cache;
+use super::child;
+use super::handle::{Body, Handle, INVALID};
+use super::real::Lease;
 use crate::gate;
 use crate::records;
 use crate::vendor::graphs::Setter;
