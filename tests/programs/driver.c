@@ -7,8 +7,10 @@ enum { N = 1 << 16 };
 static CUdevice device;
 
 static void plain(void) {
+    enum { SHARED_MEMORY_CARVEOUT = 9 };
     CUdeviceptr p = dev_alloc(N * 4), base = 0;
     size_t size = 0, pitch = 0;
+    OK(cuFuncSetAttribute(drv.fill, SHARED_MEMORY_CARVEOUT, 50));
     k_fill(p, N, 5);
     EXPECT(mismatches_of(p, N, 5), 0);
     OK(cuMemGetAddressRange_v2(&base, &size, p + 100));
@@ -86,6 +88,23 @@ static void arrays(void) {
     EXPECT(memcmp(in, out, sizeof in), 0);
     OK(cuArrayDestroy(a));
     counted_free(ARRAY, sizeof in);
+
+    /* Levels of 32 x 8, 16 x 4 and 8 x 2. */
+    enum { LEVELS = 3, ALL_LEVELS = (W * H + W * H / 4 + W * H / 16) * 4 };
+    CUmipmappedArray m;
+    CUDA_ARRAY3D_DESCRIPTOR top = {W, H, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1, 0};
+    OK(cuMipmappedArrayCreate(&m, &top, LEVELS));
+    counted_alloc(ARRAY, ALL_LEVELS);
+    OK(cuMipmappedArrayGetLevel(&a, m, 1));
+    memset(out, 0, sizeof out);
+    to.dstArray = from.srcArray = a;
+    to.WidthInBytes = from.WidthInBytes = W / 2 * 4;
+    to.Height = from.Height = H / 2;
+    OK(cuMemcpy2D_v2(&to));
+    OK(cuMemcpy2D_v2(&from));
+    EXPECT(out[H / 2 - 1][W / 2 - 1], in[H / 2 - 1][W / 2 - 1]);
+    OK(cuMipmappedArrayDestroy(m));
+    counted_free(ARRAY, ALL_LEVELS);
 }
 
 /* A context of its own; what is still allocated in it goes with it. */

@@ -1,5 +1,6 @@
-//! Each intercepted function of the driver has all its places: a row of the simulator, a check of the conformance
-//! suite, a program that calls it. What is missing is named, so that nobody who adds a function has to know the list.
+//! Each intercepted function has all its places: a row of the simulator, a program that calls it, and for functions of
+//! the CUDA driver a check of the conformance suite. What is missing is named, so that nobody who adds a function has
+//! to know the list.
 //!
 //! The compiler sees to the hook. Functions whose hook only counts a submission are called, each of them, by
 //! `shim/linked/tests/submissions.rs`; here only those are meant that have a hook of their own.
@@ -17,6 +18,13 @@ macro_rules! rows {
     };
 }
 gpumem_abi::driver_functions!(rows);
+
+macro_rules! hip_rows {
+    ($($name:ident => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
+        const HIP_ROWS: &[Row] = &[$((stringify!($name), stringify!($name), stringify!($module)),)*];
+    };
+}
+gpumem_abi::hip_functions!(hip_rows);
 
 /// Files of hooks that many functions share, or that answer lookups.
 const SHARED: [&str; 2] = ["submit", "procaddr"];
@@ -43,8 +51,6 @@ const PLACES: [Place; 3] = [
             "cuImportExternalMemory",
             "cuLogicalEndpointBindAddr",
             "cuMemPoolImportPointer",
-            "cuMipmappedArrayCreate",
-            "cuMipmappedArrayDestroy",
             "cuMulticastCreate",
             "cuStreamBeginCaptureToCig",
             "cuStreamBeginRecaptureToGraph",
@@ -105,7 +111,6 @@ const PLACES: [Place; 3] = [
         not_yet: &[
             "cuDestroyExternalMemory",
             "cuExternalMemoryGetMappedBuffer",
-            "cuFuncSetAttribute",
             "cuGraphExecBatchMemOpNodeSetParams",
             "cuGraphExecExternalSemaphoresSignalNodeSetParams",
             "cuGraphExecExternalSemaphoresWaitNodeSetParams",
@@ -114,12 +119,49 @@ const PLACES: [Place; 3] = [
             "cuLogicalEndpointBindAddr",
             "cuMemImportFromShareableHandle",
             "cuMemPoolImportPointer",
-            "cuMipmappedArrayCreate",
-            "cuMipmappedArrayDestroy",
             "cuMulticastCreate",
             "cuStreamBeginCaptureToCig",
             "cuStreamBeginRecaptureToGraph",
             "cuStreamEndCaptureToCig",
+        ],
+    },
+];
+
+/// HIP has no suite that simulator and GPU are both held to: no AMD device was at hand to hold it to.
+const HIP_PLACES: [Place; 2] = [
+    Place {
+        missing: "the simulator has no row of it: tests/sim/hip/src",
+        folders: &["tests/sim/hip/src"],
+        not_yet: &[],
+    },
+    Place {
+        missing: "no program calls it: tests/tests/hip, tests/programs or the selftest's probe",
+        folders: &["tests/tests/hip", "tests/programs", "tests/src", "inspector/src/commands/selftest"],
+        not_yet: &[
+            "hipDestroyExternalMemory",
+            "hipDrvLaunchKernelEx",
+            "hipExternalMemoryGetMappedBuffer",
+            "hipGraphAddNode",
+            "hipGraphDestroyNode",
+            "hipGraphExecBatchMemOpNodeSetParams",
+            "hipGraphExecChildGraphNodeSetParams",
+            "hipGraphExecEventRecordNodeSetEvent",
+            "hipGraphExecEventWaitNodeSetEvent",
+            "hipGraphExecExternalSemaphoresSignalNodeSetParams",
+            "hipGraphExecExternalSemaphoresWaitNodeSetParams",
+            "hipGraphExecMemcpyNodeSetParams",
+            "hipGraphExecNodeSetParams",
+            "hipHccModuleLaunchKernel",
+            "hipLaunchCooperativeKernel_spt",
+            "hipLibraryUnload",
+            "hipMemImportFromShareableHandle",
+            "hipMemPoolExportPointer",
+            "hipMemRetainAllocationHandle",
+            "hipStreamCreateWithPriority",
+            "hipStreamGetCaptureInfo",
+            "hipStreamGetCaptureInfo_spt",
+            "hipStreamGetCaptureInfo_v2",
+            "hipStreamGetCaptureInfo_v2_spt",
         ],
     },
 ];
@@ -136,7 +178,7 @@ fn words(folder: &Path, into: &mut BTreeSet<String>) {
             let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
             let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
             let words = code.flat_map(|line| line.split(move |c| !is_part(c)));
-            into.extend(words.filter(|word| word.starts_with("cu")).map(str::to_owned));
+            into.extend(words.filter(|word| word.starts_with("cu") || word.starts_with("hip")).map(str::to_owned));
         }
     }
 }
@@ -171,7 +213,8 @@ fn faults<'a>(rows: impl IntoIterator<Item = &'a Row>, places: &[Place]) -> Vec<
 
 #[test]
 fn each_intercepted_function_has_all_its_places() {
-    let faults = faults(ROWS, &PLACES);
+    let mut faults = faults(ROWS, &PLACES);
+    faults.extend(self::faults(HIP_ROWS, &HIP_PLACES));
     assert!(faults.is_empty(), "{} places:\n{}", faults.len(), faults.join("\n"));
 }
 
@@ -182,4 +225,7 @@ fn a_forgotten_place_is_named() {
     let found = faults(ROWS.iter().chain([&forgotten, &shared]), &PLACES);
     let wanted = PLACES.map(|place| format!("cuForgotten: {}", place.missing));
     assert_eq!(found, wanted);
+    let of_hip: Row = ("hipForgotten", "hipForgotten", "memory");
+    let found = faults(HIP_ROWS.iter().chain([&of_hip]), &HIP_PLACES);
+    assert_eq!(found, HIP_PLACES.map(|place| format!("hipForgotten: {}", place.missing)));
 }

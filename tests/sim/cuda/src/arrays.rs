@@ -2,35 +2,8 @@
 
 use crate::abi::{H, In, Out};
 use crate::structs::{Array3DDesc, ArrayDesc};
-use gpumem_sim_engine::memory::{Array, create_array, destroy_array};
+use gpumem_sim_engine::array::{array_of, create_array, create_mipmapped, destroy_array, destroy_mipmapped, level_of};
 use gpumem_sim_engine::{Error, Result, lock};
-
-/// Bytes of one channel of a CUarray_format.
-fn format_size(format: u32) -> Result<u64> {
-    Ok(match format {
-        0x01 | 0x08 => 1,
-        0x02 | 0x09 | 0x10 => 2,
-        0x03 | 0x0a | 0x20 => 4,
-        _ => return Err(Error::INVALID_VALUE),
-    })
-}
-
-fn array_of(d: &Array3DDesc) -> Result<Array> {
-    if d.width == 0 || !matches!(d.channels, 1 | 2 | 4) {
-        return Err(Error::INVALID_VALUE);
-    }
-    Ok(Array {
-        addr: 0,
-        width: d.width as u64,
-        height: d.height as u64,
-        depth: d.depth as u64,
-        format: d.format,
-        channels: d.channels,
-        flags: d.flags,
-        elem: format_size(d.format)? * d.channels as u64,
-        level: false,
-    })
-}
 
 fn descriptor(h: H) -> Result<Array3DDesc> {
     let a = *lock().arrays.get(&h).ok_or(Error::INVALID_HANDLE)?;
@@ -57,4 +30,12 @@ cu! {
     Ctx cuArray3DGetDescriptor [cuArray3DGetDescriptor_v2 3020] [] (c, out: Out<Array3DDesc>, h: H) {
         out.set(descriptor(h)?)
     }
+    Ctx cuMipmappedArrayCreate [cuMipmappedArrayCreate 5000] [] (c, out: Out<H>, p: In<Array3DDesc>, levels: u32) {
+        out.need()?;
+        out.set(create_mipmapped(c.ctx, &p.get()?, levels)?)
+    }
+    Ctx cuMipmappedArrayGetLevel [cuMipmappedArrayGetLevel 5000] [] (c, out: Out<H>, h: H, level: u32) {
+        out.set(level_of(h, level)?)
+    }
+    Ctx cuMipmappedArrayDestroy [cuMipmappedArrayDestroy 5000] [] (c, h: H) { destroy_mipmapped(h) }
 }

@@ -11,6 +11,7 @@
 
 pub mod abi;
 pub mod arena;
+pub mod array;
 pub mod attrs;
 pub mod capture;
 pub mod config;

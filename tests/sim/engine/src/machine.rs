@@ -73,7 +73,7 @@ pub struct Machine {
     pub libraries: HashMap<H, Library>,
     pub functions: HashMap<H, Function>,
     pub pools: HashMap<H, Pool>,
-    pub arrays: HashMap<H, crate::memory::Array>,
+    pub arrays: HashMap<H, crate::array::Array>,
     pub physical: HashMap<H, Physical>,
     pub reservations: BTreeMap<u64, Reservation>,
     pub graph_blocks: HashMap<u64, crate::pool::GraphBlock>,

@@ -143,27 +143,6 @@ impl Drop for Record {
     }
 }
 
-/// A simple array: rows of texels in ordinary device memory.
-#[derive(Clone, Copy)]
-pub struct Array {
-    pub addr: u64,
-    pub width: u64,
-    pub height: u64,
-    pub depth: u64,
-    pub format: u32,
-    pub channels: u32,
-    pub flags: u32,
-    pub elem: u64,
-    /// One level of a mipmapped array: freed with it.
-    pub level: bool,
-}
-
-impl Array {
-    pub fn pitch(&self) -> u64 {
-        self.width * self.elem
-    }
-}
-
 impl Machine {
     pub fn add_alloc(&mut self, addr: u64, size: u64, kind: Kind, ctx: H, device: u32) {
         let (id, ctx) = (self.id(), self.owner(ctx));
@@ -449,26 +428,4 @@ pub fn alloc_pitch(ctx: H, width: u64, height: u64) -> Result<(u64, u64)> {
     let pitch = width.checked_next_multiple_of(512).ok_or(Error::OUT_OF_MEMORY)?;
     let size = pitch.checked_mul(height).ok_or(Error::OUT_OF_MEMORY)?;
     Ok((alloc(ctx, size)?, pitch))
-}
-
-/// An array in device memory; its handle.
-pub fn create_array(ctx: H, mut a: Array) -> Result<H> {
-    let size = a.pitch() * a.height.max(1) * a.depth.max(1);
-    a.addr = alloc(ctx, size)?;
-    let mut m = lock();
-    let h = m.handles.make("array");
-    m.arrays.insert(h, a);
-    Ok(h)
-}
-
-pub fn destroy_array(h: H) -> Result {
-    let a = *lock().arrays.get(&h).ok_or(Error::INVALID_HANDLE)?;
-    if a.level {
-        return Err(Error::INVALID_HANDLE);
-    }
-    free(a.addr)?;
-    let mut m = lock();
-    m.arrays.remove(&h);
-    m.handles.retire("array", h);
-    Ok(())
 }
