@@ -6,13 +6,10 @@
  *   leaks [SEED] [STEPS]
  *
  * The first line says what is planted; the program ends with all of it live. */
+#include "mark.h"
 #include "rt.h"
-#include <dirent.h>
 #include <math.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #define NOINLINE __attribute__((noinline))
 enum { SITES = 100, MOST = 1024 };
@@ -92,35 +89,6 @@ static void act(int number, int step, int steps) {
     if (p->truth == LEVELLED && p->form == 1 && p->live && p->live == want) drop(p, 0);
     while (p->live > want) drop(p, p->live - 1);
     while (p->live < want) p->held[p->live++] = site[number](p->size);
-}
-
-/* Asks the control thread for a mark, and waits for its answer. */
-static void mark(void) {
-    static struct sockaddr_un at = {.sun_family = AF_UNIX};
-    const char *dir = getenv("GPUMEM_DIR");
-    if (!dir) return;
-    for (int tries = 0; !at.sun_path[0] && tries < 60000; tries++, usleep(1000)) {
-        char own[32];
-        snprintf(own, sizeof own, "%d-", getpid());
-        DIR *all = opendir(dir);
-        for (struct dirent *e; all && (e = readdir(all));)
-            if (!strncmp(e->d_name, own, strlen(own)) && strstr(e->d_name, ".sock"))
-                snprintf(at.sun_path, sizeof at.sun_path, "%s/%s", dir, e->d_name);
-        if (all) closedir(all);
-    }
-    /* A machine that has much to do may take longer than the control thread waits for a line. */
-    char answer[64] = "";
-    for (int tries = 0; strncmp(answer, "ok", 2); tries++) {
-        if (tries == 100) {
-            fprintf(stderr, "no mark: %s\n", answer);
-            _exit(1);
-        }
-        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        memset(answer, 0, sizeof answer);
-        if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0 && send(fd, "mark step\n", 10, MSG_NOSIGNAL) == 10)
-            (void)!read(fd, answer, sizeof answer - 1);
-        close(fd);
-    }
 }
 
 int main(int argc, char **argv) {

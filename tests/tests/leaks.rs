@@ -2,6 +2,7 @@
 
 use gpumem_tests::harness::run::{Running, Scratch};
 use gpumem_tests::harness::{artifacts, command, program};
+use gpumem_wire::kinds::GrowthKind;
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
@@ -101,4 +102,26 @@ fn where_there_is_little_room_the_largest_are_followed() {
     let rows = said["suspects"].as_array().expect("suspects");
     assert!(rows.iter().filter(judged).count() <= 8, "{said:#}");
     assert!(said["remarks"].to_string().contains("there is no more room for one"), "{said:#}");
+}
+
+/// First and last seen are what the program knows them to be: of a call site that comes to its history late, too, and of
+/// one whose history went to a larger one and came back.
+#[test]
+fn first_and_last_seen_are_when_it_was() {
+    // The clock of records ticks each 4 ms.
+    const TICK_NS: u64 = 20_000_000;
+    let ran = program("seen").envs(&[("GPUMEM_GROWTH_INTERVAL", "0"), ("GPUMEM_LEDGER_MAX", "1MiB")]).preloaded().ok();
+    let known: Value = serde_json::from_str(ran.out.trim()).expect("what is known");
+    let ledger = ran.ledger();
+    for (name, bytes, live) in [("late", 12288, 2), ("churner", 80 << 20, 1), ("pushed", 5 << 20, 1)] {
+        let rows = || ledger.snapshot.growth.rows().filter(|(_, row)| row.kind == GrowthKind::Site as u8);
+        let row = rows().find(|(_, row)| (row.bytes, row.count) == (bytes, live));
+        let (_, row) = row.unwrap_or_else(|| panic!("{name} has no row: {:#?}", rows().collect::<Vec<_>>()));
+        let stack = &ledger.snapshot.stacks[&u32::try_from(row.key).expect("a stack")];
+        for (what, told_ns) in [("first", stack.first_ns), ("last", row.made_ns)] {
+            let known = |at: usize| known[name][what][at].as_u64().expect("a time");
+            let is_right = (known(0).saturating_sub(TICK_NS)..=known(1) + TICK_NS).contains(&told_ns);
+            assert!(is_right, "{name}, {what}: {told_ns} is not between {} and {}", known(0), known(1));
+        }
+    }
 }

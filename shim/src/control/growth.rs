@@ -34,14 +34,22 @@ impl Held {
     }
 }
 
+/// One who holds memory and has no row yet.
+#[derive(Default)]
+struct Stranger {
+    held: Held,
+    /// When the newest of it was made; 0: it is not known.
+    newest_ns: u64,
+}
+
 /// A row that has its place in the ledger.
 struct Row {
     slot: u32,
     now: Held,
     peak: u64,
-    /// What was ever made there, of a call site: now, and when something was last noted.
+    /// What was ever made there, of a call site: now, and when something was last noted; `None`: nothing was yet.
     made_now: u64,
-    made: u64,
+    made: Option<u64>,
     /// The least since the beginning of the point that is in the making, for each coarser level.
     least: [Held; GROWTH_LEVELS.len() - 1],
 }
@@ -114,45 +122,50 @@ impl Growth {
     }
 
     /// Adds up what is live: into the rows, and for those that have none into a list.
-    fn look(&mut self, shim: &Shim) -> FxHashMap<Key, Held> {
-        let (rows, mut strangers) = (&mut self.rows, FxHashMap::<Key, Held>::default());
+    fn look(&mut self, shim: &Shim) -> FxHashMap<Key, Stranger> {
+        let (rows, mut strangers) = (&mut self.rows, FxHashMap::<Key, Stranger>::default());
         rows.values_mut().for_each(|row| row.now = Held::default());
-        let mut add = |key: Key, bytes| match rows.get_mut(&key) {
+        let mut add = |key: Key, bytes, time_ns| match rows.get_mut(&key) {
             Some(row) => row.now.add(bytes),
-            None => strangers.entry(key).or_default().add(bytes),
+            None => {
+                let stranger = strangers.entry(key).or_default();
+                stranger.held.add(bytes);
+                stranger.newest_ns = stranger.newest_ns.max(time_ns);
+            }
         };
         let ledger = &shim.ledger;
         ledger.allocs.each(|alloc| {
-            keys_of_alloc(alloc).for_each(|key| add(key, alloc.bytes));
+            keys_of_alloc(alloc).for_each(|key| add(key, alloc.bytes, alloc.time_ns));
         });
-        ledger.graphs.each(|graph| add(key_of_graph(graph), graph.held_bytes()));
-        ledger.execs.each(|exec| keys_of_exec(exec).for_each(|key| add(key, exec.held_bytes())));
-        add((GrowthKind::Heap, 0), super::resident().1);
+        ledger.graphs.each(|graph| add(key_of_graph(graph), graph.held_bytes(), graph.time_ns));
+        ledger.execs.each(|exec| keys_of_exec(exec).for_each(|key| add(key, exec.held_bytes(), exec.time_ns)));
+        add((GrowthKind::Heap, 0), super::resident().1, 0);
         strangers
     }
 
     /// Gives rows to those that have none: those that hold most first, and where there is no more room, rows of those
     /// that hold least.
-    fn admit(&mut self, shim: &Shim, strangers: FxHashMap<Key, Held>, now_ns: u64) {
+    fn admit(&mut self, shim: &Shim, strangers: FxHashMap<Key, Stranger>, now_ns: u64) {
         if strangers.is_empty() {
             return;
         }
         let mut strangers: Vec<_> = strangers.into_iter().collect();
-        strangers.sort_unstable_by_key(|(key, held)| (std::cmp::Reverse(held.bytes), *key));
+        strangers.sort_unstable_by_key(|(key, stranger)| (std::cmp::Reverse(stranger.held.bytes), *key));
         let mut strangers = strangers.into_iter();
-        while let Some((key, held)) = strangers.next() {
+        while let Some((key, stranger)) = strangers.next() {
             if let Some(slot) = self.fresh(shim) {
-                self.give(shim, slot, key, held, now_ns);
+                self.give(shim, slot, key, stranger, now_ns);
                 continue;
             }
             let mut least: Vec<_> = self.rows.iter().map(|(key, row)| (row.now.bytes, *key)).collect();
             least.sort_unstable();
-            let rest = std::iter::once((key, held)).chain(strangers.by_ref());
-            let pairs = rest.zip(least).take_while(|((_, held), (least, _))| held.bytes > least * TAKES_OVER);
-            for ((key, held), (_, old)) in pairs {
+            let rest = std::iter::once((key, stranger)).chain(strangers.by_ref());
+            let pairs =
+                rest.zip(least).take_while(|((_, stranger), (least, _))| stranger.held.bytes > least * TAKES_OVER);
+            for ((key, stranger), (_, old)) in pairs {
                 let Some(row) = self.rows.remove(&old) else { continue };
                 shim.ledger.growth.hide(row.slot);
-                self.give(shim, row.slot, key, held, now_ns);
+                self.give(shim, row.slot, key, stranger, now_ns);
             }
             return;
         }
@@ -169,10 +182,15 @@ impl Growth {
         slot
     }
 
-    fn give(&mut self, shim: &Shim, slot: u32, key: Key, now: Held, now_ns: u64) {
-        let since = GrowthSlot { kind: key.0 as u8, key: key.1, since_ns: now_ns, ..Default::default() };
-        shim.ledger.growth.write(slot, since);
-        self.rows.insert(key, Row { slot, now, peak: 0, made_now: 0, made: 0, least: [now; GROWTH_LEVELS.len() - 1] });
+    /// Gives a row to one who may have made what it holds long ago: of that no sample tells.
+    fn give(&mut self, shim: &Shim, slot: u32, key: Key, stranger: Stranger, now_ns: u64) {
+        let (kind, key_of, made_ns) = (key.0 as u8, key.1, stranger.newest_ns);
+        shim.ledger
+            .growth
+            .write(slot, GrowthSlot { kind, key: key_of, since_ns: now_ns, made_ns, ..Default::default() });
+        let now = stranger.held;
+        self.rows
+            .insert(key, Row { slot, now, peak: 0, made_now: 0, made: None, least: [now; GROWTH_LEVELS.len() - 1] });
     }
 
     /// Writes the points that end with this sample.
@@ -229,8 +247,9 @@ impl Growth {
                 row.made_now = row.made_now.wrapping_add(allocs);
             }
         }
-        for row in self.rows.values_mut().filter(|row| row.made < row.made_now) {
-            row.made = row.made_now;
+        for row in self.rows.values_mut().filter(|row| row.made.is_none_or(|made| made < row.made_now)) {
+            // What a new row has made before is no news.
+            let Some(_) = row.made.replace(row.made_now) else { continue };
             shim.ledger.growth.field(row.slot, offset_of!(GrowthSlot, made_ns)).store(now_ns, Relaxed);
         }
     }

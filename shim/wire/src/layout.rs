@@ -654,8 +654,8 @@ slot! {
         /// The most bytes of all samples, and when.
         peak_bytes: u64,
         peak_ns: u64,
-        /// Of a call site: the last sample before which something was made there since the sample before. 0: none yet, or an
-        /// earlier release.
+        /// Of a call site: the last sample before which something was made there since the sample before; until there is
+        /// one, when the newest of what was live at the first sample was made. 0: an earlier release.
         made_ns: u64,
     }
 }
