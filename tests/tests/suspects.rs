@@ -74,8 +74,8 @@ fn suspects_are_shown_by_call_site_and_one_by_one() {
     assert_eq!(code, Some(3), "{err}");
     assert!(err.contains("are suspect, more than 0 B"), "{err}");
     // What is young may be on its way to where it will be kept.
-    let (_, out, _) = shown(&["--pause", "0"]);
-    assert!(out.contains("nothing stands out"), "{out}");
+    let (_, out, _) = shown(&["--pause", "0", "--older", "1h"]);
+    assert!(out.contains("nothing is judged; "), "{out}");
     // Without time nothing is known, and it says so.
     let (code, out, err) = shown(&[&AT_ONCE[..], &["--timeout", "0"]].concat());
     assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
@@ -102,11 +102,17 @@ fn what_was_shown_to_others_and_what_stands_where_nobody_reads_is_not_lost() {
         ("in-order", "outside"),
         ("unreadable", "referred"),
         ("write-only", "referred"),
+        ("vast", "referred"),
+        ("shared-hidden", "referred"),
+        ("shared-read-only", "referred"),
     ];
     assert_eq!(told, wanted.map(|(fate, standing)| (fate, Value::from(standing))), "{said:#}");
     // The device memory of what was allocated in stream order is never read.
     assert_eq!(said["all_was_read"], false, "{said:#}");
     assert!(said["scans"][0]["host_incomplete"].is_null(), "{said:#}");
+    // Of a reservation in which nothing is it is told that it was passed over.
+    let reserved: u64 = said["scans"][0]["host_reserved_bytes"].as_str().unwrap_or("0").parse().expect("a number");
+    assert!(reserved >= 40 << 30, "{reserved}");
     let ran = running.finish().ok();
     ran.ledger().sound().complete();
 }

@@ -5,6 +5,7 @@
 use super::descriptor::Descriptor;
 use super::peek::{read_by_force, read_memory};
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -40,9 +41,14 @@ impl Mapping {
     /// Nor has memory that is shared with children (`MAP_SHARED | MAP_ANONYMOUS`), which the kernel calls by the third
     /// name.
     pub(crate) fn is_device(&self) -> bool {
-        const MEMORY: [&[u8]; 3] = [b"/dev/shm/", b"/dev/hugepages/", b"/dev/zero (deleted)"];
-        let in_dev = self.name.starts_with(b"/dev/") && !MEMORY.iter().any(|memory| self.name.starts_with(memory));
-        in_dev || self.name.windows(11).any(|part| part == b"/dev/nvidia")
+        self.name.starts_with(b"/dev/") && !self.is_shared_memory()
+            || self.name.windows(11).any(|part| part == b"/dev/nvidia")
+    }
+
+    /// Whether it is a file that is memory, and no more.
+    pub(crate) fn is_shared_memory(&self) -> bool {
+        const MEMORY: [&[u8]; 5] = [b"/dev/shm/", b"/dev/hugepages/", b"/dev/zero (deleted)", b"/memfd:", b"/SYSV"];
+        MEMORY.iter().any(|memory| self.name.starts_with(memory))
     }
 }
 
@@ -53,6 +59,37 @@ impl Mapping {
 pub(crate) fn mappings() -> std::io::Result<Vec<Mapping>> {
     let text = std::fs::read("/proc/self/maps")?;
     Ok(text.split(|&byte| byte == b'\n').filter_map(Mapping::parse).collect())
+}
+
+/// Mappings in which nothing is, neither in memory nor swapped out; `None` if the kernel does not say.
+pub(crate) fn empty_ones() -> Option<Vec<Range<u64>>> {
+    // Of a process with many mappings it is long.
+    Some(empty_in(BufReader::new(File::open("/proc/self/smaps").ok()?)))
+}
+
+fn empty_in(mut smaps: impl BufRead) -> Vec<Range<u64>> {
+    /// What says how much of a mapping is there.
+    const HELD: [&[u8]; 4] = [b"Rss:", b"Swap:", b"Shared_Hugetlb:", b"Private_Hugetlb:"];
+    let (mut all, mut line) = (Vec::new(), Vec::new());
+    // The mapping at hand, while nothing says that there is something in it, and how many lines say that there is not.
+    let mut at_hand: Option<(Range<u64>, usize)> = None;
+    let mut done = |at_hand: &mut Option<(Range<u64>, usize)>| {
+        // Kernels without huge pages have two of them.
+        all.extend(at_hand.take().filter(|(_, told)| *told >= 2).map(|(range, _)| range));
+    };
+    while smaps.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let (name, value) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        if !name.ends_with(b":") {
+            done(&mut at_hand);
+            at_hand = Mapping::parse(line.trim_ascii_end()).map(|mapping| (mapping.start..mapping.end, 0));
+        } else if HELD.contains(&name) {
+            at_hand = at_hand.filter(|_| value == b"0").map(|(range, told)| (range, told + 1));
+        }
+        line.clear();
+    }
+    done(&mut at_hand);
+    all
 }
 
 /// What is left of a range without others, which are sorted.
@@ -110,7 +147,7 @@ impl Pages {
         parts
     }
 
-    /// For private memory: pages that are in memory or swapped out, and are no file's.
+    /// Of private memory: pages that are there, or swapped out, and are no file's; what is not told is none.
     fn written(&self, piece: &Range<u64>) -> Option<Vec<bool>> {
         const PRESENT: u64 = 1 << 63;
         const SWAPPED: u64 = 1 << 62;
@@ -122,7 +159,14 @@ impl Pages {
         // ours.
         let read = unsafe { libc::pread64(fd, entries.as_mut_ptr().cast(), bytes, at) };
         let is_filled = |&entry: &u64| entry & SWAPPED != 0 || entry & PRESENT != 0 && entry & OF_FILE == 0;
-        (read == bytes as isize).then(|| entries.iter().map(is_filled).collect())
+        if read != bytes as isize {
+            return None;
+        }
+        // Of room that is kept free one page is as the other.
+        if entries.first().is_some_and(|first| !is_filled(first)) && entries[1..] == entries[..entries.len() - 1] {
+            return Some(Vec::new());
+        }
+        Some(entries.iter().map(is_filled).collect())
     }
 
     /// For shared memory: pages that the kernel has.
@@ -185,6 +229,53 @@ mod tests {
             assert_eq!(mapping.is_device(), is_device, "{name}");
         }
         assert!(Mapping::parse(b"").is_none() && Mapping::parse(b"x-y rw-p 0 0 0").is_none());
+    }
+
+    #[test]
+    fn mappings_without_anything_are_told() {
+        let of = |start: u64, rss: u64, more: &str| {
+            format!(
+                "{start:x}-{:x} ---p 00000000 00:00 0 \nSize: 4 kB\nRss:   {rss} kB\n{more}VmFlags: mr mw\n",
+                start + 1
+            )
+        };
+        let text = [
+            of(1, 0, "Shared_Hugetlb: 0 kB\nPrivate_Hugetlb: 0 kB\nSwap:     0 kB\nSwapPss: 0 kB\n"),
+            of(2, 4, "Swap: 0 kB\n"),
+            of(3, 0, "Swap: 8 kB\n"),
+            of(4, 0, "Private_Hugetlb: 2048 kB\nSwap: 0 kB\n"),
+            // Of this one too little is said.
+            of(5, 0, ""),
+            of(6, 0, "Swap: 0 kB\n"),
+        ];
+        assert_eq!(empty_in(text.concat().as_bytes()), [1..2, 6..7]);
+        assert_eq!(empty_in(&b""[..]), []);
+        // A page that is there, and none.
+        let bytes = 2 << 20;
+        // SAFETY: the mapping is private and anonymous, and the kernel chooses where it lies. It is this test's.
+        let at = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        assert_ne!(at, libc::MAP_FAILED);
+        // SAFETY: the mapping is this test's.
+        let hide = || assert_eq!(unsafe { libc::mprotect(at, bytes, libc::PROT_NONE) }, 0);
+        hide();
+        let is_empty = || {
+            let all = mappings().unwrap();
+            let of = all.iter().find(|mapping| (mapping.start..mapping.end).contains(&(at as u64))).unwrap();
+            empty_ones().unwrap().contains(&(of.start..of.end))
+        };
+        assert!(is_empty());
+        // SAFETY: as above; the first word is in it.
+        unsafe {
+            assert_eq!(libc::mprotect(at, bytes, libc::PROT_READ | libc::PROT_WRITE), 0);
+            at.cast::<u64>().write(1);
+        }
+        hide();
+        assert!(!is_empty());
+        // SAFETY: the mapping is this test's, and nothing refers to it any more.
+        assert_eq!(unsafe { libc::munmap(at, bytes) }, 0);
     }
 
     #[test]

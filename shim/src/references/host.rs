@@ -16,8 +16,11 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
-/// What the process may not read just now and takes more than that is room that is kept free, as runtimes and drivers do.
-const RESERVED: u64 = 16 << 30;
+/// A mapping that takes more than that is mostly room that is kept free, as runtimes and drivers do. Page by page it takes
+/// its time, so the kernel is asked whether there is anything in it.
+const VAST: u64 = 16 << 30;
+/// How much of a vast mapping is asked about at a time.
+const STRIDE: u64 = 64 << 20;
 /// Below its stack pointer a thread may use so many bytes.
 const RED_ZONE: u64 = 128;
 
@@ -28,6 +31,8 @@ pub(super) struct Found {
     pub bytes: u64,
     /// Words that refer to a target.
     pub words: u64,
+    /// Bytes of vast mappings in which nothing is: they were passed over.
+    pub reserved: u64,
     /// Why not all of it was read.
     pub incomplete: Option<String>,
 }
@@ -78,8 +83,11 @@ pub(super) fn look(shim: &Shim, targets: &Targets, is_over: impl FnMut() -> bool
             return found;
         }
     };
+    let is_vast = |mapping: &Mapping| is_wanted(mapping) && mapping.end - mapping.start > VAST;
+    let empty = if mappings.iter().any(is_vast) { memory::empty_ones().unwrap_or_default() } else { Vec::new() };
     let mut look = Look {
         targets,
+        empty,
         own: Own::default(),
         ledger: shim.ledger.path.as_os_str().as_bytes().to_vec(),
         trace: shim.settings.record.as_ref().map(|path| path.as_os_str().as_bytes().to_vec()),
@@ -98,6 +106,13 @@ pub(super) fn look(shim: &Shim, targets: &Targets, is_over: impl FnMut() -> bool
         }
     }
     look.found
+}
+
+/// Whether the process may have written there. What nobody writes or reads just now was perhaps written before: it is
+/// looked at where it is the process's alone, or memory that is shared. Other files are no memory.
+fn is_wanted(mapping: &Mapping) -> bool {
+    let is_memory = mapping.readable && mapping.writable || !mapping.shared || mapping.is_shared_memory();
+    is_memory && !mapping.is_device()
 }
 
 /// What of the stacks of threads that wait is not in use, sorted.
@@ -135,6 +150,8 @@ impl Own {
 
 struct Look<'a, O, F> {
     targets: &'a Targets,
+    /// Mappings in which nothing is, where there are vast ones.
+    empty: Vec<Range<u64>>,
     own: Own,
     ledger: Vec<u8>,
     trace: Option<Vec<u8>>,
@@ -154,31 +171,47 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
     /// # Errors
     /// Why it goes no farther.
     fn mapping(&mut self, mapping: &Mapping) -> Result<(), &'static str> {
-        // What nobody writes may have been written before, so it is read where it is the process's alone; and what nobody
-        // may read just now may be read later.
-        let is_hidden = !mapping.readable && !mapping.shared && mapping.end - mapping.start <= RESERVED;
-        let is_wanted = is_hidden || mapping.readable && (mapping.writable || !mapping.shared);
-        if !is_wanted || mapping.is_device() || self.is_no_memory(mapping) {
+        if !is_wanted(mapping) || self.is_no_memory(mapping) {
+            return Ok(());
+        }
+        let bytes = mapping.end - mapping.start;
+        if bytes > VAST && self.empty.contains(&(mapping.start..mapping.end)) {
+            self.found.reserved += bytes;
             return Ok(());
         }
         let place = self.place(mapping);
-        for start in (mapping.start..mapping.end).step_by(PIECE as usize) {
+        let stride = if bytes > VAST { STRIDE } else { PIECE };
+        for start in (mapping.start..mapping.end).step_by(stride as usize) {
             if (self.is_over)() {
                 return Err("there was no time to read all of it");
             }
-            // The shim takes memory meanwhile, for itself and in calls of the program's.
-            if !self.own.renew(&self.modules) {
-                return Err("gpumem's own memory is in more pieces than are told apart");
-            }
-            let piece = start..mapping.end.min(start + PIECE);
-            for part in self.pages.filled(mapping, self.pages.around(&piece)) {
-                let part = part.start.max(piece.start)..part.end.min(piece.end);
-                for part in memory::without(part, &self.own.ranges) {
-                    for part in memory::without(part, &self.unused) {
-                        // A library ends anywhere, and stacks of the program's do.
-                        self.part(part.start.next_multiple_of(8)..part.end, place)?;
-                    }
+            let stretch = start..mapping.end.min(start + stride);
+            for filled in self.pages.filled(mapping, self.pages.around(&stretch)) {
+                let filled = filled.start.max(stretch.start)..filled.end.min(stretch.end);
+                for start in filled.clone().step_by(PIECE as usize) {
+                    self.piece(start..filled.end.min(start + PIECE), place)?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks through what of a piece is the program's.
+    ///
+    /// # Errors
+    /// As for [`mapping`](Self::mapping).
+    fn piece(&mut self, piece: Range<u64>, place: Place) -> Result<(), &'static str> {
+        if (self.is_over)() {
+            return Err("there was no time to read all of it");
+        }
+        // The shim takes memory meanwhile, for itself and in calls of the program's.
+        if !self.own.renew(&self.modules) {
+            return Err("gpumem's own memory is in more pieces than are told apart");
+        }
+        for part in memory::without(piece, &self.own.ranges) {
+            for part in memory::without(part, &self.unused) {
+                // A library ends anywhere, and stacks of the program's do.
+                self.part(part.start.next_multiple_of(8)..part.end, place)?;
             }
         }
         Ok(())

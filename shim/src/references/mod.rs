@@ -138,6 +138,7 @@ fn search(shim: &'static Shim, limit: &mut Limit) -> References {
     fact("host_ns", host_ns.to_string());
     fact("host_bytes", host.bytes.to_string());
     fact("host_words", host.words.to_string());
+    fact("host_reserved_bytes", host.reserved.to_string());
     fact("graphs_unread", unread.to_string());
     fact("device_wanted", targets.on_device().to_string());
     fact("device_ns", device_ns.to_string());
