@@ -3,8 +3,9 @@
 mod common;
 use common::*;
 use gpumem_inspector::compose::Composer;
+use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
-use gpumem_wire::layout::{ALLOC_EXPORTED, AllocSlot, StackSlot};
+use gpumem_wire::layout::{ALLOC_EXPORTED, AllocSlot, StackSlot, TableKind};
 use gpumem_wire::references::{Place, References, Seen};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,6 +14,11 @@ use std::time::{Duration, Instant};
 
 /// Allocations of 1 MiB: to the first four words of the heap refer, to the fifth none, and to the sixth the fifth.
 fn ledger() -> Composer {
+    ledger_of(MIB)
+}
+
+/// The same, of so many bytes each.
+fn ledger_of(bytes: u64) -> Composer {
     let mut ledger = begin(me());
     ledger.header.heartbeat_ns = monotonic_ns();
     module(&mut ledger, "/opt/demo/demo-server", APP, 0x10_0000, APP);
@@ -21,7 +27,7 @@ fn ledger() -> Composer {
         stack: 1,
         serial,
         addr: 0x7000_0000_0000 + serial * 0x1000_0000,
-        bytes: MIB,
+        bytes,
         kind: AllocKind::Device as u8,
         flags: if serial == 7 { ALLOC_EXPORTED } else { 0 },
         ..Default::default()
@@ -50,7 +56,16 @@ fn found(facts: &[(&str, &str)]) -> References {
 /// A process that answers requests one after another, each as `answer` says, which is told how long it may take; how
 /// long each could.
 fn serve(dir: &Dir, answer: impl Fn(u64) -> Option<String> + Send + 'static) -> std::sync::mpsc::Receiver<u64> {
-    dir.put(me(), ledger());
+    serve_of(dir, ledger(), answer)
+}
+
+/// The same, with this ledger.
+fn serve_of(
+    dir: &Dir,
+    ledger: Composer,
+    answer: impl Fn(u64) -> Option<String> + Send + 'static,
+) -> std::sync::mpsc::Receiver<u64> {
+    dir.put(me(), ledger);
     let listener = UnixListener::bind(dir.path().join(me().socket_name())).unwrap();
     let (asked, received) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -96,25 +111,97 @@ fn what_has_no_reference_is_suspect_and_what_is_outside_is_not() {
     assert!(!text.contains("outside"), "it is no suspect: {text}");
 }
 
-/// What was not read may have any address: then nothing is called lost, and no test fails for it.
+/// What was not read may have any address: then nothing is called lost, and a gate neither passes nor fails for it.
 #[test]
-fn where_something_could_not_be_read_nothing_is_called_lost() {
-    for facts in [
-        &[("host_incomplete", "there was no time to read all of it")][..],
-        &[("device_incomplete", "a stream was being captured all the time")],
-        &[("device_incomplete", "there was no time to read all of it")],
-        &[("graphs_unread", "1")],
+fn where_something_could_not_be_read_it_is_not_known() {
+    for (facts, why) in [
+        (&[("host_incomplete", "there was no time to read all of it")][..], "not all host memory was read: there was"),
+        (&[("device_incomplete", "a stream was being captured all the time")], "a stream was being captured"),
+        (&[("host_incomplete", "gpumem's own memory is in more pieces than are told apart")], "more pieces than"),
+        (&[("graphs_unread", "1")], "1 graph could not be read"),
     ] {
         let facts: &'static [(&str, &str)] = Box::leak(facts.to_vec().into_boxed_slice());
-        let (said, text, code) = with(facts, &["--fail-over", "0"]);
-        assert_eq!(
-            [1, 5, 6, 7].map(|n| standing(&said, n)),
-            ["referred", "referred", "referred", "outside"],
-            "{facts:?}"
+        let dir = dir();
+        let _asked = serve(&dir, |_| Some(found(facts).text()));
+        let args = ["leaks", "--suspect", "--older", "0", "--pause", "0"];
+        let said = dir.json(&[&args[..], &["--all"]].concat());
+        let standings = ["referred", "unknown", "unknown", "outside"];
+        assert_eq!([1, 5, 6, 7].map(|n| standing(&said, n)), standings, "{facts:?}");
+        assert_eq!((&said["suspect_bytes"], &said["unknown_bytes"]), (&0.into(), &(2 * MIB).into()), "{facts:?}");
+        assert!(said["not_known"].as_str().is_some_and(|said| said.contains(why)), "{said:#}");
+        let shown = dir.gpumem(&args);
+        assert_eq!(shown.code, 0, "{facts:?}: {}", shown.err);
+        assert!(shown.out.contains("nothing is called lost"), "{facts:?}: {}", shown.out);
+        let not_known = "not known: what was read does not refer to 2 allocations, 2.0 MiB";
+        assert!(shown.out.contains(not_known) && !shown.out.contains("stands out"), "{facts:?}: {}", shown.out);
+        assert!(!shown.out.contains("no reference seen"), "{facts:?}: {}", shown.out);
+        let gate = dir.gpumem(&[&args[..], &["--fail-over", "1GiB"]].concat());
+        assert_eq!(gate.code, 1, "{facts:?}: {}", gate.out);
+        assert!(
+            gate.err.contains("not known whether more than 1.0 GiB are suspect: ") && gate.err.contains(why),
+            "{}",
+            gate.err
         );
-        assert_eq!((said["suspect_bytes"].as_u64(), code), (Some(0), 0), "{facts:?}");
-        assert!(text.contains("nothing is called lost"), "{facts:?}: {text}");
-        assert!(!text.contains("no reference seen"), "{facts:?}: {text}");
+    }
+}
+
+/// "Nothing stands out" is said of what was judged.
+#[test]
+fn what_was_not_judged_is_not_called_typical() {
+    let dir = dir();
+    let _asked = serve(&dir, |_| Some(found(&[]).text()));
+    let young = dir.gpumem(&["leaks", "--suspect", "--older", "100000000", "--pause", "0"]);
+    assert!(young.out.contains("nothing is judged; 6 too young to be judged (--older)"), "{}{}", young.out, young.err);
+}
+
+/// What was dropped for want of room is neither looked for nor read.
+#[test]
+fn allocations_without_a_record_are_told() {
+    let dir = dir();
+    let _asked = {
+        let mut ledger = ledger();
+        let mut words = vec![0; counters::PER_SHARD];
+        words[counters::DROPPED_RECORDS] = 3;
+        words[counters::allocs(AllocKind::Device)] = 10;
+        ledger.words(TableKind::Counters, &words);
+        serve_of(&dir, ledger, |_| Some(found(&[]).text()))
+    };
+    let args = ["leaks", "--suspect", "--older", "0", "--pause", "0"];
+    let said = dir.json(&args);
+    assert_eq!((standing(&said, 5).as_str(), &said["all_was_read"]), ("none-seen", &Value::Bool(false)), "{said:#}");
+    let text = dir.gpumem(&args).out;
+    assert!(
+        text.contains("3 allocations without a record") && text.contains("no reference seen in what was read"),
+        "{text}"
+    );
+}
+
+/// On a narrow terminal the words are shorter, and say the same: the weaker ones stay the weaker ones.
+#[test]
+fn how_sure_it_is_stands_on_narrow_terminals_too() {
+    const PARTLY: &[(&str, &str)] = &[("device_wanted", "7"), ("device_allocs", "5")];
+    const CUT: &[(&str, &str)] = &[("host_incomplete", "there was no time to read all of it")];
+    let cases: [(&'static [(&str, &str)], &[&str]); 3] = [
+        (&[], &["none seen", "only from such"]),
+        (PARTLY, &["none where read", "only from such"]),
+        (CUT, &["not known"]),
+    ];
+    for (facts, words) in cases {
+        let dir = dir();
+        let _asked = serve_of(&dir, ledger_of(1023 * MIB + MIB / 2), |_| Some(found(facts).text()));
+        for columns in [60, 80, 100, 109] {
+            let lines =
+                terminal::lines(&dir, columns, &["leaks", "--suspect", "--all", "--older", "0", "--pause", "0"]);
+            let text = lines.join("\n");
+            for word in words {
+                assert!(lines.iter().filter(|line| line.contains(word)).count() >= 1, "{word} at {columns}:\n{text}");
+            }
+            let is_row = |line: &&String| line.contains("GiB") && !line.contains("looked for");
+            for line in lines.iter().filter(is_row) {
+                let width = unicode_width::UnicodeWidthStr::width(line.as_str());
+                assert!(width <= usize::from(columns), "at {columns}:\n{text}");
+            }
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 //! Two searches are put together: a program may move a pointer past one of them. What nothing but memory refers to that
 //! nothing refers to is found as a garbage collector finds it, from what is surely referred to.
 
-use super::Ledger;
-use gpumem_wire::kinds::AllocKind;
+use super::{Ledger, totals};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{AllocKind, Space};
 use gpumem_wire::layout::{ALLOC_EXPORTED, AllocSlot, StackRef};
 use gpumem_wire::references::{Place, References, Seen};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -21,6 +22,8 @@ pub(crate) enum Standing {
     OnlyFromSuch,
     /// Fewer than half of what is typical in this process.
     Few,
+    /// What was read has no word that counts, and not all was read.
+    Unknown,
     Referred,
     /// It was shown to other processes, which may have its address.
     Outside,
@@ -36,6 +39,7 @@ impl Standing {
             Self::NoneSeen => "no reference seen in two scans",
             Self::OnlyFromSuch => "only from memory that itself has none",
             Self::Few => "few",
+            Self::Unknown => "not known: not all was read",
             Self::Referred => "referred to",
             Self::Outside => "referred to from outside",
             Self::Young => "too young",
@@ -43,11 +47,14 @@ impl Standing {
     }
 
     /// As [`words`](Self::words), on a narrow terminal.
-    pub(crate) const fn short(self) -> &'static str {
+    pub(crate) const fn short(self, all_was_read: bool) -> &'static str {
         match self {
+            Self::NoneSeen if !all_was_read => "none where read",
             Self::NoneSeen => "none seen",
             Self::OnlyFromSuch => "only from such",
-            other => other.words(true),
+            Self::Unknown => "not known",
+            Self::Outside => "from outside",
+            Self::Referred | Self::Few | Self::Young => self.words(all_was_read),
         }
     }
 
@@ -86,21 +93,42 @@ pub(crate) struct Ranked {
     pub least: u64,
     pub typical: u64,
     /// What was to be read and could not: then nothing is called lost.
-    pub is_whole: bool,
+    pub unread: Vec<String>,
     /// Live allocations of the device that no search reads, whatever is done: they may hold the only reference.
     pub never_read: u64,
+    /// Live allocations whose record was dropped: they are not looked for, and their memory is not read.
+    pub without_record: u64,
 }
 
 impl Ranked {
     pub(crate) fn all_was_read(&self) -> bool {
-        self.is_whole && self.never_read == 0
+        self.unread.is_empty() && self.never_read == 0 && self.without_record == 0
     }
 }
 
-/// Whether all was read that a search reads: what was not may have any address.
-fn is_whole(search: &References) -> bool {
-    let cut = ["host_incomplete", "device_incomplete"].iter().any(|fact| search.facts.contains_key(*fact));
-    !cut && search.number("graphs_unread") == 0
+/// What a search was to read and did not, and why: it may have any address.
+fn unread(search: &References) -> impl Iterator<Item = String> {
+    let cut = [("host_incomplete", "host memory"), ("device_incomplete", "device memory")];
+    let cut = cut
+        .into_iter()
+        .filter_map(|(fact, memory)| search.facts.get(fact).map(|why| format!("not all {memory} was read: {why}")));
+    let graphs = Some(search.number("graphs_unread")).filter(|&graphs| graphs > 0);
+    let graphs = graphs
+        .map(|graphs| format!("{} could not be read, and may refer to anything", crate::text::count(graphs, "graph")));
+    cut.chain(graphs)
+}
+
+/// Live allocations that the table has no row of.
+fn without_record(ledger: &Ledger) -> u64 {
+    if ledger.snapshot.counter(counters::DROPPED_RECORDS) == 0 {
+        return 0;
+    }
+    let listed = ledger.snapshot.allocs.iter().filter(|slot| takes_memory(slot)).count() as u64;
+    totals::live(&ledger.snapshot).count.saturating_sub(listed)
+}
+
+fn takes_memory(slot: &AllocSlot) -> bool {
+    AllocKind::from_u8(slot.kind).is_some_and(|kind| !matches!(kind.space(), Space::None))
 }
 
 /// Allocations of the device that a search passes over. What went meanwhile is none of them.
@@ -118,7 +146,7 @@ pub(crate) fn rank(ledger: &Ledger, searches: &[References; 2], older_ns: u64) -
     let mut all: Vec<(Held, [Seen; 2])> = Vec::new();
     let mut not_looked_for = 0;
     for slot in &ledger.snapshot.allocs {
-        if AllocKind::from_u8(slot.kind).is_none_or(|kind| matches!(kind.space(), gpumem_wire::kinds::Space::None)) {
+        if !takes_memory(slot) {
             continue;
         }
         match both(slot.serial) {
@@ -129,11 +157,15 @@ pub(crate) fn rank(ledger: &Ledger, searches: &[References; 2], older_ns: u64) -
     let judged: Vec<u64> = sorted(all.iter().filter(|(held, _)| held.standing != Standing::Young));
     let (least, typical) = (judged.first().copied().unwrap_or(0), judged.get(judged.len() / 2).copied().unwrap_or(0));
     let reached = reached(&all, searches);
-    let is_whole = searches.iter().all(is_whole);
+    let mut unread: Vec<String> = searches.iter().flat_map(unread).collect();
+    // Both searches may say the same.
+    let mut said = FxHashSet::default();
+    unread.retain(|why| said.insert(why.clone()));
     for (held, seen) in all.iter_mut().filter(|(held, _)| held.standing == Standing::Referred) {
         let no_word = seen.iter().all(|seen| seen.references() == 0);
         held.standing = match () {
-            () if !is_whole => Standing::Referred,
+            () if !unread.is_empty() && reached.contains(&held.serial) => Standing::Referred,
+            () if !unread.is_empty() => Standing::Unknown,
             () if no_word => Standing::NoneSeen,
             () if !reached.contains(&held.serial) => Standing::OnlyFromSuch,
             () if held.references < typical.div_ceil(2) => Standing::Few,
@@ -144,7 +176,7 @@ pub(crate) fn rank(ledger: &Ledger, searches: &[References; 2], older_ns: u64) -
     let key = |held: &Held| (held.standing, held.references);
     all.sort_by(|a, b| key(a).cmp(&key(b)).then(b.bytes.cmp(&a.bytes)).then(a.serial.cmp(&b.serial)));
     let never_read = searches.iter().map(never_read).max().unwrap_or(0);
-    Ranked { all, not_looked_for, least, typical, is_whole, never_read }
+    Ranked { all, not_looked_for, least, typical, unread, never_read, without_record: without_record(ledger) }
 }
 
 fn sorted<'a>(all: impl Iterator<Item = &'a (Held, [Seen; 2])>) -> Vec<u64> {

@@ -1,5 +1,6 @@
 //! Plain tables: columns padded to their widest cell. On a terminal that is too narrow columns of numbers give way as
-//! a whole, those first that the table names, and text is shortened. A number is never cut.
+//! a whole, those first that the table names, and text is shortened. A number is never cut, nor is text that the table
+//! keeps.
 
 use crate::text;
 use anstyle::{AnsiColor, Style};
@@ -65,6 +66,8 @@ pub(crate) struct Table {
     rows: Vec<Line>,
     /// Columns that a narrow terminal may do without, the first ones first.
     giving_way: &'static [&'static str],
+    /// Columns of text that are shown whole.
+    kept: &'static [&'static str],
     /// Whether `--wide` was given; `None` where the command has no such option.
     wide: Option<bool>,
 }
@@ -84,7 +87,7 @@ const GAP: usize = 2;
 impl Table {
     /// A table with these columns.
     pub(crate) fn new(columns: &[(&'static str, Side)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new(), giving_way: &[], wide: None }
+        Self { columns: columns.to_vec(), rows: Vec::new(), giving_way: &[], kept: &[], wide: None }
     }
 
     /// Leaves out these columns first, in this order, until the others fit on the terminal, if there is one; says
@@ -98,6 +101,12 @@ impl Table {
     /// As [`gives_way`](Self::gives_way), where no option shows all.
     pub(crate) fn without(mut self, columns: &'static [&'static str]) -> Self {
         self.giving_way = columns;
+        self
+    }
+
+    /// Shortens none of the text in these columns: half of a word says something else.
+    pub(crate) fn keeps(mut self, columns: &'static [&'static str]) -> Self {
+        self.kept = columns;
         self
     }
 
@@ -185,6 +194,15 @@ impl Table {
                     None => break,
                 }
             }
+            // Then text beside text that is kept.
+            while !self.kept.is_empty() && self.least(shown, LAST_KEEPS) > edge {
+                let last = shown.len().saturating_sub(1);
+                let gives = |&place: &usize| !self.is_kept(shown[place].0);
+                match (1..last).rev().find(gives) {
+                    Some(place) => drop(shown.remove(place)),
+                    None => break,
+                }
+            }
         }
         self.shorten(shown, edge);
         (all - shown.len()) as u64
@@ -195,13 +213,18 @@ impl Table {
         let last = shown.len().saturating_sub(1);
         let width = |(place, &(column, width)): (usize, &(usize, usize))| match self.columns[column].1 {
             Side::Right => width,
+            Side::Left if self.is_kept(column) => width,
             Side::Left if place == last => width.min(last_keeps),
             Side::Left => width.min(TEXT_KEEPS.max(self.columns[column].0.width())),
         };
         shown.iter().enumerate().map(width).sum::<usize>() + last * GAP
     }
 
-    /// Shortens text by what is too much: first that of the last column, then that of the widest others.
+    fn is_kept(&self, column: usize) -> bool {
+        self.kept.contains(&self.columns[column].0)
+    }
+
+    /// Takes what is too much from text: from the last column first, then from the widest others.
     fn shorten(&self, shown: &mut [(usize, usize)], edge: usize) {
         let taken = shown.iter().map(|(_, width)| width + GAP).sum::<usize>().saturating_sub(GAP);
         let mut over = taken.saturating_sub(edge);
@@ -214,7 +237,7 @@ impl Table {
         for place in std::iter::once(last).chain(order).take(shown.len()) {
             let (column, width) = &mut shown[place];
             let (title, side) = self.columns[*column];
-            if side == Side::Left {
+            if side == Side::Left && !self.kept.contains(&title) {
                 let less = over.min(width.saturating_sub(keeps(place).max(title.width())));
                 (*width, over) = (*width - less, over - less);
             }

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     fail_rate: Option<f64>,
     /// Have the process look twice for words that refer to each of its allocations, and show those with none or few
     ///
-    /// Takes a running process. With --fail-over: exit with 3 if more is suspect.
+    /// Takes a running process. With --fail-over: exit with 3 if more is suspect, with 1 if that is not known.
     #[arg(long, conflicts_with_all = ["since", "stacks", "fail_rate"])]
     suspect: bool,
     /// How long the command waits for the process at most, both looks and the pause between them together

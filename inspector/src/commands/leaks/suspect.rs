@@ -43,6 +43,15 @@ struct Report {
     typical_references: u64,
     /// Of those that are suspect.
     suspect_bytes: u64,
+    /// Why nobody can say what is suspect: not all was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_known: Option<String>,
+    /// Of those to which what was read has no reference, where not all was read.
+    unknown: usize,
+    unknown_bytes: u64,
+    /// Of those that were looked for: judged, and too young for that. The others were shown to other processes.
+    judged: usize,
+    young: usize,
     sites: Vec<Site>,
     allocations: Vec<Row>,
     allocations_total: usize,
@@ -88,13 +97,17 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     fails(args, &report)
 }
 
-/// Whether there is more suspect memory than the user allows.
+/// Whether there is more suspect memory than the user allows. A gate does not pass where nobody can say.
 fn fails(args: &Args, report: &Report) -> Result<()> {
-    match args.fail_over {
-        Some(most) if report.suspect_bytes > most => Err(Failure::new(
+    match (args.fail_over, &report.not_known) {
+        (Some(most), _) if report.suspect_bytes > most => Err(Failure::new(
             Code::Nothing,
             format!("{} are suspect, more than {}", units::bytes(report.suspect_bytes), units::bytes(most)),
         )),
+        (Some(most), Some(why)) => {
+            Err(Failure::error(format!("not known whether more than {} are suspect: {why}", units::bytes(most)))
+                .fix("ask again, or with a longer --timeout"))
+        }
         _ => Ok(()),
     }
 }
@@ -108,8 +121,12 @@ fn report(args: &Args, context: &Context, ledger: &Ledger, searches: &[Reference
         .map(|suspect| (suspect.key, suspect.verdict.words()))
         .collect();
     let (remarks, all_was_read) = (remarks(searches, &ranked), ranked.all_was_read());
-    let Ranked { all, not_looked_for, least, typical, .. } = ranked;
+    let Ranked { all, not_looked_for, least, typical, unread, .. } = ranked;
     let looked_for = all.len();
+    let of = |standing: Standing| all.iter().filter(move |held| held.standing == standing);
+    let (unknown, young) = (of(Standing::Unknown).count(), of(Standing::Young).count());
+    let judged = looked_for - young - of(Standing::Outside).count();
+    let unknown_bytes = of(Standing::Unknown).map(|held| held.bytes).fold(0, u64::saturating_add);
     let suspect: Vec<&Held> = all.iter().filter(|held| held.standing.is_suspect()).collect();
     let suspect_bytes = suspect.iter().map(|held| held.bytes).fold(0, u64::saturating_add);
     let sites = sites(&suspect, &names, &growth);
@@ -128,6 +145,11 @@ fn report(args: &Args, context: &Context, ledger: &Ledger, searches: &[Reference
         least_references: least,
         typical_references: typical,
         suspect_bytes,
+        not_known: Some(unread.join("; ")).filter(|why| !why.is_empty()),
+        unknown,
+        unknown_bytes,
+        judged,
+        young,
         sites,
         allocations,
         allocations_total,
@@ -165,13 +187,8 @@ fn remarks(searches: &[References; 2], ranked: &Ranked) -> Vec<String> {
             said.push(line);
         }
     };
+    ranked.unread.iter().for_each(|why| say(why.clone()));
     for search in searches {
-        if let Some(why) = search.facts.get("host_incomplete") {
-            say(format!("not all host memory was read: {why}"));
-        }
-        if let Some(why) = search.facts.get("device_incomplete") {
-            say(format!("not all device memory was read: {why}"));
-        }
         if let Some(why) = search.facts.get("device_never") {
             say(format!("no device memory is read: {why}"));
         }
@@ -181,14 +198,8 @@ fn remarks(searches: &[References; 2], ranked: &Ranked) -> Vec<String> {
                 ranked.least
             ));
         }
-        if search.number("graphs_unread") > 0 {
-            say(format!(
-                "{} could not be read, and may refer to anything",
-                text::count(search.number("graphs_unread"), "graph")
-            ));
-        }
     }
-    if !ranked.is_whole {
+    if !ranked.unread.is_empty() {
         say("so nothing is called lost: what was not read may refer to anything".into());
     }
     if ranked.never_read > 0 {
@@ -196,6 +207,10 @@ fn remarks(searches: &[References; 2], ranked: &Ranked) -> Vec<String> {
         say(format!(
             "the device memory of {never} is never read: in stream order, managed, pitched or virtual; it may hold a reference"
         ));
+    }
+    if ranked.without_record > 0 {
+        let missing = text::count(ranked.without_record, "allocation");
+        say(format!("{missing} without a record: not looked for, and what is in their memory may be a reference"));
     }
     if ranked.not_looked_for > 0 {
         say(format!(
@@ -223,7 +238,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
         writeln!(out, "{} {}", paint(WARN, "note:"), clean(remark))?;
     }
     if report.sites.is_empty() {
-        writeln!(out, "nothing stands out: each is referred to as is typical here")?;
+        writeln!(out, "{}", nothing(report))?;
     } else {
         writeln!(out)?;
         by_site(out, &report.sites, report.all_was_read)?;
@@ -240,6 +255,25 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
     writeln!(out, "what to make of it: gpumem help is-it-a-leak")
 }
 
+/// What it means that there is no suspect.
+fn nothing(report: &Report) -> String {
+    let young = match report.young {
+        0 => String::new(),
+        young => format!("; {} too young to be judged (--older)", units::number(young as u64)),
+    };
+    match (&report.not_known, report.unknown, report.judged) {
+        _ if report.looked_for == 0 => "there is nothing to look for".into(),
+        (_, _, 0) => format!("nothing is judged{young}"),
+        (Some(_), 0, _) => format!("what was read refers to each{young}"),
+        (Some(_), ..) => format!(
+            "not known: what was read does not refer to {}, {}{young}",
+            text::count(report.unknown as u64, "allocation"),
+            units::bytes(report.unknown_bytes)
+        ),
+        _ => format!("nothing stands out: each is referred to as is typical here{young}"),
+    }
+}
+
 fn style(standing: Standing) -> Style {
     match standing {
         Standing::NoneSeen | Standing::OnlyFromSuch => BAD,
@@ -252,7 +286,7 @@ const NARROW: usize = 110;
 
 fn words(standing: Standing, all_was_read: bool) -> &'static str {
     match terminal_columns() {
-        Some(columns) if columns < NARROW => standing.short(),
+        Some(columns) if columns < NARROW => standing.short(all_was_read),
         _ => standing.words(all_was_read),
     }
 }
@@ -267,7 +301,8 @@ fn by_site(out: &mut dyn Write, sites: &[Site], all_was_read: bool) -> std::io::
         ("growth", left),
         ("site", left),
     ])
-    .without(&["oldest"]);
+    .without(&["oldest"])
+    .keeps(&["references"]);
     for site in sites {
         table.styled([
             (units::bytes(site.bytes), Style::new()),
@@ -283,16 +318,24 @@ fn by_site(out: &mut dyn Write, sites: &[Site], all_was_read: bool) -> std::io::
 
 fn one_by_one(out: &mut dyn Write, rows: &[Row], all_was_read: bool) -> std::io::Result<()> {
     let (left, right) = (Side::Left, Side::Right);
-    let mut table =
-        Table::new(&[("address", right), ("bytes", right), ("age", right), ("references", left), ("site", left)]);
+    let mut table = Table::new(&[
+        ("address", right),
+        ("bytes", right),
+        ("age", right),
+        ("references", left),
+        ("seen", left),
+        ("site", left),
+    ])
+    .without(&["seen"])
+    .keeps(&["references"]);
     for Row { held, site } in rows {
         let seen: Vec<String> = held.seen.iter().map(|(place, words)| format!("{words} {place}")).collect();
-        let seen = if seen.is_empty() { String::new() } else { format!(" ({})", seen.join(", ")) };
         table.styled([
             (format!("{:#x}", held.address), Style::new()),
             (units::bytes(held.bytes), Style::new()),
             (units::span(held.age_ns), Style::new()),
-            (format!("{}{seen}", words(held.standing, all_was_read)), style(held.standing)),
+            (words(held.standing, all_was_read).to_owned(), style(held.standing)),
+            (seen.join(", "), Style::new()),
             (site.clone(), Style::new()),
         ]);
     }
