@@ -117,6 +117,20 @@ fn what_was_shown_to_others_and_what_stands_where_nobody_reads_is_not_lost() {
     ran.ledger().sound().complete();
 }
 
+/// Showing an allocation that the pool does not have, by an address inside of it: beside many live ones it takes no longer.
+#[test]
+fn what_showing_an_allocation_takes_does_not_grow_with_what_is_live() {
+    let takes = |preload: bool| {
+        let program = program("pool_shown").arg("20000").env("GPUMEM_POOL", "0").env("SIM_DEVICE_MEM", "4G");
+        let ran = if preload { program.preloaded() } else { program.native() }.ok();
+        let said = ran.json();
+        let ns = |what: &str| said[what].as_u64().expect("a time");
+        (ns("few_ns"), ns("many_ns"))
+    };
+    let ((few, many), native) = (takes(true), takes(false));
+    assert!(many < 20 * few, "{few} ns beside a hundred, {many} beside 20,000; natively {native:?}");
+}
+
 #[test]
 fn a_process_that_is_gone_cannot_be_asked() {
     let ran = program("basic").preloaded().ok();

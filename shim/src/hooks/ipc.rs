@@ -30,31 +30,33 @@ pub(crate) unsafe fn export(
     // SAFETY: rule of the call: `real` gets the out-parameter as it came, and the address of the
     // block in place of the program's.
     let status = unsafe { real(handle, asked.ptr) };
-    shown(status, ptr)
+    shown(&call, status, ptr)
 }
 
 /// The program lets other processes open one of its stream-ordered allocations.
 pub(crate) unsafe fn export_pool_pointer(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(Opaque, DevicePtr) -> Status,
     data: Opaque,
     ptr: DevicePtr,
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the out-parameter and the address as they came.
     let status = unsafe { real(data, ptr) };
-    shown(status, ptr)
+    shown(&call, status, ptr)
 }
 
-/// Takes the answer of a call that shows an allocation to other processes, the one that `ptr` lies in. If the call has
-/// succeeded, other processes may have its address from now on.
-pub(super) fn shown(status: Status, ptr: DevicePtr) -> Status {
+/// What a call answered that shows an allocation to others: that which `ptr` is an address of, or inside of. If the call
+/// has succeeded, they may have its address from now on.
+pub(super) fn shown(call: &Call, status: Status, ptr: DevicePtr) -> Status {
     if status != SUCCESS {
         return status;
     }
     pool::pin(ptr);
     gate::note(|shim| {
         if !pool::note_shown(shim, ptr) {
-            records::allocations::exported(shim, ptr);
+            // No map of ours finds what an address lies in, and there may be a million.
+            let begins = || vendor::of(call.vendor).allocation_around(ptr).map(|(base, _)| base);
+            records::allocations::exported(shim, ptr, begins);
         }
     });
     status
@@ -69,8 +71,9 @@ unsafe fn opened(call: &Call, status: Status, class: Class, ptr: *mut DevicePtr,
     // call.
     unsafe {
         let addr = written(status, ptr);
-        let bytes = addr.and_then(|addr| start::record(|_| vendor::of(call.vendor).allocation_bytes(addr)).flatten());
-        made(call, status, AllocKind::IpcImport, class, ptr, bytes.unwrap_or(0) as usize, 0, extra);
+        let around = addr.and_then(|addr| start::record(|_| vendor::of(call.vendor).allocation_around(addr)).flatten());
+        let bytes = around.map_or(0, |(_, bytes)| bytes);
+        made(call, status, AllocKind::IpcImport, class, ptr, bytes as usize, 0, extra);
     }
     status
 }

@@ -36,7 +36,7 @@ pub(crate) unsafe fn disable(_: Call, real: unsafe extern "C-unwind" fn(Context)
 
 /// The program takes a handle for a range, for another driver to use.
 pub(crate) unsafe fn range_handle(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(Opaque, DevicePtr, usize, c_int, u64) -> Status,
     handle: Opaque,
     ptr: DevicePtr,
@@ -48,12 +48,12 @@ pub(crate) unsafe fn range_handle(
     // SAFETY: rule of the call: `real` gets all arguments as they came. The block is pinned, so it
     // stays the driver's.
     let status = unsafe { real(handle, ptr, bytes, kind, flags) };
-    shown(status, ptr)
+    shown(&call, status, ptr)
 }
 
 /// The program binds memory to an endpoint that others reach.
 pub(crate) unsafe fn bind_to_endpoint(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(c_uint, Device, u64, DevicePtr, u64, u64) -> Status,
     endpoint: c_uint,
     device: Device,
@@ -66,7 +66,7 @@ pub(crate) unsafe fn bind_to_endpoint(
     // SAFETY: rule of the call: `real` gets all arguments as they came. The block is pinned, so it
     // stays the driver's.
     let status = unsafe { real(endpoint, device, offset, ptr, bytes, flags) };
-    shown(status, ptr)
+    shown(&call, status, ptr)
 }
 
 /// The program changes an attribute of a block.

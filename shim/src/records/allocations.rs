@@ -186,14 +186,10 @@ pub(crate) fn ended(shim: &Shim, entry: Entry) {
     }
 }
 
-/// Marks an allocation as shown to other processes: the one that begins at an address, or that the address lies in.
-pub(crate) fn exported(shim: &Shim, addr: u64) {
-    let all = &shim.registry.allocations;
-    let begins = all.get(Class::Address, addr).map(|entry| (addr, entry));
-    let found = begins.or_else(|| {
-        all.find(|class, base, entry: &Entry| class == Class::Address && addr.wrapping_sub(base) < entry.bytes)
-    });
-    if let Some((base, entry)) = found {
+/// Marks an allocation as shown to other processes: that which begins at an address, or where `begins` says.
+pub(crate) fn exported(shim: &Shim, addr: u64, begins: impl FnOnce() -> Option<u64>) {
+    let at = |addr| shim.registry.allocations.get(Class::Address, addr).map(|entry| (addr, entry));
+    if let Some((base, entry)) = at(addr).or_else(|| at(begins()?)) {
         shown_at(shim, entry.slot, base);
     }
 }

@@ -89,13 +89,6 @@ impl<V: Copy> Live<V> {
         self.map.iter().any(|entry| wanted(entry.value()))
     }
 
-    /// The first entry that `wanted` names, with its key. Looks through all entries.
-    pub(crate) fn find(&self, wanted: impl Fn(Class, u64, &V) -> bool) -> Option<(u64, V)> {
-        let mut all = self.map.iter();
-        all.find(|entry| wanted(entry.key().1, entry.key().0, entry.value()))
-            .map(|entry| (entry.key().0, *entry.value()))
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.map.len()
     }

@@ -150,12 +150,12 @@ impl Backend for Cuda {
         ok(status, bytes)
     }
 
-    fn allocation_bytes(&self, ptr: DevicePtr) -> Option<u64> {
+    fn allocation_around(&self, ptr: DevicePtr) -> Option<(u64, u64)> {
         let (mut base, mut bytes) = (0, 0);
         // SAFETY: rule of answers: `base` and `bytes` take the numbers. The driver answers for
         // addresses that it does not know.
         let status = unsafe { driver::cuMemGetAddressRange_v2(&mut base, &mut bytes, ptr) };
-        ok(status, bytes as u64)
+        ok(status, (base as u64, bytes as u64))
     }
 
     fn version(&self) -> Option<u32> {

@@ -149,12 +149,12 @@ impl Backend for Hip {
         None
     }
 
-    fn allocation_bytes(&self, ptr: DevicePtr) -> Option<u64> {
+    fn allocation_around(&self, ptr: DevicePtr) -> Option<(u64, u64)> {
         let (mut base, mut bytes) = (0, 0);
         // SAFETY: rule of answers: `base` and `bytes` take the numbers. HIP answers for addresses
         // that it does not know.
         let status = unsafe { hip_runtime::hipMemGetAddressRange(&mut base, &mut bytes, ptr) };
-        ok(status, bytes as u64)
+        ok(status, (base as u64, bytes as u64))
     }
 
     fn version(&self) -> Option<u32> {

@@ -79,8 +79,8 @@ pub(crate) trait Backend: Sync {
     fn kept_by_pool(&self, device: Device) -> Option<u64>;
     /// Bytes that the driver keeps for the memory nodes of a device's graphs.
     fn kept_for_graphs(&self, device: Device) -> Option<u64>;
-    /// Bytes of the allocation that an address lies in.
-    fn allocation_bytes(&self, ptr: DevicePtr) -> Option<u64>;
+    /// Where the allocation begins that an address lies in, and its bytes.
+    fn allocation_around(&self, ptr: DevicePtr) -> Option<(u64, u64)>;
     /// Version of the driver or runtime.
     fn version(&self) -> Option<u32>;
     /// Number of nodes of a graph, its child graphs not counted.
