@@ -147,9 +147,12 @@ fn a_recording_ends_when_it_is_asked_to() {
     let ended = recorder.wait_with_output().expect("it was ours");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     assert!(timeline(&report(scratch.path(), "r").expect("a recording")).contains("it was stopped"));
-    let ended = record(&["--for", "0.2", &pid]).wait_with_output().expect("it was ours");
+    let ended = record(&["--for", "0.2", "--events-from", "1152KiB", &pid]).wait_with_output().expect("it was ours");
     assert!(ended.status.success());
-    assert!(timeline(&report(scratch.path(), "r").expect("a recording")).contains("its time was over"));
+    let report = report(scratch.path(), "r").expect("a recording");
+    assert!(timeline(&report).contains("its time was over. Allocations of 1.1 MiB and above"), "{}", timeline(&report));
+    // It was asked for those alone.
+    assert_eq!(report["large"].as_array().map(Vec::len), Some(3), "{}", report["large"]);
     assert_eq!(running.finish().code, 0, "the process goes on as ever");
 }
 

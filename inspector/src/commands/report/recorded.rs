@@ -77,6 +77,10 @@ fn timeline(recorded: &Recording, ended: Ended) -> String {
         0 => String::new(),
         n => format!(" {} did not fit.", text::count(n, "large allocation")),
     };
+    let moments = match recorded.moments_left_out {
+        0 => String::new(),
+        n => format!(" {} did not fit.", text::count(n, "event")),
+    };
     // What a process is, and what grew, is written each minute, and at the end.
     let at = recorded.summary.as_ref().map_or(0, |summary| summary.process.at_unix_ns);
     let last = times.last().copied().unwrap_or(0);
@@ -92,7 +96,7 @@ fn timeline(recorded: &Recording, ended: Ended) -> String {
     };
     format!(
         "Recorded over {}, in {}, one every {} or so. {end}{older} Allocations of {} and above were recorded one by one, where \
-         they lived at a look.{left_out}{skipped}",
+         they lived at a look.{left_out}{moments}{skipped}",
         units::span(over),
         text::count(looks, "look"),
         units::span(recorded.begin.interval_ns),

@@ -98,11 +98,17 @@ pub(crate) struct Tick {
     pub made: Vec<Made>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub freed: Vec<u64>,
-    /// Large allocations that did not fit into this tick.
+    /// Large allocations that did not fit into this tick and had not been left out before; and how many of those that had
+    /// are told now.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub told_late: u64,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "few::<_, _, 4096>")]
     pub moments: Vec<Moment>,
+    /// Moments that did not fit, and are not told later.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub moments_left_out: u64,
 }
 
 fn is_zero(n: &u64) -> bool {

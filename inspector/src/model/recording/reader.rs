@@ -29,8 +29,9 @@ pub(crate) struct Recording {
     pub totals: Vec<Vec<u64>>,
     pub tracks: Vec<Track>,
     pub large: Vec<Large>,
-    /// How many large allocations were not written down.
+    /// Large allocations that were not written down, and moments.
     pub left_out: u64,
+    pub moments_left_out: u64,
     pub moments: Vec<Moment>,
     pub summary: Option<Summary>,
     /// Why the recording ended. `None`: it was cut short.
@@ -181,8 +182,10 @@ impl Recording {
             }
         }
         self.large(tick.made, &tick.freed, tick.unix_ns);
-        self.left_out = self.left_out.saturating_add(tick.left_out);
+        self.left_out = self.left_out.saturating_add(tick.left_out).saturating_sub(tick.told_late);
         let room = MOMENTS.saturating_sub(self.moments.len());
+        let beyond = tick.moments.len().saturating_sub(room) as u64;
+        self.moments_left_out = self.moments_left_out.saturating_add(tick.moments_left_out).saturating_add(beyond);
         self.moments.extend(tick.moments.into_iter().take(room));
     }
 

@@ -1,12 +1,13 @@
 //! Turns ledgers into lines: what is new or has changed since the tick before.
 
+use super::budget::Budget;
 use super::line::{Begin, Line, Made, RowOf, Stack, Tick, VERSION};
-use crate::model::course::{self, Of};
+use crate::model::course::{self, Moment, Of};
 use crate::model::execs::hex;
 use crate::model::{Ledger, cache, graphs, totals};
 use crate::source::liveness::real_ns;
 use gpumem_wire::growth;
-use gpumem_wire::kinds::{AllocKind, GrowthKind, Space};
+use gpumem_wire::kinds::{AllocKind, EventKind, GrowthKind, Space};
 use gpumem_wire::layout::{AllocSlot, StackRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::rc::Rc;
@@ -28,7 +29,7 @@ const COLUMNS: &[(Of, &str)] = &[
     (Of::Rate, "evictions"),
 ];
 
-/// How many large allocations one tick tells, new and gone ones together.
+/// Large allocations that one tick tells, new and gone, and moments.
 const MOST_EVENTS: usize = 2000;
 
 /// What is held by a row: live bytes, live count, bytes ever made, ever made.
@@ -40,8 +41,11 @@ pub(crate) struct Recorder {
     frames: FxHashMap<Rc<str>, u32>,
     stacks: FxHashSet<StackRef>,
     rows: FxHashMap<(Of, u64), (u32, Held)>,
-    /// Large allocations that were told.
+    /// Large allocations that were told, and live ones that have to wait for a later tick.
     large: FxHashSet<u64>,
+    passed_over: FxHashSet<u64>,
+    large_budget: Budget,
+    moments_budget: Budget,
     /// Rows whose stack or tag was not in the ledger yet when they were seen first.
     waiting: FxHashSet<(Of, u64)>,
     /// Events that were seen: up to this number. When the last tick was.
@@ -69,6 +73,9 @@ impl Recorder {
             stacks: FxHashSet::default(),
             rows: FxHashMap::default(),
             large: FxHashSet::default(),
+            passed_over: FxHashSet::default(),
+            large_budget: Budget::full(0),
+            moments_budget: Budget::full(0),
             waiting: FxHashSet::default(),
             events: None,
             last_unix_ns: 0,
@@ -87,6 +94,9 @@ impl Recorder {
         self.stacks.clear();
         self.rows.clear();
         self.large.clear();
+        self.passed_over.clear();
+        // It is as long as the one before, so that it has room for what was told there.
+        self.large_budget = Budget::full(self.last_unix_ns);
     }
 
     /// The lines of one tick.
@@ -183,10 +193,14 @@ impl Recorder {
         tick.freed.sort_unstable();
         self.large.retain(|serial| tick.freed.binary_search(serial).is_err());
         let mut fresh: Vec<&AllocSlot> =
-            live.into_iter().filter(|(serial, _)| !self.large.contains(serial)).map(|(_, alloc)| alloc).collect();
+            live.values().filter(|alloc| !self.large.contains(&alloc.serial)).copied().collect();
         fresh.sort_unstable_by_key(|alloc| (std::cmp::Reverse(alloc.bytes), alloc.serial));
-        tick.left_out = fresh.len().saturating_sub(MOST_EVENTS) as u64;
-        fresh.truncate(MOST_EVENTS);
+        let room = self.large_budget.take(tick.unix_ns, fresh.len().min(MOST_EVENTS));
+        self.passed_over.retain(|serial| live.contains_key(serial));
+        let late = fresh[..room].iter().filter(|alloc| self.passed_over.remove(&alloc.serial));
+        tick.told_late = late.count() as u64;
+        tick.left_out = fresh[room..].iter().filter(|alloc| self.passed_over.insert(alloc.serial)).count() as u64;
+        fresh.truncate(room);
         for alloc in fresh {
             self.large.insert(alloc.serial);
             self.tell_stack(ledger, alloc.stack, lines);
@@ -204,7 +218,14 @@ impl Recorder {
     /// What happened since the tick before; at the first one, all that the ledger still has.
     fn moments(&mut self, ledger: &Ledger, tick: &mut Tick) {
         let fresh = ledger.snapshot.events.iter().filter(|event| self.events.is_none_or(|seen| event.seq > seen));
-        tick.moments = fresh.filter_map(|event| course::moment(ledger, event)).collect();
+        let mut moments: Vec<Moment> = fresh.filter_map(|event| course::moment(ledger, event)).collect();
+        let room = self.moments_budget.take(tick.unix_ns, moments.len().min(MOST_EVENTS));
+        tick.moments_left_out = (moments.len() - room) as u64;
+        // What the user has marked goes before what happened, and what came first before what it led to.
+        moments.sort_by_key(|moment| moment.kind != EventKind::Mark.name());
+        moments.truncate(room);
+        moments.sort_by_key(|moment| moment.unix_ns);
+        tick.moments = moments;
         self.events = ledger.snapshot.events.last().map(|event| event.seq).or(self.events);
     }
 }

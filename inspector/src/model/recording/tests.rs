@@ -9,8 +9,8 @@ use crate::source::choose::Opened;
 use crate::source::world::World;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use gpumem_wire::kinds::AllocKind;
-use gpumem_wire::layout::{AllocSlot, StackSlot};
+use gpumem_wire::kinds::{AllocKind, EventKind};
+use gpumem_wire::layout::{AllocSlot, EventSlot, StackSlot};
 use gpumem_wire::read::Snapshot;
 use std::io::Write;
 
@@ -19,6 +19,10 @@ const MIB: u64 = 1 << 20;
 
 /// A ledger at a second: for each stack what it ever made, and the sizes of its live allocations.
 fn ledger(second: u64, stacks: &[(u64, Vec<u64>)]) -> Ledger {
+    read(composer(second, stacks).finish())
+}
+
+fn composer(second: u64, stacks: &[(u64, Vec<u64>)]) -> Composer {
     let mut composer = Composer::new();
     (composer.header.created_ns, composer.header.created_real_ns) = (SECOND, 1000 * SECOND);
     (composer.header.pid, composer.header.dumped_ns) = (7, (second + 1) * SECOND);
@@ -34,7 +38,7 @@ fn ledger(second: u64, stacks: &[(u64, Vec<u64>)]) -> Ledger {
             AllocSlot { stack: stack as u32 + 1, addr, bytes, serial, kind, time_ns: SECOND, ..Default::default() }
         }));
     }
-    read(composer.finish())
+    composer
 }
 
 fn read(bytes: Vec<u8>) -> Ledger {
@@ -89,37 +93,104 @@ fn what_was_live_comes_back_through_two_files() {
     assert_eq!(flame.stacks[0].weight.growth, 11);
 }
 
-/// Ten minutes of a program that makes a million calls a second at 500 call sites take 5 MB at most.
-#[test]
-fn ten_minutes_of_a_million_calls_a_second_are_small() {
-    const SITES: u64 = 500;
-    let mut out = GzEncoder::new(Vec::new(), Compression::new(7));
+/// A generator of numbers that do not compress.
+fn random() -> impl FnMut(u64) -> u64 {
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
-    let mut next = |most: u64| {
+    move |most| {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
         random % most
-    };
-    let mut made = vec![0_u64; SITES as usize];
-    let mut recorder = None;
-    // A tenth of the time: what a second takes does not depend on how many there were.
-    for second in 0..60 {
-        let look = made.iter_mut().map(|made| {
-            *made += 1_900 + next(200);
-            // Some thousand are live, of all sizes.
-            (*made, (0..next(8)).map(|_| 256 << next(10)).collect())
-        });
-        let ledger = ledger(second, &look.collect::<Vec<_>>());
+    }
+}
+
+/// The bytes that ten minutes take, of which few seconds are recorded: what follows is like the second half of these.
+fn ten_minutes(mut look: impl FnMut(u64) -> Ledger) -> usize {
+    let mut out = GzEncoder::new(Vec::new(), Compression::new(7));
+    const LOOKS: u64 = 24;
+    let (mut recorder, mut half) = (None, 0);
+    for second in 0..LOOKS {
+        let ledger = look(second);
         let recorder = recorder.get_or_insert_with(|| Recorder::new(&ledger, SECOND, MIB));
         for line in recorder.tick(&ledger) {
             serde_json::to_writer(&mut out, &line).unwrap();
             out.write_all(b"\n").unwrap();
         }
         out.flush().unwrap();
+        if second + 1 == LOOKS / 2 {
+            half = out.get_ref().len();
+        }
     }
-    let bytes = out.finish().unwrap().len();
-    assert!(bytes * 10 < 5_000_000, "{bytes} bytes in a minute");
+    let all = out.finish().unwrap().len();
+    all + (all - half) * (600 - LOOKS as usize) / (LOOKS as usize / 2)
+}
+
+/// Ten minutes of a program that makes a million calls a second at 500 call sites take 5 MB at most.
+#[test]
+fn ten_minutes_of_a_million_calls_a_second_are_small() {
+    let mut next = random();
+    let mut made = vec![0_u64; 500];
+    let bytes = ten_minutes(|second| {
+        let look = made.iter_mut().map(|made| {
+            *made += 1_900 + next(200);
+            // Some thousand are live, of all sizes.
+            (*made, (0..next(8)).map(|_| 256 << next(10)).collect())
+        });
+        ledger(second, &look.collect::<Vec<_>>())
+    });
+    assert!(bytes < 5_000_000, "{bytes} bytes");
+}
+
+/// Nor do they take more where every allocation is a large one, and all others fail.
+#[test]
+fn ten_minutes_of_large_allocations_and_of_failures_are_small() {
+    let mut next = random();
+    let mut made = vec![0_u64; 500];
+    let mut failed = 0;
+    let bytes = ten_minutes(|second| {
+        let look = made.iter_mut().map(|made| {
+            *made += 1_900 + next(200);
+            // Of those that are live at a look none was at the one before.
+            (*made, (0..8).map(|_| MIB + next(MIB)).collect())
+        });
+        let mut composer = composer(second, &look.collect::<Vec<_>>());
+        composer.slots((0..2048).map(|_| {
+            failed += 1;
+            let kind = EventKind::LimitRefused as u8;
+            let time_ns = (second + 1) * SECOND + failed;
+            EventSlot { seq: failed, time_ns, a: next(1 << 40), kind, ..Default::default() }
+        }));
+        read(composer.finish())
+    });
+    assert!(bytes < 5_000_000, "{bytes} bytes");
+}
+
+/// What did not fit at one look is told at a later one, and only what never was is missing.
+#[test]
+fn what_does_not_fit_at_one_look_is_told_at_the_next() {
+    let sizes = |from: u64, count: u64| (0..count).map(|n| MIB + from + n).collect::<Vec<_>>();
+    let mut recording = Recording::default();
+    let mut recorder = Recorder::new(&ledger(0, &[]), SECOND, MIB);
+    taken(&mut recording, &[recorder.begin()]);
+    let mut looks = |seconds: std::ops::Range<u64>, live: &[u64]| {
+        for second in seconds {
+            taken(&mut recording, &recorder.tick(&ledger(second, &[(9, live.to_vec())])));
+        }
+        (recording.large.len() as u64, recording.left_out)
+    };
+    assert_eq!(looks(0..1, &sizes(0, 5000)), (2000, 3000));
+    assert_eq!(looks(1..3, &sizes(0, 5000)), (5000, 0));
+    // More than ten thousand at once wait, and some of them go before their turn.
+    let (told, left_out) = looks(3..10, &sizes(100_000, 20_000));
+    assert_eq!(told + left_out, 25_000);
+    assert!(left_out > 5_000, "{left_out}");
+    assert_eq!(looks(10..11, &[]), (told, left_out));
+    // A file that begins anew tells all that is live, however much was told before.
+    let told_before = told;
+    recorder.next_file();
+    taken(&mut recording, &[recorder.begin()]);
+    taken(&mut recording, &recorder.tick(&ledger(11, &[(9, sizes(200_000, 1500))])));
+    assert_eq!(recording.large.len() as u64, told_before + 1500);
 }
 
 /// The tables of a ledger that is being written are read one after another: what should say a stack may have been read
