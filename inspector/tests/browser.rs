@@ -1,23 +1,20 @@
 //! The page of `gpumem report` in a real browser: it draws, answers to keys, fits a telephone, and complains of nothing.
-//! Where there is no Chromium, these tests say so and do nothing.
+//! Where there is no Chromium, these tests are skipped.
 
 mod common;
 
 use common::growth::{dumped, leaking, mark};
+use common::skipped::one_installed;
 use common::*;
+use gpumem_inspector::compose::Composer;
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::layout::{AllocSlot, StackSlot};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 fn browser() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let names = ["chromium", "chromium-browser", "google-chrome"];
-    let found =
-        std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name))).find(|path| path.is_file());
-    if found.is_none() {
-        eprintln!("there is no Chromium: not tested");
-    }
-    found
+    one_installed(&["chromium", "chromium-browser", "google-chrome"])
 }
 
 /// Uses the page as a reader would, and says in its place what came of it.
@@ -73,22 +70,34 @@ fn framed(page: &str, width: u32) -> String {
     )
 }
 
-/// What the page says of itself, and what the browser said of it.
-fn used(browser: &Path, dir: &Dir, page: &str, width: u32, dark: bool) -> (Value, Vec<String>) {
+/// The page with one more script, which its policy lets run.
+fn with_script(page: &str, script: &str) -> String {
     let word = page.split("script nonce=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a word");
-    let path = dir.path().join("used.html");
-    let with_use = page.replace("</body></html>", &format!("<script nonce=\"{word}\">{USE}</script></body></html>"));
-    assert_ne!(with_use, page);
-    std::fs::write(&path, with_use).unwrap();
-    let frame = dir.path().join("frame.html");
-    std::fs::write(&frame, framed("used.html", width)).unwrap();
+    let with = page.replace("</body></html>", &format!("<script nonce=\"{word}\">{script}</script></body></html>"));
+    assert_ne!(with, page);
+    with
+}
+
+/// A browser without a window, which prints what became of the page that is named behind that.
+fn chromium(browser: &Path, dir: &Dir) -> Command {
     let mut command = Command::new(browser);
     command.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"]);
-    command.args(["--virtual-time-budget=5000", "--no-first-run", "--disable-background-networking"]);
+    command.args(["--no-first-run", "--disable-background-networking"]).stdin(Stdio::null());
     command.arg(format!("--user-data-dir={}", dir.path().join("profile").display()));
+    command
+}
+
+/// What the page says of itself, and what the browser said of it.
+fn used(browser: &Path, dir: &Dir, page: &str, width: u32, dark: bool) -> (Value, Vec<String>) {
+    let path = dir.path().join("used.html");
+    std::fs::write(&path, with_script(page, USE)).unwrap();
+    let frame = dir.path().join("frame.html");
+    std::fs::write(&frame, framed("used.html", width)).unwrap();
+    let mut command = chromium(browser, dir);
+    command.arg("--virtual-time-budget=5000");
     command.arg(format!("--window-size={},900", width.max(500)));
     command.arg(format!("--blink-settings=preferredColorScheme={}", u8::from(!dark)));
-    let answer = command.arg(format!("file://{}", frame.display())).stdin(Stdio::null()).output().expect("it runs");
+    let answer = command.arg(format!("file://{}", frame.display())).output().expect("it runs");
     let (dom, log) = (String::from_utf8_lossy(&answer.stdout), String::from_utf8_lossy(&answer.stderr));
     let complaints = log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
     let said = dom.split("<pre id=\"said\">").nth(1).and_then(|rest| rest.split('<').next());
@@ -165,4 +174,70 @@ fn flame(said: &Value) {
     assert_eq!(said["below"], "demo-server+0x201: 120.0 MiB, 65 %");
     assert_eq!(said["beside"], "demo-server+0x101: 64.0 MiB, 35 %");
     assert!(said["zoomed"].as_u64() < said["whole"].as_u64(), "{} of {}", said["zoomed"], said["whole"]);
+}
+
+/// Reckons as the page does: reads its data once, and makes elements and lays them out.
+const MEASURE: &str = r##"
+{
+const page = performance.now();
+const data = [...document.querySelectorAll("script[type='application/json']")].map((data) => data.textContent);
+const begun = performance.now();
+data.forEach((text) => JSON.parse(text));
+for (let turn = 0; turn < 20; turn++) {
+  const box = document.body.appendChild(document.createElement("div"));
+  for (let n = 0; n < 500; n++) box.appendChild(document.createElement("div")).textContent = n + " of a box";
+  box.offsetHeight;
+  box.remove();
+}
+const measure = performance.now() - begun;
+const said = { page, measure, bytes: data.reduce((sum, text) => sum + text.length, 0), bars: document.querySelectorAll(".fl div").length };
+document.body.append(Object.assign(document.createElement("pre"), { id: "said", textContent: JSON.stringify(said) }));
+}
+"##;
+
+/// A page with as many call stacks as a large program has answers soon: how long it takes is held against what the same
+/// browser needs to read the data and to lay out some elements, so that a busy machine does not count.
+#[test]
+fn a_large_page_is_drawn_about_as_fast_as_its_data_is_read() {
+    let Some(browser) = browser() else { return };
+    let dir = dir();
+    let path = dir.path().join("large.gpumem");
+    std::fs::write(&path, dumped(many_stacks(4_000)).finish()).unwrap();
+    let page = dir.ok(&["report", path.to_str().unwrap(), "-o", "-"]);
+    let path = dir.path().join("measured.html");
+    std::fs::write(&path, with_script(&page, MEASURE)).unwrap();
+    let measured = || {
+        let mut command = chromium(&browser, &dir);
+        let answer = command.arg(format!("file://{}", path.display())).output().expect("it runs");
+        let (dom, log) = (String::from_utf8_lossy(&answer.stdout), String::from_utf8_lossy(&answer.stderr));
+        assert!(!log.contains("CONSOLE"), "{log}");
+        let said = dom.split("<pre id=\"said\">").nth(1).and_then(|rest| rest.split('<').next());
+        let said: Value = serde_json::from_str(said.unwrap_or_else(|| panic!("{log}"))).expect("JSON");
+        println!("{} bytes of page: {said}", page.len());
+        assert!(said["bars"].as_u64() > Some(100), "{said}");
+        said["page"].as_f64().unwrap() / said["measure"].as_f64().unwrap()
+    };
+    // One is enough: what holds up a browser that starts is not the page's. It takes about three times as long.
+    assert!((0..3).any(|_| measured() < 12.0));
+}
+
+/// Call stacks of 40 frames with an allocation each.
+fn many_stacks(stacks: u64) -> Composer {
+    let mut composer = leaking(gone(), 120);
+    for number in 2..stacks {
+        // They part further and further in.
+        let frame = |depth: u64| APP + 0x1000 + (number % (41 - depth)) * 0x1000 + depth * 0x10;
+        let frames: Vec<u64> = (0..40).map(frame).collect();
+        let slot = StackSlot { allocs: 3, alloc_bytes: number * 4096, hash: number, ..Default::default() };
+        composer.stack(number as usize, slot, &frames);
+        composer.slots([AllocSlot {
+            stack: number as u32 + 1,
+            addr: 0x6000_0000_0000 + number * 0x1000_0000,
+            bytes: 4096 * (1 + number % 500),
+            serial: 1_000 + number,
+            kind: AllocKind::Device as u8,
+            ..Default::default()
+        }]);
+    }
+    composer
 }

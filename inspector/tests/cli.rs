@@ -1,6 +1,7 @@
 //! The command line: which process is meant, errors that say what to do, exit codes, `run`.
 
 mod common;
+use common::skipped::skipped;
 use common::*;
 use gpumem_inspector::Code;
 use gpumem_wire::place::ProcessId;
@@ -172,7 +173,7 @@ fn run_puts_itself_behind_a_checker_that_has_to_come_first() {
     std::fs::write(&source, "int main(void) { return 7; }").unwrap();
     let cc = Command::new("cc").args(["-fsanitize=address", "-o"]).arg(&program).arg(&source).output();
     if !cc.is_ok_and(|cc| cc.status.success()) || Command::new(&program).status().unwrap().code() != Some(7) {
-        return println!("skipped: no AddressSanitizer here");
+        return skipped("AddressSanitizer is not installed");
     }
     let mut command = gpumem();
     command.env("GPUMEM_LIB", &lib).args(["run", "--"]).arg(&program);
@@ -230,7 +231,7 @@ fn run_warns_where_no_preload_reaches() {
     std::fs::write(&source, "int main(void) { return 3; }\n").unwrap();
     let built = Command::new("cc").args(["-static", "-o"]).arg(&program).arg(&source).output();
     if !built.is_ok_and(|built| built.status.success()) {
-        eprintln!("no static C library here: not tested");
+        skipped("the static C library is not installed");
         return;
     }
     let answer = run(&lib, &["--", program.to_str().unwrap()]);

@@ -1,8 +1,9 @@
 //! What shells offer while a command line is typed, asked in the shells themselves.
 
 mod common;
+use common::skipped::installed;
 use common::*;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A directory with two processes that run, one that is gone, and files of several kinds.
@@ -24,19 +25,15 @@ fn place() -> Place {
     Place { dir, running, gone: gone.pid, work }
 }
 
-/// A shell in which gpumem is found, or none where it is not installed.
-fn shell(name: &str, place: &Place) -> Option<Command> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(|dir| dir.join(name).is_file()) {
-        eprintln!("skipped: there is no {name} here");
-        return None;
-    }
+/// A shell in which gpumem is found.
+fn shell(shell: PathBuf, place: &Place) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_gpumem")).parent().unwrap().to_owned();
-    let mut command = Command::new(name);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut command = Command::new(shell);
     let dirs = std::iter::once(program).chain(std::env::split_paths(&path));
     command.env("PATH", std::env::join_paths(dirs).unwrap()).env("GPUMEM_DIR", place.dir.path());
     command.env("HOME", place.work.path()).current_dir(place.work.path()).env_remove("XDG_RUNTIME_DIR");
-    Some(command)
+    command
 }
 
 fn offered(mut command: Command) -> Vec<String> {
@@ -48,7 +45,7 @@ fn offered(mut command: Command) -> Vec<String> {
 
 /// What bash offers for the last of these words.
 fn bash(place: &Place, words: &[&str]) -> Option<Vec<String>> {
-    let mut command = shell("bash", place)?;
+    let mut command = shell(installed("bash")?, place);
     let script = "source <(gpumem completions bash); COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); COMP_TYPE=9
         _clap_complete_gpumem gpumem \"${COMP_WORDS[COMP_CWORD]}\" \"\" 2>/dev/null; printf '%s\\n' \"${COMPREPLY[@]}\"";
     command.args(["--norc", "-c", script, "bash"]).args(words);
@@ -57,7 +54,7 @@ fn bash(place: &Place, words: &[&str]) -> Option<Vec<String>> {
 
 /// What fish offers for this line; its words alone.
 fn fish(place: &Place, line: &str) -> Option<Vec<String>> {
-    let mut command = shell("fish", place)?;
+    let mut command = shell(installed("fish")?, place);
     let script = "gpumem completions fish | source; complete -C $argv[1]";
     command.args(["--no-config", "-c", script, line]);
     Some(offered(command).into_iter().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect())
@@ -65,7 +62,7 @@ fn fish(place: &Place, line: &str) -> Option<Vec<String>> {
 
 /// What zsh hands to its own completion for the last of these words: its function is asked, `_describe` told to print.
 fn zsh(place: &Place, words: &[&str]) -> Option<Vec<String>> {
-    let mut command = shell("zsh", place)?;
+    let mut command = shell(installed("zsh")?, place);
     let script = "compdef() { :; }; _describe() { print -rl -- \"${(@P)${@[-1]}}\"; }
         source <(gpumem completions zsh); words=(\"$@\"); CURRENT=$#; ${functions[(I)_clap_dynamic_completer_*]}";
     command.args(["-f", "-c", script, "zsh"]).args(words);

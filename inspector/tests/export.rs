@@ -1,6 +1,7 @@
 //! Exports for other tools hold what the views show. Each format is read as its reader reads it.
 
 mod common;
+use common::skipped::installed;
 use common::*;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
@@ -30,6 +31,32 @@ fn folded_stacks_add_up() {
     assert!(lines.iter().all(|(steps, _)| steps.split(';').count() >= 2), "{text}");
     assert!(lines.iter().any(|(steps, _)| steps.starts_with("device;")), "{text}");
     assert!(lines.iter().any(|(steps, _)| steps.starts_with("host-pinned;")), "{text}");
+}
+
+/// As inferno draws them: everything that is live, and each step as wide as what it holds.
+#[test]
+fn folded_stacks_are_what_inferno_draws() {
+    let Some(inferno) = installed("inferno-flamegraph") else { return };
+    let folded = exported("a.folded");
+    let dir = dir();
+    let (path, picture) = (dir.path().join("a.folded"), dir.path().join("a.svg"));
+    std::fs::write(&path, &folded).unwrap();
+    let mut draw = std::process::Command::new(inferno);
+    draw.args(["--countname", "bytes", "--minwidth", "0"]).arg(&path).stdout(std::fs::File::create(&picture).unwrap());
+    let answer = draw.output().unwrap();
+    let said = String::from_utf8_lossy(&answer.stderr);
+    // It warns of lines that it does not take.
+    assert!(answer.status.success() && said.is_empty(), "{said}");
+    let picture = std::fs::read_to_string(picture).unwrap();
+    let titles: Vec<&str> = picture.split("<title>").skip(1).filter_map(|rest| rest.split('<').next()).collect();
+    let grouped = |n: u64| format!("{},{:03},{:03} bytes", n / 1_000_000, n / 1000 % 1000, n % 1000);
+    assert!(titles.contains(&&*format!("all ({}, 100%)", grouped(LIVE))), "{titles:?}");
+    for line in String::from_utf8(folded).unwrap().lines() {
+        let (steps, _) = line.rsplit_once(' ').unwrap();
+        for step in steps.split(';') {
+            assert!(titles.iter().any(|title| title.starts_with(&format!("{step} ("))), "{step}: {titles:?}");
+        }
+    }
 }
 
 #[test]

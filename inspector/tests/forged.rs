@@ -2,6 +2,7 @@
 //! removed is what was looked at. Another user's files can only be made by root: elsewhere these tests say so.
 
 mod common;
+use common::skipped::skipped;
 use common::*;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -14,7 +15,7 @@ fn give(path: &Path) -> bool {
     match std::os::unix::fs::chown(path, Some(OTHER), Some(OTHER)) {
         Ok(()) => true,
         Err(error) => {
-            eprintln!("{}: {error}: not tested", path.display());
+            skipped(format_args!("{}: {error}", path.display()));
             false
         }
     }

@@ -14,5 +14,6 @@ pub mod poolbench;
 pub mod proof;
 pub mod python;
 pub mod say;
+pub mod skipped;
 pub mod stage;
 pub mod tester;

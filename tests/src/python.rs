@@ -1,5 +1,6 @@
 //! Programs in Python: finds the interpreters, and compares the frames that they report with those of a ledger.
 
+use crate::skipped::skipped;
 use gpumem_wire::layout::PythonFrame;
 use gpumem_wire::read::Snapshot;
 use serde_json::Value;
@@ -15,7 +16,9 @@ pub fn interpreters() -> Vec<PathBuf> {
     let all = std::env::split_paths(&named).collect::<Vec<_>>();
     let usable: Vec<_> = all.iter().filter(|python| can_be_read(python)).cloned().collect();
     if usable.is_empty() {
-        eprintln!("skipped: no CPython 3.9 to 3.14 with ctypes and the GIL; {VARIABLE} names others than python3");
+        skipped(format_args!(
+            "CPython 3.9 to 3.14 with ctypes and the GIL is not installed; {VARIABLE} names others than python3"
+        ));
     }
     usable
 }

@@ -3,6 +3,7 @@
 use gpumem_tests::harness::Ledger;
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Program, Ran, artifacts, client, command, program};
+use gpumem_tests::skipped::skipped;
 use gpumem_wire::counters;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -209,7 +210,7 @@ fn full_ledger() {
 fn full_disk() {
     let unshared = command("unshare").args(["-m", "true"]).native().code == 0;
     if !unshared {
-        eprintln!("not root: a small file system cannot be mounted");
+        skipped("a small file system can be mounted by root alone");
         return;
     }
     for (size, records) in [("64k", false), ("400k", false), ("900k", true), ("1200k", true), ("2m", true)] {
@@ -310,7 +311,7 @@ fn without_the_control_thread() {
 fn without_proc_a_program_runs_and_is_told_why_nothing_is_recorded() {
     const WITHOUT: &str = r#"exec unshare --mount sh -c 'mount -t tmpfs x /proc && exec "$@"' sh "$@""#;
     if command("true").shell(WITHOUT).native().code != 0 {
-        println!("skipped: no namespaces can be made here");
+        skipped("no mount namespaces can be made here");
         return;
     }
     let ran = says(&small().shell(WITHOUT), &[&["/proc is not mounted here", "nothing is recorded"]]);

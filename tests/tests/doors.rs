@@ -3,6 +3,7 @@
 
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Program, artifacts, client, command, program};
+use gpumem_tests::skipped::{installed, skipped};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -182,6 +183,9 @@ fn t10_complete_interception_names_its_doors() {
 /// T11: Python that loads a runtime with ctypes, which is RTLD_LOCAL, and calls it.
 #[test]
 fn t11_python_ctypes() {
+    if installed("python3").is_none() {
+        return;
+    }
     let script = r#"
 import ctypes, json
 rt = ctypes.CDLL("libcudart.so.13")
@@ -243,7 +247,7 @@ fn a_library_closed_beside_lookups_under_a_thread_checker() {
     // The checker cannot see how code that it did not compile keeps its threads apart.
     let closing = command(&checked).arg("60").args(libraries).env("TSAN_OPTIONS", "ignore_noninstrumented_modules=1");
     if !built.is_ok_and(|built| built.status.success()) || closing.native().code != 0 {
-        return println!("skipped: no ThreadSanitizer here");
+        return skipped("ThreadSanitizer is not installed");
     }
     // In one directory: the second has the first's ledger to look at.
     let closing = closing.dir(scratch.path().join("ledgers"));

@@ -5,6 +5,7 @@
 
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Ledger, Program, Ran, artifacts, client, command};
+use gpumem_tests::skipped::skipped;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
 use std::path::Path;
@@ -120,7 +121,7 @@ impl Disk {
     /// Runs the program natively and preloaded with its files there. `None`, and why on stderr, where it cannot be.
     fn run(&self, trace: bool) -> Option<(Ran, Ran, Scratch)> {
         if let Some(lacks) = self.lacks() {
-            eprintln!("{}: {lacks}: skipped", self.name);
+            skipped(format_args!("{}: {lacks}", self.name));
             return None;
         }
         let scratch = Scratch::new();
@@ -132,7 +133,7 @@ impl Disk {
         let program = self.shell(program, &scratch);
         let native = program.native();
         if native.code == 99 && !self.is_known() {
-            eprintln!("{}: the kernel does not know it: skipped", self.name);
+            skipped(format_args!("{}: the kernel does not know it", self.name));
             return None;
         }
         assert_eq!(native.code, 0, "{}: {}", self.name, native.err);
@@ -187,7 +188,7 @@ fn fill_up(disks: &[Disk], traces: &[bool]) {
 fn where_a_full_disk_holds_up_nothing_is_put_unasked() {
     for disk in DISKS.iter().chain([&OVER_BTRFS]).filter(|disk| disk.name.contains("btrfs")) {
         if let Some(lacks) = disk.lacks() {
-            eprintln!("{}: {lacks}: skipped", disk.name);
+            skipped(format_args!("{}: {lacks}", disk.name));
             continue;
         }
         let scratch = Scratch::new();
@@ -196,7 +197,7 @@ fn where_a_full_disk_holds_up_nothing_is_put_unasked() {
         let many = many.env("XDG_RUNTIME_DIR", scratch.path().join("disk")).shell(found);
         let ran = disk.shell(many, &scratch).preloaded();
         if ran.code == 99 && !disk.is_known() {
-            eprintln!("{}: the kernel does not know it: skipped", disk.name);
+            skipped(format_args!("{}: the kernel does not know it", disk.name));
             continue;
         }
         let in_memory = ran.err.starts_with("/dev/shm/") && ran.err.lines().count() == 1;
@@ -220,11 +221,11 @@ fn a_ledger_has_no_holes() {
 fn memory_is_preferred() {
     let found = command("unshare").args(["-m", "true"]).native().code == 0;
     if !found {
-        eprintln!("not root: /dev/shm cannot be taken away");
+        skipped("/dev/shm can be taken away by root alone");
         return;
     }
     if artifacts::repository().starts_with("/tmp") {
-        eprintln!("the programs lie in /tmp, which is to be another");
+        skipped("the programs lie in /tmp, which is to be another");
         return;
     }
     // A /dev/shm and a /tmp of its own; XDG_RUNTIME_DIR is not set.

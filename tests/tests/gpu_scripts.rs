@@ -4,6 +4,7 @@
 use gpumem_tests::harness::artifacts::repository;
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Program, Ran, artifacts, command};
+use gpumem_tests::skipped::installed;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -46,10 +47,7 @@ struct Bench(Scratch);
 impl Bench {
     /// None, and a line on stderr, where there is no Python.
     fn new() -> Option<Self> {
-        if command("sh").args(["-c", "command -v python3"]).native().code != 0 {
-            eprintln!("skipped: no python3");
-            return None;
-        }
+        installed("python3")?;
         let bench = Self(Scratch::new());
         for folder in ["out", "build", "work", "builds"] {
             fs::create_dir(bench.at(folder)).expect("a new folder");

@@ -8,6 +8,7 @@ mod support;
 use gpumem_tests::harness::artifacts::repository;
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Program, command};
+use gpumem_tests::skipped;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,7 +36,7 @@ fn installed() -> Vec<Library> {
     };
     let found: Vec<Library> = SONAMES.into_iter().filter_map(at).collect();
     if found.is_empty() {
-        say("skipped: no libamdhip64.so.5, .6 or .7 is installed");
+        skipped::skipped("libamdhip64.so.5, .6 or .7 is not installed");
     }
     found
 }
@@ -164,12 +165,10 @@ fn compiled_programs_register_their_code() {
     let Some(library) = libraries.first() else { return };
     let folder = Scratch::new();
     let out = folder.path().join("fat");
-    let compiled =
-        Command::new("hipcc").args(["--offload-arch=gfx90a", "-o"]).arg(&out).arg(source("fat.hip")).output();
-    match compiled {
-        Err(_) => return say("skipped: no hipcc"),
-        Ok(said) => assert!(said.status.success(), "hipcc: {}", String::from_utf8_lossy(&said.stderr)),
-    }
+    let Some(hipcc) = skipped::installed("hipcc") else { return };
+    let said = Command::new(hipcc).args(["--offload-arch=gfx90a", "-o"]).arg(&out).arg(source("fat.hip")).output();
+    let said = said.expect("hipcc runs");
+    assert!(said.status.success(), "hipcc: {}", String::from_utf8_lossy(&said.stderr));
     let names = Command::new("nm").arg("-D").arg(&out).output().expect("nm runs");
     assert!(String::from_utf8_lossy(&names.stdout).contains("__hipRegisterFatBinary@hip_4.2"));
     let run = command(&out).env("LD_LIBRARY_PATH", library.dir());

@@ -3,6 +3,7 @@
 
 use gpumem_tests::harness::ledger::gpumem;
 use gpumem_tests::harness::{Program, Ran, client, command, program};
+use gpumem_tests::skipped::installed;
 use gpumem_wire::counters;
 use serde_json::Value;
 
@@ -177,6 +178,9 @@ version = ctypes.c_int()
 rt.cudaDriverGetVersion(ctypes.byref(version))
 print(total, codes, byte.value, version.value)
 "#;
+    if installed("python3").is_none() {
+        return;
+    }
     for (runtime, driver, mode) in [
         ("12", "12040", "active"),
         ("13", "12040", "active"),

@@ -3,6 +3,7 @@
 //! `holders` keeps 256 MiB from `big`, 100 MiB from `small` and 96 MiB from `middle`, and then asks.
 
 use gpumem_tests::harness::{Program, Ran, client, program};
+use gpumem_tests::skipped::installed;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::EventKind;
 use serde_json::Value;
@@ -72,8 +73,9 @@ fn a_line_names_the_place_in_the_file() {
     let at = line.split_once(" holders+0x").expect("a place").1;
     let at: String = at.chars().take_while(char::is_ascii_hexdigit).collect();
     let exe = gpumem_tests::harness::artifacts().clients.join("holders");
-    let said = std::process::Command::new("addr2line").arg("-fe").arg(exe).arg(format!("0x{at}")).output();
-    let Ok(said) = said else { return };
+    let Some(addr2line) = installed("addr2line") else { return };
+    let said = std::process::Command::new(addr2line).arg("-fe").arg(exe).arg(format!("0x{at}")).output();
+    let said = said.expect("addr2line runs");
     let name = String::from_utf8_lossy(&said.stdout).lines().next().unwrap_or_default().to_owned();
     assert!(["take", "big"].contains(&name.as_str()), "{name} at {line}");
 }

@@ -5,6 +5,7 @@
 use gpumem_tests::harness::artifacts::repository;
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Program, Ran, artifacts, command};
+use gpumem_tests::skipped::{installed, skipped};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,9 +30,9 @@ impl Installed {
         // By its path: some versions of pip take no name.
         let pip = || command("python3").args(["-m", "pip", "--python"]).arg(at("venv/bin/python"));
         let has_pip = pip().arg("--version");
-        let found = command("sh").args(["-c", "command -v python3"]).native().code == 0;
-        if !found || environment.native().code != 0 || has_pip.native().code != 0 {
-            eprintln!("skipped: no python3 with venv, and pip since 22.3");
+        installed("python3")?;
+        if environment.native().code != 0 || has_pip.native().code != 0 {
+            skipped("python3's venv, and its pip since 22.3, are not installed");
             return None;
         }
         let binaries = at("binaries");
@@ -242,12 +243,7 @@ fn command_of(unit: &str) -> Vec<String> {
 #[test]
 fn systemd_and_gpumem_take_the_units() {
     let gpumem = &artifacts().gpumem;
-    let found =
-        command("systemd-analyze").arg("--version").shell("command -v systemd-analyze >/dev/null && exec \"$@\"");
-    let verifies = found.native().code == 0;
-    if !verifies {
-        eprintln!("no systemd-analyze: the units are not read by systemd");
-    }
+    let verifies = installed("systemd-analyze").is_some();
     let scratch = Scratch::new();
     let mut units: Vec<String> = Vec::new();
     for file in fs::read_dir(repository().join("deploy/systemd")).expect("a folder") {

@@ -2,6 +2,7 @@
 
 use gpumem_tests::harness::artifacts::repository;
 use gpumem_tests::harness::{artifacts, command};
+use gpumem_tests::skipped::skipped;
 use std::path::{Path, PathBuf};
 
 /// Every Rust source under a folder.
@@ -108,9 +109,9 @@ fn t22_released_library_runs_on_old_glibc() {
 #[test]
 fn t22_checks_for_aarch64() {
     const TARGET: &str = "aarch64-unknown-linux-gnu";
-    let installed = command("rustc").args(["--print", "target-libdir", "--target", TARGET]).native();
-    if installed.code != 0 || !Path::new(installed.out.trim()).exists() {
-        eprintln!("{TARGET} is not installed");
+    let rustc = command("rustc").args(["--print", "target-libdir", "--target", TARGET]).native();
+    if rustc.code != 0 || !Path::new(rustc.out.trim()).exists() {
+        skipped(format_args!("rustup's target {TARGET} is not installed"));
         return;
     }
     let target = artifacts().stage.parent().expect("the suite's folder").join("aarch64");

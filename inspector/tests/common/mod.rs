@@ -5,6 +5,8 @@ pub mod cache;
 pub mod growth;
 pub mod pool;
 pub mod selftest;
+#[path = "../../../tests/src/skipped.rs"]
+pub mod skipped;
 pub mod terminal;
 pub mod web;
 

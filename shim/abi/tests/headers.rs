@@ -1,5 +1,9 @@
 //! `headers.py`, run over two small releases that are written here: what it takes of them, and when `--check` fails.
 
+#[path = "../../../tests/src/skipped.rs"]
+#[allow(dead_code)] // Other tests use the rest.
+mod skipped;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -116,11 +120,7 @@ impl Drop for Planted {
 }
 
 fn has_python() -> bool {
-    let found = Command::new("python3").arg("--version").output().is_ok_and(|ran| ran.status.success());
-    if !found {
-        eprintln!("skipped: no python3");
-    }
-    found
+    skipped::installed("python3").is_some()
 }
 
 #[test]
