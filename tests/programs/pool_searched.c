@@ -4,6 +4,8 @@
  *   error    every call answers 700
  *   busy     work goes on that ends when the program says so
  *   moves    a thread moves addresses from one table to another, and back, all the time
+ *   many     many blocks of odd sizes, and it is said how many words of device memory refer to each
+ *   gives    a thread gives memory back to the driver, and takes it again, all the time
  * and two that wait until gpumem has taken memory of the device to learn from, which they see by what is free:
  *   brim     takes all memory that there is; then again, when nobody looks: that has to be as much
  *   end      resets the device */
@@ -76,6 +78,61 @@ static void moves(void) {
     for (int i = 0; i < MOVED; i++) give(tables[0][i] + tables[1][i], 4 * KIB);
 }
 
+/* Sizes at which pieces, tiles and vectors of the kernel that looks end, and many small ones. */
+enum { SMALLS = 2000, WORD = 8 };
+static const size_t odd[] = {1, 7, 8, 9, 15, 16, 17, 24, 511, 512, 513, 4095, 64 * KIB - 8, 64 * KIB, 64 * KIB + 8, 64 * KIB + 24,
+                             MIB - 8, MIB, MIB + 8, MIB + 24, 2 * MIB, 2 * MIB + 4, 3 * MIB + 40};
+enum { ODDS = sizeof odd / sizeof *odd, MANY = ODDS + SMALLS };
+static void many(void) {
+    static struct { CUdeviceptr at; size_t bytes; int words; } of[MANY];
+    unsigned at_random = 1;
+    for (int i = 0; i < MANY; i++) {
+        at_random = at_random * 1103515245 + 12345;
+        of[i].bytes = i < ODDS ? odd[i] : WORD + at_random / 65536 % 3000;
+        of[i].at = get(of[i].bytes);
+        OK(cuMemsetD8_v2(of[i].at, 0, of[i].bytes));
+    }
+    /* In each block the last word, and the first of each 64 KiB, refer to the next block: to its first byte or its last. */
+    for (int i = 0; i < MANY; i++) {
+        int next = (i + 1) % MANY;
+        size_t words = of[i].bytes / WORD;
+        for (size_t word = 0; word < words; word++) {
+            if (word % (8 * KIB) && word != words - 1) continue;
+            CUdeviceptr to = of[next].at + (word % 2 ? of[next].bytes - 1 : 0);
+            OK(cuMemcpyHtoD_v2(of[i].at + WORD * word, &to, WORD));
+            of[next].words++;
+        }
+    }
+    OK(cuCtxSynchronize());
+    for (int i = 0; i < MANY; i++) SAY("{\"address\": \"%llx\", \"bytes\": %zu, \"words\": %d}", (unsigned long long)of[i].at, of[i].bytes, of[i].words);
+    SAY("{\"planted\": %d}", MANY);
+    wait_for_end_of_input();
+    for (int i = 0; i < MANY; i++) give(of[i].at, of[i].bytes);
+}
+
+enum { KEPT = 40, GIVEN = 4 * MIB };
+static atomic_ulong given;
+static void *giver(void *unused) {
+    OK(cuCtxSetCurrent(gpu.context));
+    for (; !over; given++) {
+        CUdeviceptr p = get(GIVEN);
+        nap(1);
+        give(p, GIVEN);
+    }
+    return unused;
+}
+static void gives(void) {
+    static CUdeviceptr kept[KEPT];
+    pthread_t thread;
+    for (int i = 0; i < KEPT; i++) kept[i] = get(2 * MIB);
+    pthread_create(&thread, NULL, giver, NULL);
+    wait_for_end_of_input();
+    over = 1;
+    pthread_join(thread, NULL);
+    for (int i = 0; i < KEPT; i++) give(kept[i], 2 * MIB);
+    SAY("{\"given\": %lu}", given);
+}
+
 static size_t free_now(void) {
     size_t free = 0, total;
     OK(cuMemGetInfo_v2(&free, &total));
@@ -122,6 +179,8 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "error")) return breaks();
     if (!strcmp(mode, "busy")) busy();
     if (!strcmp(mode, "moves")) moves();
+    if (!strcmp(mode, "many")) many();
+    if (!strcmp(mode, "gives")) gives();
     if (!strcmp(mode, "brim")) brim();
     if (!strcmp(mode, "end")) return reset();
     return end("pool_searched");

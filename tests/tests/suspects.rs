@@ -208,6 +208,45 @@ fn a_process_that_moves_its_addresses_goes_on() {
     ran.ledger().sound().complete().agrees_with(&ran.json());
 }
 
+/// Many blocks are one launch of the kernel, and it finds each word of theirs, wherever that stands.
+#[test]
+fn many_blocks_are_read_at_once_and_each_word_of_theirs_is_seen() {
+    let running = program("pool_searched").arg("many").waits().start(true);
+    running.says("planted");
+    let said = suspects(&running, &["--all", "--timeout", ENOUGH]);
+    let out = running.stdout();
+    let planted = out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let planted: Vec<Value> = planted.filter(|line| line["address"].is_string()).collect();
+    assert!(planted.len() > 2000, "{out}");
+    for block in &planted {
+        let row = standing(&said, block["address"].as_str().unwrap());
+        let seen = row["seen"]["device"].as_u64().unwrap_or(0);
+        assert_eq!(seen, block["words"], "{block}: {row}");
+    }
+    let looked = &said["scans"][1];
+    let number = |name: &str| looked[name].as_str().and_then(|fact| fact.parse::<u64>().ok()).expect(name);
+    assert_eq!(number("device_by_kernel"), number("device_bytes"), "{looked}");
+    assert!((1..=4).contains(&number("device_launches")), "{looked}");
+    running.finish().ok().ledger().sound().complete();
+}
+
+/// Who gives memory back waits for the kernel that reads it, and the kernel ends for that.
+#[test]
+fn what_goes_back_meanwhile_is_not_read_any_more() {
+    let searched = program("pool_searched").arg("gives").env("GPUMEM_POOL_MAX", "0");
+    let running = searched.waits().start(true);
+    running.says("ready");
+    let mut by_kernel = 0;
+    for _ in 0..5 {
+        let said = suspects(&running, &["--all", "--timeout", ENOUGH]);
+        by_kernel += said["scans"][1]["device_by_kernel"].as_str().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+        assert!(!remarks(&said).contains("not all"), "{said:#}");
+    }
+    assert!(by_kernel > 0);
+    let ran = running.finish().ok();
+    ran.ledger().sound().complete().agrees_with(&ran.json());
+}
+
 /// While gpumem learns from memory of the device that it takes, the program asks for all that there is, and gets it.
 #[test]
 fn a_program_that_needs_all_memory_has_what_gpumem_learns_from() {

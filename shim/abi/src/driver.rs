@@ -498,6 +498,7 @@ macro_rules! driver_calls {
         cuCtxPopCurrent_v2 = cuCtxPopCurrent_v2 (ctx: *mut Context);
         cuPointerGetAttributes = cuPointerGetAttributes (len: c_uint, attributes: *mut c_int, data: *mut Opaque, ptr: DevicePtr);
         cuFuncGetAttribute = cuFuncGetAttribute (value: *mut c_int, attribute: c_int, function: Opaque);
+        cuModuleGetGlobal_v2 = cuModuleGetGlobal_v2 (address: *mut DevicePtr, bytes: *mut usize, module: Opaque, name: *const c_char);
         cuFuncGetModule = cuFuncGetModule (module: *mut Opaque, function: Opaque);
         cuFuncGetParamInfo = cuFuncGetParamInfo (function: Opaque, index: usize, offset: *mut usize, bytes: *mut usize);
         cuKernelGetParamInfo = cuKernelGetParamInfo (kernel: Opaque, index: usize, offset: *mut usize, bytes: *mut usize);

@@ -1,10 +1,8 @@
-//! The blocks of one context: idle ones by size and age, those that wait for work to complete, and the bytes of all of
-//! them.
-//!
-//! * [`pending`] keeps the blocks that wait. [`barrier`] waits for the context's work, or asks whether there is any.
-//! * [`release_stream`] is the way back to the driver that waits for nothing. [`freeing`] is a thread that makes real
-//!   frees, which may wait. [`readers`] fill and read memory for the guard.
-//! * [`events`] are recorded behind the context's work, and [`hold`] keeps the context from ending.
+//! The blocks of one context: idle ones by size and age, those that wait for work to be over, and
+//! what all of them take. Those that wait are in [`pending`]. [`barrier`] waits for the context's work, or asks whether
+//! there is any. [`release_stream`] is the way back to the driver that waits for nothing, [`freeing`] a thread that goes
+//! the other way. [`readers`] fill and read memory
+//! for the guard, [`scanning`] looks through it for addresses.
 
 mod barrier;
 mod events;
@@ -13,9 +11,10 @@ mod hold;
 mod pending;
 mod readers;
 mod release_stream;
+mod scanning;
 
-pub(crate) use hold::PoolHold;
-pub(crate) use readers::{Job, Scan};
+pub(crate) use readers::Job;
+pub(crate) use scanning::{Scan, Scanning};
 
 use super::block::{Block, State};
 use super::in_transit::InTransit;

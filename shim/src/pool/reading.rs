@@ -1,66 +1,93 @@
-//! Live blocks are read while the program goes on. Copies read them a piece at a time, beside any work of the program.
-//! What the program writes meanwhile is read either as it was or as it is.
+//! Live blocks are read from outside: by copies, a piece of a block at a time, beside any work of the program's, or by a
+//! kernel, many blocks at a time, while the context rests. What the program writes meanwhile is read as it was or as it is.
 //!
-//! A block that is being read may be freed and used again; that harms nobody. But the block must not go back to the
-//! driver before the piece is read. Whoever gives a block back first changes its state, or takes it out of the map, and
-//! then asks here. Whoever reads a block first says so here, and then looks at its state. So one of the two sees the
-//! other.
+//! A block that is read may be freed, and used again: that harms nobody. But it does not go back to the driver before
+//! what is being read is. Whoever gives it back has changed its state, or taken it out of the map, before it asks here; and
+//! whoever reads says so here before it looks at the state. One of the two sees the other.
 
 use super::block::{Block, SPILLED, State};
-use super::context_pool::{ContextPool, Scan};
+use super::context_pool::{ContextPool, PoolHold, Scan, Scanning};
 use super::{Pool, lock};
 use crate::process::cancel;
 use crate::progress::activity;
 use crate::progress::queries::capturing;
+use crate::vendor::scan::{ALIGNED, Found, PIECE, RANGES, Range};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::*, fence};
+use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 use std::time::{Duration, Instant};
 
-/// The address of the block that is being read. There is one search at a time.
-static READ: Mutex<u64> = Mutex::new(0);
-/// Somebody waits until that block is read.
-static WAITED_FOR: AtomicBool = AtomicBool::new(false);
-/// Whether any block was ever read.
-static EVER: AtomicBool = AtomicBool::new(false);
-/// The time between two looks, and the most looks. A piece takes less than a millisecond.
+/// What is being read; there is one search at a time.
+static READ: Mutex<Vec<Group>> = Mutex::new(Vec::new());
+/// The number of the group that was begun last. 0: no block has ever been read.
+static GROUPS: AtomicU64 = AtomicU64::new(0);
+/// Between two looks, and how many at most: what is read at a time takes a few milliseconds.
 const NAP: Duration = Duration::from_micros(20);
 const MOST_NAPS: u32 = 100_000;
 /// How long a copy is waited for that did not complete in time.
 const AT_MOST: Duration = Duration::from_secs(5);
 
+/// Blocks that are read together.
+struct Group {
+    number: u64,
+    /// Their addresses, in order.
+    blocks: Vec<u64>,
+    /// Somebody waits for one of them.
+    waited_for: bool,
+}
+
 /// Waits until nobody reads a block that is about to be the driver's.
 pub(super) fn wait(addr: u64) {
     // A reader that this load does not see will see that the block is gone.
     fence(SeqCst);
-    if !EVER.load(SeqCst) {
+    if GROUPS.load(SeqCst) == 0 {
         return;
     }
     for _ in 0..MOST_NAPS {
-        if *lock(&READ) != addr {
+        let mut is_read = false;
+        for group in lock(&READ).iter_mut().filter(|group| group.blocks.binary_search(&addr).is_ok()) {
+            (group.waited_for, is_read) = (true, true);
+        }
+        if !is_read {
             break;
         }
-        WAITED_FOR.store(true, Relaxed);
         cancel::sleep(NAP);
     }
 }
 
-/// While this lives, the block does not go back to the driver.
-struct BeingRead;
+/// While it lives, blocks do not go back.
+struct BeingRead(u64);
 
 impl BeingRead {
-    fn begin(addr: u64) -> Self {
-        EVER.store(true, SeqCst);
-        WAITED_FOR.store(false, Relaxed);
-        *lock(&READ) = addr;
+    fn begin(mut blocks: Vec<u64>) -> Self {
+        blocks.sort_unstable();
+        let number = GROUPS.fetch_add(1, SeqCst) + 1;
+        lock(&READ).push(Group { number, blocks, waited_for: false });
         // As in `wait`.
         fence(SeqCst);
-        Self
+        Self(number)
+    }
+
+    fn with<R>(&self, look: impl FnOnce(&mut Group) -> R) -> Option<R> {
+        lock(&READ).iter_mut().find(|group| group.number == self.0).map(look)
+    }
+
+    /// Others than those for which `keep` holds are not read after all.
+    fn retain(&self, keep: impl FnMut(&u64) -> bool) {
+        self.with(|group| {
+            group.blocks.retain(keep);
+            // Who waits for one that is still there says so again.
+            group.waited_for = false;
+        });
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.with(|group| group.waited_for) == Some(true)
     }
 }
 
 impl Drop for BeingRead {
     fn drop(&mut self) {
-        *lock(&READ) = 0;
+        lock(&READ).retain(|group| group.number != self.0);
     }
 }
 
@@ -73,7 +100,78 @@ pub(crate) struct LiveBlock {
     pub bytes: u64,
 }
 
-/// How the reading of a piece ended.
+impl LiveBlock {
+    /// Whether it is still what it was, and has so many bytes: asked once it is known to be read.
+    fn is_there(&self, pool: &Pool, bytes: u64) -> bool {
+        let is_same = |block: &Block| std::ptr::eq(block, self.block);
+        self.block.is(State::Live)
+            && self.block.addr.load(Relaxed) == self.addr
+            && self.addr + bytes <= self.block.base() + self.block.bytes.load(Relaxed)
+            && pool.map.get(self.addr).is_some_and(is_same)
+    }
+
+    /// Whether both are of one context, and can be read together.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        std::ptr::eq(self.owner, other.owner)
+    }
+
+    /// For an order in which those of one context lie together.
+    pub(crate) fn order(&self) -> (usize, u64) {
+        (std::ptr::from_ref(self.owner) as usize, self.addr)
+    }
+
+    /// Bytes that are to be looked through together now. `None`: nothing is, while something else is looked through.
+    pub(crate) fn scanned_at_once(&self, is_another: bool) -> Option<u64> {
+        self.owner.scanned_at_once(is_another)
+    }
+}
+
+/// A part of a live block that is to be looked through: whole words.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub live: LiveBlock,
+    pub at: u64,
+    pub words: u64,
+    /// The block is not there any more.
+    pub is_gone: bool,
+}
+
+impl Part {
+    /// Pieces of a launch that it takes.
+    pub(crate) fn pieces(words: u64) -> usize {
+        words.div_ceil(PIECE) as usize
+    }
+
+    fn ranges(&self) -> impl Iterator<Item = Range> {
+        let (start, words) = (self.live.addr + self.at, self.words);
+        (0..words).step_by(PIECE as usize).map(move |from| [start + from * 8, (words - from).min(PIECE)])
+    }
+}
+
+/// Parts that are being looked through. It ends with [`Flight::end`].
+pub(crate) struct Flight {
+    owner: &'static ContextPool,
+    hold: PoolHold<'static>,
+    read: BeingRead,
+    scanning: Scanning,
+}
+
+impl Flight {
+    /// Waits until all was looked through; the words that may be addresses, each with its place. Whoever gives one of the
+    /// blocks back, or ends the context, has it end early. `ended`: when the flight before it ended, and then this one.
+    pub(crate) fn end(
+        self,
+        is_over: &dyn Fn() -> bool,
+        ended: &mut Option<Instant>,
+        take: impl FnOnce(&[Found]),
+    ) -> Piece {
+        let Self { owner, hold, read, scanning } = self;
+        let is_over = || read.is_waited_for() || hold.is_wanted() || is_over();
+        Piece::of(owner, owner.end_scan(scanning, ended, &is_over, take))
+    }
+}
+
+/// What came of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Read,
@@ -85,6 +183,23 @@ pub(crate) enum Piece {
     Broken,
     /// The driver did not copy the piece, or not in time.
     Refused,
+}
+
+impl Piece {
+    fn of(owner: &ContextPool, was_read: Option<()>) -> Self {
+        if was_read.is_none() {
+            // What was not read in time may still be read.
+            let end = Instant::now() + AT_MOST;
+            while !owner.readers_rest() && Instant::now() < end {
+                cancel::sleep(Duration::from_millis(1));
+            }
+        }
+        match was_read {
+            Some(()) => Self::Read,
+            None if activity::broken() => Self::Broken,
+            None => Self::Refused,
+        }
+    }
 }
 
 impl Pool {
@@ -113,67 +228,74 @@ impl Pool {
         longest: Duration,
         read: impl FnOnce(&[u8]),
     ) -> Piece {
-        self.while_it_stays(live, || live.context_pool.copy_out(live.addr + at, bytes, longest, read))
+        self.while_it_stays(live, at + bytes as u64, || live.owner.copy_out(live.addr + at, bytes, longest, read))
     }
 
-    /// A kernel looks through whole words of a piece of a live block, and `read` is given the words that may be
-    /// addresses. The kernel is told to end early if the block is to go back. [`Piece::Refused`]: not possible here or
-    /// not now; the piece may be copied instead.
-    pub(crate) fn scan_piece(
-        &self,
-        live: &LiveBlock,
-        at: u64,
-        words: u64,
-        how: &Scan<'_>,
-        read: impl FnOnce(&[u64]),
-    ) -> Piece {
-        let is_over = || WAITED_FOR.load(Relaxed) || (how.is_over)();
-        let how = Scan { is_over: &is_over, ..*how };
-        self.while_it_stays(live, || live.context_pool.scan(live.addr + at, words, &how, read))
+    /// Begins to have parts of live blocks of one context looked through by a kernel, which is told to end where a block is
+    /// to go back. Parts of blocks that are not there any more are told. `None`: no block is left.
+    ///
+    /// # Errors
+    /// [`Piece::Refused`]: not here, or not now; they may be read in the other way.
+    pub(crate) fn begin_scan(&self, parts: &mut [Part], how: &Scan<'_>) -> Result<Option<Flight>, Piece> {
+        let Some(first) = parts.first().map(|part| part.live) else { return Ok(None) };
+        let owner = first.owner;
+        let pieces: usize = parts.iter().map(|part| Part::pieces(part.words)).sum();
+        let is_aligned = |part: &Part| (part.live.addr + part.at).is_multiple_of(ALIGNED);
+        if pieces > RANGES || !parts.iter().all(|part| is_aligned(part) && first.is_beside(&part.live)) {
+            return Err(Piece::Refused);
+        }
+        self.may_read()?;
+        let hold = owner.hold().ok_or(Piece::Gone)?;
+        let read = BeingRead::begin(parts.iter().map(|part| part.live.addr).collect());
+        for part in &mut *parts {
+            part.is_gone = !part.live.is_there(self, part.at + part.words * 8);
+        }
+        if parts.iter().any(|part| part.is_gone) {
+            read.retain(|&block| parts.iter().any(|part| !part.is_gone && part.live.addr == block));
+        }
+        let ranges: Vec<Range> = parts.iter().filter(|part| !part.is_gone).flat_map(Part::ranges).collect();
+        if ranges.is_empty() {
+            return Ok(None);
+        }
+        match owner.begin_scan(&ranges, how) {
+            Some(scanning) => Ok(Some(Flight { owner, hold, read, scanning })),
+            None => Err(Piece::of(owner, None)),
+        }
     }
 
-    /// Runs what reads a block. The block stays meanwhile.
-    fn while_it_stays(&self, live: &LiveBlock, read: impl FnOnce() -> Option<()>) -> Piece {
+    /// Whether anything may be read now.
+    fn may_read(&self) -> Result<(), Piece> {
         if activity::broken() {
-            return Piece::Broken;
+            return Err(Piece::Broken);
         }
         if self.is_ending() {
+            return Err(Piece::Gone);
+        }
+        if capturing() { Err(Piece::Captured) } else { Ok(()) }
+    }
+
+    /// Runs what reads a block, which stays meanwhile, up to its first so many bytes.
+    fn while_it_stays(&self, live: &LiveBlock, bytes: u64, read: impl FnOnce() -> Option<()>) -> Piece {
+        if let Err(why) = self.may_read() {
+            return why;
+        }
+        let Some(_hold) = live.owner.hold() else { return Piece::Gone };
+        let _read = BeingRead::begin(vec![live.addr]);
+        if !live.is_there(self, bytes) {
             return Piece::Gone;
         }
-        if capturing() {
-            return Piece::Captured;
-        }
-        let Some(_hold) = live.context_pool.hold() else { return Piece::Gone };
-        let _read = BeingRead::begin(live.addr);
-        let is_there = live.block.is(State::Live)
-            && live.block.addr.load(Relaxed) == live.addr
-            && self.map.get(live.addr).is_some_and(|block| std::ptr::eq(block, live.block));
-        if !is_there {
-            return Piece::Gone;
-        }
-        let was_read = read();
-        if was_read.is_none() {
-            // A copy that did not complete in time may still read the block.
-            let end = Instant::now() + AT_MOST;
-            while !live.context_pool.settle_readers() && Instant::now() < end {
-                cancel::sleep(Duration::from_millis(1));
-            }
-        }
-        match was_read {
-            Some(()) => Piece::Read,
-            None if activity::broken() => Piece::Broken,
-            None => Piece::Refused,
-        }
+        Piece::of(live.owner, read())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn who_gives_a_block_back_waits_for_its_reader_and_nobody_else_does() {
-        let read = BeingRead::begin(0x7f00_0000);
+        let read = BeingRead::begin(vec![0x7f20_0000, 0x7f00_0000]);
         wait(0x7f10_0000);
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -181,11 +303,18 @@ mod tests {
                 wait(0x7f00_0000);
                 assert!(is_over.load(SeqCst));
             });
-            std::thread::sleep(Duration::from_millis(20));
+            while !read.is_waited_for() {
+                std::thread::yield_now();
+            }
             is_over.store(true, SeqCst);
             drop(read);
             waits.join().expect("it waited");
         });
         wait(0x7f00_0000);
+        // What is not read after all is waited for by nobody.
+        let read = BeingRead::begin(vec![0x7f00_0000, 0x7f20_0000]);
+        read.retain(|&block| block == 0x7f20_0000);
+        wait(0x7f00_0000);
+        assert!(!read.is_waited_for());
     }
 }

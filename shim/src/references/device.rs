@@ -1,31 +1,34 @@
-//! Words of device memory that refer to allocations. Live blocks of the pool are read. A kernel reads them while their
-//! context is idle. Otherwise they are copied out, piece by piece, beside whatever the device does.
+//! Words of device memory that refer to allocations: live blocks of the pool. A kernel reads them while their context rests,
+//! many at a time; else they are copied out, piece by piece, beside whatever the device does.
 
 use super::targets::Targets;
 use super::{END, Limit};
 use crate::pool;
 use crate::pool::context_pool::Scan;
-use crate::pool::reading::{LiveBlock, Piece};
+use crate::pool::reading::{Flight, Part, Piece};
 use crate::process::cancel;
 use crate::progress::activity::WHY_BROKEN;
 use crate::vendor::reader::ROOM;
-use crate::vendor::scan::Wanted;
+use crate::vendor::scan::{LISTS, PIECE, RANGES, Wanted};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::references::{Place, Seen};
 use rustc_hash::FxHashSet;
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// How much the kernel reads at a time (about a millisecond), and how little is not worth a launch.
-const SCANNED: u64 = 4 << 30;
-/// There is room for all words of a piece of this size.
+/// Of so many bytes there is room for all words: what the kernel reads at a time where it found more than it had room for.
 const LEAST_SCANNED: u64 = 64 << 10;
-/// For so many pairs it is kept which one refers to which.
+/// Less than that, and fewer parts, are not worth a launch.
+const FEWEST_SCANNED: usize = 16;
+/// Who refers to whom is kept for so many pairs.
 const MOST_EDGES: usize = 1 << 20;
 /// How long to wait while something captures: nothing is read then.
 const NAP: Duration = Duration::from_millis(1);
 /// How long a copy may take. It waits for nothing, so one that takes longer never completes.
 const LONGEST: Duration = Duration::from_secs(1);
+const NO_TIME: &str = "there was no time to read all of it";
+const ALL_CAPTURED: &str = "a stream was being captured all the time";
 
 /// The result of the search of device memory.
 #[derive(Default)]
@@ -35,9 +38,10 @@ pub(super) struct DeviceSearch {
     /// How many were freed meanwhile.
     pub gone: u64,
     pub bytes: u64,
-    /// How many of these bytes a kernel has read.
+    /// Of those, what a kernel has read, in how many launches.
     pub by_kernel: u64,
-    /// Pairs of indexes of targets: the first refers to the second.
+    pub launches: u64,
+    /// Indexes of targets: the first refers to the second.
     pub edges: FxHashSet<(u32, u32)>,
     /// There were more pairs.
     pub more_edges: bool,
@@ -54,89 +58,233 @@ pub(super) fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> 
         return found;
     };
     let wanted = Wanted::new(targets.all().iter().map(|target| target.start..target.end));
-    let mut read = Read { pool, wanted, targets, seen, limit, scanned: SCANNED };
-    for block in pool.live_blocks() {
-        let Some(from) = targets.find(block.addr) else { continue };
-        match read.block(&mut found, &block, from) {
-            Ok(Some(())) => found.allocs += 1,
-            Ok(None) => found.gone += 1,
-            Err(why) => {
-                found.incomplete = Some(why);
-                break;
-            }
-        }
+    let mut blocks = pool.live_blocks();
+    blocks.retain(|block| targets.find(block.addr).is_some());
+    // The next one stands last.
+    blocks.sort_unstable_by_key(|block| std::cmp::Reverse(block.order()));
+    let all = blocks.len();
+    let whole = blocks.into_iter().map(|live| Part { live, at: 0, words: live.bytes / 8, is_gone: false });
+    let left = whole.filter(|part| part.words > 0).collect();
+    let mut read =
+        Read { pool, wanted, targets, seen, limit, left, gone: FxHashSet::default(), most: u64::MAX, copies: false };
+    let mut flights = VecDeque::new();
+    found.incomplete = read.all(&mut found, &mut flights).err();
+    for (flight, parts) in flights {
+        flight.end(&|| true, &mut None, |_| ());
+        read.left.extend(parts);
     }
+    let not_read: FxHashSet<u64> =
+        read.left.iter().map(|part| part.live.addr).chain(read.gone.iter().copied()).collect();
+    found.gone = read.gone.len() as u64;
+    found.allocs = (all - not_read.len()) as u64;
     found
 }
 
-/// What a block is read with.
+/// Parts that the kernel reads just now.
+type Flights = VecDeque<(Flight, Vec<Part>)>;
+
+/// What comes next.
+enum Next {
+    /// The kernel has begun.
+    Begun(Flight, Vec<Part>),
+    /// Some are not there any more.
+    Gone,
+    /// Nothing, before what is under way has ended.
+    Later,
+    /// By a copy.
+    Copied,
+    Captured,
+    Broken,
+}
+
+/// What blocks are read with.
 struct Read<'a> {
     pool: &'a pool::Pool,
     wanted: Wanted,
     targets: &'a Targets,
     seen: &'a mut [Seen],
     limit: &'a mut Limit,
-    /// How much the kernel reads next: less if it found more words than there is room for.
-    scanned: u64,
+    /// What is left to be read: the next one stands last.
+    left: Vec<Part>,
+    /// Addresses of blocks that went meanwhile.
+    gone: FxHashSet<u64>,
+    /// What the kernel reads next at most: less where it found more than there is room for.
+    most: u64,
+    /// Something is to be copied before the kernel is tried again.
+    copies: bool,
 }
 
 impl Read<'_> {
-    /// Reads a block; `None`: it is not there any more.
+    /// Reads all that is left.
+    ///
+    /// # Errors
+    /// Why nothing more is read: what flies then is not ended.
+    fn all(&mut self, found: &mut Found, flights: &mut Flights) -> Result<(), &'static str> {
+        let (mut why, mut ended) = (NO_TIME, None);
+        while !self.left.is_empty() || !flights.is_empty() {
+            if self.limit.check() {
+                return Err(why);
+            }
+            let next = if flights.len() < LISTS { self.begin(!flights.is_empty()) } else { Next::Later };
+            match next {
+                Next::Begun(flight, parts) => flights.push_back((flight, parts)),
+                Next::Gone => {}
+                _ if !flights.is_empty() => {
+                    if let Some((flight, parts)) = flights.pop_front() {
+                        self.land(found, flight, parts, &mut ended)?;
+                    }
+                }
+                Next::Later => {}
+                Next::Copied => self.copied(found, &mut why)?,
+                Next::Captured => {
+                    why = ALL_CAPTURED;
+                    cancel::sleep(NAP);
+                }
+                Next::Broken => return Err(WHY_BROKEN),
+            }
+        }
+        Ok(())
+    }
+
+    /// No longer than the search.
+    fn longest(&self) -> Duration {
+        LONGEST.min(self.limit.until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Has the kernel begin with what comes next.
+    fn begin(&mut self, is_another: bool) -> Next {
+        let Some(next) = self.left.last() else { return Next::Later };
+        if self.copies {
+            return Next::Copied;
+        }
+        let Some(at_once) = next.live.scanned_at_once(is_another) else { return Next::Later };
+        let mut parts = self.take(at_once.min(self.most) / 8);
+        let words: u64 = parts.iter().map(|part| part.words).sum();
+        if words * 8 < LEAST_SCANNED && parts.len() < FEWEST_SCANNED {
+            self.put_back(parts);
+            return Next::Copied;
+        }
+        let how = Scan { wanted: &self.wanted, longest: self.longest() };
+        let begun = self.pool.begin_scan(&mut parts, &how);
+        let is_gone = |part: &Part| part.is_gone || matches!(begun, Err(Piece::Gone));
+        self.gone.extend(parts.iter().filter(|part| is_gone(part)).map(|part| part.live.addr));
+        parts.retain(|part| !is_gone(part));
+        let why = match begun {
+            Ok(Some(flight)) => return Next::Begun(flight, parts),
+            Ok(None) | Err(Piece::Gone) => return Next::Gone,
+            Err(why) => why,
+        };
+        self.put_back(parts);
+        match why {
+            Piece::Captured => Next::Captured,
+            Piece::Broken => Next::Broken,
+            // The program has begun something: whether it is over is seen when ours is.
+            _ if is_another => Next::Later,
+            _ => {
+                self.refused(words * 8);
+                Next::Copied
+            }
+        }
+    }
+
+    /// The kernel did not read so many bytes: it is tried with fewer, and not at once.
+    fn refused(&mut self, bytes: u64) {
+        self.most = (bytes / 8).max(LEAST_SCANNED);
+        self.copies = true;
+    }
+
+    /// Takes parts of one context from what is left, of so many words at most.
+    fn take(&mut self, most: u64) -> Vec<Part> {
+        let (mut parts, mut words, mut pieces): (Vec<Part>, _, _) = (Vec::new(), 0, 0);
+        while let Some(next) = self.left.last_mut() {
+            if parts.first().is_some_and(|first| !first.live.is_beside(&next.live)) {
+                break;
+            }
+            let room = (most - words).min((RANGES - pieces) as u64 * PIECE);
+            // What is cut is cut between vectors.
+            let taken = if next.words <= room { next.words } else { room / 2 * 2 };
+            if taken == 0 && next.words > 0 {
+                break;
+            }
+            words += taken;
+            pieces += Part::pieces(taken);
+            parts.push(Part { words: taken, ..*next });
+            (next.at, next.words) = (next.at + taken * 8, next.words - taken);
+            if next.words == 0 {
+                self.left.pop();
+            }
+        }
+        parts
+    }
+
+    fn put_back(&mut self, parts: Vec<Part>) {
+        self.left.extend(parts.into_iter().rev());
+    }
+
+    /// Waits for the kernel, and takes what it found.
+    fn land(
+        &mut self,
+        found: &mut Found,
+        flight: Flight,
+        parts: Vec<Part>,
+        ended: &mut Option<Instant>,
+    ) -> Result<(), &'static str> {
+        let until = self.limit.until;
+        let is_over = || END.load(Relaxed) || Instant::now() >= until;
+        let landed = flight.end(&is_over, ended, |words| {
+            for &[at, word] in words {
+                if let Some(from) = self.targets.find(at) {
+                    found.words(from, [word].into_iter(), self.targets, self.seen);
+                }
+            }
+        });
+        let bytes = parts.iter().map(|part| part.words * 8).sum();
+        found.launches += 1;
+        if landed == Piece::Read {
+            found.bytes += bytes;
+            found.by_kernel += bytes;
+            self.most = self.most.saturating_mul(2);
+            return Ok(());
+        }
+        self.put_back(parts);
+        self.refused(bytes);
+        if landed == Piece::Broken { Err(WHY_BROKEN) } else { Ok(()) }
+    }
+
+    /// Reads some of what comes next by a copy.
     ///
     /// # Errors
     /// Why nothing more is read.
-    fn block(&mut self, found: &mut DeviceSearch, block: &LiveBlock, from: usize) -> Result<Option<()>, &'static str> {
-        // Words are aligned, as allocations are.
-        let (mut at, mut no_time) = (0, "there was no time to read all of it");
-        while at < block.bytes {
-            if self.limit.check() {
-                return Err(no_time);
-            }
-            let (read, bytes) = self.piece(found, block, at, from);
-            match read {
-                Piece::Read => {
-                    at += bytes;
-                    found.bytes += bytes;
-                }
-                Piece::Gone => return Ok(None),
-                Piece::Captured => {
-                    no_time = "a stream was being captured all the time";
-                    cancel::sleep(NAP);
-                }
-                Piece::Broken => return Err(WHY_BROKEN),
-                Piece::Refused if self.limit.check() => return Err(no_time),
-                Piece::Refused => return Err("the driver does not copy it"),
-            }
-        }
-        Ok(Some(()))
-    }
-
-    /// Reads a piece, by the kernel if possible, otherwise by a copy. The answer has the bytes of the piece.
-    fn piece(&mut self, found: &mut DeviceSearch, block: &LiveBlock, at: u64, from: usize) -> (Piece, u64) {
-        // No longer than the search itself may take.
-        let longest = LONGEST.min(self.limit.until.saturating_duration_since(Instant::now()));
-        let bytes = (block.bytes - at).min(self.scanned) / 8 * 8;
-        let mut take = |words: &[u64]| found.words(from, words.iter().copied(), self.targets, self.seen);
-        if bytes >= LEAST_SCANNED {
-            let until = self.limit.until;
-            let is_over = || END.load(Relaxed) || Instant::now() >= until;
-            let how = Scan { wanted: &self.wanted, longest, is_over: &is_over };
-            let read = self.pool.scan_piece(block, at, bytes / 8, &how, &mut take);
-            if read == Piece::Read {
-                found.by_kernel += bytes;
-                self.scanned = (self.scanned * 2).min(SCANNED);
-            }
-            if read != Piece::Refused {
-                return (read, bytes);
-            }
-            self.scanned = (self.scanned / 8).max(LEAST_SCANNED);
-        }
-        let bytes = (block.bytes - at).min(ROOM as u64);
+    fn copied(&mut self, found: &mut Found, why: &mut &'static str) -> Result<(), &'static str> {
+        let Some(part) = self.left.last().copied() else { return Ok(()) };
+        let Some(from) = self.targets.find(part.live.addr) else { return Ok(()) };
+        let (words, longest) = (part.words.min(ROOM as u64 / 8), self.longest());
         let read = |copied: &[u8]| {
             let (words, _) = copied.as_chunks::<8>();
             found.words(from, words.iter().map(|word| u64::from_ne_bytes(*word)), self.targets, self.seen);
         };
-        (self.pool.read_piece(block, at, bytes as usize, longest, read), bytes)
+        self.copies = false;
+        match self.pool.read_piece(&part.live, part.at, words as usize * 8, longest, read) {
+            Piece::Read => {
+                found.bytes += words * 8;
+                self.left.pop();
+                if words < part.words {
+                    self.left.push(Part { at: part.at + words * 8, words: part.words - words, ..part });
+                }
+            }
+            Piece::Gone => {
+                self.left.pop();
+                self.gone.insert(part.live.addr);
+            }
+            Piece::Captured => {
+                *why = ALL_CAPTURED;
+                cancel::sleep(NAP);
+            }
+            Piece::Broken => return Err(WHY_BROKEN),
+            Piece::Refused if self.limit.check() => return Err(*why),
+            Piece::Refused => return Err("the driver does not copy it"),
+        }
+        Ok(())
     }
 }
 

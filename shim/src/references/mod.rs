@@ -144,6 +144,7 @@ fn search(shim: &'static Shim, limit: &mut Limit) -> References {
     fact("device_ns", device_ns.to_string());
     fact("device_bytes", device.bytes.to_string());
     fact("device_by_kernel", device.by_kernel.to_string());
+    fact("device_launches", device.launches.to_string());
     fact("device_allocs", device.allocs.to_string());
     fact("device_gone", device.gone.to_string());
     if device.more_edges {

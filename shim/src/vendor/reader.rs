@@ -13,6 +13,7 @@
 //! that nothing can lie behind an allocation unnoticed.
 
 use super::driver;
+use crate::process::own;
 use gpumem_abi::types::*;
 use std::ffi::{CStr, c_uint};
 use std::ptr::{from_mut, from_ref, null_mut};
@@ -34,6 +35,8 @@ pub(crate) const ROOM: usize = 1 << 20;
 const PATTERN: usize = 64 << 10;
 /// And behind those the word that has a kernel end, with a page of its own.
 const CANCEL: usize = 4096;
+/// All of it.
+const PINNED: usize = ROOM + PATTERN + CANCEL;
 
 /// What a chunk has, as the kernel writes it. Offsets are from the start of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,12 +80,21 @@ pub(crate) struct Reader {
     room: usize,
     /// 0: memory is copied.
     kernel: usize,
+    /// Which of the lists of `kernels/scan.cu` it has, while it may be read.
+    pub list: Option<usize>,
 }
 
 pub(super) fn ok(status: Option<Status>) -> Result<(), Status> {
     match status {
         Some(SUCCESS) => Ok(()),
         status => Err(status.unwrap_or(SYMBOL_NOT_FOUND)),
+    }
+}
+
+/// Its context is gone, and its memory with it.
+impl Drop for Reader {
+    fn drop(&mut self) {
+        own::remove(self.room as *const u8, PINNED);
     }
 }
 
@@ -97,7 +109,7 @@ impl Reader {
         // back once where a later call fails.
         unsafe {
             ok(driver::cuStreamCreate(&mut stream, NON_BLOCKING))?;
-            let pinned = ok(driver::cuMemHostAlloc(&mut host, ROOM + PATTERN + CANCEL, MAPPED))
+            let pinned = ok(driver::cuMemHostAlloc(&mut host, PINNED, MAPPED))
                 .and_then(|()| ok(driver::cuMemHostGetDevicePointer_v2(&mut room, host, 0)))
                 // One address for both, as on every 64-bit system.
                 .and(if room == host { Ok(()) } else { Err(SYMBOL_NOT_FOUND) });
@@ -109,7 +121,9 @@ impl Reader {
             })?;
             (room as *mut u8).add(ROOM).write_bytes(value, PATTERN);
         }
-        Ok(Self { stream: stream as usize, room: room as usize, kernel: 0 })
+        // What stands there is not the program's: addresses that are to be read, and copies of what refers to others.
+        own::add(room as *const u8, PINNED);
+        Ok(Self { stream: stream as usize, room: room as usize, kernel: 0, list: None })
     }
 
     /// Loads the kernel into the current context; its handle for [`Reader::has`]. Waits for work that runs there.
@@ -117,7 +131,7 @@ impl Reader {
     /// # Errors
     /// The driver's: one without a compiler for PTX among them.
     pub(crate) fn load() -> Result<usize, Status> {
-        load_kernel(PTX, c"gpumem_guard_verify")
+        load_kernel(PTX, c"gpumem_guard_verify").map(|(_, function)| function as usize)
     }
 
     /// Reads by this kernel from now on: that of its context.
@@ -231,6 +245,19 @@ impl Reader {
         answers.iter().copied().fold(Mismatch::NOTHING, Mismatch::and)
     }
 
+    /// Has the first bytes of a part of the room copied to the device, behind all that this reader does.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Safety
+    /// So many bytes from `to` on are memory of this context that only a kernel on this reader's stream reads. So many lie
+    /// in the room from `at` on.
+    pub(super) unsafe fn copy_in(&self, to: u64, at: usize, bytes: usize) -> Result<(), Status> {
+        // SAFETY: our caller vouches for both sides.
+        ok(unsafe { driver::cuMemcpyHtoDAsync_v2(to, (self.room + at) as Opaque, bytes, self.stream()) })
+    }
+
     /// What was copied, once all is done.
     pub(crate) fn copied(&mut self, bytes: usize) -> &[u8] {
         // SAFETY: the room is this reader's, and nothing writes it: all is done.
@@ -238,11 +265,12 @@ impl Reader {
     }
 }
 
-/// Loads a kernel into the current context, from text that ends with a NUL; its handle. Waits for work that runs there.
+/// Loads a kernel into the current context, from text that ends with a NUL; its module, and its handle. Waits for work that
+/// runs there.
 ///
 /// # Errors
 /// The driver's: one without a compiler for PTX among them.
-pub(super) fn load_kernel(ptx: &'static str, name: &CStr) -> Result<usize, Status> {
+pub(super) fn load_kernel(ptx: &'static str, name: &CStr) -> Result<(Opaque, Opaque), Status> {
     let (mut module, mut function) = (null_mut(), null_mut());
     // SAFETY: rule of answers: each call writes a local of the type that its row declares. Both callers pass text that
     // ends with a NUL, and so does the name.
@@ -250,7 +278,7 @@ pub(super) fn load_kernel(ptx: &'static str, name: &CStr) -> Result<usize, Statu
         ok(driver::cuModuleLoadData(&mut module, ptx.as_ptr().cast_mut().cast()))?;
         ok(driver::cuModuleGetFunction(&mut function, module, name.as_ptr()))?;
     }
-    Ok(function as usize)
+    Ok((module, function))
 }
 
 /// The name of a kernel, where the driver tells (12.3 does).

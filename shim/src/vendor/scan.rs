@@ -5,24 +5,44 @@ use super::driver;
 use super::reader::{ROOM, Reader, load_kernel, ok};
 use gpumem_abi::types::*;
 use std::ffi::c_uint;
-use std::ops::Range;
 use std::ptr::{from_mut, from_ref, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The kernel, as text with the NUL that the driver wants.
 const PTX: &str = concat!(include_str!("../../../kernels/scan.ptx"), "\0");
 
-/// Threads of a block, as the kernel has them; blocks of a launch at most, and bytes that a block reads at a time.
+/// Threads of a block, and words that a block reads, as the kernel has them.
 const THREADS: u32 = 256;
-const BLOCKS: u64 = 4096;
-const TILE: u64 = 1 << 20;
+const TILE: u64 = (64 << 10) / 8;
+/// Pieces of a launch at most, and launches that may be under way at a time, as the kernel has them.
+pub(crate) const RANGES: usize = 4096;
+pub(crate) const LISTS: usize = 2;
+/// Words of a piece at most: each piece has as many blocks of threads as the longest of its launch.
+pub(crate) const PIECE: u64 = 16 * TILE;
+/// Where a piece begins is a multiple of this.
+pub(crate) const ALIGNED: u64 = 16;
 /// Bits of the table of pages, as the kernel has them.
 const BITS: usize = 16384;
 const PAGE: u64 = 2 << 20;
 /// Numbers of launches: the kernel keeps that of the one which was told to end, at first none.
 static LAUNCHES: AtomicU32 = AtomicU32::new(1);
-/// Words that there is room for: two are numbers.
-pub(crate) const WORDS: usize = ROOM / 8 - 2;
+/// The list lies at the end of a reader's room, and answers before it, behind their two numbers.
+const LIST: usize = ROOM - RANGES * size_of::<[u64; 2]>();
+/// Words that pass for which there is room.
+pub(crate) const FOUND: usize = (LIST - size_of::<[u64; 2]>()) / size_of::<Found>();
+
+/// A word that passes: where it stands, and what it is.
+pub(crate) type Found = [u64; 2];
+/// A piece that is read: where it begins, and its words.
+pub(crate) type Range = [u64; 2];
+
+/// The kernel as it was loaded into a context.
+#[derive(Clone, Copy)]
+pub(crate) struct Kernel {
+    function: usize,
+    /// Its lists, in memory of the device.
+    lists: DevicePtr,
+}
 
 /// What a word is compared with: the kernel's last parameter. An address passes that lies between the lowest and the highest
 /// and whose page has a bit, as some page has whose number is the same modulo [`BITS`].
@@ -35,7 +55,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    pub(crate) fn new(ranges: impl Iterator<Item = Range<u64>>) -> Self {
+    pub(crate) fn new(ranges: impl Iterator<Item = std::ops::Range<u64>>) -> Self {
         let (mut low, mut high, mut pages) = (u64::MAX, 0, [0; BITS / 32]);
         for range in ranges.filter(|range| !range.is_empty()) {
             (low, high) = (low.min(range.start), high.max(range.end));
@@ -55,48 +75,76 @@ impl Wanted {
     }
 }
 
-/// Loads the kernel into the current context; its handle. Waits for work that runs there.
+/// Loads the kernel into the current context. Waits for work that runs there.
 ///
 /// # Errors
 /// The driver's: one without a compiler for PTX among them.
-pub(crate) fn load() -> Result<usize, Status> {
-    load_kernel(PTX, c"gpumem_scan")
+pub(crate) fn load() -> Result<Kernel, Status> {
+    let (module, function) = load_kernel(PTX, c"gpumem_scan")?;
+    let (mut lists, mut bytes) = (0, 0);
+    // SAFETY: rule of answers: both are locals of the types that the row declares. The driver has just given the module.
+    unsafe { ok(driver::cuModuleGetGlobal_v2(&mut lists, &mut bytes, module, c"gpumem_scan_ranges".as_ptr()))? };
+    let is_as_large = bytes == LISTS * RANGES * size_of::<Range>();
+    if is_as_large { Ok(Kernel { function: function as usize, lists }) } else { Err(SYMBOL_NOT_FOUND) }
 }
 
-/// Has memory read by the kernel, which [`load`] gave in this context: `words` of eight bytes.
+/// Has pieces of memory read, of at most [`PIECE`] words and [`RANGES`] of them, by the kernel, which [`load`] gave in this
+/// context. The reader has one of its [`LISTS`], which nothing else reads.
 ///
 /// # Errors
 /// The driver's.
-pub(crate) fn scan(reader: &mut Reader, kernel: usize, addr: u64, words: u64, wanted: &Wanted) -> Result<(), Status> {
-    reader.numbers()[..2].copy_from_slice(&[0, WORDS as u64]);
+pub(crate) fn scan(reader: &mut Reader, kernel: &Kernel, ranges: &[Range], wanted: &Wanted) -> Result<(), Status> {
+    let ranges = &ranges[..ranges.len().min(RANGES)];
+    let list = kernel.lists + (reader.list.unwrap_or(0) * RANGES * size_of::<Range>()) as u64;
+    let numbers = reader.numbers();
+    numbers[..2].copy_from_slice(&[0, FOUND as u64]);
+    numbers[LIST / 8..][..ranges.len() * 2].copy_from_slice(ranges.as_flattened());
+    let mut answers = numbers.as_ptr() as u64;
     reader.cancel_word().store(0, Ordering::Release);
-    let (mut addr, mut words, mut answers) = (addr, words, reader.numbers().as_ptr() as u64);
+    // SAFETY: the list is the kernel's, of which the pool gives each reader another one until its stream has nothing left
+    // to do. The room has the pieces, as was just written.
+    unsafe { reader.copy_in(list, LIST, size_of_val(ranges))? };
+    let (mut list, mut count) = (list, ranges.len() as u64);
     let mut cancel = from_ref(reader.cancel_word()) as u64;
     let mut launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
     let mut params: [Opaque; 6] = [
-        from_mut(&mut addr).cast(),
-        from_mut(&mut words).cast(),
+        from_mut(&mut list).cast(),
+        from_mut(&mut count).cast(),
         from_mut(&mut answers).cast(),
         from_mut(&mut cancel).cast(),
         from_mut(&mut launch).cast(),
         from_ref(wanted).cast_mut().cast(),
     ];
-    let blocks = (words * 8).div_ceil(TILE).clamp(1, BLOCKS) as c_uint;
-    let (kernel, params) = (kernel as Opaque, params.as_mut_ptr());
+    let tiles = ranges.iter().map(|&[_, words]| words.div_ceil(TILE)).max().unwrap_or(0).max(1) as c_uint;
+    let (function, params) = (kernel.function as Opaque, params.as_mut_ptr());
     // SAFETY: the kernel has these six parameters, the last of which is a `Wanted`, and its module is never unloaded.
-    // It reads the range, which the pool keeps until this reader has come to it, and the word of `cancel`, and writes
-    // answers, for which it is told how much room there is.
-    ok(unsafe { driver::cuLaunchKernel(kernel, blocks, 1, 1, THREADS, 1, 1, 0, reader.stream(), params, null_mut()) })
+    // It reads the list and its pieces, which the pool keeps until this reader has come to them, and the word of `cancel`,
+    // and writes answers, for which it is told how much room there is.
+    ok(unsafe {
+        driver::cuLaunchKernel(
+            function,
+            tiles,
+            count.max(1) as c_uint,
+            1,
+            THREADS,
+            1,
+            1,
+            0,
+            reader.stream(),
+            params,
+            null_mut(),
+        )
+    })
 }
 
 /// The words that passed, once all is done. `None`: there were more, or it was cancelled.
-pub(crate) fn passed(reader: &mut Reader) -> Option<&[u64]> {
+pub(crate) fn passed(reader: &mut Reader) -> Option<&[Found]> {
     if reader.cancel_word().load(Ordering::Acquire) != 0 {
         return None;
     }
-    let numbers: &[u64] = reader.numbers();
+    let numbers: &[u64] = &reader.numbers()[..LIST / 8];
     let count = usize::try_from(numbers[0]).ok()?;
-    numbers[2..].get(..count)
+    numbers[2..].as_chunks().0.get(..count)
 }
 
 #[cfg(test)]
@@ -125,7 +173,10 @@ mod tests {
         let source = include_str!("../../../kernels/scan.cu");
         let defines = [
             format!("#define THREADS {THREADS}\n"),
-            format!("#define TILE {}\n", TILE / 16),
+            format!("#define TILE {}\n", TILE / 2),
+            format!("#define UNROLL {}\n", TILE / 2 / u64::from(THREADS)),
+            format!("#define RANGES {RANGES}\n"),
+            format!("#define LISTS {LISTS}\n"),
             format!("#define BITS {BITS}\n"),
             format!("#define PAGE_SHIFT {}\n", PAGE.trailing_zeros()),
         ];
@@ -133,5 +184,6 @@ mod tests {
             assert!(source.contains(&define), "{define}");
         }
         assert!(PTX.contains(&format!(".b8 gpumem_scan_param_5[{}]", size_of::<Wanted>())));
+        assert!(PTX.contains(&format!(".b8 gpumem_scan_ranges[{}]", LISTS * RANGES * size_of::<Range>())));
     }
 }

@@ -275,8 +275,8 @@ pub const CLAIMS: &[Claim] = &[
     },
     Claim {
         name: "scan.bandwidth_ratio",
-        says: "leaks --suspect reads device memory about as fast as copies do",
-        unit: "GB/s: read by copies of 8 GiB natively, and by a search",
+        says: "leaks --suspect reads device memory about as fast as it can be read",
+        unit: "GB/s: by a kernel that only reads, and by a search of 16 GiB",
         limit: Limit::NotBelow(kernels::BANDWIDTH),
         needs: Needs::Gpu,
         measure: kernels::bandwidth_ratio,

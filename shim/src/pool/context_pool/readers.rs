@@ -8,10 +8,10 @@ use crate::process::cancel;
 use crate::process::lock::lock;
 use crate::progress::activity;
 use crate::vendor::reader::{ANSWERS, Mismatch, ROOM, Reader};
-use crate::vendor::scan::{self, Wanted};
+use crate::vendor::scan;
 use gpumem_abi::types::Status;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// The value that watched memory is filled with.
@@ -21,8 +21,8 @@ const CHUNK: u64 = 64 << 10;
 const CHUNKS: u64 = 1024;
 /// How often the thread looks for the end before it sleeps between looks, and how long it sleeps.
 const LOOKS: u32 = 64;
-const NAP: Duration = Duration::from_micros(20);
-/// Stands for a kernel that nobody has tried to load.
+pub(super) const NAP: Duration = Duration::from_micros(20);
+/// In place of a kernel: nobody has tried to load it.
 const UNKNOWN: usize = 0;
 /// Stands for a kernel that cannot be loaded, or is just being loaded.
 const NONE: usize = 1;
@@ -46,8 +46,12 @@ pub(crate) struct Readers {
     stuck: Mutex<Vec<Reader>>,
     any_stuck: AtomicBool,
     kernel: AtomicUsize,
-    /// The kernel that finds addresses, in the same form.
-    scan: AtomicUsize,
+    /// The one that finds addresses: `None` while nobody has tried to load it.
+    pub(super) scan: Mutex<Option<Option<scan::Kernel>>>,
+    /// Which of its lists may be read, as bits.
+    pub(super) lists: AtomicUsize,
+    /// Bytes of a millisecond that it last read. 0: that is not known.
+    pub(super) scanned_a_ms: AtomicU64,
 }
 
 impl Readers {
@@ -57,21 +61,23 @@ impl Readers {
         lock(&self.stuck).clear();
         self.any_stuck.store(false, Relaxed);
         self.kernel.store(UNKNOWN, Relaxed);
-        self.scan.store(UNKNOWN, Relaxed);
+        *lock(&self.scan) = None;
+        self.lists.store(0, Relaxed);
+        self.scanned_a_ms.store(0, Relaxed);
+    }
+
+    /// A reader has nothing left to do.
+    fn spare(&self, mut reader: Reader) {
+        if let Some(list) = reader.list.take() {
+            self.lists.fetch_and(!(1 << list), Release);
+        }
+        lock(&self.spare).push(reader);
     }
 }
 
-/// How memory is to be looked through for addresses.
-pub(crate) struct Scan<'a> {
-    pub wanted: &'a Wanted,
-    pub longest: Duration,
-    /// Whether it is to end early.
-    pub is_over: &'a dyn Fn() -> bool,
-}
-
-/// Why the result of some work is not known.
-enum NotKnown {
-    /// The work did not complete in time.
+/// Why nothing is known.
+pub(super) enum Why {
+    /// It was not over in time.
     Stuck,
     Refused(Status),
 }
@@ -87,7 +93,7 @@ impl ContextPool {
         // A reader that the driver answers an error about never reads anything.
         let is_done = |reader: &Reader| reader.is_done().unwrap_or(true);
         let (done, stuck): (Vec<_>, Vec<_>) = self.within(|| stuck.into_iter().partition(is_done));
-        lock(&self.readers.spare).extend(done);
+        done.into_iter().for_each(|reader| self.readers.spare(reader));
         let mut all = lock(&self.readers.stuck);
         all.extend(stuck);
         self.readers.any_stuck.store(!all.is_empty(), Release);
@@ -138,38 +144,22 @@ impl ContextPool {
         self.with_reader(false, longest, copy, |reader, ()| read(reader.copied(bytes)))
     }
 
-    /// A kernel looks through words of device memory while the context is idle, and `read` is given the words that may
-    /// be addresses. `None`: not all such words are known, and the memory may be copied instead. Some of the work may
-    /// go on for as long as [`ContextPool::settle_readers`] says no.
-    pub(crate) fn scan(&self, addr: u64, words: u64, how: &Scan<'_>, read: impl FnOnce(&[u64])) -> Option<()> {
-        // If a kernel of the program occupied all processors, our kernel would wait for its end.
-        if !self.is_idle() {
-            return None;
-        }
-        // Only while the context is idle, because loading a kernel waits for work.
-        let kernel = self.within(|| loaded(&self.readers.scan, scan::load))?;
-        let look = |work: &mut Work<'_>| {
-            scan::scan(work.reader, kernel, addr, words, how.wanted).map_err(NotKnown::Refused)?;
-            work.wait_unless(how.is_over)
-        };
-        self.with_reader(false, how.longest, look, |reader, ()| scan::passed(reader).map(read)).flatten()
-    }
-
-    /// Puts a reader back for the next use, or among the stuck ones if its work has not completed.
-    fn put_back(&self, reader: Reader, generation: u32, is_stuck: bool) {
-        // The pool may be for another context by now, and the reader belongs to the earlier one.
+    /// A reader is not used any more, unless what it was to do is still under way.
+    pub(super) fn put_back(&self, reader: Reader, generation: u32, is_stuck: bool) {
+        // The context may be another by now, whose readers these are not.
         if self.generation() == generation {
-            let list = if is_stuck { &self.readers.stuck } else { &self.readers.spare };
-            lock(list).push(reader);
             if is_stuck {
+                lock(&self.readers.stuck).push(reader);
                 self.readers.any_stuck.store(true, Release);
+            } else {
+                self.readers.spare(reader);
             }
         }
     }
 
-    /// An unused reader, in the current context. `idle`: the kernel may be loaded, which waits for work.
-    fn reader(&self, idle: bool) -> Option<Reader> {
-        self.settle_readers();
+    /// A reader that nobody uses, in the current context. `rests`: the kernel may be loaded, which waits for work.
+    pub(super) fn reader(&self, rests: bool) -> Option<Reader> {
+        self.readers_rest();
         if lock(&self.readers.stuck).len() >= MOST_STUCK || activity::broken() {
             return None;
         }
@@ -257,24 +247,15 @@ impl Work<'_> {
         Ok(found)
     }
 
-    fn wait(&self) -> Result<(), NotKnown> {
-        self.wait_unless(&|| false)
-    }
-
-    /// Waits. If `is_over` says so, a kernel that looks at its stop word ends early.
-    fn wait_unless(&self, is_over: &dyn Fn() -> bool) -> Result<(), NotKnown> {
+    fn wait(&self) -> Result<(), Why> {
         let mut looks = 0;
         while !self.reader.is_done().map_err(NotKnown::Refused)? {
             looks += 1;
-            if looks % 16 == 0 && is_over() {
-                self.reader.cancel();
-            }
             if looks > LOOKS {
                 cancel::sleep(NAP);
             }
             if looks % 16 == 0 && Instant::now() > self.end {
-                self.reader.cancel();
-                return Err(NotKnown::Stuck);
+                return Err(Why::Stuck);
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 //! runs as a no-op in its place in the order.
 //!
 //! # Safety rule
-//! - **The kernels' ranges**: a kernel touches what [`ranges`] lists for it and nothing else. `work::perform` has
+//! - **The kernels' ranges**: a kernel touches what [`ranges`] and [`listed`] list for it and nothing else. `work::perform` has
 //!   found all of that mapped just before it runs the kernel.
 
 use crate::node::{Kernel, attr};
@@ -31,12 +31,25 @@ pub fn ranges(name: &str, p: &[u8]) -> Vec<(u64, u64)> {
         "gpumem_spin" if u64_at(p, 8) != 0 => vec![(u64_at(p, 8), 4)],
         "gpumem_guard_verify" => vec![(u64_at(p, 0), u64_at(p, 8)), (u64_at(p, 32), chunks(p).saturating_mul(24))],
         "gpumem_scan" => {
-            let room = SCAN_NUMBERS + SCAN_ROOM * 8;
-            vec![(u64_at(p, 0), u64_at(p, 8).saturating_mul(8)), (u64_at(p, 16), room), (u64_at(p, 24), 4)]
+            let room = SCAN_NUMBERS + SCAN_ROOM * 16;
+            vec![(u64_at(p, 0), u64_at(p, 8).saturating_mul(16)), (u64_at(p, 16), room), (u64_at(p, 24), 4)]
         }
         "cluster_size" | "polls_host" => vec![(u64_at(p, 0), 4)],
         _ => Vec::new(),
     }
+}
+
+/// The memory that a kernel reads as well, by a list that lies in memory of its [`ranges`] when it runs.
+///
+/// # Safety
+/// All of its ranges are mapped.
+pub unsafe fn listed(name: &str, p: &[u8], host: fn(u64) -> u64) -> Vec<(u64, u64)> {
+    if name != "gpumem_scan" {
+        return Vec::new();
+    }
+    // SAFETY: our caller vouches for the list, which is among the kernel's ranges.
+    let pieces = unsafe { pieces(p, host) };
+    pieces.map(|[at, words]| (at, words.saturating_mul(8))).collect()
 }
 
 pub fn native(name: &str) -> Option<Native> {
@@ -140,10 +153,18 @@ fn guard_verify(k: &Kernel, host: fn(u64) -> u64) {
 
 /// Of the answers of `gpumem_scan`: the two numbers in front of its words.
 const SCAN_NUMBERS: u64 = 16;
-/// Words that the shim has room for, and tells the kernel.
-const SCAN_ROOM: u64 = (1 << 17) - 2;
-/// Words of a tile: before each the word is looked at that ends it.
-const SCAN_TILE: u64 = (1 << 20) / 8;
+/// Words for which the shim has room, each with its place: as many as it tells the kernel.
+const SCAN_ROOM: u64 = 61439;
+
+/// Where the pieces of `gpumem_scan` begin, and the words of each.
+///
+/// # Safety
+/// The kernel's list is mapped until the last one was taken.
+unsafe fn pieces(p: &[u8], host: fn(u64) -> u64) -> impl Iterator<Item = [u64; 2]> {
+    let (list, count) = (host(u64_at(p, 0)) as *const [u64; 2], u64_at(p, 8));
+    // SAFETY: our caller vouches for the list.
+    (0..count as usize).map(move |index| unsafe { list.add(index).read_volatile() })
+}
 
 /// As the kernel of kernels/scan.cu: whether a word lies behind `low`, by less than `span`, on a page of 2 MiB that has a bit.
 fn passes(word: u64, low: u64, span: u64, page_has_bit: impl Fn(u64) -> bool) -> bool {
@@ -152,19 +173,20 @@ fn passes(word: u64, low: u64, span: u64, page_has_bit: impl Fn(u64) -> bool) ->
 
 fn scan(k: &Kernel, host: fn(u64) -> u64) {
     let p = &k.params;
-    let (at, words) = (host(u64_at(p, 0)) as *const u64, u64_at(p, 8));
     let (answers, cancel) = (host(u64_at(p, 16)) as *mut u64, host(u64_at(p, 24)) as *const u32);
     // The launch's number stands at 32: here nobody else has to be told.
     let (low, span) = (u64_at(p, 40), u64_at(p, 48));
     let table = p.get(56..).unwrap_or_default();
     let bits = (table.len() as u64 * 8).max(1);
     let has_bit = |page: u64| u32_at(table, (page % bits / 32 * 4) as usize) >> (page % 32) & 1 != 0;
-    for tile in (0..words).step_by(SCAN_TILE as usize) {
+    // SAFETY: by the rule of the kernels' ranges the list is mapped.
+    for [piece, words] in unsafe { pieces(p, host) } {
         // SAFETY: by the rule of the kernels' ranges the word that ends it is mapped.
         if unsafe { cancel.read_volatile() } != 0 {
             return;
         }
-        for index in tile..words.min(tile + SCAN_TILE) {
+        let at = host(piece) as *const u64;
+        for index in 0..words {
             // SAFETY: by the rule of the kernels' ranges all words are mapped, and the answers with as many as they say.
             unsafe {
                 let word = at.add(index as usize).read_volatile();
@@ -172,7 +194,10 @@ fn scan(k: &Kernel, host: fn(u64) -> u64) {
                     let (count, room) = (answers.read_volatile(), answers.add(1).read_volatile());
                     answers.write_volatile(count + 1);
                     if count < room.min(SCAN_ROOM) {
-                        answers.add(2 + count as usize).write_volatile(word);
+                        answers
+                            .add(2 + 2 * count as usize)
+                            .cast::<[u64; 2]>()
+                            .write_volatile([piece + index * 8, word]);
                     }
                 }
             }

@@ -5,7 +5,7 @@ use crate::handle::H;
 use crate::kernels;
 use crate::machine::{Machine, lock};
 use crate::memory::Kind as MemoryKind;
-use crate::node::{Copy3D, Kind, MemOp, Memset, Side, attr, space};
+use crate::node::{Copy3D, Kernel, Kind, MemOp, Memset, Side, attr, space};
 use crate::report;
 use crate::{Error, Result};
 use std::sync::OnceLock;
@@ -123,9 +123,18 @@ pub fn describe(kind: &Kind, m: &Machine) -> String {
     }
 }
 
+/// The memory that a kernel finds in a list, now that the list is known to be there.
+fn listed(m: &Machine, k: &Kernel) -> Vec<Ref> {
+    let Some(f) = m.functions.get(&k.func) else { return Vec::new() };
+    // SAFETY: the caller has just found the kernel's ranges mapped, and the machine is locked since.
+    let all = unsafe { kernels::listed(&f.name, &k.params, host) };
+    let all = all.into_iter().filter(|&(_, len)| len > 0);
+    all.map(|(addr, len)| Ref { addr, len, id: m.cover(addr, len).unwrap_or(0) }).collect()
+}
+
 /// Runs one step in a context, unless the context is beyond help.
 pub fn perform(step: &Step, ctx: H) {
-    let mut native = None;
+    let (mut native, mut refs) = (None, step.refs.clone());
     {
         let mut m = lock();
         match m.contexts.get(&ctx) {
@@ -157,16 +166,26 @@ pub fn perform(step: &Step, ctx: H) {
             if m.still_loaded(k, "a stream runs").is_err() {
                 return fault(&mut m, ctx);
             }
+            let listed = listed(&m, k);
+            if let Some(Ref { addr, len, .. }) = listed.iter().find(|r| r.id == 0) {
+                let text = format!(
+                    "{} at {addr:#x}, {len} bytes touches memory that is not allocated",
+                    describe(&step.kind, &m)
+                );
+                report::violation("freed_memory", &text);
+                return fault(&mut m, ctx);
+            }
+            refs.extend(listed);
             native = m.functions.get(&k.func).and_then(|f| kernels::native(&f.name));
         }
     }
     let ids: Vec<Option<u64>> = {
         let m = lock();
-        step.refs.iter().map(|r| m.cover(r.addr, r.len)).collect()
+        refs.iter().map(|r| m.cover(r.addr, r.len)).collect()
     };
     run(&step.kind, native);
     let m = lock();
-    for (r, before) in step.refs.iter().zip(ids) {
+    for (r, before) in refs.iter().zip(ids) {
         if m.cover(r.addr, r.len) != before {
             let text = format!("{} at {:#x}: memory was freed while it ran", describe(&step.kind, &m), r.addr);
             report::violation("freed_while_in_use", &text);

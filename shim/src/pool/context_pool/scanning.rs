@@ -1,0 +1,153 @@
+//! Memory is looked through for addresses by a kernel, while its context rests. Two launches may be under way: the second
+//! waits on the device when the first ends.
+
+use super::ContextPool;
+use super::readers::{NAP, Why};
+use crate::process::cancel;
+use crate::process::lock::lock;
+use crate::progress::activity;
+use crate::vendor::reader::Reader;
+use crate::vendor::scan::{self, Found, LISTS, Range, Wanted};
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+/// What one launch reads: as much as takes so long at the rate that was measured last, and no more than this. Whoever
+/// gives back memory that is read waits for two at most, 4 ms.
+const LAUNCH: Duration = Duration::from_millis(2);
+const MOST: u64 = 4 << 30;
+/// What the first one reads, of a rate that nobody knows: 4 ms of 64 GB/s.
+const FIRST: u64 = 256 << 20;
+/// Of less a rate says nothing.
+const RATED: u64 = 64 << 20;
+/// So long the thread looks without a nap whether a launch is over: a nap lasts 80 µs, as much as is read meanwhile in 256 MiB.
+const AWAKE: Duration = Duration::from_millis(2);
+/// Between two looks whether it is to end, and whether its time is over.
+const LOOKS: u32 = 16;
+
+/// How memory is to be looked through for addresses.
+pub(crate) struct Scan<'a> {
+    pub wanted: &'a Wanted,
+    pub longest: Duration,
+}
+
+/// A launch that is under way.
+pub(crate) struct Scanning {
+    reader: Reader,
+    generation: u32,
+    bytes: u64,
+    began: Instant,
+    until: Instant,
+}
+
+impl ContextPool {
+    /// Bytes that one launch reads now. `None`: none is to be begun while another is under way.
+    pub(crate) fn scanned_at_once(&self, is_another: bool) -> Option<u64> {
+        match self.readers.scanned_a_ms.load(Relaxed) {
+            0 => (!is_another).then_some(FIRST),
+            rate => Some((rate * LAUNCH.as_millis() as u64).clamp(RATED, MOST)),
+        }
+    }
+
+    /// Begins to have pieces of device memory looked at by the kernel, while the context rests. `None`: it does not, or
+    /// there is no kernel; the memory may be copied instead. Some of it may be under way, while
+    /// [`ContextPool::readers_rest`] says no.
+    pub(crate) fn begin_scan(&self, ranges: &[Range], how: &Scan<'_>) -> Option<Scanning> {
+        // Where a kernel of the program's has all processors ours would wait for its end. What we have under way is
+        // no submission: the context stays known to rest.
+        if !self.is_idle() {
+            return None;
+        }
+        let generation = self.generation();
+        let (reader, kernel) = self.within(|| {
+            // While the context rests, since to load it waits for work.
+            let kernel = self.scan_kernel()?;
+            let mut reader = self.reader(false)?;
+            reader.list = (0..LISTS).find(|list| self.readers.lists.fetch_or(1 << list, Acquire) >> list & 1 == 0);
+            Some((reader, kernel))
+        })?;
+        let bytes = ranges.iter().map(|[_, words]| words * 8).sum();
+        let began = Instant::now();
+        let mut scanning = Scanning { reader, generation, bytes, began, until: began + how.longest };
+        if scanning.reader.list.is_none() {
+            self.put_back(scanning.reader, generation, false);
+            return None;
+        }
+        match self.within(|| scan::scan(&mut scanning.reader, &kernel, ranges, how.wanted)) {
+            Ok(()) => Some(scanning),
+            Err(status) => {
+                activity::saw(status);
+                self.put_back(scanning.reader, generation, true);
+                None
+            }
+        }
+    }
+
+    /// Waits for a launch, and is given the words that may be addresses, each with its place. `is_over`: whether it is to
+    /// end early. `ended`: when the one before it ended, and then this one. `None`: not all that were there are known; the
+    /// memory may be copied instead. Some of it may still be under way, while [`ContextPool::readers_rest`] says no.
+    pub(crate) fn end_scan(
+        &self,
+        mut scanning: Scanning,
+        ended: &mut Option<Instant>,
+        is_over: &dyn Fn() -> bool,
+        read: impl FnOnce(&[Found]),
+    ) -> Option<()> {
+        let waited = self.within(|| scanning.wait(is_over));
+        let began = ended.replace(Instant::now()).map_or(scanning.began, |before| before.max(scanning.began));
+        let (took, is_stuck) = (began.elapsed(), waited.is_err());
+        let was_read = match waited {
+            Ok(()) => scan::passed(&mut scanning.reader).map(read),
+            Err(Why::Refused(status)) => {
+                activity::saw(status);
+                None
+            }
+            Err(Why::Stuck) => None,
+        };
+        if was_read.is_some() && scanning.bytes >= RATED {
+            let rate = u128::from(scanning.bytes) * 1_000_000 / took.as_nanos().max(1);
+            self.readers.scanned_a_ms.store(rate.max(1) as u64, Relaxed);
+        }
+        self.put_back(scanning.reader, scanning.generation, is_stuck);
+        was_read
+    }
+
+    /// The kernel in the current context. Where nobody has tried yet it is loaded.
+    fn scan_kernel(&self) -> Option<scan::Kernel> {
+        let mut known = lock(&self.readers.scan);
+        if let Some(kernel) = *known {
+            return kernel;
+        }
+        // So long as it is being loaded there is none.
+        *known = Some(None);
+        drop(known);
+        let kernel = scan::load().ok();
+        *lock(&self.readers.scan) = Some(kernel);
+        kernel
+    }
+}
+
+impl Scanning {
+    /// Waits; has the kernel end early where it is to.
+    fn wait(&mut self, is_over: &dyn Fn() -> bool) -> Result<(), Why> {
+        let (began, mut looks) = (Instant::now(), 0_u32);
+        let mut naps = false;
+        while !self.reader.is_done().map_err(Why::Refused)? {
+            looks += 1;
+            if naps {
+                cancel::sleep(NAP);
+            }
+            if looks % LOOKS == 0 {
+                let now = Instant::now();
+                if is_over() {
+                    self.reader.cancel();
+                }
+                if now > self.until {
+                    self.reader.cancel();
+                    return Err(Why::Stuck);
+                }
+                naps = now > began + AWAKE;
+            }
+        }
+        Ok(())
+    }
+}
