@@ -11,9 +11,9 @@ mod socket;
 use crate::gate;
 use crate::graphs;
 use crate::pool;
-use crate::process::clock;
 use crate::process::spawn::spawn;
 use crate::process::threads;
+use crate::process::{clock, own};
 use crate::records;
 use crate::references;
 use crate::shim::Shim;
@@ -98,7 +98,7 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
     let mut next = Instant::now();
     loop {
         if Instant::now() >= next {
-            match others.look(1 + u32::from(references::is_going_on())) {
+            match others.look(own::threads()) {
                 Ok(false) => {}
                 // The thread that searches would then be the last one.
                 Ok(true) if references::is_going_on() => references::end(),
@@ -124,8 +124,9 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
     }
 }
 
-/// Ends the process as it would end without this thread. The C library calls `exit(0)` on the last thread that ends.
-/// That thread is one more of ours, with the program's signals and a stack for its exit handlers.
+/// Has the process end as it would without this thread: the C library calls `exit(0)` on the last thread that
+/// ends. That is one more of ours, with the program's signals and a stack for its exit handlers. It does so itself where
+/// another of ours waits in the driver for work that nobody ends any more.
 fn end(mask: libc::sigset_t) {
     let ours = threads::os_id() as u32;
     let last = move || {
@@ -135,6 +136,10 @@ fn end(mask: libc::sigset_t) {
         // SAFETY: `mask` is one that the C library filled in for `start`. The call changes this
         // thread's mask alone.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };
+        if own::threads() > 1 {
+            // SAFETY: exit takes a number. No thread of the program's is left that could call it, too.
+            unsafe { libc::exit(0) };
+        }
     };
     // If that thread cannot start, this thread is the last.
     spawn(LAST_STACK, last);

@@ -1,8 +1,9 @@
 //! What the graph cache keeps for later follows what the program lately needed, and goes when somebody says so.
 
-use gpumem_tests::harness::client;
 use gpumem_tests::harness::run::{Running, wait_for};
+use gpumem_tests::harness::{Program, client};
 use gpumem_wire::counters::{HANDLES_MADE, OOM_RETRIES, RETARGETS};
+use gpumem_wire::kinds::EventKind;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -119,6 +120,47 @@ fn trim_destroys_what_is_parked() {
     assert_eq!(talk.0.finish().ok().violations(), [""; 0]);
 }
 
+/// Work that waits for the program begins when an exec is about to be destroyed, which then waits for that work.
+fn destroy_races(mode: &str) -> Program {
+    let slow = client("graph_roots").arg(mode).env("SIM_DESTROY_WAITS", "1").env("GPUMEM_GRAPH_IDLE", "10ms");
+    slow.env("SIM_FAULT", "cuGraphExecDestroy:1+400000")
+}
+
+/// What looks after execs waits then, and nobody else: commands are carried out, and the heart beats.
+#[test]
+fn a_destruction_that_waits_holds_nobody_up() {
+    let running = destroy_races("raced").waits().start(true);
+    running.says("begun").says("went on");
+    let talk = Talk(running, 0);
+    let beat = || talk.0.ledger().snapshot.header.heartbeat_ns;
+    for _ in 0..2 {
+        let before = beat();
+        wait_for("the next heartbeat", || beat() > before);
+        let said = talk.asked("trim");
+        assert!(said.starts_with("ok "), "{said}");
+    }
+    let ran = talk.0.finish().ok();
+    assert!(ran.err.contains("waits 1"), "it waited: {}", ran.err);
+    assert_eq!(ran.violations(), [""; 0]);
+}
+
+/// The process ends as natively, though a thread of ours waits in the driver: by exit, and with its last thread.
+#[test]
+fn a_process_ends_beside_a_destruction_that_waits() {
+    let never = ("SIM_FAULT", "cuGraphExecDestroy:1+600000000");
+    for ending in [destroy_races("left"), destroy_races("main").env(never.0, never.1)] {
+        assert_eq!(ending.preloaded().ok().violations(), [""; 0]);
+    }
+}
+
+/// Nor does the launch wait for which the exec had to make way.
+#[test]
+fn a_launch_does_not_wait_for_what_makes_way_for_it() {
+    let ran = destroy_races("evicted").env("GPUMEM_GRAPH_CACHE", "1").env("GPUMEM_GRAPH_IDLE", "1h").preloaded().ok();
+    assert!(ran.err.contains("waits 1"), "it waited: {}", ran.err);
+    assert_eq!(ran.violations(), [""; 0]);
+}
+
 /// Nothing is launched that would go by the new bound: it holds all the same.
 #[test]
 fn a_lower_bound_holds_in_an_idle_process() {
@@ -163,16 +205,17 @@ fn a_handle_that_comes_back_gets_an_exec_of_its_own() {
 /// A launch that finds no exec asks a few of those there are, however many these are, and however many handles.
 #[test]
 fn a_launch_without_an_exec_costs_the_same_among_many() {
-    let took = |handles: &str, execs: &str| {
+    let took = |handles: u64, execs: &str| {
         let mut talk = Talk::start(&[("GPUMEM_GRAPH_CACHE", execs), ("GPUMEM_GRAPH_IDLE", "0")]);
-        talk.tell(&format!("make {handles}")).tell("launch").tell("turns 8");
+        // Of each about as many launches, but of the most handles.
+        talk.tell(&format!("make {handles}")).tell("launch").tell(&format!("turns {}", (8000 / handles).max(2)));
         let took = talk.said("took ");
         assert!(talk.counter(RETARGETS) > 1000, "they find none");
         took
     };
-    let (few, many_handles, many) = (took("500", "32"), took("4000", "32"), took("4000", "1024"));
-    eprintln!("{few} ns with 500 handles and 32 execs, {many_handles} with 4000, {many} with 4000 and 1024 execs");
-    assert!(many_handles < 3 * few, "{few} ns with 500 handles, {many_handles} with 4000");
+    let (few, many_handles, many) = (took(500, "32"), took(10_000, "32"), took(4000, "1024"));
+    eprintln!("{few} ns with 500 handles and 32 execs, {many_handles} with 10000, {many} with 4000 and 1024 execs");
+    assert!(many_handles < 3 * few, "{few} ns with 500 handles, {many_handles} with 10000");
     assert!(many < 5 * few, "{few} ns with 32 execs, {many} with 1024");
 }
 
@@ -186,4 +229,8 @@ fn a_launch_that_runs_out_takes_nothing_from_another_device() {
     assert!(talk.live() > 3, "{} real execs", talk.live());
     let ran = talk.0.finish().ok();
     assert_eq!(ran.violations(), [""; 0]);
+    // That the launch was made again is told, and that it succeeded.
+    let retries: Vec<_> =
+        ran.ledger().snapshot.events.into_iter().filter(|event| event.kind == EventKind::OomRetry as u8).collect();
+    assert_eq!(retries.iter().map(|event| event.code).collect::<Vec<_>>(), [0]);
 }

@@ -1,5 +1,6 @@
 //! Which real exec a handle gets: a parked or cold one, a new one, or one of another handle.
 
+use super::aside::Turn;
 use super::bounds::{COLD_TIMES, LastValues};
 use super::candidates::{Candidates, MAX_TRIES};
 use super::class::Class;
@@ -14,7 +15,7 @@ use crate::progress::queries::capturing;
 use crate::progress::{activity, device};
 use crate::records;
 use crate::vendor;
-use gpumem_abi::types::Status;
+use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use std::sync::Arc;
@@ -32,6 +33,9 @@ const COSTLY_SHARE: u64 = 50;
 /// Thrashing is reported at most once in this time, ns.
 const THRASH_EVERY_NS: u64 = 60_000_000_000;
 
+/// Memory that was short so long ago, and not since, was had meanwhile.
+const SHORT_SINCE_NS: u64 = 1_000_000_000;
+
 /// How an exec came to a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -46,7 +50,9 @@ pub(crate) enum Origin {
 /// An exec whose last launch has completed, and whose context does not end meanwhile.
 pub(crate) struct Idle {
     lease: Lease,
-    _hold: ContextHold,
+    hold: ContextHold,
+    /// The thread that destroys it, if its end may wait.
+    turn: Option<Turn>,
 }
 
 /// Whether devices are idle, as asked while one exec is chosen. A device that is not idle, or that cannot be asked, is
@@ -133,24 +139,39 @@ impl Cache {
     /// destroyed: instantiating waits for destroyed execs whose memory it needs (measured on an H200, driver 580: after
     /// nine of 400 nodes each), and their work may wait for the program.
     ///
-    /// For some execs, destroying may wait for all work of the device and hold up launches of other threads meanwhile
-    /// (87 ms behind a kernel of 100, measured there). Such an exec is taken only while the device is idle. While work
-    /// of the device may wait for the program, any exec counts as such.
+    /// One whose end may wait for all of the device's work, and hold up the launches of other threads meanwhile
+    /// (87 ms behind a kernel of 100, measured there), only while the device has none; any, while that work may
+    /// wait for the program. And such a one is destroyed by a thread that may wait, since work may begin right after
+    /// the look: only if that thread is to be had.
     pub(crate) fn take_idle(&self, real: &'static RealExec, idle_devices: &mut IdleDevices) -> Option<Idle> {
         let context = real.context.load(Relaxed);
-        let visit = ContextHold::begin(context)?;
+        let waits = may_wait(real);
+        let turn = if waits { Some(self.aside.turn()?) } else { None };
+        let hold = ContextHold::begin(context)?;
         // Where the library cannot tell whether the device is idle, this exec is treated like any other.
-        if may_wait(real) && !idle_devices.of(self.vendor, context).unwrap_or(true) {
+        if waits && !idle_devices.of(self.vendor, context).unwrap_or(true) {
             return None;
         }
         // Another exec may have been made in its place meanwhile.
         let lease = self.take(real, 0, LOST, idle_devices).filter(|_| real.is_in(context))?;
-        Some(Idle { lease, _hold: visit })
+        Some(Idle { lease, hold, turn })
     }
 
-    /// Destroys such an exec.
-    pub(crate) fn end_idle(&self, idle: Idle, evicted: bool) {
-        self.end(idle.lease, evicted);
+    /// Destroys one; whether it is gone. One whose end has to wait is not when this comes back.
+    pub(crate) fn end_idle(&self, idle: Idle, evicted: bool) -> bool {
+        let Idle { lease, hold, turn } = idle;
+        let vendor = self.vendor;
+        let Some(turn) = turn else {
+            self.end(lease, evicted);
+            return true;
+        };
+        turn.run(move || {
+            let _hold = hold;
+            let Some(cache) = super::cache(vendor).filter(|cache| !cache.is_ending()) else { return };
+            let context = lease.real().context.load(Relaxed);
+            let end = || cache.in_context(context, || cache.end(lease, evicted));
+            let _ = cache.relaxed(|| super::contained(cache, end));
+        })
     }
 
     /// Takes an exec from its handle.
@@ -304,16 +325,31 @@ impl Cache {
         }
     }
 
-    /// Memory of this device is short. Execs that nobody needs now are destroyed, and idle blocks go back. Whether that
-    /// was anything.
-    pub(crate) fn give_back_all(&self) -> bool {
+    /// A call with a graph ran out of memory: what nobody needs now goes, on the device of a context (0: of this
+    /// thread's), and the call is made once more. Where memory stays short, not each such call is an event.
+    pub(super) fn once_more<R>(&self, context: u64, call: impl FnOnce() -> Result<R, Status>) -> Result<R, Status> {
+        let is_first = age_of(&self.short_ns, clock::now_ns()) > SHORT_SINCE_NS;
+        let bytes = self.in_context(context, || self.give_back_all()).unwrap_or(0);
+        let answer = call();
+        let status = answer.as_ref().err().copied().unwrap_or(SUCCESS);
+        if is_first {
+            gate::record_if_started(|shim| records::handles::tried_again(shim, bytes, status));
+        }
+        answer
+    }
+
+    /// Memory of this device is short: what nobody needs now goes, here and in the pool. So many bytes, as far as they
+    /// are known; `None` if there was nothing.
+    pub(crate) fn give_back_all(&self) -> Option<u64> {
         self.short_ns.store(clock::now_ns(), Relaxed);
-        let mut anything = gate::shim().is_some_and(|shim| shim.above.flush_here(self.vendor) > 0);
+        let mut bytes = gate::shim().map_or(0, |shim| shim.above.flush_here(self.vendor));
+        let mut anything = bytes > 0;
         let mut idle_devices = IdleDevices::default();
         let here = self.contexts_here();
         let is_here = |real: &RealExec| here.as_ref().is_none_or(|here| here.contains(&real.context.load(Relaxed)));
         for real in self.candidates(0).into_iter().filter(|real| is_here(real)) {
             if let Some(idle) = self.take_idle(real, &mut idle_devices) {
+                bytes += real.bytes();
                 self.end_idle(idle, true);
                 anything = true;
             }
@@ -325,7 +361,7 @@ impl Cache {
             shim.count(counters::OOM_RETRIES, 1);
             shim.count(counters::GRAPH_TRIMS, 1);
         });
-        anything
+        anything.then_some(bytes)
     }
 
     /// Contexts on the device of this thread's context. `None` where that is not known.

@@ -152,10 +152,15 @@ impl Cache {
         // `real` and the stream.
         let mut status = unsafe { real(lease.real().exec(), to.stream) };
         if status == OUT_OF_MEMORY {
-            self.in_context(context_of(&body), || self.give_back_all());
-            // SAFETY: this thread still holds the lease of the exec, so it is alive. Our caller
-            // vouches for `real` and the stream.
-            status = unsafe { real(lease.real().exec(), to.stream) };
+            let again = || {
+                // SAFETY: this thread still holds the lease of the exec, so it is alive. Our caller
+                // vouches for `real` and the stream.
+                match unsafe { real(lease.real().exec(), to.stream) } {
+                    SUCCESS => Ok(()),
+                    status => Err(status),
+                }
+            };
+            status = self.once_more(context_of(&body), again).err().unwrap_or(SUCCESS);
             if status == OUT_OF_MEMORY && !body.owned {
                 status = self.one_by_one(handle, &body, to, stream_key);
             }

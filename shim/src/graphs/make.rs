@@ -60,11 +60,8 @@ impl Cache {
     /// The library's, from instantiate.
     fn exec_of(&self, template: &Template, class: &Class, work: &Work) -> Result<Option<(GraphExec, Records)>, Status> {
         match self.try_exec_of(template, class, work) {
-            // To give memory back may take a wait, so nothing of the template is locked meanwhile.
-            Err(OUT_OF_MEMORY) => {
-                self.give_back_all();
-                self.try_exec_of(template, class, work)
-            }
+            // What goes back may be waited for: nothing of the template's is locked meanwhile.
+            Err(OUT_OF_MEMORY) => self.once_more(0, || self.try_exec_of(template, class, work)),
             other => other,
         }
     }

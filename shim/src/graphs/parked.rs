@@ -7,6 +7,7 @@ use super::needed::Need;
 use super::real::{RealExec, StreamKey};
 use crate::process::clock;
 use crate::process::lock::lock;
+use crate::process::raised::Raised;
 use crate::progress::activity;
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering::*;
@@ -64,18 +65,13 @@ impl Cache {
     }
 
     fn goes(&self, real: &'static RealExec, idle_devices: &mut IdleDevices) -> bool {
-        let idle = self.take_idle(real, idle_devices);
-        let goes = idle.is_some();
-        if let Some(idle) = idle {
-            self.end_idle(idle, true);
-        }
-        goes
+        self.take_idle(real, idle_devices).is_some_and(|idle| self.end_idle(idle, true))
     }
 
     /// What is done once a second, and when somebody asks (then `all` that is parked goes): execs that are over the
     /// bounds, too many, or parked for too long go as far as they can. How many did, and how many are parked.
     pub(super) fn housekeeping(&self, all: bool) -> (usize, usize) {
-        let Some(ended) = self.housekeeping.try_lock().ok().filter(|ended| !**ended) else { return (0, 0) };
+        let _at_work = Raised::new(&self.looking_after);
         let (now, long) = (clock::now_ns(), self.bounds.long_ns());
         let due = |real: &RealExec| {
             let parked = real.owner.load(Relaxed) == 0;
@@ -93,23 +89,25 @@ impl Cache {
                 for real in self.candidates(0) {
                     // Somebody else's context is left alone as soon as it ends.
                     let goes = || due(real) && self.goes(real, &mut idle_devices);
-                    gone += usize::from(self.in_context_of(real, goes) == Some(true));
+                    gone += usize::from(!self.is_ending() && self.in_context_of(real, goes) == Some(true));
                 }
             })
         });
-        drop(ended);
         (gone, self.parked())
     }
 
-    /// Nothing of this is done any more, nor being done: not waited for for ever, since what it waits for may be the
-    /// program's own.
+    /// Whether the process ends.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending_process.load(SeqCst)
+    }
+
+    /// No thread of ours destroys anything any more. One that is at it is not waited for for ever: what it waits for
+    /// may be the program's own.
     pub(super) fn end_housekeeping(&self) {
+        self.ending_process.store(true, SeqCst);
         let start = clock::precise_ns();
-        while clock::precise_ns() - start < LONGEST_NS {
-            if let Ok(mut ended) = self.housekeeping.try_lock() {
-                *ended = true;
-                return;
-            }
+        let at_work = || self.looking_after.load(SeqCst) != 0 || self.aside.is_at_work();
+        while at_work() && clock::precise_ns() - start < LONGEST_NS {
             std::thread::yield_now();
         }
     }

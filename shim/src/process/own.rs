@@ -93,7 +93,13 @@ impl OwnThread {
     }
 }
 
-/// The part above a thread's first frame is not counted: it holds no address of device memory.
+/// Threads of ours that there are now.
+pub(crate) fn threads() -> u32 {
+    let there = STACKS.iter().map(|(tid, ..)| tid.load(Acquire)).filter(|&tid| tid != 0 && threads::is_known(tid));
+    there.count() as u32
+}
+
+/// What is above a thread's first frame is left to be found: it has no address of device memory.
 const PAGE: u64 = 4096;
 
 impl Drop for OwnThread {

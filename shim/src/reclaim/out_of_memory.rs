@@ -121,7 +121,7 @@ pub(super) fn spill(call: &Call, owner: &'static ContextPool, bytes: u64, to: Oo
 
 /// Gives back what graphs hold that nobody needs now; whether that was anything.
 fn give_back_graphs(owner: &ContextPool) -> bool {
-    graphs::cache(owner.vendor).is_some_and(|cache| owner.within(|| cache.give_back_all()))
+    graphs::cache(owner.vendor).is_some_and(|cache| owner.within(|| cache.give_back_all()).is_some())
 }
 
 /// The last step of a call that found no memory in spite of all idle blocks: it is made once more if graphs gave back

@@ -5,7 +5,7 @@ use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
 use crate::registry::live::Class;
 use crate::shim::Shim;
-use gpumem_abi::types::{Graph, GraphExec};
+use gpumem_abi::types::{Graph, GraphExec, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, ExecState, Interception, Mode, Pinned, Vendor};
 use gpumem_wire::layout::*;
@@ -179,6 +179,14 @@ pub(crate) fn thrashes(shim: &Shim, by_count: bool, execs: u64, bytes: u64) {
         event.a = execs;
         event.b = bytes;
         event.text = text;
+    });
+}
+
+/// A call with a graph ran out of memory, and was made once more after so many bytes were given back.
+pub(crate) fn tried_again(shim: &Shim, bytes: u64, status: Status) {
+    shim.event(EventKind::OomRetry, |event| {
+        event.a = bytes;
+        event.code = status as i32;
     });
 }
 

@@ -322,7 +322,7 @@ names! {
         /// The graph cache thrashes: `a` real execs of `b` bytes; `text` is the variable to raise.
         Thrash = 15, "thrash";
         /// A graph call ran out of memory and was tried again after `a` bytes were given back; `code`
-        /// is what the driver answered then.
+        /// is what the driver answered then. Of calls that follow one another within a second the first.
         OomRetry = 16, "oom-retry";
         /// The pool gave `a` idle bytes back to the driver.
         PoolReleased = 17, "pool-released";

@@ -13,7 +13,7 @@
 #include <time.h>
 
 
-enum { MOST = 4096, THREADS = 8 };
+enum { MOST = 1 << 17, THREADS = 8 };
 static struct { Exec exec; Graph graph; } has[MOST];
 static int count;
 static Stream s;

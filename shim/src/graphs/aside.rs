@@ -1,0 +1,101 @@
+//! Execs whose end may wait for the device's work are destroyed by a thread of ours, which holds no lock: work may begin
+//! after any look at the device, and may wait for the very thread that destroys.
+//!
+//! There is one such thread at a time, for one exec. Who has something destroyed waits for that, but not for ever, and
+//! goes on without it. While it waits in the library no other such exec is destroyed.
+
+use crate::process::spawn::spawn;
+use crate::process::{cancel, clock, heap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::time::Duration;
+
+const STACK: usize = 256 << 10;
+/// A thread that is at it for so long waits in the library.
+const LONGEST_NS: u64 = 500_000_000;
+/// Between two looks.
+const SLEEP: Duration = Duration::from_micros(50);
+
+/// A thread of ours that destroys an exec, while there is one.
+#[derive(Default)]
+pub(super) struct Aside {
+    taken: AtomicBool,
+    since_ns: AtomicU64,
+}
+
+/// The thread is the one of whoever has this.
+pub(super) struct Turn(Arc<Aside>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.taken.store(false, SeqCst);
+    }
+}
+
+impl Aside {
+    pub(super) fn is_at_work(&self) -> bool {
+        self.taken.load(SeqCst)
+    }
+
+    /// A turn of the thread's, after the one that goes on. `None` where that waits in the library.
+    pub(super) fn turn(self: &Arc<Self>) -> Option<Turn> {
+        while self.taken.compare_exchange(false, true, SeqCst, Relaxed).is_err() {
+            if is_long(self.since_ns.load(Relaxed)) {
+                return None;
+            }
+            cancel::sleep(SLEEP);
+        }
+        self.since_ns.store(clock::precise_ns(), Relaxed);
+        Some(Turn(Arc::clone(self)))
+    }
+}
+
+fn is_long(since_ns: u64) -> bool {
+    clock::precise_ns().saturating_sub(since_ns) > LONGEST_NS
+}
+
+impl Turn {
+    /// Runs `f` on the thread, and waits for its end unless that takes long. Whether it is over; where there can be no
+    /// thread it never begins.
+    pub(super) fn run(self, f: impl FnOnce() + Send + 'static) -> bool {
+        let since = clock::precise_ns();
+        self.0.since_ns.store(since, Relaxed);
+        let over = Arc::new(AtomicBool::new(false));
+        let theirs = Arc::clone(&over);
+        let work = move || {
+            let _turn = self;
+            f();
+            theirs.store(true, Release);
+        };
+        // A thread's stack is memory that the program may lack.
+        if heap::is_short() || !spawn(STACK, work) {
+            return false;
+        }
+        while !over.load(Acquire) && !is_long(since) {
+            cancel::sleep(SLEEP);
+        }
+        over.load(Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    /// One that waits in the library is left behind, and nothing is queued behind it.
+    #[test]
+    fn a_thread_that_waits_keeps_nobody() {
+        let aside: Arc<Aside> = Arc::default();
+        assert!(aside.turn().unwrap().run(|| ()));
+        let (go_on, told) = channel::<()>();
+        let waits = move || drop(told.recv());
+        assert!(!aside.turn().unwrap().run(waits));
+        assert!(aside.is_at_work() && aside.turn().is_none());
+        go_on.send(()).unwrap();
+        while aside.is_at_work() {
+            std::thread::yield_now();
+        }
+        assert!(aside.turn().unwrap().run(|| ()));
+    }
+}
