@@ -1,5 +1,6 @@
 /* Does what lines on stdin say, and what that took of the driver: `pair` (allocates and frees 8 MiB), `keep` (allocates
- * 16 MiB), `drop` (frees it), `work` and `rest` (work begins that lasts until it is ended; the end of it), `end`. */
+ * 16 MiB), `drop` (frees it), `work` and `rest` (work begins that lasts until it is ended; the end of it), `works` (what
+ * the driver says of that work, in place of allocations), `end`. */
 #include "pool.h"
 
 enum { PAIR = 8 * MIB, KEPT = 16 * MIB };
@@ -22,6 +23,7 @@ int main(void) {
             released = 1;
             OK(cuStreamSynchronize(s));
         }
+        if (!strcmp(line, "works\n")) allocs -= (uint64_t)cuStreamQuery(s);
         SAY("%llu allocs %llu frees %llu used, done", (unsigned long long)(stat_of("cuMemAlloc_v2") - allocs),
             (unsigned long long)(stat_of("cuMemFree_v2") - frees), (unsigned long long)stat_of("device_used"));
         fflush(stdout);

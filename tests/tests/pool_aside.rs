@@ -53,20 +53,23 @@ fn the_pool_steps_aside_and_serves_again() {
     }
 }
 
-/// Also while the device works; nothing waits for that.
+/// What is kept goes back while the device works, whoever asks for it; nobody waits for that work.
 #[test]
 fn the_pool_steps_aside_beside_work() {
-    let mut running = started("strict");
-    let pid = running.pid().to_string();
-    let used = tell(&mut running, "work")[2];
-    let said = running.gpumem(&["set", &pid, "POOL", "0"]);
-    let now = tell(&mut running, "nothing")[2];
-    assert!(now + 8 * MIB <= used, "{now} bytes used, {used} before: {said}");
-    tell(&mut running, "rest");
-    running.tell("end");
-    let ran = running.finish().ok();
-    assert_eq!(ran.violations(), [""; 0]);
-    ran.ledger().sound().complete().balanced();
+    for command in [&["set", "POOL=0"][..], &["off"], &["trim"]] {
+        let mut running = started("strict");
+        let pid = running.pid().to_string();
+        let used = tell(&mut running, "work")[2];
+        let said = running.gpumem(&[&[command[0], &pid], &command[1..]].concat());
+        let now = tell(&mut running, "nothing")[2];
+        assert!(now + 8 * MIB <= used, "{command:?}: {now} bytes used, {used} before: {said}");
+        assert_eq!(tell(&mut running, "works")[0], 600, "{command:?}: the work goes on");
+        tell(&mut running, "rest");
+        running.tell("end");
+        let ran = running.finish().ok();
+        assert_eq!(ran.violations(), [""; 0], "{command:?}");
+        ran.ledger().sound().complete().balanced();
+    }
 }
 
 /// Beside work a strict free waits for the work, and a deferred one does not.

@@ -70,3 +70,20 @@ impl ContextPool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where nobody counts captures, as here, one may go on.
+    #[test]
+    fn an_event_that_a_capture_forbids_is_kept() {
+        const SPARE: Event = 0xe0;
+        let owner = ContextPool::made_up(1, 0, 0);
+        owner.keep_event(owner.generation(), Some(SPARE));
+        for _ in 0..3 {
+            assert!(capturing() && !owner.is_idle() && owner.barrier().is_none() && owner.behind_all().is_none());
+            assert_eq!(*owner.events_now(), [SPARE]);
+        }
+    }
+}

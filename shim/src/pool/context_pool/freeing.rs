@@ -36,6 +36,15 @@ impl ContextPool {
 }
 
 #[cfg(test)]
+impl Frees {
+    /// As if the thread had begun so long ago.
+    pub(in crate::pool) fn since(self, ago: Duration) -> Self {
+        self.0.freeing.0.store(clock::precise_ns().saturating_sub(ago.as_nanos() as u64), Relaxed);
+        self
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
