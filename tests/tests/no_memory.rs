@@ -53,6 +53,16 @@ fn no_more_addresses_in_any_mode() {
     }
 }
 
+/// Eight threads meet the limit at one time, each with something in hand.
+#[test]
+fn no_more_addresses_for_many_threads() {
+    let ended = [600, 1500].map(|kib| {
+        let program = client("no_memory").args(["threads", &kib.to_string()]);
+        runs_on(&program, &format!("{kib} KiB"))
+    });
+    assert!(ended.contains(&true), "the limit was not met");
+}
+
 /// vm.max_map_count is reached.
 #[test]
 fn no_more_mappings() {

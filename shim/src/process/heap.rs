@@ -14,7 +14,8 @@
 //! The kernel may give no more (RLIMIT_AS, overcommit, the number of mappings), and Rust's collections end the
 //! process where an allocation fails. So some memory is kept that nobody has: [`KEPT`], and beside it a mapping twice
 //! as long as the longest block, since what grows doubles. The first time that the kernel refuses, recording ends
-//! for good (see [`when_refused`]), and what is under way then is finished with the memory that was kept.
+//! for good (see [`when_refused`]), and what is under way then is finished with the memory that was kept. What many
+//! threads may do at that moment, each with a long block, does not rely on it: see [`super::map::put`].
 
 mod classes;
 mod run;
@@ -83,6 +84,10 @@ pub(crate) fn is_short() -> bool {
 /// Memory from the kernel, or from what is kept; null if both are used up.
 fn obtain(bytes: usize) -> *mut u8 {
     let bytes = bytes.next_multiple_of(PAGE);
+    #[cfg(test)]
+    if REFUSED.get() {
+        return null_mut();
+    }
     let at = map(bytes);
     if at.is_null() {
         // What is kept is for this thread, too: recording ends while it has it in hand.
@@ -94,6 +99,20 @@ fn obtain(bytes: usize) -> *mut u8 {
         keep_spare(bytes);
     }
     at
+}
+
+#[cfg(test)]
+thread_local! {
+    static REFUSED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Runs `f`, for which this thread gets nothing from the kernel, nor of what is kept.
+#[cfg(test)]
+pub(crate) fn refused<R>(f: impl FnOnce() -> R) -> R {
+    REFUSED.set(true);
+    let result = f();
+    REFUSED.set(false);
+    result
 }
 
 /// So many things of which zeroes are valid ones. Of a long slice no page takes memory that nobody touches.

@@ -1,6 +1,6 @@
 //! Maps that threads share.
 
-use dashmap::DashMap;
+use dashmap::{DashMap, SharedValue};
 use rustc_hash::FxBuildHasher;
 use std::hash::Hash;
 
@@ -18,4 +18,54 @@ pub(crate) fn new<K: Eq + Hash, V>() -> Map<K, V> {
 /// The same in so many parts, a power of two.
 pub(crate) fn with_parts<K: Eq + Hash, V>(parts: usize) -> Map<K, V> {
     DashMap::with_hasher_and_shard_amount(FxBuildHasher, parts)
+}
+
+/// There is no memory for one more, or its place is taken.
+pub(crate) struct Refused;
+
+/// Puts something into a map, in place of what was there if it `replaces` that, which is returned. Many threads may find
+/// their part of a map full at one time: where there is no memory for a larger one it is refused, and all that was there
+/// stays. (The map's own functions end the process.)
+#[inline]
+pub(crate) fn put<K: Eq + Hash, V>(map: &Map<K, V>, key: K, value: V, replaces: bool) -> Result<Option<V>, Refused> {
+    let hash_of = |key: &K| map.hash_usize(key) as u64;
+    let hash = hash_of(&key);
+    let mut part = map.shards()[map.determine_shard(hash as usize)].write();
+    part.try_reserve(1, |(key, _)| hash_of(key)).map_err(|_| Refused)?;
+    match part.find_or_find_insert_slot(hash, |(its, _)| *its == key, |(key, _)| hash_of(key)) {
+        Ok(_) if !replaces => Err(Refused),
+        // SAFETY: the bucket is one of this part, whose lock this thread holds for writing.
+        Ok(bucket) => Ok(Some(std::mem::replace(unsafe { bucket.as_mut() }.1.get_mut(), value))),
+        Err(place) => {
+            // SAFETY: `find_or_find_insert_slot` gave the place for this hash, and the part has not changed since: this
+            // thread holds its lock for writing.
+            unsafe { part.insert_in_slot(hash, place, (key, SharedValue::new(value))) };
+            Ok(None)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::heap;
+
+    /// Several threads find no memory for a larger part at one time, and none of them ends the process.
+    #[test]
+    fn what_finds_no_memory_is_left_out() {
+        const MANY: u64 = 20_000;
+        let map: Map<u64, u64> = with_parts(64);
+        let add = |from: u64| (from..from + MANY).filter(|&key| put(&map, key, key, true).is_ok()).count() as u64;
+        assert_eq!(add(0), MANY);
+        let refused = |thread: u64| heap::refused(|| add(thread * MANY));
+        let added: u64 = std::thread::scope(|scope| {
+            let threads: Vec<_> = (1..=8).map(|thread| scope.spawn(move || refused(thread))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert!(added < 8 * MANY, "all had room");
+        assert_eq!(map.len() as u64, MANY + added);
+        assert!((0..MANY).all(|key| map.get(&key).is_some_and(|value| *value == key)));
+        assert!(put(&map, 0, 7, false).is_err() && matches!(put(&map, 0, 8, true), Ok(Some(0))));
+        assert_eq!(add(9 * MANY), MANY, "there is memory again");
+    }
 }

@@ -3,7 +3,7 @@
 use super::contexts;
 use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
-use crate::process::clock;
+use crate::process::{clock, map};
 use crate::registry::sites::Made;
 use crate::registry::streams::Entry;
 use crate::shim::Shim;
@@ -29,8 +29,8 @@ pub(crate) fn created(shim: &'static Shim, call: &Call, handle: u64, flags: u32,
         ..Default::default()
     };
     let slot = shim.place(&shim.ledger.streams, stream);
-    let old = shim.registry.streams.map.insert((call.vendor, handle), Entry { slot, context, capturing: false });
-    if let Some(old) = old {
+    let entry = Entry { slot, context, capturing: false };
+    if let Ok(Some(old)) = map::put(&shim.registry.streams.map, (call.vendor, handle), entry, true) {
         end(shim, old);
     }
 }

@@ -1,7 +1,7 @@
 //! Live things by pointer or handle. Values are copied out: no reference into the map leaves it,
 //! so no lock of it can be held over a call to the driver.
 
-use crate::process::map::{self, Map};
+use crate::process::map::{self, Map, Refused};
 
 /// What a key's number means. One number may be a device address and also a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,22 +42,19 @@ impl<V: Copy> Live<V> {
         Self { map: map::with_parts(64) }
     }
 
-    /// Adds an entry. The answer is the entry that had its place before, if there was one.
+    /// Adds an entry; the one that had its place, if any. Where there is no memory it is left out: recording has ended
+    /// by then.
     #[inline]
     pub(crate) fn insert(&self, class: Class, key: u64, value: V) -> Option<V> {
-        self.map.insert((key, class), value)
+        map::put(&self.map, (key, class), value, true).unwrap_or(None)
     }
 
     /// Adds an entry unless its place is taken.
-    #[allow(clippy::result_unit_err)] // There is one way to fail, and the caller knows what it means.
-    pub(crate) fn insert_if_absent(&self, class: Class, key: u64, value: V) -> Result<(), ()> {
-        match self.map.entry((key, class)) {
-            dashmap::Entry::Vacant(place) => {
-                place.insert(value);
-                Ok(())
-            }
-            dashmap::Entry::Occupied(_) => Err(()),
-        }
+    ///
+    /// # Errors
+    /// Its place is taken, or there is no memory for it.
+    pub(crate) fn insert_if_absent(&self, class: Class, key: u64, value: V) -> Result<(), Refused> {
+        map::put(&self.map, (key, class), value, false).map(|_| ())
     }
 
     /// Takes an entry out.

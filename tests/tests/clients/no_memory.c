@@ -1,7 +1,8 @@
 /* The process gets no more memory from the kernel, while its own malloc has plenty: `no_memory KIB`. KIB more than
  * what it has is what it may still map; -1: no limit; `no_memory maps N`: N mappings are left of those that a
  * process may have; `no_memory wait KIB`: as with KIB, and then does the same once more for each line on stdin. Live
- * allocations, graphs and execs grow in number meanwhile. */
+ * allocations, graphs and execs grow in number meanwhile. `no_memory threads KIB`: eight threads make live allocations
+ * at one pace. */
 #include "graph.h"
 #include <malloc.h>
 #include <sys/mman.h>
@@ -66,6 +67,31 @@ static void round_of(Stream s, CUdeviceptr buffer, int live, int graphs) {
     for (int i = 0; i < live; i++) OK(cuMemFree_v2(at[i]));
 }
 
+enum { THREADS = 8, LIVE_OF_EACH = 3000, PACE = 64 };
+static pthread_barrier_t pace;
+static void *allocates(void *unused) {
+    OK(cuCtxSetCurrent(context));
+    CUdeviceptr *mine = malloc(LIVE_OF_EACH * sizeof *mine);
+    for (int i = 0; i < LIVE_OF_EACH; i++) {
+        if (i % PACE == 0) pthread_barrier_wait(&pace);
+        OK(cuMemAlloc_v2(&mine[i], 64));
+    }
+    pthread_barrier_wait(&pace);
+    for (int i = 0; i < LIVE_OF_EACH; i++) OK(cuMemFree_v2(mine[i]));
+    free(mine);
+    return unused;
+}
+/* Threads have their stacks before the limit comes. */
+static void in_threads(long kib) {
+    pthread_t threads[THREADS];
+    OK(pthread_barrier_init(&pace, NULL, THREADS + 1));
+    for (int i = 0; i < THREADS; i++) OK(pthread_create(&threads[i], NULL, allocates, NULL));
+    limit(kib);
+    for (int i = 0; i < LIVE_OF_EACH; i += PACE) pthread_barrier_wait(&pace);
+    pthread_barrier_wait(&pace);
+    for (int i = 0; i < THREADS; i++) OK(pthread_join(threads[i], NULL));
+}
+
 int main(int argc, char **argv) {
     int waits = argc > 2 && !strcmp(argv[1], "wait");
     long kib = argc > 1 ? atol(argv[waits ? 2 : 1]) : -1;
@@ -76,6 +102,10 @@ int main(int argc, char **argv) {
     OK(cuMemAlloc_v2(&buffer, WORDS * 4));
     /* The driver has its threads before the limit comes. */
     round_of(s, buffer, 1, 1);
+    if (argc > 2 && !strcmp(argv[1], "threads")) {
+        in_threads(atol(argv[2]));
+        return report("no_memory");
+    }
     if (argc > 2 && !waits) take_mappings(atoi(argv[2]));
     else limit(kib);
     for (int round = 0; round < ROUNDS; round++) round_of(s, buffer, LIVE, GRAPHS);
