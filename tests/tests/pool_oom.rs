@@ -292,6 +292,9 @@ const RUN_OUT: &[(&str, Option<&str>, bool)] = &[
     ("instantiate", None, false),
     ("instantiate_ours", None, false),
     ("library", Some("cuLibraryLoadData"), true),
+    ("stream", Some("cuStreamCreateWithPriority"), true),
+    ("context", Some("cuCtxCreate_v2"), true),
+    ("opened", Some("cuIpcOpenMemHandle_v2"), true),
 ];
 
 fn with_fault(program: Program, fault: Option<&str>) -> Program {

@@ -8,7 +8,8 @@ use crate::pool::context_end::Leaving;
 use crate::pool::{self, lock};
 use crate::process::threads;
 use crate::progress::{activity, device};
-use crate::records::{self, driver_memory};
+use crate::reclaim::again;
+use crate::records::{self, taken};
 use crate::start;
 use crate::vendor;
 use gpumem_abi::types::*;
@@ -26,7 +27,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// `ctx` is the program's out-parameter of that call.
 unsafe fn created(
     call: &Call,
-    real: impl FnOnce() -> Status,
+    real: impl FnMut() -> Status,
     ctx: *mut Context,
     device: Device,
     primary: bool,
@@ -37,8 +38,8 @@ unsafe fn created(
         let is_there = primary && !records::contexts::primaries(shim, call.vendor, device).is_empty();
         if is_there { None } else { driver_memory::look_on(shim, call.vendor, device as u32) }
     });
-    let status = real();
-    // After the look, which remembers the context that was current then.
+    let status = again(call, 0, real);
+    // Behind the look, which remembers the context that was current then.
     threads::context_changes();
     // SAFETY: rule of out-parameters: our caller passes the program's `ctx`, and `status` is its call's.
     if let Some(ctx) = unsafe { written(status, ctx) } {

@@ -3,7 +3,8 @@
 use super::{freed, made, parameter, written};
 use crate::call::Call;
 use crate::gate;
-use crate::pool::{self, answers};
+use crate::pool::{self, ask};
+use crate::reclaim::again;
 use crate::records;
 use crate::registry::live::Class;
 use crate::start;
@@ -88,7 +89,7 @@ pub(crate) unsafe fn open(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` among them, which is
     // the out-parameter.
-    unsafe { opened(&call, real(ptr, handle, flags), Class::Import, ptr, 0) }
+    unsafe { opened(&call, again(&call, 0, || real(ptr, handle, flags)), Class::Import, ptr, 0) }
 }
 
 /// The program closes memory of another process.
@@ -107,7 +108,7 @@ pub(crate) unsafe fn import_pool_pointer(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` among them, which is
     // the out-parameter.
-    unsafe { opened(&call, real(ptr, pool, data), Class::Address, ptr, pool as u64) }
+    unsafe { opened(&call, again(&call, 0, || real(ptr, pool, data)), Class::Address, ptr, pool as u64) }
 }
 
 /// The program takes memory of another API.

@@ -10,7 +10,8 @@ CUresult cuModuleLoadDataEx(CUmodule *, const void *, unsigned, void *, void *);
 CUresult cuLibraryLoadData(void **, const void *, void *, void *, unsigned, void *, void *, unsigned);
 CUresult cuLibraryGetKernel(CUfunction *, void *, const char *);
 CUresult cuMemAllocAsync(CUdeviceptr *, size_t, Stream), cuMemFreeAsync(CUdeviceptr, Stream);
-CUresult cuMemGetInfo_v2(size_t *, size_t *);
+CUresult cuMemGetInfo_v2(size_t *, size_t *), cuStreamCreateWithPriority(Stream *, unsigned, int);
+CUresult cuIpcGetMemHandle(cudaIpcMemHandle_t *, CUdeviceptr), cuIpcOpenMemHandle_v2(CUdeviceptr *, cudaIpcMemHandle_t, unsigned);
 
 enum { MIB = 1 << 20, NEEDED = 16 * MIB, DEVICE_LAUNCH = 4 };
 static uint64_t (*stat_of)(const char *);
@@ -51,6 +52,9 @@ static CUresult ask(const char *way) {
     CUDA_ARRAY_DESCRIPTOR desc = {.Width = 2048, .Height = 2048, .Format = 0x20 /* CU_AD_FORMAT_FLOAT */, .NumChannels = 1};
     size_t pitch;
     CUmodule m;
+    CUcontext c;
+    Stream stream;
+    cudaIpcMemHandle_t shown;
     Exec e;
     void *library;
     uint64_t n = WORDS;
@@ -62,6 +66,9 @@ static CUresult ask(const char *way) {
     if (!strcmp(way, "create")) return cuMemCreate(&h, NEEDED, &prop, 0);
     if (!strcmp(way, "array")) return cuArrayCreate_v2(&array, &desc);
     if (!strcmp(way, "managed")) return cuMemAllocManaged(&p, NEEDED, 1);
+    if (!strcmp(way, "stream")) return cuStreamCreateWithPriority(&stream, 1, 0);
+    if (!strcmp(way, "context")) return cuCtxCreate_v2(&c, 0, 0);
+    if (!strcmp(way, "opened")) return cuIpcGetMemHandle(&shown, words), cuIpcOpenMemHandle_v2(&p, shown, 1);
     if (!strcmp(way, "module")) return cuModuleLoadData(&m, image);
     if (!strcmp(way, "module_ex")) return cuModuleLoadDataEx(&m, image, 0, NULL, NULL);
     if (!strcmp(way, "library")) return cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0);
