@@ -8,13 +8,13 @@
 //! * [`handle_arguments`]: handles of ours in the program's calls, and what is behind them. [`caches`]: the caches of
 //!   the process, made, turned off and on, looked after.
 //! * A handle comes to be and ends: [`instantiate`]. The program changes an exec: [`change`], [`child`]. Contexts,
-//!   streams and modules end: [`context_end`]. Whether a graph refers to memory: [`refers`].
-//! * A launch: [`launch`]. It needs an exec that holds what the handle means ([`hold`]): its own, one that is *retargeted*
-//!   node by node, a new one, or a clone ([`clones`]).
-//! * How one is made and destroyed: [`make`]. Those that no handle has: [`parked`]. Where a new one is better than a
-//!   retargeted one: [`replace`].
-//! * Which one a launch gets: [`choose`], among the [`candidates`]. The bounds: [`bounds`]. Whether the last launch of
-//!   one has completed: [`completed`]. Where one is destroyed whose end may wait: [`aside`].
+//!   streams and modules end: [`context_end`]. Whether a graph refers to memory: [`memory_use`].
+//! * A launch: [`launch`]. It needs an exec that holds what the handle means ([`hold`]): its own, one that is
+//!   *retargeted* node by node, a new one, or a clone ([`clones`]).
+//! * How execs are made and destroyed: [`make`]. Execs that no handle has: [`parked`]. Where a new exec is better than
+//!   a retargeted one: [`replace`].
+//! * Which exec a launch gets: [`choose`], among the [`candidates`]. The bounds: [`bounds`]. Whether the last launch of
+//!   an exec has completed: [`completed`]. Where an exec is destroyed whose end may wait: [`aside`].
 //! * The program's own graphs are packed too, while the program does not use them: [`folded`].
 //! * What there is: a handle ([`handle`]), a real exec ([`real`]), shapes, classes and sources ([`class`]), nodes that
 //!   the program knows ([`nodes`]), how many execs are needed ([`needed`]). What has to be put back: [`scopes`].
@@ -62,7 +62,7 @@ use crate::process::lock::lock;
 use crate::process::wiped::{Place, Word};
 use crate::progress::queries::QueryGate;
 use crate::vendor::graphs::{GraphCalls, Reading};
-use crate::vendor::records::{Records, Scratch, Source};
+use crate::vendor::source::{Records, Scratch, Source};
 use aside::Aside;
 use bounds::{Bounds, Thrash};
 use class::{Interned, Shape, Template};

@@ -5,16 +5,22 @@ use super::Cache;
 use super::handle::Body;
 use super::handle::context_of;
 use super::real::RealExec;
+use crate::process::cancel::Uncancelled;
 use crate::progress::device::ContextHold;
 use crate::vendor::graphs::GraphCalls;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// While this lives, this thread may make calls that a capture of it forbids. Inside is the mode from before.
-struct Unforbidden(&'static dyn GraphCalls, i32);
+struct Unforbidden {
+    calls: &'static dyn GraphCalls,
+    mode: i32,
+    /// A call of ours must not be where a cancelled thread ends: its unwinding would end the process.
+    _uncancelled: Uncancelled,
+}
 
 impl Drop for Unforbidden {
     fn drop(&mut self) {
-        self.0.unrelax(self.1);
+        self.calls.unrelax(self.mode);
     }
 }
 
@@ -30,7 +36,8 @@ impl Drop for Entered {
 impl Cache {
     /// Runs `f`, which may make calls that a capture of this thread forbids.
     pub(crate) fn relaxed<R>(&self, f: impl FnOnce() -> R) -> R {
-        let _unforbidden = Unforbidden(self.calls, self.calls.relax());
+        let _uncancelled = Uncancelled::new();
+        let _unforbidden = Unforbidden { calls: self.calls, mode: self.calls.relax(), _uncancelled };
         f()
     }
 

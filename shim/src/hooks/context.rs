@@ -9,7 +9,7 @@ use crate::pool::{self, lock};
 use crate::process::threads;
 use crate::progress::{activity, device};
 use crate::reclaim::again;
-use crate::records::{self, taken};
+use crate::records::{self, driver_memory};
 use crate::start;
 use crate::vendor;
 use gpumem_abi::types::*;

@@ -3,7 +3,7 @@
 use super::{freed, made, parameter, written};
 use crate::call::Call;
 use crate::gate;
-use crate::pool::{self, ask};
+use crate::pool::{self, answers};
 use crate::reclaim::again;
 use crate::records;
 use crate::registry::live::Class;

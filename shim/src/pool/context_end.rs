@@ -21,9 +21,9 @@ pub(crate) struct Leaving<'a> {
     /// The pools of contexts that no thread's cache is bound to any more.
     context_pools: Vec<&'static ContextPool>,
     blocks: Vec<(&'static ContextPool, &'static Block, Was)>,
-    /// Those whose readers go with the context.
+    /// Pools whose readers end with the context.
     reading: Vec<&'static ContextPool>,
-    /// Bytes that go with the context, by its record.
+    /// Bytes that end with each context, by the context's record.
     bytes: Vec<(ContextRef, u64)>,
 }
 
@@ -43,7 +43,7 @@ impl Leaving<'_> {
             gate::record_if_started(|shim| block_records::lost(shim, block, context_pool, was == Was::Live));
             self.pool.forget(block);
         }
-        self.reading.iter().for_each(|owner| owner.readers.clear());
+        self.reading.iter().for_each(|context_pool| context_pool.readers.clear());
         gave(&self.bytes);
         lock(&self.pool.ended).extend(self.context_pools);
     }
@@ -142,13 +142,13 @@ impl Pool {
 
     /// A context is about to end, and all of its blocks with it.
     pub(crate) fn context_going(&self, context: u64) -> Leaving<'_> {
-        let (mut blocks, mut owners, mut reading, mut bytes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for owner in self.owners().into_iter().filter(|owner| owner.context() == context) {
-            owner.gone.store(true, SeqCst);
-            // Whoever gives blocks back now finishes first.
-            owner.wait_for_releases(LONGEST_HOLD);
-            reading.push(owner);
-            let (idle, waiting) = owner.let_go();
+        let (mut blocks, mut context_pools, mut reading, mut bytes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for context_pool in self.context_pools().into_iter().filter(|context_pool| context_pool.context() == context) {
+            context_pool.gone.store(true, SeqCst);
+            // A thread that gives blocks back just now finishes first.
+            context_pool.wait_for_releases(LONGEST_HOLD);
+            reading.push(context_pool);
+            let (idle, waiting) = context_pool.let_go();
             let here = |was| move |block: &'static Block| (std::ptr::from_ref(block), was);
             let mut ours: FxHashMap<*const Block, Was> = idle.into_iter().map(here(Was::Idle)).collect();
             ours.extend(waiting.into_iter().map(here(Was::Waiting)));
@@ -185,7 +185,7 @@ impl Pool {
         }
         lock(&self.context_pools).retain(|context_pool| !context_pool.gone.load(Relaxed));
         self.share_out();
-        Leaving { pool: self, owners, blocks, reading, bytes }
+        Leaving { pool: self, context_pools, blocks, reading, bytes }
     }
 
     /// Takes the blocks of a context out of threads' caches. False: not all of them could be taken.

@@ -13,6 +13,7 @@ mod readers;
 mod release_stream;
 mod scanning;
 
+pub(crate) use hold::PoolHold;
 pub(crate) use readers::Job;
 pub(crate) use scanning::{Scan, Scanning};
 

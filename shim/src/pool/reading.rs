@@ -112,17 +112,17 @@ impl LiveBlock {
 
     /// Whether both are of one context, and can be read together.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        std::ptr::eq(self.owner, other.owner)
+        std::ptr::eq(self.context_pool, other.context_pool)
     }
 
     /// For an order in which those of one context lie together.
     pub(crate) fn order(&self) -> (usize, u64) {
-        (std::ptr::from_ref(self.owner) as usize, self.addr)
+        (std::ptr::from_ref(self.context_pool) as usize, self.addr)
     }
 
     /// Bytes that are to be looked through together now. `None`: nothing is, while something else is looked through.
     pub(crate) fn scanned_at_once(&self, is_another: bool) -> Option<u64> {
-        self.owner.scanned_at_once(is_another)
+        self.context_pool.scanned_at_once(is_another)
     }
 }
 
@@ -150,7 +150,7 @@ impl Part {
 
 /// Parts that are being looked through. It ends with [`Flight::end`].
 pub(crate) struct Flight {
-    owner: &'static ContextPool,
+    context_pool: &'static ContextPool,
     hold: PoolHold<'static>,
     read: BeingRead,
     scanning: Scanning,
@@ -165,9 +165,9 @@ impl Flight {
         ended: &mut Option<Instant>,
         take: impl FnOnce(&[Found]),
     ) -> Piece {
-        let Self { owner, hold, read, scanning } = self;
+        let Self { context_pool, hold, read, scanning } = self;
         let is_over = || read.is_waited_for() || hold.is_wanted() || is_over();
-        Piece::of(owner, owner.end_scan(scanning, ended, &is_over, take))
+        Piece::of(context_pool, context_pool.end_scan(scanning, ended, &is_over, take))
     }
 }
 
@@ -186,11 +186,11 @@ pub(crate) enum Piece {
 }
 
 impl Piece {
-    fn of(owner: &ContextPool, was_read: Option<()>) -> Self {
+    fn of(context_pool: &ContextPool, was_read: Option<()>) -> Self {
         if was_read.is_none() {
             // What was not read in time may still be read.
             let end = Instant::now() + AT_MOST;
-            while !owner.readers_rest() && Instant::now() < end {
+            while !context_pool.settle_readers() && Instant::now() < end {
                 cancel::sleep(Duration::from_millis(1));
             }
         }
@@ -228,7 +228,9 @@ impl Pool {
         longest: Duration,
         read: impl FnOnce(&[u8]),
     ) -> Piece {
-        self.while_it_stays(live, at + bytes as u64, || live.owner.copy_out(live.addr + at, bytes, longest, read))
+        self.while_it_stays(live, at + bytes as u64, || {
+            live.context_pool.copy_out(live.addr + at, bytes, longest, read)
+        })
     }
 
     /// Begins to have parts of live blocks of one context looked through by a kernel, which is told to end where a block is
@@ -238,14 +240,14 @@ impl Pool {
     /// [`Piece::Refused`]: not here, or not now; they may be read in the other way.
     pub(crate) fn begin_scan(&self, parts: &mut [Part], how: &Scan<'_>) -> Result<Option<Flight>, Piece> {
         let Some(first) = parts.first().map(|part| part.live) else { return Ok(None) };
-        let owner = first.owner;
+        let context_pool = first.context_pool;
         let pieces: usize = parts.iter().map(|part| Part::pieces(part.words)).sum();
         let is_aligned = |part: &Part| (part.live.addr + part.at).is_multiple_of(ALIGNED);
         if pieces > RANGES || !parts.iter().all(|part| is_aligned(part) && first.is_beside(&part.live)) {
             return Err(Piece::Refused);
         }
         self.may_read()?;
-        let hold = owner.hold().ok_or(Piece::Gone)?;
+        let hold = context_pool.hold().ok_or(Piece::Gone)?;
         let read = BeingRead::begin(parts.iter().map(|part| part.live.addr).collect());
         for part in &mut *parts {
             part.is_gone = !part.live.is_there(self, part.at + part.words * 8);
@@ -257,9 +259,9 @@ impl Pool {
         if ranges.is_empty() {
             return Ok(None);
         }
-        match owner.begin_scan(&ranges, how) {
-            Some(scanning) => Ok(Some(Flight { owner, hold, read, scanning })),
-            None => Err(Piece::of(owner, None)),
+        match context_pool.begin_scan(&ranges, how) {
+            Some(scanning) => Ok(Some(Flight { context_pool, hold, read, scanning })),
+            None => Err(Piece::of(context_pool, None)),
         }
     }
 
@@ -279,12 +281,12 @@ impl Pool {
         if let Err(why) = self.may_read() {
             return why;
         }
-        let Some(_hold) = live.owner.hold() else { return Piece::Gone };
+        let Some(_hold) = live.context_pool.hold() else { return Piece::Gone };
         let _read = BeingRead::begin(vec![live.addr]);
         if !live.is_there(self, bytes) {
             return Piece::Gone;
         }
-        Piece::of(live.owner, read())
+        Piece::of(live.context_pool, read())
     }
 }
 

@@ -119,7 +119,7 @@ impl Read<'_> {
     ///
     /// # Errors
     /// Why nothing more is read: what flies then is not ended.
-    fn all(&mut self, found: &mut Found, flights: &mut Flights) -> Result<(), &'static str> {
+    fn all(&mut self, found: &mut DeviceSearch, flights: &mut Flights) -> Result<(), &'static str> {
         let (mut why, mut ended) = (NO_TIME, None);
         while !self.left.is_empty() || !flights.is_empty() {
             if self.limit.check() {
@@ -224,7 +224,7 @@ impl Read<'_> {
     /// Waits for the kernel, and takes what it found.
     fn land(
         &mut self,
-        found: &mut Found,
+        found: &mut DeviceSearch,
         flight: Flight,
         parts: Vec<Part>,
         ended: &mut Option<Instant>,
@@ -255,7 +255,7 @@ impl Read<'_> {
     ///
     /// # Errors
     /// Why nothing more is read.
-    fn copied(&mut self, found: &mut Found, why: &mut &'static str) -> Result<(), &'static str> {
+    fn copied(&mut self, found: &mut DeviceSearch, why: &mut &'static str) -> Result<(), &'static str> {
         let Some(part) = self.left.last().copied() else { return Ok(()) };
         let Some(from) = self.targets.find(part.live.addr) else { return Ok(()) };
         let (words, longest) = (part.words.min(ROOM as u64 / 8), self.longest());

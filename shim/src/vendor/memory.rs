@@ -6,6 +6,7 @@
 mod cuda;
 mod hip;
 
+use crate::process::cancel::Uncancelled;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 
@@ -89,7 +90,8 @@ pub(crate) fn calls(vendor: Vendor) -> &'static dyn MemoryCalls {
 impl dyn MemoryCalls {
     /// Runs `f` in a context, with calls allowed that a capture of this thread forbids.
     pub(crate) fn within<R>(&self, context: u64, f: impl FnOnce() -> R) -> R {
-        let _inside = Inside { calls: self, mode: self.relax(), entered: self.enter(context) };
+        let _uncancelled = Uncancelled::new();
+        let _inside = Inside { calls: self, mode: self.relax(), entered: self.enter(context), _uncancelled };
         f()
     }
 }
@@ -99,6 +101,8 @@ struct Inside<'a> {
     calls: &'a dyn MemoryCalls,
     mode: i32,
     entered: bool,
+    /// A call of ours must not be where a cancelled thread ends: its unwinding would end the process.
+    _uncancelled: Uncancelled,
 }
 
 impl Drop for Inside<'_> {

@@ -79,11 +79,16 @@ mod tests {
     #[test]
     fn an_event_that_a_capture_forbids_is_kept() {
         const SPARE: Event = 0xe0;
-        let owner = ContextPool::made_up(1, 0, 0);
-        owner.keep_event(owner.generation(), Some(SPARE));
+        let context_pool = ContextPool::made_up(1, 0, 0);
+        context_pool.keep_event(context_pool.generation(), Some(SPARE));
         for _ in 0..3 {
-            assert!(capturing() && !owner.is_idle() && owner.barrier().is_none() && owner.behind_all().is_none());
-            assert_eq!(*owner.events_now(), [SPARE]);
+            assert!(
+                capturing()
+                    && !context_pool.is_idle()
+                    && context_pool.barrier().is_none()
+                    && context_pool.behind_all().is_none()
+            );
+            assert_eq!(*context_pool.events_now(), [SPARE]);
         }
     }
 }

@@ -22,7 +22,7 @@ const CHUNKS: u64 = 1024;
 /// How often the thread looks for the end before it sleeps between looks, and how long it sleeps.
 const LOOKS: u32 = 64;
 pub(super) const NAP: Duration = Duration::from_micros(20);
-/// In place of a kernel: nobody has tried to load it.
+/// Stands for a kernel that nobody has tried to load.
 const UNKNOWN: usize = 0;
 /// Stands for a kernel that cannot be loaded, or is just being loaded.
 const NONE: usize = 1;
@@ -75,9 +75,9 @@ impl Readers {
     }
 }
 
-/// Why nothing is known.
-pub(super) enum Why {
-    /// It was not over in time.
+/// NotKnown nothing is known.
+pub(super) enum NotKnown {
+    /// The work did not complete in time.
     Stuck,
     Refused(Status),
 }
@@ -144,9 +144,9 @@ impl ContextPool {
         self.with_reader(false, longest, copy, |reader, ()| read(reader.copied(bytes)))
     }
 
-    /// A reader is not used any more, unless what it was to do is still under way.
+    /// Puts a reader back for the next use, or among the stuck ones if its work has not completed.
     pub(super) fn put_back(&self, reader: Reader, generation: u32, is_stuck: bool) {
-        // The context may be another by now, whose readers these are not.
+        // The pool may be for another context by now, and the reader belongs to the earlier one.
         if self.generation() == generation {
             if is_stuck {
                 lock(&self.readers.stuck).push(reader);
@@ -157,9 +157,9 @@ impl ContextPool {
         }
     }
 
-    /// A reader that nobody uses, in the current context. `rests`: the kernel may be loaded, which waits for work.
-    pub(super) fn reader(&self, rests: bool) -> Option<Reader> {
-        self.readers_rest();
+    /// An unused reader, in the current context. `idle`: the kernel may be loaded, which waits for work.
+    pub(super) fn reader(&self, idle: bool) -> Option<Reader> {
+        self.settle_readers();
         if lock(&self.readers.stuck).len() >= MOST_STUCK || activity::broken() {
             return None;
         }
@@ -247,7 +247,7 @@ impl Work<'_> {
         Ok(found)
     }
 
-    fn wait(&self) -> Result<(), Why> {
+    fn wait(&self) -> Result<(), NotKnown> {
         let mut looks = 0;
         while !self.reader.is_done().map_err(NotKnown::Refused)? {
             looks += 1;
@@ -255,7 +255,7 @@ impl Work<'_> {
                 cancel::sleep(NAP);
             }
             if looks % 16 == 0 && Instant::now() > self.end {
-                return Err(Why::Stuck);
+                return Err(NotKnown::Stuck);
             }
         }
         Ok(())

@@ -1,8 +1,8 @@
-//! Memory is looked through for addresses by a kernel, while its context rests. Two launches may be under way: the second
+//! Memory is looked through for addresses by a kernel, while its context is idle. Two launches may be under way: the second
 //! waits on the device when the first ends.
 
 use super::ContextPool;
-use super::readers::{NAP, Why};
+use super::readers::{NAP, NotKnown};
 use crate::process::cancel;
 use crate::process::lock::lock;
 use crate::progress::activity;
@@ -48,18 +48,18 @@ impl ContextPool {
         }
     }
 
-    /// Begins to have pieces of device memory looked at by the kernel, while the context rests. `None`: it does not, or
+    /// Begins to have pieces of device memory looked at by the kernel, while the context is idle. `None`: it does not, or
     /// there is no kernel; the memory may be copied instead. Some of it may be under way, while
-    /// [`ContextPool::readers_rest`] says no.
+    /// [`ContextPool::settle_readers`] says no.
     pub(crate) fn begin_scan(&self, ranges: &[Range], how: &Scan<'_>) -> Option<Scanning> {
         // Where a kernel of the program's has all processors ours would wait for its end. What we have under way is
-        // no submission: the context stays known to rest.
+        // no submission: the context stays known to be idle.
         if !self.is_idle() {
             return None;
         }
         let generation = self.generation();
         let (reader, kernel) = self.within(|| {
-            // While the context rests, since to load it waits for work.
+            // While the context is idle, since to load it waits for work.
             let kernel = self.scan_kernel()?;
             let mut reader = self.reader(false)?;
             reader.list = (0..LISTS).find(|list| self.readers.lists.fetch_or(1 << list, Acquire) >> list & 1 == 0);
@@ -84,7 +84,7 @@ impl ContextPool {
 
     /// Waits for a launch, and is given the words that may be addresses, each with its place. `is_over`: whether it is to
     /// end early. `ended`: when the one before it ended, and then this one. `None`: not all that were there are known; the
-    /// memory may be copied instead. Some of it may still be under way, while [`ContextPool::readers_rest`] says no.
+    /// memory may be copied instead. Some of it may still be under way, while [`ContextPool::settle_readers`] says no.
     pub(crate) fn end_scan(
         &self,
         mut scanning: Scanning,
@@ -97,11 +97,11 @@ impl ContextPool {
         let (took, is_stuck) = (began.elapsed(), waited.is_err());
         let was_read = match waited {
             Ok(()) => scan::passed(&mut scanning.reader).map(read),
-            Err(Why::Refused(status)) => {
+            Err(NotKnown::Refused(status)) => {
                 activity::saw(status);
                 None
             }
-            Err(Why::Stuck) => None,
+            Err(NotKnown::Stuck) => None,
         };
         if was_read.is_some() && scanning.bytes >= RATED {
             let rate = u128::from(scanning.bytes) * 1_000_000 / took.as_nanos().max(1);
@@ -128,10 +128,10 @@ impl ContextPool {
 
 impl Scanning {
     /// Waits; has the kernel end early where it is to.
-    fn wait(&mut self, is_over: &dyn Fn() -> bool) -> Result<(), Why> {
+    fn wait(&mut self, is_over: &dyn Fn() -> bool) -> Result<(), NotKnown> {
         let (began, mut looks) = (Instant::now(), 0_u32);
         let mut naps = false;
-        while !self.reader.is_done().map_err(Why::Refused)? {
+        while !self.reader.is_done().map_err(NotKnown::Refused)? {
             looks += 1;
             if naps {
                 cancel::sleep(NAP);
@@ -143,7 +143,7 @@ impl Scanning {
                 }
                 if now > self.until {
                     self.reader.cancel();
-                    return Err(Why::Stuck);
+                    return Err(NotKnown::Stuck);
                 }
                 naps = now > began + AWAKE;
             }
