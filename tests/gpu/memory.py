@@ -79,8 +79,15 @@ def memory_of(pid, folder, preload, whole_family=False):
     host = [mib for mib in map(host_mib, pids) if mib is not None]
     if not host:
         return None
-    idle = sum(idle_mib(ledger_of(folder, one)) for one in pids) if preload else 0.0
-    return sum(host), DEVICES.mib(*pids), idle
+    if not preload:
+        return sum(host), DEVICES.mib(*pids), 0.0
+    # Both change while the program works, and NVML takes long where the machine is busy: they have to be of one moment.
+    for _ in range(5):
+        idle = sum(idle_mib(ledger_of(folder, one)) for one in pids)
+        device = DEVICES.mib(*pids)
+        if idle == sum(idle_mib(ledger_of(folder, one)) for one in pids):
+            break
+    return sum(host), device, idle
 
 
 class Watch:
