@@ -62,7 +62,7 @@ impl<O: DeserializeOwned> FromStr for Program<O> {
 }
 
 /// A difference and the smallest program that shows it.
-pub struct Found<O, D> {
+pub struct Finding<O, D> {
     pub seed: u64,
     pub program: Program<O>,
     pub difference: D,
@@ -70,7 +70,7 @@ pub struct Found<O, D> {
     pub setting: String,
 }
 
-impl<O: Serialize, D: fmt::Display> Found<O, D> {
+impl<O: Serialize, D: fmt::Display> Finding<O, D> {
     /// The text of a file for a tester's command `pair`.
     pub fn file(&self) -> String {
         let told: String = self.difference.to_string().lines().map(|line| format!("# {line}\n")).collect();
@@ -90,7 +90,7 @@ pub struct Tally<O, D> {
     pub stood_still_preloaded: Vec<(u64, String)>,
     /// Programs whose preloaded run waited where docs/limitations.md says that it may.
     pub waited_to_instantiate: u64,
-    pub found: Vec<Found<O, D>>,
+    pub found: Vec<Finding<O, D>>,
     /// Differences that did not come again.
     pub fleeting: Vec<(u64, String)>,
 }

@@ -1,6 +1,6 @@
 //! What a shell offers for a word: processes and what they left, variables, files, commands.
 
-use crate::source::find::{self, Found};
+use crate::source::find::{self, FoundProcess};
 use crate::source::world::World;
 use crate::text::clean;
 use clap::Command;
@@ -77,8 +77,8 @@ fn both(mut first: Vec<CompletionCandidate>, second: Vec<CompletionCandidate>) -
 /// Processes by their pid, or by their name where its beginning was typed.
 fn found(word: &OsStr, live: bool) -> Vec<CompletionCandidate> {
     let Some(typed) = word.to_str().filter(|typed| !typed.contains('/')) else { return Vec::new() };
-    let fits = |found: &Found| found.is_live() || !live && found.status().is_some();
-    let one = |found: Found| {
+    let fits = |found: &FoundProcess| found.is_live() || !live && found.status().is_some();
+    let one = |found: FoundProcess| {
         let (pid, name) = (found.pid.to_string(), clean(&found.name()).into_owned());
         let status = found.status().filter(|status| !status.running()).map(|status| format!(", {}", status.text()));
         let status = status.unwrap_or_default();

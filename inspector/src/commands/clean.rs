@@ -3,8 +3,8 @@
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::source::ask::answers;
-use crate::source::find::{self, At, Found, What};
-use crate::source::folder::{Folder, Seen};
+use crate::source::find::{self, At, FoundProcess, LedgerFile};
+use crate::source::folder::{FileIdentity, Folder};
 use crate::source::liveness::Life;
 use crate::source::process::Process;
 use crate::text;
@@ -85,17 +85,17 @@ impl Command for Args {
 }
 
 /// Why a ledger may go, or why it stays.
-fn verdict(found: &Found, at: &At, all: bool) -> std::result::Result<String, String> {
+fn verdict(found: &FoundProcess, at: &At, all: bool) -> std::result::Result<String, String> {
     match &found.what {
-        What::NoLedger { .. } => Err("no ledger".into()),
-        What::Unreadable { other_version: Some(version), .. } if found.process.is_none() => {
+        LedgerFile::NoLedger { .. } => Err("no ledger".into()),
+        LedgerFile::Unreadable { other_version: Some(version), .. } if found.process.is_none() => {
             of_other_version(at, *version, all)
         }
         // It cannot be told whose ledger it is, so its name decides: pid and start time.
-        What::Unreadable { why, .. } if found.process.is_none() && all => Ok(why.what.clone()),
-        What::Unreadable { why, .. } if found.process.is_none() => Err(format!("{}; --all removes it", why.what)),
-        What::Unreadable { .. } => Err("its process is running".into()),
-        What::Ledger { status, .. } => match status.life {
+        LedgerFile::Unreadable { why, .. } if found.process.is_none() && all => Ok(why.what.clone()),
+        LedgerFile::Unreadable { why, .. } if found.process.is_none() => Err(format!("{}; --all removes it", why.what)),
+        LedgerFile::Unreadable { .. } => Err("its process is running".into()),
+        LedgerFile::Ledger { status, .. } => match status.life {
             Life::Running | Life::Elsewhere => Err("its process is running".into()),
             Life::Dump => Err("it is a dump".into()),
             Life::Exited | Life::Killed if status.other_boot => Ok(format!("{}, before this boot", status.text())),
@@ -120,7 +120,7 @@ fn of_other_version(at: &At, version: u32, all: bool) -> std::result::Result<Str
     }
 }
 
-fn row(path: &Path, seen: &Seen, why: String) -> Row {
+fn row(path: &Path, seen: &FileIdentity, why: String) -> Row {
     // The message of an unreadable file begins with its path, which is shown already.
     let why = why.strip_prefix(&format!("{} ", path.display())).map(str::to_owned).unwrap_or(why);
     // Blocks, not length: ledgers are sparse.
@@ -146,11 +146,11 @@ fn socket_of(ledger: &OsStr) -> PathBuf {
 }
 
 /// Sockets whose ledger is gone already and whose process does not run; nobody listens, as one out of sight would.
-fn stray_sockets(context: &Context, folder: &Folder) -> Vec<(OsString, Seen)> {
+fn stray_sockets(context: &Context, folder: &Folder) -> Vec<(OsString, FileIdentity)> {
     let stray = |name: &OsString| {
         let id = ProcessId::from_socket_name(name.to_str()?)?;
         let runs = Process::of(&context.world, id.pid).is_some_and(|process| process.start_ticks == id.start_ticks);
-        let seen = folder.look(name).ok().filter(Seen::is_socket)?;
+        let seen = folder.look(name).ok().filter(FileIdentity::is_socket)?;
         let stray = !runs && folder.look(OsStr::new(&id.ledger_name())).is_err() && !answers(folder, name);
         stray.then_some(seen)
     };

@@ -3,7 +3,7 @@
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::model::totals::{self, Live};
-use crate::source::find::{self, Found, What};
+use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::text::{self, units};
 use crate::view::table::{BAD, DIM, GOOD, Side, Table, WARN};
 use anstyle::Style;
@@ -95,7 +95,7 @@ impl Command for Args {
     }
 }
 
-fn row(context: &Context, found: &Found) -> Row {
+fn row(context: &Context, found: &FoundProcess) -> Row {
     let resident = found.process.as_ref().and_then(|process| process.resident(&context.world));
     let mut row = Row {
         pid: found.pid,
@@ -115,17 +115,17 @@ fn row(context: &Context, found: &Found) -> Row {
         of_other_version: found.is_dead_of_other_version(),
     };
     match &found.what {
-        What::Unreadable { why, .. } => row.status_text = why.what.clone(),
-        What::NoLedger { mapped, .. } if mapped.driver => {
+        LedgerFile::Unreadable { why, .. } => row.status_text = why.what.clone(),
+        LedgerFile::NoLedger { mapped, .. } if mapped.driver => {
             row.status = "unseen";
             row.status_text = "the driver is loaded, no call was recorded".into();
             row.interception = Interception::None.name();
         }
-        What::NoLedger { .. } => {
+        LedgerFile::NoLedger { .. } => {
             row.status = "no-gpu-call";
             row.status_text = "no GPU call yet".into();
         }
-        What::Ledger { summary, status, .. } => {
+        LedgerFile::Ledger { summary, status, .. } => {
             use crate::source::liveness::Life;
             let header = &summary.header;
             let balance = |made, gone| summary.counter(made).saturating_sub(summary.counter(gone));

@@ -3,7 +3,7 @@
 use crate::args::number;
 use crate::context::{Command, Context};
 use crate::failure::Result;
-use crate::metrics::{self, Detail, Format, Kept};
+use crate::metrics::{self, Detail, Format, KeptSymbols};
 use crate::web::{self, Made, Pages, Ready, Wanted};
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
@@ -68,7 +68,7 @@ impl Command for Args {
             tracing::warn!("{why}");
         }
         let world = context.world.clone();
-        let mut kept = Kept::default();
+        let mut kept = KeptSymbols::default();
         let pages = Pages::new(move || {
             let page = metrics::of_all(&world, detail, &mut kept);
             Made { text: page.write(Format::Text), open_metrics: page.write(Format::OpenMetrics) }

@@ -7,7 +7,7 @@ mod retype;
 use crate::args::{Global, Target};
 use crate::failure::{Code, Failure, Result};
 use crate::model::Ledger;
-use crate::source::choose::{self, Asked};
+use crate::source::choose::{self, TargetRequest};
 use crate::source::world::World;
 use crate::view::json;
 use crate::view::out::{Limited, Wrapped};
@@ -82,7 +82,7 @@ impl Context {
         let name = target.target.clone().or(file);
         let words: Vec<_> = std::env::args_os().collect();
         let retype = |pid: u32| retype::with_target((self.root)(), &words, target.target.as_deref(), &pid.to_string());
-        let asked = Asked { target: name.as_deref(), live, retype: &retype };
+        let asked = TargetRequest { target: name.as_deref(), live, retype: &retype };
         let mut ledger = Ledger::of(&self.world, choose::ledger(&self.world, &asked)?);
         if let Some(cut) = ledger.cut_short()
             && !self.damage.borrow().contains(&cut)

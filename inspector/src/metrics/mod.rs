@@ -15,7 +15,7 @@ pub(crate) use page::{Format, Page};
 
 use crate::model::Ledger;
 use crate::source::choose;
-use crate::source::find::{self, Found, What};
+use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::source::liveness::Life;
 use crate::source::world::World;
 use crate::symbols::Known;
@@ -48,15 +48,15 @@ const MOST_ENDED: usize = 20;
 
 /// Symbols of the processes that were there for the last page.
 #[derive(Default)]
-pub(crate) struct Kept(HashMap<(u32, u64), Known>);
+pub(crate) struct KeptSymbols(HashMap<(u32, u64), Known>);
 
 /// The page of all processes that run.
-pub(crate) fn of_all(world: &World, detail: Detail, kept: &mut Kept) -> Page {
+pub(crate) fn of_all(world: &World, detail: Detail, kept: &mut KeptSymbols) -> Page {
     let begin = Instant::now();
     let mut page = Page::default();
     let survey = find::survey(world);
     of_survey(&mut page, &survey.found, survey.warnings.len());
-    let mut live: Vec<&Found> = survey.found.iter().filter(|found| found.is_live()).collect();
+    let mut live: Vec<&FoundProcess> = survey.found.iter().filter(|found| found.is_live()).collect();
     live.sort_by_cached_key(|found| std::cmp::Reverse(live_bytes(found)));
     let left_out = live.len().saturating_sub(MOST_PROCESSES);
     page.add(&t::PROCESSES_LEFT_OUT, &[], left_out as f64);
@@ -87,14 +87,14 @@ pub(crate) fn of_all(world: &World, detail: Detail, kept: &mut Kept) -> Page {
 
 /// The counters of processes that ended a moment ago. If a living process has such a number now, the number is that
 /// one's.
-fn of_ended(page: &mut Page, world: &World, found: &[Found], pids: &mut HashSet<u32>) {
+fn of_ended(page: &mut Page, world: &World, found: &[FoundProcess], pids: &mut HashSet<u32>) {
     let at_hand = found.iter().filter(|found| found.process.is_some()).map(|found| found.pid);
     pids.extend(at_hand);
-    let just_ended = |found: &&Found| {
+    let just_ended = |found: &&FoundProcess| {
         let ended = found.status().filter(|status| matches!(status.life, Life::Exited | Life::Killed));
         ended.is_some_and(|status| !status.other_boot && status.ago_ns < ENDED_WITHIN_NS)
     };
-    let mut ended: Vec<&Found> = found.iter().filter(just_ended).collect();
+    let mut ended: Vec<&FoundProcess> = found.iter().filter(just_ended).collect();
     ended.sort_by_key(|found| found.status().map_or(u64::MAX, |status| status.ago_ns));
     for found in ended.into_iter().filter(|found| pids.insert(found.pid)).take(MOST_ENDED) {
         let Ok(opened) = choose::read(world, found) else { continue };
@@ -110,13 +110,13 @@ pub(crate) fn of_one(world: &World, ledger: &Ledger, top: usize) -> Page {
 }
 
 /// What there is to look at.
-fn of_survey(page: &mut Page, found: &[Found], warnings: usize) {
+fn of_survey(page: &mut Page, found: &[FoundProcess], warnings: usize) {
     page.add(&t::BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
-    let state = |found: &&Found| match &found.what {
-        What::Ledger { .. } if found.is_live() => Some("running"),
-        What::NoLedger { mapped, .. } if mapped.driver => Some("unseen"),
-        What::NoLedger { .. } => Some("no-gpu-call"),
-        What::Unreadable { .. } if found.process.is_some() => Some("unreadable"),
+    let state = |found: &&FoundProcess| match &found.what {
+        LedgerFile::Ledger { .. } if found.is_live() => Some("running"),
+        LedgerFile::NoLedger { mapped, .. } if mapped.driver => Some("unseen"),
+        LedgerFile::NoLedger { .. } => Some("no-gpu-call"),
+        LedgerFile::Unreadable { .. } if found.process.is_some() => Some("unreadable"),
         _ => None,
     };
     for name in ["running", "no-gpu-call", "unseen", "unreadable"] {
@@ -132,8 +132,8 @@ fn of_survey(page: &mut Page, found: &[Found], warnings: usize) {
 }
 
 /// Live bytes of all kinds.
-fn live_bytes(found: &Found) -> u64 {
-    let What::Ledger { summary, .. } = &found.what else { return 0 };
+fn live_bytes(found: &FoundProcess) -> u64 {
+    let LedgerFile::Ledger { summary, .. } = &found.what else { return 0 };
     let kinds = gpumem_wire::kinds::AllocKind::ALL.iter();
     kinds.fold(0, |sum: u64, &kind| {
         let (made, freed) = (summary.counter(counters::alloc_bytes(kind)), summary.counter(counters::free_bytes(kind)));

@@ -30,7 +30,7 @@ pub(crate) fn why_pinned(exec: &ExecSlot) -> Option<Pinned> {
 
 /// Bytes that an exec takes now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct ExecBytes {
     /// Of its real exec, if it has one; estimated.
     pub host: u64,
     /// Of its real exec, if it has one; estimated.
@@ -39,7 +39,7 @@ pub(crate) struct Held {
     pub source: u64,
 }
 
-impl Held {
+impl ExecBytes {
     /// All host bytes.
     pub(crate) fn host_all(self) -> u64 {
         self.host.saturating_add(self.source)
@@ -57,12 +57,12 @@ impl Held {
 }
 
 /// What an exec takes now: one that is folded has its source alone.
-pub(crate) fn held(exec: &ExecSlot) -> Held {
+pub(crate) fn held(exec: &ExecSlot) -> ExecBytes {
     let (host, device) = match state(exec) {
         Some(ExecState::Folded | ExecState::Gone) => (0, 0),
         Some(ExecState::Native | ExecState::Resident) | None => (exec.host_bytes, exec.device_bytes),
     };
-    Held { host, device, source: exec.source_bytes }
+    ExecBytes { host, device, source: exec.source_bytes }
 }
 
 /// Launches of an exec under the graph cache that found its real exec ready; `None` for the others.

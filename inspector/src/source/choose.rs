@@ -1,7 +1,7 @@
 //! The one ledger that the user means: a pid, a name, a file, or the only one there is.
 
-use super::find::{self, Found, What};
-use super::folder::Seen;
+use super::find::{self, FoundProcess, LedgerFile};
+use super::folder::FileIdentity;
 use super::open::{self, Owner};
 use super::process::Process;
 use super::world::World;
@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// How the user asked for it.
-pub(crate) struct Asked<'a> {
+pub(crate) struct TargetRequest<'a> {
     /// A pid, a name, or the path of a file. Nothing if there should be just one process.
     pub target: Option<&'a OsStr>,
     /// The command needs a process that runs.
@@ -36,7 +36,7 @@ pub(crate) struct Opened {
 ///
 /// # Errors
 /// Says what there is instead and what to type.
-pub(crate) fn ledger(world: &World, asked: &Asked) -> Result<Opened> {
+pub(crate) fn ledger(world: &World, asked: &TargetRequest) -> Result<Opened> {
     match asked.target {
         None => only_one(world, asked),
         Some(path) if path.as_bytes().contains(&b'/') => of_file(world, Path::new(path)),
@@ -52,10 +52,11 @@ pub(crate) fn pid(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-fn of_name(world: &World, file: &OsStr, asked: &Asked) -> Result<Opened> {
+fn of_name(world: &World, file: &OsStr, asked: &TargetRequest) -> Result<Opened> {
     let name = &*file.to_string_lossy();
     let survey = find::survey(world);
-    let named: Vec<&Found> = survey.found.iter().filter(|found| found.is_live() && found.name() == name).collect();
+    let named: Vec<&FoundProcess> =
+        survey.found.iter().filter(|found| found.is_live() && found.name() == name).collect();
     match named.as_slice() {
         [] if Path::new(file).exists() => of_file(world, Path::new(file)),
         // A process that is listed and has no readable ledger: the message says why.
@@ -69,9 +70,9 @@ fn of_name(world: &World, file: &OsStr, asked: &Asked) -> Result<Opened> {
 }
 
 /// Dead processes of this name are listed, but not chosen, because another one may have been meant.
-fn none_of_name(survey: &find::Survey, name: &str, asked: &Asked) -> Failure {
+fn none_of_name(survey: &find::Survey, name: &str, asked: &TargetRequest) -> Failure {
     let dead = survey.found.iter().filter(|found| found.status().is_some() && found.name() == name);
-    let dead: Vec<&Found> = dead.collect();
+    let dead: Vec<&FoundProcess> = dead.collect();
     let last = dead.iter().min_by_key(|found| found.status().map_or(u64::MAX, |status| status.ago_ns));
     let Some(last) = last else {
         return Failure::nothing(format!("{name} is not a pid, a file or the name of a running process"))
@@ -95,7 +96,7 @@ fn of_file(world: &World, path: &Path) -> Result<Opened> {
     let snapshot = open::read(&file, path, |_| true)?;
     let id = snapshot.header.pid;
     // A file of another user may claim any process for its own.
-    let owner = Seen::of_file(&file).map_err(|error| Failure::io(path.display(), &error))?.owner;
+    let owner = FileIdentity::of_file(&file).map_err(|error| Failure::io(path.display(), &error))?.owner;
     let own = |process: &Process| owner == process.uid || owner == 0;
     let same = |process: &Process| process.start_ticks == snapshot.header.start_ticks && own(process);
     let same_boot = world.boot_id == Some(snapshot.header.boot_id);
@@ -110,9 +111,9 @@ fn of_file(world: &World, path: &Path) -> Result<Opened> {
 ///
 /// # Errors
 /// Those of [`open::snapshot`], and that there is none.
-pub(crate) fn read(world: &World, found: &Found) -> Result<Opened> {
+pub(crate) fn read(world: &World, found: &FoundProcess) -> Result<Opened> {
     match &found.what {
-        What::Ledger { path, .. } => {
+        LedgerFile::Ledger { path, .. } => {
             let snapshot = match &found.at {
                 // Exactly the file that the survey saw.
                 Some(at) => {
@@ -126,12 +127,14 @@ pub(crate) fn read(world: &World, found: &Found) -> Result<Opened> {
             };
             Ok(Opened { snapshot, path: path.clone(), process: found.process.clone() })
         }
-        What::Unreadable { why, .. } => Err(Failure { code: why.code, what: why.what.clone(), fix: why.fix.clone() }),
-        What::NoLedger { mapped, .. } => Err(no_ledger(found, mapped.driver)),
+        LedgerFile::Unreadable { why, .. } => {
+            Err(Failure { code: why.code, what: why.what.clone(), fix: why.fix.clone() })
+        }
+        LedgerFile::NoLedger { mapped, .. } => Err(no_ledger(found, mapped.driver)),
     }
 }
 
-fn no_ledger(found: &Found, driver: bool) -> Failure {
+fn no_ledger(found: &FoundProcess, driver: bool) -> Failure {
     let who = format!("pid {} ({})", found.pid, found.name());
     if driver {
         Failure::nothing(format!("{who} has loaded libgpumem.so and the driver, and has recorded nothing"))
@@ -146,7 +149,7 @@ fn no_ledger(found: &Found, driver: bool) -> Failure {
 fn of_pid(world: &World, pid: u32, file: &Path) -> Result<Opened> {
     // A pid is enough: its ledger may lie anywhere.
     let survey = find::survey(&world.wide());
-    let wanted = |found: &&Found| {
+    let wanted = |found: &&FoundProcess| {
         found.pid == pid || found.process.as_ref().is_none() && found.path().is_some_and(|path| named_for(path, pid))
     };
     // A running process first, then the one that died last.
@@ -190,10 +193,11 @@ fn named_for(path: &Path, pid: u32) -> bool {
     name.and_then(gpumem_wire::place::ProcessId::from_ledger_name).is_some_and(|id| id.pid == pid)
 }
 
-fn only_one(world: &World, asked: &Asked) -> Result<Opened> {
+fn only_one(world: &World, asked: &TargetRequest) -> Result<Opened> {
     let survey = find::survey(world);
-    let live: Vec<&Found> = survey.found.iter().filter(|found| found.is_live()).collect();
-    let dead: Vec<&Found> = survey.found.iter().filter(|found| found.status().is_some() && !found.is_live()).collect();
+    let live: Vec<&FoundProcess> = survey.found.iter().filter(|found| found.is_live()).collect();
+    let dead: Vec<&FoundProcess> =
+        survey.found.iter().filter(|found| found.status().is_some() && !found.is_live()).collect();
     match (live.as_slice(), dead.as_slice()) {
         ([one], _) => read(world, one),
         ([], [_, ..]) if asked.live => {
@@ -228,9 +232,11 @@ fn nothing(world: &World, survey: &find::Survey) -> Failure {
         ))
         .fix("start one with: gpumem run -- COMMAND"),
         Some(found) => match &found.what {
-            What::Unreadable { why, .. } => Failure { code: why.code, what: why.what.clone(), fix: why.fix.clone() },
-            What::NoLedger { mapped, .. } => no_ledger(found, mapped.driver),
-            What::Ledger { .. } => Failure::nothing("nothing to look at"),
+            LedgerFile::Unreadable { why, .. } => {
+                Failure { code: why.code, what: why.what.clone(), fix: why.fix.clone() }
+            }
+            LedgerFile::NoLedger { mapped, .. } => no_ledger(found, mapped.driver),
+            LedgerFile::Ledger { .. } => Failure::nothing("nothing to look at"),
         },
     }
 }
@@ -238,7 +244,7 @@ fn nothing(world: &World, survey: &find::Survey) -> Failure {
 /// Processes that are offered where several fit.
 const OFFERED: usize = 10;
 
-fn name_one(several: &[&Found], asked: &Asked) -> Failure {
+fn name_one(several: &[&FoundProcess], asked: &TargetRequest) -> Failure {
     let typed: Vec<_> = several.iter().take(OFFERED).map(|found| (asked.retype)(found.pid)).collect();
     let width = typed.iter().map(|line| line.chars().count()).max().unwrap_or(0);
     let mut what = format!("{} processes fit; type one of", several.len());

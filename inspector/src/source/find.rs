@@ -1,6 +1,6 @@
 //! Every ledger, and every process that has the shim.
 
-use super::folder::{Folder, Seen};
+use super::folder::{FileIdentity, Folder};
 use super::liveness::Status;
 use super::open::{self, Owner};
 use super::process::{Mapped, Process};
@@ -19,11 +19,11 @@ use std::rc::Rc;
 
 /// A process with the shim, or what one left.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundProcess {
     /// As seen from here; for the dead, as they saw it themselves.
     pub pid: u32,
     pub process: Option<Process>,
-    pub what: What,
+    pub what: LedgerFile,
     /// Where its ledger was seen; `None` where it was reached through the process.
     pub at: Option<At>,
 }
@@ -33,12 +33,12 @@ pub(crate) struct Found {
 pub(crate) struct At {
     pub folder: Rc<Folder>,
     pub name: OsString,
-    pub seen: Seen,
+    pub seen: FileIdentity,
 }
 
 /// What there is of it.
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum LedgerFile {
     /// A ledger, with its header, texts, counters and contexts.
     Ledger { path: PathBuf, summary: Box<Snapshot>, status: Status },
     /// A file with a ledger's name that cannot be read. `other_version`: it is a ledger all the same, of
@@ -51,16 +51,16 @@ pub(crate) enum What {
 /// What a look around gave.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    pub found: Vec<Found>,
+    pub found: Vec<FoundProcess>,
     /// Places that could not be searched, and why.
     pub warnings: Vec<String>,
 }
 
-impl Found {
+impl FoundProcess {
     /// The process's name: as /proc says, else as the ledger does.
     pub(crate) fn name(&self) -> String {
         match (&self.process, &self.what) {
-            (_, What::Ledger { summary, .. }) if !summary.text(summary.header.exe).is_empty() => {
+            (_, LedgerFile::Ledger { summary, .. }) if !summary.text(summary.header.exe).is_empty() => {
                 file_name(summary.text(summary.header.exe).trim_end_matches(" (deleted)"))
             }
             (Some(process), _) => process.name.clone(),
@@ -72,27 +72,27 @@ impl Found {
     /// Its ledger's path.
     pub(crate) fn path(&self) -> Option<&Path> {
         match &self.what {
-            What::Ledger { path, .. } | What::Unreadable { path, .. } => Some(path),
-            What::NoLedger { .. } => None,
+            LedgerFile::Ledger { path, .. } | LedgerFile::Unreadable { path, .. } => Some(path),
+            LedgerFile::NoLedger { .. } => None,
         }
     }
 
     /// The status of a readable ledger.
     pub(crate) fn status(&self) -> Option<&Status> {
         match &self.what {
-            What::Ledger { status, .. } => Some(status),
+            LedgerFile::Ledger { status, .. } => Some(status),
             _ => None,
         }
     }
 
     /// True for a ledger that cannot be read and whose process, by pid and start time in its name, does not run.
     pub(crate) fn is_unreadable_and_dead(&self) -> bool {
-        matches!(self.what, What::Unreadable { .. }) && self.process.is_none()
+        matches!(self.what, LedgerFile::Unreadable { .. }) && self.process.is_none()
     }
 
     /// True for such a one that another version of gpumem can read.
     pub(crate) fn is_dead_of_other_version(&self) -> bool {
-        self.is_unreadable_and_dead() && matches!(self.what, What::Unreadable { other_version: Some(_), .. })
+        self.is_unreadable_and_dead() && matches!(self.what, LedgerFile::Unreadable { other_version: Some(_), .. })
     }
 
     /// True for a ledger whose process runs.
@@ -125,7 +125,7 @@ pub(crate) fn survey(world: &World) -> Survey {
         survey.look_at(world, process, &mut known);
     }
     // Of those that have ended the last ones first: they are looked for.
-    let ago = |found: &Found| found.status().filter(|_| !found.is_live()).map_or(0, |status| status.ago_ns);
+    let ago = |found: &FoundProcess| found.status().filter(|_| !found.is_live()).map_or(0, |status| status.ago_ns);
     survey.found.sort_by_key(|found| (!found.is_live(), found.is_unreadable_and_dead(), ago(found), found.pid));
     survey
 }
@@ -158,7 +158,7 @@ impl Survey {
             let owner = Owner::Only(owner_of(world, folder, &seen, process));
             let file = open::file_at(folder.dir(), Path::new(&name), &path, owner);
             // What was opened is what is judged, and maybe removed.
-            let seen = file.as_ref().ok().and_then(|file| Seen::of_file(file).ok()).unwrap_or(seen);
+            let seen = file.as_ref().ok().and_then(|file| FileIdentity::of_file(file).ok()).unwrap_or(seen);
             self.add(world, path, file, id.pid, process, Some(At { folder: Rc::clone(folder), name, seen }));
         }
     }
@@ -190,7 +190,12 @@ impl Survey {
             None if self.found.iter().any(|found| found.process.as_ref() == Some(process)) => {}
             None => {
                 let (pid, process) = (process.pid, Some(process.clone()));
-                self.found.push(Found { pid, process, what: What::NoLedger { mapped, expected }, at: None });
+                self.found.push(FoundProcess {
+                    pid,
+                    process,
+                    what: LedgerFile::NoLedger { mapped, expected },
+                    at: None,
+                });
             }
         }
     }
@@ -242,14 +247,14 @@ impl Survey {
         let what = match read {
             Ok(summary) => {
                 let status = Status::of(world, &summary, process);
-                What::Ledger { path, summary: Box::new(summary), status }
+                LedgerFile::Ledger { path, summary: Box::new(summary), status }
             }
             Err((why, version)) => {
-                What::Unreadable { path, why, other_version: version.filter(|&version| version != VERSION) }
+                LedgerFile::Unreadable { path, why, other_version: version.filter(|&version| version != VERSION) }
             }
         };
         let pid = process.map_or(pid, |process| process.pid);
-        self.found.push(Found { pid, process: process.cloned(), what, at });
+        self.found.push(FoundProcess { pid, process: process.cloned(), what, at });
     }
 }
 
@@ -266,7 +271,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 
 /// Whose files are believed in a directory: this user's. For root those of the process that they are named after;
 /// of the dead the directory's owner's, and in one that was named, which may be shared, whoever left them.
-fn owner_of(world: &World, folder: &Folder, seen: &Seen, process: Option<&Process>) -> u32 {
+fn owner_of(world: &World, folder: &Folder, seen: &FileIdentity, process: Option<&Process>) -> u32 {
     match (world.uid, process) {
         (0, Some(process)) => process.uid,
         (0, None) if world.narrow => seen.owner,

@@ -20,7 +20,7 @@ pub(crate) struct Folder {
 
 /// Which file a name stood for when it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct FileIdentity {
     device: u64,
     inode: u64,
     pub owner: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Seen {
     pub written: SystemTime,
 }
 
-impl Seen {
+impl FileIdentity {
     fn of(stat: &rustix::fs::Stat) -> Self {
         Self {
             device: stat.st_dev,
@@ -101,15 +101,15 @@ impl Folder {
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn look(&self, name: &OsStr) -> io::Result<Seen> {
-        Ok(Seen::of(&statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)?))
+    pub(crate) fn look(&self, name: &OsStr) -> io::Result<FileIdentity> {
+        Ok(FileIdentity::of(&statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
     /// Removes a name that stands for what was seen.
     ///
     /// # Errors
     /// Those of the system; what is another file by now.
-    pub(crate) fn remove(&self, name: &OsStr, seen: &Seen) -> io::Result<()> {
+    pub(crate) fn remove(&self, name: &OsStr, seen: &FileIdentity) -> io::Result<()> {
         if !seen.is_still(&self.look(name)?) {
             return Err(io::Error::other("it is another file than the one that was looked at: it is left alone"));
         }

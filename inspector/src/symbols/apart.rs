@@ -45,7 +45,7 @@ pub(super) struct Symbol {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum What {
+enum SymbolDetail {
     BuildId,
     /// The function's name alone.
     Name,
@@ -55,7 +55,7 @@ enum What {
 
 #[derive(Serialize, Deserialize)]
 struct Question {
-    what: What,
+    what: SymbolDetail,
     path: Vec<u8>,
     address: u64,
 }
@@ -97,7 +97,7 @@ impl Apart {
 
     /// The build id of a file, which may have none; `None` where it is no regular file, or cannot be read.
     pub(super) fn build_id(&self, path: &Path) -> Option<Option<Vec<u8>>> {
-        match self.ask(What::BuildId, path, 0)? {
+        match self.ask(SymbolDetail::BuildId, path, 0)? {
             Answer::BuildId(id) => Some(id),
             _ => None,
         }
@@ -105,7 +105,7 @@ impl Apart {
 
     /// The name of the function at an address of a file.
     pub(super) fn name(&self, path: &Path, address: u64) -> Option<String> {
-        match self.ask(What::Name, path, address)? {
+        match self.ask(SymbolDetail::Name, path, address)? {
             Answer::Symbols(symbols) => symbols.into_iter().next().map(|symbol| symbol.function),
             _ => None,
         }
@@ -113,13 +113,13 @@ impl Apart {
 
     /// The functions at an address of a file, innermost first.
     pub(super) fn symbols(&self, path: &Path, address: u64) -> Option<Vec<Symbol>> {
-        match self.ask(What::Full, path, address)? {
+        match self.ask(SymbolDetail::Full, path, address)? {
             Answer::Symbols(symbols) => Some(symbols).filter(|symbols| !symbols.is_empty()),
             _ => None,
         }
     }
 
-    fn ask(&self, what: What, path: &Path, address: u64) -> Option<Answer> {
+    fn ask(&self, what: SymbolDetail, path: &Path, address: u64) -> Option<Answer> {
         if self.off.get() || self.lost.borrow().contains(path) {
             return None;
         }
@@ -303,14 +303,14 @@ impl Reader<'_> {
         if !std::fs::metadata(path).is_ok_and(|meta| meta.is_file()) {
             return Answer::Nothing("it is no regular file".into());
         }
-        if question.what == What::BuildId {
+        if question.what == SymbolDetail::BuildId {
             return match read_elf_build_id(path) {
                 Ok(id) => Answer::BuildId(id.map(|id| id.to_vec())),
                 Err(error) => Answer::Nothing(format!("{error:#}")),
             };
         }
         let (symbolizer, debug_syms) = match question.what {
-            What::Full => (self.full(), true),
+            SymbolDetail::Full => (self.full(), true),
             _ => (self.names(), false),
         };
         let mut elf = Elf::new(path);

@@ -163,7 +163,7 @@ fn thunk_at(index: usize) -> usize {
 fn claim(slots: &[AtomicUsize], real: usize) -> Option<usize> {
     slots.iter().position(|slot| match slot.compare_exchange(0, real, Relaxed, Relaxed) {
         Ok(_) => true,
-        Err(owner) => owner == real,
+        Err(other) => other == real,
     })
 }
 

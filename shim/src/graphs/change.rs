@@ -231,7 +231,7 @@ impl Cache {
 
     /// The program uploads a handle. `real` uploads a real exec.
     ///
-    /// Some libraries have uploads that cannot be trusted ([`Ways::uploads`](crate::vendor::graphs::Ways)). There the
+    /// Some libraries have uploads that cannot be trusted ([`GraphBehaviour::uploads`](crate::vendor::graphs::GraphBehaviour)). There the
     /// first launch uploads. While something captures, and for a stream that is not valid, the library itself has to
     /// answer.
     ///
@@ -244,7 +244,7 @@ impl Cache {
         real: impl FnOnce(GraphExec) -> Status,
     ) -> Result<Status, Status> {
         let owned = self.live(index)?.1.owned;
-        if !owned && !self.calls.ways().uploads {
+        if !owned && !self.calls.behaviour().uploads {
             let said = self.query_stream(to, || !capturing(), || self.calls.query(to));
             if matches!(said, Some(SUCCESS | NOT_READY)) {
                 return Ok(SUCCESS);

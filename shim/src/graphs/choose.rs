@@ -113,7 +113,7 @@ impl Cache {
             {
                 false
             }
-            _ if last != stream_key || last == LOST || !self.calls.ways().outlived => return None,
+            _ if last != stream_key || last == LOST || !self.calls.behaviour().outlived => return None,
             // The exec's handle has ended. Nobody asks when its last launch completes, and the next launch comes after
             // it on the same stream.
             _ if real.owner.load(Relaxed) == 0 => true,

@@ -63,13 +63,13 @@ impl Cache {
 
     /// Whether an exec was updated so often that a new one is to take its place.
     fn is_worn(&self, lease: &mut Lease) -> bool {
-        lease.body().updates >= self.calls.ways().most_updates
+        lease.body().updates >= self.calls.behaviour().most_updates
     }
 
     /// The program is about to update a handle. If the handle's exec is worn and its last launch has completed, a new
     /// exec, made of the handle's clone, takes its place. If none can be made, the worn exec stays.
     pub(super) fn replace_worn(&self, index: u32, handle: &Handle, body: &Body) {
-        let wears = self.calls.ways().most_updates != u32::MAX && !body.owned && body.template.is_some();
+        let wears = self.calls.behaviour().most_updates != u32::MAX && !body.owned && body.template.is_some();
         let Some(class) = body.class.as_ref().filter(|_| wears) else { return };
         let Some(mut lease) = handle.lease() else { return };
         if !self.is_worn(&mut lease) {
@@ -100,7 +100,7 @@ impl Cache {
 
     /// The library has updated an exec from a graph. Whether a clone of that graph stands for the handle now.
     pub(super) fn clone_follows(&self, lease: &mut Lease, body: &mut Body, graph: Graph) -> bool {
-        if body.owned || !self.calls.ways().clones_follow {
+        if body.owned || !self.calls.behaviour().clones_follow {
             return false;
         }
         let clone = self.relaxed(|| self.with_work(|work| self.same_clone(body, graph, work)));
@@ -126,7 +126,7 @@ impl Cache {
     pub(super) fn leaves_stream(&self, lease: &mut Lease, stream_key: StreamKey) {
         let real = lease.real();
         let before = real.stream_key.load(Relaxed);
-        if before == stream_key || before == NOWHERE || self.calls.ways().outlived {
+        if before == stream_key || before == NOWHERE || self.calls.behaviour().outlived {
             return;
         }
         match self.event_behind(lease, before) {

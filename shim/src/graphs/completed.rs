@@ -84,7 +84,7 @@ impl Cache {
     /// Whether a stream may be queried now, and be given an event.
     pub(super) fn may_ask(&self, stream: StreamArg) -> bool {
         !capturing()
-            || (self.calls.ways().asked_beside_captures
+            || (self.calls.behaviour().asked_beside_captures
                 && !real::is_legacy(key_of(stream))
                 && !self.calls.captures(stream))
     }

@@ -81,7 +81,7 @@ impl Cache {
             match wait_until(end, asked) {
                 Some(Some(mut lease)) if real.is_in(context) => {
                     // The program's own call ends pending launches. Until then their exec has to be there.
-                    let runs = !gone && !self.calls.ways().outlived && !self.known_completed(&mut lease);
+                    let runs = !gone && !self.calls.behaviour().outlived && !self.known_completed(&mut lease);
                     self.end_in(lease, false, gone || runs);
                 }
                 Some(_) => {}

@@ -93,7 +93,7 @@ impl Graphs {
 impl Cache {
     /// Whether new graphs are ours, so that they can be folded.
     fn folds(&self) -> bool {
-        self.fold.load(Relaxed) && self.calls.ways().folds
+        self.fold.load(Relaxed) && self.calls.behaviour().folds
     }
 
     fn graph_index(&self, graph: Graph) -> Option<u32> {

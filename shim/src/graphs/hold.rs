@@ -121,7 +121,7 @@ impl Cache {
         std::mem::swap(&mut body.content, target);
         // Another handle had the exec and never launched it. An upload would save the device that time, but what is
         // uploaded may run the code of another kernel (docs/decisions/drivers.md).
-        let early = !body.launched && self.calls.ways().set_early_is_slow && nodes + reshaped > 0;
+        let early = !body.launched && self.calls.behaviour().set_early_is_slow && nodes + reshaped > 0;
         real.degrades(if early { body.content.len() as u64 } else { reshaped }, body.content.len());
         Ok(nodes)
     }

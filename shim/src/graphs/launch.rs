@@ -294,7 +294,7 @@ impl Cache {
             let at_once = body.owned || lost || never;
             let too_many = || self.has_too_many() && self.parked_go() == 0;
             let goes = at_once || touched || alone || self.over_bound() || too_many();
-            if goes && (at_once || !self.calls.ways().outlived || self.known_completed(&mut lease)) {
+            if goes && (at_once || !self.calls.behaviour().outlived || self.known_completed(&mut lease)) {
                 self.end(lease, false);
             } else {
                 self.mark_last(&mut lease);

@@ -24,7 +24,7 @@ use gpumem_wire::group::{DEVICES, SLOTS, Spec};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::Settings;
 use gpumem_wire::units;
-use seat::{Address, Seat, Why};
+use seat::{Address, Seat, SeatError};
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 use std::sync::{Mutex, MutexGuard};
@@ -115,15 +115,15 @@ impl Group {
     /// Why there is no seat, and what happens now.
     fn sit_down(&self, inner: &mut Inner) -> Result<(), String> {
         let taken = Seat::take(&self.at);
-        inner.no_seat = matches!(taken, Err(Why::NoSeat));
+        inner.no_seat = matches!(taken, Err(SeatError::NoSeat));
         let limit = units::bytes(self.spec.limit);
         let seat = taken.map_err(|why| match why {
-            Why::NoSeat => format!(
+            SeatError::NoSeat => format!(
                 "GPUMEM_LIMIT_GROUP: {} has {SLOTS} members, and no room for more: this process gets no device memory \
                  until one of them ends",
                 self.at.path.display()
             ),
-            Why::NoFile(why) => format!(
+            SeatError::NoFile(why) => format!(
                 "GPUMEM_LIMIT_GROUP: what the group {} takes cannot be counted: {why}; the limit of {limit} holds for \
                  this process alone until that is put right",
                 self.spec.name()

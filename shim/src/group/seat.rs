@@ -19,7 +19,7 @@ use zerocopy::IntoBytes;
 
 /// Why there is no seat.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum SeatError {
     /// All seats are taken.
     NoSeat,
     /// The file cannot be had, or cannot be trusted.
@@ -62,24 +62,24 @@ impl Seat {
     ///
     /// # Errors
     /// Why there is no seat.
-    pub(super) fn take(at: &Address) -> Result<Self, Why> {
+    pub(super) fn take(at: &Address) -> Result<Self, SeatError> {
         /// How often the file may vanish while it is opened.
         const TRIES: usize = 16;
         for _ in 0..TRIES {
-            let file = open(at).map_err(Why::NoFile)?;
+            let file = open(at).map_err(SeatError::NoFile)?;
             let _not_for_children = NotForChildren::new(&file);
             let index = (0..SLOTS).find(|index| lock(&file, *index));
             let Some(index) = index else {
                 // If nothing can be locked at all, no seat is taken.
-                return Err(no_lock(&file).map_or(Why::NoSeat, |error| Why::NoFile(describe(at, &error))));
+                return Err(no_lock(&file).map_or(SeatError::NoSeat, |error| SeatError::NoFile(describe(at, &error))));
             };
-            let what = file.metadata().map_err(|error| Why::NoFile(describe(at, &error)))?;
+            let what = file.metadata().map_err(|error| SeatError::NoFile(describe(at, &error)))?;
             // Whoever removes the file locks all of it first. With our lock held, the path either leads to this file or
             // it was removed before.
             if !is_at(&at.path, (what.dev(), what.ino())) {
                 continue;
             }
-            let all = map(&file).map_err(|error| Why::NoFile(describe(at, &error)))?;
+            let all = map(&file).map_err(|error| SeatError::NoFile(describe(at, &error)))?;
             let id = file::this_process().map_or((0, 0), |id| (id.pid.into(), id.start_ticks));
             let seat = Self { all, index, file: (what.dev(), what.ino()), member: id };
             seat.own().clear();
@@ -87,7 +87,7 @@ impl Seat {
             seat.own().start_ticks.store(id.1, Relaxed);
             return Ok(seat);
         }
-        Err(Why::NoFile(format!("{}: the file is removed as often as it is made", at.path.display())))
+        Err(SeatError::NoFile(format!("{}: the file is removed as often as it is made", at.path.display())))
     }
 
     pub(super) fn all(&self) -> &FileWords {

@@ -7,7 +7,7 @@ use crate::graphs;
 use crate::graphs::Cache;
 use crate::graphs::change::Updated;
 use crate::graphs::launch::{self as launches, Launch};
-use crate::pool::guard::{self, What};
+use crate::pool::guard::{self, LaunchKind};
 use crate::pool::guarded;
 use crate::progress::activity;
 use crate::records;
@@ -42,7 +42,7 @@ pub(super) fn ours(call: &Call, exec: GraphExec) -> Result<Option<(&'static Cach
 /// The guard notes a launch, and reports it if its graph refers to freed memory.
 #[cold]
 fn look_at(call: &Call, exec: GraphExec, to: StreamArg) {
-    guarded::note_launch(call, to.stream, What::Graph, &[]);
+    guarded::note_launch(call, to.stream, LaunchKind::Graph, &[]);
     if guard::may_be_in_graphs() {
         guarded::of_launched_graph(call.vendor, |ranges| graphs::exec_refers_to(call.vendor, exec, ranges));
     }

@@ -4,7 +4,7 @@
 use super::{attributes, code};
 use crate::call::Call;
 use crate::gate;
-use crate::pool::guard::{self, What};
+use crate::pool::guard::{self, LaunchKind};
 use crate::pool::guarded;
 use crate::progress::activity;
 use crate::progress::queries;
@@ -178,7 +178,7 @@ unsafe fn launched_under_guard(
         // SAFETY: our caller vouches that the arguments are the launch's. The driver has accepted
         // them, and the program's call is not over yet.
         unsafe { look_at(function, params.cast(), extra.cast(), &mut words) };
-        guarded::note_launch(call, stream(), What::Kernel(function), &words);
+        guarded::note_launch(call, stream(), LaunchKind::Kernel(function), &words);
     }
     status
 }
@@ -197,7 +197,7 @@ unsafe fn look_at(function: Opaque, params: *const *const u8, extra: *const usiz
                 kept.extend_from_slice(words);
             }
         };
-        let mut seen = Seen { words: [0; WORDS], len: 0, mark };
+        let mut seen = ArgumentWords { words: [0; WORDS], len: 0, mark };
         // SAFETY: our caller vouches for the launch's arguments. The driver has just read as many
         // parameters of these sizes.
         unsafe {
@@ -227,13 +227,13 @@ unsafe fn packed(extra: *const usize) -> (*const u8, usize) {
 }
 
 /// Words of arguments that may be addresses.
-struct Seen<F: FnMut(&[u64])> {
+struct ArgumentWords<F: FnMut(&[u64])> {
     words: [u64; WORDS],
     len: usize,
     mark: F,
 }
 
-impl<F: FnMut(&[u64])> Seen<F> {
+impl<F: FnMut(&[u64])> ArgumentWords<F> {
     /// Adds the words of one argument. Addresses in a struct lie at multiples of eight.
     ///
     /// # Safety

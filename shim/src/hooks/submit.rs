@@ -4,7 +4,7 @@
 
 pub(crate) use super::launch::{cooperative_kernel, kernel, kernel_with_attributes};
 use crate::call::Call;
-use crate::pool::guard::{self, What};
+use crate::pool::guard::{self, LaunchKind};
 use crate::pool::guarded;
 use crate::progress::activity;
 use crate::progress::queries;
@@ -61,7 +61,7 @@ work! {
 fn looked_at(call: &Call, words: &[u64]) {
     stranded::used(words);
     if guard::is_on() && words.iter().any(|&word| stranded::may_matter(word)) {
-        guarded::note_launch(call, std::ptr::null_mut(), What::Other, words);
+        guarded::note_launch(call, std::ptr::null_mut(), LaunchKind::Other, words);
     }
 }
 

@@ -20,16 +20,14 @@ pub(crate) struct Leaving<'a> {
     pool: &'a Pool,
     /// The pools of contexts that no thread's cache is bound to any more.
     context_pools: Vec<&'static ContextPool>,
-    blocks: Vec<(&'static ContextPool, &'static Block, Was)>,
-    /// Pools whose readers end with the context.
-    reading: Vec<&'static ContextPool>,
+    blocks: Vec<(&'static ContextPool, &'static Block, BlockState)>,
     /// Bytes that end with each context, by the context's record.
     bytes: Vec<(ContextRef, u64)>,
 }
 
 /// What a block was before its context was to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Was {
+enum BlockState {
     Live,
     Idle,
     /// Freed, but work may still use it.
@@ -40,7 +38,7 @@ impl Leaving<'_> {
     /// The context has ended.
     pub(crate) fn gone(self) {
         for (context_pool, block, was) in self.blocks {
-            gate::record_if_started(|shim| block_records::lost(shim, block, context_pool, was == Was::Live));
+            gate::record_if_started(|shim| block_records::lost(shim, block, context_pool, was == BlockState::Live));
             self.pool.forget(block);
         }
         self.reading.iter().for_each(|context_pool| context_pool.readers.clear());
@@ -74,12 +72,12 @@ impl Leaving<'_> {
                 }
             }
             match was {
-                Was::Live => {
+                BlockState::Live => {
                     block.set(State::Live);
                     gate::record_if_started(|shim| block_records::stays(shim, block));
                 }
-                Was::Idle => context_pool.keep(block, now),
-                Was::Waiting => context_pool.keep_waiting(block, now),
+                BlockState::Idle => context_pool.keep(block, now),
+                BlockState::Waiting => context_pool.keep_waiting(block, now),
             }
             self.pool.map.insert(addr, block);
         }
@@ -150,10 +148,10 @@ impl Pool {
             reading.push(context_pool);
             let (idle, waiting) = context_pool.let_go();
             let here = |was| move |block: &'static Block| (std::ptr::from_ref(block), was);
-            let mut ours: FxHashMap<*const Block, Was> = idle.into_iter().map(here(Was::Idle)).collect();
-            ours.extend(waiting.into_iter().map(here(Was::Waiting)));
+            let mut ours: FxHashMap<*const Block, BlockState> = idle.into_iter().map(here(BlockState::Idle)).collect();
+            ours.extend(waiting.into_iter().map(here(BlockState::Waiting)));
             let (of_threads, all_let_go) = self.caches_let_go(context_pool);
-            ours.extend(of_threads.into_iter().map(here(Was::Idle)));
+            ours.extend(of_threads.into_iter().map(here(BlockState::Idle)));
             context_pools.extend(all_let_go.then_some(context_pool));
             for block in self
                 .map
@@ -171,7 +169,7 @@ impl Pool {
                 // A block that another thread is at just now is not used again, since nobody knows what that thread
                 // will do with it.
                 let was = match live {
-                    true => block.turn_to(addr, State::Live, State::Busy).then_some(Was::Live),
+                    true => block.turn_to(addr, State::Live, State::Busy).then_some(BlockState::Live),
                     false => ours.get(&std::ptr::from_ref(block)).copied(),
                 };
                 if let Some(was) = was {

@@ -29,7 +29,7 @@ const POISON: u8 = 0xa5;
 const MOST_RELEASED: usize = 4;
 
 /// What the first look at a free says about the rest of it.
-enum Gone {
+enum FreeStep {
     Done,
     /// Work may still use the block: the free has to wait for it.
     Wait(&'static Block, &'static ContextPool),
@@ -44,11 +44,11 @@ impl Pool {
     #[inline]
     pub(crate) fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
         match gate::note(|shim| self.begin(shim, addr)) {
-            Some(Gone::Done) => Some(SUCCESS),
-            Some(Gone::NotOurs) => None,
-            Some(Gone::Twice) => Some(real(NOWHERE)),
-            Some(Gone::Real(block)) => Some(self.give_up(block, real)),
-            Some(Gone::Wait(block, context_pool)) => Some(self.wait(call, block, context_pool, real)),
+            Some(FreeStep::Done) => Some(SUCCESS),
+            Some(FreeStep::NotOurs) => None,
+            Some(FreeStep::Twice) => Some(real(NOWHERE)),
+            Some(FreeStep::Real(block)) => Some(self.give_up(block, real)),
+            Some(FreeStep::Wait(block, context_pool)) => Some(self.wait(call, block, context_pool, real)),
             // Recording has ended, so the block goes back to the driver.
             None => {
                 let block = self.map.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))?;
@@ -58,28 +58,28 @@ impl Pool {
     }
 
     #[inline]
-    fn begin(&'static self, shim: &'static Shim, addr: u64) -> Gone {
-        let Some(block) = self.map.get(addr) else { return Gone::NotOurs };
+    fn begin(&'static self, shim: &'static Shim, addr: u64) -> FreeStep {
+        let Some(block) = self.map.get(addr) else { return FreeStep::NotOurs };
         if !block.turn_to(addr, State::Live, State::Busy) {
             // The program frees the same block twice. If another thread is freeing it just now, that is a race of the
             // program's own.
-            return if block.is(State::Gone) { Gone::NotOurs } else { Gone::Twice };
+            return if block.is(State::Gone) { FreeStep::NotOurs } else { FreeStep::Twice };
         }
-        let Some(context_pool) = ContextPool::of(block) else { return Gone::Real(block) };
+        let Some(context_pool) = ContextPool::of(block) else { return FreeStep::Real(block) };
         // The program freed the block because it was pressed to. That was meant to give the driver memory back.
         if stranded::freed(shim, addr) {
-            return Gone::Real(block);
+            return FreeStep::Real(block);
         }
         // Without a current context the driver refuses a free.
         if block.has(PINNED | SPILLED) || self.aside(shim) || !self.find_context(shim) {
-            return Gone::Real(block);
+            return FreeStep::Real(block);
         }
         if self.is_looked_at() || !context_pool.known_idle() {
-            return Gone::Wait(block, context_pool);
+            return FreeStep::Wait(block, context_pool);
         }
         self.finish(shim, block, context_pool);
         shim.count(counters::POOL_BARRIERS_FREE, 1);
-        Gone::Done
+        FreeStep::Done
     }
 
     /// Whether the pool does something with each freed block.

@@ -3,7 +3,7 @@
 
 use super::block::{Block, State, WATCHED};
 use super::context_pool::ContextPool;
-use super::guard::{DONE_WITHIN, Guard, What};
+use super::guard::{DONE_WITHIN, Guard, LaunchKind};
 use super::{Pool, of};
 use crate::call::Call;
 use crate::gate;
@@ -180,7 +180,7 @@ pub(crate) fn at_wait() {
 
 /// The program launched something that may write, with these words among its arguments.
 #[cold]
-pub(crate) fn note_launch(call: &Call, stream: Stream, what: What, words: &[u64]) {
+pub(crate) fn note_launch(call: &Call, stream: Stream, what: LaunchKind, words: &[u64]) {
     if let Some((_, guard)) = with_guard(call.vendor) {
         gate::note(|shim| guard.launched(shim, call, stream, what, words));
     }

@@ -3,7 +3,7 @@
 
 use super::Pool;
 use super::context_pool::{ContextPool, Most};
-use super::release_aside::Seen;
+use super::release_aside::FreeingProgress;
 use crate::process::cancel;
 use crate::progress::activity;
 use std::sync::atomic::Ordering::*;
@@ -46,7 +46,7 @@ impl Pool {
         let (start, all) = (Instant::now(), Most::AtLeast(u64::MAX, usize::MAX));
         loop {
             let left = LONGEST_WAIT.saturating_sub(start.elapsed());
-            let goes_on = move |seen: &Seen| !seen.left.load(Relaxed) && may(context_pool);
+            let goes_on = move |seen: &FreeingProgress| !seen.left.load(Relaxed) && may(context_pool);
             if let Some(released) = self.release_aside(context_pool, all, left, goes_on) {
                 return released;
             }

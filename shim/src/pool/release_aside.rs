@@ -13,7 +13,7 @@ const STACK: usize = 256 << 10;
 
 /// What a thread that frees has done so far.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct FreeingProgress {
     bytes: AtomicU64,
     done: AtomicBool,
     /// Nobody waits for the freeing thread any more.
@@ -29,10 +29,10 @@ impl Pool {
         context_pool: &'static ContextPool,
         most: Most,
         longest: Duration,
-        may: impl Fn(&Seen) -> bool + Send + 'static,
+        may: impl Fn(&FreeingProgress) -> bool + Send + 'static,
     ) -> Option<u64> {
         let frees = context_pool.begin_freeing()?;
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(FreeingProgress::default());
         let theirs = Arc::clone(&seen);
         let free = move || {
             let _frees = frees;

@@ -37,33 +37,33 @@ impl Default for Lifetime {
 }
 
 /// The calling thread holds it.
-pub(crate) struct Held<'a>(&'a Lifetime);
+pub(crate) struct LifetimeHold<'a>(&'a Lifetime);
 
 impl Lifetime {
     /// Takes hold of it, unless a thread has it that lives: it is held for a few instructions otherwise.
-    pub(crate) fn hold(&self) -> Option<Held<'_>> {
+    pub(crate) fn hold(&self) -> Option<LifetimeHold<'_>> {
         // SAFETY: `default` has initialised the mutex, and it stays at its address while `self`
         // lives.
         match unsafe { libc::pthread_mutex_trylock(self.0.get()) } {
-            0 => Some(Held(self)),
+            0 => Some(LifetimeHold(self)),
             libc::EOWNERDEAD => {
                 // SAFETY: pthread_mutex_trylock answered EOWNERDEAD, so this thread holds the mutex now, as the call asks.
                 unsafe { libc::pthread_mutex_consistent(self.0.get()) };
-                Some(Held(self))
+                Some(LifetimeHold(self))
             }
             _ => None,
         }
     }
 }
 
-impl Held<'static> {
+impl LifetimeHold<'static> {
     /// Until this thread has ended: the kernel has the mutex's address from now on, which is never freed.
     pub(crate) fn for_life(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for LifetimeHold<'_> {
     fn drop(&mut self) {
         // SAFETY: a Held exists only while the mutex is held. If another thread dropped it, the
         // mutex, being robust, would answer EPERM and stay held.
@@ -79,7 +79,7 @@ mod tests {
     fn it_is_held_for_as_long_as_its_thread_lives() {
         let life: &'static Lifetime = Box::leak(Box::default());
         for _ in 0..1000 {
-            let held = std::thread::spawn(|| life.hold().map(Held::for_life).is_some());
+            let held = std::thread::spawn(|| life.hold().map(LifetimeHold::for_life).is_some());
             assert!(held.join().unwrap());
             // Joined, so nobody's.
             let held = life.hold().expect("its thread has ended");

@@ -31,7 +31,7 @@ const MOST: usize = 1 << 16;
 const KNOWN: usize = 64;
 
 /// A word that may be the driver's.
-struct Kept {
+struct CandidateWord {
     index: usize,
     place: Place,
     near: Near,
@@ -41,7 +41,7 @@ struct Counted<'a> {
     targets: &'a Targets,
     patterns: &'a [Arc<Patterns>],
     seen: Vec<Seen>,
-    kept: Vec<Kept>,
+    kept: Vec<CandidateWord>,
 }
 
 impl<'a> Counted<'a> {
@@ -64,7 +64,7 @@ impl<'a> Counted<'a> {
         if self.kept.len() == MOST {
             self.settle();
         }
-        self.kept.push(Kept {
+        self.kept.push(CandidateWord {
             index: word.index,
             place: word.place,
             near: Near { at: word.at, window: word.window() },

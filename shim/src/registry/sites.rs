@@ -58,11 +58,11 @@ impl Sites {
         })
     }
 
-    /// Names whose numbers stacks have: those of this shim differ from those of a parent's shim in a child of a fork,
-    /// and from those of stacks that were cut at another depth. The depth is one byte of the answer that no address of
-    /// a program has.
+    /// A name for the numbers that this registry gives to stacks. In a child of a fork they differ from the numbers of
+    /// the parent's registry. They also differ from the numbers of stacks that were cut at another depth. The depth is
+    /// the highest byte of the name, which is 0 in each address of a program.
     #[inline(always)]
-    fn owner(&self, depth: usize) -> usize {
+    fn numbers_name(&self, depth: usize) -> usize {
         std::ptr::from_ref(self) as usize | depth << 56
     }
 
@@ -110,7 +110,7 @@ impl Sites {
         if self.python.is_there() {
             return None; // The same native frames stand for any number of lines.
         }
-        let (stack, cut) = stacks::number(regs, self.owner(self.depth()))?;
+        let (stack, cut) = stacks::number(regs, self.numbers_name(self.depth()))?;
         let shard = local.known_shard();
         if cut {
             ledger.count(shard, counters::STACKS_CUT, 1);
@@ -131,7 +131,7 @@ impl Sites {
         }
         let stack = self.intern(ledger, frames, walk.hash, walk.cut, made);
         if stack != 0 {
-            stacks::name(regs, frames, walk.cut, self.owner(depth), stack);
+            stacks::name(regs, frames, walk.cut, self.numbers_name(depth), stack);
         }
         stack
     }

@@ -192,7 +192,7 @@ impl Interner {
         for attempt in 0..SPINS + SLEEPS {
             match self.adding.compare_exchange_weak(0, me, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Some(Unlock(self)),
-                Err(owner) if owner == me => return None,
+                Err(holder) if holder == me => return None,
                 Err(_) if attempt < SPINS => std::hint::spin_loop(),
                 Err(_) => crate::process::cancel::sleep(std::time::Duration::from_micros(50)),
             }

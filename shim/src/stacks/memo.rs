@@ -38,8 +38,8 @@ pub(super) enum Last {
 /// The number of the walk that the memo holds.
 #[derive(Clone, Copy)]
 struct Named {
-    /// Who gave the number, 0 if there is none.
-    owner: usize,
+    /// The registry that gave the number, 0 if there is none.
+    registry: usize,
     number: u32,
     /// Where the last frame is, and whether there were more.
     last: usize,
@@ -48,7 +48,7 @@ struct Named {
     read: (u64, u64),
 }
 
-const NO_NAME: Named = Named { owner: 0, number: 0, last: 0, cut: false, read: (0, 0) };
+const NO_NAME: Named = Named { registry: 0, number: 0, last: 0, cut: false, read: (0, 0) };
 
 /// The last walk, outermost frame at the end.
 pub(super) struct Memo {
@@ -81,18 +81,18 @@ impl Memo {
         self.named = NO_NAME;
     }
 
-    /// The number that this owner gave the whole walk that begins here, and whether that walk was cut. Only if it is
+    /// The number that this registry gave the whole walk that begins here, and whether that walk was cut. Only if it is
     /// the remembered walk, and all that it read of the stack lies within these bounds and is still the same.
     #[inline(always)]
     pub(super) fn number(
         &self,
         generation: u64,
         regs: Regs,
-        owner: usize,
+        registry: usize,
         (low, high): (u64, u64),
     ) -> Option<(u32, bool)> {
-        let Named { owner: of, number, last, cut, read } = &self.named;
-        if *of != owner || self.generation != generation || read.0 < low || read.1 > high {
+        let Named { registry: of, number, last, cut, read } = &self.named;
+        if *of != registry || self.generation != generation || read.0 < low || read.1 > high {
             return None;
         }
         let (mut step, rest) = self.steps.get(self.first..=*last)?.split_first()?;
@@ -115,7 +115,15 @@ impl Memo {
     }
 
     /// Gives the walk that has just been made a number, if the memo holds all of it.
-    pub(super) fn name(&mut self, generation: u64, regs: Regs, frames: &[u64], cut: bool, owner: usize, number: u32) {
+    pub(super) fn name(
+        &mut self,
+        generation: u64,
+        regs: Regs,
+        frames: &[u64],
+        cut: bool,
+        registry: usize,
+        number: u32,
+    ) {
         let steps = self.steps.get(self.first..).unwrap_or_default();
         let holds = self.generation == generation
             && steps.first().is_some_and(|step| step.at == regs)
@@ -130,7 +138,7 @@ impl Memo {
             steps[1..frames.len()].iter().for_each(|step| reads(step.at.sp.wrapping_sub(8)));
             let kept = steps[..frames.len() - 1].iter().filter(|step| step.fp_at != 0);
             kept.for_each(|step| reads(step.fp_at));
-            self.named = Named { owner, number, last, cut, read };
+            self.named = Named { registry, number, last, cut, read };
         }
     }
 

@@ -101,7 +101,7 @@ impl Thread {
     /// The number that [`name`] gave the walk that begins here, and whether that was cut; `None` if it is to be
     /// walked again. Calls nothing.
     #[inline(always)]
-    pub(crate) fn number(&self, regs: Regs, owner: usize) -> Option<(u32, bool)> {
+    pub(crate) fn number(&self, regs: Regs, registry: usize) -> Option<(u32, bool)> {
         #[cfg(target_arch = "x86_64")]
         {
             if self.walking.replace(true) {
@@ -111,11 +111,11 @@ impl Thread {
             // SAFETY: the memo is reached only while `walking` is set, and this call has set it. So
             // there is no other reference.
             let memo = unsafe { &*self.memo.get() };
-            memo.number(rules::generation(), regs, owner, self.stack.known())
+            memo.number(rules::generation(), regs, registry, self.stack.known())
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
-            let _ = (regs, owner);
+            let _ = (regs, registry);
             None
         }
     }
@@ -123,9 +123,9 @@ impl Thread {
 
 /// As [`Thread::number`], of the calling thread.
 #[inline(always)]
-pub(crate) fn number(regs: Regs, owner: usize) -> Option<(u32, bool)> {
+pub(crate) fn number(regs: Regs, registry: usize) -> Option<(u32, bool)> {
     // SAFETY: the reference ends with this call and stays on this thread.
-    unsafe { state() }.number(regs, owner)
+    unsafe { state() }.number(regs, registry)
 }
 
 /// The part of the calling thread's stack that is known to be mapped for as long as the thread runs: first byte and end.
@@ -136,9 +136,9 @@ pub(crate) fn own_stack() -> (u64, u64) {
     unsafe { state() }.stack.known()
 }
 
-/// Gives the last walk a number, for [`Thread::number`]. `owner` is whose number that is.
+/// Gives the last walk a number, for [`Thread::number`]. `registry` names the registry that gave the number.
 #[inline]
-pub(crate) fn name(regs: Regs, frames: &[u64], cut: bool, owner: usize, number: u32) {
+pub(crate) fn name(regs: Regs, frames: &[u64], cut: bool, registry: usize, number: u32) {
     #[cfg(target_arch = "x86_64")]
     {
         // SAFETY: the reference ends with this block and stays on this thread.
@@ -148,11 +148,11 @@ pub(crate) fn name(regs: Regs, frames: &[u64], cut: bool, owner: usize, number: 
             // SAFETY: the memo is reached only while `walking` is set, and this call has set it. So
             // there is no other reference.
             let memo = unsafe { &mut *thread.memo.get() };
-            memo.name(rules::generation(), regs, frames, cut, owner, number);
+            memo.name(rules::generation(), regs, frames, cut, registry, number);
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (regs, frames, cut, owner, number);
+    let _ = (regs, frames, cut, registry, number);
 }
 
 /// No user code is above this address; keeps garbage out of the cache's keys.

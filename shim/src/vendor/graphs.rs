@@ -126,7 +126,7 @@ pub(crate) struct SetCount {
 
 /// How a vendor's library behaves, as far as the cache relies on it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ways {
+pub(crate) struct GraphBehaviour {
     /// Graphs can be read whole, so they can be folded.
     pub folds: bool,
     /// Launches of one exec run one after another, and pending ones go on when the exec is destroyed.
@@ -154,8 +154,8 @@ pub(crate) trait GraphCalls: Send + Sync {
     fn ready(&self) -> Result<(), Pinned>;
 
     /// What the cache may rely on: by default what CUDA does.
-    fn ways(&self) -> Ways {
-        Ways {
+    fn behaviour(&self) -> GraphBehaviour {
+        GraphBehaviour {
             folds: true,
             outlived: true,
             clones_follow: false,

@@ -28,13 +28,13 @@ const MOST_LEFT: usize = 8;
 
 /// The devices that a thread has left and comes back to, the last one first.
 #[derive(Clone, Copy)]
-struct Left {
+struct LeftDevices {
     devices: [Device; MOST_LEFT],
     len: usize,
 }
 
 thread_local! {
-    static LEFT: Cell<Left> = const { Cell::new(Left { devices: [0; MOST_LEFT], len: 0 }) };
+    static LEFT: Cell<LeftDevices> = const { Cell::new(LeftDevices { devices: [0; MOST_LEFT], len: 0 }) };
 }
 
 /// Makes a device current; whether [`leave`] has to be called.

@@ -5,7 +5,9 @@
 //! (`GPUMEM_HIP_RETARGET=1`: by hipGraphExecUpdate). What is said of HIP here is what ROCm 5.2 to 6.3
 //! do by their sources; it was run against a simulation, and not on a device.
 
-use super::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit, Ways};
+use super::graphs::{
+    Code, Event, GraphBehaviour, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit,
+};
 use super::hip::{self as runtime, Hip};
 use super::hip_runtime;
 use super::{Backend, buffer};
@@ -204,8 +206,8 @@ impl GraphCalls for HipGraphs {
 
     /// Graphs cannot be folded. ROCm before 6 destroys what an exec still uses, and orders launches by
     /// their streams only.
-    fn ways(&self) -> Ways {
-        Ways {
+    fn behaviour(&self) -> GraphBehaviour {
+        GraphBehaviour {
             folds: false,
             outlived: false,
             clones_follow: true,

@@ -25,7 +25,7 @@ pub struct Campaign {
 
 /// A case that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct BadAnswer {
     pub seed: u64,
     /// The damaged file, and the command that read it.
     pub case: String,
@@ -37,7 +37,7 @@ impl Campaign {
     ///
     /// # Errors
     /// Says what kept it from running.
-    pub fn run(&self) -> Result<Vec<Found>, String> {
+    pub fn run(&self) -> Result<Vec<BadAnswer>, String> {
         let made = |path: PathBuf| std::fs::create_dir_all(&path).map(|()| path).map_err(|error| error.to_string());
         let files = made(self.dir.join("corpus"))?;
         corpus::plant(&files)?;
@@ -61,7 +61,7 @@ impl Campaign {
         Ok(found)
     }
 
-    fn work(&self, files: &Path, dir: &Path, mut seeds: Range<u64>) -> Result<Vec<Found>, String> {
+    fn work(&self, files: &Path, dir: &Path, mut seeds: Range<u64>) -> Result<Vec<BadAnswer>, String> {
         let mut found = Vec::new();
         while !seeds.is_empty() {
             let mut worker = Worker::start(&self.program, files, dir, &seeds).map_err(|error| error.to_string())?;
@@ -81,13 +81,13 @@ impl Campaign {
                     ("case", Some(seed)) => at_hand = Some((seed, rest)),
                     ("found", Some(seed)) => {
                         let case = at_hand.as_ref().map(|(_, case)| case.clone()).unwrap_or_default();
-                        found.push(Found { seed, case, what: rest });
+                        found.push(BadAnswer { seed, case, what: rest });
                     }
                     _ => return Err(format!("a worker says {line:?}")),
                 }
             };
             let (seed, case) = at_hand.ok_or(format!("a worker did not begin: {lost}"))?;
-            found.push(Found { seed, case, what: lost });
+            found.push(BadAnswer { seed, case, what: lost });
             seeds.start = seed + 1;
         }
         Ok(found)

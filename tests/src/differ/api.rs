@@ -11,7 +11,7 @@ pub type Status = u32;
 pub const NO_FUNCTION: Status = 99_999;
 
 /// A status, and the outputs of the call in words.
-pub type Told = (Status, String);
+pub type Answer = (Status, String);
 
 pub trait Api: Clone + Send {
     /// Called on every thread before anything else.
@@ -62,10 +62,10 @@ pub trait Api: Clone + Send {
         true
     }
 
-    fn instantiate(&mut self, _e: Id, _g: Id, _how: How, _flags: u64, _s: usize) -> Told {
+    fn instantiate(&mut self, _e: Id, _g: Id, _how: How, _flags: u64, _s: usize) -> Answer {
         (0, String::new())
     }
-    fn update(&mut self, _e: Id, _g: Id, _v: u8) -> Told {
+    fn update(&mut self, _e: Id, _g: Id, _v: u8) -> Answer {
         (0, String::new())
     }
     /// Sets node `n` of graph `g` in an exec. `any`: by the function that takes nodes of all kinds.
@@ -75,10 +75,10 @@ pub trait Api: Clone + Send {
     fn enable(&mut self, _e: Id, _g: Id, _n: usize, _on: bool) -> Status {
         0
     }
-    fn enabled(&mut self, _e: Id, _g: Id, _n: usize) -> Told {
+    fn enabled(&mut self, _e: Id, _g: Id, _n: usize) -> Answer {
         (0, String::new())
     }
-    fn flags(&mut self, _e: Id) -> Told {
+    fn flags(&mut self, _e: Id) -> Answer {
         (0, String::new())
     }
     fn upload(&mut self, _e: Id, _s: usize) -> Status {

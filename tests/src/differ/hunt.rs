@@ -35,7 +35,7 @@ pub struct Hunt {
     pub without: Vec<String>,
 }
 
-pub type Found = tester::Found<Op, Difference>;
+pub type Finding = tester::Finding<Op, Difference>;
 pub type Tally = tester::Tally<Op, Difference>;
 
 /// Environment variables of a batch, picked by its first seed: those of both runs, and those of the preloaded run.
@@ -187,7 +187,7 @@ impl Hunt {
         }
         say(format!("seed {seed}: making {} operations smaller", program.0.len()));
         let (difference, program) = smallest(setup, &program, tries, seen);
-        tally.found.push(Found { seed, program, difference, setting: words(setup) });
+        tally.found.push(Finding { seed, program, difference, setting: words(setup) });
         Ok(())
     }
 }

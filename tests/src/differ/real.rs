@@ -1,6 +1,6 @@
 //! The driver that the dynamic loader finds, by the program's names.
 
-use super::api::{Api, Status, Told};
+use super::api::{Answer, Api, Status};
 use super::host::{gates, log, wait_at_gate};
 use super::program::{How, Id, Mode};
 use super::runtime::Runtime;
@@ -267,7 +267,7 @@ impl Api for Real {
         !self.node(g, n).is_null()
     }
 
-    fn instantiate(&mut self, e: Id, g: Id, how: How, flags: u64, s: usize) -> Told {
+    fn instantiate(&mut self, e: Id, g: Id, how: How, flags: u64, s: usize) -> Answer {
         let (graph, mut told) = (self.handle(g), String::new());
         let mut exec: sys::CUgraphExec = null_mut();
         let status = match how {
@@ -298,7 +298,7 @@ impl Api for Real {
         (status, told)
     }
 
-    fn update(&mut self, e: Id, g: Id, v: u8) -> Told {
+    fn update(&mut self, e: Id, g: Id, v: u8) -> Answer {
         let mut result = sys::CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR;
         let (exec, graph) = (self.exec(e), self.handle(g));
         if v == 1 {
@@ -323,12 +323,12 @@ impl Api for Real {
         cu!(cuGraphNodeSetEnabled(self.exec(e), self.node(g, n), on.into()))
     }
 
-    fn enabled(&mut self, e: Id, g: Id, n: usize) -> Told {
+    fn enabled(&mut self, e: Id, g: Id, n: usize) -> Answer {
         let mut on = 7;
         (cu!(cuGraphNodeGetEnabled(self.exec(e), self.node(g, n), &mut on)), on.to_string())
     }
 
-    fn flags(&mut self, e: Id) -> Told {
+    fn flags(&mut self, e: Id) -> Answer {
         let mut flags = 77;
         (cu!(cuGraphExecGetFlags(self.exec(e), &mut flags)), flags.to_string())
     }

@@ -248,7 +248,7 @@ pub struct Hunt {
     pub without: Vec<String>,
 }
 
-pub type Found = tester::Found<Op, Difference>;
+pub type Finding = tester::Finding<Op, Difference>;
 pub type Tally = tester::Tally<Op, Difference>;
 
 /// Time that may be spent on making a program smaller.
@@ -293,7 +293,7 @@ impl Hunt {
                         continue;
                     }
                     let (program, difference) = shrink(&setup, program, difference, 2 * (again + 1));
-                    tally.found.push(Found { seed, program, difference, setting: words.join(" ") });
+                    tally.found.push(Finding { seed, program, difference, setting: words.join(" ") });
                 }
             }
         }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::PathBuf;
 
 /// This process's ledger, if it is preloaded.
-pub struct Own(Option<PathBuf>);
+pub struct OwnLedger(Option<PathBuf>);
 
 /// The ledger's kinds in the groups that programs count: device, stream-ordered, managed, host.
 const KINDS: [(&str, &[AllocKind]); 4] = [
@@ -17,7 +17,7 @@ const KINDS: [(&str, &[AllocKind]); 4] = [
     ("host", &[AllocKind::HostPinned]),
 ];
 
-impl Own {
+impl OwnLedger {
     /// Finds the ledger. It exists only after the first GPU call.
     pub fn find() -> Self {
         let find = || {

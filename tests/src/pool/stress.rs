@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use std::sync::Mutex;
 
 /// A block with a known value, left for another thread to take.
-struct Left {
+struct LeftBlock {
     ptr: u64,
     bytes: u64,
     value: u32,
@@ -64,7 +64,7 @@ fn one(
     notes: Option<Notes>,
     rounds: usize,
     seed: u64,
-    left: &Mutex<VecDeque<Left>>,
+    left: &Mutex<VecDeque<LeftBlock>>,
 ) -> Result<u64, String> {
     need("cuCtxSetCurrent", cu!(cuCtxSetCurrent(shared.handle as *mut _)))?;
     let (mut stream, mut counter, mut random) = (null_mut(), 0, Random::new(seed));
@@ -98,13 +98,13 @@ fn one(
             }
             _ => {
                 need("cuStreamSynchronize", cu!(cuStreamSynchronize(stream)))?;
-                left.lock().map_err(|_| "poisoned")?.push_back(Left { ptr, bytes, value });
+                left.lock().map_err(|_| "poisoned")?.push_back(LeftBlock { ptr, bytes, value });
             }
         }
         let full = left.lock().map_err(|_| "poisoned")?.len() > MOST;
         if full || round % 3 == 2 {
             let taken = left.lock().map_err(|_| "poisoned")?.pop_front();
-            if let Some(Left { ptr, bytes, value }) = taken {
+            if let Some(LeftBlock { ptr, bytes, value }) = taken {
                 wrong += context.wrong(0, ptr, WORDS.min(bytes / 4), value)?;
                 need("cuMemFree", free(notes, ptr))?;
             }

@@ -2,7 +2,7 @@
 
 use super::capture::{Capture, Graph};
 use super::driver::{Context, Notes, OF_CONTEXT, Runtime};
-use super::ledger::Own;
+use super::ledger::OwnLedger;
 use super::program::{CONTEXTS, How, Id, Line, OWN, Op, SECOND, STREAMS, THREADS};
 use crate::conformance::cu;
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ pub struct World {
     pub trace: Vec<String>,
     pub notes: Option<Notes>,
     pub runtime: Option<Runtime>,
-    ledger: Own,
+    ledger: OwnLedger,
     /// Free bytes of the first device at the beginning.
     start_free: u64,
 }
@@ -91,7 +91,7 @@ impl World {
             trace: Vec::new(),
             notes: Notes::open(),
             runtime: Runtime::open(),
-            ledger: Own::find(),
+            ledger: OwnLedger::find(),
             start_free: 0,
         };
         world.start_free = world.free_bytes(0).map_or(0, |(free, _)| free);

@@ -59,9 +59,9 @@ pub fn false_alarms(bench: &Bench<'_>) -> Result<Measured, String> {
 }
 
 /// A waiting process that gpumem reads.
-struct Asked(Child);
+struct WaitingProcess(Child);
 
-impl Drop for Asked {
+impl Drop for WaitingProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -74,7 +74,7 @@ fn program(bench: &Bench<'_>, number: u64) -> Result<Vec<Block>, String> {
     let mut command = bench.stage.command(&bench.stage.program("lost")?, Some(&ledgers))?;
     command.arg((number + 1).to_string()).arg(BLOCKS);
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut asked = Asked(child.map_err(|error| format!("lost: {error}"))?);
+    let mut asked = WaitingProcess(child.map_err(|error| format!("lost: {error}"))?);
     let mut line = String::new();
     if let Some(out) = asked.0.stdout.take() {
         BufReader::new(out).read_line(&mut line).map_err(|error| format!("lost: {error}"))?;

@@ -102,7 +102,7 @@ impl Args {
         let named = target.to_str().and_then(choose::pid).or_else(|| without_ledger(context, survey, target));
         let Some(pid) = named else {
             let ledger = context.ledger(&Target { target: Some(target.to_owned()), ..Target::default() })?;
-            let is_its = |found: &&find::Found| found.pid == ledger.pid();
+            let is_its = |found: &&find::FoundProcess| found.pid == ledger.pid();
             let running = survey.found.iter().filter(is_its).find(|found| found.is_live() && ledger.status.running());
             let itself = || survey.found.iter().filter(is_its).find(|found| found.path() == Some(&ledger.path));
             return Ok(match running.or_else(itself) {

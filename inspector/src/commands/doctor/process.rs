@@ -8,7 +8,7 @@ use crate::launch::elf::beyond_reach;
 use crate::model::{Ledger, totals};
 use crate::source::ask::ask;
 use crate::source::choose;
-use crate::source::find::{Found, What};
+use crate::source::find::{FoundProcess, LedgerFile};
 use crate::source::liveness::{Life, Status};
 use crate::source::process::{Mapped, Process};
 use crate::source::world::{World, monotonic_ns};
@@ -23,22 +23,22 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 /// All findings about a process that has the shim, or had it. `named`: the user asks about this process.
-pub(super) fn check(world: &World, found: &Found, named: bool) -> Vec<Finding> {
+pub(super) fn check(world: &World, found: &FoundProcess, named: bool) -> Vec<Finding> {
     let mut findings = match &found.what {
         // One finding of stale-ledgers is for all of them.
-        What::Unreadable { .. } if found.is_dead_of_other_version() && !named => Vec::new(),
-        What::Unreadable { why, .. } => {
+        LedgerFile::Unreadable { .. } if found.is_dead_of_other_version() && !named => Vec::new(),
+        LedgerFile::Unreadable { why, .. } => {
             let (severity, fix) = match found.process {
                 Some(_) => (Severity::Error, ""),
                 None => (Severity::Warning, "gpumem clean --all removes what ended processes have left"),
             };
             vec![Finding::new("ledger", severity, why.what.clone()).fix(why.fix.clone().unwrap_or(fix.to_owned()))]
         }
-        What::NoLedger { mapped, expected } => vec![no_ledger(world, found, mapped, expected)],
-        What::Ledger { summary, status, .. } if status.running() => ledger(world, found, summary, status),
-        What::Ledger { summary, status, .. } if named => dead(world, found, summary, status),
+        LedgerFile::NoLedger { mapped, expected } => vec![no_ledger(world, found, mapped, expected)],
+        LedgerFile::Ledger { summary, status, .. } if status.running() => ledger(world, found, summary, status),
+        LedgerFile::Ledger { summary, status, .. } if named => dead(world, found, summary, status),
         // A dead process needs no cure. stale-ledgers counts it.
-        What::Ledger { .. } => Vec::new(),
+        LedgerFile::Ledger { .. } => Vec::new(),
     };
     for finding in &mut findings {
         finding.pid = Some(found.pid);
@@ -47,12 +47,12 @@ pub(super) fn check(world: &World, found: &Found, named: bool) -> Vec<Finding> {
 }
 
 /// A failure that names the process, for a finding that names it already.
-fn about_it(found: &Found, what: &str) -> String {
+fn about_it(found: &FoundProcess, what: &str) -> String {
     let who = format!("pid {} ({}) ", found.pid, found.name());
     what.strip_prefix(&who).map_or_else(|| what.to_owned(), |rest| format!("it {rest}"))
 }
 
-fn no_ledger(world: &World, found: &Found, mapped: &Mapped, expected: &Path) -> Finding {
+fn no_ledger(world: &World, found: &FoundProcess, mapped: &Mapped, expected: &Path) -> Finding {
     let environment = found.process.as_ref().and_then(|process| process.environment(world).ok()).unwrap_or_default();
     let disabled = environment.get(OsStr::new("GPUMEM_DISABLE")).and_then(|value| parse_bool(value.to_str()?));
     if disabled == Some(true) {
@@ -73,7 +73,7 @@ fn no_ledger(world: &World, found: &Found, mapped: &Mapped, expected: &Path) -> 
     )
 }
 
-fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> Vec<Finding> {
+fn ledger(world: &World, found: &FoundProcess, summary: &Snapshot, status: &Status) -> Vec<Finding> {
     let header = &summary.header;
     let small = |number: u32| u8::try_from(number).ok();
     let mut findings = vec![interception(summary, small(header.interception).and_then(Interception::from_u8))];
@@ -132,7 +132,7 @@ fn dropped(summary: &Snapshot) -> Finding {
 }
 
 /// What the ledger of an ended process tells.
-fn dead(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> Vec<Finding> {
+fn dead(world: &World, found: &FoundProcess, summary: &Snapshot, status: &Status) -> Vec<Finding> {
     let name = text::clean(&found.name()).into_owned();
     let finding = |severity, text: String| Finding::new("recording", severity, text);
     let mut findings = vec![match status.life {
@@ -338,8 +338,12 @@ mod tests {
     fn a_hip_runtime_that_cannot_be_seen_is_told() {
         let world = World::here(None);
         let said = |mapped: Mapped| {
-            let found =
-                Found { pid: 7, process: None, what: What::NoLedger { mapped, expected: "/l".into() }, at: None };
+            let found = FoundProcess {
+                pid: 7,
+                process: None,
+                what: LedgerFile::NoLedger { mapped, expected: "/l".into() },
+                at: None,
+            };
             no_ledger(&world, &found, &mapped, Path::new("/l")).finding
         };
         let mapped = Mapped { shim: true, kfd: true, ..Mapped::default() };

@@ -3,7 +3,7 @@
 use super::finding::{Finding, Severity};
 use super::preload;
 use crate::failure::plain;
-use crate::source::find::{Found, Survey};
+use crate::source::find::{FoundProcess, Survey};
 use crate::source::world::{MOUNT, World};
 use crate::text::{self, units};
 use gpumem_wire::settings::{Alias, Settings, aliases_in_force};
@@ -282,7 +282,7 @@ fn other_versions(survey: &Survey) -> Option<Finding> {
 }
 
 /// What their files take, in words. Blocks, not length: ledgers are sparse.
-fn bytes_of(ledgers: &[&Found]) -> String {
+fn bytes_of(ledgers: &[&FoundProcess]) -> String {
     let metas = ledgers.iter().filter_map(|found| std::fs::symlink_metadata(found.path()?).ok());
     units::bytes(metas.map(|meta| meta.blocks() * 512).sum())
 }

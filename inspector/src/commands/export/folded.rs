@@ -1,14 +1,14 @@
 //! Folded stacks, what flame graphs are made of: `kind;outermost;…;innermost BYTES`, a line for each call stack.
 //! Source: the README of Brendan Gregg's FlameGraph, "Fold stacks"; inferno reads the same.
 
-use super::stacks::{self, Held};
+use super::stacks::{self, StackBytes};
 use crate::model::Ledger;
 use crate::symbols::Frame;
 use crate::text;
 use std::io::Write;
 
 pub(super) fn write(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
-    for Held { kind, stack, bytes, .. } in stacks::held(ledger) {
+    for StackBytes { kind, stack, bytes, .. } in stacks::held(ledger) {
         write!(out, "{}", kind.name())?;
         let frames = ledger.frames(stack);
         for frame in frames.iter().rev() {

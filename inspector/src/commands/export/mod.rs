@@ -116,7 +116,9 @@ impl Command for Args {
         let ledger = if all { None } else { Some(context.ledger(&self.target)?) };
         let write = |out: &mut dyn Write| match &ledger {
             Some(ledger) => print(&mut context.limited(out), context, format, ledger),
-            None => write_page(out, &metrics::of_all(&context.world, self.detail(), &mut metrics::Kept::default())),
+            None => {
+                write_page(out, &metrics::of_all(&context.world, self.detail(), &mut metrics::KeptSymbols::default()))
+            }
         };
         let Some(path) = file else {
             if format.is_text() {

@@ -1,6 +1,6 @@
 //! A file for speedscope. Source: <https://www.speedscope.app/file-format-schema.json>.
 
-use super::stacks::{self, Held};
+use super::stacks::{self, StackBytes};
 use crate::model::Ledger;
 use crate::view::json;
 use rustc_hash::FxHashMap;
@@ -73,7 +73,7 @@ impl Frames {
 pub(super) fn write(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
     let mut frames = Frames::default();
     let held = stacks::held(ledger);
-    let sample = |held: &Held| {
+    let sample = |held: &StackBytes| {
         let mut sample = vec![frames.named(held.kind.name())];
         let stack = ledger.frames(held.stack);
         if stack.is_empty() {
@@ -85,7 +85,7 @@ pub(super) fn write(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()>
         sample
     };
     let samples: Rc<[Vec<usize>]> = held.iter().map(sample).collect();
-    let profile = |name, unit, weight: fn(&Held) -> u64| {
+    let profile = |name, unit, weight: fn(&StackBytes) -> u64| {
         let weights: Vec<u64> = held.iter().map(weight).collect();
         let end = weights.iter().fold(0, |sum: u64, weight| sum.saturating_add(*weight));
         Profile { form: "sampled", name, unit, start: 0, end, samples: Rc::clone(&samples), weights }

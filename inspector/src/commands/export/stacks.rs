@@ -8,7 +8,7 @@ use gpumem_wire::layout::StackRef;
 use std::collections::BTreeMap;
 
 /// What one call stack holds of one kind of memory.
-pub(super) struct Held {
+pub(super) struct StackBytes {
     pub(super) kind: AllocKind,
     pub(super) stack: StackRef,
     /// Live now.
@@ -17,7 +17,7 @@ pub(super) struct Held {
 }
 
 /// Live allocations by kind and stack, of kinds that take memory of their own; the most bytes first.
-pub(super) fn held(ledger: &Ledger) -> Vec<Held> {
+pub(super) fn held(ledger: &Ledger) -> Vec<StackBytes> {
     let mut found = BTreeMap::<(AllocKind, StackRef), (u64, u64)>::new();
     for alloc in &ledger.snapshot.allocs {
         let kind = AllocKind::from_u8(alloc.kind);
@@ -27,8 +27,8 @@ pub(super) fn held(ledger: &Ledger) -> Vec<Held> {
             *blocks += 1;
         }
     }
-    let mut held: Vec<Held> =
-        found.into_iter().map(|((kind, stack), (bytes, blocks))| Held { kind, stack, bytes, blocks }).collect();
+    let mut held: Vec<StackBytes> =
+        found.into_iter().map(|((kind, stack), (bytes, blocks))| StackBytes { kind, stack, bytes, blocks }).collect();
     held.sort_by_key(|held| std::cmp::Reverse(held.bytes));
     held
 }

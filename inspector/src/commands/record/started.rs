@@ -7,7 +7,7 @@ use crate::failure::{Code, Failure, Result};
 use crate::launch::start;
 use crate::model::Ledger;
 use crate::source::choose;
-use crate::source::find::{self, Found, What};
+use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::source::process::Process;
 use crate::source::world::World;
 use gpumem_wire::place::ProcessId;
@@ -98,8 +98,8 @@ fn output(args: &Args, is_first: bool, pid: u32) -> Option<PathBuf> {
 }
 
 /// Ledgers of processes below this one that are not recorded yet; also what the command itself has left.
-fn fresh(world: &World, started: &Started, sessions: &Sessions<'_>) -> Vec<Found> {
-    let is_ours = |found: &Found| match (&found.process, found.path()) {
+fn fresh(world: &World, started: &Started, sessions: &Sessions<'_>) -> Vec<FoundProcess> {
+    let is_ours = |found: &FoundProcess| match (&found.process, found.path()) {
         (Some(process), _) => descends(world, process.pid),
         (None, Some(path)) => {
             let id = path.file_name().and_then(|name| ProcessId::from_ledger_name(name.to_str()?));
@@ -107,9 +107,9 @@ fn fresh(world: &World, started: &Started, sessions: &Sessions<'_>) -> Vec<Found
         }
         (None, None) => false,
     };
-    let wanted = |found: &Found| {
+    let wanted = |found: &FoundProcess| {
         let known = found.path().is_some_and(|path| sessions.has(path));
-        matches!(found.what, What::Ledger { .. }) && !known && is_ours(found)
+        matches!(found.what, LedgerFile::Ledger { .. }) && !known && is_ours(found)
     };
     find::survey(world).found.into_iter().filter(wanted).collect()
 }

@@ -1,7 +1,7 @@
 //! On the CUDA driver: the conformance suite natively and preloaded, and the differential tester, which
 //! does both itself. They are programs of their own, installed beside gpumem.
 
-use super::suite::{Check, Outcome, Suite, Told, Under, command, ledger, watch};
+use super::suite::{Check, Outcome, Suite, SuiteReport, Under, command, ledger, watch};
 use super::{Advice, Failed, Part, Section, Setup};
 use crate::failure::Result;
 use gpumem_wire::kinds::{Interception, Mode};
@@ -109,7 +109,7 @@ pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, Stri
 }
 
 /// Whether a preloaded program that sets nothing gets more than records here, and why not.
-fn by_default(conformance: &Path, native: &Told, under: &Under) -> std::result::Result<(), String> {
+fn by_default(conformance: &Path, native: &SuiteReport, under: &Under) -> std::result::Result<(), String> {
     let Some(check) = native.checks.iter().find(|check| check.result == Outcome::Ok) else { return Ok(()) };
     let mut one = command(conformance, Some(under));
     one.args(["--json", "--one", &check.name]);

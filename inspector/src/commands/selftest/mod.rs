@@ -266,7 +266,7 @@ impl Command for Args {
         let setup = Setup { lib, dir, passing, seconds: self.seconds, seed: self.seed };
         if self.rules {
             let (place, if_missing, keep) = (self.place, self.if_missing, self.keep.is_some());
-            return rules::run(setup, &rules::Asked { place, if_missing, keep }, context);
+            return rules::run(setup, &rules::VerdictRequest { place, if_missing, keep }, context);
         }
         let (mut sections, mut not_run) = (Vec::new(), Vec::new());
         for section in [cuda::section(&setup)?, hip::section(&setup)?] {

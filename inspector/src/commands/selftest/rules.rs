@@ -114,7 +114,7 @@ impl On {
 }
 
 /// How a verdict is asked for.
-pub(super) struct Asked {
+pub(super) struct VerdictRequest {
     pub place: Option<Place>,
     /// Nothing is tried where the place has a good verdict.
     pub if_missing: bool,
@@ -127,7 +127,7 @@ pub(super) struct Asked {
 /// # Errors
 /// [`Code::Error`] when something failed: the verdict turns that off. [`Code::Usage`] (2) when nothing could be run or
 /// the verdict could not be written: there is none then.
-pub(super) fn run(setup: Setup, asked: &Asked, context: &Context) -> Result<()> {
+pub(super) fn run(setup: Setup, asked: &VerdictRequest, context: &Context) -> Result<()> {
     let cannot = |why: String| Failure::new(Code::Usage, why);
     let dir = directory(asked.place).map_err(cannot)?;
     let tried = cuda::programs(&setup.lib).and_then(|programs| Ok((driver::asked()?, programs)));

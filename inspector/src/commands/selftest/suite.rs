@@ -139,7 +139,7 @@ pub(super) fn watch(
 }
 
 /// What a suite said.
-pub(super) struct Told {
+pub(super) struct SuiteReport {
     pub checks: Vec<Check>,
     /// The line in which it names the device.
     pub device: String,
@@ -170,9 +170,9 @@ impl Suite<'_> {
     ///
     /// # Errors
     /// Why it cannot run here.
-    pub(super) fn run(&self, under: Option<&Under>, log: Option<&Path>) -> Result<Told, String> {
+    pub(super) fn run(&self, under: Option<&Under>, log: Option<&Path>) -> Result<SuiteReport, String> {
         let mut log = log.and_then(|log| File::create(log).ok());
-        let mut told = Told { checks: Vec::new(), device: String::new(), pid: 0 };
+        let mut told = SuiteReport { checks: Vec::new(), device: String::new(), pid: 0 };
         let mut after: Option<String> = None;
         for _ in 0..MOST_DEATHS {
             let mut running = command(self.program, under);

@@ -7,7 +7,7 @@
 mod prompt;
 mod rows;
 
-pub(super) use prompt::{Prompt, What};
+pub(super) use prompt::{Prompt, PromptKind};
 pub(super) use rows::Rows;
 
 use super::keys::{Does, meaning};
@@ -267,7 +267,7 @@ impl State {
     /// Asks for what changes the process, or for a text.
     fn act(&mut self, does: Does, look: Option<&Look>) -> Option<Effect> {
         if does == Does::Filter {
-            self.prompt = Some(Prompt::new(What::Filter { before: self.filter.clone() }, &self.filter));
+            self.prompt = Some(Prompt::new(PromptKind::Filter { before: self.filter.clone() }, &self.filter));
             return None;
         }
         if self.whom.is_none() {
@@ -282,9 +282,9 @@ impl State {
         match does {
             _ if self.readonly => self.complain("--readonly: nothing of the process is changed"),
             _ if !look.head.running => self.complain("only running processes take commands"),
-            Does::Mark => self.prompt = Some(Prompt::new(What::Mark, "")),
+            Does::Mark => self.prompt = Some(Prompt::new(PromptKind::Mark, "")),
             Does::Trim => self.prompt = Some(Prompt::trim(&look.head)),
-            Does::Set => self.prompt = Some(Prompt::new(What::Set, "")),
+            Does::Set => self.prompt = Some(Prompt::new(PromptKind::Set, "")),
             _ => {}
         }
         None
@@ -293,7 +293,7 @@ impl State {
     fn type_key(&mut self, key: &KeyEvent, look: Option<&Look>) -> Option<Effect> {
         let mut prompt = self.prompt.take()?;
         let answer = prompt.key(key, look.map(|look| &look.head));
-        if let What::Filter { .. } = prompt.what {
+        if let PromptKind::Filter { .. } = prompt.what {
             self.filter.clone_from(&prompt.text);
             if let Some(look) = look {
                 self.looked(look);
@@ -317,7 +317,7 @@ impl State {
     pub(super) fn paste(&mut self, text: &str, look: Option<&Look>) {
         let Some(prompt) = &mut self.prompt else { return };
         prompt.paste(text);
-        if let What::Filter { .. } = prompt.what {
+        if let PromptKind::Filter { .. } = prompt.what {
             self.filter.clone_from(&prompt.text);
             if let Some(look) = look {
                 self.looked(look);

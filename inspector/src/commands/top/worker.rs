@@ -7,7 +7,7 @@ use super::gather::{self, Memory};
 use super::look::{Ask, Look};
 use crate::model::Ledger;
 use crate::source::ask::ask;
-use crate::source::choose::{self, Asked};
+use crate::source::choose::{self, TargetRequest};
 use crate::source::world::World;
 use crate::symbols::Named;
 use crate::view::screen::Waker;
@@ -283,7 +283,7 @@ impl Reader {
 }
 
 fn open(world: &World, path: &Path) -> Result<Ledger, String> {
-    let asked = Asked { target: Some(path.as_os_str()), live: false, retype: &|pid| pid.to_string() };
+    let asked = TargetRequest { target: Some(path.as_os_str()), live: false, retype: &|pid| pid.to_string() };
     choose::ledger(world, &asked).map(|opened| Ledger::of(world, opened)).map_err(|failure| failure.what)
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn may_be_in_graphs() -> bool {
 
 /// What a program launches.
 #[derive(Clone, Copy)]
-pub(crate) enum What {
+pub(crate) enum LaunchKind {
     Kernel(Opaque),
     Graph,
     Other,
@@ -199,18 +199,18 @@ impl Guard {
     }
 
     /// The program launched something that may write, with these words among its arguments.
-    pub(crate) fn launched(&self, shim: &Shim, call: &Call, stream: Stream, what: What, words: &[u64]) {
+    pub(crate) fn launched(&self, shim: &Shim, call: &Call, stream: Stream, what: LaunchKind, words: &[u64]) {
         let name = match what {
-            What::Graph => "a graph".into(),
-            What::Other => "a copy, fill or other work".into(),
-            What::Kernel(function) => self.launches.name(function as usize, || {
+            LaunchKind::Graph => "a graph".into(),
+            LaunchKind::Other => "a copy, fill or other work".into(),
+            LaunchKind::Kernel(function) => self.launches.name(function as usize, || {
                 // SAFETY: what is told of here is a launch that the driver has just accepted.
                 let named = unsafe { vendor::reader::name_of(function) };
                 named.unwrap_or_else(|| format!("the kernel at {:#x}", function as usize)).into()
             }),
         };
         let stack = shim.site(call.site(), Made::Stream);
-        self.launches.add(stream as u64, name, !matches!(what, What::Other), stack, words);
+        self.launches.add(stream as u64, name, !matches!(what, LaunchKind::Other), stack, words);
     }
 
     /// Freed memory that live graphs referred to at its free, sorted.

@@ -21,7 +21,7 @@ mod report;
 mod zones;
 
 pub(super) use free::DONE_WITHIN;
-pub(crate) use free::{Asker, What, may_be_in_graphs};
+pub(crate) use free::{Asker, LaunchKind, may_be_in_graphs};
 
 use crate::stranded;
 use gpumem_wire::layout::{AllocSlot, StackRef};

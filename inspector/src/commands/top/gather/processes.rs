@@ -4,7 +4,7 @@ use super::super::look::{Ask, Cell, Head, Look, PROCESSES, Row, Sheet, Tone};
 use super::allocs::bars;
 use crate::model::history::{Samples, Series};
 use crate::model::totals;
-use crate::source::find::{self, Found, What};
+use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::source::world::World;
 use crate::text::{self, count};
 use gpumem_wire::counters;
@@ -38,20 +38,24 @@ pub(in super::super) fn processes(world: &World, ask: &Ask) -> Look {
     }
 }
 
-fn row(found: &Found) -> Row {
+fn row(found: &FoundProcess) -> Row {
     let name = text::shorten(&found.name(), NAME).into_owned();
     let id = found.path().map_or_else(|| found.pid.to_string(), |path| path.display().to_string());
     let pid = Cell::text(found.pid.to_string());
     let row = match &found.what {
-        What::Ledger { summary, status, .. } => {
+        LedgerFile::Ledger { summary, status, .. } => {
             let word = if status.running() { "running".into() } else { status.short() };
             let tone = if status.running() { Tone::Plain } else { Tone::Dim };
             let mut cells = vec![pid, Cell::text(name), Cell::text(word)];
             cells.extend(numbers(summary));
             Row::new(id, cells).tone(tone)
         }
-        What::Unreadable { .. } => Row::new(id, vec![pid, Cell::text(name), Cell::text("unreadable")]).tone(Tone::Bad),
-        What::NoLedger { .. } => Row::new(id, vec![pid, Cell::text(name), Cell::text("no GPU call")]).tone(Tone::Dim),
+        LedgerFile::Unreadable { .. } => {
+            Row::new(id, vec![pid, Cell::text(name), Cell::text("unreadable")]).tone(Tone::Bad)
+        }
+        LedgerFile::NoLedger { .. } => {
+            Row::new(id, vec![pid, Cell::text(name), Cell::text("no GPU call")]).tone(Tone::Dim)
+        }
     };
     Row { ledger: found.status().and(found.path()).map(Into::into), ..row }
 }

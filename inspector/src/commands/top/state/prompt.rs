@@ -12,13 +12,13 @@ const LONGEST: usize = 200;
 /// What is typed, and what for.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) struct Prompt {
-    pub what: What,
+    pub what: PromptKind,
     pub text: String,
 }
 
 /// What it is for.
 #[derive(Clone, Debug, PartialEq)]
-pub(in super::super) enum What {
+pub(in super::super) enum PromptKind {
     /// The filter, and what it was before.
     Filter { before: String },
     /// The name of a mark.
@@ -44,7 +44,7 @@ pub(super) enum Answer {
 }
 
 impl Prompt {
-    pub(super) fn new(what: What, text: &str) -> Self {
+    pub(super) fn new(what: PromptKind, text: &str) -> Self {
         Self { what, text: text.to_owned() }
     }
 
@@ -52,22 +52,22 @@ impl Prompt {
     pub(super) fn trim(head: &Head) -> Self {
         let (idle, pid) = (units::bytes(head.idle_bytes), head.pid);
         let question = format!("give {idle} that the pool keeps in pid {pid} back to the driver?");
-        Self::new(What::Sure { question, request: Request::Trim { press: false } }, "")
+        Self::new(PromptKind::Sure { question, request: Request::Trim { press: false } }, "")
     }
 
     /// What stands before the text.
     pub(in super::super) fn label(&self) -> String {
         match &self.what {
-            What::Filter { .. } => "only rows with: ".into(),
-            What::Mark => "name of the mark: ".into(),
-            What::Set => "set VARIABLE=VALUE: ".into(),
-            What::Sure { question, .. } => format!("{question} (y/n) "),
+            PromptKind::Filter { .. } => "only rows with: ".into(),
+            PromptKind::Mark => "name of the mark: ".into(),
+            PromptKind::Set => "set VARIABLE=VALUE: ".into(),
+            PromptKind::Sure { question, .. } => format!("{question} (y/n) "),
         }
     }
 
     pub(super) fn paste(&mut self, text: &str) {
         let room = LONGEST.saturating_sub(self.text.chars().count());
-        if !matches!(self.what, What::Sure { .. }) {
+        if !matches!(self.what, PromptKind::Sure { .. }) {
             self.text.extend(text.chars().filter(|c| !c.is_control()).take(room));
         }
     }
@@ -75,9 +75,9 @@ impl Prompt {
     pub(super) fn key(&mut self, key: &KeyEvent, head: Option<&Head>) -> Answer {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match (&self.what, key.code) {
-            (What::Sure { request, .. }, KeyCode::Char('y' | 'Y')) if !control => Answer::Do(request.clone()),
-            (What::Sure { .. }, _) => Answer::No("nothing was done".into()),
-            (What::Filter { before }, KeyCode::Esc) => {
+            (PromptKind::Sure { request, .. }, KeyCode::Char('y' | 'Y')) if !control => Answer::Do(request.clone()),
+            (PromptKind::Sure { .. }, _) => Answer::No("nothing was done".into()),
+            (PromptKind::Filter { before }, KeyCode::Esc) => {
                 self.text = before.clone();
                 Answer::Over
             }
@@ -103,11 +103,11 @@ impl Prompt {
     fn enter(&self, head: Option<&Head>) -> Answer {
         let text = self.text.trim();
         match &self.what {
-            What::Filter { .. } => Answer::Over,
-            What::Mark | What::Set if text.is_empty() => Answer::No("nothing was done".into()),
-            What::Mark => Answer::Do(Request::Mark(text.to_owned())),
-            What::Set => set(text, head),
-            What::Sure { .. } => Answer::Goes,
+            PromptKind::Filter { .. } => Answer::Over,
+            PromptKind::Mark | PromptKind::Set if text.is_empty() => Answer::No("nothing was done".into()),
+            PromptKind::Mark => Answer::Do(Request::Mark(text.to_owned())),
+            PromptKind::Set => set(text, head),
+            PromptKind::Sure { .. } => Answer::Goes,
         }
     }
 }
@@ -127,5 +127,5 @@ fn set(text: &str, head: Option<&Head>) -> Answer {
     let pid = head.map_or(0, |head| head.pid);
     let question = format!("set {} of pid {pid} from {old} to {value}?", setting.name);
     let request = Request::Set { name: setting.name.into(), value: value.into(), force: false };
-    Answer::Asks(Box::new(Prompt::new(What::Sure { question, request }, "")))
+    Answer::Asks(Box::new(Prompt::new(PromptKind::Sure { question, request }, "")))
 }
