@@ -3,6 +3,7 @@
 //!
 //! * [`artifacts`]: where the libraries and programs are; builds what is missing.
 //! * [`run`]: one program, once, with a time limit and a directory of its own.
+//! * [`scratch`]: a folder that is removed in the end.
 //! * [`ledger`]: what the run left, read with `gpumem_wire` and with `gpumem --json`.
 //! * [`terminal`]: a program on a terminal of its own: its screen, its keys.
 //! * [`flat`]: the host memory of two processes side by side.
@@ -11,6 +12,7 @@ pub mod artifacts;
 pub mod flat;
 pub mod ledger;
 pub mod run;
+pub mod scratch;
 pub mod terminal;
 
 pub use artifacts::artifacts;

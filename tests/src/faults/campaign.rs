@@ -1,8 +1,9 @@
 //! A campaign runs many seeds and counts what came of them.
 
 use super::judge::{Finding, PATIENCE, Verdict, Wrong, judge};
+use super::place::own_mounts;
 use super::plan::Plan;
-use super::run::{End, own_mounts};
+use super::run::End;
 use super::trouble::{DISK, Trouble};
 use crate::harness::artifacts;
 use serde_json::{Value, json};
@@ -41,7 +42,7 @@ pub struct Failed {
 }
 
 /// The outcome of a seed.
-struct Done {
+struct SeedOutcome {
     plan: Plan,
     verdict: Verdict,
     failed: Option<Failed>,
@@ -123,13 +124,13 @@ impl Campaign {
     /// Runs each seed. Whatever happens to one seed, the others are run, and all are counted.
     fn run_each(
         &self,
-        one: impl Fn(u64) -> Result<Done, String> + Sync,
+        one: impl Fn(u64) -> Result<SeedOutcome, String> + Sync,
         mut seen: impl FnMut(&Tally, Option<&Failed>),
     ) -> Tally {
         let (next, begin) = (AtomicU64::new(self.seeds.start), Instant::now());
         let mut tally = Tally::default();
         let (send, come) = channel();
-        let work = &|send: Sender<(u64, Result<Done, String>)>| {
+        let work = &|send: Sender<(u64, Result<SeedOutcome, String>)>| {
             own_mounts();
             loop {
                 let seed = next.fetch_add(1, Relaxed);
@@ -152,7 +153,7 @@ impl Campaign {
             drop(send);
             for (seed, done) in come {
                 match done {
-                    Ok(Done { plan, verdict, failed }) => {
+                    Ok(SeedOutcome { plan, verdict, failed }) => {
                         tally.add(&plan, &verdict);
                         seen(&tally, failed.as_ref());
                         tally.failed.extend(failed);
@@ -167,12 +168,12 @@ impl Campaign {
         tally
     }
 
-    fn one(&self, seed: u64) -> Result<Done, String> {
+    fn one(&self, seed: u64) -> Result<SeedOutcome, String> {
         let mut plan = Plan::new(seed).without(&self.without);
         plan.troubles.retain(|trouble| !self.leave.iter().any(|kind| kind == trouble.kind()));
         let verdict = judge(&plan, PATIENCE)?;
         if verdict.findings.is_empty() {
-            return Ok(Done { plan, verdict, failed: None });
+            return Ok(SeedOutcome { plan, verdict, failed: None });
         }
         let mut failed =
             Failed { findings: verdict.findings.clone(), needless: Vec::new(), again: false, plan: plan.clone() };
@@ -182,7 +183,7 @@ impl Campaign {
         {
             eprintln!("seed {seed}: it was not tried again to the end: {why}");
         }
-        Ok(Done { plan, verdict, failed: Some(failed) })
+        Ok(SeedOutcome { plan, verdict, failed: Some(failed) })
     }
 }
 
@@ -240,9 +241,11 @@ mod tests {
         let one = |seed| match seed {
             13 => panic!("nobody foresaw {seed}"),
             17 => Err("it cannot be begun".into()),
-            _ => {
-                Ok(Done { plan: Plan::new(seed), verdict: Verdict { ledgers: 2, ..Verdict::default() }, failed: None })
-            }
+            _ => Ok(SeedOutcome {
+                plan: Plan::new(seed),
+                verdict: Verdict { ledgers: 2, ..Verdict::default() },
+                failed: None,
+            }),
         };
         let mut told = 0;
         let tally = campaign(10..30, 3).run_each(one, |_, _| told += 1);

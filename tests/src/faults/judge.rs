@@ -1,10 +1,10 @@
 //! Compares the two runs of a plan.
 
-use super::left::{self, Left};
+use super::left::{self, LeftFiles};
 use super::need;
 use super::plan::Plan;
 use super::run::{End, Manner, Ran, run};
-use super::trouble::{Trouble, What};
+use super::trouble::{CallTrouble, Trouble};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
@@ -87,7 +87,7 @@ pub fn judge(plan: &Plan, patience: Duration) -> Result<Verdict, String> {
         struck: !ran.struck.is_empty(),
         ..Verdict::default()
     };
-    let Left { wrong, .. } = left;
+    let LeftFiles { wrong, .. } = left;
     verdict.findings.extend(wrong.into_iter().map(|what| Finding { wrong: Wrong::Ledger, what }));
     if let Some(finding) = difference(plan, &native, &ran) {
         if excused(plan, &finding, &ran) {
@@ -168,7 +168,7 @@ fn variants(plan: &Plan, struck: &[String]) -> Vec<Plan> {
             Trouble::Limit(limit, value) => {
                 all.extend(limit.smaller(*value).into_iter().map(|value| with(Trouble::Limit(*limit, value))));
             }
-            Trouble::Call { name, call, what: what @ What::Answers(_) } => {
+            Trouble::Call { name, call, what: what @ CallTrouble::Answers(_) } => {
                 let mut calls: BTreeSet<u64> = (1..=6).collect();
                 calls.extend(call.saturating_sub(4).max(1)..=call + 4);
                 all.extend(calls.into_iter().map(|call| with(Trouble::Call { name, call, what: *what })));
@@ -183,7 +183,7 @@ fn variants(plan: &Plan, struck: &[String]) -> Vec<Plan> {
             Trouble::Setting(name, _)
                 if ["GPUMEM_LIMIT", "GPUMEM_LIMIT_GROUP", "GPUMEM_STRANDED"].contains(&name.as_str()) =>
             {
-                let refused = |call| Trouble::Call { name: "cuMemAlloc_v2", call, what: What::Answers(2) };
+                let refused = |call| Trouble::Call { name: "cuMemAlloc_v2", call, what: CallTrouble::Answers(2) };
                 all.extend((1..=8).map(|call| with(refused(call))));
             }
             _ => {}

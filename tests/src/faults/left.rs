@@ -18,7 +18,7 @@ const HONEST: &[&str] = &["too few for a ledger", "does not begin as a gpumem le
 
 /// What the search found.
 #[derive(Debug, Default)]
-pub struct Left {
+pub struct LeftFiles {
     pub ledgers: usize,
     /// Ledgers that gpumem refuses with a reason from `HONEST`.
     pub refused: usize,
@@ -26,8 +26,8 @@ pub struct Left {
 }
 
 /// Asks `gpumem` about every ledger below a directory.
-pub fn look(place: &Path) -> Left {
-    let mut left = Left::default();
+pub fn look(place: &Path) -> LeftFiles {
+    let mut left = LeftFiles::default();
     let mut ledgers = Vec::new();
     collect(place, &mut ledgers);
     left.ledgers = ledgers.len();

@@ -5,6 +5,7 @@
 //! * [`trouble`]: one thing that goes wrong, and how the campaign causes it.
 //! * [`plan`]: a seed's program and troubles.
 //! * `need`: how much of a limit a program needs natively.
+//! * [`place`]: the directory of a run, and file systems of its own.
 //! * [`run`]: one run of a plan, natively or preloaded.
 //! * [`judge`]: compares the two runs.
 //! * [`left`]: what a run left behind, as `gpumem` reads it.
@@ -14,6 +15,7 @@ pub mod campaign;
 pub mod judge;
 pub mod left;
 mod need;
+pub mod place;
 pub mod plan;
 pub mod programs;
 pub mod run;

@@ -2,7 +2,7 @@
 
 use super::programs::{self, Chosen};
 use super::settings;
-use super::trouble::{Files, Limit, Trouble, What};
+use super::trouble::{CallTrouble, Files, Limit, Trouble};
 use crate::differ::random::Random;
 use std::fmt;
 use std::time::Duration;
@@ -225,8 +225,8 @@ fn call(random: &mut Random) -> Trouble {
         false => (*random.pick(CALLS), spread(random, 1, 60)),
     };
     let what = match random.chance(80) {
-        true => What::Answers(*random.pick(CODES)),
-        false => What::Takes(Duration::from_micros(spread(random, 100, 40_000))),
+        true => CallTrouble::Answers(*random.pick(CODES)),
+        false => CallTrouble::Takes(Duration::from_micros(spread(random, 100, 40_000))),
     };
     Trouble::Call { name, call, what }
 }

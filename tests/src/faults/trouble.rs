@@ -67,7 +67,7 @@ pub enum Trouble {
     Call {
         name: &'static str,
         call: u64,
-        what: What,
+        what: CallTrouble,
     },
     /// A variable of the simulator.
     Driver(&'static str, String),
@@ -114,7 +114,7 @@ pub enum Trouble {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum CallTrouble {
     Answers(u32),
     Takes(Duration),
 }
@@ -123,8 +123,8 @@ impl Trouble {
     /// What it is counted under.
     pub fn kind(&self) -> &'static str {
         match self {
-            Trouble::Call { what: What::Answers(_), .. } => "a call that fails",
-            Trouble::Call { what: What::Takes(_), .. } => "a call that takes long",
+            Trouble::Call { what: CallTrouble::Answers(_), .. } => "a call that fails",
+            Trouble::Call { what: CallTrouble::Takes(_), .. } => "a call that takes long",
             Trouble::Driver(..) => "another driver",
             Trouble::Setting(..) => "settings",
             Trouble::Tight(limit, _) => Trouble::Limit(*limit, 0).kind(),
@@ -147,7 +147,7 @@ impl Trouble {
     pub fn changes_answers(&self) -> bool {
         match self {
             // The shim asks the driver less often, and more often: the call that fails is another one.
-            Trouble::Call { what, .. } => matches!(what, What::Answers(_)),
+            Trouble::Call { what, .. } => matches!(what, CallTrouble::Answers(_)),
             // These ask for other answers.
             Trouble::Setting(name, _) => [
                 "GPUMEM_LIMIT",
@@ -172,8 +172,10 @@ impl Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Call { name, call, what: What::Answers(code) } => write!(f, "SIM_FAULT={name}:{call}={code}"),
-            Trouble::Call { name, call, what: What::Takes(time) } => {
+            Trouble::Call { name, call, what: CallTrouble::Answers(code) } => {
+                write!(f, "SIM_FAULT={name}:{call}={code}")
+            }
+            Trouble::Call { name, call, what: CallTrouble::Takes(time) } => {
                 write!(f, "SIM_FAULT={name}:{call}+{}", time.as_micros())
             }
             Trouble::Driver(name, value) => write!(f, "{name}={value}"),
