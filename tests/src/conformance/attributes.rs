@@ -1,5 +1,4 @@
-//! Attributes of kernel nodes: what they are, what can be set, and what updates
-//! make of a difference.
+//! Attributes of kernel nodes: which there are, which can be set, and how an update treats a difference.
 
 use super::graph::{add_fill, with_fill};
 use super::nodes::{PLAIN, extra_of, fill_block, read_kernel};
@@ -19,7 +18,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::documented("attributes.copied_and_kept", copied_and_kept),
     Check::measured("attributes.accepted_by_update", accepted_by_update),
     Check::measured("attributes.cooperative_takes_no_block", cooperative_takes_no_block),
-    // Under the preload no handle that a process makes afterwards is virtual.
+    // Under the preload all handles that the process makes afterwards are real ones.
     Check::measured("attributes.set_but_never_read", set_but_never_read).alone(),
 ];
 
@@ -178,7 +177,7 @@ fn programmatic_is_an_edge(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// Edges that are added by one call all get what is said of the first; added one by one, each its own.
+/// Edges that one call adds all get the data of the first edge. Edges that are added one by one get their own.
 fn edges_of_a_call(t: &mut Checker) -> Done {
     hopper(t)?;
     let (mem, early) = (t.gpu.words(N)?, sys::CUgraphEdgeData { from_port: 1, type_: 1, ..PLAIN });
@@ -222,7 +221,7 @@ fn cluster_divides_the_grid(t: &mut Checker) -> Done {
     let in_exec = of_three(&|p| cu!(cuGraphExecKernelNodeSetParams_v2(exec.e, node, p)));
     let in_graph = of_three(&|p| cu!(cuGraphKernelNodeSetParams_v2(node, p)));
     t.eq("a grid of 3 in the exec, in the graph", (in_exec, in_graph), (912, 912));
-    // A copy of attributes says otherwise, and copies none of them.
+    // The copy of attributes returns another status and copies none of them.
     let priority = Id::CU_LAUNCH_ATTRIBUTE_PRIORITY;
     ok("setting PRIORITY", set(node, &attribute(priority, [-1i32 as u32, 0, 0])))?;
     for (grid, copied, clusters) in [(3, 1, 0), (6, 0, 2)] {
@@ -259,7 +258,7 @@ fn copied_and_kept(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// The exec of a node without, updated from one with the attribute, and back.
+/// Updates the exec of a node without the attribute from a graph with it, and back.
 fn updates(t: &Checker, mem: &Mem, a: &sys::CUlaunchAttribute, flags: u64) -> Result<Option<[u32; 2]>, Stop> {
     let (plain, other) = (Graph::new()?, Graph::new()?);
     add_fill(t, &plain, &[], mem, 1)?;
@@ -292,7 +291,7 @@ fn accepted_by_update(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// NVLink-centric scheduling is taken, cannot be asked for, and tells graphs apart.
+/// NVLink-centric scheduling can be set but not read, and an update distinguishes graphs by it.
 fn set_but_never_read(t: &mut Checker) -> Done {
     hopper(t)?;
     let mem = t.gpu.words(N)?;
@@ -306,8 +305,8 @@ fn set_but_never_read(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// A cooperative kernel takes its parameters in one block (`extra`) where it is launched at once; as a node it has
-/// none so: what would give it some is refused and changes nothing.
+/// A launch of a cooperative kernel takes its parameters in one block (`extra`), and its node does not: calls that
+/// would give a node such a block are refused and change nothing.
 fn cooperative_takes_no_block(t: &mut Checker) -> Done {
     let (stream, mem, graph) = (Strm::non_blocking()?, t.gpu.words(N)?, Graph::new()?);
     let (mut block, mut size) = (fill_block(mem.p, 5), 20);

@@ -19,8 +19,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check::documented("barrier.wait_event_orders_streams", wait_event_orders_streams),
 ];
 
-/// Long enough for a call which has to wait to be seen to. Where a loaded machine makes us late, such a check holds
-/// without having tried much.
+/// Long enough to see that a call waits. If a loaded machine makes this thread late, such a check passes without having
+/// tested much.
 const SPIN_MS: u64 = 250;
 
 /// An event behind a spin that has just been put on `stream`.
@@ -58,7 +58,7 @@ fn free_waits_for_non_blocking(t: &mut Checker) -> Done {
     free_waits(t, &Strm::non_blocking()?)
 }
 
-/// Another context on the device, a stream of it, and an event there.
+/// Another context on the device, with a stream and an event.
 struct Other {
     context: cudarc::driver::sys::CUcontext,
     kernels: gpumem_kernels::Kernels,
@@ -77,7 +77,7 @@ impl Other {
         Ok(other)
     }
 
-    /// Makes it current and gives it a long kernel, with the event behind that.
+    /// Makes the context current and launches a long kernel, with the event behind it.
     fn spin(&self, ms: u64) -> Done {
         make_current(self.context)?;
         self.kernels.spin(self.stream.k(), Duration::from_millis(ms), None)?;
@@ -93,7 +93,7 @@ impl Other {
     }
 }
 
-/// Whichever of two contexts on one device is current.
+/// A free waits for the memory's own context only, whichever of two contexts on one device is current.
 fn free_waits_for_its_context_alone(t: &mut Checker) -> Done {
     let other = Other::new(t)?;
     for bytes in [4096, 3 << 20, 256 << 20] {
@@ -117,8 +117,8 @@ fn free_waits_for_its_context_alone(t: &mut Checker) -> Done {
     other.destroy(t)
 }
 
-/// A copy out of a context's memory is its work, on whatever stream. (One into it is not, and where the free comes
-/// first its own context ends with 700.)
+/// A copy out of a context's memory is work of that context, on whatever stream it runs. A copy into the memory is not:
+/// if the free comes first, the context of that copy fails with 700.
 fn free_waits_for_copies_by_another_context(t: &mut Checker) -> Done {
     let bytes = 3 << 20;
     make_current(t.gpu.primary)?;
@@ -208,7 +208,7 @@ fn null_stream_orders_blocking(t: &mut Checker) -> Done {
     t.gpu.spin(&stream, SPIN_MS)?;
     t.gpu.kernels.fill(stream.k(), mem.words(), 5)?;
     end.record(&stream)?;
-    // The copy is on the null stream, which waits for the blocking one.
+    // The copy runs on the null stream, which waits for the blocking stream.
     t.eq("what a copy on the null stream sees", mem.read(1)?[0], 5);
     t.eq("the blocking stream by then", end.query(), 0);
     Ok(())

@@ -1,4 +1,4 @@
-//! What may be called while a stream captures, and what it does to the capture.
+//! Which calls are allowed while a stream captures, and what they do to the capture.
 
 use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok, skip};
 use cudarc::driver::sys::CUstreamCaptureMode::{
@@ -23,7 +23,7 @@ pub(super) const MODES: [Mode; 3] = [GLOBAL, THREAD_LOCAL, RELAXED];
 pub(super) const UNSUPPORTED: u32 = 900;
 pub(super) const INVALIDATED: u32 = 901;
 
-/// A capture under way, with one kernel in it.
+/// An open capture with one kernel in it.
 pub(super) struct Capture {
     pub(super) stream: Strm,
     pub(super) mem: Mem,
@@ -38,7 +38,7 @@ impl Capture {
         Ok(capture)
     }
 
-    /// Ends it: with `want` 0 the graph must work, otherwise there must be none.
+    /// Ends the capture. With `want` 0 the graph must work, otherwise there must be no graph.
     pub(super) fn end(self, t: &mut Checker, after: &str, want: u32) -> Done {
         let mut g = null_mut();
         let status = cu!(cuStreamEndCapture(self.stream.s, &mut g));
@@ -58,7 +58,7 @@ impl Capture {
     }
 }
 
-/// The status that a call forbidden in strict modes gives, and the capture's end.
+/// The status of a call that is forbidden in strict modes, and the status of the capture's end.
 fn strict(mode: Mode) -> (u32, u32) {
     if mode == RELAXED { (0, 0) } else { (UNSUPPORTED, INVALIDATED) }
 }

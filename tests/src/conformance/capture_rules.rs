@@ -145,7 +145,7 @@ fn ended_by_other_thread(t: &mut Checker) -> Done {
         let status = thread.join().unwrap_or(u32::MAX);
         t.eq(&format!("cuStreamEndCapture on another thread in {mode:?}"), status, want);
         if status != 0 {
-            // Only that the stream is left without a capture.
+            // This only leaves the stream without a capture.
             let mut g = null_mut();
             if cu!(cuStreamEndCapture(capture.stream.s, &mut g)) == 0 {
                 cu!(cuGraphDestroy(g));

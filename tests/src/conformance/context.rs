@@ -1,4 +1,4 @@
-//! Contexts: which one is current, and what goes with it.
+//! Contexts: which one is current, and what ends with it.
 
 use super::{Check, Checker, Done, cu, fixtures::*, ok, skip};
 use gpumem_kernels::Kernel;
@@ -118,7 +118,7 @@ fn limits_are_the_contexts(t: &mut Checker) -> Done {
     ok("cuCtxSetLimit", cu!(cuCtxSetLimit(STACK, before)))
 }
 
-/// Modules and libraries are loaded from memory and from files, and what is no code is refused in each way.
+/// Modules and libraries can be loaded from memory and from files. Data that is no code is refused in both ways.
 fn code_comes_from_memory_and_files(t: &mut Checker) -> Done {
     let path = std::env::temp_dir().join(format!("gpumem-code-{}.ptx", std::process::id()));
     let written = std::fs::write(&path, gpumem_kernels::PTX.to_bytes()).is_ok();

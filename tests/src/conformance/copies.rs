@@ -1,5 +1,4 @@
-//! What a copy or memset of an exec may be changed into, by an update and by a
-//! setter.
+//! Which changes of a copy or memset an update and a setter accept.
 
 use super::nodes::no_copy;
 use super::update::memset;
@@ -53,7 +52,7 @@ fn upload(dst: u64, src: *const c_void, bytes: usize) -> Copy {
     c
 }
 
-/// What an exec of copy `a` says to copy `b`: an update, and a setter.
+/// The statuses of changing an exec's copy `a` to `b`: by an update, and by a setter.
 fn changes(t: &Checker, a: &Copy, b: &Copy) -> Result<(u32, u32), Stop> {
     let of = |c: &Copy| -> Result<(Graph, sys::CUgraphNode), Stop> {
         let (graph, mut node) = (Graph::new()?, null_mut());
@@ -132,7 +131,7 @@ fn memory_of_no_context(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// Where the program does not say which memory it is, that may change.
+/// If the program does not say which kind of memory it is, the kind may change.
 fn of_any_memory(t: &mut Checker) -> Done {
     let (a, b, host, mut pinned) = (t.gpu.words(N)?, t.gpu.words(N)?, vec![0u32; 64], null_mut());
     ok("cuMemAllocHost", cu!(cuMemAllocHost_v2(&mut pinned, 4096)))?;
@@ -180,7 +179,7 @@ fn set_changes(t: &Checker, a: &Set, b: &Set) -> Result<(u32, u32), Stop> {
     Ok((updated, cu!(cuGraphExecMemsetNodeSetParams(exec.e, node, b, t.gpu.primary))))
 }
 
-/// One row: whatever it was, wherever it goes.
+/// A memset of one row can change in all its parameters.
 fn memset_changes(t: &mut Checker) -> Done {
     let (a, b, c) = (t.gpu.words(N)?, t.gpu.words(N)?, Ordered::new()?);
     let first = memset(&a, 1, 16);
@@ -199,7 +198,7 @@ fn memset_changes(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// Several rows: address and value only.
+/// Of a memset of several rows only address and value can change.
 fn memset_of_rows(t: &mut Checker) -> Done {
     let (a, b) = (t.gpu.words(N)?, t.gpu.words(N)?);
     let first = Set { dst: a.p, pitch: 128, value: 1, elementSize: 1, width: 64, height: 3 };

@@ -1,5 +1,5 @@
-//! What checks are made of: memory, streams, events, graphs, each given back when
-//! dropped. Dropping ignores errors: a check that cares calls the driver itself.
+//! Memory, streams, events and graphs for checks. Each is given back when it is dropped. Dropping ignores errors: a
+//! check that cares calls the driver itself.
 
 use super::{Done, Stop, cu, ok};
 use cudarc::driver::sys::{self, CUstreamCaptureMode as Mode};
@@ -76,8 +76,8 @@ impl Gpu {
     }
 }
 
-/// Runs a try with longer and longer work until that was going on still at its end: what `ask` gives is an event's
-/// [`Ev::query`]. Whether there was such a try.
+/// Runs `ask` with longer and longer work until the work is still running at the end of the try, as the event's
+/// [`Ev::query`] that `ask` returns says. Returns whether there was such a try.
 pub fn outlasted(mut ask: impl FnMut(u64) -> Result<u32, Stop>) -> Result<bool, Stop> {
     for ms in SPINS_MS {
         if ask(ms)? == RUNNING {
@@ -87,7 +87,7 @@ pub fn outlasted(mut ask: impl FnMut(u64) -> Result<u32, Stop>) -> Result<bool, 
     Ok(false)
 }
 
-/// What [`Ev::query`] says of what is not over.
+/// The answer of [`Ev::query`] while the work is running.
 pub const RUNNING: u32 = 600;
 
 fn text(stop: Stop) -> String {
@@ -122,7 +122,7 @@ impl Mem {
         cu!(cuMemFree_v2(p))
     }
 
-    /// The first `n` words, once the null stream has come to the copy.
+    /// Reads the first `n` words by a copy on the null stream.
     pub fn read(&self, n: usize) -> Result<Vec<u32>, Stop> {
         let mut host = vec![0u32; n];
         ok("cuMemcpyDtoH", cu!(cuMemcpyDtoH_v2(host.as_mut_ptr().cast(), self.p, n * 4)))?;
@@ -144,7 +144,7 @@ pub struct Strm {
 impl Strm {
     pub const NULL: Strm = Strm { s: null_mut() };
 
-    /// One that the null stream waits for, and that waits for it.
+    /// A stream that the null stream waits for, and that waits for the null stream.
     pub fn blocking() -> Result<Strm, Stop> {
         Strm::with_flags(0)
     }
@@ -247,7 +247,7 @@ impl Graph {
     pub fn nodes(&self) -> Result<Vec<sys::CUgraphNode>, Stop> {
         let mut n = 0;
         ok("cuGraphGetNodes", cu!(cuGraphGetNodes(self.g, null_mut(), &mut n)))?;
-        // Room for none is refused.
+        // The driver refuses an array of length 0.
         if n == 0 {
             return Ok(Vec::new());
         }
@@ -290,8 +290,8 @@ impl Exec {
         (cu!(cuGraphExecUpdate_v2(self.e, graph.g, &mut info)), info)
     }
 
-    /// By the four-argument cuGraphExecUpdate, as programs before 12.0 do: the status, the node that was
-    /// refused, and why.
+    /// Updates by the four-argument cuGraphExecUpdate, as programs before 12.0 do. Returns the status, the node that
+    /// was refused, and why.
     pub fn update_before_12(&self, graph: &Graph) -> Result<(u32, sys::CUgraphExecUpdateResultInfo), Stop> {
         type Update = unsafe extern "C" fn(
             sys::CUgraphExec,
@@ -371,7 +371,7 @@ pub fn create_context(device: sys::CUdevice) -> Result<sys::CUcontext, Stop> {
 }
 
 impl Graph {
-    /// By the five-argument cuGraphInstantiate, as programs before 12.0 do.
+    /// Instantiates by the five-argument cuGraphInstantiate, as programs before 12.0 do.
     pub fn instantiate_with_log(&self) -> Result<Exec, Stop> {
         type Instantiate = unsafe extern "C" fn(
             *mut sys::CUgraphExec,

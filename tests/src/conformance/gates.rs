@@ -17,7 +17,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 const N: u64 = 2048;
-/// Execs that are made, or destroyed and made again: the driver had memory of its own for nine of 400 nodes.
+/// How many execs are made, or destroyed and made again. The driver had memory of its own for nine of 400 nodes.
 const ROUNDS: usize = 24;
 const NODES: usize = 400;
 
@@ -32,7 +32,7 @@ fn gate() -> MutexGuard<'static, State> {
     GATE.0.lock().unwrap_or_else(|held| held.into_inner())
 }
 
-/// Waits until the gate is opened; for so long at most that a call which waits for it comes back.
+/// Waits until the gate is opened. The wait has a limit, so a call that waits for this one returns in the end.
 extern "C" fn wait(_: *mut c_void) {
     const PATIENCE: Duration = Duration::from_secs(8);
     let (begin, mut state) = (Instant::now(), gate());
@@ -62,7 +62,7 @@ fn beside_a_gate(calls: impl FnOnce() -> Done) -> Result<bool, Stop> {
     done.map(|()| went_on)
 }
 
-/// A chain of fills: to destroy an exec of it was never seen to wait.
+/// A chain of fills. Destroying an exec of such a graph was never seen to wait.
 fn chain(t: &Checker, mem: &Mem) -> Result<Graph, Stop> {
     let (graph, mut last) = (Graph::new()?, Vec::new());
     for value in 0..NODES as u32 {
@@ -71,7 +71,7 @@ fn chain(t: &Checker, mem: &Mem) -> Result<Graph, Stop> {
     Ok(graph)
 }
 
-/// Launched, and waited for, before the gate was closed.
+/// The exec was launched and waited for before the gate closed.
 fn after_destroying_what_is_over(t: &mut Checker) -> Done {
     let (mem, stream) = (t.gpu.words(N)?, Strm::non_blocking()?);
     let (graph, mut over, mut made) = (chain(t, &mem)?, Vec::new(), Vec::new());
@@ -92,7 +92,8 @@ fn after_destroying_what_is_over(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// Launched, and waited for by its stream, while the gate was closed: what the cache does at a small bound.
+/// The exec was launched and waited for by its stream while the gate was closed. The cache does the same at a small
+/// bound.
 fn after_destroying_what_ended_beside(t: &mut Checker) -> Done {
     let (mem, stream) = (t.gpu.words(N)?, Strm::non_blocking()?);
     let graph = chain(t, &mem)?;

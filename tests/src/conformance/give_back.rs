@@ -1,4 +1,4 @@
-//! Memory of cuMemAlloc that a stream frees: how it comes back beside work that runs, and beside captures.
+//! Memory of cuMemAlloc that is freed on a stream: how it comes back beside running work, and beside captures.
 
 use super::capture::{Capture, MODES};
 use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok};
@@ -11,7 +11,7 @@ pub(super) const CHECKS: &[Check] = &[
 
 const BYTES: usize = 64 << 20;
 
-/// Memory whose free is not this value's business.
+/// Memory that the check frees itself.
 fn block() -> Result<u64, Stop> {
     let mem = Mem::new(BYTES)?;
     let p = mem.p;
@@ -46,8 +46,8 @@ fn waits_for_no_work(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// Not when the stream is only asked. Another process may allocate and free meanwhile, so that one clean reading of
-/// several is enough.
+/// Memory is not back when the stream was only queried. Another process may allocate and free meanwhile, so one right
+/// reading of several is enough.
 fn there_once_waited_for(t: &mut Checker) -> Done {
     let (ours, mut seen) = (Strm::non_blocking()?, Vec::new());
     for _ in 0..5 {
@@ -66,7 +66,7 @@ fn there_once_waited_for(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// With the thread's capture mode exchanged, on a stream that is made meanwhile, on this thread and another.
+/// The thread's capture mode is exchanged, and the stream is made meanwhile, on this thread and on another.
 fn beside_captures(t: &mut Checker) -> Done {
     let give_back = |p: u64, context: usize| {
         let mut mode = cudarc::driver::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;

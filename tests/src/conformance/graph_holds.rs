@@ -86,7 +86,7 @@ fn user_object(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// Gives the graph the only reference to a new object.
+/// Creates an object and gives the graph its only reference.
 fn hold(graph: &Graph) -> Done {
     use cudarc::driver::sys::CUuserObject_flags::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC as NO_SYNC;
     use cudarc::driver::sys::CUuserObjectRetain_flags::CU_GRAPH_USER_OBJECT_MOVE as MOVE;
@@ -96,7 +96,7 @@ fn hold(graph: &Graph) -> Done {
     ok("cuGraphRetainUserObject", cu!(cuGraphRetainUserObject(graph.g, object, 1, MOVE as u32)))
 }
 
-/// How many destructors ran, once it is `want` or no more can be expected.
+/// How many destructors have run, once they are `want` or no more can be expected.
 fn released(want: u32) -> u32 {
     let asked = std::time::Instant::now();
     while RELEASED.load(SeqCst) < want && asked.elapsed().as_secs() < 10 {
@@ -105,7 +105,7 @@ fn released(want: u32) -> u32 {
     RELEASED.load(SeqCst)
 }
 
-/// How many ran that should not have: given some time, none.
+/// How many destructors ran that should not have, after some time.
 fn not_released(before: u32) -> u32 {
     std::thread::sleep(std::time::Duration::from_millis(20));
     RELEASED.load(SeqCst) - before
@@ -127,8 +127,7 @@ fn user_object_of_clones_and_children(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// An exec holds what the graph of its last update holds, and no more what it held
-/// before.
+/// An exec holds the objects of the graph of its last update, and no longer those that it held before.
 fn user_object_through_an_update(t: &mut Checker) -> Done {
     let (before, mem) = (RELEASED.load(SeqCst), t.gpu.words(N)?);
     let graph = |held| -> Result<Graph, Stop> {
@@ -165,7 +164,7 @@ fn user_object_while_running(t: &mut Checker) -> Done {
         end.record(&stream)?;
         drop(exec);
         let kept = not_released(before);
-        // Later than the count: where this still runs, so did it then.
+        // This query comes after the count. If the work is still running now, it was running then.
         let then = end.query();
         if then == RUNNING {
             t.eq("destructor calls while it runs", kept, 0);
@@ -178,8 +177,7 @@ fn user_object_while_running(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// A conditional node runs its body where the launch gives its condition a value,
-/// and owns the body's graph.
+/// A conditional node runs its body if the launch gives its condition a value. The node owns the body's graph.
 fn conditional_node(t: &mut Checker) -> Done {
     let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
     for value in [0u32, 1] {
@@ -203,7 +201,7 @@ fn conditional_node(t: &mut Checker) -> Done {
         // SAFETY: the driver accepted the node, so `phGraph_out` leads to a list of `size` graphs,
         // which is one.
         let body = unsafe { *params.__bindgen_anon_1.conditional.phGraph_out };
-        // Not ours to destroy.
+        // The node owns this graph, so the check must not destroy it.
         let body = std::mem::ManuallyDrop::new(Graph { g: body });
         super::graph::add_fill(t, &body, &[], &mem, 8)?;
         t.eq("destroying the body", cu!(cuGraphDestroy(body.g)), 1);

@@ -1,4 +1,4 @@
-//! Whose nodes an exec knows, and what becomes of handles that are gone.
+//! Which nodes an exec accepts, and what happens to handles whose objects are gone.
 
 use super::graph::{add_fill, kernel_params, with_fill};
 use super::{Check, Checker, Done, cu, fixtures::*, ok};
@@ -33,8 +33,7 @@ fn set_fill(t: &Checker, e: sys::CUgraphExec, node: sys::CUgraphNode, mem: &Mem,
     with_fill(t, mem, value, |p| cu!(cuGraphExecKernelNodeSetParams_v2(e, node, p)))
 }
 
-/// A new graph's node often has the address of one that was destroyed. The exec of
-/// the old graph is not taken in.
+/// A new graph's node often has the address of a destroyed one. The exec of the old graph refuses it all the same.
 fn node_at_an_old_address(t: &mut Checker) -> Done {
     let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
     let graph = Graph::new()?;
@@ -51,7 +50,7 @@ fn node_at_an_old_address(t: &mut Checker) -> Done {
     expect(t, "the launch", &stream, &mem, 1)
 }
 
-/// Nodes may come and go in the graph; the exec knows those that it was made of.
+/// Nodes may be added to the graph and removed. The exec keeps accepting the nodes that it was made of.
 fn node_added_again(t: &mut Checker) -> Done {
     let (stream, a, b) = (Strm::non_blocking()?, t.gpu.words(N)?, t.gpu.words(N)?);
     let graph = Graph::new()?;
@@ -168,7 +167,7 @@ fn kernel_refused(t: &mut Checker) -> Done {
     expect(t, "scaled by it", &stream, &mem, 6)
 }
 
-/// Setters, and destroying the exec, wait for nothing and reach later launches only.
+/// Setters and destroying an exec do not wait for running launches. Setters take effect in later launches only.
 fn set_while_running(t: &mut Checker) -> Done {
     let (stream, mem, first, done) = (Strm::non_blocking()?, t.gpu.words(N)?, t.gpu.words(N)?, Ev::new()?);
     let outlasted = outlasted(|ms| {
@@ -193,8 +192,7 @@ fn set_while_running(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// A function whose module is gone is refused where it is named. A node that has
-/// one can be given another.
+/// A call that names a function of an unloaded module is refused. A node with such a function can be given another.
 fn unloaded_function(t: &mut Checker) -> Done {
     let (stream, mem, mut module, mut f) = (Strm::non_blocking()?, t.gpu.words(N)?, null_mut(), null_mut());
     ok("cuModuleLoadData", cu!(cuModuleLoadData(&mut module, gpumem_kernels::PTX.as_ptr().cast())))?;

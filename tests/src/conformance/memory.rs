@@ -73,8 +73,8 @@ fn free_bytes() -> Result<usize, super::Stop> {
     Ok(free)
 }
 
-/// A request just above 2 MiB takes 4. Another process may allocate meanwhile, so
-/// that one clean reading of several is enough.
+/// A request just above 2 MiB takes 4 MiB. Another process may allocate meanwhile, so one right reading of several is
+/// enough.
 fn granularity(t: &mut Checker) -> Done {
     let mut seen = Vec::new();
     for _ in 0..5 {
@@ -87,7 +87,7 @@ fn granularity(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// One clean reading is enough here, too.
+/// One right reading of several is enough here, too.
 fn small_ones_share(t: &mut Checker) -> Done {
     let mut took = Vec::new();
     for _ in 0..5 {
@@ -102,8 +102,8 @@ fn small_ones_share(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// Nothing promises this, but programs can come to rely on it: 4 MiB freed dirty
-/// came back zeroed at the same address.
+/// The API does not promise this, but programs may rely on it: 4 MiB that were freed with other contents came back
+/// zeroed at the same address.
 fn fresh_is_zeroed(t: &mut Checker) -> Done {
     for _ in 0..4 {
         let mem = Mem::new(4 * MIB)?;
@@ -221,15 +221,15 @@ fn free_from_other_thread(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// Of a device that says that its memory is the machine's, which most do not: there is no more of it than the machine
-/// has, and what is allocated there is missing to the machine.
+/// For a device that says that its memory is the machine's, which most devices do not: it has no more memory than the
+/// machine, and memory that is allocated there is taken from the machine.
 fn integrated_is_the_machines(t: &mut Checker) -> Done {
     use cudarc::driver::sys::CUdevice_attribute;
     let mut integrated = 0;
     let id = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED;
     ok("cuDeviceGetAttribute", cu!(cuDeviceGetAttribute(&mut integrated, id, t.gpu.device)))?;
     t.one_of("CU_DEVICE_ATTRIBUTE_INTEGRATED", integrated as u32, &[0, 1]);
-    // A simulated device's memory is nobody's.
+    // The simulator's memory is not taken from the machine.
     if integrated == 0 || std::env::var_os("SIM_INTEGRATED").is_some() {
         return Ok(());
     }

@@ -126,7 +126,7 @@ pub enum Outcome {
     Ok,
     /// What was expected and what came, one line each.
     Fail(Vec<String>),
-    /// Why it says nothing here.
+    /// Why the check was skipped.
     Skip(String),
 }
 
@@ -139,7 +139,7 @@ enum Stop {
 
 type Done = Result<(), Stop>;
 
-/// What a check works with: the GPU, and where it notes what it found.
+/// The tools of a check: the GPU, and the list of what was wrong.
 struct Checker {
     gpu: Gpu,
     wrong: Vec<String>,

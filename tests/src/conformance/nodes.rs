@@ -46,8 +46,8 @@ fn dependencies(node: sys::CUgraphNode, nodes: &[sys::CUgraphNode]) -> Result<Ve
     Ok(list.iter().take(n).map(|d| index(nodes, *d)).collect())
 }
 
-/// By the node that they leave, in the order in which they were added to it. A
-/// node's dependencies are in their own order. The last takes a removed one's place.
+/// Edges are listed by the node that they leave, in the order in which they were added to that node. Removing one puts
+/// the last in its place. A node's dependencies have an order of their own.
 fn order_of_edges(t: &mut Checker) -> Done {
     let (mem, graph) = (t.gpu.words(N)?, Graph::new()?);
     let a = add_fill(t, &graph, &[], &mem, 1)?;
@@ -98,7 +98,7 @@ pub(super) fn extra_of(block: &mut [u8; 24], size: &mut usize) -> [*mut c_void; 
     [pointer, block.as_mut_ptr().cast(), bytes, std::ptr::from_mut(size).cast(), null_mut()]
 }
 
-/// A block of more bytes than the kernel takes is refused, by a launch in another way than by setters.
+/// A block with more bytes than the kernel takes is refused. A launch returns another status than setters.
 fn block_too_long(t: &mut Checker) -> Done {
     let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
     let graph = Graph::new()?;
@@ -183,8 +183,8 @@ impl Drop for Library {
     }
 }
 
-/// A node names a library's kernel in `kern`; it is read back with the function
-/// that it is in the context. In `func` only a function may stand.
+/// A node can name a library's kernel in `kern`. It is read back with the kernel's function in the context. `func`
+/// takes functions only.
 fn kernel_of_a_library(t: &mut Checker) -> Done {
     let (stream, mem, library) = (Strm::non_blocking()?, t.gpu.words(N)?, Library::load()?);
     let (graph, mut node, mut function) = (Graph::new()?, null_mut(), null_mut());
@@ -359,7 +359,7 @@ fn parameter_info(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// What a node cannot be.
+/// Parameters that are refused for a new node.
 fn rejected(t: &mut Checker) -> Done {
     let (mem, graph, mut node) = (t.gpu.words(N)?, Graph::new()?, null_mut());
     let kernel = |change: &dyn Fn(&mut sys::CUDA_KERNEL_NODE_PARAMS), node: &mut _| {

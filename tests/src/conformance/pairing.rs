@@ -1,5 +1,4 @@
-//! How ExecUpdate finds out which node stands for which, and what it says of one
-//! that does not fit.
+//! How ExecUpdate pairs the nodes of two graphs, and what it answers for a node that does not fit.
 
 use super::graph::add_fill;
 use super::update::memset;
@@ -156,8 +155,8 @@ fn sinks_by_the_time_they_became_so(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// Breadth first, and along edges in their order: the second node finds that what
-/// it depends on stands for another already.
+/// The search goes breadth first, along edges in their order. The second node finds that its dependency is already
+/// paired with another node.
 fn crossed_edges(t: &mut Checker) -> Done {
     let mem = t.gpu.words(N)?;
     let (one, two) = (Build::of(t, &mem)?, Build::of(t, &mem)?);
@@ -200,8 +199,7 @@ fn counts(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// Parameters are looked at on the way: what is wrong with a sink is told before
-/// what is wrong with a root.
+/// Parameters are compared during the search, so a difference in a sink is reported before one in a root.
 fn sinks_come_first(t: &mut Checker) -> Done {
     let mem = t.gpu.words(N)?;
     let (one, two) = (Build::of(t, &mem)?, Build::of(t, &mem)?);
@@ -248,8 +246,7 @@ fn inside_a_child(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// The exec's disabled node is the one that the pair belongs to, whatever order the
-/// new graph's nodes were made in.
+/// The disabled flag belongs to the pair, whatever the order in which the new graph's nodes were made.
 fn disabled_goes_with_the_pair(t: &mut Checker) -> Done {
     let (stream, a, b) = (Strm::non_blocking()?, t.gpu.words(N)?, t.gpu.words(N)?);
     let build = |swapped: bool, va, vb| -> Result<(Graph, Node), Stop> {
@@ -314,8 +311,8 @@ fn empty_graphs(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// It calls another number of nodes not supported, and looks at the others in the order in which they
-/// were made, at their edges first.
+/// The form from before CUDA 12 answers "not supported" for another number of nodes. It compares nodes in the order in
+/// which they were made, edges first.
 fn the_form_before_12(t: &mut Checker) -> Done {
     let mem = t.gpu.words(N)?;
     let none = (REFUSED, Why::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, -1, -1);
@@ -393,7 +390,7 @@ fn before_12_destroyed_nodes_count(t: &mut Checker) -> Done {
         t.eq(&format!("{name}, today's form"), update(&a, &b)?, since_12);
         t.eq(&format!("{name}, copies"), update_before_12(&a.copy()?, &b.copy()?)?.1, before_12.1);
     }
-    // What is destroyed later is the graph's alone.
+    // A node that is destroyed after the instantiate is missing in the graph alone.
     let (graph, same) = (chains(t, &mem, four)?, chains(t, &mem, four)?);
     let exec = graph.instantiate()?;
     ok("cuGraphDestroyNode", cu!(cuGraphDestroyNode(graph.nodes()?[3])))?;

@@ -108,8 +108,7 @@ fn attributes(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// Plain allocations can be shared with other processes the old way, stream-ordered
-/// ones cannot.
+/// Plain allocations can be shared with other processes by IPC handles, and stream-ordered ones cannot.
 fn legacy_ipc(t: &mut Checker) -> Done {
     let capable = |p| get::<u32>(Attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, p);
     // SAFETY: CUipcMemHandle is an array of bytes, so all zeroes is a valid value.

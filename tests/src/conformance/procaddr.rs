@@ -113,8 +113,7 @@ fn per_thread_functions_work(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// Whether the call itself fails differs between drivers; that no function comes
-/// back and why do not.
+/// No function comes back, with this reason. Drivers differ in whether the call itself fails.
 fn not_found(t: &mut Checker, name: &CStr, version: i32, why: Found) {
     let (status, f, found) = look_up(name, version, DEFAULT);
     t.one_of(&format!("{name:?} at {version}"), status, &[0, 500]);

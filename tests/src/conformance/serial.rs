@@ -14,8 +14,8 @@ fn milliseconds(from: &Ev, to: &Ev) -> Result<f32, Stop> {
     Ok(ms)
 }
 
-/// Two launches of one exec on two streams take as long as one after the other. Each takes as long as its kernel
-/// spins, at least: what else runs on the machine only adds, and the shortest of several tries tells.
+/// Two launches of one exec on two streams take as long as one after the other. Each launch takes at least as long as
+/// its kernel spins. Other work on the machine only adds time, so the shortest of several tries counts.
 fn one_exec_two_streams(t: &mut Checker) -> Done {
     const SPIN_MS: u64 = 50;
     let (a, b) = (Strm::non_blocking()?, Strm::non_blocking()?);
@@ -53,8 +53,7 @@ fn one_exec_one_stream(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// An update while the exec runs does not change the run under way: that one writes
-/// the old value, the next one the new.
+/// An update does not change a run that has begun: that run writes the old value, and the next one the new value.
 fn update_while_running(t: &mut Checker) -> Done {
     let (stream, copied) = (Strm::non_blocking()?, Ev::new()?);
     let (mem, first) = (t.gpu.words(1024)?, t.gpu.words(1024)?);

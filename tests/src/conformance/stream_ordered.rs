@@ -31,8 +31,8 @@ fn words(p: sys::CUdeviceptr) -> Result<Words, Stop> {
     Ok(unsafe { Words::from_raw(p, BYTES as u64 / 4) }?)
 }
 
-/// The driver waits for nothing here: its reference has the caller see to it that nothing uses the memory. What work
-/// that does use it would meet is not promised, and not asked.
+/// The driver does not wait here. Its reference makes the caller responsible that nothing uses the memory. So the check
+/// does not ask what pending work would find.
 fn plain_free_of_async(t: &mut Checker) -> Done {
     let stream = Strm::non_blocking()?;
     let p = alloc(&stream, BYTES)?;
@@ -56,7 +56,7 @@ fn async_free_of_plain(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// Many short lives on one stream, each with its own value: reuse never shows.
+/// Many short-lived blocks on one stream, each with its own value. Reuse is never visible.
 fn in_order(t: &mut Checker) -> Done {
     let (stream, sum) = (Strm::non_blocking()?, t.gpu.words(2)?);
     ok("cuMemsetD32Async", cu!(cuMemsetD32Async(sum.p, 0, 2, stream.s)))?;

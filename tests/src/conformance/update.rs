@@ -1,5 +1,4 @@
-//! What ExecUpdate carries over and what it refuses: nodes other than kernels, and
-//! the shape of the graph.
+//! Which changes ExecUpdate applies and which it refuses: nodes other than kernels, and the shape of the graph.
 
 use super::graph::add_fill;
 use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok};

@@ -1,5 +1,4 @@
-//! What ExecUpdate carries over and what it refuses: kernel nodes and their
-//! attributes.
+//! Which changes ExecUpdate applies and which it refuses: kernel nodes and their attributes.
 
 use super::graph::{kernel_params, with_fill};
 use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok, skip};
@@ -60,8 +59,8 @@ fn kernel_parameters(t: &mut Checker) -> Done {
     expect(t, "the old buffer", &stream, &a, 9)
 }
 
-/// One thread of one block fills all words, as many threads do: that both run is
-/// seen in the result, and the driver's own answer.
+/// One thread of one block fills all words, and so do many threads. The result and the driver's answer show that both
+/// ran.
 fn kernel_grid_and_block(t: &mut Checker) -> Done {
     let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
     let exec = fill(t, &mem, 1)?.instantiate()?;
@@ -118,7 +117,7 @@ fn cooperative_refused(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// A launch of the exec waits on one stream; what is launched on another after the update is the new graph.
+/// A launch of the exec waits on one stream. After the update, a launch on another stream runs the new graph.
 fn cooperative_while_it_runs(t: &mut Checker) -> Done {
     let (one, two, mem) = (Strm::non_blocking()?, Strm::non_blocking()?, t.gpu.words(N)?);
     let (from, to) = (fill(t, &mem, 1)?, fill(t, &mem, 2)?);
@@ -154,7 +153,7 @@ fn priority_refused(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// Two fills in a row; the second may be let start before the first is over.
+/// Two fills in a row. With `programmatic` the second may start before the first has ended.
 fn pair(t: &Checker, stream: &Strm, mem: &Mem, programmatic: bool) -> Result<Graph, Stop> {
     Graph::capture(stream, || {
         t.gpu.kernels.fill(stream.k(), mem.words(), 1)?;
@@ -244,7 +243,7 @@ impl Clusters {
         })
     }
 
-    /// The same as a node made by hand, its size set as an attribute of the node.
+    /// The same kernel as a node made by hand, with the size as an attribute of the node.
     fn by_hand(&self, t: &Checker, size: u32) -> Result<Graph, Stop> {
         let (graph, mut node, mut out) = (Graph::new()?, null_mut(), self.out.p);
         let mut list = [(&raw mut out).cast()];
@@ -292,8 +291,8 @@ fn cluster_update(
     Ok(())
 }
 
-/// The driver says success and keeps the old size, of captured launches too: its
-/// verdict alone does not prove that two graphs may share an exec.
+/// The driver answers success and keeps the old size, for captured launches too. So its verdict alone does not prove
+/// that two graphs may share an exec.
 fn captured_cluster_kept(t: &mut Checker) -> Done {
     let c = Clusters::new(t)?;
     for (from, to) in [(2, 4), (0, 2), (2, 0)] {
@@ -303,7 +302,7 @@ fn captured_cluster_kept(t: &mut Checker) -> Done {
     Ok(())
 }
 
-/// Likewise a size that was set as an attribute of a node.
+/// The driver also keeps a size that was set as an attribute of a node.
 fn cluster_of_a_node_kept(t: &mut Checker) -> Done {
     let c = Clusters::new(t)?;
     for (from, to) in [(2, 4), (0, 2), (2, 0)] {
