@@ -327,7 +327,7 @@ impl Cache {
 
     /// A call with a graph ran out of memory: what nobody needs now goes, on the device of a context (0: of this
     /// thread's), and the call is made once more. Where memory stays short, not each such call is an event.
-    pub(super) fn once_more<R>(&self, context: u64, call: impl FnOnce() -> Result<R, Status>) -> Result<R, Status> {
+    pub(super) fn again<R>(&self, context: u64, call: impl FnOnce() -> Result<R, Status>) -> Result<R, Status> {
         let is_first = age_of(&self.short_ns, clock::now_ns()) > SHORT_SINCE_NS;
         let bytes = self.in_context(context, || self.give_back_all()).unwrap_or(0);
         let answer = call();

@@ -160,7 +160,7 @@ impl Cache {
                     status => Err(status),
                 }
             };
-            status = self.once_more(context_of(&body), again).err().unwrap_or(SUCCESS);
+            status = self.again(context_of(&body), again).err().unwrap_or(SUCCESS);
             if status == OUT_OF_MEMORY && !body.owned {
                 status = self.one_by_one(handle, &body, to, stream_key);
             }

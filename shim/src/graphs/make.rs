@@ -61,7 +61,7 @@ impl Cache {
     fn exec_of(&self, template: &Template, class: &Class, work: &Work) -> Result<Option<(GraphExec, Records)>, Status> {
         match self.try_exec_of(template, class, work) {
             // What goes back may be waited for: nothing of the template's is locked meanwhile.
-            Err(OUT_OF_MEMORY) => self.once_more(0, || self.try_exec_of(template, class, work)),
+            Err(OUT_OF_MEMORY) => self.again(0, || self.try_exec_of(template, class, work)),
             other => other,
         }
     }

@@ -1,5 +1,10 @@
-//! What is done before an allocation runs out: everything idle goes back, then memory of graphs, then, where the user
-//! allows it, the allocation is placed outside of the device's memory.
+//! What is done before a call runs out of device memory: everything idle goes back, then memory of graphs, then, where
+//! the user allows it, an allocation is placed outside of the device's memory.
+//!
+//! The ladder has one way in, [`again`]: it makes a call of the program's, and makes it once more after each step that
+//! gave something back. Two callers cannot use that as it is. A block of the pool's is asked for in two sizes, and may be
+//! placed elsewhere: [`obtain`]. The graph cache stands below this room, and makes calls of its own: `Cache::again`, which
+//! has the pool's blocks go back through [`crate::shim::Above`].
 
 use crate::call::Call;
 use crate::gate;
