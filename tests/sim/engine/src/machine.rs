@@ -313,6 +313,7 @@ fn stats(m: &Machine) -> Vec<(&'static str, u64)> {
         ("graph_device_held", device(|d| d.graphs.held)),
         ("graph_host_live", m.graph_host.live),
         ("graph_host_held", m.graph_host.held),
+        ("own_host", crate::heap::taken()),
         ("live_allocations", counted().count() as u64),
         ("live_bytes", counted().map(|a| a.size).sum()),
         ("live_graphs", m.graphs.len() as u64),
