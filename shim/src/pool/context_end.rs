@@ -21,6 +21,8 @@ pub(crate) struct Leaving<'a> {
     /// The pools of contexts that no thread's cache is bound to any more.
     context_pools: Vec<&'static ContextPool>,
     blocks: Vec<(&'static ContextPool, &'static Block, BlockState)>,
+    /// Pools whose readers end with the context.
+    reading: Vec<&'static ContextPool>,
     /// Bytes that end with each context, by the context's record.
     bytes: Vec<(ContextRef, u64)>,
 }

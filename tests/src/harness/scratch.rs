@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A folder that is removed when this is dropped.
-pub struct Scratch(PathBuf);
+pub struct Scratch(pub(super) PathBuf);
 
 impl Scratch {
     #[allow(clippy::new_without_default)]
