@@ -9,8 +9,9 @@
 use crate::{Error, Result};
 use std::ffi::{CStr, c_char};
 
-/// The first function of a row: a module with its body and its row, and the exported function. The crate has the types
-/// `Call` and `Row` in its module `abi`.
+/// The first function of a row: a module with its body and its row, and the exported function. The types
+/// `Call` and `Row` are those of the calling simulator's own module `abi`.
+#[allow(clippy::crate_in_macro_def)]
 #[macro_export]
 macro_rules! api_function {
     ($name:ident ($c:ident $(, $a:ident : $t:ty)* $(,)?) $body:block $row:expr) => {
@@ -30,6 +31,7 @@ macro_rules! api_function {
 }
 
 /// Another function of a row, with the body of the first one.
+#[allow(clippy::crate_in_macro_def)]
 #[macro_export]
 macro_rules! api_twin {
     ($first:ident $name:ident $args:tt $row:expr) => {
