@@ -56,7 +56,7 @@ impl Cache {
     /// A new exec of the clone in `work`, instead of one that nobody can use any more.
     fn instead_of(&self, lease: Lease, class: &Arc<Class>, slot: u32, work: &mut Work) -> Result<Lease, Status> {
         self.destroy_when_completed(lease);
-        let lease = self.make_over(class, work)?;
+        let lease = self.make_over_bound(class, work)?;
         gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
         Ok(lease)
     }
@@ -82,7 +82,7 @@ impl Cache {
             let made = contained(self, || {
                 self.with_work(|work| {
                     work.clone = body.template.clone();
-                    self.make_over(class, work)
+                    self.make_over_bound(class, work)
                 })
             });
             match made {

@@ -30,7 +30,7 @@ impl Cache {
     }
 
     /// The same, without regard to the bounds.
-    pub(super) fn make_over(&self, class: &Arc<Class>, work: &mut Work) -> Result<Lease, Status> {
+    pub(super) fn make_over_bound(&self, class: &Arc<Class>, work: &mut Work) -> Result<Lease, Status> {
         let bytes = self.estimate(&class.shape);
         self.reserve(bytes, true);
         self.make(class, bytes, work)

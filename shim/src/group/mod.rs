@@ -281,7 +281,7 @@ impl Group {
     }
 
     /// This process is not short any more, or gives up.
-    pub(crate) fn call_is_over(&self, place: &Place) {
+    pub(crate) fn call_ended(&self, place: &Place) {
         self.change(place, |own| own.short = 0);
     }
 

@@ -44,9 +44,9 @@ pub(super) fn capture_begins(stream: Stream) {
 }
 
 /// A capture of this stream has ended, or was refused. `graph` is the library's graph of it, if there is one.
-pub(super) fn capture_over(stream: Stream, graph: Option<Graph>) {
+pub(super) fn capture_ended(stream: Stream, graph: Option<Graph>) {
     if kept() {
-        attributes_set::capture_over(stream, graph);
+        attributes_set::capture_ended(stream, graph);
     }
 }
 

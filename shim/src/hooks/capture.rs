@@ -23,7 +23,7 @@ fn begun(call: &Call, stream: Stream, mode: c_int, real: impl FnOnce() -> Status
     let status = real();
     match status {
         SUCCESS => drop(gate::note(|shim| records::streams::capture_begun(shim, call.vendor, stream as u64, mode))),
-        _ => attributes::capture_over(stream, None),
+        _ => attributes::capture_ended(stream, None),
     }
     status
 }
@@ -112,7 +112,7 @@ pub(crate) unsafe fn end_to_cig(
     // SAFETY: rule of the call: `real` gets the stream as it came.
     let status = unsafe { real(stream) };
     if status != WRONG_THREAD {
-        attributes::capture_over(stream, None);
+        attributes::capture_ended(stream, None);
         gate::note(|shim| {
             records::streams::capture_ended(shim, call.vendor, stream as u64, u64::from(status == SUCCESS), status)
         });
@@ -136,7 +136,7 @@ pub(crate) unsafe fn end(
         }
         let library = written(status, graph).filter(|graph| !graph.is_null());
         let nodes = library.and_then(|graph| vendor::of(call.vendor).node_count(graph)).unwrap_or(0) as u64;
-        attributes::capture_over(stream, library);
+        attributes::capture_ended(stream, library);
         let made = library.map(|library| graphs::captured(call.vendor, library));
         if let Some(made) = made {
             *graph = made;

@@ -107,7 +107,7 @@ fn others_give(group: &Group, place: &Place, bytes: u64) -> bool {
         sleep(LOOK_EVERY);
     }
     let answered = group.have_answered(place, call);
-    group.call_is_over(place);
+    group.call_ended(place);
     answered
 }
 

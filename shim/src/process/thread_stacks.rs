@@ -1,4 +1,4 @@
-//! Which part of the threads' stacks is in use: what lies below a stack pointer was left there by calls that are over.
+//! Which part of the threads' stacks is in use: what lies below a stack pointer was left there by calls that have returned.
 //!
 //! A mapping does not tell where a stack begins: the kernel joins those that lie side by side, and a program may have a
 //! stack in memory that it has other things in as well. The C library knows. It keeps a record of each thread in the

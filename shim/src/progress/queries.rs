@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-    /// Else each capture that begins later waits in vain for a query that is over.
+    /// Otherwise each later capture would wait for a query that has ended.
     #[test]
     fn a_query_that_unwinds_has_ended() {
         let gate = QueryGate::new();

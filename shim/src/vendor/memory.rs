@@ -68,12 +68,12 @@ pub(crate) trait MemoryCalls: Sync {
     fn fill(&self, addr: u64, byte: u8, bytes: usize) -> Status;
     /// Waits for all work of the current context.
     fn synchronize(&self) -> Status;
-    /// An event behind all work of a context, made if there is none; `None` where there is no such
-    /// thing. Nothing may capture meanwhile.
+    /// An event behind all work of a context. It is made if there is none. `None` if there can be no such
+    /// event. Nothing may capture meanwhile.
     fn behind_all(&self, context: u64, event: Option<Event>) -> Option<Event>;
-    /// Whether there are such events.
+    /// Whether the vendor has such events.
     fn tells_all(&self) -> bool;
-    /// Whether an event is over.
+    /// Whether the work before an event has completed.
     fn completed(&self, event: Event) -> bool;
     fn wait(&self, event: Event) -> Status;
     fn drop_event(&self, event: Event);

@@ -172,7 +172,7 @@ impl ContextPool {
         status
     }
 
-    /// Keeps a block that work may use, until that is over.
+    /// Keeps a block that work may use, until that work has completed.
     pub(crate) fn keep_waiting(&self, block: &'static Block, now_ns: u64) {
         let mut inner = lock(&self.inner);
         block.idle_ns.store(now_ns, Relaxed);

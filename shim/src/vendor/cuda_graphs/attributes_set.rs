@@ -137,7 +137,7 @@ pub(crate) fn capture_begins(stream: Stream) {
 }
 
 /// A capture of this stream has ended, or was refused. `graph` is the library's graph of it, if there is one.
-pub(crate) fn capture_over(stream: Stream, graph: Option<Graph>) {
+pub(crate) fn capture_ended(stream: Stream, graph: Option<Graph>) {
     // Nothing is known of a capture that nobody saw begin.
     let began = take_capture(stream).unwrap_or(0);
     let unknown = IN_STREAMS.load(Relaxed) || began != IN_CAPTURES.load(SeqCst);
