@@ -36,7 +36,7 @@ STRUCTS = """hipExtent hipPitchedPtr hipChannelFormatDesc hipIpcMemHandle_t HIP_
 # Beginnings of the names of values that are used.
 VALUES = re.compile(
     r"hipSuccess|hipError[A-Z]|hipGraphNodeType|hipStreamCapture|hipMemcpy[A-Z]\w*To|hipMemoryType|hipGraphExecUpdate"
-    r"|hipDeviceAttribute(ConcurrentManagedAccess|ManagedMemory)$|hipMemAllocationType|hipMemHandleType|hipMemLocationType"
+    r"|hipDeviceAttribute(ConcurrentManagedAccess|Integrated|ManagedMemory)$|hipMemAllocationType|hipMemHandleType|hipMemLocationType"
     r"|hipGraphInstantiate|HIP_AD_FORMAT_|hipChannelFormatKind|hipMemAccessFlags|HIP_GET_PROC_ADDRESS|hipStreamMemOp"
     r"|hipDriverEntryPoint|hipStreamWrite|hipStreamWait"
 )

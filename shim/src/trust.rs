@@ -117,14 +117,22 @@ impl Trust {
         let Some(version) = vendor::of(Vendor::Hip).version() else { return };
         self.hip.store(version, Relaxed);
         let header = ledger.header();
-        header.driver_version().store(version, Relaxed);
+        let beside_cuda = self.driver.load(Relaxed) != 0;
+        if !beside_cuda {
+            header.driver_version().store(version, Relaxed);
+        }
         if gpumem_abi::HIP_MAJORS.contains(&units::version(version).0) || settings.record_only != RecordOnly::Auto {
             return;
         }
         self.no_hip.store(true, Relaxed);
-        // Where CUDA is used too, its driver was judged by itself, so only HIP's part is off.
-        if header.mode().load(Relaxed) == Mode::Active as u32 && self.driver.load(Relaxed) == 0 {
-            let why = format!("ROCm {} is of a major version that was never tested", words(version));
+        if header.mode().load(Relaxed) != Mode::Active as u32 {
+            return;
+        }
+        let why = format!("ROCm {} is of a major version that was never tested", words(version));
+        if beside_cuda {
+            // CUDA's driver was judged for itself: only HIP's part is off.
+            reason(ledger, &format!("{why}: HIP is only recorded"));
+        } else {
             only_record(ledger, &why);
             decided_by(ledger, &format!("{why}: gpumem selftest, run on this machine, says what works there"));
         }
@@ -184,9 +192,13 @@ fn decided_by(ledger: &Ledger, what: &str) {
 
 /// From now on the shim only records.
 fn only_record(ledger: &Ledger, why: &str) {
-    let header = ledger.header();
-    header.mode_reason().store(ledger.texts.intern(why.as_bytes()), Relaxed);
-    header.mode().store(Mode::RecordOnly as u32, Relaxed);
+    reason(ledger, why);
+    ledger.header().mode().store(Mode::RecordOnly as u32, Relaxed);
+}
+
+/// Notes why the shim does less than it could.
+fn reason(ledger: &Ledger, why: &str) {
+    ledger.header().mode_reason().store(ledger.texts.intern(why.as_bytes()), Relaxed);
 }
 
 /// The verdicts on the devices of the process.

@@ -271,6 +271,34 @@ fn a_rocm_of_an_unknown_major_is_recorded_only() {
     }
 }
 
+/// A device whose memory is the machine's says so on HIP, too.
+#[test]
+fn a_machines_own_memory_is_told() {
+    for (setting, integrated) in [("0", false), ("1", true)] {
+        let ran = program("hip_basic").env("SIM_INTEGRATED", setting).preloaded().ok();
+        let devices = ran.ledger().gpumem("stats", &[])["devices"].clone();
+        assert_eq!(devices[0]["integrated"], integrated, "{devices:#}");
+    }
+}
+
+/// Beside CUDA, only HIP's part of the process is off on such a ROCm: CUDA's goes on, and doctor tells of it.
+#[test]
+fn beside_cuda_a_rocm_of_an_unknown_major_is_told() {
+    let path = std::env::join_paths([&hip().stage, &artifacts().stage]).expect("a path");
+    let on = |version: &str| program("both").env("LD_LIBRARY_PATH", &path).env("SIM_HIP_VERSION", version);
+    let head = |ran: &Ran| ran.ledger().gpumem("stats", &[])["process"].clone();
+    let ran = same_in_all_ways(&on("90000000"));
+    let (of, on_known) = (head(&ran), head(&on("60400000").preloaded().ok()));
+    let said = "ROCm 9.0 is of a major version that was never tested: HIP is only recorded";
+    assert_eq!((&of["mode"], &of["mode_reason"]), (&"active".into(), &said.into()), "{of:#}");
+    assert_eq!((&on_known["mode"], &on_known["mode_reason"]), (&"active".into(), &"".into()), "{on_known:#}");
+    assert!(ran.ledger().counter(counters::POOL_HITS) > 0, "CUDA's pool goes on");
+    let doctor = ran.ledger().gpumem("doctor", &[]).to_string();
+    assert!(doctor.contains(&format!("active, but {said}")), "{doctor}");
+    // The version that is told is that of CUDA's driver, whatever HIP is there.
+    assert_eq!(of["driver_version"], on_known["driver_version"]);
+}
+
 fn show_their_nodes_by_kind(program: &Program) {
     let ran = program.clone().arg("keep").preloaded().ok();
     let ledger = ran.ledger();

@@ -211,6 +211,7 @@ fn numbers_are_those_of_every_release() {
         "hipEventDisableTiming 2",
         "hipStreamPerThread 2",
         "hipDeviceAttributeConcurrentManagedAccess 9",
+        "hipDeviceAttributeIntegrated 16",
         "hipMemAttachGlobal 1",
         "hipHostMallocPortable 1",
         "hipHostMallocMapped 2",

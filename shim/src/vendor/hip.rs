@@ -23,6 +23,9 @@ fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
 /// `hipStreamCaptureModeRelaxed`.
 const RELAXED: i32 = 2;
 
+/// `hipDeviceAttributeIntegrated`.
+const INTEGRATED: i32 = 16;
+
 /// Devices that [`enter`] can leave inside one another: to launch, to make an exec, to give back memory for it.
 const MOST_LEFT: usize = 8;
 
@@ -122,7 +125,7 @@ impl Backend for Hip {
     fn device_info(&self, device: Device) -> DeviceInfo {
         let mut info = DeviceInfo::default();
         let mut name = [0_u8; 256];
-        let mut total = 0;
+        let (mut total, mut integrated) = (0, 0);
         // SAFETY: rule of answers: the name's length is passed with it, and the other locals have
         // the types of their answers. HIP checks the device.
         unsafe {
@@ -131,8 +134,10 @@ impl Backend for Hip {
             }
             let _ = hip_runtime::hipDeviceGetUuid(&mut info.uuid, device);
             let _ = hip_runtime::hipDeviceTotalMem(&mut total, device);
+            let _ = hip_runtime::hipDeviceGetAttribute(&mut integrated, INTEGRATED, device);
         }
         info.total_bytes = total as u64;
+        info.integrated = integrated != 0;
         info
     }
 

@@ -79,6 +79,7 @@ pub fn hip() -> &'static Hip {
             ("ipc", &[&linked, "-l:libamdhip64.so.6"]),
             ("waits", &[&linked, "-l:libamdhip64.so.6", "-ldl"]),
             ("threads", &[&linked, "-l:libamdhip64.so.6"]),
+            ("both", &[&linked, "-l:libamdhip64.so.6", "-ldl"]),
             ("reset", &[&linked, "-l:libamdhip64.so.6"]),
             ("newer", &[&linked, "-l:libamdhip64.so.6"]),
             ("execs", &[&linked, "-l:libamdhip64.so.6", "-ldl"]),

@@ -17,12 +17,14 @@ pub(super) fn check(summary: &Snapshot) -> Vec<Finding> {
 
 fn mode(summary: &Snapshot, decided: &str) -> Finding {
     let by = if decided.is_empty() { String::new() } else { format!("; decided by {decided}") };
-    if summary.header.mode != Mode::RecordOnly as u32 {
+    let reason = summary.text(summary.header.mode_reason);
+    let active = summary.header.mode != Mode::RecordOnly as u32;
+    if active && reason.is_empty() {
         return Finding::new("mode", Severity::Ok, format!("active{by}"));
     }
-    let reason = summary.text(summary.header.mode_reason);
     let said = if decided.contains(&*reason) { decided } else { &*reason };
-    Finding::new("mode", Severity::Info, format!("record-only: {said}")).fix("GPUMEM_RECORD_ONLY=0 overrides it")
+    let said = if active { format!("active, but {said}") } else { format!("record-only: {said}") };
+    Finding::new("mode", Severity::Info, said).fix("GPUMEM_RECORD_ONLY=0 overrides it")
 }
 
 /// What the process met that the shim has no tables for.

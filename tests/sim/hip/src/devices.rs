@@ -128,14 +128,16 @@ hip! {
         let dev = check(dev)?;
         out.set(lock().devices[dev as usize].total as usize)
     }
-    /// Only what is asked for by those who spill: whether host and device share managed memory at a time.
+    /// Only what is asked for: whether host and device share managed memory at a time, and all of it.
     Init hipDeviceGetAttribute [] (c, out: Out<i32>, attribute: i32, dev: i32) {
         const CONCURRENT_MANAGED_ACCESS: i32 = 9;
+        const INTEGRATED: i32 = 16;
         check(dev)?;
-        if attribute != CONCURRENT_MANAGED_ACCESS {
-            return Err(Error::INVALID_VALUE);
-        }
-        out.set(1)
+        out.set(match attribute {
+            CONCURRENT_MANAGED_ACCESS => 1,
+            INTEGRATED => i32::from(config().integrated),
+            _ => return Err(Error::INVALID_VALUE),
+        })
     }
     Ctx hipDeviceSynchronize [] (c) {
         capture::forbid_any(&mut lock(), Error::CAPTURE_UNSUPPORTED)?;
