@@ -89,7 +89,9 @@ mod tests {
         let aside: Arc<Aside> = Arc::default();
         assert!(aside.turn().unwrap().run(|| ()));
         let (go_on, told) = channel::<()>();
-        let waits = move || drop(told.recv());
+        let waits = move || {
+            let _ = told.recv();
+        };
         assert!(!aside.turn().unwrap().run(waits));
         assert!(aside.is_at_work() && aside.turn().is_none());
         go_on.send(()).unwrap();

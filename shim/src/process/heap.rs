@@ -13,15 +13,15 @@
 //!
 //! The kernel may give no more (RLIMIT_AS, overcommit, the number of mappings), and Rust's collections end the
 //! process where an allocation fails. So some memory is kept that nobody has: [`KEPT`], and beside it a mapping twice
-//! as long as the longest block, since what grows doubles. The first time that the kernel refuses, recording ends
+//! as long as all long blocks together, since what grows doubles. The first time that the kernel refuses, recording ends
 //! for good (see [`when_refused`]), and what is under way then is finished with the memory that was kept. What many
-//! threads may do at that moment, each with a long block, does not rely on it: see [`super::map::put`].
+//! threads may do at that moment, each with a long block, does not rely on it: see [`softly`].
 
 mod classes;
 mod run;
 
 use super::errno::KeepErrno;
-use super::own;
+use super::{own, threads};
 use classes::{CLASSES, MOST_ALIGNED, bytes_of, class_of};
 use run::Run;
 use std::alloc::{GlobalAlloc, Layout};
@@ -66,10 +66,16 @@ unsafe impl Sync for Kept {}
 
 static KEPT: Kept = Kept(UnsafeCell::new([0; KEPT_BYTES]));
 static KEPT_USED: AtomicUsize = AtomicUsize::new(0);
-/// A mapping that is kept for a block longer than all so far; its length is in its first word. 0: there is none.
+/// A mapping that is kept for long blocks; its length is in its first word. 0: there is none.
 static SPARE: AtomicUsize = AtomicUsize::new(0);
-/// The longest block so far for which there is a spare mapping.
-static LONGEST: AtomicUsize = AtomicUsize::new(KEPT_BYTES / 4);
+/// In place of it: a thread takes a part of it.
+const BUSY: usize = 1;
+/// A thread is waited for that takes a part, for so many turns: in a child of `fork` it is not there.
+const TURNS: usize = 10_000;
+/// Bytes of long blocks, without those that are asked for [`softly`].
+static LONG: AtomicUsize = AtomicUsize::new(0);
+/// So many bytes need no spare mapping, or have one.
+static COVERED: AtomicUsize = AtomicUsize::new(KEPT_BYTES / 4);
 /// The kernel refused.
 static SHORT: AtomicBool = AtomicBool::new(false);
 /// What is called then, each a `fn()`: one of each room that has something to close.
@@ -91,14 +97,37 @@ fn obtain(bytes: usize) -> *mut u8 {
     let at = map(bytes);
     if at.is_null() {
         // What is kept is for this thread, too: recording ends while it has it in hand.
-        let kept = kept(bytes);
+        let kept = if is_soft() { null_mut() } else { kept(bytes) };
         ran_short();
         return kept;
     }
-    if bytes > LONGEST.load(Relaxed) {
-        keep_spare(bytes);
+    at
+}
+
+/// Memory for a block that is too long for the classes.
+fn obtain_long(bytes: usize) -> *mut u8 {
+    let at = obtain(bytes);
+    if !at.is_null() && !is_soft() {
+        let bytes = bytes.next_multiple_of(PAGE);
+        let long = LONG.fetch_add(bytes, Relaxed) + bytes;
+        if long > COVERED.load(Relaxed) {
+            keep_spare(long);
+        }
     }
     at
+}
+
+fn is_soft() -> bool {
+    threads::local(|local| local.soft.get())
+}
+
+/// Runs `f`, which can do without the memory that it asks for: what is kept is for others. What it gives back is what was
+/// asked for so.
+pub(crate) fn softly<R>(f: impl FnOnce() -> R) -> R {
+    threads::local(|local| local.soft.set(true));
+    let result = f();
+    threads::local(|local| local.soft.set(false));
+    result
 }
 
 #[cfg(test)]
@@ -158,12 +187,12 @@ fn ran_short() {
     }
 }
 
-/// Keeps a mapping for what doubles a block of this length.
+/// Keeps a mapping for what doubles so many bytes of long blocks.
 #[cold]
-fn keep_spare(longest: usize) {
-    let before = LONGEST.fetch_max(longest, AcqRel);
-    let bytes = 2 * longest;
-    if before >= longest || is_short() {
+fn keep_spare(long: usize) {
+    let before = COVERED.fetch_max(long, AcqRel);
+    let bytes = 2 * long;
+    if before >= long || is_short() {
         return;
     }
     let spare = map(bytes);
@@ -173,11 +202,22 @@ fn keep_spare(longest: usize) {
     // SAFETY: `map` made this mapping of at least a word just now, and no other thread knows it.
     unsafe { spare.cast::<usize>().write(bytes) };
     let old = SPARE.swap(spare as usize, AcqRel);
-    if old != 0 {
+    if old > BUSY {
         // SAFETY: the swap took the mapping out of SPARE, so this thread alone has it. Its first
         // word says its length.
         unsafe { unmap(old as *mut u8, (old as *const usize).read()) };
     }
+}
+
+/// Takes the spare mapping, for a moment; 0 if there is none.
+fn take_spare() -> usize {
+    for _ in 0..TURNS {
+        match SPARE.swap(BUSY, AcqRel) {
+            BUSY => std::thread::yield_now(),
+            spare => return spare,
+        }
+    }
+    0
 }
 
 /// A part of what is kept, as zeroes.
@@ -193,26 +233,27 @@ fn kept(bytes: usize) -> *mut u8 {
             Err(now) => used = now,
         }
     }
-    let spare = SPARE.swap(0, AcqRel);
+    let spare = take_spare();
     if spare == 0 {
+        SPARE.store(0, Release);
         return null_mut();
     }
-    // SAFETY: the swap took the mapping out of SPARE, so this thread alone has it. Its first word
+    // SAFETY: `take_spare` took the mapping out of SPARE, so this thread alone has it. Its first word
     // says its length, and the rest that is put back begins within it.
     unsafe {
         let len = (spare as *const usize).read();
-        (spare as *mut usize).write(0);
-        match len.checked_sub(bytes) {
-            Some(rest) => {
-                if rest > 0 {
-                    let rest_at = spare + bytes;
-                    (rest_at as *mut usize).write(rest);
-                    SPARE.store(rest_at, Release);
-                }
-                spare as *mut u8
-            }
-            None => null_mut(),
+        let Some(rest) = len.checked_sub(bytes) else {
+            // Others may need less.
+            SPARE.store(spare, Release);
+            return null_mut();
+        };
+        let rest_at = if rest == 0 { 0 } else { spare + bytes };
+        if rest > 0 {
+            (rest_at as *mut usize).write(rest);
         }
+        SPARE.store(rest_at, Release);
+        (spare as *mut usize).write(0);
+        spare as *mut u8
     }
 }
 
@@ -353,17 +394,24 @@ unsafe impl GlobalAlloc for Heap {
         match class_of(layout) {
             _ if layout.align() > MOST_ALIGNED => null_mut(),
             Some(class) => take(class).0,
-            None => obtain(layout.size()),
+            None => obtain_long(layout.size()),
         }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match class_of(layout) {
             Some(class) => put(class, block as u64, block as u64),
-            None if is_kept(block) => {}
-            // SAFETY: our caller gives back what `alloc` gave for this layout. For such a layout
-            // that is a mapping of this length.
-            None => unsafe { unmap(block, layout.size().next_multiple_of(PAGE)) },
+            None => {
+                let bytes = layout.size().next_multiple_of(PAGE);
+                if !is_soft() {
+                    LONG.fetch_sub(bytes, Relaxed);
+                }
+                if !is_kept(block) {
+                    // SAFETY: our caller gives back what `alloc` gave for this layout. For such a layout
+                    // that is a mapping of this length, or a part of one.
+                    unsafe { unmap(block, bytes) };
+                }
+            }
         }
     }
 
@@ -389,8 +437,8 @@ mod tests {
     #[test]
     fn what_is_kept_is_handed_out_once_and_as_zeroes() {
         // Tests share the heap: what another thread keeps meanwhile is as good.
-        keep_spare(LONGEST.load(Relaxed) + PAGE);
-        let longest = LONGEST.load(Relaxed);
+        let longest = COVERED.load(Relaxed) + PAGE;
+        keep_spare(longest);
         let mut seen: Vec<(usize, usize)> = Vec::new();
         for bytes in [PAGE, longest, 3 * PAGE] {
             let at = kept(bytes);
@@ -404,6 +452,23 @@ mod tests {
             seen.push((from, to));
         }
         assert!(kept(1 << 40).is_null());
+    }
+
+    /// None of them finds nothing because another one takes its part just then.
+    #[test]
+    fn threads_that_need_what_is_kept_at_one_time_all_get_some() {
+        const THREADS: usize = 8;
+        const EACH: usize = 200;
+        keep_spare(COVERED.load(Relaxed) + THREADS * EACH * PAGE);
+        let begin = std::sync::Barrier::new(THREADS);
+        let gets = || {
+            begin.wait();
+            (0..EACH).filter(|_| !kept(PAGE).is_null()).count()
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(gets)).collect();
+            threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), EACH));
+        });
     }
 
     #[test]

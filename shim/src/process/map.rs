@@ -1,5 +1,6 @@
 //! Maps that threads share.
 
+use super::heap;
 use dashmap::{DashMap, SharedValue};
 use rustc_hash::FxBuildHasher;
 use std::hash::Hash;
@@ -31,7 +32,9 @@ pub(crate) fn put<K: Eq + Hash, V>(map: &Map<K, V>, key: K, value: V, replaces: 
     let hash_of = |key: &K| map.hash_usize(key) as u64;
     let hash = hash_of(&key);
     let mut part = map.shards()[map.determine_shard(hash as usize)].write();
-    part.try_reserve(1, |(key, _)| hash_of(key)).map_err(|_| Refused)?;
+    if part.len() == part.capacity() {
+        heap::softly(|| part.try_reserve(1, |(key, _)| hash_of(key))).map_err(|_| Refused)?;
+    }
     match part.find_or_find_insert_slot(hash, |(its, _)| *its == key, |(key, _)| hash_of(key)) {
         Ok(_) if !replaces => Err(Refused),
         // SAFETY: the bucket is one of this part, whose lock this thread holds for writing.
@@ -48,7 +51,6 @@ pub(crate) fn put<K: Eq + Hash, V>(map: &Map<K, V>, key: K, value: V, replaces: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::heap;
 
     /// Several threads find no memory for a larger part at one time, and none of them ends the process.
     #[test]

@@ -36,6 +36,8 @@ pub struct Local {
     pub context: Cell<LastContext>,
     /// The call of a runtime's function that this thread is in: its site is the one worth keeping.
     pub caller: Cell<Option<Regs>>,
+    /// It asks for memory that it can do without: [`super::heap::softly`].
+    pub soft: Cell<bool>,
     /// What its allocations are labelled with.
     pub tags: Tags,
 }
@@ -96,6 +98,7 @@ thread_state!(
         serials: Cell::new((0, 0)),
         context: Cell::new(LastContext { vendor: 0, handle: 0, generation: 0, context: 0 }),
         caller: Cell::new(None),
+        soft: Cell::new(false),
         tags: Tags { depth: Cell::new(0), tags: [const { Slot::empty() }; DEPTH] },
     }
 );
