@@ -71,7 +71,7 @@ static SPARE: AtomicUsize = AtomicUsize::new(0);
 /// In place of it: a thread takes a part of it.
 const BUSY: usize = 1;
 /// A thread is waited for that takes a part, for so many turns: in a child of `fork` it is not there.
-const TURNS: usize = 10_000;
+const TURNS: usize = 1_000_000;
 /// Bytes of long blocks, without those that are asked for [`softly`].
 static LONG: AtomicUsize = AtomicUsize::new(0);
 /// So many bytes need no spare mapping, or have one.
@@ -454,20 +454,27 @@ mod tests {
         assert!(kept(1 << 40).is_null());
     }
 
-    /// None of them finds nothing because another one takes its part just then.
+    /// A thread does not find nothing because another one takes its part just then.
     #[test]
     fn threads_that_need_what_is_kept_at_one_time_all_get_some() {
-        const THREADS: usize = 8;
-        const EACH: usize = 200;
-        keep_spare(COVERED.load(Relaxed) + THREADS * EACH * PAGE);
-        let begin = std::sync::Barrier::new(THREADS);
-        let gets = || {
-            begin.wait();
-            (0..EACH).filter(|_| !kept(PAGE).is_null()).count()
-        };
+        keep_spare(COVERED.load(Relaxed) + PAGE);
+        while KEPT_USED.load(Relaxed) + PAGE <= KEPT_BYTES {
+            kept(PAGE);
+        }
+        let begun = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(gets)).collect();
-            threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), EACH));
+            let spare = take_spare();
+            assert!(spare > BUSY);
+            let needs = scope.spawn(|| {
+                begun.store(true, Release);
+                !kept(PAGE).is_null()
+            });
+            while !begun.load(Acquire) {
+                std::thread::yield_now();
+            }
+            (0..100).for_each(|_| std::thread::yield_now());
+            SPARE.store(spare, Release);
+            assert!(needs.join().unwrap(), "it waits for what the other puts back");
         });
     }
 
