@@ -269,7 +269,7 @@ fn systemd_and_gpumem_take_the_units() {
     let selftest = command_of("gpumem-selftest.service");
     let ran = command(gpumem).args(&selftest).env("SIM_DEVICES", "0").native();
     assert!(ran.code == 2 && ran.out.contains("cuInit gives 100"), "{} {}{}", ran.code, ran.out, ran.err);
-    let shown = command(gpumem).args(&command_of("gpumem-serve.service")).arg("--help").native().ok();
+    let shown = command(gpumem).args(command_of("gpumem-serve.service")).arg("--help").native().ok();
     assert!(shown.out.contains("--web-config"), "{}", shown.out);
 }
 

@@ -274,7 +274,7 @@ fn short(way: &str, kept: &str) -> Program {
     let settings =
         [("SIM_DEVICE_MEM", "128M"), ("SIM_CONTEXT_MEM", "0"), ("SIM_CODE_MEM", "8M"), ("SIM_MANAGED", "exclusive")];
     let keeps = [("GPUMEM_POOL_MAX", "1GiB"), ("GPUMEM_POOL_DECAY", "0")];
-    client("ran_out").args(&[way, kept]).envs(&settings).envs(&keeps)
+    client("ran_out").args([way, kept]).envs(&settings).envs(&keeps)
 }
 
 /// Calls that take memory of a full device in the simulator; those that take none there, or little, answer that there
