@@ -1,7 +1,7 @@
 //! The command line: which process is meant, errors that say what to do, exit codes, `run`.
 
 mod common;
-use common::skipped::skipped;
+use common::skipped::{installed, skipped};
 use common::*;
 use gpumem_inspector::Code;
 use gpumem_wire::place::ProcessId;
@@ -237,6 +237,39 @@ fn run_warns_where_no_preload_reaches() {
     let answer = run(&lib, &["--", program.to_str().unwrap()]);
     assert_eq!(answer.code, 3);
     assert!(answer.err.contains("statically linked"), "{}", answer.err);
+}
+
+/// Musl's loader ends a program for whose preload it lacks a library: such a program gets none.
+#[test]
+fn a_program_of_musls_runs_as_it_was() {
+    let dir = dir();
+    let lib = library(dir.path());
+    let (source, program) = (dir.path().join("s.c"), dir.path().join("other"));
+    std::fs::write(&source, "int main(void) { return 3; }\n").unwrap();
+    // A loader by musl's name, which is the machine's own.
+    let (ours, loader) = (own_loader(), dir.path().join("ld-musl-x86_64.so.1"));
+    std::os::unix::fs::symlink(ours, &loader).unwrap();
+    let named = format!("-Wl,--dynamic-linker={}", loader.display());
+    let built = Command::new("cc").arg(named).arg("-o").arg(&program).arg(&source).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let answer = run(&lib, &["--", program.to_str().unwrap()]);
+    assert_eq!(answer.code, 3, "{}", answer.err);
+    assert!(answer.err.contains("musl") && answer.err.contains("it runs without gpumem"), "{}", answer.err);
+    let shown = run(&lib, &["--print-env", "--", program.to_str().unwrap()]);
+    assert!(!shown.out.contains("LD_PRELOAD"), "{}", shown.out);
+    // Real ones, where there is a compiler for them.
+    if let Some(cc) = installed("musl-gcc") {
+        assert!(Command::new(cc).arg("-o").arg(&program).arg(&source).status().unwrap().success());
+        let answer = run(&lib, &["--", program.to_str().unwrap()]);
+        assert_eq!(answer.code, 3, "{}", answer.err);
+    }
+}
+
+/// The loader of this machine's programs, which this test has, too.
+fn own_loader() -> String {
+    let said = Command::new("readelf").args(["-l", "-W"]).arg(std::env::current_exe().unwrap()).output().unwrap();
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    said.split("interpreter: ").nth(1).and_then(|rest| rest.split(']').next()).expect("a loader").to_owned()
 }
 
 #[test]

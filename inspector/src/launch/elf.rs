@@ -103,7 +103,15 @@ pub(super) fn first_of(path: &Path) -> Option<String> {
 /// The machine that this binary was built for, as ELF numbers it.
 pub(crate) const MACHINE: Machine = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
 
-/// Why a preload does not reach a program. `None`: no reason is known.
+/// What musl's loaders are called, whatever the processor.
+const MUSL: &str = "ld-musl";
+
+/// Whether a preload ends this program: musl's loader does so where a library asks for what only glibc has.
+pub(super) fn dies_of_a_preload(path: &Path) -> bool {
+    program(path).and_then(|program| program.interpreter).is_some_and(|loader| loader.contains(MUSL))
+}
+
+/// Why a preload does not reach a program; `None`: nothing speaks against it.
 pub(crate) fn beyond_reach(path: &Path) -> Option<String> {
     let meta = std::fs::metadata(path).ok()?;
     // SAFETY: geteuid and getegid take no arguments and cannot fail.
@@ -116,7 +124,7 @@ pub(crate) fn beyond_reach(path: &Path) -> Option<String> {
         None => Some("it is statically linked, so no library can be preloaded".into()),
         _ if program.bits != 64 => Some("it is a 32-bit program, and libgpumem.so has 64 bits".into()),
         _ if program.machine != MACHINE => Some("it is built for another processor than libgpumem.so".into()),
-        Some(loader) if loader.contains("ld-musl") => {
+        Some(loader) if loader.contains(MUSL) => {
             Some("it uses musl's loader, and libgpumem.so is built for glibc".into())
         }
         Some(_) => None,

@@ -20,8 +20,10 @@ pub(crate) fn environment(
 ) -> Result<Vec<(OsString, OsString)>> {
     let lib = library::find(lib)?;
     let program = command.first().and_then(|program| find_program(program));
-    let mut environment: Vec<(OsString, OsString)> =
-        vec![("LD_PRELOAD".into(), library::preload(&lib, program.as_deref())?)];
+    let mut environment: Vec<(OsString, OsString)> = Vec::new();
+    if !program.as_deref().is_some_and(elf::dies_of_a_preload) {
+        environment.push(("LD_PRELOAD".into(), library::preload(&lib, program.as_deref())?));
+    }
     if let Some(dir) = dir {
         let dir = std::path::absolute(dir).map_err(|error| Failure::io(dir.display(), &error))?;
         environment.push(("GPUMEM_DIR".into(), dir.into()));
