@@ -10,7 +10,11 @@ const MIB: u64 = 1 << 20;
 
 fn ran(of: &str) -> Ran {
     let image = std::env::temp_dir().join(format!("gm-driver-takes-{of}-{}.ptx", std::process::id()));
-    let program = client("driver_takes").arg(&image).envs(&[("SIM_CONTEXT_MEM", "64M"), ("SIM_CODE_MEM", "20M")]);
+    let program = client("driver_takes").arg(&image).envs(&[
+        ("SIM_CONTEXT_MEM", "64M"),
+        ("SIM_CODE_MEM", "20M"),
+        ("SIM_STACK_MEM", "4M"),
+    ]);
     let ran = program.preloaded().ok();
     let native = program.native().ok();
     assert_eq!((&ran.out, ran.violations()), (&native.out, native.violations()));
@@ -18,7 +22,7 @@ fn ran(of: &str) -> Ran {
     ran
 }
 
-/// Contexts, code that a call loads and code that the first launch loads, each with its call site; nothing of what
+/// Contexts, code that a call loads and code that the first launch loads, larger stacks, each with its call site; nothing of what
 /// came in a capture, and nothing twice.
 #[test]
 fn each_take_is_told_with_its_call_site() {
@@ -37,6 +41,7 @@ fn each_take_is_told_with_its_call_site() {
         ("load_file", "code", 20),
         ("launch_late", "first launch", 20),
         ("one_more_context", "context", 64),
+        ("larger_stacks", "limit", 12),
     ];
     assert_eq!(rows, wanted.map(|(site, what, mib)| (site.to_owned(), what.to_owned(), mib)), "{said:#}");
     let kept = ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::DriverTook as u8);
@@ -57,13 +62,13 @@ fn stats_explains_it() {
     let ledger = ran.ledger();
     let stats = ledger.gpumem("stats", &[]);
     let device = &stats["devices"][0];
-    assert_eq!((&device["taken_bytes"], &device["baseline_bytes"]), (&Value::from(40 * MIB), &Value::from(64 * MIB)));
+    assert_eq!((&device["taken_bytes"], &device["baseline_bytes"]), (&Value::from(52 * MIB), &Value::from(64 * MIB)));
     let rows = stats["driver_took"].as_array().expect("rows");
-    assert_eq!(rows.iter().map(|row| row["bytes"].as_u64().expect("bytes")).sum::<u64>(), (3 * 20 + 64) * MIB);
+    assert_eq!(rows.iter().map(|row| row["bytes"].as_u64().expect("bytes")).sum::<u64>(), (3 * 20 + 64 + 12) * MIB);
     let text = shown(&ledger, &[]);
     let line =
         text.lines().find(|line| line.contains("taken by the driver for itself")).unwrap_or_else(|| panic!("{text}"));
-    assert!(line.contains("40.0 MiB") && line.contains("gpumem events --kind driver-took"), "{line}");
+    assert!(line.contains("52.0 MiB") && line.contains("gpumem events --kind driver-took"), "{line}");
     let all = shown(&ledger, &["--all"]);
     assert!(all.contains("what the driver took for itself") && all.contains("one_more_context"), "{all}");
 }

@@ -7,6 +7,7 @@ CUresult cuModuleLoadDataEx(CUmodule *, const void *, unsigned, void *, void *);
 CUresult cuModuleLoadFatBinary(CUmodule *, const void *);
 CUresult cuLibraryLoadFromFile(void **, const char *, void *, void *, unsigned, void *, void *, unsigned);
 CUresult cuLibraryGetKernel(CUfunction *, void *, const char *);
+CUresult cuCtxSetLimit(int, size_t);
 CUresult cuCtxCreate_v2(CUcontext *, unsigned, int), cuCtxDestroy_v2(CUcontext);
 #define NOINLINE __attribute__((noinline))
 
@@ -30,6 +31,12 @@ NOINLINE static void one_more_context(void) {
     OK(cuCtxCreate_v2(&more, 0, 0));
     OK(cuCtxDestroy_v2(more));
     OK(cuCtxSetCurrent(context));
+}
+/* Larger stacks, and what costs nothing more. */
+NOINLINE static void larger_stacks(void) {
+    OK(cuCtxSetLimit(0, 4096));
+    OK(cuCtxSetLimit(0, 2048));
+    OK(cuCtxSetLimit(1, 16 << 20));
 }
 /* Code that comes while something captures: the device is not asked. */
 NOINLINE static void load_in_capture(Stream s) {
@@ -57,6 +64,7 @@ int main(int argc, char **argv) {
     OK(cuLibraryGetKernel(&kernel, library, "gpumem_fill"));
     launch_late(kernel, p, s);
     one_more_context();
+    larger_stacks();
     load_in_capture(s);
     uint64_t before = stat_of("cuMemGetInfo_v2");
     for (unsigned i = 0; i < 100; i++) {

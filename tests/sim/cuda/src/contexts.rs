@@ -1,6 +1,7 @@
 //! Contexts: current, created, synchronised; limits and flags.
 
 use crate::abi::{H, In, Out};
+use gpumem_sim_engine::config::config;
 use gpumem_sim_engine::{Error, Result, capture, context, event, green, lock};
 
 fn current() -> Result<H> {
@@ -87,7 +88,14 @@ cu! {
         }
         let mut m = lock();
         capture::forbid_unsafe(&mut m)?;
-        m.context(c.ctx)?.limits.insert(id, value);
+        let old = m.context(c.ctx)?.limits.insert(id, value).unwrap_or(limit_default(id));
+        // Room for the stacks of all threads at once, which is not given back.
+        let more = (value.saturating_sub(old) as u64 >> 10) * config().stack_mem;
+        if id == 0 && more > 0 {
+            let device = m.context(c.ctx)?.device;
+            m.charge(device, more)?;
+            m.context(c.ctx)?.stacks += more;
+        }
         Ok(())
     }
     Ctx cuCtxGetCacheConfig [cuCtxGetCacheConfig 3020] [] (c, out: Out<u32>) { out.set(0) }

@@ -31,6 +31,8 @@ pub struct Context {
     pub orphans: Vec<Fence>,
     pub id: u64,
     pub limits: HashMap<u32, usize>,
+    /// What its threads' stacks cost beyond what it cost at first.
+    pub stacks: u64,
     pub peers: Vec<H>,
 }
 
@@ -52,6 +54,7 @@ impl Context {
             orphans: Vec::new(),
             id: 0,
             limits: HashMap::new(),
+            stacks: 0,
             peers: Vec::new(),
         }
     }
@@ -224,7 +227,7 @@ fn tear_down(h: H) -> Result {
     let mut m = lock();
     let c = m.context(h)?;
     c.ending = false;
-    let was = std::mem::replace(&mut c.active, false);
+    let (was, stacks) = (std::mem::replace(&mut c.active, false), std::mem::take(&mut c.stacks));
     c.refs = 0;
     if c.sticky.take().is_some() {
         // Nothing brings it back in this process.
@@ -233,7 +236,7 @@ fn tear_down(h: H) -> Result {
     c.per_thread.clear();
     c.orphans.clear();
     if was {
-        m.refund(device, config().context_mem);
+        m.refund(device, config().context_mem + stacks);
     }
     Ok(())
 }
