@@ -51,6 +51,8 @@ run: build-tests ## the demo under the preload, on the GPU if there is one, else
 	@$(built)/proof_demo $(ARGS)
 proof: build-tests ## every claim, native against preloaded: one JSON line each
 	@$(built)/proof $(ARGS)
+verdicts: build-tests ## verdicts of leaks on 1000 random programs with planted growth, each wrong one told
+	@$(built)/proof --simulator --programs 1000 leaks.verdicts $(ARGS)
 
 ##@ Check
 test: ## all tests, without a GPU
@@ -166,4 +168,4 @@ clean: ## everything that was built
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all build build-tests run proof test faults instructions hip-check test-aarch64 lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall clean help
+.PHONY: all build build-tests run proof verdicts test faults instructions hip-check test-aarch64 lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall clean help

@@ -147,9 +147,19 @@ pub struct Claim {
     pub measure: fn(&Bench<'_>) -> Result<Measured, String>,
 }
 
-/// The tools of a measurement.
+/// What random programs are made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Chance {
+    /// That of the first one; the others follow.
+    pub seed: u64,
+    /// How many of them; `None`: as many as each claim takes.
+    pub programs: Option<u64>,
+}
+
+/// What a measurement works with.
 pub struct Bench<'a> {
     pub stage: &'a Stage,
+    pub chance: Chance,
     /// Scratch; each claim has its own directory in it.
     work: PathBuf,
     claim: &'static str,
@@ -211,7 +221,7 @@ fn line(claim: &Claim, device: &Device, result: &Result<Measured, String>) -> (S
 ///
 /// # Errors
 /// When the scratch directory cannot be made or stdout is closed.
-pub fn prove(stage: &Stage, chosen: &[String]) -> Result<bool, String> {
+pub fn prove(stage: &Stage, chance: Chance, chosen: &[String]) -> Result<bool, String> {
     let work = stage.kit.join(format!("proof-work.{}", std::process::id()));
     std::fs::create_dir_all(&work).map_err(|error| format!("{}: {error}", work.display()))?;
     let mut all_hold = true;
@@ -219,7 +229,7 @@ pub fn prove(stage: &Stage, chosen: &[String]) -> Result<bool, String> {
         if !chosen.is_empty() && !chosen.iter().any(|name| claim.name.starts_with(name.as_str())) {
             continue;
         }
-        let bench = Bench { stage, work: work.clone(), claim: claim.name, runs: Cell::new(0) };
+        let bench = Bench { stage, chance, work: work.clone(), claim: claim.name, runs: Cell::new(0) };
         let missing = claim.needs.missing(&stage.device);
         bench.step(missing.unwrap_or(claim.says));
         let result = if missing.is_none() { (claim.measure)(&bench) } else { Ok(Measured::default()) };

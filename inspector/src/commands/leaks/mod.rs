@@ -230,5 +230,6 @@ fn sum(suspects: &[&Suspect]) -> i64 {
 }
 
 fn per_minute(suspects: &[&Suspect]) -> f64 {
-    suspects.iter().map(|suspect| suspect.bytes_per_minute).sum()
+    // The sum of nothing is -0.0.
+    suspects.iter().map(|suspect| suspect.bytes_per_minute).sum::<f64>() + 0.0
 }
