@@ -5,7 +5,6 @@
  *   busy     work goes on that ends when the program says so
  *   moves    a thread moves addresses from one table to another, and back, all the time
  *   many     many blocks of odd sizes, and it is said how many words of device memory refer to each
- *   gives    a thread gives memory back to the driver, and takes it again, all the time
  * and two that wait until gpumem has taken memory of the device to learn from, which they see by what is free:
  *   brim     takes all memory that there is; then again, when nobody looks: that has to be as much
  *   end      resets the device */
@@ -110,29 +109,6 @@ static void many(void) {
     for (int i = 0; i < MANY; i++) give(of[i].at, of[i].bytes);
 }
 
-enum { KEPT = 40, GIVEN = 4 * MIB };
-static atomic_ulong given;
-static void *giver(void *unused) {
-    OK(cuCtxSetCurrent(gpu.context));
-    for (; !over; given++) {
-        CUdeviceptr p = get(GIVEN);
-        nap(1);
-        give(p, GIVEN);
-    }
-    return unused;
-}
-static void gives(void) {
-    static CUdeviceptr kept[KEPT];
-    pthread_t thread;
-    for (int i = 0; i < KEPT; i++) kept[i] = get(2 * MIB);
-    pthread_create(&thread, NULL, giver, NULL);
-    wait_for_end_of_input();
-    over = 1;
-    pthread_join(thread, NULL);
-    for (int i = 0; i < KEPT; i++) give(kept[i], 2 * MIB);
-    SAY("{\"given\": %lu}", given);
-}
-
 static size_t free_now(void) {
     size_t free = 0, total;
     OK(cuMemGetInfo_v2(&free, &total));
@@ -180,7 +156,6 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "busy")) busy();
     if (!strcmp(mode, "moves")) moves();
     if (!strcmp(mode, "many")) many();
-    if (!strcmp(mode, "gives")) gives();
     if (!strcmp(mode, "brim")) brim();
     if (!strcmp(mode, "end")) return reset();
     return end("pool_searched");

@@ -230,23 +230,6 @@ fn many_blocks_are_read_at_once_and_each_word_of_theirs_is_seen() {
     running.finish().ok().ledger().sound().complete();
 }
 
-/// Who gives memory back waits for the kernel that reads it, and the kernel ends for that.
-#[test]
-fn what_goes_back_meanwhile_is_not_read_any_more() {
-    let searched = program("pool_searched").arg("gives").env("GPUMEM_POOL_MAX", "0");
-    let running = searched.waits().start(true);
-    running.says("ready");
-    let mut by_kernel = 0;
-    for _ in 0..5 {
-        let said = suspects(&running, &["--all", "--timeout", ENOUGH]);
-        by_kernel += said["scans"][1]["device_by_kernel"].as_str().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
-        assert!(!remarks(&said).contains("not all"), "{said:#}");
-    }
-    assert!(by_kernel > 0);
-    let ran = running.finish().ok();
-    ran.ledger().sound().complete().agrees_with(&ran.json());
-}
-
 /// While gpumem learns from memory of the device that it takes, the program asks for all that there is, and gets it.
 #[test]
 fn a_program_that_needs_all_memory_has_what_gpumem_learns_from() {
