@@ -79,6 +79,24 @@ fn device_memory_stays_flat() {
     assert_eq!(status, Some(0), "{out}{err}");
 }
 
+/// Each block that a program lost ranks before those that something refers to, and none of these is called lost.
+#[test]
+fn a_search_tells_lost_blocks_from_others() {
+    let done = Command::new(env!("CARGO_BIN_EXE_proof"))
+        .args(["--simulator", "scan.recall", "scan.false_alarms"])
+        .env("SCAN_PROGRAMS", "2")
+        .output()
+        .unwrap();
+    let out = String::from_utf8(done.stdout).unwrap();
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let said = format!("{out}{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!((done.status.code(), lines.len()), (Some(0), 2), "{said}");
+    for line in lines {
+        assert!(line["native"].as_f64() > Some(4.0), "as many were planted: {said}");
+        assert_eq!(line["preloaded"].as_f64(), Some(0.0), "{said}");
+    }
+}
+
 /// What was planted is found, and nothing else.
 #[test]
 fn the_guard_finds_what_was_planted() {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// Programs, and the blocks that each of them plants.
+/// Programs, where `SCAN_PROGRAMS` does not say another number, and the blocks that each of them plants.
 const PROGRAMS: u64 = 20;
 const BLOCKS: &str = "50";
 /// A lost block must rank before this many percent of the blocks that are referred to.
@@ -17,7 +17,11 @@ pub const MISSED: f64 = 10.0;
 /// How many blocks that are referred to may be called lost.
 pub const ALARMS: f64 = 0.0;
 
-/// A planted block, and what gpumem says of it.
+fn programs() -> u64 {
+    std::env::var("SCAN_PROGRAMS").ok().and_then(|number| number.parse().ok()).unwrap_or(PROGRAMS)
+}
+
+/// What was planted, and what is said of it.
 struct Block {
     lost: bool,
     /// The only reference to it lies in a block that was lost.
@@ -29,7 +33,7 @@ struct Block {
 /// Counts lost blocks, and those of them that do not rank high enough.
 pub fn recall(bench: &Bench<'_>) -> Result<Measured, String> {
     let mut measured = Measured::default();
-    for number in 0..PROGRAMS {
+    for number in 0..programs() {
         let blocks = program(bench, number)?;
         let mut held: Vec<u64> =
             blocks.iter().filter(|block| !block.lost && !block.chain).map(|block| block.references).collect();
@@ -48,8 +52,8 @@ pub fn recall(bench: &Bench<'_>) -> Result<Measured, String> {
 /// Counts blocks that are referred to, and those of them that gpumem calls lost.
 pub fn false_alarms(bench: &Bench<'_>) -> Result<Measured, String> {
     let mut measured = Measured::default();
-    for number in 0..PROGRAMS {
-        let held = program(bench, PROGRAMS + number)?.into_iter().filter(|block| !block.lost && !block.chain);
+    for number in 0..programs() {
+        let held = program(bench, programs() + number)?.into_iter().filter(|block| !block.lost && !block.chain);
         for block in held {
             measured.native += 1.0;
             measured.preloaded += f64::from(u8::from(block.none_seen));
@@ -69,7 +73,7 @@ impl Drop for WaitingProcess {
 }
 
 fn program(bench: &Bench<'_>, number: u64) -> Result<Vec<Block>, String> {
-    bench.step(&format!("program {} of {}", number % PROGRAMS + 1, PROGRAMS));
+    bench.step(&format!("program {} of {}", number % programs() + 1, programs()));
     let ledgers = bench.ledgers();
     let mut command = bench.stage.command(&bench.stage.program("lost")?, Some(&ledgers))?;
     command.arg((number + 1).to_string()).arg(BLOCKS);
