@@ -29,6 +29,7 @@ mod execs;
 mod graphs;
 mod memory_streams;
 mod notes;
+mod on_host;
 
 struct Rig {
     _turn: MutexGuard<'static, ()>,
