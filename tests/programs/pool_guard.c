@@ -23,6 +23,13 @@ static void after_free(size_t size, size_t at, size_t bytes) {
     give(p, size);
     writes(p + at, bytes / 4);
 }
+/* Other work comes first after the free, and then as many that write as are told of, and one more. */
+static void after_others(void) {
+    CUdeviceptr p = get(MIB);
+    give(p, MIB);
+    OK(k_spin(&gpu, NULL, 0));
+    for (int i = 0; i < 4; i++) writes(p + 4096, 16);
+}
 /* Blocks of all kinds of sizes, each written whole, twice; some live until the end. */
 static void clean(void) {
     static const size_t sizes[] = {1, 3, 256, 511, 512, 513, 1000, 4096, 65537, MIB - 1, MIB, MIB + 4, 2 * MIB, 5 * MIB + 12};
@@ -131,6 +138,13 @@ static void fills_behind(void) {
     SAY("fill: %d", (int)cuMemsetD8_v2(p, 1, MIB + 4));
     give(p, MIB);
 }
+static void exports(void) {
+    cudaIpcMemHandle_t handle;
+    CUdeviceptr p = get(MIB);
+    SAY("export: %d", (int)cuIpcGetMemHandle(&handle, p));
+    writes(p, MIB / 4);
+    give(p, MIB);
+}
 static CUdeviceptr live;
 int main(int argc, char **argv) {
     begin();
@@ -144,6 +158,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(bug, "under4")) in_front(MIB, 4);
         else if (!strcmp(bug, "under512")) in_front(4 * MIB, 512);
         else if (!strcmp(bug, "freed")) after_free(MIB, 4096, 64);
+        else if (!strcmp(bug, "freedlater")) after_others();
         else if (!strcmp(bug, "freedwhole")) after_free(3 * MIB, 0, 3 * MIB);
         else if (!strcmp(bug, "graph")) freed_graph(MIB);
         else if (!strcmp(bug, "twice")) twice();
@@ -157,6 +172,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(bug, "unwritten")) reads_unwritten();
         else if (!strcmp(bug, "readsfreed")) reads_freed();
         else if (!strcmp(bug, "fill")) fills_behind();
+        else if (!strcmp(bug, "export")) exports();
         else if (!strcmp(bug, "answers")) answers(1000), answers(2 * MIB), answers(100);
         else if (!strcmp(bug, "sync")) OK(cuCtxSynchronize());
         else if (!strcmp(bug, "wait")) {

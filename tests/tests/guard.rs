@@ -78,6 +78,24 @@ fn writes_to_freed_memory_are_found() {
     found(&ran, "written-after-free", &["bytes 0 to 3145727 of it"], "after_free pool_guard.c");
 }
 
+/// The first launch after the free is named whatever else is: with those that were given the address, and beside them.
+#[test]
+fn the_first_launch_after_the_free_is_named() {
+    let writers = |ran: &Ran| -> Vec<(Value, Value)> {
+        let writers = events(ran, "possible-writer");
+        writers.into_iter().map(|mut event| (event["text"].take(), event["b"].take())).collect()
+    };
+    let fill = ("launched with its address meanwhile, on stream 0x0: gpumem_fill".into(), 1.into());
+    let spin = ("launched first after the free, on stream 0x0: gpumem_spin".into(), 2.into());
+    let ran = with(&["freedlater", "clean"], &[ON, ("GPUMEM_GUARD_MAX", "4MiB")]);
+    assert!(ran.err.contains("launched first after the free: gpumem_spin, stream 0x0"), "{}", ran.err);
+    assert!(ran.err.contains("launched with its address: gpumem_fill"), "{}", ran.err);
+    assert_eq!(writers(&ran), [fill.clone(), fill.clone(), fill, spin], "{}", ran.err);
+    let ran = with(&["freed", "clean"], &[ON, ("GPUMEM_GUARD_MAX", "4MiB")]);
+    assert!(ran.err.contains("launched first after the free, with its address: gpumem_fill"), "{}", ran.err);
+    assert_eq!(writers(&ran).into_iter().map(|(_, b)| b).collect::<Vec<_>>(), [3], "{}", ran.err);
+}
+
 #[test]
 fn a_graph_of_freed_memory_is_told_of_before_it_runs() {
     let ran = with(&["graph"], &[ON]);
@@ -115,6 +133,58 @@ fn a_wait_finds_it_with_sync() {
 #[test]
 fn a_free_in_stream_order_looks_too() {
     found(&with(&["order"], &[ON]), "written-outside", &["8 bytes written behind"], "freed_in_order pool_guard.c");
+}
+
+/// What another process would have of a block with a zone in front begins elsewhere than its address.
+#[test]
+fn a_block_with_a_zone_in_front_is_not_exported() {
+    let exported = |setting| {
+        let ran = with(&["export"], &[setting]);
+        assert_eq!(events(&ran, "written-outside").len(), 0, "{}", ran.err);
+        let said = ran.out.lines().find(|line| line.starts_with("export")).expect("what it was answered").to_owned();
+        (said, ran.err)
+    };
+    let (said, err) = exported(FRONT);
+    assert_eq!(said, "export: 801", "{err}");
+    assert!(err.contains("GPUMEM_GUARD=front"), "{err}");
+    for setting in [ON, SYNC] {
+        assert_eq!(exported(setting).0, "export: 0");
+    }
+}
+
+/// A process in a state that makes it hard to look into is asked to look; what is said, and how it ended.
+fn hard(mode: &str) -> (Value, Ran) {
+    let running = program("pool_searched").arg(mode).envs(&[ON]).waits().start(true);
+    running.says("ready");
+    let pid = running.pid().to_string();
+    let mut command = std::process::Command::new(&gpumem_tests::harness::artifacts().gpumem);
+    let done = command.args(["check", "--json", &pid]).env("GPUMEM_DIR", &running.dir).output().expect("gpumem runs");
+    let said = match done.status.success() {
+        true => serde_json::from_slice::<Value>(&done.stdout).expect("JSON")["said"].clone(),
+        false => String::from_utf8_lossy(&done.stderr).into_owned().into(),
+    };
+    (said, running.finish().ok())
+}
+
+#[test]
+fn a_check_says_why_it_does_not_look_and_disturbs_nothing() {
+    for (mode, words) in [("capture", "a stream is being captured: ask again"), ("error", "a context is broken")] {
+        let (said, ran) = hard(mode);
+        assert!(said.as_str().unwrap().contains(words), "{mode}: {said}");
+        // The program checks each answer that it gets. What it did itself is not ours.
+        let ours = ran.violations().into_iter().filter(|broken| !broken.contains("gpumem_fill")).count();
+        assert_eq!(ours, 0, "{mode}: {:?}", ran.violations());
+    }
+}
+
+/// Work that ends only when the program says so does not hold up a check: what is watched is read by copies.
+#[test]
+fn a_check_looks_beside_work_that_does_not_end() {
+    let (said, ran) = hard("busy");
+    let said = said.as_str().unwrap();
+    assert!(said.contains("2 live and 0 freed blocks read: nothing written where it should not be"), "{said}");
+    assert!(!said.contains("could not be read"), "{said}");
+    ran.ledger().sound().complete().agrees_with(&ran.json());
 }
 
 /// What the program can ask is as without a guard.

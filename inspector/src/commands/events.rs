@@ -208,7 +208,12 @@ fn of_memory(kind: EventKind, a: u64, b: u64) -> String {
             format!("a graph that refers to {} at {a:#x} was launched after their free", units::bytes(b))
         }
         EventKind::PossibleWriter => {
-            let how = if b == 0 { "launched meanwhile" } else { "launched with its address meanwhile" };
+            let how = match (b & 1 != 0, b & 2 != 0) {
+                (false, false) => "launched meanwhile",
+                (true, false) => "launched with its address meanwhile",
+                (false, true) => "launched first after the free",
+                (true, true) => "launched first after the free, with its address",
+            };
             format!("{how}, on stream {a:#x}")
         }
         _ => String::new(),

@@ -354,7 +354,7 @@ names! {
         /// allocation.
         FreedGraphLaunched = 28, "freed-graph-launched";
         /// A launch that may have written what the event before is about: `a` the stream, `b` 1 if it was given the
-        /// block's address; `text` is the kernel's name.
+        /// block's address, and 2 more if it was the first after the block's free; `text` is the kernel's name.
         PossibleWriter = 29, "possible-writer";
         /// The driver took `a` bytes of the device for itself: free memory fell by so much around a call that asks for
         /// none. `b` is a [`Taken`].

@@ -6,6 +6,7 @@ use gpumem_wire::layout::StackRef;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// Launches that are kept.
@@ -18,6 +19,8 @@ const WORDS: usize = 12;
 /// One launch.
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
+    /// How many there were before it.
+    pub number: u64,
     pub time_ns: u64,
     pub stream: u64,
     /// The kernel's name, or what else it was.
@@ -33,6 +36,7 @@ pub(super) struct Launch {
 #[derive(Debug, Default)]
 pub(super) struct Launches {
     last: Mutex<VecDeque<Launch>>,
+    count: AtomicU64,
     names: Mutex<FxHashMap<usize, Arc<str>>>,
 }
 
@@ -59,7 +63,8 @@ impl Launches {
         if last.len() >= KEPT {
             last.pop_front();
         }
-        last.push_back(Launch { time_ns: clock::precise_ns(), stream, name, stack, runs_code, words });
+        let number = self.count.fetch_add(1, Relaxed);
+        last.push_back(Launch { number, time_ns: clock::precise_ns(), stream, name, stack, runs_code, words });
     }
 
     /// Those since a time that were given an address in a range, the newest first, `most` of them; whether there are

@@ -1,5 +1,6 @@
 //! What the guard says of what it found: events in the ledger, and lines on stderr.
 
+use super::launches::Launch;
 use super::{Freed, Guard};
 use crate::pool::block::FRONT;
 use crate::process::clock;
@@ -136,16 +137,23 @@ fn possible_writers(
 ) {
     let (given, launches) = guard.launches.since(since, &writes.range(), LAUNCHES);
     let first = writes.freed.and_then(|freed| guard.launches.first_since(freed.time_ns));
+    let is_first = |launch: &Launch| first.as_ref().is_some_and(|first| first.number == launch.number);
     let of = |stack: StackRef| if stack == 0 { String::new() } else { format!(" at {}", places.of(stack)) };
-    let named =
-        launches.into_iter().map(|launch| (if given { "launched with its address" } else { "launched since" }, launch));
-    let first = first.filter(|_| !given).map(|launch| ("first launched after the free", launch));
-    for (how, launch) in named.chain(first) {
+    let how = |launch: &Launch| match (given, is_first(launch)) {
+        (true, true) => "launched first after the free, with its address",
+        (true, false) => "launched with its address",
+        (false, true) => "launched first after the free",
+        (false, false) => "launched since",
+    };
+    let mut named: Vec<_> = launches.iter().map(|launch| (how(launch), given, launch)).collect();
+    let is_named = launches.iter().any(is_first);
+    named.extend(first.iter().filter(|_| !is_named).map(|first| ("launched first after the free", false, first)));
+    for (how, given, launch) in named {
         let _ = write!(lines, "\ngpumem:   {how}: {}, stream {:#x}{}", launch.name, launch.stream, of(launch.stack));
         let name = shim.ledger.texts.intern(launch.name.as_bytes());
         shim.event(EventKind::PossibleWriter, |event| {
             event.a = launch.stream;
-            event.b = u64::from(given);
+            event.b = u64::from(given) + 2 * u64::from(is_first(launch));
             event.text = name;
             event.stack = launch.stack;
             event.context = writes.record.context;
