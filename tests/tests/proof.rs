@@ -79,7 +79,7 @@ fn device_memory_stays_flat() {
     assert_eq!(status, Some(0), "{out}{err}");
 }
 
-/// Each block that a program lost ranks before those that something refers to, and none of these is called lost.
+/// Blocks that programs lost rank before those that something refers to, but for one, and none of these is called lost.
 #[test]
 fn a_search_tells_lost_blocks_from_others() {
     let done = Command::new(env!("CARGO_BIN_EXE_proof"))
@@ -91,9 +91,10 @@ fn a_search_tells_lost_blocks_from_others() {
     let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let said = format!("{out}{}", String::from_utf8_lossy(&done.stderr));
     assert_eq!((done.status.code(), lines.len()), (Some(0), 2), "{said}");
-    for line in lines {
-        assert!(line["native"].as_f64() > Some(4.0), "as many were planted: {said}");
-        assert_eq!(line["preloaded"].as_f64(), Some(0.0), "{said}");
+    // A word may have the value of a lost address by chance.
+    for (line, most) in lines.iter().zip([1.0, 0.0]) {
+        assert!(line["native"].as_f64() > Some(20.0), "as many were planted: {said}");
+        assert!(line["preloaded"].as_f64() <= Some(most) && !line["preloaded"].is_null(), "{said}");
     }
 }
 

@@ -105,7 +105,8 @@ fn program(bench: &Bench<'_>, number: u64) -> Result<Vec<Block>, String> {
 /// What `gpumem leaks --suspect` says of a process.
 pub(super) fn suspects(bench: &Bench<'_>, pid: u32, ledgers: &std::path::Path) -> Result<Value, String> {
     let mut command: Command = bench.stage.command(&bench.stage.gpumem(), None)?;
-    let args = ["leaks", "--suspect", "--all", "--json", "--older", "0", "--pause", "50ms"];
+    // A machine that has much else to do answers late.
+    let args = ["leaks", "--suspect", "--all", "--json", "--older", "0", "--pause", "50ms", "--timeout", "60"];
     let text = checked(command.args(args).arg(pid.to_string()).env("GPUMEM_DIR", ledgers))?;
     serde_json::from_str(&text).map_err(|error| format!("gpumem leaks --suspect: {error}"))
 }
