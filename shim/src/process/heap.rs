@@ -191,7 +191,7 @@ fn ran_short() {
 #[cold]
 fn keep_spare(long: usize) {
     let before = COVERED.fetch_max(long, AcqRel);
-    let bytes = 2 * long;
+    let bytes = long.saturating_mul(2);
     if before >= long || is_short() {
         return;
     }
@@ -404,7 +404,8 @@ unsafe impl GlobalAlloc for Heap {
             None => {
                 let bytes = layout.size().next_multiple_of(PAGE);
                 if !is_soft() {
-                    LONG.fetch_sub(bytes, Relaxed);
+                    // A map that ends gives back here what it asked for softly.
+                    let _ = LONG.fetch_update(Relaxed, Relaxed, |long| Some(long.saturating_sub(bytes)));
                 }
                 if !is_kept(block) {
                     // SAFETY: our caller gives back what `alloc` gave for this layout. For such a layout
