@@ -4,8 +4,8 @@ use super::page::Page;
 use super::table as t;
 use crate::model::totals::{self, Device};
 use crate::model::{Ledger, pool};
-use gpumem_wire::kinds::{AllocKind, Vendor};
-use gpumem_wire::layout::ALLOC_SPILLED;
+use gpumem_wire::kinds::{AllocKind, Space, Vendor};
+use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot};
 use std::collections::BTreeMap;
 
 pub(super) fn add(page: &mut Page, ledger: &Ledger) {
@@ -70,10 +70,15 @@ fn of_device(page: &mut Page, device: &Device, labels: &[(&str, &str)]) {
     }
 }
 
-/// Live bytes in the device's memory, by device and kind.
+/// Live bytes in the device's memory, by device and kind. Pinned memory has a context too, and is the host's; what was
+/// imported is counted where it was made.
 fn kinds(ledger: &Ledger) -> BTreeMap<(&'static str, u32, u8), u64> {
     let mut kinds = BTreeMap::new();
-    for alloc in ledger.snapshot.allocs.iter().filter(|alloc| alloc.flags & ALLOC_SPILLED == 0) {
+    let on_device = |alloc: &&AllocSlot| {
+        let space = AllocKind::from_u8(alloc.kind).map(AllocKind::space);
+        alloc.flags & ALLOC_SPILLED == 0 && matches!(space, Some(Space::Device | Space::Managed))
+    };
+    for alloc in ledger.snapshot.allocs.iter().filter(on_device) {
         if let Some(context) = ledger.snapshot.contexts.get(&alloc.context) {
             let vendor = Vendor::from_u8(context.vendor).map_or("unknown", Vendor::name);
             let sum: &mut u64 = kinds.entry((vendor, context.device, alloc.kind)).or_default();

@@ -73,7 +73,7 @@ macro_rules! thunk {
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
-        pub unsafe extern "C-unwind" fn $name() {
+        pub(crate) unsafe extern "C-unwind" fn $name() {
             std::arch::naked_asm!(
                 ".cfi_startproc",
                 "hint #34",

@@ -1,8 +1,9 @@
-//! Execs whose end may wait for the device's work are destroyed by a thread of ours, which holds no lock: work may begin
-//! after any look at the device, and may wait for the very thread that destroys.
+//! Destroying an exec may wait for the device's work. Such an exec is destroyed by a thread of ours, which holds no lock.
+//! A look at the device beforehand is not enough: work may begin after the look, and that work may wait for the very
+//! thread that destroys.
 //!
-//! There is one such thread at a time, for one exec. Who has something destroyed waits for that, but not for ever, and
-//! goes on without it. While it waits in the library no other such exec is destroyed.
+//! There is one such thread at a time, for one exec. Whoever asks for the destruction waits for half a second at most, and
+//! then goes on. While the thread is stuck in the library, no other such exec is destroyed.
 
 use crate::process::spawn::spawn;
 use crate::process::{cancel, clock, heap};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::Duration;
 
 const STACK: usize = 256 << 10;
-/// A thread that is at it for so long waits in the library.
+/// A thread that takes this long counts as stuck in the library.
 const LONGEST_NS: u64 = 500_000_000;
 /// Between two looks.
 const SLEEP: Duration = Duration::from_micros(50);
@@ -23,7 +24,7 @@ pub(super) struct Aside {
     since_ns: AtomicU64,
 }
 
-/// The thread is the one of whoever has this.
+/// The right to use the thread. Dropping it frees the thread.
 pub(super) struct Turn(Arc<Aside>);
 
 impl Drop for Turn {
@@ -37,7 +38,7 @@ impl Aside {
         self.taken.load(SeqCst)
     }
 
-    /// A turn of the thread's, after the one that goes on. `None` where that waits in the library.
+    /// Waits for the turn that goes on to end, and takes the next one. `None`: that turn is stuck in the library.
     pub(super) fn turn(self: &Arc<Self>) -> Option<Turn> {
         while self.taken.compare_exchange(false, true, SeqCst, Relaxed).is_err() {
             if is_long(self.since_ns.load(Relaxed)) {
@@ -55,8 +56,8 @@ fn is_long(since_ns: u64) -> bool {
 }
 
 impl Turn {
-    /// Runs `f` on the thread, and waits for its end unless that takes long. Whether it is over; where there can be no
-    /// thread it never begins.
+    /// Runs `f` on the thread, and waits half a second for its end. True: `f` has ended. If no thread can be made, `f` never
+    /// runs.
     pub(super) fn run(self, f: impl FnOnce() + Send + 'static) -> bool {
         let since = clock::precise_ns();
         self.0.since_ns.store(since, Relaxed);

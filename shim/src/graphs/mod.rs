@@ -107,16 +107,18 @@ pub(crate) struct Cache {
     stream_queries: QueryGate,
     /// Threads that destroy graphs which nothing refers to any more.
     pub ending: AtomicU32,
-    /// How many execs no handle can use that may be pending.
+    /// How many execs are to be destroyed that no handle can use: their launches may be pending.
     pub to_destroy: AtomicU32,
-    /// How many threads are unloading code, and how many are instantiating a template of whatever code it was built of.
+    /// How many threads are unloading code.
     pub going: AtomicU32,
+    /// How many threads are instantiating a template, whatever code it was built from.
     pub making: AtomicU32,
     inner: Mutex<Inner>,
     /// The thread that destroys what may wait.
     aside: Arc<Aside>,
-    /// Threads of ours that look after what is parked; whether they begin nothing more, as the process ends.
+    /// How many threads of ours look after parked execs.
     looking_after: AtomicU32,
+    /// The process ends: those threads begin nothing more.
     ending_process: AtomicBool,
     /// When memory was short last, ns.
     short_ns: AtomicU64,
@@ -217,7 +219,7 @@ impl Cache {
         lock(&self.inner).reals.clone()
     }
 
-    /// The shape that has these bytes, which `id` is the fingerprint of.
+    /// The shape that has these bytes. `id` is the fingerprint of the bytes.
     pub(crate) fn shape_of(&self, bytes: &[u8], id: u64, scratch: &mut Scratch) -> Option<Arc<Shape>> {
         let same: Vec<_> = lock(&self.known).shapes.get(&id)?.iter().filter_map(Weak::upgrade).collect();
         same.into_iter().find(|shape| shape.is(bytes, scratch))

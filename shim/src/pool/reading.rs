@@ -1,9 +1,10 @@
-//! Live blocks are read from outside: by copies, a piece of a block at a time, beside any work of the program's, or by a
-//! kernel, many blocks at a time, while the context rests. What the program writes meanwhile is read as it was or as it is.
+//! Live blocks are read in two ways. Copies read a piece of one block at a time, beside any work of the program. A kernel
+//! reads many blocks at a time, while the context is idle. A word that the program writes meanwhile is read old or new.
 //!
-//! A block that is read may be freed, and used again: that harms nobody. But it does not go back to the driver before
-//! what is being read is. Whoever gives it back has changed its state, or taken it out of the map, before it asks here; and
-//! whoever reads says so here before it looks at the state. One of the two sees the other.
+//! A block may be freed and used again while it is read, which harms nobody. It goes back to the driver only after the
+//! reading has ended. A thread that gives a block back changes the state of the block, or takes the block out of the map,
+//! and then asks here. A thread that reads says so here, and then looks at the state. So at least one of the two threads
+//! sees the other.
 
 use super::block::{Block, SPILLED, State};
 use super::context_pool::{ContextPool, PoolHold, Scan, Scanning};
@@ -71,7 +72,7 @@ impl BeingRead {
         lock(&READ).iter_mut().find(|group| group.number == self.0).map(look)
     }
 
-    /// Others than those for which `keep` holds are not read after all.
+    /// Stops to read the blocks for which `keep` does not hold.
     fn retain(&self, keep: impl FnMut(&u64) -> bool) {
         self.with(|group| {
             group.blocks.retain(keep);
@@ -157,8 +158,9 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// Waits until all was looked through; the words that may be addresses, each with its place. Whoever gives one of the
-    /// blocks back, or ends the context, has it end early. `ended`: when the flight before it ended, and then this one.
+    /// Waits for the search to end, and gives `take` the words that may be addresses, each with its place. The search ends
+    /// early if a thread gives one of its blocks back, or ends the context. `ended` comes in as the end of the flight
+    /// before, and goes out as the end of this one.
     pub(crate) fn end(
         self,
         is_over: &dyn Fn() -> bool,
@@ -276,7 +278,7 @@ impl Pool {
         if capturing() { Err(Piece::Captured) } else { Ok(()) }
     }
 
-    /// Runs what reads a block, which stays meanwhile, up to its first so many bytes.
+    /// Runs `read`, which reads the first `bytes` of a block. The block stays meanwhile.
     fn while_it_stays(&self, live: &LiveBlock, bytes: u64, read: impl FnOnce() -> Option<()>) -> Piece {
         if let Err(why) = self.may_read() {
             return why;

@@ -58,3 +58,25 @@ impl Pool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpumem_wire::kinds::Vendor;
+    use gpumem_wire::settings::Settings;
+
+    /// A thread whose free has waited so long is not waited for: a request does so for what is left of that time.
+    #[test]
+    fn frees_that_wait_for_long_are_waited_for_no_longer() {
+        let (settings, _) = Settings::read(std::iter::empty());
+        let pool: &'static Pool = Box::leak(Box::new(Pool::new(Vendor::Cuda, &settings, true)));
+        let context_pool = ContextPool::made_up(1, 0, 0);
+        for waited in [LONGEST_WAIT, LONGEST_WAIT - Duration::from_millis(300)] {
+            let _frees = context_pool.begin_freeing().unwrap().since(waited);
+            let start = Instant::now();
+            assert_eq!(pool.release_in_time(context_pool, |_| true), 0);
+            // It is the other thread's time that counts, or this would have taken all of its own.
+            assert!(start.elapsed() < LONGEST_WAIT / 2 && context_pool.frees_for() >= LONGEST_WAIT, "{waited:?}");
+        }
+    }
+}

@@ -24,9 +24,9 @@ pub(crate) fn with_parts<K: Eq + Hash, V>(parts: usize) -> Map<K, V> {
 /// There is no memory for one more, or its place is taken.
 pub(crate) struct Refused;
 
-/// Puts something into a map, in place of what was there if it `replaces` that, which is returned. Many threads may find
-/// their part of a map full at one time: where there is no memory for a larger one it is refused, and all that was there
-/// stays. (The map's own functions end the process.)
+/// Puts a value into a map. A value that is there already is replaced and returned if `replaces`, and else the call is
+/// refused. If a part of the map is full and there is no memory for a larger one, the call is refused and the map stays as
+/// it was: many threads may find their parts full at one time. (The map's own functions would end the process.)
 #[inline]
 pub(crate) fn put<K: Eq + Hash, V>(map: &Map<K, V>, key: K, value: V, replaces: bool) -> Result<Option<V>, Refused> {
     let hash_of = |key: &K| map.hash_usize(key) as u64;

@@ -346,6 +346,7 @@ fn page(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> Result<(), Strin
     for (name, total) in [
         ("gpumem_live_bytes", kinds.map(|kind| number(&kind["live_bytes"])).sum()),
         ("gpumem_device_tracked_bytes", number(&stats["live"]["device"])),
+        ("gpumem_device_live_bytes", ["device", "managed"].map(|memory| number(&stats["live"][memory])).iter().sum()),
         ("gpumem_pool_live_bytes", number(&stats["live"]["device"])),
         ("gpumem_pool_idle_bytes", number(&stats["pool"]["idle_bytes"])),
         ("gpumem_device_idle_bytes", number(&stats["pool"]["idle_bytes"])),

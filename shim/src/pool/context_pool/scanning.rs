@@ -11,15 +11,15 @@ use crate::vendor::scan::{self, Found, LISTS, Range, Wanted};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// What one launch reads: as much as takes so long at the rate that was measured last, and no more than this. Whoever
-/// gives back memory that is read waits for two at most, 4 ms.
+/// One launch reads as much as takes this long at the rate that was measured last, and [`MOST`] bytes at most. A thread
+/// that gives back memory which is read waits for two launches at most, 4 ms.
 const LAUNCH: Duration = Duration::from_millis(2);
 const MOST: u64 = 4 << 30;
 /// What the first one reads, of a rate that nobody knows: 4 ms of 64 GB/s.
 const FIRST: u64 = 256 << 20;
-/// Of less a rate says nothing.
+/// A launch that reads less says nothing of the rate.
 const RATED: u64 = 64 << 20;
-/// So long the thread looks without a nap whether a launch is over: a nap lasts 80 µs, as much as is read meanwhile in 256 MiB.
+/// For this long the thread looks for the end of a launch without a nap. A nap lasts 80 µs, in which 256 MiB are read.
 const AWAKE: Duration = Duration::from_millis(2);
 /// Between two looks whether it is to end, and whether its time is over.
 const LOOKS: u32 = 16;
@@ -52,7 +52,7 @@ impl ContextPool {
     /// there is no kernel; the memory may be copied instead. Some of it may be under way, while
     /// [`ContextPool::settle_readers`] says no.
     pub(crate) fn begin_scan(&self, ranges: &[Range], how: &Scan<'_>) -> Option<Scanning> {
-        // Where a kernel of the program's has all processors ours would wait for its end. What we have under way is
+        // If a kernel of the program occupied all processors, our kernel would wait for its end. What we have under way is
         // no submission: the context stays known to be idle.
         if !self.is_idle() {
             return None;
