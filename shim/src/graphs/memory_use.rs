@@ -54,22 +54,21 @@ pub(crate) fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u6
 /// execs cannot be read, or not now. Waits for no lock.
 pub(crate) fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
     let (mut execs, mut graphs, mut unread) = (0, 0, 0);
+    // One that is there counts, whether it could be read or not.
+    let mut counted = |reference| match reference {
+        Reference::Unused => 0,
+        Reference::MayRefer => {
+            unread += 1;
+            1
+        }
+        Reference::Refers | Reference::DoesNot => 1,
+    };
     for cache in super::caches() {
         for (_, handle) in cache.execs.all() {
-            match cache.each_of_exec(handle, &mut each) {
-                Reference::Unused => continue,
-                Reference::MayRefer => unread += 1,
-                Reference::Refers | Reference::DoesNot => {}
-            }
-            execs += 1;
+            execs += counted(cache.each_of_exec(handle, &mut each));
         }
         for (_, handle) in cache.graphs.all() {
-            match cache.each_of_graph(handle, &mut each) {
-                Reference::Unused => continue,
-                Reference::MayRefer => unread += 1,
-                Reference::Refers | Reference::DoesNot => {}
-            }
-            graphs += 1;
+            graphs += counted(cache.each_of_graph(handle, &mut each));
         }
     }
     // Those that are the library's own cannot be read.
