@@ -11,7 +11,7 @@ mod socket;
 use crate::gate;
 use crate::graphs;
 use crate::pool;
-use crate::process::spawn::spawn;
+use crate::process::spawn::{Stack, spawn};
 use crate::process::threads;
 use crate::process::{clock, own};
 use crate::records;
@@ -35,8 +35,9 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// The stack of the control thread.
 const STACK: usize = 256 << 10;
-/// The stack of the thread on which the process ends: the C library's usual size, since exit handlers run there.
-const LAST_STACK: usize = 8 << 20;
+/// Stacks for the thread on which the process ends, since exit handlers run there: the C library's usual size. Where the
+/// process gets no more memory, the stack of an ended thread, one that does not count or a smaller one serves.
+const LAST_STACKS: [Stack; 4] = [Stack::Bytes(8 << 20), Stack::Usual, Stack::Mapped(8 << 20), Stack::Bytes(1 << 20)];
 
 /// Starts the thread, once in a process.
 pub(crate) fn start(shim: &'static Shim) {
@@ -52,7 +53,7 @@ pub(crate) fn start(shim: &'static Shim) {
         libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &mut mask);
         mask
     };
-    spawn(STACK, move || {
+    spawn(Stack::Bytes(STACK), move || {
         if catch_unwind(AssertUnwindSafe(|| run(shim, mask))).is_err() {
             gate::stop(
                 shim,
@@ -142,7 +143,7 @@ fn end(mask: libc::sigset_t) {
         }
     };
     // If that thread cannot start, this thread is the last.
-    spawn(LAST_STACK, last);
+    let _ = LAST_STACKS.into_iter().any(|stack| spawn(stack, last));
 }
 
 /// Does what a line asks for. The answer is the reply.

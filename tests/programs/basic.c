@@ -79,6 +79,7 @@ static void host_memory(cudaStream_t s) {
     EXPECT(mapped[0] == 12 && mapped[N - 1] == 12, 1);
 
     void *own = aligned_alloc(4096, N * 4);
+    if (!own) exit(2);
     memset(own, 1, N * 4);
     OK(cudaHostRegister(own, N * 4, 0));
     counted_alloc(REGISTERED, N * 4);

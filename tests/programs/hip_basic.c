@@ -67,6 +67,7 @@ int main(void) {
     counted_free(HOST, N);
 
     p = aligned_alloc(4096, 4096 * 4);
+    if (!p) exit(2);
     OK(hipHostRegister(p, 4096 * 4, 0));
     counted_alloc(REGISTERED, 4096 * 4);
     OK(hipHostUnregister(p));

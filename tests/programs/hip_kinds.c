@@ -95,6 +95,7 @@ static void host(void) {
     OK(hipHostFree(p));
     gave(HOST, 103);
     p = aligned_alloc(4096, 8192);
+    if (!p) exit(2);
     OK(hipHostRegister(p, 8192, 0));
     took(REGISTERED, 8192);
     EXPECT(hipHostRegister(p, 8192, 0) != 0, 1);

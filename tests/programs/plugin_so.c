@@ -14,6 +14,7 @@ struct plugin_work plugin_work(size_t bytes, uint32_t value) {
     cudaGraph_t g;
     cudaGraphExec_t e;
     unsigned char *host = malloc(bytes);
+    if (!host) exit(2);
     TRY(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
     TRY(cudaMalloc(&a, bytes));
     TRY(cudaMalloc(&b, bytes));

@@ -42,6 +42,9 @@ int main(int argc, char **argv) {
     if (pipe(to) || pipe(from)) return 2;
     pid_t pid = fork();
     if (pid == 0) {
+        /* A parent that ends early closes the last other end: the child's read ends, too. */
+        close(to[1]);
+        close(from[0]);
         const char *preload = getenv("CHILD_PRELOAD");
         char in[12], out[12];
         if (preload && *preload) setenv("LD_PRELOAD", preload, 1);

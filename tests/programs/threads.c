@@ -66,6 +66,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     struct worker *w = calloc((size_t)n, sizeof *w);
+    if (!w) exit(2);
     kernels_load();
     for (int i = 0; i < n; i++) {
         w[i] = (struct worker){.seed = 17u + (unsigned)i * 7919u, .rounds = rounds};

@@ -32,6 +32,7 @@ static void allocate(struct block *b) {
     default: /* A page of its own each: none may be registered twice. */
         b->bytes = (b->bytes + 4095) / 4096 * 4096;
         b->host = aligned_alloc(4096, b->bytes);
+        if (!b->host) exit(2);
         OK(cuMemHostRegister_v2(b->host, b->bytes, 0));
     }
     counted_alloc(b->kind, b->bytes);

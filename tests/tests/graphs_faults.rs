@@ -143,6 +143,17 @@ fn each_call_fails_once(fold: &str) {
     }
 }
 
+/// The driver refuses to tell of the parameter behind a kernel's last, with the status 1. Another parameter may be refused
+/// once with the same status.
+#[test]
+fn a_parameter_that_is_refused_once_is_not_the_end() {
+    let asked = numbers(&cached("0").preloaded().ok())["cuFuncGetParamInfo"];
+    for call in 1..=asked.min(16) {
+        let (ran, _) = with_fault("0", &format!("cuFuncGetParamInfo:{call}=1"));
+        assert_eq!(refusals(&ran), [], "call {call}");
+    }
+}
+
 #[test]
 fn each_call_fails_once_with_graphs_kept() {
     each_call_fails_once("0");

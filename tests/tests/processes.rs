@@ -154,6 +154,25 @@ fn cancelled_threads_end_where_they_would() {
     }
 }
 
+/// The same where the process gets hardly more memory than it has: exit handlers get a stack that they can use. The shim
+/// and its thread take memory, so the program may get less than natively, and may end by a status of its own.
+#[test]
+fn main_ends_where_memory_is_limited() {
+    for who in ["thread", "main"] {
+        let limits = (15_000..39_000).step_by(1_500);
+        let limited =
+            |kib: &u32| client("main_ends").arg(who).shell(&format!("ulimit -c 0; ulimit -d {kib}; exec \"$@\""));
+        // The thread of ours looks once a second whether it is the last, so all run at once.
+        let running: Vec<_> = limits.clone().map(|kib| limited(&kib).start(true)).collect();
+        let ended = running.into_iter().map(|running| running.finish().code);
+        let codes: Vec<(u32, i32)> = limits.zip(ended).collect();
+        assert_eq!(limited(&15_000).native().code, 0, "{who}: natively the least of these is enough");
+        // 2: the program was refused a thread or memory; 97: the simulated driver was.
+        assert!(codes.iter().all(|(_, code)| [0, 2, 97].contains(code)), "{who}: {codes:?}");
+        assert_eq!(codes.last().map(|(_, code)| *code), Some(0), "{who}: {codes:?}");
+    }
+}
+
 /// The system may refuse the thread of ours what tells that it is the last one.
 #[test]
 fn main_ends_where_nothing_can_be_opened() {

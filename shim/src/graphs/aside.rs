@@ -5,7 +5,7 @@
 //! There is one such thread at a time, for one exec. Whoever asks for the destruction waits for half a second at most, and
 //! then goes on. While the thread is stuck in the library, no other such exec is destroyed.
 
-use crate::process::spawn::spawn;
+use crate::process::spawn::{Stack, spawn};
 use crate::process::{cancel, clock, heap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -69,7 +69,7 @@ impl Turn {
             theirs.store(true, Release);
         };
         // A thread's stack is memory that the program may lack.
-        if heap::is_short() || !spawn(STACK, work) {
+        if heap::is_short() || !spawn(Stack::Bytes(STACK), work) {
             return false;
         }
         while !over.load(Acquire) && !is_long(since) {

@@ -4,7 +4,7 @@
 use super::Pool;
 use super::context_pool::{ContextPool, Most};
 use crate::process::cancel;
-use crate::process::spawn::spawn;
+use crate::process::spawn::{Stack, spawn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ impl Pool {
             }
             theirs.done.store(true, Release);
         };
-        if !spawn(STACK, free) {
+        if !spawn(Stack::Bytes(STACK), free) {
             return Some(0);
         }
         let start = Instant::now();

@@ -22,7 +22,7 @@ mod tokens;
 use crate::graphs;
 use crate::process::clock;
 use crate::process::descriptor::Descriptor;
-use crate::process::spawn::spawn;
+use crate::process::spawn::{Stack, spawn};
 use crate::shim::Shim;
 use gpumem_wire::references::{Place, References};
 use std::os::unix::net::UnixStream;
@@ -97,7 +97,7 @@ pub(crate) fn begin(shim: &'static Shim, longest: Duration, asker: UnixStream) -
     END.store(false, Relaxed);
     let asker = Arc::new(asker);
     let for_thread = asker.clone();
-    let started = spawn(STACK, move || {
+    let started = spawn(Stack::Bytes(STACK), move || {
         // Out of the way of the program's own threads.
         // SAFETY: setpriority takes numbers; 0 is the calling thread, as Linux has it.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };

@@ -30,7 +30,7 @@ int main(void) {
     OK(cuInit(0));
     OK(cuDevicePrimaryCtxRetain(&context, 0));
     OK(cuCtxSetCurrent(context));
-    pthread_create(&t, NULL, worker, NULL);
+    if (pthread_create(&t, NULL, worker, NULL)) return 2;
     pthread_cancel(t);
     go = 1;
     pthread_join(t, &end);

@@ -46,7 +46,7 @@ static void *many(void *works) {
 
 static void frees(void) {
     pthread_t other;
-    pthread_create(&other, NULL, many, &s);
+    if (pthread_create(&other, NULL, many, &s)) exit(2);
     while (!over) {
         CUdeviceptr p;
         OK(cuMemAlloc_v2(&p, 1 << 20));
@@ -68,7 +68,7 @@ static void looks(void) {
         graph_end(g);
     }
     pthread_t other;
-    pthread_create(&other, NULL, many, NULL);
+    if (pthread_create(&other, NULL, many, NULL)) exit(2);
     for (int round = 0; round < 150; round++)
         for (unsigned i = 0; i < EACH; i++) {
             launch(e[i], s);
@@ -194,7 +194,7 @@ static void threads(void) {
     for (unsigned i = 0; i < 40; i++) {
         pthread_t other;
         Graph g = chain(3, 1 + i);
-        pthread_create(&other, NULL, in_thread, g);
+        if (pthread_create(&other, NULL, in_thread, g)) exit(2);
         pthread_join(other, NULL);
         EXPECT(word_of(a), 1 + i);
         graph_end(g);

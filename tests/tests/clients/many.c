@@ -6,6 +6,7 @@ int main(int argc, char **argv) {
     long n = argc > 1 ? atol(argv[1]) : 1000;
     size_t bytes = argc > 2 ? (size_t)atol(argv[2]) : 256;
     void **p = calloc((size_t)n, sizeof *p);
+    if (!p) exit(2);
     for (int round = 0; round < 2; round++) {
         for (long i = 0; i < n; i++) {
             OK(cudaMalloc(&p[i], bytes));

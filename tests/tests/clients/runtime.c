@@ -46,7 +46,7 @@ static void *thread(void *device) {
 }
 static void on_thread(int *device) {
     pthread_t t;
-    pthread_create(&t, NULL, thread, device);
+    if (pthread_create(&t, NULL, thread, device)) exit(2);
     pthread_join(t, NULL);
 }
 

@@ -22,6 +22,8 @@ pub(crate) const MAX_PARAM_BYTES: usize = 32_764;
 /// `CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET` and the required cluster's width, height, depth.
 const TRAITS: [i32; 4] = [10, 11, 12, 13];
 
+/// `CUDA_ERROR_INVALID_VALUE`: among others, a kernel has no parameter with this number.
+const INVALID: Status = 1;
 /// `CUDA_ERROR_NOT_FOUND`: a library is not loaded in a context.
 const NOT_FOUND: Status = 500;
 
@@ -62,23 +64,27 @@ fn ok(status: Option<Status>) -> Option<()> {
 /// does not say.
 pub(crate) fn params_of(function: Opaque, kernel: Opaque) -> Option<Vec<(u32, u32)>> {
     let mut params = Vec::new();
-    loop {
+    let ask = |index| {
         let (mut offset, mut size) = (0, 0);
         // SAFETY: rule of answers: `offset` and `size` take the numbers. Our caller passes a
         // function or a kernel of a node or launch of the program's, so it is alive.
         let status = unsafe {
             match function.is_null() {
-                false => driver::cuFuncGetParamInfo(function, params.len(), &mut offset, &mut size),
-                true => driver::cuKernelGetParamInfo(kernel, params.len(), &mut offset, &mut size),
+                false => driver::cuFuncGetParamInfo(function, index, &mut offset, &mut size),
+                true => driver::cuKernelGetParamInfo(kernel, index, &mut offset, &mut size),
             }
         };
-        match status {
-            Some(SUCCESS) => {}
-            // One behind the last parameter.
-            Some(1) => return Some(params),
+        (status, offset, size)
+    };
+    loop {
+        let (offset, size) = match ask(params.len()) {
+            (Some(SUCCESS), offset, size) => (offset, size),
+            // The driver gives this status behind the last parameter. A call may also fail with it once. Then the
+            // second call succeeds, and what is known of the function is not all.
+            (Some(INVALID), ..) => return (ask(params.len()).0 == Some(INVALID)).then_some(params),
             _ => return None,
-        }
-        if offset + size > MAX_PARAM_BYTES || params.len() == MAX_PARAMS {
+        };
+        if offset.saturating_add(size) > MAX_PARAM_BYTES || params.len() == MAX_PARAMS {
             return None;
         }
         params.push((offset as u32, size as u32));

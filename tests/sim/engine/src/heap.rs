@@ -55,6 +55,17 @@ fn map() -> u64 {
     }
 }
 
+/// Whether the process could have so many bytes more now.
+pub(crate) fn has_room(bytes: usize) -> bool {
+    let (access, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+    // SAFETY: without MAP_FIXED the kernel picks addresses that are free, and nobody else knows this mapping.
+    unsafe {
+        let at = libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0);
+        at != libc::MAP_FAILED && libc::munmap(at, bytes) == 0
+    }
+}
+
 /// A block that nobody has had; `None`: there is no room for it.
 fn fresh(bytes: u64) -> Option<*mut u8> {
     let mut next = NEXT.load(Acquire);

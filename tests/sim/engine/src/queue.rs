@@ -96,6 +96,9 @@ impl Queue {
 /// once: how many threads such a program has does not depend on how fast it is.
 const IDLE: Duration = Duration::from_millis(500);
 
+/// The stack of a stream's thread, bytes.
+const STACK: usize = 1 << 20;
+
 fn start_worker(queue: Arc<Queue>) {
     // Signals belong to the program's own threads.
     // SAFETY: both sets are locals, for which all zeroes is a valid value. The mask is this
@@ -106,11 +109,13 @@ fn start_worker(queue: Arc<Queue>) {
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
         old
     };
-    let spawned =
-        std::thread::Builder::new().name("sim-stream".into()).stack_size(1 << 20).spawn(move || worker(queue));
+    // The standard library ends the process where a new thread finds no memory for its own storage.
+    let room = crate::heap::has_room(2 * STACK);
+    let thread = std::thread::Builder::new().name("sim-stream".into()).stack_size(STACK);
+    let spawned = room && thread.spawn(move || worker(queue)).is_ok();
     // SAFETY: the call above filled `old` with this thread's mask. The third argument may be null.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut()) };
-    if spawned.is_err() {
+    if !spawned {
         // No work may run here: the caller holds the machine.
         crate::heap::exhausted();
     }
