@@ -34,14 +34,14 @@ macro_rules! metrics {
 
 metrics! {
     Gauge BUILD_INFO = "gpumem_build_info" ["version"] "1; the label has the version of gpumem.";
-    Gauge PROCESSES = "gpumem_processes" ["status"] "Processes that have libgpumem.so, by what is known of them.";
-    Gauge PROCESSES_LEFT_OUT = "gpumem_processes_left_out" [""] "Running processes that are not told of, because others hold more.";
+    Gauge PROCESSES = "gpumem_processes" ["status"] "Processes that have libgpumem.so, by status.";
+    Gauge PROCESSES_LEFT_OUT = "gpumem_processes_left_out" [""] "Running processes that are left out of this page, because others hold more.";
     Gauge WARNINGS = "gpumem_search_warnings" [""] "Places that could not be searched for ledgers; gpumem ps names them.";
     Gauge COLLECT_SECONDS = "gpumem_collect_seconds" [""] "How long it took to read the ledgers for this page.";
 
-    Gauge UP = "gpumem_up" [""] "1 if the process is recorded and its ledger can be read, 0 if not, or if it has ended.";
-    Gauge ENDED_SECONDS = "gpumem_ended_seconds" ["how"] "How long ago the process ended, of those that ended within five minutes: of them there are only counters.";
-    Gauge PROCESS_INFO = "gpumem_process_info" ["version, mode, interception, uid, container"] "1; the labels have the version of the shim, how it acts, the user, and the container's id.";
+    Gauge UP = "gpumem_up" [""] "1 if the process runs, is recorded, and its ledger can be read; 0 otherwise.";
+    Gauge ENDED_SECONDS = "gpumem_ended_seconds" ["how"] "Seconds since the process ended. Processes that ended within five minutes have this and their counters alone.";
+    Gauge PROCESS_INFO = "gpumem_process_info" ["version, mode, interception, uid, container"] "1; the labels have the version of the shim, its mode, the interception, the user, and the container's id.";
     Gauge INTERCEPTION_COMPLETE = "gpumem_interception_complete" [""] "1 if every call of the process is known to be recorded.";
     Gauge RECORDED_SECONDS = "gpumem_recorded_seconds" [""] "How long the process has been recorded.";
     Gauge RESIDENT_BYTES = "gpumem_resident_bytes" [""] "Resident memory of the process.";
@@ -54,32 +54,32 @@ metrics! {
     Counter FAILURES = "gpumem_allocation_failures_total" ["kind"] "Failed allocations by kind.";
 
     Gauge SITE_LIVE_BYTES = "gpumem_site_live_bytes" ["site"] "Live bytes of the call sites that hold most; the site (other) has the rest.";
-    Gauge TAG_LIVE_BYTES = "gpumem_tag_live_bytes" ["tag"] "Live bytes of the tags that hold most; (other) has the rest, (untagged) what has no tag.";
-    Gauge GROWING_SITES = "gpumem_growing_sites" [""] "Call sites that grow steadily, as gpumem leaks says.";
-    Gauge GROWING_RATE = "gpumem_growing_bytes_per_second" [""] "By how much those call sites grow each second.";
+    Gauge TAG_LIVE_BYTES = "gpumem_tag_live_bytes" ["tag"] "Live bytes of the tags that hold most; (other) has the rest, (untagged) the allocations without a tag.";
+    Gauge GROWING_SITES = "gpumem_growing_sites" [""] "Call sites that grow steadily by the verdict of gpumem leaks.";
+    Gauge GROWING_RATE = "gpumem_growing_bytes_per_second" [""] "Bytes by which the call sites that grow steadily grow each second.";
 
     Gauge DEVICE_LIVE_BYTES = "gpumem_device_live_bytes" ["device, uuid, device_name, kind"] "Live bytes on the device by kind, as far as allocations are listed.";
     Gauge DEVICE_TRACKED_BYTES = "gpumem_device_tracked_bytes" ["device, uuid, device_name"] "Live device bytes of recorded allocations.";
     Gauge DEVICE_PEAK_BYTES = "gpumem_device_peak_bytes" ["device, uuid, device_name"] "Highest live device bytes of recorded allocations.";
     Gauge DEVICE_MANAGED_BYTES = "gpumem_device_managed_bytes" ["device, uuid, device_name"] "Live bytes of managed memory.";
-    Gauge DEVICE_SPILLED_BYTES = "gpumem_device_spilled_bytes" ["device, uuid, device_name"] "Live bytes asked for as device memory that lie outside of it.";
+    Gauge DEVICE_SPILLED_BYTES = "gpumem_device_spilled_bytes" ["device, uuid, device_name"] "Live bytes that were asked for as device memory and lie outside of it.";
     Gauge DEVICE_IDLE_BYTES = "gpumem_device_idle_bytes" ["device, uuid, device_name"] "Bytes that gpumem's pool keeps for later allocations.";
     Gauge DEVICE_GRAPH_BYTES = "gpumem_device_graph_bytes" ["device, uuid, device_name"] "Estimated device bytes of graph execs, parked ones included.";
     Gauge DEVICE_POOL_IDLE_BYTES = "gpumem_device_pool_idle_bytes" ["device, uuid, device_name"] "Bytes that the driver keeps for the default stream-ordered pool beyond live allocations.";
     Gauge DEVICE_GRAPH_MEMORY_BYTES = "gpumem_device_graph_memory_bytes" ["device, uuid, device_name"] "Bytes that the driver keeps for the memory nodes of graphs.";
-    Gauge DEVICE_TAKEN_BYTES = "gpumem_device_taken_bytes" ["device, uuid, device_name"] "Bytes that the driver was seen to take for itself: free memory fell by them around calls that ask for none.";
+    Gauge DEVICE_TAKEN_BYTES = "gpumem_device_taken_bytes" ["device, uuid, device_name"] "Bytes that the driver took for itself, measured as the fall of free memory around calls that ask for none.";
     Gauge DEVICE_LIMIT_BYTES = "gpumem_device_limit_bytes" ["device, uuid, device_name"] "Bytes that the process may take of the device, where GPUMEM_LIMIT is set.";
     Gauge DEVICE_TOTAL_BYTES = "gpumem_device_total_bytes" ["device, uuid, device_name"] "Memory of the device.";
-    Gauge DEVICE_USED_BYTES = "gpumem_device_used_bytes" ["device, uuid, device_name"] "Bytes in use on the device by all processes: by the driver's books, else as the process saw it within the last minute.";
+    Gauge DEVICE_USED_BYTES = "gpumem_device_used_bytes" ["device, uuid, device_name"] "Bytes in use on the device by all processes: as NVML reports them, else as the process saw them within the last minute.";
     Gauge DEVICE_UNEXPLAINED_BYTES = "gpumem_device_unexplained_bytes" ["device, uuid, device_name"] "Bytes in use that this process's records do not explain.";
-    Gauge USED_BYTES = "gpumem_device_process_bytes" [""] "Device memory of this process on all devices, by the driver's books, where it tells.";
+    Gauge USED_BYTES = "gpumem_device_process_bytes" [""] "Device memory of this process on all devices, if NVML reports it.";
 
     Gauge POOL_ON = "gpumem_pool_on" [""] "1 if the pool serves a context.";
     Gauge POOL_LIVE_BYTES = "gpumem_pool_live_bytes" ["context, device"] "Live device bytes of recorded allocations.";
     Gauge POOL_IDLE_BYTES = "gpumem_pool_idle_bytes" ["context, device"] "Bytes that the pool keeps for later allocations.";
     Gauge POOL_IDLE_PEAK_BYTES = "gpumem_pool_idle_peak_bytes" ["context, device"] "Highest bytes that the pool kept.";
     Gauge POOL_IDLE_BLOCKS = "gpumem_pool_idle_blocks" ["context, device"] "Blocks that the pool keeps for later allocations.";
-    Gauge STRANDED_BYTES = "gpumem_stranded_bytes" [""] "Bytes in older buffers that lie unused now, at call sites that ask for more.";
+    Gauge STRANDED_BYTES = "gpumem_stranded_bytes" [""] "Bytes in older buffers that lie unused, at call sites that keep asking for more.";
 
     Gauge GRAPHS = "gpumem_graphs" [""] "Live graphs.";
     Gauge GRAPH_EXECS = "gpumem_graph_execs" [""] "Live graph execs of the program.";
@@ -91,7 +91,7 @@ metrics! {
     Gauge CLASSES = "gpumem_graph_classes" [""] "Classes of the live handles.";
     Gauge REAL_EXECS = "gpumem_graph_real_execs" [""] "Real execs of the graph cache, parked ones included.";
     Gauge REAL_EXECS_MAX = "gpumem_graph_real_execs_max" [""] "Real execs that the graph cache keeps at most.";
-    Gauge PARKED_EXECS = "gpumem_graph_parked_execs" [""] "Real execs of no handle.";
+    Gauge PARKED_EXECS = "gpumem_graph_parked_execs" [""] "Real execs that no handle has.";
     Gauge REAL_BYTES = "gpumem_graph_real_bytes" [""] "Estimated host and device bytes of the graph cache's real execs.";
     Gauge REAL_BYTES_MAX = "gpumem_graph_real_max_bytes" [""] "Bytes that the graph cache's real execs may take; 0: no bound.";
     Gauge SOURCE_BYTES = "gpumem_graph_source_bytes" [""] "Host bytes of the sources behind handles.";

@@ -14,16 +14,16 @@ pub const PER_SHARD: usize = 256;
 /// The first shards, each of which has one thread to itself.
 pub const OWN_SHARDS: usize = SHARDS / 4 * 3;
 
-/// Where each of those shards counts what its thread's last call stacks led to, in two words each: so threads that
-/// allocate at one call site do not meet at that stack's totals. The total of a stack is what its own record says,
-/// and what these do. A thread's stacks share the places by their number; one that leaves its place is added to its
-/// record.
+/// The first of the words in which an own shard counts the allocations of its thread's last call stacks, two words a
+/// stack. So threads that allocate at one call site do not all write to that stack's record. The total of a stack is
+/// its record plus all such places. A thread's stacks share the places by their number. When another stack takes a
+/// place, its counts are added to the record of the stack that had it.
 pub const SITES: usize = 224;
-/// Such places in a shard.
+/// Places for stacks in a shard.
 pub const SITE_WAYS: usize = (PER_SHARD - SITES) / 2;
 
-/// The first word of such a place: a stack's reference, and how many allocations it led to, of which there are fewer
-/// than `u32::MAX`. The second word is their bytes.
+/// The first word of such a place: a stack's reference, and its number of allocations, which is less than `u32::MAX`.
+/// The second word has the bytes of these allocations.
 pub const fn site(stack: u32, allocs: u32) -> u64 {
     (stack as u64) << 32 | allocs as u64
 }
@@ -105,25 +105,25 @@ counters! {
     ENDED_WITH_CONTEXT = 20, "ended_with_context";
     /// Nodes in all graphs ever instantiated.
     NODES_INSTANTIATED = 21, "nodes_instantiated";
-    /// Exec handles of gpumem's own that were given out.
+    /// Exec handles of gpumem's own that the program was given.
     HANDLES_MADE = 22, "handles_made";
     /// Exec handles of gpumem's own that were destroyed.
     HANDLES_ENDED = 23, "handles_ended";
-    /// Handles that came to be pinned: the driver's own, or one real exec kept for good.
+    /// Handles that became pinned: the driver's own, or handles that keep one real exec for good.
     PINNED_MADE = 24, "pinned_made";
     /// Pinned handles that were destroyed.
     PINNED_ENDED = 25, "pinned_ended";
-    /// Real execs that the graph cache took up; those of pinned handles are not among them.
+    /// Real execs that entered the graph cache. Real execs of pinned handles are not in it.
     REAL_EXECS_MADE = 26, "real_execs_made";
     /// Real execs that left the graph cache: destroyed, or pinned to their handle.
     REAL_EXECS_ENDED = 27, "real_execs_ended";
-    /// Estimated host and device bytes of real execs that the graph cache took up.
+    /// Estimated host and device bytes of real execs that entered the graph cache.
     REAL_BYTES_ADDED = 28, "real_bytes_added";
     /// Estimated host and device bytes of real execs that left the graph cache.
     REAL_BYTES_REMOVED = 29, "real_bytes_removed";
-    /// Host bytes of sources that came to be.
+    /// Host bytes of sources that were made.
     SOURCE_BYTES_ADDED = 30, "source_bytes_added";
-    /// Host bytes of sources that are gone.
+    /// Host bytes of sources that were dropped.
     SOURCE_BYTES_REMOVED = 31, "source_bytes_removed";
     /// Real execs turned from one handle's graph into another's.
     RETARGETS = 32, "retargets";
@@ -131,23 +131,23 @@ counters! {
     RETARGET_NS = 33, "retarget_ns";
     /// Nodes set by retargets.
     NODES_SET = 34, "nodes_set";
-    /// Real execs of destroyed handles that came to serve a new one.
+    /// Real execs of destroyed handles that a new handle got.
     RECYCLED = 35, "recycled";
-    /// Real execs that were taken from a living handle.
+    /// Real execs that were taken from a live handle.
     EVICTIONS = 36, "evictions";
     /// Real execs instantiated above a bound, because none could be taken at that moment.
     OVER_BOUND = 37, "over_bound";
     /// Retargets that the driver refused, so that an instantiate took their place.
     FALLBACK_INSTANTIATES = 38, "fallback_instantiates";
-    /// Launches that ran node by node, because no real exec could be had.
+    /// Launches that ran node by node, because no real exec could be made or taken.
     ONE_BY_ONE = 39, "one_by_one";
-    /// Nanoseconds that instantiates would have taken besides, estimated; launches took `miss_ns` of them.
+    /// Nanoseconds of instantiates that the graph cache avoided, estimated. `miss_ns` is to be subtracted from them.
     SAVED_NS = 40, "saved_ns";
     /// Graphs folded to a recipe.
     FOLDS = 41, "folds";
     /// Folded graphs that were built again.
     UNFOLDS = 42, "unfolds";
-    /// Times the graph cache was seen thrashing: execs go and come back at a bound.
+    /// Times the graph cache was seen thrashing: at a bound, execs are destroyed and made again.
     THRASHES = 43, "thrashes";
     /// Graph calls that ran out of memory and were tried again after memory was given back.
     OOM_RETRIES = 44, "oom_retries";
@@ -163,51 +163,51 @@ counters! {
     POOL_KEPT = 49, "pool_kept";
     /// Idle blocks that the pool gave back to the driver.
     POOL_RELEASED = 50, "pool_released";
-    /// Bytes of those.
+    /// Bytes of the idle blocks that the pool gave back to the driver.
     POOL_RELEASED_BYTES = 51, "pool_released_bytes";
-    /// Barriers of frees that took a call of the driver.
+    /// Frees whose barrier took a call of the driver.
     POOL_BARRIERS = 52, "pool_barriers";
     /// Frees that needed no barrier: nothing had been submitted since the last one.
     POOL_BARRIERS_FREE = 53, "pool_barriers_free";
-    /// Times the pool was emptied because an allocation ran out.
+    /// Times the pool was emptied because memory ran out.
     POOL_FLUSHES = 54, "pool_flushes";
     /// Allocations that were placed outside of the device's memory.
     SPILLS = 55, "spills";
-    /// Bytes of those.
+    /// Bytes of the allocations that were placed outside of the device's memory.
     SPILLED_BYTES = 56, "spilled_bytes";
-    /// Allocations that ran out at GPUMEM_LIMIT or GPUMEM_LIMIT_GROUP.
+    /// Allocations that were refused at GPUMEM_LIMIT or GPUMEM_LIMIT_GROUP.
     LIMIT_REFUSALS = 57, "limit_refusals";
-    /// Allocations that were refused once so that the program gives back what it strands.
+    /// Allocations that were refused once so that the program frees its stranded memory.
     PRESS_REFUSALS = 58, "press_refusals";
-    /// Allocations that were freed while a live graph refers to them, if GPUMEM_FREED_IN_GRAPH looks.
+    /// Allocations that were freed while a live graph refers to them. Counted under GPUMEM_FREED_IN_GRAPH=1.
     FREED_IN_GRAPH = 59, "freed_in_graph";
     /// Times gpumem trim emptied the pool.
     TRIMS = 60, "trims";
-    /// Bytes that came to be stranded: older blocks of a call site that keeps asking for more.
+    /// Bytes that became stranded: older blocks of a call site that keeps asking for more.
     STRANDED_ADDED = 61, "stranded_bytes_added";
-    /// Bytes that are stranded no more.
+    /// Bytes that were stranded and no longer are.
     STRANDED_REMOVED = 62, "stranded_bytes_removed";
-    /// Nanoseconds that launches took to get an exec that holds what their handle means: natively it is there.
+    /// Nanoseconds that launches took to get a real exec for their handle. Natively a launch has its exec.
     MISS_NS = 63, "miss_ns";
-    /// Real execs instantiated although one could be taken: that was worn, and the device behind.
+    /// Real execs instantiated in place of a degraded one that could have been taken, while the device was behind.
     MADE_ANEW = 64, "made_anew";
-    /// Allocations that failed because memory ran out, after all that can be given back was.
+    /// Allocations that failed because memory ran out, after everything that can be given back was given back.
     OUT_OF_MEMORY = 65, "out_of_memory";
-    /// Ranges of memory that the guard read: behind and in front of allocations, and freed ones.
+    /// Ranges of memory that the guard read: zones behind and in front of allocations, and freed memory.
     GUARD_CHECKS = 66, "guard_checks";
-    /// Ranges that the guard could not read: the device did not come to it, or refused.
+    /// Ranges that the guard could not read: the device did not do so in time, or the driver refused.
     GUARD_UNCHECKED = 67, "guard_unchecked";
-    /// Allocations that the guard found written to outside of them.
+    /// Allocations outside of whose bounds the guard found a write.
     GUARD_OUTSIDE = 68, "guard_written_outside";
-    /// Allocations that the guard found written to after their free.
+    /// Allocations to which the guard found a write after their free.
     GUARD_FREED = 69, "guard_written_after_free";
-    /// Launches of graphs that refer to freed memory, found before they ran.
+    /// Launches of graphs that refer to freed memory, which the guard found before they ran.
     GUARD_GRAPHS = 70, "guard_freed_graph_launches";
     /// Allocations that the guard does not watch: GPUMEM_GUARD_MAX was reached, or memory was short.
     GUARD_WITHOUT = 71, "guard_without";
-    /// Bytes that the guard came to take besides what the program asked for.
+    /// Bytes that the guard began to hold: zones, and freed memory that is kept from use.
     GUARD_BYTES_ADDED = 72, "guard_bytes_added";
-    /// Bytes of those that it takes no more.
+    /// Bytes that the guard held and no longer holds.
     GUARD_BYTES_REMOVED = 73, "guard_bytes_removed";
 }
 

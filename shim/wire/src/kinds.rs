@@ -148,9 +148,9 @@ names! {
     ExecState {
         /// The handle is the driver's, or keeps one real exec for good; a [`Pinned`] says why.
         Native = 0, "native";
-        /// A real exec is set to what the handle means: it holds it.
+        /// The handle has a real exec, which is set to what the handle means.
         Resident = 1, "resident";
-        /// Only its source is kept; the next launch gets it a real exec.
+        /// The handle has only its source. The next launch gives it a real exec.
         Folded = 2, "folded";
         /// Its context or module is gone: no launch can succeed.
         Gone = 3, "gone";
@@ -160,7 +160,7 @@ names! {
 names! {
     /// Why a handle is not under the graph cache.
     Pinned {
-        /// It is under it, or was never looked at (a ledger that only records).
+        /// The handle is under the graph cache, or was never looked at (a ledger that only records).
         None = 0, "none";
         Off = 1, "off";
         RecordOnly = 2, "record-only";
@@ -227,7 +227,7 @@ impl Pinned {
 names! {
     /// Whether the pool serves a context, and why not.
     PoolState {
-        /// It was not asked for memory there, or the ledger was written without a pool.
+        /// The pool was not asked for memory there, or the ledger was written without a pool.
         Unused = 0, "unused";
         On = 1, "on";
         Off = 2, "off";
@@ -270,7 +270,7 @@ names! {
         Recording = 1, "recording";
         /// Recording stopped (the reason is a message event); the program runs on.
         Stopped = 2, "stopped";
-        /// The process said goodbye: `exit` ran.
+        /// The process ran `exit`.
         Exited = 3, "exited";
     }
 }
@@ -278,9 +278,9 @@ names! {
 names! {
     /// What the shim may do besides recording.
     Mode {
-        /// Everything that is switched on.
+        /// Everything that is switched on may run.
         Active = 1, "active";
-        /// Record only: a tool or a driver that nobody knows is present, a verdict or the user says so.
+        /// Record only: a tool or an untested driver is present, or a verdict or the user says so.
         RecordOnly = 2, "record-only";
     }
 }
@@ -290,16 +290,16 @@ names! {
     Interception {
         /// No GPU call seen yet.
         None = 1, "none";
-        /// Calls are known to have gone past the shim; the header's reason says which.
+        /// Some calls went past the shim; the header's reason says which.
         Partial = 2, "partial";
-        /// The driver was reached through the shim before it was initialised, and nothing since went past.
+        /// The shim was in place before the driver was initialised, and no call went past it since.
         Complete = 3, "complete";
     }
 }
 
 names! {
-    /// What happened, in the ring of events. Only what is rare: what programs do thousands of times
-    /// a second (captures, instantiates, refused updates) is counted, and would push the rest out.
+    /// What happened, in the ring of events. Only rare things are events. What programs do thousands of times
+    /// a second (captures, instantiates, refused updates) is counted instead, since it would push the rest out.
     EventKind {
         /// Text for people; `text` holds it, `code` its [`Severity`].
         Message = 1, "message";
@@ -317,43 +317,42 @@ names! {
         Mark = 12, "mark";
         /// The driver or a runtime was bound; `text` is its file.
         LibraryBound = 13, "library-bound";
-        /// A free answered an error: `a` the pointer, `code` the driver's error.
+        /// A free failed: `a` the pointer, `code` the driver's error.
         FreeFailed = 14, "free-failed";
         /// The graph cache thrashes: `a` real execs of `b` bytes; `text` is the variable to raise.
         Thrash = 15, "thrash";
         /// A graph call ran out of memory and was tried again after `a` bytes were given back; `code`
-        /// is what the driver answered then. Of calls that follow one another within a second the first.
+        /// is what the driver answered then. Only the first of such calls within a second is an event.
         OomRetry = 16, "oom-retry";
         /// The pool gave `a` idle bytes back to the driver.
         PoolReleased = 17, "pool-released";
         /// An allocation of `a` bytes was placed outside of the device's memory.
         Spilled = 18, "spilled";
-        /// An allocation of `a` bytes ran out at GPUMEM_LIMIT; `b` is 1: at GPUMEM_LIMIT_GROUP.
+        /// An allocation of `a` bytes was refused at GPUMEM_LIMIT, or, if `b` is 1, at GPUMEM_LIMIT_GROUP.
         LimitRefused = 19, "limit-refused";
-        /// An allocation of `a` bytes failed after all that can be given back was; `b` bytes are live on the device.
+        /// An allocation of `a` bytes failed although everything that can be given back was given back; `b` bytes are live on the device.
         OutOfMemory = 20, "out-of-memory";
         /// A call site asks for more and more while `a` bytes in `b` of its older blocks lie unused.
         StrandedSite = 21, "stranded-site";
-        /// An allocation of `a` bytes was refused once, so that the program gives back `b` bytes that it
-        /// strands.
+        /// An allocation of `a` bytes was refused once, so that the program frees `b` stranded bytes.
         Pressed = 22, "pressed";
-        /// One of the call sites that hold most as memory runs out: `a` bytes in `b` blocks are live.
+        /// One of the call sites that hold most when memory runs out: `a` bytes in `b` blocks are live there.
         TopHolder = 23, "top-holder";
         /// Memory at `a`, of `b` bytes, was freed while a live graph refers to it; the stack is that of its
         /// allocation.
         FreedInGraph = 24, "freed-in-graph";
         /// `b` bytes were written outside of an allocation, the first of them at `a`; the stack is that of the
-        /// allocation, and `text` says the rest.
+        /// allocation, and `text` has the details.
         WrittenOutside = 25, "written-outside";
         /// `b` bytes were written to freed memory, the first of them at `a`; the stack is that of the allocation,
-        /// `text` says the rest.
+        /// `text` has the details.
         WrittenAfterFree = 26, "written-after-free";
-        /// Where the memory was freed that the event before is about.
+        /// The call site of the free of the memory in the event before.
         FreedHere = 27, "freed-here";
         /// A graph is about to run that refers to freed memory at `a`, of `b` bytes; the stack is that of the
         /// allocation.
         FreedGraphLaunched = 28, "freed-graph-launched";
-        /// A launch that may have written what the event before is about: `a` the stream, `b` 1 if it was given the
+        /// A launch that may have made the write in the event before: `a` the stream, `b` 1 if it was given the
         /// block's address, and 2 more if it was the first after the block's free; `text` is the kernel's name.
         PossibleWriter = 29, "possible-writer";
         /// The driver took `a` bytes of the device for itself: free memory fell by so much around a call that asks for
@@ -365,7 +364,7 @@ names! {
 names! {
     /// What the driver took memory for.
     Taken {
-        /// A context, where the process had another one on the device before.
+        /// A context, if the process already had one on the device.
         Context = 1, "context";
         /// Code that a call loaded: a module, a library, a function.
         Code = 2, "code";
@@ -377,7 +376,7 @@ names! {
 }
 
 names! {
-    /// What a row of growth is about.
+    /// Whose memory a row of growth has.
     GrowthKind {
         /// Live allocations of one call stack, of kinds that take memory of their own.
         Site = 1, "site";

@@ -8,8 +8,8 @@
 //!
 //! The file of a process has no holes: it grows at its end, by a piece for the table that needs one, and only
 //! [`TableDesc::used`] slots of a table are backed by storage. The writer takes storage (fallocate)
-//! before it raises `used`, so that a full disk is an error for it and never a SIGBUS. (A hole inside
-//! the file's length is one: the kernel may take a page for one slot together with holes beside it.)
+//! before it raises `used`, so that a full disk is an error for the writer and never a SIGBUS. A hole inside the
+//! file's length could become a SIGBUS: the kernel may take a page for one slot together with holes beside it.
 //! A table is its pieces one behind the other; a slot may begin in one piece and end in the next.
 //! In a dump `pieces_len` is 0, and a table lies where its directory entry says.
 //!
@@ -35,7 +35,7 @@ pub const MAX_PIECES: usize = 1792;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum TableKind {
-    /// [`AllocSlot`]: what is live.
+    /// [`AllocSlot`]: live allocations.
     Allocs = 1,
     /// [`StackSlot`]: interned call stacks.
     Stacks = 2,
@@ -59,15 +59,15 @@ pub enum TableKind {
     Counters = 11,
     /// [`SampleSlot`]: a ring.
     Samples = 12,
-    /// [`ThreadSlot`]: threads that were seen.
+    /// [`ThreadSlot`]: threads that made a recorded call.
     Threads = 13,
     /// [`SymbolSlot`]: only in dump files, sorted by address.
     Symbols = 14,
-    /// [`GrowthSlot`]: whose live bytes are kept over time.
+    /// [`GrowthSlot`]: the call stacks, tags and classes whose live bytes are kept over time.
     Growth = 15,
-    /// `u64` words in blocks: the times of samples, then for each row of Growth what was live at them.
+    /// `u64` words in blocks: the times of samples, then for each row of Growth its live bytes and counts at those times.
     GrowthPoints = 16,
-    /// [`CodeSlot`]: Python code that frames of stacks run.
+    /// [`CodeSlot`]: Python code that frames in stacks refer to.
     Codes = 17,
 }
 
@@ -134,7 +134,7 @@ slot! {
 }
 
 slot! {
-    /// A part of a table, in the list of pieces. Each lies behind the one before it.
+    /// A part of a table, in the list of pieces. Each piece lies in the file behind the one before it.
     PieceDesc, 16 {
         /// From the start of the file.
         offset: u64,
@@ -162,9 +162,9 @@ pub struct Header {
     pub created_ns: u64,
     /// CLOCK_REALTIME at the same moment, nanoseconds.
     pub created_real_ns: u64,
-    /// When the control thread last looked (0: it does not run).
+    /// When the control thread was last active (0: it does not run).
     pub heartbeat_ns: u64,
-    /// When the process said goodbye (0: it did not).
+    /// When the process ran `exit` (0: it did not).
     pub exited_ns: u64,
     /// A [`crate::kinds::State`].
     pub state: u32,
@@ -182,7 +182,7 @@ pub struct Header {
     pub cmdline: StrRef,
     /// Version of the shim, e.g. "0.1.0".
     pub shim_version: StrRef,
-    /// The variables that were set, one `NAME=value` a line; every other one has its default.
+    /// The variables that were set, one `NAME=value` a line. Every other variable has its default.
     pub settings: StrRef,
     /// Settings that were refused or are unknown, one line each.
     pub complaints: StrRef,
@@ -196,20 +196,20 @@ pub struct Header {
     pub dumped_rss: u64,
     /// Dump files only: device bytes that the driver says the process held; 0 if unknown.
     pub dumped_device_used: u64,
-    /// Inode of /proc/self/ns/pid: whether `pid` means anything where it is read; 0 if unknown.
+    /// Inode of /proc/self/ns/pid: `pid` is valid only in this namespace; 0 if unknown.
     pub pid_ns: u64,
-    /// Variables that `gpumem set` changed, as in `settings`; nothing behind the `=`: the default.
+    /// Variables that `gpumem set` changed, in the form of `settings`. Nothing behind the `=` means the default.
     pub changes: StrRef,
     /// Pieces that the list behind the header has (0: every table lies in one part). Raised by the writer only.
     pub pieces_len: u32,
-    /// What decided [`Header::mode`], a sentence; then a line for each verdict that was not believed.
+    /// A sentence that says what decided [`Header::mode`]; then a line for each verdict that was not believed.
     pub decided: StrRef,
-    /// What of the driver the process met that this release does not know, one a line.
+    /// Functions, kinds of nodes, attributes and flags that the process met and this release does not know, one a line.
     pub unknown: StrRef,
-    /// The Python interpreter in the process, "CPython 3.11.7"; on a second line, if there is one, why its frames are
+    /// The Python interpreter in the process, "CPython 3.11.7". A second line, if there is one, says why its frames are
     /// not read. 0: none was found.
     pub python: StrRef,
-    /// The group of `GPUMEM_LIMIT_GROUP`: its name, its file, and bytes of each device that it may take, a line each. 0: none.
+    /// The group of `GPUMEM_LIMIT_GROUP`: its name, its file, and the bytes of each device that it may take, a line each. 0: none.
     pub group: StrRef,
     pub _reserved: [u64; 25],
     pub tables: [TableDesc; MAX_TABLES],
@@ -253,11 +253,11 @@ slot! {
         addr: u64,
         /// Bytes asked for (pitched memory and arrays: pitch or width × height × depth × element).
         bytes: u64,
-        /// When.
+        /// When it was made.
         time_ns: u64,
         /// Order among all records of the process.
         serial: u64,
-        /// Pool, physical handle, array pitch: what the kind needs besides.
+        /// A further value that depends on the kind: pool, physical handle, array pitch.
         extra: u64,
         tid: u32,
         tag: StrRef,
@@ -283,7 +283,7 @@ slot! {
     /// An interned call stack. The totals are not sealed; a part of them may still be among the counters.
     StackSlot, 64 {
         check: u32,
-        /// Frames: return addresses, innermost first; behind them those of Python, innermost first.
+        /// Number of frames: native return addresses, innermost first, then frames of Python, innermost first.
         frames: u32,
         /// Index of the first one in the Frames table.
         first_frame: u64,
@@ -349,7 +349,7 @@ slot! {
     ModuleSlot, 96 {
         check: u32,
         path: StrRef,
-        /// What to add to an ELF virtual address of the file to get an address in the process.
+        /// Address in the process minus virtual address in the ELF file.
         bias: u64,
         start: u64,
         end: u64,
@@ -357,7 +357,7 @@ slot! {
         build_id: [u8; 32],
         build_id_len: u32,
         _pad: u32,
-        /// When it was found unmapped (0: it is still there); not sealed.
+        /// When the file was found unmapped (0: it is still mapped); not sealed.
         gone_ns: u64,
         _reserved: u64,
     }
@@ -375,7 +375,7 @@ slot! {
         serial: u64,
         /// Nodes when it came to be (captured, cloned) or was last instantiated.
         nodes: u64,
-        /// Estimated host bytes while the driver holds it.
+        /// Estimated host bytes of the graph while the driver holds it.
         host_bytes: u64,
         tid: u32,
         tag: StrRef,
@@ -431,15 +431,15 @@ slot! {
         /// Bits 0 to 7: a [`crate::kinds::ExecState`]. Bits 8 to 15: a [`crate::kinds::Pinned`]. See
         /// [`exec_state`].
         state: u64,
-        /// Host bytes that its source takes; 0: it has none. All that it holds while it is folded.
+        /// Host bytes of the handle's source; 0: it has none. A folded handle holds nothing else.
         source_bytes: u64,
-        /// Launches that first turned another handle's real exec into this one's.
+        /// Launches for which another handle's real exec was turned into this handle's first.
         retargets: u64,
         /// Real instantiates done for it.
         instantiations: u64,
         /// Times its real exec was taken away.
         evictions: u64,
-        /// Time that instantiates for it would have taken besides, estimated, nanoseconds.
+        /// Nanoseconds of instantiates that the graph cache avoided for it, estimated.
         saved_ns: u64,
     }
 }
@@ -510,29 +510,29 @@ slot! {
         /// Device-wide used bytes when last looked at, and when.
         used_bytes: u64,
         used_ns: u64,
-        /// Live device bytes of this context: recorded allocations, and the highest they reached.
+        /// Live device bytes of recorded allocations of this context, and their highest value.
         live_bytes: u64,
         peak_bytes: u64,
-        /// What the driver keeps for the device's default pool, live and idle, when last looked at.
+        /// Bytes, live and idle, that the driver holds for the device's default pool, at the last look.
         pool_bytes: u64,
-        /// What the driver keeps for the memory nodes of graphs, when last looked at.
+        /// Bytes that the driver holds for the memory nodes of graphs, at the last look.
         graph_bytes: u64,
-        /// Estimated device bytes of the real execs that the graph cache holds in this context, those
-        /// of no handle included; moves with the counters of real bytes.
+        /// Estimated device bytes of the real execs that the graph cache holds in this context, parked ones
+        /// included; changes together with the counters of real bytes.
         exec_bytes: u64,
-        /// What the pool keeps in this context for later allocations, and the highest that reached.
+        /// Idle bytes that the pool keeps in this context, and their highest value.
         idle_bytes: u64,
         idle_peak_bytes: u64,
         /// Blocks of those.
         idle_blocks: u64,
-        /// What this process may take of the device (0: as much as there is).
+        /// Bytes of the device that this process may take (0: as much as there is).
         limit_bytes: u64,
         /// Live bytes that were asked for as device memory of this context and lie outside of it.
         spilled_bytes: u64,
         /// A [`crate::kinds::PoolState`].
         pool_state: u64,
-        /// What the driver took of the device for itself, as far as calls of this context showed it: what free memory
-        /// fell by around calls that ask for none.
+        /// Bytes of the device that the driver took for itself, measured as the fall of free memory around calls of
+        /// this context that ask for none.
         taken_bytes: u64,
         _reserved: u64,
     }
@@ -636,17 +636,17 @@ slot! {
 }
 
 slot! {
-    /// Whose live bytes are kept over time. What they are now, and their peak, is not sealed. Row `n` has block `n + 1`
-    /// of GrowthPoints.
+    /// A call stack, tag, class or the heap, whose live bytes are kept over time. The present values and the peak are
+    /// not sealed. Row `n` has block `n + 1` of GrowthPoints.
     GrowthSlot, 64 {
         check: u32,
         /// A [`crate::kinds::GrowthKind`].
         kind: u8,
         _pad0: u8,
         _pad1: u16,
-        /// The stack, the tag or the class that it is about; 0 for the heap, and for allocations without a stack.
+        /// The stack, tag or class; 0 for the heap, and for allocations without a stack.
         key: u64,
-        /// The first sample of this row: points of older ones are another's.
+        /// Time of the first sample of this row. Older points belong to the row that had the block before.
         since_ns: u64,
         /// At the last sample.
         bytes: u64,
@@ -654,8 +654,9 @@ slot! {
         /// The most bytes of all samples, and when.
         peak_bytes: u64,
         peak_ns: u64,
-        /// Of a call site: the last sample before which something was made there since the sample before; until there is
-        /// one, when the newest of what was live at the first sample was made. 0: an earlier release.
+        /// For a call site: the last sample at which the site had made something since the sample before. Until there is
+        /// such a sample: when the newest of the allocations that were live at the first sample was made. 0: the ledger is
+        /// of an earlier release.
         made_ns: u64,
     }
 }

@@ -192,9 +192,9 @@ settings! {
     growth_interval: u64 = "GPUMEM_GROWTH_INTERVAL", Kind::Time, "1s", Live;
     /// Most real graph execs that the graph cache keeps; 0 turns the graph cache off.
     graph_cache: u64 = "GPUMEM_GRAPH_CACHE", Kind::Count { min: 0, max: 65536 }, "512", Live;
-    /// Most host and device bytes that those execs may take, estimated; 0 sets no bound.
+    /// Most host and device bytes that the graph cache's real execs may take, estimated; 0 sets no bound.
     graph_cache_bytes: u64 = "GPUMEM_GRAPH_CACHE_BYTES", Kind::Size { min: 0, max: u64::MAX }, "2GiB", Live;
-    /// An exec that was not launched for so long may be given to another graph of its class (with 0 only when a bound is reached); one without a graph is destroyed after ten times that.
+    /// An exec that was not launched for this time may be given to another graph of its class (with 0 only when a bound is reached). An exec without a graph is destroyed after ten times this time.
     graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s", Live;
     /// Fold idle graphs of the program to a compact recipe; 0 leaves them with the driver.
     graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1", Live;
@@ -204,33 +204,33 @@ settings! {
     pool: bool = "GPUMEM_POOL", Kind::Bool, "1", Live;
     /// strict: a free waits as it does without gpumem; deferred: a free of a plain block on CUDA 12.5 or later does not wait, and its block is reused later.
     free: FreeMode = "GPUMEM_FREE", Kind::Choice(FreeMode::WORDS), "strict", Live;
-    /// Most idle bytes that the pool keeps on each device; unset: a quarter of its memory.
+    /// Most idle bytes that the pool keeps on each device; unset: a quarter of the device's memory.
     pool_max: Option<u64> = "GPUMEM_POOL_MAX", Kind::Size { min: 0, max: u64::MAX }, "", Live;
-    /// Within this time idle memory goes back to the driver; 0 keeps it, up to GPUMEM_POOL_MAX.
+    /// Time within which idle memory goes back to the driver; 0 keeps it, up to GPUMEM_POOL_MAX.
     pool_decay: u64 = "GPUMEM_POOL_DECAY", Kind::Time, "10s", Live;
     /// Most memory that this process may take on each device; a request beyond it fails as out of memory.
     limit: Option<u64> = "GPUMEM_LIMIT", Kind::Size { min: 1 << 20, max: u64::MAX }, "", Live;
     /// One limit for all processes of a group: together they may take SIZE of each device. A request beyond it fails as out of memory, also where GPUMEM_LIMIT would have room.
     limit_group: Option<String> = "GPUMEM_LIMIT_GROUP", Kind::Group, "", Start;
-    /// Place the buffers by which the program's own pool grows in managed memory.
+    /// Place in managed memory the buffers by which the program's own pool grows.
     pool_managed: bool = "GPUMEM_POOL_MANAGED", Kind::Bool, "0", Live;
     /// What an allocation gets when device memory runs out: an error, managed memory or pinned host memory.
     oom_fallback: OomFallback = "GPUMEM_OOM_FALLBACK", Kind::Choice(OomFallback::WORDS), "none", Live;
     /// When device memory runs out, name on stderr the request and the call sites that hold most.
     oom_report: bool = "GPUMEM_OOM_REPORT", Kind::Bool, "1", Live;
-    /// What to do where a call site asks for larger and larger buffers while its older ones lie unused: report it, press (refuse once, so that the program frees) or spill its growth to managed memory.
+    /// What to do if a call site asks for larger and larger buffers while its older buffers lie unused: report it, press (refuse one request, so that the program frees them) or spill the site's growth to managed memory.
     stranded: Stranded = "GPUMEM_STRANDED", Kind::Choice(Stranded::WORDS), "report", Live;
     /// The program frees its own caches and retries when an allocation fails, so GPUMEM_STRANDED=press is safe.
     stranded_retries: bool = "GPUMEM_STRANDED_RETRIES", Kind::Bool, "0", Live;
     /// Fill reused memory, to find programs that read memory before they write it.
     pool_fill: Fill = "GPUMEM_POOL_FILL", Kind::Choice(Fill::WORDS), "none", Start;
-    /// Freed bytes that are not reused yet, to find programs that use memory after its free.
+    /// Freed bytes that are kept from reuse, to find programs that use memory after its free.
     quarantine: u64 = "GPUMEM_QUARANTINE", Kind::Size { min: 0, max: u64::MAX }, "0", Start;
-    /// Find writes behind allocations and to freed memory, at each free and by gpumem check; front: in front of them, too; sync: also at each wait for the device.
+    /// Find writes behind allocations and to freed memory, at each free and by gpumem check; front: also writes in front of allocations; sync: also at each wait for the device.
     guard: Guard = "GPUMEM_GUARD", Kind::Choice(Guard::WORDS), "0", Start;
-    /// Most bytes that GPUMEM_GUARD takes besides what the program asked for, on each device: behind allocations, and freed memory that is not used again yet.
+    /// Most bytes that GPUMEM_GUARD holds on each device: zones behind allocations, and freed memory that is kept from use.
     guard_max: u64 = "GPUMEM_GUARD_MAX", Kind::Size { min: 0, max: u64::MAX }, "1GiB", Start;
-    /// Check at each free whether a live graph still refers to the memory; count it, and show it in the events.
+    /// Check at each free whether a live graph still refers to the memory; such frees are counted and shown in the events.
     freed_in_graph: bool = "GPUMEM_FREED_IN_GRAPH", Kind::Bool, "0", Start;
     /// Write a trace of every allocation and free to this file.
     record: Option<OsString> = "GPUMEM_RECORD", Kind::Path, "", Start;
