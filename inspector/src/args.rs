@@ -102,7 +102,7 @@ pub(crate) enum Color {
 /// Which process or file.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub(crate) struct Target {
-    /// A pid, a process name, or the path of a dump or a ledger; not needed where only one process fits
+    /// A pid, a process name, or the path of a dump or a ledger; not needed if only one process fits
     #[arg(value_name = "PID|NAME|FILE", add = candidates::targets())]
     pub target: Option<OsString>,
     /// The path of a dump or a ledger
@@ -111,7 +111,7 @@ pub(crate) struct Target {
     /// Do not look up symbols: show modules and offsets
     #[arg(long)]
     pub no_symbols: bool,
-    /// Which frames to show of call stacks that have native ones and those of Python
+    /// Which frames to show, if a call stack has native frames and frames of Python
     #[arg(long, value_enum, value_name = "FRAMES", default_value = "mixed")]
     pub stack: StackMode,
 }

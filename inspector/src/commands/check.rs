@@ -8,9 +8,9 @@ use gpumem_wire::command::Request;
 
 /// Look now for writes outside of allocations, and to freed memory, in a process with GPUMEM_GUARD
 ///
-/// What is found is said by the process on stderr, and by gpumem events. A guard finds writes within 512 bytes and
-/// more behind what was allocated (in front of it with GPUMEM_GUARD=front), and writes to freed memory that was not
-/// used again. It finds no reads, no writes farther away, and nothing in shared memory.
+/// The process writes its findings to stderr; gpumem events shows them, too. The guard finds writes up to 512 bytes
+/// and more behind an allocation (with GPUMEM_GUARD=front also in front of it), and writes to freed memory that was
+/// not used again. It finds no reads, no writes farther away, and nothing in shared memory.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Do not look up symbols: show modules and offsets
     #[arg(long)]
     no_symbols: bool,
-    /// Which frames to show of call stacks that have native ones and those of Python
+    /// Which frames to show, if a call stack has native frames and frames of Python
     #[arg(long, value_enum, value_name = "FRAMES", default_value = "mixed")]
     stack: StackMode,
     /// Show all columns, even on a narrow terminal

@@ -21,8 +21,8 @@ use std::rc::Rc;
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// The file to write; a dump that is there is renamed to FILE~, and a device or a pipe is written to. With - the
-    /// dump goes to stdout and the report to stderr
+    /// The file to write; an existing dump is renamed to FILE~. A device or a pipe is written in place. With - the dump
+    /// goes to stdout and the report to stderr
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: PathBuf,
 }

@@ -12,13 +12,13 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::io::Write;
 
-/// Show the variables of a process: what is in force, and whether it was set, was started with, or is the default
+/// Show the variables of a process: each value in force, and whether it was set, came from the environment, or is the default
 ///
-/// A line is as `gpumem set` takes it. Also of a process that has ended, and of a dump.
+/// `gpumem set` takes the lines of the output. The process may also have ended, and a dump will do.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A pid, a process's name, or the path of a dump or a ledger; not needed where only one process fits. The name of a
-    /// variable is one
+    /// A pid, a process's name, or the path of a dump or a ledger; not needed if only one process fits. The name of a
+    /// variable always means the variable
     #[arg(value_name = "PID|NAME|FILE", add = candidates::targets_and_variables())]
     target: Option<OsString>,
     /// Only these variables, with or without GPUMEM_ [default: all]

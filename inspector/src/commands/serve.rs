@@ -11,19 +11,19 @@ use std::path::PathBuf;
 
 /// Serve metrics of all processes over HTTP, for Prometheus
 ///
-/// Every process that gpumem ps lists and that runs, containers included; of other users' processes as root.
+/// The metrics are those of every running process that gpumem ps lists, containers included. Root sees other users' processes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The address to listen on; of this machine alone unless told otherwise. Port 0: any that is free
+    /// The address to listen on; the default is reached from this machine alone. Port 0 takes any free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9849", value_parser = address)]
     listen: SocketAddr,
     /// TLS, users and passwords: a web-config file, as Prometheus' own programs take it
     #[arg(long, visible_alias = "web.config.file", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     web_config: Option<PathBuf>,
-    /// Call sites and tags of each process that are named, those that hold most; the others are summed. 0: none
+    /// How many call sites and tags of each process to name: those that hold most. The others are summed. 0 names none
     #[arg(long, value_name = "N", default_value_t = metrics::TOP, value_parser = top)]
     top: usize,
-    /// Connections at a time; more are turned away
+    /// Most connections at a time; further ones are refused
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = connections)]
     max_connections: usize,
     /// Do not look up symbols: call sites are modules and offsets

@@ -15,15 +15,15 @@ use std::io::Write;
 
 /// Change variables of a running process: POOL, POOL_MAX, POOL_DECAY, LIMIT, STRANDED, GRAPH_CACHE, …
 ///
-/// Every value is checked before the first one is set. Says what each variable was, and what it is now. Processes that
-/// start later have what their environment says.
+/// Every value is checked before the first one is set. The output has the old and the new value of each variable.
+/// Processes that start later take the values of their environment.
 #[derive(Clone, Debug, clap::Args)]
 #[command(override_usage = "gpumem set [OPTIONS] [PID|NAME|FILE] <VARIABLE=VALUE>...")]
 pub(crate) struct Args {
-    /// A pid, a process's name, or the path of its ledger; not needed where only one process runs
+    /// A pid, a process's name, or the path of its ledger; not needed if only one process runs
     #[arg(value_name = "PID|NAME|FILE", add = candidates::processes_and_live_variables())]
     target: Option<OsString>,
-    /// VARIABLE=VALUE, or VARIABLE VALUE, with or without GPUMEM_, as in the environment; the value default goes back to
+    /// VARIABLE=VALUE, or VARIABLE VALUE, with or without GPUMEM_, as in the environment. The value "default" restores
     /// the default
     #[arg(value_name = "VARIABLE=VALUE", value_parser = live_variable(), add = candidates::live_variables())]
     changes: Vec<OsString>,

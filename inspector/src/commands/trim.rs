@@ -11,7 +11,7 @@ use serde::Serialize;
 /// Give the memory that gpumem's pool keeps in a running process back to the driver
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Also refuse the next request of the call site that strands most, once, so that the program frees
+    /// Also refuse one request of the call site that strands most, so that the program frees its stranded memory
     ///
     /// Only for programs that are known to free and retry when memory runs out: see
     /// GPUMEM_STRANDED_RETRIES.

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// What to group by
     #[arg(long, value_enum, default_value = "site")]
     by: By,
-    /// What comes first
+    /// Which rows come first
     #[arg(long, value_enum, default_value = "bytes")]
     sort: Sort,
     /// One row for each allocation, without groups

@@ -37,8 +37,8 @@ use std::io::Write;
 
 /// Check this machine and the processes with the shim: each finding with what to do about it
 ///
-/// Of one process that is named it says what to set: findings that concern most bytes come first, each with a command to
-/// paste.
+/// If you name a process, doctor says what to set for it. Findings that concern most bytes come first, each with a
+/// command to paste.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// Check this process, with or without the shim: its pid, its name, or the path of a dump or a ledger [default: every

@@ -26,12 +26,12 @@ use std::path::{Path, PathBuf};
 
 /// Export for other tools: profiles, timelines, snapshots, numbers
 ///
-/// Profiles hold live memory by call stack. Prometheus text is of all processes unless one is named.
+/// Profiles have live memory by call stack. Prometheus text has all processes, unless one is named.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// The format [default: what the ending of FILE says; with --json alone, json]
+    /// The format [default: by the ending of FILE; with --json alone, json]
     #[arg(long, visible_alias = "format", value_enum, value_name = "FORMAT", required_unless_present_any = ["output", "json"])]
     to: Option<Format>,
     /// The file to write; without it, or with -, stdout

@@ -20,18 +20,18 @@ use std::time::Duration;
 
 /// Record what a process holds, second by second, for gpumem report
 ///
-/// Attaches to a process that runs under the shim, or starts a command and records all of its processes that use the GPU.
-/// The recording has, for each second, live bytes by kind, call site, tag and graph class with their call stacks, what the
-/// graph cache did, marks and failures, and each large allocation by itself. It ends with the process or with Ctrl-C.
+/// The process may already run under the shim. Or gpumem starts a command, and records all of its processes that use the
+/// GPU. For each second the recording has live bytes by kind, call site, tag and graph class with their call stacks, what
+/// the graph cache did, marks and failures, and each large allocation by itself. It ends with the process or with Ctrl-C.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A pid or a process name; not needed where only one process fits. With --export, the trace
+    /// A pid or a process name; not needed if only one process fits. With --export, the path of a trace
     #[arg(value_name = "PID|NAME", add = candidates::processes())]
     target: Option<OsString>,
-    /// The file to write; a recording that is there is renamed to FILE~ [default: gpumem-PID.rec.gz]
+    /// The file to write; an existing recording is renamed to FILE~ [default: gpumem-PID.rec.gz]
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Time between two looks: seconds, or a time such as 500ms or 2m. Looks that take long come less often
+    /// Time between two samples: seconds, or a time such as 500ms or 2m. Samples that take long are taken less often
     #[arg(short = 'd', long, value_name = "TIME", default_value = "1", value_parser = interval)]
     interval: Duration,
     /// End after this time
@@ -40,12 +40,12 @@ pub(crate) struct Args {
     /// Record allocations of this size and above one by one
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size)]
     events_from: u64,
-    /// Most bytes of the recording: beyond half of it, the file becomes FILE.1 in place of the one before, and another
-    /// one begins
+    /// Most bytes of the recording. When the file has half of that, it is renamed to FILE.1, which replaces an earlier
+    /// FILE.1, and a new file begins
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = most)]
     max_size: u64,
-    /// Let the shim write a trace of every single allocation and free instead, which grows without bound [default file:
-    /// gpumem-PID.trace]
+    /// Let the shim write a trace of every single allocation and free instead of a recording. The trace grows without
+    /// bound [default file: gpumem-PID.trace]
     #[arg(long, requires = "command")]
     trace: bool,
     /// Record nothing: write the named trace to stdout as text
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Oftener would be work without end, more rarely none.
+/// More often would keep a core busy. More rarely would record nothing.
 fn interval(text: &str) -> std::result::Result<Duration, String> {
     let interval = span(text)?;
     match (Duration::from_millis(50)..=Duration::from_secs(3600)).contains(&interval) {

@@ -24,7 +24,8 @@ use std::path::{Path, PathBuf};
 
 /// Write a page of HTML to send to a colleague: what grew, over time, by call stack, and what to do
 ///
-/// Of a recording of gpumem record, of a dump, of a process that runs or of what one has left. The page is one file that loads nothing: it opens in any browser, offline. It has the command line of the process, and
+/// The page is made from a recording of gpumem record, a dump, a running process, or the ledger of one that has ended. It
+/// is one file that loads nothing else and opens in any browser, offline. It has the command line of the process, and
 /// paths, functions and tags of its program: look at it before you send it to strangers.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {

@@ -31,28 +31,29 @@ use suite::{Check, Outcome};
 
 /// Try gpumem on this machine's GPU: what holds natively and preloaded, and what may be switched on
 ///
-/// Runs on the CUDA driver: every rule of the driver that gpumem is built on, natively and preloaded, and
-/// random graph programs natively against preloaded, with graph caches of 1, 2 and 8 execs. On HIP:
-/// graphs of memsets, copies, child graphs and (where libhiprtc is installed) kernels, natively, under
-/// the graph cache, and with GPUMEM_HIP_RETARGET=1, and memory that is freed and allocated again. But for the verdict of --rules nothing
-/// is changed on this machine. Close what else
-/// uses the GPU: the checks take memory, and other work can make them wait.
+/// On the CUDA driver the selftest checks every rule of the driver that gpumem is built on, natively and preloaded. It
+/// also runs random graph programs natively and preloaded, with graph caches of 1, 2 and 8 execs, and compares them. On
+/// HIP it runs graphs of memsets, copies, child graphs and (if libhiprtc is installed) kernels: natively, under the graph
+/// cache, and with GPUMEM_HIP_RETARGET=1. It also frees memory and allocates it again. It changes nothing on this machine,
+/// except that --rules writes a verdict. Close other programs that use the GPU: the checks take memory, and other work
+/// can make them wait.
 ///
-/// With --rules only the CUDA driver is tried, and a verdict on it is written that every later process follows: what
-/// may be on with this driver, on this kind of GPU, with this release of gpumem. That is how a driver of a new major
-/// version, on which gpumem only records, is let in, and how what a broken rule concerns is turned off.
+/// With --rules the selftest tries only the CUDA driver and writes a verdict on it, which every later process follows.
+/// The verdict says what may be on with this driver, on this kind of GPU, with this release of gpumem. On a driver of a
+/// new major version gpumem only records until a verdict allows more. If a rule is broken, the verdict turns off what is
+/// built on the rule.
 ///
-/// Exit code: 0 all held, 1 something failed (with --rules: the verdict turns it off), 2 it could not run (with
-/// --rules: no verdict was written), as where no GPU driver is.
+/// Exit code: 0 everything passed; 1 something failed (with --rules: the verdict turns it off); 2 the selftest could not
+/// run, for example without a GPU driver (with --rules: no verdict was written).
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How long random graph programs are run
+    /// How long to run random graph programs
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds)]
     seconds: u64,
-    /// Number of the first of them: each number is a program
+    /// Number of the first random program; each number is a program
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = crate::args::number::<u64>)]
     seed: u64,
-    /// Keep the answers of every check, the ledgers and failing programs here, instead of failing programs alone
+    /// Keep the answers of every check, the ledgers and failing programs in this directory; without it only failing programs are kept
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     keep: Option<PathBuf>,
     /// libgpumem.so to preload, instead of the one found beside gpumem
@@ -61,10 +62,10 @@ pub(crate) struct Args {
     /// Try the CUDA driver alone, and write the verdict on it for later processes
     #[arg(long)]
     rules: bool,
-    /// Whose processes the verdict is for: by default the system's if this is root, else this user's
+    /// Whose processes the verdict is for [default: for root all users', else this user's]
     #[arg(long, value_enum, value_name = "PLACE", requires = "rules")]
     place: Option<rules::Place>,
-    /// Try nothing where that place has a verdict on this driver, GPU and release already
+    /// Try nothing if that place already has a verdict on this driver, GPU and release
     #[arg(long, requires = "rules")]
     if_missing: bool,
     /// What the CUDA driver tells of itself: one JSON line

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// Watch a process, or all of them: what is live and what grows, with keys
 ///
-/// On a terminal with keys a live view; where there is none, and with --once, --count or --json, looks as text or JSON.
+/// On a terminal top is a live view with keys. Without a terminal, and with --once, --count or --json, it prints text or JSON.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = live::help())]
 pub(crate) struct Args {
@@ -29,13 +29,13 @@ pub(crate) struct Args {
     /// Show once and exit
     #[arg(long)]
     once: bool,
-    /// Time between two looks: seconds, or a time such as 500ms or 2m
+    /// Time between two refreshes: seconds, or a time such as 500ms or 2m
     #[arg(short = 'd', long, value_name = "TIME", default_value = "1", value_parser = interval)]
     interval: Duration,
-    /// Exit after this many looks, each as text
+    /// Print this many refreshes as text, and exit
     #[arg(long, value_name = "N", value_parser = crate::args::number::<u64>)]
     count: Option<u64>,
-    /// How many call sites a look as text has [default: as many as fit]
+    /// How many call sites to print with each refresh [default: as many as fit]
     #[arg(short = 'n', long, value_name = "ROWS", value_parser = crate::args::number::<usize>)]
     limit: Option<usize>,
     /// Change nothing in the process: no mark, no trim, no variable
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     ascii: bool,
 }
 
-/// Oftener would be work without end, more rarely none.
+/// More often would keep a core busy. More rarely would show nothing.
 fn interval(text: &str) -> std::result::Result<Duration, String> {
     let interval = span(text)?;
     match (Duration::from_millis(50)..=Duration::from_secs(86_400)).contains(&interval) {
