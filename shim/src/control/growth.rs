@@ -1,8 +1,8 @@
-//! Who holds how much, over time: sampled into the ledger, at falling resolution.
+//! Samples of who holds how much, over time. Older samples are kept at a coarser resolution.
 //!
-//! Nothing is counted where the program allocates. A sample goes through the records of all that is live and adds up
-//! what each call stack, tag and class has. That takes a few nanoseconds for each record, and samples are so far apart
-//! that they take no more than a share of the time: [`REST`].
+//! The program's calls count nothing for it. A sample reads the records of all live memory and adds up the bytes of each
+//! call stack, tag and class. That takes a few nanoseconds for each record. [`REST`] bounds the share of time that
+//! samples take.
 
 use crate::process::clock;
 use crate::shim::Shim;
@@ -14,13 +14,13 @@ use std::mem::offset_of;
 use std::sync::atomic::{Ordering::*, fence};
 use std::time::{Duration, Instant};
 
-/// After a sample there is none for so many times as long as the thread worked on it.
+/// After a sample the thread takes none for this many times the time that the sample took.
 const REST: u32 = 100;
 
-/// A sum is given a row of another one only if it is more than so many times that.
+/// A key gets the row of another one only if it holds more than this many times as many bytes.
 const TAKES_OVER: u64 = 2;
 
-/// What is live: bytes, and how many.
+/// Live bytes, and the number of allocations.
 #[derive(Clone, Copy, Default)]
 struct Held {
     bytes: u64,
@@ -34,23 +34,23 @@ impl Held {
     }
 }
 
-/// One who holds memory and has no row yet.
+/// A key that holds memory and has no row yet.
 #[derive(Default)]
 struct Stranger {
     held: Held,
-    /// When the newest of it was made; 0: it is not known.
+    /// When the newest of its allocations was made; 0: not known.
     newest_ns: u64,
 }
 
-/// A row that has its place in the ledger.
+/// A row of the ledger's table.
 struct Row {
     slot: u32,
     now: Held,
     peak: u64,
-    /// What was ever made there, of a call site: now, and when something was last noted; `None`: nothing was yet.
+    /// For a call site: how many things it ever made, now and at the last note. `None`: nothing was noted yet.
     made_now: u64,
     made: Option<u64>,
-    /// The least since the beginning of the point that is in the making, for each coarser level.
+    /// The least since the present point began, for each coarser level.
     least: [Held; GROWTH_LEVELS.len() - 1],
 }
 
@@ -62,9 +62,9 @@ pub(super) struct Growth {
     rows: FxHashMap<Key, Row>,
     /// Samples so far.
     samples: u64,
-    /// The first sample of the point that is in the making, for each level.
+    /// Time of the first sample of the present point, for each level.
     began_ns: [u64; GROWTH_LEVELS.len()],
-    /// There is no storage for one more row.
+    /// There is no storage for a further row.
     full: bool,
 }
 
@@ -107,7 +107,8 @@ impl Growth {
 
     /// Takes a sample.
     pub(super) fn sample(&mut self, shim: &Shim) {
-        // A machine that has much to do makes samples late, and not rare.
+        // The time that the thread worked counts, not the time that passed. So samples on a busy machine are late, but not
+        // rarer.
         let (begin, worked) = (Instant::now(), clock::worked_ns());
         let now_ns = clock::precise_ns();
         let strangers = self.look(shim);
@@ -115,13 +116,13 @@ impl Growth {
         self.write(shim, now_ns);
         self.note_made(shim, now_ns);
         self.samples += 1;
-        // Samples that were missed, by a process that stood still, are not made up for.
+        // If a stopped process missed samples, they are not taken later.
         let took = Duration::from_nanos(clock::worked_ns().saturating_sub(worked));
         let rest = self.interval.max(took * REST);
         self.next = (!self.interval.is_zero()).then(|| begin + rest);
     }
 
-    /// Adds up what is live: into the rows, and for those that have none into a list.
+    /// Adds up the live bytes of each key: in its row, or, for keys without a row, in the map that is returned.
     fn look(&mut self, shim: &Shim) -> FxHashMap<Key, Stranger> {
         let (rows, mut strangers) = (&mut self.rows, FxHashMap::<Key, Stranger>::default());
         rows.values_mut().for_each(|row| row.now = Held::default());
@@ -143,8 +144,8 @@ impl Growth {
         strangers
     }
 
-    /// Gives rows to those that have none: those that hold most first, and where there is no more room, rows of those
-    /// that hold least.
+    /// Gives rows to the keys without one, those that hold most first. If there is no more room, they get the rows of the
+    /// keys that hold least.
     fn admit(&mut self, shim: &Shim, strangers: FxHashMap<Key, Stranger>, now_ns: u64) {
         if strangers.is_empty() {
             return;
@@ -171,7 +172,7 @@ impl Growth {
         }
     }
 
-    /// A row that nobody had.
+    /// A row that no key had before.
     fn fresh(&mut self, shim: &Shim) -> Option<u32> {
         if self.full || self.rows.len() as u64 >= shim.ledger.growth.capacity() {
             return None;
@@ -182,7 +183,8 @@ impl Growth {
         slot
     }
 
-    /// Gives a row to one who may have made what it holds long ago: of that no sample tells.
+    /// Gives a row to a key. The key may have made its allocations long ago, so the row starts with the time of the newest
+    /// one.
     fn give(&mut self, shim: &Shim, slot: u32, key: Key, stranger: Stranger, now_ns: u64) {
         let (kind, key_of, made_ns) = (key.0 as u8, key.1, stranger.newest_ns);
         shim.ledger
@@ -228,7 +230,7 @@ impl Growth {
         }
     }
 
-    /// Notes of which call sites something was made since the last sample.
+    /// Notes which call sites made something since the last sample.
     fn note_made(&mut self, shim: &Shim, now_ns: u64) {
         const MEMORY: [usize; 1] = [offset_of!(StackSlot, allocs)];
         const GRAPHS: [usize; 2] = [offset_of!(StackSlot, graphs), offset_of!(StackSlot, execs)];
@@ -239,8 +241,8 @@ impl Growth {
                 _ => 0,
             };
         }
-        // Behind the records: what a place gives to its stack's record meanwhile is missed this time, and not counted
-        // twice.
+        // The places are read after the records. Counts that move from a place to a record meanwhile are missed this time,
+        // and never counted twice.
         fence(Acquire);
         for (stack, allocs) in shim.ledger.in_places() {
             if let Some(row) = self.rows.get_mut(&(GrowthKind::Site, stack.into())) {
@@ -248,13 +250,13 @@ impl Growth {
             }
         }
         for row in self.rows.values_mut().filter(|row| row.made.is_none_or(|made| made < row.made_now)) {
-            // What a new row has made before is no news.
+            // What was made before the row existed does not count.
             let Some(_) = row.made.replace(row.made_now) else { continue };
             shim.ledger.growth.field(row.slot, offset_of!(GrowthSlot, made_ns)).store(now_ns, Relaxed);
         }
     }
 
-    /// Writes one point of every row. It has no time while it changes, and its time comes last.
+    /// Writes one point of every row. The point has no time while it is being written. Its time is stored last.
     fn write_point(&self, shim: &Shim, place: usize, time_ns: u64, coarse: Option<usize>) {
         let points = &shim.ledger.growth_points;
         if self.full && self.rows.is_empty() {

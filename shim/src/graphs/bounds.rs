@@ -7,7 +7,6 @@ use super::{Cache, Inner, caches, contained};
 use crate::process::clock;
 use crate::process::lock::lock;
 use gpumem_wire::settings::Settings;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 /// Destroying an exec and instantiating it again costs about ten times a retarget. So an exec has to be idle for this
@@ -37,24 +36,6 @@ impl Bounds {
             idle => idle.saturating_mul(COLD_TIMES),
         }
     }
-}
-
-/// Counters as they were at the last look for thrashing.
-#[derive(Clone, Copy, Default)]
-pub(super) struct LastValues {
-    pub launches: u64,
-    pub saved_ns: u64,
-    pub miss_ns: u64,
-    pub at_ns: u64,
-}
-
-/// Looks for thrashing: launches that retarget only because there is no room for more execs.
-#[derive(Default)]
-pub(super) struct Thrash {
-    pub misses: AtomicU64,
-    pub printed_ns: AtomicU64,
-    /// What the last look saw.
-    pub before: Mutex<LastValues>,
 }
 
 /// Some execs are to be destroyed and could not be yet: execs above the bounds, or execs that no handle can use.

@@ -1,7 +1,7 @@
 //! Which real exec a handle gets: a parked or cold one, a new one, or one of another handle.
 
 use super::aside::Turn;
-use super::bounds::{COLD_TIMES, LastValues};
+use super::bounds::COLD_TIMES;
 use super::candidates::{Candidates, MAX_TRIES};
 use super::class::Class;
 use super::handle::Pending;
@@ -9,34 +9,21 @@ use super::real::{self, LOST, Lease, NOWHERE, RealExec, StreamKey};
 use super::{Cache, Work};
 use crate::gate;
 use crate::process::clock;
-use crate::process::lock::lock;
 use crate::progress::device::ContextHold;
 use crate::progress::queries::capturing;
 use crate::progress::{activity, device};
 use crate::records;
-use crate::vendor;
-use gpumem_abi::types::{SUCCESS, Status};
+use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// Among so many misses that find no room, one counts as a use: the exec that it takes moves to the newest place in the
+/// One of this many misses without room counts as a use: the exec that the miss takes moves to the newest place in the
 /// order of uses. On such a miss an unused exec of another class may be destroyed as well.
 const PROMOTED: u64 = 32;
 
-/// After so many launches that were no hits there is a look for thrashing.
-const THRASH_WINDOW: u64 = 256;
-/// The cache thrashes if fewer than half of the launches since the last look were hits. It also thrashes if the other
-/// launches took more time than the cache saved, and more than this share of all time.
-const COSTLY_SHARE: u64 = 50;
-/// Thrashing is reported at most once in this time, ns.
-const THRASH_EVERY_NS: u64 = 60_000_000_000;
-
-/// Memory that was short so long ago, and not since, was had meanwhile.
-const SHORT_SINCE_NS: u64 = 1_000_000_000;
-
-/// How an exec came to a handle.
+/// Where the exec of a handle came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// Just instantiated.
@@ -61,7 +48,7 @@ pub(crate) struct Idle {
 pub(crate) struct IdleDevices(Vec<(u64, Option<bool>)>);
 
 impl IdleDevices {
-    /// `None` where the library cannot tell.
+    /// `None` if the library cannot tell.
     fn of(&mut self, vendor: Vendor, context: u64) -> Option<bool> {
         if let Some((_, heard)) = self.0.iter().find(|(of, _)| *of == context) {
             return *heard;
@@ -139,16 +126,16 @@ impl Cache {
     /// destroyed: instantiating waits for destroyed execs whose memory it needs (measured on an H200, driver 580: after
     /// nine of 400 nodes each), and their work may wait for the program.
     ///
-    /// One whose end may wait for all of the device's work, and hold up the launches of other threads meanwhile
-    /// (87 ms behind a kernel of 100, measured there), only while the device has none; any, while that work may
-    /// wait for the program. And such a one is destroyed by a thread that may wait, since work may begin right after
-    /// the look: only if that thread is to be had.
+    /// Destroying some execs may wait for all of the device's work and hold up the launches of other threads meanwhile
+    /// (87 ms behind a kernel of 100, measured there). Such an exec is taken only while the device is idle. While pending
+    /// work may wait for the program, every exec counts as such an exec. Work may begin right after the look, so a thread
+    /// that may wait destroys such an exec. If that thread is not available, the exec is not taken.
     pub(crate) fn take_idle(&self, real: &'static RealExec, idle_devices: &mut IdleDevices) -> Option<Idle> {
         let context = real.context.load(Relaxed);
         let waits = may_wait(real);
         let turn = if waits { Some(self.aside.turn()?) } else { None };
         let hold = ContextHold::begin(context)?;
-        // Where the library cannot tell whether the device is idle, this exec is treated like any other.
+        // If the library cannot tell whether the device is idle, this exec is treated like any other.
         if waits && !idle_devices.of(self.vendor, context).unwrap_or(true) {
             return None;
         }
@@ -157,7 +144,7 @@ impl Cache {
         Some(Idle { lease, hold, turn })
     }
 
-    /// Destroys one; whether it is gone. One whose end has to wait is not when this comes back.
+    /// Destroys an exec. `true` if it is gone; an exec whose end may wait is destroyed later, by another thread.
     pub(crate) fn end_idle(&self, idle: Idle, evicted: bool) -> bool {
         let Idle { lease, hold, turn } = idle;
         let vendor = self.vendor;
@@ -324,95 +311,10 @@ impl Cache {
             }
         }
     }
-
-    /// A call with a graph ran out of memory: what nobody needs now goes, on the device of a context (0: of this
-    /// thread's), and the call is made once more. Where memory stays short, not each such call is an event.
-    pub(super) fn again<R>(&self, context: u64, call: impl FnOnce() -> Result<R, Status>) -> Result<R, Status> {
-        let is_first = age_of(&self.short_ns, clock::now_ns()) > SHORT_SINCE_NS;
-        let bytes = self.in_context(context, || self.give_back_all()).unwrap_or(0);
-        let answer = call();
-        let status = answer.as_ref().err().copied().unwrap_or(SUCCESS);
-        if is_first {
-            gate::record_if_started(|shim| records::handles::tried_again(shim, bytes, status));
-        }
-        answer
-    }
-
-    /// Memory of this device is short: what nobody needs now goes, here and in the pool. So many bytes, as far as they
-    /// are known; `None` if there was nothing.
-    pub(crate) fn give_back_all(&self) -> Option<u64> {
-        self.short_ns.store(clock::now_ns(), Relaxed);
-        let mut bytes = gate::shim().map_or(0, |shim| shim.above.flush_here(self.vendor));
-        let mut anything = bytes > 0;
-        let mut idle_devices = IdleDevices::default();
-        let here = self.contexts_here();
-        let is_here = |real: &RealExec| here.as_ref().is_none_or(|here| here.contains(&real.context.load(Relaxed)));
-        for real in self.candidates(0).into_iter().filter(|real| is_here(real)) {
-            if let Some(idle) = self.take_idle(real, &mut idle_devices) {
-                bytes += real.bytes();
-                self.end_idle(idle, true);
-                anything = true;
-            }
-        }
-        self.destroy_folded(None, false);
-        self.calls.trim();
-        anything |= gate::shim().is_some_and(|shim| shim.registry.memory_nodes.load(Relaxed));
-        gate::record_if_started(|shim| {
-            shim.count(counters::OOM_RETRIES, 1);
-            shim.count(counters::GRAPH_TRIMS, 1);
-        });
-        anything.then_some(bytes)
-    }
-
-    /// Contexts on the device of this thread's context. `None` where that is not known.
-    fn contexts_here(&self) -> Option<Vec<u64>> {
-        let context = vendor::of(self.vendor).current_context()?;
-        let shim = gate::shim()?;
-        let record = records::contexts::known(shim, self.vendor, context)?;
-        Some(records::contexts::others(shim, record).into_iter().chain([context]).collect())
-    }
-
-    /// A launch found neither an exec of its own nor room for one. The answer is how many launches have found that.
-    fn found_no_room(&self) -> u64 {
-        let misses = self.thrash.misses.fetch_add(1, Relaxed) + 1;
-        if misses == 1 || misses.is_multiple_of(THRASH_WINDOW) {
-            self.look_at_thrash();
-        }
-        misses
-    }
-
-    fn look_at_thrash(&self) {
-        let now = clock::now_ns();
-        let counter = |of| gate::record_if_started(|shim| shim.ledger.counter(of)).unwrap_or(0);
-        let values = LastValues {
-            launches: counter(counters::LAUNCHES),
-            saved_ns: counter(counters::SAVED_NS),
-            miss_ns: counter(counters::MISS_NS),
-            at_ns: now,
-        };
-        let before = std::mem::replace(&mut *lock(&self.thrash.before), values);
-        let since = |of: fn(&LastValues) -> u64| of(&values).wrapping_sub(of(&before));
-        let most_miss = since(|values| values.launches) < 2 * THRASH_WINDOW;
-        let took = since(|values| values.miss_ns);
-        let costs = took > since(|values| values.saved_ns) && took > since(|values| values.at_ns) / COSTLY_SHARE;
-        let printed = self.thrash.printed_ns.load(Relaxed);
-        let first = before.at_ns == 0;
-        if first || !(most_miss || costs) || (printed != 0 && now.saturating_sub(printed) < THRASH_EVERY_NS) {
-            return;
-        }
-        self.thrash.printed_ns.store(now, Relaxed);
-        let (count, bytes) = {
-            let inner = lock(&self.inner);
-            (inner.count, inner.bytes)
-        };
-        let most = self.bounds.count.load(Relaxed);
-        let by_count = most != 0 && count >= most;
-        gate::record_if_started(|shim| records::handles::thrashes(shim, by_count, count, bytes));
-    }
 }
 
-/// How long ago a time was.
-fn age_of(time_ns: &AtomicU64, now: u64) -> u64 {
+/// How long ago a time was, ns. A time of 0 was never.
+pub(super) fn age_of(time_ns: &AtomicU64, now: u64) -> u64 {
     match time_ns.load(Relaxed) {
         0 => u64::MAX,
         then => now.saturating_sub(then),

@@ -11,10 +11,11 @@
 //!   streams and modules end: [`context_end`]. Whether a graph refers to memory: [`memory_use`].
 //! * A launch: [`launch`]. It needs an exec that holds what the handle means ([`hold`]): its own, one that is
 //!   *retargeted* node by node, a new one, or a clone ([`clones`]).
-//! * How execs are made and destroyed: [`make`]. Execs that no handle has: [`parked`]. Where a new exec is better than
-//!   a retargeted one: [`replace`].
-//! * Which exec a launch gets: [`choose`], among the [`candidates`]. The bounds: [`bounds`]. Whether the last launch of
-//!   an exec has completed: [`completed`]. Where an exec is destroyed whose end may wait: [`aside`].
+//! * How execs are made and destroyed: [`make`]. Execs that no handle has: [`parked`]. When a new exec is better than
+//!   a retargeted one: [`replace`]. What goes when memory is short: [`give_back`].
+//! * Which exec a launch gets: [`choose`], among the [`candidates`]. The bounds: [`bounds`]. Whether the cache thrashes:
+//!   [`thrash`]. Whether the last launch of an exec has completed: [`completed`]. The thread that destroys execs whose end
+//!   may wait: [`aside`].
 //! * The program's own graphs are packed too, while the program does not use them: [`folded`].
 //! * What there is: a handle ([`handle`]), a real exec ([`real`]), shapes, classes and sources ([`class`]), nodes that
 //!   the program knows ([`nodes`]), how many execs are needed ([`needed`]). What has to be put back: [`scopes`].
@@ -34,6 +35,7 @@ mod clones;
 mod completed;
 pub(crate) mod context_end;
 pub(crate) mod folded;
+mod give_back;
 pub(crate) mod handle;
 mod handle_arguments;
 pub(crate) mod hold;
@@ -49,6 +51,7 @@ mod replace;
 mod scopes;
 #[cfg(test)]
 mod tests;
+mod thrash;
 
 pub(crate) use bounds::waited;
 pub(crate) use caches::{cache_to_be, housekeeping, open, step_aside, step_back_in, trim};
@@ -64,7 +67,7 @@ use crate::progress::queries::QueryGate;
 use crate::vendor::graphs::{GraphCalls, Reading};
 use crate::vendor::source::{Records, Scratch, Source};
 use aside::Aside;
-use bounds::{Bounds, Thrash};
+use bounds::Bounds;
 use class::{Interned, Shape, Template};
 use folded::GraphHandle;
 use gpumem_abi::types::Status;
@@ -77,6 +80,7 @@ use real::RealExec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, Weak};
+use thrash::Thrash;
 
 /// Buffers for one call.
 #[derive(Default)]

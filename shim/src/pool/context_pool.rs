@@ -1,23 +1,29 @@
-//! The blocks of one context: idle ones by size and age, those that wait for work to be over, and
-//! what all of them take. Those that wait are in [`pending`]. [`barrier`] waits for the context's work, or asks whether
-//! there is any. [`release_stream`] is the way back to the driver that waits for nothing, [`freeing`] a thread that goes
-//! the other way. [`readers`] fill and read memory
-//! for the guard, [`scanning`] looks through it for addresses.
+//! The pool of one context: its blocks, and the bytes that they take.
+//!
+//! * [`idle`]: idle blocks by size and age. [`quarantine`]: freed blocks that the guard keeps from use. [`pending`]: freed
+//!   blocks that wait for work to complete, behind the [`events`].
+//! * [`barrier`] waits for the context's work, or asks whether there is any.
+//! * [`release_stream`] gives blocks back to the driver without a wait. [`freeing`] is the thread that gives blocks back
+//!   by real frees, which may wait. [`hold`]: the context does not end while somebody uses its pool.
+//! * [`readers`] fill and read memory for the guard. [`scanning`] searches memory for addresses.
 
 mod barrier;
 mod events;
 mod freeing;
 mod hold;
+mod idle;
 mod pending;
+mod quarantine;
 mod readers;
 mod release_stream;
 mod scanning;
 
 pub(crate) use hold::PoolHold;
+pub(super) use idle::Most;
 pub(crate) use readers::Job;
 pub(crate) use scanning::{Scan, Scanning};
 
-use super::block::{Block, State};
+use super::block::Block;
 use super::in_transit::InTransit;
 use crate::process::lock::lock;
 use crate::progress::activity;
@@ -31,23 +37,22 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
 
-/// By so much the live memory may grow without idle blocks making way: this share of the peak, and at least so many
-/// bytes.
+/// Live memory may grow by this share of its peak before idle blocks make way, and by at least [`GROWTH_BYTES`].
 const GROWTH_SHARE: u64 = 6;
 const GROWTH_BYTES: u64 = 32 << 20;
-/// Never.
+/// In place of a count of submissions: the context was never known to be idle.
 const NEVER: u64 = u64::MAX;
 
-/// The pool of one context. It is never freed, so whoever has a reference needs no lock. Once many contexts have ended
-/// since its own did, it is used again for another context of its device ([`ContextPool::begin_again`]).
+/// The pool of one context. It is never freed, so a reference to it needs no lock. Once many other contexts have ended
+/// since its own context did, it is used again for another context of its device ([`ContextPool::begin_again`]).
 pub(crate) struct ContextPool {
     pub vendor: Vendor,
     context: AtomicU64,
     record: AtomicU16,
-    /// How many contexts it was for before. Blocks and events of an earlier context are not taken in.
+    /// How many contexts it was for before. Blocks and events of an earlier context do not enter it.
     generation: AtomicU32,
     pub device: Device,
-    /// Idle bytes that it may keep where the user sets no bound.
+    /// Idle bytes that it may keep if the user sets no bound.
     pub share: u64,
     pub calls: &'static dyn MemoryCalls,
     /// The context has ended, and all its blocks with it.
@@ -65,11 +70,11 @@ pub(crate) struct ContextPool {
     pub idle_peak: AtomicU64,
     live_peak: AtomicU64,
     inner: Mutex<Inner>,
-    /// Events of ours that cover nothing now.
+    /// Events of ours that are free for use.
     events: Mutex<Vec<Event>>,
-    /// Threads that give blocks back now, or wait until some can go back. The context stays while there are any.
+    /// Number of threads that give blocks back now, or wait until some can go back. The context stays until there are none.
     releasing: AtomicUsize,
-    /// The stream on which blocks are given back. [`release_stream::UNKNOWN`], or that there is none, or the stream.
+    /// The stream on which blocks are given back, or [`release_stream::UNKNOWN`], or the value for none.
     pub(super) release_stream: AtomicUsize,
     /// The most idle bytes where frees wait for work ([`ContextPool::frees_wait`]).
     pub(super) beside_work: AtomicU64,
@@ -77,31 +82,14 @@ pub(crate) struct ContextPool {
     pub(super) measured: (AtomicU64, AtomicU64),
     /// When the ages of the idle blocks were last looked at, ns.
     pub(super) aged_ns: AtomicU64,
-    /// Whether a thread makes real frees just now. They may wait for work.
+    /// Whether a thread makes real frees at the moment. They may wait for work.
     pub(super) freeing: Freeing,
-    /// How often in a row memory was to go back while the context was at work.
+    /// How many times in a row memory was to go back while the context was at work.
     pub(super) found_busy: AtomicU64,
     /// Blocks of its device that are on their way.
     pub in_transit: &'static InTransit,
-    /// What the guard reads memory by.
+    /// Kernel, streams and memory by which the guard reads.
     pub(super) readers: Readers,
-}
-
-/// Which idle blocks go back: the oldest, of so many bytes.
-#[derive(Clone, Copy)]
-pub(super) enum Most {
-    /// At least so many bytes, in at most so many blocks.
-    AtLeast(u64, usize),
-    /// At most so many bytes.
-    Within(u64),
-}
-
-impl Most {
-    pub(super) fn bytes(self) -> u64 {
-        match self {
-            Self::AtLeast(bytes, _) | Self::Within(bytes) => bytes,
-        }
-    }
 }
 
 #[derive(Default)]
@@ -268,7 +256,7 @@ impl ContextPool {
         self.idle.load(Relaxed)
     }
 
-    /// A real block came, of so many bytes.
+    /// A real block of `bytes` was added.
     pub(crate) fn grew(&self, bytes: u64) {
         let held = self.held.fetch_add(bytes, Relaxed) + bytes;
         self.live_peak.fetch_max(held.saturating_sub(self.idle()), Relaxed);
@@ -291,136 +279,5 @@ impl ContextPool {
         let held = self.held() + growth;
         let peak = self.live_peak.load(Relaxed).max(held.saturating_sub(self.idle()));
         held.saturating_sub(peak + (peak / GROWTH_SHARE).max(GROWTH_BYTES)).min(self.idle())
-    }
-
-    /// A block of so many bytes, or a little more.
-    pub(crate) fn take(&self, rounded: u64, slack: u64) -> Option<&'static Block> {
-        let mut inner = lock(&self.inner);
-        let (&key, &block) = inner.by_size.range((rounded, 0)..).next()?;
-        if key.0 > rounded + slack {
-            return None;
-        }
-        inner.by_size.remove(&key);
-        inner.by_age.remove(&block.turn.load(Relaxed));
-        let idle = self.idle.fetch_sub(key.0, Relaxed) - key.0;
-        self.live_peak.fetch_max(self.held().saturating_sub(idle), Relaxed);
-        Some(block)
-    }
-
-    /// Keeps a block that no work uses any more.
-    pub(crate) fn keep(&self, block: &'static Block, now_ns: u64) {
-        let mut inner = lock(&self.inner);
-        self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
-        self.keep_in(&mut inner, block, now_ns);
-    }
-
-    /// Keeps a block whose bytes are counted as idle already.
-    fn keep_in(&self, inner: &mut Inner, block: &'static Block, now_ns: u64) {
-        // The block's context ended while a thread had the block. This pool may be for another context by now, so the
-        // block is not kept.
-        if block.is(State::Gone) {
-            self.idle.fetch_sub(block.bytes.load(Relaxed), Relaxed);
-            return;
-        }
-        let (bytes, addr) = (block.bytes.load(Relaxed), block.addr.load(Relaxed));
-        block.idle_ns.store(now_ns, Relaxed);
-        block.turn.store(inner.turn, Relaxed);
-        block.set(State::Idle);
-        inner.by_age.insert(inner.turn, block);
-        inner.turn += 1;
-        inner.by_size.insert((bytes, addr), block);
-        self.idle_peak.fetch_max(self.idle(), Relaxed);
-    }
-
-    /// Keeps a block from use until `most` more bytes were freed after it. The answer is the blocks that have been kept
-    /// for so long.
-    pub(crate) fn quarantine(&self, block: &'static Block, most: u64) -> Vec<&'static Block> {
-        let mut inner = lock(&self.inner);
-        if block.is(State::Gone) {
-            return Vec::new();
-        }
-        block.set(State::Idle);
-        inner.quarantined += block.bytes.load(Relaxed);
-        self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
-        inner.quarantine.push_back(block);
-        let mut due = Vec::new();
-        while inner.quarantined > most
-            && let Some(first) = inner.quarantine.pop_front()
-        {
-            inner.quarantined -= first.bytes.load(Relaxed);
-            self.idle.fetch_sub(first.bytes.load(Relaxed), Relaxed);
-            due.push(first);
-        }
-        due
-    }
-
-    /// Takes out the blocks that have been idle for longest, at most `count` of them. `most` says how much, and is
-    /// lowered by what was taken.
-    pub(super) fn oldest(&self, most: &mut Most, count: usize) -> Vec<&'static Block> {
-        let mut inner = lock(&self.inner);
-        let mut out = Vec::new();
-        while out.len() < count
-            && let Some((&turn, &block)) = inner.by_age.first_key_value()
-        {
-            let bytes = block.bytes.load(Relaxed);
-            match most {
-                Most::AtLeast(0, _) | Most::AtLeast(_, 0) => break,
-                Most::AtLeast(left, blocks) => (*left, *blocks) = (left.saturating_sub(bytes), *blocks - 1),
-                Most::Within(left) => match left.checked_sub(bytes) {
-                    Some(less) => *left = less,
-                    None => break,
-                },
-            }
-            inner.by_age.remove(&turn);
-            inner.by_size.remove(&(bytes, block.addr.load(Relaxed)));
-            self.idle.fetch_sub(bytes, Relaxed);
-            out.push(block);
-        }
-        out
-    }
-
-    /// Takes out all blocks that are kept from use.
-    pub(crate) fn take_quarantine(&self) -> Vec<&'static Block> {
-        let mut inner = lock(&self.inner);
-        self.idle.fetch_sub(std::mem::take(&mut inner.quarantined), Relaxed);
-        std::mem::take(&mut inner.quarantine).into()
-    }
-
-    /// Puts blocks back in front, as those that were freed first.
-    pub(crate) fn put_in_quarantine(&self, blocks: Vec<&'static Block>) {
-        let mut inner = lock(&self.inner);
-        for block in blocks.into_iter().rev().filter(|block| !block.is(State::Gone)) {
-            let bytes = block.bytes.load(Relaxed);
-            inner.quarantined += bytes;
-            self.idle.fetch_add(bytes, Relaxed);
-            inner.quarantine.push_front(block);
-        }
-    }
-
-    /// Bytes and age, ns, of each idle block that can be given back.
-    pub(crate) fn ages(&self, now_ns: u64) -> Vec<(u64, u64)> {
-        let inner = lock(&self.inner);
-        let age = |block: &&Block| now_ns.saturating_sub(block.idle_ns.load(Relaxed));
-        inner.by_age.values().map(|block| (block.bytes.load(Relaxed), age(block))).collect()
-    }
-
-    /// The context ends, and with it all blocks that are kept here: first those that no work uses, then those that
-    /// wait.
-    pub(crate) fn let_go(&self) -> (Vec<&'static Block>, Vec<&'static Block>) {
-        self.events_now().clear();
-        let mut inner = lock(&self.inner);
-        let Inner { by_age, open, batches, quarantine, .. } = std::mem::take(&mut *inner);
-        let idle: Vec<_> = by_age.into_values().chain(quarantine).collect();
-        let waiting: Vec<_> = open.into_iter().chain(batches.into_iter().flat_map(|batch| batch.blocks)).collect();
-        let bytes = idle.iter().chain(&waiting).map(|block| block.bytes.load(Relaxed)).sum();
-        self.idle.fetch_sub(bytes, Relaxed);
-        (idle, waiting)
-    }
-
-    /// Idle bytes, and the number of idle blocks.
-    pub(crate) fn idle_blocks(&self) -> (u64, u64) {
-        let inner = lock(&self.inner);
-        let pending: usize = inner.batches.iter().map(|batch| batch.blocks.len()).sum();
-        (self.idle(), (inner.by_age.len() + inner.open.len() + inner.quarantine.len() + pending) as u64)
     }
 }

@@ -1,7 +1,7 @@
 //! Words of the process's own memory that refer to allocations.
 //!
-//! All that the process wrote is read: variables, heaps, stacks, memory that it mapped. Left out are the shim's own
-//! memory, and what belongs to devices. Registers are not seen, nor what lies in memory that cannot be read.
+//! The search reads all memory that the process wrote: variables, heaps, stacks, mappings. It leaves out the shim's own
+//! memory and the memory of devices. It does not see registers, nor memory that cannot be read.
 
 use super::targets::Targets;
 use super::tokens::{AROUND, WINDOW, Window};
@@ -16,40 +16,40 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
-/// A mapping that takes more than that is mostly room that is kept free, as runtimes and drivers do. Page by page it takes
-/// its time, so the kernel is asked whether there is anything in it.
+/// A mapping with more bytes than this is mostly reserved address space of runtimes and drivers. To look at each of its
+/// pages takes long, so the kernel is first asked whether the mapping has any memory.
 const VAST: u64 = 16 << 30;
-/// How much of a vast mapping is asked about at a time.
+/// How many bytes of a vast mapping the kernel is asked about at a time.
 const STRIDE: u64 = 64 << 20;
-/// Below its stack pointer a thread may use so many bytes.
+/// Bytes below its stack pointer that a thread may use.
 const RED_ZONE: u64 = 128;
 
-/// What the search of the host came to.
+/// The outcome of a search of the host's memory.
 #[derive(Default)]
 pub(super) struct Found {
     /// Bytes that were read.
     pub bytes: u64,
     /// Words that refer to a target.
     pub words: u64,
-    /// Bytes of vast mappings in which nothing is: they were passed over.
+    /// Bytes of vast mappings without memory, which were passed over.
     pub reserved: u64,
-    /// Why not all of it was read.
+    /// Why some memory was not read; `None` if all was.
     pub incomplete: Option<String>,
 }
 
 /// A word that refers to a target.
 pub(super) struct Word<'a> {
-    /// Of the target.
+    /// Index of the target.
     pub index: usize,
     pub place: Place,
     pub at: u64,
     pub word: u64,
-    /// What was read, and where in it the word is.
+    /// The bytes that were read, and the offset of the word in them.
     read: (&'a [u8], usize),
 }
 
 impl Word<'_> {
-    /// The word and its neighbours; zeroes where there are none.
+    /// The word and its neighbours. A neighbour that cannot be read is zero.
     pub(super) fn window(&self) -> Window {
         let (bytes, at) = self.read;
         let first = at.wrapping_sub(AROUND * 8);
@@ -59,7 +59,7 @@ impl Word<'_> {
             None => {
                 let (before, behind) = near.split_at_mut(AROUND * 8);
                 let from = self.at.saturating_sub(AROUND as u64 * 8);
-                // Page by page: the first may not be there.
+                // Word by word, since the neighbours may lie on a page that is not mapped.
                 for (to, at) in before.chunks_exact_mut(8).zip((from..).step_by(8)) {
                     to.copy_from_slice(&read_value::<[u8; 8]>(at).unwrap_or_default());
                 }
@@ -73,7 +73,7 @@ impl Word<'_> {
     }
 }
 
-/// Looks through all of the host's memory, until it is to end.
+/// Searches all of the host's memory, until `is_over` says so.
 pub(super) fn look(shim: &Shim, targets: &Targets, is_over: impl FnMut() -> bool, each: impl FnMut(&Word)) -> Found {
     let mut found = Found::default();
     let mappings = match memory::mappings() {
@@ -108,14 +108,14 @@ pub(super) fn look(shim: &Shim, targets: &Targets, is_over: impl FnMut() -> bool
     look.found
 }
 
-/// Whether the process may have written there. What nobody writes or reads just now was perhaps written before: it is
-/// looked at where it is the process's alone, or memory that is shared. Other files are no memory.
+/// Whether the process may have written to a mapping. A mapping without write access may have been written earlier, so it
+/// is read if it is private or shared memory. Other mapped files are not memory of the program.
 fn is_wanted(mapping: &Mapping) -> bool {
     let is_memory = mapping.readable && mapping.writable || !mapping.shared || mapping.is_shared_memory();
     is_memory && !mapping.is_device()
 }
 
-/// What of the stacks of threads that wait is not in use, sorted.
+/// The unused parts of the stacks of threads that wait, sorted.
 fn unused_stacks(mappings: &[Mapping]) -> Vec<Range<u64>> {
     let first = mappings.iter().find(|mapping| mapping.name == b"[stack]").map(|first| first.start..first.end);
     let mut all = thread_stacks::unused(first);
@@ -124,16 +124,16 @@ fn unused_stacks(mappings: &[Mapping]) -> Vec<Range<u64>> {
     all
 }
 
-/// What is gpumem's own: its library, and what its allocator has mapped so far.
+/// gpumem's own memory: its library, and the mappings of its allocator so far.
 #[derive(Default)]
 struct Own {
     ranges: Vec<Range<u64>>,
-    /// As [`own::changes`] had it.
+    /// The value of [`own::changes`] for these ranges.
     changes: u64,
 }
 
 impl Own {
-    /// As it is now; false if not all is known.
+    /// Brings the ranges up to date. `false` if not all of them are known.
     fn renew(&mut self, modules: &Modules) -> bool {
         let changes = own::changes();
         if changes == self.changes {
@@ -150,14 +150,14 @@ impl Own {
 
 struct Look<'a, O, F> {
     targets: &'a Targets,
-    /// Mappings in which nothing is, where there are vast ones.
+    /// Mappings without memory, if there are vast mappings.
     empty: Vec<Range<u64>>,
     own: Own,
     ledger: Vec<u8>,
     trace: Option<Vec<u8>>,
     pages: Pages,
     modules: Modules,
-    /// What of stacks is not in use, sorted.
+    /// Unused parts of stacks, sorted.
     unused: Vec<Range<u64>>,
     room: Vec<MaybeUninit<u8>>,
     found: Found,
@@ -166,10 +166,10 @@ struct Look<'a, O, F> {
 }
 
 impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
-    /// Looks through a mapping.
+    /// Searches a mapping.
     ///
     /// # Errors
-    /// Why it goes no farther.
+    /// The search cannot go on, with the reason.
     fn mapping(&mut self, mapping: &Mapping) -> Result<(), &'static str> {
         if !is_wanted(mapping) || self.is_no_memory(mapping) {
             return Ok(());
@@ -196,7 +196,7 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
         Ok(())
     }
 
-    /// Looks through what of a piece is the program's.
+    /// Searches the parts of a piece that are the program's.
     ///
     /// # Errors
     /// As for [`mapping`](Self::mapping).
@@ -204,26 +204,27 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
         if (self.is_over)() {
             return Err("there was no time to read all of it");
         }
-        // The shim takes memory meanwhile, for itself and in calls of the program's.
+        // The shim maps memory meanwhile, for itself and in the program's calls.
         if !self.own.renew(&self.modules) {
             return Err("gpumem's own memory is in more pieces than are told apart");
         }
         for part in memory::without(piece, &self.own.ranges) {
             for part in memory::without(part, &self.unused) {
-                // A library ends anywhere, and stacks of the program's do.
+                // A library or a stack may end at any address.
                 self.part(part.start.next_multiple_of(8)..part.end, place)?;
             }
         }
         Ok(())
     }
 
-    /// The ledger has the address of each allocation, and the trace may. `[vdso]` and its like are the kernel's.
+    /// Whether a mapping is not memory of the program. The ledger has the address of each allocation, and the trace may
+    /// have it. Mappings such as `[vdso]` are the kernel's.
     fn is_no_memory(&self, mapping: &Mapping) -> bool {
         let trace = self.trace.as_ref().is_some_and(|trace| mapping.name.starts_with(trace));
         trace || mapping.name.starts_with(&self.ledger) || mapping.name.starts_with(b"[v")
     }
 
-    /// What kind of place it is.
+    /// The kind of place that a mapping is.
     fn place(&self, mapping: &Mapping) -> Place {
         let range = mapping.start..mapping.end;
         match mapping.name.as_slice() {
@@ -236,10 +237,10 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
         }
     }
 
-    /// Looks through a part; what is not there any more is left out.
+    /// Searches a part. Pages that are no longer mapped are left out.
     ///
     /// # Errors
-    /// Some of it is there and cannot be read.
+    /// Some of the part is mapped and cannot be read.
     fn part(&mut self, mut part: Range<u64>, place: Place) -> Result<(), &'static str> {
         while part.start < part.end {
             let read = self.words(&part, place, memory::words) & !7;
@@ -247,7 +248,7 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
             if part.start >= part.end.saturating_sub(7) {
                 break;
             }
-            // The page that was not read.
+            // The page at which the read ended.
             let page = part.start..self.pages.next(part.start).min(part.end);
             if self.words(&page, place, memory::words_by_force) == 0
                 && memory::is_mapped(self.pages.around(&page).start)
@@ -259,7 +260,7 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
         Ok(())
     }
 
-    /// Looks through what can be read of a part from its beginning on; how many bytes that are.
+    /// Searches the beginning of a part, as far as it can be read. The answer is the number of bytes that were read.
     fn words(&mut self, part: &Range<u64>, place: Place, read: memory::Read) -> u64 {
         let bytes = read(part, &mut self.room);
         self.found.bytes += bytes.len() as u64;

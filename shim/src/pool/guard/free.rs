@@ -1,4 +1,4 @@
-//! What a free does under the guard, what becomes of freed blocks, and which launches are noted.
+//! What a free does under the guard, what becomes of freed blocks, and which launches are recorded.
 
 use super::report::{self, Where, Writes};
 use super::{Freed, Guard, is_on, zones};
@@ -17,13 +17,15 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
-/// A free has waited for the device: what it has to do is done at once, unless another thread has the device by then.
+/// How long a free waits for the guard's kernel. The free has already waited for the device, so the kernel runs at once,
+/// unless another thread uses the device by then.
 pub(in crate::pool) const DONE_WITHIN: Duration = Duration::from_secs(1);
-/// Between two looks whether readers are done with a block, and how many at most: copies go on beside any work.
+/// Time between two looks whether readers are done with a block.
 const NAP: Duration = Duration::from_micros(20);
+/// Most of these looks. A reader that copies goes on beside any work.
 const MOST_NAPS: u32 = 500_000;
 
-/// Some memory was freed while a live graph referred to it, and was not used again.
+/// Some memory was freed while a live graph referred to it, and was not used again yet.
 static IN_GRAPHS: AtomicBool = AtomicBool::new(false);
 
 /// Whether a graph that is launched may refer to freed memory.
@@ -40,7 +42,7 @@ pub(crate) enum LaunchKind {
     Other,
 }
 
-/// Who frees.
+/// The call stack of the caller that frees.
 pub(crate) struct Asker(pub StackRef);
 
 impl Asker {
@@ -61,15 +63,15 @@ fn record(shim: &Shim, block: &Block) -> AllocSlot {
 }
 
 impl Guard {
-    /// Waits until nobody reads a block that is about to be freed, whose state says so.
+    /// Waits until nobody reads a block that is about to be freed. The block's state already says that it is.
     pub(crate) fn wait_for_readers(&self, addr: u64) {
         while lock(&self.being_read).contains(&addr) {
             cancel::sleep(NAP);
         }
     }
 
-    /// Reads the zones of blocks, and tells of what it finds. Their context is held, and nobody frees them meanwhile.
-    /// How many of them were found written to; `None`: that is not known.
+    /// Reads the zones of blocks, and reports its findings. The blocks' context is held, and nobody frees the blocks
+    /// meanwhile. The answer is the number of findings; `None` if it is not known.
     pub(in crate::pool) fn read_zones(
         &self,
         owner: &'static ContextPool,
@@ -93,7 +95,7 @@ impl Guard {
             shim.count(count, n as u64);
             for (found, &(block, place, from, _)) in found.iter().flatten().zip(&reads).filter(|(f, _)| f.count > 0) {
                 hit += 1;
-                // It is told once.
+                // Each block is reported once.
                 block.flags.fetch_and(!WATCHED, Relaxed);
                 let record = record(shim, block);
                 let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
@@ -105,8 +107,8 @@ impl Guard {
         found.map(|_| hit)
     }
 
-    /// A block is freed that no work uses: its zones are read, and all of it is filled. False: that is not done, and may
-    /// still be under way.
+    /// A block that no work uses is freed: its zones are read, and the whole block is filled. `false` if that is not done;
+    /// it may then still be under way.
     pub(crate) fn freed(&self, asker: &Asker, owner: &'static ContextPool, block: &'static Block) -> bool {
         let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
         self.wait_for_readers(addr);
@@ -126,14 +128,14 @@ impl Guard {
         true
     }
 
-    /// A block is about to be the driver's again, which waits for all work that may use it. `aside`: nothing is to be
-    /// read now.
+    /// A block is about to go back to the driver, which waits for all work that may use the block. If `aside`, nothing is
+    /// to be read now.
     pub(crate) fn given_up(&self, aside: bool, owner: &'static ContextPool, block: &'static Block) {
         self.wait_for_readers(block.addr.load(Relaxed));
         if !aside {
             self.read_zones(owner, &[block], &[], DONE_WITHIN);
         }
-        // A free in the order of a stream waits for nothing of ours.
+        // A stream-ordered free does not wait for the guard's readers.
         for _ in 0..MOST_NAPS {
             if owner.settle_readers() {
                 break;
@@ -142,12 +144,13 @@ impl Guard {
         }
     }
 
-    /// Bytes that may be kept from use in one of so many contexts.
+    /// Bytes that may be kept from use in each of so many contexts.
     pub(crate) fn quarantine(&self, contexts: usize) -> u64 {
         self.most.saturating_sub(self.zones()) / contexts.max(1) as u64
     }
 
-    /// Reads freed blocks that nobody has, and tells of what it finds. How many were written to; `None`: not known.
+    /// Reads freed blocks that nobody has, and reports its findings. The answer is the number of findings; `None` if it is
+    /// not known.
     pub(in crate::pool) fn read_freed(
         &self,
         owner: &'static ContextPool,
@@ -198,13 +201,13 @@ impl Guard {
         }
     }
 
-    /// The program launched something that may write, with these words among its arguments.
+    /// The program launched something that may write. `words` are those of its arguments that may be addresses.
     pub(crate) fn launched(&self, shim: &Shim, call: &Call, stream: Stream, what: LaunchKind, words: &[u64]) {
         let name = match what {
             LaunchKind::Graph => "a graph".into(),
             LaunchKind::Other => "a copy, fill or other work".into(),
             LaunchKind::Kernel(function) => self.launches.name(function as usize, || {
-                // SAFETY: what is told of here is a launch that the driver has just accepted.
+                // SAFETY: the driver has just accepted a launch of this function.
                 let named = unsafe { vendor::reader::name_of(function) };
                 named.unwrap_or_else(|| format!("the kernel at {:#x}", function as usize)).into()
             }),
@@ -229,12 +232,12 @@ impl Guard {
         }
     }
 
-    /// Blocks are about to be read that the program has: their frees wait.
+    /// Live blocks are about to be read. Their frees wait until [`Guard::end_reading`].
     pub(crate) fn begin_reading(&self, addresses: &[u64]) {
         lock(&self.being_read).extend(addresses);
     }
 
-    /// The end of that.
+    /// These blocks are no longer being read.
     pub(crate) fn end_reading(&self, addresses: &[u64]) {
         let mut all = lock(&self.being_read);
         addresses.iter().for_each(|addr| {
@@ -242,7 +245,7 @@ impl Guard {
         });
     }
 
-    /// Remembers that all blocks were good at this time, ns.
+    /// Remembers that all blocks were read without a finding at this time, ns.
     pub(crate) fn remember_good(&self, then: u64) {
         self.all_good_ns.fetch_max(then, Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What the program launched last, for the guard to name who may have written where nobody should.
+//! The program's last launches, so that the guard can name those that may have made a write.
 
 use crate::process::clock;
 use crate::process::lock::lock;
@@ -23,10 +23,10 @@ pub(super) struct Launch {
     pub number: u64,
     pub time_ns: u64,
     pub stream: u64,
-    /// The kernel's name, or what else it was.
+    /// The kernel's name, or what kind of work it was.
     pub name: Arc<str>,
     pub stack: StackRef,
-    /// It runs code: whatever else gives the device work writes only where it says.
+    /// It runs code, which may write anywhere. All other work writes only where its call says.
     runs_code: bool,
     /// Those of its arguments that may be addresses.
     words: [u64; WORDS],
@@ -41,14 +41,14 @@ pub(super) struct Launches {
 }
 
 impl Launches {
-    /// The name of a kernel, which `ask` gives where it is not known yet.
+    /// The name of a kernel. If it is not known yet, `ask` gives it.
     pub(super) fn name(&self, function: usize, ask: impl FnOnce() -> Arc<str>) -> Arc<str> {
         if let Some(name) = lock(&self.names).get(&function) {
             return name.clone();
         }
         let name = ask();
         let mut names = lock(&self.names);
-        // Handles come back for other kernels once code was unloaded.
+        // Once code was unloaded, its handles come back for other kernels.
         if names.len() >= NAMES {
             names.clear();
         }
@@ -67,8 +67,8 @@ impl Launches {
         last.push_back(Launch { number, time_ns: clock::precise_ns(), stream, name, stack, runs_code, words });
     }
 
-    /// Those since a time that were given an address in a range, the newest first, `most` of them; whether there are
-    /// any. Where there are none, the newest since then that ran code.
+    /// The launches since a time that were given an address in a range, at most `most`, the newest first; and `true`. If
+    /// there are none: the newest launches since then that ran code; and `false`.
     pub(super) fn since(&self, time_ns: u64, range: &Range<u64>, most: usize) -> (bool, Vec<Launch>) {
         let last = lock(&self.last);
         let since = || last.iter().rev().take_while(|launch| launch.time_ns >= time_ns);
@@ -81,7 +81,7 @@ impl Launches {
         }
     }
 
-    /// The first since a time that ran code.
+    /// The first launch since a time that ran code.
     pub(super) fn first_since(&self, time_ns: u64) -> Option<Launch> {
         let last = lock(&self.last);
         let since = last.iter().skip(last.partition_point(|launch| launch.time_ns < time_ns));

@@ -1,19 +1,19 @@
-//! The guard (`GPUMEM_GUARD`): writes outside of what was allocated, and to what was freed, are found.
+//! The guard (`GPUMEM_GUARD`) finds writes outside of allocations and to freed memory.
 //!
-//! A block is a little larger than what the program asked for. What lies behind that, and with `front` what lies in
-//! front of it, is filled when the program gets the block and read when it frees it. A block that was
-//! freed is filled whole, kept from use for a while, and read before it is used again.
+//! A block is a little larger than the program's request. The bytes behind the request, and with `front` the bytes in
+//! front of it, are a zone. The guard fills the zone when the program gets the block, and reads the zone when the program
+//! frees the block. A freed block is filled whole, kept from use for a while, and read before it is used again.
 //!
-//! * [`zones`]: which bytes those are. [`free`]: what a free does.
-//! * [`report`]: what is said of a finding. [`launches`]: who may have been it.
+//! * [`zones`]: which bytes are a zone. [`free`]: what a free does.
+//! * [`report`]: what is said about a finding. [`launches`]: which launches may have made the write.
 //!
 //! The rules that keep the program as it is:
-//! - Nothing of this runs while something captures, after an error that stays, or on HIP: the pool steps aside there, or
+//! - The guard does nothing while something captures, after an error that stays, or on HIP. The pool steps aside there, or
 //!   has no guard.
-//! - Nothing of ours waits for the program's work without an end. What was not read in time is counted as that.
-//! - Memory that a reader of ours was given goes back to the driver once the reader is done
+//! - The guard waits for the program's work only for a bounded time. Memory that was not read by then is counted.
+//! - Memory that a reader of the guard was given goes back to the driver once the reader is done
 //!   ([`super::context_pool::ContextPool::settle_readers`]), or by a free that waits for all work.
-//! - A block with a fill under way is not used again.
+//! - A block is not used again while it is being filled.
 
 mod free;
 mod launches;
@@ -31,27 +31,27 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-/// Bytes behind it at least.
+/// Least bytes of a zone behind an allocation.
 const BEHIND: u64 = 512;
 
-/// A process with a guard has it from its first block on: hooks ask this before anything else.
+/// Whether the process has a guard. A guard exists from the first block on. Hooks ask this before anything else.
 static ON: AtomicBool = AtomicBool::new(false);
-/// Waits of the program are times to check.
+/// Whether the guard checks at each wait of the program.
 static AT_WAITS: AtomicBool = AtomicBool::new(false);
 
-/// Whether launches are to be noted.
+/// Whether launches are to be recorded.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
     ON.load(Relaxed)
 }
 
-/// Whether waits of the program are times to check.
+/// Whether the guard checks at each wait of the program.
 #[inline(always)]
 pub(crate) fn checks_at_waits() -> bool {
     AT_WAITS.load(Relaxed)
 }
 
-/// What is known of a block that was freed.
+/// A block that was freed.
 pub(crate) struct Freed {
     pub asked: u64,
     /// The record of its allocation.
@@ -59,30 +59,30 @@ pub(crate) struct Freed {
     /// Where and when it was freed.
     pub stack: StackRef,
     pub time_ns: u64,
-    /// A live graph referred to it then.
+    /// Whether a live graph referred to the block at its free.
     in_graph: bool,
-    /// What was written to it was told: it is not read again.
+    /// A write to the block was reported, so the block is not read again.
     told: bool,
 }
 
 /// The guard of one vendor's pool.
 pub(crate) struct Guard {
     front: bool,
-    /// Most bytes besides what the program asked for.
+    /// Most bytes of zones and freed blocks.
     most: u64,
     /// Bytes of zones, now.
     zones: AtomicU64,
-    /// Blocks that were freed and not used again, by address.
+    /// Blocks that were freed and not yet used again, by address.
     freed: Mutex<FxHashMap<u64, Freed>>,
-    /// Addresses of live blocks that are being read: their frees wait for that.
+    /// Addresses of live blocks that are being read. Their frees wait until the read is over.
     being_read: Mutex<FxHashSet<u64>>,
-    /// When all blocks were last read and found good, ns.
+    /// When all blocks were last read without a finding, ns.
     all_good_ns: AtomicU64,
     launches: Launches,
 }
 
 impl Guard {
-    /// `None`: it is off.
+    /// `None` if the guard is off.
     pub(crate) fn new(settings: &Settings) -> Option<Self> {
         if settings.guard == Kind::Off {
             return None;

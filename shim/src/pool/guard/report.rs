@@ -1,4 +1,4 @@
-//! What the guard says of what it found: events in the ledger, and lines on stderr.
+//! Reports of the guard's findings: events in the ledger, and lines on stderr.
 
 use super::launches::Launch;
 use super::{Freed, Guard};
@@ -15,9 +15,9 @@ use gpumem_wire::units;
 use std::fmt::Write;
 use std::ops::Range;
 
-/// Findings that are said and written down; the counters count on.
+/// Findings that are reported. Further ones are only counted.
 const MOST: u64 = 256;
-/// Launches that are named with each.
+/// Launches that are named with each finding.
 const LAUNCHES: usize = 3;
 
 /// Where bytes were written that nobody should have written.
@@ -33,13 +33,13 @@ pub(super) enum Where {
 pub(super) struct Writes<'a> {
     pub place: Where,
     pub found: Mismatch,
-    /// Where the range begins that was read.
+    /// Where the range that was read begins.
     pub from: u64,
-    /// The allocation: its address, and what the program asked for.
+    /// Address of the allocation, and the bytes that the program asked for.
     pub addr: u64,
     pub asked: u64,
     pub record: AllocSlot,
-    /// The range was as it should be then, ns.
+    /// When the range was last known to be unwritten, ns.
     pub good_ns: u64,
     pub freed: Option<&'a Freed>,
 }
@@ -80,7 +80,7 @@ impl Writes<'_> {
     }
 }
 
-/// Tells of a finding.
+/// Reports a finding.
 #[cold]
 pub(super) fn tell(shim: &'static Shim, guard: &Guard, writes: &Writes<'_>) {
     let (counter, kind) = match writes.place {
@@ -116,7 +116,7 @@ pub(super) fn tell(shim: &'static Shim, guard: &Guard, writes: &Writes<'_>) {
     }
 }
 
-/// Where the memory of a finding was freed.
+/// Records the call site at which the memory of a finding was freed.
 fn freed_here(shim: &Shim, addr: u64, freed: &Freed) {
     shim.event(EventKind::FreedHere, |event| {
         event.a = addr;
@@ -126,7 +126,7 @@ fn freed_here(shim: &Shim, addr: u64, freed: &Freed) {
     });
 }
 
-/// Launches that may have written it.
+/// Names the launches that may have made the write.
 fn possible_writers(
     shim: &'static Shim,
     guard: &Guard,

@@ -1,4 +1,8 @@
-//! Executable graphs: instantiate, launch, setters, destroy.
+//! Executable graphs: instantiate, launch, destroy; [`setters`].
+
+mod setters;
+
+pub use setters::{enabled, node_attrs, node_kernel, set_child, set_enabled, set_node};
 
 use crate::capture;
 use crate::config::config;
@@ -7,7 +11,7 @@ use crate::graph;
 use crate::handle::H;
 use crate::inside;
 use crate::machine::{Machine, lock};
-use crate::node::{Attrs, Kernel, Kind, NEWER_SINCE};
+use crate::node::{Kind, NEWER_SINCE};
 use crate::queue::Fence;
 use crate::stream;
 use crate::user_object;
@@ -35,11 +39,11 @@ pub const DEVICE_LAUNCH: u64 = 4;
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
 pub const UPLOAD: u64 = 2;
 pub const USE_NODE_PRIORITY: u64 = 8;
-/// One that no driver has yet, and that does nothing.
+/// A flag that no driver has yet. It does nothing.
 const NEWER_FLAG: u64 = 64;
-/// Not the program's: an exec of HIP's. Its copies are held to their number of
-/// rows alone, for nobody measured what else its runtime asks of them, and
-/// updates leave attributes alone.
+/// A flag that no program gives: the exec is HIP's. Its copies are checked only for
+/// their number of rows, since the other rules of its runtime were not measured.
+/// Updates leave attributes alone.
 pub const ANY_COPY: u64 = 1 << 32;
 
 pub struct Exec {
@@ -47,7 +51,7 @@ pub struct Exec {
     pub ctx: H,
     pub device: u32,
     pub body: Body,
-    /// Nodes of the graph it was made from; setters accept only those.
+    /// Nodes of the graph that the exec was made from. Setters accept only these.
     pub map: Map,
     pub plan: Option<Arc<[Step]>>,
     pub last: Option<Fence>,
@@ -55,14 +59,14 @@ pub struct Exec {
     pub device_bytes: u64,
     pub user_objects: HashMap<H, u32>,
     pub source: H,
-    /// Whether it has alloc nodes: then it is its graph's only exec.
+    /// Whether it has nodes that allocate or free. Then it is its graph's only exec.
     pub memory: bool,
     /// It was launched, or uploaded.
     pub uploaded: bool,
 }
 
 impl Exec {
-    /// It gets other contents. Before it was ever uploaded that makes it slower for good (H200, driver 580).
+    /// The exec gets other contents. If it was never uploaded before, it is slower from then on (H200, driver 580).
     pub fn set(&self) {
         if !self.uploaded {
             crate::report::count("graph_early_settings", 1);
@@ -73,9 +77,9 @@ impl Exec {
 /// A graph's nodes, each after what it depends on.
 pub struct Body {
     pub nodes: Vec<ExecNode>,
-    /// Those that none depends on, in the order in which they came to be so.
+    /// Nodes on which no other depends, in the order in which they became such nodes.
     pub sinks: Vec<usize>,
-    /// Nodes that the graph ever had.
+    /// Number of nodes that the graph ever had.
     pub made: usize,
 }
 
@@ -85,7 +89,7 @@ pub struct ExecNode {
     /// Dependencies as indices into the body, with the edge's data.
     pub deps: Vec<(usize, [u8; 8])>,
     pub child: Option<Body>,
-    /// The node that it was made of, by the handle of that time.
+    /// The graph's node that this one was made from, by the handle of that time.
     pub node: H,
     /// That node's place among all that the graph ever had.
     pub place: usize,
@@ -123,7 +127,7 @@ pub fn flatten(m: &mut Machine, g: H) -> Result<(Body, Map)> {
 }
 
 impl Body {
-    /// Whether it is no chain of nodes.
+    /// Whether the nodes are not one chain.
     fn branches(&self) -> bool {
         let first = self.nodes.iter().filter(|n| n.deps.is_empty()).count();
         let edges: usize = self.nodes.iter().map(|n| n.deps.len()).sum();
@@ -227,7 +231,7 @@ pub fn instantiate_or_why(ctx: H, g: H, flags: u64) -> std::result::Result<H, Re
     Ok(h)
 }
 
-/// Safe while it runs: what was launched keeps running. With `SIM_DESTROY_WAITS` it may wait for all of the
+/// Destroys an exec. A launch that is pending goes on. With `SIM_DESTROY_WAITS` the call may wait for all of the
 /// device's work.
 pub fn destroy(h: H) -> Result {
     let _inside = inside::exec_and_graph(h, || lock().execs.get(&h).map_or(0, |exec| exec.source));
@@ -268,8 +272,8 @@ pub fn drop_exec(m: &mut Machine, h: H) {
     m.handles.retire("graph exec", h);
 }
 
-/// Memory is what is at the address when it runs: an exec that was set to an
-/// address is as good for what comes to lie there later.
+/// The steps of a body. A step refers to the memory that is at its address when it
+/// runs, so an exec that was set to an address also serves later allocations there.
 fn steps(body: &Body, out: &mut Vec<Step>) {
     for n in body.nodes.iter().filter(|n| n.enabled) {
         match &n.child {
@@ -336,103 +340,4 @@ pub fn launch(h: H, s: H) -> Result {
     (e.last, e.uploaded) = (Some(fence), true);
     crate::report::count("graph_launches", 1);
     Ok(())
-}
-
-/// The exec's own version of a node of its graph. A destroyed graph's nodes give
-/// 1, and so does a new node at the address of such a one.
-fn slot(m: &mut Machine, h: H, node: H) -> Result<&mut ExecNode> {
-    let id = m.nodes.get(&node).map(|n| n.id);
-    let e = m.exec(h)?;
-    let (known, path) = e.map.get(&node).ok_or(Error::INVALID_VALUE)?;
-    if id != Some(*known) {
-        return Err(Error::INVALID_VALUE);
-    }
-    let (last, outer) = path.split_last().ok_or(Error::INVALID_VALUE)?;
-    let mut body = &mut e.body;
-    for i in outer {
-        body = body.nodes[*i].child.as_mut().ok_or(Error::INVALID_VALUE)?;
-    }
-    e.plan = None;
-    body.nodes.get_mut(*last).ok_or(Error::INVALID_VALUE)
-}
-
-/// A setter is a call with the exec and with the graph whose node it names.
-fn inside_setter(h: H, node: H) -> inside::Inside {
-    inside::exec_and_graph(h, || lock().nodes.get(&node).map_or(0, |n| n.graph))
-}
-
-/// Sets the parameters of one node of an exec; attributes of kernels stay.
-pub fn set_node(h: H, node: H, mut kind: Kind) -> Result {
-    let _inside = inside_setter(h, node);
-    let mut m = lock();
-    let refs = work::refs(&m, &kind);
-    let old = slot(&mut m, h, node)?.step.kind.clone();
-    let flags = m.exec(h)?.flags;
-    let fits = match (&old, &mut kind) {
-        (Kind::Kernel(a), Kind::Kernel(b)) => {
-            b.attrs = a.attrs.clone();
-            crate::attrs::divides(b.grid, &b.attrs)?;
-            crate::attrs::takes_block(b.packed, &b.attrs)?;
-            true
-        }
-        (Kind::Memcpy(a), Kind::Memcpy(b)) => crate::update::may_become(&m, a, b, flags),
-        (Kind::Memset(a), Kind::Memset(b)) => crate::update::may_set(a, b),
-        (Kind::MemAlloc(_) | Kind::MemFree(_), _) => false,
-        (a, b) => a.number() == b.number(),
-    };
-    if !fits {
-        return Err(Error::INVALID_VALUE);
-    }
-    slot(&mut m, h, node)?.step = Step { kind, refs };
-    m.exec(h)?.set();
-    crate::report::count("graph_node_settings", 1);
-    Ok(())
-}
-
-/// cuGraphExecChildGraphNodeSetParams: the child's parameters from a graph of
-/// the same topology; another gives 910.
-pub fn set_child(h: H, node: H, g: H) -> Result {
-    let _inside = inside_setter(h, node);
-    let mut m = lock();
-    let (new, _) = flatten(&mut m, g)?;
-    let flags = m.exec(h)?.flags;
-    let Some(mut child) = slot(&mut m, h, node)?.child.take() else {
-        return Err(Error::INVALID_VALUE);
-    };
-    let pairs = crate::update::pair(&m, &child, &new, flags);
-    let fits = pairs.map(|pairs| crate::update::carry(&mut child, new, &pairs, flags));
-    slot(&mut m, h, node)?.child = Some(child);
-    fits.map_err(|_| Error::EXEC_UPDATE_FAILURE)
-}
-
-/// Only kernel, memset and memcpy nodes can be disabled, or asked.
-fn switch(m: &mut Machine, h: H, node: H) -> Result<&mut bool> {
-    let n = slot(m, h, node)?;
-    match n.step.kind {
-        Kind::Kernel(_) | Kind::Memset(_) | Kind::Memcpy(_) => Ok(&mut n.enabled),
-        _ => Err(Error::INVALID_VALUE),
-    }
-}
-
-pub fn set_enabled(h: H, node: H, enabled: bool) -> Result {
-    let _inside = inside_setter(h, node);
-    *switch(&mut lock(), h, node)? = enabled;
-    Ok(())
-}
-
-pub fn enabled(h: H, node: H) -> Result<bool> {
-    switch(&mut lock(), h, node).map(|on| *on)
-}
-
-/// A node's kernel, to be read or changed.
-pub fn node_kernel(m: &mut Machine, node: H) -> Result<&mut Kernel> {
-    match &mut graph::node(m, node)?.kind {
-        Kind::Kernel(k) => Ok(k),
-        _ => Err(Error::INVALID_VALUE),
-    }
-}
-
-/// The attributes that a kernel node has, to be read or replaced.
-pub fn node_attrs(m: &mut Machine, node: H) -> Result<&mut Attrs> {
-    node_kernel(m, node).map(|k| &mut k.attrs)
 }

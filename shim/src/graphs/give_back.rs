@@ -1,0 +1,65 @@
+//! Memory is short: execs that nobody needs are destroyed, and the call that ran out is made once more.
+
+use super::Cache;
+use super::choose::{IdleDevices, age_of};
+use super::real::RealExec;
+use crate::gate;
+use crate::process::clock;
+use crate::records;
+use crate::vendor;
+use gpumem_abi::types::{SUCCESS, Status};
+use gpumem_wire::counters;
+use std::sync::atomic::Ordering::*;
+
+/// If memory was last short longer ago than this, the next shortage is a new one.
+const SHORT_SINCE_NS: u64 = 1_000_000_000;
+
+impl Cache {
+    /// A call with a graph ran out of memory. Everything that nobody needs now is given back on the device of `context` (0:
+    /// of this thread's context), and the call is made once more. If memory stays short, only the first such call is an
+    /// event.
+    pub(super) fn again<R>(&self, context: u64, call: impl FnOnce() -> Result<R, Status>) -> Result<R, Status> {
+        let is_first = age_of(&self.short_ns, clock::now_ns()) > SHORT_SINCE_NS;
+        let bytes = self.in_context(context, || self.give_back_all()).unwrap_or(0);
+        let answer = call();
+        let status = answer.as_ref().err().copied().unwrap_or(SUCCESS);
+        if is_first {
+            gate::record_if_started(|shim| records::handles::tried_again(shim, bytes, status));
+        }
+        answer
+    }
+
+    /// Memory of this device is short: gives back everything that nobody needs now, here and in the pool. The answer is
+    /// the bytes, as far as they are known; `None` if there was nothing to give back.
+    pub(crate) fn give_back_all(&self) -> Option<u64> {
+        self.short_ns.store(clock::now_ns(), Relaxed);
+        let mut bytes = gate::shim().map_or(0, |shim| shim.above.flush_here(self.vendor));
+        let mut anything = bytes > 0;
+        let mut idle_devices = IdleDevices::default();
+        let here = self.contexts_here();
+        let is_here = |real: &RealExec| here.as_ref().is_none_or(|here| here.contains(&real.context.load(Relaxed)));
+        for real in self.candidates(0).into_iter().filter(|real| is_here(real)) {
+            if let Some(idle) = self.take_idle(real, &mut idle_devices) {
+                bytes += real.bytes();
+                self.end_idle(idle, true);
+                anything = true;
+            }
+        }
+        self.destroy_folded(None, false);
+        self.calls.trim();
+        anything |= gate::shim().is_some_and(|shim| shim.registry.memory_nodes.load(Relaxed));
+        gate::record_if_started(|shim| {
+            shim.count(counters::OOM_RETRIES, 1);
+            shim.count(counters::GRAPH_TRIMS, 1);
+        });
+        anything.then_some(bytes)
+    }
+
+    /// The contexts on the device of this thread's context. `None` if the device is not known.
+    fn contexts_here(&self) -> Option<Vec<u64>> {
+        let context = vendor::of(self.vendor).current_context()?;
+        let shim = gate::shim()?;
+        let record = records::contexts::known(shim, self.vendor, context)?;
+        Some(records::contexts::others(shim, record).into_iter().chain([context]).collect())
+    }
+}

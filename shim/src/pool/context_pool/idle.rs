@@ -1,0 +1,116 @@
+//! The idle blocks of a context: kept by size and age, taken for a request, or taken out to go back.
+
+use super::super::block::{Block, State};
+use super::{ContextPool, Inner};
+use crate::process::lock::lock;
+use std::sync::atomic::Ordering::*;
+
+/// How many of the oldest idle blocks go back.
+#[derive(Clone, Copy)]
+pub(in crate::pool) enum Most {
+    /// At least this many bytes, in at most this many blocks.
+    AtLeast(u64, usize),
+    /// At most this many bytes.
+    Within(u64),
+}
+
+impl Most {
+    pub(in crate::pool) fn bytes(self) -> u64 {
+        match self {
+            Self::AtLeast(bytes, _) | Self::Within(bytes) => bytes,
+        }
+    }
+}
+
+impl ContextPool {
+    /// An idle block of at least `rounded` bytes, and at most `slack` more.
+    pub(crate) fn take(&self, rounded: u64, slack: u64) -> Option<&'static Block> {
+        let mut inner = lock(&self.inner);
+        let (&key, &block) = inner.by_size.range((rounded, 0)..).next()?;
+        if key.0 > rounded + slack {
+            return None;
+        }
+        inner.by_size.remove(&key);
+        inner.by_age.remove(&block.turn.load(Relaxed));
+        let idle = self.idle.fetch_sub(key.0, Relaxed) - key.0;
+        self.live_peak.fetch_max(self.held().saturating_sub(idle), Relaxed);
+        Some(block)
+    }
+
+    /// Keeps a block that no work uses any more.
+    pub(crate) fn keep(&self, block: &'static Block, now_ns: u64) {
+        let mut inner = lock(&self.inner);
+        self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
+        self.keep_in(&mut inner, block, now_ns);
+    }
+
+    /// Keeps a block whose bytes are counted as idle already.
+    pub(super) fn keep_in(&self, inner: &mut Inner, block: &'static Block, now_ns: u64) {
+        // The block's context ended while a thread had the block. This pool may be for another context by now, so the
+        // block is not kept.
+        if block.is(State::Gone) {
+            self.idle.fetch_sub(block.bytes.load(Relaxed), Relaxed);
+            return;
+        }
+        let (bytes, addr) = (block.bytes.load(Relaxed), block.addr.load(Relaxed));
+        block.idle_ns.store(now_ns, Relaxed);
+        block.turn.store(inner.turn, Relaxed);
+        block.set(State::Idle);
+        inner.by_age.insert(inner.turn, block);
+        inner.turn += 1;
+        inner.by_size.insert((bytes, addr), block);
+        self.idle_peak.fetch_max(self.idle(), Relaxed);
+    }
+
+    /// Takes out the blocks that have been idle for longest, at most `count` of them. `most` says how many bytes, and is
+    /// lowered by the bytes that were taken.
+    pub(in crate::pool) fn oldest(&self, most: &mut Most, count: usize) -> Vec<&'static Block> {
+        let mut inner = lock(&self.inner);
+        let mut out = Vec::new();
+        while out.len() < count
+            && let Some((&turn, &block)) = inner.by_age.first_key_value()
+        {
+            let bytes = block.bytes.load(Relaxed);
+            match most {
+                Most::AtLeast(0, _) | Most::AtLeast(_, 0) => break,
+                Most::AtLeast(left, blocks) => (*left, *blocks) = (left.saturating_sub(bytes), *blocks - 1),
+                Most::Within(left) => match left.checked_sub(bytes) {
+                    Some(less) => *left = less,
+                    None => break,
+                },
+            }
+            inner.by_age.remove(&turn);
+            inner.by_size.remove(&(bytes, block.addr.load(Relaxed)));
+            self.idle.fetch_sub(bytes, Relaxed);
+            out.push(block);
+        }
+        out
+    }
+
+    /// Bytes and age, ns, of each idle block that can be given back.
+    pub(crate) fn ages(&self, now_ns: u64) -> Vec<(u64, u64)> {
+        let inner = lock(&self.inner);
+        let age = |block: &&Block| now_ns.saturating_sub(block.idle_ns.load(Relaxed));
+        inner.by_age.values().map(|block| (block.bytes.load(Relaxed), age(block))).collect()
+    }
+
+    /// The context ends, and with it all blocks that are kept here. The answer is first the blocks that no work uses, then
+    /// those that wait for work.
+    pub(crate) fn let_go(&self) -> (Vec<&'static Block>, Vec<&'static Block>) {
+        self.events_now().clear();
+        let mut inner = lock(&self.inner);
+        let Inner { by_age, open, batches, quarantine, .. } = std::mem::take(&mut *inner);
+        let idle: Vec<_> = by_age.into_values().chain(quarantine).collect();
+        let waiting: Vec<_> = open.into_iter().chain(batches.into_iter().flat_map(|batch| batch.blocks)).collect();
+        let bytes = idle.iter().chain(&waiting).map(|block| block.bytes.load(Relaxed)).sum();
+        self.idle.fetch_sub(bytes, Relaxed);
+        (idle, waiting)
+    }
+
+    /// Idle bytes, and the number of idle blocks.
+    pub(crate) fn idle_blocks(&self) -> (u64, u64) {
+        let inner = lock(&self.inner);
+        let pending: usize = inner.batches.iter().map(|batch| batch.blocks.len()).sum();
+        (self.idle(), (inner.by_age.len() + inner.open.len() + inner.quarantine.len() + pending) as u64)
+    }
+}

@@ -1,0 +1,47 @@
+//! Mappings of the allocator: made, advised and given back.
+
+use super::super::errno::KeepErrno;
+use super::super::own;
+use std::ptr::null_mut;
+
+/// A mapping of zeroes; null if the kernel refuses.
+pub(super) fn map(bytes: usize) -> *mut u8 {
+    let _errno = KeepErrno::new();
+    // SAFETY: without MAP_FIXED the kernel picks addresses that are free, so no other mapping is
+    // touched.
+    let at = unsafe {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        libc::mmap(null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+    };
+    if at == libc::MAP_FAILED {
+        return null_mut();
+    }
+    // SAFETY: this is the mapping that was just made.
+    unsafe { use_small_pages(at, bytes) };
+    own::add(at.cast(), bytes);
+    at.cast()
+}
+
+/// Asks the kernel for small pages in a mapping of which little may ever be touched. If huge pages were on, one word that
+/// is touched would take 2 MiB.
+///
+/// # Safety
+/// The range is a mapping of the caller's own.
+pub(crate) unsafe fn use_small_pages(at: *mut libc::c_void, bytes: usize) {
+    let _errno = KeepErrno::new();
+    // SAFETY: our caller vouches for the range, whose contents the advice does not change. Kernels without huge pages
+    // refuse.
+    unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
+}
+
+/// Gives a mapping back. If the kernel refuses that, too, the memory is lost.
+///
+/// # Safety
+/// A mapping of `map`, or the end of one, that nobody refers to.
+pub(super) unsafe fn unmap(at: *mut u8, bytes: usize) {
+    let _errno = KeepErrno::new();
+    own::remove(at, bytes);
+    // SAFETY: our caller vouches that this is a mapping of `map`, or the end of one, to which no
+    // one refers.
+    unsafe { libc::munmap(at.cast(), bytes) };
+}

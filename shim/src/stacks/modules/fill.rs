@@ -1,0 +1,251 @@
+//! Makes a snapshot of the loaded objects from dl_iterate_phdr.
+
+use super::{Module, Modules, SERIALS, Snapshot};
+use crate::process::peek::{read_memory, read_value};
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::{MaybeUninit, size_of};
+use std::sync::atomic::Ordering;
+
+/// Fills a mapping from dl_iterate_phdr. While the loader's list is locked it calls no function of another library, not
+/// even `memcpy` or `strlen`: a checker may replace these, take a lock of its own in them, and walk the loaded objects
+/// while it holds that lock.
+struct Filler {
+    modules: *mut Module,
+    capacity: usize,
+    len: usize,
+    text: *mut u8,
+    text_room: usize,
+    adds: u64,
+    subs: u64,
+    /// More modules or longer names than there is room for.
+    overflow: bool,
+    seen: usize,
+    /// The program's own path, and the directory in which relative names begin: start and length of each text.
+    exe: (*const u8, usize),
+    cwd: (*const u8, usize),
+}
+
+/// A new snapshot, which no other thread knows yet. `None` if the kernel gives no memory.
+pub(super) fn snapshot(known: &Modules) -> Option<*mut Snapshot> {
+    let mut capacity = known.all().len() + 64;
+    for _ in 0..8 {
+        let table = size_of::<Snapshot>() + capacity * size_of::<Module>();
+        let bytes = table + capacity * 160 + 4 * libc::PATH_MAX as usize;
+        // SAFETY: without MAP_FIXED the kernel picks addresses that are free, so no other mapping
+        // is touched.
+        let at = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        if at == libc::MAP_FAILED {
+            return None;
+        }
+        let snapshot = at.cast::<Snapshot>();
+        let mut filler = Filler {
+            // SAFETY: the mapping has room for the header, then `capacity` modules, then the text.
+            modules: unsafe { snapshot.add(1).cast() },
+            capacity,
+            len: 0,
+            // SAFETY: `table` is the length of header and modules, so the text begins inside the
+            // mapping.
+            text: unsafe { at.cast::<u8>().add(table) },
+            text_room: bytes - table,
+            adds: 0,
+            subs: 0,
+            overflow: false,
+            seen: 0,
+            exe: (std::ptr::null(), 0),
+            cwd: (std::ptr::null(), 0),
+        };
+        filler.exe = filler.link(c"/proc/self/exe");
+        filler.cwd = filler.link(c"/proc/self/cwd");
+        // SAFETY: `add` has the type that the loader asks for. `filler` is a local that outlives
+        // the call, and no one else borrows it meanwhile.
+        unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut filler).cast()) };
+        if filler.overflow {
+            // SAFETY: the mapping was made above with this length, and is not published.
+            unsafe { libc::munmap(at, bytes) };
+            capacity = (filler.seen + 64).max(capacity * 2);
+            continue;
+        }
+        let Filler { adds, subs, len, modules, .. } = filler;
+        // SAFETY: `add` has written `len` modules there, and no other reference to them is alive.
+        let list = unsafe { std::slice::from_raw_parts_mut(modules, len) };
+        list.sort_unstable_by_key(|module| module.start);
+        for module in list {
+            complete(module, known, subs);
+        }
+        let generation = known.generation() + 1;
+        // SAFETY: the mapping begins with room for a Snapshot and is page-aligned. No other thread
+        // knows it yet.
+        unsafe { snapshot.write(Snapshot { bytes, generation, adds, subs, len }) };
+        return Some(snapshot);
+    }
+    None
+}
+
+/// Adds the build id and the serial. An object that was in the snapshot before keeps them.
+fn complete(module: &mut Module, known: &Modules, subs: u64) {
+    let old = known.find(module.start).filter(|old| old.start == module.start);
+    let nothing_left = known.snapshot().is_some_and(|snapshot| snapshot.subs == subs);
+    match old.filter(|_| nothing_left) {
+        Some(old) => (module.build_id, module.build_id_len) = (old.build_id, old.build_id_len),
+        None => read_build_id(module),
+    }
+    module.serial = match old.filter(|old| old.same_object(module)) {
+        Some(old) => old.serial,
+        None => SERIALS.fetch_add(1, Ordering::Relaxed),
+    };
+}
+
+fn read_build_id(module: &mut Module) {
+    const NT_GNU_BUILD_ID: u32 = 3;
+    let (mut at, end) = module.notes;
+    // A few notes are usual. The bound is for garbage.
+    for _ in 0..16 {
+        if at + 16 > end {
+            return;
+        }
+        // namesz, descsz, type, name
+        let Some(head) = read_value::<[u8; 16]>(at) else { return };
+        let word = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
+        let padded = |size: u32| u64::from(size).next_multiple_of(4);
+        if word(8) == NT_GNU_BUILD_ID && word(0) == 4 && &head[12..] == b"GNU\0" {
+            let len = (word(4) as usize).min(module.build_id.len());
+            let mut id = [MaybeUninit::uninit(); 32];
+            let id = read_memory(at + 16, &mut id[..len]);
+            module.build_id[..id.len()].copy_from_slice(id);
+            module.build_id_len = id.len() as u8;
+            return;
+        }
+        at += 12 + padded(word(0)) + padded(word(4));
+    }
+}
+
+extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, to: *mut c_void) -> c_int {
+    // SAFETY: the loader passes an `info` that is valid for this call, and the `to` that
+    // `snapshot` gave it: the only pointer to the Filler.
+    let (info, filler) = unsafe { (&*info, &mut *to.cast::<Filler>()) };
+    filler.add(info);
+    0
+}
+
+impl Filler {
+    fn add(&mut self, info: &libc::dl_phdr_info) {
+        (self.adds, self.subs) = (info.dlpi_adds, info.dlpi_subs);
+        self.seen += 1;
+        if info.dlpi_phdr.is_null() {
+            return;
+        }
+        // SAFETY: the loader's `dlpi_phdr` points to `dlpi_phnum` headers, which stay mapped while
+        // it holds its lock.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        let (mut start, mut end) = (u64::MAX, 0);
+        let (mut eh_frame_hdr, mut notes) = (0, (0, 0));
+        for header in headers {
+            let at = info.dlpi_addr.wrapping_add(header.p_vaddr);
+            match header.p_type {
+                libc::PT_LOAD => {
+                    start = start.min(at & !0xfff);
+                    end = end.max(at.saturating_add(header.p_memsz));
+                }
+                libc::PT_GNU_EH_FRAME => eh_frame_hdr = at,
+                // If there are several segments of notes, the build id is in the one that is aligned to 4 bytes.
+                libc::PT_NOTE if notes.0 == 0 || header.p_align == 4 => {
+                    notes = (at, at.saturating_add(header.p_memsz));
+                }
+                _ => {}
+            }
+        }
+        if start >= end {
+            return;
+        }
+        if self.len == self.capacity {
+            self.overflow = true;
+            return;
+        }
+        let Some((path, path_len)) = self.path(info.dlpi_name.cast()) else {
+            self.overflow = true;
+            return;
+        };
+        let module = Module {
+            serial: 0,
+            start,
+            end,
+            bias: info.dlpi_addr,
+            build_id: [0; 32],
+            build_id_len: 0,
+            path,
+            path_len,
+            eh_frame_hdr,
+            notes,
+        };
+        // SAFETY: `len` is below `capacity`, so the place lies in the part of the mapping that is
+        // for modules.
+        unsafe { self.modules.add(self.len).write(module) };
+        self.len += 1;
+    }
+
+    /// Stores an absolute path for the loader's name, which may be null. `None` if there is no room.
+    fn path(&mut self, name: *const u8) -> Option<(*const u8, u32)> {
+        let start = self.text.cast_const();
+        let (mut len, mut is_relative) = (0, false);
+        // SAFETY: the loader's name is null or a C string. The loop stops at its NUL, so nothing
+        // behind the NUL is read.
+        unsafe {
+            while !name.is_null() && name.add(len).read_volatile() != 0 {
+                is_relative |= name.add(len).read_volatile() == b'/';
+                len += 1;
+            }
+            is_relative &= len != 0 && name.read_volatile() != b'/';
+        }
+        // The program itself is the first object and has no name. Other objects without a name have no file.
+        match len {
+            0 if self.len == 0 => self.text(self.exe)?,
+            0 => {}
+            _ => {
+                if is_relative {
+                    self.text(self.cwd)?;
+                    self.text((b"/".as_ptr(), 1))?;
+                }
+                self.text((name, len))?;
+            }
+        }
+        // SAFETY: `start` is an earlier value of `text`, and both point into the text part of the
+        // mapping.
+        let len = unsafe { self.text.cast_const().offset_from(start) };
+        Some((start, len as u32))
+    }
+
+    /// Stores the path that a link leads to; an empty one if that cannot be read.
+    fn link(&mut self, path: &CStr) -> (*const u8, usize) {
+        let (start, room) = (self.text.cast_const(), (libc::PATH_MAX as usize).min(self.text_room));
+        // SAFETY: `path` is a C string. At most `room` bytes are written, and the text part has
+        // that many left.
+        let len = unsafe { libc::readlink(path.as_ptr(), self.text.cast(), room) };
+        let len = usize::try_from(len).unwrap_or(0);
+        self.advance(len);
+        (start, len)
+    }
+
+    /// Appends a text, byte by byte: see the head of [`Filler`] on why no function copies it.
+    fn text(&mut self, (from, len): (*const u8, usize)) -> Option<()> {
+        if len >= self.text_room {
+            return None;
+        }
+        for index in 0..len {
+            // SAFETY: `len` is below `text_room`, so there is room in the mapping, which is new.
+            // Our caller's text has `len` bytes.
+            unsafe { self.text.add(index).write_volatile(from.add(index).read_volatile()) };
+        }
+        self.advance(len);
+        Some(())
+    }
+
+    fn advance(&mut self, len: usize) {
+        // SAFETY: our callers pass a `len` of at most `text_room`, so the pointer stays inside the
+        // mapping.
+        self.text = unsafe { self.text.add(len) };
+        self.text_room -= len;
+    }
+}
