@@ -1,17 +1,20 @@
-//! Programs of AMD's runtime, on a simulated libamdhip64: the same natively and preloaded, each
-//! allocation counted once although the library calls its own exported names.
+//! Programs of AMD's runtime, on a simulated libamdhip64. They do the same natively and preloaded. Each
+//! allocation is counted once, although the library calls its own exported names.
+//!
+//! [`simulator`]: the simulated library is like the real one. [`lookups`]: functions that a program looks up by name.
 
+#[path = "hip/lookups.rs"]
+mod lookups;
+#[path = "hip/simulator.rs"]
+mod simulator;
 #[path = "hip/support.rs"]
 mod support;
 
-use gpumem_tests::harness::artifacts::{artifacts, repository};
+use gpumem_tests::harness::artifacts::artifacts;
 use gpumem_tests::harness::{Program, Ran};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, NodeKind, Vendor};
-use gpumem_wire::layout::Door;
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::ffi::{CString, c_void};
 use support::{hip, program};
 
 /// Members of a summary that depend on how long things take.
@@ -52,88 +55,6 @@ macro_rules! driven {
     };
 }
 gpumem_abi::hip_functions!(driven);
-macro_rules! asked {
-    ($($name:ident ($($arg:ident: $ty:ty),*);)*) => {
-        const ASKED: &[&str] = &[$(stringify!($name)),*];
-    };
-}
-gpumem_abi::hip_calls!(asked);
-
-/// The simulated library has every function that the shim hooks or calls, at the versions that
-/// ROCm gives them.
-#[test]
-fn the_simulator_has_every_function_at_its_version() {
-    let path = hip().stage.join("libamdhip64.so.6").into_os_string().into_encoded_bytes();
-    let path = CString::new(path).expect("a path");
-    // SAFETY: `path` is a CString. The simulator has no constructors that expect anything, and the
-    // library stays loaded.
-    let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    assert!(!library.is_null(), "{path:?} can be loaded");
-    let find = |name: &str, version: Option<&str>| -> *mut c_void {
-        let name = CString::new(name).expect("a name");
-        let version = version.map(|version| CString::new(version).expect("a version"));
-        // SAFETY: `library` is open and is never closed. `name` and `version` are CStrings that
-        // live until the call returns.
-        unsafe {
-            match version {
-                Some(version) => libc::dlvsym(library, name.as_ptr(), version.as_ptr()),
-                None => libc::dlsym(library, name.as_ptr()),
-            }
-        }
-    };
-    for name in HOOKED.iter().chain(ASKED) {
-        assert!(!find(name, None).is_null(), "{name}");
-    }
-    for (name, version) in [
-        ("hipMalloc", "hip_4.2"),
-        ("hipArrayDestroy", "hip_4.3"),
-        ("hipGraphInstantiate", "hip_4.3"),
-        ("hipGraphInstantiateWithFlags", "hip_4.5"),
-        ("hipMallocAsync", "hip_5.1"),
-        ("hipMemcpy_spt", "hip_5.2"),
-        ("hipGraphLaunch_spt", "hip_5.3"),
-        ("hipGetProcAddress", "hip_6.1"),
-        ("hipGetDriverEntryPoint", "hip_7.1"),
-        ("hipLibraryUnload", "hip_7.2"),
-    ] {
-        let found = find(name, Some(version));
-        assert!(!found.is_null() && found == find(name, None), "{name}@{version}");
-        assert!(find(name, Some("hip_9.9")).is_null());
-    }
-}
-
-/// Each version of hip.map is the one that the libraries of ROCm's releases have.
-#[test]
-fn the_simulators_versions_are_those_of_the_libraries() {
-    let map = std::fs::read_to_string(repository().join("tests/sim/hip/hip.map")).expect("the map");
-    let real: BTreeMap<&str, &str> = gpumem_abi::KNOWN_HIP
-        .lines()
-        .filter_map(|line| line.strip_prefix("fn ")?.split_once(' '))
-        .filter_map(|(name, said)| Some((name, said.split(' ').next().filter(|version| *version != "-")?)))
-        .collect();
-    let (mut version, mut checked) = ("", 0);
-    for line in map.lines().map(str::trim) {
-        if let Some(begun) = line.strip_suffix(" {") {
-            version = begun;
-        }
-        let Some(name) = line.strip_suffix(';').filter(|name| name.starts_with("hip")) else { continue };
-        match real.get(name) {
-            Some(known) => assert_eq!(*known, version, "{name}"),
-            // Of ROCm 6.3 alone.
-            None => assert_eq!(name, "hipExtHostAlloc"),
-        }
-        checked += 1;
-    }
-    assert!(checked > 200, "{checked}");
-}
-
-/// The simulated library calls its own exported names as the real one does: who comes first in the
-/// global scope gets those calls.
-#[test]
-fn the_simulator_calls_itself_by_name() {
-    assert_eq!(program("reenter").native().ok().out, "0: 1 1 1 1\n");
-}
-
 #[test]
 fn basic_is_counted() {
     let ran = same_in_all_ways(&program("hip_basic"));
@@ -388,81 +309,6 @@ fn t11_plugin_loaded_locally() {
     same_in_all_ways(&program("plugin")).ledger().balanced();
 }
 
-/// What a lookup of a name gave: by dlsym, dlvsym, RTLD_DEFAULT, hipGetProcAddress, and its codes.
-fn lookups(text: &str) -> BTreeMap<String, Vec<String>> {
-    let line = |line: &str| {
-        let (name, found) = line.split_once(": ").unwrap_or_else(|| panic!("{line}"));
-        (name.to_owned(), found.split(' ').map(str::to_owned).collect())
-    };
-    text.lines().map(line).collect()
-}
-
-/// Some names that are hooked at hip_4.2, some that are not, and some that there are not.
-const NAMES: &str = "hipMalloc\nhipFree\nhipHostMalloc\nhipHostFree\nhipMallocPitch\nhipInit\nhipMemcpy\nhipGetDevice\n\
-                     hipEventCreate\nhipNoSuchFunction\nhiprtcVersion\nhistogram\n";
-
-/// T11: opened RTLD_LOCAL and looked up: each hooked name is ours in every way, all else native.
-#[test]
-fn t11_opened_locally_and_looked_up() {
-    const RUNTIME: &str = "libamdhip64.so.6";
-    let run = program("lookup").input(NAMES);
-    let (native, preloaded) = (run.native().ok(), run.preloaded().ok());
-    let (before, after) = (lookups(&native.out), lookups(&preloaded.out));
-    assert_eq!(before.len(), NAMES.lines().count());
-    for (name, found) in &before {
-        let expected: Vec<String> =
-            found
-                .iter()
-                .map(|file| {
-                    if file == RUNTIME && HOOKED.contains(&name.as_str()) {
-                        "libgpumem.so".into()
-                    } else {
-                        file.clone()
-                    }
-                })
-                .collect();
-        assert_eq!(after[name], expected, "{name}; natively {found:?}");
-    }
-    assert_eq!(before["hipMalloc"], [RUNTIME, RUNTIME, "null", RUNTIME, "0", "0"]);
-    let ledger = preloaded.ledger();
-    ledger.sound().complete().balanced();
-    assert_eq!(ledger.counter(counters::allocs(AllocKind::Device)), 3, "one for each way to hipMalloc");
-    assert_eq!(ledger.counter(counters::alloc_bytes(AllocKind::Device)), 3003);
-    assert_ne!(ledger.snapshot.header.doors & Door::Dlsym as u32, 0);
-}
-
-/// A lookup that may give the plain form of a function or the one with the thread's own default stream: which one HIP
-/// gave is whose hook the program gets. hipGetProcAddress gives the plain one, whatever its flags are.
-#[test]
-fn the_answer_decides_which_form_a_lookup_gives() {
-    let names =
-        "hipStreamEndCapture\nhipStreamEndCapture_spt\nhipGraphLaunch\nhipMalloc\nhipMemcpy\nhipNoSuchFunction\n";
-    let run = program("entry").input(names);
-    let (native, preloaded) = (run.native().ok(), run.preloaded().ok());
-    let lines = |ran: &Ran| ran.out.lines().map(str::to_owned).collect::<Vec<_>>();
-    let hooked = |function: &str| HOOKED.contains(&function);
-    let expected: Vec<String> = lines(&native)
-        .iter()
-        .map(|line| {
-            // ENTRY WAY NAME CODE FILE FUNCTION
-            let words: Vec<&str> = line.split(' ').collect();
-            let [way, flags, name, code, file, function] = words[..] else { panic!("{line}") };
-            let file = if hooked(function) { "libgpumem.so" } else { file };
-            format!("{way} {flags} {name} {code} {file} {function}")
-        })
-        .collect();
-    assert_eq!(lines(&preloaded), expected);
-    for line in [
-        "proc 2 hipStreamEndCapture 0 libamdhip64.so.6 hipStreamEndCapture",
-        "proc 0 hipStreamEndCapture_spt 0 libamdhip64.so.6 hipStreamEndCapture_spt",
-        "entry 1 hipGraphLaunch 0 libamdhip64.so.6 hipGraphLaunch",
-        "entry 2 hipGraphLaunch 0 libamdhip64.so.6 hipGraphLaunch_spt",
-        "entry_spt 0 hipMalloc 0 libamdhip64.so.6 hipMalloc",
-    ] {
-        assert!(lines(&native).iter().any(|found| found == line), "{line} in {}", native.out);
-    }
-}
-
 /// Each official libamdhip64 since ROCm 6 needs librocprofiler-register, which looks for a profiler and is none.
 #[test]
 fn the_library_that_looks_for_profilers_is_none() {
@@ -479,21 +325,6 @@ fn the_library_that_looks_for_profilers_is_none() {
     let (mode, why) = mode("librocprofiler-sdk.so.1");
     assert_eq!(mode, "record-only");
     assert!(why.contains("librocprofiler-sdk.so.1"), "{why}");
-}
-
-/// T24: disabled, every pointer is the one that there was natively, and nothing is left.
-#[test]
-fn t24_disabled_leaves_everything_untouched() {
-    let run = program("lookup").input(NAMES);
-    let (native, disabled) = (run.native().ok(), run.env("GPUMEM_DISABLE", "1").preloaded().ok());
-    assert_eq!(native.out, disabled.out);
-    for name in ["hip_kinds", "hip_nodes"] {
-        let (native, disabled) =
-            (program(name).native().ok(), program(name).env("GPUMEM_DISABLE", "1").preloaded().ok());
-        assert_eq!((native.out, native.err), (disabled.out, disabled.err));
-        assert!(!disabled.dir.exists(), "{name} left something");
-    }
-    assert!(!disabled.dir.exists(), "the lookups left something");
 }
 
 /// T20: a library that stands in for the runtime gets its calls, the runtime all others.

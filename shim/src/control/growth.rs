@@ -22,12 +22,12 @@ const TAKES_OVER: u64 = 2;
 
 /// Live bytes, and the number of allocations.
 #[derive(Clone, Copy, Default)]
-struct Held {
+struct Live {
     bytes: u64,
     count: u64,
 }
 
-impl Held {
+impl Live {
     fn add(&mut self, bytes: u64) {
         self.bytes = self.bytes.wrapping_add(bytes);
         self.count += 1;
@@ -37,7 +37,7 @@ impl Held {
 /// A key that holds memory and has no row yet.
 #[derive(Default)]
 struct Stranger {
-    held: Held,
+    live: Live,
     /// When the newest of its allocations was made; 0: not known.
     newest_ns: u64,
 }
@@ -45,13 +45,13 @@ struct Stranger {
 /// A row of the ledger's table.
 struct Row {
     slot: u32,
-    now: Held,
+    now: Live,
     peak: u64,
     /// For a call site: how many things it ever made, now and at the last note. `None`: nothing was noted yet.
     made_now: u64,
     made: Option<u64>,
     /// The least since the present point began, for each coarser level.
-    least: [Held; GROWTH_LEVELS.len() - 1],
+    least: [Live; GROWTH_LEVELS.len() - 1],
 }
 
 /// All rows of this process.
@@ -125,12 +125,12 @@ impl Growth {
     /// Adds up the live bytes of each key: in its row, or, for keys without a row, in the map that is returned.
     fn look(&mut self, shim: &Shim) -> FxHashMap<Key, Stranger> {
         let (rows, mut strangers) = (&mut self.rows, FxHashMap::<Key, Stranger>::default());
-        rows.values_mut().for_each(|row| row.now = Held::default());
+        rows.values_mut().for_each(|row| row.now = Live::default());
         let mut add = |key: Key, bytes, time_ns| match rows.get_mut(&key) {
             Some(row) => row.now.add(bytes),
             None => {
                 let stranger = strangers.entry(key).or_default();
-                stranger.held.add(bytes);
+                stranger.live.add(bytes);
                 stranger.newest_ns = stranger.newest_ns.max(time_ns);
             }
         };
@@ -151,7 +151,7 @@ impl Growth {
             return;
         }
         let mut strangers: Vec<_> = strangers.into_iter().collect();
-        strangers.sort_unstable_by_key(|(key, stranger)| (std::cmp::Reverse(stranger.held.bytes), *key));
+        strangers.sort_unstable_by_key(|(key, stranger)| (std::cmp::Reverse(stranger.live.bytes), *key));
         let mut strangers = strangers.into_iter();
         while let Some((key, stranger)) = strangers.next() {
             if let Some(slot) = self.fresh(shim) {
@@ -162,7 +162,7 @@ impl Growth {
             least.sort_unstable();
             let rest = std::iter::once((key, stranger)).chain(strangers.by_ref());
             let pairs =
-                rest.zip(least).take_while(|((_, stranger), (least, _))| stranger.held.bytes > least * TAKES_OVER);
+                rest.zip(least).take_while(|((_, stranger), (least, _))| stranger.live.bytes > least * TAKES_OVER);
             for ((key, stranger), (_, old)) in pairs {
                 let Some(row) = self.rows.remove(&old) else { continue };
                 shim.ledger.growth.hide(row.slot);
@@ -190,7 +190,7 @@ impl Growth {
         shim.ledger
             .growth
             .write(slot, GrowthSlot { kind, key: key_of, since_ns: now_ns, made_ns, ..Default::default() });
-        let now = stranger.held;
+        let now = stranger.live;
         self.rows
             .insert(key, Row { slot, now, peak: 0, made_now: 0, made: None, least: [now; GROWTH_LEVELS.len() - 1] });
     }

@@ -25,7 +25,7 @@ struct Address(*const ());
 // SAFETY: the address is that of code, which every thread may call and no thread changes.
 unsafe impl Sync for Address {}
 
-macro_rules! emit {
+macro_rules! driver_exports {
     ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
         const HOOK_ADDRESSES: [Address; Function::Count as usize] = [$(Address(export::$name as *const ()),)*];
 
@@ -58,16 +58,16 @@ macro_rules! emit {
         }
     };
 }
-gpumem_abi::driver_functions!(emit);
+gpumem_abi::driver_functions!(driver_exports);
 
-macro_rules! emit_thunks {
+macro_rules! driver_thunk_exports {
     ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] ($($arg:ident),*);)*) => {
         const THUNK_ADDRESSES: [Address; Thunk::Count as usize] = [$(Address(export_thunk::$name as *const ()),)*];
 
         thunk::thunks!(through; $($name ($($arg),*);)*);
     };
 }
-gpumem_abi::graph_thunks!(emit_thunks);
+gpumem_abi::graph_thunks!(driver_thunk_exports);
 
 thunk::through!(through, enter);
 

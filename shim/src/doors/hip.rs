@@ -34,7 +34,7 @@ fn is_ours<T>(argument: &T) -> bool {
     unknown::is_handle(Vendor::Hip, word)
 }
 
-macro_rules! emit {
+macro_rules! hip_exports {
     ($($name:ident => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
         fn hook(index: usize) -> usize {
             [$(export::$name as *const () as usize,)*][index]
@@ -72,9 +72,9 @@ macro_rules! emit {
         }
     };
 }
-gpumem_abi::hip_functions!(emit);
+gpumem_abi::hip_functions!(hip_exports);
 
-macro_rules! emit_thunks {
+macro_rules! hip_thunk_exports {
     ($($name:ident ($($arg:ident),*);)*) => {
         fn thunk_at(index: usize) -> usize {
             [$(export_thunk::$name as *const () as usize,)*][index]
@@ -83,7 +83,7 @@ macro_rules! emit_thunks {
         thunk::thunks!(through; $($name ($($arg),*);)*);
     };
 }
-gpumem_abi::hip_graph_thunks!(emit_thunks);
+gpumem_abi::hip_graph_thunks!(hip_thunk_exports);
 
 thunk::through!(through, enter);
 

@@ -14,7 +14,7 @@ use gpumem_wire::layout::Door;
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_uint};
 
-macro_rules! emit {
+macro_rules! runtime_exports {
     ($($name:ident = $sys:tt ($($arg:ident: $ty:ty),*);)*) => {
         #[allow(non_camel_case_types, clippy::enum_variant_names)]
         #[repr(usize)]
@@ -72,7 +72,7 @@ macro_rules! emit {
         }
     };
 }
-gpumem_abi::runtime_functions!(emit);
+gpumem_abi::runtime_functions!(runtime_exports);
 
 static PROVIDERS: Providers<N> = Providers::new(&NAMES, b"libcudart.so");
 

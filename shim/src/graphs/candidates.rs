@@ -46,7 +46,7 @@ impl Cache {
 type Place = (bool, u64);
 
 fn in_line(real: &RealExec) -> Place {
-    (real.owner.load(Relaxed) != 0, real.place())
+    (!real.is_parked(), real.place())
 }
 
 fn is_parked(place: Place) -> bool {

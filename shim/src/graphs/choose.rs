@@ -103,7 +103,7 @@ impl Cache {
             _ if last != stream_key || last == LOST || !self.calls.behaviour().outlived => return None,
             // The exec's handle has ended. Nobody asks when its last launch completes, and the next launch comes after
             // it on the same stream.
-            _ if real.owner.load(Relaxed) == 0 => true,
+            _ if real.is_parked() => true,
             _ => {
                 if !real.marked.load(Relaxed) {
                     let body = lease.body();
@@ -164,8 +164,7 @@ impl Cache {
     /// Takes an exec from its handle.
     fn evict(&self, lease: &mut Lease, pending: bool, stream_key: StreamKey) {
         let real = lease.real();
-        let owner = real.owner.load(Relaxed);
-        let handle = owner.checked_sub(1).and_then(|index| self.execs.get(index));
+        let handle = real.handle_index().and_then(|index| self.execs.get(index));
         if let Some(handle) = handle {
             let slot = handle.slot.load(Relaxed);
             gate::record_if_started(|shim| records::handles::left(shim, slot));
@@ -212,7 +211,7 @@ impl Cache {
         let (mut tries, mut idle_devices) = (MAX_TRIES, IdleDevices::default());
         let mut attempt = |real: &'static RealExec, idle_devices: &mut IdleDevices| {
             tries = tries.checked_sub(1)?;
-            let found = if real.owner.load(Relaxed) == 0 { Origin::Parked } else { Origin::Taken };
+            let found = if real.is_parked() { Origin::Parked } else { Origin::Taken };
             self.take(real, key, stream_key, idle_devices).map(|lease| (lease, found))
         };
         let parked = self.parked_first(&ours.parked, stream_key);
@@ -239,7 +238,7 @@ impl Cache {
         let counts = self.found_no_room().is_multiple_of(PROMOTED);
         // A parked exec of another class goes first. Now and then a cold exec of another class goes as well; not more
         // often, because after a pause all execs are cold.
-        let goes = |real: &RealExec| real.owner.load(Relaxed) == 0 || (counts && unwanted(real, age(real), idle_ns));
+        let goes = |real: &RealExec| real.is_parked() || (counts && unwanted(real, age(real), idle_ns));
         let cold_other = self.first_of_all(|real| of_others(real) && goes(real));
         if let Some(idle) = cold_other.and_then(|real| self.take_idle(real, &mut idle_devices)) {
             self.end_idle(idle, true);
@@ -324,10 +323,10 @@ pub(super) fn age_of(time_ns: &AtomicU64, now: u64) -> u64 {
 /// Whether no launch has wanted an exec for so long that another class gets its room. An exec that a handle has never
 /// goes because of its age if `GPUMEM_GRAPH_IDLE` is 0.
 fn unwanted(real: &RealExec, age: u64, idle_ns: u64) -> bool {
-    match real.owner.load(Relaxed) {
-        0 => age > idle_ns,
-        _ => idle_ns != 0 && age > idle_ns.saturating_mul(COLD_TIMES),
+    if real.is_parked() {
+        return age > idle_ns;
     }
+    idle_ns != 0 && age > idle_ns.saturating_mul(COLD_TIMES)
 }
 
 /// Whether destroying an exec may wait for the device.

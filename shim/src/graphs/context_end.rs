@@ -226,11 +226,9 @@ impl Cache {
                 self.own(lease, index, handle, &mut body, Pinned::CodeGone);
             }
         }
-        for real in
-            self.reals().into_iter().filter(|real| real.class.load(Relaxed) != 0 && real.owner.load(Relaxed) == 0)
-        {
+        for real in self.reals().into_iter().filter(|real| real.class.load(Relaxed) != 0 && real.is_parked()) {
             if let Some(mut lease) = wait_since(start, || real.lease())
-                && real.owner.load(Relaxed) == 0
+                && real.is_parked()
                 && real.class.load(Relaxed) != 0
                 && holds(&mut lease)
             {

@@ -229,14 +229,14 @@ impl Handle {
 
     /// Takes the exec that this lease is of from the handle.
     pub(crate) fn loses(&self, lease: &Lease) {
-        lease.real().owner.store(0, Relaxed);
+        lease.real().set_handle(None);
         self.lost_its.store(true, Relaxed);
         self.real.store(null_mut(), Release);
     }
 
     /// Gives the exec that this lease is of to this handle, which has this index.
     pub(crate) fn gets(&self, lease: &Lease, index: u32) {
-        lease.real().owner.store(index + 1, Relaxed);
+        lease.real().set_handle(Some(index));
         self.real.store(std::ptr::from_ref(lease.real()).cast_mut(), Release);
     }
 }

@@ -123,7 +123,7 @@ impl Cache {
             event: lease.body().event.take(),
             ..Default::default()
         };
-        real.owner.store(0, Relaxed);
+        real.set_handle(None);
         real.stream_key.store(NOWHERE, Relaxed);
         real.marked.store(false, Relaxed);
         real.degraded.store(false, Relaxed);
@@ -207,12 +207,12 @@ impl Cache {
         let body = std::mem::take(lease.body());
         // An exec that stays with its handle for good is not counted.
         let counted = real.class.swap(0, Relaxed) != 0;
-        if let Some(handle) = real.owner.load(Relaxed).checked_sub(1).and_then(|index| self.execs.get(index))
+        if let Some(handle) = real.handle_index().and_then(|index| self.execs.get(index))
             && handle.resident().is_some_and(|its| std::ptr::eq(its, real))
         {
             handle.loses(&lease);
         }
-        real.owner.store(0, Relaxed);
+        real.set_handle(None);
         real.stream_key.store(NOWHERE, Relaxed);
         let bytes = real.take_bytes();
         if gone || lease.is_abandoned() {

@@ -41,7 +41,7 @@ impl Cache {
 
     /// Of the parked ones among `ours`, those to be asked first whether a launch on a stream may have them.
     pub(super) fn parked_first(&self, ours: &[&'static RealExec], stream_key: StreamKey) -> Vec<&'static RealExec> {
-        let mut parked: Vec<_> = ours.iter().copied().filter(|real| real.owner.load(Relaxed) == 0).collect();
+        let mut parked: Vec<_> = ours.iter().copied().filter(|real| real.is_parked()).collect();
         // What runs on this very stream need not be over.
         parked.sort_by_cached_key(|real| (real.stream_key.load(Relaxed) != stream_key, Reverse(real.place())));
         if parked.len() > ASKED {
@@ -59,7 +59,7 @@ impl Cache {
             return 0;
         }
         let mut idle_devices = IdleDevices::default();
-        let oldest = self.candidates(0).into_iter().take_while(|real| real.owner.load(Relaxed) == 0);
+        let oldest = self.candidates(0).into_iter().take_while(|real| real.is_parked());
         let goes = |real: &&'static RealExec| self.has_too_many() && self.goes(real, &mut idle_devices);
         oldest.take(ASKED).filter(goes).take(AT_A_TIME).count()
     }
@@ -74,7 +74,7 @@ impl Cache {
         let _at_work = Raised::new(&self.looking_after);
         let (now, long) = (clock::now_ns(), self.bounds.long_ns());
         let due = |real: &RealExec| {
-            let parked = real.owner.load(Relaxed) == 0;
+            let parked = real.is_parked();
             let old = now.saturating_sub(real.used_ns.load(Relaxed)) > long;
             parked && (all || old || super::is_off() || self.has_too_many()) || self.over_bound()
         };
@@ -114,6 +114,6 @@ impl Cache {
 
     /// Parked execs.
     fn parked(&self) -> usize {
-        lock(&self.inner).of_class(0).filter(|real| real.owner.load(Relaxed) == 0).count()
+        lock(&self.inner).of_class(0).filter(|real| real.is_parked()).count()
     }
 }

@@ -87,8 +87,8 @@ pub(crate) struct RealExec {
     pub stream_key: AtomicU64,
     /// Last launch, ns.
     pub used_ns: AtomicU64,
-    /// The index of its handle plus one. 0: the exec is parked.
-    pub owner: AtomicU32,
+    /// The index of its handle plus one. 0: no handle has the exec.
+    handle: AtomicU32,
     /// The address of its class. 0: the exec stays with one handle for good, or is not in use.
     pub class: AtomicUsize,
     /// The time of a launch that does not count in the order of last uses, and the place that the exec keeps in that
@@ -146,6 +146,21 @@ pub(crate) struct Body {
 unsafe impl Sync for RealExec {}
 
 impl RealExec {
+    /// The index of the handle that has the exec; `None` if the exec is parked.
+    pub(crate) fn handle_index(&self) -> Option<u32> {
+        self.handle.load(Relaxed).checked_sub(1)
+    }
+
+    /// Whether no handle has the exec.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.handle_index().is_none()
+    }
+
+    /// Gives the exec to the handle with this index, or to none.
+    pub(crate) fn set_handle(&self, index: Option<u32>) {
+        self.handle.store(index.map_or(0, |index| index + 1), Relaxed);
+    }
+
     /// Its place in the order of last uses.
     pub(crate) fn place(&self) -> u64 {
         let used = self.used_ns.load(Relaxed);

@@ -49,7 +49,7 @@ impl Cache {
         // Only an exec whose room is enough by itself. Many small ones are not destroyed for one large one.
         let goes = |real: &&'static RealExec| !ptr::eq(*real, oldest) && self.fits_in_place_of(bytes, real);
         let mut others: Vec<_> = all.into_iter().filter(goes).collect();
-        others.sort_by_key(|real| (real.owner.load(Relaxed) != 0, !real.degraded.load(Relaxed)));
+        others.sort_by_key(|real| (!real.is_parked(), !real.degraded.load(Relaxed)));
         let idle = others.into_iter().take(MAX_TRIES).find_map(|real| self.take_idle(real, idle_devices))?;
         self.end_idle(idle, true);
         if !self.reserve(bytes, false) {

@@ -65,7 +65,7 @@ impl LifetimeHold<'static> {
 
 impl Drop for LifetimeHold<'_> {
     fn drop(&mut self) {
-        // SAFETY: a Held exists only while the mutex is held. If another thread dropped it, the
+        // SAFETY: a LifetimeHold exists only while the mutex is held. If another thread dropped it, the
         // mutex, being robust, would answer EPERM and stay held.
         unsafe { libc::pthread_mutex_unlock(self.0.0.get()) };
     }

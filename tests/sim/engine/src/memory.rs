@@ -1,4 +1,6 @@
-//! Allocations of every kind, and what a pointer is.
+//! Allocations of every kind, and which allocation a pointer belongs to; [`record`].
+
+mod record;
 
 use crate::arena::BLOCK;
 use crate::capture;
@@ -8,7 +10,7 @@ use crate::handle::H;
 use crate::machine::{Machine, lock};
 use crate::queue::wait_all;
 use crate::report;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use record::Record;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -29,7 +31,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether the program must free it: what leak checks count.
+    /// Whether leak checks count it, since the program must free it.
     pub fn counts(self) -> bool {
         !matches!(self, Kind::Graph)
     }
@@ -40,9 +42,9 @@ impl Kind {
 }
 
 pub struct Alloc {
-    /// What was asked for, in bytes.
+    /// Bytes that were asked for.
     pub size: u64,
-    /// New for each allocation, at the same address too.
+    /// Number of the allocation. No other one has it, at the same address neither.
     pub id: u64,
     pub kind: Kind,
     pub ctx: H,
@@ -52,95 +54,8 @@ pub struct Alloc {
     pub accessible: bool,
     /// Whether a handle to it was given to other processes.
     pub exported: bool,
-    /// What a driver keeps of it in the program's heap.
+    /// The driver's own records of the allocation, in the program's heap.
     _record: Record,
-}
-
-/// What a driver keeps of an allocation, in memory of the program's heap: an H200 showed words of each of 256 blocks there
-/// (docs/decisions/references.md), in records of several kinds that point to one another. They are never read. What was
-/// freed of them stays as it is.
-struct Record {
-    fields: usize,
-    node: usize,
-    entry: usize,
-}
-
-#[repr(C)]
-struct Fields {
-    /// Of all records the same.
-    kind: &'static str,
-    previous: usize,
-    next: usize,
-    /// Of some records the same: those that were made one after the other.
-    parent: usize,
-    flags: u64,
-    size: u64,
-    base: u64,
-    end: u64,
-    id: u64,
-    node: usize,
-}
-
-/// Of a tree, by address.
-#[repr(C)]
-struct Node {
-    links: [usize; 3],
-    color: u64,
-    first: u64,
-    last: u64,
-    record: usize,
-}
-
-/// Of a table, by address. Nothing but the record says that it is the driver's.
-#[repr(C)]
-struct Entry {
-    next: usize,
-    key: u64,
-    record: usize,
-}
-
-/// Memory of the program's heap, with this in it.
-fn keep<T>(value: T) -> usize {
-    // SAFETY: malloc gives room for a T, aligned for any of words, or null.
-    unsafe {
-        let at = libc::malloc(size_of::<T>()).cast::<T>();
-        if at.is_null() {
-            crate::heap::exhausted();
-        }
-        at.write(value);
-        at as usize
-    }
-}
-
-impl Record {
-    fn new(base: u64, size: u64, id: u64) -> Self {
-        static LAST: AtomicUsize = AtomicUsize::new(0);
-        static NODE: AtomicUsize = AtomicUsize::new(0);
-        const OF_A_PARENT: u64 = 5;
-        let (end, parent) = (base + size, (id / OF_A_PARENT) as usize * 0x1_0001_0010);
-        let previous = LAST.load(Relaxed);
-        let last = end.saturating_sub(1).max(base);
-        let other = NODE.load(Relaxed);
-        let node =
-            keep(Node { links: [other, previous ^ 0x40, other ^ 0x1000], color: id % 2, first: base, last, record: 0 });
-        let fields =
-            keep(Fields { kind: "allocation", previous, next: 0, parent, flags: id % 3, size, base, end, id, node });
-        // SAFETY: `keep` has just given the node's memory for a Node, and nobody else has it.
-        unsafe { (*(node as *mut Node)).record = fields };
-        let entry = keep(Entry { next: other, key: base, record: fields });
-        LAST.store(fields, Relaxed);
-        NODE.store(node, Relaxed);
-        Self { fields, node, entry }
-    }
-}
-
-impl Drop for Record {
-    fn drop(&mut self) {
-        for at in [self.fields, self.node, self.entry] {
-            // SAFETY: `new` got each of them from malloc, and each is freed once.
-            unsafe { libc::free(at as *mut _) };
-        }
-    }
 }
 
 impl Machine {
@@ -206,11 +121,11 @@ pub fn alloc_managed(ctx: H, size: u64, flags: u32) -> Result<u64> {
     if config().managed == Managed::None {
         return Err(Error::NOT_SUPPORTED);
     }
-    // Whole blocks, so that the host's view of it is its own.
+    // Whole blocks, so that access for the host can be switched for this memory alone.
     let span = size.max(1).checked_next_multiple_of(BLOCK).ok_or(Error::OUT_OF_MEMORY)?;
     let device = m.device_of(ctx)?;
-    // Its pages come to the device when they are used there, and may go again; where host and device
-    // cannot use it at the same time, all of it has to fit.
+    // Its pages move to the device when they are used there, and may move back. If host and device
+    // cannot use it at the same time, all of it has to fit on the device.
     if config().managed == Managed::Exclusive {
         m.charge(device, span)?;
     }
@@ -245,8 +160,8 @@ pub fn free(ptr: u64) -> Result {
     free_by(ptr, false)
 }
 
-/// The same, as CUDA does it: stream-ordered memory is freed without waiting for anything (NVIDIA's reference of
-/// cuMemFree: the caller must see to it that nothing uses it).
+/// As [`free`], but with CUDA's rule for stream-ordered memory: it is freed without a wait (NVIDIA's reference of
+/// cuMemFree: the caller has to make sure that no work uses it).
 pub fn free_ordered_at_once(ptr: u64) -> Result {
     free_by(ptr, true)
 }
@@ -285,7 +200,7 @@ pub fn count_wait(fences: &[crate::queue::Fence]) {
     }
 }
 
-/// Takes an allocation away at once, whatever still runs.
+/// Removes an allocation at once, without regard to pending work.
 pub fn drop_alloc(m: &mut Machine, ptr: u64) {
     let Some(a) = m.allocs.remove(&ptr) else {
         return;
@@ -315,7 +230,7 @@ pub fn drop_alloc(m: &mut Machine, ptr: u64) {
     }
 }
 
-/// Everything that dies with a context.
+/// Removes everything that ends with a context.
 pub fn drop_context(m: &mut Machine, ctx: H) {
     crate::pool::waited(m, |freed| freed.ctx == ctx);
     let mine = |a: &Alloc| a.ctx == ctx && !matches!(a.kind, Kind::Mapped(_));
@@ -359,7 +274,7 @@ pub fn alloc_host(ctx: H, size: u64, flags: u32) -> Result<u64> {
     Ok(p as u64)
 }
 
-/// cuMemFreeHost: a barrier too, since work may still read the memory.
+/// cuMemFreeHost: waits for the device as well, since work may still read the memory.
 pub fn free_host(ptr: u64) -> Result {
     if ptr == 0 {
         return Ok(());
@@ -406,7 +321,7 @@ pub fn unregister(ptr: u64) -> Result {
     }
 }
 
-/// `(free, total)` bytes of a device; what graphs and pools hold is not free.
+/// `(free, total)` bytes of a device. Memory that graphs and pools hold is not free.
 pub fn info(device: u32) -> (u64, u64) {
     let m = lock();
     let d = &m.devices[device as usize];
@@ -420,7 +335,7 @@ pub fn address_range(ptr: u64) -> Result<(u64, u64)> {
     Ok((base, a.size))
 }
 
-/// A row length that suits the device, and the memory for `height` such rows.
+/// Memory for `height` rows of a length that suits the device: its address, and the length of a row.
 pub fn alloc_pitch(ctx: H, width: u64, height: u64) -> Result<(u64, u64)> {
     if width == 0 || height == 0 {
         return Err(Error::INVALID_VALUE);
