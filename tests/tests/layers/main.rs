@@ -3,6 +3,7 @@
 
 mod inspector;
 mod planted;
+mod reader;
 mod rules;
 mod shim;
 mod source;

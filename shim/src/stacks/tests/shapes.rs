@@ -1,3 +1,5 @@
+//! Compiled call shapes, walked by the shim and by libgcc.
+
 use std::ffi::{c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -255,78 +257,6 @@ fn hashes_tell_stacks_apart() {
 }
 
 #[test]
-fn code_loaded_after_the_first_walk_is_known() {
-    // SAFETY: `call` takes the probe that comes with it in `with`.
-    let _first = Probe::of(|call, with| unsafe { call(with) });
-    let library = Library::new("shapes.c", &["-O2", "-Wl,--build-id=0x0123456789abcdef"]);
-    // SAFETY: shapes.c gives `recurse` this type, and it is called only while the library is open.
-    let recurse: WithDepth = unsafe { library.function("recurse") };
-    // SAFETY: the library is open, and `call` takes the probe in `with`.
-    Probe::of(|call, with| unsafe { recurse(7, call, with) }).assert_same(0);
-    let modules = Modules::current();
-    let module = modules.find(recurse as usize as u64).expect("the library is listed");
-    assert_eq!(module.path(), library.path.as_os_str().as_bytes());
-    assert_eq!(module.build_id(), [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]);
-    assert!(module.bias >= module.start && module.start < module.end);
-}
-
-#[test]
-fn another_library_at_the_same_place_is_not_walked_by_old_rules() {
-    // The same code but for the size of its frames: return addresses are equal.
-    let small = Library::build("shapes.c", &["-O2", "-fomit-frame-pointer", "-DPAD=1000"]);
-    let large = Library::build("shapes.c", &["-O2", "-fomit-frame-pointer", "-DPAD=3000"]);
-    let mut places = Vec::new();
-    let mut serials = Vec::new();
-    for path in [&small, &large, &small, &large] {
-        let copy = path.with_extension(format!("{}.so", places.len()));
-        std::fs::copy(path, &copy).unwrap();
-        let library = Library::open(copy);
-        // SAFETY: shapes.c gives `recurse` this type, and it is called only while the library is
-        // open.
-        let recurse: WithDepth = unsafe { library.function("recurse") };
-        let modules = modules::refresh();
-        serials.push(modules.find(recurse as usize as u64).unwrap().serial);
-        drop(modules);
-        // SAFETY: the library is open, and `call` takes the probe in `with`.
-        Probe::of(|call, with| unsafe { recurse(9, call, with) }).assert_same(0);
-        places.push(recurse as usize);
-    }
-    let _ = (std::fs::remove_file(small), std::fs::remove_file(large));
-    serials.dedup();
-    assert_eq!(serials.len(), 4, "each is an object of its own");
-}
-
-#[test]
-fn unloaded_objects_leave_the_list() {
-    let library = Library::new("shapes.c", &["-O2"]);
-    // SAFETY: shapes.c gives `recurse` this type. Behind the drop of the library only its address
-    // is used.
-    let recurse: WithDepth = unsafe { library.function("recurse") };
-    let loaded = modules::refresh();
-    let serial = loaded.find(recurse as usize as u64).unwrap().serial;
-    drop(library);
-    let after = modules::refresh();
-    assert!(after.generation() > loaded.generation());
-    assert!(!after.all().iter().any(|module| module.serial == serial));
-    // The old list is still whole while it is held.
-    assert!(loaded.all().iter().any(|module| module.serial == serial));
-}
-
-#[test]
-fn this_program_and_libc_are_listed() {
-    let modules = modules::refresh();
-    let exe = std::env::current_exe().unwrap();
-    let own = modules.find(take as *const () as u64).unwrap();
-    assert_eq!(own.path(), exe.as_os_str().as_bytes());
-    let libc = modules.find(libc::getpid as *const () as u64).unwrap();
-    assert!(libc.path().ends_with(b"libc.so.6") && libc.path()[0] == b'/' && !libc.build_id().is_empty());
-    let all = modules.all();
-    assert!(all.windows(2).all(|pair| pair[0].end <= pair[1].start), "sorted, not overlapping");
-    let same = modules::refresh();
-    assert!(same.all().iter().any(|module| module.serial == own.serial));
-}
-
-#[test]
 #[cfg(target_arch = "x86_64")]
 fn code_without_unwind_information_ends_the_walk() {
     // sub rsp,8; mov rax,rdi; mov rdi,rsi; call rax; add rsp,8; ret
@@ -395,39 +325,4 @@ fn garbage_ends_a_walk_and_nothing_else() {
     }
     assert_eq!(walk(Regs::default(), &mut frames).len, 0);
     genuine.assert_same(0);
-}
-
-#[test]
-fn threads_walk_while_another_loads_and_unloads() {
-    let steady = Library::new("shapes.c", &["-O2"]);
-    // SAFETY: shapes.c gives `recurse` this type, and `steady` is open until the end of the test.
-    let recurse: WithDepth = unsafe { steady.function("recurse") };
-    let passing = Library::build("shapes.c", &["-O2", "-DPAD=500"]);
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                let mut walks = 0;
-                while !stop.load(Ordering::Relaxed) || walks == 0 {
-                    // SAFETY: `steady` is open until the end of the test, and `call` takes the
-                    // probe in `with`.
-                    Probe::of(|call, with| unsafe { recurse(20, call, with) }).assert_same(0);
-                    modules::refresh().all().iter().for_each(|module| assert!(module.start < module.end));
-                    walks += 1;
-                }
-            });
-        }
-        for round in 0..60 {
-            let copy = passing.with_extension(format!("{round}.so"));
-            std::fs::copy(&passing, &copy).unwrap();
-            let library = Library::open(copy);
-            // SAFETY: shapes.c gives `recurse` this type, and it is called only while the library
-            // is open.
-            let recurse: WithDepth = unsafe { library.function("recurse") };
-            // SAFETY: the library is open, and `call` takes the probe in `with`.
-            Probe::of(|call, with| unsafe { recurse(5, call, with) }).assert_same(0);
-        }
-        stop.store(true, Ordering::Relaxed);
-    });
-    let _ = std::fs::remove_file(passing);
 }

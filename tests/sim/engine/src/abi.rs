@@ -1,5 +1,5 @@
-//! What the simulated APIs have in common: the pointers that a program passes, the structs that CUDA and HIP declare
-//! alike, and how an exported function comes to its row.
+//! The common parts of the simulated APIs: the pointers that a program passes, the structs that CUDA and HIP declare
+//! alike, and the way from an exported function to its row.
 //!
 //! # Safety rule
 //! - **The API's pointers**: whoever calls a function of an API passes pointers that the reference of the real
@@ -30,7 +30,7 @@ macro_rules! api_function {
     };
 }
 
-/// Another function of a row, with the body of the first one.
+/// A further function of a row, which has the body of the first one.
 #[allow(clippy::crate_in_macro_def)]
 #[macro_export]
 macro_rules! api_twin {
@@ -123,7 +123,7 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// For optional results: NULL is passed over.
+    /// Writes an optional result. NULL is skipped.
     pub fn put(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: not null. By the rule of the API's pointers the caller's pointer takes one
@@ -132,7 +132,7 @@ impl<T> Out<T> {
         }
     }
 
-    /// Fails early, before anything is done that would have to be undone.
+    /// Fails before the call does anything that would have to be undone.
     pub fn need(self) -> Result<Self> {
         if self.0.is_null() { Err(Error::INVALID_VALUE) } else { Ok(self) }
     }
@@ -164,7 +164,7 @@ impl<T> Out<T> {
     }
 }
 
-/// What the caller points at.
+/// The value that a pointer of the caller's points to.
 #[repr(transparent)]
 pub struct In<T>(*const T);
 

@@ -10,7 +10,7 @@
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 
-/// What the device gives out memory in: a request of 2 MiB + 1 takes 4 MiB,
+/// The unit in which the device gives out memory: a request of 2 MiB + 1 takes 4 MiB,
 /// smaller ones share a block (measured on an H200, driver 580).
 pub const BLOCK: u64 = 2 << 20;
 const SMALL: u64 = 1 << 20;
@@ -49,7 +49,7 @@ const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const NONE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 const FILE: i32 = libc::MAP_SHARED | libc::MAP_NORESERVE;
 
-/// Makes the file so long. A device's memory is no file of the process's: its limit for those does not count.
+/// Gives the file this length. A real device's memory is not a file, so the process's limit for files does not apply.
 fn grown(fd: i32, size: u64) -> bool {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: `fd` is the arena's own memfd, and the two limits are locals.
@@ -66,7 +66,7 @@ fn grown(fd: i32, size: u64) -> bool {
 impl Arena {
     /// Reserves `size` bytes of addresses, a multiple of [`BLOCK`].
     pub fn new(size: u64) -> Result<Arena> {
-        // Named as a device's memory is where it is mapped: no part of the host's.
+        // The name is that of mapped device memory, so that nobody takes it for the host's.
         // SAFETY: the name is a literal that ends in NUL. The descriptor that comes back is the
         // arena's alone.
         let fd = unsafe { libc::memfd_create(c"/dev/nvidia-simulated".as_ptr(), libc::MFD_CLOEXEC) };
@@ -85,7 +85,7 @@ impl Arena {
         addr >= self.base && addr < self.base + self.size
     }
 
-    /// Where the host finds what the device sees at `addr`.
+    /// The host's address of the memory that the device sees at `addr`.
     pub fn host_address(&self, addr: u64) -> u64 {
         if self.contains(addr) { addr - self.base + self.shadow } else { addr }
     }
@@ -254,7 +254,7 @@ pub fn release(free: &mut BTreeMap<u64, u64>, mut off: u64, mut len: u64) {
 }
 
 impl Arena {
-    /// First address and length of what the program can be given.
+    /// First address and length of the range from which the program gets memory.
     pub fn bounds(&self) -> (u64, u64) {
         (self.base, self.size)
     }

@@ -1,11 +1,11 @@
-//! Attributes of kernel nodes: which can be read and set, and what they are
-//! unless someone set them (H200, driver 580, CUDA 13.0).
+//! Attributes of kernel nodes: which can be read and set, and their values
+//! if nobody set them (H200, driver 580, CUDA 13.0).
 
 use crate::config::config;
 use crate::error::{Error, Result};
 use crate::node::{Attrs, Kernel, NEWER_SINCE, attr};
 
-/// Bytes of the value that is written to who asks; `None`: cannot be read.
+/// Bytes of an attribute's value; `None` if it cannot be read.
 fn size(id: u32) -> Option<usize> {
     Some(match id {
         1 => 32,             // access policy window
@@ -44,7 +44,7 @@ pub fn set(k: &mut Kernel, id: u32, value: [u8; 64]) -> Result {
     Ok(())
 }
 
-/// Whether the cluster divides the grid; 912 if not. None is one of zeroes. A
+/// Whether the cluster divides the grid; 912 if not. A cluster of zeroes is no cluster. A
 /// preferred size (11) needs one that it can fall back to.
 pub fn divides(grid: [u32; 3], attrs: &Attrs) -> Result {
     let Some(v) = attrs.get(&attr::CLUSTER) else {
@@ -55,16 +55,16 @@ pub fn divides(grid: [u32; 3], attrs: &Attrs) -> Result {
     if (0..3).all(fits) { Ok(()) } else { Err(Error::INVALID_CLUSTER_SIZE) }
 }
 
-/// A node of a cooperative kernel has no parameters in one block: 1 from all
-/// that would give it some, or make one that has them cooperative.
+/// A node of a cooperative kernel cannot have its parameters in one block: error 1 from all
+/// calls that would give it such parameters, or make a node with such parameters cooperative.
 pub fn takes_block(packed: bool, attrs: &Attrs) -> Result {
     let cooperative = attrs.get(&attr::COOPERATIVE).is_some_and(|v| v[..4] != [0; 4]);
     if packed && cooperative { Err(Error::INVALID_VALUE) } else { Ok(()) }
 }
 
-/// What a launch's attributes come to in a node that captures it: its stream's
-/// priority, and clusters spread over the device unless it says otherwise.
-/// Those that only order the launch are no attributes of the node.
+/// The attributes of a node that captures a launch: the launch's own, its stream's
+/// priority, and clusters spread over the device unless the launch says otherwise.
+/// Attributes that only order the launch are left out.
 pub fn captured(mut attrs: Attrs, priority: i32) -> Attrs {
     let word = |n: u32| {
         let mut v = [0; 64];

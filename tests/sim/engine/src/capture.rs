@@ -69,7 +69,7 @@ pub fn end(stream: H) -> Result<H> {
         invalidate(&mut m, id);
         return Err(Error::CAPTURE_UNMATCHED);
     }
-    // Another thread ends it all the same, but gets no graph.
+    // A call from another thread ends the capture as well, but gets no graph.
     let foreign = c.mode != RELAXED && c.thread != thread_id();
     let unjoined = !c.invalid && has_unjoined(&mut m, id, stream);
     for s in m.streams.values_mut() {
@@ -125,10 +125,10 @@ pub fn active(m: &mut Machine, stream: H) -> Result<bool> {
 }
 
 /// Data of an edge over which the second kernel may start before the first is
-/// over: out of the programmatic port, of the programmatic type.
+/// over: an edge from the programmatic port, of the programmatic type.
 const PROGRAMMATIC: [u8; 8] = [1, 0, 1, 0, 0, 0, 0, 0];
 
-/// Adds a node after what the stream captured last.
+/// Adds a node after the stream's last captured nodes.
 pub fn add(m: &mut Machine, stream: H, mut kind: Kind) -> Result<H> {
     let s = m.stream(stream)?;
     let member = s.capture.as_ref().ok_or(Error::ILLEGAL_STATE)?;
@@ -197,7 +197,7 @@ pub fn invalidate_of(m: &mut Machine, stream: H) {
     }
 }
 
-/// A stream that is destroyed while it captures takes the capture with it.
+/// A stream is destroyed while it captures. The capture ends with it.
 pub fn leave(m: &mut Machine, stream: H) {
     let Some(id) = m.streams.get(&stream).and_then(|s| s.capture.as_ref()).map(|c| c.capture) else {
         return;
@@ -211,7 +211,7 @@ pub fn leave(m: &mut Machine, stream: H) {
     }
 }
 
-/// Calls that may wait behind the capture's back: cudaMalloc, cudaFree,
+/// Calls that may wait without the capture seeing it: cudaMalloc, cudaFree,
 /// synchronising another stream, ... What is forbidden depends on the mode of
 /// the captures and on the calling thread's own mode.
 pub fn forbid_unsafe(m: &mut Machine) -> Result {
@@ -225,7 +225,7 @@ pub fn forbid_unsafe(m: &mut Machine) -> Result {
         let anyone = mode == GLOBAL && c.mode == GLOBAL;
         !c.invalid && (mine || anyone)
     };
-    // Without a measurement: an already invalidated one forbids as well.
+    // Not measured: a capture that is already invalidated forbids as well.
     let hits: Vec<u64> = m.captures.iter().filter(|(_, c)| hit(c)).map(|(id, _)| *id).collect();
     if hits.is_empty() {
         return Ok(());
@@ -246,8 +246,8 @@ pub fn forbid_in_context(m: &mut Machine, ctx: H) -> Result {
     Err(Error::CAPTURE_UNSUPPORTED)
 }
 
-/// What HIP's calls that wait for the device do: any capture of the process, in any mode and on any device, refuses
-/// them and is invalidated (ROCm/clr 6.4.3, hipamd/src/hip_internal.hpp: `CHECK_SUPPORTED_DURING_CAPTURE` gives 900,
+/// HIP's calls that wait for the device: any capture of the process, in any mode and on any device, makes them fail
+/// and is invalidated (ROCm/clr 6.4.3, hipamd/src/hip_internal.hpp: `CHECK_SUPPORTED_DURING_CAPTURE` gives 900,
 /// `CHECK_STREAM_CAPTURING` 906).
 pub fn forbid_any(m: &mut Machine, error: Error) -> Result {
     let hits: Vec<u64> = m.captures.keys().copied().collect();
@@ -258,8 +258,8 @@ pub fn forbid_any(m: &mut Machine, error: Error) -> Result {
     Err(error)
 }
 
-/// Work in the legacy default stream would order itself after blocking
-/// streams; if one of them captures that is 906.
+/// Work in the legacy default stream would be ordered after the work of blocking
+/// streams. If one of them captures, the answer is 906.
 pub fn forbid_implicit(m: &mut Machine, stream: H) -> Result {
     if m.captures.is_empty() {
         return Ok(());
@@ -286,7 +286,7 @@ pub fn exchange_mode(mode: u32) -> Result<u32> {
     Ok(std::mem::replace(&mut lock().thread().capture_mode, mode))
 }
 
-/// What a capture looks like from outside.
+/// What a program can ask about a capture.
 pub struct Info {
     /// 0 none, 1 active, 2 invalidated.
     pub status: u32,
@@ -310,8 +310,8 @@ pub fn info(stream: H) -> Result<Info> {
     })
 }
 
-/// Asking about the legacy stream while a blocking stream captures is 906 too,
-/// but disturbs nothing.
+/// A question about the legacy stream while a blocking stream captures gives 906 as well,
+/// but invalidates nothing.
 fn forbid_implicit_query(m: &mut Machine, stream: H) -> Result {
     let ctx = m.stream(stream)?.ctx;
     let legacy = m.context(ctx)?.legacy == stream;

@@ -14,7 +14,7 @@ pub struct Config {
     pub context_mem: u64,
     /// `SIM_CODE_MEM`: device bytes that the code of a module costs. Default 0.
     pub code_mem: u64,
-    /// `SIM_STACK_MEM`: device bytes that each KiB costs by which a context's limit of a thread's stack was raised. Default 0.
+    /// `SIM_STACK_MEM`: device bytes for each KiB by which a context's limit of a thread's stack is raised. Default 0.
     pub stack_mem: u64,
     /// `SIM_LAG_US`: work starts no earlier than this many microseconds after
     /// it was submitted, so that missing synchronisation shows. Default 0.
@@ -22,8 +22,8 @@ pub struct Config {
     /// `SIM_REUSE_HANDLES=1`: destroyed handles come back at once, as heap
     /// addresses do; then a dead handle may look alive. Default 0.
     pub reuse_handles: bool,
-    /// `SIM_DESTROY_WAITS=1`: the end of an exec whose graph is no chain waits for all of the device's work. The
-    /// driver was seen to do so with some of them, by no rule that is known. Default 0.
+    /// `SIM_DESTROY_WAITS=1`: destroying an exec whose graph is not a chain waits for all of the device's work. The
+    /// driver was seen to do so with some execs. The rule is not known. Default 0.
     pub destroy_waits: bool,
     /// `SIM_HOST_HEAP=real`: the host memory that graphs cost is really
     /// touched, so that the process's RSS grows too. Default: counted only.
@@ -34,7 +34,7 @@ pub struct Config {
     pub stats: Option<String>,
     /// `SIM_THREADS=strict`: two threads in calls with one exec or one graph are a violation.
     pub strict_threads: bool,
-    /// `SIM_SLOW_US`: how long such a call takes at least, microseconds. Default 0.
+    /// `SIM_SLOW_US`: how long a call with an exec or a graph takes at least, microseconds. Default 0.
     pub slow_us: u64,
     /// `SIM_END_US`: how long the end of a context takes at least, microseconds. Default 0.
     pub end_us: u64,
@@ -43,16 +43,16 @@ pub struct Config {
     /// `SIM_FAULT`: `name:n=code,...`; the n-th call of `name` gives `code`. `name:n+us`: it takes that many
     /// microseconds longer. `*:n=code` and `*:n+us`: the n-th call of any function.
     pub faults: Vec<Fault>,
-    /// `SIM_FAULT_LOG`: file that gets a line for each of them that came to pass.
+    /// `SIM_FAULT_LOG`: file that gets a line for each fault that happened.
     pub fault_log: Option<String>,
     /// `SIM_MANAGED`: what managed memory the devices have. Default `concurrent`.
     pub managed: Managed,
-    /// `SIM_INTEGRATED=1`: the devices' memory is the machine's, as they say by their attributes. Default 0.
+    /// `SIM_INTEGRATED=1`: the devices use the machine's memory, and their attributes say so. Default 0.
     pub integrated: bool,
-    /// `SIM_MEMORY_POOLS=0`: the devices have no memory pools, so that nothing is freed in the order of a stream.
+    /// `SIM_MEMORY_POOLS=0`: the devices have no memory pools, so there are no stream-ordered frees.
     /// Default 1.
     pub memory_pools: bool,
-    /// `SIM_SHARED`: `FILE:INDEX`, the word of a file that tells what this process has of its devices. Default: none.
+    /// `SIM_SHARED`: `FILE:INDEX`, the word of a file to which this process writes its bytes in use. Default: none.
     pub shared: Option<String>,
     /// `SIM_DRIVER_VERSION`: what cuDriverGetVersion answers. Default 13000.
     pub driver_version: u32,
@@ -78,9 +78,9 @@ pub struct Fault {
 /// What a call that goes wrong does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// It answers this code, and is not done.
+    /// It answers this code and does nothing.
     Answers(u32),
-    /// It begins so many microseconds later.
+    /// It begins this many microseconds later.
     Takes(u64),
 }
 

@@ -16,14 +16,14 @@ pub struct Context {
     /// Retains of a primary context; 1 for a created one.
     pub refs: u32,
     pub primary: bool,
-    /// The primary context that this is a green one of; 0: of none.
+    /// For a green context: its primary context. 0: this is not a green context.
     pub parent: H,
     pub active: bool,
-    /// What lived in it is gone, and its end is not over.
+    /// Everything in it is gone, but its end is not over yet.
     pub ending: bool,
-    /// It was reset after a fault: it stays destroyed.
+    /// It was reset after a fault, and stays destroyed.
     pub dead: bool,
-    /// Set by a fault on the device: every later call gives it.
+    /// The error of a fault on the device. Every later call gives it.
     pub sticky: Option<Error>,
     pub legacy: H,
     pub per_thread: HashMap<u64, H>,
@@ -31,7 +31,7 @@ pub struct Context {
     pub orphans: Vec<Fence>,
     pub id: u64,
     pub limits: HashMap<u32, usize>,
-    /// What its threads' stacks cost beyond what it cost at first.
+    /// Device bytes of its threads' stacks beyond those of its beginning.
     pub stacks: u64,
     pub peers: Vec<H>,
 }
@@ -106,7 +106,7 @@ pub fn release_primary(device: i32) -> Result {
             return Err(Error::INVALID_CONTEXT);
         }
         c.refs -= 1;
-        // Who retains it now gets the next one.
+        // A thread that retains it from now on gets the next one.
         c.ending = c.refs == 0;
         (h, c.ending)
     };
@@ -178,7 +178,7 @@ pub fn destroy(h: H) -> Result {
     Ok(())
 }
 
-/// One use more of the thread's context.
+/// cuCtxAttach: one more use of the thread's context.
 pub fn attach() -> Result<H> {
     let mut m = lock();
     let h = require(&mut m)?;
@@ -230,7 +230,7 @@ fn tear_down(h: H) -> Result {
     let (was, stacks) = (std::mem::replace(&mut c.active, false), std::mem::take(&mut c.stacks));
     c.refs = 0;
     if c.sticky.take().is_some() {
-        // Nothing brings it back in this process.
+        // It cannot be made again in this process.
         c.dead = true;
     }
     c.per_thread.clear();

@@ -16,11 +16,11 @@ const DEFAULT_STREAM: u32 = 1;
 
 pub struct Green {
     pub device: u32,
-    /// What it is as a context that can be current.
+    /// The context that stands for it and can be made current.
     pub ctx: H,
 }
 
-/// Holds the primary context of the device. Of what units it consists is not looked at.
+/// A green context, which holds the primary context of its device. Its units are ignored.
 pub fn create(desc: usize, device: i32, flags: u32) -> Result<H> {
     if desc == 0 || flags & !DEFAULT_STREAM != 0 {
         return Err(Error::INVALID_VALUE);
@@ -59,7 +59,8 @@ pub fn create_stream(h: H, flags: u32, priority: i32) -> Result<H> {
     crate::stream::create(ctx, flags, priority)
 }
 
-/// Lets go of the primary context, whose its execs are from now on. Captures of its streams are invalid.
+/// Releases the primary context, to which the green context's execs belong from now on. Captures of its streams become
+/// invalid.
 pub fn destroy(h: H) -> Result {
     let (ctx, fences) = {
         let mut m = lock();
@@ -92,7 +93,7 @@ fn end_context(m: &mut Machine, ctx: H) {
     m.handles.retire("context", ctx);
 }
 
-/// The primary context ends: there is nothing that its green ones could be part of.
+/// The primary context ends, and with it its green contexts.
 pub fn end_all_of(m: &mut Machine, primary: H) {
     let all: Vec<(H, H)> = m.greens.iter().map(|(h, green)| (*h, green.ctx)).collect();
     for (h, ctx) in all {
@@ -105,7 +106,7 @@ pub fn end_all_of(m: &mut Machine, primary: H) {
 }
 
 impl Machine {
-    /// Whose memory, modules and events they are that are made in a context.
+    /// The context that owns the memory, modules and events that are made in a context.
     pub fn owner(&self, ctx: H) -> H {
         self.contexts.get(&ctx).map(|c| c.parent).filter(|&parent| parent != 0).unwrap_or(ctx)
     }

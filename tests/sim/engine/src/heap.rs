@@ -1,17 +1,17 @@
-//! The simulator's own memory. Rust aborts when there is none, and a test of what lies between the program and
-//! the driver could not tell who died: the simulator ends the process by an exit status of its own instead.
+//! The simulator's own memory. Rust aborts when there is none. A test could then not tell whether the simulator died, or
+//! the library between the program and the driver. So the simulator ends the process with an exit status of its own.
 //!
-//! Short blocks lie apart from the program's heap, in memory that is mapped from a device once, as what a real device keeps
-//! is not in the process at all. What a driver keeps in the program's heap is made on purpose
-//! ([`crate::memory`]). Long blocks, and those for which there is no room, come from the program's heap.
+//! Short blocks lie apart from the program's heap, in one mapping of a device, since a real device's records are not in the
+//! process at all. The records that a driver keeps in the program's heap are made on purpose
+//! ([`crate::memory`]). Long blocks, and short ones without room in the mapping, come from the program's heap.
 //!
-//! No lock: a child of `fork` goes on with it. Blocks of one class go back to a list, whose head has a tag, so that a block
-//! which was taken and put back in between is not mistaken for one that stayed.
+//! There is no lock, so a child of `fork` can go on. Blocks of one class go back to a list. The list's head has a tag, so that a
+//! block that was taken and put back in between is not mistaken for one that stayed.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// How a process ends whose simulator finds no memory.
+/// Exit status of a process whose simulator finds no memory.
 pub const EXHAUSTED: i32 = 97;
 
 /// The allocator of a simulated library.
@@ -33,9 +33,9 @@ fn class_of(layout: Layout) -> Option<usize> {
     (bytes <= LONGEST).then(|| (bytes / SHORTEST).trailing_zeros() as usize)
 }
 
-/// Where the next block begins that nobody has had; 0: nothing is mapped, 1: nothing could be.
+/// Where the next block that was never handed out begins; 0: nothing is mapped yet, 1: nothing could be mapped.
 static NEXT: AtomicU64 = AtomicU64::new(0);
-/// Where that begins which is mapped.
+/// Where the mapping begins.
 static BASE: AtomicU64 = AtomicU64::new(0);
 
 fn map() -> u64 {
@@ -66,7 +66,7 @@ pub(crate) fn has_room(bytes: usize) -> bool {
     }
 }
 
-/// A block that nobody has had; `None`: there is no room for it.
+/// A block that was never handed out; `None` if there is no room for it.
 fn fresh(bytes: u64) -> Option<*mut u8> {
     let mut next = NEXT.load(Acquire);
     loop {
@@ -88,7 +88,8 @@ fn fresh(bytes: u64) -> Option<*mut u8> {
     }
 }
 
-/// Bytes that short blocks have ever had: a real driver's records are not in the process.
+/// Bytes of short blocks that were ever handed out. Memory measurements leave them out, since a real driver's records are
+/// not in the process.
 #[allow(dead_code)] // Of a runtime's own heap nobody asks.
 pub fn taken() -> u64 {
     NEXT.load(Acquire).saturating_sub(BASE.load(Acquire))
@@ -161,7 +162,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// Ends the process, since the simulator cannot go on for want of memory or threads.
+/// Ends the process, since the simulator cannot go on without memory or threads.
 pub fn exhausted() -> ! {
     let said = b"sim: no host memory or thread\n";
     // SAFETY: `said` is a literal of `said.len()` bytes. _exit takes a number and never returns.

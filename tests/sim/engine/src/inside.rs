@@ -1,7 +1,7 @@
-//! Who is inside a call with a graph or an exec. Two threads at a time are a violation with
+//! Which threads are inside a call with a graph or an exec. Two threads at a time are a violation with
 //! `SIM_THREADS=strict`: the driver's reference asks that calls on one graph
-//! object be serialised by the program, and what it does otherwise nobody states.
-//! An exec's destruction and its setters are calls with the graph that it was instantiated from, too:
+//! object be serialised by the program, and does not say what happens otherwise.
+//! Destroying an exec, and setting its nodes, are calls with the graph that it was instantiated from as well:
 //! four threads that destroyed and instantiated execs of one graph crashed in cuGraphExecDestroy
 //! (one of 199 runs of a second each, H200, driver 580).
 
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 static INSIDE: Mutex<BTreeMap<H, Vec<u64>>> = Mutex::new(BTreeMap::new());
 
-/// Until dropped, this thread is in a call with these.
+/// While this lives, the thread is in a call with these objects.
 pub struct Inside([Option<H>; 2]);
 
-/// Stays inside for `SIM_SLOW_US`, so that others have time to come in.
+/// Stays inside for `SIM_SLOW_US`, so that other threads have time to enter.
 pub fn exec(h: H) -> Inside {
     enter([Some(("graph exec", h)), None])
 }
@@ -28,8 +28,8 @@ pub fn graph(h: H) -> Inside {
     enter([Some(("graph", h)), None])
 }
 
-/// The same, with an exec and a graph: the one that it was instantiated from, or that it is updated from. 0 is none. Who
-/// is not asked for looks for nothing, and takes no lock.
+/// The same, with an exec and the graph that it was instantiated or is updated from. 0 is none. If nobody asked for the
+/// check, this looks nothing up and takes no lock.
 pub fn exec_and_graph(h: H, graph: impl FnOnce() -> H) -> Inside {
     if !config().strict_threads {
         return Inside([None; 2]);

@@ -39,7 +39,7 @@ fn unpack(bytes: &[u8; 64]) -> [u64; 6] {
 /// cuIpcGetMemHandle: only for memory of cuMemAlloc.
 pub fn export(ptr: u64) -> Result<[u8; 64]> {
     let mut m = lock();
-    // A pointer inside stands for its allocation.
+    // A pointer inside an allocation stands for the allocation.
     let (base, a) = m.find(ptr).filter(|(_, a)| a.kind == Kind::Device).ok_or(Error::INVALID_VALUE)?;
     let (size, id) = (a.size, a.id);
     let key = pack([MAGIC, std::process::id() as u64, m.arena.fd as u64, m.arena.offset(base), size, id]);
@@ -106,7 +106,7 @@ pub fn unmap(m: &mut Machine, ptr: u64, _size: u64) {
     }
 }
 
-/// A descriptor whose content says where memory lies.
+/// A descriptor of a file whose contents say where the memory lies.
 pub fn describe_fd(fd: i32, off: u64, size: u64) -> Result<i32> {
     let text = pack([MAGIC, std::process::id() as u64, fd as u64, off, size, 0]);
     // SAFETY: the name is a literal that ends in NUL. `pack` gives 64 bytes, which is what is
@@ -120,7 +120,7 @@ pub fn describe_fd(fd: i32, off: u64, size: u64) -> Result<i32> {
     }
 }
 
-/// `(file, offset, size)` of what such a descriptor describes.
+/// `(file, offset, size)` of the memory that such a descriptor describes.
 pub fn open_described(fd: i32) -> Result<(i32, u64, u64)> {
     let mut text = [0u8; 64];
     // SAFETY: `text` is a local of 64 bytes, and at most 64 are written.

@@ -1,6 +1,6 @@
-//! Host versions of the kernels in `kernels/`, of the one with which the
-//! conformance suite asks for its cluster, and of one that waits for the host, by name. A kernel with another name
-//! runs as a no-op in its place in the order.
+//! Host versions of kernels, by name: those in `kernels/`, the one with which the
+//! conformance suite asks for its cluster, and one that waits for the host. A kernel with another name
+//! does nothing, in its place in the order.
 //!
 //! # Safety rule
 //! - **The kernels' ranges**: a kernel touches what [`ranges`] and [`listed`] list for it and nothing else. `work::perform` has
@@ -39,7 +39,7 @@ pub fn ranges(name: &str, p: &[u8]) -> Vec<(u64, u64)> {
     }
 }
 
-/// The memory that a kernel reads as well, by a list that lies in memory of its [`ranges`] when it runs.
+/// Further memory that a kernel reads. A list in the memory of its [`ranges`] names it when the kernel runs.
 ///
 /// # Safety
 /// All of its ranges are mapped.
@@ -110,7 +110,7 @@ fn spin(k: &Kernel, host: fn(u64) -> u64) {
     }
 }
 
-/// Runs until a word of host memory is set, or for a time in which any test is over.
+/// Runs until a word of host memory is set, or for longer than any test takes.
 fn polls_host(k: &Kernel, host: fn(u64) -> u64) {
     let word = host(u64_at(&k.params, 0)) as *const AtomicU32;
     let start = Instant::now();
@@ -125,9 +125,9 @@ fn chunks(p: &[u8]) -> u64 {
     u64_at(p, 8).div_ceil(u64_at(p, 16).max(1))
 }
 
-/// What of `bytes`, counted from `from`, is not `value`: the first place, the place behind the last, and how many.
+/// The bytes that are not `value`, counted from `from`: the first place, the place behind the last, and their number.
 fn others(bytes: &[u8], from: u64, value: u8) -> [u64; 3] {
-    // What is nearly always so, as fast as memory is compared: each byte is as the one before it.
+    // Nearly always all bytes are equal. That is found at the speed of a comparison: each byte equals the one before it.
     let (Some(&first), Some(last)) = (bytes.first(), bytes.len().checked_sub(1)) else { return [u64::MAX, 0, 0] };
     if first == value && bytes[1..] == bytes[..last] {
         return [u64::MAX, 0, 0];
@@ -151,9 +151,9 @@ fn guard_verify(k: &Kernel, host: fn(u64) -> u64) {
     }
 }
 
-/// Of the answers of `gpumem_scan`: the two numbers in front of its words.
+/// The two numbers in front of the words in the answers of `gpumem_scan`.
 const SCAN_NUMBERS: u64 = 16;
-/// Words for which the shim has room, each with its place: as many as it tells the kernel.
+/// The number of words, each with its place, for which the shim has room. The shim gives it to the kernel.
 const SCAN_ROOM: u64 = 61439;
 
 /// Where the pieces of `gpumem_scan` begin, and the words of each.
@@ -174,7 +174,7 @@ fn passes(word: u64, low: u64, span: u64, page_has_bit: impl Fn(u64) -> bool) ->
 fn scan(k: &Kernel, host: fn(u64) -> u64) {
     let p = &k.params;
     let (answers, cancel) = (host(u64_at(p, 16)) as *mut u64, host(u64_at(p, 24)) as *const u32);
-    // The launch's number stands at 32: here nobody else has to be told.
+    // The launch's number is at 32. No other part of the simulated launch needs it.
     let (low, span) = (u64_at(p, 40), u64_at(p, 48));
     let table = p.get(56..).unwrap_or_default();
     let bits = (table.len() as u64 * 8).max(1);

@@ -5,7 +5,7 @@ use crate::handle::H;
 use crate::machine::{Machine, lock};
 use crate::node::{Attrs, Kernel};
 
-/// What a launch names, before its parameters are read.
+/// The arguments of a launch, before its parameters are read.
 pub struct Shape {
     pub func: H,
     pub grid: [u32; 3],
@@ -39,7 +39,7 @@ pub fn kernel(shape: Shape, packed: Option<Vec<u8>>, read: Option<&dyn Fn(usize,
     let size = layout.last().map_or(0, |(off, len)| off + len) as usize;
     let mut bytes = vec![0u8; size];
     match (packed, read) {
-        // More than the kernel takes is refused, less is not looked at (H200, driver 580).
+        // More bytes than the kernel takes are refused. Fewer bytes are not checked (H200, driver 580).
         (Some(p), _) if p.len() > size => return Err(Error::LAUNCH_OUT_OF_RESOURCES),
         (Some(p), _) => bytes[..p.len()].copy_from_slice(&p),
         (None, Some(read)) => {
@@ -57,7 +57,7 @@ pub fn kernel(shape: Shape, packed: Option<Vec<u8>>, read: Option<&dyn Fn(usize,
 const MAX_DYNAMIC_SHARED: u32 = 8;
 
 impl Machine {
-    /// The function's attribute, with what a plain kernel has by default.
+    /// An attribute of the function; a plain kernel has the default.
     pub fn function_attribute(&mut self, func: H, attribute: u32) -> Result<i32> {
         let f = self.function(func)?;
         Ok(match (f.attrs.get(&attribute), attribute) {

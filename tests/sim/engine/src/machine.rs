@@ -28,7 +28,7 @@ pub struct Device {
     pub primary: H,
     pub default_pool: H,
     pub current_pool: H,
-    /// Device memory that graph execs cost; what was held once stays held.
+    /// Device memory of graph execs. Memory that was held once stays held.
     pub graphs: Heap,
     /// Memory that alloc nodes of graphs hold, and its high-water mark.
     pub graph_mem: Heap,
@@ -43,13 +43,13 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// By how much `held` must grow for `more` bytes, in steps of `step`.
+    /// The bytes by which `held` must grow for `more` bytes, in steps of `step`.
     pub fn growth(&self, more: u64, step: u64) -> u64 {
         (self.live + more).next_multiple_of(step).saturating_sub(self.held)
     }
 }
 
-/// What a thread carries: its context stack and how its calls meet captures.
+/// The state of a thread: its stack of contexts, and its capture mode.
 #[derive(Default)]
 pub struct Thread {
     pub stack: Vec<H>,
@@ -84,16 +84,16 @@ pub struct Machine {
     pub conditions: HashMap<u64, u32>,
     pub captures: HashMap<u64, Capture>,
     pub allocs: BTreeMap<u64, Alloc>,
-    /// Memory of cuMemAlloc that is being freed in the order of a stream, and that stream.
+    /// Memory of cuMemAlloc whose stream-ordered free is pending, and the stream.
     pub freeing: HashMap<u64, H>,
     pub freed: Vec<crate::pool::Freed>,
     pub threads: HashMap<u64, Thread>,
-    /// What test programs said of their memory.
+    /// Notes of test programs about their memory.
     pub notes: crate::note::Notes,
     /// Host memory that graphs and execs cost.
     pub graph_host: Heap,
     pub host_heap: Vec<Vec<u8>>,
-    /// Runs what the driver does on its own threads: user objects' destructors.
+    /// The driver's own threads, which run destructors of user objects.
     pub callbacks: Arc<Queue>,
     /// The most execs that ever lived at a time.
     pub peak_execs: u64,
@@ -207,7 +207,7 @@ impl Machine {
         self.threads.entry(crate::lifecycle::thread_id()).or_default()
     }
 
-    /// What an unknown handle gives. One that was destroyed is a violation.
+    /// The error for an unknown handle. The use of a destroyed handle is a violation.
     pub fn missing(&self, kind: &str, h: H) -> Error {
         if self.detached.contains(&h) {
             report::violation("dead_handle", &format!("the green context of {kind} {h:#x} was destroyed"));
@@ -237,12 +237,12 @@ impl Machine {
         self.tell();
     }
 
-    /// Tells who watches what is in use.
+    /// Writes the bytes in use to the word of `SIM_SHARED`.
     fn tell(&self) {
         crate::shared::tell(self.devices.iter().map(|device| device.used).sum());
     }
 
-    /// What must be waited for before everything on a device is done.
+    /// The fences of all work of a device.
     pub fn device_fences(&self, device: u32) -> Vec<Fence> {
         let on = |ctx: &H| self.contexts.get(ctx).is_some_and(|c| c.device == device);
         let streams = self.streams.values().filter(|s| on(&s.ctx)).map(|s| s.queue.tail());
@@ -252,7 +252,7 @@ impl Machine {
 
     /// The same for one context.
     pub fn context_fences(&self, ctx: H) -> Vec<Fence> {
-        // Those of its green contexts are its own too.
+        // The streams of its green contexts count as its own.
         let streams = self.streams.values().filter(|s| s.ctx == ctx || self.owner(s.ctx) == ctx);
         let streams = streams.map(|s| s.queue.tail());
         let orphans = self.contexts.get(&ctx).into_iter().flat_map(|c| c.orphans.iter());
@@ -278,7 +278,7 @@ macro_rules! lookups {
     ($($field:ident, $get:ident, $ty:ty, $kind:literal;)*) => {
         impl Machine {
             $(
-                /// The object behind a handle; a dead one is a violation.
+                /// The object behind a handle. A destroyed handle is a violation.
                 pub fn $get(&mut self, h: H) -> Result<&mut $ty> {
                     if !self.$field.contains_key(&h) {
                         return Err(self.missing($kind, h));

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub struct Module {
     pub ctx: H,
-    /// What its functions' addresses are kept by when it goes.
+    /// The key under which its functions' addresses are kept after it is unloaded.
     image: u64,
     pub functions: Vec<H>,
     pub globals: HashMap<String, (u64, u64)>,
@@ -36,7 +36,7 @@ pub struct Function {
     pub library: H,
     pub layout: Arc<[(u32, u32)]>,
     pub attrs: HashMap<u32, i32>,
-    /// Never given before, unlike the function's address.
+    /// Number of the function. Unlike its address, the number is never reused.
     pub load: u64,
 }
 
@@ -200,8 +200,8 @@ pub fn kernel_of(m: &Machine, func: H) -> H {
 }
 
 impl Machine {
-    /// Whether what a kernel was made of is still loaded. If not, whoever uses
-    /// it goes wrong: a real driver crashes, or runs what lies there now.
+    /// Whether the code of a kernel is still loaded. If not, a call that uses
+    /// it goes wrong: a real driver crashes, or runs the code that is there now.
     pub fn still_loaded(&self, k: &Kernel, what: &str) -> Result {
         let now = self.functions.get(&k.func);
         if now.is_some_and(|f| f.load == k.load) {

@@ -1,4 +1,4 @@
-//! What a stream or a graph can be asked to do.
+//! Kinds of work in a stream or a graph.
 
 use crate::handle::H;
 use crate::work::Ref;
@@ -23,7 +23,7 @@ pub enum Kind {
     MemOps(Vec<MemOp>),
     /// Runs one of its body graphs, or none.
     Conditional(Conditional),
-    /// Of a kind that no driver has yet: counts up by so much (`newer_nodes`).
+    /// A kind that no driver has yet: adds this much to the counter `newer_nodes`.
     Newer(u64),
     /// Copies bytes taken from pageable memory when the call was made.
     Staged {
@@ -55,9 +55,9 @@ impl Kind {
     }
 }
 
-/// The number of a kind of nodes that no driver has yet; this one has it from [`NEWER_SINCE`] on.
+/// The number of a kind of nodes that no real driver has yet. The simulated driver has it from [`NEWER_SINCE`] on.
 pub const NEWER: u32 = 30;
-/// The version from which the simulated driver has what no real one has: functions, attributes, a kind of nodes.
+/// The version from which the simulated driver has functions, attributes and a kind of nodes that no real driver has.
 pub const NEWER_SINCE: u32 = 13090;
 
 /// Launch attributes: id and the 64 bytes of its value.
@@ -70,7 +70,7 @@ pub mod attr {
     pub const PRIORITY: u32 = 8;
     /// NVLink-centric scheduling; can be set and not read.
     pub const NVLINK_CENTRIC: u32 = 16;
-    /// Two that no driver has yet: a kernel that runs with one is counted (`newer_attributes`).
+    /// Two attributes that no driver has yet. A kernel that runs with one is counted (`newer_attributes`).
     pub const NEWER: [u32; 2] = [40, 41];
 }
 
@@ -84,7 +84,7 @@ pub struct Kernel {
     pub params: Arc<[u8]>,
     /// Offset and size of each parameter.
     pub layout: Arc<[(u32, u32)]>,
-    /// Given as one packed block (`extra`); then it is read back as one.
+    /// The parameters were given as one packed block (`extra`), and are read back as one.
     pub packed: bool,
     pub attrs: Attrs,
     /// The load of the module that `func` named: its address comes back after
