@@ -55,7 +55,7 @@ pub fn node_kernel(p: &KernelNode, ctx: H) -> Result<Kernel> {
 fn launch(c: &Call, mut shape: Shape, s: H, params: usize, extra: usize) -> Result {
     let s = c.stream(s)?;
     shape.func = crate::modules::resolve(shape.func, c.ctx)?;
-    // A policy for synchronising is no attribute of a launch.
+    // A policy for synchronising is not an attribute of a launch.
     if shape.attrs.contains_key(&3) {
         return Err(Error::INVALID_VALUE);
     }

@@ -1,4 +1,4 @@
-//! Allocations, host memory, and what a pointer is.
+//! Allocations, host memory, and attributes of pointers.
 
 use crate::abi::{H, In, Out};
 use crate::structs::Location;

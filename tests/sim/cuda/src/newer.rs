@@ -1,5 +1,5 @@
-//! What newer drivers have: a function of 13.1, and three that none has yet. `cuGetProcAddress` gives them from their
-//! versions on, as the driver's own version allows.
+//! Functions of newer drivers: one of 13.1, and three that no driver has yet. `cuGetProcAddress` gives them from their
+//! versions on, if the simulated driver's version allows it.
 
 use crate::abi::{H, Out};
 use gpumem_sim_engine::config::config;

@@ -167,7 +167,7 @@ pub fn any_kind(p: &mut NodeParams) -> Result<Kind> {
             Out::at(at).set(c)?;
             Ok(kind)
         }
-        // Its parameters: what to count up by; a graph to look at, or none; and where the nodes of that go.
+        // Its parameters: the number to add; a graph to look at, or none; and where to write the nodes of that graph.
         NEWER if config().driver_version >= NEWER_SINCE => {
             if p.body[1] != 0 {
                 p.body[2] = lock().graph(p.body[1] as H)?.nodes.len() as u64;

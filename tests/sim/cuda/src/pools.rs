@@ -71,7 +71,7 @@ cu! {
         lock().pool(h)?;
         out.set(3)
     }
-    /// What another process would open the address by.
+    /// The data by which another process can open the address.
     Init cuMemPoolExportPointer [cuMemPoolExportPointer 11020] [] (c, out: Out<[u64; 8]>, ptr: u64) {
         out.need()?;
         out.set(pool::export_pointer(ptr)?)

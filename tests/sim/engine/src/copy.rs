@@ -1,4 +1,4 @@
-//! Copies and memsets as calls: what is taken at once, what waits.
+//! Copies and memsets as calls: which of them read at once, and which wait.
 
 use crate::capture;
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ fn pageable(m: &Machine, s: &Side) -> bool {
     matches!(s.space, space::HOST | space::UNIFIED) && work::pageable(m, s.at)
 }
 
-/// Whether there is something at both ends.
+/// Whether both ends have memory.
 pub fn check(m: &Machine, c: &Copy3D) -> Result {
     for s in [&c.src, &c.dst] {
         let bad = match s.space {
@@ -65,8 +65,8 @@ pub fn copy_async(s: H, c: Copy3D) -> Result {
     Ok(())
 }
 
-/// A copy out of another context's memory is that context's work too: its free waits for it, the free of what is
-/// written does not (measured on an H200).
+/// A copy from another context's memory is that context's work as well: the free of the source waits for it. The free of
+/// the destination does not (measured on an H200).
 fn reads_from_its_context(m: &mut Machine, stream: H, from: u64, fence: &Fence) {
     let Some(owner) = m.find(from).map(|(_, memory)| memory.ctx) else { return };
     if m.stream(stream).is_ok_and(|stream| stream.ctx != owner)

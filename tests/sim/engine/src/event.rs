@@ -74,7 +74,7 @@ pub fn record_outside(m: &mut Machine, h: H, stream: H) -> Result {
     let time = m.event(h)?.time.clone();
     let s = m.stream(stream)?;
     if !s.blocking() && s.queue.idle() {
-        // Over at once: nothing is before it.
+        // Nothing is before it, so it has completed at once.
         let fence = s.queue.tail();
         let e = m.event(h)?;
         e.captured = None;
@@ -119,7 +119,7 @@ pub fn wait(h: H, stream: H, flags: u32) -> Result {
     match captured {
         Some((id, deps)) => capture::join(&mut m, stream, id, deps),
         None if capturing => {
-            // An event from outside would tie the graph to the world outside.
+            // The graph cannot depend on an event from outside the capture.
             capture::invalidate_of(&mut m, stream);
             Err(Error::CAPTURE_ISOLATION)
         }
@@ -152,7 +152,7 @@ fn forbid_captured(m: &mut Machine, h: H) -> Result {
         return Ok(());
     };
     if !m.captures.contains_key(&id) {
-        // Its capture is over; only a new record makes it useful again.
+        // The event's capture has ended. It can be used again only after a new record.
         return Err(Error::INVALID_VALUE);
     }
     capture::invalidate(m, id);

@@ -1,4 +1,4 @@
-//! Calls that were asked to go wrong (`SIM_FAULT`): they answer an error instead of being done, or take long.
+//! Planted faults (`SIM_FAULT`): calls that answer an error and do nothing, or that take long.
 
 use crate::config::{What, config};
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What stands for every function in `SIM_FAULT`.
+/// The name in `SIM_FAULT` that means every function.
 pub const ANY: &str = "*";
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -14,7 +14,7 @@ static CALLS: AtomicU64 = AtomicU64::new(0);
 /// A call of this function begins, its `call`th.
 ///
 /// # Errors
-/// The code that it was asked to answer.
+/// The planted code.
 pub fn strike(name: &str, call: u64) -> Result {
     let config = config();
     if config.faults.is_empty() {
@@ -35,7 +35,7 @@ pub fn strike(name: &str, call: u64) -> Result {
     Ok(())
 }
 
-/// With `SIM_FAULT_LOG`: what was hit, in the words of `SIM_FAULT`.
+/// With `SIM_FAULT_LOG`: writes a fault that happened, in the form of `SIM_FAULT`.
 fn log(name: &str, call: u64, what: What) {
     let Some(path) = &config().fault_log else { return };
     let line = match what {

@@ -17,15 +17,15 @@ pub struct Graph {
     pub nodes: Vec<H>,
     /// Nodes that it ever had, destroyed ones included.
     pub made: usize,
-    /// Nodes that none depends on, in the order in which they came to be so:
-    /// from these an update pairs nodes.
+    /// Nodes on which no other depends, in the order in which they became such nodes.
+    /// An update pairs nodes from these on.
     pub sinks: Vec<H>,
     /// The node that owns it, if it is a child graph.
     pub owner: H,
     pub clone_of: H,
     pub user_objects: HashMap<H, u32>,
     pub id: u64,
-    /// Execs with alloc nodes that live: there may be only one.
+    /// The live exec of a graph with alloc nodes. There may be only one.
     pub memory_exec: H,
 }
 
@@ -92,7 +92,7 @@ pub fn create_condition(graph: H, value: u32) -> Result<u64> {
     Ok(handle)
 }
 
-/// What a conditional node of `size` bodies is; the bodies are empty graphs.
+/// A conditional node with `size` bodies, which are empty graphs.
 pub fn conditional(handle: u64, form: u32, size: u32) -> Result<Kind> {
     let most = [2, 1, u32::MAX];
     if form > 2 || size == 0 || size > most[form as usize] {
@@ -181,7 +181,7 @@ pub fn destroy_node(h: H) -> Result {
     Ok(())
 }
 
-/// Takes the edge away; the last one of each list comes into its place.
+/// Removes the edge. In each list, the last edge takes its place.
 fn unhook(m: &mut Machine, graph: H, from: H, to: H) -> Result {
     let away = |list: &mut Vec<Edge>, other: H| {
         if let Some(i) = list.iter().position(|(n, _)| *n == other) {
@@ -296,7 +296,7 @@ pub fn remove_edges(h: H, list: &[(H, H)]) -> Result {
     Ok(())
 }
 
-/// All nodes that are on no cycle, nor behind one, each after what it depends on.
+/// All nodes that are neither on a cycle nor behind one, each after the nodes that it depends on.
 fn sortable(m: &mut Machine, h: H) -> Result<Vec<H>> {
     let list = m.graph(h)?.nodes.clone();
     let mut waiting: HashMap<H, usize> = HashMap::new();
@@ -320,13 +320,13 @@ fn sortable(m: &mut Machine, h: H) -> Result<Vec<H>> {
     Ok(sorted)
 }
 
-/// The nodes so that each comes after what it depends on; 1 if there is a cycle.
+/// All nodes, each after the nodes that it depends on; error 1 if there is a cycle.
 pub fn order(m: &mut Machine, h: H) -> Result<Vec<H>> {
     let (sorted, all) = (sortable(m, h)?, m.graph(h)?.nodes.len());
     if sorted.len() == all { Ok(sorted) } else { Err(Error::INVALID_VALUE) }
 }
 
-/// A node that depends on itself by way of others, if there is one, or on such.
+/// A node on a cycle, or behind one, if there is any.
 pub fn in_cycle(m: &mut Machine, h: H) -> Result<Option<H>> {
     let sorted = sortable(m, h)?;
     let list = &m.graph(h)?.nodes;

@@ -1,8 +1,8 @@
-//! What test programs say of their own allocations and frees.
+//! Notes of test programs about their own allocations and frees.
 //!
 //! An allocator between the program and the driver keeps freed blocks, so that the driver sees neither
-//! the free nor the next allocation. A program that says both, by `sim_note_*`, is told when memory was
-//! given out while work on it was still to be done, given out twice, or freed without the barrier of
+//! the free nor the next allocation. If a program notes both, by `sim_note_*`, the simulator reports memory that was
+//! given out while work on it was pending, given out twice, or freed without the barrier of
 //! cuMemFree.
 
 use crate::handle::H;
@@ -14,7 +14,7 @@ use crate::work::{Step, describe};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
 
-/// Work that was submitted and is not over.
+/// Pending work.
 struct Submitted {
     refs: Vec<(u64, u64)>,
     what: String,
@@ -26,8 +26,8 @@ struct Freeing {
     before: Vec<Fence>,
 }
 
-/// All of it, by a number of its own. Not behind the machine's lock: work may end, or be refused, while
-/// that is held.
+/// All pending work, by number. It has a lock of its own, not the machine's: work may end, or be refused, while
+/// the machine's lock is held.
 static SUBMITTED: Mutex<(u64, BTreeMap<u64, Submitted>)> = Mutex::new((0, BTreeMap::new()));
 
 fn all_submitted() -> MutexGuard<'static, (u64, BTreeMap<u64, Submitted>)> {
@@ -41,13 +41,13 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// How many allocations are live by what was said, and their bytes.
+    /// The number of live allocations by the notes, and their bytes.
     pub fn live(&self) -> (u64, u64) {
         (self.live.len() as u64, self.live.values().sum())
     }
 }
 
-/// Until dropped, this work is not over.
+/// While this lives, the work is pending.
 pub struct Running(u64);
 
 impl Drop for Running {
@@ -101,7 +101,7 @@ pub fn free(ptr: u64) {
     m.notes.freeing.insert((thread_id(), ptr), Freeing { bytes, before });
 }
 
-/// It has returned `status`; `strict`: with the barrier of cuMemFree.
+/// A free has returned `status`. `strict`: it has the barrier of cuMemFree.
 pub fn freed(ptr: u64, status: u32, strict: bool) {
     let mut m = lock();
     let Some(freeing) = m.notes.freeing.remove(&(thread_id(), ptr)) else { return };
@@ -116,8 +116,8 @@ pub fn freed(ptr: u64, status: u32, strict: bool) {
 }
 
 impl Machine {
-    /// What the free of memory of this context waits for: the context's own work, and no other's on its device
-    /// (measured on an H200); contexts of other devices that have access to it as a peer.
+    /// The work that a free of this context's memory waits for: the context's own, not that of other contexts on its device
+    /// (measured on an H200), and that of contexts on other devices that have peer access to it.
     pub fn free_fences(&self, device: u32, ctx: H) -> Vec<Fence> {
         let mut all = self.context_fences(ctx);
         let peers = self.contexts.iter().filter(|(_, c)| c.device != device && c.peers.contains(&ctx));

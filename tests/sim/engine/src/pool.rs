@@ -1,4 +1,4 @@
-//! Stream-ordered memory: pools, and what alloc nodes of graphs hold.
+//! Stream-ordered memory: pools, and the memory of alloc nodes of graphs.
 
 use crate::arena::{BLOCK, carve, release};
 use crate::capture;
@@ -122,7 +122,7 @@ pub fn alloc(ctx: H, s: H, size: u64, pool: H) -> Result<u64> {
         Err(Error::OUT_OF_MEMORY) => {}
         other => return other,
     }
-    // What is freed but not reached yet may be enough.
+    // Memory whose free is still pending may be enough.
     let fences = m.device_fences(device);
     drop(m);
     wait_all(&fences);
@@ -165,8 +165,8 @@ fn take(m: &mut Machine, ctx: H, device: u32, pool: H, size: u64) -> Result<u64>
     Ok(base + off)
 }
 
-/// cuMemFreeAsync. Memory of cuMemAlloc is taken too, and stays known until
-/// the stream gets there; it is the device's again once that stream, or all of its context, is waited for
+/// cuMemFreeAsync. It also frees memory of cuMemAlloc. That memory stays an allocation until
+/// the stream reaches the free. It is the device's again once the program waits for that stream, or for its context
 /// (measured on an H200, driver 580: neither a query nor a trim is enough, and no other stream is waited for).
 pub fn free(ptr: u64, s: H) -> Result {
     let mut m = lock();
@@ -185,7 +185,7 @@ pub fn free(ptr: u64, s: H) -> Result {
         MemoryKind::Device => {
             take_host_memory();
             m.freeing.insert(ptr, s);
-            // Nothing of the stream's is before it, and nothing of others' is waited for.
+            // The stream has no work before it, and the free does not wait for other streams.
             let at = m.stream(s)?;
             if !at.blocking() && at.queue.idle() {
                 free_in(&mut m, ptr);
@@ -206,7 +206,7 @@ pub fn free(ptr: u64, s: H) -> Result {
     freed
 }
 
-/// What a process holds for good from its first free of this kind on (measured on an H200, driver 580).
+/// Host bytes that a process holds for good after its first free of this kind (measured on an H200, driver 580).
 fn take_host_memory() {
     const HELD: usize = 10 << 20;
     static TAKEN: OnceLock<Vec<u8>> = OnceLock::new();
@@ -236,7 +236,7 @@ fn free_in(m: &mut Machine, ptr: u64) {
     }
 }
 
-/// Memory of cuMemAlloc that a stream has freed, and that is not the device's again yet.
+/// Memory of cuMemAlloc that a stream has freed and that has not gone back to the device yet.
 pub struct Freed {
     ptr: u64,
     size: u64,
@@ -245,7 +245,7 @@ pub struct Freed {
     pub stream: H,
 }
 
-/// A stream was waited for, or a whole context: what was freed there is the device's again.
+/// The program has waited for a stream or a context. The memory that was freed there goes back to the device.
 pub fn waited(m: &mut Machine, here: impl Fn(&Freed) -> bool) {
     let (back, stay) = std::mem::take(&mut m.freed).into_iter().partition(here);
     m.freed = stay;
@@ -291,7 +291,7 @@ pub fn shrink(m: &mut Machine, pool: H, keep: u64) {
     collect(m, pool);
 }
 
-/// What every synchronisation does: pools shrink to their threshold.
+/// Every synchronisation shrinks pools to their threshold.
 pub fn release_idle(m: &mut Machine) {
     let list: Vec<(H, u64)> = m.pools.iter().map(|(h, p)| (*h, p.threshold)).collect();
     for (h, keep) in list {
@@ -327,7 +327,7 @@ pub fn prepare_launch(m: &mut Machine, plan: &[Step], auto_free: bool) -> Result
             continue;
         };
         let balanced = freed.contains(&a.addr);
-        // One whose free is on its way will be gone when this launch runs.
+        // A previous allocation whose free is pending will be gone when this launch runs.
         let open_now = m.allocs.get(&a.addr).is_some_and(|x| x.flags & PENDING == 0);
         if !balanced && open_now {
             if !auto_free {
@@ -367,7 +367,7 @@ pub fn graph_alloc_now(a: &MemAlloc) {
     open(&mut lock(), a);
 }
 
-/// cuDeviceGraphMemTrim: gives back what no graph allocation holds now.
+/// cuDeviceGraphMemTrim: gives back memory that no graph allocation holds now.
 pub fn graph_trim(device: u32) {
     let mut m = lock();
     let idle = |m: &Machine, p: u64| !m.allocs.contains_key(&p);

@@ -50,7 +50,7 @@ fn strip_comments(text: &str) -> String {
     text.lines().map(|l| l.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n")
 }
 
-/// Parses PTX; `None` if the text is none.
+/// Parses PTX; `None` if the text is not PTX.
 pub fn parse(text: &str) -> Option<Image> {
     let text = strip_comments(text);
     if !text.contains(".version") {

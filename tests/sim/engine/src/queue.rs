@@ -1,11 +1,11 @@
-//! Streams that really run later: one thread per stream that has work.
+//! Streams whose work really runs later: one thread for each stream that has work.
 
 use crate::config::config;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// A point in a queue: reached when everything up to it has run.
+/// A point in a queue. It is reached when all work up to it has run.
 #[derive(Clone)]
 pub struct Fence {
     queue: Arc<Queue>,
@@ -92,8 +92,8 @@ impl Queue {
     }
 }
 
-/// Threads go away when idle, so that a program with many streams has few; with the last work of a stream that is gone at
-/// once: how many threads such a program has does not depend on how fast it is.
+/// Threads end when they are idle, so that a program with many streams has few. The thread of a destroyed stream ends with
+/// its last work, so that the number of threads does not depend on the program's speed.
 const IDLE: Duration = Duration::from_millis(500);
 
 /// The stack of a stream's thread, bytes.
@@ -116,7 +116,7 @@ fn start_worker(queue: Arc<Queue>) {
     // SAFETY: the call above filled `old` with this thread's mask. The third argument may be null.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut()) };
     if !spawned {
-        // No work may run here: the caller holds the machine.
+        // No work may run here, since the caller holds the machine's lock.
         crate::heap::exhausted();
     }
 }

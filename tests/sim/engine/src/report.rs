@@ -1,4 +1,4 @@
-//! What the strict simulator has to say: violations, and numbers for tests.
+//! Reports of the strict simulator: violations, and numbers for tests.
 
 use crate::config::config;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
-//! What a process has of its devices' memory, told to whoever watches several of them (`SIM_SHARED=FILE:INDEX`): the word
-//! of that index in the file. Its low 40 bits are the bytes, the others count the changes, so that a watcher can tell
-//! whether all words were as it read them at one moment.
+//! The device bytes that a process has in use, for a test that watches several processes (`SIM_SHARED=FILE:INDEX`): the word
+//! of that index in the file. Its low 40 bits are the bytes. The other bits count the changes, so that a watcher can tell
+//! whether all words had the values that it read at one moment.
 
 use crate::config::config;
 use std::fs::OpenOptions;
@@ -27,7 +27,7 @@ fn word() -> Option<&'static AtomicU64> {
     })
 }
 
-/// All devices together have so many bytes in use.
+/// Writes the bytes that all devices together have in use.
 pub fn tell(bytes: u64) {
     if let Some(word) = word() {
         let changes = (word.load(Relaxed) >> BYTES) + 1;

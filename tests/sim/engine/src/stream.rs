@@ -65,7 +65,7 @@ pub fn create(ctx: H, flags: u32, priority: i32) -> Result<H> {
     Ok(Stream::add(&mut lock(), ctx, flags, priority.clamp(-5, 0), false))
 }
 
-/// Work in flight goes on; the handle is dead at once.
+/// Destroys a stream. Its pending work goes on. The handle is invalid at once.
 pub fn destroy(h: H) -> Result {
     let mut m = lock();
     if m.stream(h)?.builtin {
@@ -165,7 +165,7 @@ pub fn synchronize(stream: H) -> Result {
         capture::forbid_unsafe(&mut m)?;
         let s = m.stream(stream)?;
         let (ctx, mut fences) = (s.ctx, vec![s.queue.tail()]);
-        // The legacy stream also stands for the blocking streams before it.
+        // The legacy stream's answer includes the blocking streams before it.
         if m.context(ctx)?.legacy == stream {
             let blocking = m.streams.values().filter(|s| s.ctx == ctx && s.blocking());
             fences.extend(blocking.map(|s| s.queue.tail()));

@@ -1,5 +1,5 @@
-//! cuGraphExecUpdate: what it carries over, what it refuses, and what it only
-//! says it did. Measured on an H200 (driver 580, CUDA 13.0).
+//! cuGraphExecUpdate: which changes it makes, which it refuses, and which it only
+//! claims to have made. Measured on an H200 (driver 580, CUDA 13.0).
 
 use crate::error::{Error, Result};
 use crate::exec::{ANY_COPY, Body, ExecNode, USE_NODE_PRIORITY, flatten};
@@ -22,8 +22,8 @@ pub enum Refusal {
     Attributes = 8,
 }
 
-/// A refusal: the new graph's node, and where an edge is to blame the node that
-/// it comes from; 0 where there is none to name.
+/// A refusal: the new graph's node, and, if an edge is the cause, the node that
+/// the edge comes from. 0 is no node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     pub why: Refusal,
@@ -53,7 +53,7 @@ pub fn update(h: H, g: H) -> Result<Outcome> {
     update_after(h, g, |_, _, _, _| Ok(()))
 }
 
-/// By the form from before CUDA 12, which looks at the nodes in another order first.
+/// Pairs nodes by the form from before CUDA 12, which first compares the nodes in another order.
 pub fn update_before_12(h: H, g: H) -> Result<Outcome> {
     update_after(h, g, before_12)
 }
@@ -72,7 +72,7 @@ fn update_after(h: H, g: H, look: Look) -> Result<Outcome> {
         Ok(pairs) => pairs,
         Err(refusal) => return Ok(Outcome { refusal: Some(refusal) }),
     };
-    // It holds what the new graph holds, and no longer what the old one held.
+    // The exec now holds the user objects of the new graph, and no longer those of the old one.
     let objects = m.graph(g)?.user_objects.clone();
     user_object::retain_all(&mut m, &objects);
     let e = m.exec(h)?;
@@ -133,9 +133,9 @@ pub fn pair(m: &Machine, old: &Body, new: &Body, flags: u64) -> std::result::Res
     Ok(Pairs { with, inside })
 }
 
-/// What the form from before CUDA 12 tells. Another number of nodes is not supported, and those count that were
-/// destroyed since. Then place by place, as the nodes were made: whether both have one there, how many edges each
-/// has, what it is.
+/// The answer of the form from before CUDA 12. It does not support another number of nodes. Nodes that were
+/// destroyed since count. Then it compares place by place, in the order in which the nodes were made: whether both graphs
+/// have a node there, its number of edges, and its kind.
 fn before_12(m: &Machine, old: &Body, new: &Body, flags: u64) -> std::result::Result<(), Mismatch> {
     let refused = |why, node| Err(Mismatch { why, node, from: 0 });
     if old.made != new.made {
@@ -165,8 +165,8 @@ fn before_12(m: &Machine, old: &Body, new: &Body, flags: u64) -> std::result::Re
     Ok(())
 }
 
-/// What stays from the old exec: its nodes' places, what is disabled, and the
-/// cluster, whatever the new graph has. On HIP all attributes do (clr 6.4,
+/// The parts of the old exec that stay: its nodes' places, which nodes are disabled, and the
+/// cluster, whatever the new graph has. On HIP all attributes stay (clr 6.4,
 /// hip_graph_internal.hpp, `GraphKernelNode::SetParams`).
 pub fn carry(old: &mut Body, new: Body, pairs: &Pairs, flags: u64) {
     let mut new: Vec<Option<ExecNode>> = new.nodes.into_iter().map(Some).collect();
@@ -213,14 +213,14 @@ fn check(m: &Machine, old: &Kind, new: &Kind, flags: u64) -> std::result::Result
     }
 }
 
-/// An attribute that is absent equals one of zeroes.
+/// A missing attribute equals an attribute of zeroes.
 fn value(attrs: &Attrs, id: u32) -> [u8; 64] {
     attrs.get(&id).copied().unwrap_or([0; 64])
 }
 
-/// Whether a copy of an exec may be changed into another: one row to one row,
-/// memory types as they were, no change between memory of the context and
-/// memory of none. Nothing of other copies may change, addresses included.
+/// Whether a copy of an exec may be changed into another copy: one row to one row,
+/// the same memory types, no change between memory of the context and
+/// memory of no context. Copies of several rows may not change at all, not even their addresses.
 pub fn may_become(m: &Machine, a: &Copy3D, b: &Copy3D, flags: u64) -> bool {
     if flags & ANY_COPY != 0 {
         return (a.height > 1, a.depth > 1) == (b.height > 1, b.depth > 1);
@@ -229,7 +229,7 @@ pub fn may_become(m: &Machine, a: &Copy3D, b: &Copy3D, flags: u64) -> bool {
     a.is_linear() && b.is_linear() && side(&a.src, &b.src) && side(&a.dst, &b.dst)
 }
 
-/// The same of memsets: of more than one row, address and value may change.
+/// The same for memsets. In a memset of several rows, address and value may change.
 pub fn may_set(a: &Memset, b: &Memset) -> bool {
     let rows = |s: &Memset| (s.pitch, s.elem, s.width, s.height);
     if a.height > 1 || b.height > 1 { rows(a) == rows(b) } else { true }

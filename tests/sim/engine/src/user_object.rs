@@ -28,7 +28,7 @@ pub fn retain(h: H, count: u32) -> Result {
     Ok(())
 }
 
-/// What a graph holds is held once more.
+/// Adds a reference to each object that a graph holds.
 pub fn retain_all(m: &mut Machine, objects: &HashMap<H, u32>) {
     for (object, count) in objects {
         if let Some(o) = m.user_objects.get_mut(object) {
@@ -37,7 +37,7 @@ pub fn retain_all(m: &mut Machine, objects: &HashMap<H, u32>) {
     }
 }
 
-/// Gives up references; at none the destructor runs on the driver's thread,
+/// Gives up references. When none is left the destructor runs on the driver's thread,
 /// after `after` if something may still use the object.
 pub fn release(m: &mut Machine, h: H, count: u32, after: Option<Fence>) {
     let Some(o) = m.user_objects.get_mut(&h) else {

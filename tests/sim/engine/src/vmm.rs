@@ -15,7 +15,7 @@ pub struct Physical {
     /// Creation, imports and retains.
     pub refs: u32,
     pub maps: u32,
-    /// Where its pages lie in the arena.
+    /// The place of its pages in the arena.
     pub addr: u64,
     /// Pages of another process: the file they are in.
     pub foreign: Option<(i32, u64)>,
@@ -167,7 +167,7 @@ fn mappings(m: &Machine, addr: u64, size: u64) -> Result<Vec<u64>> {
     if at == addr + size { Ok(list) } else { Err(Error::INVALID_VALUE) }
 }
 
-/// Only whole mappings, or reserved addresses without any; does not wait for work that uses them.
+/// Unmaps whole mappings, or reserved addresses without mappings. It does not wait for work that uses them.
 pub fn unmap(addr: u64, size: u64) -> Result {
     aligned(size)?;
     let mut m = lock();

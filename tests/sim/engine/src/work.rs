@@ -1,4 +1,4 @@
-//! Doing the work, on a stream's thread, with every access checked.
+//! Runs the work on a stream's thread and checks every access.
 
 use crate::arena::Arena;
 use crate::handle::H;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub struct Ref {
     pub addr: u64,
     pub len: u64,
-    /// The allocation that was there when the work was described; 0 if none.
+    /// Number of the allocation that was there when the work was submitted or became a node; 0 if none.
     pub id: u64,
 }
 
@@ -37,7 +37,7 @@ impl Step {
 
 static VIEW: OnceLock<(u64, u64, u64)> = OnceLock::new();
 
-/// Tells where device addresses and their host shadow lie; they never move.
+/// Sets the place of the device addresses and of their host shadow, which never move.
 pub fn publish_view(arena: &Arena) {
     let (base, size) = arena.bounds();
     let _ = VIEW.set((base, size, arena.host_address(base)));
@@ -65,7 +65,7 @@ fn extent(s: &Side, c: &Copy3D, m: &Machine) -> Option<(u64, u64)> {
     Some((start, (slices - 1) * plane + (rows - 1) * pitch + c.width))
 }
 
-/// From one row to the next; without a pitch they follow one another.
+/// Bytes from one row to the next. Without a pitch rows follow one another.
 fn row(s: &Side, c: &Copy3D) -> u64 {
     if s.pitch == 0 { c.width } else { s.pitch }
 }
@@ -89,8 +89,8 @@ pub fn refs(m: &Machine, kind: &Kind) -> Vec<Ref> {
         _ => {}
     }
     ranges.retain(|(_, len)| *len > 0);
-    // A kernel that follows a pointer to nowhere faults; a copy may well read
-    // memory that only the host knows.
+    // A kernel that follows an invalid pointer faults. A copy may read
+    // memory that is only the host's.
     let kernel = matches!(kind, Kind::Kernel(_));
     let known = |addr: u64| kernel || m.arena.contains(addr) || m.find(addr).is_some();
     let seen = ranges.into_iter().filter(|(addr, _)| known(*addr));
@@ -104,8 +104,8 @@ fn memset_len(s: &Memset) -> u64 {
     (s.height - 1) * s.pitch + s.width * s.elem as u64
 }
 
-/// Whether the work may be described at all: copies and memsets of memory that
-/// is not there are refused at once.
+/// Whether the work may be submitted, or become a node: copies and memsets of memory that
+/// does not exist are refused at once.
 pub fn check(m: &Machine, kind: &Kind) -> Result {
     let bad = refs(m, kind).iter().any(|r| r.id == 0);
     if bad { Err(Error::INVALID_VALUE) } else { Ok(()) }
@@ -123,7 +123,7 @@ pub fn describe(kind: &Kind, m: &Machine) -> String {
     }
 }
 
-/// The memory that a kernel finds in a list, now that the list is known to be there.
+/// The memory that a kernel's list names. The list itself was checked before.
 fn listed(m: &Machine, k: &Kernel) -> Vec<Ref> {
     let Some(f) = m.functions.get(&k.func) else { return Vec::new() };
     // SAFETY: the caller has just found the kernel's ranges mapped, and the machine is locked since.
@@ -132,7 +132,7 @@ fn listed(m: &Machine, k: &Kernel) -> Vec<Ref> {
     all.map(|(addr, len)| Ref { addr, len, id: m.cover(addr, len).unwrap_or(0) }).collect()
 }
 
-/// Runs one step in a context, unless the context is beyond help.
+/// Runs one step in a context, unless the context has a sticky error.
 pub fn perform(step: &Step, ctx: H) {
     let (mut native, mut refs) = (None, step.refs.clone());
     {
@@ -194,7 +194,7 @@ pub fn perform(step: &Step, ctx: H) {
 }
 
 impl Machine {
-    /// Whether memory is another device's, and that was not opened to this context: kernels fault there.
+    /// Whether memory is another device's and this context has no peer access to it. Kernels fault there.
     fn out_of_reach(&self, ctx: H, addr: u64) -> bool {
         let (Some(c), Some((_, a))) = (self.contexts.get(&ctx), self.find(addr)) else { return false };
         a.kind == MemoryKind::Device && a.device != c.device && !c.peers.contains(&a.ctx)
@@ -293,7 +293,7 @@ fn set(s: &Memset) {
     }
 }
 
-/// A wait that nothing ends is given up, so that no test hangs for ever.
+/// A wait of work has a limit, so that no test hangs for ever.
 const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 fn mem_op(op: &MemOp) {
@@ -346,8 +346,8 @@ fn mem_op(op: &MemOp) {
     }
 }
 
-/// Whether an address is memory that the host alone knows: copies from there
-/// are taken when the call is made.
+/// Whether an address is memory that only the host knows. Copies from there
+/// read it when the call is made.
 pub fn pageable(m: &Machine, addr: u64) -> bool {
     !m.arena.contains(addr) && m.find(addr).is_none()
 }
