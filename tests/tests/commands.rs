@@ -1,4 +1,4 @@
-//! What `gpumem` changes in a process that runs.
+//! Commands of `gpumem` that change a running process.
 
 use gpumem_tests::harness::run::Running;
 use gpumem_tests::harness::{client, program};
@@ -13,7 +13,7 @@ fn held() -> Running {
     running
 }
 
-/// What is in force of a variable, and where it came from.
+/// The value of a variable in force, and where it came from.
 fn get(running: &Running, name: &str) -> Value {
     let row = running.gpumem(&["get", &running.pid().to_string(), name])["variables"][0].clone();
     json!([row["value"], row["source"]])
@@ -36,7 +36,7 @@ fn the_bounds_of_the_graph_cache_change_too() {
     running.finish().ok();
 }
 
-/// Each variable that can change takes a value, says so, and goes back; where one process runs nobody has to name it.
+/// Each variable that can change takes a value, says so, and can be reset. If only one process runs, it need not be named.
 #[test]
 fn every_variable_that_can_change_does() {
     let running = held();
@@ -82,7 +82,7 @@ fn a_limit_below_what_is_live_is_refused() {
     running.finish().ok();
 }
 
-/// A limit holds that is set before the pool is needed, and where there is no pool at all.
+/// A limit holds if it is set before the pool is needed, and if there is no pool at all.
 #[test]
 fn a_limit_that_is_set_while_it_runs_holds() {
     for pool in ["1", "0"] {
@@ -111,7 +111,7 @@ fn a_peak_that_creeps_is_told() {
     running.finish().ok();
 }
 
-/// Ages of what a dead process left count to its end, and stay as they are.
+/// Ages in the ledger of a dead process count to its end, and do not change.
 #[test]
 fn the_dead_do_not_age() {
     let running = held();

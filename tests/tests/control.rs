@@ -1,4 +1,4 @@
-//! The control socket: what is carried out, and what is not.
+//! The control socket: which commands are carried out, and which are not.
 
 use gpumem_tests::harness::client;
 use gpumem_tests::harness::run::Running;
@@ -17,7 +17,7 @@ fn socket(running: &Running) -> UnixStream {
 
 fn asked(running: &Running, said: &[u8]) -> String {
     let mut stream = socket(running);
-    // What was refused is not taken to its end.
+    // The process does not read a refused line to its end.
     let _ = stream.write_all(said);
     let mut reply = String::new();
     BufReader::new(stream).read_line(&mut reply).expect("an answer");
@@ -36,7 +36,7 @@ fn marks(running: &Running) -> String {
     events.to_string()
 }
 
-/// A command whose sender gave up, and said so, does not happen when the process goes on.
+/// A stopped process goes on after the sender of a command has hung up. The command is not carried out.
 #[test]
 fn what_its_sender_gave_up_does_not_happen_later() {
     let running = held();

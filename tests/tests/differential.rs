@@ -33,7 +33,7 @@ fn recorded(ran: &Ran) -> Value {
     said
 }
 
-/// Runs it in all ways; the ledger of the last run is complete and counts what was counted.
+/// Runs a program in all ways. The ledger of the last run is complete and has the program's counts.
 #[track_caller]
 fn same_in_all_ways(program: &Program) -> Ran {
     let native = program.native().ok();
@@ -81,7 +81,7 @@ fn graphs_are_made_updated_and_gone() {
     same_in_all_ways(&program("graphs")).ledger().balanced();
 }
 
-/// T12: what the shim does in and around captures of every mode disturbs none of them.
+/// T12: the shim's own work in and around captures of every mode disturbs no capture.
 #[test]
 fn t12_no_capture_is_disturbed() {
     for stacks in ["0", "128"] {
@@ -97,14 +97,14 @@ fn t12_no_capture_is_disturbed_when_work_lags() {
     same_in_all_ways(&program("captures").env("SIM_LAG_US", "300")).ledger().balanced();
 }
 
-/// T14, T26: codes, last-error state, and frees of what is not to be freed, as native.
+/// T14, T26: codes, last-error state, and wrong frees are as natively.
 #[test]
 fn t14_t26_errors_answer_as_native() {
     let ran = same_in_all_ways(&program("errors").arg("benign"));
     ran.ledger().balanced();
 }
 
-/// T14: a sticky error stays one, and what it strands stays listed.
+/// T14: a sticky error stays sticky, and the memory that can no longer be freed stays listed.
 #[test]
 fn t14_sticky_errors_stay() {
     let program = program("errors");
@@ -164,7 +164,7 @@ fn t02_runtime_per_thread_twins_are_counted() {
     same_in_all_ways(&client("perthread")).ledger().balanced();
 }
 
-/// T4: NULL where an out-parameter may be NULL, and where it may not, answers as native.
+/// T4: NULL for an out-parameter gets the native answer, whether it is allowed or not.
 #[test]
 fn t04_null_out_parameters() {
     let program = client("nulls");
@@ -199,7 +199,7 @@ fn t04_wild_descriptions_of_calls_that_fail() {
     }
 }
 
-/// T17: what cudaMalloc returned can be exported; the importer's ledger lists it as an import.
+/// T17: memory of cudaMalloc can be exported. The importer's ledger lists it as an import.
 #[test]
 fn t17_ipc_between_two_processes() {
     use gpumem_wire::counters;
@@ -283,7 +283,7 @@ fn a_default_tag_is_for_what_has_none() {
     assert_eq!(names[..3], ["weights", "model", "job 7"]);
 }
 
-/// T13: memory on several devices is that of each; what a reset takes away is over.
+/// T13: memory on several devices is counted for each device. A reset ends the memory of its device.
 #[test]
 fn t13_several_devices_and_resets() {
     let devices = client("devices").env("SIM_DEVICES", "3");

@@ -1,4 +1,4 @@
-//! What the driver takes for itself is told where it can be seen: "nvidia-smi shows 3 GB more".
+//! Memory that the driver takes for itself is shown with its call site: "nvidia-smi shows 3 GB more".
 
 use gpumem_tests::harness::ledger::Ledger;
 use gpumem_tests::harness::{Ran, artifacts, client};

@@ -47,7 +47,7 @@ fn nothing_is_looked_at_unless_asked_for() {
     assert_eq!(run(&[]).ledger().counter(counters::FREED_IN_GRAPH), 0);
 }
 
-/// What cannot be read is not counted: a number that is not 0 is certain.
+/// Graphs that cannot be read are not counted, so a number above 0 is certain.
 #[test]
 fn what_is_not_known_is_not_counted() {
     assert_eq!(run(&[ON, ("GPUMEM_GRAPH_CACHE", "0")]).ledger().counter(counters::FREED_IN_GRAPH), 0);

@@ -45,7 +45,7 @@ const BUILDS: [&str; 14] = [
 struct Bench(Scratch);
 
 impl Bench {
-    /// None, and a line on stderr, where there is no Python.
+    /// `None`, and a line on stderr, if there is no Python.
     fn new() -> Option<Self> {
         installed("python3")?;
         let bench = Self(Scratch::new());
@@ -104,7 +104,7 @@ fn a_build_that_is_not_there_is_one_line() {
             without.out
         );
         assert!(skipped[0].starts_with(&format!("skip {name} set {}", variables[0])), "{}", skipped[0]);
-        // Everything is named, and one of it wrongly.
+        // All paths are named, and one of them is wrong.
         for wrong in variables {
             let nowhere = bench.at("nowhere");
             let named = |program: Program, variable: &&'static str| {

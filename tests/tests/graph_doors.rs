@@ -7,13 +7,13 @@ mod support;
 use gpumem_tests::harness::{Program, artifacts, client};
 use std::fmt::Write;
 
-/// What a program printed, natively and preloaded.
+/// The output of a program, natively and preloaded.
 #[track_caller]
 fn lines(program: &Program) -> [Vec<String>; 2] {
     [program.native().ok(), program.preloaded().ok()].map(|ran| ran.out.lines().map(str::to_owned).collect())
 }
 
-/// A program that is linked to the driver calls our exports, and sees what it would see natively.
+/// A program that is linked to the driver calls the shim's exports, and gets the native answers.
 #[test]
 fn linked_programs_are_passed_on() {
     let passed = client("passed");
@@ -64,7 +64,7 @@ fn tables_of_functions_find_what_does_not_lead_back() {
         behind.out.lines().collect::<Vec<_>>(),
         [&native[0], &native[1], "libcuda.so.1 libcuda.so.1 libgpumem.so"]
     );
-    // Before us: all lookups find the table, and the table ours.
+    // A library before the shim: all lookups find its table, and the table has the shim's functions.
     let before = table.env("LD_PRELOAD", format!("{clients}/libtable.so:{ours}")).preloaded().ok();
     assert_eq!(before.out.lines().collect::<Vec<_>>(), late);
 }

@@ -66,7 +66,7 @@ fn cached(fold: &str) -> Program {
     refused().env("GPUMEM_GRAPH_CACHE", CAP.to_string()).env("GPUMEM_GRAPH_IDLE", "0").env("GPUMEM_GRAPH_FOLD", fold)
 }
 
-/// What the driver said of itself at the end.
+/// The driver's own counts at the end.
 fn numbers(ran: &Ran) -> HashMap<String, u64> {
     let pair = |line: &str| line.split_once(' ').and_then(|(name, n)| Some((name.to_owned(), n.parse().ok()?)));
     ran.err.lines().filter_map(pair).collect()
@@ -102,7 +102,7 @@ fn with_fault(fold: &str, fault: &str) -> (Ran, HashMap<String, u64>) {
     nothing_left(&ran, &what);
     let numbers = numbers(&ran);
     let destroys = |name: &str| u64::from(fault.starts_with(name)) * numbers[name];
-    // What the driver itself refuses to destroy stays. Execs may be kept, with a graph and events of theirs.
+    // Objects that the driver itself refuses to destroy stay. Execs may be kept, with their graph and events.
     let rules = [
         ("live_execs", CAP + destroys("cuGraphExecDestroy")),
         ("live_graphs", CAP + destroys("cuGraphDestroy")),
@@ -164,7 +164,7 @@ fn each_call_fails_once_with_graphs_folded() {
     each_call_fails_once("1");
 }
 
-/// What the program never calls fails whenever the cache does: it does without, and the program sees nothing.
+/// Functions that only the cache calls fail at each call. The cache does without them, and the program sees nothing.
 #[test]
 fn what_only_the_cache_calls_may_always_fail() {
     let native = numbers(&refused().native().ok());
@@ -177,7 +177,7 @@ fn what_only_the_cache_calls_may_always_fail() {
     }
 }
 
-/// No memory, and the trimming that is to give some fails, too.
+/// There is no memory, and trimming, which should give some back, fails as well.
 #[test]
 fn memory_that_cannot_be_given_back() {
     for relief in ["", ",cuDeviceGraphMemTrim:1=1", ",cuCtxGetDevice:1=201", ",cuGraphExecDestroy:2=1"] {
@@ -192,7 +192,7 @@ fn memory_that_cannot_be_given_back() {
     }
 }
 
-/// T14: where the cache answers, the program's own failing calls leave right counts, too.
+/// T14: failing calls of the program that the cache answers leave right counts as well.
 #[test]
 fn t14_failing_graph_calls_are_counted() {
     const FAULTS: &[&str] = &[

@@ -153,7 +153,7 @@ fn handles_that_share_an_exec_do_not_wait_for_each_other() {
 fn threads_retarget_and_launch() {
     for slow in ["0", "100"] {
         for ran in &same(&order("threads").env("SIM_THREADS", "strict").env("SIM_SLOW_US", slow)) {
-            // Few where other programs have the cores, and each thread runs long.
+            // There are few if other programs use the cores and each thread runs long.
             assert!(count(ran, RETARGETS) > 10, "{}", count(ran, RETARGETS));
         }
     }
@@ -182,7 +182,7 @@ fn a_module_comes_back_at_its_old_address() {
     code("reload").preloaded().ok().ledger().sound();
 }
 
-/// The driver tells of which library a kernel is, and not of which a kernel's function is.
+/// The driver tells to which library a kernel belongs, but not to which library a kernel's function belongs.
 #[test]
 fn a_library_comes_back_at_its_old_address() {
     same(&code("library"));
@@ -296,7 +296,7 @@ fn threads_make_execs_beside_each_other() {
     assert!(made.iter().sum::<u64>() > 0, "{made:?}");
 }
 
-/// The program instantiated while there was memory; at its launches, where the cache has to, there is none.
+/// The program instantiated while there was memory. The cache has to instantiate at launches, and then there is none.
 #[test]
 fn out_of_memory_at_launch_is_not_seen() {
     let memory = handles("memory").env("SIM_DEVICE_MEM", "128M");
@@ -354,7 +354,7 @@ fn an_exec_that_others_know_is_pinned() {
     }
 }
 
-/// T18: an exec that holds objects of the program is its handle's own: they go when it does.
+/// T18: an exec that holds objects of the program stays with its handle. The objects are released with the exec.
 #[test]
 fn t18_user_objects_are_released_when_the_program_expects_it() {
     for ran in same(&lives("objects")) {
@@ -402,7 +402,7 @@ fn a_process_ends_with_live_handles() {
     }
 }
 
-/// Off: what the program has are the driver's own.
+/// With the cache off the program has the driver's own execs.
 #[test]
 fn without_the_cache_execs_are_the_drivers() {
     for program in [handles("recycled"), handles("update"), lives("objects"), lives("child"), order("threads")] {

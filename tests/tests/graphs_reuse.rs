@@ -66,7 +66,7 @@ fn same(program: &Program, caps: &[u32]) -> Vec<(Ran, Ledger)> {
     all
 }
 
-/// No rule broken, nothing said, no handle left.
+/// No rule was broken, nothing was printed, and no handle is left.
 #[track_caller]
 fn clean(ran: &Ran, how: &str) -> Ledger {
     assert_eq!(ran.violations(), [""; 0], "{how}");
@@ -110,7 +110,7 @@ fn no_thread_asks_a_stream_that_is_gone() {
     }
 }
 
-/// Afterwards nothing captures any more: what is over can be told, and the bound holds.
+/// Afterwards nothing captures any more, so completed execs can be recognised, and the bound holds.
 #[test]
 fn captures_on_streams_of_one_name_end_one_by_one() {
     for (ran, ledger) in same(&captures(), &[4]) {

@@ -28,7 +28,7 @@ fn a_green_context_is_the_last_to_hold_the_primary_one() {
     breaks_no_rule("primary");
 }
 
-/// What was allocated in a green context is the primary one's.
+/// Memory that was allocated in a green context belongs to the primary context.
 #[test]
 fn memory_of_a_green_context_ends_with_the_primary_one() {
     breaks_no_rule("left");
@@ -40,7 +40,7 @@ fn execs_outlive_their_green_context() {
     breaks_no_rule("execs");
 }
 
-/// Nobody asks a stream whose green context is gone whether a launch is over.
+/// A stream whose green context has ended is not asked whether a launch has completed.
 #[test]
 fn streams_that_outlive_their_green_context_are_not_asked() {
     breaks_no_rule("streams");

@@ -34,7 +34,7 @@ fn comparable(ran: &Ran) -> Value {
     said
 }
 
-/// Runs it in all ways: the same results, and a ledger that counts what the program counted.
+/// Runs a program in all ways. The results are the same, and the ledger has the program's counts.
 #[track_caller]
 fn same_in_all_ways(program: &Program) -> Ran {
     let native = program.native().ok();
@@ -105,7 +105,7 @@ fn t20_every_kind_is_counted_once() {
     }
 }
 
-/// Functions that few programs call: what they give is recorded, and what they answer as natively.
+/// Functions that few programs call: their allocations are recorded, and their answers are as natively.
 #[test]
 fn t20_seldom_called_functions_are_counted() {
     let (native, preloaded) = (program("newer").native().ok(), program("newer").preloaded().ok());
@@ -162,7 +162,8 @@ fn live_graphs_show_their_nodes_on_rocm_5_2() {
     show_their_nodes_by_kind(&old);
 }
 
-/// A ROCm of a major version that no table was held to is recorded only, and says so; `GPUMEM_RECORD_ONLY=0` overrides.
+/// A ROCm of a major version that the tables were not checked against is only recorded, and that is said.
+/// `GPUMEM_RECORD_ONLY=0` overrides it.
 /// Every minor of those that are known is served.
 #[test]
 fn a_rocm_of_an_unknown_major_is_recorded_only() {
@@ -202,7 +203,7 @@ fn a_machines_own_memory_is_told() {
     }
 }
 
-/// Beside CUDA, only HIP's part of the process is off on such a ROCm: CUDA's goes on, and doctor tells of it.
+/// Beside CUDA, only HIP's part of the process is off with such a ROCm. CUDA's part goes on, and doctor says so.
 #[test]
 fn beside_cuda_a_rocm_of_an_unknown_major_is_told() {
     let path = std::env::join_paths([&hip().stage, &artifacts().stage]).expect("a path");
@@ -260,7 +261,7 @@ fn t13_demo_balances_to_zero() {
     same_in_all_ways(&program("hip_demo").args(few)).ledger().balanced();
 }
 
-/// A reset ends what was allocated on the device; frees of it fail as they do natively.
+/// A reset ends the allocations on the device. Their frees fail as natively.
 #[test]
 fn reset_ends_allocations() {
     let (native, preloaded) = (program("reset").native().ok(), program("reset").preloaded().ok());
@@ -290,7 +291,7 @@ fn t08_concurrent_first_use() {
     }
 }
 
-/// T17: what hipMalloc returned can be exported; the importer's ledger lists it as an import.
+/// T17: memory of hipMalloc can be exported. The importer's ledger lists it as an import.
 #[test]
 fn t17_ipc_between_two_processes() {
     let ran = same_in_all_ways(&program("ipc"));
@@ -327,7 +328,7 @@ fn the_library_that_looks_for_profilers_is_none() {
     assert!(why.contains("librocprofiler-sdk.so.1"), "{why}");
 }
 
-/// T20: a library that stands in for the runtime gets its calls, the runtime all others.
+/// T20: a library that defines some functions of the runtime gets the calls of these. The runtime gets all others.
 #[test]
 fn t20_a_stub_in_scope_keeps_its_calls() {
     let (native, preloaded) = (program("stubbed").native().ok(), program("stubbed").preloaded().ok());
@@ -341,7 +342,7 @@ fn t20_a_stub_in_scope_keeps_its_calls() {
     }
 }
 
-/// Every call answers the same, with a device and without; without one, nothing is left behind.
+/// Every call answers the same, with a device and without one. Without a device no file is left behind.
 #[test]
 fn t14_codes_are_the_same_with_and_without_a_device() {
     for devices in ["1", "0"] {
@@ -366,7 +367,7 @@ fn t14_codes_are_the_same_with_and_without_a_device() {
     }
 }
 
-/// The inspector names HIP, and where each allocation came from.
+/// The ledger has a stack for each allocation, and the module of each frame.
 #[test]
 fn the_inspector_shows_it() {
     let ran = program("hip_nodes").arg("keep").preloaded().ok();

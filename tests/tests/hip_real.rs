@@ -95,7 +95,7 @@ fn programs_refer_to_versioned_names() {
     }
 }
 
-/// Every symbol of the library, by name and by version: ours where there is a row, and its own otherwise.
+/// Every symbol of the library, by name and by version: the hook if there is a row, and the library's own otherwise.
 #[test]
 fn every_symbol_is_ours_or_its_own() {
     for library in installed() {

@@ -1,4 +1,4 @@
-//! What a process takes more of the host's memory under the preload, part by part.
+//! Host memory that a process takes under the preload beyond the native run, part by part.
 
 use gpumem_tests::harness::{Ran, program};
 use serde_json::Value;
@@ -19,7 +19,7 @@ fn samples(ran: &Ran) -> [i64; PARTS.len()] {
     samples.try_into().unwrap_or_else(|_| panic!("{}", ran.out))
 }
 
-/// Nothing is touched before it is needed: tables begin small, and memory that was reserved is no memory.
+/// No page is touched before it is needed: tables begin small, and reserved address space takes no memory.
 #[test]
 fn each_part_takes_little_host_memory() {
     let [native, ours] = [program("starts").native(), program("starts").preloaded()].map(|ran| samples(&ran.ok()));

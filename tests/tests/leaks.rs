@@ -29,7 +29,7 @@ fn typed_until(running: &Running, line: &str, right: impl Fn(&str) -> bool) -> S
     panic!("{line} says: {said}");
 }
 
-/// What stands behind the first line that begins so.
+/// The rest of the first line that begins with this text.
 fn after<'a>(said: &'a str, begin: &str) -> &'a str {
     said.lines()
         .find_map(|line| line.trim().strip_prefix(begin))
@@ -49,7 +49,7 @@ fn server(args: &[&str], variable: (&str, &str)) -> (Running, Scratch) {
     (running, dir)
 }
 
-/// Three commands: run it, ask, and paste what the answer says.
+/// Three commands: run the program, ask, and paste the command in the answer.
 #[test]
 fn the_leaking_line_of_a_c_program_is_found_in_three_commands() {
     let (running, _dir) = server(&[], ("GPUMEM_TAG", ""));
@@ -89,7 +89,7 @@ fn planted_growth_is_told() {
     assert_eq!((&line["native"], &line["holds"]), (&Value::from(1010), &Value::Bool(true)), "{line:#}");
 }
 
-/// In a small ledger there is room for a few histories: those of the largest, and the rest are counted.
+/// A small ledger has room for a few histories: those of the largest sites. The other sites are counted.
 #[test]
 fn where_there_is_little_room_the_largest_are_followed() {
     let ran = program("leaks")

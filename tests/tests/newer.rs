@@ -126,7 +126,7 @@ fn a_new_major_is_recorded_only() {
     assert_eq!((&forbidden["mode"], &forbidden["decided"]), (&"record-only".into(), &"GPUMEM_RECORD_ONLY=1".into()));
 }
 
-/// Every minor version of a known major is served, and what is older.
+/// Every minor version of a known major is served, and every older version.
 #[test]
 fn known_majors_are_served() {
     for version in ["11080", "12040", "12080", "13000", "13020", "13050", "13090"] {

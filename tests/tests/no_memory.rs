@@ -1,11 +1,11 @@
-//! The process gets no more memory: the shim stops keeping books, says so, and the program does what it does natively.
+//! The kernel gives the process no more memory: the shim stops recording and says so. The program goes on as natively.
 
 use gpumem_tests::harness::{Program, client};
 use gpumem_tests::skipped::skipped;
 use gpumem_wire::kinds::State;
 use std::path::Path;
 
-/// Ends as natively; whether recording had to end.
+/// The program ends as natively. The answer is whether recording had to end.
 #[track_caller]
 fn runs_on(program: &Program, what: &str) -> bool {
     let (native, ran) = (program.native().ok(), program.preloaded());
@@ -15,7 +15,7 @@ fn runs_on(program: &Program, what: &str) -> bool {
     let ended = ours.iter().any(|line| line.contains("no more memory: recording ends here"));
     let not_begun = ours.iter().any(|line| line.contains("nothing is recorded"));
     assert_eq!(ours.len(), usize::from(ended || not_begun), "{what}: {ours:?}");
-    // What was recorded until then can be read, and says how it ended.
+    // The records until then can be read, and say why recording ended.
     for ledger in ran.ledgers() {
         let stopped = ledger.snapshot.header.state == State::Stopped as u32;
         assert_eq!(stopped, ended, "{what}");
@@ -77,7 +77,8 @@ fn no_more_mappings() {
     }
 }
 
-/// Once the books are closed nothing is opened again from outside: nobody would know of it, and there is no memory.
+/// Once recording has ended, pool and cache cannot be switched on from outside: nothing would be recorded, and there is no
+/// memory.
 #[test]
 fn what_memory_closed_stays_closed() {
     let mut running = client("no_memory").args(["wait", "320"]).env("GPUMEM_LEDGER_MAX", "4MiB").waits().start(true);
@@ -96,7 +97,7 @@ fn what_memory_closed_stays_closed() {
     assert_eq!(ran.ours().len(), 1, "{:?}", ran.ours());
 }
 
-/// What the shim is refused does not show in errno.
+/// System calls that fail in the shim do not change errno.
 #[test]
 fn a_refusal_leaves_errno_alone() {
     let native = client("errno").native().ok();
@@ -108,7 +109,7 @@ fn a_refusal_leaves_errno_alone() {
     }
 }
 
-/// Whatever the shim is refused while a thread with little stack makes the first call of its kind.
+/// Any system call of the shim fails while a thread with little stack makes its first call of a kind.
 #[test]
 fn a_refusal_takes_no_more_stack() {
     for (what, refusals) in [("memory", 12), ("graphs", 60)] {

@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// The name of the ledger of the shell that runs a script, and of what it becomes by exec.
+/// The name of the ledger of a shell that runs a script. The program that it becomes by exec has the same name.
 const OWN_NAME: &str = "$$-$(sed \"s/.*) //\" /proc/$$/stat | cut -d\" \" -f20)";
 
 fn is_root() -> bool {
@@ -83,7 +83,7 @@ fn what_lies_under_our_names_holds_nobody_up() {
     }
 }
 
-/// A thread names itself in half a character: it is recorded, and nobody takes it for dead.
+/// A thread's name ends in half a character. The process is recorded, and nobody takes it for dead.
 #[test]
 fn a_name_that_is_not_utf8() {
     let scratch = Scratch::new();
@@ -99,7 +99,7 @@ fn a_name_that_is_not_utf8() {
     let stat = fs::read(format!("/proc/{}/stat", running.pid())).expect("it runs");
     assert!(std::str::from_utf8(&stat).is_err(), "{odd}: the name is what it is to be");
     let id = running.ledger().id;
-    // Twenty others begin and end beside it, and sweep.
+    // Twenty other processes begin and end beside it, and remove old ledgers.
     for _ in 0..20 {
         client("many").arg("1").dir(&dir).preloaded().ok();
     }

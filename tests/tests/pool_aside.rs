@@ -5,7 +5,7 @@ use gpumem_tests::harness::run::Running;
 
 const MIB: u64 = 1 << 20;
 
-/// Tells it something; real allocations, real frees and bytes used.
+/// Sends the program a line. The answer is its real allocations, real frees and bytes used.
 fn tell(running: &mut Running, line: &str) -> [u64; 3] {
     let before = running.stdout().lines().count();
     running.tell(line);
@@ -36,7 +36,7 @@ fn the_pool_steps_aside_and_serves_again() {
         assert_eq!(allocs, 1);
         running.gpumem(&["set", &pid, "POOL", "0"]);
         assert_eq!(running.gpumem(&["stats", &pid])["pool"]["state"], "off");
-        // What is the program's stays, what was kept is the driver's, and so is what comes.
+        // Live memory stays, idle blocks go back to the driver, and new allocations are the driver's own.
         let [allocs, frees, now] = tell(&mut running, "pair");
         assert_eq!((allocs, frees), (1, 1), "{free}");
         assert!(now + 8 * MIB <= used, "{free}: {now} bytes used, {used} before");
@@ -53,7 +53,7 @@ fn the_pool_steps_aside_and_serves_again() {
     }
 }
 
-/// What is kept goes back while the device works, whoever asks for it; nobody waits for that work.
+/// Idle blocks go back while the device works, whichever command asks for it. Nothing waits for that work.
 #[test]
 fn the_pool_steps_aside_beside_work() {
     for command in [&["set", "POOL=0"][..], &["off"], &["trim"]] {
@@ -79,18 +79,18 @@ fn the_way_of_a_free_changes_while_it_runs() {
     let pid = running.pid().to_string();
     tell(&mut running, "work");
     running.gpumem(&["set", &pid, "FREE=deferred"]);
-    // It would not answer if the free waited: only `rest` ends the work.
+    // The program would not answer if the free waited, since only `rest` ends the work.
     for _ in 0..3 {
         tell(&mut running, "pair");
     }
     running.gpumem(&["set", &pid, "FREE=strict"]);
     tell(&mut running, "rest");
-    // What waited for its event serves again.
+    // Blocks that waited for their event serve again.
     tell(&mut running, "pair");
     assert_eq!(tell(&mut running, "pair")[..2], [0, 0]);
     running.tell("end");
     let ran = running.finish().ok();
-    // The three that did not wait, and nothing else.
+    // Only the three frees that did not wait.
     let violations = ran.violations();
     assert!(
         violations.len() == 3 && violations.iter().all(|one| one.contains("free_without_barrier")),
@@ -99,7 +99,7 @@ fn the_way_of_a_free_changes_while_it_runs() {
     ran.ledger().sound().complete().balanced();
 }
 
-/// What was off from the start was never prepared for.
+/// A pool that was off at the start cannot be switched on, since nothing was prepared for it.
 #[test]
 fn a_pool_that_was_off_at_the_start_stays_off() {
     let running = program("pool_aside").env("GPUMEM_POOL", "0").env("GPUMEM_LIMIT", "1GiB").waits().start(true);

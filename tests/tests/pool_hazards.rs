@@ -36,7 +36,7 @@ fn counted(ran: &Ran) -> gpumem_tests::harness::Ledger {
     ledger
 }
 
-/// The same in every setting, and all is given back.
+/// The results are the same in every setting, and all memory is given back.
 #[track_caller]
 fn as_native(program: &Program) {
     let native = program.native().ok();
@@ -97,7 +97,7 @@ fn t12_captures_forbid_what_they_forbid_natively() {
     as_native(&program("pool_captures"));
 }
 
-/// T16: one thread frees, another allocates at once: what is known of an address is its owner's.
+/// T16: one thread frees, another allocates at once. The record of an address is that of its present owner.
 #[test]
 fn t16_an_address_is_anothers_at_once() {
     as_native(&program("pool_threads").arg("race"));
@@ -128,7 +128,7 @@ fn blocks_of_ended_threads_stay_usable() {
     as_native(&program("pool_threads").arg("ends"));
 }
 
-/// The kernel still finds a thread for a while after it was joined; this one's for long.
+/// After a join the kernel still lists a thread for a while. In this test it does so for long.
 #[test]
 fn blocks_of_a_joined_thread_are_anyones_at_once() {
     for setting in [("GPUMEM_FREE", "strict"), ("GPUMEM_FREE", "deferred")] {
@@ -139,7 +139,7 @@ fn blocks_of_a_joined_thread_are_anyones_at_once() {
     }
 }
 
-/// What ended threads left is looked for inside calls that succeed.
+/// Blocks of ended threads are looked for inside calls that succeed.
 #[test]
 fn calls_that_succeed_leave_errno_alone() {
     as_native(&client("errno"));
@@ -232,7 +232,7 @@ fn a_context_ends_by_its_last_detach() {
     }
 }
 
-/// The driver refuses to end a context: what was live there is, and what was idle is used again and given back.
+/// The driver refuses to end a context. Its live memory stays live, and its idle blocks are used again and given back.
 #[test]
 fn a_context_does_not_end() {
     let faults = "cuCtxDestroy_v2:1=1,cuCtxDestroy_v2:2=1";

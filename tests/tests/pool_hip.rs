@@ -1,4 +1,4 @@
-//! What a cache of device memory can get wrong, through HIP.
+//! Mistakes that a cache of device memory can make, through HIP.
 
 #[path = "hip/support.rs"]
 mod support;

@@ -11,13 +11,13 @@ fn spill(setting: &[(&str, &str)]) -> Program {
     start.envs(setting)
 }
 
-/// What each buffer and each growth of the program's pool got.
+/// The memory that each buffer and each growth of the program's pool got.
 fn got(ran: &Ran, what: &str) -> Vec<String> {
     let lines = ran.out.lines().filter_map(|line| line.strip_prefix(what));
     lines.map(|line| line.split_once(": ").map_or("", |(_, got)| got).to_owned()).collect()
 }
 
-/// So many of each, one after another.
+/// Numbers of each kind of memory, one after another.
 fn runs(list: &[String]) -> Vec<(usize, String)> {
     let mut runs: Vec<(usize, String)> = Vec::new();
     for got in list {
@@ -69,7 +69,7 @@ fn growth_in_managed_memory() {
     }
 }
 
-/// What does not fit goes to managed memory, once it does not fit.
+/// An allocation goes to managed memory once it does not fit.
 #[test]
 fn what_does_not_fit_in_managed_memory() {
     for pair in [("GPUMEM_OOM_FALLBACK", "managed"), ("GGML_CUDA_ALLOC_FALLBACK_MANAGED", "1")] {
@@ -106,7 +106,7 @@ fn our_name_comes_first() {
 #[test]
 fn devices_without_concurrent_managed_access() {
     for managed in ["exclusive", "none"] {
-        // Its lines would say nothing of this.
+        // The lines of this program do not matter here.
         let report = ("GPUMEM_OOM_REPORT", "0");
         let setting =
             [("SIM_MANAGED", managed), ("GPUMEM_OOM_FALLBACK", "managed"), ("GPUMEM_POOL_MANAGED", "1"), report];
@@ -146,7 +146,7 @@ fn a_quota_is_kept() {
     for way in ["plain", "async", "created", "pitched", "arrays", "runtime"] {
         let line = ran.err.lines().find(|line| line.starts_with(way)).unwrap_or_else(|| panic!("{way}: {}", ran.err));
         let (blocks, code) = (numbers(line)[0], numbers(line)[1]);
-        // One less than 256 MiB hold: a little more is live.
+        // One block less than 256 MiB would hold, since a little more is live.
         assert!((12..16).contains(&blocks) && code == 2, "{line}");
     }
     let info = |when: &str| {
@@ -166,7 +166,7 @@ fn a_quota_is_kept() {
     assert_eq!(native, [""; 0], "natively all of it fits");
 }
 
-/// It holds from the first call on, whichever that is, and without the pool too; it takes none away.
+/// The limit holds from the first call on, whichever that is, and without the pool as well. It takes no memory away.
 #[test]
 fn a_quota_is_kept_from_the_first_call_on() {
     for way in ["plain", "async", "pitch", "create", "array"] {
@@ -231,7 +231,7 @@ fn a_pool_that_retries_lives_within_a_quota() {
     }
 }
 
-/// One that ends when an allocation fails, in a quota of a quarter of what it takes: spilled, it ends well.
+/// A program that ends when an allocation fails, under a limit of a quarter of what it takes. With spilling it ends well.
 #[test]
 fn a_pool_that_does_not_retry_spills() {
     let abort = program("pool_press").arg("abort").env("GPUMEM_LIMIT", "170MiB");
@@ -243,7 +243,7 @@ fn a_pool_that_does_not_retry_spills() {
     assert!(ledger.counter(counters::SPILLS) > 0);
 }
 
-/// What one thread gives back is nobody's for a moment: a request that fails meanwhile is no answer.
+/// For a moment, blocks that a thread gives back belong to nobody. A request that fails meanwhile is tried again.
 #[test]
 fn threads_that_share_a_full_device_are_not_refused() {
     let full = program("pool_full").arg("shared").env("SIM_DEVICE_MEM", "260M");
@@ -322,7 +322,7 @@ fn whatever_runs_out_has_what_is_kept() {
     assert_eq!(wrong, [""; 0]);
 }
 
-/// What goes back while something captures disturbs that in no mode.
+/// Memory that goes back while something captures disturbs no capture, whatever its mode.
 #[test]
 fn what_runs_out_beside_a_capture_leaves_it_alone() {
     for mode in ["0", "1", "2"] {
@@ -335,7 +335,7 @@ fn what_runs_out_beside_a_capture_leaves_it_alone() {
     }
 }
 
-/// Where nothing is kept the driver's answer is the program's, and it was asked once.
+/// If nothing is kept, the program gets the driver's answer, and the driver was asked once.
 #[test]
 fn where_nothing_is_kept_the_driver_is_asked_once() {
     let ways = [

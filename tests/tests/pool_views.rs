@@ -1,4 +1,4 @@
-//! What the inspector shows of the pool of a real process, and what its commands make of it.
+//! The inspector's views of the pool of a real process, and its commands for the pool.
 
 use gpumem_tests::harness::client;
 use gpumem_tests::harness::run::{Running, wait_for};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 const MIB: u64 = 1 << 20;
 
-/// Eight blocks of 4 MiB, used and freed three times; one is live, the others are idle and stay so.
+/// Eight blocks of 4 MiB, used and freed three times. One is live at the end, the others stay idle.
 fn idle(variables: &[(&str, &str)]) -> Running {
     let start = client("idle").env("GPUMEM_POOL_DECAY", "0").waits();
     let running = start.envs(variables).start(true);

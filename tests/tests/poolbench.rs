@@ -33,7 +33,7 @@ fn the_same_allocations_by_every_way() {
     assert!((80 << 20..100 << 20).contains(&peak), "{peak}");
 }
 
-/// What `gpumem record` writes of one run is the same work again.
+/// A trace of `gpumem record` replays the same work.
 #[test]
 fn a_recorded_run_can_be_replayed() {
     let scratch = Scratch::new();
@@ -44,7 +44,7 @@ fn a_recorded_run_can_be_replayed() {
     assert!(exported.status.success(), "{}", String::from_utf8_lossy(&exported.stderr));
     std::fs::write(&rows, exported.stdout).unwrap();
     let replayed = poolbench(&["trace", rows.to_str().unwrap(), "--json"]).native().ok().json();
-    // And the one byte that the first run began with.
+    // One byte more, with which the first run began.
     assert_eq!(replayed["allocations"].as_u64().unwrap(), recorded["allocations"].as_u64().unwrap() + 1);
     assert_eq!(replayed["peak_requested_bytes"], recorded["peak_requested_bytes"]);
     assert_eq!(replayed["skipped"], 0);

@@ -39,7 +39,8 @@ fn t22_no_vendor_library_is_linked() {
     }
 }
 
-/// Exported are the names of the tables, those of gpumem.h, and what finds functions; no others.
+/// The library exports the names of the tables, those of gpumem.h, and the functions that find functions. It exports no
+/// others.
 #[test]
 fn t22_no_name_is_exported_by_accident() {
     let ran = command("nm").args(["-D", "--defined-only", "-P"]).arg(&artifacts().shim).native().ok();
@@ -105,7 +106,7 @@ fn t22_released_library_runs_on_old_glibc() {
     }
 }
 
-/// It builds for aarch64, where that target is installed.
+/// The library builds for aarch64, if that target is installed.
 #[test]
 fn t22_checks_for_aarch64() {
     const TARGET: &str = "aarch64-unknown-linux-gnu";

@@ -173,7 +173,7 @@ fn main_ends_where_memory_is_limited() {
     }
 }
 
-/// The system may refuse the thread of ours what tells that it is the last one.
+/// The system refuses the control thread the file that tells whether it is the last thread.
 #[test]
 fn main_ends_where_nothing_can_be_opened() {
     let main_ends = client("main_ends").arg("main");
@@ -201,7 +201,7 @@ fn t25_main_ends_before_its_threads() {
     }
 }
 
-/// What `held` holds: counts by kind, bytes by kind, graphs and execs.
+/// The ledger shows the objects of `held`: counts by kind, bytes by kind, graphs and execs.
 #[track_caller]
 fn shows_what_is_held(ledger: &Ledger, said: &Value) {
     ledger.agrees_with(said).complete();
@@ -299,11 +299,11 @@ fn what_call_stacks_led_to_outlives_the_process() {
     running.signal_until(libc::SIGKILL, 'Z');
     let ledger = running.ledger();
     let led_to: u64 = ledger.snapshot.stacks.values().map(|stack| stack.allocs).sum();
-    // One that was moving its place to the record may count that twice or not at all: a stack's turns of one thread.
+    // A thread that was killed while it moved a place to the record may count that place twice or not at all.
     assert!(led_to.abs_diff(allocs(&ledger)) <= 2 * THREADS, "{led_to} led to, {} counted", allocs(&ledger));
 }
 
-/// A hung process answers, since nothing is asked of it; and it goes on as if nothing had been.
+/// The ledger of a hung process can be read, since the process has to do nothing for it. Then the process goes on.
 #[test]
 fn stopped_process_is_readable_and_goes_on() {
     let running = client("held").waits().start(true);
@@ -394,7 +394,7 @@ fn t23_stale_ledgers_are_swept() {
     let dir = first.scratch().join("many");
     std::fs::create_dir(&dir).expect("a directory");
     let exited = std::fs::read(&source).expect("a ledger");
-    // Of a process of its own, above the largest pid that Linux gives.
+    // Names of processes that cannot exist, above the largest pid that Linux gives.
     let put = |ledger: &[u8], n: u32| {
         let mut copy = ledger.to_vec();
         copy[offset_of!(Header, pid)..][..4].copy_from_slice(&(5_000_000 + n).to_le_bytes());
@@ -432,7 +432,7 @@ fn t23_stale_ledgers_are_swept() {
     running.finish().ok();
 }
 
-/// Somebody scribbles over the ledger of a running process: the process does not care.
+/// The ledger of a running process is overwritten with garbage. The process goes on.
 #[test]
 fn scribbled_ledger_does_not_harm_its_process() {
     use std::os::unix::fs::FileExt;

@@ -9,7 +9,7 @@ fn proof(args: &[&str]) -> (Option<i32>, String, String) {
     (done.status.code(), text(done.stdout), text(done.stderr))
 }
 
-/// What a killed process leaves says what it held.
+/// The ledger of a killed process has what the process held.
 #[test]
 fn a_killed_process_can_be_read_and_costs_are_not_measured_here() {
     let (status, out, err) = proof(&["--simulator", "record.dead_process_readable", "cost"]);
@@ -25,7 +25,7 @@ fn a_killed_process_can_be_read_and_costs_are_not_measured_here() {
             ("cost.call", &unknown),
             ("cost.record", &unknown),
             ("cost.record_stacks", &unknown),
-            // Of an optimised build it is.
+            // An optimised build meets the bound.
             ("cost.cold_launch", if cfg!(debug_assertions) { &unknown } else { &yes })
         ]
     );
@@ -39,7 +39,7 @@ fn a_killed_process_can_be_read_and_costs_are_not_measured_here() {
     assert!(lines[0]["native"].as_i64().unwrap() > 96 << 20, "weights and caches at least: {}", lines[0]);
 }
 
-/// Every program does the same under the preload, and what it counts is what the ledger says.
+/// Every program does the same under the preload, and the ledger has the program's own counts.
 #[test]
 fn recording_changes_nothing() {
     let (status, out, err) = proof(&["--simulator", "record.results_equal", "record.counts_equal"]);
@@ -53,7 +53,7 @@ fn numbers_agree() {
     assert_eq!(status, Some(0), "{out}{err}");
 }
 
-/// What is flat natively is flat, and near the native run's.
+/// If a program is flat natively, it is flat under the preload, and close to the native run.
 #[test]
 fn memory_stays_flat() {
     let (status, out, err) = proof(&["--simulator", "flat.host_growth", "flat.graphs_device_growth"]);
@@ -72,7 +72,7 @@ fn wrong_names_are_refused() {
     assert!(status == Some(0) && out.contains("record.results_equal"), "{out}");
 }
 
-/// After many operations as after few, and once all is freed.
+/// The totals are right after many operations, after few, and once everything is freed.
 #[test]
 fn device_memory_stays_flat() {
     let (status, out, err) = proof(&["--simulator", "flat.device_growth"]);
@@ -98,7 +98,7 @@ fn a_search_tells_lost_blocks_from_others() {
     }
 }
 
-/// What was planted is found, and nothing else.
+/// All planted writes are found, and nothing else.
 #[test]
 fn the_guard_finds_what_was_planted() {
     let (status, out, err) = proof(&["--simulator", "guard.finds"]);

@@ -7,7 +7,7 @@ use gpumem_tests::faults::programs;
 use gpumem_tests::faults::trouble::Trouble;
 use std::time::Duration;
 
-/// Whatever goes wrong, the preloaded program does not die, hang, answer or leave what the native one would not.
+/// With any fault, the preloaded program dies, hangs, answers and leaves files only as the native one does.
 #[test]
 fn random_faults_do_no_harm_that_they_do_not_do_natively() {
     let campaign =

@@ -135,7 +135,7 @@ fn traces(folder: &Path) -> Vec<PathBuf> {
     entries.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("trace"))).collect()
 }
 
-/// Each process that uses the GPU writes a trace of its own, and none into another's.
+/// Each process that uses the GPU writes a trace of its own, and writes into no other trace.
 #[test]
 fn children_write_their_own() {
     let scratch = Scratch::new();
@@ -227,7 +227,7 @@ fn gpumem_record_runs_and_exports() {
     let ran = gpumem(scratch.path(), &["record", "--trace", "-o", "trace", "--", basic]);
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let trace = read(&scratch.path().join("trace"));
-    // A second time moves it aside; a file that is no trace stays.
+    // A second recording renames the first trace. A file that is not a trace stays.
     assert!(gpumem(scratch.path(), &["record", "--trace", "-o", "trace", "--", basic]).status.success());
     assert_ne!(read(&scratch.path().join("trace")).header.pid, trace.header.pid);
     assert_eq!(read(&scratch.path().join("trace~")).header.pid, trace.header.pid);

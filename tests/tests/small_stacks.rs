@@ -4,7 +4,7 @@ use gpumem_tests::harness::client;
 
 /// The least that the C library allows a thread, KiB.
 const LEAST: u64 = 16;
-/// What hooks may take of a main thread's stack, KiB. Frames of a debug build are larger.
+/// Stack that hooks may take of a main thread, KiB. Frames of a debug build are larger.
 const MORE: u64 = if cfg!(debug_assertions) { 16 } else { 8 };
 
 /// Each is the first of its kind in its process: that is when most is done.

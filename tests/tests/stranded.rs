@@ -35,7 +35,7 @@ fn events(ran: &Ran, kind: EventKind) -> Vec<EventSlot> {
     ledger.snapshot.events.iter().filter(|event| event.kind == kind as u8).copied().collect()
 }
 
-/// The program ran to its end with right results, did what it does natively, and broke no rule.
+/// The program ran to its end with right results, did the same as natively, and broke no rule.
 #[track_caller]
 fn right(ran: Ran, native: &Ran) -> (Ran, Value) {
     let ran = ran.ok();

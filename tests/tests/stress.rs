@@ -6,7 +6,7 @@ use gpumem_tests::harness::{Ledger, Program, artifacts, client, command, program
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
 
-/// Readers that come while threads write get an answer each time, and disturb nobody.
+/// Readers that read while threads write get an answer each time, and disturb no thread.
 #[test]
 fn readers_meet_writers() {
     let running = program("threads").args(["8", "100000"]).start(true);
@@ -24,7 +24,7 @@ fn readers_meet_writers() {
     assert_eq!(running.gpumem(&["ps"])["processes"][0]["status"], "running");
 }
 
-/// T21: forks while other threads keep books: no child hangs, no record is lost.
+/// T21: forks while other threads record: no child hangs, no record is lost.
 #[test]
 fn t21_forks_in_the_midst_of_threads() {
     let ran = client("forks").arg("60").preloaded().ok();
@@ -130,7 +130,7 @@ fn tables_too_small_for_threads() {
     ledger.balanced();
 }
 
-/// T10: a process that has the shim and makes no GPU call is listed as that.
+/// T10: a process that has the shim and makes no GPU call is listed as such.
 #[test]
 fn t10_no_gpu_call_is_told() {
     let dir = gpumem_tests::harness::run::Scratch::new();

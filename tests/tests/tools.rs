@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Where tests are.
 const FOLDERS: &[&str] = &["tests/src", "tests/tests", "inspector/tests", "shim/abi/tests", "shim/linked/tests"];
 
-/// The one place that says so, and this file.
+/// Files that may print "skipped" themselves: the one place for it, and this file.
 const SAYS_IT: &[&str] = &["skipped", "tools"];
 
 fn sources() -> Vec<PathBuf> {

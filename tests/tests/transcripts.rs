@@ -37,7 +37,7 @@ fn commands(heading: &str) -> Vec<Typed> {
     all
 }
 
-/// What stands on the reader's disk: the programs of the guide by its names.
+/// The files on the reader's disk: the programs of the guide, under the guide's names.
 struct Reader {
     home: Scratch,
 }
@@ -186,7 +186,7 @@ fn a_server_whose_graphs_grow_is_flat_after_the_cure() {
     running.says("serving");
     let line = cure(&reader.follows(doctor, &running), "graphs of remember_graph");
     assert_eq!(line, set.line.replace("PID", &running.pid().to_string()));
-    // It grows: more than the cure will allow, natively one for each request.
+    // Its graphs grow beyond the bound of the cure; natively there is one for each request.
     wait_for("many graphs", || number(&stats(&running)["cache"]["real_execs"]) > 520);
     assert!(says(&reader.types(&line, &running), &set.says[0]));
     wait_for("the bound", || number(&stats(&running)["cache"]["real_execs"]) <= 512);

@@ -33,12 +33,12 @@ fn threads_without_end_leave_nothing() {
     assert!(threads.iter().any(|thread| ledger.snapshot.text(thread.name) == last), "the last has no name");
 }
 
-/// A program that makes a context for each task; half of them take all that is in them along.
+/// A program makes a context for each task. Half of the contexts end with memory, streams and graphs in them.
 #[test]
 fn contexts_without_end_leave_nothing() {
     const COUNT: u64 = 4000;
     let (native, preloaded, ran) = growth("contexts", COUNT);
-    // 630 bytes were kept of each; the simulator's own memory goes up and down by as much as natively it grows.
+    // 630 bytes of each were kept. The simulator's own memory goes up and down by as much as it grows natively.
     let most = native + COUNT * 300;
     assert!(preloaded <= most, "{} KiB, natively {} KiB", preloaded / KIB, native / KIB);
     ran.ledger().sound().complete().balanced();
