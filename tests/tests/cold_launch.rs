@@ -1,5 +1,5 @@
-//! What a launch touches of code is counted in builds of each kind; `cost.cold_launch` of `make proof` holds an optimised
-//! build to it.
+//! The lines of code that a launch touches are counted in builds of each kind. `cost.cold_launch` of `make proof` holds an
+//! optimised build to a bound.
 #![cfg(target_arch = "x86_64")]
 
 use gpumem_tests::harness::client;

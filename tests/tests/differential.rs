@@ -1,5 +1,5 @@
-//! Every program natively and preloaded: the same result, the same exit code, and a ledger that
-//! counts what the program counted.
+//! Every program runs natively and preloaded, with the same result and the same exit code. The ledger has
+//! the program's own counts.
 
 use gpumem_tests::harness::{Program, Ran, client, program};
 use gpumem_wire::kinds::EventKind;
@@ -20,8 +20,8 @@ fn comparable(ran: &Ran) -> Value {
     said
 }
 
-/// What the ledger records of a program that counts as `said`. An allocation inside a captured stream
-/// is a node of the graph to the program; to the ledger it is stream-ordered memory until its free.
+/// The counts that the ledger must have for a program that printed `said`. The program counts an allocation inside a
+/// captured stream as a node of the graph. The ledger counts it as stream-ordered memory until its free.
 fn recorded(ran: &Ran) -> Value {
     let mut said = ran.json();
     if said["program"] == "captures" {
@@ -174,8 +174,8 @@ fn t04_null_out_parameters() {
     preloaded.ledger().sound().balanced();
 }
 
-/// T4: an out-parameter is the program's to read and write once a call has succeeded, and not before: one that leads
-/// nowhere does no harm to a call that fails.
+/// T4: the shim reads and writes an out-parameter only after the call has succeeded. An invalid pointer does no harm to a
+/// call that fails.
 #[test]
 fn t04_wild_out_parameters_of_calls_that_fail() {
     let program = client("wild");
@@ -185,8 +185,8 @@ fn t04_wild_out_parameters_of_calls_that_fail() {
     preloaded.ledger().sound().balanced();
 }
 
-/// T4: a description that leads nowhere does no harm to a call that fails for another reason, whether or not what it
-/// says would be held against a limit.
+/// T4: an invalid pointer to a description does no harm to a call that fails for another reason, also if its size would be
+/// checked against a limit.
 #[test]
 fn t04_wild_descriptions_of_calls_that_fail() {
     let program = client("wild_in");
@@ -226,8 +226,8 @@ fn t19_two_runtimes_in_one_process() {
     }
 }
 
-/// T19: runtimes before 12 put off what cudaSetDevice says to the next call: that one, too, has the device that its
-/// thread has chosen, whatever another runtime's allocations found last.
+/// T19: runtimes before 12 delay the change of cudaSetDevice until the next call. That call has the device that its
+/// thread has chosen as well, whatever device another runtime's allocations used last.
 #[test]
 fn t19_each_runtime_allocates_on_the_device_that_was_chosen() {
     let programs = &gpumem_tests::harness::artifacts().programs;
@@ -299,8 +299,8 @@ fn t13_several_devices_and_resets() {
     same_in_all_ways(&devices).ledger().balanced();
 }
 
-/// What stats say of a process's memory is plausible where graphs really take some of it: where the program
-/// keeps its own, and where they are folded.
+/// The figures of stats for a process's memory are plausible if graphs really take some of it: both if the program
+/// keeps its graphs, and if they are folded.
 #[test]
 fn t13_host_memory_of_graphs_is_explained() {
     let args = "--iterations 60 --weights 8 --kv 1 --prefill 4 --never-evict --nodes 200 --hold 600".split(' ');

@@ -22,8 +22,8 @@ fn ran(of: &str) -> Ran {
     ran
 }
 
-/// Contexts, code that a call loads and code that the first launch loads, larger stacks, each with its call site; nothing of what
-/// came in a capture, and nothing twice.
+/// Contexts, code that a call loads, code that the first launch loads, and larger stacks are recorded, each with its call
+/// site. Memory that is taken in a capture is not recorded, and nothing is recorded twice.
 #[test]
 fn each_take_is_told_with_its_call_site() {
     let ran = ran("events");
@@ -54,8 +54,8 @@ fn shown(ledger: &Ledger, more: &[&str]) -> String {
     String::from_utf8(done.expect("gpumem runs").stdout).expect("text")
 }
 
-/// `stats` has what is left of it at the end: a module was unloaded, and a context is gone. What is not explained is the
-/// first context, around which nobody could ask, and the module that came in a capture.
+/// `stats` has the memory that is left at the end, after a module was unloaded and a context has ended. Two things are not
+/// explained: the first context, around which free memory cannot be asked for, and the module that was loaded in a capture.
 #[test]
 fn stats_explains_it() {
     let ran = ran("stats");

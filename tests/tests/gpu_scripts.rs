@@ -1,5 +1,5 @@
-//! The scripts of `tests/gpu` where no GPU is: a stage whose build is not named is skipped, one whose build is not there
-//! has failed, each in one line; and the loads over two servers run, with stand-ins for the servers.
+//! The scripts of `tests/gpu` without a GPU. A stage whose build is not named is skipped, and a stage whose build does not
+//! exist fails, each with one line. The loads over two servers run, with stand-ins for the servers.
 
 use gpumem_tests::harness::artifacts::repository;
 use gpumem_tests::harness::run::Scratch;
@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Scripts that take builds of others, their arguments, what they call what they need, and the variables that name it.
+/// Scripts that take builds of other programs: their arguments, the name of what they need, and its variables.
 const STAGES: [(&str, &[&str], &str, &[&str]); 10] = [
     ("sd.py", &["new"], "sd/new", &["SD_CLI"]),
     ("sd.py", &["old"], "sd/old", &["SD_CLI_OLD"]),
@@ -88,7 +88,7 @@ fn lines<'a>(ran: &'a Ran, begin: &str) -> Vec<&'a str> {
     ran.out.lines().filter(|line| line.starts_with(begin)).collect()
 }
 
-/// A variable that is not set skips; a path where nothing is has failed, in one line that names both.
+/// A variable that is not set skips the stage. A path that does not exist fails it, with one line that names both.
 #[test]
 fn a_build_that_is_not_there_is_one_line() {
     let Some(bench) = Bench::new() else { return };
@@ -142,8 +142,8 @@ fn run_sh_skips_and_fails_by_one_line_a_stage() {
     assert!(lines(&ran, "FAIL").iter().all(|line| line.contains("is not there")), "{}", ran.out);
 }
 
-/// An rpc-server that answers who knocks, and a llama-server that answers the same to the same prompt, if its rpc-server
-/// does and nothing is preloaded where nothing is to be.
+/// A stand-in for an rpc-server that accepts connections, and one for a llama-server that gives the same answer to the same
+/// prompt, if its rpc-server answers and if nothing is preloaded into the llama-server.
 const RPC_SERVER: &str = "
 import socket, sys
 listening = socket.create_server(('127.0.0.1', int(sys.argv[sys.argv.index('-p') + 1])))
@@ -172,8 +172,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[sys.argv.index('--port') + 1])), Handler).serve_forever()
 ";
 
-/// The load over a native and a preloaded server: its requests are answered alike by both, and what there is to find
-/// without a GPU (no ledger, few samples) is told in one line.
+/// The load over a native and a preloaded server: both give the same answers, and one line tells what is missing without a
+/// GPU (no ledger, few samples).
 #[test]
 fn loads_over_two_servers_run() {
     let Some(bench) = Bench::new() else { return };

@@ -1,6 +1,6 @@
-//! What can go wrong when few real execs stand for many handles, one test for each: the client does it,
-//! natively and preloaded, with room for one exec and for two, with and without folded graphs. It judges
-//! its own results; the tests judge what the cache says of itself.
+//! What can go wrong when few real execs stand for many handles, one test for each case. The client runs the
+//! case natively and preloaded, with room for one exec and for two, with and without folded graphs. It checks
+//! its own results. The tests check the cache's counters.
 
 use gpumem_tests::harness::{Ledger, Program, Ran, client};
 use gpumem_wire::counters::*;
@@ -22,12 +22,12 @@ fn lives(mode: &str) -> Program {
     client("graph_lives").arg(mode)
 }
 
-/// With room for so many execs.
+/// The program with room for this many execs.
 fn bounded(program: &Program, cap: u32) -> Program {
     program.clone().env("GPUMEM_GRAPH_CACHE", cap.to_string())
 }
 
-/// Runs it preloaded with caps of one and two, with and without folding; no run may show a difference.
+/// Runs a program preloaded with caps of one and two, with and without folding. No run may show a difference.
 #[track_caller]
 fn hazard(program: &Program) -> Vec<Ran> {
     let native = program.native().ok();
@@ -147,8 +147,8 @@ fn handles_that_share_an_exec_do_not_wait_for_each_other() {
     assert!(all[2..].iter().all(|ran| live_execs(ran) <= 2));
 }
 
-/// Each thread finds what its own handles mean, whoever has their execs; no exec is used by two threads at
-/// a time.
+/// Each thread's launches do what its own handles mean, whichever thread used their execs before. No two threads use
+/// an exec at a time.
 #[test]
 fn threads_retarget_and_launch() {
     for slow in ["0", "100"] {
@@ -157,7 +157,7 @@ fn threads_retarget_and_launch() {
             assert!(count(ran, RETARGETS) > 10, "{}", count(ran, RETARGETS));
         }
     }
-    // Below the bounds, too, where a launch takes no turn.
+    // The same below the bounds, where a launch takes no other handle's exec.
     for slow in ["0", "0", "100"] {
         let idle = order("threads").env("SIM_THREADS", "strict").env("GPUMEM_GRAPH_IDLE", "1ms");
         let ran = idle.env("SIM_SLOW_US", slow).preloaded().ok();
@@ -234,8 +234,8 @@ fn execs_of_destroyed_handles_serve_new_ones() {
     assert_eq!((count(&ran, REAL_EXECS_MADE), count(&ran, OVER_BOUND)), (2, 0), "as many as live at a time");
 }
 
-/// Below the bound, too, a handle that has long been idle gives its exec away, and gets one of its own when it comes
-/// back.
+/// Also below the bound, a handle that has long been idle loses its exec to another handle, and gets a new one when it
+/// is launched again.
 #[test]
 fn an_idle_exec_serves_another_handle() {
     let idle = handles("idle");
@@ -250,8 +250,8 @@ fn an_idle_exec_serves_another_handle() {
     }
 }
 
-/// A program that pauses has not lost interest in what it goes on with: at the bound each class makes do with its
-/// own execs, where one of another class would have to be destroyed and made again.
+/// A program pauses and then goes on with the same graphs. At the bound each class goes on with its own execs. To take
+/// an exec of another class would mean to destroy that exec and to make it again later.
 #[test]
 fn classes_keep_their_execs_over_a_pause() {
     let pauses = bounded(&handles("pauses"), 4).env("GPUMEM_GRAPH_IDLE", "20ms");
@@ -261,9 +261,9 @@ fn classes_keep_their_execs_over_a_pause() {
     assert!(count(&ran, RETARGETS) > 0);
 }
 
-/// Where the device has work for a while, an exec that was given other grids, which makes it slower for good,
-/// is not given still others: one is made, in the room of one that is over. Not where only parameters differ,
-/// nor where the program waits for the host.
+/// An exec that was given other grids is slower for good. While the device is behind, such an exec is not given further
+/// grids: a new exec is made, in the room of one that has completed. This does not happen if only parameters differ, or
+/// if the program waits for the host.
 #[test]
 fn while_the_device_is_behind_execs_are_made_rather_than_worn() {
     let made = |mode: &str| {
@@ -328,9 +328,9 @@ fn without_execs_nodes_run_one_by_one() {
     }
 }
 
-/// A function that knows no handles of ours gets the exec itself, and no other stands in for it any more.
-/// A folded graph is the template of its shape's first exec, or goes when the program next waits; few do
-/// not go before.
+/// A function that does not know our handles gets the real exec. That exec then stays with its handle.
+/// The driver's graph of a folded graph becomes the template of its shape's first exec, or is destroyed at the program's
+/// next wait. Few are destroyed earlier.
 #[test]
 fn folded_graphs_go_in_spare_time() {
     let said = |ran: &Ran, name: &str| -> Vec<u64> {
@@ -369,7 +369,7 @@ fn graphs_inside_graphs_are_set_and_launched() {
     }
 }
 
-/// The driver crashes on execs of a context that is gone; handles of ours do not, and those of the next
+/// The driver crashes on execs of a context that has ended. Handles of ours do not crash, and those of the next
 /// context work.
 #[test]
 fn contexts_and_devices_go_with_live_handles() {
@@ -392,7 +392,7 @@ fn a_process_ends_with_live_handles() {
     for ran in same(&lives("exit")) {
         assert_eq!(count(&ran, HANDLES_MADE), 3);
     }
-    // Destroyed by code that runs behind all else, when even the driver may be gone.
+    // Code that runs last of all destroys them, when even the driver may have shut down.
     let late = lives("exit").arg("destroyed");
     let native = late.native().ok();
     for cap in [1, 512] {

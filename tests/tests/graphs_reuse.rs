@@ -1,7 +1,7 @@
-//! What comes back, or goes by two names, while few real execs stand for many handles: streams with the
-//! address of another, default streams of several threads, nodes of clones and of graphs inside graphs,
-//! execs that the driver refused to set. Each client runs natively and preloaded and judges its own
-//! results; the tests judge what the simulator and the cache say.
+//! Addresses that come back, and objects with two names, while few real execs stand for many handles: streams with
+//! the address of an earlier one, default streams of several threads, nodes of clones and of graphs inside graphs,
+//! execs that the driver refused to set. Each client runs natively and preloaded and checks its own
+//! results. The tests check the reports of the simulator and the cache's counters.
 
 use gpumem_tests::harness::artifacts::repository;
 use gpumem_tests::harness::{Ledger, Program, Ran, artifacts, command};
@@ -45,8 +45,8 @@ fn nodes(mode: &str) -> Program {
     built("graph_nodes", &BUILT).arg(mode)
 }
 
-/// Runs it natively, and preloaded with these caps, with and without folding: the same results, no rule
-/// of the driver broken, nothing left. What was preloaded, with its ledger.
+/// Runs a program natively, and preloaded with these caps, with and without folding. The results are the same, no rule
+/// of the driver is broken, and nothing is left. The answer is the preloaded runs.
 #[track_caller]
 fn same(program: &Program, caps: &[u32]) -> Vec<(Ran, Ledger)> {
     let native = program.native().ok();
@@ -91,8 +91,8 @@ fn live_execs(ran: &Ran) -> u64 {
     line.parse().expect("a number")
 }
 
-/// The handle runs on a stream that is destroyed, and its exec is another's by now; another stream gets
-/// the address, and the handle's next launch there still has to wait.
+/// A handle was launched on a stream that is then destroyed, and its exec goes to another handle. A new stream gets the
+/// old one's address. The handle's next launch on the new stream still has to wait for its last launch.
 #[test]
 fn a_stream_at_an_old_address_is_another() {
     let reused = streams("address").env("SIM_REUSE_HANDLES", "1").env("GPUMEM_GRAPH_IDLE", "0");
@@ -101,8 +101,8 @@ fn a_stream_at_an_old_address_is_another() {
     assert!(ran[2].1.counter(RETARGETS) >= 2, "with room for two, execs change hands");
 }
 
-/// A thread that looks for an exec asks no stream that another thread has destroyed, nor one that goes
-/// while it is asked.
+/// A thread that looks for an exec queries no stream that another thread has destroyed, nor one that is destroyed during
+/// the query.
 #[test]
 fn no_thread_asks_a_stream_that_is_gone() {
     for (_, ledger) in same(&streams("threads").env("SIM_LAG_US", "200"), &[1, 6]) {
@@ -131,8 +131,8 @@ fn cooperative_nodes_follow_an_update_while_they_run() {
     same(&nodes("running"), &[1, 512]);
 }
 
-/// Where the driver refuses to set a node of the exec that runs, its own update decides. If neither that can be had,
-/// nor the exec as it was, another takes its place, which is launched behind it all the same.
+/// If the driver refuses to set a node of an exec whose launch is pending, the driver's own update decides. If that fails
+/// too, and the exec cannot be set back, another exec takes its place, and is launched behind it as well.
 #[test]
 fn launches_keep_their_order_where_an_exec_cannot_follow_an_update() {
     const SET: &str = "cuGraphExecKernelNodeSetParams_v2";
@@ -169,12 +169,12 @@ fn the_graph_inside_a_node_can_be_instantiated_and_set() {
     same(&nodes("child"), &[1, 512]);
 }
 
-/// When an exec is to go to another handle, the driver refuses a node's parameters, so that one is made
-/// anew; then it refuses to switch a node off in that. Nobody gets an exec that is half another's.
+/// An exec is to go to another handle and the driver refuses a node's parameters, so a new exec is made. Then the driver
+/// refuses to disable a node in the new one. No handle gets an exec that is partly set for another handle.
 #[test]
 fn an_exec_that_could_not_be_set_serves_nobody() {
     let mut fallbacks = 0;
-    // The second change of hands is the first that switches nodes off: its calls, and some around them.
+    // The second retarget is the first that disables nodes. The fault hits its calls, and some around them.
     for (set, enabled) in [4, 6, 7].into_iter().flat_map(|set| (4..=7).map(move |enabled| (set, enabled))) {
         let faults = format!("cuGraphExecKernelNodeSetParams_v2:{set}=999,cuGraphNodeSetEnabled:{enabled}=999");
         let faulty = nodes("refused").env("SIM_FAULT", &faults).env("GPUMEM_GRAPH_CACHE", "1");

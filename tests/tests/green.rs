@@ -1,5 +1,5 @@
-//! Green contexts end. What the driver destroys with one is not used afterwards; what it leaves, the program's memory
-//! and execs, is as it was.
+//! Green contexts end. Objects that the driver destroys with one are not used afterwards. The program's memory and execs,
+//! which the driver leaves, stay as they were.
 
 use gpumem_tests::harness::{Program, client};
 use gpumem_wire::counters;
@@ -34,7 +34,7 @@ fn memory_of_a_green_context_ends_with_the_primary_one() {
     breaks_no_rule("left");
 }
 
-/// Execs outlive the green context that they were made in, as memory does; nothing of the cache is in it.
+/// Execs outlive the green context that they were made in, as memory does. The cache keeps nothing in that context.
 #[test]
 fn execs_outlive_their_green_context() {
     breaks_no_rule("execs");

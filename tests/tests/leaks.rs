@@ -1,4 +1,4 @@
-//! What grows is found, in programs of which it is known: with the README alone, and by the claim of `make proof`.
+//! `gpumem leaks` finds growth that is known: with the commands of the README, and by the claim of `make proof`.
 
 use gpumem_tests::harness::run::{Running, Scratch};
 use gpumem_tests::harness::{artifacts, command, program};
@@ -67,7 +67,8 @@ fn the_leaking_line_of_a_c_program_is_found_in_three_commands() {
     running.finish().ok();
 }
 
-/// A server whose graphs become more, without the graph cache: the call site that keeps them, and what bounds them.
+/// The number of a server's graphs grows, without the graph cache. The answer has the call site that keeps the graphs, and
+/// the command that bounds them.
 #[test]
 fn a_server_whose_graphs_grow_is_found() {
     let (running, _dir) = server(&["graphs"], ("GPUMEM_GRAPH_CACHE", "0"));
@@ -104,8 +105,8 @@ fn where_there_is_little_room_the_largest_are_followed() {
     assert!(said["remarks"].to_string().contains("there is no more room for one"), "{said:#}");
 }
 
-/// First and last seen are what the program knows them to be: of a call site that comes to its history late, too, and of
-/// one whose history went to a larger one and came back.
+/// First and last seen are the program's own times, also for a call site that gets its history late, and for one that
+/// loses its history to a larger site and gets it back.
 #[test]
 fn first_and_last_seen_are_when_it_was() {
     // The clock of records ticks each 4 ms.

@@ -1,5 +1,5 @@
-//! Drivers newer than the tables: a newer minor version of a known major is served, and what it adds is left to it and
-//! shown; a new major is recorded only, unless the selftest left a verdict.
+//! Drivers newer than the tables. A newer minor version of a known major is served; its additions are left to the driver
+//! and shown. A new major is only recorded, unless the selftest has written a verdict.
 
 use gpumem_tests::harness::ledger::gpumem;
 use gpumem_tests::harness::{Program, Ran, client, command, program};
@@ -40,8 +40,7 @@ fn served(ran: &Ran) -> (u64, u64) {
     (ledger.counter(counters::HANDLES_MADE), ledger.counter(counters::POOL_HITS))
 }
 
-/// Functions that nobody knows get real handles, whatever they are called, and what was met is shown. The graph cache
-/// and the pool stay on.
+/// Unknown functions get real handles, whatever their names are, and are shown. The graph cache and the pool stay on.
 #[test]
 fn functions_that_nobody_knows_get_real_handles() {
     let ran = same(&newer("fk"));
@@ -63,8 +62,8 @@ fn functions_that_nobody_knows_get_real_handles() {
     assert!(met.iter().all(|met| finding("unknown").contains(met)), "{doctor:#}");
 }
 
-/// A graph with nodes of a kind that nobody knows is the driver's own and works; a handle inside the parameters of such
-/// a node is the driver's. Others are bounded.
+/// A graph with nodes of an unknown kind is the driver's own and works. A handle inside the parameters of such a node
+/// becomes the driver's. Other graphs are bounded.
 #[test]
 fn nodes_of_an_unknown_kind_pin_their_graph_alone() {
     let ran = same(&newer("nk"));
@@ -150,8 +149,8 @@ fn a_version_that_cannot_be_true_is_not_believed() {
     }
 }
 
-/// Runtimes and drivers of different ages: a runtime newer than the driver, as where a package for forward
-/// compatibility is installed or wanted, and a driver newer than the runtime. Each gives what it gives natively.
+/// Runtimes and drivers of different ages: a runtime newer than the driver, as with a package for forward
+/// compatibility or without one, and a driver newer than the runtime. Each gives its native answers.
 #[test]
 fn runtimes_and_drivers_of_different_ages() {
     const SCRIPT: &str = r#"

@@ -1,15 +1,15 @@
 //! Each intercepted function has all its places: a row of the simulator, a program that calls it, and for functions of
-//! the CUDA driver a check of the conformance suite. What is missing is named, so that nobody who adds a function has
-//! to know the list.
+//! the CUDA driver a check of the conformance suite. A missing place is named, so that somebody who adds a function need
+//! not know the list.
 //!
-//! The compiler sees to the hook. Functions whose hook only counts a submission are called, each of them, by
-//! `shim/linked/tests/submissions.rs`; here only those are meant that have a hook of their own.
+//! The compiler checks the hook. `shim/linked/tests/submissions.rs` calls each function whose hook only counts a
+//! submission. This test is about functions that have a hook of their own.
 
 use gpumem_tests::harness::artifacts::repository;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Symbol, what `cuGetProcAddress` is asked for, the file of the hook.
+/// Symbol, the name that `cuGetProcAddress` is asked for, and the file of the hook.
 type Row = (&'static str, &'static str, &'static str);
 
 macro_rules! rows {
@@ -29,8 +29,8 @@ gpumem_abi::hip_functions!(hip_rows);
 /// Files of hooks that many functions share, or that answer lookups.
 const SHARED: [&str; 2] = ["submit", "procaddr"];
 
-/// Where a function has to be, and which functions are not there yet. A name goes out when its function is there, and
-/// none may come in.
+/// A place that each function must have, and the functions that do not have it yet. Names are only removed from that
+/// list, and never added.
 struct Place {
     missing: &'static str,
     folders: &'static [&'static str],

@@ -1,5 +1,5 @@
-//! What a cache of device memory can get wrong, each natively and under the preload in each of its settings:
-//! the same answers and contents, no rule of the driver broken, and a ledger that balances.
+//! Mistakes that a cache of device memory can make. Each case runs natively, and under the preload in each setting:
+//! answers and contents are the same, no rule of the driver is broken, and the ledger balances.
 
 use gpumem_tests::harness::{Program, Ran, artifacts, client, program};
 use gpumem_wire::counters;
@@ -20,7 +20,7 @@ fn with(program: &Program, setting: &[(&str, &str)]) -> Program {
     program.clone().envs(setting)
 }
 
-/// Without the summary's line, whose peaks depend on how threads meet.
+/// The output without the summary's line, whose peaks depend on the timing of threads.
 fn answers(ran: &Ran) -> Vec<&str> {
     ran.out.lines().filter(|line| !line.starts_with('{')).collect()
 }
@@ -50,14 +50,14 @@ fn as_native(program: &Program) {
     }
 }
 
-/// T3, T4, T14, T26: every right and wrong call, with and without a context, and what is known of memory that
+/// T3, T4, T14, T26: every right and wrong call, with and without a context, and queries about memory that
 /// is live, freed, or freed and allocated again.
 #[test]
 fn t26_wrong_frees_and_questions_answer_as_native() {
     as_native(&program("pool_answers"));
 }
 
-/// After a sticky error every call gives it, whatever is cached.
+/// After a sticky error every call answers that error, also if a block is cached.
 #[test]
 fn t14_a_sticky_error_is_sticky() {
     let sticky = program("pool_answers").arg("sticky");
@@ -70,8 +70,8 @@ fn t14_a_sticky_error_is_sticky() {
     }
 }
 
-/// A free waits for all streams of its context, and for no other context; and memory given out again is nobody
-/// else's.
+/// A free waits for all streams of its context, and for no other context. Memory that is given out again belongs to one
+/// owner.
 #[test]
 fn a_free_keeps_its_barrier_whatever_runs() {
     as_native(&program("pool_order").arg("running").env("SIM_LAG_US", "300"));
@@ -191,8 +191,8 @@ fn a_reset_ends_what_is_kept() {
     }
 }
 
-/// The last holder of a primary context lets go of it: until the driver is done nobody of ours touches what was in
-/// it, whose room another thread wants.
+/// The last holder of a primary context releases it, while another thread needs memory. Until the driver has ended the
+/// context, the shim touches nothing that was in it.
 #[test]
 fn a_primary_context_ends_while_others_want_room() {
     for what in ["blocks", "execs"] {
@@ -207,8 +207,8 @@ fn a_primary_context_ends_while_others_want_room() {
     }
 }
 
-/// One thread lets the last of a primary context go while another retains it: what was in the old one is out of the
-/// books before the new one is there.
+/// One thread releases the last reference to a primary context while another retains it. The records of the old context
+/// are removed before the new one exists.
 #[test]
 fn a_primary_context_ends_and_begins() {
     let turns = client("release").arg("turns");
@@ -220,7 +220,7 @@ fn a_primary_context_ends_and_begins() {
     }
 }
 
-/// What is idle in a context that ends by its last detach is not given out in the next, which may have its handle.
+/// A context ends by its last detach. Its idle blocks are not given out in the next context, which may have the same handle.
 #[test]
 fn a_context_ends_by_its_last_detach() {
     for reuse in ["0", "1"] {

@@ -61,7 +61,7 @@ fn nothing_spills_unless_asked_for() {
     }
 }
 
-/// The pool's growth in managed memory, from the first; buffers as natively, of which more fit.
+/// The program's pool grows in managed memory from the first request on. Buffers are as natively, and more of them fit.
 #[test]
 fn growth_in_managed_memory() {
     for name in ["GPUMEM_POOL_MANAGED", "GGML_CUDA_POOL_USE_MANAGED"] {
@@ -259,7 +259,7 @@ fn threads_that_share_a_full_device_are_not_refused() {
     }
 }
 
-/// Where memory runs out all idle blocks go back, those of contexts that other threads end meanwhile too.
+/// When memory runs out all idle blocks go back, also those of contexts that other threads end meanwhile.
 #[test]
 fn idle_blocks_of_contexts_that_end_are_left_alone() {
     let ends = program("pool_full").arg("contexts").env("GPUMEM_POOL_DECAY", "0");
@@ -269,7 +269,7 @@ fn idle_blocks_of_contexts_that_end_are_left_alone() {
     }
 }
 
-/// A call on a device that is full but for what gpumem keeps there.
+/// A call on a device that is full except for the memory that gpumem keeps there.
 fn short(way: &str, kept: &str) -> Program {
     let settings =
         [("SIM_DEVICE_MEM", "128M"), ("SIM_CONTEXT_MEM", "0"), ("SIM_CODE_MEM", "8M"), ("SIM_MANAGED", "exclusive")];
@@ -277,8 +277,8 @@ fn short(way: &str, kept: &str) -> Program {
     client("ran_out").args([way, kept]).envs(&settings).envs(&keeps)
 }
 
-/// Calls that take memory of a full device in the simulator; those that take none there, or little, answer that there
-/// is none (their first does, by this name). `true`: what graphs keep is enough for it as well.
+/// Calls that take memory of a full device in the simulator. A call that takes none there, or little, gets a planted "out
+/// of memory" (the first call of this name). `true`: memory that is kept for graphs is enough for it as well.
 const RUN_OUT: &[(&str, Option<&str>, bool)] = &[
     ("plain", None, true),
     ("pitch", None, true),
@@ -304,7 +304,7 @@ fn with_fault(program: Program, fault: Option<&str>) -> Program {
     }
 }
 
-/// Whatever runs out: what the program freed is there for it, as it is natively, and so is what graphs keep.
+/// Whichever call runs out gets the memory that the program has freed, as natively, and the memory that is kept for graphs.
 #[test]
 fn whatever_runs_out_has_what_is_kept() {
     let mut wrong = Vec::new();

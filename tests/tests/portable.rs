@@ -52,8 +52,8 @@ fn t22_no_name_is_exported_by_accident() {
     }
 }
 
-/// What the library asks of the C library was in glibc 2.28, by the oldest version under which the one here has
-/// it: names that are newer link here, and are found nowhere else. (Weak ones may be missing.)
+/// glibc 2.28 has all functions that the library needs from the C library. The test looks up the oldest version of each
+/// name in the glibc of this machine, since newer names would link here and be missing elsewhere. Weak names may be missing.
 #[test]
 fn t22_no_function_is_newer_than_glibc_2_28() {
     // Before 2.33 these were in the part that is linked statically.

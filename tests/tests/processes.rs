@@ -144,10 +144,10 @@ fn cancelled_threads_end_where_they_would() {
     let ran = client("cancel").preloaded().ok();
     assert_eq!((&ran.out, ran.violations()), (&native.out, native.violations()));
     ran.ledger().sound().complete().balanced();
-    // Where a sandbox lets nobody read memory by process_vm_readv, stacks are read from a file.
+    // If a sandbox forbids process_vm_readv, stacks are read from a file.
     let denied = client("cancel").denied("process_vm_readv:1-").preloaded().ok();
     assert_eq!(denied.out, native.out);
-    // The guard makes calls of its own on this thread, and what a driver does within them may be where a thread ends.
+    // The guard makes driver calls of its own on this thread. The driver may reach a cancellation point within them.
     for guard in ["1", "front"] {
         let guarded = client("cancel").env("GPUMEM_GUARD", guard).preloaded().ok();
         assert_eq!(guarded.out, native.out, "GPUMEM_GUARD={guard}");
@@ -184,7 +184,7 @@ fn main_ends_where_nothing_can_be_opened() {
     }
 }
 
-/// T25: main has ended by pthread_exit: once the thread of ours is the last, the process ends as natively, with
+/// T25: main has ended by pthread_exit. Once the control thread is the last thread, the process ends as natively, with
 /// all exit handlers, on a stack as large as another thread's.
 #[test]
 fn t25_main_ends_before_its_threads() {
@@ -268,8 +268,8 @@ fn killed_in_the_midst_of_threads_is_readable() {
     }
 }
 
-/// What a call stack led to is exact once its threads rest, however many threads and stacks there are: more than a
-/// thread has places for, and more threads than have places of their own.
+/// The totals of a call stack are exact once its threads rest. There are more stacks than a thread has places for, and
+/// more threads than have places of their own.
 #[test]
 fn what_call_stacks_led_to_is_exact() {
     const BYTES: u64 = 8192;
@@ -287,7 +287,7 @@ fn what_call_stacks_led_to_is_exact() {
     }
 }
 
-/// Killed, it is what the threads' counters say, but for what each thread was about to write.
+/// After a kill the totals are those of the threads' counters, except for the counts that each thread was about to write.
 #[test]
 fn what_call_stacks_led_to_outlives_the_process() {
     const THREADS: u64 = 4;
@@ -361,7 +361,7 @@ fn t23_vanished_directory() {
     assert_eq!((ran.json()["allocs"].as_u64(), ran.ours()), (Some(40000), vec![]));
 }
 
-/// T23: a ledger that another process with this pid left is not taken for ours, nor overwritten.
+/// T23: a ledger of an earlier process with the same pid is neither taken for this process's nor overwritten.
 #[test]
 fn t23_pid_reuse() {
     let stale = client("many").arg("7").env("GPUMEM_LEDGER_MAX", "1MiB").preloaded().ok();
@@ -377,7 +377,7 @@ fn t23_pid_reuse() {
     assert_eq!(all.iter().map(|ledger| ledger.id.pid).collect::<Vec<_>>(), [pid, pid]);
     assert_eq!(std::fs::read(&all[0].path).expect("the stale one"), bytes, "left as it was");
     shows_what_is_held(&all[1], &summary(&running.stdout()));
-    // Asked for by pid, it is the one that runs.
+    // The pid means the process that runs.
     let stats = running.gpumem(&["stats", &pid.to_string()]);
     assert_eq!(stats["live"]["count"], 21);
     let rows = running.gpumem(&["ps", "--live"]);
@@ -385,8 +385,8 @@ fn t23_pid_reuse() {
     running.finish().ok();
 }
 
-/// T23: ledgers of the dead are swept, the newest are kept, of those that were killed for themselves: these
-/// tell what happened, and helpers that come and go must not push them out. Files of others are left alone.
+/// T23: old ledgers of dead processes are removed. The newest are kept, those of killed processes by a count of their
+/// own: they show what happened, and short-lived helpers must not push them out. Files of others are left alone.
 #[test]
 fn t23_stale_ledgers_are_swept() {
     let first = client("many").arg("3").env("GPUMEM_LEDGER_MAX", "1MiB").preloaded().ok();

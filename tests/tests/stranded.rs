@@ -14,8 +14,8 @@ use serde_json::Value;
 /// Steps of a prefill; the scratch of the last is 96 MiB.
 const STEPS: &str = "48";
 
-/// Without gpumem's own pool, what the program frees is free; with it, what is freed under pressure has to
-/// go back all the same.
+/// Without gpumem's own pool, memory that the program frees is free at once. With the pool, memory that is freed under
+/// pressure has to go back to the driver as well.
 const POOLS: [&str; 2] = ["0", "1"];
 
 fn pool(mode: &str, stranded: &str, own: &str) -> Program {
@@ -101,8 +101,8 @@ fn press_bounds_the_peak_by_twice_what_is_needed() {
     }
 }
 
-/// What the program gives back under pressure, gpumem's pool does not keep: the device has room for three of
-/// the largest, and natively for a third of the prefill.
+/// gpumem's pool does not keep memory that the program frees under pressure. The device has room for three of the
+/// largest buffers, and natively for a third of the prefill.
 #[test]
 fn press_really_gives_back() {
     let small = |program: Program| program.env("SIM_DEVICE_MEM", "360M").env("SIM_CONTEXT_MEM", "8M");

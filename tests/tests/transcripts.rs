@@ -1,8 +1,7 @@
-//! docs/guides/examples.md: a user who types its commands sees what it says, and the cures that `doctor` prints, pasted as
-//! they stand, make the memory flat.
+//! docs/guides/examples.md: a user who types its commands sees the output that the guide shows. The commands that `doctor`
+//! prints make the memory flat when they are pasted.
 //!
-//! Of a line of the guide those words count that hold no digit: they have to stand in one line of the answer, in that
-//! order.
+//! The words without digits of each line of the guide have to stand in one line of the answer, in the same order.
 
 use gpumem_tests::harness::run::{Running, Scratch, wait_for};
 use gpumem_tests::harness::{artifacts, command, program};

@@ -1,5 +1,5 @@
-//! What comes and goes without end, in a process that runs for ever: contexts and threads. The host memory stays beside
-//! the native run's, and what came last is recorded as what came first.
+//! Contexts and threads that begin and end without end, in a process that runs for ever. The host memory stays close to
+//! the native run's, and the last ones are recorded like the first.
 
 use gpumem_tests::harness::{Ran, client};
 

@@ -1,4 +1,4 @@
-//! What stands still beside work that ends only when the program says so. None of it was seen on a device yet: the graph
+//! Calls that hang beside work that ends only when the program says so. None of this was seen on a device yet: the graph
 //! cache makes execs at launches, where natively nothing is made, and takes for granted that it may do so beside such
 //! work. Once, on a GPU, it stood still in the driver's instantiate, and natively the program did not.
 

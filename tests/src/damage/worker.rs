@@ -189,7 +189,7 @@ impl Case {
 /// The pipe of a worker, by the number of its descriptor.
 ///
 /// # Safety
-/// Nobody else owns the descriptor.
+/// No other code owns the descriptor.
 pub unsafe fn pipe(fd: i32) -> File {
     // SAFETY: the File becomes the only owner of `fd`: our caller vouches that it has no other.
     unsafe { File::from_raw_fd(fd) }

@@ -16,7 +16,7 @@ pub const PATIENCE: Duration = Duration::from_secs(25);
 /// How often the native run is repeated when it ended in another way than the preloaded run.
 const AGAIN: usize = 3;
 
-/// What is wrong with the preloaded run.
+/// The faults of the preloaded run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wrong {
     Death,

@@ -18,9 +18,9 @@ pub struct Artifacts {
     pub gpumem: PathBuf,
     /// The simulated libraries under their real names, for LD_LIBRARY_PATH.
     pub stage: PathBuf,
-    /// What tests/programs builds.
+    /// The programs that tests/programs builds.
     pub programs: PathBuf,
-    /// What tests/tests/clients builds.
+    /// The programs that tests/tests/clients builds.
     pub clients: PathBuf,
 }
 
@@ -35,11 +35,11 @@ enum Link {
     Plain,
     Driver,
     Runtime,
-    /// As a shared library, to the C library alone.
+    /// A shared library that is linked to the C library alone.
     Library,
-    /// As a shared library, to these libraries of the clients, then to the runtime.
+    /// A shared library that is linked to these libraries of the clients, then to the runtime.
     Plugin(&'static [&'static str]),
-    /// As a program linked to these libraries of the clients, then to the runtime.
+    /// A program that is linked to these libraries of the clients, then to the runtime.
     Clients(&'static [&'static str]),
 }
 

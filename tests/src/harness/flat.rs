@@ -68,7 +68,7 @@ impl Series {
 /// the native one (0.02 is 2 %) together.
 ///
 /// # Errors
-/// Where it is furthest above what it may be.
+/// The sample that is furthest above its bound.
 pub fn never_above(native: &Series, preloaded: &Series, slack_bytes: u64, slack_share: f64) -> Result<(), String> {
     if native.0.is_empty() || preloaded.0.is_empty() {
         return Err("nothing to compare: a process ended before its memory could be read".into());

@@ -1,4 +1,4 @@
-//! What a run left: the ledger as it is, and as `gpumem` shows it.
+//! The ledger that a run left: its contents, and the views of `gpumem`.
 
 use super::artifacts;
 use gpumem_wire::counters;
@@ -17,7 +17,7 @@ pub struct Ledger {
     pub snapshot: Snapshot,
 }
 
-/// What a program calls a kind, and the kinds of the ledger that it is.
+/// A program's name for a kind, and the kinds of the ledger that it stands for.
 const KINDS: &[(&str, &[AllocKind])] = &[
     ("device", &[AllocKind::Device, AllocKind::Pitch]),
     ("host", &[AllocKind::HostPinned]),
@@ -28,7 +28,7 @@ const KINDS: &[(&str, &[AllocKind])] = &[
     ("vmm", &[AllocKind::VmmPhysical]),
 ];
 
-/// What a program counts, and the counters that it is.
+/// A program's name for a count, and the counters that it stands for.
 const TOTALS: &[(&str, &[usize])] = &[
     ("graphs_created", &[counters::GRAPHS_CREATED]),
     ("graphs_destroyed", &[counters::GRAPHS_DESTROYED]),

@@ -79,7 +79,7 @@ fn compared(what: &str, native: &[f64], preloaded: &[f64], most_rise: f64) -> (M
     (measured, worst.0)
 }
 
-/// Of each sample and the two before and behind it the one in the middle: what one sample alone shows is no growth.
+/// The median of each sample, the two before it and the two behind it. A single sample does not show growth.
 fn settled(samples: &[f64]) -> Vec<f64> {
     let middle = |at: usize| {
         let mut near = samples[at.saturating_sub(2)..samples.len().min(at + 3)].to_vec();

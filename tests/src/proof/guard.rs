@@ -43,7 +43,7 @@ pub fn finds(bench: &Bench<'_>) -> Result<Measured, String> {
         let kinds = events["events"].as_array().into_iter().flatten().filter_map(|event| event["kind"].as_str());
         let found: Vec<&str> = kinds.filter(|kind| FINDINGS.contains(kind)).collect();
         measured.native += 1.0;
-        // What writes into freed memory from a graph is found twice: before it runs, and by what it wrote.
+        // A graph that writes into freed memory is found twice: before it runs, and by its write.
         if kind.map_or(found.is_empty(), |kind| found.iter().filter(|other| **other == kind).count() == 1) {
             measured.preloaded += 1.0;
         } else {

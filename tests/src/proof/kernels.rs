@@ -28,7 +28,7 @@ pub(super) fn has_torch() -> bool {
     done.status().is_ok_and(|status| status.success())
 }
 
-/// What a kernel reads that does nothing else, and what a search reads, GB/s.
+/// The rate at which a kernel that does nothing else reads, and the rate of a search, GB/s.
 pub fn bandwidth_ratio(bench: &Bench<'_>) -> Result<Measured, String> {
     let program = cost::compiled(bench, "read.c", "read", &["-ldl"])?;
     let ledgers = bench.ledgers();

@@ -12,7 +12,7 @@ const STEPS: [&str; 4] = ["64", "96", "150", "240"];
 
 /// Wrong verdicts that are allowed: five of a hundred.
 pub const WRONG: f64 = 0.05;
-/// So many are in the note; each is told on stderr.
+/// Number of wrong verdicts in the note. Each is printed on stderr.
 const NOTED: usize = 50;
 
 /// Call sites of random programs, and whether the programs' own heaps grow.
@@ -55,7 +55,7 @@ pub fn verdicts(bench: &Bench<'_>) -> Result<Measured, String> {
 /// Verdicts that were compared with what was planted.
 #[derive(Default)]
 struct Told {
-    /// By what was planted: how many, and how many of them are wrong.
+    /// For each planted kind of growth: the number of verdicts, and how many of them are wrong.
     of: BTreeMap<String, (u64, u64)>,
     wrong: Vec<String>,
     programs_with_wrong: u64,

@@ -163,7 +163,7 @@ pub fn press_safe(bench: &Bench<'_>) -> Result<Measured, String> {
     Ok(measured)
 }
 
-/// What the program says it had at the most, MiB.
+/// The program's own maximum, MiB.
 fn peak_of(done: &Run) -> Result<f64, String> {
     let line = done.stderr.lines().find(|line| line.starts_with("peak"));
     line.and_then(|line| numbers(line).first().copied()).ok_or_else(|| format!("no peak in {}", done.stderr.trim()))

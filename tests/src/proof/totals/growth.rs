@@ -63,7 +63,7 @@ pub(super) fn suspects(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> R
     if of_leaks != of_allocs {
         pairs.differ.push(format!("leaks and allocs by call site: {of_leaks:?} and {of_allocs:?}"));
     }
-    // Of memory that takes none of its own kind no call site is told.
+    // Kinds that take no memory of their own have no call site here.
     let taking = stats["kinds"].as_array().into_iter().flatten().filter(|kind| {
         let of = AllocKind::from_name(kind["kind"].as_str().unwrap_or_default());
         of.is_some_and(|of| of.space() != gpumem_wire::kinds::Space::None)

@@ -1,4 +1,4 @@
-//! What people read: the same numbers, in words.
+//! The text output has the same numbers.
 
 use super::{Pairs, Views, number};
 use gpumem_wire::units;
