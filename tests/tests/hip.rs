@@ -3,9 +3,9 @@
 //!
 //! [`simulator`]: the simulated library is like the real one. [`lookups`]: functions that a program looks up by name.
 
-#[path = "hip/lookups.rs"]
+#[path = "hip_cases/lookups.rs"]
 mod lookups;
-#[path = "hip/simulator.rs"]
+#[path = "hip_cases/simulator.rs"]
 mod simulator;
 #[path = "hip/support.rs"]
 mod support;
