@@ -5,7 +5,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
-    // Its own cuGetProcAddress must hand out its own functions, as the real driver does,
-    // not those of what is preloaded.
+    // The library's cuGetProcAddress must give out the library's own functions, as the real driver does,
+    // and not those of a preloaded library.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
 }

@@ -15,7 +15,7 @@ thread_local! {
     static PUT_OFF: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a function needs before its body runs.
+/// The state that a function needs before its body runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// Nothing at all.
@@ -149,7 +149,7 @@ macro_rules! rt {
     };
 }
 
-/// Reads what the program points at; NULL gives 1.
+/// Reads the value that the program's pointer points to; NULL gives 1.
 pub fn read<T: Copy>(p: P) -> Result<T> {
     if p == 0 {
         return Err(INVALID_VALUE);
@@ -159,7 +159,7 @@ pub fn read<T: Copy>(p: P) -> Result<T> {
     Ok(unsafe { (p as *const T).read_unaligned() })
 }
 
-/// Writes where the program points; NULL gives 1.
+/// Writes a value to the program's pointer; NULL gives 1.
 pub fn write<T>(p: P, value: T) -> Result {
     if p == 0 {
         return Err(INVALID_VALUE);

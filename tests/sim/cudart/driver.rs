@@ -80,7 +80,7 @@ impl Loader {
         let Ok(name) = CString::new(name) else {
             return 0;
         };
-        // A runtime knows nothing of what came after it.
+        // A runtime does not know functions that are newer than itself.
         if version / 1000 > crate::VERSION / 1000 {
             return 0;
         }

@@ -19,6 +19,7 @@ pub mod generate;
 mod host;
 pub mod hunt;
 pub mod model;
+mod objects;
 mod older;
 mod open;
 pub mod order;

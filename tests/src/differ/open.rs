@@ -1,8 +1,8 @@
 //! Opens the device and creates what lives as long as the process.
 
 use super::api::{Api, Status};
+use super::objects::{Fixed, Real, cu};
 use super::program::{BLOCKING, EVENTS, LEGACY, STREAMS};
-use super::real::{Fixed, Real, cu};
 use super::runtime::Runtime;
 use super::work::{Buf, Kernel, Work};
 use crate::conformance::CLUSTER_PTX;

@@ -2,8 +2,8 @@
 
 use super::api::Status;
 use super::host::write_log;
+use super::objects::{Real, cu};
 use super::program::Id;
-use super::real::{Real, cu};
 use super::work::{Buf, Kernel, Work};
 use cudarc::driver::sys::{self, CUgraphNodeType as Type, CUlaunchAttributeID as Attribute, CUmemorytype};
 use std::ffi::c_void;

@@ -1,7 +1,7 @@
 //! Asks everything that can be asked of a graph and its nodes, and answers in the program's words.
 
+use super::objects::{KERNELS, Real, cu};
 use super::program::Id;
-use super::real::{KERNELS, Real, cu};
 use super::work::Buf;
 use cudarc::driver::sys::{self, CUgraphNodeType as Type, CUmemorytype};
 use std::ptr::null_mut;

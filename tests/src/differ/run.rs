@@ -1,8 +1,8 @@
 //! Runs programs in this process, each operation on its thread, one after another.
 
 use super::api::Api;
+use super::objects::Real;
 use super::program::{Op, Program, THREADS};
-use super::real::Real;
 use super::world::{STOOD_STILL, World};
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};

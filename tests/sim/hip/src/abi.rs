@@ -16,7 +16,7 @@ thread_local! {
     static DEVICE: Cell<i32> = const { Cell::new(0) };
 }
 
-/// What must hold before a call may do anything.
+/// The condition under which a call's body may run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// Nothing, not even a device.
@@ -52,8 +52,8 @@ impl Row {
         if self.need == Need::Ctx { current() } else { Ok(0) }
     }
 
-    /// Runs a body; what it answers becomes the thread's last error, success
-    /// and "not ready" too (ROCm before 7). Nothing unwinds out of it.
+    /// Runs a body. Its answer becomes the thread's last error, success
+    /// and "not ready" included (ROCm before 7). No panic leaves it.
     pub fn enter(&self, body: impl FnOnce(&Call) -> Result) -> u32 {
         let run = || {
             let ctx = self.admit()?;
@@ -103,7 +103,7 @@ pub fn current() -> Result<H> {
     context::require(&mut lock())
 }
 
-/// What a call of another exported function answered.
+/// The answer of a call of another exported function.
 pub fn answer(code: u32) -> Result {
     if code == 0 { Ok(()) } else { Err(Error(code)) }
 }

@@ -22,7 +22,7 @@ fn spaces(kind: u32) -> Result<(u32, u32)> {
     })
 }
 
-/// `n` bytes in a row. HIP finds out what memory it is, whatever the direction
+/// Copies `n` bytes. HIP finds out the kind of memory by itself, whatever the direction
 /// says.
 pub fn linear(dst: u64, src: u64, n: usize, kind: u32) -> Result<Copy3D> {
     spaces(kind)?;

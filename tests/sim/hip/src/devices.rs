@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::{Mutex, OnceLock};
 
-/// What hipRuntimeGetVersion answers: that of ROCm 6.3.0, or `SIM_HIP_VERSION`.
+/// The answer of hipRuntimeGetVersion: the version of ROCm 6.3.0, or `SIM_HIP_VERSION`.
 pub fn version() -> i32 {
     static VERSION: OnceLock<i32> = OnceLock::new();
     *VERSION.get_or_init(|| std::env::var("SIM_HIP_VERSION").ok().and_then(|v| v.parse().ok()).unwrap_or(60_300_000))
@@ -99,7 +99,7 @@ hip! {
         }
         current().map(drop)
     }
-    /// The one function that says 100 where there is no device.
+    /// The only function that answers 100 if there is no device.
     Any hipGetDeviceCount [] (c, out: Out<i32>) {
         let n = config().devices as i32;
         out.set(n)?;
@@ -128,7 +128,7 @@ hip! {
         let dev = check(dev)?;
         out.set(lock().devices[dev as usize].total as usize)
     }
-    /// Only what is asked for: whether host and device share managed memory at a time, and all of it.
+    /// Only the attributes that programs ask for: among them whether host and device use managed memory at the same time.
     Init hipDeviceGetAttribute [] (c, out: Out<i32>, attribute: i32, dev: i32) {
         const CONCURRENT_MANAGED_ACCESS: i32 = 9;
         const INTEGRATED: i32 = 16;
@@ -143,7 +143,7 @@ hip! {
         capture::forbid_any(&mut lock(), Error::CAPTURE_UNSUPPORTED)?;
         context::synchronize(c.ctx)
     }
-    /// Everything on the device goes; the next call makes it anew.
+    /// Destroys everything on the device. The next call makes the context anew.
     Ctx hipDeviceReset [] (c) {
         context::reset_primary(device())?;
         context::set_current(0)
@@ -160,8 +160,8 @@ hip! {
         greatest.put(-1);
         Ok(())
     }
-    /// The flags are not looked at (ROCm/clr 6.4.3, hipamd/src/hip_device.cpp, `hipGetProcAddress`): who wants the
-    /// twin asks for it by its own name.
+    /// The flags are ignored (ROCm/clr 6.4.3, hipamd/src/hip_device.cpp, `hipGetProcAddress`). A program that wants the
+    /// twin asks for it by the twin's name.
     Init hipGetProcAddress [] (c, name: Text, out: Out<usize>, version: i32, flags: u64, status: Out<u32>) {
         let (name, _, _) = (name.get()?, version, flags);
         if name.is_empty() {

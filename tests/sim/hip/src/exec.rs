@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 /// Launches of each exec that may still run.
 static RUNNING: Mutex<BTreeMap<H, Vec<Fence>>> = Mutex::new(BTreeMap::new());
 
-/// Parameters of kernels, and of memsets, which are kernels too, that each exec has in memory. Since ROCm 6.2 each update
+/// The parameters of kernels and memsets that each exec has in memory; memsets are kernels too. Since ROCm 6.2 each update
 /// writes them to new memory, and all of it goes with the exec (clr 6.4, hip_graph_internal.cpp, `UpdateAQLPacket`,
 /// `GraphKernelArgManager::AllocKernArg`; ROCm/rocm-systems#10713).
 static ARGUMENTS: Mutex<BTreeMap<H, u64>> = Mutex::new(BTreeMap::new());
@@ -32,13 +32,13 @@ fn writes_arguments(h: H) -> Result {
     Ok(())
 }
 
-/// For tests: how many there are, of all execs.
+/// For tests: the number of such parameters of all execs.
 pub fn arguments() -> u64 {
     ARGUMENTS.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
 }
 
 /// Unlike CUDA's, launches of one exec are ordered by their streams alone. One on
-/// another device than it was instantiated on is slower.
+/// another device than that of the instantiate is slower.
 fn launch(h: H, s: H) -> Result {
     let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut m = lock();
@@ -57,7 +57,7 @@ fn launch(h: H, s: H) -> Result {
     Ok(())
 }
 
-/// Before ROCm 6 what an exec still uses goes with it.
+/// Before ROCm 6, destroying an exec also frees the memory that its pending launches use.
 fn destroy(h: H) -> Result {
     let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     let fences = running.get(&h).map_or(&[][..], Vec::as_slice);
@@ -70,7 +70,7 @@ fn destroy(h: H) -> Result {
     Ok(())
 }
 
-/// HIP's number of a refusal; it has none for attributes.
+/// HIP's number of a refusal. HIP has no number for attributes.
 fn number(why: Refusal) -> u32 {
     match why {
         Refusal::Attributes => Refusal::NotSupported as u32,

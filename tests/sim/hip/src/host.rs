@@ -4,9 +4,9 @@ use crate::abi::{Out, answer};
 use crate::reentry;
 use gpumem_sim_engine::{Error, Result, lock, memory};
 
-/// Portable, mapped, write-combined: what the engine knows.
+/// The flags that the engine knows: portable, mapped, write-combined.
 const COMMON: u32 = 7;
-/// Portable to write-combined, NUMA, coherent, non-coherent.
+/// All flags: those from portable to write-combined, NUMA, coherent, non-coherent.
 const KNOWN: u32 = COMMON | 0xe000_0000;
 
 fn flags_of(flags: u32) -> Result<u32> {

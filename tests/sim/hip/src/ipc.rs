@@ -35,7 +35,7 @@ hip! {
         out.need()?;
         if desc == 0 { Err(Error::INVALID_VALUE) } else { Err(Error::NOT_SUPPORTED) }
     }
-    /// There is none that could be let go or looked at.
+    /// No such handle exists that could be released or queried.
     Ctx hipDestroyExternalMemory [] (c, h: H) {
         let _ = h;
         Err(Error::INVALID_VALUE)

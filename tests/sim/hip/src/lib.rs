@@ -31,7 +31,7 @@ mod reentry;
 mod streams;
 mod vmm;
 
-/// Whoever finds no memory here is the simulator, and says so.
+/// The allocator of the simulator, which says so if it finds no memory.
 #[global_allocator]
 static HEAP: gpumem_sim_engine::heap::Heap = gpumem_sim_engine::heap::Heap;
 

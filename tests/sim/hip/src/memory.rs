@@ -1,4 +1,4 @@
-//! Device memory, and what a pointer is.
+//! Device memory, and attributes of pointers.
 
 use crate::abi::{Out, answer, device};
 use crate::reentry;
@@ -15,7 +15,7 @@ fn pitched(width: usize, rows: usize) -> Result<(usize, usize)> {
 }
 
 hip! {
-    /// No bytes are no memory: NULL, and no error.
+    /// A request of 0 bytes gives NULL and no error.
     Ctx hipMalloc [] (c, out: Out<u64>, bytes: usize) {
         out.need()?;
         if bytes == 0 {

@@ -77,8 +77,8 @@ fn together() -> Attrs {
     Attrs::from([(attr::COOPERATIVE, on)])
 }
 
-/// Launches a kernel between two events. In a capture the node of the kernel has them, and they are recorded by no
-/// launch of the graph here.
+/// Launches a kernel between two events. In a capture the kernel's node has the events, and here no launch of the graph
+/// records them.
 fn between(s: H, [start, stop]: [H; 2], shape: Shape, params: usize, extra: usize) -> Result {
     let captures = capture::active(&mut lock(), s)?;
     let record = |h: H| if h == 0 || captures { Ok(()) } else { record(h, s, 0) };
@@ -87,7 +87,7 @@ fn between(s: H, [start, stop]: [H; 2], shape: Shape, params: usize, extra: usiz
     record(stop)
 }
 
-/// The same, with a grid in threads; none may be left over here.
+/// The same, with a grid in threads, which must be a multiple of the block.
 #[allow(clippy::too_many_arguments)]
 fn of_threads(
     s: H,

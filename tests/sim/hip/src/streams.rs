@@ -158,7 +158,7 @@ hip! {
         }
         host_fn(c, h, f, data, true)
     }
-    /// Only whole values are compared here.
+    /// Only whole values are compared. Any other mask is refused.
     Init hipStreamWaitValue32 [] (c, h: H, addr: u64, value: u32, flags: u32, mask: u32) {
         if mask != u32::MAX {
             return Err(Error::NOT_SUPPORTED);

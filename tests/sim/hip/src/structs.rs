@@ -211,7 +211,7 @@ pub struct InstantiateParams {
     pub stream: H,
 }
 
-/// What the headers of ROCm's releases say, where they have had one layout since ROCm 6.
+/// Sizes and offsets by the headers of ROCm's releases, for structures that have had one layout since ROCm 6.
 #[cfg(test)]
 mod tests {
     use super::*;
