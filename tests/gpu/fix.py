@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 
-from harness import BUILD, CLI, HERE, OUT, SO, WORK, environment, host_mib, inspect, ledger_of, record, there, verdict
+from harness import BUILD, CLI, HERE, OUT, SO, WORK, environment, host_mib, inspect, ledger_of, path_of, record, there, verdict
 from memory import DEVICES
 
 GROUP = "fix"
@@ -42,11 +42,12 @@ class Typed:
     def __init__(self, folder):
         self.folder, self.text = folder, []
 
-    def __call__(self, line):
+    def environment(self):
         path = f"{os.path.dirname(os.path.abspath(CLI))}:{os.environ['PATH']}"
-        env = {name: value for name, value in os.environ.items() if not name.startswith("GPUMEM_")}
-        env |= {"PATH": path, "GPUMEM_DIR": str(self.folder / "ledgers")}
-        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, env=env)
+        return environment(self.folder, False, False, {"PATH": path, "GPUMEM_DIR": str(self.folder / "ledgers")})
+
+    def __call__(self, line):
+        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, env=self.environment())
         self.text.append(f"$ {line}\n{done.stdout}{done.stderr}")
         return done.stdout
 
@@ -113,11 +114,11 @@ def started(name, argv):
     with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
         process = subprocess.Popen([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                    env=environment(folder, True, False, GROWS), start_new_session=True)
-    return process, folder
+    return process, Typed(folder)
 
 
-def cure(name, process, folder, wanted, threads):
-    user, problems, detail, pid = Typed(folder), [], "", process.pid
+def cure(name, process, user, wanted, threads, group=GROUP):
+    folder, problems, detail, pid = user.folder, [], "", process.pid
     try:
         named = lambda said: any(line.strip().startswith("who") and wanted in line for line in said.splitlines())
         user.until(f"gpumem leaks {pid}", lambda said: "grows steadily" in said and named(said))
@@ -142,7 +143,7 @@ def cure(name, process, folder, wanted, threads):
             samples.append(now(folder, pid))
             time.sleep(0.5)
         problems, detail = judge(growing, samples, bound, threads)
-        record({"group": GROUP, "name": f"{name}-samples", "samples": samples})
+        record({"group": group, "name": f"{name}-samples", "samples": samples})
         user(f"gpumem stats {pid}")
         if process.poll() is not None:
             problems.append(f"the program ended with {process.returncode}")
@@ -152,11 +153,11 @@ def cure(name, process, folder, wanted, threads):
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
         process.wait()
-        (OUT / f"fix-{name}.txt").write_text("\n".join(user.text))
+        (OUT / f"{group}-{name}.txt").write_text("\n".join(user.text))
     errors = folder / "stderr"
     if problems and errors.exists():
         problems.append(errors.read_text(errors="replace").strip()[-120:])
-    return verdict(GROUP, name, problems, detail)
+    return verdict(group, name, problems, detail)
 
 
 def demo():
@@ -172,13 +173,16 @@ def torch():
     return cure("torch", *started("torch", [sys.executable, HERE / "py" / "fix_graphs.py", 600]), "fix_graphs.py", 1)
 
 
-def llama():
+def llama(name="llama", program="LLAMA_SERVER", model=("LLAMA_MODEL",), group=GROUP, says=None):
     from llama_server import Server, prompt
-    found = there(GROUP, "llama", "LLAMA_SERVER", "LLAMA_MODEL")
+    found = there(group, name, program, model)
     if not found:
         return found is None
+    if not (BUILD / "libforgets.so").exists():
+        return verdict(group, name, ["libforgets.so was not built"])
     over = threading.Event()
-    server = Server("fix", True, env={**GROWS, "LD_PRELOAD": f"{BUILD / 'libforgets.so'}:{SO}"}).ready()
+    env = {**GROWS, "LD_PRELOAD": f"{BUILD / 'libforgets.so'}:{SO}"}
+    server = Server(f"{group}-{name}", True, env=env, program=path_of(program), model=path_of(*model)).ready()
 
     def client(number):
         rng = random.Random(number)
@@ -192,7 +196,12 @@ def llama():
     for thread in clients:
         thread.start()
     try:
-        return cure("llama", server.process, server.folder, "ggml", 1)
+        user = Typed(server.folder)
+        user.text.append(f"$ {' '.join(f'{name}={value}' for name, value in env.items())} {program}\n")
+        held = cure(name, server.process, user, "ggml", 1, group)
+        if says:
+            says(user)
+        return held
     finally:
         over.set()
         for thread in clients:

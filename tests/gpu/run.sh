@@ -9,7 +9,8 @@
 # bugs and clean programs under GPUMEM_GUARD, beside compute-sanitizer's memcheck (guard.py says more); scan: what is
 # said of lost pointers, how fast memory is read, and what programs lose that are searched (scan.py; SCAN="lost speed torch
 # loop" and GUARD="bugs clean steps random" choose parts); fix: the cure that doctor
-# prints for graphs that grow, pasted (fix.py); report: recordings, pages and snapshots of PyTorch and llama-server
+# prints for graphs that grow, pasted (fix.py); transcript: what a new user types to find what grows in a C program, in PyTorch
+# and in llama-server, each command printed with its answer (transcript.py; it needs no CUDA toolkit); report: recordings, pages and snapshots of PyTorch and llama-server
 # (report.py); flat: memory over eight
 # minutes, native and preloaded side by side; group: processes that share a limit, as clients of MPS and around a
 # checkpoint, too; wheel: pip installs it beside PyTorch, a program runs by `python -m gpumem run`, and pip removes it
@@ -26,8 +27,9 @@
 #   AT_ONCE=1       all stages at the same time
 #   BUILD=dir       what is compiled here, as far as the stages need it      (default: target/gpu-build)
 #   CUDA_HOME=dir   the CUDA toolkit: nvcc and CUPTI                         (default: nvcc's, /usr/local/cuda)
-#   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stages llama, flat and fix
+#   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stages llama, flat, fix and transcript
 #   FIX_SECONDS=20 FIX_PROGRAMS="demo torch llama"      for the stage fix
+#   TRANSCRIPTS="c c-graphs torch torch-segments torch-graphs llama old"   for the stage transcript; old is LLAMA_OLD_SERVER
 #   FLAT_SECONDS=480 FLAT_PROGRAMS="demo llama torch"   for the stage flat
 #   LLAMA_BENCH=file STRANDED_MODEL=file for pool-stranded and pool-oom: see pool_llama.py
 #   GRAPHCHURN=file                      a program over ggml for the stage churn: see churn.py
@@ -75,10 +77,16 @@ nvcc=$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
 for dir in "${CUDA_HOME:-}" "${nvcc%/bin/nvcc}" /usr/local/cuda /usr/local/cuda-*; do
     [ -x "$dir/bin/nvcc" ] && [ -f "$dir/include/cuda_runtime.h" ] && CUDA_HOME=$dir && break
 done
-[ -n "${CUDA_HOME:-}" ] || { echo "FAIL setup no CUDA toolkit: set CUDA_HOME"; exit 1; }
-export CUDA_HOME PATH=$CUDA_HOME/bin:$PATH
-lib=$CUDA_HOME/lib64
-[ -d "$lib" ] || lib=$CUDA_HOME/lib
+if [ -n "${CUDA_HOME:-}" ]; then
+    export CUDA_HOME PATH=$CUDA_HOME/bin:$PATH
+    lib=$CUDA_HOME/lib64
+    [ -d "$lib" ] || lib=$CUDA_HOME/lib
+else
+    for name in $stages; do
+        [ "$name" = transcript ] || { echo "FAIL setup no CUDA toolkit: set CUDA_HOME"; exit 1; }
+    done
+    CUDA_HOME= lib=
+fi
 first() { for f in "$@"; do [ -e "$f" ] && { echo "$f"; return; }; done; }
 site=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2>/dev/null)
 cupti_h=$(first "$CUDA_HOME"/extras/CUPTI/include/cupti.h "$CUDA_HOME"/include/cupti.h "$site"/nvidia/cu13/include/cupti.h)
@@ -133,7 +141,9 @@ compile guard guard make -C tests/programs "$BUILD/guard/pool_guard" OUT="$BUILD
 compile group group cc -std=gnu11 -O2 -Itests/programs tests/tests/clients/group.c -o "$BUILD/group" -L"$lib/stubs" -lcuda
 compile scan scan make -C tests/programs "$BUILD/scan/lost" OUT="$BUILD/scan" CUDART_LIBDIR="$lib" CUDART=libcudart.so \
     CUDA_LIBDIR="$lib/stubs" LINK_CUDA="-L$lib/stubs -lcuda" LIBS="-pthread -ldl -lm -Wl,-rpath,$lib"
-compile libforgets.so fix cc -std=gnu11 -O2 -fPIC -shared $here/forgets.c -o "$BUILD/libforgets.so"
+command -v cc >/dev/null || ! needed transcript || echo "note no C compiler: the stage transcript goes without its C program"
+! command -v cc >/dev/null || compile leak transcript cc -std=gnu11 -O1 -g -fno-omit-frame-pointer $here/leak.c -o "$BUILD/leak" -ldl
+! command -v cc >/dev/null || compile libforgets.so "fix transcript" cc -std=gnu11 -O2 -fPIC -shared $here/forgets.c -o "$BUILD/libforgets.so"
 compile read scan cc -std=gnu11 -O2 $here/read.c -o "$BUILD/read" -ldl
 compile spin waits nvcc -O2 -std=c++17 -arch=native -o "$BUILD/spin" "$here/spin.cu" -Xlinker -rpath="$lib"
 compile nullcuda "cost llama-own" cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"
@@ -163,7 +173,8 @@ one_stage() { # name command...
     "$@" 2>&1 | tee "$OUT/$name.log"
     return "${PIPESTATUS[0]}"
 }
-with_cuda() { # command...: it finds the toolkit's libraries
+with_cuda() { # command...: it finds the toolkit's libraries, where there is one
+    [ -n "$lib" ] || { "$@"; return; }
     LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$@"
 }
 conformance() {
@@ -266,6 +277,7 @@ for name in $stages; do
     wheel) stage wheel "$PYTHON" $here/wheel.py ${WHEEL:-} ;;
     scan) stage scan "$PYTHON" $here/scan.py ${SCAN:-} ;;
     fix) stage fix with_cuda "$PYTHON" $here/fix.py ${FIX_PROGRAMS:-} ;;
+    transcript) stage transcript with_cuda "$PYTHON" $here/transcript.py ${TRANSCRIPTS:-} ;;
     report) stage report with_cuda "$PYTHON" $here/report.py ${REPORT:-} ;;
     flat) stage flat env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/flat.py ${FLAT_PROGRAMS:-} ;;
     pooler) stage pooler pooler ;;

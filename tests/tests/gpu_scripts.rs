@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Scripts that take builds of other programs: their arguments, the name of what they need, and its variables.
-const STAGES: [(&str, &[&str], &str, &[&str]); 10] = [
+const STAGES: [(&str, &[&str], &str, &[&str]); 12] = [
     ("sd.py", &["new"], "sd/new", &["SD_CLI"]),
     ("sd.py", &["old"], "sd/old", &["SD_CLI_OLD"]),
     ("servers.py", &["today"], "servers/today", &["LLAMA_SERVER", "LLAMA_MODEL"]),
@@ -20,6 +20,8 @@ const STAGES: [(&str, &[&str], &str, &[&str]); 10] = [
     ("llama.py", &[], "llama/server", &["LLAMA_SERVER", "LLAMA_MODEL"]),
     ("flat.py", &["llama"], "flat/llama", &["LLAMA_SERVER", "LLAMA_MODEL"]),
     ("fix.py", &["llama"], "fix/llama", &["LLAMA_SERVER", "LLAMA_MODEL"]),
+    ("transcript.py", &["llama"], "transcript/llama", &["LLAMA_SERVER", "LLAMA_MODEL"]),
+    ("transcript.py", &["old"], "transcript/old", &["LLAMA_OLD_SERVER", "LLAMA_MODEL"]),
     ("report.py", &["llama"], "report/llama", &["LLAMA_SERVER", "LLAMA_MODEL"]),
 ];
 
@@ -198,6 +200,24 @@ fn loads_over_two_servers_run() {
     let left =
         fs::read_dir("/proc").expect("proc").flatten().filter(|process| runs(&process.path(), &bench.at("builds")));
     assert_eq!(left.count(), 0, "a server was left");
+}
+
+/// The transcript of a C program, by `run.sh` and without a toolkit: what is typed and what is said is printed.
+#[test]
+fn a_transcript_is_printed_command_by_command() {
+    let Some(bench) = Bench::new() else { return };
+    let sh = bench.program("bash").arg(repository().join("tests/gpu/run.sh")).arg("transcript");
+    let ran = sh.env("TRANSCRIPTS", "c").env("CUDA_HOME", "").native();
+    let said = [
+        "ok   transcript/c ",
+        "    $ gpumem run -- ",
+        "    grows steadily, +",
+        "who    block leak.c",
+        "← remember leak.c",
+        " --by stack --sort growth\n    leak  pid ",
+    ];
+    said.iter().for_each(|words| assert!(ran.out.contains(words), "no {words:?}: {}{}", ran.out, ran.err));
+    assert_eq!((ran.code, lines(&ran, "FAIL").len()), (0, 0), "{}{}", ran.out, ran.err);
 }
 
 /// Whether a process runs a program of a folder.
