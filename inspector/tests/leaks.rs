@@ -229,6 +229,22 @@ fn a_call_site_was_first_and_last_seen_sometime() {
     assert!(text.lines().any(|line| line == "  seen   first 2 min 0 s ago, last 500.0 ms ago"), "{text}");
 }
 
+/// A call site whose memory came and went between two samples is no suspect. What it made is counted all the same.
+#[test]
+fn what_came_and_went_unseen_is_counted() {
+    let dir = dir();
+    let ever = |said: &Value| -> u64 {
+        let sites = said["suspects"].as_array().unwrap().iter().filter(|row| row["kind"] == "site");
+        sites.map(|row| row["total_allocs"].as_u64().unwrap()).sum()
+    };
+    let before = dir.json(&["leaks", &put(&dir, dumped(leaking(me(), 120)))]);
+    assert_eq!(before["unlisted_allocs"], 0);
+    let mut ledger = leaking(me(), 120);
+    ledger.stack(2, StackSlot { allocs: 9, ..Default::default() }, &[APP + 0x301]);
+    let said = dir.json(&["leaks", &put(&dir, dumped(ledger))]);
+    assert_eq!((ever(&said), said["unlisted_allocs"].as_u64()), (ever(&before), Some(9)));
+}
+
 #[test]
 fn a_process_without_samples_says_why() {
     for (variable, said) in [

@@ -106,6 +106,9 @@ pub(crate) struct Suspects {
     pub heap: Option<Suspect>,
     /// Call sites that hold memory and have no row: there was no room.
     pub without_row: u64,
+    /// Allocations of call stacks that are none of `all`: what they made was freed before a sample saw it, or takes no
+    /// memory of its own.
+    pub unlisted_allocs: u64,
 }
 
 /// What is known of one stack, tag or class; then of all that have the same name.
@@ -151,6 +154,9 @@ pub(crate) fn find(ledger: &Ledger, since: Option<&Moment>) -> Suspects {
         kind == GrowthKind::Site && !live.has_row && live.born.iter().any(|&(time_ns, _)| time_ns < last_ns)
     };
     let without_row = numbered.iter().filter(|((kind, _), live)| is_lost(*kind, live)).count() as u64;
+    let stacks = ledger.snapshot.stacks.iter();
+    let unlisted = stacks.filter(|&(&stack, _)| !numbered.contains_key(&(GrowthKind::Site, stack.into())));
+    let unlisted_allocs = unlisted.fold(0_u64, |sum, (_, totals)| sum.saturating_add(totals.allocs));
     let names = Names { sites: Sites::of_allocs(ledger), graphs: Sites::of_graphs(ledger) };
     let mut named: BTreeMap<(GrowthKind, Rc<str>), Live> = BTreeMap::new();
     for ((kind, number), live) in numbered {
@@ -161,7 +167,7 @@ pub(crate) fn find(ledger: &Ledger, since: Option<&Moment>) -> Suspects {
     let heap = all.iter().position(|suspect| suspect.kind == GrowthKind::Heap.name()).map(|at| all.remove(at));
     let heap = heap.map(|heap| outside(heap, &all));
     all.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| worse(a, b)).then_with(|| a.key.cmp(&b.key)));
-    Suspects { samples, all, heap, without_row }
+    Suspects { samples, all, heap, without_row, unlisted_allocs }
 }
 
 /// Writes into groups by how much their live bytes grew, since a moment or in the later half of the samples: what was

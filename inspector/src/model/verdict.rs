@@ -74,9 +74,12 @@ pub(crate) const ENOUGH: usize = 32;
 const STRETCHES: u64 = 12;
 const FEW_STRETCHES: u64 = 8;
 const MANY: usize = 48;
-/// New highest floors that steady growth has at least; that one buffer which is given up for a larger one has.
+/// New highest floors that steady growth has at least. One buffer that is given up for a larger one has as many by
+/// chance: the largest of some requests rises some times, and ever more rarely. It has more, and in so many of four
+/// stretches.
 const RISES: usize = 4;
 const RISES_OF_ONE: usize = 6;
+const OF_FOUR: usize = 3;
 /// What fell back by more than this share of its growth does not just grow.
 const FALLS_BACK: u64 = 4;
 /// What grew by less than this share of its growth in the last third has slowed down.
@@ -190,8 +193,9 @@ impl Floors {
         // Where nearly every stretch had a rise, two without one are the end of it.
         let ended = self.rises * 10 >= self.chances * 6 && self.quiet >= 2;
         let lately = self.late.saturating_mul(SLOW) >= self.growth && !ended;
+        let one_grows = self.rises >= RISES_OF_ONE && self.rises * 4 >= self.chances * OF_FOUR;
         match lately {
-            true if self.rises >= RISES_OF_ONE || self.rises >= RISES && self.more_things => Verdict::GrowsSteadily,
+            true if one_grows || self.rises >= RISES && self.more_things => Verdict::GrowsSteadily,
             true if self.rises < RISES && self.more_things => Verdict::TooLittle,
             _ if !self.more_things => Verdict::HighWater,
             _ if self.rises <= 2 && made_at_once => match self.swings.saturating_mul(4) <= self.top - self.swings {

@@ -77,6 +77,8 @@ struct Report {
     since: Option<String>,
     suspects: Vec<Row>,
     suspects_total: usize,
+    /// Allocations of call sites that are not listed, since no sample saw any of them.
+    unlisted_allocs: u64,
     /// The process's own heap, without what graphs take of it: growth that is not ours.
     #[serde(skip_serializing_if = "Option::is_none")]
     heap: Option<Suspect>,
@@ -181,6 +183,7 @@ impl Args {
             since,
             suspects: all.into_iter().map(row).collect(),
             suspects_total,
+            unlisted_allocs: found.unlisted_allocs,
             heap,
             growing,
             growing_bytes,

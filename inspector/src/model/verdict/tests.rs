@@ -172,6 +172,22 @@ fn a_leak_is_seen_below_what_comes_and_goes() {
     assert_eq!(judge(&fine(leak), Turnover { ever: 2000, live: 250, born_over: 160 }), GrowsSteadily);
 }
 
+/// One buffer that is given up for a larger one is larger at each step where it grows, and now and then where a request
+/// is the largest so far.
+#[test]
+fn one_buffer_grows_steadily_only_if_it_grows_all_the_time() {
+    let buffer = |sizes: &mut dyn Iterator<Item = u64>| -> Vec<Step> {
+        sizes.map(|bytes| Step { samples: 1, bytes: bytes << 12, count: 1 }).collect()
+    };
+    let one = |ever| Turnover { ever, live: 1, born_over: 0 };
+    assert_eq!(judge(&buffer(&mut (0..60)), one(60)), GrowsSteadily);
+    assert_eq!(judge(&buffer(&mut (0..40)), one(40)), GrowsSteadily);
+    // The largest of so many requests: a new one comes ever more rarely.
+    let records = [(0, 60), (6, 90), (12, 110), (21, 125), (32, 150), (41, 165), (53, 190)];
+    let largest = |at| records.iter().rev().find(|(from, _)| *from <= at).map_or(0, |(_, size)| *size);
+    assert_eq!(judge(&buffer(&mut (0..60).map(largest)), one(7)), HighWater);
+}
+
 #[test]
 fn numbers_that_cannot_be_are_borne() {
     let wild = [u64::MAX, 0, u64::MAX, 1].into_iter().cycle().take(64);

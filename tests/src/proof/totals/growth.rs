@@ -68,7 +68,9 @@ pub(super) fn suspects(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> R
         let of = AllocKind::from_name(kind["kind"].as_str().unwrap_or_default());
         of.is_some_and(|of| of.space() != gpumem_wire::kinds::Space::None)
     });
-    pairs.equal("leaks, ever made", sum(&sites, "total_allocs"), taking.map(|kind| number(&kind["allocs"])).sum());
+    // Nor of memory that was freed before a sample saw it: that is counted.
+    let made = sum(&sites, "total_allocs") + number(&leaks["unlisted_allocs"]);
+    pairs.equal("leaks, ever made", made, taking.map(|kind| number(&kind["allocs"])).sum());
     let graphs = views.json(&["graphs", "--all"])?;
     let (total, cache) = (&graphs["total"], &graphs["cache"]);
     let real = |memory: &str| {
