@@ -6,9 +6,9 @@
 # Stages that hold something to its native behaviour: programs observe conformance differ pooler (the
 # default, with cost and llama); waits: allocation, trim and decay beside a kernel that the host ends; references:
 # which words of a process equal an address of device memory, and what a kernel sees whose memory goes; guard: planted
-# bugs and clean programs under GPUMEM_GUARD, beside compute-sanitizer's memcheck (guard.py says more); scan: what is
+# bugs and clean programs under GPUMEM_GUARD, beside compute-sanitizer's memcheck, in one table (guard.py says more); scan: what is
 # said of lost pointers, how fast memory is read, and what programs lose that are searched (scan.py; SCAN="lost speed torch
-# loop" and GUARD="bugs clean steps random" choose parts); fix: the cure that doctor
+# loop" and GUARD="bugs clean steps server random" choose parts); fix: the cure that doctor
 # prints for graphs that grow, pasted (fix.py); transcript: what a new user types to find what grows in a C program, in PyTorch
 # and in llama-server, each command printed with its answer (transcript.py; it needs no CUDA toolkit); report: recordings, pages and snapshots of PyTorch and llama-server
 # (report.py); flat: memory over eight
@@ -27,7 +27,7 @@
 #   AT_ONCE=1       all stages at the same time
 #   BUILD=dir       what is compiled here, as far as the stages need it      (default: target/gpu-build)
 #   CUDA_HOME=dir   the CUDA toolkit: nvcc and CUPTI                         (default: nvcc's, /usr/local/cuda)
-#   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stages llama, flat, fix and transcript
+#   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stages llama, flat, fix, guard and transcript
 #   FIX_SECONDS=20 FIX_PROGRAMS="demo torch llama"      for the stage fix
 #   TRANSCRIPTS="c c-graphs torch torch-segments torch-graphs llama old"   for the stage transcript; old is LLAMA_OLD_SERVER
 #   FLAT_SECONDS=480 FLAT_PROGRAMS="demo llama torch"   for the stage flat
@@ -135,6 +135,7 @@ nv saxpy_shared saxpy.cu -cudart shared
 nv graphs_static graphs.cu
 nv graphs_shared graphs.cu -cudart shared
 nv gemm gemm.cu -cudart shared -lcublas
+compile bugs guard nvcc -O2 -std=c++17 -arch=native -o "$BUILD/bugs" $here/bugs.cu -Xlinker -rpath="$lib"
 compile references references g++ -O2 -std=c++17 -I"$CUDA_HOME/include" "$here/references.cpp" -o "$BUILD/references" -L"$lib/stubs" -lcuda -pthread
 compile guard guard make -C tests/programs "$BUILD/guard/pool_guard" OUT="$BUILD/guard" CUDART_LIBDIR="$lib" CUDART=libcudart.so \
     CUDA_LIBDIR="$lib/stubs" LINK_CUDA="-L$lib/stubs -lcuda" LIBS="-pthread -ldl -lm -Wl,-rpath,$lib"

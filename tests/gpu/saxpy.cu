@@ -1,5 +1,5 @@
 // y = a x + y with `<<<>>>`, as a first CUDA program does it. Built twice: with nvcc's default static
-// cudart and with `-cudart shared`.
+// cudart and with `-cudart shared`. Its argument: how many rounds (20).
 #include "check.h"
 
 __global__ void saxpy(int n, float a, const float *x, float *y) {
@@ -7,13 +7,13 @@ __global__ void saxpy(int n, float a, const float *x, float *y) {
     if (i < n) y[i] = a * x[i] + y[i];
 }
 
-int main() {
-    const int n = 1 << 20, rounds = 20;
+int main(int argc, char **argv) {
+    const int n = 1 << 20, rounds = argc > 1 ? std::atoi(argv[1]) : 20;
     std::vector<float> host(n);
     Digest digest;
     for (int round = 0; round < rounds; round++) {
         // A different size each round, so that nothing of one round can stand in for the next.
-        const int m = n - round * 4096;
+        const int m = n - round % 200 * 4096;
         float *x, *y, *pinned;
         CHECK(cudaMalloc(&x, m * sizeof(float)));
         CHECK(cudaMalloc(&y, m * sizeof(float)));

@@ -138,6 +138,76 @@ static void fills_behind(void) {
     SAY("fill: %d", (int)cuMemsetD8_v2(p, 1, MIB + 4));
     give(p, MIB);
 }
+/* A copy of more than there is. */
+static void copies_behind(void) {
+    CUdeviceptr p = get(MIB);
+    char *host = calloc(1, MIB + 4);
+    SAY("copy: %d", (int)cuMemcpyHtoD_v2(p, host, MIB + 4));
+    free(host);
+    give(p, MIB);
+}
+/* One of many blocks is written behind. */
+static void one_of_many(void) {
+    CUdeviceptr all[200];
+    for (int i = 0; i < 200; i++) all[i] = get(64 * KIB);
+    for (int i = 0; i < 200; i++) writes(all[i], (64 * KIB + (i == 137 ? 32 : 0)) / 4);
+    for (int i = 0; i < 200; i++) give(all[i], 64 * KIB);
+}
+/* An address that outlives its block: a second block of that size may have it by then. */
+static void stale(void) {
+    CUdeviceptr old = get(MIB);
+    give(old, MIB);
+    CUdeviceptr p = get(MIB);
+    writes(p, MIB / 4);
+    writes(old + 64 * KIB, 16);
+    give(p, MIB);
+}
+/* What one thread has written behind a block is found where another frees it. */
+static void *writes_behind(void *p) {
+    OK(cuCtxSetCurrent(gpu.context));
+    writes((CUdeviceptr)(uintptr_t)p, (MIB + 128) / 4);
+    return NULL;
+}
+static void another_thread(void) {
+    CUdeviceptr p = get(MIB);
+    on_thread(writes_behind, (void *)(uintptr_t)p);
+    give(p, MIB);
+}
+/* A node of a graph that writes behind its block each time. */
+static void graph_behind(void) {
+    CUdeviceptr p = get(MIB);
+    Stream s = stream_new(1);
+    Graph graph;
+    Exec exec;
+    OK(cuStreamBeginCapture_v2(s, 2));
+    OK(k_fill(&gpu, s, p, (MIB + 64) / 4, 7));
+    OK(cuStreamEndCapture(s, &graph));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 0; i < 3; i++) OK(cuGraphLaunch(exec, s));
+    OK(cuStreamSynchronize(s));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamDestroy_v2(s));
+    give(p, MIB);
+}
+/* Memory of other kinds, written behind. */
+static void pinned(void) {
+    char *p;
+    OK(cuMemHostAlloc((void **)&p, MIB, 0));
+    counted_alloc(HOST, MIB);
+    writes((CUdeviceptr)(uintptr_t)p, (MIB + 4) / 4);
+    OK(cuMemFreeHost(p));
+    counted_free(HOST, MIB);
+}
+static void pitched(void) {
+    CUdeviceptr p;
+    size_t pitch;
+    OK(cuMemAllocPitch_v2(&p, &pitch, 1000, 16, 4));
+    counted_alloc(DEVICE, pitch * 16);
+    writes(p, (1000 + 4) / 4);
+    OK(cuMemFree_v2(p));
+    counted_free(DEVICE, pitch * 16);
+}
 static void exports(void) {
     cudaIpcMemHandle_t handle;
     CUdeviceptr p = get(MIB);
@@ -172,6 +242,13 @@ int main(int argc, char **argv) {
         else if (!strcmp(bug, "unwritten")) reads_unwritten();
         else if (!strcmp(bug, "readsfreed")) reads_freed();
         else if (!strcmp(bug, "fill")) fills_behind();
+        else if (!strcmp(bug, "copy")) copies_behind();
+        else if (!strcmp(bug, "many")) one_of_many();
+        else if (!strcmp(bug, "stale")) stale();
+        else if (!strcmp(bug, "thread")) another_thread();
+        else if (!strcmp(bug, "graphover")) graph_behind();
+        else if (!strcmp(bug, "pinned")) pinned();
+        else if (!strcmp(bug, "pitched")) pitched();
         else if (!strcmp(bug, "export")) exports();
         else if (!strcmp(bug, "answers")) answers(1000), answers(2 * MIB), answers(100);
         else if (!strcmp(bug, "sync")) OK(cuCtxSynchronize());

@@ -220,6 +220,43 @@ fn a_transcript_is_printed_command_by_command() {
     assert_eq!((ran.code, lines(&ran, "FAIL").len()), (0, 0), "{}{}", ran.out, ran.err);
 }
 
+/// Says of each program that it has an error, but of clean ones.
+const MEMCHECK: &str = "
+import subprocess, sys
+words = sys.argv[1:]
+log = words[words.index('--log-file') + 1]
+program = next(at for at, word in enumerate(words) if word.endswith('pool_guard'))
+subprocess.run(words[program:])
+open(log, 'w').write(f\"========= ERROR SUMMARY: {0 if 'clean' in words else 2} errors\\n\")
+";
+
+/// The table of the guard is made, on the simulator and with a stand-in for memcheck: what is found, what cannot be, and
+/// a clean program.
+#[test]
+fn the_table_of_the_guard_is_made() {
+    let Some(bench) = Bench::new() else { return };
+    fs::create_dir(bench.at("build/guard")).expect("a new folder");
+    let program = artifacts().programs.join("pool_guard");
+    std::os::unix::fs::symlink(program, bench.at("build/guard/pool_guard")).expect("a link");
+    let memcheck = bench.build("compute-sanitizer", MEMCHECK);
+    let guard = || bench.script("guard.py").env("COMPUTE_SANITIZER", &memcheck).env("GUARD_BUGS", "over4 stale twice");
+    let ran = guard().args(["bugs", "clean"]).env("GUARD_ROUNDS", "2").native();
+    assert_eq!((ran.code, lines(&ran, "FAIL").len()), (0, 0), "{}{}", ran.out, ran.err);
+    let rows: Vec<Vec<&str>> = lines(&ran, "| ").iter().map(|line| line.split(" | ").collect()).collect();
+    let with = |guard: &str, memcheck: &str| rows.iter().filter(|row| row[2..4] == [guard, memcheck]).count();
+    assert_eq!((with("finds", "finds"), with("cannot", "finds"), with("clean", "clean")), (2, 1, 3), "{}", ran.out);
+    // Where there is none its column says so.
+    let none = bench.script("guard.py").arg("none").env("CUDA_HOME", bench.at("nowhere"));
+    let ran = none.native();
+    assert_eq!(
+        (ran.code, lines(&ran, "skip guard/memcheck set COMPUTE_SANITIZER").len()),
+        (0, 1),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+}
+
 /// Whether a process runs a program of a folder.
 fn runs(process: &Path, folder: &Path) -> bool {
     let line = fs::read(process.join("cmdline")).unwrap_or_default();

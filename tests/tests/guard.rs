@@ -50,6 +50,38 @@ fn writes_behind_a_block_are_found_at_its_free() {
     }
 }
 
+/// By whom it was written, how it was freed, and among how many blocks, is all the same.
+#[test]
+fn whoever_writes_behind_a_block_is_found() {
+    for (bug, words, planted_by) in [
+        ("many", "32 bytes written behind a block of 64.0 KiB", "one_of_many pool_guard.c"),
+        ("thread", "128 bytes written behind a block of 1.0 MiB", "another_thread pool_guard.c"),
+        ("graphover", "64 bytes written behind a block of 1.0 MiB", "graph_behind pool_guard.c"),
+        ("copy", "4 bytes written behind a block of 1.0 MiB", "copies_behind pool_guard.c"),
+        ("fill", "4 bytes written behind a block of 1.0 MiB", "fills_behind pool_guard.c"),
+    ] {
+        found(&with(&[bug], &[ON]), "written-outside", &[words], planted_by);
+    }
+    // Where an address outlives its block the second block is another one, and is not written to.
+    let ran = with(&["stale", "clean"], &[ON, ("GPUMEM_GUARD_MAX", "4MiB")]);
+    found(
+        &ran,
+        "written-after-free",
+        &["64 bytes written to a block of 1.0 MiB", "bytes 65536 to 65599"],
+        "stale pool_guard.c",
+    );
+}
+
+/// What docs/guard.md says that it cannot find is no finding of anything else, either.
+#[test]
+fn what_it_cannot_find_is_no_finding() {
+    for bug in ["twice", "far", "async", "managed", "pinned", "pitched", "reads", "readsfreed", "unwritten"] {
+        let ran = program("pool_guard").args([bug, "sync"]).envs(&[SYNC]).preloaded();
+        let found = ["written-outside", "written-after-free"].map(|kind| events(&ran, kind).len());
+        assert_eq!(found, [0, 0], "{bug}: {}", ran.err);
+    }
+}
+
 #[test]
 fn writes_in_front_of_a_block_are_found_with_front() {
     for (bug, words) in [
