@@ -11,7 +11,7 @@ SLOWER times native, and where the random programs of pooler differ.
   COMPUTE_SANITIZER=file   (default: that of CUDA_HOME, of PATH, or of a wheel; without it that column says `skip`)
   GUARD_LIMIT=S            how long all but the random programs may take (240): what does not fit is skipped
   GUARD_BUGS="over4 twice" which bugs (all)
-  GUARD_ROUNDS=N           rounds of clean programs as a whole, and one is not counted (4)
+  GUARD_ROUNDS=N           rounds of clean programs as a whole (4); of several the first does not count
   GUARD_SECONDS=S          how long pooler's random programs run with each way of the guard (30)
 """
 import concurrent.futures

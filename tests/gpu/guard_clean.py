@@ -19,7 +19,7 @@ GUARDS = ("1", "front", "sync")
 FINDINGS = ("written-outside", "written-after-free", "freed-graph-launched")
 # How much slower a program may be that keeps its memory; not where all is read at each wait.
 SLOWER = 1.1
-# Rounds of steps; of programs as a whole, of which the first does not count.
+# Rounds of steps; of programs as a whole, of which the first does not count if there are more.
 ROUNDS, WHOLE = 9, int(os.environ.get("GUARD_ROUNDS", "4"))
 
 
@@ -109,7 +109,7 @@ def whole(until):
                 more = {**env, **({"GPUMEM_GUARD": guard} if guard else {})}
                 done, peak = watched(tag, f"{guard or 'native'}-{number}", argv, preload=guard is not None, env=more, timeout=60)
                 runs[guard], mib[guard] = done, peak
-                seconds.setdefault(guard, []).extend([done.seconds] if number else [])
+                seconds.setdefault(guard, []).extend([done.seconds] if number or WHOLE == 1 else [])
         if runs[None].status != 0:
             print(f"skip {GROUP}/clean/{name} natively status {runs[None].status}: {runs[None].stderr.strip()[-120:]}", flush=True)
             continue
