@@ -3,7 +3,6 @@
 use super::Cache;
 use super::real::RealExec;
 use crate::process::lock::lock;
-use std::sync::atomic::Ordering::*;
 
 /// How many candidates are asked whether they have completed, before an exec is made above the bound instead.
 pub(super) const MAX_TRIES: usize = 8;

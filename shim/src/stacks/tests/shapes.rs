@@ -1,11 +1,9 @@
 //! Compiled call shapes, walked by the shim and by libgcc.
 
 use std::ffi::{c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
-use crate::stacks::modules::{self, Modules};
 
 type WithDepth = unsafe extern "C" fn(c_int, Callback, *mut c_void);
 type Plain = unsafe extern "C" fn(Callback, *mut c_void);
