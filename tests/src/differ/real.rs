@@ -2,12 +2,12 @@
 
 use super::api::{Answer, Api, Status};
 use super::host::{gates, log, wait_at_gate};
-use super::objects::{Module, Real, cu};
+use super::objects::{KERNELS, Module, Real, cu};
 use super::program::{How, Id, Mode};
 use super::work::{Buf, Kernel, Work};
 use super::{older, params};
 use cudarc::driver::sys;
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
 /// Calls a function by its runtime name if programs come by that door, else by its driver name.
