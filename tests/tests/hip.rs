@@ -13,8 +13,9 @@ mod support;
 use gpumem_tests::harness::artifacts::artifacts;
 use gpumem_tests::harness::{Program, Ran};
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{AllocKind, NodeKind, Vendor};
+use gpumem_wire::kinds::{AllocKind, Door, NodeKind, Vendor};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use support::{hip, program};
 
 /// Members of a summary that depend on how long things take.
