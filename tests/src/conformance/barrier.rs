@@ -21,7 +21,7 @@ pub(super) const CHECKS: &[Check] = &[
 
 /// Long enough to see that a call waits. If a loaded machine makes this thread late, such a check passes without having
 /// tested much.
-const SPIN_MS: u64 = 250;
+const SPIN_MS: u64 = 100;
 
 /// An event behind a spin that has just been put on `stream`.
 fn busy(t: &Checker, stream: &Strm, ms: u64) -> Result<Ev, Stop> {

@@ -7,9 +7,9 @@ use gpumem_kernels::{Kernels, Stream, Words};
 use std::{cell::RefCell, ptr::null_mut, time::Duration};
 
 /// How long, in ms, work lasts that has to be going on still when a call returns, try by try: on a loaded machine our
-/// thread may be kept waiting for longer than the work lasts, which says nothing of the call. The last is the longest
-/// that there is ([`gpumem_kernels::MAX_SPIN`]).
-const SPINS_MS: [u64; 4] = [250, 500, 1000, 2000];
+/// thread may be kept waiting for longer than the work lasts, which says nothing of the call. The first is short, since
+/// a quiet machine needs no more. The last is the longest that there is ([`gpumem_kernels::MAX_SPIN`]).
+const SPINS_MS: [u64; 4] = [40, 250, 1000, 2000];
 
 /// The first device, its primary context made current, and the kernels in it.
 #[derive(Clone, Copy)]
