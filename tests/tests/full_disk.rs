@@ -156,30 +156,36 @@ fn an_overlay_whose_disk_fills_up_ends_recording_and_not_the_program() {
     fill_up(OVERLAYS, &[true]);
 }
 
+/// The disks wait for the kernel most of the time, so all are filled at once.
 fn fill_up(disks: &[Disk], traces: &[bool]) {
-    let mut tried = 0;
-    for disk in disks {
-        for &trace in traces {
-            let Some((native, ran, saved)) = disk.run(trace) else { continue };
-            tried += u32::from(disk.make != TMPFS);
-            assert_eq!((ran.code, &ran.out), (0, &native.out), "{}, trace {trace}: {}", disk.name, ran.err);
-            let Some(ledger) = ledger_in(saved.path()) else {
-                // Where changes cannot be written in place, nothing is recorded, and that is told.
-                assert!(ran.err.contains("nothing is recorded"), "{}: {}", disk.name, ran.err);
-                eprintln!("{}: {}", disk.name, ran.err.trim());
-                continue;
-            };
-            // Counts go on when there is no more room for records.
-            assert_eq!(ledger.counter(counters::allocs(AllocKind::Device)), 4 * disk.live, "{}", disk.name);
-            assert_eq!(ledger.counter(counters::frees(AllocKind::Device)), 4 * disk.live, "{}", disk.name);
-            let dropped = ledger.counter(counters::DROPPED_RECORDS);
-            // So few need no more room; that the disk was full is what $FILL tells.
-            assert!(dropped > 0 || disk.live < 1000, "{}: the disk was not full", disk.name);
-            assert_eq!(ledger.snapshot.torn, 0, "{}", disk.name);
-            eprintln!("{}, trace {trace}: {dropped} dropped", disk.name);
-        }
-    }
+    let one = &|disk: &Disk| traces.iter().filter(|&&trace| fill(disk, trace)).count();
+    let tried: usize = std::thread::scope(|scope| {
+        let all: Vec<_> = disks.iter().map(|disk| scope.spawn(move || (disk.make, one(disk)))).collect();
+        let tried = all.into_iter().map(|tries| tries.join().unwrap_or_else(|why| std::panic::resume_unwind(why)));
+        tried.filter(|(make, _)| *make != TMPFS).map(|(_, tried)| tried).sum()
+    });
     assert!(tried > 0 || !is_root() || !has_loop_devices(), "nothing was tried, and it could have been");
+}
+
+/// Whether it could be tried.
+fn fill(disk: &Disk, trace: bool) -> bool {
+    let Some((native, ran, saved)) = disk.run(trace) else { return false };
+    assert_eq!((ran.code, &ran.out), (0, &native.out), "{}, trace {trace}: {}", disk.name, ran.err);
+    let Some(ledger) = ledger_in(saved.path()) else {
+        // Where changes cannot be written in place, nothing is recorded, and that is told.
+        assert!(ran.err.contains("nothing is recorded"), "{}: {}", disk.name, ran.err);
+        eprintln!("{}: {}", disk.name, ran.err.trim());
+        return true;
+    };
+    // Counts go on when there is no more room for records.
+    assert_eq!(ledger.counter(counters::allocs(AllocKind::Device)), 4 * disk.live, "{}", disk.name);
+    assert_eq!(ledger.counter(counters::frees(AllocKind::Device)), 4 * disk.live, "{}", disk.name);
+    let dropped = ledger.counter(counters::DROPPED_RECORDS);
+    // So few need no more room; that the disk was full is what $FILL tells.
+    assert!(dropped > 0 || disk.live < 1000, "{}: the disk was not full", disk.name);
+    assert_eq!(ledger.snapshot.torn, 0, "{}", disk.name);
+    eprintln!("{}, trace {trace}: {dropped} dropped", disk.name);
+    true
 }
 
 /// Whoever named no directory gets none on btrfs, where a full disk would hold the program up; nor on an overlay

@@ -8,6 +8,7 @@ use gpumem_tests::stage::Stage;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 fn root() -> PathBuf {
@@ -147,7 +148,9 @@ impl Reader {
     /// gpumem is installed in the home, as README.md's own command puts it there.
     fn new() -> Self {
         let stage = Stage::simulator().unwrap();
-        let home = stage.kit.join(format!("readme.{}", std::process::id()));
+        static READERS: AtomicU32 = AtomicU32::new(0);
+        let number = READERS.fetch_add(1, Relaxed);
+        let home = stage.kit.join(format!("readme.{}.{number}", std::process::id()));
         for (folder, file) in [("bin", "gpumem"), ("lib", "libgpumem.so")] {
             let folder = home.join(".local").join(folder);
             std::fs::create_dir_all(&folder).unwrap();
@@ -161,7 +164,7 @@ impl Reader {
             let (libraries, program) = (libraries.display(), program.display());
             format!("#!/bin/sh\nexport LD_LIBRARY_PATH='{libraries}'\nexec '{program}' {args}\n")
         };
-        let demo = || script("demo", "--seconds 2 --hold 600");
+        let demo = || script("demo", "--seconds 1 --hold 600");
         for (name, script) in
             [("llama-server", demo()), ("python", demo()), ("sd", demo()), ("server", script("server", "\"$@\""))]
         {
@@ -275,20 +278,23 @@ fn the_commands_run() {
     }
 }
 
-/// Each guide's commands, with a home of its own.
+/// Each guide's commands, with a home of its own. Most of the time they wait, so all guides are read at once.
 #[test]
 fn the_commands_of_the_guides_run() {
     let guides: Vec<_> = documents().into_iter().filter(|path| path.parent().unwrap().ends_with("guides")).collect();
     assert!(guides.len() >= 8, "{guides:?}");
-    let mut ran = 0;
-    for guide in guides {
-        let text = std::fs::read_to_string(&guide).unwrap();
-        let blocks = blocks(&text);
-        if blocks.iter().any(|(info, _)| info.contains("tested")) {
-            let mut reader = Reader::new();
-            blocks.iter().for_each(|(info, script)| reader.run(info, script));
-            ran += 1;
+    let texts = guides.iter().map(|guide| std::fs::read_to_string(guide).unwrap());
+    let tested: Vec<_> = texts
+        .map(|text| blocks(&text))
+        .filter(|blocks| blocks.iter().any(|(info, _)| info.contains("tested")))
+        .collect();
+    assert!(tested.len() >= 4, "{} guides have commands", tested.len());
+    std::thread::scope(|scope| {
+        for blocks in &tested {
+            scope.spawn(|| {
+                let mut reader = Reader::new();
+                blocks.iter().for_each(|(info, script)| reader.run(info, script));
+            });
         }
-    }
-    assert!(ran >= 4, "{ran} guides have commands");
+    });
 }
