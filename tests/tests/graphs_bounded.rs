@@ -107,7 +107,7 @@ fn driver_memory_is_flat_once_the_cache_is_full() {
 #[test]
 fn a_long_run_is_flat() {
     let long = || {
-        let arguments = "--slots 3 --never-evict --shapes 192 --nodes 6 --iterations 1536 --samples 20 --prefill 0";
+        let arguments = "--slots 3 --never-evict --shapes 96 --nodes 6 --iterations 768 --samples 20 --prefill 0";
         let demo = program("demo").args(arguments.split(' ')).args(["--weights", "1", "--kv", "1"]);
         demo.env("GPUMEM_GRAPH_CACHE", CAP.to_string())
     };
