@@ -40,7 +40,8 @@ fn survives(dir: &Dir, file: &Path, what: &str) {
         let answer = dir.gpumem(&[view, &["--file", file.to_str().unwrap()][..]].concat());
         assert!(matches!(answer.code, 0 | 1), "{what}: {view:?} ended with {}: {}", answer.code, answer.err);
         assert!(!answer.err.contains("panicked"), "{what}: {view:?}: {}", answer.err);
-        assert!(begin.elapsed() < Duration::from_secs(10), "{what}: {view:?} took {:?}", begin.elapsed());
+        // A second at most on a quiet machine. What follows a number of the file without a bound takes minutes.
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what}: {view:?} took {:?}", begin.elapsed());
         if answer.code == 1 {
             assert_eq!(answer.err.lines().count(), 1, "{what}: {}", answer.err);
         }
