@@ -177,7 +177,7 @@ struct Prometheus {
 impl Prometheus {
     /// Scrapes every second. The rules are ours, with spans and bounds as they are for a program of seconds.
     fn start(prometheus: &Path, dir: &Path, target: &str) -> Self {
-        let rules = deploy("prometheus/gpumem.rules.yml").replace("10m", "15s").replace("268435456", "67108864");
+        let rules = deploy("prometheus/gpumem.rules.yml").replace("10m", "8s").replace("268435456", "67108864");
         let lines = rules.lines().map(|line| match line.trim_start().starts_with("for: ") {
             true => "        for: 1s".to_owned(),
             false => line.to_owned(),
