@@ -55,9 +55,11 @@ verdicts: build-tests ## verdicts of leaks on 1000 random programs with planted 
 	@$(built)/proof --simulator --programs 1000 leaks.verdicts $(ARGS)
 
 ##@ Check
+# Many tests wait for most of their time: three run at once for two processors.
+tests_at_once = $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
 test: ## all tests, without a GPU
 	$(CARGO) build --workspace
-	@if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --workspace --no-fail-fast; \
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --workspace --no-fail-fast --test-threads $(tests_at_once); \
 	else set -x; $(CARGO) test --workspace --no-fail-fast; fi
 
 faults: build-tests ## random faults, natively and preloaded, on the simulator: ARGS="--runs 10000 --seed 1"
