@@ -12,7 +12,6 @@ use crate::gate;
 use crate::graphs;
 use crate::pool;
 use crate::process::spawn::{Stack, spawn};
-use crate::process::threads;
 use crate::process::{clock, own};
 use crate::records;
 use crate::references;
@@ -33,12 +32,11 @@ use std::time::{Duration, Instant};
 /// The time between two samples.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The stack of the control thread.
-const STACK: usize = 256 << 10;
-/// Stacks for the thread on which the process ends, since exit handlers run there: the C library's usual size. Where the
-/// process gets no more memory, the stack of an ended thread, one that does not count or a smaller one serves.
-const LAST_STACKS: [Stack; 4] = [Stack::Bytes(8 << 20), Stack::Usual, Stack::Mapped(8 << 20), Stack::Bytes(1 << 20)];
-
+/// The stack of the control thread, bytes: the C library's usual size, since the process may end on this thread and then
+/// runs its exit handlers there.
+const STACK: usize = 8 << 20;
+/// The same where the process has no room for that.
+const SMALL_STACK: usize = 256 << 10;
 /// Starts the thread, once in a process.
 pub(crate) fn start(shim: &'static Shim) {
     static STARTED_FOR: AtomicU32 = AtomicU32::new(0);
@@ -53,14 +51,15 @@ pub(crate) fn start(shim: &'static Shim) {
         libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &mut mask);
         mask
     };
-    spawn(Stack::Bytes(STACK), move || {
-        if catch_unwind(AssertUnwindSafe(|| run(shim, mask))).is_err() {
-            gate::stop(
-                shim,
-                "the control thread failed (a bug in gpumem: please report it); the program is not affected",
-            );
-        }
-    });
+    let work = move || match catch_unwind(AssertUnwindSafe(|| run(shim))) {
+        Ok(Ended::Last) => end(&mask),
+        Ok(Ended::Early) => {}
+        Err(_) => gate::stop(
+            shim,
+            "the control thread failed (a bug in gpumem: please report it); the program is not affected",
+        ),
+    };
+    let _ = spawn(Stack::Mapped(STACK), work) || spawn(Stack::Bytes(SMALL_STACK), work);
 }
 
 /// While this lives, the control thread looks for calls of the group's other members.
@@ -74,13 +73,21 @@ impl Drop for Listening {
     }
 }
 
-/// Runs until the process ends, or until no other thread is left. `mask`: what the program's threads block.
-fn run(shim: &'static Shim, mask: libc::sigset_t) {
+/// Why the control thread runs no more.
+enum Ended {
+    /// No thread of the program's is left.
+    Last,
+    /// The thread cannot tell whether it is the last one. If it did not learn that, the process could not end.
+    Early,
+}
+
+/// Runs until the process ends, or until no thread of the program's is left.
+fn run(shim: &'static Shim) -> Ended {
     let _listening = Listening(shim);
-    // If this thread did not learn that it is the last one, the process could not end.
     let cannot_tell = |error| {
         let line = format!("no control thread (/proc/self/stat: {error}): commands do not reach this process");
         shim.message(Severity::Warning, &line);
+        Ended::Early
     };
     let mut others = match Others::new() {
         Ok(others) => others,
@@ -103,7 +110,7 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
                 Ok(false) => {}
                 // The thread that searches would then be the last one.
                 Ok(true) if references::is_going_on() => references::end(),
-                Ok(true) => return end(mask),
+                Ok(true) => return Ended::Last,
                 Err(error) => return cannot_tell(error),
             }
             pool::decay::housekeeping(shim);
@@ -125,25 +132,17 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
     }
 }
 
-/// Has the process end as it would without this thread: the C library calls `exit(0)` on the last thread that
-/// ends. That is one more of ours, with the program's signals and a stack for its exit handlers. It does so itself where
-/// another of ours waits in the driver for work that nobody ends any more.
-fn end(mask: libc::sigset_t) {
-    let ours = threads::os_id() as u32;
-    let last = move || {
-        while threads::is_known(ours) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        // SAFETY: `mask` is one that the C library filled in for `start`. The call changes this
-        // thread's mask alone.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };
-        if own::threads() > 1 {
-            // SAFETY: exit takes a number. No thread of the program's is left that could call it, too.
-            unsafe { libc::exit(0) };
-        }
-    };
-    // If that thread cannot start, this thread is the last.
-    let _ = LAST_STACKS.into_iter().any(|stack| spawn(stack, last));
+/// Has the process end as it would without this thread. The C library calls `exit(0)` on the last thread that ends: that
+/// is this one, with the program's signals. Another thread of ours may wait in the driver for work that nobody ends any
+/// more. Then this thread makes that call itself. `mask`: what the program's threads block.
+fn end(mask: &libc::sigset_t) {
+    // SAFETY: `mask` is one that the C library filled in for `start`. The call changes this
+    // thread's mask alone.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
+    if own::threads() > 1 {
+        // SAFETY: exit takes a number. No thread of the program's is left that could call it, too.
+        unsafe { libc::exit(0) };
+    }
 }
 
 /// Does what a line asks for. The answer is the reply.

@@ -41,6 +41,14 @@ fn refused(setting: &[(&str, &str)]) -> Program {
     start.envs(setting)
 }
 
+/// A block of 8 bytes that is taken at this size, since the rounded size is refused, goes to the pool and stays sound.
+#[test]
+fn a_small_block_of_its_own_size_is_kept() {
+    let ran = program("pool_contexts").env("SIM_FAULT", "cuMemAlloc_v2:2=2").preloaded().ok();
+    assert_eq!(ran.ours(), [""; 0]);
+    ran.ledger().sound().complete();
+}
+
 /// How often each was called.
 fn calls(ran: &Ran) -> HashMap<String, u64> {
     let pair = |line: &str| line.split_once(' ').and_then(|(name, n)| Some((name.to_owned(), n.parse().ok()?)));

@@ -157,6 +157,21 @@ fn cancelled_threads_end_where_they_would() {
     }
 }
 
+/// A call of gpumem's own may be where the driver reaches a cancellation point, too: here one that fails, since the
+/// simulator writes each failure to a file.
+#[test]
+fn cancelled_threads_end_in_no_call_of_ours() {
+    let native = client("cancel").native().ok();
+    let log = native.scratch().join("struck");
+    for name in ["cuCtxGetCurrent", "cuCtxGetDevice", "cuDeviceGetAttribute", "cuMemGetInfo_v2"] {
+        for call in [1, 2, 3, 5, 8] {
+            let fault = format!("{name}:{call}=2");
+            let ran = client("cancel").env("SIM_FAULT", &fault).env("SIM_FAULT_LOG", &log).preloaded();
+            assert_eq!((ran.code, &ran.out), (0, &native.out), "{fault}: {}", ran.err);
+        }
+    }
+}
+
 /// The same where the process gets hardly more memory than it has: exit handlers get a stack that they can use. The shim
 /// and its thread take memory, so the program may get less than natively, and may end by a status of its own.
 #[test]

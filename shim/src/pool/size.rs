@@ -30,15 +30,19 @@ fn step(bytes: u64) -> u64 {
     (1 << (bytes - 1).ilog2()) / STEPS
 }
 
-/// The class of a block size that threads keep blocks of.
+/// The class of a block that threads keep blocks of: the class of the largest size that is not larger than the block.
+/// A block that was taken where its rounded size did not fit lies between two sizes, or below the smallest.
 #[inline]
-pub(crate) fn class_of(rounded: u64) -> Option<usize> {
-    if rounded <= UNIT {
-        let exponent = (rounded - 1).ilog2();
-        let within = (rounded - (1 << exponent)) / step(rounded) - 1;
-        return Some((exponent - FIRST_EXPONENT) as usize * STEPS as usize + within as usize);
+pub(crate) fn class_of(block: u64) -> Option<usize> {
+    if block < SMALLEST {
+        return None;
     }
-    let units = rounded / UNIT;
+    if block <= UNIT {
+        let exponent = (block - 1).ilog2();
+        let steps = (block - (1 << exponent)) / step(block);
+        return Some((exponent - FIRST_EXPONENT) as usize * STEPS as usize + steps as usize - 1);
+    }
+    let units = block / UNIT;
     (units <= MOST_UNITS).then(|| SMALL_CLASSES + units as usize - 2)
 }
 
@@ -94,6 +98,18 @@ mod tests {
             let serves = pair[1] <= pair[0] + slack(pair[0]);
             let next = next_that_serves(class_of(pair[0]).unwrap());
             assert_eq!(next, class_of(pair[1]).filter(|_| serves), "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_between_two_sizes_has_the_smaller_ones_class() {
+        assert_eq!([1, 8, 9, 256, 257, SMALLEST - 1].map(class_of), [None; 6]);
+        let mut smaller = SMALLEST;
+        for block in SMALLEST..4 * UNIT {
+            if rounded(block) == Some(block) {
+                smaller = block;
+            }
+            assert_eq!(class_of(block), class_for(smaller), "{block}");
         }
     }
 

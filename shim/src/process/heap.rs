@@ -54,28 +54,34 @@ static FRESH: [Run; CLASSES] = [const { Run::new() }; CLASSES];
 /// The part of a mapping that is in no chunk yet.
 static CHUNKS: Run = Run::new();
 
-/// Memory from the kernel, or from the reserve; null if both are used up.
-fn obtain(bytes: usize) -> *mut u8 {
-    let bytes = bytes.next_multiple_of(PAGE);
+/// `bytes` from the kernel, or the `least` that serves from the reserve, and how many bytes that are; null if both are
+/// used up. The reserve gives no more than is needed, since many threads may need a part of it at one moment.
+fn obtain(bytes: usize, least: usize) -> (*mut u8, usize) {
+    let (bytes, least) = (bytes.next_multiple_of(PAGE), least.next_multiple_of(CHUNK));
     #[cfg(test)]
     if REFUSED.get() {
-        return null_mut();
+        return (null_mut(), 0);
+    }
+    #[cfg(test)]
+    if RESERVE_ALONE.get() {
+        return (reserve::take(least), least);
     }
     let at = map(bytes);
     if at.is_null() {
         // Taken before recording ends, so that this thread has a part of the reserve as well.
-        let kept = if is_soft() { null_mut() } else { reserve::take(bytes) };
+        let kept = if is_soft() { null_mut() } else { reserve::take(least) };
         reserve::ran_short();
-        return kept;
+        return (kept, least);
     }
-    at
+    (at, bytes)
 }
 
 /// Memory for a block that is too long for the classes.
 fn obtain_long(bytes: usize) -> *mut u8 {
-    let at = obtain(bytes);
+    let bytes = bytes.next_multiple_of(PAGE);
+    let (at, _) = obtain(bytes, bytes);
     if !at.is_null() && !is_soft() {
-        reserve::long_block_made(bytes.next_multiple_of(PAGE));
+        reserve::long_block_made(bytes);
     }
     at
 }
@@ -96,6 +102,8 @@ pub(crate) fn softly<R>(f: impl FnOnce() -> R) -> R {
 #[cfg(test)]
 thread_local! {
     static REFUSED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    /// Memory comes from the reserve alone.
+    static RESERVE_ALONE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// Runs `f` as if the kernel gave this thread no memory, and the reserve neither.
@@ -191,19 +199,23 @@ fn take_fresh(class: usize) -> *mut u8 {
 /// Memory for blocks of a length, as zeroes, and the number of blocks; null if there is no memory.
 fn new_chunk(block: usize) -> (*mut u8, usize) {
     if block > CHUNK {
-        let bytes = block.next_multiple_of(PAGE);
-        return (obtain(bytes), bytes / block);
+        let (chunk, bytes) = obtain(block, block);
+        return (chunk, bytes / block);
     }
     let bytes = (block * BLOCKS).next_multiple_of(CHUNK);
     let pieces = bytes / CHUNK;
-    let chunk = CHUNKS.take(CHUNK, pieces).unwrap_or_else(|seen| {
-        let mapping = obtain(PAGE);
-        if !mapping.is_null() {
-            // A rest stays unused: that of the earlier mapping, or that of this one if another thread was faster.
-            CHUNKS.refill(seen, mapping.wrapping_add(bytes), PAGE / CHUNK - pieces);
-        }
-        mapping
-    });
+    let seen = match CHUNKS.take(CHUNK, pieces) {
+        Ok(chunk) => return (chunk, bytes / block),
+        Err(seen) => seen,
+    };
+    let (chunk, got) = obtain(PAGE, block);
+    if got <= bytes {
+        return (chunk, got / block);
+    }
+    if !chunk.is_null() {
+        // A rest stays unused: that of the earlier mapping, or that of this one if another thread was faster.
+        CHUNKS.refill(seen, chunk.wrapping_add(bytes), got / CHUNK - pieces);
+    }
     (chunk, bytes / block)
 }
 
@@ -272,6 +284,15 @@ mod tests {
         let its = smaps.lines().skip_while(|line| begins(line).is_none_or(|range| !range.contains(&address)));
         let flags = its.into_iter().find_map(|line| line.strip_prefix("VmFlags:")).expect("its flags");
         assert!(flags.split(' ').any(|flag| flag == "nh"), "huge pages where they are on: {flags}");
+    }
+
+    /// Sixteen threads that begin when the kernel gives no more need some six chunks each, of blocks of up to 16 KiB.
+    #[test]
+    fn the_reserve_serves_many_threads() {
+        RESERVE_ALONE.set(true);
+        let chunks: Vec<_> = (0..100).map(|n| new_chunk([48, 3072, 4128, 16384][n % 4])).collect();
+        RESERVE_ALONE.set(false);
+        assert!(chunks.iter().all(|&(chunk, blocks)| !chunk.is_null() && blocks > 0), "{chunks:?}");
     }
 
     #[test]

@@ -7,24 +7,29 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Stacks are made of pages, of up to this many bytes.
 const PAGE: usize = 64 << 10;
 
-/// How much stack a thread of ours has.
+/// Where a thread of ours has its stack, and how many bytes beside the storage that the C library puts there.
+#[derive(Clone, Copy)]
 pub(crate) enum Stack {
-    /// This many bytes, beside the storage that the C library puts on it.
+    /// The C library maps it.
     Bytes(usize),
-    /// As much as a thread of the program's that asks for no size. Where memory is limited, the C library can give such a
-    /// thread the stack that an ended thread of the program's left.
-    Usual,
-    /// This many bytes, storage included, that do not count against `RLIMIT_DATA`: mapped as the stack of main is
-    /// (`is_data_mapping` in the kernel's mm/internal.h). The mapping stays until the process ends.
+    /// Mapped as the stack of main is, so that it does not count against `RLIMIT_DATA` (`is_data_mapping` in the kernel's
+    /// mm/internal.h). The mapping stays until the process ends.
     Mapped(usize),
 }
 
 /// A mapping for [`Stack::Mapped`].
 fn mapped(bytes: usize) -> Option<*mut libc::c_void> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_GROWSDOWN | libc::MAP_STACK | libc::MAP_NORESERVE;
-    // SAFETY: without MAP_FIXED the kernel picks addresses that are free.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-    (at != libc::MAP_FAILED).then_some(at)
+    // SAFETY: without MAP_FIXED the kernel picks addresses that are free. The advice changes no contents: a huge page
+    // would take two MiB for the few frames of the thread.
+    unsafe {
+        let at = libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        if at == libc::MAP_FAILED {
+            return None;
+        }
+        libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE);
+        Some(at)
+    }
 }
 
 /// Starts a thread of ours, which nobody waits for, with this stack. It blocks all signals: the program's must not
@@ -51,31 +56,31 @@ pub(crate) fn spawn(stack: Stack, f: impl FnOnce() + Send + 'static) -> bool {
         }
         std::ptr::null_mut()
     }
+    // Threads have their thread-local storage on their stacks, and a program's may be larger than any stack of ours.
+    let (Stack::Bytes(bytes) | Stack::Mapped(bytes)) = stack;
+    let bytes = (bytes + elf::thread_storage()).next_multiple_of(PAGE);
+    let low = match stack {
+        Stack::Bytes(_) => None,
+        Stack::Mapped(_) => match mapped(bytes) {
+            None => return false,
+            low => low,
+        },
+    };
+    let work = Box::into_raw(Box::new((Box::new(f) as Box<dyn FnOnce() + Send>, bytes)));
     // A new thread inherits the signal mask.
     // SAFETY: all structs are locals for which zeroes are valid, and the C library fills them in.
-    // A mapped stack was made for this thread alone, and is never unmapped.
-    // `run` has the type that is asked for. If no thread began, the box has no other owner.
+    // `run` has the type that is asked for. `low` is a mapping of `bytes` that nobody else knows.
+    // If no thread began, the box and the mapping have no other owner.
     unsafe {
         let (mut all, mut before, mut how) = (std::mem::zeroed(), std::mem::zeroed(), std::mem::zeroed());
         let mut thread = std::mem::zeroed();
         libc::sigfillset(&mut all);
         let masked = libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before) == 0;
         libc::pthread_attr_init(&mut how);
-        // Threads have their thread-local storage on their stacks, and a program's may be larger than any stack of ours.
-        match stack {
-            Stack::Bytes(bytes) => {
-                libc::pthread_attr_setstacksize(&mut how, (bytes + elf::thread_storage()).next_multiple_of(PAGE));
-            }
-            Stack::Usual => {}
-            Stack::Mapped(bytes) => {
-                if let Some(low) = mapped(bytes) {
-                    libc::pthread_attr_setstack(&mut how, low, bytes);
-                }
-            }
-        }
-        let mut bytes = 0;
-        libc::pthread_attr_getstacksize(&how, &mut bytes);
-        let work = Box::into_raw(Box::new((Box::new(f) as Box<dyn FnOnce() + Send>, bytes)));
+        match low {
+            None => libc::pthread_attr_setstacksize(&mut how, bytes),
+            Some(low) => libc::pthread_attr_setstack(&mut how, low, bytes),
+        };
         libc::pthread_attr_setdetachstate(&mut how, libc::PTHREAD_CREATE_DETACHED);
         let started = libc::pthread_create(&mut thread, &how, run, work.cast()) == 0;
         libc::pthread_attr_destroy(&mut how);
@@ -84,6 +89,9 @@ pub(crate) fn spawn(stack: Stack, f: impl FnOnce() + Send + 'static) -> bool {
         }
         if !started {
             drop(Box::from_raw(work));
+            if let Some(low) = low {
+                libc::munmap(low, bytes);
+            }
         }
         started
     }

@@ -2,6 +2,7 @@
 
 use super::driver::{self, Function};
 use super::{Backend, DeviceInfo};
+use crate::process::cancel::Uncancelled;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
 use std::ptr::null_mut;
@@ -74,6 +75,7 @@ pub(crate) fn gpus() -> Vec<(Vec<u8>, (u32, u32))> {
 impl Backend for Cuda {
     #[inline]
     fn current_context(&self) -> Option<u64> {
+        let _uncancelled = Uncancelled::new();
         let mut context: Context = null_mut();
         // SAFETY: rule of answers: `context` takes the handle.
         let status = unsafe { driver::cuCtxGetCurrent(&mut context) };
@@ -81,6 +83,7 @@ impl Backend for Cuda {
     }
 
     fn current_device(&self) -> Option<Device> {
+        let _uncancelled = Uncancelled::new();
         let mut device = 0;
         // SAFETY: rule of answers: `device` takes the ordinal.
         let status = unsafe { driver::cuCtxGetDevice(&mut device) };
@@ -96,6 +99,7 @@ impl Backend for Cuda {
     }
 
     fn device_info(&self, device: Device) -> DeviceInfo {
+        let _uncancelled = Uncancelled::new();
         let mut info = DeviceInfo::default();
         let mut name = [0_u8; 256];
         let (mut total, mut integrated) = (0, 0);
@@ -116,6 +120,7 @@ impl Backend for Cuda {
 
     fn memory_info(&self) -> Option<(u64, u64)> {
         type MemGetInfo = unsafe extern "C" fn(*mut usize, *mut usize) -> Status;
+        let _uncancelled = Uncancelled::new();
         let real = driver::real(Function::cuMemGetInfo_v2);
         if real == 0 {
             return None;

@@ -2,6 +2,7 @@
 
 use super::hip_runtime;
 use super::{Backend, DeviceInfo};
+use crate::process::cancel::Uncancelled;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
 use once_cell::race::OnceBool;
@@ -112,6 +113,7 @@ impl Backend for Hip {
     }
 
     fn current_device(&self) -> Option<Device> {
+        let _uncancelled = Uncancelled::new();
         let mut device = 0;
         // SAFETY: rule of answers: `device` takes the ordinal.
         let status = unsafe { hip_runtime::hipGetDevice(&mut device) };
@@ -123,6 +125,7 @@ impl Backend for Hip {
     }
 
     fn device_info(&self, device: Device) -> DeviceInfo {
+        let _uncancelled = Uncancelled::new();
         let mut info = DeviceInfo::default();
         let mut name = [0_u8; 256];
         let (mut total, mut integrated) = (0, 0);

@@ -1,6 +1,7 @@
 //! The memory of CUDA.
 
 use super::{Event, GLOBAL, MAPPED, MemoryCalls, NOT_SUPPORTED, ReleaseStream, answer, made};
+use crate::process::cancel::Uncancelled;
 use crate::vendor::driver::{self, Function};
 use crate::vendor::{Backend, cuda};
 use gpumem_abi::types::*;
@@ -20,6 +21,7 @@ const CUDA_CONCURRENT: c_int = 89;
 /// # Errors
 /// The driver's.
 fn has_pools(device: Device) -> Result<bool, Status> {
+    let _uncancelled = Uncancelled::new();
     let mut pools = 0;
     if driver::frees_in_order() {
         // SAFETY: rule of answers: the call writes a local of the type that its row declares. The driver checks the
