@@ -10,6 +10,7 @@ use std::mem::offset_of;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// A group in a directory of its own.
 struct Group {
@@ -157,6 +158,22 @@ fn of_two_limits_the_smaller_counts_and_ones_own_limit_holds_too() {
     assert_eq!(tell(&mut plain, "alloc 192"), FINE);
     assert_eq!(tell(&mut plain, "free"), FINE);
     assert_eq!(tell(&mut plain, "alloc 192"), FINE);
+}
+
+/// A process with a limit of its own as well is refused as fast: its request does not wait for itself.
+#[test]
+fn a_request_does_not_wait_for_itself() {
+    let group = Group::new();
+    let requests = "alloc 200\n".to_owned() + &"alloc 100\n".repeat(6);
+    let time = |number: usize, own: &[(&str, &str)]| {
+        let program = group.program(number, "team:256MiB").envs(own).input(requests.clone());
+        let start = Instant::now();
+        let ran = program.preloaded().ok();
+        assert_eq!(ran.out, "ready\nalloc 200: 0\n".to_owned() + &"alloc 100: 2\n".repeat(6));
+        start.elapsed()
+    };
+    let (with, without) = (time(0, &[("GPUMEM_LIMIT", "16GiB")]), time(1, &[]));
+    assert!(with < 10 * without, "{with:?}, without a limit of its own {without:?}");
 }
 
 /// Whoever runs out is told that it is the group, and who of it holds what.

@@ -57,15 +57,18 @@ impl Pool {
     /// Which of the two has no room.
     pub(crate) fn admits(&'static self, context_pool: &'static ContextPool, bytes: u64) -> Result<Reserved, Refused> {
         let limit = self.limit.load(Relaxed);
-        let own = match limit {
-            0 => None,
-            _ => Some(self.admits_alone(context_pool, bytes, limit).ok_or(Refused::Own)?),
+        let own = || match limit {
+            0 => Ok(None),
+            _ => self.admits_alone(context_pool, bytes, limit).map(Some).ok_or(Refused::Own),
         };
-        let group = match self.grouped {
-            true => self.admits_in_group(context_pool, bytes).ok_or(Refused::Group)?,
-            false => None,
-        };
-        Ok(Reserved { _own: own, _group: group })
+        if !self.grouped {
+            return Ok(Reserved { _own: own()?, _group: None });
+        }
+        // The group is asked only where the own limit has room. The reservation ends before that: the group waits for
+        // this process's requests, and would wait for this one.
+        drop(own()?);
+        let group = self.admits_in_group(context_pool, bytes).ok_or(Refused::Group)?;
+        Ok(Reserved { _own: own()?, _group: group })
     }
 
     fn admits_alone(&'static self, context_pool: &'static ContextPool, bytes: u64, limit: u64) -> Option<OwnRoom> {
