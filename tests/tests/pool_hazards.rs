@@ -1,7 +1,7 @@
 //! Mistakes that a cache of device memory can make. Each case runs natively, and under the preload in each setting:
 //! answers and contents are the same, no rule of the driver is broken, and the ledger balances.
 
-use gpumem_tests::harness::{Program, Ran, artifacts, client, program};
+use gpumem_tests::harness::{Ledger, Program, Ran, artifacts, client, program};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
 
@@ -209,6 +209,21 @@ fn a_primary_context_ends_while_others_want_room() {
 
 /// One thread releases the last reference to a primary context while another retains it. The records of the old context
 /// are removed before the new one exists.
+/// Where the record of a context finds no room, what is in the context still goes with it.
+#[test]
+fn a_context_without_a_record_ends_with_what_is_in_it() {
+    let native = client("runtime").native().ok();
+    let mut without = 0;
+    for nth in 6..14 {
+        let ran = client("runtime").denied(format!("fallocate:{nth}-")).preloaded();
+        assert_eq!((ran.code, &ran.out), (0, &native.out), "fallocate:{nth}-: {}", ran.err);
+        let dropped =
+            |ledger: &Ledger| ledger.counter(counters::DROPPED_RECORDS) > 0 && ledger.snapshot.contexts.is_empty();
+        without += u32::from(ran.ledgers().iter().any(dropped));
+    }
+    assert!(without > 0, "none of these left a context without a record");
+}
+
 #[test]
 fn a_primary_context_ends_and_begins() {
     let turns = client("release").arg("turns");

@@ -59,7 +59,7 @@ impl Cache {
     fn contexts_here(&self) -> Option<Vec<u64>> {
         let context = vendor::of(self.vendor).current_context()?;
         let shim = gate::shim()?;
-        let record = records::contexts::known(shim, self.vendor, context)?;
-        Some(records::contexts::others(shim, record).into_iter().chain([context]).collect())
+        records::contexts::known(shim, self.vendor, context)?;
+        Some(records::contexts::others(shim, self.vendor, context).into_iter().chain([context]).collect())
     }
 }

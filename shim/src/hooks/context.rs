@@ -10,11 +10,11 @@ use crate::process::threads;
 use crate::progress::{activity, device};
 use crate::reclaim::again;
 use crate::records::{self, driver_memory};
+use crate::registry::contexts::Known;
 use crate::start;
 use crate::vendor;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{Severity, Taken};
-use gpumem_wire::layout::ContextRef;
 use gpumem_wire::units::bytes;
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
@@ -233,7 +233,7 @@ fn all_goes(call: &Call, context: u64, gone: bool) -> Option<Leaving<'static>> {
 }
 
 /// The library has ended these contexts.
-fn gone(call: &Call, contexts: Vec<(u64, ContextRef)>) {
+fn gone(call: &Call, contexts: Vec<(u64, Known)>) {
     let leaving: Vec<_> = contexts.iter().filter_map(|&(context, _)| all_goes(call, context, true)).collect();
     ended(call, SUCCESS, contexts, leaving);
 }
@@ -256,17 +256,17 @@ fn primary_of(call: &Call, device: Device) -> Vec<u64> {
 fn ended(
     call: &Call,
     status: Status,
-    going: impl IntoIterator<Item = (u64, ContextRef)>,
+    going: impl IntoIterator<Item = (u64, Known)>,
     leaving: impl IntoIterator<Item = Leaving<'static>>,
 ) {
     leaving.into_iter().for_each(if status == SUCCESS { Leaving::gone } else { Leaving::stay });
-    for (handle, context) in going {
+    for (handle, known) in going {
         gate::note(|shim| match status {
             SUCCESS => {
                 lock(&ATTACHED).retain(|&attached| attached != handle);
-                records::context_end::ended(shim, handle, context);
+                records::context_end::ended(shim, handle, known.context);
             }
-            _ => records::contexts::stays(shim, call.vendor, handle, context),
+            _ => records::contexts::stays(shim, call.vendor, handle, known),
         });
     }
     // It is not known which context's error it was. Another context may still answer it.
@@ -339,7 +339,7 @@ pub(crate) unsafe fn hip_reset_device(
     status
 }
 
-fn hip_going(call: &Call, device: Device) -> (Option<(u64, ContextRef)>, Option<Leaving<'static>>) {
+fn hip_going(call: &Call, device: Device) -> (Option<(u64, Known)>, Option<Leaving<'static>>) {
     let handle = vendor::hip_context(device);
     let leaving = all_goes(call, handle, false);
     let context = gate::note(|shim| records::contexts::going(shim, call.vendor, handle)).flatten();

@@ -13,7 +13,6 @@ use crate::vendor;
 use crate::vendor::memory::{self, Event, MemoryCalls};
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
-use gpumem_wire::layout::ContextRef;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
@@ -147,7 +146,7 @@ pub(crate) fn is_idle(vendor: Vendor, context: u64) -> Option<bool> {
     }
     let (calls, submissions) = (memory::calls(vendor), activity::submissions_if_none_open_elsewhere());
     let known = gate::shim().and_then(|shim| Some((shim, records::contexts::known(shim, vendor, context)?)));
-    let Some((shim, record)) = known.filter(|_| submissions.is_some()) else { return Some(false) };
+    let Some((shim, _)) = known.filter(|_| submissions.is_some()) else { return Some(false) };
     let has_completed = |event: Option<Event>| {
         event.is_some_and(|event| {
             let end = clock::precise_ns() + SOON_NS;
@@ -158,7 +157,7 @@ pub(crate) fn is_idle(vendor: Vendor, context: u64) -> Option<bool> {
             completed
         })
     };
-    let contexts: Vec<u64> = contexts_beside(record, context).collect();
+    let contexts: Vec<u64> = contexts_beside(vendor, context).collect();
     let are_all = records::contexts::are_all(shim, contexts.len());
     let is_idle = |context| look_in(vendor, context, || behind_all_of(calls, context, has_completed));
     let all_idle = || contexts.into_iter().all(|context| is_idle(context).flatten() == Some(true));
@@ -175,8 +174,8 @@ pub(crate) fn is_any_broken(vendor: Vendor) -> bool {
 }
 
 /// All contexts on the device of one context, that one last.
-fn contexts_beside(record: ContextRef, context: u64) -> impl Iterator<Item = u64> {
-    let others = gate::shim().map_or_else(Vec::new, |shim| records::contexts::others(shim, record));
+fn contexts_beside(vendor: Vendor, context: u64) -> impl Iterator<Item = u64> {
+    let others = gate::shim().map_or_else(Vec::new, |shim| records::contexts::others(shim, vendor, context));
     others.into_iter().chain([context])
 }
 

@@ -2,6 +2,7 @@
 
 use crate::process::clock;
 use crate::process::threads::{self, LastContext};
+use crate::registry::contexts::Known;
 use crate::shim::Shim;
 use crate::vendor::{self, memory};
 use gpumem_abi::types::Device;
@@ -58,7 +59,7 @@ pub(crate) fn last(shim: &Shim, vendor: Vendor) -> ContextRef {
     let last = threads::local(|local| local.context.get());
     match (last.vendor, last.generation) == (vendor as u8, generation) {
         true => last.context,
-        false => contexts.map.iter().find(|entry| entry.key().0 == vendor).map_or(0, |entry| *entry.value()),
+        false => contexts.map.iter().find(|entry| entry.key().0 == vendor).map_or(0, |entry| entry.context),
     }
 }
 
@@ -72,14 +73,14 @@ pub(crate) fn of_handle(
 ) -> ContextRef {
     let contexts = &shim.registry.contexts;
     if let Some(known) = contexts.map.get(&(vendor, handle)) {
-        return *known;
+        return known.context;
     }
     let backend = vendor::of(vendor);
     let Some(device) = device.or_else(|| backend.current_device()) else { return 0 };
     let info = backend.device_info(device);
     let used = used_now(shim, vendor, handle);
     // Several threads may come here at once. The first one lists the context.
-    let context = *contexts.map.entry((vendor, handle)).or_insert_with(|| {
+    let new = || {
         contexts.count.fetch_add(1, Relaxed);
         contexts.generation.fetch_add(2, Relaxed);
         let Some(slot) = shim.ledger.contexts.take().or_else(|| gone_context(shim)) else {
@@ -106,7 +107,9 @@ pub(crate) fn of_handle(
             },
         );
         (slot + 1) as ContextRef
-    });
+    };
+    let entry = contexts.map.entry((vendor, handle));
+    let context = entry.or_insert_with(|| Known { context: new(), device, primary }).context;
     if context != 0 {
         if vendor == Vendor::Hip {
             // Asked before interception counts as complete, because from then on the shim may do more than record.
@@ -165,37 +168,33 @@ fn gone_context(shim: &Shim) -> Option<u32> {
 
 /// The reference of a context that was seen before.
 pub(crate) fn known(shim: &Shim, vendor: Vendor, handle: u64) -> Option<ContextRef> {
-    shim.registry.contexts.map.get(&(vendor, handle)).map(|context| *context)
+    shim.registry.contexts.map.get(&(vendor, handle)).map(|known| known.context)
 }
 
 /// Takes a context out before its real end: another thread may get the handle at once.
-pub(crate) fn going(shim: &Shim, vendor: Vendor, handle: u64) -> Option<ContextRef> {
-    let (_, context) = shim.registry.contexts.map.remove(&(vendor, handle))?;
+pub(crate) fn going(shim: &Shim, vendor: Vendor, handle: u64) -> Option<Known> {
+    let (_, known) = shim.registry.contexts.map.remove(&(vendor, handle))?;
     shim.registry.contexts.count.fetch_sub(1, Relaxed);
     shim.registry.contexts.generation.fetch_add(2, Relaxed);
-    Some(context)
+    Some(known)
 }
 
 /// The real end failed.
-pub(crate) fn stays(shim: &Shim, vendor: Vendor, handle: u64, context: ContextRef) {
-    shim.registry.contexts.map.entry((vendor, handle)).or_insert(context);
+pub(crate) fn stays(shim: &Shim, vendor: Vendor, handle: u64, known: Known) {
+    shim.registry.contexts.map.entry((vendor, handle)).or_insert(known);
     shim.registry.contexts.count.fetch_add(1, Relaxed);
     shim.registry.contexts.generation.fetch_add(2, Relaxed);
 }
 
 /// What is known of a device's primary context: its handle, if it was met.
 pub(crate) fn primaries(shim: &Shim, vendor: Vendor, device: Device) -> Vec<u64> {
-    let primary = |context: &ContextRef| {
-        slot(shim, *context).is_some_and(|slot| slot.primary != 0 && slot.device == device as u32)
-    };
     let all = all(shim, vendor).into_iter();
-    all.filter(|(_, context)| primary(context)).map(|(handle, _)| handle).collect()
+    all.filter(|(_, known)| known.primary && known.device == device).map(|(handle, _)| handle).collect()
 }
 
 /// Whether a context is known, and some device's primary one.
 pub(crate) fn is_primary(shim: &Shim, vendor: Vendor, handle: u64) -> bool {
-    let slot = known(shim, vendor, handle).and_then(|context| slot(shim, context));
-    slot.is_some_and(|slot| slot.primary != 0)
+    shim.registry.contexts.map.get(&(vendor, handle)).is_some_and(|known| known.primary)
 }
 
 /// A context's record; `None` if it found no room.
@@ -204,7 +203,7 @@ pub(crate) fn slot(shim: &Shim, context: ContextRef) -> Option<ContextSlot> {
 }
 
 /// Takes out what is known of a device's primary context.
-pub(crate) fn primary_going(shim: &Shim, vendor: Vendor, device: Device) -> Vec<(u64, ContextRef)> {
+pub(crate) fn primary_going(shim: &Shim, vendor: Vendor, device: Device) -> Vec<(u64, Known)> {
     let primary = primaries(shim, vendor, device).into_iter();
     primary.filter_map(|handle| Some((handle, going(shim, vendor, handle)?))).collect()
 }
@@ -297,23 +296,22 @@ pub(crate) fn program_asked(shim: &'static Shim, vendor: Vendor, free: u64, tota
     }
 }
 
-/// Handles of the other contexts on the device of this one.
-pub(crate) fn others(shim: &Shim, context: ContextRef) -> Vec<u64> {
+/// Handles of the other contexts on the device of the context with this handle.
+pub(crate) fn others(shim: &Shim, vendor: Vendor, handle: u64) -> Vec<u64> {
     // The map's own length takes each of the map's locks, which costs as much as all else of a free that waits for
     // nothing.
     if shim.registry.contexts.count.load(Relaxed) < 2 {
         return Vec::new();
     }
-    let contexts = &shim.registry.contexts.map;
-    let place = |context| slot(shim, context).map(|slot| (slot.vendor, slot.device));
-    let here = place(context);
-    let all: Vec<_> = contexts.iter().map(|entry| (entry.key().1, *entry.value())).collect();
-    let other = |&(_, other): &(u64, ContextRef)| other != context && place(other) == here;
-    all.into_iter().filter(other).map(|(handle, _)| handle).collect()
+    let Some(here) = shim.registry.contexts.map.get(&(vendor, handle)).map(|known| known.device) else {
+        return Vec::new();
+    };
+    let other = |&(other, known): &(u64, Known)| other != handle && known.device == here;
+    all(shim, vendor).into_iter().filter(other).map(|(other, _)| other).collect()
 }
 
 /// All contexts of a vendor.
-pub(crate) fn all(shim: &Shim, vendor: Vendor) -> Vec<(u64, ContextRef)> {
+pub(crate) fn all(shim: &Shim, vendor: Vendor) -> Vec<(u64, Known)> {
     let of_vendor = shim.registry.contexts.map.iter().filter(|entry| entry.key().0 == vendor);
     of_vendor.map(|entry| (entry.key().1, *entry.value())).collect()
 }
@@ -325,14 +323,13 @@ pub(crate) fn are_all(shim: &Shim, these: usize) -> bool {
 
 /// Contexts on a device.
 pub(crate) fn on(shim: &Shim, vendor: Vendor, device: Device) -> Vec<ContextRef> {
-    let on = |context: &ContextRef| slot(shim, *context).is_some_and(|slot| slot.device == device as u32);
-    all(shim, vendor).into_iter().map(|(_, context)| context).filter(on).collect()
+    let all = all(shim, vendor).into_iter().map(|(_, known)| known);
+    all.filter(|known| known.device == device).map(|known| known.context).collect()
 }
 
 /// Devices of a vendor that have contexts.
 pub(crate) fn devices(shim: &Shim, vendor: Vendor) -> Vec<Device> {
-    let all = all(shim, vendor).into_iter().filter_map(|(_, context)| slot(shim, context));
-    let mut devices: Vec<Device> = all.map(|slot| slot.device as Device).collect();
+    let mut devices: Vec<Device> = all(shim, vendor).into_iter().map(|(_, known)| known.device).collect();
     devices.sort_unstable();
     devices.dedup();
     devices
@@ -340,7 +337,7 @@ pub(crate) fn devices(shim: &Shim, vendor: Vendor) -> Vec<Device> {
 
 /// Device-wide used bytes, summed over devices, as last heard.
 pub(crate) fn device_used(shim: &Shim) -> u64 {
-    let slots = shim.registry.contexts.map.iter().filter_map(|entry| u32::from(*entry.value()).checked_sub(1));
+    let slots = shim.registry.contexts.map.iter().filter_map(|entry| u32::from(entry.context).checked_sub(1));
     let mut by_device = std::collections::BTreeMap::new();
     for slot in slots.filter_map(|slot| shim.ledger.contexts.read(slot)) {
         let used = by_device.entry(slot.device).or_insert((0, 0));

@@ -7,9 +7,19 @@ use gpumem_wire::layout::ContextRef;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+/// A context that was met. What the pool and the graph cache rely on stands here too, since a record may find no room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// 0: its record found no room.
+    pub(crate) context: ContextRef,
+    pub(crate) device: Device,
+    /// Whether it is the device's primary context.
+    pub(crate) primary: bool,
+}
+
 /// Contexts by vendor and handle.
 pub(crate) struct Contexts {
-    pub(crate) map: Map<(Vendor, u64), ContextRef>,
+    pub(crate) map: Map<(Vendor, u64), Known>,
     /// Changes when a context ends, so that threads forget what they knew of it.
     pub(crate) generation: AtomicU32,
     /// Contexts in the map.
