@@ -4,13 +4,12 @@ mod common;
 #[path = "cli/run.rs"]
 mod run;
 
-use common::skipped::{installed, skipped};
 use common::*;
 use gpumem_inspector::Code;
 use gpumem_wire::place::ProcessId;
 use gpumem_wire::settings;
+use run::library;
 use serde_json::json;
-use std::path::Path;
 use std::process::Command;
 
 fn failure(dir: &Dir, args: &[&str], code: i32) -> String {

@@ -2,12 +2,12 @@
 
 use super::common::skipped::{installed, skipped};
 use super::common::*;
-use gpumem_wire::settings;
+use serde_json::json;
 use std::path::Path;
 use std::process::Command;
 
 /// A `libgpumem.so` to preload, in a directory of the test.
-fn library(dir: &Path) -> std::path::PathBuf {
+pub(super) fn library(dir: &Path) -> std::path::PathBuf {
     let (source, library) = (dir.join("lib.c"), dir.join("libgpumem.so"));
     std::fs::write(&source, "int gpumem_test_library;\n").unwrap();
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
