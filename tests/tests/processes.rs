@@ -4,17 +4,10 @@
 #[path = "processes/ledgers.rs"]
 mod ledgers;
 
-use gpumem_tests::harness::run::wait_for;
 use gpumem_tests::harness::{Ledger, Program, artifacts, client, command, program};
 use gpumem_tests::skipped::installed;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, State};
-use gpumem_wire::layout::Header;
-use gpumem_wire::place::ProcessId;
-use serde_json::Value;
-use std::collections::BTreeMap;
-use std::mem::offset_of;
-use std::time::{Duration, SystemTime};
 
 /// T15, T7: programs that make no GPU call are silent, leave nothing, and start nothing.
 #[test]
