@@ -1,7 +1,7 @@
 //! The ledger of a process that is hung, killed or gone.
 
 use gpumem_tests::harness::run::wait_for;
-use gpumem_tests::harness::{Ledger, client, command, program};
+use gpumem_tests::harness::{Ledger, client, program};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, State};
 use gpumem_wire::layout::Header;
