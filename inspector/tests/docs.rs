@@ -338,6 +338,7 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         let mut ledger = growth::leaking_at(me(), 60, &growth::torch());
         module(&mut ledger, "/opt/torch/lib/libc10_cuda.so", CUDA, 0x10_0000, CUDA);
         (0..2).for_each(|seq| growth::mark(&mut ledger, seq, "warm", 30 - seq));
+        growth::report_parts(&mut ledger);
         let path = dir.path().join("leaking");
         std::fs::write(&path, ledger.finish()).unwrap();
         path.to_str().unwrap().to_owned()

@@ -1,7 +1,7 @@
 //! `gpumem leaks` on ledgers that are known to the last byte: who is suspected, and when nothing is said.
 
 mod common;
-use common::growth::{Row, dumped, leaking, leaking_at, mark, sampled, torch};
+use common::growth::{Row, dumped, leaking, leaking_at, mark, report_parts, sampled, torch};
 use common::*;
 use gpumem_inspector::compose::Composer;
 use gpumem_wire::kinds::{AllocKind, GrowthKind};
@@ -227,6 +227,47 @@ fn a_call_site_was_first_and_last_seen_sometime() {
     assert!(suspect(&said, "tag", "cache")["first_seen_age_ns"].is_null(), "{said:#}");
     let text = dir.ok(&["leaks", &file]);
     assert!(text.lines().any(|line| line == "  seen   first 2 min 0 s ago, last 500.0 ms ago"), "{text}");
+}
+
+/// What the program's own allocator handed out is shown inside of the memory that it lies in: by call site, by tag, one by
+/// one, and of a dump.
+#[test]
+fn reported_parts_are_shown_inside_their_segment() {
+    let dir = dir();
+    let mut ledger = leaking(me(), 120);
+    report_parts(&mut ledger);
+    let file = put(&dir, dumped(ledger));
+    let dump = dir.path().join("dump");
+    dir.ok(&["dump", &file, "-o", dump.to_str().unwrap()]);
+    let bytes = (3 * 64 << 10) + 4096;
+    for file in [file.as_str(), dump.to_str().unwrap()] {
+        let is_it = |row: &Value| {
+            let parts = row["parts"].as_array().unwrap_or_else(|| panic!("no parts in {row:#}"));
+            let [part] = &parts[..] else { panic!("{parts:#?}") };
+            let said = ["live", "bytes"].map(|field| part[field].as_u64());
+            assert_eq!((part["pool"].as_str(), said), (Some("arena"), [Some(4), Some(bytes)]), "{part:#}");
+            assert!(part["site"].as_str().unwrap().contains("0x301"), "{part:#}");
+        };
+        let leaks = dir.json(&["leaks", file]);
+        is_it(suspect(&leaks, "site", "0x201"));
+        is_it(suspect(&leaks, "tag", "cache"));
+        assert!(suspect(&leaks, "site", "0x101")["parts"].is_null(), "{leaks:#}");
+        for args in [["--by", "site"], ["--by", "tag"], ["--all", "--sort=bytes"]] {
+            let said = dir.json(&[&["allocs", file][..], &args].concat());
+            let rows = said["rows"].as_array().unwrap();
+            let with: Vec<&Value> = rows.iter().filter(|row| !row["parts"].is_null()).collect();
+            assert_eq!(with.len(), 1, "{args:?}: {said:#}");
+            is_it(with[0]);
+            assert_eq!(said["bytes"].as_u64(), Some((64 + 120) * MIB), "parts are in no sum");
+        }
+        let inside = "196.0 KiB in 4 parts of arena, by ";
+        let leaks = dir.ok(&["leaks", file]);
+        assert!(leaks.lines().any(|line| line.starts_with(&format!("  inside {inside}"))), "{leaks}");
+        let allocs = dir.ok(&["allocs", file]);
+        let lines: Vec<&str> = allocs.lines().collect();
+        let at = lines.iter().position(|line| line.starts_with(&format!("    inside: {inside}")));
+        assert!(lines[at.unwrap_or_else(|| panic!("{allocs}")) - 1].contains("0x201"), "{allocs}");
+    }
 }
 
 /// A call site whose memory came and went between two samples is no suspect. What it made is counted all the same.

@@ -1,6 +1,7 @@
 //! Live allocations, in groups.
 
 use super::Ledger;
+use super::parts::{Part, Parts};
 use super::sites::Sites;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, Space};
@@ -155,6 +156,14 @@ pub(crate) fn group_named(ledger: &Ledger, sites: &Sites, filter: &Filter, by: B
     }
     totals(ledger, sites, filter, by, freed, &mut merged);
     merged.into_values().collect()
+}
+
+/// The parts of each group's allocations that the program reported.
+pub(crate) fn parts(ledger: &Ledger, filter: &Filter, by: By) -> FxHashMap<Key, Vec<Part>> {
+    let parts = Parts::of(ledger);
+    let sites = if by == By::Site && parts.are_any() { Sites::of_allocs(ledger) } else { Sites::default() };
+    let mut wants = filter.on(ledger);
+    parts.by(ledger, |alloc| wants(&alloc).then(|| key(ledger, &sites, by, number(by, alloc))))
 }
 
 /// The call stacks of one group: what each of them has in it, most bytes first.

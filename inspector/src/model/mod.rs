@@ -2,6 +2,7 @@
 //!
 //! * [`ledger`]: one snapshot with its symbols, its clock and its process.
 //! * [`allocs`]: live allocations in groups.
+//! * [`parts`]: parts of allocations that the program itself reported.
 //! * [`cache`]: the graph cache: what it holds, what it did, whether its bounds are too tight.
 //! * [`execs`]: one exec or one graph: its state, its class, what it takes.
 //! * [`graphs`]: graphs and execs, in groups and one by one.
@@ -31,6 +32,7 @@ pub(crate) mod growth;
 pub(crate) mod history;
 pub(crate) mod ledger;
 pub(crate) mod marks;
+pub(crate) mod parts;
 pub(crate) mod pool;
 pub(crate) mod recording;
 pub(crate) mod references;

@@ -1,7 +1,8 @@
 //! Lines of a kind that many views have.
 
+use crate::model::parts::Part;
 use crate::symbols::Frame;
-use crate::text::units;
+use crate::text::{clean, count, units};
 use crate::view::table::{DIM, paint};
 use std::io::Write;
 
@@ -12,6 +13,30 @@ pub(crate) fn line(out: &mut dyn Write, value: &str, name: &str, remark: &str) -
         "  {value:>10}  {name}{}",
         if remark.is_empty() { String::new() } else { paint(DIM, format!("  {remark}")) }
     )
+}
+
+/// Parts that are shown of one allocation or group.
+const PARTS: usize = 3;
+
+/// What the program's own allocators handed out, a line each of the largest, and one for the others.
+pub(crate) fn parts(parts: &[Part]) -> Vec<String> {
+    let part = |part: &Part| {
+        let (bytes, live) = (units::bytes(part.bytes), count(part.live, "part"));
+        let pool = if part.pool.is_empty() { "a pool without a name".into() } else { clean(&part.pool) };
+        format!("{bytes} in {live} of {pool}, by {}", clean(&part.site))
+    };
+    let mut lines: Vec<String> = parts.iter().take(PARTS).map(part).collect();
+    if let Some(rest) = parts.get(PARTS..).filter(|rest| !rest.is_empty()) {
+        let bytes = rest.iter().fold(0, |sum: u64, part| sum.saturating_add(part.bytes));
+        let live = rest.iter().map(|part| part.live).sum();
+        lines.push(format!(
+            "{} in {} of {} more",
+            units::bytes(bytes),
+            count(live, "part"),
+            count(rest.len() as u64, "call site")
+        ));
+    }
+    lines
 }
 
 /// A call stack, a line a frame.

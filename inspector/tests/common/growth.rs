@@ -99,6 +99,31 @@ pub fn leaking_at(id: ProcessId, seconds: u64, leak_at: &[u64]) -> Composer {
     composer
 }
 
+/// Parts that a program's own allocator `arena` handed out of the first block that [`leaking`] leaks: three of 64 KiB,
+/// one that would go on behind the block's end, and one that lies in no block.
+pub fn report_parts(composer: &mut Composer) {
+    const FIRST: u64 = 0x7000_1000_0000;
+    let pool = composer.text("arena").into();
+    composer.stack(2, StackSlot { allocs: 5, ..Default::default() }, &[APP + 0x301]);
+    let part = |serial, addr, bytes| AllocSlot {
+        stack: 3,
+        addr,
+        bytes,
+        time_ns: composer.header.heartbeat_ns - SECOND,
+        serial,
+        extra: pool,
+        kind: AllocKind::Reported as u8,
+        ..Default::default()
+    };
+    let parts: Vec<AllocSlot> =
+        [(0, 64 << 10), (64 << 10, 64 << 10), (128 << 10, 64 << 10), (MIB - 4096, 64 << 10), (MIB, 64 << 10)]
+            .into_iter()
+            .zip(9000..)
+            .map(|((at, bytes), serial)| part(serial, FIRST + at, bytes))
+            .collect();
+    composer.slots(parts);
+}
+
 /// As a dump of that moment: no time goes by while it is looked at, however slow the machine is.
 pub fn dumped(mut composer: Composer) -> Composer {
     composer.header.dumped_ns = composer.header.heartbeat_ns;

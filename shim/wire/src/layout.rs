@@ -270,6 +270,16 @@ slot! {
     }
 }
 
+impl AllocSlot {
+    /// The name of the pool that a part belongs to which the program reported; 0 for every other kind.
+    pub fn pool_name(&self) -> StrRef {
+        match self.kind == crate::kinds::AllocKind::Reported as u8 {
+            true => StrRef::try_from(self.extra).unwrap_or(0),
+            false => 0,
+        }
+    }
+}
+
 /// [`AllocSlot::flags`]: exported to another process.
 pub const ALLOC_EXPORTED: u8 = 1;
 /// [`AllocSlot::flags`]: the allocation was made while a stream of the context captured.

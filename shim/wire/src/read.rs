@@ -231,6 +231,7 @@ impl Snapshot {
             }
         };
         self.allocs.iter().for_each(|alloc| add(alloc.tag));
+        self.allocs.iter().for_each(|alloc| add(alloc.pool_name()));
         self.modules.iter().for_each(|module| add(module.path));
         self.codes.values().for_each(|code| [code.name, code.file].into_iter().for_each(&mut add));
         self.graphs.iter().for_each(|graph| add(graph.tag));

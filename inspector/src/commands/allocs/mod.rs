@@ -9,6 +9,7 @@ use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::{self, By, Filter, Group, Key, Sort};
 use crate::model::marks::{self, Moment, Since};
+use crate::model::parts::{Part, Parts};
 use crate::model::sites::Sites;
 use crate::model::suspects;
 use crate::model::totals::{self, KindTotal, Live};
@@ -118,6 +119,9 @@ struct GroupRow {
     peak_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     growth_bytes: Option<i64>,
+    /// What the program's own allocators handed out of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<Part>,
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<Frame>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -140,6 +144,8 @@ struct AllocRow {
     stream: u32,
     flags: Vec<&'static str>,
     site: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<Part>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stack: Vec<Frame>,
 }
@@ -222,6 +228,7 @@ fn group_rows<'a>(
     let sites = if args.by == By::Stack { Sites::of_allocs(ledger) } else { Sites::default() };
     let total = groups.len();
     groups.truncate(limit);
+    let parts = allocs::parts(ledger, filter, args.by);
     let row = move |at: usize| {
         let group: &Group = &groups[at];
         let age = |ns| if group.live == 0 { 0 } else { ledger.age(ns) };
@@ -241,6 +248,7 @@ fn group_rows<'a>(
             total_bytes: group.total.map(|total| total.1),
             peak_bytes: group.peak_bytes,
             growth_bytes: group.growth,
+            parts: parts.get(&group.key).cloned().unwrap_or_default(),
             site: site.map(|address| ledger.symbols.frames(address)[0].clone()),
             stack,
         }))
@@ -279,6 +287,7 @@ fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: us
     let sites = Sites::of_allocs(ledger);
     let total = chosen.len();
     chosen.truncate(limit);
+    let parts = Parts::of(ledger).by(ledger, |alloc| Some(alloc.serial));
     let row = move |alloc: &AllocSlot| {
         Row::Alloc(Box::new(AllocRow {
             address: alloc.addr,
@@ -295,6 +304,7 @@ fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: us
             stream: alloc.stream,
             flags: Ledger::flags(alloc),
             site: sites.name(alloc.stack).to_string(),
+            parts: parts.get(&alloc.serial).cloned().unwrap_or_default(),
             stack: if args.stacks { ledger.frames(alloc.stack) } else { Vec::new() },
         }))
     };

@@ -3,7 +3,9 @@
 use super::{Args, GroupRow, Report, Row};
 use crate::model::Ledger;
 use crate::model::allocs::By;
+use crate::model::parts::Part;
 use crate::report::{head, lines};
+use crate::symbols::Frame;
 use crate::text::{self, units};
 use crate::view::table::{Line, Side, Table};
 use std::io::Write;
@@ -33,6 +35,12 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args:
         print_groups(out, report, args)?;
     }
     lines::more(out, report.rows_total - report.rows.len())
+}
+
+/// The lines below a row.
+fn below(parts: &[Part], stack: &[Frame]) -> Vec<String> {
+    let parts = lines::parts(parts).into_iter().map(|part| format!("    inside: {part}"));
+    parts.chain(lines::stack(stack)).collect()
 }
 
 /// Columns that the table of groups can do without, the first ones first. The names stay, since a reader looks for
@@ -76,7 +84,7 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
             let some = |bytes: u64| if bytes == 0 { String::new() } else { units::bytes(bytes) };
             cells.insert(2, some(group.spilled_bytes));
         }
-        Line::new(cells).below(if with_stacks { lines::stack(&group.stack) } else { Vec::new() })
+        Line::new(cells).below(below(&group.parts, if with_stacks { &group.stack } else { &[] }))
     };
     Table::new(&columns).without(GIVING_WAY).print_lines(out, || groups().map(line))
 }
@@ -108,7 +116,7 @@ fn print_allocs(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
             alloc.tag.clone(),
             alloc.site.clone(),
         ]);
-        Some(line.below(if args.stacks { lines::stack(&alloc.stack) } else { Vec::new() }))
+        Some(line.below(below(&alloc.parts, if args.stacks { &alloc.stack } else { &[] })))
     };
     table.print_lines(out, || report.rows.iter().filter_map(line))
 }

@@ -8,7 +8,9 @@ mod text;
 use crate::args::{Target, rate, since, size, span};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
+use crate::model::allocs::{self, By, Filter, Key};
 use crate::model::marks::{self, Since};
+use crate::model::parts::Part;
 use crate::model::suspects::{self, Suspect, Suspects, is_site};
 use crate::model::verdict::{ENOUGH, Verdict};
 use crate::model::{Head, Ledger};
@@ -126,6 +128,9 @@ struct Row {
     caveat: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+    /// What the program's own allocators handed out of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<Part>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stack: Vec<Frame>,
 }
@@ -167,7 +172,15 @@ impl Args {
         let summed = if every { Summed::default() } else { Summed::take_from(&mut all) };
         let suspects_total = all.len();
         all.truncate(context.rows(self.limit));
+        let parts = |by| allocs::parts(ledger, &Filter::default(), by);
+        let (of_sites, of_tags) = (parts(By::Site), parts(By::Tag));
+        let parts = |suspect: &Suspect| match GrowthKind::from_name(suspect.kind) {
+            Some(GrowthKind::Site) => of_sites.get(&Key::Site(suspect.key.as_str().into())),
+            Some(GrowthKind::Tag) => of_tags.get(&Key::Tag(suspect.key.clone())),
+            _ => None,
+        };
         let row = |suspect: Suspect| Row {
+            parts: parts(&suspect).cloned().unwrap_or_default(),
             caveat: growth::caveat(ledger, &suspect),
             next: growth::advice(ledger, &suspect).map(Cure::text),
             stack: if self.stacks { ledger.frames(suspect.stack) } else { Vec::new() },

@@ -89,7 +89,7 @@ fn in_column(suspect: &Suspect) -> String {
 }
 
 fn in_full(out: &mut dyn Write, row: &Row) -> std::io::Result<()> {
-    let Row { suspect, caveat, next, stack } = row;
+    let Row { suspect, caveat, next, parts, stack } = row;
     let rate = growth::rate(suspect.bytes_per_minute);
     let verdict = suspect.verdict.words();
     let (style, said) = match suspect.verdict {
@@ -109,6 +109,9 @@ fn in_full(out: &mut dyn Write, row: &Row) -> std::io::Result<()> {
         line(out, "", &format!("{} from mark to mark", units::signed_bytes(bytes.round() as i64)))?;
     }
     line(out, "by age", &ages(&suspect.ages))?;
+    for (number, part) in lines::parts(parts).iter().enumerate() {
+        line(out, if number == 0 { "inside" } else { "" }, part)?;
+    }
     if let Some(caveat) = caveat {
         line(out, "but", caveat)?;
     }
