@@ -125,6 +125,11 @@ fn a_process_that_began_seconds_ago_is_not_judged() {
     assert!(verdicts.iter().all(|verdict| verdict == "too-little"), "{verdicts:?}");
     let remark = said["remarks"][0].as_str().unwrap();
     assert!(remark.contains("12 samples in 11.0 s, 32 are needed; ask again in 20.0 s"), "{remark}");
+    // Nobody is told to wait for a dump.
+    let dump = put(&dir, dumped(leaking(me(), 12)));
+    let said = dir.json(&["leaks", &dump])["remarks"].to_string();
+    assert!(said.contains("12 samples in 11.0 s, 32 are needed") && !said.contains("ask again"), "{said}");
+    let file = put(&dir, leaking(me(), 12));
     // A gate does not pass on too little.
     let gate = dir.gpumem(&["leaks", &file, "--fail-over", "1GiB"]);
     assert_eq!(gate.code, 1);

@@ -4,8 +4,9 @@
 
 use gpumem_tests::harness::{Program, artifacts, client, command};
 use gpumem_tests::python::interpreters;
+use gpumem_wire::counters;
 use gpumem_wire::layout::PythonFrame;
-use gpumem_wire::read::Snapshot;
+use gpumem_wire::read::{Snapshot, Stack};
 use std::path::Path;
 use std::process::Command;
 
@@ -82,6 +83,45 @@ assert os.waitpid(child, 0)[1] == 0
         let of_child: Vec<_> = ran.ledgers().into_iter().filter(|ledger| ledger.id.pid != ran.pid).collect();
         let names = names(&of_child.first().expect("the child's ledger").snapshot);
         assert!(names.iter().any(|name| name == "in_child"), "{names:?}");
+    }
+}
+
+/// A program that has more functions than there is room for: those that were first have their frames, stacks end at the
+/// first function of the others, and it is said that something is missing.
+#[test]
+fn more_functions_than_there_is_room_for_cost_their_frames_alone() {
+    let text = "
+for group in range(12):
+    chain = []
+    define = f'def f{group}(at, chain): return chain[at + 1](at + 1, chain) if at + 1 < len(chain) else allocate(4096)'
+    for line in range(90):
+        space = {'allocate': allocate}
+        exec('\\n' * line + define, space)
+        chain.append(space[f'f{group}'])
+    rt.cudaFree(chain[0](0, chain))
+print('done')
+";
+    for interpreter in interpreters() {
+        // 327 functions fit.
+        let ran = inline(&interpreter, text).env("GPUMEM_LEDGER_MAX", "1MiB").preloaded().ok();
+        assert_eq!(ran.out, "done\n");
+        let ledger = ran.ledger();
+        let snapshot = &ledger.snapshot;
+        assert!((200..500).contains(&snapshot.codes.len()), "{} functions", snapshot.codes.len());
+        // A stack ends where its first function has no room.
+        assert!(ledger.counter(counters::DROPPED_RECORDS) >= 8, "eight groups did not fit");
+        let of_python = |stack: &Stack| -> Vec<u32> {
+            let frames = snapshot.frames(stack).iter().filter_map(|&frame| PythonFrame::of(frame));
+            frames.map(|frame| frame.code).collect()
+        };
+        let mut deep: Vec<Vec<u32>> = snapshot.stacks.values().map(of_python).collect();
+        assert!(deep.iter().flatten().all(|code| snapshot.codes.contains_key(code)), "{deep:?}");
+        deep.sort_by_key(Vec::len);
+        let [least, most] = [deep.first(), deep.last()].map(|stack| stack.map_or(0, Vec::len));
+        assert!(least < 10 && most > 90, "the first are whole, of the last there is little: {deep:?}");
+        assert!(snapshot.allocs.iter().all(|alloc| alloc.stack != 0), "native frames in any case");
+        let said = ledger.gpumem("allocs", &["--freed"]);
+        assert!(said["process"]["dropped_records"].as_u64() >= Some(8), "{said:#}");
     }
 }
 

@@ -41,7 +41,8 @@ pub(crate) fn caveat(ledger: &Ledger, suspect: &Suspect) -> Option<&'static str>
     let of_torch = modules.iter().filter_map(|frame| frame.module.as_deref()).map(file_name);
     let segment = of_torch.into_iter().any(|name| name.starts_with("libc10_cuda") || name.starts_with("libc10_hip"));
     segment.then_some(
-        "a segment of PyTorch's own allocator: this line made it grow, which need not be the line that holds the tensor",
+        "a segment of PyTorch's own allocator: this line made it grow, which need not be the line that holds the tensor; \
+         start it by gpumem run --tensors to see that one",
     )
 }
 
@@ -58,7 +59,9 @@ pub(crate) fn remarks(ledger: &Ledger, found: &Suspects) -> Vec<String> {
     say(!settings.control, "nothing is sampled in this process: GPUMEM_CONTROL=0 turns that off".into());
     let marks_alone = settings.control && settings.growth_interval == 0;
     say(marks_alone, "GPUMEM_GROWTH_INTERVAL=0: samples are taken at gpumem mark alone".into());
-    say(settings.control && samples.points.len() < ENOUGH, too_little(settings.growth_interval, samples));
+    // Of a dump and of what a dead process left there will be no more samples.
+    let interval_ns = if ledger.status.running() { settings.growth_interval } else { 0 };
+    say(settings.control && samples.points.len() < ENOUGH, too_little(interval_ns, samples));
     say(
         settings.stacks == 0,
         "no call stacks are recorded (GPUMEM_STACKS=0): all call sites are one, and tags alone tell who".into(),

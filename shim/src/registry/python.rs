@@ -1,7 +1,6 @@
 //! Frames of Python in call stacks: the code that they run, each function written into the ledger once.
 
 use crate::ledger::Ledger;
-use crate::ledger::table::NO_SLOT;
 use crate::process::lock::lock;
 use crate::process::threads;
 use crate::stacks::python::{Code, Python, Verdict, Walk};
@@ -49,15 +48,18 @@ impl PythonSites {
         let name = ledger.texts.intern(&code.name);
         let file = ledger.texts.intern(&code.file);
         let mut codes = lock(&self.codes);
-        let slot = *codes.entry((name, file, code.first_line)).or_insert_with(|| {
-            let Some(slot) = ledger.codes.take() else { return NO_SLOT };
-            ledger.codes.write(slot, CodeSlot { name, file, first_line: code.first_line, ..Default::default() });
-            slot
-        });
-        if slot == NO_SLOT {
-            ledger.count(threads::shard(), counters::DROPPED_RECORDS, 1);
+        let key = (name, file, code.first_line);
+        if let Some(&slot) = codes.get(&key) {
+            return Some(slot);
         }
-        (slot != NO_SLOT).then_some(slot)
+        // What has no slot is not kept here either: a program may make code for as long as it runs.
+        let Some(slot) = ledger.codes.take() else {
+            ledger.count(threads::shard(), counters::DROPPED_RECORDS, 1);
+            return None;
+        };
+        ledger.codes.write(slot, CodeSlot { name, file, first_line: code.first_line, ..Default::default() });
+        codes.insert(key, slot);
+        Some(slot)
     }
 }
 
