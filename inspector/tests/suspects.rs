@@ -111,6 +111,40 @@ fn what_has_no_reference_is_suspect_and_what_is_outside_is_not() {
     assert!(!text.contains("outside"), "it is no suspect: {text}");
 }
 
+/// A check waits as long as it is told to, and the process is told so: it has some of that time to answer.
+#[test]
+fn a_check_takes_no_longer_than_it_is_told_to() {
+    let dir = dir();
+    let silent = std::sync::atomic::AtomicBool::new(false);
+    let asked = serve(&dir, move |_| {
+        let answers = !silent.fetch_or(true, std::sync::atomic::Ordering::Relaxed);
+        answers.then(|| "ok 2 live and 0 freed blocks read: nothing written where it should not be\n".to_owned())
+    });
+    let got = dir.gpumem(&["check"]);
+    assert!(got.code == 0 && got.out.contains("2 live and 0 freed blocks read"), "{} {}", got.out, got.err);
+    let got = dir.gpumem(&["check", "--timeout", "500ms"]);
+    assert!(got.code == 1 && got.err.contains("did not answer in 0.5 s"), "{} {}", got.out, got.err);
+    assert_eq!(asked.try_iter().collect::<Vec<u64>>(), [8000, 400]);
+}
+
+/// A word that stands as the driver's do and may be the program's: the block is not called lost, nor what hangs from it.
+#[test]
+fn what_only_the_driver_seems_to_refer_to_is_told_apart() {
+    let dir = dir();
+    let _asked = serve(&dir, |_| {
+        let mut found = found(&[]);
+        found.allocs.get_mut(&5).unwrap().add(Place::DriverLike, 1);
+        Some(found.text())
+    });
+    let args = ["leaks", "--suspect", "--older", "0", "--pause", "0"];
+    let said = dir.json(&[&args[..], &["--all"]].concat());
+    let standings = ["referred", "only-like-driver", "only-like-driver", "outside"];
+    assert_eq!([1, 5, 6, 7].map(|n| standing(&said, n)), standings, "{said:#}");
+    assert_eq!(said["suspect_bytes"], 2 * MIB, "{said:#}");
+    let text = dir.gpumem(&args).out;
+    assert!(text.contains("only the driver seems to refer to it") && !text.contains("no reference seen"), "{text}");
+}
+
 /// What was not read may have any address: then nothing is called lost, and a gate neither passes nor fails for it.
 #[test]
 fn where_something_could_not_be_read_it_is_not_known() {

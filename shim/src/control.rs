@@ -14,7 +14,7 @@ use crate::pool;
 use crate::process::spawn::{Stack, spawn};
 use crate::process::{clock, own};
 use crate::records;
-use crate::references;
+use crate::references::{self, Look};
 use crate::shim::Shim;
 use crate::stranded;
 use gpumem_wire::command::Request;
@@ -158,14 +158,17 @@ fn carry_out(shim: &'static Shim, line: &str, changes: &mut Changes, growth: &mu
         }
         Ok(Request::Trim { press }) => answer_line(trim(shim, press)),
         Ok(Request::Set { name, value, force }) => answer_line(set::set(shim, &name, &value, force, changes)),
-        Ok(Request::Check) => answer_line(pool::guarded::check_all(shim)),
         Ok(Request::Off) => answer_line(set::off(shim, changes)),
-        Ok(Request::References { longest_ms }) => {
-            let longest = Duration::from_millis(longest_ms);
-            return Answer::Later(Box::new(move |asker| references::begin(shim, longest, asker)));
-        }
+        Ok(Request::Check { longest_ms }) => return later(shim, Look::Guard, longest_ms),
+        Ok(Request::References { longest_ms }) => return later(shim, Look::References, longest_ms),
         Err(why) => format!("error {why}"),
     })
+}
+
+/// What takes long is done by a thread of its own, which answers.
+fn later(shim: &'static Shim, look: Look, longest_ms: u64) -> Answer {
+    let longest = Duration::from_millis(longest_ms);
+    Answer::Later(Box::new(move |asker| references::begin(shim, look, longest, asker)))
 }
 
 /// The reply for an answer.

@@ -81,6 +81,7 @@ def spread(counts):
 
 def lost():
     words, driver = collections.defaultdict(list), collections.defaultdict(list)
+    standings = collections.defaultdict(collections.Counter)
     problems, alarms, of_lost, missed, patterns = [], 0, 0, 0, []
     for seed in range(1, int(os.environ.get("SCAN_SEEDS", "10")) + 1):
         held = Held(f"scan-lost-{seed}", "preloaded", [BUILD / "scan" / "lost", seed, 50], preload=True)
@@ -100,6 +101,7 @@ def lost():
             row = rows[int(block["address"], 16)]
             words[block["fate"]].append(row["references"])
             driver[block["fate"]].append(row["seen"].get("driver", 0))
+            standings[block["fate"]][row["standing"]] += 1
             if block["fate"] not in LOST:
                 alarms += row["standing"] in ("none-seen", "only-from-such")
             if block["fate"] != "chain":
@@ -113,7 +115,7 @@ def lost():
     if missed * 20 > of_lost:
         problems.append(f"{missed} of {of_lost} lost blocks do not rank first")
     for fate in words:
-        print(f"  {fate:<10} references {spread(words[fate])}, driver's own {spread(driver[fate])}", flush=True)
+        print(f"  {fate:<10} references {spread(words[fate])}, driver's own {spread(driver[fate])}, {dict(standings[fate])}", flush=True)
     print(f"  patterns {sorted(set(patterns))}", flush=True)
     for name, fact in sorted(said["scans"][1].items()):
         if name.startswith(("driver_blocks", "driver_pattern_")):

@@ -4,6 +4,7 @@
  *   error    every call answers 700
  *   busy     work goes on that ends when the program says so
  *   moves    a thread moves addresses from one table to another, and back, all the time
+ *   gives    blocks are allocated and freed all the time, while nothing else is done
  *   many     many blocks of odd sizes, and it is said how many words of device memory refer to each
  * and two that wait until gpumem has taken memory of the device to learn from, which they see by what is free:
  *   brim     takes all memory that there is; then again, when nobody looks: that has to be as much
@@ -11,7 +12,7 @@
 #include "pool.h"
 #include <sys/mman.h>
 
-enum { TOUCHED = 160 * MIB, LARGE = 64 * MIB, SMALL = 2 * MIB, MOST = 1024, MOVED = 64, LEARNED_FROM = 16 * MIB };
+enum { TOUCHED = 160 * MIB, LARGE = 64 * MIB, SMALL = 2 * MIB, MOST = 1024, MOVED = 64, LEARNED_FROM = 16 * MIB, GIVEN = 24 };
 
 static void wait_for_end_of_input(void) {
     char byte;
@@ -109,6 +110,25 @@ static void many(void) {
     for (int i = 0; i < MANY; i++) give(of[i].at, of[i].bytes);
 }
 
+static void *gives_back(void *unused) {
+    CUdeviceptr all[GIVEN];
+    OK(cuCtxSetCurrent(gpu.context));
+    while (!over) {
+        for (int i = 0; i < GIVEN; i++) OK(cuMemAlloc_v2(&all[i], SMALL));
+        nap(2);
+        for (int i = 0; i < GIVEN; i++) OK(cuMemFree_v2(all[i]));
+    }
+    return unused;
+}
+static void gives(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, gives_back, NULL)) exit(2);
+    wait_for_end_of_input();
+    over = 1;
+    pthread_join(thread, NULL);
+    OK(cuCtxSynchronize());
+}
+
 static size_t free_now(void) {
     size_t free = 0, total;
     OK(cuMemGetInfo_v2(&free, &total));
@@ -155,6 +175,7 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "error")) return breaks();
     if (!strcmp(mode, "busy")) busy();
     if (!strcmp(mode, "moves")) moves();
+    if (!strcmp(mode, "gives")) gives();
     if (!strcmp(mode, "many")) many();
     if (!strcmp(mode, "brim")) brim();
     if (!strcmp(mode, "end")) return reset();

@@ -219,6 +219,51 @@ fn a_check_looks_beside_work_that_does_not_end() {
     ran.ledger().sound().complete().agrees_with(&ran.json());
 }
 
+/// A check that is given no time says so, and the next one is not kept from its answer for long.
+#[test]
+fn a_check_ends_with_who_asked_for_it() {
+    let running = program("pool_guard").args(["clean", "live", "wait", "drop"]).envs(&[ON]).waits().start(true);
+    running.says("ready");
+    let pid = running.pid().to_string();
+    let check = |timeout: &str| {
+        let mut command = std::process::Command::new(&gpumem_tests::harness::artifacts().gpumem);
+        let command = command.args(["check", "--timeout", timeout, &pid]).env("GPUMEM_DIR", &running.dir);
+        let done = command.output().expect("gpumem runs");
+        format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr))
+    };
+    let said = check("0");
+    assert!(said.contains("did not answer in 0 s"), "{said}");
+    let found = std::iter::repeat_with(|| check("60")).find(|said| !said.contains("is under way")).expect("an answer");
+    assert!(found.contains("1 findings"), "{found}");
+    let ran = running.finish().ok();
+    ran.ledger().sound().complete();
+}
+
+/// gpumem's own kernels and buffers are in the list of what takes memory: by how much free memory fell when they were made.
+#[test]
+fn the_memory_of_its_own_kernels_and_buffers_is_listed() {
+    const CODE: u64 = 3 << 20;
+    let running =
+        program("pool_guard").args(["clean", "wait"]).envs(&[ON]).env("SIM_CODE_MEM", "3M").waits().start(true);
+    running.says("ready");
+    let pid = running.pid().to_string();
+    let own = || {
+        let pool = running.gpumem(&["stats", &pid])["pool"].clone();
+        ["own_device_bytes", "own_pinned_bytes"].map(|name| pool[name].as_u64().expect(name))
+    };
+    let [device, pinned] = own();
+    // One module is that of the guard; one reader has room for answers, what it fills memory with, and a word.
+    assert_eq!((device, pinned / (1 << 20)), (CODE, 1), "{pinned}");
+    let took = running.gpumem(&["events", "--kind", "driver-took", &pid]);
+    let took = took["events"].as_array().expect("events").iter().filter(|event| event["b"] == 5);
+    assert_eq!(took.map(|event| event["a"].as_u64().unwrap_or(0)).sum::<u64>(), CODE);
+    // A search has a module of its own, and lists in it.
+    running.gpumem(&["leaks", "--suspect", "--older", "0", "--pause", "0", "--timeout", "60", &pid]);
+    assert!(own()[0] >= 2 * CODE, "{:?}", own());
+    let ran = running.finish().ok();
+    ran.ledger().sound().complete();
+}
+
 /// What the program can ask is as without a guard.
 #[test]
 fn answers_are_those_of_the_program() {

@@ -54,6 +54,31 @@ fn what_nothing_refers_to_is_told_from_what_something_does() {
     }
 }
 
+/// A driver that keeps the address of some blocks with nothing else beside it: what lies before that memory tells that it is
+/// the driver's. A word of the program's may stand just so, and then nobody can tell. Its block is not called lost.
+#[test]
+fn what_may_be_the_programs_word_as_well_as_the_drivers_is_not_called_lost() {
+    let (mut like, mut surely) = (0, 0);
+    for seed in ["1", "2", "3", "4"] {
+        let running = program("lost").args([seed, "60"]).env("SIM_BARE_RECORDS", "1").waits().start(true);
+        running.says("blocks");
+        let planted: Value = serde_json::from_str(running.stdout().trim()).expect("what is planted");
+        let said = suspects(&running, &["--all"]);
+        for block in planted["blocks"].as_array().unwrap() {
+            let row = standing(&said, block["address"].as_str().unwrap());
+            let (fate, standing) = (block["fate"].as_str().unwrap(), row["standing"].as_str().unwrap());
+            if fate == "lost" || fate == "chain" {
+                like += usize::from(standing == "only-like-driver");
+                surely += usize::from(standing == "none-seen" || standing == "only-from-such");
+            } else {
+                assert!(!matches!(standing, "none-seen" | "only-from-such"), "seed {seed}: {block}: {row}");
+            }
+        }
+        running.finish().ok();
+    }
+    assert!(like > 0 && surely > like, "{surely} are lost, and of {like} it is not known");
+}
+
 /// As people read it, and as a test in a pipeline does.
 #[test]
 fn suspects_are_shown_by_call_site_and_one_by_one() {
@@ -228,6 +253,27 @@ fn many_blocks_are_read_at_once_and_each_word_of_theirs_is_seen() {
     assert_eq!(number("device_by_kernel"), number("device_bytes"), "{looked}");
     assert!((1..=4).contains(&number("device_launches")), "{looked}");
     running.finish().ok().ledger().sound().complete();
+}
+
+/// A driver whose free waits for nothing, work that begins 10 ms after its launch, and nothing that is kept: a block would be
+/// gone while the kernel of a search is about to read it, if whoever gives it back did not wait for that.
+#[test]
+fn memory_that_goes_back_waits_for_the_search_that_reads_it() {
+    let settings = [("SIM_FREE_WAITS", "0"), ("SIM_LAG_US", "10000"), ("GPUMEM_POOL_MAX", "0")];
+    let running = program("pool_searched").arg("gives").envs(&settings).waits().start(true);
+    running.says("ready");
+    let mut launches = 0;
+    for _ in 0..6 {
+        let said = suspects(&running, &["--all", "--timeout", ENOUGH]);
+        for look in said["scans"].as_array().expect("looks") {
+            launches += look["device_launches"].as_str().and_then(|fact| fact.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    assert!(launches > 0, "the kernel read nothing");
+    // The program has checked each of its answers: a kernel that reads what is gone is an error that stays.
+    let ran = running.finish().ok();
+    ran.ledger().sound().complete();
+    assert_eq!(ran.violations(), Vec::<String>::new());
 }
 
 /// While gpumem learns from memory of the device that it takes, the program asks for all that there is, and gets it.

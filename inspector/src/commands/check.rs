@@ -1,20 +1,28 @@
 //! `gpumem check`: makes a running process read all memory that its guard watches.
 
 use super::said;
-use crate::args::Target;
+use crate::args::{Target, span};
 use crate::context::{Command, Context};
 use crate::failure::Result;
 use gpumem_wire::command::Request;
+use std::time::Duration;
+
+/// Of the time one part of so many is for the answer: the process may begin late.
+const FOR_THE_ANSWER: u32 = 5;
 
 /// Look now for writes outside of allocations, and to freed memory, in a process with GPUMEM_GUARD
 ///
 /// The process writes its findings to stderr; gpumem events shows them, too. The guard finds writes up to 512 bytes
 /// and more behind an allocation (with GPUMEM_GUARD=front also in front of it), and writes to freed memory that was
-/// not used again. It finds no reads, no writes farther away, and nothing in shared memory.
+/// not used again. It finds no reads, no writes farther away, and nothing in shared memory. The answer counts
+/// memory that could not be read in time.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
+    /// How long the command waits for the process at most
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "10s")]
+    timeout: Duration,
 }
 
 impl Command for Args {
@@ -25,6 +33,8 @@ impl Command for Args {
     /// # Errors
     /// Those of choosing the process and of asking it; that it has no guard.
     fn run(&self, context: &Context) -> Result<()> {
-        said::print(context, &self.target, &Request::Check, "")
+        let longest = self.timeout - self.timeout / FOR_THE_ANSWER;
+        let longest_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+        said::print_within(context, &self.target, &Request::Check { longest_ms }, self.timeout)
     }
 }

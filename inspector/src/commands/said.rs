@@ -3,10 +3,11 @@
 use crate::args::Target;
 use crate::context::Context;
 use crate::failure::Result;
-use crate::source::ask::ask;
+use crate::source::ask::{Whom, ask, ask_patiently};
 use crate::text;
 use gpumem_wire::command::Request;
 use serde::Serialize;
+use std::time::Duration;
 
 #[derive(Serialize)]
 struct Report {
@@ -19,8 +20,20 @@ struct Report {
 /// # Errors
 /// Those of choosing the process and of asking it.
 pub(super) fn print(context: &Context, target: &Target, request: &Request, if_nothing: &str) -> Result<()> {
+    told(context, target, |whom| ask(whom, request), if_nothing)
+}
+
+/// The same, for a request whose answer may take so long.
+///
+/// # Errors
+/// As [`print`].
+pub(super) fn print_within(context: &Context, target: &Target, request: &Request, patience: Duration) -> Result<()> {
+    told(context, target, |whom| ask_patiently(whom, request, patience), "")
+}
+
+fn told(context: &Context, target: &Target, ask: impl Fn(&Whom<'_>) -> Result<String>, if_nothing: &str) -> Result<()> {
     let ledger = context.live_ledger(target)?;
-    let report = Report { pid: ledger.pid(), said: ask(&ledger.whom(), request)? };
+    let report = Report { pid: ledger.pid(), said: ask(&ledger.whom())? };
     context.print(&report, |out, report| {
         let said = if report.said.is_empty() { if_nothing.into() } else { text::clean(&report.said) };
         writeln!(out, "pid {}: {said}", report.pid)

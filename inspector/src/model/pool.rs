@@ -43,6 +43,10 @@ pub(crate) struct Pool {
     pub press_refusals: u64,
     pub freed_in_graph: u64,
     pub guard: Guard,
+    /// What gpumem's own kernels, streams and buffers take of the device, for the guard and for searches, and of the host's
+    /// memory, pinned.
+    pub own_device_bytes: u64,
+    pub own_pinned_bytes: u64,
     pub in_contexts: Vec<OfContext>,
     /// What is stranded now, by the counters; and the call sites that were reported, each as in its last report.
     pub stranded_bytes: u64,
@@ -144,6 +148,8 @@ pub(crate) fn of(ledger: &Ledger) -> Pool {
             written_after_free: counter(c::GUARD_FREED),
             freed_graph_launches: counter(c::GUARD_GRAPHS),
         },
+        own_device_bytes: counter(c::OWN_DEVICE_ADDED).saturating_sub(counter(c::OWN_DEVICE_REMOVED)),
+        own_pinned_bytes: counter(c::OWN_PINNED_ADDED).saturating_sub(counter(c::OWN_PINNED_REMOVED)),
         in_contexts: contexts(ledger),
         stranded_bytes: stranded_bytes(ledger),
         stranded: stranded(ledger),

@@ -20,6 +20,9 @@ pub(crate) enum Standing {
     NoneSeen,
     /// All words that count lie in device memory that stands so itself.
     OnlyFromSuch,
+    /// All words that refer to it stand as the driver's own do, or lie in memory that stands so itself. Of some it is not sure
+    /// that they are the driver's.
+    OnlyLikeDriver,
     /// Fewer than half of what is typical in this process.
     Few,
     /// What was read has no word that counts, and not all was read.
@@ -38,6 +41,7 @@ impl Standing {
             Self::NoneSeen if !all_was_read => "no reference seen in what was read",
             Self::NoneSeen => "no reference seen in two scans",
             Self::OnlyFromSuch => "only from memory that itself has none",
+            Self::OnlyLikeDriver => "only the driver seems to refer to it",
             Self::Few => "few",
             Self::Unknown => "not known: not all was read",
             Self::Referred => "referred to",
@@ -52,6 +56,7 @@ impl Standing {
             Self::NoneSeen if !all_was_read => "none where read",
             Self::NoneSeen => "none seen",
             Self::OnlyFromSuch => "only from such",
+            Self::OnlyLikeDriver => "only the driver's",
             Self::Unknown => "not known",
             Self::Outside => "from outside",
             Self::Referred | Self::Few | Self::Young => self.words(all_was_read),
@@ -60,7 +65,7 @@ impl Standing {
 
     /// Whether it is shown where nobody asks for all.
     pub(crate) const fn is_suspect(self) -> bool {
-        matches!(self, Self::NoneSeen | Self::OnlyFromSuch | Self::Few)
+        matches!(self, Self::NoneSeen | Self::OnlyFromSuch | Self::OnlyLikeDriver | Self::Few)
     }
 }
 
@@ -156,18 +161,20 @@ pub(crate) fn rank(ledger: &Ledger, searches: &[References; 2], older_ns: u64) -
     }
     let judged: Vec<u64> = sorted(all.iter().filter(|(held, _)| held.standing != Standing::Young));
     let (least, typical) = (judged.first().copied().unwrap_or(0), judged.get(judged.len() / 2).copied().unwrap_or(0));
-    let reached = reached(&all, searches);
+    let [reached, reached_or_like] = [false, true].map(|like| reached(&all, searches, like));
     let mut unread: Vec<String> = searches.iter().flat_map(unread).collect();
     // Both searches may say the same.
     let mut said = FxHashSet::default();
     unread.retain(|why| said.insert(why.clone()));
     for (held, seen) in all.iter_mut().filter(|(held, _)| held.standing == Standing::Referred) {
         let no_word = seen.iter().all(|seen| seen.references() == 0);
+        let no_like = seen.iter().all(|seen| seen.of(Place::DriverLike) == 0);
         held.standing = match () {
             () if !unread.is_empty() && reached.contains(&held.serial) => Standing::Referred,
             () if !unread.is_empty() => Standing::Unknown,
-            () if no_word => Standing::NoneSeen,
-            () if !reached.contains(&held.serial) => Standing::OnlyFromSuch,
+            () if no_word && no_like => Standing::NoneSeen,
+            () if !reached_or_like.contains(&held.serial) => Standing::OnlyFromSuch,
+            () if !reached.contains(&held.serial) => Standing::OnlyLikeDriver,
             () if held.references < typical.div_ceil(2) => Standing::Few,
             () => Standing::Referred,
         };
@@ -209,8 +216,8 @@ fn held(ledger: &Ledger, slot: &AllocSlot, seen: [&Seen; 2], older_ns: u64) -> H
 }
 
 /// The records of what is referred to by something that is not device memory, and of what their memory refers to, and so
-/// on.
-fn reached(all: &[(Held, [Seen; 2])], searches: &[References; 2]) -> FxHashSet<u64> {
+/// on. `like`: words that are like the driver's count as such as well.
+fn reached(all: &[(Held, [Seen; 2])], searches: &[References; 2], like: bool) -> FxHashSet<u64> {
     let mut edges: FxHashMap<u64, Vec<u64>> = FxHashMap::default();
     for &(from, to) in searches.iter().flat_map(|search| &search.edges) {
         edges.entry(from).or_default().push(to);
@@ -221,7 +228,8 @@ fn reached(all: &[(Held, [Seen; 2])], searches: &[References; 2]) -> FxHashSet<u
         let besides = |seen: &Seen| seen.references() > u64::from(seen.of(Place::Device));
         // Of words in device memory whose owner is not known, the owner may be anything.
         let by_whom = |seen: &Seen| seen.of(Place::Device) > 0 && (more || !has_from.contains(&held.serial));
-        held.standing != Standing::Referred || seen.iter().any(|seen| besides(seen) || by_whom(seen))
+        let is_like = |seen: &Seen| like && seen.of(Place::DriverLike) > 0;
+        held.standing != Standing::Referred || seen.iter().any(|seen| besides(seen) || by_whom(seen) || is_like(seen))
     };
     let mut reached: FxHashSet<u64> = all.iter().filter(is_root).map(|(held, _)| held.serial).collect();
     let mut open: Vec<u64> = reached.iter().copied().collect();

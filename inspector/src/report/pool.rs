@@ -88,6 +88,16 @@ pub(crate) fn print_part(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()
         print_done(out, pool)?;
     }
     print_guard(out, &pool.guard)?;
+    for (bytes, what) in [(pool.own_device_bytes, "of the device"), (pool.own_pinned_bytes, "pinned")] {
+        if bytes > 0 {
+            line(
+                out,
+                &units::bytes(bytes),
+                &format!("gpumem's own, {what}"),
+                "kernels and buffers of the guard and of searches",
+            )?;
+        }
+    }
     print_contexts(out, &pool.in_contexts)?;
     print_stranded(out, pool)
 }

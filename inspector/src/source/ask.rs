@@ -52,7 +52,15 @@ pub(crate) struct Whom<'a> {
 /// # Errors
 /// When it is gone, has no control thread, does not answer, or refuses.
 pub(crate) fn ask(whom: &Whom, request: &Request) -> Result<String> {
-    let answer = asked(whom, request, PATIENCE, Length::Line)?;
+    ask_patiently(whom, request, PATIENCE)
+}
+
+/// The same, for an answer that may take so long.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn ask_patiently(whom: &Whom, request: &Request, patience: Duration) -> Result<String> {
+    let answer = asked(whom, request, patience, Length::Line)?;
     Ok(answer.split_once(' ').map_or(String::new(), |(_, text)| text.to_owned()))
 }
 

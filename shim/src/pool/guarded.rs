@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 
 /// How many blocks are read together. A free of one of them waits for that long.
 const TOGETHER: usize = 128;
-/// How long a check may take: `gpumem` waits three seconds for its answer.
-const LONGEST: Duration = Duration::from_secs(2);
 /// How much longer a wait of the program may become, unless there is need.
 const AT_A_WAIT: Duration = Duration::from_millis(500);
 
@@ -74,18 +72,24 @@ impl Drop for BeingRead<'_> {
 }
 
 impl Pool {
-    /// Reads all watched memory of a context, until this time.
-    fn check(&'static self, guard: &Guard, context_pool: &'static ContextPool, end: Instant, checked: &mut Checked) {
+    /// Reads all watched memory of a context, as long as time is left.
+    fn check(
+        &'static self,
+        guard: &Guard,
+        context_pool: &'static ContextPool,
+        left: &mut dyn FnMut() -> Duration,
+        checked: &mut Checked,
+    ) {
         let Some(_hold) = context_pool.hold() else { return };
         let start = clock::precise_ns();
-        let left = || end.saturating_duration_since(Instant::now());
         let of_it = |block: &&'static Block| ContextPool::of(block).is_some_and(|its| std::ptr::eq(its, context_pool));
         let watched = |block: &&'static Block| block.is(State::Live) && block.flags.load(Acquire) & WATCHED != 0;
         let live: Vec<_> = self.map.all().into_iter().filter(of_it).filter(watched).collect();
         let (mut good, before) = (true, checked.written);
         for blocks in live.chunks(TOGETHER) {
             let read = BeingRead::of(guard, blocks);
-            let hit = if left().is_zero() { None } else { guard.read_zones(context_pool, &read.blocks, &[], left()) };
+            let time = left();
+            let hit = if time.is_zero() { None } else { guard.read_zones(context_pool, &read.blocks, &[], time) };
             // A late reader may still read these blocks. A free waits for the context's work in any case.
             good &= hit.is_some();
             checked.add(read.blocks.len() as u64, true, hit);
@@ -95,7 +99,8 @@ impl Pool {
         }
         let freed = context_pool.take_quarantine();
         for blocks in freed.chunks(TOGETHER) {
-            let hit = if left().is_zero() { None } else { guard.read_freed(context_pool, blocks, left()) };
+            let time = left();
+            let hit = if time.is_zero() { None } else { guard.read_freed(context_pool, blocks, time) };
             checked.add(blocks.len() as u64, false, hit);
         }
         context_pool.put_in_quarantine(freed);
@@ -139,8 +144,8 @@ fn may_not(shim: &Shim, pool: &Pool) -> Option<&'static str> {
     }
 }
 
-/// Reads all that the guard watches. The answer is a sentence for people.
-pub(crate) fn check_all(shim: &'static Shim) -> Result<String, String> {
+/// Reads all that the guard watches, as long as time is left. The answer is a sentence for people.
+pub(crate) fn check_all(shim: &'static Shim, left: &mut dyn FnMut() -> Duration) -> Result<String, String> {
     let Some((pool, guard)) = with_guard(Vendor::Cuda) else {
         return Err(
             "there is no guard here: it was not started with GPUMEM_GUARD=1, the pool is off, or no memory was \
@@ -151,8 +156,8 @@ pub(crate) fn check_all(shim: &'static Shim) -> Result<String, String> {
     if let Some(why) = may_not(shim, pool) {
         return Err(why.into());
     }
-    let (mut checked, end) = (Checked::default(), Instant::now() + LONGEST);
-    pool.context_pools().into_iter().for_each(|context_pool| pool.check(guard, context_pool, end, &mut checked));
+    let mut checked = Checked::default();
+    pool.context_pools().into_iter().for_each(|context_pool| pool.check(guard, context_pool, left, &mut checked));
     let Checked { live, freed, written, left } = checked;
     let left = if left == 0 { String::new() } else { format!("; {left} could not be read in time") };
     let found = if written == 0 {
@@ -174,7 +179,9 @@ pub(crate) fn at_wait() {
         return;
     }
     if let Some(context_pool) = gate::note(|shim| pool.context_pool_of_thread(shim)).flatten() {
-        pool.check(guard, context_pool, Instant::now() + AT_A_WAIT, &mut Checked::default());
+        let end = Instant::now() + AT_A_WAIT;
+        let mut left = || end.saturating_duration_since(Instant::now());
+        pool.check(guard, context_pool, &mut left, &mut Checked::default());
     }
 }
 

@@ -82,6 +82,23 @@ pub(crate) fn since(shim: &'static Shim, call: &Call, before: &Look, what: Taken
     });
 }
 
+/// The driver has taken the difference of free memory since before something of gpumem's own was made in this thread's
+/// context: how much.
+pub(crate) fn own_since(shim: &'static Shim, before: &Look) -> u64 {
+    let Some(now) = look(shim, Vendor::Cuda) else { return 0 };
+    let fell = before.fell(&now).max(0) as u64;
+    let taken = contexts::field(shim, now.context, offset_of!(ContextSlot, taken_bytes));
+    if let Some(taken) = taken.filter(|_| fell > 0) {
+        taken.fetch_add(fell, Relaxed);
+        shim.event(EventKind::DriverTook, |event| {
+            event.a = fell;
+            event.b = Taken::Gpumem as u64;
+            event.context = now.context;
+        });
+    }
+    fell
+}
+
 /// The driver has given back the difference of free memory since before the call.
 pub(crate) fn given_back(shim: &'static Shim, call: &Call, before: &Look) {
     let Some(now) = look(shim, call.vendor) else { return };

@@ -1,7 +1,8 @@
 //! Words that refer to targets, without the driver's own.
 //!
 //! Other words that refer to the same block may tell what a word is. So words that may be the driver's are kept until
-//! all of them are there, or there is no more room.
+//! all of them are there, or there is no more room. Of those that stand as the driver's do, some may be the program's all
+//! the same: they are counted apart.
 
 use super::Limit;
 use super::driver::{Patterns, STEPS};
@@ -90,34 +91,26 @@ impl<'a> Counted<'a> {
     fn settle(&mut self) {
         let mut kept = std::mem::take(&mut self.kept);
         kept.sort_by_key(|kept| kept.index);
-        // The driver's words that refer to the target before, and those that refer to this one.
-        let (mut before, mut known): ((usize, Vec<Near>), Vec<Near>) = ((usize::MAX, Vec::new()), Vec::new());
+        // The target before, and the driver's words that refer to it: all, and those that surely are.
+        let mut before = (usize::MAX, Vec::new(), Vec::new());
         for same in kept.chunk_by_mut(|one, other| one.index == other.index) {
             let index = same[0].index;
-            for _ in 0..STEPS {
-                let was = known.len();
-                for kept in same.iter_mut().filter(|kept| kept.place != Place::Driver) {
-                    let of_before = if self.targets.ends_at(index, kept.near.window[AROUND]) == Some(before.0) {
-                        &before.1[..]
-                    } else {
-                        &[]
-                    };
-                    if self.is_drivers(index, &kept.near, &known, of_before) {
-                        kept.place = Place::Driver;
-                        known.extend(Some(kept.near.clone()).filter(|_| known.len() < KNOWN));
-                    }
-                }
-                if known.len() == was {
-                    break;
-                }
-            }
+            let of_before = |near: &Near| self.targets.ends_at(index, near.window[AROUND]) == Some(before.0);
+            let like = turn(same, Place::DriverLike, |near, known| {
+                let of_before = if of_before(near) { &before.1[..] } else { &[] };
+                self.is_drivers(index, near, known, of_before, |patterns, near, of| patterns.fit(&near.window, of))
+            });
+            let surely = turn(same, Place::Driver, |near, known| {
+                let of_before = if of_before(near) { &before.2[..] } else { &[] };
+                self.is_drivers(index, near, known, of_before, Patterns::fit_surely)
+            });
             for kept in same {
                 match kept.place {
-                    Place::Driver => self.seen[index].add(Place::Driver, 1),
+                    Place::Driver | Place::DriverLike => self.seen[index].add(kept.place, 1),
                     place => self.count(index, place, kept.near.at),
                 }
             }
-            before = (index, std::mem::take(&mut known));
+            before = (index, like, surely);
         }
         kept.clear();
         self.kept = kept;
@@ -125,9 +118,37 @@ impl<'a> Counted<'a> {
 
     /// Whether a word stands as it does in a record of the driver's: the record of its own block, or of the block that
     /// ends where this one begins.
-    fn is_drivers(&self, index: usize, near: &Near, known: &[Near], of_before: &[Near]) -> bool {
-        let fits = |of: Of<'_>| self.patterns.iter().any(|patterns| patterns.fit(&near.window, of));
+    fn is_drivers(
+        &self,
+        index: usize,
+        near: &Near,
+        known: &[Near],
+        of_before: &[Near],
+        fit: impl Fn(&Patterns, &Near, Of<'_>) -> bool,
+    ) -> bool {
+        let fits = |of: Of<'_>| self.patterns.iter().any(|patterns| fit(patterns, near, of));
         let ends = self.targets.ends_at(index, near.window[AROUND]);
         fits(self.of(index, near.at, known)) || ends.is_some_and(|ends| fits(self.of(ends, near.at, of_before)))
     }
+}
+
+/// Words that refer to one target are given another place, if they are so beside those that are known to be; which ones.
+fn turn(same: &mut [CandidateWord], to: Place, is_so: impl Fn(&Near, &[Near]) -> bool) -> Vec<Near> {
+    let mut known: Vec<Near> = Vec::new();
+    for _ in 0..STEPS {
+        let was = known.len();
+        for kept in same
+            .iter_mut()
+            .filter(|kept| kept.place != to && (to == Place::DriverLike || kept.place == Place::DriverLike))
+        {
+            if is_so(&kept.near, &known) {
+                kept.place = to;
+                known.extend(Some(kept.near.clone()).filter(|_| known.len() < KNOWN));
+            }
+        }
+        if known.len() == was {
+            break;
+        }
+    }
+    known
 }

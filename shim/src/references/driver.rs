@@ -9,6 +9,10 @@
 //! A pattern has to say enough: a word among zeroes may belong to anyone, and so may an address beside its size. Parts
 //! of a pattern that differ around some word count for nothing. Behind a record may lie anything, and what was the same
 //! for all blocks that were taken at one time need not be the same for blocks of another time.
+//!
+//! A word of the program's may stand just so: it lies in memory that the program took right after the driver's, where for
+//! other blocks the driver itself has some. It is sure that a word is the driver's only if the piece of the heap that the
+//! word lies in says enough by itself, or is linked with one that does. Else the word is like the driver's, and its block is not called lost.
 
 use super::tokens::{AROUND, Back, Kind, LINKED, Near, Of, Token, WIDE, Window};
 use std::collections::BTreeSet;
@@ -87,6 +91,19 @@ impl Pattern {
         let is_so = |at: usize, token| of.is(token, window[at]);
         self.near[AROUND].is_some_and(|center| is_so(AROUND, center))
             && self.worth(is_so, |back| of.is_back(back)) >= WORTH
+    }
+
+    /// Whether this pattern stands around a word, and the piece of memory that the word lies in says that it is the driver's,
+    /// by itself or since it is linked with a piece that is. The piece has all that the pattern has of the block: records of
+    /// other blocks lie in memory that is used again.
+    fn fits_surely(&self, near: &Near, of: Of<'_>) -> bool {
+        let (own, window) = (near.own(), &near.window);
+        let is_of_the_block = |token: Token| matches!(token, Token::Size | Token::End | Token::Last | Token::Inside(_));
+        let is_so = |at: usize, token| own.contains(&at) && of.is(token, window[at]);
+        let mut tokens = self.near.iter().enumerate().filter_map(|(at, token)| Some((at, (*token)?)));
+        self.fits(window, of)
+            && tokens.all(|(at, token)| !own.contains(&at) || !is_of_the_block(token) || is_so(at, token))
+            && (of.is_linked(near) || self.worth(is_so, |_| false) >= WORTH)
     }
 
     fn text(&self) -> String {
@@ -200,6 +217,11 @@ impl Patterns {
     /// Whether the words around a word that refers to this block, or to its end, fit a pattern.
     pub(super) fn fit(&self, window: &Window, of: Of<'_>) -> bool {
         self.all.iter().any(|pattern| pattern.fits(window, of))
+    }
+
+    /// Whether that is sure. `of.known`: words of which it is sure.
+    pub(super) fn fit_surely(&self, near: &Near, of: Of<'_>) -> bool {
+        self.all.iter().any(|pattern| pattern.fits_surely(near, of))
     }
 
     /// What was learned, for people: of each block its bytes, its explained words and all of its words; of each pattern

@@ -6,7 +6,8 @@
 //! * [`targets`]: what is referred to. [`host`]: words of the process's memory. [`counted`]: words that count, apart
 //!   from the driver's own. [`driver`]: what the driver's words look like, in terms of [`tokens`]. [`known`]: learns
 //!   that for each context. [`device`]: words of device memory. Nodes of graphs are looked through by the graph cache.
-//! * This file: one search at a time, by a thread of its own, which ends in time and holds no lock.
+//! * This file: one search at a time, by a thread of its own, which ends in time and holds no lock. That thread also has
+//!   the guard read what it watches (`gpumem check`).
 //!
 //! The program can observe nothing of a search but its time. Memory is read through the kernel, so it is no fault if
 //! memory is unmapped meanwhile. The program may move its pointers meanwhile, so the inspector asks twice.
@@ -20,6 +21,7 @@ mod targets;
 mod tokens;
 
 use crate::graphs;
+use crate::pool;
 use crate::process::clock;
 use crate::process::descriptor::Descriptor;
 use crate::process::spawn::{Stack, spawn};
@@ -68,6 +70,11 @@ impl Limit {
         self.is_over |= END.load(Relaxed) || Instant::now() >= self.until || has_hung_up(&self.asker);
         self.is_over
     }
+
+    /// The time that is left; none where the search has to end.
+    fn left(&mut self) -> Duration {
+        if self.check() { Duration::ZERO } else { self.until.saturating_duration_since(Instant::now()) }
+    }
 }
 
 /// While it lives, no other search begins.
@@ -86,13 +93,27 @@ impl Drop for Searching {
     }
 }
 
+/// What is looked for.
+#[derive(Clone, Copy)]
+pub(crate) enum Look {
+    /// Words that refer to allocations.
+    References,
+    /// Writes that the guard has to find.
+    Guard,
+}
+
 /// Begins a search, which answers the asking client when it has ended.
 ///
 /// # Errors
 /// Why none begins.
-pub(crate) fn begin(shim: &'static Shim, longest: Duration, asker: UnixStream) -> Result<(), (UnixStream, String)> {
+pub(crate) fn begin(
+    shim: &'static Shim,
+    look: Look,
+    longest: Duration,
+    asker: UnixStream,
+) -> Result<(), (UnixStream, String)> {
     let Some(searching) = Searching::begin() else {
-        return Err((asker, "a search for references is under way: ask again".into()));
+        return Err((asker, "a search for references, or a check, is under way: ask again".into()));
     };
     END.store(false, Relaxed);
     let asker = Arc::new(asker);
@@ -104,10 +125,16 @@ pub(crate) fn begin(shim: &'static Shim, longest: Duration, asker: UnixStream) -
         let Ok(descriptor) = for_thread.try_clone().map(|own| Descriptor::new(own.into())) else { return };
         drop(for_thread);
         let mut limit = Limit { until: Instant::now() + longest.min(LONGEST), asker: descriptor, is_over: false };
-        let found = search(shim, &mut limit);
+        let found = match look {
+            Look::References => search(shim, &mut limit).text(),
+            Look::Guard => match pool::guarded::check_all(shim, &mut || limit.left()) {
+                Ok(text) => format!("ok {text}\n"),
+                Err(why) => format!("error {why}\n"),
+            },
+        };
         // A client that has its answer may ask again at once.
         drop(searching);
-        answer(&limit.asker, found.text().as_bytes(), PATIENCE_FOR_ALL);
+        answer(&limit.asker, found.as_bytes(), PATIENCE_FOR_ALL);
     });
     match (started, Arc::try_unwrap(asker)) {
         (false, Ok(asker)) => Err((asker, "no thread could be started".into())),

@@ -1,6 +1,7 @@
 //! What a word near an address of a block may mean.
 
 use std::fmt;
+use std::ops::Range;
 
 /// How many words are looked at on each side of a word.
 pub(super) const AROUND: usize = 16;
@@ -89,6 +90,39 @@ pub(super) struct Near {
     pub window: Window,
 }
 
+/// A word before memory that the C library gave out says how long that memory is, which is a multiple of 16, and that what
+/// lies before it is in use.
+const SHORTEST: u64 = 0x20;
+const LONGEST: u64 = 1 << 30;
+
+impl Near {
+    /// Which words around it lie in the same piece of the C library's memory, as far as that shows. What lies in another
+    /// piece may be anyone's.
+    pub(super) fn own(&self) -> Range<usize> {
+        let begins_another = |&place: &usize| {
+            let (at, word) = (self.address(place), self.window[place]);
+            at % 16 == 8 && word & 9 == 1 && (SHORTEST..LONGEST).contains(&(word & !7))
+        };
+        let first = (0..AROUND).rev().find(begins_another).map_or(0, |place| place + 1);
+        let end = (AROUND + 1..WIDE).find(begins_another).unwrap_or(WIDE);
+        first..end
+    }
+
+    fn address(&self, place: usize) -> u64 {
+        self.at.wrapping_add(8 * place as u64).wrapping_sub(8 * AROUND as u64)
+    }
+
+    /// Whether an address lies in the same piece, within what is known of it.
+    fn has(&self, address: u64) -> bool {
+        let far = (address.wrapping_sub(self.at) as i64).div_euclid(8);
+        usize::try_from(far.saturating_add(AROUND as i64)).is_ok_and(|place| self.own().contains(&place))
+    }
+
+    fn leads_into(&self, other: &Self) -> bool {
+        self.window[self.own()].iter().any(|&word| other.has(word))
+    }
+}
+
 /// The facts with which words are looked at: the block, the address of the word that refers to it, and which other
 /// words are the driver's.
 #[derive(Clone, Copy)]
@@ -136,6 +170,11 @@ impl Of<'_> {
         self.others().any(|other| other.window[place].wrapping_sub(self.at) as i64 == far)
     }
 
+    /// Whether a known word lies in the same piece as this one, or one of the two pieces has an address in the other.
+    pub(super) fn is_linked(&self, near: &Near) -> bool {
+        self.others().any(|other| near.has(other.at) || near.leads_into(other) || other.leads_into(near))
+    }
+
     /// How known records point to the word, if they point to another word in the same way.
     pub(super) fn back(&self, is_so: impl Fn(Back) -> bool) -> Option<Back> {
         let of_one = |other: &Near| {
@@ -165,5 +204,49 @@ impl Of<'_> {
         let links = others.filter_map(|other| behind(word, other.at)).map(Token::Link);
         let all = of_block.chain(inside).chain(itself).chain(links).chain([Token::Number(word)]);
         all.filter(|&token| is_so(token)).max_by_key(|token| token.worth())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: u64 = 0x5500_0000_1000;
+
+    /// A word with these others so many words behind it.
+    fn near(at: u64, words: &[(i64, u64)]) -> Near {
+        let mut window = [0; WIDE];
+        for &(place, word) in words {
+            window[(AROUND as i64 + place) as usize] = word;
+        }
+        Near { at, window }
+    }
+
+    #[test]
+    fn a_piece_of_the_heap_ends_where_another_begins() {
+        // Behind 24 bytes before it and 40 of its own.
+        let piece = near(AT, &[(-1, 0x31), (-5, 0x21), (5, 0x51), (15, 0x91)]);
+        assert_eq!(piece.own(), AROUND..AROUND + 5);
+        assert!(piece.has(AT) && piece.has(AT + 39) && !piece.has(AT + 40) && !piece.has(AT - 8));
+        // No length: one at no such address, an even one, one that is no multiple, one that is too short, and an address.
+        for (place, word) in [(-2, 0x31), (-1, 0x30), (-1, 0x39), (-1, 0x11), (-1, AT + 1)] {
+            assert_eq!(near(AT, &[(place, word)]).own(), 0..WIDE, "{place} {word:#x}");
+        }
+    }
+
+    #[test]
+    fn pieces_are_linked_by_an_address_in_either_direction() {
+        let record = near(AT, &[(-1, 0x51), (1, 7), (9, 0x41)]);
+        let linked =
+            |near: Near| Of { base: 0, bytes: 0, at: near.at, known: std::slice::from_ref(&record) }.is_linked(&near);
+        let far = AT + 0x800;
+        assert!(linked(near(far, &[(-1, 0x31), (2, AT)])), "it leads to the record");
+        assert!(linked(near(AT + 16, &[(-3, 0x51)])), "it is a part of the record");
+        assert!(!linked(near(far, &[(-1, 0x31), (-3, AT)])), "what leads there is another's");
+        assert!(!linked(near(far, &[(-1, 0x31), (2, AT + 0x48)])), "it leads behind the record");
+        let leads = near(AT, &[(-1, 0x51), (1, far), (9, 0x41)]);
+        let of = Of { base: 0, bytes: 0, at: far, known: std::slice::from_ref(&leads) };
+        assert!(of.is_linked(&near(far, &[(-1, 0x31)])), "the record leads to it");
+        assert!(!of.is_linked(&near(far + 0x20, &[(-1, 0x31)])), "the record leads to what lies before it");
     }
 }

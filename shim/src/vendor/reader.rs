@@ -36,7 +36,7 @@ const PATTERN: usize = 64 << 10;
 /// And behind those the word that has a kernel end, with a page of its own.
 const CANCEL: usize = 4096;
 /// All of it.
-const PINNED: usize = ROOM + PATTERN + CANCEL;
+pub(crate) const PINNED: usize = ROOM + PATTERN + CANCEL;
 
 /// What a chunk has, as the kernel writes it. Offsets are from the start of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,6 +21,8 @@ pub(crate) const LISTS: usize = 2;
 pub(crate) const PIECE: u64 = 16 * TILE;
 /// Where a piece begins is a multiple of this.
 pub(crate) const ALIGNED: u64 = 16;
+/// Bytes of device memory that the lists take.
+pub(crate) const LIST_BYTES: u64 = (LISTS * RANGES * size_of::<Range>()) as u64;
 /// Bits of the table of pages, as the kernel has them.
 const BITS: usize = 16384;
 const PAGE: u64 = 2 << 20;
@@ -84,7 +86,7 @@ pub(crate) fn load() -> Result<Kernel, Status> {
     let (mut lists, mut bytes) = (0, 0);
     // SAFETY: rule of answers: both are locals of the types that the row declares. The driver has just given the module.
     unsafe { ok(driver::cuModuleGetGlobal_v2(&mut lists, &mut bytes, module, c"gpumem_scan_ranges".as_ptr()))? };
-    let is_as_large = bytes == LISTS * RANGES * size_of::<Range>();
+    let is_as_large = bytes as u64 == LIST_BYTES;
     if is_as_large { Ok(Kernel { function: function as usize, lists }) } else { Err(SYMBOL_NOT_FOUND) }
 }
 

@@ -22,8 +22,8 @@ pub enum Request {
     Set { name: String, value: String, force: bool },
     /// Steps aside for what comes from then on: what is new is the driver's own, and nothing is kept.
     Off,
-    /// Reads all memory that the guard watches, and says what it found.
-    Check,
+    /// Reads all memory that the guard watches, for so long at most, and says what it found.
+    Check { longest_ms: u64 },
     /// Looks for words that refer to live allocations, for so long at most; the answer has many lines
     /// ([`crate::references`]).
     References { longest_ms: u64 },
@@ -52,11 +52,12 @@ impl Request {
             },
             ("off", "") => Ok(Self::Off),
             ("off", _) => Err("off wants nothing".into()),
-            ("check", "") => Ok(Self::Check),
-            ("check", _) => Err("check wants nothing".into()),
-            ("references", longest) => match longest.parse() {
-                Ok(longest_ms) => Ok(Self::References { longest_ms }),
-                Err(_) => Err("references wants a number of milliseconds".into()),
+            // Who says no time waits three seconds for the answer.
+            ("check", "") => Ok(Self::Check { longest_ms: 2000 }),
+            ("check" | "references", longest) => match (verb, longest.parse()) {
+                ("check", Ok(longest_ms)) => Ok(Self::Check { longest_ms }),
+                (_, Ok(longest_ms)) => Ok(Self::References { longest_ms }),
+                (_, Err(_)) => Err(format!("{verb} wants a number of milliseconds")),
             },
             _ => Err(format!(
                 "{verb:?} is no command of this libgpumem.so; it knows ping, mark, trim, set, force, off, check and references"
@@ -77,7 +78,7 @@ impl Request {
             Self::Set { name, value, force: false } => format!("set {name} {value}"),
             Self::Set { name, value, force: true } => format!("force {name} {value}"),
             Self::Off => "off".to_owned(),
-            Self::Check => "check".to_owned(),
+            Self::Check { longest_ms } => format!("check {longest_ms}"),
             Self::References { longest_ms } => format!("references {longest_ms}"),
         };
         let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -105,7 +106,7 @@ mod tests {
             Request::Set { name: "POOL_MAX".into(), value: "1 GiB".into(), force: false },
             Request::Set { name: "LIMIT".into(), value: "1GiB".into(), force: true },
             Request::Off,
-            Request::Check,
+            Request::Check { longest_ms: 8000 },
             Request::References { longest_ms: 10_000 },
         ] {
             assert_eq!(Request::parse(request.line().expect("short").trim_end_matches('\n')), Ok(request));
@@ -123,6 +124,8 @@ mod tests {
         assert!(Request::parse("trim all").is_err());
         assert!(Request::parse("off now").is_err());
         assert!(Request::parse("references soon").is_err());
+        assert!(Request::parse("check soon").unwrap_err().contains("check wants a number"));
+        assert_eq!(Request::parse("check"), Ok(Request::Check { longest_ms: 2000 }));
         assert!(Request::parse("set POOL_MAX").is_err());
         assert!(Request::parse("mark ").is_err());
         assert!(Request::parse("").is_err());

@@ -209,6 +209,14 @@ counters! {
     GUARD_BYTES_ADDED = 72, "guard_bytes_added";
     /// Bytes that the guard held and no longer holds.
     GUARD_BYTES_REMOVED = 73, "guard_bytes_removed";
+    /// Bytes of device memory that gpumem's own kernels, streams and buffers came to take.
+    OWN_DEVICE_ADDED = 74, "own_device_added";
+    /// Bytes of those that went with their contexts.
+    OWN_DEVICE_REMOVED = 75, "own_device_removed";
+    /// Pinned bytes of the host's memory that gpumem's readers came to take.
+    OWN_PINNED_ADDED = 76, "own_pinned_added";
+    /// Bytes of those that went with their contexts.
+    OWN_PINNED_REMOVED = 77, "own_pinned_removed";
 }
 
 const _: () = assert!(SCALARS + 96 <= SITES);

@@ -372,6 +372,8 @@ names! {
         Launch = 3, "first launch";
         /// A limit of the context: stacks, printf's buffer, the heap of malloc in kernels.
         Limit = 4, "limit";
+        /// gpumem's own kernels, streams and buffers, for the guard and for searches. No call of the program's took it.
+        Gpumem = 5, "gpumem";
     }
 }
 

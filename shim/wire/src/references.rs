@@ -2,8 +2,8 @@
 //! of text, one for each allocation, one for each block that refers to another, and facts about the search itself.
 //!
 //! ```text
-//! ok references 1
-//! alloc 17 2 1 0 0 0 0 14 0 0 0 7f1200001040
+//! ok references 2
+//! alloc 17 2 1 0 0 0 0 14 0 0 0 0 7f1200001040
 //! edge 12 17
 //! fact host_bytes 104857600
 //! end
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// The line before all others.
-pub const FIRST: &str = "ok references 1";
+pub const FIRST: &str = "ok references 2";
 const LAST: &str = "end";
 
 /// Where a word that refers to an allocation was seen.
@@ -34,6 +34,8 @@ pub enum Place {
     Shared,
     /// Of those, words that stand as the driver's own records of memory do.
     Driver,
+    /// Words that stand so as well, and that may be the program's all the same.
+    DriverLike,
     /// Device memory of another allocation.
     Device,
     /// Device memory of the allocation itself.
@@ -44,13 +46,14 @@ pub enum Place {
 
 impl Place {
     /// In the order of a line.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Data,
         Self::Heap,
         Self::Stack,
         Self::Memory,
         Self::Shared,
         Self::Driver,
+        Self::DriverLike,
         Self::Device,
         Self::Itself,
         Self::Graph,
@@ -65,6 +68,7 @@ impl Place {
             Self::Memory => "memory",
             Self::Shared => "shared",
             Self::Driver => "driver",
+            Self::DriverLike => "driver-like",
             Self::Device => "device",
             Self::Itself => "itself",
             Self::Graph => "graph",
@@ -73,7 +77,7 @@ impl Place {
 
     /// Whether a word there shows that the program can still reach the memory.
     pub const fn counts(self) -> bool {
-        !matches!(self, Self::Driver | Self::Itself)
+        !matches!(self, Self::Driver | Self::DriverLike | Self::Itself)
     }
 }
 
@@ -201,8 +205,8 @@ mod tests {
         let all = some();
         assert_eq!(References::parse(&all.text()).as_ref(), Ok(&all));
         assert_eq!(all.number("host_ns"), 7);
-        // Of 1 to 9, all but those of the driver and of the allocation itself.
-        assert_eq!(all.allocs[&17].references(), 45 - 6 - 8);
+        // Of 1 to 10, all but those of the driver, those like them, and those of the allocation itself.
+        assert_eq!(all.allocs[&17].references(), 55 - 6 - 7 - 9);
         Place::ALL.iter().enumerate().for_each(|(index, &place)| assert_eq!(index, place as usize));
     }
 
@@ -212,7 +216,7 @@ mod tests {
         for (at, _) in text.match_indices('\n') {
             assert_eq!(References::parse(&text[..=at]).is_ok(), at + 1 == text.len(), "{at}");
         }
-        for strange in ["alloc 1", "alloc x 0 0 0 0 0 0 0 0 0 0", "edge 1", "alloc 1 0 0 0 0 0 0 0 0 0 0 0", "hm"] {
+        for strange in ["alloc 1", "alloc x 0 0 0 0 0 0 0 0 0 0 0", "edge 1", "alloc 1 0 0 0 0 0 0 0 0 0 0 0 0", "hm"] {
             let said = References::parse(&format!("{FIRST}\n{strange}\nend\n")).unwrap_err();
             assert!(said.contains(strange), "{said}");
         }

@@ -4,12 +4,16 @@
 //! all processors of the device and wait for the program. So nothing of ours waits for the program's work.
 
 use super::ContextPool;
+use crate::gate;
 use crate::process::cancel;
 use crate::process::lock::lock;
 use crate::progress::activity;
-use crate::vendor::reader::{ANSWERS, Mismatch, ROOM, Reader};
+use crate::records::driver_memory;
+use crate::vendor::reader::{ANSWERS, Mismatch, PINNED, ROOM, Reader};
 use crate::vendor::scan;
 use gpumem_abi::types::Status;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::Vendor;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
@@ -48,6 +52,9 @@ pub(crate) struct Readers {
     kernel: AtomicUsize,
     /// The one that finds addresses: `None` while nobody has tried to load it.
     pub(super) scan: Mutex<Option<Option<scan::Kernel>>>,
+    /// What readers and kernels take of the device, as free memory told, and of the host's memory, pinned.
+    device_bytes: AtomicU64,
+    pinned_bytes: AtomicU64,
     /// Which of its lists may be read, as bits.
     pub(super) lists: AtomicUsize,
     /// Bytes of a millisecond that it last read. 0: that is not known.
@@ -64,6 +71,31 @@ impl Readers {
         *lock(&self.scan) = None;
         self.lists.store(0, Relaxed);
         self.scanned_a_ms.store(0, Relaxed);
+        let (device, pinned) = (self.device_bytes.swap(0, Relaxed), self.pinned_bytes.swap(0, Relaxed));
+        gate::record_if_started(|shim| {
+            shim.count(counters::OWN_DEVICE_REMOVED, device);
+            shim.count(counters::OWN_PINNED_REMOVED, pinned);
+        });
+    }
+
+    /// Makes something of ours in the current context, and counts what it takes: of the device as much as free memory fell,
+    /// and `least` at least.
+    pub(super) fn made<T>(
+        &self,
+        least: u64,
+        pinned: u64,
+        make: impl FnOnce() -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let before = gate::record_if_started(|shim| driver_memory::look(shim, Vendor::Cuda)).flatten();
+        let made = make()?;
+        gate::record_if_started(|shim| {
+            let device = before.map_or(0, |before| driver_memory::own_since(shim, &before)).max(least);
+            shim.count(counters::OWN_DEVICE_ADDED, device);
+            shim.count(counters::OWN_PINNED_ADDED, pinned);
+            self.device_bytes.fetch_add(device, Relaxed);
+            self.pinned_bytes.fetch_add(pinned, Relaxed);
+        });
+        Ok(made)
     }
 
     /// A reader has nothing left to do.
@@ -164,10 +196,11 @@ impl ContextPool {
             return None;
         }
         let spare = lock(&self.readers.spare).pop();
-        let mut reader = spare.or_else(|| Reader::new(VALUE).ok())?;
+        let new = || self.readers.made(0, PINNED as u64, || Reader::new(VALUE)).ok();
+        let mut reader = spare.or_else(new)?;
         if idle
             && !reader.has_kernel()
-            && let Some(kernel) = loaded(&self.readers.kernel, Reader::load)
+            && let Some(kernel) = loaded(&self.readers.kernel, || self.readers.made(0, 0, Reader::load))
         {
             reader.has(kernel);
         }
@@ -176,7 +209,7 @@ impl ContextPool {
 }
 
 /// A kernel in the current context. It is loaded if nobody has tried that yet. To load it waits for work.
-fn loaded(kernel: &AtomicUsize, load: fn() -> Result<usize, Status>) -> Option<usize> {
+fn loaded(kernel: &AtomicUsize, load: impl FnOnce() -> Result<usize, Status>) -> Option<usize> {
     if kernel.compare_exchange(UNKNOWN, NONE, Relaxed, Relaxed).is_ok()
         && let Ok(loaded) = load()
     {

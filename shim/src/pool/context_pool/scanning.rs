@@ -7,7 +7,7 @@ use crate::process::cancel;
 use crate::process::lock::lock;
 use crate::progress::activity;
 use crate::vendor::reader::Reader;
-use crate::vendor::scan::{self, Found, LISTS, Range, Wanted};
+use crate::vendor::scan::{self, Found, LIST_BYTES, LISTS, Range, Wanted};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
@@ -120,7 +120,7 @@ impl ContextPool {
         // So long as it is being loaded there is none.
         *known = Some(None);
         drop(known);
-        let kernel = scan::load().ok();
+        let kernel = self.readers.made(LIST_BYTES, 0, scan::load).ok();
         *lock(&self.readers.scan) = Some(kernel);
         kernel
     }

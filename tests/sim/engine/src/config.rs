@@ -49,6 +49,11 @@ pub struct Config {
     pub managed: Managed,
     /// `SIM_INTEGRATED=1`: the devices use the machine's memory, and their attributes say so. Default 0.
     pub integrated: bool,
+    /// `SIM_BARE_RECORDS=1`: for some allocations the driver also keeps the address in a piece of the heap with nothing else
+    /// in it. Default 0.
+    pub bare_records: bool,
+    /// `SIM_FREE_WAITS=0`: a free of device memory waits for nothing, as a free of virtual memory does. Default 1.
+    pub free_waits: bool,
     /// `SIM_MEMORY_POOLS=0`: the devices have no memory pools, so there are no stream-ordered frees.
     /// Default 1.
     pub memory_pools: bool,
@@ -124,6 +129,8 @@ impl Config {
                 _ => Managed::Concurrent,
             },
             integrated: number("SIM_INTEGRATED", 0) != 0,
+            bare_records: number("SIM_BARE_RECORDS", 0) != 0,
+            free_waits: number("SIM_FREE_WAITS", 1) != 0,
             memory_pools: number("SIM_MEMORY_POOLS", 1) != 0,
             shared: var("SIM_SHARED").filter(|v| !v.is_empty()),
             driver_version: number("SIM_DRIVER_VERSION", 13000) as u32,

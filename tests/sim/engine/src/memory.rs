@@ -70,7 +70,7 @@ impl Machine {
             flags: 0,
             accessible: true,
             exported: false,
-            _record: Record::new(addr, size, id),
+            _record: Record::new(addr, size, id, crate::config::config().bare_records && id % 3 == 0),
         };
         self.allocs.insert(addr, a);
     }
@@ -181,7 +181,7 @@ fn free_by(ptr: u64, ordered_at_once: bool) -> Result {
             return Ok(());
         }
         report::count("barriers", 1);
-        (m.free_fences(device, ctx), id)
+        (if crate::config::config().free_waits { m.free_fences(device, ctx) } else { Vec::new() }, id)
     };
     count_wait(&fences);
     wait_all(&fences);

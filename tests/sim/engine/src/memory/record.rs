@@ -10,6 +10,8 @@ pub(super) struct Record {
     fields: usize,
     node: usize,
     entry: usize,
+    /// 0: none.
+    bare: usize,
 }
 
 #[repr(C)]
@@ -60,7 +62,8 @@ fn keep<T>(value: T) -> usize {
 }
 
 impl Record {
-    pub(super) fn new(base: u64, size: u64, id: u64) -> Self {
+    /// `has_bare`: the address also lies in a piece of memory with nothing else in it.
+    pub(super) fn new(base: u64, size: u64, id: u64, has_bare: bool) -> Self {
         static LAST: AtomicUsize = AtomicUsize::new(0);
         static NODE: AtomicUsize = AtomicUsize::new(0);
         const OF_A_PARENT: u64 = 5;
@@ -75,16 +78,17 @@ impl Record {
         // SAFETY: `keep` has just given the node's memory for a Node, and nobody else has it.
         unsafe { (*(node as *mut Node)).record = fields };
         let entry = keep(Entry { next: other, key: base, record: fields });
+        let bare = if has_bare { keep([base, 0, 0, 0, 0, 0, 0, 0]) } else { 0 };
         LAST.store(fields, Relaxed);
         NODE.store(node, Relaxed);
-        Self { fields, node, entry }
+        Self { fields, node, entry, bare }
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        for at in [self.fields, self.node, self.entry] {
-            // SAFETY: `new` got each of them from malloc, and each is freed once.
+        for at in [self.fields, self.node, self.entry, self.bare] {
+            // SAFETY: `new` got each of them from malloc, or it is null, and each is freed once.
             unsafe { libc::free(at as *mut _) };
         }
     }
