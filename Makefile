@@ -54,6 +54,9 @@ proof: build-tests ## every claim, native against preloaded: one JSON line each
 verdicts: build-tests ## verdicts of leaks on 1000 random programs with planted growth, each wrong one told
 	@$(built)/proof --simulator --programs 1000 leaks.verdicts $(ARGS)
 
+suspects: build-tests ## what leaks --suspect says of 1000 random programs and of 1000 others: lost blocks that rank low, and false alarms; PROGRAMS=20
+	@SCAN_PROGRAMS=$(or $(PROGRAMS),1000) $(built)/proof --simulator scan.recall scan.false_alarms $(ARGS)
+
 ##@ Check
 # Many tests wait for most of their time: three run at once for two processors.
 tests_at_once = $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
@@ -170,4 +173,4 @@ clean: ## everything that was built
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all build build-tests run proof verdicts test faults instructions hip-check test-aarch64 lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall clean help
+.PHONY: all build build-tests run proof verdicts suspects test faults instructions hip-check test-aarch64 lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall clean help

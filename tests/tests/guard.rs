@@ -243,8 +243,12 @@ fn a_check_ends_with_who_asked_for_it() {
 #[test]
 fn the_memory_of_its_own_kernels_and_buffers_is_listed() {
     const CODE: u64 = 3 << 20;
-    let running =
-        program("pool_guard").args(["clean", "wait"]).envs(&[ON]).env("SIM_CODE_MEM", "3M").waits().start(true);
+    let running = program("pool_guard")
+        .args(["clean", "live", "wait", "drop"])
+        .envs(&[ON])
+        .env("SIM_CODE_MEM", "3M")
+        .waits()
+        .start(true);
     running.says("ready");
     let pid = running.pid().to_string();
     let own = || {
@@ -258,8 +262,8 @@ fn the_memory_of_its_own_kernels_and_buffers_is_listed() {
     let took = took["events"].as_array().expect("events").iter().filter(|event| event["b"] == 5);
     assert_eq!(took.map(|event| event["a"].as_u64().unwrap_or(0)).sum::<u64>(), CODE);
     // A search has a module of its own, and lists in it.
-    running.gpumem(&["leaks", "--suspect", "--older", "0", "--pause", "0", "--timeout", "60", &pid]);
-    assert!(own()[0] >= 2 * CODE, "{:?}", own());
+    let said = running.gpumem(&["leaks", "--suspect", "--older", "0", "--pause", "0", "--timeout", "60", &pid]);
+    assert!(own()[0] >= 2 * CODE, "{:?} {}", own(), said["scans"]);
     let ran = running.finish().ok();
     ran.ledger().sound().complete();
 }
