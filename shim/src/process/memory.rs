@@ -3,6 +3,7 @@
 //! program's.
 
 use super::descriptor::Descriptor;
+use super::pagemap;
 use super::peek::{read_by_force, read_memory};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -167,6 +168,13 @@ impl Pages {
             return Some(Vec::new());
         }
         Some(entries.iter().map(is_filled).collect())
+    }
+
+    /// Of private memory, as [`filled`](Self::filled) has it: ranges of whole pages that hold so many bytes together at most,
+    /// and up to where they are told. The kernel passes over what nobody wrote, however long that is. `None`: it does not do
+    /// that.
+    pub(crate) fn written_from(&self, range: Range<u64>, most: u64) -> Option<(Vec<Range<u64>>, u64)> {
+        pagemap::scan(self.map.as_ref()?.get()?, range, (most / self.page).max(1))
     }
 
     /// For shared memory: pages that the kernel has.

@@ -180,20 +180,32 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
             return Ok(());
         }
         let place = self.place(mapping);
-        let stride = if bytes > VAST { STRIDE } else { PIECE };
-        for start in (mapping.start..mapping.end).step_by(stride as usize) {
+        let mut start = mapping.start;
+        while start < mapping.end {
             if (self.is_over)() {
                 return Err("there was no time to read all of it");
             }
-            let stretch = start..mapping.end.min(start + stride);
-            for filled in self.pages.filled(mapping, self.pages.around(&stretch)) {
-                let filled = filled.start.max(stretch.start)..filled.end.min(stretch.end);
+            let (all, next) = self.filled(mapping, start);
+            for filled in all {
+                let filled = filled.start.max(start)..filled.end.min(next);
                 for start in filled.clone().step_by(PIECE as usize) {
                     self.piece(start..filled.end.min(start + PIECE), place)?;
                 }
             }
+            start = next;
         }
         Ok(())
+    }
+
+    /// The ranges of a mapping, from an address on, that have contents, and the address up to which that is known.
+    fn filled(&self, mapping: &Mapping, start: u64) -> (Vec<Range<u64>>, u64) {
+        let is_vast = mapping.end - mapping.start > VAST;
+        let written = || self.pages.written_from(start..mapping.end, STRIDE);
+        if let Some((all, next)) = Some(written).filter(|_| is_vast && !mapping.shared).and_then(|written| written()) {
+            return (all, next);
+        }
+        let end = mapping.end.min(start + if is_vast { STRIDE } else { PIECE });
+        (self.pages.filled(mapping, self.pages.around(&(start..end))), end)
     }
 
     /// Searches the parts of a piece that are the program's.
