@@ -8,7 +8,6 @@ use common::*;
 use gpumem_inspector::Code;
 use gpumem_wire::place::ProcessId;
 use gpumem_wire::settings;
-use run::library;
 use serde_json::json;
 use std::process::Command;
 

@@ -17,7 +17,7 @@ pub(crate) struct Program {
     pub(crate) bits: u8,
     pub(crate) machine: Machine,
     /// Path of the dynamic loader; `None`: statically linked.
-    pub(super) interpreter: Option<String>,
+    interpreter: Option<String>,
     /// Libraries that it was linked with.
     needed: Vec<String>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Program {
 /// A file that may say anything of itself: no read of it is longer than [`Bounded::MOST`], no name longer than
 /// [`Bounded::LONGEST_NAME`].
 #[derive(Clone, Copy, Debug)]
-struct Bounded<'a>(&'a ReadCache<File>);
+pub(super) struct Bounded<'a>(pub(super) &'a ReadCache<File>);
 
 impl Bounded<'_> {
     const MOST: u64 = 4 << 20;
@@ -103,12 +103,17 @@ pub(super) fn first_of(path: &Path) -> Option<String> {
 /// The machine that this binary was built for, as ELF numbers it.
 pub(crate) const MACHINE: Machine = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
 
+/// The dynamic loader of a program.
+pub(super) fn loader(path: &Path) -> Option<String> {
+    program(path)?.interpreter
+}
+
 /// What musl's loaders are called, whatever the processor.
 const MUSL: &str = "ld-musl";
 
 /// Whether a preload ends this program: musl's loader does so where a library asks for what only glibc has.
 pub(super) fn dies_of_a_preload(path: &Path) -> bool {
-    program(path).and_then(|program| program.interpreter).is_some_and(|loader| loader.contains(MUSL))
+    loader(path).is_some_and(|loader| loader.contains(MUSL))
 }
 
 /// Why a preload does not reach a program; `None`: nothing speaks against it.

@@ -1,26 +1,9 @@
 //! `gpumem run`: the command that it becomes, and what it preloads.
 
-use super::common::skipped::{installed, skipped};
+use super::common::skipped::skipped;
 use super::common::*;
 use serde_json::json;
-use std::path::Path;
 use std::process::Command;
-
-/// A `libgpumem.so` to preload, in a directory of the test.
-pub(super) fn library(dir: &Path) -> std::path::PathBuf {
-    let (source, library) = (dir.join("lib.c"), dir.join("libgpumem.so"));
-    std::fs::write(&source, "int gpumem_test_library;\n").unwrap();
-    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let status = Command::new(cc).args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
-    assert!(status.expect("a C compiler is needed").success());
-    library
-}
-
-fn run(lib: &Path, args: &[&str]) -> Answer {
-    let mut command = gpumem();
-    command.env("GPUMEM_LIB", lib).arg("run").args(args);
-    answer(command)
-}
 
 #[test]
 fn run_passes_exit_codes_signals_and_output() {
@@ -136,55 +119,6 @@ fn run_as_json_has_each_key_once() {
     assert_eq!(out.matches("\n  \"command\":").count(), 1, "{out}");
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((&report["command"], &report["argv"]), (&json!("run"), &json!(["echo", "hi"])));
-}
-
-#[test]
-fn run_warns_where_no_preload_reaches() {
-    let dir = dir();
-    let lib = library(dir.path());
-    let (source, program) = (dir.path().join("s.c"), dir.path().join("static"));
-    std::fs::write(&source, "int main(void) { return 3; }\n").unwrap();
-    let built = Command::new("cc").args(["-static", "-o"]).arg(&program).arg(&source).output();
-    if !built.is_ok_and(|built| built.status.success()) {
-        skipped("the static C library is not installed");
-        return;
-    }
-    let answer = run(&lib, &["--", program.to_str().unwrap()]);
-    assert_eq!(answer.code, 3);
-    assert!(answer.err.contains("statically linked"), "{}", answer.err);
-}
-
-/// Musl's loader ends a program for whose preload it lacks a library: such a program gets none.
-#[test]
-fn a_program_of_musls_runs_as_it_was() {
-    let dir = dir();
-    let lib = library(dir.path());
-    let (source, program) = (dir.path().join("s.c"), dir.path().join("other"));
-    std::fs::write(&source, "int main(void) { return 3; }\n").unwrap();
-    // A loader by musl's name, which is the machine's own.
-    let (ours, loader) = (own_loader(), dir.path().join("ld-musl-x86_64.so.1"));
-    std::os::unix::fs::symlink(ours, &loader).unwrap();
-    let named = format!("-Wl,--dynamic-linker={}", loader.display());
-    let built = Command::new("cc").arg(named).arg("-o").arg(&program).arg(&source).output().unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    let answer = run(&lib, &["--", program.to_str().unwrap()]);
-    assert_eq!(answer.code, 3, "{}", answer.err);
-    assert!(answer.err.contains("musl") && answer.err.contains("it runs without gpumem"), "{}", answer.err);
-    let shown = run(&lib, &["--print-env", "--", program.to_str().unwrap()]);
-    assert!(!shown.out.contains("LD_PRELOAD"), "{}", shown.out);
-    // Real ones, where there is a compiler for them.
-    if let Some(cc) = installed("musl-gcc") {
-        assert!(Command::new(cc).arg("-o").arg(&program).arg(&source).status().unwrap().success());
-        let answer = run(&lib, &["--", program.to_str().unwrap()]);
-        assert_eq!(answer.code, 3, "{}", answer.err);
-    }
-}
-
-/// The loader of this machine's programs, as of this test itself.
-fn own_loader() -> String {
-    let said = Command::new("readelf").args(["-l", "-W"]).arg(std::env::current_exe().unwrap()).output().unwrap();
-    let said = String::from_utf8_lossy(&said.stdout).into_owned();
-    said.split("interpreter: ").nth(1).and_then(|rest| rest.split(']').next()).expect("a loader").to_owned()
 }
 
 #[test]

@@ -100,6 +100,23 @@ pub fn answer(mut command: Command) -> Answer {
     }
 }
 
+/// A library that does nothing, by the name of ours.
+pub fn library(dir: &Path) -> PathBuf {
+    let (source, library) = (dir.join("lib.c"), dir.join("libgpumem.so"));
+    std::fs::write(&source, "int gpumem_test_library;\n").unwrap();
+    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    let status = Command::new(cc).args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    assert!(status.expect("a C compiler is needed").success());
+    library
+}
+
+/// `gpumem run ARGS` with this library.
+pub fn run(lib: &Path, args: &[&str]) -> Answer {
+    let mut command = gpumem();
+    command.env("GPUMEM_LIB", lib).arg("run").args(args);
+    answer(command)
+}
+
 /// Text with runs of blanks as one, and no blanks at the ends: columns may move.
 pub fn squeeze(text: &str) -> String {
     text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>().join("\n")

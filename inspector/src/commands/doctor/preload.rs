@@ -70,6 +70,9 @@ fn judge(world: &World, entry: &str) -> Finding {
     }
 }
 
+/// What the loader says of a library that it leaves out, and of one for which it ends the program.
+const REFUSALS: [&str; 2] = ["cannot be preloaded", "not found (required by"];
+
 /// Starts this very program under the preload: the loader says what it could not preload.
 fn loads(lib: &Path) -> Result<(), String> {
     let exe = std::env::current_exe().map_err(|error| plain(&error))?;
@@ -77,7 +80,7 @@ fn loads(lib: &Path) -> Result<(), String> {
     command.arg("--version").env("LD_PRELOAD", lib).env("GPUMEM_LOG", "quiet").stdin(Stdio::null());
     let output = command.output().map_err(|error| plain(&error))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    match said.lines().find(|line| line.contains("cannot be preloaded")) {
+    match said.lines().find(|line| REFUSALS.iter().any(|refusal| line.contains(refusal))) {
         Some(line) => Err(line.trim_start_matches("ERROR: ld.so: ").to_owned()),
         None if output.status.success() => Ok(()),
         None => Err(format!("a program under it ends with {}", output.status)),
