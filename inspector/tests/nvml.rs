@@ -15,7 +15,7 @@ int nvmlShutdown(void) { return 0; }
 int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(i + 1ul); return 0; }
 int nvmlDeviceGetHandleByUUID(const char *u, void **d) {
-    if (strcmp(u, "GPU-30313233-3435-3637-3839-616263646566")) return 6;
+    if (strcmp(u, "KIND-30313233-3435-3637-3839-616263646566")) return 6;
     *d = (void *)1;
     return 0;
 }
@@ -33,22 +33,37 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, process_t *p) 
 }
 "#;
 
-#[test]
-fn the_drivers_books_are_read() {
+/// That NVML, where devices have names of this kind, and a ledger of this process.
+fn books(kind: &str) -> Dir {
     let dir = dir();
     let source = dir.path().join("nvml.c");
-    std::fs::write(&source, SOURCE.replace("PID", &me().pid.to_string())).unwrap();
+    std::fs::write(&source, SOURCE.replace("PID", &me().pid.to_string()).replace("KIND", kind)).unwrap();
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let library = dir.path().join("libnvidia-ml.so.1");
     let status = Command::new(cc).args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
     assert!(status.expect("a C compiler is needed").success());
     dir.put(me(), demo(me()));
-    let ask = |args: &[&str]| -> serde_json::Value {
-        let mut command = gpumem();
-        command.env("GPUMEM_DIR", dir.path()).env("LD_LIBRARY_PATH", dir.path()).args(args).arg("--json");
-        let answer = answer(command);
-        serde_json::from_str(&answer.out).unwrap_or_else(|error| panic!("{error}: {}", answer.err))
-    };
+    dir
+}
+
+/// What a command answers beside that NVML.
+fn ask(dir: &Dir, args: &[&str]) -> serde_json::Value {
+    let mut command = gpumem();
+    command.env("GPUMEM_DIR", dir.path()).env("LD_LIBRARY_PATH", dir.path()).args(args).arg("--json");
+    let answer = answer(command);
+    serde_json::from_str(&answer.out).unwrap_or_else(|error| panic!("{error}: {}", answer.err))
+}
+
+/// On a card that is split (MIG) CUDA gives an instance's UUID, and NVML knows it by another name than a card.
+#[test]
+fn an_instance_of_a_card_is_found_by_its_own_name() {
+    let report = ask(&books("MIG"), &["stats"]);
+    assert_eq!(report["devices"][0]["used_bytes"], json!(400 * MIB), "{report}");
+}
+
+#[test]
+fn the_drivers_books_are_read() {
+    let dir = books("GPU");
     let check = |report: &serde_json::Value| {
         let device = &report["devices"][0];
         assert_eq!((&device["used_bytes"], &device["unexplained_bytes"]), (&json!(400 * MIB), &json!(302 * MIB)));
@@ -56,12 +71,12 @@ fn the_drivers_books_are_read() {
         assert_eq!(of_process["used_bytes"], 300 * MIB, "150 MiB on each of two devices");
         assert_eq!(of_process["unexplained_bytes"], 202 * MIB);
     };
-    let report = ask(&["stats"]);
+    let report = ask(&dir, &["stats"]);
     assert_eq!(report["devices"][0]["used_source"], "driver");
     check(&report);
     // A dump takes the answers along.
     let dump = dir.path().join("dump");
-    ask(&["dump", "-o", dump.to_str().unwrap()]);
+    ask(&dir, &["dump", "-o", dump.to_str().unwrap()]);
     check(&dir.json(&["stats", dump.to_str().unwrap()]));
 }
 

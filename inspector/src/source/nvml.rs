@@ -28,6 +28,9 @@ const INSUFFICIENT_SIZE: c_int = 7;
 /// `NVML_VALUE_NOT_AVAILABLE`: the driver does not tell (WDDM, some containers).
 const NOT_AVAILABLE: u64 = u64::MAX;
 
+/// What stands before a UUID in NVML's names: of a whole card, and of an instance of a card that is split.
+const KINDS: [&str; 2] = ["GPU-", "MIG-"];
+
 type Device = *mut c_void;
 type GetCount = unsafe extern "C" fn(*mut c_uint) -> c_int;
 type ByIndex = unsafe extern "C" fn(c_uint, *mut Device) -> c_int;
@@ -69,22 +72,25 @@ impl Nvml {
         total
     }
 
-    /// Bytes in use on the device with this UUID (without its `GPU-`), by everybody.
+    /// Bytes in use on the device with this UUID, by everybody.
     pub(crate) fn device_used(&self, uuid: &str) -> Option<u64> {
-        let name = CString::new(format!("GPU-{uuid}")).ok()?;
+        let device = KINDS.iter().find_map(|kind| self.device(&format!("{kind}{uuid}")))?;
+        let mut memory = Memory::default();
+        // SAFETY: the type is nvml.h's. NVML gave `device`, and `memory` is a local with room for one
+        // nvmlMemory_t.
+        let answer = unsafe { self.library.get::<GetMemory>(b"nvmlDeviceGetMemoryInfo\0").ok()?(device, &mut memory) };
+        (answer == OK).then_some(memory.used)
+    }
+
+    /// The device of this name.
+    fn device(&self, name: &str) -> Option<Device> {
+        let name = CString::new(name).ok()?;
         let mut device = std::ptr::null_mut();
         // SAFETY: the type is nvml.h's. `name` is a CString that lives until the call returns, and
         // `device` is a local that takes the handle.
         let answer =
             unsafe { self.library.get::<ByUuid>(b"nvmlDeviceGetHandleByUUID\0").ok()?(name.as_ptr(), &mut device) };
-        if answer != OK {
-            return None;
-        }
-        let mut memory = Memory::default();
-        // SAFETY: the type is nvml.h's. The call above wrote `device`, and `memory` is a local with
-        // room for one nvmlMemory_t.
-        let answer = unsafe { self.library.get::<GetMemory>(b"nvmlDeviceGetMemoryInfo\0").ok()?(device, &mut memory) };
-        (answer == OK).then_some(memory.used)
+        (answer == OK).then_some(device)
     }
 
     fn devices(&self) -> Option<Vec<Device>> {
