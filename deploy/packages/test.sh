@@ -164,11 +164,26 @@ static() {
     chroot "$empty" /gpumem --dir /ledgers --json allocs | grep -q '"key"' || fail "the static gpumem reads no ledger"
 }
 
-# What crates.io would be given builds by itself, and cargo installs it.
+# What crates.io would be given, installed by its name in a root that has a compiler and nothing of this repository. In place
+# of the registry is a folder with these crates and those that they need. The library is the tarball's.
 crates() {
-    CARGO_TARGET_DIR=$work/crates cargo package --quiet -p gpumem-wire -p gpumem-inspector --allow-dirty
-    CARGO_TARGET_DIR=$work/crates cargo install --quiet --locked --debug --path inspector --root "$work/installed"
-    [ "$("$work/installed/bin/gpumem" --version)" = "gpumem $version" ] || fail "cargo install"
+    CARGO_TARGET_DIR=$work/packed cargo package --quiet --no-verify -p gpumem-wire -p gpumem-inspector --allow-dirty
+    root crates gcc libc6-dev
+    cargo vendor --quiet --locked --versioned-dirs "$root/registry" >/dev/null
+    for name in gpumem-wire gpumem-inspector; do
+        crate=$work/packed/package/$name-$version.crate
+        tar -C "$root/registry" -xzf "$crate"
+        printf '{"files": {}, "package": "%s"}' "$(sha256sum "$crate" | cut -d" " -f1)" >"$root/registry/$name-$version/.cargo-checksum.json"
+    done
+    mkdir -p "$root/root/.cargo"
+    printf '[source.crates-io]\nreplace-with = "folder"\n[source.folder]\ndirectory = "/registry"\n' >"$root/root/.cargo/config.toml"
+    toolchain=$(rustc --print sysroot)
+    cp -a "$toolchain/bin" "$toolchain/lib" "$root/usr/local/"
+    tar -C "$root/usr/local" --strip-components=1 -xzf "dist/gpumem-$version-x86_64-linux.tar.gz" "gpumem-$version-x86_64-linux/lib"
+    inside 'PATH=/usr/local/bin:$PATH; cargo install --quiet --locked --debug gpumem-inspector' >"$work/crates.log" 2>&1 || \
+        { cat "$work/crates.log" >&2; fail "cargo install"; }
+    works /root/.cargo/bin/gpumem
+    inside 'PATH=/usr/local/bin:$PATH; cargo uninstall --quiet gpumem-inspector && [ ! -e /root/.cargo/bin/gpumem ]'
 }
 
 [ $# != 0 ] || set -- tools deb rpm wheel jupyter tarball static crates
