@@ -8,10 +8,12 @@
 # compiler and a standard library for arm64: for where rustup cannot bring that target. `here` takes what this machine has:
 # rustup's target aarch64-unknown-linux-gnu, aarch64-linux-gnu-gcc, qemu-aarch64-static and, of arm64, libc6 and libgcc-s1.
 # TESTs are files of tests/tests without ".rs"; without any, all of them run. Needs Linux on x86-64, root, binfmt_misc, and
-# for ROOT debootstrap and the crates of Cargo.lock already downloaded (cargo fetch). Ends with the number of tests that
-# passed and failed. qemu shows no weak order of memory: that the atomics are right on Arm is not shown here.
+# for ROOT debootstrap and the crates of Cargo.lock already downloaded (cargo fetch). TOOLS=FOLDER names a folder with
+# programs of arm64 (sh, sleep, true, python3), which come first on PATH while tests run: this machine's are not for arm64,
+# and their loader says of each that the library cannot be preloaded. Ends with the number of tests that passed and failed.
+# qemu shows no weak order of memory: that the atomics are right on Arm is not shown here.
 set -eu
-[ $# -ge 1 ] || { sed -n '4,14s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '4,17s/^# \{0,1\}//p' "$0"; exit 2; }
 [ "$(id -u)" = 0 ] || { echo "aarch64.sh: only root can register qemu, and make and enter a root" >&2; exit 2; }
 repository=$(cd "$(dirname "$0")/.." && pwd)
 crates=${CARGO_HOME:-$HOME/.cargo}/registry
@@ -91,7 +93,7 @@ for test in "$@"; do
     # Not the newest of that name: a program of the tests' may have the same.
     binary=$(printf '%s\n' "$executables" | sed -n "s|.*Executable tests/$test\.rs (.*/\(.*\))|\1|p")
     # C programs are compiled by a compiler that runs natively. What stands still is ended after half an hour.
-    said=$(cross timeout "${LIMIT:-1800}" sh -c "cd '$src/tests' && CC=aarch64-linux-gnu-gcc exec '$built/$triple/debug/deps/$binary'" 2>&1) || :
+    said=$(cross timeout "${LIMIT:-1800}" sh -c "cd '$src/tests' && PATH='${TOOLS:+$TOOLS:}'\$PATH CC=aarch64-linux-gnu-gcc exec '$built/$triple/debug/deps/$binary'" 2>&1) || :
     printf '%s\n' "$said" | sed -n 's/^test \(.*\) \.\.\. FAILED$/failed: \1/p'
     result=$(printf '%s\n' "$said" | grep '^test result' || echo 'test result: FAILED. 0 passed; 1 failed')
     echo "$test: ${result#test result: }"
