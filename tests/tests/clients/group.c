@@ -115,8 +115,11 @@ static int obey(char **argv, const char *word, size_t bytes) {
 
 int main(int argc, char **argv) {
     char line[256], word[32];
+    const bool churns = argc > 2 && !strcmp(argv[1], "churn");
+    /* Whoever runs the members may be killed: they do not stay. */
+    if (churns) prctl(PR_SET_PDEATHSIG, SIGKILL);
     begin();
-    if (argc > 2 && !strcmp(argv[1], "churn")) {
+    if (churns) {
         seed = strtoul(argv[2], NULL, 10);
         churn();
     }
