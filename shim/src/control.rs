@@ -37,6 +37,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 const STACK: usize = 8 << 20;
 /// The same where the process has no room for that.
 const SMALL_STACK: usize = 256 << 10;
+
 /// Starts the thread, once in a process.
 pub(crate) fn start(shim: &'static Shim) {
     static STARTED_FOR: AtomicU32 = AtomicU32::new(0);

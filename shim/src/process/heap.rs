@@ -183,9 +183,12 @@ fn take_fresh(class: usize) -> *mut u8 {
         Err(seen) => seen,
     };
     let (chunk, len) = new_chunk(block);
+    if chunk.is_null() {
+        return chunk;
+    }
     let (start, others) = (chunk as u64, len - 1);
     // If another thread has made a chunk meanwhile, the blocks of this one go to the list.
-    if chunk.is_null() || others == 0 || run.refill(seen, chunk.wrapping_add(block), others) {
+    if others == 0 || run.refill(seen, chunk.wrapping_add(block), others) {
         return chunk;
     }
     for index in 1..others {

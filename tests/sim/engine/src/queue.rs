@@ -96,9 +96,6 @@ impl Queue {
 /// its last work, so that the number of threads does not depend on the program's speed.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// The stack of a stream's thread, bytes.
-const STACK: usize = 1 << 20;
-
 fn start_worker(queue: Arc<Queue>) {
     // Signals belong to the program's own threads.
     // SAFETY: both sets are locals, for which all zeroes is a valid value. The mask is this
@@ -110,9 +107,9 @@ fn start_worker(queue: Arc<Queue>) {
         old
     };
     // The standard library ends the process where a new thread finds no memory for its own storage.
-    let room = crate::heap::has_room(2 * STACK);
-    let thread = std::thread::Builder::new().name("sim-stream".into()).stack_size(STACK);
-    let spawned = room && thread.spawn(move || worker(queue)).is_ok();
+    let has_room = crate::heap::has_room_for_a_thread();
+    let thread = std::thread::Builder::new().name("sim-stream".into()).stack_size(1 << 20);
+    let spawned = has_room && thread.spawn(move || worker(queue)).is_ok();
     // SAFETY: the call above filled `old` with this thread's mask. The third argument may be null.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut()) };
     if !spawned {
