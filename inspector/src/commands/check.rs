@@ -4,11 +4,9 @@ use super::said;
 use crate::args::{Target, span};
 use crate::context::{Command, Context};
 use crate::failure::Result;
+use crate::source::ask::longest_work_ms;
 use gpumem_wire::command::Request;
 use std::time::Duration;
-
-/// Of the time one part of so many is for the answer: the process may begin late.
-const FOR_THE_ANSWER: u32 = 5;
 
 /// Look now for writes outside of allocations, and to freed memory, in a process with GPUMEM_GUARD
 ///
@@ -33,8 +31,7 @@ impl Command for Args {
     /// # Errors
     /// Those of choosing the process and of asking it; that it has no guard.
     fn run(&self, context: &Context) -> Result<()> {
-        let longest = self.timeout - self.timeout / FOR_THE_ANSWER;
-        let longest_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+        let longest_ms = longest_work_ms(self.timeout);
         said::print_within(context, &self.target, &Request::Check { longest_ms }, self.timeout)
     }
 }

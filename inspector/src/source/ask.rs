@@ -26,6 +26,14 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The time until the next try, where so many clients wait already that no more can.
 const NEXT_TRY: Duration = Duration::from_millis(20);
 
+/// One part of so many of a patience is for the answer: the process may begin late, and its answer takes its time.
+const FOR_THE_ANSWER: u32 = 5;
+
+/// For how many milliseconds a process may work on a request whose answer is waited for so long.
+pub(crate) fn longest_work_ms(patience: Duration) -> u64 {
+    u64::try_from((patience - patience / FOR_THE_ANSWER).as_millis()).unwrap_or(u64::MAX)
+}
+
 /// What kept a request from its answer.
 #[derive(Debug)]
 enum Trouble {

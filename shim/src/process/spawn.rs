@@ -1,7 +1,7 @@
 //! Threads of our own, beside the program's.
 
 use super::own::OwnThread;
-use super::{elf, threads};
+use super::{elf, heap, threads};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Stacks are made of pages, of up to this many bytes.
@@ -20,14 +20,14 @@ pub(crate) enum Stack {
 /// A mapping for [`Stack::Mapped`].
 fn mapped(bytes: usize) -> Option<*mut libc::c_void> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_GROWSDOWN | libc::MAP_STACK | libc::MAP_NORESERVE;
-    // SAFETY: without MAP_FIXED the kernel picks addresses that are free. The advice changes no contents: a huge page
-    // would take two MiB for the few frames of the thread.
+    // SAFETY: without MAP_FIXED the kernel picks addresses that are free. The advice is for this mapping alone: a huge
+    // page would take two MiB for the few frames of the thread.
     unsafe {
         let at = libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
         if at == libc::MAP_FAILED {
             return None;
         }
-        libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE);
+        heap::use_small_pages(at, bytes);
         Some(at)
     }
 }

@@ -200,9 +200,11 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
     /// The ranges of a mapping, from an address on, that have contents, and the address up to which that is known.
     fn filled(&self, mapping: &Mapping, start: u64) -> (Vec<Range<u64>>, u64) {
         let is_vast = mapping.end - mapping.start > VAST;
-        let written = || self.pages.written_from(start..mapping.end, STRIDE);
-        if let Some((all, next)) = Some(written).filter(|_| is_vast && !mapping.shared).and_then(|written| written()) {
-            return (all, next);
+        if is_vast
+            && !mapping.shared
+            && let Some(written) = self.pages.written_from(start..mapping.end, STRIDE)
+        {
+            return written;
         }
         let end = mapping.end.min(start + if is_vast { STRIDE } else { PIECE });
         (self.pages.filled(mapping, self.pages.around(&(start..end))), end)

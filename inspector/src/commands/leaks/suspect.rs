@@ -8,7 +8,7 @@ use crate::model::sites::Sites;
 use crate::model::suspects::{self, is_site};
 use crate::model::{Head, Ledger};
 use crate::report::{head, lines};
-use crate::source::ask::ask_within;
+use crate::source::ask::{ask_within, longest_work_ms};
 use crate::text::{self, clean, units};
 use crate::view::table::{BAD, Side, Table, WARN, paint, terminal_columns};
 use anstyle::Style;
@@ -25,8 +25,6 @@ use std::time::{Duration, Instant};
 const MOST: usize = 256 << 20;
 /// Allocations that are shown one by one unless the user says how many: the call sites are the answer.
 const ONE_BY_ONE: usize = 5;
-/// Of the time of a look one part of so many is for its answer: the process may begin late, and its answer takes its time.
-const FOR_THE_ANSWER: u32 = 5;
 
 #[derive(Serialize)]
 struct Report {
@@ -81,8 +79,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     let ledger = context.live_ledger(&args.target)?;
     let (until, pause) = (Instant::now() + args.timeout, args.pause.min(args.timeout / 3));
     let search = |patience: Duration| -> Result<References> {
-        let longest = patience - patience / FOR_THE_ANSWER;
-        let longest_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+        let longest_ms = longest_work_ms(patience);
         let said = ask_within(&ledger.whom(), &Request::References { longest_ms }, patience, MOST)?;
         References::parse(&said)
             .map_err(|why| Failure::error(format!("pid {} gave no whole answer: {why}", ledger.pid())))

@@ -1,6 +1,6 @@
 //! Makes nodes hold what records say: in an exec, in a graph that is built anew, or by doing their work on a stream.
 
-use super::functions::{Function, Functions};
+use super::functions::{Function, Functions, INVALID};
 use super::layout::*;
 use super::read::kernel_parts;
 use super::shape::{Node, PACKED, Set, Shape, attribute};
@@ -13,8 +13,6 @@ use std::ptr::{from_ref, null_mut};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// `CUDA_ERROR_INVALID_VALUE`: a record does not fit its kind.
-const INVALID: Status = 1;
 /// The driver lacks the function.
 const MISSING: Status = 500;
 

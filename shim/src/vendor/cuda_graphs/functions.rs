@@ -22,8 +22,8 @@ pub(crate) const MAX_PARAM_BYTES: usize = 32_764;
 /// `CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET` and the required cluster's width, height, depth.
 const TRAITS: [i32; 4] = [10, 11, 12, 13];
 
-/// `CUDA_ERROR_INVALID_VALUE`: among others, a kernel has no parameter with this number.
-const INVALID: Status = 1;
+/// `CUDA_ERROR_INVALID_VALUE`: among others, a kernel has no parameter with this number, or a record does not fit its kind.
+pub(super) const INVALID: Status = 1;
 /// `CUDA_ERROR_NOT_FOUND`: a library is not loaded in a context.
 const NOT_FOUND: Status = 500;
 
