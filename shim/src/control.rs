@@ -55,10 +55,7 @@ pub(crate) fn start(shim: &'static Shim) {
     let work = move || match catch_unwind(AssertUnwindSafe(|| run(shim))) {
         Ok(Ended::Last) => end(&mask),
         Ok(Ended::Early) => {}
-        Err(_) => gate::stop(
-            shim,
-            "the control thread failed (a bug in gpumem: please report it); the program is not affected",
-        ),
+        Err(_) => gate::stop(shim, "the control thread"),
     };
     let _ = spawn(Stack::Mapped(STACK), work) || spawn(Stack::Bytes(SMALL_STACK), work);
 }

@@ -5,6 +5,7 @@
 use crate::process::cancel::Uncancelled;
 use crate::process::errno::KeepErrno;
 use crate::process::heap;
+use crate::process::panics;
 use crate::process::stack;
 use crate::process::threads;
 pub(crate) use crate::process::wiped::disabled;
@@ -78,7 +79,7 @@ fn guarded<R>(shim: &'static Shim, f: impl FnOnce(&'static Shim) -> R) -> Option
         Err(panic) => {
             // The payload is leaked on purpose: dropping it could panic once more.
             std::mem::forget(panic);
-            stop(shim, "bookkeeping failed (a bug in gpumem: please report it); the program is not affected");
+            stop(shim, "bookkeeping");
             None
         }
     }
@@ -146,15 +147,21 @@ fn noted_meanwhile(process: &Numbers, initialised: bool) {
     });
 }
 
-/// Ends recording for good, with a reason in the ledger.
+/// Ends recording for good after a panic of ours, with what failed and where in the ledger.
 #[cold]
-pub(crate) fn stop(shim: &'static Shim, why: &str) {
+pub(crate) fn stop(shim: &'static Shim, what: &str) {
     if let Some(process) = wiped::known_numbers() {
         process.stage.store(OFF, Release);
     }
     SHIM.take();
     set_busy(true);
-    let _ = catch_unwind(AssertUnwindSafe(|| shim.stopped(why)));
+    let stopped = || {
+        let at = panics::last();
+        shim.stopped(&format!(
+            "{what} failed (a bug in gpumem: please report it, with \"{at}\"); the program is not affected"
+        ));
+    };
+    let _ = catch_unwind(AssertUnwindSafe(stopped));
     set_busy(false);
 }
 

@@ -11,7 +11,7 @@ use crate::ledger::{Launches, Ledger};
 use crate::newer::Newer;
 use crate::process::regs::Regs;
 use crate::process::stderr::say;
-use crate::process::{clock, elf, threads};
+use crate::process::{clock, elf, panics, threads};
 use crate::registry::Registry;
 use crate::registry::sites::{Made, Sites};
 use crate::registry::tag::Tag;
@@ -60,7 +60,7 @@ impl Shim {
     pub(crate) fn start(doors: u32, initialised: bool, above: &'static dyn Above) -> Option<Box<Self>> {
         // A panic of ours is contained and reported in the ledger, not printed into the program's
         // stderr by the default hook. This is our copy of std; a Rust program's is not touched.
-        std::panic::set_hook(Box::new(|_| {}));
+        std::panic::set_hook(Box::new(panics::note));
         let (settings, complaints) = Settings::read(std::env::vars_os());
         let warn = |line: &dyn std::fmt::Display| {
             if settings.log != Log::Quiet {

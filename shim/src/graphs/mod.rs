@@ -62,6 +62,7 @@ pub(crate) use memory_use::{each_record, exec_refers_to, may_refer_to, refers_to
 
 use crate::gate;
 use crate::process::lock::lock;
+use crate::process::panics;
 use crate::process::wiped::{Place, Word};
 use crate::progress::queries::QueryGate;
 use crate::vendor::graphs::{GraphCalls, Reading};
@@ -266,7 +267,9 @@ pub(crate) fn contained<R>(cache: &Cache, f: impl FnOnce() -> R) -> Result<R, St
         cache.close(Pinned::Off);
         gate::record_if_started(|shim| {
             shim.count(counters::PANICS, 1);
-            shim.message(Severity::Error, "the graph cache failed (a bug in gpumem: please report it) and is off");
+            let at = panics::last();
+            let line = format!("the graph cache failed (a bug in gpumem: please report it, with \"{at}\") and is off");
+            shim.message(Severity::Error, &line);
         });
         UNKNOWN
     })

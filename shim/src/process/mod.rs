@@ -16,6 +16,7 @@ pub(crate) mod map;
 pub(crate) mod memory;
 pub(crate) mod own;
 mod pagemap;
+pub(crate) mod panics;
 pub(crate) mod peek;
 pub(crate) mod raised;
 pub(crate) mod regs;

@@ -2,6 +2,7 @@
 
 use crate::harness::artifacts;
 use gpumem_wire::counters;
+use gpumem_wire::kinds::EventKind;
 use gpumem_wire::read::Snapshot;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,10 +58,17 @@ pub fn look(place: &Path) -> LeftFiles {
             && let Ok(Ok(snapshot)) = Snapshot::read(&file)
             && snapshot.counter(counters::PANICS) > 0
         {
-            left.wrong.push(format!("{} panics were contained", snapshot.counter(counters::PANICS)));
+            let (panics, said) = (snapshot.counter(counters::PANICS), messages(&snapshot));
+            left.wrong.push(format!("{panics} panics were contained: {said}"));
         }
     }
     left
+}
+
+/// The messages that the ledger keeps; one of them names the place of a panic.
+fn messages(snapshot: &Snapshot) -> String {
+    let messages = snapshot.events.iter().filter(|event| event.kind == EventKind::Message as u8);
+    messages.map(|event| snapshot.text(event.text).into_owned()).collect::<Vec<_>>().join("; ")
 }
 
 fn collect(dir: &Path, into: &mut Vec<PathBuf>) {

@@ -2,6 +2,7 @@
 
 use crate::config::{What, config};
 use crate::error::{Error, Result};
+use std::ffi::c_int;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub fn strike(name: &str, call: u64) -> Result {
         if !hit {
             continue;
         }
+        let _uncancelled = Uncancelled::new();
         log(name, call, fault.what);
         match fault.what {
             What::Answers(code) => return Err(Error(code)),
@@ -33,6 +35,33 @@ pub fn strike(name: &str, call: u64) -> Result {
         }
     }
     Ok(())
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// While this lives, a cancelled thread of the program goes on: a planted fault writes and sleeps where the driver's call
+/// is no cancellation point.
+struct Uncancelled(c_int);
+
+impl Uncancelled {
+    fn new() -> Self {
+        /// `PTHREAD_CANCEL_DISABLE` of glibc's pthread.h.
+        const DISABLE: c_int = 1;
+        let mut before = 0;
+        // SAFETY: the call changes the calling thread's state alone, and `before` has room for the state before.
+        unsafe { pthread_setcancelstate(DISABLE, &mut before) };
+        Self(before)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        let mut ours = 0;
+        // SAFETY: as in `new`; this guard is a local, so it is dropped on its own thread.
+        unsafe { pthread_setcancelstate(self.0, &mut ours) };
+    }
 }
 
 /// With `SIM_FAULT_LOG`: writes a fault that happened, in the form of `SIM_FAULT`.
