@@ -3,6 +3,7 @@
  * it allocates next is not what the child still sees. CHILD_PRELOAD is the child's LD_PRELOAD, if it is set;
  * empty: none. */
 #include "pool.h"
+#include <signal.h>
 #include <sys/wait.h>
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *, cudaIpcMemHandle_t, unsigned), cuIpcCloseMemHandle(CUdeviceptr);
@@ -39,6 +40,8 @@ static int child(int in, int out) {
 int main(int argc, char **argv) {
     if (argc > 2) return child(atoi(argv[1]), atoi(argv[2]));
     int to[2], from[2];
+    /* Whichever process ends first, the other ends by its status. */
+    signal(SIGPIPE, SIG_IGN);
     if (pipe(to) || pipe(from)) return 2;
     pid_t pid = fork();
     if (pid == 0) {

@@ -4,7 +4,8 @@ use gpumem_tests::faults::campaign::Campaign;
 use gpumem_tests::faults::judge::{PATIENCE, Wrong, judge};
 use gpumem_tests::faults::plan::Plan;
 use gpumem_tests::faults::programs;
-use gpumem_tests::faults::trouble::Trouble;
+use gpumem_tests::faults::run::{End, Manner, run};
+use gpumem_tests::faults::trouble::{Limit, Trouble};
 use std::time::Duration;
 
 /// With any fault, the preloaded program dies, hangs, answers and leaves files only as the native one does.
@@ -75,4 +76,17 @@ fn what_is_planted_is_found() {
         let found: Vec<Wrong> = verdict.findings.iter().map(|finding| finding.wrong).collect();
         assert!(!found.is_empty() && found.iter().all(|other| *other == wrong), "{what}: {:?}", verdict.findings);
     }
+}
+
+/// A loader that finds no room for the libraries ends before any code of the shim runs, and may end by a signal.
+#[test]
+fn what_the_loader_cannot_load_is_told_apart() {
+    let program = programs::all().into_iter().find(|program| program.name == "bystander").expect("in the lists");
+    let end = |space: u64| {
+        let plan = Plan { seed: 0, program: program.clone(), troubles: vec![Trouble::Limit(Limit::Space, space)] };
+        let manner = Manner { load_only: true, ..Manner::preloaded(Duration::from_secs(60)) };
+        run(&plan, manner).expect("it starts").end
+    };
+    assert_ne!(end(4 << 20), End::Exit(0));
+    assert_eq!(end(64 << 30), End::Exit(0));
 }

@@ -43,7 +43,7 @@ fn least(program: &Chosen, limit: Limit) -> u64 {
         let between = if high / 4 > low { (low as f64 * high as f64).sqrt() as u64 } else { low + (high - low) / 2 };
         let middle = between.clamp(low + 1, high - 1);
         let plan = Plan { seed: 0, program: program.clone(), troubles: vec![Trouble::Limit(limit, middle)] };
-        let ran = run(&plan, Manner { preload: false, limit: Duration::from_secs(6) });
+        let ran = run(&plan, Manner::native(Duration::from_secs(6)));
         match ran.is_ok_and(|ran| ran.end == End::Exit(0)) {
             true => high = middle,
             false => low = middle,

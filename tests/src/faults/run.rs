@@ -23,6 +23,16 @@ pub enum End {
     Hang(String),
 }
 
+impl Manner {
+    pub fn native(limit: Duration) -> Self {
+        Self { preload: false, load_only: false, limit }
+    }
+
+    pub fn preloaded(limit: Duration) -> Self {
+        Self { preload: true, ..Self::native(limit) }
+    }
+}
+
 impl End {
     /// The part of an end that can be compared between runs.
     pub fn kind(&self) -> End {
@@ -61,6 +71,8 @@ pub struct Ran {
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
     pub preload: bool,
+    /// The loader maps and links everything, and then ends: no code of the program or of gpumem runs.
+    pub load_only: bool,
     /// Longest time of the run.
     pub limit: Duration,
 }
@@ -71,7 +83,7 @@ pub struct Manner {
 /// When it cannot be started.
 pub fn run(plan: &Plan, manner: Manner) -> Result<Ran, String> {
     let place = Place::new(plan)?;
-    let mut child = command(plan, &place, manner.preload).spawn();
+    let mut child = command(plan, &place, manner).spawn();
     // A thread that has just forked for another run may hold this run's program open for writing for a moment. So "text
     // file busy" is tried again.
     for _ in 0..5 {
@@ -79,7 +91,7 @@ pub fn run(plan: &Plan, manner: Manner) -> Result<Ran, String> {
             Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) => std::thread::sleep(Duration::from_millis(20)),
             _ => break,
         }
-        child = command(plan, &place, manner.preload).spawn();
+        child = command(plan, &place, manner).spawn();
     }
     let child = match child {
         Ok(child) => child,
@@ -89,7 +101,7 @@ pub fn run(plan: &Plan, manner: Manner) -> Result<Ran, String> {
     Watched::new(child).watch(plan, manner, place)
 }
 
-fn command(plan: &Plan, place: &Place, preload: bool) -> Command {
+fn command(plan: &Plan, place: &Place, Manner { preload, load_only, .. }: Manner) -> Command {
     let mut command = Command::new(&plan.program.file);
     command.args(&plan.program.args).env_clear().current_dir(place.path());
     if plan.program.generated.is_some() {
@@ -101,6 +113,9 @@ fn command(plan: &Plan, place: &Place, preload: bool) -> Command {
     command.env("LD_LIBRARY_PATH", &artifacts().stage).env("RUST_BACKTRACE", "0");
     command.env("XDG_RUNTIME_DIR", place.path().join("xdg")).env("TMPDIR", place.path());
     command.env("SIM_REPORT", place.path().join("violations")).env("SIM_FAULT_LOG", place.path().join("struck"));
+    if load_only {
+        command.env("LD_TRACE_LOADED_OBJECTS", "1");
+    }
     let mut libraries: Vec<OsString> = Vec::new();
     if preload {
         libraries.push(artifacts().shim.clone().into());
