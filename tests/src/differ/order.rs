@@ -40,6 +40,8 @@ pub struct Order {
     /// Streams and events that may wait for the gate, although the API does not promise that they do.
     held: [bool; STREAMS],
     held_events: [bool; EVENTS],
+    /// Operations with a host function, by stream and index.
+    hosts: Vec<(usize, u32)>,
 }
 
 impl Order {
@@ -49,7 +51,15 @@ impl Order {
             BLOCKING => self.held[LEGACY],
             _ => false,
         };
-        self.held[s] || other
+        self.held[s] || other || self.gated() && self.waits_for_host(s)
+    }
+
+    /// Whether work on this stream comes after a host function that is not known to have run. The driver may run host
+    /// functions one after another, on whatever streams they are. So each of them, also one that was put on its stream
+    /// before the gate, may wait for the gate.
+    fn waits_for_host(&self, s: usize) -> bool {
+        let clock = self.begin(s);
+        self.hosts.iter().any(|(of, index)| *index > self.host[*of] && clock[*of] >= *index)
     }
 
     /// The clock with which an operation put on the stream now would begin.
@@ -137,6 +147,7 @@ impl Order {
     }
 
     pub fn close_gate(&mut self, s: usize) {
+        self.hosts.retain(|(of, index)| *index > self.host[*of]);
         let clock = self.put(s, &Clock::default(), &Touched::new());
         self.gate = Some((s, clock[s]));
     }
@@ -155,10 +166,9 @@ impl Order {
         self.gate.is_some_and(|(gate, index)| self.is_held(s) || self.begin(s)[gate] >= index)
     }
 
-    /// Host functions may run one after another, on whatever streams they are. So a stream with a host function may or
-    /// may not wait for the gate.
-    pub fn put_behind_gate(&mut self, s: usize) {
-        self.held[s] |= self.gated();
+    /// The operation that was last put on the stream has a host function.
+    pub fn put_host(&mut self, s: usize) {
+        self.hosts.push((s, self.streams[s][s]));
     }
 
     /// Joins what two threads know, each of the streams that it used.
@@ -169,6 +179,7 @@ impl Order {
         }
         self.held_events.iter_mut().zip(other.held_events).for_each(|(mine, theirs)| *mine |= theirs);
         later(&mut self.host, &other.host);
+        self.hosts.extend(other.hosts.iter().filter(|(s, _)| theirs(*s)));
         for (mine, theirs) in self.events.iter_mut().zip(&other.events) {
             mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine = (*mine).min(*theirs));
         }
@@ -249,11 +260,28 @@ mod tests {
         order.put(0, &none, &touch(false));
         order.close_gate(0);
         order.put(BLOCKING, &none, &Touched::new());
-        order.put_behind_gate(BLOCKING);
+        order.put_host(BLOCKING);
         assert!(order.behind_gate(BLOCKING) && order.behind_gate(LEGACY) && !order.behind_gate(1));
         assert_eq!(order.missing(LEGACY, &none, &touch(true)), [0], "the read before the gate");
         order.link(BLOCKING, 1);
         assert!(order.behind_gate(1));
         assert!(order.open_gate() && !order.behind_gate(1));
+    }
+
+    #[test]
+    fn a_host_function_from_before_the_gate_may_wait_for_it() {
+        let (mut order, none) = (Order::default(), Clock::default());
+        order.put(1, &none, &Touched::new());
+        order.put_host(1);
+        let over = order.put(1, &none, &Touched::new());
+        order.put(2, &over, &Touched::new());
+        order.put(3, &none, &Touched::new());
+        order.close_gate(0);
+        assert!(order.behind_gate(1) && order.behind_gate(2), "also what comes after it on another stream");
+        assert!(!order.behind_gate(3));
+        assert!(order.open_gate() && !order.behind_gate(1));
+        order.synced(1);
+        order.close_gate(0);
+        assert!(!order.behind_gate(1) && !order.behind_gate(2), "it has run");
     }
 }

@@ -256,7 +256,7 @@ impl<A: Api> World<A> {
         self.seen.push((facts.touched.clone(), by));
         facts.records.iter().for_each(|ev| self.model.order.forget_event((*ev).into()));
         if facts.host {
-            self.model.order.put_behind_gate(s);
+            self.model.order.put_host(s);
         }
         clock
     }
