@@ -147,6 +147,16 @@ fn handles_that_share_an_exec_do_not_wait_for_each_other() {
     assert!(all[2..].iter().all(|ran| live_execs(ran) <= 2));
 }
 
+/// An event that is left behind a launch later on, on a stream that waits for the legacy one, waits for what the legacy
+/// stream was given since. Natively nothing is left there.
+#[test]
+fn what_is_left_behind_a_launch_waits_for_nothing_that_came_later() {
+    let program = order("barrier");
+    program.native().ok();
+    program.preloaded().ok();
+    hazard(&program);
+}
+
 /// Each thread's launches do what its own handles mean, whichever thread used their execs before. No two threads use
 /// an exec at a time.
 #[test]

@@ -516,6 +516,7 @@ macro_rules! driver_calls {
         cuStreamWaitEvent_ptsz = cuStreamWaitEvent (stream: Stream, event: Opaque, flags: c_uint);
         cuStreamQuery = cuStreamQuery (stream: Stream);
         cuStreamQuery_ptsz = cuStreamQuery (stream: Stream);
+        cuStreamGetFlags = cuStreamGetFlags (stream: Stream, flags: *mut c_uint);
         cuStreamIsCapturing = cuStreamIsCapturing (stream: Stream, status: *mut c_int);
         cuStreamIsCapturing_ptsz = cuStreamIsCapturing (stream: Stream, status: *mut c_int);
         cuThreadExchangeStreamCaptureMode = cuThreadExchangeStreamCaptureMode (mode: *mut c_int);

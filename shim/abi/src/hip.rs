@@ -232,6 +232,7 @@ macro_rules! hip_calls {
             hipStreamWaitEvent (stream: Stream, event: Opaque, flags: c_uint);
             hipStreamQuery (stream: Stream);
             hipStreamGetDevice (stream: Stream, device: *mut Device);
+            hipStreamGetFlags (stream: Stream, flags: *mut c_uint);
             hipStreamIsCapturing (stream: Stream, status: *mut c_int);
             hipThreadExchangeStreamCaptureMode (mode: *mut c_int);
             hipGraphClone (clone: *mut Graph, original: Graph);

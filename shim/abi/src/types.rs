@@ -11,6 +11,8 @@ pub type Status = u32;
 pub const SUCCESS: Status = 0;
 /// `CUDA_ERROR_OUT_OF_MEMORY`, `cudaErrorMemoryAllocation`, `hipErrorOutOfMemory`.
 pub const OUT_OF_MEMORY: Status = 2;
+/// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`.
+pub const STREAM_NON_BLOCKING: u32 = 1;
 /// `CUDA_ERROR_NOT_READY`, `cudaErrorNotReady`, `hipErrorNotReady`.
 pub const NOT_READY: Status = 600;
 /// `…_SHARED_OBJECT_SYMBOL_NOT_FOUND`: what a hook answers when there is no real function behind it.

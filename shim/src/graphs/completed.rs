@@ -7,6 +7,7 @@
 
 use super::Cache;
 use super::real::{self, Lease, NOWHERE, RealExec, StreamKey, key_of};
+use crate::progress::activity;
 use crate::progress::queries::capturing;
 use crate::vendor::graphs::{Event, StreamArg};
 use std::sync::atomic::Ordering::*;
@@ -27,7 +28,16 @@ impl Cache {
         }
         let stream = real::stream_of(last)?;
         let context = real.context.load(Relaxed);
-        self.query_stream(stream, || is_on(real, last), || self.mark_in(context, None, stream)).flatten()
+        let may = || is_on(real, last) && self.adds_no_wait(stream);
+        self.query_stream(stream, may, || self.mark_in(context, None, stream)).flatten()
+    }
+
+    /// Whether an event that is left now, some time after the launch, makes nothing wait that would not have waited
+    /// without the event. An event on a blocking stream waits for what the legacy stream was given since, and one on the
+    /// legacy stream for what all blocking streams were given; who waits for that stream then waits for that, too. It may
+    /// only end when the host lets it.
+    fn adds_no_wait(&self, stream: StreamArg) -> bool {
+        !activity::is_outside() || !self.calls.waits_for_legacy(stream)
     }
 
     /// Leaves an event behind the last launch of an exec that is taken from its handle, so that the end of this launch

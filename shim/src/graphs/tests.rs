@@ -137,6 +137,9 @@ impl GraphCalls for Library {
     fn captures(&self, _: StreamArg) -> bool {
         unreachable!()
     }
+    fn waits_for_legacy(&self, _: StreamArg) -> bool {
+        unreachable!()
+    }
     fn idle(&self, _: StreamArg) -> bool {
         unreachable!()
     }

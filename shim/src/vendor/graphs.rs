@@ -83,6 +83,11 @@ impl StreamArg {
     pub(crate) const fn new(stream: Stream, per_thread: bool) -> Self {
         Self { stream, per_thread, home: 0 }
     }
+
+    /// Whether the program made this stream: it is none of the default streams, whose handles are 0, 1 and 2.
+    pub(super) fn is_made(self) -> bool {
+        self.stream as usize > 2
+    }
 }
 
 /// What a node setter was given.
@@ -251,6 +256,9 @@ pub(crate) trait GraphCalls: Send + Sync {
     fn drop_event(&self, event: Event);
     /// Whether a stream captures.
     fn captures(&self, stream: StreamArg) -> bool;
+    /// Whether work on a stream and on the legacy stream wait for one another. So it is with all streams but those made
+    /// with `CU_STREAM_NON_BLOCKING` (CUDA driver API, "Stream synchronization behavior").
+    fn waits_for_legacy(&self, stream: StreamArg) -> bool;
     /// The library's answer about a stream: success, that work is pending, or an error.
     fn query(&self, _: StreamArg) -> Status {
         SYMBOL_NOT_FOUND

@@ -359,6 +359,13 @@ impl GraphCalls for HipGraphs {
         status != Some(SUCCESS) || state != 0
     }
 
+    fn waits_for_legacy(&self, stream: StreamArg) -> bool {
+        let mut flags = 0;
+        // SAFETY: rule of answers: `flags` takes the number. Rule of the program's handles: the stream is alive.
+        let told = stream.is_made() && is_ok(unsafe { hip_runtime::hipStreamGetFlags(stream.stream, &mut flags) });
+        !told || flags & STREAM_NON_BLOCKING == 0
+    }
+
     fn idle(&self, stream: StreamArg) -> bool {
         // SAFETY: our caller has made sure that the stream does not end meanwhile and that no
         // capture meets the query.

@@ -19,8 +19,6 @@ use std::ffi::{CStr, c_uint};
 use std::ptr::{from_mut, from_ref, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering::Release};
 
-/// `CU_STREAM_NON_BLOCKING`.
-const NON_BLOCKING: u32 = 1;
 /// `…_PORTABLE | …_DEVICEMAP`.
 const MAPPED: u32 = 3;
 /// Threads of a block, as the kernel has them.
@@ -108,7 +106,7 @@ impl Reader {
         // SAFETY: rule of answers: each call writes a local of the type that its row declares. What was made goes
         // back once where a later call fails.
         unsafe {
-            ok(driver::cuStreamCreate(&mut stream, NON_BLOCKING))?;
+            ok(driver::cuStreamCreate(&mut stream, STREAM_NON_BLOCKING))?;
             let pinned = ok(driver::cuMemHostAlloc(&mut host, PINNED, MAPPED))
                 .and_then(|()| ok(driver::cuMemHostGetDevicePointer_v2(&mut room, host, 0)))
                 // One address for both, as on every 64-bit system.

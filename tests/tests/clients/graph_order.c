@@ -5,6 +5,7 @@
  *   back       the exec comes back to a stream whose handle ran on another one meanwhile
  *   refused    a launch that has to wait is refused, since its stream captures; the next one waits
  *   gate       handles of one class do not wait for one another
+ *   barrier    a graph ends while it runs, and what gpumem leaves behind it waits for nothing else
  *   threads    each thread launches handles of one class and finds its own values
  *   destroyed  a thread launches while the graphs of its execs are changed and destroyed */
 #include "graph.h"
@@ -106,6 +107,44 @@ static void gate(void *unused) {
     (void)unused;
     entered = true;
     while (!opened) usleep(200);
+}
+
+/* Streams that wait for the legacy stream, as it waits for them. `a` runs on `on` and ends while it runs; then the legacy
+ * stream or another one waits for the gate. */
+static atomic_bool late, done;
+static void *opens_late(void *unused) {
+    (void)unused;
+    for (int ms = 0; ms < 4000 && !done; ms++) usleep(1000);
+    late = !done;
+    opened = true;
+    return NULL;
+}
+static void barrier(bool legacy) {
+    CUdeviceptr p = words_new(), q = words_new();
+    Stream one, held;
+    OK(cuStreamCreate(&one, 0));
+    OK(cuStreamCreate(&held, 0));
+    capture_begin(one);
+    spin(one, 50000);
+    fill(one, p, 1);
+    Graph g = capture_end(one);
+    Exec a = exec_of(g);
+    graph_end(g);
+    opened = entered = late = done = false;
+    pthread_t t;
+    launch(a, legacy ? NULL : one);
+    OK(cuLaunchHostFunc(held, gate, NULL));
+    if (!legacy) fill(NULL, q, 2); /* waits for the gate */
+    exec_end(a);
+    if (legacy) fill(one, q, 2); /* waits for `a` */
+    if (pthread_create(&t, NULL, opens_late, NULL)) exit(2);
+    wait_for(one);
+    done = true;
+    pthread_join(t, NULL);
+    EXPECT(late, false);
+    OK(cuCtxSynchronize());
+    EXPECT(word_of(p), 1);
+    EXPECT(word_of(q), 2);
 }
 static Exec gated(Stream s, void (*f)(void *), void *data, CUdeviceptr p, unsigned value) {
     capture_begin(s);
@@ -247,6 +286,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(mode, "back")) back();
     else if (!strcmp(mode, "refused")) refused();
     else if (!strcmp(mode, "gate")) behind_a_gate();
+    else if (!strcmp(mode, "barrier")) barrier(false), barrier(true);
     else if (!strcmp(mode, "threads")) threads();
     else if (!strcmp(mode, "destroyed")) destroyed();
     else return 2;

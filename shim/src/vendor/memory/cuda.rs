@@ -9,8 +9,6 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 
 const NO_TIMING: u32 = 2;
-/// `CU_STREAM_NON_BLOCKING`.
-const NON_BLOCKING: u32 = 1;
 /// `CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`: what frees in the order of streams.
 const CUDA_POOLS: c_int = 115;
 /// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
@@ -85,7 +83,7 @@ impl MemoryCalls for Cuda {
         }
         let mut stream = null_mut();
         // SAFETY: rule of answers: the call writes a local of the type that its row declares.
-        made(unsafe { driver::cuStreamCreate(&mut stream, NON_BLOCKING) }, 0)?;
+        made(unsafe { driver::cuStreamCreate(&mut stream, STREAM_NON_BLOCKING) }, 0)?;
         Ok(Some(stream as ReleaseStream))
     }
 
