@@ -220,6 +220,38 @@ fn a_transcript_is_printed_command_by_command() {
     assert_eq!((ran.code, lines(&ran, "FAIL").len()), (0, 0), "{}{}", ran.out, ran.err);
 }
 
+/// A stand-in for PyTorch: what the programs print that import it. Its preloaded steps take twice as long.
+const TORCH: &str = "
+import json, os, sys
+slow = 2 if os.environ.get('LD_PRELOAD') else 1
+if sys.argv[0].endswith('compile_shapes.py'):
+    for shape in range(1, 1 + int(sys.argv[sys.argv.index('--shapes') + 1])):
+        print(json.dumps({'shape': shape, 'seconds': slow * shape, 'digest': 'one', 'rested': shape % 5 == 0}))
+    for number in range(1, 1 + int(sys.argv[sys.argv.index('--rounds') + 1])):
+        print(json.dumps({'round': number, 'us': slow * 100 * number, 'digest': 'one'}))
+else:
+    for step in range(20, 220, 20):
+        print(json.dumps({'rank': 0, 'step': step, 'loss': 1.0, 'digest': str(step), 'ms': slow * step}))
+sys.stdout.flush()
+os._exit(0)
+";
+
+/// Training and `torch.compile` tell the ratio of each step to native's: its median and quartiles.
+#[test]
+fn programs_of_pytorch_tell_quartiles_of_ratios() {
+    let Some(bench) = Bench::new() else { return };
+    for package in ["torch", "triton"] {
+        fs::create_dir(bench.at("builds").join(package)).expect("a new folder");
+        bench.build(&format!("{package}/__init__.py"), TORCH);
+    }
+    let stage = bench.script("torch_programs.py").args(["train", "compile"]).env("PYTHONPATH", bench.at("builds"));
+    let ran = stage.env("COMPILE_SHAPES", "8").env("COMPILE_ROUNDS", "5").env("TRAIN_SECONDS", "1").native();
+    let rows = lines(&ran, "| PyTorch, training").len() + lines(&ran, "| torch.compile").len();
+    // One of training, one of compilations and one of replays.
+    let ratios = ran.out.matches("2.000 [2.000 … 2.000] ×").count();
+    assert_eq!((rows, ratios), (2, 3), "{}{}", ran.out, ran.err);
+}
+
 /// Says of each program that it has an error, but of clean ones.
 const MEMCHECK: &str = "
 import subprocess, sys
