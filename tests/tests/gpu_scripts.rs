@@ -289,6 +289,21 @@ fn the_table_of_the_guard_is_made() {
     );
 }
 
+/// Searches of programs that lost pointers, each program several times and some at the same time, on the simulator.
+#[test]
+fn programs_that_lost_pointers_are_searched_several_times() {
+    let Some(bench) = Bench::new() else { return };
+    fs::create_dir(bench.at("build/scan")).expect("a new folder");
+    std::os::unix::fs::symlink(artifacts().programs.join("lost"), bench.at("build/scan/lost")).expect("a link");
+    let ran =
+        bench.script("scan.py").arg("lost").env("SCAN_SEEDS", "2").env("SCAN_TIMES", "2").env("SCAN_AT_ONCE", "2");
+    let ran = ran.native();
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert_eq!(lines(&ran, "ok   scan/lost 4 programs, 0 of ").len(), 1, "{}", ran.out);
+    let results = fs::read_to_string(bench.at("out/results.jsonl")).expect("results");
+    assert_eq!(results.lines().filter(|line| line.contains("\"name\": \"lost-")).count(), 4, "{results}");
+}
+
 /// Whether a process runs a program of a folder.
 fn runs(process: &Path, folder: &Path) -> bool {
     let line = fs::read(process.join("cmdline")).unwrap_or_default();
