@@ -35,7 +35,7 @@
 #   GRAPHCHURN=file                      a program over ggml for the stage churn: see churn.py
 #   DIFFER_SEEDS=A..B DIFFER_SECONDS=S   seeds for the stage differ, and how long at most (120), half of it at DIFFER_CAPS
 #                                        (1,2,8), half at the default bounds;
-#   POOLER_SEEDS=A..B POOLER_SECONDS=S   for pooler likewise (60)
+#   POOLER_SEEDS=A..B POOLER_SECONDS=S   for pooler likewise (60); beside other stages on a card of its own, by CUDA_VISIBLE_DEVICES
 #
 # Prints one line a check, `ok|FAIL name detail`; the status is 0 if none failed. What graph cache and pool
 # are held to is printed as rows of a table, and all of them again at the end ($OUT/done.md). A stage that
@@ -216,7 +216,8 @@ differ() {
 pooler() {
     [ -x "$KIT/pooler" ] || { echo "skip pooler $KIT/pooler is not there"; return 0; }
     mkdir -p -m 700 "$WORK/pooler"
-    if GPUMEM_DIR="$WORK/pooler" timeout 560 "$KIT/pooler" hunt --lib "$GPUMEM_SO" --seeds "${POOLER_SEEDS:-0..1000000}" \
+    # Making a difference small takes a minute more, and so does a program that stands still.
+    if GPUMEM_DIR="$WORK/pooler" timeout $((${POOLER_SECONDS:-60} + 120)) "$KIT/pooler" hunt --lib "$GPUMEM_SO" --seeds "${POOLER_SEEDS:-0..1000000}" \
         --seconds "${POOLER_SECONDS:-60}" --out "$OUT" >"$OUT/pooler-hunt.log" 2>&1; then
         echo "ok   pooler/hunt $(tail -1 "$OUT/pooler-hunt.log" | cut -c1-150)"
     else
