@@ -8,7 +8,7 @@
 # which words of a process equal an address of device memory, and what a kernel sees whose memory goes; guard: planted
 # bugs and clean programs under GPUMEM_GUARD, beside compute-sanitizer's memcheck, in one table (guard.py says more); scan: what is
 # said of lost pointers, how fast memory is read, and what programs lose that are searched (scan.py; SCAN="lost speed torch
-# loop" and GUARD="bugs clean steps server random" choose parts); fix: the cure that doctor
+# loop" and GUARD="bugs clean steps server samples random" choose parts); fix: the cure that doctor
 # prints for graphs that grow, pasted (fix.py); transcript: what a new user types to find what grows in a C program, in PyTorch
 # and in llama-server, each command printed with its answer (transcript.py; it needs no CUDA toolkit); report: recordings, pages and snapshots of PyTorch and llama-server
 # (report.py); flat: memory over eight
@@ -28,6 +28,7 @@
 #   BUILD=dir       what is compiled here, as far as the stages need it      (default: target/gpu-build)
 #   CUDA_HOME=dir   the CUDA toolkit: nvcc and CUPTI                         (default: nvcc's, /usr/local/cuda)
 #   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stages llama, flat, fix, guard and transcript
+#   CUDA_SAMPLES=dir                     NVIDIA's cuda-samples, built or their sources, for the stage guard
 #   FIX_SECONDS=20 FIX_PROGRAMS="demo torch llama"      for the stage fix
 #   TRANSCRIPTS="c c-graphs torch torch-segments torch-graphs llama old"   for the stage transcript; old is LLAMA_OLD_SERVER
 #   FLAT_SECONDS=480 FLAT_PROGRAMS="demo llama torch"   for the stage flat

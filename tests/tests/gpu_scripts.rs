@@ -26,7 +26,7 @@ const STAGES: [(&str, &[&str], &str, &[&str]); 12] = [
 ];
 
 /// Every variable that names a build.
-const BUILDS: [&str; 14] = [
+const BUILDS: [&str; 15] = [
     "SD_CLI",
     "SD_CLI_OLD",
     "SD_MODEL",
@@ -41,6 +41,7 @@ const BUILDS: [&str; 14] = [
     "IK_SERVER",
     "IK_MODEL",
     "GRAPHCHURN",
+    "CUDA_SAMPLES",
 ];
 
 /// A folder for what the scripts build, write and try.
@@ -257,26 +258,39 @@ const MEMCHECK: &str = "
 import subprocess, sys
 words = sys.argv[1:]
 log = words[words.index('--log-file') + 1]
-program = next(at for at, word in enumerate(words) if word.endswith('pool_guard'))
+program = next(at for at, word in enumerate(words) if word.endswith(('pool_guard', 'vectorAdd')))
 subprocess.run(words[program:])
-open(log, 'w').write(f\"========= ERROR SUMMARY: {0 if 'clean' in words else 2} errors\\n\")
+clean = 'clean' in words or words[program].endswith('vectorAdd')
+open(log, 'w').write(f\"========= ERROR SUMMARY: {0 if clean else 2} errors\\n\")
 ";
 
-/// The table of the guard is made, on the simulator and with a stand-in for memcheck: what is found, what cannot be, and
-/// a clean program.
+/// The table of the guard is made, on the simulator and with a stand-in for memcheck: what is found, what cannot be, a clean
+/// program, and one in the place of a sample of NVIDIA's; a second one, which does not run natively, is passed over.
 #[test]
 fn the_table_of_the_guard_is_made() {
     let Some(bench) = Bench::new() else { return };
     fs::create_dir(bench.at("build/guard")).expect("a new folder");
-    let program = artifacts().programs.join("pool_guard");
-    std::os::unix::fs::symlink(program, bench.at("build/guard/pool_guard")).expect("a link");
+    let link = |program: &str, to: &str| {
+        std::os::unix::fs::symlink(artifacts().programs.join(program), bench.at(to)).expect("a link");
+    };
+    link("pool_guard", "build/guard/pool_guard");
+    link("basic", "builds/vectorAdd");
+    bench.build("scan", "import sys; sys.exit(3)");
     let memcheck = bench.build("compute-sanitizer", MEMCHECK);
     let guard = || bench.script("guard.py").env("COMPUTE_SANITIZER", &memcheck).env("GUARD_BUGS", "over4 stale twice");
-    let ran = guard().args(["bugs", "clean"]).env("GUARD_ROUNDS", "1").native();
+    let ran = guard().args(["bugs", "clean", "samples"]).env("GUARD_ROUNDS", "1").env("GUARD_SAMPLE_ROUNDS", "1");
+    let ran = ran.env("CUDA_SAMPLES", bench.at("builds")).native();
     assert_eq!((ran.code, lines(&ran, "FAIL").len()), (0, 0), "{}{}", ran.out, ran.err);
+    assert_eq!(lines(&ran, "skip guard/sample/scan natively status 3").len(), 1, "{}", ran.out);
     let rows: Vec<Vec<&str>> = lines(&ran, "| ").iter().map(|line| line.split(" | ").collect()).collect();
     let with = |guard: &str, memcheck: &str| rows.iter().filter(|row| row[2..4] == [guard, memcheck]).count();
-    assert_eq!((with("finds", "finds"), with("cannot", "finds"), with("clean", "clean")), (2, 1, 3), "{}", ran.out);
+    assert_eq!((with("finds", "finds"), with("cannot", "finds"), with("clean", "clean")), (2, 1, 6), "{}", ran.out);
+    // A folder with none of the samples, and one that is not there.
+    for (folder, said) in [("out", "none of vectorAdd, "), ("nowhere", "CUDA_SAMPLES: ")] {
+        let ran = guard().arg("samples").env("CUDA_SAMPLES", bench.at(folder)).native();
+        let failed = lines(&ran, &format!("FAIL guard/samples {said}")).len();
+        assert_eq!((ran.code, failed), (1, 1), "{}{}", ran.out, ran.err);
+    }
     // Where there is none its column says so.
     let none = bench.script("guard.py").arg("none").env("CUDA_HOME", bench.at("nowhere"));
     let ran = none.native();
