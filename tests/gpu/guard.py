@@ -1,7 +1,8 @@
 """GPUMEM_GUARD on a real GPU beside compute-sanitizer's memcheck: planted bugs (tests/programs/pool_guard.c, bugs.cu) and
-clean programs (guard_clean.py), each natively, under the guard, and under memcheck where that is there (memcheck.py).
+clean programs (guard_clean.py, guard_samples.py), each natively, under the guard, and under memcheck where that is there
+(memcheck.py).
 
-    guard.py [bugs | clean | steps | server | random]...
+    guard.py [bugs | clean | steps | server | samples | random]...
 
 A line for each, and one table at the end ($OUT/guard.md): what each of the two finds, what it says of clean programs, how
 much slower they are, and how much more device memory they take. It fails where the guard misses what it has to find, finds
@@ -12,6 +13,8 @@ SLOWER times native, and where the random programs of pooler differ.
   GUARD_LIMIT=S            how long all but the random programs may take (240): what does not fit is skipped
   GUARD_BUGS="over4 twice" which bugs (all)
   GUARD_ROUNDS=N           rounds of clean programs as a whole (4); of several the first does not count
+  LLAMA_SERVER=file LLAMA_MODEL=file   for `server`; GUARD_MEMCHECK_SECONDS=S how long it may take to start under memcheck (120)
+  CUDA_SAMPLES=folder      for `samples`: guard_samples.py
   GUARD_SECONDS=S          how long pooler's random programs run with each way of the guard (30)
 """
 import concurrent.futures
@@ -22,6 +25,7 @@ import sys
 
 import memcheck
 from guard_clean import GROUP, Until, findings, row, server, steps, whole
+from guard_samples import samples
 from harness import BUILD, OUT, SO, WORK, inspect, record, run, verdict
 
 TIMES = 4
@@ -132,16 +136,16 @@ HEAD = ("bug or clean program", "set", "guard", "memcheck", "natively", "guard, 
 
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
-    wanted = sys.argv[1:] or ["bugs", "clean", "steps", "server", "random"]
+    wanted = sys.argv[1:] or ["bugs", "clean", "steps", "server", "samples", "random"]
     until, rows, good = Until(float(os.environ.get("GUARD_LIMIT", "240"))), [], True
     if memcheck.MISSING:
         print(f"{'FAIL' if os.environ.get('COMPUTE_SANITIZER') else 'skip'} {GROUP}/memcheck {memcheck.MISSING}", flush=True)
         good = not os.environ.get("COMPUTE_SANITIZER")
-    for name, part in (("bugs", lambda _: planted()), ("clean", whole), ("steps", steps), ("server", server)):
+    for name, part in (("bugs", lambda _: planted()), ("clean", whole), ("steps", steps), ("server", server), ("samples", samples)):
         if name in wanted:
             more, ok = part(until)
             rows, good = rows + more, good & ok
-    record({"group": GROUP, "name": "table", "head": HEAD, "rows": rows})
+            record({"group": GROUP, "name": f"table-{name}", "head": HEAD, "rows": more})
     lines = ["| " + " | ".join(str(cell) for cell in line) + " |" for line in (HEAD, *rows)]
     lines.insert(1, "|" + "---|" * len(HEAD))
     (OUT / "guard.md").write_text("\n".join(lines) + "\n")

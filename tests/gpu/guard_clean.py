@@ -5,6 +5,7 @@ Programs as a whole run by turns, a few rounds; the times are the medians of the
 llama-server stay, each way in a process of its own, and are asked for steps by turns: their start does not count.
 """
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 
 import memcheck
 from harness import BUILD, HERE, WORK, Held, Peak, device_used, inspect, run, verdict
+from memory import family
 from programs import installed
 
 GROUP = "guard"
@@ -199,6 +201,46 @@ def staying(name, argv, env, count, of_memcheck, keeps, until):
     return rows, verdict(GROUP, f"steps/{name}", problems, f"{detail}, memcheck {beside or 0:.1f} in {len(native)} rounds {why}", per_s=told, mib=mib)
 
 
+def server_under_memcheck(servers, log):
+    """Of a server under memcheck, which joins `servers`: how many times as long as natively some tokens take, and the MiB of
+    the card; where it did not come to that, None twice, and why."""
+    import llama_server
+
+    seconds, script = float(os.environ.get("GUARD_MEMCHECK_SECONDS", "120")), WORK / "llama-under-memcheck"
+    command = " ".join(f"'{word}'" for word in memcheck.command(log, [llama_server.SERVER], True))
+    # memcheck is a process of its own, and the server its child: both end with the group of `timeout`.
+    script.write_text(f'#!/bin/sh\nexec timeout -k 3 {seconds + 60:.0f} {command} "$@"\n')
+    script.chmod(0o755)
+    path = {"LD_LIBRARY_PATH": f"{llama_server.SERVER.parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+    before = device_used()
+    try:
+        slow = servers["memcheck"] = llama_server.Server("guard-memcheck", False, path, program=script)
+        slow.ready(seconds)
+        took = {}
+        for way in ("memcheck", "native"):
+            start = time.monotonic()
+            servers[way].complete("a river of small stones", 8)
+            took[way] = time.monotonic() - start
+        after = device_used()
+        mib = None if before is None or after is None else (after - before) / 2**20
+        return took["memcheck"] / took["native"], mib, f"memcheck: {summed_up(slow)}"
+    except (RuntimeError, OSError) as error:
+        return None, None, f"memcheck: {str(error)[:80]}"
+
+
+def summed_up(slow):
+    """Asks the server itself to end: memcheck sums up what it found once its program has ended."""
+    import llama_server
+
+    for pid in family(slow.process.pid):
+        if os.path.realpath(f"/proc/{pid}/exe") == str(llama_server.SERVER):
+            os.kill(pid, signal.SIGTERM)
+    try:
+        return f"status {slow.process.wait(30)}"
+    except subprocess.TimeoutExpired:
+        return "did not end in 30 s"
+
+
 def server(until):
     """llama-server: tokens a second of four clients."""
     unset = [name for name in ("LLAMA_SERVER", "LLAMA_MODEL") if not os.environ.get(name)]
@@ -210,8 +252,7 @@ def server(until):
     import llama_server
 
     ways, servers, mib, speeds, texts, problems = {"native": None, "1": {"GPUMEM_GUARD": "1"}}, {}, {}, {}, {}, []
-    log, script = WORK / "guard-llama.log", WORK / "llama-under-memcheck"
-    share, beside, of_memcheck, why = until.share(110), None, None, ""
+    log, share, beside, why = WORK / "guard-llama.log", until.share(110), None, ""
     try:
         for way, more in ways.items():
             before = device_used()
@@ -227,22 +268,7 @@ def server(until):
                 tokens, seconds = servers[way].load(1)
                 speeds[way].append(tokens / seconds)
         if memcheck.PROGRAM:
-            command = " ".join(f"'{word}'" for word in memcheck.command(log, [llama_server.SERVER], True))
-            # memcheck is a process of its own, and the server its child: both end with the group of `timeout`.
-            script.write_text(f'#!/bin/sh\nexec timeout -k 3 150 {command} "$@"\n')
-            script.chmod(0o755)
-            try:
-                path = {"LD_LIBRARY_PATH": f"{llama_server.SERVER.parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
-                slow = servers["memcheck"] = llama_server.Server("guard-memcheck", False, path, program=script)
-                slow.ready(max(20, share.left()))
-                start = time.monotonic()
-                tokens = slow.complete("a river of small stones", 8)["tokens_predicted"]
-                rate = tokens / (time.monotonic() - start)
-                start = time.monotonic()
-                tokens = servers["native"].complete("a river of small stones", 8)["tokens_predicted"]
-                beside = tokens / (time.monotonic() - start) / rate
-            except (RuntimeError, OSError) as error:
-                why = f"memcheck: {str(error)[:80]}"
+            beside, mib["memcheck"], why = server_under_memcheck(servers, log)
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
         problems.append(str(error)[:200])
     finally:
@@ -257,5 +283,5 @@ def server(until):
     problems += [] if texts["native"] == texts["1"] else ["other texts than natively"]
     problems += [f"{slower:.2f} times native"] if slower > SLOWER else []
     rows = [row("llama-server", "1", said_of(found), slower, said_by_memcheck(of_memcheck), beside, f"{statistics.median(speeds['native']):.0f} tokens/s",
-                (mib["native"], minus(mib["1"], mib["native"]), None))]
+                (mib["native"], minus(mib["1"], mib["native"]), minus(mib.get("memcheck"), mib["native"])))]
     return rows, verdict(GROUP, "llama-server", problems, f"GUARD=1 {slower:.2f}, memcheck {beside or 0:.1f} {why}", speeds=speeds, mib=mib)

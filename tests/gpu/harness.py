@@ -206,8 +206,15 @@ class _Nvml(ctypes.Structure):
 _nvml = {}
 
 
-def device_used(index=0):
+def first_card():
+    """NVML's number of the card that programs see as their first: NVML does not know CUDA_VISIBLE_DEVICES."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    return int(first) if first.isdigit() else 0
+
+
+def device_used(index=None):
     """Bytes of the whole card in use, as NVML says: no library of ours can change that. None without NVML."""
+    index = first_card() if index is None else index
     try:
         if "library" not in _nvml:
             _nvml["library"] = None

@@ -91,7 +91,8 @@ def memory_of(pid, folder, preload, whole_family=False):
 
 
 class Watch:
-    """Memory of one process each second: (seconds, host MiB, device MiB or None, idle MiB)."""
+    """Memory of one process each second: (seconds, host MiB, device MiB or None, idle MiB). Each sample is at once a line of a file
+    in $OUT, too."""
 
     def __init__(self, name, mode, pid, folder, preload):
         self.name, self.mode, self.pid, self.folder, self.preload = name, mode, pid, folder, preload
@@ -100,11 +101,13 @@ class Watch:
         self.thread.start()
 
     def run(self):
-        while not self.over.wait(1.0):
-            seen = memory_of(self.pid, self.folder, self.preload)
-            if seen is None:
-                return
-            self.samples.append((round(time.monotonic() - self.start, 1), *seen))
+        with open(OUT / f"{self.name}-{self.mode}.samples", "w", encoding="utf-8", buffering=1) as file:
+            while not self.over.wait(1.0):
+                seen = memory_of(self.pid, self.folder, self.preload)
+                if seen is None:
+                    return
+                self.samples.append((round(time.monotonic() - self.start, 1), *seen))
+                print(*self.samples[-1], file=file)
 
     def end(self):
         self.over.set()

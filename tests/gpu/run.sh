@@ -8,7 +8,7 @@
 # which words of a process equal an address of device memory, and what a kernel sees whose memory goes; guard: planted
 # bugs and clean programs under GPUMEM_GUARD, beside compute-sanitizer's memcheck, in one table (guard.py says more); scan: what is
 # said of lost pointers, how fast memory is read, and what programs lose that are searched (scan.py; SCAN="lost speed torch
-# loop" and GUARD="bugs clean steps server random" choose parts); fix: the cure that doctor
+# loop" and GUARD="bugs clean steps server samples random" choose parts); fix: the cure that doctor
 # prints for graphs that grow, pasted (fix.py); transcript: what a new user types to find what grows in a C program, in PyTorch
 # and in llama-server, each command printed with its answer (transcript.py; it needs no CUDA toolkit); report: recordings, pages and snapshots of PyTorch and llama-server
 # (report.py); flat: memory over eight
@@ -28,6 +28,7 @@
 #   BUILD=dir       what is compiled here, as far as the stages need it      (default: target/gpu-build)
 #   CUDA_HOME=dir   the CUDA toolkit: nvcc and CUPTI                         (default: nvcc's, /usr/local/cuda)
 #   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stages llama, flat, fix, guard and transcript
+#   CUDA_SAMPLES=dir                     NVIDIA's cuda-samples, built or their sources, for the stage guard
 #   FIX_SECONDS=20 FIX_PROGRAMS="demo torch llama"      for the stage fix
 #   TRANSCRIPTS="c c-graphs torch torch-segments torch-graphs llama old"   for the stage transcript; old is LLAMA_OLD_SERVER
 #   FLAT_SECONDS=480 FLAT_PROGRAMS="demo llama torch"   for the stage flat
@@ -35,7 +36,7 @@
 #   GRAPHCHURN=file                      a program over ggml for the stage churn: see churn.py
 #   DIFFER_SEEDS=A..B DIFFER_SECONDS=S   seeds for the stage differ, and how long at most (120), half of it at DIFFER_CAPS
 #                                        (1,2,8), half at the default bounds;
-#   POOLER_SEEDS=A..B POOLER_SECONDS=S   for pooler likewise (60)
+#   POOLER_SEEDS=A..B POOLER_SECONDS=S   for pooler likewise (60); beside other stages on a card of its own, by CUDA_VISIBLE_DEVICES
 #
 # Prints one line a check, `ok|FAIL name detail`; the status is 0 if none failed. What graph cache and pool
 # are held to is printed as rows of a table, and all of them again at the end ($OUT/done.md). A stage that
@@ -216,7 +217,8 @@ differ() {
 pooler() {
     [ -x "$KIT/pooler" ] || { echo "skip pooler $KIT/pooler is not there"; return 0; }
     mkdir -p -m 700 "$WORK/pooler"
-    if GPUMEM_DIR="$WORK/pooler" timeout 560 "$KIT/pooler" hunt --lib "$GPUMEM_SO" --seeds "${POOLER_SEEDS:-0..1000000}" \
+    # Making a difference small takes a minute more, and so does a program that stands still.
+    if GPUMEM_DIR="$WORK/pooler" timeout $((${POOLER_SECONDS:-60} + 120)) "$KIT/pooler" hunt --lib "$GPUMEM_SO" --seeds "${POOLER_SEEDS:-0..1000000}" \
         --seconds "${POOLER_SECONDS:-60}" --out "$OUT" >"$OUT/pooler-hunt.log" 2>&1; then
         echo "ok   pooler/hunt $(tail -1 "$OUT/pooler-hunt.log" | cut -c1-150)"
     else

@@ -8,7 +8,7 @@ driver's own words; how the ranking does; how fast host and device memory are re
 meanwhile. Fails where what is referred to is called lost, where a lost block does not rank before nearly all others, or
 where a searched program's results are not the native ones.
 
-  SCAN_SEEDS=N   programs of lost.c (10)
+  SCAN_SEEDS=N   programs of lost.c (10); SCAN_TIMES=N how often each (1); SCAN_AT_ONCE=N how many at a time (1)
   SCAN_GIB=N     what the PyTorch process holds; by default 40 where the card has room for it, else half of the card
   SCAN_SECONDS=S  how long `loop` goes on (480)
   SCAN_IMAGE=N   keeps the memory of the first N programs of lost.c in $OUT/scan-N.image.gz (16 MiB each at most), to see
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 
-from harness import BUILD, CLI, HERE, OUT, WORK, Held, run, verdict
+from harness import BUILD, CLI, HERE, OUT, WORK, Held, record, run, verdict
 from programs import ALL
 from run import stable
 
@@ -79,48 +79,73 @@ def spread(counts):
     return f"{min(counts)}..{max(counts)} (median {statistics.median(counts):g})"
 
 
-def lost():
-    words, driver = collections.defaultdict(list), collections.defaultdict(list)
-    standings = collections.defaultdict(collections.Counter)
-    problems, alarms, of_lost, missed, patterns = [], 0, 0, 0, []
-    for seed in range(1, int(os.environ.get("SCAN_SEEDS", "10")) + 1):
-        held = Held(f"scan-lost-{seed}", "preloaded", [BUILD / "scan" / "lost", seed, 50], preload=True)
-        try:
-            answered = held.answer()
-            planted = answered["blocks"]
-            said, _ = search(held)
-            if seed <= int(os.environ.get("SCAN_IMAGE", "0")):
-                keep_image(held.process.pid, seed, answered, said)
-        finally:
-            held.process.stdin.close()
-            held.process.wait(30)
-        rows = {row["address"]: row for row in said["allocations"]}
-        patterns.append(said["scans"][1].get("driver_patterns", "0") + said["scans"][1].get("driver_unknown", ""))
-        ranked = {True: [], False: []}
+def lost_program(seed, turn):
+    """What one run of lost.c planted, {address: row} of what is said of it, and what the second scan tells; or what went wrong."""
+    held = Held(f"scan-lost-{seed}", f"preloaded-{turn}", [BUILD / "scan" / "lost", seed, 50], preload=True)
+    try:
+        answered = held.answer()
+        said, _ = search(held)
+        if turn == 0 and seed <= int(os.environ.get("SCAN_IMAGE", "0")):
+            keep_image(held.process.pid, seed, answered, said)
+        if status := held.stop():
+            return f"status {status}"
+        return answered["blocks"], {row["address"]: row for row in said["allocations"]}, said["scans"][1]
+    except (RuntimeError, OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return str(error)[:200]
+    finally:
+        held.stop()
+
+
+class OfLost:
+    """What is said of the blocks of runs of lost.c."""
+
+    def __init__(self):
+        self.words, self.driver = collections.defaultdict(list), collections.defaultdict(list)
+        self.standings, self.scan = collections.defaultdict(collections.Counter), {}
+        self.alarms, self.lost, self.missed, self.patterns, self.problems = 0, 0, 0, set(), []
+
+    def add(self, seed, turn, told):
+        if isinstance(told, str):
+            self.problems.append(f"seed {seed}: {told}")
+            record({"group": GROUP, "name": f"lost-{seed}-{turn}", "problem": told})
+            return
+        planted, rows, self.scan = told
+        self.patterns.add(self.scan.get("driver_patterns", "0") + self.scan.get("driver_unknown", ""))
+        ranked, called_lost = {True: [], False: []}, []
         for block in planted:
             row = rows[int(block["address"], 16)]
-            words[block["fate"]].append(row["references"])
-            driver[block["fate"]].append(row["seen"].get("driver", 0))
-            standings[block["fate"]][row["standing"]] += 1
-            if block["fate"] not in LOST:
-                alarms += row["standing"] in ("none-seen", "only-from-such")
+            self.words[block["fate"]].append(row["references"])
+            self.driver[block["fate"]].append(row["seen"].get("driver", 0))
+            self.standings[block["fate"]][row["standing"]] += 1
+            if block["fate"] not in LOST and row["standing"] in ("none-seen", "only-from-such"):
+                called_lost.append({"fate": block["fate"], **row})
             if block["fate"] != "chain":
                 ranked[block["fate"] == "lost"].append(row["references"])
-        of_lost += len(ranked[True])
-        missed += sum(100 * sum(one < other for other in ranked[False]) < 95 * len(ranked[False]) for one in ranked[True])
-        if held.process.returncode:
-            problems.append(f"seed {seed}: status {held.process.returncode}")
-    if alarms:
-        problems.append(f"{alarms} that are referred to are called lost")
-    if missed * 20 > of_lost:
-        problems.append(f"{missed} of {of_lost} lost blocks do not rank first")
-    for fate in words:
-        print(f"  {fate:<10} references {spread(words[fate])}, driver's own {spread(driver[fate])}, {dict(standings[fate])}", flush=True)
-    print(f"  patterns {sorted(set(patterns))}", flush=True)
-    for name, fact in sorted(said["scans"][1].items()):
+        behind = sum(100 * sum(one < other for other in ranked[False]) < 95 * len(ranked[False]) for one in ranked[True])
+        self.alarms, self.lost, self.missed = self.alarms + len(called_lost), self.lost + len(ranked[True]), self.missed + behind
+        record({"group": GROUP, "name": f"lost-{seed}-{turn}", "lost": len(ranked[True]), "behind": behind, "called_lost": called_lost,
+                "only_like_driver": sum(row["standing"] == "only-like-driver" for row in rows.values())})
+
+
+def lost():
+    found = OfLost()
+    seeds = range(1, int(os.environ.get("SCAN_SEEDS", "10")) + 1)
+    runs = [(seed, turn) for turn in range(int(os.environ.get("SCAN_TIMES", "1"))) for seed in seeds]
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("SCAN_AT_ONCE", "1"))) as at_once:
+        for run, told in zip(runs, at_once.map(lambda run: lost_program(*run), runs)):
+            found.add(*run, told)
+    problems = found.problems[:5]
+    if found.alarms:
+        problems.append(f"{found.alarms} that are referred to are called lost")
+    if found.missed * 20 > found.lost:
+        problems.append(f"{found.missed} of {found.lost} lost blocks do not rank first")
+    for fate in found.words:
+        print(f"  {fate:<10} references {spread(found.words[fate])}, driver's own {spread(found.driver[fate])}, {dict(found.standings[fate])}", flush=True)
+    print(f"  patterns {sorted(found.patterns)}", flush=True)
+    for name, fact in sorted(found.scan.items()):
         if name.startswith(("driver_blocks", "driver_pattern_")):
             print(f"  {name}: {fact}", flush=True)
-    return verdict(GROUP, "lost", problems, f"{missed} of {of_lost} lost blocks do not rank first, {alarms} false alarms")
+    return verdict(GROUP, "lost", problems, f"{len(runs)} programs, {found.missed} of {found.lost} lost blocks do not rank first, {found.alarms} false alarms")
 
 
 def torch():

@@ -31,13 +31,15 @@ class Load:
     the next when both have answered.
 
     `work(number)` gives a client's requests, without end: the prompt, and how many tokens to predict. For a part of each
-    minute, `alone`, the first client works by itself, so that small batches have their graphs too.
+    minute, `alone`, the first client works by itself, so that small batches have their graphs too. Each minute a line says how far
+    it is, under its `name`.
     """
 
-    def __init__(self, servers, seconds, work, alone=0.0):
+    def __init__(self, servers, seconds, work, alone=0.0, name="load"):
         self.servers, self.seconds, self.work, self.alone, self.lock = servers, seconds, work, alone, threading.Lock()
         self.speeds, self.ratios, self.failures = {mode: [] for mode in MODES}, [], []
         self.alike = self.requests = 0
+        self.name, self.next_line = name, 60
 
     def ask(self, mode, text, tokens):
         start = time.monotonic()
@@ -64,6 +66,9 @@ class Load:
                     self.ratios.append(answers["preloaded"][1] / answers["native"][1])
                     self.requests += 1
                     self.alike += answers["native"][0] == answers["preloaded"][0]
+                    if now >= self.next_line:
+                        self.next_line += 60
+                        print(f"     {self.name} {now:.0f} s: {self.requests} requests, {self.alike} alike, {quartiles_text(self.ratios, 3)} × of a request", flush=True)
 
     def run(self):
         start = time.monotonic()
@@ -128,7 +133,7 @@ def judge(group, name, key, watches, load, problems):
 def tried(group, name, key, servers, watched, seconds):
     """The load over both servers, whose memory is that of `watched`: the servers themselves, or what they work with; and the
     verdict. Texts of prompts sent one at a time are the same before the load and, where they are natively, after it."""
-    load, watches, problems, cache = Load(servers, seconds, ever_new, ALONE), {}, [], []
+    load, watches, problems, cache = Load(servers, seconds, ever_new, ALONE, f"{group}/{name}"), {}, [], []
     try:
         for one in (*watched.values(), *servers.values()):
             one.ready()

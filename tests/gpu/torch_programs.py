@@ -1,7 +1,7 @@
 """PyTorch as people run it, natively and preloaded: training, torch.compile, data-parallel training, inference with graphs.
 
     torch_programs.py [train | compile | ddp | infer]...
-        TRAIN_SECONDS=120 COMPILE_SHAPES=100 COMPILE_SECONDS=280 DDP_STEPS=600 INFER_ROUNDS=20 INFER_REQUESTS=200
+        TRAIN_SECONDS=120 COMPILE_SHAPES=100 COMPILE_ROUNDS=25 COMPILE_SECONDS=280 DDP_STEPS=600 INFER_ROUNDS=20 INFER_REQUESTS=200
 
   train     py/train_lengths.py: batches and lengths that change, side by side; the losses of each step are the same, with
             deterministic operators
@@ -28,6 +28,7 @@ GROUP = "torch-programs"
 MODES = {"native": False, "preloaded": True}
 TRAIN_SECONDS = float(os.environ.get("TRAIN_SECONDS", "120"))
 SHAPES, COMPILE_SECONDS = int(os.environ.get("COMPILE_SHAPES", "100")), float(os.environ.get("COMPILE_SECONDS", "280"))
+COMPILE_ROUNDS = int(os.environ.get("COMPILE_ROUNDS", "25"))
 STEPS = int(os.environ.get("DDP_STEPS", "600"))
 ROUNDS, REQUESTS = int(os.environ.get("INFER_ROUNDS", "20")), int(os.environ.get("INFER_REQUESTS", "200"))
 
@@ -72,12 +73,17 @@ def compared(samples, at, processes=1, late=0):
     return problems, {mode: "; ".join(of) for mode, of in texts.items()}
 
 
-def finish(name, key, runs, problems, texts, times, unit, detail, samples):
+def ratios(times):
+    """Preloaded to native of each step that both did, in the order in which they did them."""
+    return [b / a for a, b in zip(times["native"], times["preloaded"])]
+
+
+def finish(name, key, problems, texts, times, unit, detail, samples):
     record({"group": GROUP, "name": f"{name}-samples", **samples})
-    ratio = quartiles(times["preloaded"])[1] / quartiles(times["native"])[1] if times["native"] and times["preloaded"] else float("nan")
+    record({"group": GROUP, "name": f"{name}-times", "unit": unit, **times})
     row(key, f"{texts['native']}; {quartiles_text(times['native'], 3)} {unit}",
-        f"{texts['preloaded']}; {quartiles_text(times['preloaded'], 3)} {unit}, {ratio:.3f} ×", not problems)
-    return verdict(GROUP, name, sorted(set(problems)), detail)
+        f"{texts['preloaded']}; {quartiles_text(times['preloaded'], 3)} {unit}, {quartiles_text(ratios(times), 3)} ×", not problems)
+    return verdict(GROUP, name, sorted(set(problems)), detail, ratios=quartiles(ratios(times)) if ratios(times) else None)
 
 
 def training(name, key, runs, problems, processes):
@@ -96,7 +102,7 @@ def training(name, key, runs, problems, processes):
     times = {mode: [of[at]["ms"] for at in both[1:]] for mode, of in said.items()}
     last = both[-1] if both else None
     detail = f"{len(both)} marks with the same losses, the last {said['native'][last]['loss']:.6f} of step {last[1]}" if last else "nothing"
-    return finish(name, key, runs, problems + wrong, texts, times, "ms a step", detail, {mode: run.samples for mode, run in runs.items()})
+    return finish(name, key, problems + wrong, texts, times, "ms a step", detail, {mode: run.samples for mode, run in runs.items()})
 
 
 def train():
@@ -119,7 +125,7 @@ def ddp():
 def compile_shapes():
     def begun(mode):
         cache = {"TORCHINDUCTOR_CACHE_DIR": str(WORK / f"{GROUP}-compile" / mode / "cache")}
-        return started("compile", mode, "compile_shapes.py", "--shapes", SHAPES, env=cache,
+        return started("compile", mode, "compile_shapes.py", "--shapes", SHAPES, "--rounds", COMPILE_ROUNDS, env=cache,
                        mark=lambda line: "" if '"rested": true' in line else None)
 
     # The second native run says which shapes have one result.
@@ -139,7 +145,8 @@ def compile_shapes():
     replays = {mode: [line["us"] for line in of if "us" in line] for mode, of in said.items()}
     for mode in MODES:
         texts[mode] += f"; a replay and its copy {quartiles_text(replays[mode], 0)} µs"
-    return finish("compile", "torch-shapes", runs, problems + wrong, texts, times, "s a shape",
+    texts["preloaded"] += f", {quartiles_text(ratios(replays), 3)} ×"
+    return finish("compile", "torch-shapes", problems + wrong, texts, times, "s a shape",
                   f"{[len(of) for of in times.values()]} of {SHAPES} shapes; {[ledger.cache() for ledger in ledgers if ledger.contexts]}",
                   {mode: run.samples for mode, run in runs.items()})
 
@@ -179,7 +186,7 @@ def infer():
     if digests["native"] != digests["preloaded"]:
         problems.append("other results than natively")
     wrong, texts = compared(samples, 0)
-    return finish("infer", "torch-infer", held, problems + wrong, texts, times, "ms a request",
+    return finish("infer", "torch-infer", problems + wrong, texts, times, "ms a request",
                   f"{captures}; {ROUNDS} rounds of {REQUESTS} requests by turns; {[ledger.cache() for ledger in ledgers]}", samples)
 
 

@@ -26,7 +26,7 @@ const STAGES: [(&str, &[&str], &str, &[&str]); 12] = [
 ];
 
 /// Every variable that names a build.
-const BUILDS: [&str; 14] = [
+const BUILDS: [&str; 15] = [
     "SD_CLI",
     "SD_CLI_OLD",
     "SD_MODEL",
@@ -41,6 +41,7 @@ const BUILDS: [&str; 14] = [
     "IK_SERVER",
     "IK_MODEL",
     "GRAPHCHURN",
+    "CUDA_SAMPLES",
 ];
 
 /// A folder for what the scripts build, write and try.
@@ -220,31 +221,76 @@ fn a_transcript_is_printed_command_by_command() {
     assert_eq!((ran.code, lines(&ran, "FAIL").len()), (0, 0), "{}{}", ran.out, ran.err);
 }
 
+/// A stand-in for PyTorch: what the programs print that import it. Its preloaded steps take twice as long.
+const TORCH: &str = "
+import json, os, sys
+slow = 2 if os.environ.get('LD_PRELOAD') else 1
+if sys.argv[0].endswith('compile_shapes.py'):
+    for shape in range(1, 1 + int(sys.argv[sys.argv.index('--shapes') + 1])):
+        print(json.dumps({'shape': shape, 'seconds': slow * shape, 'digest': 'one', 'rested': shape % 5 == 0}))
+    for number in range(1, 1 + int(sys.argv[sys.argv.index('--rounds') + 1])):
+        print(json.dumps({'round': number, 'us': slow * 100 * number, 'digest': 'one'}))
+else:
+    for step in range(20, 220, 20):
+        print(json.dumps({'rank': 0, 'step': step, 'loss': 1.0, 'digest': str(step), 'ms': slow * step}))
+sys.stdout.flush()
+os._exit(0)
+";
+
+/// Training and `torch.compile` tell the ratio of each step to native's: its median and quartiles.
+#[test]
+fn programs_of_pytorch_tell_quartiles_of_ratios() {
+    let Some(bench) = Bench::new() else { return };
+    for package in ["torch", "triton"] {
+        fs::create_dir(bench.at("builds").join(package)).expect("a new folder");
+        bench.build(&format!("{package}/__init__.py"), TORCH);
+    }
+    let stage = bench.script("torch_programs.py").args(["train", "compile"]).env("PYTHONPATH", bench.at("builds"));
+    let ran = stage.env("COMPILE_SHAPES", "8").env("COMPILE_ROUNDS", "5").env("TRAIN_SECONDS", "1").native();
+    let rows = lines(&ran, "| PyTorch, training").len() + lines(&ran, "| torch.compile").len();
+    // One of training, one of compilations and one of replays.
+    let ratios = ran.out.matches("2.000 [2.000 … 2.000] ×").count();
+    assert_eq!((rows, ratios), (2, 3), "{}{}", ran.out, ran.err);
+}
+
 /// Says of each program that it has an error, but of clean ones.
 const MEMCHECK: &str = "
 import subprocess, sys
 words = sys.argv[1:]
 log = words[words.index('--log-file') + 1]
-program = next(at for at, word in enumerate(words) if word.endswith('pool_guard'))
+program = next(at for at, word in enumerate(words) if word.endswith(('pool_guard', 'vectorAdd')))
 subprocess.run(words[program:])
-open(log, 'w').write(f\"========= ERROR SUMMARY: {0 if 'clean' in words else 2} errors\\n\")
+clean = 'clean' in words or words[program].endswith('vectorAdd')
+open(log, 'w').write(f\"========= ERROR SUMMARY: {0 if clean else 2} errors\\n\")
 ";
 
-/// The table of the guard is made, on the simulator and with a stand-in for memcheck: what is found, what cannot be, and
-/// a clean program.
+/// The table of the guard is made, on the simulator and with a stand-in for memcheck: what is found, what cannot be, a clean
+/// program, and one in the place of a sample of NVIDIA's; a second one, which does not run natively, is passed over.
 #[test]
 fn the_table_of_the_guard_is_made() {
     let Some(bench) = Bench::new() else { return };
     fs::create_dir(bench.at("build/guard")).expect("a new folder");
-    let program = artifacts().programs.join("pool_guard");
-    std::os::unix::fs::symlink(program, bench.at("build/guard/pool_guard")).expect("a link");
+    let link = |program: &str, to: &str| {
+        std::os::unix::fs::symlink(artifacts().programs.join(program), bench.at(to)).expect("a link");
+    };
+    link("pool_guard", "build/guard/pool_guard");
+    link("basic", "builds/vectorAdd");
+    bench.build("scan", "import sys; sys.exit(3)");
     let memcheck = bench.build("compute-sanitizer", MEMCHECK);
     let guard = || bench.script("guard.py").env("COMPUTE_SANITIZER", &memcheck).env("GUARD_BUGS", "over4 stale twice");
-    let ran = guard().args(["bugs", "clean"]).env("GUARD_ROUNDS", "1").native();
+    let ran = guard().args(["bugs", "clean", "samples"]).env("GUARD_ROUNDS", "1").env("GUARD_SAMPLE_ROUNDS", "1");
+    let ran = ran.env("CUDA_SAMPLES", bench.at("builds")).native();
     assert_eq!((ran.code, lines(&ran, "FAIL").len()), (0, 0), "{}{}", ran.out, ran.err);
+    assert_eq!(lines(&ran, "skip guard/sample/scan natively status 3").len(), 1, "{}", ran.out);
     let rows: Vec<Vec<&str>> = lines(&ran, "| ").iter().map(|line| line.split(" | ").collect()).collect();
     let with = |guard: &str, memcheck: &str| rows.iter().filter(|row| row[2..4] == [guard, memcheck]).count();
-    assert_eq!((with("finds", "finds"), with("cannot", "finds"), with("clean", "clean")), (2, 1, 3), "{}", ran.out);
+    assert_eq!((with("finds", "finds"), with("cannot", "finds"), with("clean", "clean")), (2, 1, 6), "{}", ran.out);
+    // A folder with none of the samples, and one that is not there.
+    for (folder, said) in [("out", "none of vectorAdd, "), ("nowhere", "CUDA_SAMPLES: ")] {
+        let ran = guard().arg("samples").env("CUDA_SAMPLES", bench.at(folder)).native();
+        let failed = lines(&ran, &format!("FAIL guard/samples {said}")).len();
+        assert_eq!((ran.code, failed), (1, 1), "{}{}", ran.out, ran.err);
+    }
     // Where there is none its column says so.
     let none = bench.script("guard.py").arg("none").env("CUDA_HOME", bench.at("nowhere"));
     let ran = none.native();
@@ -255,6 +301,21 @@ fn the_table_of_the_guard_is_made() {
         ran.out,
         ran.err
     );
+}
+
+/// Searches of programs that lost pointers, each program several times and some at the same time, on the simulator.
+#[test]
+fn programs_that_lost_pointers_are_searched_several_times() {
+    let Some(bench) = Bench::new() else { return };
+    fs::create_dir(bench.at("build/scan")).expect("a new folder");
+    std::os::unix::fs::symlink(artifacts().programs.join("lost"), bench.at("build/scan/lost")).expect("a link");
+    let ran =
+        bench.script("scan.py").arg("lost").env("SCAN_SEEDS", "2").env("SCAN_TIMES", "2").env("SCAN_AT_ONCE", "2");
+    let ran = ran.native();
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert_eq!(lines(&ran, "ok   scan/lost 4 programs, 0 of ").len(), 1, "{}", ran.out);
+    let results = fs::read_to_string(bench.at("out/results.jsonl")).expect("results");
+    assert_eq!(results.lines().filter(|line| line.contains("\"name\": \"lost-")).count(), 4, "{results}");
 }
 
 /// Whether a process runs a program of a folder.

@@ -135,6 +135,18 @@ fn a_disturbed_capture_is_found() {
     finds("capture", 60, &["number", "fault"], &["capture"]);
 }
 
+/// A card that other programs have filled: one error says so, and no program is counted.
+#[test]
+fn a_card_without_room_is_one_error() {
+    let mut setup = setup(&artifacts().shim);
+    setup.both = vec![("SIM_DEVICE_MEM".into(), "2M".into()), ("SIM_CONTEXT_MEM".into(), "4M".into())];
+    let hunt = Hunt { setup, seeds: 0..60, time: LONG, length: 120, most: 1, without: Vec::new() };
+    let mut said = Vec::new();
+    let error = hunt.run(&mut |line| said.push(line)).err().expect("no card");
+    assert!(error.starts_with("the card has no memory left for a context"), "{error}");
+    assert_eq!(said, [""; 0]);
+}
+
 /// The same seed is the same program on every machine, and every operation is made now and then.
 #[test]
 fn programs_are_read_as_they_are_printed() {

@@ -251,6 +251,11 @@ pub struct Hunt {
 pub type Finding = tester::Finding<Op, Difference>;
 pub type Tally = tester::Tally<Op, Difference>;
 
+/// Whether a run ended since the driver had no memory for a context.
+fn no_room(why: &str) -> bool {
+    ["cuCtxCreate gives 2", "cuDevicePrimaryCtxRetain gives 2"].iter().any(|words| why.ends_with(words))
+}
+
 /// Time that may be spent on making a program smaller.
 const SHRINKING: Duration = Duration::from_secs(60);
 
@@ -276,6 +281,10 @@ impl Hunt {
             tally.operations += program.0.len() as u64;
             match pair(&setup, &program)? {
                 Verdict::Same => {}
+                // The first program of all: nothing would run after it either.
+                Verdict::Ill(why) if tally.programs == 1 && no_room(&why) => {
+                    return Err(format!("the card has no memory left for a context, others have it: {why}"));
+                }
                 Verdict::Ill(why) => {
                     say(format!("seed {seed}: {why}"));
                     tally.count_ill(seed, why)?;
