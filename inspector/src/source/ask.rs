@@ -139,13 +139,14 @@ fn exchange(
     length: Length,
 ) -> std::result::Result<Result<String>, Trouble> {
     let until = Instant::now() + patience;
-    let mut stream = connect(path, until).map_err(Trouble::Unsent)?;
-    let (pid, uid) = peer(&stream).map_err(Trouble::Unsent)?;
-    if (pid, uid) != server {
-        return Err(Trouble::Stranger { pid, uid });
-    }
-    send(&stream, line.as_bytes(), until).map_err(Trouble::Unsent)?;
-    let answer = receive(&mut stream, until, length).map_err(Trouble::Unanswered)?;
+    let answer = loop {
+        match once(path, server, line, until, length) {
+            Err(Trouble::Unsent(error) | Trouble::Unanswered(error)) if is_unread(&error) && Instant::now() < until => {
+                std::thread::sleep(NEXT_TRY);
+            }
+            answer => break answer?,
+        }
+    };
     if answer.is_empty() {
         return Err(Trouble::Unanswered(ErrorKind::UnexpectedEof.into()));
     }
@@ -156,6 +157,29 @@ fn exchange(
         ("error", why) => Err(Failure::error(format!("it refused: {why}"))),
         _ => Err(Failure::error("the answer did not come from a libgpumem.so")),
     })
+}
+
+/// Whether the other side hung up before it read the request: it waits for a line for a fraction of a second, and a machine
+/// with much to do may not have let this process send one by then. Nothing was begun, so the request may be sent again.
+fn is_unread(error: &io::Error) -> bool {
+    // A socket that is closed with bytes unread resets the connection.
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+}
+
+fn once(
+    path: &Path,
+    server: (u32, u32),
+    line: &str,
+    until: Instant,
+    length: Length,
+) -> std::result::Result<Vec<u8>, Trouble> {
+    let mut stream = connect(path, until).map_err(Trouble::Unsent)?;
+    let (pid, uid) = peer(&stream).map_err(Trouble::Unsent)?;
+    if (pid, uid) != server {
+        return Err(Trouble::Stranger { pid, uid });
+    }
+    send(&stream, line.as_bytes(), until).map_err(Trouble::Unsent)?;
+    receive(&mut stream, until, length).map_err(Trouble::Unanswered)
 }
 
 /// Through its directory's descriptor: the whole path may be longer than a socket's address holds.
@@ -249,4 +273,39 @@ fn socket_path(ledger: &Path) -> PathBuf {
     let path = ledger.as_os_str().as_bytes();
     let stem = path.strip_suffix(LEDGER_SUFFIX.as_bytes()).unwrap_or(path);
     OsString::from_vec([stem, OsStr::new(SOCKET_SUFFIX).as_bytes()].concat()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+
+    /// Listens in this process: drops the first connections, then answers.
+    fn served(drops: usize) -> std::result::Result<Result<String>, Trouble> {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("a.sock");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for _ in 0..drops {
+                    drop(listener.accept().expect("a client"));
+                }
+                let (mut client, _) = listener.accept().expect("a client");
+                let mut line = String::new();
+                BufReader::new(&client).read_line(&mut line).expect("a line");
+                client.write_all(b"ok done\n").expect("an answer");
+            });
+            let server = (std::process::id(), dir.path().metadata().expect("it is there").uid());
+            exchange(&path, server, "request\n", Duration::from_secs(60), Length::Line)
+        })
+    }
+
+    #[test]
+    fn a_request_that_nobody_read_is_sent_again() {
+        for drops in [0, 1, 3] {
+            let answer = served(drops).expect("it is answered").expect("it is carried out");
+            assert_eq!(answer, "ok done");
+        }
+    }
 }

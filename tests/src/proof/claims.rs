@@ -244,15 +244,15 @@ pub const CLAIMS: &[Claim] = &[
     Claim {
         name: "scan.recall",
         says: "blocks whose address programs lost, which do not rank before 95 of 100 that are referred to",
-        unit: "lost blocks of 20 random programs, and those that do not rank first",
-        limit: Limit::AtMost(suspects::MISSED),
+        unit: "lost blocks of random programs, and those that do not rank first",
+        limit: Limit::Times(suspects::MISSED),
         needs: Needs::Nothing,
         measure: suspects::recall,
     },
     Claim {
         name: "scan.false_alarms",
         says: "blocks that variables, the heap, stacks, mapped and pinned memory or graphs refer to, and that are called lost",
-        unit: "blocks of 20 random programs that are referred to, and those that are called lost",
+        unit: "blocks of random programs that are referred to, and those that are called lost",
         limit: Limit::AtMost(suspects::ALARMS),
         needs: Needs::Nothing,
         measure: suspects::false_alarms,

@@ -13,8 +13,8 @@ const BLOCKS: &str = "50";
 /// A lost block must rank before this many percent of the blocks that are referred to.
 const BEFORE: usize = 95;
 
-/// How many lost blocks may rank lower than that.
-pub const MISSED: f64 = 10.0;
+/// How many of the lost blocks may rank lower than that, as a share.
+pub const MISSED: f64 = 0.03;
 /// How many blocks that are referred to may be called lost.
 pub const ALARMS: f64 = 0.0;
 
