@@ -3,6 +3,7 @@
  *   green     a context is made of a green one: from then on frees are the driver's, and not before
  *   refused   peer access is refused: from then on frees are as before
  *   idle      frees with nothing given to the device in between: how many driver calls they take
+ *   sizes     allocations of ever new sizes, none freed: how many driver calls they take beside their own
  *   busy      idle blocks while a long kernel runs: nobody waits for the device, nothing is given back
  *   streams   many streams at once, blocks handed from one to the other by free and allocation */
 #include "pool.h"
@@ -124,6 +125,26 @@ static void idle(void) {
     }
 }
 
+/* Prints the driver calls beside cuMemAlloc, those of them that ask for the context, how many milliseconds all took, and
+ * the bytes in use afterwards. */
+static void sizes(void) {
+    enum { SIZES = 150 };
+    static CUdeviceptr p[SIZES];
+    size_t bytes[SIZES];
+    struct timespec from, to;
+    give(get(64 * KIB), 64 * KIB);
+    uint64_t calls = stat_of("driver_calls"), asked = stat_of("cuCtxGetCurrent"), allocs = stat_of("cuMemAlloc_v2");
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    for (int i = 0; i < SIZES; i++) p[i] = get(bytes[i] = 5 * MIB + (size_t)i * 26 * KIB);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    allocs = stat_of("cuMemAlloc_v2") - allocs;
+    fprintf(stderr, "beside %llu asked %llu took %ld used %llu\n", (unsigned long long)(stat_of("driver_calls") - calls - allocs),
+            (unsigned long long)(stat_of("cuCtxGetCurrent") - asked),
+            (to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000, (unsigned long long)stat_of("device_used"));
+    EXPECT(allocs, SIZES);
+    for (int i = 0; i < SIZES; i++) give(p[i], bytes[i]);
+}
+
 /* With a small GPUMEM_POOL_DECAY or GPUMEM_POOL_MAX: what is given back meanwhile. */
 static long wait_ms; /* the second argument: how long until no more than USED_MOST is used */
 
@@ -202,6 +223,7 @@ int main(int argc, char **argv) {
     if (argc > 2 && getenv("USED_MOST")) wait_ms = atol(argv[2]);
     begin();
     if (!strcmp(mode, "idle")) idle();
+    else if (!strcmp(mode, "sizes")) sizes();
     else if (!strcmp(mode, "busy")) busy();
     else if (!strcmp(mode, "streams")) streams();
     else if (!strcmp(mode, "green")) green();

@@ -39,6 +39,21 @@ fn pairs_with_nothing_in_between_are_no_driver_calls() {
     }
 }
 
+/// The driver is asked for the memory and for nothing else, and what it has given is still known.
+#[test]
+fn first_allocations_of_a_size_ask_for_memory_alone() {
+    for setting in [&[][..], &[("GPUMEM_POOL", "0")], &[("GPUMEM_STACKS", "0")]] {
+        let ran = with(program("pool_order").arg("sizes"), setting);
+        let [beside, asked, took, used] = ["beside", "asked", "took", "used"].map(|what| number(&ran, what));
+        // Without the pool each call asks for its context, which is no question to the device.
+        let beside = if setting == [("GPUMEM_POOL", "0")] { beside - asked } else { beside };
+        // The device is asked four times a second how much is used. The control thread has some questions, too.
+        assert!(beside <= 12 + took / 20, "{beside} calls beside 150 allocations in {took} ms, {setting:?}");
+        let known = ran.ledger().snapshot.contexts[&1].used_bytes;
+        assert!(known.abs_diff(used) <= 2 * MIB, "{used} bytes are used, and {known} known, {setting:?}");
+    }
+}
+
 /// What ended threads freed is what later ones get, and all of it goes back.
 #[test]
 fn blocks_of_ended_threads_are_used_and_given_back() {

@@ -59,7 +59,8 @@ pub(super) fn miss(
     };
     listed(shim, block, context_pool, bytes, stack);
     if !block.has(SPILLED) {
-        add_live(shim, context_pool, bytes as i64);
+        let taken = block.bytes.load(Relaxed);
+        records::contexts::charge(shim, context_pool.vendor, context_pool.record(), bytes, taken, clock::now_ns());
     }
 }
 
@@ -167,13 +168,14 @@ pub(super) fn kept(shim: &Shim, block: &Block) {
     shim.count(counters::POOL_KEPT, 1);
 }
 
-/// Adds to a context's live bytes, or takes away from them.
+/// Adds to a context's live bytes, or takes away from them. The driver has given or keeps the memory already.
 #[inline]
 pub(super) fn add_live(shim: &'static Shim, context_pool: &'static ContextPool, bytes: i64) {
     match bytes {
         0 => {}
         1.. => {
-            records::contexts::charge(shim, context_pool.vendor, context_pool.record(), bytes as u64, clock::now_ns())
+            let now = clock::now_ns();
+            records::contexts::charge(shim, context_pool.vendor, context_pool.record(), bytes as u64, 0, now);
         }
         _ => records::contexts::discharge(shim, context_pool.record(), bytes.unsigned_abs()),
     }

@@ -76,10 +76,15 @@ impl Pool {
     }
 
     /// Measures how much may be kept where frees wait for work, if that may have changed.
+    #[inline(always)]
     pub(super) fn measure(&self, context_pool: &ContextPool) {
-        if !context_pool.frees_wait() {
-            return;
+        if context_pool.frees_wait() {
+            self.measure_beside_work(context_pool);
         }
+    }
+
+    #[cold]
+    fn measure_beside_work(&self, context_pool: &ContextPool) {
         let (held, now, (held_then, then)) = (context_pool.held(), clock::now_ns(), &context_pool.measured);
         if held <= held_then.swap(held, Relaxed) && now.saturating_sub(then.load(Relaxed)) < MEASURED_EVERY_NS {
             return;

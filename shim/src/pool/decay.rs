@@ -119,12 +119,10 @@ impl Pool {
     }
 
     /// Takes in the caches of ended threads, as far as a few looks find them. Whether there were any.
+    #[cold]
     pub(super) fn collect_ended(&self) -> bool {
         /// A look reads a word that another thread writes.
         const LOOKS: usize = 16;
-        if !self.has_threads.load(Relaxed) {
-            return false;
-        }
         let Some(shim) = gate::shim() else { return false };
         let mut looked_at = [None; LOOKS];
         {

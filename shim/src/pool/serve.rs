@@ -113,16 +113,29 @@ impl Pool {
     }
 
     /// A block from the cache of a thread that has ended.
+    #[inline]
     pub(crate) fn take_of_ended_threads(
         &self,
         context_pool: &'static ContextPool,
         rounded: u64,
     ) -> Option<&'static Block> {
-        if self.collect_ended() { self.take_central(context_pool, rounded) } else { None }
+        if self.has_threads.load(Relaxed) && self.collect_ended() {
+            self.take_central(context_pool, rounded)
+        } else {
+            None
+        }
     }
 
     /// Idle blocks of other sizes make way for a new one.
+    #[inline]
     pub(crate) fn make_way_for(&'static self, context_pool: &'static ContextPool, rounded: u64) {
+        if context_pool.idle() != 0 {
+            self.make_way_of_idle(context_pool, rounded);
+        }
+    }
+
+    #[inline(never)]
+    fn make_way_of_idle(&'static self, context_pool: &'static ContextPool, rounded: u64) {
         let in_the_way = context_pool.in_the_way(rounded);
         if in_the_way > 0 {
             self.make_way(context_pool, Most::AtLeast(in_the_way, MOST_IN_THE_WAY));
@@ -217,6 +230,7 @@ impl Pool {
     }
 
     /// Has the guard, if there is one, watch a block that is about to be live.
+    #[inline(always)]
     fn watch(&self, context_pool: &'static ContextPool, block: &'static Block) {
         if let Some(guard) = &self.guard {
             guard.watch(context_pool, block);

@@ -1,7 +1,7 @@
 //! The sizes of blocks: how much is asked of the driver for a request of the program.
 
-/// The unit in which the driver takes memory for requests above it, bytes.
-pub(crate) const UNIT: u64 = 2 << 20;
+pub(crate) use crate::vendor::memory::UNIT;
+
 /// Smallest block, bytes: the driver's alignment.
 const SMALLEST: u64 = 512;
 /// How many sizes there are between a power of two and the next.

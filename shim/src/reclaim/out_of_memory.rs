@@ -27,12 +27,41 @@ use gpumem_wire::settings::OomFallback;
 ///
 /// # Errors
 /// The driver's, or its code for no memory at the quota.
+#[inline]
 pub(super) fn obtain(
     pool: &'static Pool,
     call: &Call,
     owner: &'static ContextPool,
     rounded: u64,
     asked: u64,
+    real: &mut impl FnMut(u64) -> Status,
+    room: &mut Option<Reserved>,
+) -> Result<Obtained, Status> {
+    if pool.is_limited() {
+        return climb(pool, call, owner, (rounded, asked), None, real, room);
+    }
+    // Mostly there is memory. All else is apart, so that little code is touched for it.
+    let ended = owner.in_transit.blocks.ended();
+    match real(rounded) {
+        OUT_OF_MEMORY => climb(pool, call, owner, (rounded, asked), Some(ended), real, room),
+        SUCCESS => Ok(Obtained { addr: None, bytes: rounded, flags: 0 }),
+        status => Err(status),
+    }
+}
+
+/// The rest of [`obtain`]. `refused`: the driver has no memory for `rounded` bytes; how many blocks had ended their way
+/// before it was asked.
+///
+/// # Errors
+/// As [`obtain`].
+#[cold]
+#[inline(never)]
+fn climb(
+    pool: &'static Pool,
+    call: &Call,
+    owner: &'static ContextPool,
+    (rounded, asked): (u64, u64),
+    refused: Option<u64>,
     real: &mut dyn FnMut(u64) -> Status,
     room: &mut Option<Reserved>,
 ) -> Result<Obtained, Status> {
@@ -43,12 +72,13 @@ pub(super) fn obtain(
         bytes = asked;
         admitted = pool.admits(owner, bytes);
     }
-    let refused = admitted.as_ref().err().copied();
+    let limited = admitted.as_ref().err().copied();
     *room = admitted.ok();
-    if let Some(refused) = refused {
-        gate::note(|shim| records::pooled::limit_refused(shim, asked, refused == Refused::Group));
+    if let Some(limited) = limited {
+        gate::note(|shim| records::pooled::limit_refused(shim, asked, limited == Refused::Group));
     } else {
-        status = until_there_is_room(pool, owner, bytes, None, &mut || real(bytes));
+        let first = refused.filter(|_| bytes == rounded).map(|ended| (OUT_OF_MEMORY, ended));
+        status = until_there_is_room(pool, owner, bytes, first, &mut || real(bytes));
         // A few more than were asked for are what does not fit.
         if status == OUT_OF_MEMORY && asked < bytes {
             bytes = asked;
@@ -65,12 +95,13 @@ pub(super) fn obtain(
     Err(status)
 }
 
-/// Asks for so many bytes until there are some, or nothing more to give back. `first`: what the driver said just now.
+/// Asks for so many bytes until there are some, or nothing more to give back. `first`: what the driver said just now, and
+/// how many blocks had ended their way before.
 fn until_there_is_room(
     pool: &'static Pool,
     owner: &'static ContextPool,
     bytes: u64,
-    mut first: Option<Status>,
+    mut first: Option<(Status, u64)>,
     real: &mut dyn FnMut() -> Status,
 ) -> Status {
     let mut status = OUT_OF_MEMORY;
@@ -78,8 +109,11 @@ fn until_there_is_room(
     let mut tries = Tries::default();
     while tries.go_on() {
         let blocks = &owner.in_transit.blocks;
-        let before = blocks.ended();
-        status = first.take().unwrap_or_else(&mut *real);
+        let before;
+        (status, before) = first.take().unwrap_or_else(|| {
+            let ended = blocks.ended();
+            (real(), ended)
+        });
         // Without anything to give back, or enough of it, what the driver said is the answer.
         if status != OUT_OF_MEMORY
             || !make_room(pool, owner, bytes) && are_unchanged(&[(blocks, before)], pool.longest_transit(owner))
@@ -201,7 +235,8 @@ pub(crate) fn again(call: &Call, bytes: usize, mut real: impl FnMut() -> Status)
 fn once_more(call: &Call, bytes: u64, real: &mut dyn FnMut() -> Status) -> Status {
     match of_thread(pool::of(call.vendor)) {
         Some((pool, owner)) => {
-            let status = until_there_is_room(pool, owner, bytes, Some(OUT_OF_MEMORY), real);
+            let said = (OUT_OF_MEMORY, owner.in_transit.blocks.ended());
+            let status = until_there_is_room(pool, owner, bytes, Some(said), real);
             after_graphs(owner, status, real)
         }
         None if !queries::capturing() && flush_all(call.vendor) > 0 => real(),

@@ -8,12 +8,14 @@ use crate::registry::allocations::Entry;
 use crate::registry::live::Class;
 use crate::registry::sites::Made;
 use crate::shim::Shim;
+use crate::vendor::memory::UNIT;
 use crate::{stranded, trace};
 use gpumem_abi::types::{OUT_OF_MEMORY, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, Space};
 use gpumem_wire::layout::*;
 use gpumem_wire::trace::Action;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Records an allocation that succeeded. `addr` is its pointer or handle.
 pub(crate) fn made(
@@ -39,7 +41,17 @@ pub(crate) fn made(
         kind,
     );
     if kind.space() == Space::Device {
-        contexts::charge(shim, call.vendor, context, bytes, time_ns);
+        // The driver keeps a pool for memory in stream order.
+        let ordered = kind == AllocKind::Async;
+        if ordered && !shim.registry.stream_ordered.load(Relaxed) {
+            shim.registry.stream_ordered.store(true, Relaxed);
+        }
+        let taken = match bytes {
+            _ if ordered => 0,
+            ..=UNIT => bytes,
+            _ => bytes.checked_next_multiple_of(UNIT).unwrap_or(bytes),
+        };
+        contexts::charge(shim, call.vendor, context, bytes, taken, time_ns);
         grouped::took(shim, context, bytes);
     }
 }

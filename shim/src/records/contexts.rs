@@ -7,7 +7,7 @@ use crate::shim::Shim;
 use crate::vendor::{self, memory};
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{AllocKind, EventKind, Vendor};
+use gpumem_wire::kinds::{EventKind, Vendor};
 use gpumem_wire::layout::*;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -176,6 +176,7 @@ pub(crate) fn going(shim: &Shim, vendor: Vendor, handle: u64) -> Option<Known> {
     let (_, known) = shim.registry.contexts.map.remove(&(vendor, handle))?;
     shim.registry.contexts.count.fetch_sub(1, Relaxed);
     shim.registry.contexts.generation.fetch_add(2, Relaxed);
+    shim.registry.contexts.looked_in.store(0, Relaxed);
     Some(known)
 }
 
@@ -221,21 +222,30 @@ fn step(peak: u64) -> u64 {
     (u64::from(rest) << (DIGITS - 1)) + (peak >> rest)
 }
 
-/// Device bytes came to live in a context.
+/// Device bytes came to live in a context. `taken`: what the driver has just given for them. It is 0 if the driver had
+/// given that before, or gives it from a pool of its own.
 #[inline]
-pub(crate) fn charge(shim: &'static Shim, vendor: Vendor, context: ContextRef, bytes: u64, time_ns: u64) {
+pub(crate) fn charge(shim: &'static Shim, vendor: Vendor, context: ContextRef, bytes: u64, taken: u64, time_ns: u64) {
     let Some(live) = field(shim, context, offset_of!(ContextSlot, live_bytes)) else { return };
     let now = live.fetch_add(bytes, Relaxed).wrapping_add(bytes);
     let peak = field(shim, context, offset_of!(ContextSlot, peak_bytes));
     if let Some(peak) = peak.filter(|peak| peak.load(Relaxed) < now) {
         let before = peak.fetch_max(now, Relaxed);
+        let known = shim.registry.contexts.looked_in.load(Relaxed) == context;
         if step(now) > step(before) {
             shim.event(EventKind::PeakGrew, |event| {
                 event.context = context;
                 event.a = now;
             });
             // The peak is much more than at the last look, so the numbers of that look are too low.
-            return look(shim, vendor, context, time_ns);
+            if !known || shim.registry.keeps_unseen() {
+                return look(shim, vendor, context, time_ns);
+            }
+        }
+        // A question takes as long as a tenth of an allocation, so growth that is known is not asked for.
+        let grown = now.saturating_sub(before).min(bytes);
+        if let Some(used) = field(shim, context, offset_of!(ContextSlot, used_bytes)).filter(|_| known && taken != 0) {
+            used.fetch_add(grown + taken.saturating_sub(bytes), Relaxed);
         }
     }
     look_again(shim, vendor, context, time_ns);
@@ -260,13 +270,16 @@ fn look(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
         device_said(shim, context, free, total, now);
     }
     // What follows is asked only if the program uses the kind of memory that it is about.
+    if !shim.registry.keeps_unseen() {
+        return;
+    }
     let Some(device) = backend.current_device() else { return };
     let keep = |offset, bytes: Option<u64>| {
         if let (Some(field), Some(bytes)) = (field(shim, context, offset), bytes) {
             field.store(bytes, Relaxed);
         }
     };
-    if shim.ledger.counter(counters::allocs(AllocKind::Async)) > 0 {
+    if shim.registry.stream_ordered.load(Relaxed) {
         keep(offset_of!(ContextSlot, pool_bytes), backend.kept_by_pool(device));
     }
     if shim.registry.memory_nodes.load(Relaxed) {
@@ -349,6 +362,7 @@ pub(crate) fn device_used(shim: &Shim) -> u64 {
 #[cold]
 fn device_said(shim: &Shim, context: ContextRef, free: u64, total: u64, now: u64) {
     shim.registry.contexts.looked_ns.store(now, Relaxed);
+    shim.registry.contexts.looked_in.store(context, Relaxed);
     let set = |offset, value| {
         if let Some(field) = field(shim, context, offset) {
             field.store(value, Relaxed);

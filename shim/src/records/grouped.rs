@@ -1,7 +1,7 @@
 //! Device memory, told to the group that shares a limit (`GPUMEM_LIMIT_GROUP`). Nothing happens where there is none.
 
 use super::contexts;
-use crate::group::Place;
+use crate::group::{Group, Place};
 use crate::shim::Shim;
 use gpumem_wire::kinds::{Severity, Vendor};
 use gpumem_wire::layout::ContextRef;
@@ -26,10 +26,16 @@ fn named(uuid: [u8; 16], vendor: Vendor, device: i32) -> [u8; 16] {
 }
 
 /// The driver has given so many bytes.
+#[inline(always)]
 pub(crate) fn took(shim: &Shim, context: ContextRef, bytes: u64) {
-    if let Some(group) = &shim.group
-        && let Some(place) = place(shim, context)
-    {
+    if let Some(group) = &shim.group {
+        took_in(group, shim, context, bytes);
+    }
+}
+
+#[cold]
+fn took_in(group: &Group, shim: &Shim, context: ContextRef, bytes: u64) {
+    if let Some(place) = place(shim, context) {
         group.took(&place, bytes);
     }
 }

@@ -5,7 +5,7 @@ use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 /// A context that was met. What the pool and the graph cache rely on stands here too, since a record may find no room.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,9 @@ pub(crate) struct Contexts {
     pub(crate) generation: AtomicU32,
     /// Contexts in the map.
     pub(crate) count: AtomicU32,
+    /// When a device was last asked how much is used, and for which context. 0: for none that lives.
     pub(crate) looked_ns: AtomicU64,
+    pub(crate) looked_in: AtomicU16,
     pub(crate) cursor: AtomicU32,
     /// Green contexts that have ended, with their devices, although something that was made in them still lives in the
     /// primary context.
@@ -40,6 +42,7 @@ impl Contexts {
             generation,
             count: AtomicU32::new(0),
             looked_ns: AtomicU64::new(0),
+            looked_in: AtomicU16::new(0),
             cursor: AtomicU32::new(0),
             left: Mutex::default(),
         }

@@ -40,8 +40,10 @@ pub(crate) struct Registry {
     pub streams: streams::Streams,
     pub vmm: vmm::Vmm,
     pub sites: sites::Sites,
-    /// A graph with memory nodes was instantiated. The driver then keeps memory that no call shows.
+    /// A graph with memory nodes was instantiated, or memory was allocated in stream order. The driver then keeps memory
+    /// that no call shows.
     pub memory_nodes: AtomicBool,
+    pub stream_ordered: AtomicBool,
     serial: AtomicU64,
     /// Where the next look for the place of an ended thread begins.
     ended_thread: AtomicU64,
@@ -62,10 +64,16 @@ impl Registry {
             vmm: vmm::Vmm::default(),
             sites: sites::Sites::new(settings, ledger)?,
             memory_nodes: AtomicBool::new(false),
+            stream_ordered: AtomicBool::new(false),
             serial: AtomicU64::new(1),
             ended_thread: AtomicU64::new(0),
             names: Mutex::default(),
         })
+    }
+
+    /// Whether the driver may keep memory that no call shows.
+    pub(crate) fn keeps_unseen(&self) -> bool {
+        self.memory_nodes.load(Relaxed) || self.stream_ordered.load(Relaxed)
     }
 
     /// The next number in the order of records.

@@ -15,6 +15,8 @@ pub(crate) type Event = usize;
 /// A stream of ours.
 pub(crate) type ReleaseStream = usize;
 
+/// The unit in which a driver takes memory for requests above it, bytes.
+pub(crate) const UNIT: u64 = 2 << 20;
 /// `…_MEM_ATTACH_GLOBAL`.
 const GLOBAL: u32 = 1;
 /// `…_PORTABLE | …_DEVICEMAP`.
