@@ -108,7 +108,7 @@ fn start_worker(queue: Arc<Queue>) {
 /// Starts a detached thread that runs [`run_worker`]. The standard library's threads register a destructor of their
 /// storage, and the C library ends the process where it has no memory for that.
 fn started(queue: *mut libc::c_void) -> bool {
-    const STACK: usize = 1 << 20;
+    const STACK: usize = 2 << 20;
     // SAFETY: all structs are locals, for which zeroes are valid, and the C library fills them in. `run_worker` has the type
     // that is asked for and takes over the reference that `queue` is. The mask is this thread's alone and is put back.
     unsafe {
