@@ -57,7 +57,10 @@ pub(crate) fn start(shim: &'static Shim) {
         Ok(Ended::Early) => {}
         Err(_) => gate::stop(shim, "the control thread"),
     };
-    let _ = spawn(Stack::Mapped(STACK), work) || spawn(Stack::Bytes(SMALL_STACK), work);
+    // A thread that was refused once may be had the next time. A smaller stack is for a process without room.
+    let _ = spawn(Stack::Mapped(STACK), work)
+        || spawn(Stack::Mapped(STACK), work)
+        || spawn(Stack::Bytes(SMALL_STACK), work);
 }
 
 /// While this lives, the control thread looks for calls of the group's other members.

@@ -195,6 +195,14 @@ fn main_ends_where_nothing_can_be_opened() {
     }
 }
 
+/// The control thread is refused once. The next try has the same stack, so exit handlers have as much room.
+#[test]
+fn main_ends_where_a_thread_is_refused_once() {
+    let main_ends = client("main_ends").arg("main");
+    let ran = main_ends.clone().denied("pthread_create:1").preloaded().ok();
+    assert_eq!(ran.out, main_ends.native().ok().out);
+}
+
 /// T25: main has ended by pthread_exit. Once the control thread is the last thread, the process ends as natively, with
 /// all exit handlers, on a stack as large as another thread's.
 #[test]
