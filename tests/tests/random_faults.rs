@@ -87,6 +87,7 @@ fn what_the_loader_cannot_load_is_told_apart() {
         let manner = Manner { load_only: true, ..Manner::preloaded(Duration::from_secs(60)) };
         run(&plan, manner).expect("it starts").end
     };
-    assert_ne!(end(4 << 20), End::Exit(0));
+    // Not even the C library fits. (A library that is to be preloaded and does not fit is left out.)
+    assert_ne!(end(2 << 20), End::Exit(0));
     assert_eq!(end(64 << 30), End::Exit(0));
 }
