@@ -11,15 +11,26 @@ use std::time::Duration;
 /// The need that was found, by program and limit.
 static FOUND: Mutex<Option<HashMap<(String, Limit), u64>>> = Mutex::new(None);
 
-/// The plan with each limit as a number, where it said how much more than the need.
+/// The plan with each limit as a number, where it said how much more than the need. The need is found without signals, so
+/// a plan with signals gets room for the frame of one more on its stack.
 pub fn settled(plan: &Plan) -> Plan {
     let mut settled = plan.clone();
+    let storm = plan.troubles.iter().any(|trouble| matches!(trouble, Trouble::Storm { .. }));
     for trouble in &mut settled.troubles {
         if let Trouble::Tight(limit, more) = *trouble {
-            *trouble = Trouble::Limit(limit, least(&plan.program, limit) + more);
+            let frame = if storm && limit == Limit::Stack { signal_frame() } else { 0 };
+            *trouble = Trouble::Limit(limit, least(&plan.program, limit) + more + frame);
         }
     }
     settled
+}
+
+/// Bytes of a signal's frame on this processor: 3 KiB, or 11 KiB and more with the registers of matrices.
+fn signal_frame() -> u64 {
+    /// `AT_MINSIGSTKSZ` of Linux's auxvec.h.
+    const MIN_SIGNAL_STACK: libc::c_ulong = 51;
+    // SAFETY: getauxval takes a number, and answers 0 for what it does not know.
+    unsafe { libc::getauxval(MIN_SIGNAL_STACK) }
 }
 
 /// Nearly the least of a limit with which a program still ends by status 0.
