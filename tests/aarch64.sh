@@ -7,13 +7,16 @@
 # ROOT is a folder for a Debian unstable of its own, made on first use (about 5 GiB with what is built there), with a
 # compiler and a standard library for arm64: for where rustup cannot bring that target. `here` takes what this machine has:
 # rustup's target aarch64-unknown-linux-gnu, aarch64-linux-gnu-gcc, qemu-aarch64-static and, of arm64, libc6 and libgcc-s1.
-# TESTs are files of tests/tests without ".rs"; without any, all of them run. Needs Linux on x86-64, root, binfmt_misc, and
-# for ROOT debootstrap and the crates of Cargo.lock already downloaded (cargo fetch). TOOLS=FOLDER names a folder with
-# programs of arm64 (sh, sleep, true, python3), which come first on PATH while tests run: this machine's are not for arm64,
-# and their loader says of each that the library cannot be preloaded. Ends with the number of tests that passed and failed.
+# TESTs are files of tests/tests without ".rs", `shim` (its unit tests) or `inspector` (its unit tests and the files of
+# inspector/tests); without any, all of that runs. Needs Linux on x86-64, root, binfmt_misc, and for ROOT debootstrap and
+# the crates of Cargo.lock already downloaded (cargo fetch). TOOLS=FOLDER names a folder with programs of arm64 (sh, sleep,
+# true, python3), which come first on PATH while tests run: this machine's are not for arm64, and their loader says of each
+# that the library cannot be preloaded. LIMIT=SECONDS: how long one file may take (1800). TEST_PATIENCE=N: tests wait N
+# times as long for a program as they do natively (10). Each file has a line: passed, failed, and the parts that were
+# skipped, which are counted among the passed. The last line is the sum.
 # qemu shows no weak order of memory: that the atomics are right on Arm is not shown here.
 set -eu
-[ $# -ge 1 ] || { sed -n '4,17s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '4,20s/^# \{0,1\}//p' "$0"; exit 2; }
 [ "$(id -u)" = 0 ] || { echo "aarch64.sh: only root can register qemu, and make and enter a root" >&2; exit 2; }
 repository=$(cd "$(dirname "$0")/.." && pwd)
 crates=${CARGO_HOME:-$HOME/.cargo}/registry
@@ -70,7 +73,8 @@ printf '%s' ":$name:M::$head:$mask:$qemu:F" >/proc/sys/fs/binfmt_misc/register
 
 triple=aarch64-unknown-linux-gnu
 cross() {
-    in_root CARGO_TARGET_DIR="$built" CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=line-tables-only \
+    # Optimised, since qemu has less to translate then. Assertions stay.
+    in_root CARGO_TARGET_DIR="$built" CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=line-tables-only CARGO_PROFILE_DEV_OPT_LEVEL=1 \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc \
         AR_aarch64_unknown_linux_gnu=aarch64-linux-gnu-ar "$@"
 }
@@ -82,23 +86,48 @@ sims=$(sed -n 's/^sims *:= *//p' "$repository/Makefile")
 offline=${root:+--offline}
 # shellcheck disable=SC2086 # $sims are several words, $offline may be none.
 cargo build $offline --locked --target $triple -p gpumem-shim -p gpumem-inspector $sims
-[ $# -gt 0 ] || set -- $(cd "$repository/tests/tests" && ls *.rs | sed 's/\.rs$//')
-wanted=$(printf -- '--test %s ' "$@")
-# shellcheck disable=SC2086
-cargo test --no-run $offline --locked --target $triple -p gpumem-tests --bins $wanted
-# shellcheck disable=SC2086
-executables=$(cargo test --no-run $offline --locked --target $triple -p gpumem-tests --bins $wanted 2>&1)
-passed=0 failed=0
-for test in "$@"; do
-    # Not the newest of that name: a program of the tests' may have the same.
-    binary=$(printf '%s\n' "$executables" | sed -n "s|.*Executable tests/$test\.rs (.*/\(.*\))|\1|p")
+[ $# -gt 0 ] || set -- $(cd "$repository/tests/tests" && ls -d *.rs */main.rs | sed 's/\.rs$//; s,/main$,,') shim inspector
+# The test programs of a package: a line for each, its source and its file. A program may have a name twice.
+programs_of() {
+    # shellcheck disable=SC2086 # $offline may be none.
+    set -- --no-run $offline --locked --target $triple "$@"
+    cargo test "$@" >&2
+    cargo test "$@" 2>&1 | sed -n 's/^ *Executable \(unittests \)\{0,1\}\([^ ]*\) (.*\/\(.*\))$/\2 \3/p'
+}
+passed=0 failed=0 skipped=0
+# run FOLDER NAME FILE
+run() {
     # C programs are compiled by a compiler that runs natively. What stands still is ended after half an hour.
-    said=$(cross timeout "${LIMIT:-1800}" sh -c "cd '$src/tests' && PATH='${TOOLS:+$TOOLS:}'\$PATH CC=aarch64-linux-gnu-gcc exec '$built/$triple/debug/deps/$binary'" 2>&1) || :
+    said=$(cross timeout "${LIMIT:-1800}" sh -c "cd '$src/$1' && TEST_PATIENCE=${TEST_PATIENCE:-10} PATH='${TOOLS:+$TOOLS:}'\$PATH \
+        CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ exec '$built/$triple/debug/deps/$3' --show-output" 2>&1 </dev/null) || :
     printf '%s\n' "$said" | sed -n 's/^test \(.*\) \.\.\. FAILED$/failed: \1/p'
     result=$(printf '%s\n' "$said" | grep '^test result' || echo 'test result: FAILED. 0 passed; 1 failed')
-    echo "$test: ${result#test result: }"
+    parts=$(printf '%s\n' "$said" | grep -c '^skipped:' || :)
+    echo "$2: ${result#test result: }; $parts skipped"
     passed=$((passed + $(printf '%s' "$result" | sed 's/.* \([0-9]*\) passed.*/\1/')))
     failed=$((failed + $(printf '%s' "$result" | sed 's/.* \([0-9]*\) failed.*/\1/')))
+    skipped=$((skipped + parts))
+}
+wanted=$(printf '%s\n' "$@" | sed '/^shim$/d; /^inspector$/d; s/^/--test /')
+of_tests=
+# shellcheck disable=SC2086 # They are several words.
+[ -z "$wanted" ] || of_tests=$(programs_of -p gpumem-tests --bins $wanted)
+for test in "$@"; do
+    case $test in
+        shim | inspector)
+            list=$(programs_of -p "gpumem-$test")
+            while read -r source file; do
+                name=${source#tests/}
+                run "$test" "$test/${name%.rs}" "$file"
+            done <<EOF
+$list
+EOF
+            ;;
+        *)
+            file=$(printf '%s\n' "$of_tests" | sed -n "s,^tests/$test\(/main\)\{0,1\}\.rs ,,p")
+            run tests "$test" "$file"
+            ;;
+    esac
 done
-echo "aarch64: $passed passed, $failed failed"
+echo "aarch64: $passed passed, $failed failed; $skipped parts skipped"
 [ "$failed" = 0 ]

@@ -9,6 +9,7 @@ pub mod faults;
 pub mod group;
 pub mod harness;
 pub mod long_run;
+pub mod patience;
 pub mod pool;
 pub mod poolbench;
 pub mod proof;

@@ -6,6 +6,7 @@
 
 pub mod gpu;
 
+use crate::patience::patience;
 use gpu::Gpu;
 use serde_json::Value;
 use std::ffi::OsString;
@@ -193,14 +194,14 @@ pub fn finish(mut child: Child, ledgers: Option<&Path>) -> Result<Run, String> {
         })
     }
     let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
-    let begin = Instant::now();
+    let (begin, limit) = (Instant::now(), patience(PATIENCE));
     let status = loop {
         match child.try_wait().map_err(|error| error.to_string())? {
             Some(status) => break status,
-            None if begin.elapsed() > PATIENCE => {
+            None if begin.elapsed() > limit => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("has not ended after {} s", PATIENCE.as_secs()));
+                return Err(format!("has not ended after {} s", limit.as_secs()));
             }
             None => std::thread::sleep(Duration::from_millis(2)),
         }

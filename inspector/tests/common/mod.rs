@@ -124,7 +124,8 @@ pub fn squeeze(text: &str) -> String {
 
 /// Start time of a running process.
 pub fn start_ticks(pid: u32) -> u64 {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap();
+    // As gpumem reads it: qemu answers /proc/PID/stat itself, with another time.
+    let stat = std::fs::read(format!("/proc/{pid}/task/{pid}/stat")).unwrap();
     // A process may be called what is no text.
     place::start_ticks(&stat).unwrap()
 }

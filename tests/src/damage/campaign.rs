@@ -2,6 +2,7 @@
 //! that case.
 
 use super::corpus;
+use crate::patience::patience;
 use std::io::{self, BufRead, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -68,9 +69,11 @@ impl Campaign {
             // The case that the worker is running, and its command.
             let mut at_hand: Option<(u64, String)> = None;
             let lost = loop {
-                let line = match worker.lines.recv_timeout(HANGS) {
+                let line = match worker.lines.recv_timeout(patience(HANGS)) {
                     Ok(line) => line,
-                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => break format!("it hangs for {HANGS:?}"),
+                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                        break format!("it hangs for {:?}", patience(HANGS));
+                    }
                     Err(_) => break worker.end(),
                 };
                 let mut words = line.splitn(3, ' ');

@@ -6,6 +6,7 @@ use super::image::Image;
 use super::{MOST_TIME, heap, most_memory, mutate};
 use crate::differ::random::Random;
 use crate::harness::artifacts;
+use crate::patience::patience;
 use clap::Parser;
 use gpumem_inspector::{Args, answer};
 use std::fs::File;
@@ -145,7 +146,7 @@ impl Case {
             false => self.here(most),
         };
         let took = begin.elapsed();
-        if found.is_none() && took > MOST_TIME {
+        if found.is_none() && took > patience(MOST_TIME) {
             found = Some(format!("it took {took:?}"));
         }
         Ok(found)

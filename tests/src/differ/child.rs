@@ -4,6 +4,7 @@ use super::program::Program;
 use super::run::{DOT, END};
 use super::stacks;
 use super::world::STOOD_STILL;
+use crate::patience::patience;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -115,7 +116,7 @@ impl Child {
                 }
             }
         });
-        let (input, limit) = (process.stdin.take(), setup.limit);
+        let (input, limit) = (process.stdin.take(), patience(setup.limit));
         Ok(Self { process, input, lines, said, stacks, dir, reported: 0, limit })
     }
 

@@ -1,6 +1,7 @@
 //! What a run left behind. Each ledger must be readable, or `gpumem` must refuse it and say why.
 
 use crate::harness::artifacts;
+use crate::patience::patience;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::EventKind;
 use gpumem_wire::read::Snapshot;
@@ -105,7 +106,7 @@ fn ask(dir: &Path, args: &[&str]) -> Answer {
         let _ = done.send(());
         output
     });
-    if over.recv_timeout(LIMIT).is_err() {
+    if over.recv_timeout(patience(LIMIT)).is_err() {
         // SAFETY: kill takes two numbers. The child has not been reported as ended, so `pid` is
         // still the child's number.
         unsafe { libc::kill(pid as i32, libc::SIGKILL) };
@@ -114,8 +115,8 @@ fn ask(dir: &Path, args: &[&str]) -> Answer {
         Ok(Ok(output)) => output,
         _ => return Answer::Wrong("it could not be waited for".into()),
     };
-    if begin.elapsed() >= LIMIT {
-        return Answer::Wrong(format!("no answer after {LIMIT:?}"));
+    if begin.elapsed() >= patience(LIMIT) {
+        return Answer::Wrong(format!("no answer after {:?}", patience(LIMIT)));
     }
     let err = String::from_utf8_lossy(&output.stderr);
     let (code, what) = (output.status.code(), err.trim());

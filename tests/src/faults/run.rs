@@ -4,6 +4,7 @@ use super::place::Place;
 use super::plan::Plan;
 use super::trouble::{CallTrouble, Trouble};
 use crate::harness::artifacts;
+use crate::patience::patience;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
@@ -252,7 +253,7 @@ impl Watched {
                 Some(status) if killed(plan) && status.signal().is_some() => {
                     break End::Signal(status.signal().unwrap_or(0));
                 }
-                _ if now > manner.limit => break End::Hang(threads(self.child.id())),
+                _ if now > patience(manner.limit) => break End::Hang(threads(self.child.id())),
                 _ => wait_for_output(&self.child, Duration::from_millis(2)),
             }
         };

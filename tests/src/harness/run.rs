@@ -2,6 +2,7 @@
 
 use super::artifacts;
 use super::ledger::Ledger;
+use crate::patience::patience;
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -272,13 +273,13 @@ impl Running {
     /// Waits until it has ended, at most as long as a program may run.
     pub fn finish(mut self) -> Ran {
         self.input = None;
-        let (pid, start) = (self.pid(), Instant::now());
+        let (pid, start, limit) = (self.pid(), Instant::now(), patience(LIMIT));
         let status = loop {
             match self.child.try_wait().expect("a child to wait for") {
                 Some(status) => break status,
-                None if start.elapsed() > LIMIT => {
+                None if start.elapsed() > limit => {
                     self.kill_group();
-                    panic!("{}: killed after {LIMIT:?}; so far: {}", self.what, self.stdout());
+                    panic!("{}: killed after {limit:?}; so far: {}", self.what, self.stdout());
                 }
                 None => std::thread::sleep(Duration::from_millis(2)),
             }
@@ -325,9 +326,9 @@ fn code_of(status: ExitStatus) -> i32 {
 /// # Panics
 /// When it does not hold after the longest time that a program may run.
 pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
+    let (start, limit) = (Instant::now(), patience(LIMIT));
     while !done() {
-        assert!(start.elapsed() < LIMIT, "waited {LIMIT:?} for {what}");
+        assert!(start.elapsed() < limit, "waited {limit:?} for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

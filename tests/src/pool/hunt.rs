@@ -4,6 +4,7 @@ use super::generate;
 use super::program::{Op, Program};
 use super::run::END;
 use crate::differ::random::Random;
+use crate::patience::patience;
 use crate::tester;
 use std::ffi::OsString;
 use std::fmt;
@@ -102,7 +103,7 @@ impl Setup {
 
 impl Running {
     fn finish(mut self, limit: Duration) -> Ran {
-        let begin = Instant::now();
+        let (begin, limit) = (Instant::now(), patience(limit));
         let status = loop {
             match self.process.try_wait() {
                 Ok(Some(status)) => break Some(status),

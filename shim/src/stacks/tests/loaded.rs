@@ -18,7 +18,8 @@ fn code_loaded_after_the_first_walk_is_known() {
     let recurse: WithDepth = unsafe { library.function("recurse") };
     // SAFETY: the library is open, and `call` takes the probe in `with`.
     Probe::of(|call, with| unsafe { recurse(7, call, with) }).assert_same(0);
-    let modules = Modules::current();
+    // A walk by rules has looked at the list. A walk by frame pointers does not need it.
+    let modules = if cfg!(target_arch = "x86_64") { Modules::current() } else { modules::refresh() };
     let module = modules.find(recurse as usize as u64).expect("the library is listed");
     assert_eq!(module.path(), library.path.as_os_str().as_bytes());
     assert_eq!(module.build_id(), [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]);
@@ -26,6 +27,7 @@ fn code_loaded_after_the_first_walk_is_known() {
 }
 
 #[test]
+#[cfg(target_arch = "x86_64")]
 fn another_library_at_the_same_place_is_not_walked_by_old_rules() {
     // The two libraries differ only in the size of frames, so return addresses are equal.
     let small = Library::build("shapes.c", &["-O2", "-fomit-frame-pointer", "-DPAD=1000"]);

@@ -139,7 +139,10 @@ pub fn lock() -> Locked {
 impl Machine {
     fn new() -> Machine {
         let c = config();
-        let size = (c.device_mem * c.devices.max(1) as u64 * 8).clamp(64 << 30, 4 << 40);
+        // On aarch64 this runs under qemu. It keeps a record of each page: 64 GiB take it a quarter of a second and
+        // 400 MiB.
+        let (times, least) = if cfg!(target_arch = "aarch64") { (2, 8 << 30) } else { (8, 64 << 30) };
+        let size = (c.device_mem * c.devices.max(1) as u64 * times).clamp(least, 4 << 40);
         let arena =
             Arena::new(size.next_multiple_of(BLOCK)).expect("the simulator needs memfd_create and address space");
         crate::work::publish_view(&arena);
