@@ -33,9 +33,9 @@ impl Cache {
     }
 
     /// Whether an event that is left now, some time after the launch, makes nothing wait that would not have waited
-    /// without the event. An event on a blocking stream waits for what the legacy stream was given since, and one on the
-    /// legacy stream for what all blocking streams were given; who waits for that stream then waits for that, too. It may
-    /// only end when the host lets it.
+    /// without the event. An event on a blocking stream waits for what the legacy stream was given since. An event on the
+    /// legacy stream waits for what all blocking streams were given since. Who waits for the event's stream then waits for
+    /// that work, too, and it may end only when the host lets it.
     fn adds_no_wait(&self, stream: StreamArg) -> bool {
         !activity::is_outside() || !self.calls.waits_for_legacy(stream)
     }
