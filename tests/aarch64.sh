@@ -124,7 +124,7 @@ $list
 EOF
             ;;
         *)
-            file=$(printf '%s\n' "$of_tests" | sed -n "s,^tests/$test\(/main\)\{0,1\}\.rs ,,p")
+            file=$(printf '%s\n' "$of_tests" | sed -n "s|^tests/$test\(/main\)\{0,1\}\.rs ||p")
             run tests "$test" "$file"
             ;;
     esac
