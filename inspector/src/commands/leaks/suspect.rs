@@ -78,13 +78,15 @@ struct Row {
 pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     let ledger = context.live_ledger(&args.target)?;
     let (until, pause) = (Instant::now() + args.timeout, args.pause.min(args.timeout / 3));
+    // A process that is starved of processor time answers late, so the first look may take of the second one's time.
+    let half = (args.timeout - pause) / 2;
     let search = |patience: Duration| -> Result<References> {
-        let longest_ms = longest_work_ms(patience);
+        let longest_ms = longest_work_ms(patience.min(half));
         let said = ask_within(&ledger.whom(), &Request::References { longest_ms }, patience, MOST)?;
         References::parse(&said)
             .map_err(|why| Failure::error(format!("pid {} gave no whole answer: {why}", ledger.pid())))
     };
-    let first = search((args.timeout - pause) / 2)?;
+    let first = search(half + half / 2)?;
     std::thread::sleep(pause);
     let searches = [first, search(until.saturating_duration_since(Instant::now()))?];
     let older_ns = u64::try_from(args.older.as_nanos()).unwrap_or(u64::MAX);
