@@ -155,12 +155,7 @@ pub(crate) fn stop(shim: &'static Shim, what: &str) {
     }
     SHIM.take();
     set_busy(true);
-    let stopped = || {
-        let at = panics::last();
-        shim.stopped(&format!(
-            "{what} failed (a bug in gpumem: please report it, with \"{at}\"); the program is not affected"
-        ));
-    };
+    let stopped = || shim.stopped(&format!("{}; the program is not affected", panics::failed(what)));
     let _ = catch_unwind(AssertUnwindSafe(stopped));
     set_busy(false);
 }

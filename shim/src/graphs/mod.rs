@@ -267,9 +267,7 @@ pub(crate) fn contained<R>(cache: &Cache, f: impl FnOnce() -> R) -> Result<R, St
         cache.close(Pinned::Off);
         gate::record_if_started(|shim| {
             shim.count(counters::PANICS, 1);
-            let at = panics::last();
-            let line = format!("the graph cache failed (a bug in gpumem: please report it, with \"{at}\") and is off");
-            shim.message(Severity::Error, &line);
+            shim.message(Severity::Error, &format!("{} and is off", panics::failed("the graph cache")));
         });
         UNKNOWN
     })

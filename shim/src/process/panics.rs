@@ -51,8 +51,13 @@ pub(crate) fn note(info: &PanicHookInfo<'_>) {
     };
 }
 
+/// What failed by the last panic of this process, for people, with what a report of it needs.
+pub(crate) fn failed(what: &str) -> String {
+    format!("{what} failed (a bug in gpumem: please report it, with \"{}\")", last())
+}
+
 /// The place and the message of the last panic of this process.
-pub(crate) fn last() -> Text {
+fn last() -> Text {
     LAST.try_lock().map_or(Text { bytes: [0; ROOM], len: 0 }, |last| *last)
 }
 

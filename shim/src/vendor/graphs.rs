@@ -84,9 +84,12 @@ impl StreamArg {
         Self { stream, per_thread, home: 0 }
     }
 
-    /// Whether the program made this stream: it is none of the default streams, whose handles are 0, 1 and 2.
-    pub(super) fn is_made(self) -> bool {
-        self.stream as usize > 2
+    /// The answer to [`GraphCalls::waits_for_legacy`]. `flags_of` asks the library for a stream's flags, of streams that the
+    /// program made: the default streams, whose handles are 0, 1 and 2, all wait.
+    pub(super) fn waits_for_legacy(self, flags_of: impl FnOnce(Stream, &mut u32) -> Option<Status>) -> bool {
+        let mut flags = 0;
+        let told = self.stream as usize > 2 && flags_of(self.stream, &mut flags) == Some(SUCCESS);
+        !told || flags & STREAM_NON_BLOCKING == 0
     }
 }
 

@@ -360,10 +360,8 @@ impl GraphCalls for HipGraphs {
     }
 
     fn waits_for_legacy(&self, stream: StreamArg) -> bool {
-        let mut flags = 0;
         // SAFETY: rule of answers: `flags` takes the number. Rule of the program's handles: the stream is alive.
-        let told = stream.is_made() && is_ok(unsafe { hip_runtime::hipStreamGetFlags(stream.stream, &mut flags) });
-        !told || flags & STREAM_NON_BLOCKING == 0
+        stream.waits_for_legacy(|stream, flags| unsafe { hip_runtime::hipStreamGetFlags(stream, flags) })
     }
 
     fn idle(&self, stream: StreamArg) -> bool {

@@ -152,8 +152,8 @@ fn difference(plan: &Plan, native: &Ran, ran: &Ran) -> Option<Finding> {
     if new.is_empty() { None } else { found(Wrong::Rule, format!("rules of the driver are broken: {new:?}")) }
 }
 
-/// Whether the program ends this way without the shim, too, or the loader does before any code of the shim runs. It is run natively again, with a little less of what is
-/// limited, or with a failure at another call of the same function.
+/// Whether the program ends this way without the shim, too, or the loader does before any code of the shim runs. The program
+/// is run natively again, with a little less of what is limited, or with a failure at another call of the same function.
 fn excused(plan: &Plan, finding: &Finding, ran: &Ran) -> bool {
     let like = |plan: &Plan| {
         let Ok(native) = run(plan, Manner::native(NATIVE)) else { return false };

@@ -1,9 +1,9 @@
 //! What a run left behind. Each ledger must be readable, or `gpumem` must refuse it and say why.
 
 use crate::harness::artifacts;
+use crate::harness::ledger::messages;
 use crate::patience::patience;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::EventKind;
 use gpumem_wire::read::Snapshot;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,17 +59,12 @@ pub fn look(place: &Path) -> LeftFiles {
             && let Ok(Ok(snapshot)) = Snapshot::read(&file)
             && snapshot.counter(counters::PANICS) > 0
         {
-            let (panics, said) = (snapshot.counter(counters::PANICS), messages(&snapshot));
+            // One of the messages names the place.
+            let (panics, said) = (snapshot.counter(counters::PANICS), messages(&snapshot).join("; "));
             left.wrong.push(format!("{panics} panics were contained: {said}"));
         }
     }
     left
-}
-
-/// The messages that the ledger keeps; one of them names the place of a panic.
-fn messages(snapshot: &Snapshot) -> String {
-    let messages = snapshot.events.iter().filter(|event| event.kind == EventKind::Message as u8);
-    messages.map(|event| snapshot.text(event.text).into_owned()).collect::<Vec<_>>().join("; ")
 }
 
 fn collect(dir: &Path, into: &mut Vec<PathBuf>) {

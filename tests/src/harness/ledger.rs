@@ -40,6 +40,12 @@ const TOTALS: &[(&str, &[usize])] = &[
     ("captures", &[counters::CAPTURES_ENDED, counters::CAPTURES_FAILED]),
 ];
 
+/// The texts of the message events, the oldest first.
+pub fn messages(snapshot: &Snapshot) -> Vec<String> {
+    let messages = snapshot.events.iter().filter(|event| event.kind == EventKind::Message as u8);
+    messages.map(|event| snapshot.text(event.text).into_owned()).collect()
+}
+
 impl Ledger {
     /// Reads a file.
     ///
@@ -95,8 +101,7 @@ impl Ledger {
 
     /// Texts of message events.
     pub fn messages(&self) -> Vec<String> {
-        let messages = self.snapshot.events.iter().filter(|event| event.kind == EventKind::Message as u8);
-        messages.map(|event| self.snapshot.text(event.text).into_owned()).collect()
+        messages(&self.snapshot)
     }
 
     /// Asserts that every allocation and graph that the program counted was recorded, and no other.

@@ -97,8 +97,8 @@ impl Drop for WaitingProcess {
 /// How often a program is run, until it can be searched.
 const TRIES: usize = 3;
 
-/// What is said of a program's blocks. A process waits for a fraction of a second for the line of who asks it, which a machine
-/// that has much else to do may not have sent by then. Then the program runs again.
+/// What is said of a program's blocks. On a machine that has much else to do a process may not answer in time. Then the
+/// program runs again.
 fn program(bench: &Bench<'_>, number: u64) -> Result<Vec<Block>, String> {
     let again = |why: &String| bench.step(&format!("program {number} runs again: {why}"));
     let mut tries = (1..TRIES).map(|_| once(bench, number).inspect_err(again));

@@ -226,10 +226,8 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn waits_for_legacy(&self, stream: StreamArg) -> bool {
-        let mut flags = 0;
         // SAFETY: rule of answers: `flags` takes the number. Rule of the program's handles: the stream is alive.
-        let told = stream.is_made() && unsafe { driver::cuStreamGetFlags(stream.stream, &mut flags) } == Some(SUCCESS);
-        !told || flags & STREAM_NON_BLOCKING == 0
+        stream.waits_for_legacy(|stream, flags| unsafe { driver::cuStreamGetFlags(stream, flags) })
     }
 
     fn query(&self, stream: StreamArg) -> Status {
