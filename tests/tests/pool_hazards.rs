@@ -143,6 +143,7 @@ fn blocks_of_a_joined_thread_are_anyones_at_once() {
 #[test]
 fn calls_that_succeed_leave_errno_alone() {
     as_native(&client("errno"));
+    as_native(&client("errno").arg("together"));
 }
 
 /// T21: children of a process that has blocks.

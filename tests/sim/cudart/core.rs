@@ -104,6 +104,7 @@ fn ensure_context(rt: Rt) -> Result {
 
 /// Runs a body; its error becomes the thread's last error.
 pub fn enter(need: Need, per_thread: bool, body: impl FnOnce(Rt) -> Result) -> u32 {
+    let _errno = super::errno::KeepErrno::new();
     let run = || {
         let rt = Rt { driver: driver()?, per_thread };
         if need != Need::Any {

@@ -12,6 +12,8 @@ mod core;
 mod copies;
 mod devices;
 mod driver;
+#[path = "../engine/src/errno.rs"]
+mod errno;
 mod events;
 mod exec;
 mod graphs;

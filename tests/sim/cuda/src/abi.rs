@@ -6,6 +6,7 @@
 //! `since` the version from which that symbol is the answer. The per-thread
 //! symbols are the same function with the calling thread's own default stream.
 
+use gpumem_sim_engine::errno::KeepErrno;
 use gpumem_sim_engine::{Error, Result, context, fault, lifecycle, lock, stream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -60,6 +61,7 @@ impl Row {
 
     /// Runs a body. Nothing unwinds out of it.
     pub fn enter(&self, body: impl FnOnce(&Call) -> Result) -> u32 {
+        let _errno = KeepErrno::new();
         let run = || {
             let ctx = self.admit()?;
             body(&Call { ctx, per_thread: self.per_thread })

@@ -40,9 +40,9 @@ static BASE: AtomicU64 = AtomicU64::new(0);
 
 fn map() -> u64 {
     // SAFETY: the path is a literal that ends in NUL. Without MAP_FIXED the kernel picks addresses that are free. The
-    // descriptor is closed by this block alone, and `errno` is the calling thread's.
+    // descriptor is closed by this block alone.
     unsafe {
-        let errno = *libc::__errno_location();
+        let _errno = super::errno::KeepErrno::new();
         let device = libc::open(c"/dev/zero".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
@@ -50,7 +50,6 @@ fn map() -> u64 {
         if device >= 0 {
             libc::close(device);
         }
-        *libc::__errno_location() = errno;
         if at == libc::MAP_FAILED { 1 } else { at as u64 }
     }
 }

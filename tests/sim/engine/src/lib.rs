@@ -17,6 +17,7 @@ pub mod capture;
 pub mod config;
 pub mod context;
 pub mod copy;
+pub mod errno;
 pub mod error;
 pub mod event;
 pub mod exec;

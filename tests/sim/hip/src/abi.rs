@@ -4,6 +4,7 @@
 //! A row reads `need name [twin] (call, arguments) { body }`; the twin is the
 //! same function with the calling thread's own default stream (`..._spt`).
 
+use gpumem_sim_engine::errno::KeepErrno;
 use gpumem_sim_engine::{Error, Result, context, fault, lifecycle, lock, stream};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -55,6 +56,7 @@ impl Row {
     /// Runs a body. Its answer becomes the thread's last error, success
     /// and "not ready" included (ROCm before 7). No panic leaves it.
     pub fn enter(&self, body: impl FnOnce(&Call) -> Result) -> u32 {
+        let _errno = KeepErrno::new();
         let run = || {
             let ctx = self.admit()?;
             body(&Call { ctx, per_thread: self.per_thread })
