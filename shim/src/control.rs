@@ -11,6 +11,7 @@ mod socket;
 use crate::gate;
 use crate::graphs;
 use crate::pool;
+use crate::process::page::page_bytes;
 use crate::process::spawn::{Stack, spawn};
 use crate::process::{clock, own};
 use crate::records;
@@ -253,7 +254,6 @@ fn resident() -> (u64, u64) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let mut pages = statm.split_ascii_whitespace().skip(1).map(|pages| pages.parse::<u64>().unwrap_or(0));
     let (all, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
-    // SAFETY: sysconf takes a number and follows no pointer.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    let page = page_bytes();
     (all * page, all.saturating_sub(of_files) * page)
 }

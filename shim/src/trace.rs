@@ -11,6 +11,7 @@ use crate::ledger::file::this_process;
 use crate::ledger::storage::{self, lengthen};
 use crate::process::clock;
 use crate::process::descriptor::Descriptor;
+use crate::process::page::page_bytes;
 use crate::process::wiped::{Place, Word};
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::trace::{Action, HEADER_BYTES, Header, MAGIC, RECORD_BYTES, Record, VERSION};
@@ -68,6 +69,8 @@ pub(crate) struct Trace {
     path: PathBuf,
     next: AtomicU64,
     pieces: Box<[Piece]>,
+    /// Bytes of a page: a mapping begins at a multiple of them in the file, a piece need not.
+    page: u64,
     /// The length of the file. Locked while a piece is taken, and for nothing else.
     end: Mutex<u64>,
     stopped: AtomicBool,
@@ -86,7 +89,7 @@ struct Piece {
 /// # Errors
 /// A sentence for people.
 pub(crate) fn start(path: &OsStr) -> Result<&'static Trace, String> {
-    let trace = Box::leak(Box::new(Trace::create(Path::new(path))?));
+    let trace = Box::leak(Box::new(Trace::create(Path::new(path), page_bytes())?));
     TRACE.set(trace);
     ON.store(true, Relaxed);
     Ok(trace)
@@ -95,7 +98,7 @@ pub(crate) fn start(path: &OsStr) -> Result<&'static Trace, String> {
 impl Trace {
     /// A file that exists is left alone. Another process of this program wrote it, or an earlier run. Then the pid
     /// becomes part of the name.
-    fn create(wanted: &Path) -> Result<Self, String> {
+    fn create(wanted: &Path, page: u64) -> Result<Self, String> {
         let fail = |path: &Path, error: &dyn std::fmt::Display| {
             format!("{}: cannot write an allocation trace there: {error}", path.display())
         };
@@ -141,6 +144,7 @@ impl Trace {
             path,
             next: AtomicU64::new(0),
             pieces,
+            page,
             end: Mutex::new(HEADER_BYTES),
             stopped: AtomicBool::new(false),
         })
@@ -174,11 +178,17 @@ impl Trace {
         place.iter().zip(others).for_each(|(place, &word)| place.store(word, Relaxed));
         place[others.len()].store(*last, Release);
         if piece.written.fetch_add(1, AcqRel) + 1 == PER_PIECE as u32 {
+            let before = self.before(index / PER_PIECE);
             // SAFETY: the count says that every record of this piece is written, and no number
-            // leads to it again. So no one uses the mapping any more.
-            unsafe { libc::munmap(at.cast(), PIECE as usize) };
+            // leads to it again. So no one uses the mapping any more, which `map_shared` made as long as this.
+            unsafe { libc::munmap(at.byte_sub(before).cast(), before + PIECE as usize) };
         }
         None
+    }
+
+    /// How many bytes of a piece's mapping lie before the piece, since the mapping begins with a page.
+    fn before(&self, piece: u64) -> usize {
+        ((HEADER_BYTES + piece * PIECE) % self.page) as usize
     }
 
     /// Takes storage for a piece and maps it.
@@ -197,7 +207,7 @@ impl Trace {
             lengthen(fd, *end, wanted - *end)?;
             *end = wanted;
         }
-        let at = map_shared(fd, offset)?;
+        let at = map_shared(fd, offset, self.before(index))?;
         piece.at.store(at, Release);
         Ok(at)
     }
@@ -221,20 +231,23 @@ impl Trace {
     }
 }
 
-fn map_shared(fd: RawFd, offset: u64) -> io::Result<*mut AtomicU64> {
+/// Maps the piece at `offset`, and so many bytes before it.
+fn map_shared(fd: RawFd, offset: u64, before: usize) -> io::Result<*mut AtomicU64> {
+    let (bytes, offset) = (before + PIECE as usize, offset - before as u64);
     // SAFETY: without MAP_FIXED the kernel picks addresses that are free. The caller has an open
     // descriptor, with storage for the whole piece.
     let at = unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        libc::mmap(null_mut(), PIECE as usize, access, libc::MAP_SHARED, fd, offset as i64)
+        libc::mmap(null_mut(), bytes, access, libc::MAP_SHARED, fd, offset as i64)
     };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
     // A child must not write into its parent's trace.
-    // SAFETY: mmap has just given this range of PIECE bytes to this thread alone.
-    unsafe { libc::madvise(at, PIECE as usize, libc::MADV_DONTFORK) };
-    Ok(at.cast())
+    // SAFETY: mmap has just given this range of so many bytes to this thread alone.
+    unsafe { libc::madvise(at, bytes, libc::MADV_DONTFORK) };
+    // SAFETY: `before` is less than the bytes of the mapping.
+    Ok(unsafe { at.byte_add(before) }.cast())
 }
 
 #[cfg(test)]
@@ -254,8 +267,17 @@ mod tests {
 
     #[test]
     fn threads_append_and_nothing_is_lost() {
+        [page_bytes(), 16 << 10, 64 << 10].into_iter().for_each(threads_append_with_pages_of);
+    }
+
+    fn threads_append_with_pages_of(page: u64) {
         let path = scratch("threads");
-        let trace = Trace::create(&path).unwrap();
+        let trace = Trace::create(&path, page).unwrap();
+        let starts = (0..3).map(|piece| HEADER_BYTES + piece * PIECE - trace.before(piece) as u64);
+        assert!(
+            starts.into_iter().all(|start| start.is_multiple_of(page)),
+            "mappings begin with a page of {page} bytes"
+        );
         const EACH: u64 = 20_000;
         std::thread::scope(|scope| {
             for thread in 0..4 {
@@ -278,8 +300,8 @@ mod tests {
     fn a_name_that_is_taken_stays_as_it_is() {
         let path = scratch("taken");
         std::fs::write(&path, "mine").unwrap();
-        let first = Trace::create(&path).unwrap();
-        let second = Trace::create(&path).unwrap();
+        let first = Trace::create(&path, page_bytes()).unwrap();
+        let second = Trace::create(&path, page_bytes()).unwrap();
         let name = |n: &str| PathBuf::from(format!("{}.{}{n}", path.display(), std::process::id()));
         assert_eq!((first.path(), second.path()), (name("").as_path(), name(".2").as_path()));
         assert_eq!(std::fs::read(&path).unwrap(), b"mine");
@@ -289,7 +311,7 @@ mod tests {
     #[test]
     fn a_trace_that_cannot_grow_stops_and_says_so() {
         let path = scratch("stops");
-        let trace = Trace::create(&path).unwrap();
+        let trace = Trace::create(&path, page_bytes()).unwrap();
         assert_eq!(trace.append(record(1)), None);
         trace.next.store(PIECES as u64 * PER_PIECE, Relaxed);
         assert!(trace.append(record(2)).is_some_and(|line| line.contains("the allocation trace ends here")));

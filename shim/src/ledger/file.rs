@@ -6,6 +6,7 @@
 use super::storage::{self, file_size_limit, free_bytes, lengthen};
 use crate::process::clock;
 use crate::process::descriptor::Descriptor;
+use crate::process::page::page_bytes;
 use gpumem_wire::layout::*;
 use gpumem_wire::place::{self, ProcessId};
 use std::io;
@@ -103,7 +104,7 @@ impl Backing {
             let _ = std::fs::remove_file(&path);
             message
         };
-        let head = HEAD_BYTES.next_multiple_of(granule());
+        let head = HEAD_BYTES.next_multiple_of(page_bytes());
         lengthen(file.as_raw_fd(), 0, head).map_err(|error| undo(fail("no space for the ledger", error)))?;
         let base = reserve(bytes).ok_or_else(|| undo(fail("no memory for the ledger", io::Error::last_os_error())))?;
         if let Err(error) = map_at(base, file.as_raw_fd(), 0, head) {
@@ -245,11 +246,11 @@ impl Used {
             return Ok(());
         }
         let slot = u64::from(desc.slot_bytes);
-        let largest = (desc.capacity * slot).next_multiple_of(granule());
+        let largest = (desc.capacity * slot).next_multiple_of(page_bytes());
         let from = growing.mapped[self.index];
         let most = LARGEST_PIECE.max(largest / LARGEST_SHARE);
-        let piece = (from / 2).clamp(PIECE, most).min(largest / 16).next_multiple_of(granule());
-        let to = (slots * slot).next_multiple_of(granule()).max(from + piece).min(largest);
+        let piece = (from / 2).clamp(PIECE, most).min(largest / 16).next_multiple_of(page_bytes());
+        let to = (slots * slot).next_multiple_of(page_bytes()).max(from + piece).min(largest);
         if to > from {
             self.backing.add_piece(&mut growing, self.index, to - from)?;
         }
@@ -258,13 +259,6 @@ impl Used {
         self.backing.used[self.index].store(backed, Release);
         Ok(())
     }
-}
-
-/// What mappings are multiples of.
-fn granule() -> u64 {
-    // SAFETY: sysconf takes a number and follows no pointer.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    u64::try_from(page).unwrap_or(4096).max(4096)
 }
 
 /// Addresses for the whole ledger, with nothing behind them.
@@ -314,14 +308,14 @@ fn header(plan: &Plan<'_>) -> (Header, Vec<TableDesc>, u64) {
     header.created_real_ns = clock::real_ns();
     header.state = gpumem_wire::kinds::State::Recording as u32;
     header.interception = gpumem_wire::kinds::Interception::None as u32;
-    let mut offset = HEAD_BYTES.next_multiple_of(granule());
+    let mut offset = HEAD_BYTES.next_multiple_of(page_bytes());
     let mut directory = Vec::with_capacity(plan.sizes.len());
     for (desc, &(kind, slots)) in header.tables.iter_mut().zip(plan.sizes) {
         let slot = TableKind::from_u32(kind as u32).map_or(1, |(_, bytes)| bytes);
         *desc = TableDesc { kind: kind as u32, slot_bytes: slot as u32, capacity: slots, ..Default::default() };
         directory.push(TableDesc { offset, ..*desc });
         // Tables on pages of their own: pieces are mapped by the page.
-        offset += (slots * slot as u64).next_multiple_of(granule());
+        offset += (slots * slot as u64).next_multiple_of(page_bytes());
         header.tables_len += 1;
     }
     (header, directory, offset)

@@ -3,6 +3,7 @@
 //! program's.
 
 use super::descriptor::Descriptor;
+use super::page::page_bytes;
 use super::pagemap;
 use super::peek::{read_by_force, read_memory};
 use std::fs::File;
@@ -117,9 +118,7 @@ pub(crate) struct Pages {
 
 impl Pages {
     pub(crate) fn new() -> Self {
-        // SAFETY: sysconf takes a number and follows no pointer.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
-        Self { map: File::open("/proc/self/pagemap").ok().map(Descriptor::from), page }
+        Self { map: File::open("/proc/self/pagemap").ok().map(Descriptor::from), page: page_bytes() }
     }
 
     /// The page behind the one that an address lies in.

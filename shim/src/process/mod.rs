@@ -15,6 +15,7 @@ pub(crate) mod lock;
 pub(crate) mod map;
 pub(crate) mod memory;
 pub(crate) mod own;
+pub(crate) mod page;
 mod pagemap;
 pub(crate) mod panics;
 pub(crate) mod peek;

@@ -56,6 +56,7 @@ pub(super) fn scan(map: libc::c_int, range: Range<u64>, most_pages: u64) -> Opti
 
 #[cfg(test)]
 mod tests {
+    use super::super::page::page_bytes;
     use super::*;
     use std::fs::File;
     use std::os::fd::AsRawFd;
@@ -65,8 +66,7 @@ mod tests {
     fn what_was_written_of_a_vast_mapping_is_told() {
         const BYTES: u64 = 1 << 40;
         let Ok(map) = File::open("/proc/self/pagemap") else { return };
-        // SAFETY: sysconf takes a number and follows no pointer.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+        let page = page_bytes();
         // SAFETY: new memory, of which nothing is in use; it is written below where it begins and at other pages of it.
         let start = unsafe {
             let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

@@ -13,7 +13,7 @@ impl KeepErrno {
 
 impl Drop for KeepErrno {
     fn drop(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: the C library gives the address of this thread's errno, which is valid while the thread lives.
         unsafe { *libc::__errno_location() = self.0 };
     }
 }
