@@ -1,133 +1,90 @@
 #!/bin/sh
-# Builds gpumem for aarch64 and runs its tests under qemu.
+# Builds gpumem for aarch64 and runs its tests under qemu, in a Debian 12 for arm64.
 #
-#   tests/aarch64.sh ROOT [TEST...]
-#   tests/aarch64.sh here [TEST...]
+#   tests/aarch64.sh ROOT [ARGUMENT...]
 #
-# ROOT is a folder for a Debian unstable of its own, made on first use (about 5 GiB with what is built there), with a
-# compiler and a standard library for arm64: for where rustup cannot bring that target. `here` takes what this machine has:
-# rustup's target aarch64-unknown-linux-gnu, aarch64-linux-gnu-gcc, qemu-aarch64-static and, of arm64, libc6 and libgcc-s1.
-# TESTs are files of tests/tests without ".rs", `shim` (its unit tests) or `inspector` (its unit tests and the files of
-# inspector/tests); without any, all of that runs. Needs Linux on x86-64, root, binfmt_misc, and for ROOT debootstrap and
-# the crates of Cargo.lock already downloaded (cargo fetch). TOOLS=FOLDER names a folder with programs of arm64 (sh, sleep,
-# true, python3), which come first on PATH while tests run: this machine's are not for arm64, and their loader says of each
-# that the library cannot be preloaded. LIMIT=SECONDS: how long one file may take (1800). TEST_PATIENCE=N: tests wait N
-# times as long for a program as they do natively (10). Each file has a line: passed, failed, and the parts that were
-# skipped, which are counted among the passed. The last line is the sum.
+# ROOT is a folder for that Debian, made on first use (600 MiB). ARGUMENTs go to `cargo nextest run`: -E 'binary(hip)' runs
+# one file; without any, all tests run. Then each file has a line: passed, failed, parts that were skipped (which are
+# counted among the passed), and the last line is the sum. JOBS=N: how many tests run at once (1 for each processor).
+# TEST_PATIENCE=N: tests wait N times as long for a program as they do natively (10). QEMU_PAGESIZE=65536: pages as large as
+# that, as programs are told; memory is still protected by the pages of this machine.
+# QEMU=FILE: a qemu other than the qemu-aarch64-static on PATH; of 10.0 more tests pass than of 7.2.
+# BUILT=1: nothing is built, what the last call built is run: also on another machine, where the repository and ROOT have
+# been copied to the same places. That machine needs no Rust.
+# Needs Linux on x86-64, root, debootstrap, binfmt_misc, qemu-aarch64-static, python3; and to build: rustup's target
+# aarch64-unknown-linux-gnu, aarch64-linux-gnu-gcc, cargo-nextest.
 # qemu shows no weak order of memory: that the atomics are right on Arm is not shown here.
 set -eu
-[ $# -ge 1 ] || { sed -n '4,20s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '4,19s/^# \{0,1\}//p' "$0"; exit 2; }
 [ "$(id -u)" = 0 ] || { echo "aarch64.sh: only root can register qemu, and make and enter a root" >&2; exit 2; }
 repository=$(cd "$(dirname "$0")/.." && pwd)
-crates=${CARGO_HOME:-$HOME/.cargo}/registry
-name=gpumem-aarch64
-where=$1
+mkdir -p "$1"
+root=$(cd "$1" && pwd)
 shift
-if [ "$where" = here ]; then
-    root=
-    src=$repository
-    built=${CARGO_TARGET_DIR:-$repository/target}/aarch64
-    in_root() { env "$@"; }
-    for needed in aarch64-linux-gnu-gcc qemu-aarch64-static; do
-        command -v "$needed" >/dev/null || { echo "aarch64.sh: there is no $needed" >&2; exit 2; }
-    done
-    [ -e /lib/ld-linux-aarch64.so.1 ] || { echo "aarch64.sh: there is no libc6 of arm64" >&2; exit 2; }
-    qemu=$(command -v qemu-aarch64-static)
-else
-    mkdir -p "$where"
-    root=$(cd "$where" && pwd)
-    src=/src built=/target
-    in_root() { chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
-    qemu=$root/usr/bin/qemu-aarch64
-fi
+triple=aarch64-unknown-linux-gnu
+built=$repository/target/aarch64
+name=gpumem-aarch64
+qemu=${QEMU:-$(command -v qemu-aarch64-static)} || { echo "aarch64.sh: there is no qemu-aarch64-static" >&2; exit 2; }
 
-if [ -n "$root" ] && ! [ -x "$qemu" ]; then
-    debootstrap --variant=minbase sid "$root"
-    in_root dpkg --add-architecture arm64
-    in_root apt-get -o Acquire::Check-Valid-Until=false update
-    in_root apt-get install -y --no-install-recommends rustc cargo libstd-rust-dev:arm64 make binutils qemu-user python3 \
-        gcc libc6-dev gcc-aarch64-linux-gnu libc6-dev:arm64 libgcc-s1:arm64
-fi
+in_root() { chroot "$root" env -i HOME=/root PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
 
 # Whatever happens, nothing of this stays mounted or registered.
 leave() {
+    for at in "$repository" dev proc sys; do umount -R "$root/$at" 2>/dev/null || :; done
     [ ! -e "/proc/sys/fs/binfmt_misc/$name" ] || echo -1 >"/proc/sys/fs/binfmt_misc/$name"
-    [ -z "$root" ] || for at in src root/.cargo/registry dev proc; do umount -l "$root/$at" 2>/dev/null || :; done
 }
 trap leave EXIT
 trap 'exit 1' INT TERM
 leave
-if [ -n "$root" ]; then
-    mkdir -p "$root/src" "$root/root/.cargo/registry" "$root/target" "$root/proc" "$root/dev"
-    mount --bind "$repository" "$root/src"
-    mount --bind "$crates" "$root/root/.cargo/registry"
-    mount --rbind /dev "$root/dev"
-    mount --make-rslave "$root/dev"
-    mount -t proc proc "$root/proc"
-fi
 [ -e /proc/sys/fs/binfmt_misc/register ] || mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
 head='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
 mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
 # F: the kernel opens qemu now, so that it is found in every root.
 printf '%s' ":$name:M::$head:$mask:$qemu:F" >/proc/sys/fs/binfmt_misc/register
 
-triple=aarch64-unknown-linux-gnu
-cross() {
-    # Optimised, since qemu has less to translate then. Assertions stay.
-    in_root CARGO_TARGET_DIR="$built" CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=line-tables-only CARGO_PROFILE_DEV_OPT_LEVEL=1 \
-        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc \
-        AR_aarch64_unknown_linux_gnu=aarch64-linux-gnu-ar "$@"
-}
-cargo() {
+# Tests compile C programs. The compilers run natively, for the sake of time. Apt does not take them beside arm64's own
+# packages: what they need of any architecture counts as arm64's. So they are only unpacked.
+if ! [ -x "$root/usr/bin/aarch64-linux-gnu-g++" ]; then
+    debootstrap --arch=arm64 --variant=minbase --include=make,python3,procps,util-linux,file bookworm "$root"
+    in_root dpkg --add-architecture amd64
     # shellcheck disable=SC2016 # The words are the inner shell's.
-    cross sh -c 'cd "$0" && exec cargo "$@"' "$src" "$@"
-}
-sims=$(sed -n 's/^sims *:= *//p' "$repository/Makefile")
-offline=${root:+--offline}
-# shellcheck disable=SC2086 # $sims are several words, $offline may be none.
-cargo build $offline --locked --target $triple -p gpumem-shim -p gpumem-inspector $sims
-[ $# -gt 0 ] || set -- $(cd "$repository/tests/tests" && ls -d *.rs */main.rs | sed 's/\.rs$//; s,/main$,,') shim inspector
-# The test programs of a package: a line for each, its source and its file. A program may have a name twice.
-programs_of() {
-    # shellcheck disable=SC2086 # $offline may be none.
-    set -- --no-run $offline --locked --target $triple "$@"
-    cargo test "$@" >&2
-    cargo test "$@" 2>&1 | sed -n 's/^ *Executable \(unittests \)\{0,1\}\([^ ]*\) (.*\/\(.*\))$/\2 \3/p'
-}
-passed=0 failed=0 skipped=0
-# run FOLDER NAME FILE
-run() {
-    # C programs are compiled by a compiler that runs natively. What stands still is ended after half an hour.
-    said=$(cross timeout "${LIMIT:-1800}" sh -c "cd '$src/$1' && TEST_PATIENCE=${TEST_PATIENCE:-10} PATH='${TOOLS:+$TOOLS:}'\$PATH \
-        CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ exec '$built/$triple/debug/deps/$3' --show-output" 2>&1 </dev/null) || :
-    printf '%s\n' "$said" | sed -n 's/^test \(.*\) \.\.\. FAILED$/failed: \1/p'
-    result=$(printf '%s\n' "$said" | grep '^test result' || echo 'test result: FAILED. 0 passed; 1 failed')
-    parts=$(printf '%s\n' "$said" | grep -c '^skipped:' || :)
-    echo "$2: ${result#test result: }; $parts skipped"
-    passed=$((passed + $(printf '%s' "$result" | sed 's/.* \([0-9]*\) passed.*/\1/')))
-    failed=$((failed + $(printf '%s' "$result" | sed 's/.* \([0-9]*\) failed.*/\1/')))
-    skipped=$((skipped + parts))
-}
-wanted=$(printf '%s\n' "$@" | sed '/^shim$/d; /^inspector$/d; s/^/--test /')
-of_tests=
-# shellcheck disable=SC2086 # They are several words.
-[ -z "$wanted" ] || of_tests=$(programs_of -p gpumem-tests --bins $wanted)
-for test in "$@"; do
-    case $test in
-        shim | inspector)
-            list=$(programs_of -p "gpumem-$test")
-            while read -r source file; do
-                name=${source#tests/}
-                run "$test" "$test/${name%.rs}" "$file"
-            done <<EOF
-$list
-EOF
-            ;;
-        *)
-            file=$(printf '%s\n' "$of_tests" | sed -n "s|^tests/$test\(/main\)\{0,1\}\.rs ||p")
-            run tests "$test" "$file"
-            ;;
-    esac
-done
-echo "aarch64: $passed passed, $failed failed; $skipped parts skipped"
-[ "$failed" = 0 ]
+    in_root sh -euc 'apt-get update
+        apt-get install -y --no-install-recommends libbinutils:amd64 libgmp10:amd64 libisl23:amd64 libjansson4:amd64 \
+            libmpc3:amd64 libmpfr6:amd64 libstdc++6:amd64 libzstd1:amd64 zlib1g:amd64
+        mkdir -p /root/cross && cd /root/cross
+        for tool in cpp cpp-12 gcc gcc-12 g++ g++-12 binutils; do apt-get download $tool-aarch64-linux-gnu:amd64; done
+        apt-get download gcc-12-aarch64-linux-gnu-base:amd64 libc6-dev-arm64-cross libc6-arm64-cross linux-libc-dev-arm64-cross \
+            libgcc-12-dev-arm64-cross libgcc-s1-arm64-cross libstdc++-12-dev-arm64-cross libstdc++6-arm64-cross \
+            libgomp1-arm64-cross libasan8-arm64-cross libtsan2-arm64-cross libubsan1-arm64-cross
+        for package in *.deb; do dpkg -x "$package" /; done
+        for tool in ar g++ gcc ld nm objcopy objdump readelf strip; do ln -s "/usr/bin/aarch64-linux-gnu-$tool" "/usr/local/bin/$tool"; done
+        ln -s gcc /usr/local/bin/cc
+        ln -s g++ /usr/local/bin/c++
+        apt-get clean && rm -r /root/cross'
+fi
+
+if [ -z "${BUILT:-}" ]; then
+    cross() {
+        # Optimised, since qemu has less to translate then. Assertions stay.
+        (cd "$repository" && CARGO_TARGET_DIR=$built CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=line-tables-only \
+            CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+            CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc AR_aarch64_unknown_linux_gnu=aarch64-linux-gnu-ar cargo "$@")
+    }
+    cross build --locked --workspace --target $triple
+    cross nextest list --locked --workspace --target $triple --list-type binaries-only --message-format json >"$built/binaries.json"
+    cross metadata --locked --format-version 1 >"$built/metadata.json"
+    cp "$(command -v cargo-nextest)" "$built/"
+fi
+
+mkdir -p "$root/$repository"
+mount --bind "$repository" "$root/$repository"
+for at in dev sys; do mount --rbind /$at "$root/$at" && mount --make-rslave "$root/$at"; done
+mount -t proc proc "$root/proc"
+rm -f "$built/junit.xml"
+# Tests make up what happened a quarter of an hour ago: the clock begins a day ago, however young the machine is.
+unshare --time --monotonic 86400 --boottime 86400 chroot "$root" env -i HOME=/root \
+    PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin TEST_PATIENCE="${TEST_PATIENCE:-10}" ${QEMU_PAGESIZE:+QEMU_PAGESIZE=$QEMU_PAGESIZE} \
+    sh -c 'cd "$1" && shift && exec "$@"' sh "$repository" "$built/cargo-nextest" nextest run --no-fail-fast \
+    --binaries-metadata "$built/binaries.json" --cargo-metadata "$built/metadata.json" --config-file tests/aarch64.toml \
+    --test-threads "${JOBS:-$(nproc)}" "$@" </dev/null || :
+python3 "$repository/tests/aarch64.py" "$built/junit.xml"

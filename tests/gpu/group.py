@@ -1,13 +1,14 @@
 """GPUMEM_LIMIT_GROUP on a real GPU: members that share 4 GiB (tests/tests/clients/group.c), as they are, as clients of MPS,
-and around a checkpoint by cuda-checkpoint.
+and around a checkpoint by cuda-checkpoint, which stays in memory or goes to a disk by CRIU.
 
     group.py
 
 A check a line. What is not there (nvidia-cuda-mps-control; cuda-checkpoint and, in its place, the driver's functions for
-checkpoints) is skipped with a line. On a MIG device (CUDA_VISIBLE_DEVICES=MIG-...) the numbers are the instance's, which a
+checkpoints; criu) is skipped with a line. On a MIG device (CUDA_VISIBLE_DEVICES=MIG-...) the numbers are the instance's, which a
 line tells.
 
   CUDA_CHECKPOINT=file   (default: cuda-checkpoint on PATH, else the functions of the driver, 12.8 and later)
+  CRIU=file              (default: criu on PATH; it needs root)
 """
 import ctypes
 import os
@@ -56,11 +57,39 @@ class Member:
         self.process.kill()
         self.process.wait()
 
+    @property
+    def pid(self):
+        return self.process.pid
+
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.kill()
+
+
+class Restorable(Member):
+    """The same, without a pipe or a terminal of anyone else's, which CRIU could not restore."""
+
+    def __init__(self, folder):
+        place = pathlib.Path(tempfile.mkdtemp(prefix="criu-"))
+        ways = [place / "in", place / "out"]
+        for way in ways:
+            os.mkfifo(way)
+        # Read and write: neither end waits for the other, and none is gone while the process is.
+        ends = [os.open(way, os.O_RDWR) for way in ways]
+        with open(place / "err", "wb") as err:
+            self.process = subprocess.Popen([PROGRAM], stdin=ends[0], stdout=ends[1], stderr=err, start_new_session=True,
+                                            env=environment(folder, True, False, {"GPUMEM_LIMIT_GROUP": LIMIT}))
+        self.process.stdin, self.process.stdout = os.fdopen(ends[0], "w", 1), os.fdopen(ends[1], "r")
+        self.place = place
+        self.ready = self.process.stdout.readline().strip() == "ready"
+
+    def kill(self):
+        # A restored process is no child of this one.
+        subprocess.run(["kill", "-9", str(self.pid)], capture_output=True)
+        self.process.wait()
+        shutil.rmtree(self.place, ignore_errors=True)
 
 
 def folder(name):
@@ -170,7 +199,7 @@ def checkpoint():
     place = folder("checkpoint")
     with Member(place) as held, Member(place) as other:
         first, start = held.tell("alloc 3072"), time.monotonic()
-        wrong = by.suspend(held.process.pid)
+        wrong = by.suspend(held.pid)
         took = f"by {by.tool or 'the driver'}, {(time.monotonic() - start) * 1000:.0f} ms"
         check("checkpoint/suspends", first == FINE and not wrong, f"{wrong or took}, alloc: {first}")
         if wrong:
@@ -178,12 +207,50 @@ def checkpoint():
         said = [other.tell("alloc 2048"), other.tell("alloc 512")]
         check("checkpoint/counts", said == [NO_MEMORY, FINE], f"a suspended member's bytes count: {' '.join(said)}")
         start = time.monotonic()
-        wrong = by.resume(held.process.pid)
+        wrong = by.resume(held.pid)
         check("checkpoint/resumes", not wrong, wrong or f"{(time.monotonic() - start) * 1000:.0f} ms")
         if wrong:
             return
         said = [held.tell("free"), held.tell("alloc 3072"), held.tell("alloc 1024")]
         check("checkpoint/goes-on", said == [FINE, FINE, NO_MEMORY], " ".join(said))
+
+
+def to_disk():
+    """A member goes to a disk and comes back: suspended, dumped by CRIU, restored, resumed. Between dump and restore its
+    bytes are the others'."""
+    criu, by = os.environ.get("CRIU") or tool("criu"), Checkpoint()
+    if not criu or not (by.tool or by.driver) or os.geteuid() != 0:
+        print("skip group/disk criu, what suspends a process's work on the device, or root is not there")
+        return
+
+    def run(verb, images, *words):
+        done = subprocess.run([criu, verb, "-D", images, "-v2", "-o", "log", *words], capture_output=True, text=True, timeout=300)
+        log = pathlib.Path(images, "log")
+        said = [line for line in (log.read_text(errors="replace") if log.exists() else done.stderr).splitlines() if "Error" in line]
+        return "" if done.returncode == 0 else " / ".join(said)[-400:] or f"status {done.returncode}"
+
+    place = folder("disk")
+    with Restorable(place) as held, Member(place) as other, tempfile.TemporaryDirectory(prefix="criu-") as images:
+        first, start = held.tell("alloc 3072"), time.monotonic()
+        wrong = by.suspend(held.pid) or run("dump", images, "-t", str(held.pid))
+        check("disk/dumps", first == FINE and not wrong, wrong or f"{(time.monotonic() - start) * 1000:.0f} ms, alloc: {first}")
+        if wrong:
+            return
+        held.process.wait()
+        said = other.tell("info")
+        check("disk/frees", said == "info 4096 4096", f"free and total for the other member: {said}")
+        start = time.monotonic()
+        wrong = run("restore", images, "-d") or by.resume(held.pid)
+        check("disk/restores", not wrong, wrong or f"{(time.monotonic() - start) * 1000:.0f} ms")
+        if wrong:
+            return
+        # It is counted again within a second or two.
+        time.sleep(3)
+        said = [other.tell("alloc 2048"), held.tell("free")]
+        # A member that was refused asks the others for idle memory again after a second.
+        time.sleep(2)
+        said += [other.tell("alloc 2048"), held.tell("alloc 3072"), held.tell("alloc 1024")]
+        check("disk/goes-on", said == [NO_MEMORY, FINE, FINE, NO_MEMORY, FINE], " ".join(said))
 
 
 def main():
@@ -193,6 +260,7 @@ def main():
     share("plain")
     mps()
     checkpoint()
+    to_disk()
     return 1 if bad else 0
 
 
