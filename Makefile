@@ -84,8 +84,8 @@ damage: build-tests ## damaged ledgers, dumps and traces: every answer of gpumem
 hip-check: ## real releases of ROCm against what the tables say of them: RELEASES="INCLUDE:LIBAMDHIP64.SO..."
 	@$(PYTHON) shim/abi/hip_headers.py --check $(RELEASES)
 
-test-aarch64: ## the tests on aarch64 under qemu: ROOT=here, or a folder for a Debian of their own; TESTS="hip doors"; as root
-	@TOOLS=$(TOOLS) tests/aarch64.sh $(ROOT) $(TESTS)
+test-aarch64: ## the tests on aarch64 under qemu: ROOT=a folder for a Debian of their own; ARGS="-E 'binary(hip)'"; as root
+	@tests/aarch64.sh $(ROOT) $(ARGS)
 
 shell_scripts = $(shell git ls-files -- '*.sh' .ci/run 2>/dev/null || find . -name '*.sh' -not -path './target/*')
 python_files = $(wildcard tests/gpu/*.py tests/gpu/py/*.py tests/python/*.py deploy/packages/*.py deploy/packages/python/gpumem/*.py)

@@ -8,7 +8,7 @@ for suite in sorted(ElementTree.parse(sys.argv[1]).getroot().iter("testsuite"), 
     cases = list(suite.iter("testcase"))
     wrong = [case.get("name") for case in cases if case.find("failure") is not None or case.find("error") is not None]
     # A test that leaves a part out says so in a line of its own.
-    said = "\n".join(out.text or "" for case in cases for out in case.iter("system-out"))
+    said = "\n".join(out.text or "" for case in cases for tag in ("system-out", "system-err") for out in case.iter(tag))
     skipped = sum(line.startswith("skipped:") for line in said.splitlines())
     numbers = [len(cases) - len(wrong), len(wrong), skipped]
     sums = [a + b for a, b in zip(sums, numbers)]
