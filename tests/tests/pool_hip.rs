@@ -48,6 +48,14 @@ fn hip_memory_is_had_beside_work_that_goes_on() {
     }
 }
 
+/// A block stays about as long as GPUMEM_POOL_DECAY says. What is due by then, a share of it, takes no whole block along.
+#[test]
+fn what_was_idle_for_a_moment_stays() {
+    let ran = program("waits").arg("stays").env(SMALL.0, SMALL.1).env("GPUMEM_POOL_DECAY", "1h").preloaded().ok();
+    assert!(ran.err.lines().any(|line| line == "went back 0"), "{}", ran.err);
+    ran.ledger().sound().complete().balanced();
+}
+
 /// Memory that the program takes later leaves less for what is kept.
 #[test]
 fn what_hip_keeps_shrinks_at_the_programs_own_barrier() {

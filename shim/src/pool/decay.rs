@@ -65,7 +65,7 @@ impl Pool {
             let over = if all_goes { context_pool.idle() } else { self.over_most_idle(context_pool) };
             let due = self.due(context_pool, now).max(over);
             if due > 0 {
-                self.release_unhurried(context_pool, Most::Within(due));
+                self.release_unhurried(context_pool, Most::Within(due, usize::MAX));
             }
             self.tell_idle(shim, context_pool);
             drop(staying);

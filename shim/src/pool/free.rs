@@ -214,9 +214,11 @@ impl Pool {
         self.measure(context_pool);
         // Where frees wait for work, this is the only place where anything goes back.
         let over = if context_pool.frees_wait() { self.over_most_idle(context_pool) } else { 0 };
-        let due = context_pool.in_the_way(0).max(self.decayed(context_pool, clock::now_ns())).max(over);
-        if due > 0 {
-            self.release_where_waited(context_pool, Most::AtLeast(due, MOST_RELEASED), || true);
+        let (must, due) = (context_pool.in_the_way(0).max(over), self.decayed(context_pool, clock::now_ns()));
+        // The curve takes a share of each block from its first moment on. A block goes once there is enough due for it.
+        let most = if must > 0 { Most::AtLeast(must, MOST_RELEASED) } else { Most::Within(due, MOST_RELEASED) };
+        if most.bytes() > 0 {
+            self.release_where_waited(context_pool, most, || true);
         }
     }
 

@@ -4,6 +4,7 @@
  *   info     40 MiB are freed, the kernel begins, and all that is free is asked for
  *   ends     the same, but for more than is free, and the kernel ends while that is asked for
  *   shrinks  40 MiB are freed, all but 100 MiB are allocated: what is kept at most after one more free
+ *   stays    40 MiB are freed; a third of a second later one more free: what goes back then
  * Natively none of these calls waits. */
 #include "count.h"
 #include "hip_min.h"
@@ -102,6 +103,16 @@ static void shrinks(void) {
     give(large, bytes);
 }
 
+static void stays(void) {
+    uint64_t (*stat)(const char *) = simulator();
+    void *p = get(MIB);
+    give(get(PIECE), PIECE);
+    usleep(300000);
+    uint64_t used = stat ? stat("device_used") : 0;
+    give(p, MIB);
+    fprintf(stderr, "went back %llu\n", (unsigned long long)(stat ? used - stat("device_used") : 0));
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "beside";
     hipModule_t module;
@@ -117,6 +128,7 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "info")) info();
     if (!strcmp(mode, "ends")) ends();
     if (!strcmp(mode, "shrinks")) shrinks();
+    if (!strcmp(mode, "stays")) stays();
     OK(hipStreamDestroy(s));
     OK(hipHostFree(host_word));
     counted_free(HOST, 4);

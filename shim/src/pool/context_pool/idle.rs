@@ -10,14 +10,14 @@ use std::sync::atomic::Ordering::*;
 pub(in crate::pool) enum Most {
     /// At least this many bytes, in at most this many blocks.
     AtLeast(u64, usize),
-    /// At most this many bytes.
-    Within(u64),
+    /// At most this many bytes, in at most this many blocks.
+    Within(u64, usize),
 }
 
 impl Most {
     pub(in crate::pool) fn bytes(self) -> u64 {
         match self {
-            Self::AtLeast(bytes, _) | Self::Within(bytes) => bytes,
+            Self::AtLeast(bytes, _) | Self::Within(bytes, _) => bytes,
         }
     }
 }
@@ -72,10 +72,10 @@ impl ContextPool {
         {
             let bytes = block.bytes.load(Relaxed);
             match most {
-                Most::AtLeast(0, _) | Most::AtLeast(_, 0) => break,
+                Most::AtLeast(0, _) | Most::AtLeast(_, 0) | Most::Within(_, 0) => break,
                 Most::AtLeast(left, blocks) => (*left, *blocks) = (left.saturating_sub(bytes), *blocks - 1),
-                Most::Within(left) => match left.checked_sub(bytes) {
-                    Some(less) => *left = less,
+                Most::Within(left, blocks) => match left.checked_sub(bytes) {
+                    Some(less) => (*left, *blocks) = (less, *blocks - 1),
                     None => break,
                 },
             }
