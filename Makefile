@@ -87,6 +87,16 @@ hip-check: ## real releases of ROCm against what the tables say of them: RELEASE
 test-aarch64: ## the tests on aarch64 under qemu: ROOT=a folder for a Debian of their own; ARGS="-E 'binary(hip)'"; as root
 	@tests/aarch64.sh $(ROOT) $(ARGS)
 
+miri_target = aarch64-unknown-linux-gnu
+# A model runs once for each seed, in one order of threads; loom has all orders (`make test`). Left out: tests that change each
+# byte of a file, which take hours there, and those that need openat, which Miri has not.
+miri_skips = read::tests:: holes_are_counted verdict::tests::
+miri: ## lock-free code and the reader of ledgers under Miri, for aarch64 and its weak memory; needs a nightly Rust: SEEDS=0..64
+	@$(CARGO) +nightly miri --version >/dev/null 2>&1 || \
+	    { echo "miri: not installed: rustup component add miri rust-src --toolchain nightly"; exit 1; }
+	MIRIFLAGS=-Zmiri-many-seeds=$(or $(SEEDS),0..8) $(CARGO) +nightly miri test --target $(miri_target) -p gpumem-models
+	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --target $(miri_target) -p gpumem-wire --lib -- $(miri_skips:%=--skip %)
+
 shell_scripts = $(shell git ls-files -- '*.sh' .ci/run 2>/dev/null || find . -name '*.sh' -not -path './target/*')
 python_files = $(wildcard tests/gpu/*.py tests/gpu/py/*.py tests/python/*.py deploy/packages/*.py deploy/packages/python/gpumem/*.py)
 lint: lint-quick ## formatting, clippy, PTX against its source, syntax of scripts
@@ -173,4 +183,4 @@ clean: ## everything that was built
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all build build-tests run proof verdicts suspects test faults instructions hip-check test-aarch64 lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall clean help
+.PHONY: all build build-tests run proof verdicts suspects test faults instructions hip-check test-aarch64 miri lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall clean help

@@ -14,7 +14,8 @@
 # (report.py); flat: memory over eight
 # minutes, native and preloaded side by side; group: processes that share a limit, as clients of MPS and around a
 # checkpoint, too; wheel: pip installs it beside PyTorch, a program runs by `python -m gpumem run`, and pip removes it
-# (WHEEL=file: which one). Stages that measure the graph cache: graphs
+# (WHEEL=file: which one); integrated: whose memory the device's is, for owners of a GH200, a DGX Spark or a Jetson; it prints
+# a block to send (it needs no CUDA toolkit; INTEGRATED_MIB=512). Stages that measure the graph cache: graphs
 # manygraphs never-evicts churn replay compile two-gpus llama llama-own; the pool: pool-pair pool-swap pool-back
 # pool-torch pool-random pool-stranded pool-oom (`pool` stands for these) and, on two GPUs, pool-peer. `bench`
 # stands for all that measures. Programs that people run, from builds of theirs: sd servers rpc llama-today torch-train
@@ -84,7 +85,7 @@ if [ -n "${CUDA_HOME:-}" ]; then
     [ -d "$lib" ] || lib=$CUDA_HOME/lib
 else
     for name in $stages; do
-        [ "$name" = transcript ] || { echo "FAIL setup no CUDA toolkit: set CUDA_HOME"; exit 1; }
+        [ "$name" = transcript ] || [ "$name" = integrated ] || { echo "FAIL setup no CUDA toolkit: set CUDA_HOME"; exit 1; }
     done
     CUDA_HOME= lib=
 fi
@@ -277,6 +278,7 @@ for name in $stages; do
     references) stage references "$PYTHON" $here/references.py ;;
     guard) stage guard "$PYTHON" $here/guard.py ${GUARD:-} ;;
     group) stage group "$PYTHON" $here/group.py ;;
+    integrated) stage integrated "$PYTHON" $here/integrated.py ;;
     wheel) stage wheel "$PYTHON" $here/wheel.py ${WHEEL:-} ;;
     scan) stage scan "$PYTHON" $here/scan.py ${SCAN:-} ;;
     fix) stage fix with_cuda "$PYTHON" $here/fix.py ${FIX_PROGRAMS:-} ;;

@@ -303,6 +303,42 @@ fn the_table_of_the_guard_is_made() {
     );
 }
 
+/// What an owner of a machine with the GPU's memory in the machine's, or beside it, sends: on the simulator with the
+/// attributes of each. What NVIDIA says of them is in docs/pool.md.
+#[test]
+fn whose_memory_it_is_is_told_on_each_kind_of_machine() {
+    let Some(_) = installed("python3") else { return };
+    let card = ("a card", vec![], false);
+    let gh200 = ("GH200", vec![("SIM_PAGEABLE", "host")], false);
+    let spark = ("DGX Spark", vec![("SIM_INTEGRATED", "1"), ("SIM_PAGEABLE", "host")], true);
+    let jetson = ("Jetson", vec![("SIM_INTEGRATED", "1"), ("SIM_MANAGED", "exclusive")], true);
+    let check = |(machine, setting, integrated): (&str, Vec<(&str, &str)>, bool)| {
+        let bench = Bench::new().expect("Python is there");
+        let run = bench.script("integrated.py").env("INTEGRATED_MIB", "64").env("SIM_DEVICE_MEM", "1G");
+        let ran = run.envs(&setting).native();
+        assert_eq!((ran.code, lines(&ran, "FAIL").len()), (0, 0), "{machine}: {}{}", ran.out, ran.err);
+        assert_eq!(lines(&ran, "ok   integrated/").len(), 5, "{machine}: {}", ran.out);
+        let (_, block) = ran.out.split_once("---- send from here\n").expect("a block");
+        let (block, _) = block.split_once("---- to here").expect("its end");
+        let block: serde_json::Value = serde_json::from_str(block).expect("JSON");
+        // A quarter or a sixteenth of 1 GiB, of which more was freed.
+        let kept = block["kept"].as_u64().expect("a number") >> 20;
+        let expected = if integrated { 32..=64 } else { 100..=256 };
+        assert!(expected.contains(&kept), "{machine}: {kept} MiB");
+        assert_eq!(block["devices"][0]["integrated"], integrated, "{machine}");
+        let asked = |id: &str| block["native"]["attributes"][id] == 1;
+        let set = |name: &str, value: &str| setting.contains(&(name, value));
+        assert_eq!((asked("18"), asked("100")), (integrated, set("SIM_PAGEABLE", "host")), "{machine}");
+        assert_eq!(asked("89"), !set("SIM_MANAGED", "exclusive"), "{machine}");
+    };
+    // Each waits for most of its time.
+    std::thread::scope(|scope| {
+        for machine in [card, gh200, spark, jetson] {
+            scope.spawn(|| check(machine));
+        }
+    });
+}
+
 /// Searches of programs that lost pointers, each program several times and some at the same time, on the simulator.
 #[test]
 fn programs_that_lost_pointers_are_searched_several_times() {

@@ -9,6 +9,7 @@ use gpumem_tests::harness::artifacts::repository;
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Program, command};
 use gpumem_tests::skipped;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -119,6 +120,49 @@ fn every_symbol_is_ours_or_its_own() {
         assert_eq!(preloaded.out.lines().count(), symbols.len());
         assert!(taken > 100, "{taken}");
         say(&format!("{}: {taken} of {} symbols are ours", library.path.display(), symbols.len()));
+    }
+}
+
+/// The way and the code of an answer of `entry.c`.
+fn answer(line: &str) -> Option<(&str, &str)> {
+    let mut words = line.split(' ');
+    Some((words.next()?, words.nth(2)?))
+}
+
+/// Every symbol once more, and a name that is none, by each function of the library that hands out others, with each flag:
+/// the same answer as natively, and the hook in place of a function that has one.
+#[test]
+fn every_lookup_by_the_library_is_ours_or_its_own() {
+    for library in installed() {
+        let folder = Scratch::new();
+        let symbols = library.symbols();
+        let asked: String = symbols.iter().map(|(name, _)| format!("{name}\n")).collect();
+        let out = folder.path().join("entry");
+        support::compile(&source("entry.c"), &out, &["-ldl"]);
+        let run = command(out).arg(&library.path).env("LD_LIBRARY_PATH", library.dir());
+        let run = run.input(asked + "hipNoSuchFunction\n");
+        let (native, preloaded) = (run.native().ok(), run.preloaded().ok());
+        let ours = ours();
+        let mut taken = 0;
+        let expected: Vec<String> = native
+            .out
+            .lines()
+            .map(|line| {
+                let words: Vec<&str> = line.split(' ').collect();
+                let [way, flags, name, code, file, function] = words[..] else { panic!("{line}") };
+                let is_ours = file.starts_with("libamdhip64.so") && ours.contains(&function);
+                taken += usize::from(is_ours);
+                let file = if is_ours { "libgpumem.so" } else { file };
+                format!("{way} {flags} {name} {code} {file} {function}")
+            })
+            .collect();
+        for (found, expected) in preloaded.out.lines().zip(&expected) {
+            assert_eq!(found, expected, "{}", library.soname);
+        }
+        assert_eq!(preloaded.out.lines().count(), expected.len());
+        // Without a card the library refuses each of them.
+        let answers: BTreeSet<(&str, &str)> = native.out.lines().filter_map(answer).collect();
+        say(&format!("{}: {answers:?}, {} lookups, {taken} of them ours", library.soname, expected.len()));
     }
 }
 

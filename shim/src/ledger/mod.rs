@@ -6,12 +6,13 @@
 //!   removing what dead processes left.
 //! * [`storage`]: files of which no touch can end the program.
 //! * [`table`]: fixed slots, free lists, growth. [`ring`], [`words`]: the same without free lists. [`slots`]: where slots
-//!   lie. None of them knows a meaning.
+//!   lie; [`mod@publish`]: how one is written and read. None of them knows a meaning.
 //! * [`text`]: interned strings.
 //! * This file: which tables there are and how large they are.
 
 pub(crate) mod directory;
 pub(crate) mod file;
+mod publish;
 mod ring;
 mod slots;
 pub(crate) mod storage;
@@ -19,6 +20,10 @@ mod sweep;
 pub(crate) mod table;
 pub(crate) mod text;
 mod words;
+
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
+}
 
 use file::{Backing, Full, Plan};
 use gpumem_wire::counters;

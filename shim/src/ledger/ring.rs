@@ -1,7 +1,7 @@
 //! A ring of slots, for events.
 
 use super::file::{Backing, Full, Used};
-use super::slots::publish;
+use super::publish::publish;
 use gpumem_wire::layout::Sealed;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::*};

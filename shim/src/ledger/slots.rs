@@ -1,21 +1,8 @@
-//! Where slots and words of the ledger lie, and how a slot is written.
+//! Where slots and words of the ledger lie.
 
 use gpumem_wire::layout::Sealed;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering::*};
-
-/// Writes a slot into its words: no valid check while it changes, the right one last.
-#[inline(always)]
-pub(super) fn publish<T: Sealed>(words: &[AtomicU64], slot: &T) {
-    let check = slot.seal();
-    let (all, _) = slot.as_bytes().as_chunks::<8>();
-    words[0].store(0, Relaxed);
-    std::sync::atomic::fence(Release);
-    for at in 1..all.len().min(words.len()) {
-        words[at].store(u64::from_le_bytes(all[at]), Relaxed);
-    }
-    words[0].store((u64::from_le_bytes(all[0]) & !0xffff_ffff) | u64::from(check), Release);
-}
+use std::sync::atomic::AtomicU64;
 
 /// Where the slots of a table, or its words, lie: apart from the table, for what touches few lines of the processor's
 /// caches.

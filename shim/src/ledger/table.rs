@@ -1,7 +1,8 @@
 //! Fixed slots in the ledger: taken, written, cleared, without a lock on the way.
 
 use super::file::{Backing, Full, Used};
-use super::slots::{Slots, publish};
+use super::publish::{publish, read_whole};
+use super::slots::Slots;
 use crate::process::heap;
 use crate::process::threads;
 use gpumem_wire::layout::Sealed;
@@ -183,15 +184,7 @@ impl<T: Sealed> Table<T> {
     pub(crate) fn each(&self, mut each: impl FnMut(&T)) {
         let mut slot = T::new_zeroed();
         for index in 0..self.handed_out() as u32 {
-            let words = self.words(index);
-            // Most slots of a table that has shrunk are free.
-            if words[0].load(Acquire) as u32 == 0 {
-                continue;
-            }
-            for (into, word) in slot.as_mut_bytes().chunks_exact_mut(8).zip(words) {
-                into.copy_from_slice(&word.load(Relaxed).to_le_bytes());
-            }
-            if slot.as_bytes()[..4] == slot.seal().to_le_bytes() {
+            if read_whole(self.words(index), &mut slot) {
                 each(&slot);
             }
         }

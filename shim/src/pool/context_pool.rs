@@ -5,7 +5,8 @@
 //! * [`barrier`] waits for the context's work, or asks whether there is any.
 //! * [`release_stream`] gives blocks back to the driver without a wait. [`freeing`] is the thread that gives blocks back
 //!   by real frees, which may wait. [`hold`]: the context does not end while somebody uses its pool.
-//! * [`readers`] fill and read memory for the guard. [`scanning`] searches memory for addresses.
+//! * [`readers`] fill and read memory for the guard; [`stuck`] are those that did not complete in time. [`scanning`]
+//!   searches memory for addresses.
 
 mod barrier;
 mod events;
@@ -17,6 +18,13 @@ mod quarantine;
 mod readers;
 mod release_stream;
 mod scanning;
+mod stuck;
+
+mod sync {
+    pub(super) use crate::process::lock::lock;
+    pub(super) use std::sync::atomic::{AtomicBool, Ordering};
+    pub(super) use std::sync::{Mutex, MutexGuard};
+}
 
 pub(crate) use hold::PoolHold;
 pub(super) use idle::Most;

@@ -5,8 +5,7 @@
 //! enter none of them. So this library has an allocator of its own, which is made of mappings.
 //!
 //! The allocator has no locks, since a child of `fork` or a bare `clone` must not find one held. Blocks of one size class
-//! ([`classes`]) come from chunks and go back to a list. The list's head carries a tag: if a block is taken and put back
-//! while another thread looks, the tag has changed and the other thread looks again. Chunks are never unmapped.
+//! ([`classes`]) come from chunks and go back to a [`list`]. Chunks are never unmapped.
 //!
 //! The allocator's memory is part of the program's process, so none is touched before it is needed. A chunk is handed out
 //! block by block from its beginning ([`run`]). Chunks of short blocks of all classes share one mapping ([`mapping`]).
@@ -15,12 +14,18 @@
 //! process if an allocation fails. For that moment there is a [`reserve`].
 
 mod classes;
+mod list;
 mod mapping;
 mod reserve;
 mod run;
 
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering};
+}
+
 use super::threads;
 use classes::{CLASSES, MOST_ALIGNED, bytes_of, class_of};
+use list::List;
 pub(crate) use mapping::use_small_pages;
 use mapping::{map, unmap};
 pub(crate) use reserve::{is_short, when_refused};
@@ -36,23 +41,20 @@ const CHUNK: usize = MOST_ALIGNED;
 const BLOCKS: usize = 4;
 /// Mappings are this long, or multiples of it.
 const PAGE: usize = 64 << 10;
-/// Addresses have 48 bits; the rest of a head is its tag.
-const ADDRESS: u64 = (1 << 48) - 1;
-
 /// The allocator of this library.
 struct Heap;
 
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-/// Free blocks of each class: the address of the first, and a tag in the bits above the address.
-static FREE: [AtomicU64; CLASSES] = [const { AtomicU64::new(0) }; CLASSES];
+/// Free blocks of each class.
+static FREE: [List; CLASSES] = [const { List(AtomicU64::new(0)) }; CLASSES];
 
 /// Blocks of each class that were never handed out.
-static FRESH: [Run; CLASSES] = [const { Run::new() }; CLASSES];
+static FRESH: [Run; CLASSES] = [const { Run(AtomicU64::new(0)) }; CLASSES];
 
 /// The part of a mapping that is in no chunk yet.
-static CHUNKS: Run = Run::new();
+static CHUNKS: Run = Run(AtomicU64::new(0));
 
 /// `bytes` from the kernel, or the `least` that serves from the reserve, and how many bytes that are; null if both are
 /// used up. The reserve gives no more than is needed, since many threads may need a part of it at one moment.
@@ -144,34 +146,17 @@ unsafe fn link<'a>(block: u64) -> &'a AtomicU64 {
 
 /// A block of a class, null if there is no memory; and whether it is all zeroes, since it was never handed out.
 fn take(class: usize) -> (*mut u8, bool) {
-    let head = &FREE[class];
-    let mut seen = head.load(Acquire);
-    while seen & ADDRESS != 0 {
-        // SAFETY: heads hold addresses of blocks only. If another thread takes this one meanwhile,
-        // the exchange fails and what was read is dropped.
-        let next = unsafe { link(seen & ADDRESS) }.load(Relaxed) & ADDRESS;
-        let wanted = next | (seen & !ADDRESS).wrapping_add(ADDRESS + 1);
-        match head.compare_exchange_weak(seen, wanted, AcqRel, Acquire) {
-            Ok(_) => return ((seen & ADDRESS) as *mut u8, false),
-            Err(now) => seen = now,
-        }
+    // SAFETY: the list has blocks of chunks only.
+    match FREE[class].take(|block| unsafe { link(block) }) {
+        Some(block) => (block as *mut u8, false),
+        None => (take_fresh(class), true),
     }
-    (take_fresh(class), true)
 }
 
 /// Puts a chain of blocks, linked from `first` to `last`, on the list of its class.
 fn put(class: usize, first: u64, last: u64) {
-    let head = &FREE[class];
-    let mut seen = head.load(Relaxed);
-    loop {
-        // SAFETY: `last` is a block that our caller is giving back, so no other thread uses it.
-        unsafe { link(last) }.store(seen & ADDRESS, Relaxed);
-        let wanted = first | (seen & !ADDRESS).wrapping_add(ADDRESS + 1);
-        match head.compare_exchange_weak(seen, wanted, AcqRel, Relaxed) {
-            Ok(_) => return,
-            Err(now) => seen = now,
-        }
-    }
+    // SAFETY: `last` is a block that our caller is giving back, so no other thread uses it.
+    FREE[class].put(first, unsafe { link(last) });
 }
 
 /// A block that was never handed out.
@@ -296,6 +281,33 @@ mod tests {
         let chunks: Vec<_> = (0..100).map(|n| new_chunk([48, 3072, 4128, 16384][n % 4])).collect();
         RESERVE_ALONE.set(false);
         assert!(chunks.iter().all(|&(chunk, blocks)| !chunk.is_null() && blocks > 0), "{chunks:?}");
+    }
+
+    #[test]
+    fn pieces_are_handed_out_once_and_in_order() {
+        let run = Run(AtomicU64::new(0));
+        let empty = run.take(64, 1).expect_err("it is empty");
+        assert!(run.refill(empty, 4096 as *mut u8, 5));
+        assert!(!run.refill(empty, 8192 as *mut u8, 5), "it is not empty any more");
+        let starts = [(); 2].map(|()| run.take(64, 2).ok().map(|at| at as usize));
+        assert_eq!(starts, [Some(4096), Some(4096 + 128)]);
+        let few = run.take(64, 2).expect_err("one is left");
+        assert_eq!(run.take(64, 1).ok().map(|at| at as usize), Some(4096 + 256));
+        assert!(!run.refill(few, 8192 as *mut u8, 5), "another thread took the last one");
+    }
+
+    #[test]
+    fn threads_never_get_the_same_piece() {
+        let run = Run(AtomicU64::new(0));
+        let Err(empty) = run.take(16, 1) else { panic!("it is empty") };
+        run.refill(empty, 65536 as *mut u8, 60_000);
+        let took: Vec<usize> = std::thread::scope(|scope| {
+            let all = || std::iter::from_fn(|| run.take(16, 1).ok().map(|at| at as usize)).collect::<Vec<_>>();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(all)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let distinct: std::collections::BTreeSet<usize> = took.iter().copied().collect();
+        assert_eq!((took.len(), distinct.len()), (60_000, 60_000));
     }
 
     #[test]

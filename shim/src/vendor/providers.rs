@@ -8,62 +8,20 @@
 //! calling object, and the object per thread, until a library is unloaded ([`elf::generation`]).
 //!
 //! Nobody waits: a child of `fork` must not find a lock held by a thread it does not have. Of the records there are
-//! so many and no more; one that is taken for another object says so by its stamp, which a reader looks at before
-//! and after.
+//! so many and no more ([`caller`]).
+
+mod caller;
+
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+}
 
 use crate::process::elf;
+pub(crate) use caller::Caller;
+use caller::is_of;
 use std::cell::Cell;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*, fence};
-
-/// A calling object, and the functions it was found to mean; 0 where it was not asked yet.
-pub(crate) struct Caller<const N: usize> {
-    /// The generation ([`elf::generation`]) in the lower half, the count of changes above it, and [`CHANGING`].
-    stamp: AtomicU64,
-    start: AtomicUsize,
-    end: AtomicUsize,
-    functions: [AtomicUsize; N],
-}
-
-/// A thread is changing the record. Nobody believes the record now, and nobody else changes it.
-const CHANGING: u64 = 1 << 63;
-
-/// Whether a record with this stamp is valid in a generation.
-fn is_of(stamp: u64, generation: usize) -> bool {
-    stamp & CHANGING == 0 && stamp as u32 == generation as u32
-}
-
-impl<const N: usize> Caller<N> {
-    fn holds(&self, address: usize) -> bool {
-        (self.start.load(Relaxed)..self.end.load(Relaxed)).contains(&address)
-    }
-
-    /// The function at `index`, if this is the record of the object at an address and has it: 0 if it was not asked
-    /// for yet.
-    #[inline]
-    fn function(&self, address: usize, index: usize) -> Option<usize> {
-        let stamp = self.stamp.load(Acquire);
-        if !is_of(stamp, elf::generation()) || !self.holds(address) {
-            return None;
-        }
-        let function = self.functions[index].load(Relaxed);
-        fence(Acquire);
-        (self.stamp.load(Relaxed) == stamp).then_some(function)
-    }
-
-    /// Changes the record that has this stamp, unless the stamp has changed or another thread is at it.
-    fn change(&self, stamp: u64, generation: usize, change: impl FnOnce(&Self)) -> bool {
-        let ours =
-            stamp & CHANGING == 0 && self.stamp.compare_exchange(stamp, stamp | CHANGING, AcqRel, Relaxed).is_ok();
-        if ours {
-            fence(Release);
-            change(self);
-            let count = (stamp >> 32).wrapping_add(1) << 32 & !CHANGING;
-            self.stamp.store(count | u64::from(generation as u32), Release);
-        }
-        ours
-    }
-}
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 
 /// The calling object that a thread saw last.
 pub(crate) type LastCaller<const N: usize> = Cell<Option<&'static Caller<N>>>;
@@ -90,7 +48,7 @@ impl<const N: usize> Providers<N> {
     /// Address of the function at `index` that a caller means; 0 if there is none.
     #[inline]
     pub(crate) fn function(&self, address: usize, last: &LastCaller<N>, index: usize) -> usize {
-        match last.get().and_then(|caller| caller.function(address, index)) {
+        match last.get().and_then(|caller| caller.function(address, index, elf::generation())) {
             None | Some(0) => self.function_slow(address, last, index),
             Some(known) => known,
         }
@@ -98,7 +56,8 @@ impl<const N: usize> Providers<N> {
 
     #[cold]
     fn function_slow(&self, address: usize, last: &LastCaller<N>, index: usize) -> usize {
-        let known = self.records().find_map(|caller| Some((caller, caller.function(address, index)?)));
+        let function_of = |caller: &Caller<N>| caller.function(address, index, elf::generation());
+        let known = self.records().find_map(|caller| Some((caller, function_of(caller)?)));
         if let Some((caller, function)) = known {
             last.set(Some(caller));
             if function != 0 {
@@ -195,11 +154,11 @@ mod tests {
         let mut all: Vec<*const Caller<2>> = Vec::new();
         for n in 1..10 * CALLERS {
             let caller = PROVIDERS.remember(n << 20, (n << 20) + 4096, generation).expect("a record");
-            assert_eq!(caller.function((n << 20) + 8, 1), Some(0), "nothing of the one before");
+            assert_eq!(caller.function((n << 20) + 8, 1, elf::generation()), Some(0), "nothing of the one before");
             let stamp = caller.stamp.load(Relaxed);
             assert!(caller.change(stamp, generation, |caller| caller.functions[1].store(n, Relaxed)));
-            assert_eq!(caller.function((n << 20) + 8, 1), Some(n));
-            assert_eq!(caller.function(((n + 1) << 20) + 8, 1), None);
+            assert_eq!(caller.function((n << 20) + 8, 1, elf::generation()), Some(n));
+            assert_eq!(caller.function(((n + 1) << 20) + 8, 1, elf::generation()), None);
             all.push(caller);
         }
         all.sort_unstable();
@@ -214,11 +173,11 @@ mod tests {
         let caller = PROVIDERS.remember(4096, 8192, generation).expect("a record");
         let stamp = caller.stamp.load(Relaxed);
         let changed = caller.change(stamp, generation, |caller| {
-            assert_eq!(caller.function(5000, 0), None);
+            assert_eq!(caller.function(5000, 0, elf::generation()), None);
             assert!(!caller.change(caller.stamp.load(Relaxed), generation, |_| panic!("two at a time")));
         });
         assert!(changed && !caller.change(stamp, generation, |_| panic!("out of date")));
-        assert_eq!(caller.function(5000, 0), Some(0));
+        assert_eq!(caller.function(5000, 0, elf::generation()), Some(0));
     }
 
     #[test]
@@ -227,7 +186,7 @@ mod tests {
         let (here, last) = (NAMES.as_ptr() as usize, Cell::new(None));
         let found = PROVIDERS.function(here, &last, 0);
         assert_ne!(found, 0);
-        assert_eq!(last.get().and_then(|caller| caller.function(here, 0)), Some(found));
+        assert_eq!(last.get().and_then(|caller| caller.function(here, 0, elf::generation())), Some(found));
         assert_eq!(PROVIDERS.function(here, &last, 0), found);
     }
 }

@@ -22,6 +22,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::documented("memory.array", array),
     Check::documented("memory.free_from_other_thread", free_from_other_thread),
     Check::documented("memory.integrated_is_the_machines", integrated_is_the_machines),
+    Check::documented("memory.integrated_attributes_agree", attributes_agree),
 ];
 
 const MIB: usize = 1 << 20;
@@ -218,6 +219,25 @@ fn free_from_other_thread(t: &mut Checker) -> Done {
         cu!(cuMemFree_v2(raw))
     });
     t.eq("cuMemFree on another thread", status.join().unwrap_or(u32::MAX), 0);
+    Ok(())
+}
+
+/// Whose memory the GPU reads: where it goes by the host's page tables it reads what they have, and managed memory that both
+/// use at once is managed memory.
+fn attributes_agree(t: &mut Checker) -> Done {
+    use cudarc::driver::sys::CUdevice_attribute::*;
+    let mut values = [0; 4];
+    for (value, id) in values.iter_mut().zip([
+        CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+        CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
+        CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
+        CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+    ]) {
+        ok("cuDeviceGetAttribute", cu!(cuDeviceGetAttribute(value, id, t.gpu.device)))?;
+    }
+    let [pageable, by_host_tables, managed, at_once] = values;
+    t.yes(&format!("pageable {pageable}, by the host's page tables {by_host_tables}"), by_host_tables <= pageable);
+    t.yes(&format!("managed {managed}, by both at once {at_once}"), at_once <= managed);
     Ok(())
 }
 

@@ -1,5 +1,6 @@
-/* Looks each name on stdin up by hipGetProcAddress, hipGetDriverEntryPoint and its twin, with each flag, and
- * prints whose function it got: the way, the flags, the name, the answer's code, the file and the symbol. */
+/* Looks each name on stdin up by hipGetProcAddress, hipGetDriverEntryPoint and its twin, as far as the library that is
+ * named has them, with each flag, and prints whose function it got: the way, the flags, the name, the answer's code, the
+ * file and the symbol. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -16,23 +17,23 @@ static void show(const char *way, unsigned long flags, const char *name, int cod
     printf("%s %lu %s %d %s %s\n", way, flags, name, code, file, symbol);
 }
 
-int main(void) {
-    void *lib = dlopen("libamdhip64.so.6", RTLD_NOW | RTLD_LOCAL);
+int main(int argc, char **argv) {
+    void *lib = dlopen(argc > 1 ? argv[1] : "libamdhip64.so.6", RTLD_NOW | RTLD_LOCAL);
     if (!lib) return 2;
     int (*proc)(const char *, void **, int, unsigned long, int *) = dlsym(lib, "hipGetProcAddress");
     int (*entry)(const char *, void **, unsigned long, int *) = dlsym(lib, "hipGetDriverEntryPoint");
     int (*entry_spt)(const char *, void **, unsigned long, int *) = dlsym(lib, "hipGetDriverEntryPoint_spt");
-    char name[128];
+    char name[200];
     while (fgets(name, sizeof name, stdin)) {
         name[strcspn(name, "\n")] = 0;
         for (unsigned long flags = 0; flags < 3; flags++) {
             void *p = NULL;
-            int code = proc(name, &p, 700, flags, NULL);
-            show("proc", flags, name, code, p);
-            code = entry(name, &p, flags, NULL);
-            show("entry", flags, name, code, p);
-            code = entry_spt(name, &p, flags, NULL);
-            show("entry_spt", flags, name, code, p);
+            int code = proc ? proc(name, &p, 700, flags, NULL) : 0;
+            if (proc) show("proc", flags, name, code, p);
+            code = entry ? entry(name, &p, flags, NULL) : 0;
+            if (entry) show("entry", flags, name, code, p);
+            code = entry_spt ? entry_spt(name, &p, flags, NULL) : 0;
+            if (entry_spt) show("entry_spt", flags, name, code, p);
         }
     }
     return 0;

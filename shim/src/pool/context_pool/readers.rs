@@ -4,6 +4,7 @@
 //! all processors of the device and wait for the program. So nothing of ours waits for the program's work.
 
 use super::ContextPool;
+use super::stuck::Stuck;
 use crate::gate;
 use crate::process::cancel;
 use crate::process::lock::lock;
@@ -15,7 +16,7 @@ use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// The value that watched memory is filled with.
@@ -46,9 +47,7 @@ pub(crate) enum Job {
 #[derive(Default)]
 pub(crate) struct Readers {
     spare: Mutex<Vec<Reader>>,
-    /// Readers whose work did not complete in time.
-    stuck: Mutex<Vec<Reader>>,
-    any_stuck: AtomicBool,
+    stuck: Stuck<Reader>,
     kernel: AtomicUsize,
     /// The one that finds addresses: `None` while nobody has tried to load it.
     pub(super) scan: Mutex<Option<Option<scan::Kernel>>>,
@@ -64,9 +63,9 @@ pub(crate) struct Readers {
 impl Readers {
     /// The context is gone, and all of its readers with it.
     pub(crate) fn clear(&self) {
+        // Those that complete just now are put back among the spare ones, or not at all.
+        self.stuck.clear();
         lock(&self.spare).clear();
-        lock(&self.stuck).clear();
-        self.any_stuck.store(false, Relaxed);
         self.kernel.store(UNKNOWN, Relaxed);
         *lock(&self.scan) = None;
         self.lists.store(0, Relaxed);
@@ -118,18 +117,10 @@ impl ContextPool {
     /// Takes back the readers that have completed their work. True if that is all of them: then memory that they were
     /// given may go back without a wait.
     pub(crate) fn settle_readers(&self) -> bool {
-        if !self.readers.any_stuck.load(Acquire) {
-            return true;
-        }
-        let stuck = std::mem::take(&mut *lock(&self.readers.stuck));
         // A reader that the driver answers an error about never reads anything.
         let is_done = |reader: &Reader| reader.is_done().unwrap_or(true);
-        let (done, stuck): (Vec<_>, Vec<_>) = self.within(|| stuck.into_iter().partition(is_done));
-        done.into_iter().for_each(|reader| self.readers.spare(reader));
-        let mut all = lock(&self.readers.stuck);
-        all.extend(stuck);
-        self.readers.any_stuck.store(!all.is_empty(), Release);
-        all.is_empty()
+        let ask = |stuck: Vec<Reader>| self.within(|| stuck.into_iter().partition(is_done));
+        self.readers.stuck.settle(ask, |reader| self.readers.spare(reader))
     }
 
     /// Does these jobs in their order. The answer is what was found, one for each job that reads. `None`: nothing is
@@ -181,8 +172,7 @@ impl ContextPool {
         // The pool may be for another context by now, and the reader belongs to the earlier one.
         if self.generation() == generation {
             if is_stuck {
-                lock(&self.readers.stuck).push(reader);
-                self.readers.any_stuck.store(true, Release);
+                self.readers.stuck.add(reader);
             } else {
                 self.readers.spare(reader);
             }
@@ -192,7 +182,7 @@ impl ContextPool {
     /// An unused reader, in the current context. `idle`: the kernel may be loaded, which waits for work.
     pub(super) fn reader(&self, idle: bool) -> Option<Reader> {
         self.settle_readers();
-        if lock(&self.readers.stuck).len() >= MOST_STUCK || activity::broken() {
+        if self.readers.stuck.len() >= MOST_STUCK || activity::broken() {
             return None;
         }
         let spare = lock(&self.readers.spare).pop();

@@ -2,7 +2,7 @@
 
 use crate::abi::{H, Out, Text};
 use crate::structs::Location;
-use gpumem_sim_engine::config::{Managed, config};
+use gpumem_sim_engine::config::{Managed, Pageable, config};
 use gpumem_sim_engine::machine::lock;
 use gpumem_sim_engine::{Error, Result, context, pool};
 
@@ -16,31 +16,33 @@ pub fn check(dev: i32) -> Result<u32> {
 /// Device attributes, as an H200 answers those that programs look at.
 fn attribute(id: u32, dev: u32) -> Result<i32> {
     Ok(match id {
-        1 => 1024,                                   // threads per block
-        2 | 3 => 1024,                               // block x, y
-        4 => 64,                                     // block z
-        5 => i32::MAX,                               // grid x
-        6 | 7 => 65535,                              // grid y, z
-        8 => 48 << 10,                               // shared memory per block
-        9 => 64 << 10,                               // constant memory
-        10 => 32,                                    // warp
-        11 => i32::MAX,                              // pitch
-        12 => 65536,                                 // registers per block
-        13 => 1_980_000,                             // clock, kHz
-        14 => 512,                                   // texture alignment
-        15 | 31 | 40 => 1,                           // overlap, concurrent kernels, unified addressing
-        16 => 132,                                   // multiprocessors
-        18 | 88 | 100 => config().integrated as i32, // integrated; pageable memory, by the host's page tables
-        20 => 0,                                     // compute mode
-        19 | 41 => 1,                                // can map host memory
-        33 => 1 + dev as i32,                        // PCI bus
-        34 | 50 | 35 => 0,                           // PCI device, domain, TCC
-        36 => 3_201_000,                             // memory clock, kHz
-        37 => 6144,                                  // bus width
-        38 => 60 << 20,                              // L2
-        39 => 2048,                                  // threads per multiprocessor
-        42 => 3,                                     // copy engines
-        75 => 9,                                     // compute capability
+        1 => 1024,                        // threads per block
+        2 | 3 => 1024,                    // block x, y
+        4 => 64,                          // block z
+        5 => i32::MAX,                    // grid x
+        6 | 7 => 65535,                   // grid y, z
+        8 => 48 << 10,                    // shared memory per block
+        9 => 64 << 10,                    // constant memory
+        10 => 32,                         // warp
+        11 => i32::MAX,                   // pitch
+        12 => 65536,                      // registers per block
+        13 => 1_980_000,                  // clock, kHz
+        14 => 512,                        // texture alignment
+        15 | 31 | 40 => 1,                // overlap, concurrent kernels, unified addressing
+        16 => 132,                        // multiprocessors
+        18 => config().integrated as i32, // integrated
+        88 => (config().pageable != Pageable::None) as i32,
+        100 => (config().pageable == Pageable::HostPageTables) as i32,
+        20 => 0,              // compute mode
+        19 | 41 => 1,         // can map host memory
+        33 => 1 + dev as i32, // PCI bus
+        34 | 50 | 35 => 0,    // PCI device, domain, TCC
+        36 => 3_201_000,      // memory clock, kHz
+        37 => 6144,           // bus width
+        38 => 60 << 20,       // L2
+        39 => 2048,           // threads per multiprocessor
+        42 => 3,              // copy engines
+        75 => 9,              // compute capability
         76 => 0,
         78 => 1,                                          // stream priorities
         81 => 233_472,                                    // shared memory per multiprocessor

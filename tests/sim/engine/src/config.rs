@@ -49,6 +49,9 @@ pub struct Config {
     pub managed: Managed,
     /// `SIM_INTEGRATED=1`: the devices use the machine's memory, and their attributes say so. Default 0.
     pub integrated: bool,
+    /// `SIM_PAGEABLE`: `1`: the devices read any memory of the process; `host`: by the host's page tables. Their attributes
+    /// say so, and no more is simulated. Default: they do not.
+    pub pageable: Pageable,
     /// `SIM_BARE_RECORDS=1`: for some allocations the driver also keeps the address in a piece of the heap with nothing else
     /// in it. Default 0.
     pub bare_records: bool,
@@ -61,6 +64,14 @@ pub struct Config {
     pub shared: Option<String>,
     /// `SIM_DRIVER_VERSION`: what cuDriverGetVersion answers. Default 13000.
     pub driver_version: u32,
+}
+
+/// Whether the devices read memory that no call of the driver made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pageable {
+    None,
+    OwnPageTables,
+    HostPageTables,
 }
 
 /// What managed memory there is.
@@ -129,6 +140,11 @@ impl Config {
                 _ => Managed::Concurrent,
             },
             integrated: number("SIM_INTEGRATED", 0) != 0,
+            pageable: match var("SIM_PAGEABLE").as_deref() {
+                Some("host") => Pageable::HostPageTables,
+                Some("1") => Pageable::OwnPageTables,
+                _ => Pageable::None,
+            },
             bare_records: number("SIM_BARE_RECORDS", 0) != 0,
             free_waits: number("SIM_FREE_WAITS", 1) != 0,
             memory_pools: number("SIM_MEMORY_POOLS", 1) != 0,

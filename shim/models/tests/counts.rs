@@ -2,7 +2,7 @@
 //! show them, by loom.
 
 mod atomic {
-    pub use loom::sync::atomic::*;
+    pub use gpumem_models::atomic::*;
 
     /// As the shim's own where it has no locked instruction: loom takes `SeqCst` of anything but a fence for
     /// less than it is.
@@ -21,8 +21,7 @@ mod counts;
 
 use atomic::{AtomicU64, AtomicUsize, Ordering::*, fence};
 use counts::{Counts, Shard};
-use loom::sync::Arc;
-use loom::thread;
+use gpumem_models::{Arc, thread};
 
 type Small = Counts<3, 2>;
 
@@ -34,9 +33,7 @@ fn counts() -> Arc<Small> {
 }
 
 fn model(run: impl Fn() + Sync + Send + 'static) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(run);
+    gpumem_models::model(3, run);
 }
 
 /// A thread works in the open; another asks. What it can see of the work, it sees in the count.

@@ -2,15 +2,14 @@
 //! what is given back can be had again, and of two that ask for the last bytes one gets them once the other asks no more.
 
 mod atomic {
-    pub use loom::sync::atomic::*;
+    pub use gpumem_models::atomic::*;
 }
 
 #[path = "../../src/group/sum.rs"]
 mod sum;
 
 use atomic::{AtomicU64, Ordering::*};
-use loom::sync::Arc;
-use loom::thread;
+use gpumem_models::{Arc, model, thread};
 use sum::{Answer, MemberBytes, ask, tell};
 
 const LIMIT: u64 = 10;
@@ -45,12 +44,6 @@ fn takes(group: &Group, own: usize, bytes: u64, gives_back: bool) -> Answer {
         }
     }
     answer
-}
-
-fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(preemptions);
-    model.check(run);
 }
 
 #[test]

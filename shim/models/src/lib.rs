@@ -1,0 +1,74 @@
+//! What a model of lock-free code is written with: atomics, threads and memory that are checked.
+//!
+//! A test of this crate takes a file of the shim's by `#[path]` and gives it the atomics of this crate. Under loom the
+//! test runs in every order that threads can have, and reads every value that a weak memory may show. Under Miri
+//! (`make miri`) it runs as it stands, once for each seed.
+
+#[cfg(not(miri))]
+pub use loom::{
+    sync::{Arc, Mutex, atomic},
+    thread,
+};
+#[cfg(miri)]
+pub use std::{
+    sync::{Arc, Mutex, atomic},
+    thread,
+};
+
+#[cfg(not(miri))]
+use loom::cell::UnsafeCell;
+#[cfg(miri)]
+use std::cell::UnsafeCell;
+
+/// Runs a model. `preemptions`: how often, in one run, a thread is interrupted that could go on. With more of them runs
+/// take longer, and few faults need more than two.
+pub fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
+    #[cfg(not(miri))]
+    {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(preemptions);
+        model.check(run);
+    }
+    #[cfg(miri)]
+    {
+        let _ = preemptions;
+        run();
+    }
+}
+
+/// Memory that is read and written without atomics. If two threads come to it, and nothing puts one of them first, loom
+/// and Miri report the race.
+#[derive(Debug, Default)]
+pub struct Plain<T>(UnsafeCell<T>);
+
+// SAFETY: models run under loom or Miri alone. Both stop at the first access that races, before it is made.
+unsafe impl<T: Send> Sync for Plain<T> {}
+
+impl<T: Copy> Plain<T> {
+    /// Holds this value.
+    pub fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    /// The value.
+    pub fn read(&self) -> T {
+        #[cfg(not(miri))]
+        // SAFETY: loom has looked for a race before it gives the pointer, which is valid for this call.
+        return self.0.with(|at| unsafe { *at });
+        #[cfg(miri)]
+        // SAFETY: Miri looks for a race at the access. The cell is borrowed for this call.
+        return unsafe { *self.0.get() };
+    }
+
+    /// Another value.
+    pub fn write(&self, value: T) {
+        #[cfg(not(miri))]
+        // SAFETY: loom has looked for a race before it gives the pointer, which is valid for this call.
+        self.0.with_mut(|at| unsafe { *at = value });
+        #[cfg(miri)]
+        // SAFETY: Miri looks for a race at the access. The cell is borrowed for this call.
+        unsafe {
+            *self.0.get() = value;
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! A record that threads read without a lock while another one changes it: one that is taken for another object says so by
+//! its stamp, which a reader looks at before and after.
+
+use super::atomic::{AtomicU64, AtomicUsize, Ordering::*, fence};
+
+/// A calling object, and the functions it was found to mean; 0 where it was not asked yet.
+pub(crate) struct Caller<const N: usize> {
+    /// The generation in the lower half, the count of changes above it, and [`CHANGING`].
+    pub(super) stamp: AtomicU64,
+    pub(super) start: AtomicUsize,
+    pub(super) end: AtomicUsize,
+    pub(super) functions: [AtomicUsize; N],
+}
+
+/// A thread is changing the record. Nobody believes the record now, and nobody else changes it.
+const CHANGING: u64 = 1 << 63;
+
+/// Whether a record with this stamp is valid in a generation.
+pub(super) fn is_of(stamp: u64, generation: usize) -> bool {
+    stamp & CHANGING == 0 && stamp as u32 == generation as u32
+}
+
+impl<const N: usize> Caller<N> {
+    pub(super) fn holds(&self, address: usize) -> bool {
+        (self.start.load(Relaxed)..self.end.load(Relaxed)).contains(&address)
+    }
+
+    /// The function at `index`, if this is the record of the object at an address and has it: 0 if it was not asked
+    /// for yet.
+    #[inline(always)]
+    pub(super) fn function(&self, address: usize, index: usize, generation: usize) -> Option<usize> {
+        let stamp = self.stamp.load(Acquire);
+        if !is_of(stamp, generation) || !self.holds(address) {
+            return None;
+        }
+        let function = self.functions[index].load(Relaxed);
+        fence(Acquire);
+        (self.stamp.load(Relaxed) == stamp).then_some(function)
+    }
+
+    /// Changes the record that has this stamp, unless the stamp has changed or another thread is at it.
+    pub(super) fn change(&self, stamp: u64, generation: usize, change: impl FnOnce(&Self)) -> bool {
+        let ours =
+            stamp & CHANGING == 0 && self.stamp.compare_exchange(stamp, stamp | CHANGING, AcqRel, Relaxed).is_ok();
+        if ours {
+            fence(Release);
+            change(self);
+            let count = (stamp >> 32).wrapping_add(1) << 32 & !CHANGING;
+            self.stamp.store(count | u64::from(generation as u32), Release);
+        }
+        ours
+    }
+}
