@@ -1,7 +1,8 @@
 //! Whether the shim may do more than record on this driver, and what decides that. In this order:
 //!
 //! 1. `GPUMEM_RECORD_ONLY`, if it is 0 or 1.
-//! 2. A profiler or checker that is attached: record only.
+//! 2. A profiler or checker that is attached: record only. One of HIP's is also known by its functions, once the program
+//!    has called HIP.
 //! 3. A driver whose version cannot be true: record only.
 //! 4. The verdict that `gpumem selftest --rules` left for this driver, GPU and release ([`gpumem_wire::verdict`]): it
 //!    may turn the pool or the graph cache off, and lets a driver in that nobody knows.
@@ -121,20 +122,28 @@ impl Trust {
         if !beside_cuda {
             header.driver_version().store(version, Relaxed);
         }
-        if gpumem_abi::HIP_MAJORS.contains(&units::version(version).0) || settings.record_only != RecordOnly::Auto {
+        if settings.record_only != RecordOnly::Auto {
             return;
         }
+        let (why, decided) = match profiler() {
+            Some(profiler) => (profiler.clone(), format!("a tool: {profiler}")),
+            None if gpumem_abi::HIP_MAJORS.contains(&units::version(version).0) => return,
+            None => {
+                let why = format!("ROCm {} is of a major version that was never tested", words(version));
+                let decided = format!("{why}: gpumem selftest, run on this machine, says what works there");
+                (why, decided)
+            }
+        };
         self.no_hip.store(true, Relaxed);
         if header.mode().load(Relaxed) != Mode::Active as u32 {
             return;
         }
-        let why = format!("ROCm {} is of a major version that was never tested", words(version));
         if beside_cuda {
             // CUDA's driver was judged for itself: only HIP's part is off.
             reason(ledger, &format!("{why}: HIP is only recorded"));
         } else {
             only_record(ledger, &why);
-            decided_by(ledger, &format!("{why}: gpumem selftest, run on this machine, says what works there"));
+            decided_by(ledger, &decided);
         }
     }
 
@@ -259,12 +268,28 @@ fn tool() -> Option<String> {
     }
     const TOOLS: [&[u8]; 5] =
         [b"libsanitizer-collection", b"libcuinj64", b"libTreeLauncher", b"libToolsInjection", b"librocprof"];
-    // Two libraries that look like tools are none. libamdhip64 needs the one that looks for tools since ROCm 6
-    // (ROCm/clr, hipamd/src/hip_api_trace.cpp, `ToolInit`). RCCL and others need the one with which programs mark their
-    // ranges.
-    const NONE: [&[u8]; 2] = [b"librocprofiler-register", b"librocprofiler-sdk-roctx"];
-    let is = |file: &[u8], names: &[&[u8]]| names.iter().any(|name| file.starts_with(name));
     let objects = elf::Listing::new();
-    let tool = objects.objects().find(|object| is(object.file_name(), &TOOLS) && !is(object.file_name(), &NONE));
+    let tool =
+        objects.objects().find(|object| begins(object.file_name(), &TOOLS) && !begins(object.file_name(), &NONE));
     tool.map(|tool| format!("{} is loaded", String::from_utf8_lossy(tool.path())))
+}
+
+/// Two libraries that look like tools are none. libamdhip64 needs the one that looks for tools since ROCm 6
+/// (ROCm/clr, hipamd/src/hip_api_trace.cpp, `ToolInit`). RCCL and others need the one with which programs mark their
+/// ranges.
+const NONE: [&[u8]; 2] = [b"librocprofiler-register", b"librocprofiler-sdk-roctx"];
+
+fn begins(file: &[u8], names: &[&[u8]]) -> bool {
+    names.iter().any(|name| file.starts_with(name))
+}
+
+/// The profiler that HIP has handed its functions to, under whatever name, in words. librocprofiler-register knows a
+/// profiler by this function (`rocp_reg_scan_for_tools`). The listing has it only where it is defined, and not where it is
+/// asked for.
+fn profiler() -> Option<String> {
+    let objects = elf::Listing::with_symbol(c"rocprofiler_configure");
+    let its = objects.objects().find(|object| object.symbol != 0 && !begins(object.file_name(), &NONE))?;
+    let path = String::from_utf8_lossy(its.path());
+    let name = if path.is_empty() { "the program" } else { &*path };
+    Some(format!("{name} has rocprofiler_configure: a profiler"))
 }

@@ -69,6 +69,7 @@ pub fn hip() -> &'static Hip {
         for name in ["librocprofiler-register.so.0", "librocprofiler-sdk-roctx.so.1", "librocprofiler-sdk.so.1"] {
             compile(&sources.join("libprofiler.c"), &clients.join(name), &["-fPIC", "-shared"]);
         }
+        compile(&sources.join("libprofiler.c"), &clients.join("libtracer.so"), &["-fPIC", "-shared", "-DCONFIGURE"]);
         let plugin = clients.join("libhipplugin.so");
         compile(&sources.join("libhipplugin.c"), &plugin, &["-fPIC", "-shared", &linked, "-l:libamdhip64.so.6"]);
         for (name, flags) in [
