@@ -3,6 +3,7 @@
 mod common;
 use common::skipped::{installed, skipped};
 use common::*;
+use gpumem_wire::processor;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -99,6 +100,48 @@ fn doctor_names_what_the_c_library_lacks() {
     let answer = answer(command);
     assert_eq!(answer.code, 1, "{}", answer.out);
     assert!(answer.out.contains("GLIBC_2.99") && answer.out.contains("built for this machine"), "{}", answer.out);
+}
+
+/// A library that says that it was built to use this feature, and ends every program that it is loaded into.
+fn library_that_needs(dir: &Path, bit: usize) -> PathBuf {
+    let (source, library) = (dir.join("needs.c"), dir.join("libgpumem.so"));
+    let text = "#include <stdlib.h>\n\
+                const unsigned long long needs __attribute__((used, section(\"SECTION\"))) = 1ULL << BIT;\n\
+                __attribute__((constructor)) static void begin(void) { abort(); }\n";
+    let text = text.replace("SECTION", processor::SECTION).replace("BIT", &bit.to_string());
+    std::fs::write(&source, text).unwrap();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    library
+}
+
+/// A library that was built for another processor ends a program by SIGILL: the program gets none.
+#[test]
+fn a_library_for_another_processor_is_not_preloaded() {
+    let dir = dir();
+    let Some(missing) = processor::lacking_here(u64::MAX) else {
+        skipped("the processor has every feature that a compiler can be told to use");
+        return;
+    };
+    let bit = |name: &str| processor::FEATURES.iter().position(|feature| feature.name == name).unwrap();
+    let lib = library_that_needs(dir.path(), bit(missing));
+    let answer = run(&lib, &["--", "sh", "-c", "exit 3"]);
+    assert_eq!(answer.code, 3, "{}", answer.err);
+    let said =
+        format!("was built to use {missing}, which this processor does not have; the command runs without gpumem");
+    assert!(answer.err.contains(&said), "{}", answer.err);
+    let mut command = gpumem();
+    command.env("GPUMEM_DIR", dir.path()).env("GPUMEM_LIB", &lib).arg("doctor");
+    let answer = common::answer(command);
+    assert_eq!(answer.code, 1, "{}", answer.out);
+    let said = format!("does not load: it was built to use {missing}, which this processor does not have");
+    assert!(answer.out.contains(&said), "{}", answer.out);
+    // What the processor has, it has for this library, too; then the loader begins it.
+    let has = processor::FEATURES.iter().find(|feature| processor::lacking_here(1 << bit(feature.name)).is_none());
+    if let Some(has) = has {
+        let lib = library_that_needs(dir.path(), bit(has.name));
+        assert_eq!(run(&lib, &["--", "sh", "-c", "exit 3"]).code, 128 + libc::SIGABRT);
+    }
 }
 
 fn is_root() -> bool {
