@@ -3,6 +3,9 @@
 mod common;
 use common::skipped::{installed, skipped};
 use common::*;
+use gpumem_wire::processor;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -97,4 +100,167 @@ fn doctor_names_what_the_c_library_lacks() {
     let answer = answer(command);
     assert_eq!(answer.code, 1, "{}", answer.out);
     assert!(answer.out.contains("GLIBC_2.99") && answer.out.contains("built for this machine"), "{}", answer.out);
+}
+
+/// A library that says that it was built to use this feature, and ends every program that it is loaded into.
+fn library_that_needs(dir: &Path, bit: usize) -> PathBuf {
+    let (source, library) = (dir.join("needs.c"), dir.join("libgpumem.so"));
+    let text = "#include <stdlib.h>\n\
+                const unsigned long long needs __attribute__((used, section(\"SECTION\"))) = 1ULL << BIT;\n\
+                __attribute__((constructor)) static void begin(void) { abort(); }\n";
+    let text = text.replace("SECTION", processor::SECTION).replace("BIT", &bit.to_string());
+    std::fs::write(&source, text).unwrap();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    library
+}
+
+/// A library that was built for another processor ends a program by SIGILL: the program gets none.
+#[test]
+fn a_library_for_another_processor_is_not_preloaded() {
+    let dir = dir();
+    let Some(missing) = processor::lacking_here(u64::MAX) else {
+        skipped("the processor has every feature that a compiler can be told to use");
+        return;
+    };
+    let bit = |name: &str| processor::FEATURES.iter().position(|feature| feature.name == name).unwrap();
+    let lib = library_that_needs(dir.path(), bit(missing));
+    let answer = run(&lib, &["--", "sh", "-c", "exit 3"]);
+    assert_eq!(answer.code, 3, "{}", answer.err);
+    let said =
+        format!("was built to use {missing}, which this processor does not have; the command runs without gpumem");
+    assert!(answer.err.contains(&said), "{}", answer.err);
+    let mut command = gpumem();
+    command.env("GPUMEM_DIR", dir.path()).env("GPUMEM_LIB", &lib).arg("doctor");
+    let answer = common::answer(command);
+    assert_eq!(answer.code, 1, "{}", answer.out);
+    let said = format!("does not load: it was built to use {missing}, which this processor does not have");
+    assert!(answer.out.contains(&said), "{}", answer.out);
+    // What the processor has, it has for this library, too; then the loader begins it.
+    let has = processor::FEATURES.iter().find(|feature| processor::lacking_here(1 << bit(feature.name)).is_none());
+    if let Some(has) = has {
+        let lib = library_that_needs(dir.path(), bit(has.name));
+        assert_eq!(run(&lib, &["--", "sh", "-c", "exit 3"]).code, 128 + libc::SIGABRT);
+    }
+}
+
+fn is_root() -> bool {
+    // SAFETY: geteuid takes no arguments and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// A program that ends with 3 if it has more rights than whoever starts it, else with 4.
+fn privileged(dir: &Path) -> PathBuf {
+    let (source, program) = (dir.join("p.c"), dir.join("privileged"));
+    std::fs::write(&source, "#include <sys/auxv.h>\nint main(void) { return getauxval(AT_SECURE) ? 3 : 4; }\n")
+        .unwrap();
+    let built = Command::new("cc").arg("-o").arg(&program).arg(&source).status();
+    assert!(built.expect("a C compiler is needed").success());
+    program
+}
+
+/// A library that ends each program that it is loaded into.
+fn library_that_aborts(dir: &Path) -> PathBuf {
+    let (source, library) = (dir.join("a.c"), dir.join("libgpumem.so"));
+    let text = "#include <stdlib.h>\n__attribute__((constructor)) static void begin(void) { abort(); }\n";
+    std::fs::write(&source, text).unwrap();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    assert!(built.expect("a C compiler is needed").success());
+    library
+}
+
+#[test]
+fn a_setuid_program_runs_as_it_was() {
+    if !is_root() {
+        skipped("only root can give a program to another user");
+        return;
+    }
+    let dir = dir();
+    let (program, lib) = (privileged(dir.path()), library_that_aborts(dir.path()));
+    std::os::unix::fs::chown(&program, Some(65534), Some(65534)).unwrap();
+    for bits in [0o4755, 0o2755] {
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(bits)).unwrap();
+        if Command::new(&program).status().unwrap().code() != Some(3) {
+            skipped("the temporary folder gives no such rights (nosuid)");
+            return;
+        }
+        let answer = run(&lib, &["--", program.to_str().unwrap()]);
+        assert_eq!(answer.code, 3, "{}", answer.err);
+        assert!(answer.err.contains("setuid") && answer.err.contains("it runs without gpumem"), "{}", answer.err);
+    }
+}
+
+/// The kernel's list of what a file may: one capability, CAP_CHOWN.
+fn give_capability(program: &Path) -> bool {
+    let bytes = [0x0200_0000_u32, 1, 0, 0, 0].map(u32::to_le_bytes).concat();
+    let path = std::ffi::CString::new(program.to_str().unwrap()).unwrap();
+    // SAFETY: both names are C strings, and the value has as many bytes as the call is told.
+    unsafe {
+        libc::setxattr(path.as_ptr(), c"security.capability".as_ptr(), bytes.as_ptr().cast(), bytes.len(), 0) == 0
+    }
+}
+
+#[test]
+fn a_program_with_capabilities_of_its_file_runs_as_it_was() {
+    let dir = dir();
+    let (program, lib) = (privileged(dir.path()), library_that_aborts(dir.path()));
+    if !is_root() || !give_capability(&program) {
+        skipped("only root can give a file capabilities");
+        return;
+    }
+    // Root has all of them anyway, and the loader preloads for root.
+    let answer = run(&lib, &["--", program.to_str().unwrap()]);
+    assert_eq!((answer.code, answer.err.as_str()), (128 + libc::SIGABRT, ""));
+    // Somebody else, who may read the folder and gpumem.
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let gpumem = dir.path().join("gpumem");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_gpumem"), &gpumem)
+        .or_else(|_| std::fs::copy(env!("CARGO_BIN_EXE_gpumem"), &gpumem).map(drop))
+        .unwrap();
+    if Command::new(&program).uid(65534).gid(65534).status().unwrap().code() != Some(3) {
+        skipped("the temporary folder gives no such rights (nosuid)");
+        return;
+    }
+    let mut command = Command::new(&gpumem);
+    command.uid(65534).gid(65534).env("GPUMEM_LIB", &lib).env_remove("LD_PRELOAD").args(["run", "--"]).arg(&program);
+    let answer = common::answer(command);
+    assert_eq!(answer.code, 3, "{}", answer.err);
+    assert!(
+        answer.err.contains("file capabilities") && answer.err.contains("it runs without gpumem"),
+        "{}",
+        answer.err
+    );
+}
+
+/// A whole program of 32 bits: the header of a file, that of its one segment, and in a gap of the first what ends it
+/// with 3.
+fn program_of_32_bits() -> Vec<u8> {
+    let mut file = b"\x7fELF\x01\x01\x01\0\0".to_vec();
+    // mov bl, 3; xor eax, eax; inc eax; int 0x80: exit(3)
+    file.extend(b"\xb3\x03\x31\xc0\x40\xcd\x80");
+    const START: u32 = 0x0804_8000;
+    let halves = |halves: &[u16]| halves.iter().flat_map(|half| half.to_le_bytes()).collect::<Vec<u8>>();
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    // An executable of an i386, of version 1: its entry, where its segments are, no sections, no flags.
+    file.extend([halves(&[2, 3]), words(&[1, START + 9, 52, 0, 0]), halves(&[52, 32, 1, 0, 0, 0])].concat());
+    // All of the file, to be read and executed.
+    file.extend(words(&[1, 0, START, START, 84, 84, 5, 4096]));
+    file
+}
+
+#[test]
+fn a_program_of_32_bits_runs_as_it_was() {
+    let dir = dir();
+    let (program, lib) = (dir.path().join("small"), library_that_aborts(dir.path()));
+    let bytes = program_of_32_bits();
+    assert_eq!(bytes.len(), 84);
+    std::fs::write(&program, bytes).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    if !Command::new(&program).status().is_ok_and(|status| status.code() == Some(3)) {
+        skipped("this system runs no programs of an i386");
+        return;
+    }
+    let answer = run(&lib, &["--", program.to_str().unwrap()]);
+    assert_eq!(answer.code, 3, "{}", answer.err);
+    assert!(answer.err.contains("32-bit") && answer.err.contains("it runs without gpumem"), "{}", answer.err);
 }

@@ -259,10 +259,11 @@ fn tool() -> Option<String> {
     }
     const TOOLS: [&[u8]; 5] =
         [b"libsanitizer-collection", b"libcuinj64", b"libTreeLauncher", b"libToolsInjection", b"librocprof"];
-    // Two libraries that look like tools are none. libamdhip64 needs the one that looks for tools since ROCm 6
+    // Three libraries that look like tools are none. libamdhip64 needs the one that looks for tools since ROCm 6
     // (ROCm/clr, hipamd/src/hip_api_trace.cpp, `ToolInit`). RCCL and others need the one with which programs mark their
-    // ranges.
-    const NONE: [&[u8]; 2] = [b"librocprofiler-register", b"librocprofiler-sdk-roctx"];
+    // ranges. PyTorch needs the one with which it profiles itself when it is asked to (Kineto,
+    // libkineto/src/RocprofLogger.cpp). For the same reason a `rocprofiler_configure` makes no library a tool.
+    const NONE: [&[u8]; 3] = [b"librocprofiler-register", b"librocprofiler-sdk-roctx", b"librocprofiler-sdk.so"];
     let is = |file: &[u8], names: &[&[u8]]| names.iter().any(|name| file.starts_with(name));
     let objects = elf::Listing::new();
     let tool = objects.objects().find(|object| is(object.file_name(), &TOOLS) && !is(object.file_name(), &NONE));

@@ -2,9 +2,12 @@
 //! allocation is counted once, although the library calls its own exported names.
 //!
 //! [`simulator`]: the simulated library is like the real one. [`lookups`]: functions that a program looks up by name.
+//! [`releases`]: what is said of a ROCm that nobody has compared.
 
 #[path = "hip_cases/lookups.rs"]
 mod lookups;
+#[path = "hip_cases/releases.rs"]
+mod releases;
 #[path = "hip_cases/simulator.rs"]
 mod simulator;
 #[path = "hip/support.rs"]
@@ -325,9 +328,12 @@ fn the_library_that_looks_for_profilers_is_none() {
     };
     assert_eq!(mode("librocprofiler-register.so.0").0, "active");
     assert_eq!(mode("librocprofiler-sdk-roctx.so.1").0, "active");
-    let (mode, why) = mode("librocprofiler-sdk.so.1");
-    assert_eq!(mode, "record-only");
-    assert!(why.contains("librocprofiler-sdk.so.1"), "{why}");
+    // PyTorch needs the first, and has the second's function itself.
+    assert_eq!(mode("librocprofiler-sdk.so.1").0, "active");
+    assert_eq!(mode("libtracer.so").0, "active");
+    let (its, why) = mode("librocprofiler-sdk-tool.so");
+    assert_eq!(its, "record-only");
+    assert!(why.contains("librocprofiler-sdk-tool.so"), "{why}");
 }
 
 /// T20: a library that defines some functions of the runtime gets the calls of these. The runtime gets all others.

@@ -1,8 +1,10 @@
 //! T22: where the library may run.
 
 use gpumem_tests::harness::artifacts::repository;
-use gpumem_tests::harness::{artifacts, command};
-use gpumem_tests::skipped::skipped;
+use gpumem_tests::harness::run::Scratch;
+use gpumem_tests::harness::{Program, artifacts, client, command};
+use gpumem_tests::skipped::{installed, skipped};
+use gpumem_wire::processor::{FEATURES, SECTION, lacking_here};
 use std::path::{Path, PathBuf};
 
 /// Every Rust source under a folder.
@@ -120,4 +122,86 @@ fn t22_checks_for_aarch64() {
     cargo.args(["check", "--offline", "-q", "-p", "gpumem-shim", "--target", TARGET]).arg("--target-dir").arg(target);
     let output = cargo.current_dir(repository()).output().expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A feature as [`SECTION`] has it.
+fn bit(feature: &str) -> u64 {
+    1 << FEATURES.iter().position(|known| known.name == feature).expect("a feature that is known")
+}
+
+/// A copy of the library that says that it was built to use this feature.
+fn library_that_needs(folder: &Path, feature: &str) -> PathBuf {
+    let mut bytes = std::fs::read(&artifacts().shim).expect("the library");
+    let sections = command("readelf").args(["-S", "-W"]).arg(&artifacts().shim).native().ok().out;
+    let words = sections.lines().find_map(|line| line.split_once(SECTION)).expect("what its build assumes").1;
+    let offset = words.split_whitespace().nth(2).and_then(|word| usize::from_str_radix(word, 16).ok());
+    let offset = offset.expect("where that is");
+    assert_eq!(bytes[offset..offset + 8], [0; 8], "the tests' own build runs on every processor");
+    bytes[offset..offset + 8].copy_from_slice(&bit(feature).to_le_bytes());
+    let library = folder.join("libgpumem.so");
+    std::fs::write(&library, bytes).expect("a copy");
+    library
+}
+
+/// The program runs as natively, and one line says what is missing. Nothing is recorded, and nothing is left of the
+/// preload for its children.
+#[track_caller]
+fn steps_aside(program: &Program, preloaded: &Program, library: &Path, missing: &str) {
+    let native = program.native().ok();
+    let ran = preloaded.clone().env("LD_PRELOAD", library).preloaded().ok();
+    assert_eq!(ran.out, native.out);
+    let [line] = ran.ours()[..] else { panic!("{}", ran.err) };
+    assert!(line.contains(&format!("this processor has no {missing}")), "{line}");
+    assert!(line.contains("the program runs without gpumem"), "{line}");
+    assert!(ran.ledgers().is_empty());
+}
+
+#[test]
+fn t22_a_library_for_another_processor_steps_aside() {
+    let Some(missing) = lacking_here(u64::MAX) else {
+        skipped("the processor has every feature that a compiler can be told to use");
+        return;
+    };
+    let scratch = Scratch::new();
+    let library = library_that_needs(scratch.path(), missing);
+    let many = client("many").arg("50");
+    steps_aside(&many, &many, &library, missing);
+    let looks = command("sh").args(["-c", "env | grep -c ^LD_PRELOAD= || exit 0"]);
+    steps_aside(&looks, &looks, &library, missing);
+    let quiet = many.clone().env("LD_PRELOAD", &library).env("GPUMEM_LOG", "quiet").preloaded().ok();
+    assert_eq!(quiet.ours(), [""; 0]);
+    // Another library that is preloaded stays so.
+    let other = artifacts().clients.join("libwrap.so");
+    let both = std::ffi::OsString::from(format!("{}:{}", library.display(), other.display()));
+    let looks = command("sh").args(["-c", "echo $LD_PRELOAD"]).env("LD_PRELOAD", both).preloaded().ok();
+    assert_eq!(looks.out.trim(), other.to_str().expect("UTF-8"));
+    // What the processor has, it has for this library, too.
+    if let Some(has) = FEATURES.iter().find(|feature| lacking_here(bit(feature.name)).is_none()) {
+        let library = library_that_needs(scratch.path(), has.name);
+        let ran = many.env("LD_PRELOAD", library).preloaded().ok();
+        assert_eq!((ran.ours(), ran.ledgers().len()), (vec![], 1));
+    }
+}
+
+/// A processor with nothing that not every x86-64 has, by qemu's user mode.
+#[test]
+fn t22_runs_on_every_x86_64() {
+    if !cfg!(target_arch = "x86_64") {
+        skipped("this is no x86-64");
+        return;
+    }
+    let Some(qemu) = installed("qemu-x86_64-static") else { return };
+    let many = client("many").arg("50");
+    let on = |cpu: &str| {
+        let program = artifacts().clients.join("many");
+        command(&qemu).args(["-cpu", cpu]).arg(program).arg("50")
+    };
+    let (native, emulated) = (many.native().ok(), on("qemu64").preloaded().ok());
+    assert_eq!(emulated.out, native.out);
+    assert_eq!(emulated.ours(), [""; 0]);
+    let [ledger] = &emulated.ledgers()[..] else { panic!("a ledger: {}", emulated.err) };
+    ledger.agrees_with(&emulated.json()).complete();
+    let scratch = Scratch::new();
+    let library = library_that_needs(scratch.path(), "avx2");
+    steps_aside(&many, &on("qemu64"), &library, "avx2");
 }

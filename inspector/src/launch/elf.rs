@@ -6,8 +6,10 @@ use object::LittleEndian;
 use object::elf::{DT_NEEDED, DT_NULL, DT_STRTAB, EM_AARCH64, EM_X86_64, FileHeader32, FileHeader64, Machine, PT_LOAD};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::read::{FileKind, ReadCache, ReadRef, StringTable};
+use std::ffi::CString;
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -116,14 +118,40 @@ pub(super) fn dies_of_a_preload(path: &Path) -> bool {
     loader(path).is_some_and(|loader| loader.contains(MUSL))
 }
 
-/// Why a preload does not reach a program; `None`: nothing speaks against it.
+/// Why a preload does not reach a program with more rights than whoever starts it.
+pub(crate) const PRIVILEGED: &str =
+    "it is setuid or setgid or has file capabilities, and the loader ignores LD_PRELOAD with a path then";
+
+/// Why a preload does not reach a program that this process starts; `None`: nothing speaks against it.
 pub(crate) fn beyond_reach(path: &Path) -> Option<String> {
-    let meta = std::fs::metadata(path).ok()?;
-    // SAFETY: geteuid and getegid take no arguments and cannot fail.
-    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-    if meta.mode() & 0o4000 != 0 && meta.uid() != uid || meta.mode() & 0o2000 != 0 && meta.gid() != gid {
-        return Some("it is setuid or setgid, and the loader ignores LD_PRELOAD with a path then".into());
-    }
+    if is_privileged(path) { Some(PRIVILEGED.into()) } else { foreign(path) }
+}
+
+/// Whether a program would have more rights than this process.
+fn is_privileged(path: &Path) -> bool {
+    let Ok(meta) = std::fs::metadata(path) else { return false };
+    // SAFETY: these take no arguments and cannot fail.
+    let (uid, gid, real) = unsafe { (libc::geteuid(), libc::getegid(), libc::getuid()) };
+    let is_set = meta.mode() & 0o4000 != 0 && meta.uid() != uid || meta.mode() & 0o2000 != 0 && meta.gid() != gid;
+    // Root has all capabilities anyway, and the loader believes root's environment.
+    is_set || real != 0 && has_capabilities(path)
+}
+
+/// Whether a file gives capabilities to whoever executes it.
+fn has_capabilities(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    let mut words = [0_u32; 6];
+    // SAFETY: both names are C strings, and the call writes no more bytes than the array has.
+    let len = unsafe {
+        libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), words.as_mut_ptr().cast(), size_of_val(&words))
+    };
+    // The kernel's vfs_cap_data: a version with the effective bit, then what is permitted and what may be inherited.
+    let [magic, permitted, _, permitted_high, ..] = words.map(u32::from_le);
+    len >= 12 && (magic & 1 != 0 || permitted != 0 || len >= 20 && permitted_high != 0)
+}
+
+/// Why no preload of ours works in a program, whoever starts it.
+pub(crate) fn foreign(path: &Path) -> Option<String> {
     let program = program(path)?;
     match program.interpreter {
         None => Some("it is statically linked, so no library can be preloaded".into()),

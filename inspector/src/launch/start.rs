@@ -1,6 +1,6 @@
 //! Becoming a command that is to run under the shim.
 
-use super::{elf, library, versions};
+use super::{elf, library, processor, versions};
 use crate::failure::{Code, Failure, Result};
 use crate::text::shell_word;
 use std::ffi::{OsStr, OsString};
@@ -22,7 +22,12 @@ pub(crate) fn environment(
     let program = command.first().and_then(|program| find_program(program));
     let mut environment: Vec<(OsString, OsString)> = Vec::new();
     let lacking = program.as_deref().and_then(|program| versions::lacking(program, &lib));
-    if let (Some(version), Some(program)) = (&lacking, &program) {
+    if let Some(feature) = processor::lacking(&lib) {
+        let lib = lib.display();
+        tracing::warn!(
+            "{lib} was built to use {feature}, which this processor does not have; the command runs without gpumem"
+        );
+    } else if let (Some(version), Some(program)) = (&lacking, &program) {
         let (program, lib) = (program.display(), lib.display());
         tracing::warn!("{program}: its C library is older than {version}, which {lib} needs; it runs without gpumem");
     } else if !program.as_deref().is_some_and(elf::dies_of_a_preload) {

@@ -2,6 +2,7 @@
 //!
 //! * [`world`]: this machine: /proc, boot id, clocks, the directories of this user.
 //! * [`process`]: one process as /proc shows it.
+//! * [`standing`]: whether a process is stopped, traced, or has more rights than its user.
 //! * [`folder`]: a directory of ledgers, held open.
 //! * [`open`]: a file to a snapshot: no links, no pipes, nobody else's files.
 //! * [`find`]: every ledger and every process with the shim.
@@ -20,4 +21,5 @@ pub(crate) mod nvml;
 pub(crate) mod open;
 pub(crate) mod process;
 pub(crate) mod recording;
+pub(crate) mod standing;
 pub(crate) mod world;

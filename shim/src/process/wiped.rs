@@ -225,7 +225,7 @@ impl<T> Place<T> {
 ///
 /// So it is in a program with more rights than whoever started it (setuid, file capabilities), which the library
 /// can come into by /etc/ld.so.preload: its environment is not to be believed, and what it allocates is not for
-/// others to read.
+/// others to read. And so it is on a processor that lacks what this library was built to use ([`super::processor`]).
 #[inline(always)]
 pub(crate) fn disabled() -> bool {
     match KNOWN.disabled.load(Relaxed) {
@@ -240,7 +240,7 @@ fn asked_to_be_disabled() -> bool {
     // SAFETY: getauxval takes a number and follows no pointer. The name is a literal that ends in NUL. The value is a
     // C string, and is read before anything else runs here that could change the environment.
     let yes = unsafe {
-        libc::getauxval(libc::AT_SECURE) != 0 || {
+        libc::getauxval(libc::AT_SECURE) != 0 || super::processor::lacking().is_some() || {
             let value = libc::getenv(c"GPUMEM_DISABLE".as_ptr());
             let value = if value.is_null() { &[] } else { std::ffi::CStr::from_ptr(value).to_bytes() };
             std::str::from_utf8(value).ok().and_then(gpumem_wire::settings::parse_bool) == Some(true)

@@ -6,6 +6,7 @@
 //! * [`counters`]: one row per counter.
 //! * [`group`]: the file of processes that share one limit.
 //! * [`place`]: where ledgers lie and how they are named.
+//! * [`processor`]: what a build assumes of its processor, and what a processor has.
 //! * [`read`]: bytes to an owned [`read::Snapshot`], without trusting a single one of them.
 //! * [`references`]: which words of a process refer to its allocations, as it says them.
 //! * [`settings`]: every variable, one row each, with its parser.
@@ -23,6 +24,7 @@ pub mod growth;
 pub mod kinds;
 pub mod layout;
 pub mod place;
+pub mod processor;
 pub mod read;
 pub mod references;
 pub mod settings;

@@ -22,6 +22,9 @@ pub fn version(number: u32) -> (u32, u32) {
     }
 }
 
+/// The newest ROCm whose library and headers were compared with the tables of HIP.
+pub const NEWEST_ROCM: (u32, u32) = (7, 2);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -66,9 +66,15 @@ pub fn hip() -> &'static Hip {
         fs::create_dir_all(&clients).expect("a folder for the programs");
         let (linked, beside) = (format!("-L{}", stage.display()), format!("-L{}", clients.display()));
         compile(&sources.join("libhipstub.c"), &clients.join("libhipstub.so"), &["-fPIC", "-shared"]);
-        for name in ["librocprofiler-register.so.0", "librocprofiler-sdk-roctx.so.1", "librocprofiler-sdk.so.1"] {
+        for name in [
+            "librocprofiler-register.so.0",
+            "librocprofiler-sdk-roctx.so.1",
+            "librocprofiler-sdk.so.1",
+            "librocprofiler-sdk-tool.so",
+        ] {
             compile(&sources.join("libprofiler.c"), &clients.join(name), &["-fPIC", "-shared"]);
         }
+        compile(&sources.join("libprofiler.c"), &clients.join("libtracer.so"), &["-fPIC", "-shared", "-DCONFIGURE"]);
         let plugin = clients.join("libhipplugin.so");
         compile(&sources.join("libhipplugin.c"), &plugin, &["-fPIC", "-shared", &linked, "-l:libamdhip64.so.6"]);
         for (name, flags) in [

@@ -63,10 +63,12 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("proc", "processes of this user can be inspected"),
     ("stale-ledgers", "no ledgers of ended processes lie around"),
     ("reach", "a preload reaches the program"),
+    ("state", "a process without the shim is neither stopped nor traced (doctor PID and attach only)"),
     ("ledger", "the process has written a readable ledger"),
     ("interception", "every call of the process is recorded"),
     ("mode", "gpumem is active in the process: it does more than record; the finding names what decided that"),
     ("verdict", "every verdict of gpumem selftest --rules that was found is believed"),
+    ("rocm", "the ROCm of the process is no newer than the newest that gpumem's tables were compared with"),
     (
         "unknown",
         "the process has met no function, node kind, attribute or flag of the driver that this release does not know",

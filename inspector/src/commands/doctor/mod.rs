@@ -2,6 +2,7 @@
 //!
 //! * [`system`]: this machine and this shell: the library, variables, directory, driver.
 //! * [`process`]: one process: is everything recorded, and if not, why.
+//! * [`without_shim`]: one process that has no shim: why, and what stands in the way.
 //! * [`memory`]: of one process: the pool, what ran out, what is stranded, limits, idle memory.
 //! * [`graphs`]: of one process: the graph cache, and what is parked in it.
 //! * [`growth`]: of one process: whether it grows.
@@ -17,6 +18,7 @@ mod preload;
 mod process;
 mod system;
 mod trust;
+pub(super) mod without_shim;
 
 pub use finding::CHECKS;
 
@@ -121,7 +123,7 @@ impl Args {
                 };
                 world.without_proc().unwrap_or_else(none)
             })?;
-            findings.push(process::without_shim(world, &process));
+            findings.extend(without_shim::check(world, &process));
         }
         Ok(findings)
     }
@@ -141,7 +143,7 @@ fn sort(findings: &mut [Finding]) {
 
 /// The only process of this name, if it has no ledger, and no process with a ledger and no file has the name. Other
 /// commands can show nothing of it, and this one can say why.
-fn without_ledger(context: &Context, survey: &Survey, target: &OsStr) -> Option<u32> {
+pub(super) fn without_ledger(context: &Context, survey: &Survey, target: &OsStr) -> Option<u32> {
     let is_path = target.as_encoded_bytes().contains(&b'/') || std::path::Path::new(target).exists();
     let name = target.to_string_lossy();
     if is_path || survey.found.iter().any(|found| found.is_live() && found.name() == name) {
@@ -152,7 +154,12 @@ fn without_ledger(context: &Context, survey: &Survey, target: &OsStr) -> Option<
 }
 
 fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
-    for finding in &report.findings {
+    print_findings(out, &report.findings)?;
+    writeln!(out, "{} in order", text::count(report.checks_ok as u64, "check"))
+}
+
+pub(super) fn print_findings(out: &mut dyn Write, findings: &[Finding]) -> std::io::Result<()> {
+    for finding in findings {
         let word = finding.severity.name();
         let style = match finding.severity {
             Severity::Ok => GOOD,
@@ -177,5 +184,5 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
             writeln!(out, "{:23}{} {}", "", paint(DIM, word), text::clean(&finding.fix))?;
         }
     }
-    writeln!(out, "{} in order", text::count(report.checks_ok as u64, "check"))
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use super::finding::{Finding, Severity};
 use crate::failure::plain;
 use crate::launch::elf::{MACHINE, program};
-use crate::launch::library;
+use crate::launch::{library, processor};
 use crate::source::world::{MOUNT, World};
 use crate::text::file_name;
 use std::path::{Path, PathBuf};
@@ -75,6 +75,9 @@ const REFUSALS: [&str; 2] = ["cannot be preloaded", "not found (required by"];
 
 /// Starts this very program under the preload: the loader says what it could not preload.
 fn loads(lib: &Path) -> Result<(), String> {
+    if let Some(feature) = processor::lacking(lib) {
+        return Err(format!("it was built to use {feature}, which this processor does not have"));
+    }
     let exe = std::env::current_exe().map_err(|error| plain(&error))?;
     let mut command = Command::new(exe);
     command.arg("--version").env("LD_PRELOAD", lib).env("GPUMEM_LOG", "quiet").stdin(Stdio::null());

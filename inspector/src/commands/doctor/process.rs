@@ -4,20 +4,19 @@ use super::finding::{Finding, Severity};
 use super::system::alias;
 use super::trust;
 use super::{graphs, growth, memory};
-use crate::launch::elf::beyond_reach;
 use crate::model::{Ledger, totals};
 use crate::source::ask::ask;
 use crate::source::choose;
 use crate::source::find::{FoundProcess, LedgerFile};
 use crate::source::liveness::{Life, Status};
-use crate::source::process::{Mapped, Process};
+use crate::source::process::Mapped;
 use crate::source::world::{World, monotonic_ns};
 use crate::text::{self, units};
 use gpumem_wire::command::Request;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, State};
 use gpumem_wire::read::Snapshot;
-use gpumem_wire::settings::{Alias, Settings, aliases_in_force, parse_bool};
+use gpumem_wire::settings::{Alias, aliases_in_force, parse_bool};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -302,31 +301,6 @@ fn heartbeat(summary: &Snapshot, status: &Status) -> Finding {
                 .fix("the process is stopped, frozen or starved of processor time")
         }
         _ => Finding::new("heartbeat", Severity::Ok, "the control thread is alive"),
-    }
-}
-
-/// Why a running process has no shim.
-pub(super) fn without_shim(world: &World, process: &Process) -> Finding {
-    let who = text::clean(&process.name).into_owned();
-    let finding = |severity, text: String| Finding::new("reach", severity, format!("{who} {text}")).of(process.pid);
-    if process.mapped(world).is_err() {
-        return finding(Severity::Warning, format!("belongs to user {} and cannot be inspected", process.uid))
-            .fix(crate::failure::as_root());
-    }
-    let exe = world.proc.join(process.pid.to_string()).join("exe");
-    if let Some(why) = beyond_reach(&exe) {
-        return finding(Severity::Error, format!("has no libgpumem.so: {why}")).fix("no preload reaches it");
-    }
-    let environment = process.environment(world).unwrap_or_default();
-    let preload = environment.get(OsStr::new("LD_PRELOAD")).map(|value| value.to_string_lossy().into_owned());
-    match preload.filter(|preload| preload.contains("libgpumem.so")) {
-        Some(preload) => finding(Severity::Error, format!("was started with LD_PRELOAD={preload} and has not loaded it"))
-            .fix("is that path visible in its container and its namespace, and built for its glibc? Its stderr says what the loader said"),
-        None => {
-            let (_, complaints) = Settings::read(environment.into_iter());
-            let variables = if complaints.is_empty() { "" } else { "; its GPUMEM_ variables have mistakes too" };
-            finding(Severity::Warning, format!("was started without libgpumem.so{variables}")).fix("start it again: gpumem run -- COMMAND")
-        }
     }
 }
 

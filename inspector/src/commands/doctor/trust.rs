@@ -1,8 +1,9 @@
 //! Checks of one process: whether the shim does more than record, what decided that, and what it does not know.
 
 use super::finding::{Finding, Severity};
-use gpumem_wire::kinds::Mode;
+use gpumem_wire::kinds::{Mode, Vendor};
 use gpumem_wire::read::Snapshot;
+use gpumem_wire::units;
 
 pub(super) fn check(summary: &Snapshot) -> Vec<Finding> {
     let decided = summary.text(summary.header.decided);
@@ -11,8 +12,29 @@ pub(super) fn check(summary: &Snapshot) -> Vec<Finding> {
     let fix = "remove the file; gpumem selftest --rules writes another";
     let refused = |line: &str| Finding::new("verdict", Severity::Warning, line).fix(fix);
     findings.extend(lines.map(refused));
+    findings.extend(rocm(summary));
     findings.extend(unknown(summary));
     findings
+}
+
+/// The ROCm of a process without CUDA. It is told beside the mode: a newer minor version is served all the same.
+fn rocm(summary: &Snapshot) -> Option<Finding> {
+    let number = summary.header.driver_version;
+    let is_hips = summary.contexts.values().any(|context| context.vendor == Vendor::Hip as u8);
+    let ((major, minor), newest) = (units::version(number), units::NEWEST_ROCM);
+    // Numbers of CUDA are smaller.
+    if !is_hips || number < 1_000_000 {
+        return None;
+    }
+    let compared = format!("the newest compared is {}.{}", newest.0, newest.1);
+    Some(match (major, minor) > newest {
+        false => Finding::new("rocm", Severity::Ok, format!("ROCm {major}.{minor}; {compared}")),
+        true => {
+            let said = format!("ROCm {major}.{minor} was not compared with gpumem's tables; {compared}");
+            Finding::new("rocm", Severity::Info, said)
+                .fix("a newer release of gpumem may know it; gpumem selftest says what works here")
+        }
+    })
 }
 
 fn mode(summary: &Snapshot, decided: &str) -> Finding {

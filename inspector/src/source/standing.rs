@@ -1,0 +1,98 @@
+//! How a running process stands: whether it is stopped, who traces it, whether it has more rights than its user.
+
+use super::process::Process;
+use super::world::World;
+
+/// What the kernel says of a process. Nothing here waits for the process, whatever its state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// By a signal (SIGSTOP, Ctrl-Z) or by whoever traces it.
+    pub stopped: bool,
+    /// The process that traces it, as debuggers and strace do.
+    pub tracer: Option<u32>,
+    /// It is setuid or setgid, or its file has capabilities. The loader then ignores most of LD_PRELOAD.
+    pub privileged: bool,
+}
+
+impl Standing {
+    pub(crate) fn of(world: &World, pid: u32) -> Self {
+        let status = status(world, pid);
+        let field = |name: &str| field(&status, name);
+        // Letters are the kernel's: T by a signal, t by a tracer.
+        let stopped = field("State:").is_some_and(|state| state.starts_with(['T', 't']));
+        // A thread traces. People know the process that it belongs to.
+        let tracer = field("TracerPid:").and_then(|pid| pid.parse().ok()).filter(|&tracer| tracer != 0);
+        let tracer = tracer.map(|tracer| process_of(world, tracer).unwrap_or(tracer));
+        let others = |name: &str| {
+            let mut ids = field(name).unwrap_or_default().split_ascii_whitespace();
+            matches!((ids.next(), ids.next()), (Some(real), Some(effective)) if real != effective)
+        };
+        let privileged = is_secure(world, pid).unwrap_or_else(|| others("Uid:") || others("Gid:"));
+        Self { stopped, tracer, privileged }
+    }
+}
+
+fn status(world: &World, pid: u32) -> String {
+    let status = std::fs::read(world.proc.join(pid.to_string()).join("status")).unwrap_or_default();
+    String::from_utf8_lossy(&status).into_owned()
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+/// The process of a thread.
+fn process_of(world: &World, tid: u32) -> Option<u32> {
+    field(&status(world, tid), "Tgid:")?.parse().ok()
+}
+
+/// What the kernel told the loader: AT_SECURE. `None` where this user may not read it, and for programs of 32 bits, whose
+/// list has another form.
+fn is_secure(world: &World, pid: u32) -> Option<bool> {
+    let list = std::fs::read(world.proc.join(pid.to_string()).join("auxv")).ok()?;
+    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).unwrap_or_default();
+    let mut pairs = list.chunks_exact(16).map(|pair| (word(&pair[..8]), word(&pair[8..])));
+    pairs.find(|&(key, _)| key == libc::AT_SECURE).map(|(_, value)| value != 0)
+}
+
+/// The words that a process was started with, as it shows them. Empty for threads of the kernel.
+pub(crate) fn command_line(world: &World, process: &Process) -> Vec<String> {
+    let line = std::fs::read(world.proc.join(process.pid.to_string()).join("cmdline")).unwrap_or_default();
+    let words = line.strip_suffix(&[0]).unwrap_or(&line).split(|&byte| byte == 0);
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).filter(|_| !line.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_test_stands_as_it_is() {
+        let world = World::here(None);
+        let standing = Standing::of(&world, std::process::id());
+        assert_eq!((standing.stopped, standing.privileged), (false, false));
+        let me = Process::of(&world, std::process::id()).unwrap();
+        assert_eq!(command_line(&world, &me), std::env::args().collect::<Vec<_>>());
+        assert_eq!(Standing::of(&world, u32::MAX), Standing::default());
+    }
+
+    #[test]
+    fn what_the_kernel_says_is_read() {
+        let fake = tempfile::tempdir().unwrap();
+        let world = World { proc: fake.path().into(), ..World::here(None) };
+        let write = |name: &str, bytes: &[u8]| {
+            let path = fake.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        };
+        write("7/status", b"Name:\tx\nState:\tt (tracing stop)\nTracerPid:\t9\nUid:\t5\t5\t5\t5\nGid:\t5\t6\t6\t6\n");
+        write("9/status", b"Name:\tgdb\nTgid:\t8\n");
+        assert_eq!(Standing::of(&world, 7), Standing { stopped: true, tracer: Some(8), privileged: true });
+        // What the loader was told counts for more than who it is now: a daemon gives its rights away.
+        write("7/auxv", &[3_u64, 1, libc::AT_SECURE, 0, 0, 0].map(u64::to_ne_bytes).concat());
+        assert!(!Standing::of(&world, 7).privileged);
+        write("7/auxv", &[libc::AT_SECURE, 1, 0, 0].map(u64::to_ne_bytes).concat());
+        write("7/status", b"State:\tS (sleeping)\nTracerPid:\t0\nUid:\t5\t5\t5\t5\nGid:\t5\t5\t5\t5\n");
+        assert_eq!(Standing::of(&world, 7), Standing { privileged: true, ..Standing::default() });
+    }
+}
