@@ -235,6 +235,13 @@ fn packages_are_given_what_they_ask_for() {
     for made in ["dist wheel deb rpm static sbom", "SHA256SUMS"] {
         assert!(dry.out.contains(made), "make release does not make {made}:\n{}", dry.out);
     }
+    // Of both architectures, into one folder: no file has the name of another's.
+    for arch in ["x86_64", "aarch64"] {
+        for end in ["-linux.tar.gz", "-static.tar.gz", ".cdx.json"] {
+            let made = format!("-{VERSION}-{arch}{end}");
+            assert!(dry.out.contains(&made), "make release does not make {made}:\n{}", dry.out);
+        }
+    }
 }
 
 /// The command line of a unit, without its program.
