@@ -132,17 +132,31 @@ deb() {
         ! ls -d /usr/bin/gpumem /usr/lib/*/libgpumem.so /usr/share/doc/gpumem /usr/libexec/gpumem 2>/dev/null'
 }
 
-# No distribution of rpm's can be fetched here: rpm installs it into a Debian, without what it depends on being known.
+# No distribution of rpm's can be fetched here. dnf and rpm install it into a Debian, whose database of rpm's is empty: a
+# package `glibc`, with the version of that Debian's C library and nothing in it, stands for what a distribution has.
 rpm_() {
     one_date "$(rpm -qp --queryformat '[%{FILEMTIMES}\n]' "$rpm")"
-    root rpm rpm
-    cp "$rpm" "$root/tmp/"
-    inside 'rpm -i --nodeps /tmp/*.rpm && rpm -V --nodeps gpumem' >"$work/rpm.log" 2>&1 || { cat "$work/rpm.log"; fail "rpm -i"; }
-    works gpumem
-    rpm -qp --requires "$rpm" | grep -q '^glibc >= 2.28$' || fail "the rpm asks for no glibc"
     # Folders of the system are not the package's.
     ! rpm -qpl "$rpm" | grep -xE '/usr(/(bin|lib|lib64|libexec|include|share|share/man|share/man/man1|share/doc))?' || fail "the rpm owns them"
-    inside 'rpm -e gpumem && ! ls -d /usr/bin/gpumem /usr/lib64/libgpumem.so /usr/share/doc/gpumem 2>/dev/null'
+    root rpm rpm dnf createrepo-c
+    mkdir "$root/repository"
+    cp "$rpm" "$root/repository/"
+    inside '
+        glibc() {
+            printf "Name: glibc\nVersion: %s\nRelease: 1\nSummary: The C library of this Debian\nLicense: LGPL\nBuildArch: noarch\n%%description\n.\n%%files\n" "$1" >/tmp/glibc.spec
+            rpmbuild --quiet -bb --define "_rpmdir $2" /tmp/glibc.spec
+        }
+        ! rpm -i /repository/gpumem-*.rpm 2>/tmp/said && grep -q "glibc >= 2.28 is needed" /tmp/said
+        glibc 2.27 /tmp/old
+        ! rpm -i /tmp/old/noarch/*.rpm /repository/gpumem-*.rpm 2>/tmp/said && grep -q "glibc >= 2.28 is needed" /tmp/said
+        glibc "$(getconf GNU_LIBC_VERSION | cut -d" " -f2)" /repository
+        createrepo_c --quiet /repository
+        dnf() { command dnf --quiet --assumeyes --nogpgcheck --releasever=1 --repofrompath=here,file:///repository --repo=here "$@"; }
+        dnf install gpumem
+        rpm -q glibc gpumem
+        rpm -V gpumem' >"$work/rpm.log" 2>&1 || { cat "$work/rpm.log"; fail "dnf install"; }
+    works gpumem
+    inside 'dnf --quiet --assumeyes --releasever=1 remove gpumem && ! rpm -q gpumem && ! ls -d /usr/bin/gpumem /usr/lib64/libgpumem.so /usr/share/doc/gpumem 2>/dev/null'
 }
 
 wheel() {
