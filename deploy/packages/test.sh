@@ -4,7 +4,7 @@
 #     deploy/packages/test.sh TARGET [PACKAGE…]
 #
 # TARGET is the folder of builds: the roots are made in its packages-test. A PACKAGE is tools, deb, rpm, wheel, jupyter,
-# tarball, static or crates; all of them without one. Needs root, debootstrap, dpkg, rpm, lintian and the
+# tarball, static, container or crates; all of them without one. Needs root, debootstrap, dpkg, rpm, lintian and the
 # registries of Debian and PyPI.
 #
 # ARCH=aarch64 takes the packages of that architecture, in a Debian for arm64: on another processor by qemu's user mode,
@@ -200,6 +200,48 @@ static() {
     chroot "$empty" /gpumem --dir /ledgers --json allocs | grep -q '"key"' || fail "the static gpumem reads no ledger"
 }
 
+# Both images of the Containerfile, on a Debian of debootstrap's in place of its base. Of the pods of deploy/kubernetes: the init
+# container's command in the one, and a program preloaded from the folder that it filled, by the environment of the other.
+container() {
+    command -v buildah >/dev/null || { say "skipped: buildah is not installed: the image was not built"; return; }
+    export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs
+    images=$work/images
+    storage() { buildah --root "$images" --runroot "$images/run" "$@"; }
+    debian
+    rm -rf "$images"
+    # Nothing is fetched: the base has the name that the Containerfile asks for.
+    storage from --name base scratch >/dev/null
+    tar -C "$base" --one-file-system -c . | tar -C "$(storage mount base)" -x
+    storage commit --quiet --rm base docker.io/library/debian:bookworm-slim >/dev/null
+    for image in gpumem looks; do
+        set -- -t "localhost/$image"
+        [ $image = gpumem ] || set -- "$@" --target "$image"
+        storage build --quiet --pull-never --layers=false --build-arg VERSION="$version" --build-arg ARCH="$arch" "$@" \
+            -f deploy/container/Containerfile dist >"$work/container.log" 2>&1 || { cat "$work/container.log" >&2; fail "buildah build: $image"; }
+        storage from --pull-never --name "$image" "localhost/$image" >/dev/null
+    done
+    [ "$(chroot "$(storage mount looks)" /gpumem --version)" = "gpumem $version" ] || fail "the image looks has no gpumem that runs"
+    [ "$(storage run gpumem -- gpumem --version)" = "gpumem $version" ] || fail "the image has no gpumem that runs"
+    # `command: [...]` of the init container, with the volume where the pod mounts it.
+    init=$(sed -n 's/^ *command: \[\(.*\)\]$/\1/p' deploy/kubernetes/sidecar.yaml | tr -d '",')
+    at=$(sed -n 's/^ *volumeMounts: \[{name: gpumem, mountPath: \([^ }]*\)}\]$/\1/p' deploy/kubernetes/sidecar.yaml)
+    preload=$(sed -n 's/.*{name: LD_PRELOAD, value: \(.*\)}.*/\1/p' deploy/kubernetes/sidecar.yaml)
+    ledgers=$(sed -n 's/.*{name: GPUMEM_DIR, value: \(.*\)}.*/\1/p' deploy/kubernetes/sidecar.yaml)
+    root container
+    mkdir "$root$at" "$root$ledgers"
+    # shellcheck disable=SC2086 # They are several words.
+    storage run --volume "$root$at:$at" gpumem -- $init || fail "the init container: $init"
+    inside "
+        LD_PRELOAD=$preload GPUMEM_DIR=$ledgers /sim/programs/leaks >/dev/null 2>&1 || [ \$? -le 1 ]
+        $at/bin/gpumem --dir $ledgers ps
+        $at/bin/gpumem --dir $ledgers --json allocs --by site | grep -q '\"key\"'" >"$work/works.log" 2>&1 || { cat "$work/works.log" >&2; fail "the preload from $at"; }
+    # What the pod's other container has: gpumem of the image, and the ledgers.
+    storage run --volume "$root$ledgers:$ledgers" gpumem -- /opt/gpumem/bin/gpumem --dir "$ledgers" --json allocs >"$work/works.log"
+    grep -q '"key"' "$work/works.log" || { cat "$work/works.log" >&2; fail "the exporter's gpumem sees nothing in $ledgers"; }
+    storage rm --all >/dev/null
+    rm -rf "$images"
+}
+
 # What crates.io would be given, installed by its name in a root that has a compiler and nothing of this repository. In place
 # of the registry is a folder with these crates and those that they need. The library is the tarball's.
 crates() {
@@ -223,7 +265,7 @@ crates() {
     inside 'PATH=/usr/local/bin:$PATH; cargo uninstall --quiet gpumem-inspector && [ ! -e /root/.cargo/bin/gpumem ]'
 }
 
-[ $# != 0 ] || set -- tools deb rpm wheel jupyter tarball static crates
+[ $# != 0 ] || set -- tools deb rpm wheel jupyter tarball static container crates
 for package in "$@"; do
     case $package in rpm) rpm_ ;; *) $package ;; esac
     [ -z "$root" ] || rm -rf "$root"
