@@ -101,12 +101,16 @@ rpm: binaries ## dist/gpumem-VERSION-1.x86_64.rpm
 	@$(call nfpm,rpm)
 
 # gpumem alone, without a C library of its own to look for: by musl where Rust's std for it is installed (`rustup target add`),
-# for which zig has the C compiler and the linker; else by the static part of this machine's glibc.
+# for which zig has the C compiler and the linker; else by the static part of this machine's glibc, which is for
+# this machine's processor alone. Which one it was, the build says, and dist/BUILT-BY.
 musl := $(ARCH)-unknown-linux-musl
 has_musl = $(shell d=$$($(RUSTC) --print target-libdir --target $(musl) 2>/dev/null); [ -d "$$d" ] && echo yes)
 static_target = $(if $(has_musl),$(musl),$(dist_target))
 static_name := gpumem-$(version)-$(ARCH)-static
+# In the folder $(1).
+static_libc = $(1)/static-libc
 static: binaries ## dist/gpumem-VERSION-ARCH-static.tar.gz: gpumem for images without a C library
+	@[ -n "$(has_musl)" ] || { echo "static: Rust's std for $(musl) is not installed: rustup target add $(musl)" >&2; [ $(ARCH) = $(here) ]; }
 	PATH=$(zig_venv)/bin:$$PATH RUSTFLAGS='$(release_flags) -Ctarget-feature=+crt-static' \
 	    CFLAGS_$(subst -,_,$(static_target))='$(c_release_flags)' $(bare) \
 	    $(CARGO) $(if $(has_musl),zigbuild,build) --locked --release --target-dir $(target)/release-build/static \
@@ -116,6 +120,7 @@ static: binaries ## dist/gpumem-VERSION-ARCH-static.tar.gz: gpumem for images wi
 	@! readelf -l $(work)/static/$(static_name)/gpumem | grep -q INTERP || { echo "static: gpumem asks for a loader" >&2; exit 1; }
 	@install -m 644 LICENSE-MIT LICENSE-APACHE $(work)/THIRD-PARTY-LICENSES $(work)/static/$(static_name)/
 	@$(call archive,$(work)/static,$(static_name),dist/$(static_name).tar.gz)
+	@echo "$(static_name): linked to $(if $(has_musl),musl,$$(getconf GNU_LIBC_VERSION) of the machine that built it)" | tee $(call static_libc,$(work))
 	@ls -l dist/$(static_name).tar.gz
 
 # What library and program are made of. cargo-cyclonedx writes beside each Cargo.toml, and names this machine's folder.
@@ -135,7 +140,7 @@ release: ## everything of a release in dist/, for both architectures, with SHA25
 	@rm -rf dist && mkdir dist
 	@for arch in $(ARCHES); do $(MAKE) dist wheel deb rpm static sbom ARCH=$$arch || exit 1; done
 	@{ $(RUSTC) --version; $(zig_venv)/bin/python -m pip freeze --disable-pip-version-check; $(tools)/bin/cargo-cyclonedx cyclonedx --version; \
-	    $(CC) --version | head -1; } >dist/BUILT-BY
+	    $(CC) --version | head -1; cat $(foreach arch,$(ARCHES),$(call static_libc,$(target)/packages/$(arch))); } >dist/BUILT-BY
 	@cd dist && sha256sum $$(ls | grep -v SHA256SUMS) >SHA256SUMS && cat SHA256SUMS
 
 # Of what is committed, in a clone whose path has nothing in common with this folder's; only the tools are shared.

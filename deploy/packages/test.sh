@@ -196,6 +196,9 @@ static() {
     tar -C "$empty" --strip-components=1 -xzf "$static"
     cp -a "$root/ledgers" "$empty/"
     [ "$(chroot "$empty" /gpumem --version)" = "gpumem $version" ] || fail "the static gpumem does not run"
+    # GLIBC_TUNABLES is a name that glibc looks for, and musl does not.
+    ! [ -f dist/BUILT-BY ] || ! grep -q "^gpumem-$version-$arch-static: linked to musl" dist/BUILT-BY || \
+        ! grep -q GLIBC_TUNABLES "$empty/gpumem" || fail "the static gpumem is linked to glibc"
     chroot "$empty" /gpumem --dir /ledgers ps
     chroot "$empty" /gpumem --dir /ledgers --json allocs | grep -q '"key"' || fail "the static gpumem reads no ledger"
 }

@@ -241,6 +241,7 @@ fn packages_are_given_what_they_ask_for() {
             let made = format!("-{VERSION}-{arch}{end}");
             assert!(dry.out.contains(&made), "make release does not make {made}:\n{}", dry.out);
         }
+        assert!(dry.out.contains(&format!("packages/{arch}/static-libc")), "dist/BUILT-BY does not say the C library");
     }
 }
 
