@@ -5,6 +5,8 @@
 
 ##@ Packages
 ARCH ?= x86_64
+# Those of a release.
+ARCHES ?= x86_64 aarch64
 GLIBC_FLOOR ?= 2.28
 packages := deploy/packages
 work := $(target)/packages/$(ARCH)
@@ -99,12 +101,16 @@ rpm: binaries ## dist/gpumem-VERSION-1.x86_64.rpm
 	@$(call nfpm,rpm)
 
 # gpumem alone, without a C library of its own to look for: by musl where Rust's std for it is installed (`rustup target add`),
-# for which zig has the C compiler and the linker; else by the static part of this machine's glibc.
+# for which zig has the C compiler and the linker; else by the static part of this machine's glibc, which is for
+# this machine's processor alone. Which one it was, the build says, and dist/BUILT-BY.
 musl := $(ARCH)-unknown-linux-musl
 has_musl = $(shell d=$$($(RUSTC) --print target-libdir --target $(musl) 2>/dev/null); [ -d "$$d" ] && echo yes)
 static_target = $(if $(has_musl),$(musl),$(dist_target))
 static_name := gpumem-$(version)-$(ARCH)-static
+# In the folder $(1).
+static_libc = $(1)/static-libc
 static: binaries ## dist/gpumem-VERSION-ARCH-static.tar.gz: gpumem for images without a C library
+	@[ -n "$(has_musl)" ] || { echo "static: Rust's std for $(musl) is not installed: rustup target add $(musl)" >&2; [ $(ARCH) = $(here) ]; }
 	PATH=$(zig_venv)/bin:$$PATH RUSTFLAGS='$(release_flags) -Ctarget-feature=+crt-static' \
 	    CFLAGS_$(subst -,_,$(static_target))='$(c_release_flags)' $(bare) \
 	    $(CARGO) $(if $(has_musl),zigbuild,build) --locked --release --target-dir $(target)/release-build/static \
@@ -114,26 +120,27 @@ static: binaries ## dist/gpumem-VERSION-ARCH-static.tar.gz: gpumem for images wi
 	@! readelf -l $(work)/static/$(static_name)/gpumem | grep -q INTERP || { echo "static: gpumem asks for a loader" >&2; exit 1; }
 	@install -m 644 LICENSE-MIT LICENSE-APACHE $(work)/THIRD-PARTY-LICENSES $(work)/static/$(static_name)/
 	@$(call archive,$(work)/static,$(static_name),dist/$(static_name).tar.gz)
+	@echo "$(static_name): linked to $(if $(has_musl),musl,$$(getconf GNU_LIBC_VERSION) of the machine that built it)" | tee $(call static_libc,$(work))
 	@ls -l dist/$(static_name).tar.gz
 
 # What library and program are made of. cargo-cyclonedx writes beside each Cargo.toml, and names this machine's folder.
-sbom: $(tools)/bin/cargo-cyclonedx ## dist/*.cdx.json: what the library and gpumem are made of, as CycloneDX
+sbom: $(tools)/bin/cargo-cyclonedx ## dist/*-ARCH.cdx.json: what the library and gpumem are made of, as CycloneDX
 	@mkdir -p dist
 	@set -e; for it in shim:libgpumem inspector:gpumem; do \
 	    PATH=$(tools)/bin:$$PATH $(CARGO) cyclonedx --quiet --manifest-path $${it%:*}/Cargo.toml --format json --no-build-deps \
 	        --target $(dist_target) --override-filename $${it#*:}-sbom; \
-	    $(PYTHON) $(packages)/sbom.py $(CURDIR) $${it%:*}/$${it#*:}-sbom.json >dist/$${it#*:}-$(version).cdx.json; \
+	    $(PYTHON) $(packages)/sbom.py $(CURDIR) $${it%:*}/$${it#*:}-sbom.json >dist/$${it#*:}-$(version)-$(ARCH).cdx.json; \
 	    find . -name $${it#*:}-sbom.json -not -path './target/*' -delete; done
-	@ls -l dist/*.cdx.json
+	@ls -l dist/*-$(ARCH).cdx.json
 
 licences: $(tools)/bin/cargo-deny ## licences and sources of dependencies, against deploy/packages/deny.toml; ARGS=advisories: known holes, by RustSec's database
 	$(tools)/bin/cargo-deny --all-features --locked --config $(packages)/deny.toml check $(or $(ARGS),licenses bans sources)
 
-release: ## everything of a release in dist/, with SHA256SUMS
+release: ## everything of a release in dist/, for both architectures, with SHA256SUMS; ARCHES=x86_64: for one
 	@rm -rf dist && mkdir dist
-	@$(MAKE) dist wheel deb rpm static sbom
+	@for arch in $(ARCHES); do $(MAKE) dist wheel deb rpm static sbom ARCH=$$arch || exit 1; done
 	@{ $(RUSTC) --version; $(zig_venv)/bin/python -m pip freeze --disable-pip-version-check; $(tools)/bin/cargo-cyclonedx cyclonedx --version; \
-	    $(CC) --version | head -1; } >dist/BUILT-BY
+	    $(CC) --version | head -1; cat $(foreach arch,$(ARCHES),$(call static_libc,$(target)/packages/$(arch))); } >dist/BUILT-BY
 	@cd dist && sha256sum $$(ls | grep -v SHA256SUMS) >SHA256SUMS && cat SHA256SUMS
 
 # Of what is committed, in a clone whose path has nothing in common with this folder's; only the tools are shared.
@@ -147,8 +154,8 @@ release-again: ## a second release of HEAD, built in another folder, has the byt
 	@diff -r dist $(again)/dist && echo "release-again: two builds, equal bytes"
 	@rm -rf $(target)/again
 
-packages-test: ## each package of dist/ in a clean Debian, made by debootstrap: needs root and registries
-	$(packages)/test.sh $(target) $(ARGS)
+packages-test: ## each package of dist/ in a clean Debian, made by debootstrap: needs root and registries; ARCH=aarch64: under qemu
+	ARCH=$(ARCH) $(packages)/test.sh $(target) $(ARGS)
 
 # The newest glibc that any symbol of FILES asks for. One without a version was not in the glibc that it was linked
 # against: a shared library links all the same, and cannot be loaded there.

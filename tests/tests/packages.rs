@@ -2,10 +2,12 @@
 //!
 //! What takes root or registries is `make packages-test`: each package of a release in a clean system.
 
+use gpumem_tests::group::{Watch, member, tell};
 use gpumem_tests::harness::artifacts::repository;
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Program, Ran, artifacts, command};
 use gpumem_tests::skipped::{installed, skipped};
+use gpumem_wire::group::Spec;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -199,7 +201,12 @@ fn there_is_one_version() {
     for member in ["shim", "shim/abi", "shim/wire", "kernels", "inspector", "tests"] {
         assert!(text(&format!("{member}/Cargo.toml")).contains("\nversion.workspace = true\n"), "{member}");
     }
-    for file in ["container/Containerfile", "kubernetes/sidecar.yaml", "kubernetes/daemonset.yaml"] {
+    for file in [
+        "container/Containerfile",
+        "kubernetes/sidecar.yaml",
+        "kubernetes/daemonset.yaml",
+        "kubernetes/limit-group.yaml",
+    ] {
         let text = text(&format!("deploy/{file}"));
         let images: Vec<&str> = text
             .split("REGISTRY/gpumem:")
@@ -228,6 +235,14 @@ fn packages_are_given_what_they_ask_for() {
     for made in ["dist wheel deb rpm static sbom", "SHA256SUMS"] {
         assert!(dry.out.contains(made), "make release does not make {made}:\n{}", dry.out);
     }
+    // Of both architectures, into one folder: no file has the name of another's.
+    for arch in ["x86_64", "aarch64"] {
+        for end in ["-linux.tar.gz", "-static.tar.gz", ".cdx.json"] {
+            let made = format!("-{VERSION}-{arch}{end}");
+            assert!(dry.out.contains(&made), "make release does not make {made}:\n{}", dry.out);
+        }
+        assert!(dry.out.contains(&format!("packages/{arch}/static-libc")), "dist/BUILT-BY does not say the C library");
+    }
 }
 
 /// The command line of a unit, without its program.
@@ -248,6 +263,9 @@ fn systemd_and_gpumem_take_the_units() {
     let mut units: Vec<String> = Vec::new();
     for file in fs::read_dir(repository().join("deploy/systemd")).expect("a folder") {
         let name = file.expect("a file").file_name().into_string().expect("a name");
+        if !name.ends_with(".service") {
+            continue;
+        }
         let unit = text(&format!("deploy/systemd/{name}"));
         for needed in
             ["NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet=", "WantedBy=multi-user.target"]
@@ -271,6 +289,53 @@ fn systemd_and_gpumem_take_the_units() {
     assert!(ran.code == 2 && ran.out.contains("cuInit gives 100"), "{} {}{}", ran.code, ran.out, ran.err);
     let shown = command(gpumem).args(command_of("gpumem-serve.service")).arg("--help").native().ok();
     assert!(shown.out.contains("--web-config"), "{}", shown.out);
+}
+
+/// The examples of a group: where each has its file is there and the members' own, and processes that are started with
+/// what it sets share the limit.
+#[test]
+fn members_of_the_examples_meet() {
+    let unit = text("deploy/systemd/limit-group.conf");
+    let of_unit = |name: &str| unit.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
+    let runtime = Path::new("/run").join(of_unit("RuntimeDirectory").expect("a directory"));
+    assert_eq!((of_unit("RuntimeDirectoryMode"), of_unit("RuntimeDirectoryPreserve")), (Some("0700"), Some("yes")));
+    let group = unit.lines().find_map(|line| line.strip_prefix("Environment=GPUMEM_LIMIT_GROUP=")).expect("a group");
+    let service = (group, runtime);
+    if installed("systemd-analyze").is_some() {
+        // The drop-in is read with the unit that it is for.
+        let scratch = Scratch::new();
+        let at = scratch.path().join("server.service");
+        fs::write(&at, "[Service]\nExecStart=/bin/true\n").expect("a unit");
+        fs::create_dir(scratch.path().join("server.service.d")).expect("a folder");
+        fs::write(scratch.path().join("server.service.d/limit.conf"), &unit).expect("a drop-in");
+        let ran = command("systemd-analyze").args(["verify", "--man=no"]).arg(&at).native();
+        assert!(ran.code == 0 && !ran.err.contains("limit.conf"), "{}", ran.err);
+    }
+
+    let pod = text("deploy/kubernetes/limit-group.yaml");
+    let group = pod.split("{name: GPUMEM_LIMIT_GROUP, value: ").nth(1).and_then(|rest| rest.split('}').next());
+    let group = group.expect("a group");
+    let mount = pod.split("{name: group, mountPath: ").nth(1).and_then(|rest| rest.split('}').next());
+    // Both containers have the same variables and volumes, and no user of their own.
+    let (_, containers) = pod.split_once("\n  containers:\n").expect("containers");
+    assert_eq!(containers.matches("- name: ").count(), 2, "{containers}");
+    for shared in ["env: ", "volumeMounts: "] {
+        let given: Vec<&str> = containers.lines().filter_map(|line| line.trim().strip_prefix(shared)).collect();
+        assert!(given.len() == 2 && given[0].replace('&', "*") == given[1], "{shared}{given:?}");
+    }
+    assert!(pod.matches("runAsUser").count() == 1 && !containers.contains("runAsUser"), "{pod}");
+    for (group, folder) in [service, (group, mount.expect("a volume").into())] {
+        let spec = Spec::parse(group).unwrap_or_else(|| panic!("{group}"));
+        let (file, _) = spec.path(None, 0);
+        assert_eq!((file.parent(), spec.limit), (Some(&*folder), 24 << 30), "{group}");
+        // The same, in a folder that is there: what the one has taken the other cannot get.
+        let here = tempfile::tempdir().expect("a folder");
+        let group = format!("{}:256MiB", here.path().join(file.file_name().expect("a name")).display());
+        let watch = Watch::new(here.path(), 2);
+        let [mut one, mut two] = [0, 1].map(|number| member(here.path(), &group, &watch, number).waits().start(true));
+        assert_eq!((tell(&mut one, "alloc 200"), tell(&mut two, "alloc 200")), ("0".into(), "2".into()), "{group}");
+        assert_eq!(tell(&mut two, "alloc 32"), "0", "{group}");
+    }
 }
 
 /// Its name has no version in it: the reason is in docs/decisions/packages.md.
