@@ -113,6 +113,23 @@ fn the_graph_of_an_exec_of_the_drivers_own_keeps_its_nodes() {
     }
 }
 
+/// An exec is destroyed while it runs and its stream captures. A capturing stream may not even be asked for its flags
+/// (seed 880034 on an H100).
+#[test]
+fn destroying_an_exec_whose_stream_captures_disturbs_nothing() {
+    let program: Program =
+        r#"{"op":"capture","g":0,"s":1,"mode":"thread_local","body":[{"on":1,"do":"host","log":"l0","v":2}]}
+{"op":"instantiate","e":0,"g":0}
+{"op":"gate","s":0}
+{"op":"launch","e":0,"s":0}
+{"op":"capture","g":11,"s":0,"mode":"relaxed","body":[{"meanwhile":{"op":"drop_exec","e":0}}]}"#
+            .parse()
+            .expect("a program");
+    if let Ok(Verdict::Differs(found)) = Pair::new(&setup(&artifacts().shim)).run(&program) {
+        panic!("{found}");
+    }
+}
+
 /// A node that came in the place of one that the program removed is none of an exec that was made before.
 #[test]
 fn a_node_in_place_of_another_is_no_node_of_the_exec() {

@@ -28,8 +28,9 @@ impl Cache {
         }
         let stream = real::stream_of(last)?;
         let context = real.context.load(Relaxed);
-        let may = || is_on(real, last) && self.adds_no_wait(stream);
-        self.query_stream(stream, may, || self.mark_in(context, None, stream)).flatten()
+        // The stream's flags are asked for only where the stream does not capture.
+        let leave = || self.adds_no_wait(stream).then(|| self.mark_in(context, None, stream)).flatten();
+        self.query_stream(stream, || is_on(real, last), leave).flatten()
     }
 
     /// Whether an event that is left now, some time after the launch, makes nothing wait that would not have waited

@@ -15,6 +15,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::measured("capture.sync_other_stream", sync_other_stream),
     Check::measured("capture.alloc_async_other_stream", alloc_async_other_stream),
     Check::measured("capture.harmless_calls", harmless_calls),
+    Check::measured("capture.stream_flags", stream_flags),
     Check::measured("capture.exchanged_mode", exchanged_mode),
     Check::measured("capture.record_event_of_context", record_event_of_context),
 ];
@@ -160,6 +161,22 @@ fn harmless_calls(t: &mut Checker) -> Done {
         t.eq("cuEventCreate", cu!(cuEventCreate(&mut event, 2)), 0);
         t.eq("cuEventDestroy", cu!(cuEventDestroy_v2(event)), 0);
         capture.end(t, "cuMemGetInfo and cuEventCreate", 0)?;
+    }
+    Ok(())
+}
+
+/// A capturing stream tells its priority and its context. To be asked for its flags ends the capture.
+fn stream_flags(t: &mut Checker) -> Done {
+    for mode in MODES {
+        let capture = Capture::begin(t, mode)?;
+        let (mut priority, mut context) = (0, null_mut());
+        t.eq("cuStreamGetPriority", cu!(cuStreamGetPriority(capture.stream.s, &mut priority)), 0);
+        t.eq("cuStreamGetCtx", cu!(cuStreamGetCtx(capture.stream.s, &mut context)), 0);
+        capture.end(t, "cuStreamGetPriority and cuStreamGetCtx", 0)?;
+        let capture = Capture::begin(t, mode)?;
+        let mut flags = 0;
+        t.eq("cuStreamGetFlags", cu!(cuStreamGetFlags(capture.stream.s, &mut flags)), UNSUPPORTED);
+        capture.end(t, "cuStreamGetFlags", INVALIDATED)?;
     }
     Ok(())
 }

@@ -112,8 +112,7 @@ cu! {
     }
     Init cuStreamQuery [cuStreamQuery 2000] [cuStreamQuery_ptsz 7000] (c, h: H) { stream::query(c.stream(h)?) }
     Init cuStreamGetFlags [cuStreamGetFlags 5050] [cuStreamGetFlags_ptsz 7000] (c, h: H, out: Out<u32>) {
-        let s = c.stream(h)?;
-        out.set(lock().stream(s)?.flags)
+        out.set(stream::flags(c.stream(h)?)?)
     }
     Init cuStreamGetPriority [cuStreamGetPriority 5050] [cuStreamGetPriority_ptsz 7000] (c, h: H, out: Out<i32>) {
         let s = c.stream(h)?;

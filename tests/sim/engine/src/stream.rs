@@ -179,6 +179,17 @@ pub fn synchronize(stream: H) -> Result {
     m.context(ctx)?.sticky.map_or(Ok(()), Err)
 }
 
+/// A stream's flags. While it captures they are refused, and the capture is invalid from then on (H100, driver 580), which
+/// the reference does not say. Its priority and its context may be asked for.
+pub fn flags(stream: H) -> Result<u32> {
+    let mut m = lock();
+    if capture::active(&mut m, stream)? {
+        capture::invalidate_of(&mut m, stream);
+        return Err(Error::CAPTURE_UNSUPPORTED);
+    }
+    Ok(m.stream(stream)?.flags)
+}
+
 pub fn query(stream: H) -> Result {
     let mut m = lock();
     if capture::active(&mut m, stream)? {
