@@ -22,4 +22,5 @@ pub(crate) mod open;
 pub(crate) mod process;
 pub(crate) mod recording;
 pub(crate) mod standing;
+mod status;
 pub(crate) mod world;

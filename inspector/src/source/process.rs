@@ -1,5 +1,6 @@
 //! One process as /proc shows it.
 
+use super::status::Status;
 use super::world::{World, directories};
 use gpumem_wire::place;
 use std::collections::BTreeMap;
@@ -43,12 +44,10 @@ impl Process {
             return None;
         }
         let name = head.split_once('(')?.1.to_owned();
-        let status = std::fs::read(dir.join("status")).ok()?;
-        let status = String::from_utf8_lossy(&status);
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-        let ns_pid = field("NSpid:").and_then(|pids| pids.split_ascii_whitespace().last()?.parse().ok());
+        let status = Status::of(world, pid)?;
+        let ns_pid = status.field("NSpid:").and_then(|pids| pids.split_ascii_whitespace().last()?.parse().ok());
         // The effective user: whom its ledger belongs to.
-        let uid = field("Uid:").and_then(|uids| uids.split_ascii_whitespace().nth(1)?.parse().ok())?;
+        let uid = status.field("Uid:").and_then(|uids| uids.split_ascii_whitespace().nth(1)?.parse().ok())?;
         Some(Self { pid, ns_pid: ns_pid.unwrap_or(pid), start_ticks, uid, name })
     }
 
@@ -150,12 +149,9 @@ impl Process {
 
     /// Resident bytes: all, and the part that belongs to files.
     pub(crate) fn resident(&self, world: &World) -> Option<Resident> {
-        let status = std::fs::read(world.proc.join(self.pid.to_string()).join("status")).ok()?;
-        let status = String::from_utf8_lossy(&status);
-        let kib = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            line.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
-        };
+        let status = Status::of(world, self.pid)?;
+        let kib =
+            |name: &str| status.field(name)?.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024);
         Some(Resident {
             rss: kib("VmRSS:")?,
             anonymous: kib("RssAnon:").unwrap_or(0),

@@ -1,6 +1,7 @@
 //! How a running process stands: whether it is stopped, who traces it, whether it has more rights than its user.
 
 use super::process::Process;
+use super::status::Status;
 use super::world::World;
 
 /// What the kernel says of a process. Nothing here waits for the process, whatever its state.
@@ -16,8 +17,8 @@ pub(crate) struct Standing {
 
 impl Standing {
     pub(crate) fn of(world: &World, pid: u32) -> Self {
-        let status = status(world, pid);
-        let field = |name: &str| field(&status, name);
+        let status = Status::of(world, pid);
+        let field = |name: &str| status.as_ref()?.field(name);
         // Letters are the kernel's: T by a signal, t by a tracer.
         let stopped = field("State:").is_some_and(|state| state.starts_with(['T', 't']));
         // A thread traces. People know the process that it belongs to.
@@ -32,18 +33,9 @@ impl Standing {
     }
 }
 
-fn status(world: &World, pid: u32) -> String {
-    let status = std::fs::read(world.proc.join(pid.to_string()).join("status")).unwrap_or_default();
-    String::from_utf8_lossy(&status).into_owned()
-}
-
-fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
-}
-
 /// The process of a thread.
 fn process_of(world: &World, tid: u32) -> Option<u32> {
-    field(&status(world, tid), "Tgid:")?.parse().ok()
+    Status::of(world, tid)?.field("Tgid:")?.parse().ok()
 }
 
 /// What the kernel told the loader: AT_SECURE. `None` where this user may not read it, and for programs of 32 bits, whose
