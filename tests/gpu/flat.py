@@ -6,6 +6,10 @@ All defaults. Both processes of a program do the same work at the same time: the
 graphs change shape; llama-server gets the same requests of all lengths from four clients, each sent to both
 servers before the next; py/flat_shapes.py trains on lengths and batches that change, and keeps a few CUDA graphs.
 
+PyTorch's allocator chooses by address, so what it reserves differs between two native runs by tens of MiB from step to step.
+So its device memory is taken without that reserve, and two native copies run: the rules hold the preloaded one to the larger
+of the two at each step. How far the natives are apart is told.
+
 Each second, or with torch at each fiftieth step, of every process: anonymous resident memory (RssAnon), and the device
 memory that NVML says it has. The rules, of host memory and of device memory without the pool's idle blocks:
 
@@ -103,13 +107,31 @@ def demo():
     return timed("demo", [BUILD / "programs" / "demo", "--seconds", SECONDS, "--slots", 4, "--hold", REST + 30], SECONDS)
 
 
+def without_reserve(run):
+    """The samples (mark, host, device, idle) of a PyTorch program; its device memory without what PyTorch's allocator holds."""
+    reserved = {said["mark"]: said["reserved"] for said in map(json.loads, run.lines)}
+    return [(mark, host, None if device is None else device - reserved[mark], idle) for mark, _, host, device, idle in run.samples]
+
+
+def larger(first, second):
+    """Two native series as one: the larger of each pair of samples. Their last samples are those after the rest."""
+    pairs = [*zip(first[:-1], second[:-1]), (first[-1], second[-1])] if first and second else []
+    most = lambda pair, at: None if None in (pair[0][at], pair[1][at]) else max(pair[0][at], pair[1][at])
+    return [(pair[0][0], most(pair, 1), most(pair, 2), 0.0) for pair in pairs]
+
+
 def torch():
     argv, end = [sys.executable, HERE / "py" / "flat_shapes.py", SECONDS, REST], time.monotonic() + SECONDS + REST + 120
-    runs = {mode: Marked("flat-torch", mode, argv, lambda line: json.loads(line).get("mark"), preload=preload)
-            for mode, preload in MODES.items()}
+    runs = {mode: Marked("flat-torch", mode, argv, lambda line: json.loads(line)["mark"], preload=mode == "preloaded")
+            for mode in ("native", "native-again", "preloaded")}
     problems = [f"{mode}: status {run.status}: {run.said()}" for mode, run in runs.items() if run.wait(end) != 0]
     # By its marks the later of two processes is where the earlier one was; the last mark is behind the rest.
-    samples = {mode: [(mark, *memory) for mark, _, *memory in run.samples] for mode, run in runs.items()}
+    native, again, preloaded = map(without_reserve, runs.values())
+    apart = [abs(a[2] - b[2]) for a, b in zip(native, again) if None not in (a[2], b[2])]
+    idle = [sample[3] for sample in preloaded] or [0.0]
+    print(f"     flat/torch the two natives are at most {max(apart, default=0):.1f} MiB apart without their reserve; "
+          f"{len(native)}, {len(again)} and {len(preloaded)} marks; idle {sum(idle) / len(idle):.0f} MiB on average", flush=True)
+    samples = {"native": larger(native, again), "preloaded": preloaded}
     steps = min(len(of) for of in samples.values()) - 1
     return judge("torch", samples, {mode: of[:steps] for mode, of in samples.items()}, 1, problems)
 

@@ -12,7 +12,8 @@
 # prints for graphs that grow, pasted (fix.py); transcript: what a new user types to find what grows in a C program, in PyTorch
 # and in llama-server, each command printed with its answer (transcript.py; it needs no CUDA toolkit); report: recordings, pages and snapshots of PyTorch and llama-server
 # (report.py); flat: memory over eight
-# minutes, native and preloaded side by side; group: processes that share a limit, as clients of MPS and around a
+# minutes, native and preloaded side by side; starts: how often calls answer an error that stays, native and preloaded starts in
+# equal numbers (starts.py); group: processes that share a limit, as clients of MPS and around a
 # checkpoint, too; wheel: pip installs it beside PyTorch, a program runs by `python -m gpumem run`, and pip removes it
 # (WHEEL=file: which one); integrated: whose memory the device's is, for owners of a GH200, a DGX Spark or a Jetson; it prints
 # a block to send (it needs no CUDA toolkit; INTEGRATED_MIB=512). Stages that measure the graph cache: graphs
@@ -284,6 +285,7 @@ for name in $stages; do
     fix) stage fix with_cuda "$PYTHON" $here/fix.py ${FIX_PROGRAMS:-} ;;
     transcript) stage transcript with_cuda "$PYTHON" $here/transcript.py ${TRANSCRIPTS:-} ;;
     report) stage report with_cuda "$PYTHON" $here/report.py ${REPORT:-} ;;
+    starts) stage starts env KIT="$KIT" "$PYTHON" $here/starts.py ;;
     flat) stage flat env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/flat.py ${FLAT_PROGRAMS:-} ;;
     pooler) stage pooler pooler ;;
     pool-pair | pool-swap | pool-back | pool-peer) stage "$name" "$PYTHON" $here/pool.py "${name#pool-}" ;;

@@ -2,8 +2,8 @@
 
     flat_shapes.py SECONDS HOLD
 
-20 ms between two steps, and each fiftieth a line and a pause, so that what is looked at is memory behind that very step. Then it
-rests for HOLD seconds, and a last line says that it did.
+20 ms between two steps. At each fiftieth step it prints a line and pauses, so that memory is read behind that very step. The
+line has what PyTorch's allocator holds of the device, in MiB. Then it rests for HOLD seconds and prints a last line.
 """
 import collections
 import json
@@ -15,6 +15,10 @@ import torch
 
 SECONDS, HOLD = float(sys.argv[1]), float(sys.argv[2])
 STEP, MARK, PAUSE, GRAPHS, WIDTH = 0.02, 50, 0.2, 12, 256
+
+
+def mark(name, **more):
+    print(json.dumps({"mark": name, "reserved": torch.cuda.memory_reserved() / 2**20, **more}), flush=True)
 
 
 def main():
@@ -53,13 +57,13 @@ def main():
         steps += 1
         torch.cuda.synchronize()
         if steps % MARK == 0:
-            print(json.dumps({"mark": steps, "captures": captures}), flush=True)
+            mark(steps, captures=captures)
             time.sleep(PAUSE)
         else:
             time.sleep(STEP)
     torch.cuda.synchronize()
     time.sleep(HOLD)
-    print(json.dumps({"mark": "rested"}), flush=True)
+    mark("rested")
     time.sleep(1)
 
 
