@@ -92,6 +92,7 @@ impl Hunt {
                         verdict = pair.run(&program)?;
                     }
                 }
+                let goes_on = verdict.left_both_alike();
                 match verdict {
                     Verdict::Same => history.push(program),
                     Verdict::StoodStill(why) => {
@@ -101,13 +102,14 @@ impl Hunt {
                     Verdict::Ill(why) => {
                         say(format!("seed {seed}: {why}"));
                         tally.count_ill(seed, why)?;
-                        (pair, history) = (Pair::new(&setup), Vec::new());
                     }
                     Verdict::Differs(difference) => {
                         say(format!("seed {seed} ({}): {difference}", words(&setup)));
                         self.pursue(seed, &setup, &history, program, *difference, &mut tally, say)?;
-                        (pair, history) = (Pair::new(&setup), Vec::new());
                     }
+                }
+                if !goes_on {
+                    (pair, history) = (Pair::new(&setup), Vec::new());
                 }
                 if told.elapsed() > Duration::from_secs(10) {
                     told = Instant::now();

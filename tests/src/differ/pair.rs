@@ -78,6 +78,14 @@ pub enum Verdict {
     Ill(String),
 }
 
+impl Verdict {
+    /// True if both processes did all of the program, so that the next one may run there. A run that stood still leaves out
+    /// the rest of its program: an error of that rest that stays would then be the next program's, in the other run alone.
+    pub fn left_both_alike(&self) -> bool {
+        matches!(self, Self::Same)
+    }
+}
+
 impl Pair {
     pub fn new(setup: &Setup) -> Self {
         Self { setup: setup.clone(), native: None, preloaded: None }
@@ -223,7 +231,9 @@ mod tests {
         let ran = |gate: &str| ran(&["1 launch e0 = 0", &format!("2 {gate}"), "2 synchronize = 0"]);
         assert!(matches!(judge(ran(OPEN), ran(OPEN)), Verdict::Same));
         assert!(matches!(judge(ran(STOOD_STILL), ran(STOOD_STILL)), Verdict::StoodStill(_)));
-        assert!(matches!(judge(ran(STOOD_STILL), ran(OPEN)), Verdict::StoodStill(_)));
+        let verdict = judge(ran(STOOD_STILL), ran(OPEN));
+        assert!(matches!(verdict, Verdict::StoodStill(_)));
+        assert!(!verdict.left_both_alike(), "the preloaded run went on where the native one did not");
         let mut other = ran(OPEN);
         other.trace[0] = "1 launch e0 = 1".into();
         assert!(matches!(judge(ran(STOOD_STILL), other), Verdict::Differs(_)), "before it stood still");
