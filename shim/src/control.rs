@@ -115,6 +115,7 @@ fn run(shim: &'static Shim) -> Ended {
                 Ok(true) => return Ended::Last,
                 Err(error) => return cannot_tell(error),
             }
+            set::shorten_decay_beside_own_cache(shim, &mut changes);
             pool::decay::housekeeping(shim);
             pool::shared_quota::housekeeping(shim);
             graphs::housekeeping();

@@ -1,6 +1,6 @@
 //! GPUMEM_POOL changed while a process runs: the pool steps aside, and serves again.
 
-use gpumem_tests::harness::program;
+use gpumem_tests::harness::{artifacts, program};
 use gpumem_tests::harness::run::Running;
 
 const MIB: u64 = 1 << 20;
@@ -107,4 +107,34 @@ fn a_pool_that_was_off_at_the_start_stays_off() {
     let refused = running.refused(&["set", &running.pid().to_string(), "POOL", "1"]);
     assert!(refused.contains("GPUMEM_POOL was 0 when the process started"), "{refused}");
     running.finish().ok();
+}
+
+/// PyTorch's allocator keeps what the program frees, so the pool keeps its blocks for a shorter time, unless the user chose one.
+#[test]
+fn idle_memory_goes_back_sooner_beside_pytorchs_allocator() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let allocator = folder.path().join("libc10_cuda.so");
+    let built = std::process::Command::new("cc").args(["-shared", "-x", "c", "/dev/null", "-o"]).arg(&allocator).status();
+    assert!(built.expect("cc").success());
+    for (chosen, expected) in [(None, 500_000_000_u64), (Some("10s"), 10_000_000_000)] {
+        let mut started = program("pool_aside").waits();
+        if let Some(chosen) = chosen {
+            started = started.env("GPUMEM_POOL_DECAY", chosen);
+        }
+        let both = format!("{}:{}", artifacts().shim.display(), allocator.display());
+        let mut running = started.env("LD_PRELOAD", both).start(true);
+        running.says("ready");
+        let pid = running.pid().to_string();
+        tell(&mut running, "pair");
+        let decay = |running: &mut Running| running.gpumem(&["stats", &pid])["pool"]["decay_ns"].as_u64();
+        match chosen {
+            None => gpumem_tests::harness::run::wait_for("a shorter decay", || decay(&mut running) == Some(expected)),
+            Some(_) => {
+                std::thread::sleep(std::time::Duration::from_millis(2500));
+                assert_eq!(decay(&mut running), Some(expected), "the user's own choice stays");
+            }
+        }
+        running.tell("end");
+        running.finish().ok().ledger().sound().complete().balanced();
+    }
 }

@@ -122,7 +122,7 @@ pub(crate) fn of(ledger: &Ledger) -> Pool {
             FreeMode::Deferred => "deferred",
         },
         idle_max_bytes: settings.pool_max,
-        decay_ns: settings.pool_decay,
+        decay_ns: settings.pool_decay_ns(),
         hits: counter(c::POOL_HITS),
         misses: counter(c::POOL_MISSES),
         passed: counter(c::POOL_PASSED),

@@ -30,12 +30,34 @@ pub(super) fn set(
     let value = if new.is_none() { "default" } else { value.trim() };
     allowed(shim, setting, new.as_ref(), force)?;
     let said = change(shim, setting, new)?;
+    write_down(shim, setting, value, changes);
+    shim.message(Severity::Info, &format!("gpumem set {}={value}", setting.name));
+    Ok(said)
+}
+
+/// Writes the variables that were changed since the start to the ledger.
+fn write_down(shim: &Shim, setting: &'static Setting, value: &str, changes: &mut Changes) {
     changes.insert(setting.name, value.to_owned());
     let lines: Vec<String> = changes.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let header = shim.ledger.header();
     header.changes().store(shim.ledger.texts.intern(lines.join("\n").as_bytes()), Relaxed);
-    shim.message(Severity::Info, &format!("gpumem set {}={value}", setting.name));
-    Ok(said)
+}
+
+/// Shortens `GPUMEM_POOL_DECAY`, if the user chose none, once the program turns out to have an allocator that keeps what
+/// it frees. Such an allocator frees to give memory away: docs/decisions/pool.md has what its idle blocks bring.
+pub(super) fn shorten_decay_beside_own_cache(shim: &'static Shim, changes: &mut Changes) {
+    const SHORT: &str = "500ms";
+    let is_chosen = shim.settings.pool_decay.is_some() || changes.contains_key("GPUMEM_POOL_DECAY");
+    if is_chosen || pool::all().next().is_none() || !shim.stranded.has_own_cache() {
+        return;
+    }
+    if let Ok((setting, value)) = settings::change("POOL_DECAY", SHORT)
+        && change(shim, setting, value).is_ok()
+    {
+        write_down(shim, setting, SHORT, changes);
+        let line = "GPUMEM_POOL_DECAY is 500ms from now on: PyTorch's allocator keeps what the program frees";
+        shim.message(Severity::Info, line);
+    }
 }
 
 /// Has pool and graph cache step aside for all later calls, as far as there is anything that can.

@@ -193,7 +193,7 @@ impl Pool {
         self.deferred.store(deferred, Relaxed);
         self.managed.store(settings.pool_managed, Relaxed);
         self.fallback.store(settings.oom_fallback as u8, Relaxed);
-        self.decay_ns.store(settings.pool_decay, Relaxed);
+        self.decay_ns.store(settings.pool_decay_ns(), Relaxed);
         self.set_max(settings.pool_max);
         self.set_limit(settings.limit.unwrap_or(0));
     }

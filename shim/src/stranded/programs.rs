@@ -10,7 +10,7 @@
 //! most programs abort or report an error.
 
 use crate::process::lock::lock;
-use crate::stacks::modules;
+use crate::stacks::modules::{self, Module};
 use rustc_hash::FxHashMap;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -40,6 +40,11 @@ impl Programs {
         Self { pytorch_uncached, known: Mutex::default() }
     }
 
+    /// True if an allocator is loaded that keeps what the program frees, as PyTorch's does.
+    pub(super) fn has_own_cache(&self) -> bool {
+        !self.pytorch_uncached && modules::refresh().all().iter().any(has_pytorch_allocator)
+    }
+
     /// Whether the code at this address is an allocator that retries. Reads the module's file the first
     /// time (5 MB of strings in a build of ggml: some milliseconds).
     pub(crate) fn retries(&self, pc: u64) -> bool {
@@ -49,12 +54,9 @@ impl Programs {
         if let Some(&answer) = known().get(&module.serial) {
             return answer;
         }
-        let path = Path::new(OsStr::from_bytes(module.path()));
-        let name = path.file_name().map_or(&b""[..], OsStr::as_bytes);
-        let pytorch = name.starts_with(b"libc10_cuda.so") || name.starts_with(b"libc10_hip.so");
-        let answer = match pytorch {
+        let answer = match has_pytorch_allocator(module) {
             true => !self.pytorch_uncached,
-            false => holds(path, GGML_LINE).unwrap_or(false),
+            false => holds(Path::new(OsStr::from_bytes(module.path())), GGML_LINE).unwrap_or(false),
         };
         let mut known = known();
         if known.len() < KNOWN {
@@ -68,6 +70,11 @@ impl Default for Programs {
     fn default() -> Self {
         Self::new()
     }
+}
+
+fn has_pytorch_allocator(module: &Module) -> bool {
+    let name = module.path().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    name.starts_with(b"libc10_cuda.so") || name.starts_with(b"libc10_hip.so")
 }
 
 /// Whether the constants of an ELF file (`.rodata`) hold this text. Device code, which is most of such

@@ -57,6 +57,11 @@ impl Stranded {
         self.retries.store(retries, Relaxed);
     }
 
+    /// True if the program has an allocator of its own that keeps what it frees.
+    pub(crate) fn has_own_cache(&self) -> bool {
+        self.programs.has_own_cache()
+    }
+
     pub(super) fn retries(&self) -> bool {
         self.retries.load(Relaxed)
     }

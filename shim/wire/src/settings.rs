@@ -206,8 +206,8 @@ settings! {
     free: FreeMode = "GPUMEM_FREE", Kind::Choice(FreeMode::WORDS), "strict", Live;
     /// Most idle bytes that the pool keeps on each device; unset: a quarter of the device's memory.
     pool_max: Option<u64> = "GPUMEM_POOL_MAX", Kind::Size { min: 0, max: u64::MAX }, "", Live;
-    /// Time within which idle memory goes back to the driver; 0 keeps it, up to GPUMEM_POOL_MAX.
-    pool_decay: u64 = "GPUMEM_POOL_DECAY", Kind::Time, "10s", Live;
+    /// Time within which idle memory goes back to the driver; 0 keeps it, up to GPUMEM_POOL_MAX. Unset: 10s, or 500ms in a program whose own allocator keeps what it frees (PyTorch's).
+    pool_decay: Option<u64> = "GPUMEM_POOL_DECAY", Kind::Time, "", Live;
     /// Most memory that this process may take on each device; a request beyond it fails as out of memory.
     limit: Option<u64> = "GPUMEM_LIMIT", Kind::Size { min: 1 << 20, max: u64::MAX }, "", Live;
     /// One limit for all processes of a group: together they may take SIZE of each device. A request beyond it fails as out of memory, also where GPUMEM_LIMIT would have room.
@@ -246,6 +246,11 @@ pub const INSPECTOR: &[(&str, &str)] = &[
 ];
 
 impl Settings {
+    /// Time within which idle memory goes back, ns; 0: never by time. jemalloc's default if the user chose none.
+    pub fn pool_decay_ns(&self) -> u64 {
+        self.pool_decay.unwrap_or(10_000_000_000)
+    }
+
     /// The settings of an environment, and a line for each variable of ours that is refused or
     /// unknown.
     pub fn read(environment: impl Iterator<Item = (OsString, OsString)>) -> (Self, Vec<Complaint>) {
@@ -400,7 +405,7 @@ mod tests {
     fn the_pool_is_strict_and_spills_nothing_by_default() {
         let (settings, _) = read(&[]);
         assert_eq!((settings.pool, settings.free, settings.pool_max), (true, FreeMode::Strict, None));
-        assert_eq!((settings.pool_decay, settings.limit), (10_000_000_000, None));
+        assert_eq!((settings.pool_decay_ns(), settings.limit), (10_000_000_000, None));
         assert_eq!((settings.pool_managed, settings.oom_fallback), (false, OomFallback::None));
         assert_eq!((settings.stranded, settings.stranded_retries), (Stranded::Report, false));
         assert_eq!((settings.pool_fill, settings.quarantine, settings.record), (Fill::None, 0, None));

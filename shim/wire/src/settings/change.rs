@@ -51,7 +51,7 @@ mod tests {
         let value = |name, value| change(name, value).map(|(setting, value)| (setting.name, value));
         assert_eq!(value("POOL_MAX", "1GiB"), Ok(("GPUMEM_POOL_MAX", Some(Value::Number(1 << 30)))));
         assert_eq!(value("gpumem_limit", "default"), Ok(("GPUMEM_LIMIT", None)));
-        assert_eq!(value("pool_decay", "default"), Ok(("GPUMEM_POOL_DECAY", Some(Value::Number(10_000_000_000)))));
+        assert_eq!(value("pool_decay", "default"), Ok(("GPUMEM_POOL_DECAY", None)));
         assert_eq!(value("STRANDED", "off"), Ok(("GPUMEM_STRANDED", Some(Value::Choice(1)))));
         for (name, text, says) in [
             ("LIMIT", "1KB", "allowed is 1MiB or more"),
