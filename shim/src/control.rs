@@ -106,6 +106,7 @@ fn run(shim: &'static Shim) -> Ended {
     let mut changes = Changes::new();
     let mut growth = Growth::new(shim);
     let mut next = Instant::now();
+    let mut is_swept = false;
     loop {
         if Instant::now() >= next {
             match others.look(own::threads()) {
@@ -120,6 +121,7 @@ fn run(shim: &'static Shim) -> Ended {
             pool::shared_quota::housekeeping(shim);
             graphs::housekeeping();
             sample(shim);
+            is_swept = is_swept || !shim.ledger.sweep();
             next += PERIOD;
         }
         growth.sample_if_due(shim);

@@ -1,8 +1,10 @@
 //! Beginnings and ends of processes: programs without a GPU, children of all kinds, ways out of a process.
-//! [`ledgers`]: the ledger of a process that is hung, killed or gone.
+//! [`ledgers`]: the ledger of a process that is hung, killed or gone. [`start`]: what the first calls wait for.
 
 #[path = "processes/ledgers.rs"]
 mod ledgers;
+#[path = "processes/start.rs"]
+mod start;
 
 use gpumem_tests::harness::{Ledger, Program, artifacts, client, command, program};
 use gpumem_tests::skipped::installed;

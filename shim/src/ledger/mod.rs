@@ -222,7 +222,7 @@ impl Ledger {
         let runtime_dir = place::runtime_dir(uid);
         let mut refusals = Vec::new();
         for dir in place::directories(settings.dir.as_deref(), runtime_dir.as_deref(), uid) {
-            match Self::create_in(&plan, &dir, settings.dir.is_some()) {
+            match Self::create_in(&plan, &dir, settings.dir.is_some(), settings.control) {
                 Ok(ledger) => return Ok(Self { passed_over: refusals, ..ledger }),
                 Err(why) => refusals.push(why),
             }
@@ -230,9 +230,12 @@ impl Ledger {
         Err(refusals.join("; "))
     }
 
-    fn create_in(plan: &Plan<'_>, dir: &Path, named: bool) -> Result<Self, String> {
+    /// `swept_later`: a control thread is to sweep the directory.
+    fn create_in(plan: &Plan<'_>, dir: &Path, named: bool, swept_later: bool) -> Result<Self, String> {
         directory::make(dir, plan.uid, named)?;
-        sweep::sweep(dir);
+        if !swept_later || sweep::is_overdue(dir) {
+            sweep::sweep(dir);
+        }
         let (backing, path) = Backing::create(plan, dir, named)?;
         let backing: &'static Backing = Box::leak(Box::new(backing));
         Self::lay_out(backing, &path).map_err(|_| {
@@ -241,6 +244,11 @@ impl Ledger {
             unsafe { Backing::discard(backing, &path) };
             format!("{}: no space for the ledger's tables", path.display())
         })
+    }
+
+    /// Removes some of what dead processes left beside this ledger. True if there may be more.
+    pub(crate) fn sweep(&self) -> bool {
+        self.path.parent().is_some_and(sweep::sweep)
     }
 
     fn lay_out(backing: &'static Backing, path: &Path) -> Result<Self, Full> {

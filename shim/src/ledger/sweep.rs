@@ -1,4 +1,8 @@
 //! Sweeping up after dead processes, each time a ledger is made.
+//!
+//! On a busy disk it takes 10 to 50 ms to remove one file. So the control thread does it, a few files at a time. The
+//! program's own thread does it only if so many files lie there that control threads cannot have had the time, or if there
+//! is to be no control thread.
 
 use super::{file, storage};
 use gpumem_wire::layout::Header;
@@ -12,11 +16,25 @@ use std::time::SystemTime;
 /// did not get to, which tell what happened.
 const KEPT: usize = 8;
 
+/// Files that one sweep removes at most.
+const AT_ONCE: usize = 16;
+
+/// With so many ledgers in a directory, control threads do not get to sweep it: those of programs that end at once.
+const OVERDUE: usize = 128;
+
+/// True if control threads have left too many ledgers in this directory.
+pub(super) fn is_overdue(dir: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(dir) else { return false };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    names.filter(|name| name.to_str().and_then(ProcessId::from_ledger_name).is_some()).nth(OVERDUE - 1).is_some()
+}
+
 /// Removes what dead processes of this user left: their ledgers but for the newest few of either kind, and their
-/// sockets.
-pub(super) fn sweep(dir: &Path) {
-    let Ok(entries) = std::fs::read_dir(dir) else { return };
+/// sockets. True if it has removed as many files as it may: there may be more.
+pub(super) fn sweep(dir: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(dir) else { return false };
     let (mut exited, mut killed) = (Vec::new(), Vec::new());
+    let mut left = AT_ONCE;
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(id) = name.to_str().and_then(ProcessId::from_ledger_name) else { continue };
@@ -29,7 +47,7 @@ pub(super) fn sweep(dir: &Path) {
         {
             let socket = dir.join(id.socket_name());
             if std::fs::symlink_metadata(&socket).is_ok_and(|socket| socket.uid() == what.uid()) {
-                let _ = std::fs::remove_file(socket);
+                remove(&socket, &mut left);
             }
             let which = if header.exited_ns == 0 { &mut killed } else { &mut exited };
             which.push((what.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path()));
@@ -38,8 +56,16 @@ pub(super) fn sweep(dir: &Path) {
     for mut which in [exited, killed] {
         which.sort_unstable_by(|a, b| b.cmp(a));
         for (_, path) in which.iter().skip(KEPT).filter(|(_, path)| storage::open_own(path).is_some()) {
-            let _ = std::fs::remove_file(path);
+            remove(path, &mut left);
         }
+    }
+    left == 0
+}
+
+/// Removes a file if this sweep may remove another one.
+fn remove(path: &Path, left: &mut usize) {
+    if *left > 0 && std::fs::remove_file(path).is_ok() {
+        *left -= 1;
     }
 }
 

@@ -24,14 +24,28 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
+/// Registers with the kernel while the process has one thread. Later the kernel waits for every processor to pass through
+/// the scheduler, which takes 10 ms and more.
+pub(crate) fn prepare_at_load() {
+    if has_one_thread() {
+        prepare();
+    }
+}
+
+/// True if `/proc` says so: its folder of threads has one folder in it.
+fn has_one_thread() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self/task").is_ok_and(|task| task.nlink() == 3)
+}
+
 /// Asks the kernel, once in each process and before anything is fenced, since both sides have to do the same.
 pub(crate) fn prepare() {
     let known = WEIGHT.load(Relaxed);
     if known == ALIKE {
         return;
     }
-    let registered =
-        membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    let works = || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    let registered = works() || (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && works());
     WEIGHT.store(if registered { UNLIKE } else { ALIKE }, SeqCst);
 }
 

@@ -1,9 +1,9 @@
 //! What is known only when the program is loaded, before any of it runs: which objects are in the
-//! global scope from the start, and what the program's stderr is. Reading this is all that happens at
-//! load, unless the processor lacks what this library was built to use. A constructor of a library that the program is
-//! linked with may run before, and have it read then.
+//! global scope from the start, and what the program's stderr is. Reading this, and one registration with the kernel that
+//! is slow later ([`fences`]), is all that happens at load, unless the processor lacks what this library was built to use.
+//! A constructor of a library that the program is linked with may run before, and have it read then.
 
-use super::{descriptor, elf, processor};
+use super::{descriptor, elf, fences, processor, wiped};
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -26,6 +26,9 @@ unsafe extern "C" fn at_load(_: c_int, argv: *const *const c_char, environment: 
 fn note() {
     elf::objects_at_load();
     note_stderr();
+    if !wiped::is_to_be_disabled() {
+        fences::prepare_at_load();
+    }
 }
 
 /// Once: what was closed then may be a file of the program's later.

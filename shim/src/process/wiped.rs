@@ -237,17 +237,22 @@ pub(crate) fn disabled() -> bool {
 
 #[cold]
 fn asked_to_be_disabled() -> bool {
+    let yes = is_to_be_disabled();
+    KNOWN.disabled.store(if yes { 2 } else { 1 }, Relaxed);
+    yes
+}
+
+/// What [`disabled`] would answer if it was asked now for the first time.
+pub(super) fn is_to_be_disabled() -> bool {
     // SAFETY: getauxval takes a number and follows no pointer. The name is a literal that ends in NUL. The value is a
     // C string, and is read before anything else runs here that could change the environment.
-    let yes = unsafe {
+    unsafe {
         libc::getauxval(libc::AT_SECURE) != 0 || super::processor::lacking().is_some() || {
             let value = libc::getenv(c"GPUMEM_DISABLE".as_ptr());
             let value = if value.is_null() { &[] } else { std::ffi::CStr::from_ptr(value).to_bytes() };
             std::str::from_utf8(value).ok().and_then(gpumem_wire::settings::parse_bool) == Some(true)
         }
-    };
-    KNOWN.disabled.store(if yes { 2 } else { 1 }, Relaxed);
-    yes
+    }
 }
 
 /// Where the range of a vendor's exec handles begins; 0 while there is none.

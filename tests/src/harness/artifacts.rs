@@ -59,6 +59,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("libstorm.so", Link::Library),
     ("libstub.so", Link::Library),
     ("libtable.so", Link::Library),
+    ("libwaits.so", Link::Library),
     ("libwrap.so", Link::Library),
     ("bigtls", Link::Runtime),
     ("cancel", Link::Driver),

@@ -9,6 +9,7 @@ use gpumem_wire::place::ProcessId;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// The ledger shows the objects of `held`: counts by kind, bytes by kind, graphs and execs.
@@ -195,6 +196,17 @@ fn t23_pid_reuse() {
     running.finish().ok();
 }
 
+/// Writes a ledger of a dead process: its name is that of a process that cannot exist, above the largest pid that Linux
+/// gives.
+pub fn dead_ledger(dir: &Path, ledger: &[u8], n: u32) -> PathBuf {
+    let mut copy = ledger.to_vec();
+    copy[offset_of!(Header, pid)..][..4].copy_from_slice(&(5_000_000 + n).to_le_bytes());
+    copy[offset_of!(Header, start_ticks)..][..8].copy_from_slice(&u64::from(n).to_le_bytes());
+    let path = dir.join(format!("{}-{n}.ledger", 5_000_000 + n));
+    std::fs::write(&path, copy).expect("a ledger");
+    path
+}
+
 /// T23: old ledgers of dead processes are removed. The newest are kept, those of killed processes by a count of their
 /// own: they show what happened, and short-lived helpers must not push them out. Files of others are left alone.
 #[test]
@@ -204,15 +216,7 @@ fn t23_stale_ledgers_are_swept() {
     let dir = first.scratch().join("many");
     std::fs::create_dir(&dir).expect("a directory");
     let exited = std::fs::read(&source).expect("a ledger");
-    // Names of processes that cannot exist, above the largest pid that Linux gives.
-    let put = |ledger: &[u8], n: u32| {
-        let mut copy = ledger.to_vec();
-        copy[offset_of!(Header, pid)..][..4].copy_from_slice(&(5_000_000 + n).to_le_bytes());
-        copy[offset_of!(Header, start_ticks)..][..8].copy_from_slice(&u64::from(n).to_le_bytes());
-        let path = dir.join(format!("{}-{n}.ledger", 5_000_000 + n));
-        std::fs::write(&path, copy).expect("a ledger");
-        path
-    };
+    let put = |ledger: &[u8], n: u32| dead_ledger(&dir, ledger, n);
     for n in 1..=40 {
         put(&exited, n);
     }
