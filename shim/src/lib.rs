@@ -7,7 +7,7 @@
 //! call sites that strand memory. [`trace`] writes down every allocation, if the user wants that. [`stacks`] says who
 //! called. [`gate`] decides whether any of this happens, and contains panics.
 //!
-//! The exported names are those of the rows in `gpumem-abi`, `dlsym`, `dlvsym`, `dlclose`, and the four functions of
+//! The exported names are those of the rows in `gpumem-abi`, `dlsym`, `dlvsym`, `dlclose`, `gpumem_copy`, and the four functions of
 //! `gpumem.h`.
 
 #![deny(unreachable_pub)]

@@ -10,8 +10,8 @@ use crate::ledger::table::{NO_SLOT, Table};
 use crate::ledger::{Launches, Ledger};
 use crate::newer::Newer;
 use crate::process::regs::Regs;
-use crate::process::stderr::say;
-use crate::process::{clock, elf, panics, threads};
+use crate::process::stderr::{is_to_be_quiet, say};
+use crate::process::{clock, copies, elf, panics, threads};
 use crate::registry::Registry;
 use crate::registry::sites::{Made, Sites};
 use crate::registry::tag::Tag;
@@ -21,7 +21,7 @@ use crate::trust::Trust;
 use gpumem_wire::kinds::{AllocKind, EventKind, Interception, Mode, Severity, State};
 use gpumem_wire::layout::{EventSlot, Sealed, StackRef, StrRef};
 use gpumem_wire::place::SOCKET_SUFFIX;
-use gpumem_wire::settings::{self, Complaint, Log, Settings, Value};
+use gpumem_wire::settings::{self, Complaint, Log, Settings};
 use gpumem_wire::trace::Action;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -142,7 +142,11 @@ impl Shim {
             .map(|(name, value)| format!("{}={}", name.to_string_lossy(), value.to_string_lossy()))
             .collect();
         header.settings().store_relaxed(text(set.join("\n").as_bytes()));
-        let lines: Vec<String> = complaints.iter().map(ToString::to_string).collect();
+        let copies = copies::line_about_others();
+        if let Some(line) = copies.as_ref().filter(|_| self.settings.log != Log::Quiet) {
+            say(line);
+        }
+        let lines: Vec<String> = complaints.iter().map(ToString::to_string).chain(copies).collect();
         header.complaints().store_relaxed(text(lines.join("\n").as_bytes()));
         for line in lines.iter().chain(&self.ledger.passed_over) {
             self.message(Severity::Warning, line);
@@ -392,9 +396,7 @@ impl Shim {
 
 /// There is not even memory to find out what may begin.
 pub(crate) fn no_room_to_begin() {
-    let log = settings::ALL.iter().find(|setting| setting.name == "GPUMEM_LOG");
-    let set = log.and_then(|log| log.parse(&std::env::var_os(log.name)?).ok());
-    if set != Some(Value::Choice(Log::Quiet as usize)) {
+    if !is_to_be_quiet() {
         say(&"no memory for a stack; nothing is recorded, the program runs as without gpumem");
     }
 }

@@ -106,10 +106,10 @@ unsafe extern "C" fn decide(
     }
     // Where our export hides another one, the answer is as if ours were not there.
     let (found, shadowed) = if handle == libc::RTLD_NEXT {
-        if !we_are_next(name, return_address) {
-            return JUMP;
+        match next_without_us(name, return_address) {
+            Some(found) => (found, true),
+            None => return JUMP,
         }
-        (next_behind(name), true)
     } else {
         // SAFETY: the program asks for this lookup: the handle and the version go on as they came.
         match unsafe { lookup(handle, name, version) } {
@@ -165,10 +165,14 @@ unsafe fn lookup(handle: *mut c_void, name: &CStr, version: *const c_char) -> us
     unsafe { std::mem::transmute::<usize, Dlvsym>(real)(handle, name.as_ptr(), version) as usize }
 }
 
-/// Whether `RTLD_NEXT` gives this caller our export: it comes before us, and nothing in between
-/// has the symbol.
-fn we_are_next(name: &CStr, caller: usize) -> bool {
-    elf::Listing::with_symbol(name).are_we_next(caller)
+/// What `RTLD_NEXT` would give this caller without gpumem; 0 if nothing, and `dlerror` says so. `None` if `RTLD_NEXT` leads
+/// to no copy of gpumem.
+fn next_without_us(name: &CStr, caller: usize) -> Option<usize> {
+    let objects = elf::Listing::with_symbol(name);
+    Some(match objects.next_copy(caller)? {
+        elf::NextCopy::This => next_behind(name),
+        elf::NextCopy::Another => objects.in_first_scope_behind(caller).unwrap_or_else(|| nowhere(name)),
+    })
 }
 
 /// The symbol in the global scope behind us; 0 if there is none, and `dlerror` says so.
@@ -176,7 +180,26 @@ fn next_behind(name: &CStr) -> usize {
     // SAFETY: RTLD_NEXT is a handle that dlsym accepts. From here it stands for the global scope
     // behind this library.
     let next = unsafe { real_dlsym(libc::RTLD_NEXT, name) };
-    if elf::is_ours(next) { 0 } else { next }
+    match next {
+        _ if elf::is_ours(next) => 0,
+        _ if elf::is_in_another_copy(next) => elf::symbol_in_first_scope(name).unwrap_or_else(|| nowhere(name)),
+        _ => next,
+    }
+}
+
+/// 0, for a name that no library but copies of gpumem has; has `dlerror` say so.
+fn nowhere(name: &CStr) -> usize {
+    // SAFETY: RTLD_NOLOAD loads nothing and takes one reference, which is given back. The C library is never unloaded, so
+    // the handle stays good. It has no function of a GPU's, so the lookup fails; it comes last, because `dlerror` reports
+    // the last call.
+    unsafe {
+        let handle = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if !handle.is_null() {
+            real_dlclose(handle);
+            real_dlsym(handle, name);
+        }
+    }
+    0
 }
 
 /// What a caller would have found without this library: the symbol in the global scope behind us, or else in the
@@ -207,13 +230,13 @@ fn through_caller(name: &CStr, caller: usize) -> usize {
         }
         let found = real_dlsym(handle, name);
         real_dlclose(handle);
-        if elf::is_ours(found) { 0 } else { found }
+        if elf::is_ours(found) || elf::is_in_another_copy(found) { 0 } else { found }
     }
 }
 
 /// Whether a lookup comes from a library that must not find our function. One such library is a driver that looks for
 /// its own functions. Another is an interposer behind us that defines the name itself and that we call. One that we do
-/// not call (a table of functions that a framework fills itself) finds ours.
+/// not call (a table of functions that a framework fills itself) finds ours. Another copy of gpumem is one, too.
 fn must_find_the_real(name: &CStr, return_address: usize) -> bool {
     elf::object_at(return_address).is_some_and(|object| {
         let file = object.file_name();
@@ -224,7 +247,7 @@ fn must_find_the_real(name: &CStr, return_address: usize) -> bool {
             !name.to_bytes().starts_with(b"cu")
                 || elf::symbol_in_first_scope(name).is_some_and(|found| object.holds(found))
         };
-        vendor || (object.symbol(name).is_some() && called())
+        vendor || elf::is_in_another_copy(return_address) || (object.symbol(name).is_some() && called())
     })
 }
 

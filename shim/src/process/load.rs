@@ -25,6 +25,7 @@ unsafe extern "C" fn at_load(_: c_int, argv: *const *const c_char, environment: 
 #[inline(never)]
 fn note() {
     elf::objects_at_load();
+    elf::first_copy();
     note_stderr();
     if !wiped::is_to_be_disabled() {
         fences::prepare_at_load();

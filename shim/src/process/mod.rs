@@ -5,6 +5,7 @@
 
 pub(crate) mod cancel;
 pub(crate) mod clock;
+pub(crate) mod copies;
 pub(crate) mod descriptor;
 pub(crate) mod elf;
 pub(crate) mod errno;

@@ -7,6 +7,7 @@
 //!
 //! Each room keeps its own things in a [`Place`]. Here only the words are shared out, no type of a room is known.
 
+use super::elf::{self, First};
 use super::errno::KeepErrno;
 use gpumem_wire::kinds::Vendor;
 use std::marker::PhantomData;
@@ -225,7 +226,8 @@ impl<T> Place<T> {
 ///
 /// So it is in a program with more rights than whoever started it (setuid, file capabilities), which the library
 /// can come into by /etc/ld.so.preload: its environment is not to be believed, and what it allocates is not for
-/// others to read. And so it is on a processor that lacks what this library was built to use ([`super::processor`]).
+/// others to read. And so it is on a processor that lacks what this library was built to use ([`super::processor`]), and
+/// behind another copy of this library ([`super::elf`]).
 #[inline(always)]
 pub(crate) fn disabled() -> bool {
     match KNOWN.disabled.load(Relaxed) {
@@ -244,6 +246,11 @@ fn asked_to_be_disabled() -> bool {
 
 /// What [`disabled`] would answer if it was asked now for the first time.
 pub(super) fn is_to_be_disabled() -> bool {
+    is_switched_off() || elf::first_copy() != First::This
+}
+
+/// True if nothing of this process is for us.
+pub(super) fn is_switched_off() -> bool {
     // SAFETY: getauxval takes a number and follows no pointer. The name is a literal that ends in NUL. The value is a
     // C string, and is read before anything else runs here that could change the environment.
     unsafe {

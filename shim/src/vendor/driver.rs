@@ -1,6 +1,7 @@
 //! The CUDA driver: found among the loaded objects, its functions by their names, and those that the shim calls itself.
 
 use super::join;
+use crate::process::copies;
 use crate::process::elf::{self, Object};
 use gpumem_abi::types::*;
 use std::ffi::{CStr, c_char, c_int, c_uint};
@@ -204,4 +205,5 @@ fn bind(driver: &Object) {
     bind_calls(|| found.next().map_or(0, |(_, real)| real));
     BOUND_AT.store(driver.start, Relaxed);
     BOUND.store(true, Release);
+    copies::say_that_we_step_aside();
 }

@@ -47,6 +47,7 @@ enum Link {
 const CLIENTS: &[(&str, Link)] = &[
     ("libbackward.so", Link::Plugin(&[])),
     ("libbehind.so", Link::Library),
+    ("libbetween.so", Link::Library),
     ("libcaller.so", Link::Plugin(&["libbehind.so"])),
     ("libctor.so", Link::Plugin(&[])),
     ("libcuda.so", Link::Library),

@@ -25,6 +25,14 @@ struct Listed {
     /// Where its texts begin and end.
     texts: (usize, usize),
     is_first: bool,
+    is_another_copy: bool,
+}
+
+/// A copy of gpumem that `RTLD_NEXT` gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextCopy {
+    This,
+    Another,
 }
 
 /// One object of a listing.
@@ -131,6 +139,7 @@ impl Listing {
                 symbol: name.map_or(0, |name| shown.symbol(name)),
                 texts: (begins, self.text.len()),
                 is_first: shown.index < super::objects_at_load(),
+                is_another_copy: shown.is_another_copy(),
             });
         }
         wants
@@ -151,22 +160,34 @@ impl Listing {
         self.objects().position(|object| object.holds(address))
     }
 
-    /// Whether this library comes behind the object that an address lies in, and nothing in between defines the
-    /// symbol.
-    pub(crate) fn are_we_next(&self, address: usize) -> bool {
-        match (self.position(address), self.position(here())) {
-            (Some(caller), Some(us)) if caller < us => {
-                self.objects[caller + 1..us].iter().all(|object| object.symbol == 0)
-            }
-            _ => false,
+    /// Paths of other copies of this library, in the order of loading.
+    pub(crate) fn other_copies(&self) -> impl Iterator<Item = &[u8]> {
+        let copies = self.objects.iter().filter(|object| object.is_another_copy);
+        copies.map(|object| self.entry(object).path())
+    }
+
+    /// The copy of gpumem that `RTLD_NEXT` gives the object at an address; `None` if `RTLD_NEXT` gives another object or
+    /// finds nothing.
+    pub(crate) fn next_copy(&self, address: usize) -> Option<NextCopy> {
+        let (caller, us) = (self.position(address)?, self.position(here()));
+        let has_it = |object: &Listed| object.symbol != 0 || object.is_another_copy && object.is_first;
+        let mut behind = self.objects.iter().enumerate().skip(caller + 1);
+        match behind.find(|&(index, object)| Some(index) == us || has_it(object))? {
+            (index, _) if Some(index) == us => Some(NextCopy::This),
+            (_, object) => object.is_another_copy.then_some(NextCopy::Another),
         }
+    }
+
+    /// Where the symbol is defined first behind the object at an address, in the global scope that the program began with.
+    pub(crate) fn in_first_scope_behind(&self, address: usize) -> Option<usize> {
+        let from = self.position(address).filter(|&from| self.objects[from].is_first)?;
+        let behind = self.objects[from + 1..].iter().take_while(|object| object.is_first);
+        behind.map(|object| object.symbol).find(|&symbol| symbol != 0)
     }
 
     /// Where the symbol is defined first behind this library, in the global scope that the program began with.
     pub(crate) fn in_first_scope(&self) -> Option<usize> {
-        let us = self.position(here()).filter(|&us| self.objects[us].is_first)?;
-        let behind = self.objects[us + 1..].iter().take_while(|object| object.is_first);
-        behind.map(|object| object.symbol).find(|&symbol| symbol != 0)
+        self.in_first_scope_behind(here())
     }
 
     /// Where it is defined first among the object at an address and what that was linked with, breadth first: the

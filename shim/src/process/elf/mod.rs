@@ -5,15 +5,18 @@
 //! (`RTLD_NOLOAD`): a thread in `dlopen` holds the loader's lock and may wait, in a constructor, for a thread that is
 //! here.
 //!
+//! * [`copies`]: other copies of this library, which every look for a symbol here passes over.
 //! * [`shown`]: objects while the loader's list is locked, which is when their memory may be read.
 //! * [`listing`]: a copy of all of them.
 //! * [`tables`]: symbols of one object.
 
+mod copies;
 mod listing;
 mod shown;
 mod tables;
 
-pub(crate) use listing::Listing;
+pub(crate) use copies::{First, first_copy};
+pub(crate) use listing::{Listing, NextCopy};
 use shown::each;
 use std::ffi::{CStr, c_char};
 use std::ptr;
@@ -71,6 +74,16 @@ fn here() -> usize {
     is_ours as *const () as usize
 }
 
+/// The address of this library's dynamic section.
+fn our_dynamic() -> usize {
+    unsafe extern "C" {
+        /// The linker defines it in each object.
+        #[link_name = "_DYNAMIC"]
+        static OURS: u8;
+    }
+    &raw const OURS as usize
+}
+
 /// The addresses of symbols where they are defined first among the objects behind this library that the program began
 /// with. All of these are in the global scope. 0 for a symbol that none of them defines.
 pub(crate) fn symbols_in_first_scope<'a>(names: impl IntoIterator<Item = &'a CStr>) -> std::vec::IntoIter<usize> {
@@ -92,12 +105,12 @@ pub(crate) fn symbol_in_first_scope(name: &CStr) -> Option<usize> {
     symbols_in_first_scope([name]).next().filter(|&address| address != 0)
 }
 
-/// Whether an object before this library in the global scope defines `name`.
+/// True if an object before this library in the global scope defines `name`, be it another copy of this library.
 pub(crate) fn is_before_us(name: &CStr) -> bool {
     let (here, name, mut is_before) = (here(), Name::new(name), false);
     each(|shown| {
         let ours = shown.holds(here);
-        is_before |= !ours && shown.symbol(&name) != 0;
+        is_before |= !ours && shown.defines(&name);
         !ours && !is_before
     });
     is_before
@@ -123,6 +136,17 @@ pub(crate) fn object_at(address: usize) -> Option<Object> {
             (true, false) => object.path = Vec::with_capacity(wants),
         }
     }
+}
+
+/// True if an address lies in another copy of this library.
+pub(crate) fn is_in_another_copy(address: usize) -> bool {
+    let mut is_in_copy = false;
+    each(|shown| {
+        let is_there = shown.holds(address);
+        is_in_copy |= is_there && shown.is_another_copy();
+        !is_there
+    });
+    is_in_copy
 }
 
 /// The first object that defines `name`, without its path.
@@ -174,20 +198,18 @@ pub(crate) fn is_ours(address: usize) -> bool {
 /// allocator, maybe inside a checker that replaces `dl_iterate_phdr` and is not ready yet: calls
 /// nothing that can be replaced.
 pub(crate) fn symbol_after_us(name: &CStr) -> Option<usize> {
-    unsafe extern "C" {
-        /// The dynamic section of this library; the linker defines it in each.
-        #[link_name = "_DYNAMIC"]
-        static OURS: u8;
-    }
-    let ours = &raw const OURS as usize;
-    let name = Name::new(name);
+    let (ours, name) = (our_dynamic(), Name::new(name));
     // Objects that were loaded later may be closed while they are looked at.
     let mut behind = first_objects().take(objects_at_load()).skip_while(|&(_, dynamic)| dynamic != ours);
     behind.next()?;
     // SAFETY: `take` leaves only objects that the program began with. The loader never unmaps
     // these.
-    let mut found = behind.filter_map(|(bias, dynamic)| unsafe { Some(Tables::of(bias, dynamic)?.find(&name)) });
-    found.find(|&address| address != 0)
+    let mut found = behind.filter_map(|(bias, dynamic)| unsafe {
+        let tables = Tables::of(bias, dynamic)?;
+        let address = tables.find(&name);
+        (address != 0 && !copies::is_copy(&tables)).then_some(address)
+    });
+    found.next()
 }
 
 /// The loader's count of unloaded objects at the last look. A thread that unloads one finds here no lower count than

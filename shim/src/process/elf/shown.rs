@@ -7,6 +7,7 @@
 //! is only counted.
 
 use super::tables::{Name, Tables, entries};
+use super::{copies, our_dynamic};
 use std::ffi::{c_int, c_void};
 
 /// An object while it is shown.
@@ -79,9 +80,28 @@ impl Shown<'_> {
         unsafe { Tables::of(self.info.dlpi_addr as usize, self.dynamic) }
     }
 
+    /// The tables to look symbols up in. Another copy of this library has none.
+    fn tables_to_search(&self) -> Option<Tables> {
+        self.tables().filter(|_| !self.is_another_copy())
+    }
+
+    /// True if this is another copy of this library.
+    pub(super) fn is_another_copy(&self) -> bool {
+        // SAFETY: the tables are those of this object, which stays mapped while the list is locked
+        // (see `tables`).
+        self.dynamic != our_dynamic() && self.tables().is_some_and(|tables| unsafe { copies::is_copy(&tables) })
+    }
+
+    /// True if this object defines a symbol, be it another copy of this library.
+    pub(super) fn defines(&self, name: &Name) -> bool {
+        // SAFETY: the tables are those of this object, which stays mapped while the list is locked
+        // (see `tables`).
+        self.tables().is_some_and(|tables| unsafe { tables.find(name) } != 0)
+    }
+
     /// Looks up the symbols that have no address yet in this object, of any version.
     pub(super) fn symbols(&self, names: &[Name], found: &mut [usize]) {
-        let Some(tables) = self.tables() else { return };
+        let Some(tables) = self.tables_to_search() else { return };
         for (name, found) in names.iter().zip(found) {
             if *found == 0 {
                 // SAFETY: the tables are those of this object, which stays mapped while the list is
@@ -95,7 +115,7 @@ impl Shown<'_> {
     pub(super) fn symbol(&self, name: &Name) -> usize {
         // SAFETY: the tables are those of this object, which stays mapped while the list is locked
         // (see `tables`).
-        self.tables().map_or(0, |tables| unsafe { tables.find(name) })
+        self.tables_to_search().map_or(0, |tables| unsafe { tables.find(name) })
     }
 
     /// Shows the object's own name as a library, and the names of the libraries that it was linked with.
