@@ -14,6 +14,7 @@ mod simulator;
 mod support;
 
 use gpumem_tests::harness::artifacts::artifacts;
+use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Program, Ran};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, NodeKind, Vendor};
@@ -307,6 +308,18 @@ fn t17_ipc_between_two_processes() {
     child.sound().complete().balanced();
     assert_eq!(child.counter(counters::allocs(AllocKind::IpcImport)), 1);
     assert_eq!(child.counter(counters::alloc_bytes(AllocKind::IpcImport)), 3 << 20);
+}
+
+/// Calls out of a file with the runtime's name are the runtime's own, on whatever thread, inside of no other call. They
+/// are passed on and not recorded. Under a limit they get the runtime's own answers.
+#[test]
+fn calls_out_of_the_runtime_itself_are_not_the_programs() {
+    let scratch = Scratch::new();
+    let library = scratch.path().join("libamdhip64.so.7.own");
+    std::fs::copy(hip().clients.join("libhipplugin.so"), &library).expect("a copy");
+    let ran = program("plugin").arg(&library).env("GPUMEM_LIMIT", "50").preloaded().ok();
+    assert_eq!(ran.json()["failures"], 0);
+    assert!(!ran.dir.exists(), "the program itself has called nothing: {:?}", ran.dir);
 }
 
 /// T11: a plugin linked to the runtime, loaded RTLD_LOCAL, unloaded and loaded again.

@@ -186,6 +186,46 @@ fn errors_come_through_unchanged() {
     }
 }
 
+/// The library's references to names of its own, as the loader binds them: the name, and the file that it was bound to.
+fn own_bindings(run: &Program, folder: &Scratch, preload: bool) -> BTreeSet<(String, String)> {
+    let output = folder.path().join(if preload { "preloaded" } else { "native" });
+    let run = run.clone().env("LD_BIND_NOW", "1").env("LD_DEBUG", "bindings").env("LD_DEBUG_OUTPUT", &output);
+    let pid = run.start(preload).finish().ok().pid;
+    let said = std::fs::read(format!("{}.{pid}", output.display())).expect("the loader says what it binds");
+    let name_of = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let bound = |line: &str| {
+        let (from, rest) = line.split_once("binding file ")?.1.split_once(" [0] to ")?;
+        let (to, symbol) = rest.split_once(" [0]: normal symbol `")?;
+        let symbol = symbol.split_once('\'')?.0;
+        (name_of(from).starts_with("libamdhip64.so") && symbol.starts_with("hip"))
+            .then(|| (symbol.to_owned(), name_of(to)))
+    };
+    String::from_utf8_lossy(&said).lines().filter_map(bound).collect()
+}
+
+/// The library refers to a few of its own functions by name. Those that have a hook come to the hook, which passes on what
+/// the library itself calls (`calls_out_of_the_runtime_itself_are_not_the_programs`): the program's answers are those that
+/// it has natively. All others stay in the library.
+#[test]
+fn the_librarys_references_to_itself_go_to_hooks_or_stay() {
+    for library in installed() {
+        let folder = Scratch::new();
+        let run = library.linked(&folder, &source("codes.c")).arg(library.soname);
+        let native = own_bindings(&run, &folder, false);
+        assert!(!native.is_empty() && native.iter().all(|(_, file)| file.starts_with("libamdhip64.so")), "{native:?}");
+        let run = library.linked(&folder, &source("codes.c")).arg("libgpumem.so");
+        let ours = ours();
+        let expected = native.iter().cloned().map(|(name, file)| {
+            let file = if ours.contains(&name.as_str()) { "libgpumem.so".to_owned() } else { file };
+            (name, file)
+        });
+        let preloaded = own_bindings(&run, &folder, true);
+        assert_eq!(preloaded, expected.collect());
+        let to_us: Vec<_> = preloaded.iter().filter(|(_, file)| file == "libgpumem.so").map(|(name, _)| name).collect();
+        say(&format!("{}: {} of its own references, to hooks: {to_us:?}", library.path.display(), native.len()));
+    }
+}
+
 /// Programs that were made for a device say that there is none, and leave nothing.
 #[test]
 fn programs_end_as_without_the_preload() {

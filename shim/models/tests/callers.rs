@@ -20,6 +20,7 @@ const OBJECTS: [(usize, usize); 2] = [(0x1000, 11), (0x3000, 33)];
 fn record() -> Arc<Caller<1>> {
     let (start, function) = OBJECTS[0];
     Arc::new(Caller {
+        is_library: AtomicUsize::new(1),
         stamp: AtomicU64::new(GENERATION as u64),
         start: AtomicUsize::new(start),
         end: AtomicUsize::new(start + 0x1000),
@@ -33,6 +34,7 @@ fn take(record: &Caller<1>) -> bool {
     let was_begun = record.change(record.stamp.load(Acquire), GENERATION, |record| {
         record.start.store(start, Relaxed);
         record.end.store(start + 0x1000, Relaxed);
+        record.is_library.store(0, Relaxed);
         record.functions[0].store(0, Relaxed);
     });
     let stamp = record.stamp.load(Acquire);
@@ -47,6 +49,7 @@ fn asks(record: &Caller<1>, object: usize) -> Option<usize> {
     let (start, function) = OBJECTS[object];
     let found = record.function(start + 8, 0, GENERATION);
     assert!(matches!(found, None | Some(0)) || found == Some(function), "{found:?} for {start:#x}");
+    assert!(object == 0 || !record.is_library(start + 8, GENERATION), "only the first is a library of those");
     found
 }
 

@@ -1,7 +1,7 @@
 //! The HIP runtime: exported `hip*` functions, also handed out by `dlsym`, since there is no boundary below them.
 //!
 //! libamdhip64 calls its own exported names through the global scope, so these calls come to us as well. A call that is
-//! made inside another call is passed on untouched.
+//! made inside another call, or out of libamdhip64 itself, is passed on untouched.
 
 mod procaddr;
 
@@ -15,7 +15,7 @@ use crate::hooks::{
 };
 use crate::process::regs::Regs;
 pub(crate) use crate::vendor::hip_runtime::holds;
-use crate::vendor::hip_runtime::{Function, HOOKS, Inside, NAMES, Thunk, is_inside, real};
+use crate::vendor::hip_runtime::{Function, HOOKS, Inside, NAMES, Thunk, is_librarys_own, real};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;
@@ -55,7 +55,7 @@ macro_rules! hip_exports {
                     // SAFETY: the address is that of the HIP runtime's function of this name, and
                     // the row declares its signature.
                     let real = unsafe { std::mem::transmute::<usize, Real>(real) };
-                    let nested = || is_inside(regs.sp) && !(false $(|| is_ours(&$arg))*);
+                    let nested = || is_librarys_own(regs.pc as usize, regs.sp) && !(false $(|| is_ours(&$arg))*);
                     if gate::disabled() || nested() {
                         // SAFETY: the program's call, or one of the library's own: the function
                         // gets the arguments as they came.
@@ -94,7 +94,7 @@ thunk::through!(through, enter);
 unsafe extern "C" fn enter(index: usize, words: &mut Words, caller: usize) -> usize {
     let real = real(caller, HOOKS + index);
     // HIP calls itself, so these handles are its own.
-    let nested = is_inside(std::ptr::from_ref(words) as u64);
+    let nested = is_librarys_own(caller, std::ptr::from_ref(words) as u64);
     if gate::disabled() || (nested && !words[..ARGS[index].min(words.len())].iter().any(is_ours)) {
         return thunk::straight(real);
     }

@@ -1,7 +1,7 @@
 //! The HIP runtime: its functions as each caller means them, and those that the shim calls itself.
 //!
 //! libamdhip64 calls its own exported names through the global scope and so comes back to us: a thread knows which call
-//! it is inside of.
+//! it is inside of. A call that returns into the library is its own, too, also on a thread of the library's.
 
 use super::join;
 use super::providers::{LastCaller, Providers};
@@ -67,7 +67,7 @@ impl Inside {
 /// Whether a call at this stack pointer is made inside of another. A call further up the stack than the one remembered
 /// is not: that one was left by `longjmp`.
 #[inline(always)]
-pub(crate) fn is_inside(sp: u64) -> bool {
+fn is_inside(sp: u64) -> bool {
     INSIDE.get() > sp
 }
 
@@ -152,6 +152,14 @@ thread_local! {
 #[inline]
 pub(crate) fn real(caller: usize, index: usize) -> usize {
     LAST.with(|last| PROVIDERS.function(caller, last, index))
+}
+
+/// True if the call at this stack pointer, which returns to this address, is the library's own: it was made inside of
+/// another, or out of the library. [`real`] was asked for the address before.
+#[inline(always)]
+pub(crate) fn is_librarys_own(caller: usize, sp: u64) -> bool {
+    let is_library = |last: &LastCaller<N>| last.get().is_some_and(|last| last.is_library(caller, elf::generation()));
+    is_inside(sp) || LAST.with(is_library)
 }
 
 /// Whether an address is in the HIP runtime.

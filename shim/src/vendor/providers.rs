@@ -16,7 +16,8 @@ mod atomic {
     pub(super) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 }
 
-use crate::process::{copies, elf};
+use crate::process::copies;
+use crate::process::elf::{self, Object};
 pub(crate) use caller::Caller;
 use caller::is_of;
 use std::cell::Cell;
@@ -70,7 +71,7 @@ impl<const N: usize> Providers<N> {
         let caller = known.map(|(caller, _)| caller).or_else(|| {
             // A caller in no object is code that was made at run time. There is nothing to remember it by.
             let object = elf::object_at(address)?;
-            self.remember(object.start, object.end, generation)
+            self.remember(&object, generation)
         });
         if let Some(caller) = caller {
             last.set(Some(caller));
@@ -89,11 +90,14 @@ impl<const N: usize> Providers<N> {
 
     /// An empty record for an object: the one that it had before, a new one, or the oldest. `None` while other threads
     /// are at these.
-    fn remember(&self, start: usize, end: usize, generation: usize) -> Option<&'static Caller<N>> {
+    fn remember(&self, object: &Object, generation: usize) -> Option<&'static Caller<N>> {
+        let (start, end) = (object.start, object.end);
+        let is_library = usize::from(object.file_name().starts_with(self.file));
         let begin = |caller: &'static Caller<N>| {
             let is_ours = caller.change(caller.stamp.load(Acquire), generation, |caller| {
                 caller.start.store(start, Relaxed);
                 caller.end.store(end, Relaxed);
+                caller.is_library.store(is_library, Relaxed);
                 caller.functions.iter().for_each(|function| function.store(0, Relaxed));
             });
             is_ours.then_some(caller)
@@ -111,6 +115,7 @@ impl<const N: usize> Providers<N> {
             stamp: AtomicU64::new(u64::from(generation as u32)),
             start: AtomicUsize::new(start),
             end: AtomicUsize::new(end),
+            is_library: AtomicUsize::new(is_library),
             functions: [const { AtomicUsize::new(0) }; N],
         }));
         if place.compare_exchange(std::ptr::null_mut(), made, AcqRel, Relaxed).is_err() {
@@ -148,13 +153,19 @@ mod tests {
 
     static NAMES: [&CStr; 2] = [c"getenv", c"malloc"];
 
+    fn object(start: usize, end: usize) -> Object {
+        let mut object = elf::object_at(NAMES.as_ptr() as usize).expect("the test itself");
+        (object.start, object.end) = (start, end);
+        object
+    }
+
     #[test]
     fn callers_that_come_and_go_take_no_more_records_than_there_are() {
         static PROVIDERS: Providers<2> = Providers::new(&NAMES, b"libc.so");
         let generation = elf::generation();
         let mut all: Vec<*const Caller<2>> = Vec::new();
         for n in 1..10 * CALLERS {
-            let caller = PROVIDERS.remember(n << 20, (n << 20) + 4096, generation).expect("a record");
+            let caller = PROVIDERS.remember(&object(n << 20, (n << 20) + 4096), generation).expect("a record");
             assert_eq!(caller.function((n << 20) + 8, 1, elf::generation()), Some(0), "nothing of the one before");
             let stamp = caller.stamp.load(Relaxed);
             assert!(caller.change(stamp, generation, |caller| caller.functions[1].store(n, Relaxed)));
@@ -171,7 +182,7 @@ mod tests {
     fn a_record_is_changed_by_one_at_a_time_and_believed_by_nobody_meanwhile() {
         static PROVIDERS: Providers<2> = Providers::new(&NAMES, b"libc.so");
         let generation = elf::generation();
-        let caller = PROVIDERS.remember(4096, 8192, generation).expect("a record");
+        let caller = PROVIDERS.remember(&object(4096, 8192), generation).expect("a record");
         let stamp = caller.stamp.load(Relaxed);
         let changed = caller.change(stamp, generation, |caller| {
             assert_eq!(caller.function(5000, 0, elf::generation()), None);
@@ -189,5 +200,9 @@ mod tests {
         assert_ne!(found, 0);
         assert_eq!(last.get().and_then(|caller| caller.function(here, 0, elf::generation())), Some(found));
         assert_eq!(PROVIDERS.function(here, &last, 0), found);
+        assert!(
+            !last.get().is_some_and(|caller| caller.is_library(here, elf::generation())),
+            "the C library is another"
+        );
     }
 }

@@ -9,6 +9,8 @@ pub(crate) struct Caller<const N: usize> {
     pub(super) stamp: AtomicU64,
     pub(super) start: AtomicUsize,
     pub(super) end: AtomicUsize,
+    /// 1 if the object is a library of those that the functions come from.
+    pub(super) is_library: AtomicUsize,
     pub(super) functions: [AtomicUsize; N],
 }
 
@@ -29,13 +31,25 @@ impl<const N: usize> Caller<N> {
     /// for yet.
     #[inline(always)]
     pub(super) fn function(&self, address: usize, index: usize, generation: usize) -> Option<usize> {
+        self.read(address, generation, |caller| caller.functions[index].load(Relaxed))
+    }
+
+    /// True if this is the record of a library that itself has the functions, and the address is in it.
+    #[inline(always)]
+    pub(crate) fn is_library(&self, address: usize, generation: usize) -> bool {
+        self.read(address, generation, |caller| caller.is_library.load(Relaxed)) == Some(1)
+    }
+
+    /// Reads a field, if this is the record of the object at an address.
+    #[inline(always)]
+    fn read(&self, address: usize, generation: usize, field: impl FnOnce(&Self) -> usize) -> Option<usize> {
         let stamp = self.stamp.load(Acquire);
         if !is_of(stamp, generation) || !self.holds(address) {
             return None;
         }
-        let function = self.functions[index].load(Relaxed);
+        let value = field(self);
         fence(Acquire);
-        (self.stamp.load(Relaxed) == stamp).then_some(function)
+        (self.stamp.load(Relaxed) == stamp).then_some(value)
     }
 
     /// Changes the record that has this stamp, unless the stamp has changed or another thread is at it.
