@@ -23,6 +23,22 @@ pub fn interpreters() -> Vec<PathBuf> {
     usable
 }
 
+/// The libraries of those interpreters, for programs that have one inside. Where one has none, a line goes to stderr.
+pub fn libraries() -> Vec<PathBuf> {
+    let script = "import os, sysconfig
+print(os.path.join(*(sysconfig.get_config_var(of) or '' for of in ('LIBDIR', 'INSTSONAME'))))";
+    let of = |python: &PathBuf| {
+        let done = Command::new(python).args(["-c", script]).output().expect("it ran before");
+        let path = PathBuf::from(String::from_utf8_lossy(&done.stdout).trim());
+        let is_shared = path.to_string_lossy().contains(".so") && path.exists();
+        if !is_shared {
+            skipped(format_args!("{} has no shared library", python.display()));
+        }
+        is_shared.then_some(path)
+    };
+    interpreters().iter().filter_map(of).collect()
+}
+
 /// Whether there is an interpreter, of a version that is read.
 fn can_be_read(python: &Path) -> bool {
     let script = "import ctypes, sys, sysconfig

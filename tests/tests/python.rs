@@ -2,8 +2,9 @@
 //!
 //! `TEST_PYTHONS=/a/python3.9:/b/python3.14` tries those instead of the machine's own `python3`.
 
-use gpumem_tests::harness::{Program, artifacts, client, command};
-use gpumem_tests::python::interpreters;
+use gpumem_tests::harness::{Program, Ran, artifacts, client, command};
+use gpumem_tests::python::{interpreters, libraries};
+use gpumem_tests::skipped::skipped;
 use gpumem_wire::counters;
 use gpumem_wire::layout::PythonFrame;
 use gpumem_wire::read::{Snapshot, Stack};
@@ -60,6 +61,84 @@ while len(done) < 100:
             assert!(ran.ledger().snapshot.codes.len() >= 3, "work, allocate and what runs threads");
         }
     }
+}
+
+/// Another thread than the process's first ends the interpreter, while the first one is in a call that allocates: the
+/// states, frames and code of the first one are freed under it, get other contents or are unmapped.
+#[test]
+fn any_thread_may_end_the_interpreter() {
+    let text = format!(
+        "
+ends = ctypes.CDLL({:?})
+sys.setrecursionlimit(100000)
+def deep(n):
+    if n:
+        deep(n - 1)
+    else:
+        ends.allocate_while_another_ends()
+deep(400)
+",
+        artifacts().clients.join("libends.so")
+    );
+    for interpreter in interpreters() {
+        let program = inline(&interpreter, &text);
+        if program.native().out != "done\n" {
+            skipped(format_args!("{} cannot be ended by another thread", interpreter.display()));
+            continue;
+        }
+        for _ in 0..3 {
+            let ran = program.preloaded().ok();
+            assert_eq!(ran.out, "done\n", "{interpreter:?}");
+            assert!(functions(&ran).contains(&"deep".into()), "{interpreter:?}");
+        }
+    }
+}
+
+/// The names of the functions of Python that a run recorded.
+fn functions(ran: &Ran) -> Vec<String> {
+    let ledger = ran.ledger();
+    let snapshot = &ledger.snapshot;
+    snapshot.codes.values().map(|code| snapshot.text(code.name).into_owned()).collect()
+}
+
+/// A program that has an interpreter inside it, as `tests/clients/embeds.c` does: it ends as natively, and what it
+/// recorded of Python.
+fn embedded(what: &str, check: impl Fn(&Ran)) {
+    for library in libraries() {
+        let program = client("embeds").arg(&library).arg(what).env("GPUMEM_STACKS", "128");
+        if program.native().out != "done\n" {
+            // 3.12.1 frees ctypes twice when it starts again.
+            skipped(format_args!("{} does not do {what:?} by itself", library.display()));
+            continue;
+        }
+        for _ in 0..3 {
+            let ran = program.preloaded().ok();
+            assert_eq!(ran.out, "done\n", "{library:?} {what}");
+            check(&ran);
+        }
+    }
+}
+
+#[test]
+fn an_embedded_interpreter_that_another_thread_ends_is_no_fault() {
+    embedded("ends", |ran| assert!(functions(ran).contains(&"deep".into())));
+}
+
+/// Each time that it starts, its frames are read again.
+#[test]
+fn an_interpreter_may_start_again() {
+    embedded("again", |ran| {
+        let functions = functions(ran);
+        for round in 0..5 {
+            assert!(functions.contains(&format!("round_{round}")), "{functions:?}");
+        }
+    });
+}
+
+#[test]
+fn sub_interpreters_may_end_on_any_thread() {
+    embedded("parts", |_| {});
+    embedded("many", |ran| assert!(functions(ran).contains(&"run".into())));
 }
 
 /// A child of a fork has a ledger of its own, with the code in it.

@@ -31,27 +31,21 @@ pub(crate) fn read_by_force(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u
 }
 
 /// Appends copies of several pieces of memory, each an address and a length, one behind the other, up to the first
-/// piece that is not there. The answer is how many bytes that are. Takes one system call for 128 pieces. May change
-/// errno.
+/// piece that is not there. Returns how many bytes that are. Takes one system call for 512 pieces. May change errno.
 pub(crate) fn read_pieces(pieces: impl Iterator<Item = (u64, usize)>, to: &mut Vec<u8>) -> usize {
-    const AT_ONCE: usize = 128;
+    const AT_ONCE: usize = 512;
     let mut pieces = pieces.peekable();
     let begin = to.len();
     while pieces.peek().is_some() {
-        let mut remote = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; AT_ONCE];
+        let mut from = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; AT_ONCE];
         let (mut wanted, mut number) = (0, 0);
-        for (place, (at, len)) in remote.iter_mut().zip(&mut pieces) {
+        for (place, (at, len)) in from.iter_mut().zip(&mut pieces) {
             *place = libc::iovec { iov_base: at as *mut _, iov_len: len };
             wanted += len;
             number += 1;
         }
         to.reserve(wanted);
-        let room = to.spare_capacity_mut();
-        let local = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: wanted };
-        // SAFETY: `local` describes room that `to` has for `wanted` bytes, and `to` is borrowed mutably. The kernel
-        // checks `remote`, and ends at what is not mapped.
-        let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, remote.as_ptr(), number, 0) };
-        let read = usize::try_from(read).unwrap_or(0).min(wanted);
+        let read = gather(&from[..number], &mut to.spare_capacity_mut()[..wanted]);
         // SAFETY: the kernel has written the first `read` bytes behind those that were there.
         unsafe { to.set_len(to.len() + read) };
         if read < wanted {
@@ -59,6 +53,27 @@ pub(crate) fn read_pieces(pieces: impl Iterator<Item = (u64, usize)>, to: &mut V
         }
     }
     to.len() - begin
+}
+
+/// Copies pieces one behind the other, up to the first byte that is not there; returns how many bytes were copied.
+///
+/// The pieces are the caller's side of process_vm_writev, and the copy is the other process's, which is this one. The
+/// kernel looks up each page of the other process in its tables, and copies the caller's side as any call's arguments:
+/// sixty pieces on sixty pages take 2.5 µs this way and 13 µs by process_vm_readv (a small VM). The C library's function
+/// is not called: that of a sanitizer would look at the pieces itself.
+fn gather(from: &[libc::iovec], to: &mut [MaybeUninit<u8>]) -> usize {
+    let all = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+    let (pieces, number) = (from.as_ptr(), from.len());
+    // SAFETY: `all` describes `to`, which is borrowed mutably, and getpid answers with this process in a child of any
+    // kind of fork as well: no other memory is written. The kernel checks `from`, and ends at what is not mapped.
+    let mut read = unsafe {
+        libc::syscall(libc::SYS_process_vm_writev, libc::getpid(), pieces, number, &raw const all, 1_usize, 0_usize)
+    };
+    if read < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT) {
+        // SAFETY: as above, the other way around.
+        read = unsafe { libc::process_vm_readv(libc::getpid(), &all, 1, pieces, number as libc::c_ulong, 0) as _ };
+    }
+    usize::try_from(read).unwrap_or(0).min(to.len())
 }
 
 #[cold]

@@ -35,6 +35,8 @@ enum Link {
     Plain,
     Driver,
     Runtime,
+    /// To the runtime; what it loads can call its functions.
+    Exporting,
     /// A shared library that is linked to the C library alone.
     Library,
     /// A shared library that is linked to these libraries of the clients, then to the runtime.
@@ -53,6 +55,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("libcuda.so", Link::Library),
     ("libdenied.so", Link::Library),
     ("libearly.so", Link::Library),
+    ("libends.so", Link::Plugin(&[])),
     ("libforking.so", Link::Library),
     ("libnvidia-ask.so", Link::Library),
     ("libplanted.so", Link::Library),
@@ -72,6 +75,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("deep", Link::Runtime),
     ("devices", Link::Runtime),
     ("driver_takes", Link::Driver),
+    ("embeds", Link::Exporting),
     ("errno", Link::Runtime),
     ("forks", Link::Runtime),
     ("full_disk", Link::Runtime),
@@ -237,6 +241,7 @@ fn compile(sources: &Path, name: &str, link: &Link, stage: &Path, out: &Path) {
         Link::Plain => &mut cc,
         Link::Driver => cc.args([&staged, "-l:libcuda.so.1"]),
         Link::Runtime => cc.args(runtime),
+        Link::Exporting => cc.args(runtime).arg("-rdynamic"),
         Link::Library => cc.args(["-fPIC", "-shared"]),
         Link::Plugin(libraries) => {
             clients(libraries);

@@ -38,36 +38,37 @@ fn mix(sum: u64, word: u64) -> u64 {
 
 /// The code object at an address, if it is one.
 #[inline(always)]
-pub(super) fn is_code<M: Memory>(memory: &mut M, types: &Types, code: u64) -> bool {
+pub(super) fn is_code(memory: &mut Memory, types: &Types, code: u64) -> bool {
     code != 0
         && memory.window(code, CODE_BYTES).is_some()
         && memory.word(code.wrapping_add(OBJECT_TYPE)) == Some(types.code)
 }
 
 /// A number for a place in a code object: another function, file or table of lines gives another one, at the same
-/// address, too. By the object's serial number where the version gives one, else by the contents.
+/// address, too. The object's serial number, where the version gives one, stands for the table of lines.
 #[inline(always)]
-pub(super) fn print<M: Memory>(memory: &mut M, shape: &Shape, code: u64, at: i64) -> Option<u64> {
+pub(super) fn print(memory: &mut Memory, shape: &Shape, code: u64, at: i64) -> Option<u64> {
     let mut word = |offset| memory.word(code + offset);
     let (name, file, table) = (word(shape.name)?, word(shape.file)?, word(shape.lines_at)?);
     let first = u64::from(memory.half(code + shape.first_line)?);
     let serial = if shape.serial == 0 { 0 } else { memory.half(code + shape.serial)? };
     let sum = mix(mix(code, at as u64), first | u64::from(serial) << 32);
     let sum = mix(mix(mix(sum, name), file), table);
+    let sum = print_text(memory, shape, name, sum)?;
+    let sum = print_text(memory, shape, file, sum)?;
+    // A part of the interpreter, and one that starts again, count from 1.
     if serial != 0 {
         return Some(sum ^ sum >> 29);
     }
-    let sum = print_text(memory, shape, name, sum)?;
-    let sum = print_text(memory, shape, file, sum)?;
-    let len = memory.word(table + BYTES_LENGTH)?;
-    let sum = print_bytes(memory, table + BYTES, len, mix(sum, len))?;
+    let len = memory.word(table.wrapping_add(BYTES_LENGTH))?;
+    let sum = print_bytes(memory, table.wrapping_add(BYTES), len, mix(sum, len))?;
     Some(sum ^ sum >> 29)
 }
 
 /// A number for a text: from its hash, a keyed one of 64 bits, if the interpreter has computed that, else from its
 /// contents.
 #[inline(always)]
-fn print_text<M: Memory>(memory: &mut M, shape: &Shape, text: u64, sum: u64) -> Option<u64> {
+fn print_text(memory: &mut Memory, shape: &Shape, text: u64, sum: u64) -> Option<u64> {
     const NO_HASH: u64 = u64::MAX;
     memory.window(text, shape.ascii as usize)?;
     let (len, hash) = (memory.word(text + TEXT_LENGTH)?, memory.word(text + TEXT_HASH)?);
@@ -80,8 +81,8 @@ fn print_text<M: Memory>(memory: &mut M, shape: &Shape, text: u64, sum: u64) -> 
 }
 
 #[inline(always)]
-fn print_bytes<M: Memory>(memory: &mut M, at: u64, len: u64, sum: u64) -> Option<u64> {
-    let of = |memory: &mut M, at, len, mut sum| {
+fn print_bytes(memory: &mut Memory, at: u64, len: u64, sum: u64) -> Option<u64> {
+    let of = |memory: &mut Memory, at, len, mut sum| {
         let bytes = memory.bytes(at, len)?;
         // Four sums at a time, because a processor waits for each product before the next one of the same sum.
         let (fours, bytes) = bytes.as_chunks::<32>();
@@ -130,8 +131,8 @@ impl Form {
 /// # Errors
 /// What is not as it should be.
 #[cold]
-pub(super) fn read<M: Memory>(
-    memory: &mut M,
+pub(super) fn read(
+    memory: &mut Memory,
     shape: &Shape,
     types: &Types,
     code: u64,
@@ -146,26 +147,26 @@ pub(super) fn read<M: Memory>(
     let first_line = memory.half(code + shape.first_line).ok_or(GONE)?;
     let name = text(memory, shape, types, name)?;
     let file = text(memory, shape, types, file)?;
-    if memory.word(table + OBJECT_TYPE) != Some(types.bytes) {
+    if memory.word(table.wrapping_add(OBJECT_TYPE)) != Some(types.bytes) {
         return Err("a code object has no table of lines");
     }
-    let len = memory.word(table + BYTES_LENGTH).ok_or(GONE)?.min(MOST_BYTES);
-    let table = memory.bytes(table + BYTES, len as usize).ok_or(GONE)?;
+    let len = memory.word(table.wrapping_add(BYTES_LENGTH)).ok_or(GONE)?.min(MOST_BYTES);
+    let table = memory.bytes(table.wrapping_add(BYTES), len as usize).ok_or(GONE)?;
     let line = lines::line(shape.lines, table, first_line, at);
     Ok((Code { name, file, first_line }, line))
 }
 
-fn text<M: Memory>(memory: &mut M, shape: &Shape, types: &Types, at: u64) -> Result<Vec<u8>, &'static str> {
+fn text(memory: &mut Memory, shape: &Shape, types: &Types, at: u64) -> Result<Vec<u8>, &'static str> {
     const ODD: &str = "a code object's name is no text";
-    if memory.word(at + OBJECT_TYPE) != Some(types.text) {
+    if memory.word(at.wrapping_add(OBJECT_TYPE)) != Some(types.text) {
         return Err(ODD);
     }
-    let form = Form::of(memory.half(at + TEXT_FORM).ok_or(ODD)?);
-    let len = memory.word(at + TEXT_LENGTH).ok_or(ODD)?.min(MOST_CHARACTERS);
+    let form = Form::of(memory.half(at.wrapping_add(TEXT_FORM)).ok_or(ODD)?);
+    let len = memory.word(at.wrapping_add(TEXT_LENGTH)).ok_or(ODD)?.min(MOST_CHARACTERS);
     if !form.compact || (form.ascii && form.width != 1) {
         return Err(ODD);
     }
-    let bytes = memory.bytes(at + form.head(shape), (len * form.width) as usize).ok_or(ODD)?;
+    let bytes = memory.bytes(at.wrapping_add(form.head(shape)), (len * form.width) as usize).ok_or(ODD)?;
     let unit = |unit: u32| char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER);
     let text: String = match form.width {
         1 => bytes.iter().map(|&byte| char::from(byte)).collect(),

@@ -1,95 +1,165 @@
-//! The interpreter's memory: read at once where nobody can take it away, through the kernel elsewhere.
+//! The interpreter's memory, read through the kernel: an address that leads nowhere is no fault.
 //!
-//! What a thread of Python's runs is its own, and stays while it calls us. There is one exception: the thread that ends
-//! the interpreter takes the states and frames of all other threads away, at a moment of which they hear nothing. So
-//! the process's first thread reads directly, and every other one asks the kernel.
+//! What a thread of Python's runs is its own, and stays while it calls us. There is one exception: a thread that ends
+//! the interpreter, or a part of it, takes the states and frames of other threads away, at a moment of which they hear
+//! nothing. Any thread may do that, also while the process's first thread is in a call. A thread that has released the
+//! GIL can neither prevent it nor learn of it in time, so nothing is read directly.
 //!
-//! Asking costs a system call. What a thread read for its last stack it will most likely read for the next one: that is
+//! Asking costs a system call. What a thread read for its last stacks it will most likely read for the next one: that is
 //! fetched with one call before anything else, and only what is new is fetched piece by piece.
 
 use crate::process::peek::{read_memory, read_pieces};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
-/// How memory is read. `None`: it is not there.
-pub(super) trait Memory {
-    /// Says that the next reads lie in these bytes.
-    fn window(&mut self, at: u64, len: usize) -> Option<()>;
-    fn word(&mut self, at: u64) -> Option<u64>;
-    fn half(&mut self, at: u64) -> Option<u32>;
-    fn byte(&mut self, at: u64) -> Option<u8>;
-    /// Reads so many bytes.
-    fn bytes(&mut self, at: u64, len: usize) -> Option<&[u8]>;
-}
-
-/// Memory that is certainly mapped.
-pub(super) struct Direct(());
-
-impl Direct {
-    /// # Safety
-    /// All that is asked of it is mapped, and nobody takes it away meanwhile.
-    pub(super) unsafe fn new() -> Self {
-        Self(())
-    }
-}
-
-impl Memory for Direct {
-    #[inline(always)]
-    fn window(&mut self, _: u64, _: usize) -> Option<()> {
-        Some(())
-    }
-
-    #[inline(always)]
-    fn word(&mut self, at: u64) -> Option<u64> {
-        // SAFETY: `new` asks that all memory that is read through this is mapped and stays so, and its caller
-        // vouches for that.
-        Some(unsafe { (at as *const u64).read_unaligned() })
-    }
-
-    #[inline(always)]
-    fn half(&mut self, at: u64) -> Option<u32> {
-        // SAFETY: `new` asks that all memory that is read through this is mapped and stays so, and its caller
-        // vouches for that.
-        Some(unsafe { (at as *const u32).read_unaligned() })
-    }
-
-    #[inline(always)]
-    fn byte(&mut self, at: u64) -> Option<u8> {
-        // SAFETY: `new` asks that all memory that is read through this is mapped and stays so, and its caller
-        // vouches for that.
-        Some(unsafe { (at as *const u8).read() })
-    }
-
-    #[inline(always)]
-    fn bytes(&mut self, at: u64, len: usize) -> Option<&[u8]> {
-        // SAFETY: `new` asks that all memory that is read through this is mapped and stays so, and its caller
-        // vouches for that.
-        Some(unsafe { std::slice::from_raw_parts(at as *const u8, len) })
-    }
-}
-
-/// Most pieces that are fetched together, and most bytes of them.
-const MOST_PIECES: usize = 512;
-const MOST_BYTES: usize = 64 << 10;
+/// Most pieces that are fetched together, and most bytes of them. A stack of 128 frames has five pieces a frame.
+const MOST_PIECES: usize = 1024;
+const MOST_BYTES: usize = 256 << 10;
 const PAGE: u64 = 4096;
+/// Bytes before and behind a piece among others that are fetched with it, within its pages: frames lie side by side
+/// since 3.11, the outer ones first.
+const BEFORE: u64 = 1024;
+const BEHIND: u64 = 256;
+/// Pieces within one page that are so close are fetched as one.
+const CLOSE: u64 = 512;
+/// For how many stacks that needed anything new a piece is kept since the last stack that asked for it.
+const KEPT: u8 = 8;
 /// How many windows are kept.
 const WINDOWS: usize = 4;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Piece {
     at: u64,
     len: usize,
     /// Where its bytes are.
     from: usize,
+    /// Stacks since one asked for it.
+    age: u8,
+}
+
+impl Piece {
+    #[inline(always)]
+    fn holds(&self, at: u64, len: usize) -> bool {
+        self.at <= at && at.saturating_add(len as u64) <= self.at + self.len as u64
+    }
+
+    fn end(&self) -> u64 {
+        self.at + self.len as u64
+    }
 }
 
 /// What was read for a stack. The next stack begins with it.
 #[derive(Default)]
 struct Fetched {
+    /// In the order of their addresses. The first ones are fetched together.
     pieces: Vec<Piece>,
     bytes: Vec<u8>,
-    /// What was asked for.
+    /// What the last stack asked for, in its order.
+    path: Vec<Piece>,
+    /// The same of this stack.
     asked: Vec<Piece>,
+    /// What the last stacks asked for.
+    recent: Vec<Piece>,
+}
+
+impl Fetched {
+    /// Where bytes are in what was fetched.
+    fn find(&self, at: u64, len: usize) -> Option<usize> {
+        let behind = self.pieces.partition_point(|piece| piece.at <= at);
+        let piece = self.pieces[..behind].last().filter(|piece| piece.holds(at, len))?;
+        Some(piece.from + (at - piece.at) as usize)
+    }
+
+    /// Fetches bytes that were not fetched together with the others.
+    #[cold]
+    fn fetch(&mut self, at: u64, len: usize, is_among_others: bool) -> Option<usize> {
+        let end = at.checked_add(len as u64)?;
+        let (mut first, mut last) = (at, end);
+        if is_among_others {
+            first = at.saturating_sub(BEFORE).max(at & !(PAGE - 1));
+            last = end.saturating_add(BEHIND).min(end.checked_next_multiple_of(PAGE)?);
+        }
+        let (from, room) = (self.bytes.len(), (last - first) as usize);
+        if self.pieces.len() >= 2 * MOST_PIECES || from + room > 2 * MOST_BYTES {
+            return None;
+        }
+        self.bytes.resize(from + room, 0);
+        let begin = self.bytes.as_mut_ptr().cast::<MaybeUninit<u8>>();
+        // SAFETY: `resize` has just made these bytes, and nothing else refers to them.
+        let read = read_memory(first, unsafe { std::slice::from_raw_parts_mut(begin.add(from), room) }).len();
+        self.bytes.truncate(from + read);
+        let piece = Piece { at: first, len: read, from, age: 0 };
+        if !piece.holds(at, len) {
+            self.bytes.truncate(from);
+            return None;
+        }
+        let place = self.pieces.partition_point(|known| known.at <= first);
+        self.pieces.insert(place, piece);
+        Some(from + (at - first) as usize)
+    }
+
+    /// Fetches what the last stacks asked for.
+    fn begin(&mut self) {
+        let Self { pieces, bytes, path, recent, .. } = self;
+        bytes.clear();
+        let there = read_pieces(pieces.iter().map(|piece| (piece.at, piece.len)), bytes);
+        let whole = pieces.partition_point(|piece| piece.from + piece.len <= there);
+        if whole < pieces.len() {
+            // Pieces behind the first one that is not there were not read.
+            pieces.truncate(whole);
+            bytes.truncate(pieces.last().map_or(0, |piece| piece.from + piece.len));
+            path.clear();
+            recent.clear();
+        }
+    }
+
+    /// Keeps what this stack asked for, for the next one.
+    fn end(&mut self, missed: bool) {
+        std::mem::swap(&mut self.path, &mut self.asked);
+        self.asked.clear();
+        if missed {
+            self.plan();
+        }
+    }
+
+    /// Finds out what to fetch together the next time, since something was missing.
+    #[cold]
+    fn plan(&mut self) {
+        let Self { pieces, path, recent, .. } = self;
+        recent.iter_mut().for_each(|piece| piece.age = piece.age.saturating_add(1));
+        recent.extend(path.iter().map(|piece| Piece { age: 0, ..*piece }));
+        recent.sort_unstable_by_key(|piece| (piece.at, piece.len, piece.age));
+        recent.dedup_by_key(|piece| (piece.at, piece.len));
+        let kept = if recent.len() > MOST_PIECES / 2 { 1 } else { KEPT };
+        recent.retain(|piece| piece.age < kept);
+        pieces.clear();
+        for piece in recent.iter() {
+            match pieces.last_mut() {
+                Some(last) if piece.at <= last.end() || is_close(last, piece) => {
+                    last.len = (piece.end().max(last.end()) - last.at) as usize;
+                }
+                _ => pieces.push(*piece),
+            }
+        }
+        let mut from = 0;
+        for piece in pieces.iter_mut() {
+            piece.from = from;
+            from += piece.len;
+        }
+        if from > MOST_BYTES || pieces.len() > MOST_PIECES {
+            *self = Self::default();
+            return;
+        }
+        for at in 0..self.path.len() {
+            let Piece { at: start, len, .. } = self.path[at];
+            self.path[at].from = self.find(start, len).unwrap_or(0);
+        }
+    }
+}
+
+/// True if a piece begins shortly behind another one, on the page on which that ends.
+fn is_close(last: &Piece, piece: &Piece) -> bool {
+    (last.end() - 1) / PAGE == piece.at / PAGE && piece.at - last.end() <= CLOSE
 }
 
 /// Copies that threads take and put back. A thread most likely takes the one that it put back itself.
@@ -100,16 +170,27 @@ impl Copies {
         Self([const { AtomicPtr::new(std::ptr::null_mut()) }; 16])
     }
 
-    /// Takes one for the thread of this number.
-    pub(super) fn take(&self, tid: u32) -> Kernel<'_> {
+    /// Runs `walk` with what the last stack of the thread of this number read.
+    pub(super) fn with<R>(&self, tid: u32, walk: impl FnOnce(&mut Memory) -> R) -> R {
         let place = &self.0[tid as usize % self.0.len()];
         let taken = place.swap(std::ptr::null_mut(), AcqRel);
-        let fetched = match taken.is_null() {
+        let mut fetched: Box<Fetched> = match taken.is_null() {
             true => Box::default(),
-            // SAFETY: `drop` put the pointer there out of a box, and whoever swaps it out is the only one to have it.
+            // SAFETY: the swap below put the pointer there out of a box, and the one that swaps it out is the only one
+            // to have it.
             false => unsafe { Box::from_raw(taken) },
         };
-        Kernel::new(Some(place), fetched)
+        fetched.begin();
+        let mut kernel = Memory::new(&mut fetched);
+        let result = walk(&mut kernel);
+        let missed = kernel.missed;
+        fetched.end(missed);
+        let left = place.swap(Box::into_raw(fetched), AcqRel);
+        if !left.is_null() {
+            // SAFETY: as above.
+            drop(unsafe { Box::from_raw(left) });
+        }
+        result
     }
 }
 
@@ -118,152 +199,112 @@ impl Drop for Copies {
         for place in &mut self.0 {
             let left = std::mem::replace(place.get_mut(), std::ptr::null_mut());
             if !left.is_null() {
-                // SAFETY: a `Kernel` put the pointer there out of a box when it was dropped. `self` is borrowed mutably, so
-                // no other thread can take it out.
+                // SAFETY: `with` put the pointer there out of a box. `self` is borrowed mutably, so no other thread can take
+                // it out.
                 drop(unsafe { Box::from_raw(left) });
             }
         }
     }
 }
 
+/// Runs `walk` for a single stack, with nothing fetched before.
+pub(super) fn once<R>(walk: impl FnOnce(&mut Memory) -> R) -> R {
+    walk(&mut Memory::new(&mut Fetched::default()))
+}
+
 /// Memory that may be unmapped.
-pub(super) struct Kernel<'a> {
-    back: Option<&'a AtomicPtr<Fetched>>,
-    fetched: Box<Fetched>,
-    /// How many pieces were fetched together, in the order of their addresses.
-    together: usize,
+pub(super) struct Memory<'a> {
+    fetched: &'a mut Fetched,
+    /// Something had to be fetched that was not fetched together with the rest.
+    missed: bool,
     windows: [Piece; WINDOWS],
     newest: usize,
 }
 
-impl Kernel<'_> {
-    /// For a single stack, with nothing fetched before.
-    pub(super) fn once() -> Self {
-        Kernel::new(None, Box::default())
+impl<'a> Memory<'a> {
+    fn new(fetched: &'a mut Fetched) -> Self {
+        Self { fetched, missed: false, windows: [Piece::default(); WINDOWS], newest: 0 }
     }
-}
 
-impl<'a> Kernel<'a> {
-    fn new(back: Option<&'a AtomicPtr<Fetched>>, mut fetched: Box<Fetched>) -> Self {
-        let Fetched { pieces, bytes, .. } = &mut *fetched;
-        bytes.clear();
-        let wanted = pieces.iter().map(|piece| (piece.at, piece.len));
-        let there = read_pieces(wanted, bytes);
-        // Pieces behind the first one that is not there were not read.
-        let (mut from, mut whole) = (0, 0);
-        pieces.retain_mut(|piece| {
-            piece.from = from;
-            from += piece.len;
-            if from <= there {
-                whole = from;
+    #[inline(always)]
+    fn piece(&mut self, at: u64, len: usize, is_among_others: bool) -> Option<Piece> {
+        let fetched = &mut *self.fetched;
+        // Most stacks ask for what the last one asked for, in the same order.
+        let piece = match fetched.path.get(fetched.asked.len()) {
+            Some(piece) if piece.at == at && piece.len == len => *piece,
+            _ => {
+                let from = match fetched.find(at, len) {
+                    Some(from) => from,
+                    None => {
+                        self.missed = true;
+                        fetched.fetch(at, len, is_among_others)?
+                    }
+                };
+                Piece { at, len, from, age: 0 }
             }
-            from <= there
-        });
-        bytes.truncate(whole);
-        let none = Piece { at: 0, len: 0, from: 0 };
-        let together = pieces.len();
-        Self { back, fetched, together, windows: [none; WINDOWS], newest: 0 }
-    }
-
-    /// Where bytes are in what was fetched.
-    fn fetched(&self, at: u64, len: usize) -> Option<usize> {
-        let holds = |piece: &&Piece| piece.at <= at && at.saturating_add(len as u64) <= piece.at + piece.len as u64;
-        let (together, since) = self.fetched.pieces.split_at(self.together);
-        let last = together.partition_point(|piece| piece.at <= at);
-        let found = together[..last].last().filter(holds);
-        let piece = found.or_else(|| since.iter().rev().find(holds))?;
-        Some(piece.from + (at - piece.at) as usize)
-    }
-
-    fn piece(&mut self, at: u64, len: usize) -> Option<Piece> {
-        let from = match self.fetched(at, len) {
-            Some(from) => from,
-            None => self.fetch(at, len)?,
         };
-        let piece = Piece { at, len, from };
-        self.fetched.asked.push(piece);
+        fetched.asked.push(piece);
         Some(piece)
     }
 
-    /// Fetches bytes that were not fetched together with the others.
-    #[cold]
-    fn fetch(&mut self, at: u64, len: usize) -> Option<usize> {
-        let Fetched { pieces, bytes, .. } = &mut *self.fetched;
-        let from = bytes.len();
-        if pieces.len() >= MOST_PIECES || from + len > MOST_BYTES {
-            return None;
-        }
-        bytes.resize(from + len, 0);
-        let (first, room) = (bytes.as_mut_ptr().cast::<MaybeUninit<u8>>(), len);
-        // SAFETY: `resize` has just made these bytes, and nothing else refers to them.
-        let read = read_memory(at, unsafe { std::slice::from_raw_parts_mut(first.add(from), room) }).len();
-        if read < len {
-            bytes.truncate(from);
-            return None;
-        }
-        pieces.push(Piece { at, len, from });
-        Some(from)
+    #[inline(always)]
+    fn open(&mut self, piece: Piece) -> Option<()> {
+        self.newest = (self.newest + 1) % WINDOWS;
+        self.windows[self.newest] = piece;
+        Some(())
     }
 
+    #[inline(always)]
     fn part<const N: usize>(&mut self, at: u64) -> Option<[u8; N]> {
-        let holds = |piece: &&Piece| at >= piece.at && at.saturating_add(N as u64) <= piece.at + piece.len as u64;
-        let piece = match self.windows.iter().find(holds) {
-            Some(piece) => *piece,
-            None => self.piece(at, N)?,
+        let newest = self.windows[self.newest];
+        let piece = match newest.holds(at, N) {
+            true => newest,
+            false => match self.windows.iter().find(|piece| piece.holds(at, N)) {
+                Some(piece) => *piece,
+                None => self.piece(at, N, false)?,
+            },
         };
         let from = piece.from + (at - piece.at) as usize;
         self.fetched.bytes.get(from..from + N)?.try_into().ok()
     }
 }
 
-impl Memory for Kernel<'_> {
-    fn window(&mut self, at: u64, len: usize) -> Option<()> {
-        let piece = self.piece(at, len)?;
-        self.newest = (self.newest + 1) % WINDOWS;
-        self.windows[self.newest] = piece;
-        Some(())
+/// What is not there is `None`.
+impl Memory<'_> {
+    /// Says that the next reads lie in these bytes.
+    #[inline(always)]
+    pub(super) fn window(&mut self, at: u64, len: usize) -> Option<()> {
+        let piece = self.piece(at, len, false)?;
+        self.open(piece)
     }
 
-    fn word(&mut self, at: u64) -> Option<u64> {
+    /// As [`Memory::window`], and what lies around these bytes is likely to be asked for as well.
+    #[inline(always)]
+    pub(super) fn window_among_others(&mut self, at: u64, len: usize) -> Option<()> {
+        let piece = self.piece(at, len, true)?;
+        self.open(piece)
+    }
+
+    #[inline(always)]
+    pub(super) fn word(&mut self, at: u64) -> Option<u64> {
         self.part(at).map(u64::from_ne_bytes)
     }
 
-    fn half(&mut self, at: u64) -> Option<u32> {
+    #[inline(always)]
+    pub(super) fn half(&mut self, at: u64) -> Option<u32> {
         self.part(at).map(u32::from_ne_bytes)
     }
 
-    fn byte(&mut self, at: u64) -> Option<u8> {
+    #[inline(always)]
+    pub(super) fn byte(&mut self, at: u64) -> Option<u8> {
         self.part::<1>(at).map(|[byte]| byte)
     }
 
-    fn bytes(&mut self, at: u64, len: usize) -> Option<&[u8]> {
-        let piece = self.piece(at, len)?;
+    /// Reads so many bytes.
+    #[inline(always)]
+    pub(super) fn bytes(&mut self, at: u64, len: usize) -> Option<&[u8]> {
+        let piece = self.piece(at, len, false)?;
         self.fetched.bytes.get(piece.from..piece.from + len)
-    }
-}
-
-impl Drop for Kernel<'_> {
-    fn drop(&mut self) {
-        let Some(back) = self.back else { return };
-        let Fetched { pieces, asked, .. } = &mut *self.fetched;
-        pieces.clear();
-        asked.sort_unstable_by_key(|piece| piece.at);
-        // The kernel's time depends on the number of pages, so bytes within one page are a single piece.
-        for piece in asked.drain(..) {
-            let end = piece.at + piece.len as u64;
-            match pieces.last_mut() {
-                Some(last) if (end - 1) / PAGE == last.at / PAGE || piece.at <= last.at + last.len as u64 => {
-                    last.len = last.len.max((end - last.at) as usize);
-                }
-                _ => pieces.push(piece),
-            }
-        }
-        let fetched = std::mem::take(&mut self.fetched);
-        let left = back.swap(Box::into_raw(fetched), AcqRel);
-        if !left.is_null() {
-            // SAFETY: a `Kernel` put the pointer there out of a box, and whoever swaps it out is the only one to have it.
-            drop(unsafe { Box::from_raw(left) });
-        }
     }
 }
 
@@ -276,13 +317,29 @@ mod tests {
         let (one, two) = ([1_u64, 2, 3], *b"some text");
         let copies = Copies::new();
         for round in 0..3 {
-            let mut memory = copies.take(7);
-            assert_eq!(memory.together > 0, round > 0);
-            memory.window(one.as_ptr() as u64, 24).unwrap();
-            assert_eq!(memory.word(one.as_ptr() as u64 + 16), Some(3));
-            assert_eq!(memory.half(one.as_ptr() as u64 + 8), Some(2));
-            assert_eq!(memory.bytes(two.as_ptr() as u64, 9), Some(&two[..]));
-            assert!(round == 0 || memory.fetched.pieces.len() == memory.together, "something was read once more");
+            copies.with(7, |memory| {
+                memory.window(one.as_ptr() as u64, 24).unwrap();
+                assert_eq!(memory.word(one.as_ptr() as u64 + 16), Some(3));
+                assert_eq!(memory.half(one.as_ptr() as u64 + 8), Some(2));
+                assert_eq!(memory.bytes(two.as_ptr() as u64, 9), Some(&two[..]));
+                assert_eq!(memory.missed, round == 0, "something was read once more");
+            });
+        }
+    }
+
+    /// Stacks that take turns find what each of them read, in any order.
+    #[test]
+    fn several_stacks_are_remembered() {
+        let stacks: Vec<Vec<u64>> = (0..4).map(|stack| (stack * 1000..stack * 1000 + 700).collect()).collect();
+        let copies = Copies::new();
+        for round in 0..12 {
+            let stack = &stacks[if round < 4 { round } else { round * 7 % 4 }];
+            copies.with(7, |memory| {
+                for word in stack.iter().step_by(50) {
+                    assert_eq!(memory.word(&raw const *word as u64), Some(*word), "round {round}");
+                }
+                assert_eq!(memory.missed, round < 4, "round {round}");
+            });
         }
     }
 
@@ -296,22 +353,46 @@ mod tests {
         };
         assert_ne!(page, libc::MAP_FAILED);
         let (copies, there) = (Copies::new(), 77_u64);
-        let read = || {
-            let mut memory = copies.take(1);
-            (memory.word(page as u64), memory.word((&raw const there) as u64))
-        };
+        let read = || copies.with(1, |memory| (memory.word(page as u64), memory.word((&raw const there) as u64)));
         assert_eq!((read(), read()), ((Some(0), Some(77)), (Some(0), Some(77))));
         // SAFETY: the page was mapped above, and nothing refers to it.
         assert_eq!(unsafe { libc::munmap(page, 4096) }, 0);
         assert_eq!((read(), read()), ((None, Some(77)), (None, Some(77))));
     }
 
+    /// What lies around a piece is read with it, up to the ends of its pages.
+    #[test]
+    fn neighbours_are_read_at_once() {
+        let words: Vec<u64> = (0..4096).collect();
+        let at = |index: usize| &raw const words[index] as u64;
+        let index = (0..).find(|&index| at(index) % PAGE == 2048).expect("it has eight pages");
+        once(|memory| {
+            memory.window_among_others(at(index), 8).unwrap();
+            assert_eq!(
+                (memory.word(at(index)), memory.word(at(index - 100))),
+                (Some(index as u64), Some(index as u64 - 100))
+            );
+            assert_eq!(memory.fetched.pieces.len(), 1);
+            assert!(memory.window_among_others(0x10, 8).is_none());
+        });
+    }
+
     #[test]
     fn what_is_asked_of_the_kernel_is_bounded() {
-        let large = vec![7_u8; MOST_BYTES + 1];
-        let mut memory = Kernel::once();
-        assert_eq!(memory.bytes(large.as_ptr() as u64, large.len()), None);
-        let read = (0..2 * MOST_PIECES).filter(|at| memory.byte(large.as_ptr() as u64 + *at as u64).is_some());
-        assert_eq!(read.count(), MOST_PIECES);
+        let large = vec![7_u8; 2 * MOST_BYTES + 1];
+        once(|memory| {
+            assert_eq!(memory.bytes(large.as_ptr() as u64, large.len()), None);
+            let read = (0..4 * MOST_PIECES).filter(|at| memory.byte(large.as_ptr() as u64 + *at as u64).is_some());
+            assert_eq!(read.count(), 2 * MOST_PIECES);
+        });
+        // What one stack needs is too much to be fetched together with anything else: it is read anew each time.
+        let copies = Copies::new();
+        for _ in 0..2 {
+            copies.with(1, |memory| {
+                let spread = large.iter().step_by(256).map(|byte| &raw const *byte as u64);
+                let (there, all) = (spread.clone().filter(|&at| memory.byte(at).is_some()).count(), spread.count());
+                assert_eq!(there, all.min(2 * MOST_PIECES));
+            });
+        }
     }
 }

@@ -7,7 +7,7 @@
 //! | code.rs | code objects: names, and whether one is still the one that it was |
 //! | known.rs | places in code that were seen before |
 //! | lines.rs | from a place in code to a line |
-//! | memory.rs | reading at once, and through the kernel |
+//! | memory.rs | the interpreter's memory, which may go at any moment |
 //! | versions.rs | where each version keeps what is read |
 //!
 //! A thread's state is found by the key that `PyGILState_GetThisThreadState` uses: a thread that has released the GIL
@@ -30,13 +30,13 @@ use crate::process::peek::{read_memory, read_value};
 use crate::process::threads;
 use code::Types;
 use known::SeenCode;
-use memory::{Copies, Direct, Kernel};
+use memory::Copies;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
 use versions::Version;
-use walk::Interpreter;
+use walk::{Interpreter, own_id};
 
 /// What is known of the process.
 mod state {
@@ -53,8 +53,6 @@ mod state {
 /// The interpreter of a process.
 pub(crate) struct Python {
     state: AtomicU8,
-    /// The number of the process's first thread.
-    first_thread: u32,
     /// The key of threads' states.
     key: AtomicU32,
     /// The loader's count of unloaded objects when the interpreter was last seen.
@@ -77,8 +75,6 @@ impl Python {
     pub(crate) fn new() -> Self {
         Self {
             state: AtomicU8::new(state::NONE),
-            // SAFETY: getpid takes no arguments and cannot fail.
-            first_thread: unsafe { libc::getpid() } as u32,
             key: AtomicU32::new(0),
             generation: AtomicUsize::new(0),
             looks: AtomicU32::new(0),
@@ -158,20 +154,29 @@ impl Python {
                 }
             }
         }
-        let thread = thread_state(self.key.load(Relaxed));
-        if thread == 0 {
-            return Walk::default();
-        }
-        let tid = threads::local(threads::Local::known_tid);
-        if tid == self.first_thread {
-            // SAFETY: all that is read is what this thread runs: it stays while the thread is here, in a call that its
-            // innermost frame made. Others could only end the interpreter, which the process's first thread does.
-            // What is read was found to be so laid out by `verify`.
-            let mut memory = unsafe { Direct::new() };
-            interpreter.walk(&mut memory, thread, &self.known, frames, name)
-        } else {
-            let _errno = KeepErrno::new();
-            interpreter.walk(&mut self.copies.take(tid), thread, &self.known, frames, name)
+        let key = self.key.load(Relaxed);
+        let (thread, tid, records) =
+            threads::local(|local| (thread_state(key), local.known_tid(), local.records.get()));
+        let _errno = KeepErrno::new();
+        let found = match thread {
+            0 => None,
+            _ => self.copies.with(tid, |memory| interpreter.walk(memory, thread, &self.known, frames, name)),
+        };
+        found.unwrap_or_else(|| {
+            // This thread is none of Python's, or the interpreter has started again and has another key.
+            if records % 128 < 4 {
+                self.look_for_key();
+            }
+            Walk::default()
+        })
+    }
+
+    /// Finds the key anew, if this thread has a state.
+    #[cold]
+    fn look_for_key(&self) {
+        let Some((interpreter, _, _, runtime)) = self.interpreter.get() else { return };
+        if let Some(key) = find_key(*runtime, interpreter.shape.thread_id) {
+            self.key.store(key, Relaxed);
         }
     }
 
@@ -206,7 +211,7 @@ impl Python {
         let _errno = KeepErrno::new();
         let Some((interpreter, _, _, runtime)) = self.interpreter.get() else { return Ok(false) };
         let Some(key) = find_key(*runtime, interpreter.shape.thread_id) else { return Ok(false) };
-        if interpreter.check(&mut Kernel::once(), thread_state(key))? == 0 {
+        if memory::once(|memory| interpreter.check(memory, thread_state(key)))? == 0 {
             return Ok(false);
         }
         self.key.store(key, Relaxed);
@@ -245,13 +250,11 @@ fn find_key(runtime: u64, thread_id: u64) -> Option<u32> {
     const KEYS: u32 = 1024;
     let mut bytes = [MaybeUninit::uninit(); BYTES];
     let read = read_memory(runtime, &mut bytes);
-    // SAFETY: pthread_self takes no arguments and cannot fail.
-    let own = unsafe { libc::pthread_self() } as u64;
     let words: Vec<u32> = read.as_chunks::<4>().0.iter().map(|&word| u32::from_ne_bytes(word)).collect();
     let keys = words.windows(2).filter(|pair| pair[0] == MADE).map(|pair| pair[1]);
     let mut keys = keys.filter(|&key| key < KEYS);
     keys.find(|&key| match thread_state(key) {
         0 => false,
-        state => read_value::<u64>(state.wrapping_add(thread_id)) == Some(own),
+        state => read_value::<u64>(state.wrapping_add(thread_id)) == Some(own_id()),
     })
 }

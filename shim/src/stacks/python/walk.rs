@@ -23,25 +23,32 @@ pub(crate) struct Walk {
     pub cut: bool,
 }
 
+/// This thread, as a thread's state names it.
+#[inline(always)]
+pub(super) fn own_id() -> u64 {
+    // SAFETY: pthread_self takes no arguments and cannot fail.
+    unsafe { libc::pthread_self() as u64 }
+}
+
 /// How many frames are looked at for each one that is written. Trampolines are not written, and a circle has to end.
 const LOOKS: usize = 3;
 
 impl Interpreter {
     /// The innermost frame of a thread; 0 if it runs none.
     #[inline(always)]
-    pub(super) fn innermost<M: Memory>(&self, memory: &mut M, thread: u64) -> Option<u64> {
+    pub(super) fn innermost(&self, memory: &mut Memory, thread: u64) -> Option<u64> {
         match self.shape.innermost {
-            Innermost::Here(at) => memory.word(thread + at),
-            Innermost::There(at, then) => match memory.word(thread + at)? {
+            Innermost::Here(at) => memory.word(thread.wrapping_add(at)),
+            Innermost::There(at, then) => match memory.word(thread.wrapping_add(at))? {
                 0 => Some(0),
-                place => memory.word(place + then),
+                place => memory.word(place.wrapping_add(then)),
             },
         }
     }
 
     /// Bytes from the beginning of the code to the instruction that a frame is at.
     #[inline(always)]
-    fn instruction<M: Memory>(&self, memory: &mut M, frame: u64, code: u64) -> Option<i64> {
+    fn instruction(&self, memory: &mut Memory, frame: u64, code: u64) -> Option<i64> {
         Some(match self.shape.instruction {
             Instruction::Number(at, bytes) => i64::from(memory.half(frame + at)? as i32) * bytes,
             Instruction::Address(at, begin) => memory.word(frame + at)?.wrapping_sub(code + begin) as i64,
@@ -50,11 +57,11 @@ impl Interpreter {
 
     /// The code object of a frame; `None` if it cannot be read, 0 if the frame is none of Python's.
     #[inline(always)]
-    fn code<M: Memory>(&self, memory: &mut M, frame: u64) -> Option<u64> {
+    fn code(&self, memory: &mut Memory, frame: u64) -> Option<u64> {
         /// In the lowest bits of what a frame of 3.14 has.
         const TAGS: u64 = 7;
         const FOREIGN: u8 = 3;
-        memory.window(frame, self.shape.frame_bytes())?;
+        memory.window_among_others(frame, self.shape.frame_bytes())?;
         if let Entry::Trampoline(owner) = self.shape.entry
             && memory.byte(frame + owner)? >= FOREIGN
         {
@@ -65,7 +72,7 @@ impl Interpreter {
 
     /// Whether native code called a frame, as far as the frame itself says so.
     #[inline(always)]
-    fn is_entry<M: Memory>(&self, memory: &mut M, frame: u64) -> Option<bool> {
+    fn is_entry(&self, memory: &mut Memory, frame: u64) -> Option<bool> {
         match self.shape.entry {
             Entry::Each => Some(true),
             Entry::Flag(at) => Some(memory.byte(frame + at)? & 1 != 0),
@@ -73,17 +80,21 @@ impl Interpreter {
         }
     }
 
-    /// Writes the frames of a thread, innermost first. `name` gives the number of a code object that was not seen before.
+    /// Writes the frames of this thread, innermost first. `name` gives the number of a code object that was not seen
+    /// before. `None`: what should be this thread's state does not name this thread. It was freed, or is none of Python's.
     #[inline(always)]
-    pub(super) fn walk<M: Memory>(
+    pub(super) fn walk(
         &self,
-        memory: &mut M,
+        memory: &mut Memory,
         thread: u64,
         known: &SeenCode,
         frames: &mut [u64],
         name: &mut dyn FnMut(&Code) -> Option<u32>,
-    ) -> Walk {
+    ) -> Option<Walk> {
         let mut walk = Walk::default();
+        if memory.word(thread.wrapping_add(self.shape.thread_id)) != Some(own_id()) {
+            return None;
+        }
         let mut next = self.innermost(memory, thread).unwrap_or(0);
         for _ in 0..frames.len() * LOOKS {
             if next == 0 {
@@ -111,14 +122,14 @@ impl Interpreter {
         for frame in &frames[..walk.len] {
             walk.hash = (walk.hash.rotate_left(23) ^ frame).wrapping_mul(0xff51_afd7_ed55_8ccd);
         }
-        walk
+        Some(walk)
     }
 
     /// The word that stands for a frame in a stack.
     #[inline(always)]
-    fn word<M: Memory>(
+    fn word(
         &self,
-        memory: &mut M,
+        memory: &mut Memory,
         frame: u64,
         code: u64,
         known: &SeenCode,
@@ -140,9 +151,9 @@ impl Interpreter {
     /// A place in code that is new.
     #[cold]
     #[inline(never)]
-    fn learn<M: Memory>(
+    fn learn(
         &self,
-        memory: &mut M,
+        memory: &mut Memory,
         code: u64,
         at: i64,
         print: u64,
@@ -159,7 +170,7 @@ impl Interpreter {
     ///
     /// # Errors
     /// What is not as it should be.
-    pub(super) fn check<M: Memory>(&self, memory: &mut M, thread: u64) -> Result<usize, &'static str> {
+    pub(super) fn check(&self, memory: &mut Memory, thread: u64) -> Result<usize, &'static str> {
         const MOST: usize = 64;
         let (mut next, mut frames) = (self.innermost(memory, thread).ok_or("a thread's frames are not there")?, 0);
         for _ in 0..MOST {
