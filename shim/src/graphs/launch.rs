@@ -32,8 +32,16 @@ pub(crate) type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Statu
 /// `real` is the library's launch, `to` the stream of the program's call.
 #[inline(always)]
 pub(crate) unsafe fn launch(cache: &Cache, real: Launch, index: u32, to: StreamArg) -> Status {
-    // SAFETY: the reference is used in this function alone, which runs on the thread that it belongs to.
-    let local = unsafe { threads::here() };
+    // SAFETY: our caller vouches for `real` and the stream.
+    threads::local(|local| unsafe { launch_here(local, cache, real, index, to) })
+}
+
+/// As [`launch`], for a caller that has looked up its thread.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn launch_here(local: &threads::Local, cache: &Cache, real: Launch, index: u32, to: StreamArg) -> Status {
     local.recorded();
     let Some(handle) = cache.execs.get(index) else { return never_given() };
     let slot = handle.slot.load(Relaxed);

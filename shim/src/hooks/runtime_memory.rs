@@ -64,7 +64,7 @@ fn learn_whether_new(real: usize) -> bool {
 #[inline(always)]
 fn is_known() -> bool {
     // SAFETY: the reference ends with this function and stays on this thread.
-    let local = unsafe { threads::state() };
+    let Some(local) = (unsafe { threads::here() }) else { return false };
     let context = local.runtime_context.get();
     // The pool checks whether it still is the only context.
     context != 0 && local.only_context.get() == context && !ANY_OLD.load(Relaxed)

@@ -29,7 +29,7 @@ impl Pool {
         let shim = gate::shim()?;
         let class = size::class_for(bytes)?;
         // SAFETY: the reference ends with this function and stays on this thread.
-        let local = unsafe { threads::state() };
+        let local = unsafe { threads::here() }?;
         let (cache, context_pool) = self.usual(shim, local)?;
         if shim.stranded.waiting() {
             return None;
@@ -63,7 +63,7 @@ impl Pool {
     pub(crate) fn take_back(&'static self, addr: u64) -> bool {
         let Some(shim) = gate::shim() else { return false };
         // SAFETY: the reference ends with this function and stays on this thread.
-        let local = unsafe { threads::state() };
+        let Some(local) = (unsafe { threads::here() }) else { return false };
         let Some((cache, context_pool)) = self.usual(shim, local) else { return false };
         let Some(block) = self.map.get(addr) else { return false };
         if !is_usual(block, context_pool) || shim.stranded.may_know(addr) || !context_pool.unchanged_since_idle() {

@@ -89,15 +89,15 @@ fn obtain_long(bytes: usize) -> *mut u8 {
 }
 
 fn is_soft() -> bool {
-    threads::local(|local| local.soft.get())
+    threads::if_known(|local| local.soft.get()) == Some(true)
 }
 
 /// Runs `f`, which can do without the memory that it asks for. So `f` gets none of the reserve, which is for others. All
 /// memory that `f` gives back was asked for softly, too.
 pub(crate) fn softly<R>(f: impl FnOnce() -> R) -> R {
-    threads::local(|local| local.soft.set(true));
+    threads::if_known(|local| local.soft.set(true));
     let result = f();
-    threads::local(|local| local.soft.set(false));
+    threads::if_known(|local| local.soft.set(false));
     result
 }
 

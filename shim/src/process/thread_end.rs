@@ -7,43 +7,64 @@
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
+use std::ops::Deref;
 
 // pthread.h
 const PTHREAD_MUTEX_ROBUST: libc::c_int = 1;
 
-/// What a thread holds until it ends. The mutex stays where it is.
-pub(crate) struct Lifetime(Box<UnsafeCell<libc::pthread_mutex_t>>);
+/// What a thread holds until it ends. It stays where it is.
+pub(crate) struct Life(UnsafeCell<libc::pthread_mutex_t>);
 
-// SAFETY: pthread mutexes are made for use by many threads, and the Box keeps the mutex at one
-// address.
-unsafe impl Send for Lifetime {}
+// SAFETY: pthread mutexes are made for use by many threads, and `Life` is made where it stays.
+unsafe impl Send for Life {}
 // SAFETY: all access goes through the pthread functions, which several threads may call at once.
-unsafe impl Sync for Lifetime {}
+unsafe impl Sync for Life {}
+
+/// One that has memory of its own.
+pub(crate) struct Lifetime(Box<MaybeUninit<Life>>);
 
 impl Default for Lifetime {
     fn default() -> Self {
-        let life = Self(Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
-        let mut robust = MaybeUninit::uninit();
-        // SAFETY: each call gets attributes that the one before has set up. No other thread knows
-        // the mutex yet. None of these calls can fail with glibc (since 2.12).
-        unsafe {
-            libc::pthread_mutexattr_init(robust.as_mut_ptr());
-            libc::pthread_mutexattr_setrobust(robust.as_mut_ptr(), PTHREAD_MUTEX_ROBUST);
-            libc::pthread_mutex_init(life.0.get(), robust.as_ptr());
-            libc::pthread_mutexattr_destroy(robust.as_mut_ptr());
-        }
-        life
+        let mut life = Box::new_uninit();
+        // SAFETY: the box has room for it, and keeps it at one address.
+        unsafe { Life::make_at(life.as_mut_ptr()) };
+        Self(life)
+    }
+}
+
+impl Deref for Lifetime {
+    type Target = Life;
+
+    #[inline]
+    fn deref(&self) -> &Life {
+        // SAFETY: `default` has made it.
+        unsafe { self.0.assume_init_ref() }
     }
 }
 
 /// The calling thread holds it.
-pub(crate) struct LifetimeHold<'a>(&'a Lifetime);
+pub(crate) struct LifetimeHold<'a>(&'a Life);
 
-impl Lifetime {
+impl Life {
+    /// Makes one that no thread holds.
+    ///
+    /// # Safety
+    /// The place has room for it, no thread uses it yet, and what is made there is not moved.
+    pub(crate) unsafe fn make_at(place: *mut Self) {
+        let mut robust = MaybeUninit::uninit();
+        // SAFETY: our caller vouches for the place, and a `Life` is a mutex. Each call gets attributes that the one
+        // before has set up. None of these calls can fail with glibc (since 2.12), or asks for memory.
+        unsafe {
+            libc::pthread_mutexattr_init(robust.as_mut_ptr());
+            libc::pthread_mutexattr_setrobust(robust.as_mut_ptr(), PTHREAD_MUTEX_ROBUST);
+            libc::pthread_mutex_init(place.cast(), robust.as_ptr());
+            libc::pthread_mutexattr_destroy(robust.as_mut_ptr());
+        }
+    }
+
     /// Takes hold of it, unless a thread has it that lives: it is held for a few instructions otherwise.
     pub(crate) fn hold(&self) -> Option<LifetimeHold<'_>> {
-        // SAFETY: `default` has initialised the mutex, and it stays at its address while `self`
-        // lives.
+        // SAFETY: `make_at` has initialised the mutex, and it stays at its address while `self` lives.
         match unsafe { libc::pthread_mutex_trylock(self.0.get()) } {
             0 => Some(LifetimeHold(self)),
             libc::EOWNERDEAD => {

@@ -1,14 +1,21 @@
 //! What the shim knows of the calling thread, together, so that a hook looks for it once.
+//!
+//! It lies in the shim's own memory, from the first call that is recorded on. It is there while the program's
+//! destructors run at the end of the thread, and is another thread's once the kernel says that its thread has ended. A
+//! thread for which there is no memory records nothing.
 
 use super::clock::Recent;
+use super::errno::KeepErrno;
 use super::regs::Regs;
-use super::thread_end::Lifetime;
-use super::tls::thread_state;
+use super::thread_end::{Life, Lifetime};
+use super::tls::thread_pointer;
 use gpumem_wire::layout::ContextRef;
 use once_cell::race::OnceBox;
+use std::alloc::{Layout, alloc};
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::ptr::{from_ref, null_mut};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
 /// The state of a thread. What most calls touch comes first, in one line of the processor's caches.
 #[repr(C, align(64))]
@@ -40,6 +47,8 @@ pub struct Local {
     pub soft: Cell<bool>,
     /// What its allocations are labelled with.
     pub tags: Tags,
+    /// What walks of its stack know ([`crate::stacks`]). The thread that has this memory next has it as well.
+    pub walks: Slot,
 }
 
 /// A place for a reference that only the room it belongs to puts in and takes out.
@@ -83,41 +92,153 @@ pub struct LastContext {
 /// Tags nest this deep; deeper ones are counted and ignored.
 const DEPTH: usize = 64;
 
-thread_state!(
-    "gpumem_local",
-    Local = Local {
-        busy: Cell::new(false),
-        launched: Cell::new(false),
-        shard: Cell::new(0),
-        tid: Cell::new(0),
-        only_context: Cell::new(0),
-        records: Cell::new(0),
-        runtime_context: Cell::new(0),
-        cache: Slot::empty(),
-        recent: Recent::never(),
-        serials: Cell::new((0, 0)),
-        context: Cell::new(LastContext { vendor: 0, handle: 0, generation: 0, context: 0 }),
-        caller: Cell::new(None),
-        soft: Cell::new(false),
-        tags: Tags { depth: Cell::new(0), tags: [const { Slot::empty() }; DEPTH] },
+impl Local {
+    const fn new() -> Self {
+        Local {
+            busy: Cell::new(false),
+            launched: Cell::new(false),
+            shard: Cell::new(0),
+            tid: Cell::new(0),
+            only_context: Cell::new(0),
+            records: Cell::new(0),
+            runtime_context: Cell::new(0),
+            cache: Slot::empty(),
+            recent: Recent::never(),
+            serials: Cell::new((0, 0)),
+            context: Cell::new(LastContext { vendor: 0, handle: 0, generation: 0, context: 0 }),
+            caller: Cell::new(None),
+            soft: Cell::new(false),
+            tags: Tags { depth: Cell::new(0), tags: [const { Slot::empty() }; DEPTH] },
+            walks: Slot::empty(),
+        }
     }
-);
+
+    /// For one question of a thread for which there is no memory: it counts as recording, so that nothing is recorded.
+    fn for_now() -> Self {
+        let local = Self::new();
+        local.busy.set(true);
+        local.shard.set(OWN as u32 + 1);
+        local.tid.set(os_id() as u32);
+        local
+    }
+}
+
+thread_pointer!("gpumem_local", Local);
 
 /// Runs `f` with the state of the calling thread.
 #[inline(always)]
 pub(crate) fn local<R>(f: impl FnOnce(&Local) -> R) -> R {
     // SAFETY: `f` gets the reference for its own call only: its lifetime is that of the argument.
-    f(unsafe { here() })
+    match unsafe { here() } {
+        Some(local) => f(local),
+        None => without(f),
+    }
 }
 
-/// As [`local`], for what is to be inlined whole.
+#[cold]
+#[inline(never)]
+fn without<R>(f: impl FnOnce(&Local) -> R) -> R {
+    f(&Local::for_now())
+}
+
+/// Runs `f` with the state of the calling thread, if it has one: no memory is taken for it.
+#[inline(always)]
+pub(crate) fn if_known<R>(f: impl FnOnce(&Local) -> R) -> Option<R> {
+    // SAFETY: the pointer leads to the state that `first` has found for this thread, which is there until the thread is
+    // gone. `f` gets the reference for its own call only.
+    unsafe { known().as_ref() }.map(f)
+}
+
+/// As [`local`], for what is to be inlined whole. `None`: there is no memory.
 ///
 /// # Safety
 /// The reference is not kept beyond the call that the thread is in, nor given to another thread.
 #[inline(always)]
-pub(crate) unsafe fn here<'a>() -> &'a Local {
-    // SAFETY: our caller keeps the reference within its call and thread, which is what `state` asks for.
-    unsafe { state() }
+pub(crate) unsafe fn here<'a>() -> Option<&'a Local> {
+    // SAFETY: the pointer leads to the state that `first` has found for this thread, which is there until the thread is
+    // gone. Our caller keeps the reference no longer than that.
+    match unsafe { known().as_ref() } {
+        None => first(),
+        local => local,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn first<'a>() -> Option<&'a Local> {
+    let _errno = KeepErrno::new();
+    let block = Block::take()?;
+    // A signal handler may have been faster, and what it knows is then lost.
+    know(&block.local);
+    Some(&block.local)
+}
+
+/// The state of a thread, and whether that thread still lives. Blocks are never freed.
+#[repr(C)]
+struct Block {
+    local: Local,
+    life: Life,
+    next: AtomicPtr<Block>,
+}
+
+/// All blocks, the newest first.
+static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(null_mut());
+/// The block at which the next thread begins to look for one that is free.
+static NEXT: AtomicPtr<Block> = AtomicPtr::new(null_mut());
+
+impl Block {
+    /// A block for the calling thread: one whose thread has ended, or a new one.
+    fn take() -> Option<&'static Self> {
+        /// At how many blocks a thread looks, so that making many threads takes no time that grows with the square of
+        /// their number.
+        const LOOKS: usize = 64;
+        // SAFETY: both are null or lead to a block that `make` has published, and blocks are never freed.
+        let block_at = |at: &AtomicPtr<Self>| unsafe { at.load(Acquire).as_ref::<'static>() };
+        let begin = block_at(&NEXT).or_else(|| block_at(&BLOCKS));
+        let (mut at, mut looks) = (begin, 0);
+        while let Some(block) = at {
+            at = block_at(&block.next).or_else(|| block_at(&BLOCKS));
+            if let Some(held) = block.life.hold() {
+                held.for_life();
+                NEXT.store(at.map_or(null_mut(), |next| from_ref(next).cast_mut()), Release);
+                let walks = block.local.walks.0.get();
+                // SAFETY: this thread holds the block's life, so its last thread has ended and no other one has it.
+                unsafe { (&raw const block.local).cast_mut().write(Local::new()) };
+                block.local.walks.0.set(walks);
+                return Some(block);
+            }
+            looks += 1;
+            if looks == LOOKS || at.map(from_ref) == begin.map(from_ref) {
+                break;
+            }
+        }
+        NEXT.store(at.map_or(null_mut(), |next| from_ref(next).cast_mut()), Release);
+        Self::make()
+    }
+
+    fn make() -> Option<&'static Self> {
+        // SAFETY: the layout is not empty. What is made there is not moved, and no other thread knows it before it is
+        // published.
+        let block = unsafe {
+            let block = alloc(Layout::new::<Self>()).cast::<Self>();
+            if block.is_null() {
+                return None;
+            }
+            (&raw mut (*block).local).write(Local::new());
+            (&raw mut (*block).next).write(AtomicPtr::new(null_mut()));
+            Life::make_at(&raw mut (*block).life);
+            &*block
+        };
+        block.life.hold().expect("it is new").for_life();
+        let mut newest = BLOCKS.load(Acquire);
+        loop {
+            block.next.store(newest, Relaxed);
+            match BLOCKS.compare_exchange_weak(newest, from_ref(block).cast_mut(), AcqRel, Acquire) {
+                Ok(_) => return Some(block),
+                Err(now) => newest = now,
+            }
+        }
+    }
 }
 
 /// The thread's number as the kernel has it, asked for once. The first call also tells `new`.
@@ -151,7 +272,7 @@ fn first_tid(new: impl FnOnce(u32)) -> u32 {
 
 /// Forgets this thread's number, and what its process had for it: after a fork both are others.
 pub(crate) fn forget() {
-    local(|local| {
+    if_known(|local| {
         local.tid.set(0);
         local.cache.set::<c_void>(None);
     });
@@ -160,7 +281,7 @@ pub(crate) fn forget() {
 /// This thread's current context may be another from now on.
 #[inline]
 pub(crate) fn context_changes() {
-    local(|local| local.only_context.set(0));
+    if_known(|local| local.only_context.set(0));
 }
 
 /// For what asks several things of a thread: it is looked for once.

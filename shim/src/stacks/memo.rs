@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use super::memory::StackReader;
 use crate::process::regs::Regs;
 
-/// How many frames are remembered: 32 bytes each, in the thread's static storage.
+/// How many frames are remembered: 32 bytes each.
 pub(super) const STEPS: usize = 64;
 
 /// A frame, and where its caller's frame pointer was saved. 0: nowhere, the register was kept. The return address is

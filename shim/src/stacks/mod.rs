@@ -28,11 +28,13 @@
 //! with every return address equal. It could be walked by the old rules. Such a stack may be wrong, and no worse than
 //! that. Calling [`modules::refresh`] after each dlclose leaves no such time.
 
-#[cfg(target_arch = "x86_64")]
 use crate::process::errno::KeepErrno;
 use crate::process::regs::Regs;
-use crate::process::tls::thread_state;
+use crate::process::threads;
+use crate::process::tls::thread_pointer;
+use std::alloc::{Layout, alloc};
 use std::cell::Cell;
+use std::ptr::from_ref;
 
 #[cfg(target_arch = "x86_64")]
 mod cfi;
@@ -76,7 +78,47 @@ pub(crate) struct Thread {
     memo: std::cell::UnsafeCell<Memo>,
 }
 
-thread_state!("gpumem_walks", Thread = Thread::new());
+thread_pointer!("gpumem_walks", Thread);
+
+/// What walks know of the calling thread. `None`: there is no memory for it.
+///
+/// # Safety
+/// The reference is not kept beyond the call that the thread is in, nor given to another thread.
+#[inline(always)]
+unsafe fn state<'a>() -> Option<&'a Thread> {
+    // SAFETY: the pointer leads to what `first` has found for this thread, which is there until the thread is gone. Our
+    // caller keeps the reference no longer than that.
+    match unsafe { known().as_ref() } {
+        None => first(),
+        thread => thread,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn first<'a>() -> Option<&'a Thread> {
+    let _errno = KeepErrno::new();
+    // SAFETY: the reference ends with this function and stays on this thread.
+    let walks = &unsafe { threads::here() }?.walks;
+    // SAFETY: only this function puts something into the slot.
+    let thread = match unsafe { walks.get::<Thread>() } {
+        Some(thread) => from_ref(thread).cast_mut(),
+        // SAFETY: the layout is not empty.
+        None => unsafe { alloc(Layout::new::<Thread>()).cast() },
+    };
+    // SAFETY: it is null, new, or was the thread's that had this thread's state before and has ended. A signal handler
+    // may have been faster: then it has done its walks. What is there is never freed.
+    let thread = unsafe {
+        if thread.is_null() {
+            return None;
+        }
+        thread.write(Thread::new());
+        &*thread
+    };
+    walks.set(Some(thread));
+    know(thread);
+    Some(thread)
+}
 
 /// A walk in progress; it ends when this goes.
 struct Walking<'a>(&'a Cell<bool>);
@@ -125,7 +167,7 @@ impl Thread {
 #[inline(always)]
 pub(crate) fn number(regs: Regs, registry: usize) -> Option<(u32, bool)> {
     // SAFETY: the reference ends with this call and stays on this thread.
-    unsafe { state() }.number(regs, registry)
+    unsafe { state() }?.number(regs, registry)
 }
 
 /// The part of the calling thread's stack that is known to be mapped for as long as the thread runs: first byte and end.
@@ -133,7 +175,7 @@ pub(crate) fn number(regs: Regs, registry: usize) -> Option<(u32, bool)> {
 #[inline]
 pub(crate) fn own_stack() -> (u64, u64) {
     // SAFETY: the reference ends with this call and stays on this thread.
-    unsafe { state() }.stack.known()
+    unsafe { state() }.map_or((0, 0), |thread| thread.stack.known())
 }
 
 /// Gives the last walk a number, for [`Thread::number`]. `registry` names the registry that gave the number.
@@ -142,8 +184,9 @@ pub(crate) fn name(regs: Regs, frames: &[u64], cut: bool, registry: usize, numbe
     #[cfg(target_arch = "x86_64")]
     {
         // SAFETY: the reference ends with this block and stays on this thread.
-        let thread = unsafe { state() };
-        if !thread.walking.replace(true) {
+        if let Some(thread) = unsafe { state() }
+            && !thread.walking.replace(true)
+        {
             let _walking = Walking(&thread.walking);
             // SAFETY: the memo is reached only while `walking` is set, and this call has set it. So
             // there is no other reference.
@@ -168,7 +211,7 @@ const HIGHEST_CODE: u64 = 1 << 47;
 #[inline]
 pub(crate) fn walk(regs: Regs, frames: &mut [u64]) -> Walk {
     // SAFETY: the reference ends with this walk and stays on this thread.
-    let thread = unsafe { state() };
+    let Some(thread) = (unsafe { state() }) else { return Walk::default() };
     if thread.walking.replace(true) {
         return Walk::default();
     }

@@ -47,6 +47,7 @@ enum Link {
 
 /// Clients by the name of their source; libraries first, since programs link to them.
 const CLIENTS: &[(&str, Link)] = &[
+    ("libaudits.so", Link::Library),
     ("libbackward.so", Link::Plugin(&[])),
     ("libbehind.so", Link::Library),
     ("libbetween.so", Link::Library),
@@ -57,6 +58,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("libearly.so", Link::Library),
     ("libends.so", Link::Plugin(&[])),
     ("libforking.so", Link::Library),
+    ("libkeeps.so", Link::Library),
     ("libnvidia-ask.so", Link::Library),
     ("libplanted.so", Link::Library),
     ("libpretended.so", Link::Library),
@@ -106,6 +108,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("no_memory", Link::Driver),
     ("nulls", Link::Driver),
     ("partial", Link::Plain),
+    ("opens", Link::Plain),
     ("passed", Link::Driver),
     ("perthread", Link::Runtime),
     ("pretender", Link::Clients(&["libpretended.so"])),
@@ -117,6 +120,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("retry", Link::Driver),
     ("runtime", Link::Runtime),
     ("runtimes", Link::Plain),
+    ("short_threads", Link::Runtime),
     ("sites", Link::Runtime),
     ("small_stacks", Link::Driver),
     ("stubbed", Link::Clients(&["libstub.so"])),

@@ -54,7 +54,7 @@ unsafe extern "C" fn measure(with: *mut c_void) {
             // SAFETY: no walk is in progress on this thread, so no other reference to its memo is
             // alive.
             unsafe {
-                (*crate::stacks::state().memo.get()).clear();
+                (*crate::stacks::state().expect("memory").memo.get()).clear();
             }
             black_box(walk(black_box(regs), &mut frames));
         }),
