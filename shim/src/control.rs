@@ -62,6 +62,15 @@ pub(crate) fn start(shim: &'static Shim) {
     let _ = spawn(Stack::Mapped(STACK), work)
         || spawn(Stack::Mapped(STACK), work)
         || spawn(Stack::Bytes(SMALL_STACK), work);
+    // Handlers run in the opposite order of their registration, so this one runs before the library's own.
+    // SAFETY: `at_exit` has the type that is asked for. It is code of this library, which is never unloaded.
+    unsafe { libc::atexit(at_exit) };
+}
+
+/// The process is ending. What takes long is done before the library ends: from then on each call of the program fails,
+/// and threads that go on have the less time to act on that.
+extern "C" fn at_exit() {
+    gate::record_if_started(Shim::unreachable);
 }
 
 /// While this lives, the control thread looks for calls of the group's other members.

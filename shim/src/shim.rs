@@ -383,11 +383,19 @@ impl Shim {
         self.ledger.header().state().store_relaxed(State::Exited as u32);
     }
 
+    /// Nobody reaches this process any more.
+    pub(crate) fn unreachable(&self) {
+        let path = self.socket_path();
+        // To remove a file takes its directory's lock, to find that there is none does not.
+        if self.settings.control && path.exists() {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
     /// The process has ended its work. Nothing is recorded after this.
     pub(crate) fn exited(&self) {
-        if self.settings.control {
-            let _ = std::fs::remove_file(self.socket_path());
-        }
+        // The control thread may have made it only after exit began.
+        self.unreachable();
         if self.in_force.summary() {
             say(&self.registry.summary(&self.ledger));
         }

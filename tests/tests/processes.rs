@@ -124,6 +124,19 @@ fn the_first_call_in_a_constructor() {
     }
 }
 
+/// Threads may go on while the process ends. Once the driver has ended each call fails, so what takes long at the end is
+/// done before: the threads have no more time to act on a failure than they have natively.
+#[test]
+fn threads_that_outlive_the_driver_have_no_more_time_than_natively() {
+    let late = client("ends_late");
+    assert_eq!(late.native().ok().out, "error 4, 0 sockets\n");
+    for _ in 0..10 {
+        let ran = late.preloaded().ok();
+        assert_eq!(ran.out, "error 4, 0 sockets\n");
+        ran.ledger().complete();
+    }
+}
+
 /// Threads of ours have room beside a program's thread-local storage.
 #[test]
 fn a_program_with_much_thread_local_storage() {

@@ -29,7 +29,8 @@ fn a_thread_keeps_a_pointer_to_what_is_known_of_it() {
 #[test]
 fn it_is_loaded_beside_an_auditor() {
     let auditor = artifacts().clients.join("libaudits.so");
-    let both = [artifacts().shim.display(), artifacts().clients.join("libkeeps.so").display()].map(|path| path.to_string());
+    let both =
+        [artifacts().shim.display(), artifacts().clients.join("libkeeps.so").display()].map(|path| path.to_string());
     let native = program("basic").env("LD_AUDIT", &auditor).native().ok();
     for preload in [both[0].clone(), both.join(":"), [both[1].clone(), both[0].clone()].join(":")] {
         let ran = program("basic").env("LD_AUDIT", &auditor).env("LD_PRELOAD", &preload).preloaded().ok();

@@ -192,6 +192,10 @@ impl Block {
         /// At how many blocks a thread looks, so that making many threads takes no time that grows with the square of
         /// their number.
         const LOOKS: usize = 64;
+        #[cfg(test)]
+        if super::heap::is_refused() {
+            return None;
+        }
         // SAFETY: both are null or lead to a block that `make` has published, and blocks are never freed.
         let block_at = |at: &AtomicPtr<Self>| unsafe { at.load(Acquire).as_ref::<'static>() };
         let begin = block_at(&NEXT).or_else(|| block_at(&BLOCKS));
@@ -417,6 +421,42 @@ pub(crate) fn name() -> Vec<u8> {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    /// As if it were recording, so that it does not record; and with numbers that others have as well.
+    #[test]
+    fn a_thread_without_memory_records_nothing() {
+        let thread = std::thread::spawn(|| {
+            let is_busy = || local(|local| (local.busy.replace(true), local.is_known()));
+            let without =
+                super::super::heap::refused(|| (is_busy(), is_busy(), shard() > OWN, tid(|_| panic!("listed"))));
+            assert_eq!(without, ((true, false), (true, false), true, os_id() as u32));
+            assert_eq!(if_known(|_| ()), None);
+            assert_eq!((is_busy(), is_busy()), ((false, false), (true, false)));
+        });
+        thread.join().expect("no panic");
+    }
+
+    /// The memory of threads that have ended serves others, and what they left there is gone.
+    #[test]
+    fn memory_of_ended_threads_is_used_again() {
+        let blocks = || {
+            let mut at = BLOCKS.load(Acquire);
+            // SAFETY: null ends the list, all else are blocks, which are never freed.
+            std::iter::from_fn(|| unsafe { at.as_ref() }.inspect(|block| at = block.next.load(Acquire))).count()
+        };
+        for _ in 0..200 {
+            let all_are_there = std::sync::Barrier::new(8);
+            std::thread::scope(|scope| {
+                let thread = || {
+                    assert!(local(|local| local.records.replace(7) == 0 && !local.busy.replace(true)));
+                    all_are_there.wait();
+                };
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(thread)).collect();
+                threads.into_iter().for_each(|thread| thread.join().unwrap());
+            });
+        }
+        assert!((8..100).contains(&blocks()), "{} blocks for eight threads at a time", blocks());
+    }
 
     /// However many threads there were, those that are there have numbers of their own, and other ones than each other.
     #[test]

@@ -78,6 +78,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("devices", Link::Runtime),
     ("driver_takes", Link::Driver),
     ("embeds", Link::Exporting),
+    ("ends_late", Link::Runtime),
     ("errno", Link::Runtime),
     ("forks", Link::Runtime),
     ("full_disk", Link::Runtime),
