@@ -31,21 +31,15 @@ pub(crate) fn read_by_force(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u
 }
 
 /// Appends copies of several pieces of memory, each an address and a length, one behind the other, up to the first
-/// piece that is not there. Returns how many bytes that are. Takes one system call for 512 pieces. May change errno.
-pub(crate) fn read_pieces(pieces: impl Iterator<Item = (u64, usize)>, to: &mut Vec<u8>) -> usize {
-    const AT_ONCE: usize = 512;
-    let mut pieces = pieces.peekable();
+/// piece that is not there. Returns how many bytes that are. Takes one system call for 1024 pieces. May change errno.
+pub(crate) fn read_pieces(pieces: &[libc::iovec], to: &mut Vec<u8>) -> usize {
+    /// UIO_MAXIOV of the kernel.
+    const AT_ONCE: usize = 1024;
     let begin = to.len();
-    while pieces.peek().is_some() {
-        let mut from = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; AT_ONCE];
-        let (mut wanted, mut number) = (0, 0);
-        for (place, (at, len)) in from.iter_mut().zip(&mut pieces) {
-            *place = libc::iovec { iov_base: at as *mut _, iov_len: len };
-            wanted += len;
-            number += 1;
-        }
+    for from in pieces.chunks(AT_ONCE) {
+        let wanted = from.iter().map(|piece| piece.iov_len).sum();
         to.reserve(wanted);
-        let read = gather(&from[..number], &mut to.spare_capacity_mut()[..wanted]);
+        let read = gather(from, &mut to.spare_capacity_mut()[..wanted]);
         // SAFETY: the kernel has written the first `read` bytes behind those that were there.
         unsafe { to.set_len(to.len() + read) };
         if read < wanted {
@@ -135,12 +129,14 @@ mod tests {
         let there: Vec<u8> = (0..200).collect();
         let at = there.as_ptr() as u64;
         let mut read = vec![9];
-        let pieces = (0..200).map(|byte| (at + byte, 1));
-        assert_eq!(read_pieces(pieces.clone(), &mut read), 200);
+        let piece = |at: u64, len| libc::iovec { iov_base: at as *mut _, iov_len: len };
+        let mut pieces: Vec<_> = (0..200).map(|byte| piece(at + byte, 1)).collect();
+        assert_eq!(read_pieces(&pieces, &mut read), 200);
         assert_eq!((read[0], &read[1..]), (9, &there[..]));
         read.clear();
-        let pieces = pieces.take(3).chain([(64, 8), (at, 1)]);
-        assert_eq!((read_pieces(pieces, &mut read), read), (3, vec![0, 1, 2]));
+        pieces.truncate(3);
+        pieces.extend([piece(64, 8), piece(at, 1)]);
+        assert_eq!((read_pieces(&pieces, &mut read), read), (3, vec![0, 1, 2]));
     }
 
     #[test]

@@ -24,8 +24,6 @@ const BEHIND: u64 = 256;
 const CLOSE: u64 = 512;
 /// For how many stacks that needed anything new a piece is kept since the last stack that asked for it.
 const KEPT: u8 = 8;
-/// How many windows are kept.
-const WINDOWS: usize = 4;
 
 #[derive(Clone, Copy, Default)]
 struct Piece {
@@ -53,6 +51,8 @@ impl Piece {
 struct Fetched {
     /// In the order of their addresses. The first ones are fetched together.
     pieces: Vec<Piece>,
+    /// The same for the kernel: the pieces that are fetched together.
+    wanted: Vec<libc::iovec>,
     bytes: Vec<u8>,
     /// What the last stack asked for, in its order.
     path: Vec<Piece>,
@@ -100,13 +100,14 @@ impl Fetched {
 
     /// Fetches what the last stacks asked for.
     fn begin(&mut self) {
-        let Self { pieces, bytes, path, recent, .. } = self;
+        let Self { pieces, wanted, bytes, path, recent, .. } = self;
         bytes.clear();
-        let there = read_pieces(pieces.iter().map(|piece| (piece.at, piece.len)), bytes);
+        let there = read_pieces(wanted, bytes);
         let whole = pieces.partition_point(|piece| piece.from + piece.len <= there);
         if whole < pieces.len() {
             // Pieces behind the first one that is not there were not read.
             pieces.truncate(whole);
+            wanted.truncate(whole);
             bytes.truncate(pieces.last().map_or(0, |piece| piece.from + piece.len));
             path.clear();
             recent.clear();
@@ -114,9 +115,10 @@ impl Fetched {
     }
 
     /// Keeps what this stack asked for, for the next one.
-    fn end(&mut self, missed: bool) {
-        std::mem::swap(&mut self.path, &mut self.asked);
-        self.asked.clear();
+    fn end(&mut self, left: bool, missed: bool) {
+        if left {
+            std::mem::swap(&mut self.path, &mut self.asked);
+        }
         if missed {
             self.plan();
         }
@@ -150,6 +152,8 @@ impl Fetched {
             *self = Self::default();
             return;
         }
+        self.wanted.clear();
+        self.wanted.extend(pieces.iter().map(|piece| libc::iovec { iov_base: piece.at as *mut _, iov_len: piece.len }));
         for at in 0..self.path.len() {
             let Piece { at: start, len, .. } = self.path[at];
             self.path[at].from = self.find(start, len).unwrap_or(0);
@@ -183,8 +187,8 @@ impl Copies {
         fetched.begin();
         let mut kernel = Memory::new(&mut fetched);
         let result = walk(&mut kernel);
-        let missed = kernel.missed;
-        fetched.end(missed);
+        let (left, missed) = (kernel.left, kernel.missed);
+        fetched.end(left, missed);
         let left = place.swap(Box::into_raw(fetched), AcqRel);
         if !left.is_null() {
             // SAFETY: as above.
@@ -217,55 +221,60 @@ pub(super) struct Memory<'a> {
     fetched: &'a mut Fetched,
     /// Something had to be fetched that was not fetched together with the rest.
     missed: bool,
-    windows: [Piece; WINDOWS],
-    newest: usize,
+    /// This stack asked for something else than the last one.
+    left: bool,
+    /// How many pieces it asked for before that.
+    asked: usize,
+    window: Piece,
 }
 
 impl<'a> Memory<'a> {
     fn new(fetched: &'a mut Fetched) -> Self {
-        Self { fetched, missed: false, windows: [Piece::default(); WINDOWS], newest: 0 }
+        Self { fetched, missed: false, left: false, asked: 0, window: Piece::default() }
     }
 
     #[inline(always)]
     fn piece(&mut self, at: u64, len: usize, is_among_others: bool) -> Option<Piece> {
-        let fetched = &mut *self.fetched;
         // Most stacks ask for what the last one asked for, in the same order.
-        let piece = match fetched.path.get(fetched.asked.len()) {
-            Some(piece) if piece.at == at && piece.len == len => *piece,
-            _ => {
-                let from = match fetched.find(at, len) {
-                    Some(from) => from,
-                    None => {
-                        self.missed = true;
-                        fetched.fetch(at, len, is_among_others)?
-                    }
-                };
-                Piece { at, len, from, age: 0 }
+        if let Some(piece) = self.fetched.path.get(self.asked)
+            && (piece.at, piece.len) == (at, len)
+            && !self.left
+        {
+            self.asked += 1;
+            return Some(*piece);
+        }
+        self.find(at, len, is_among_others)
+    }
+
+    /// Finds a piece of a stack that is not the last one.
+    #[inline(never)]
+    fn find(&mut self, at: u64, len: usize, is_among_others: bool) -> Option<Piece> {
+        let fetched = &mut *self.fetched;
+        if !self.left {
+            self.left = true;
+            fetched.asked.clear();
+            fetched.asked.extend_from_slice(&fetched.path[..self.asked]);
+        }
+        let from = match fetched.find(at, len) {
+            Some(from) => from,
+            None => {
+                self.missed = true;
+                fetched.fetch(at, len, is_among_others)?
             }
         };
+        let piece = Piece { at, len, from, age: 0 };
         fetched.asked.push(piece);
         Some(piece)
     }
 
     #[inline(always)]
-    fn open(&mut self, piece: Piece) -> Option<()> {
-        self.newest = (self.newest + 1) % WINDOWS;
-        self.windows[self.newest] = piece;
-        Some(())
-    }
-
-    #[inline(always)]
     fn part<const N: usize>(&mut self, at: u64) -> Option<[u8; N]> {
-        let newest = self.windows[self.newest];
-        let piece = match newest.holds(at, N) {
-            true => newest,
-            false => match self.windows.iter().find(|piece| piece.holds(at, N)) {
-                Some(piece) => *piece,
-                None => self.piece(at, N, false)?,
-            },
-        };
+        let mut piece = self.window;
+        if !piece.holds(at, N) {
+            piece = self.piece(at, N, false)?;
+        }
         let from = piece.from + (at - piece.at) as usize;
-        self.fetched.bytes.get(from..from + N)?.try_into().ok()
+        self.fetched.bytes.get(from..)?.first_chunk().copied()
     }
 }
 
@@ -274,15 +283,15 @@ impl Memory<'_> {
     /// Says that the next reads lie in these bytes.
     #[inline(always)]
     pub(super) fn window(&mut self, at: u64, len: usize) -> Option<()> {
-        let piece = self.piece(at, len, false)?;
-        self.open(piece)
+        self.window = self.piece(at, len, false)?;
+        Some(())
     }
 
     /// As [`Memory::window`], and what lies around these bytes is likely to be asked for as well.
     #[inline(always)]
     pub(super) fn window_among_others(&mut self, at: u64, len: usize) -> Option<()> {
-        let piece = self.piece(at, len, true)?;
-        self.open(piece)
+        self.window = self.piece(at, len, true)?;
+        Some(())
     }
 
     #[inline(always)]
