@@ -2,7 +2,6 @@
 
 use crate::call::Call;
 use crate::gate;
-use crate::pool;
 use gpumem_abi::types::*;
 use std::ffi::c_uint;
 
@@ -16,11 +15,11 @@ pub(crate) unsafe fn init(_: Call, real: unsafe extern "C-unwind" fn(c_uint) -> 
     status
 }
 
-/// Notes the end in the ledger. No driver call is made, because the driver may be gone by now.
+/// Notes the end in the ledger. No driver call is made, because the driver may be gone by now. Nothing waits: that was
+/// done by the handlers that run before the library's own.
 extern "C" fn at_exit() {
     gate::record_if_started(|shim| {
         shim.exiting();
-        pool::all().for_each(|pool| pool.report_all(shim));
         shim.exited();
     });
 }

@@ -197,6 +197,9 @@ pub(crate) fn trim(shim: &'static Shim) -> String {
 }
 
 /// The process is ending: nothing is given back any more, not even by threads of ours.
+///
+/// What waits for threads is done here and not once the library has ended: from then on each call of the program fails,
+/// and threads that go on have the less time to act on that.
 extern "C" fn at_exit() {
     for pool in all() {
         pool.end();
@@ -204,6 +207,7 @@ extern "C" fn at_exit() {
             // Not for ever: such a release may wait for something that the program does only later.
             context_pool.wait_for_releases(Duration::from_secs(1));
         }
+        gate::record_if_started(|shim| pool.report_all(shim));
     }
 }
 
