@@ -3,7 +3,7 @@
 use super::{Dir, gpumem};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
 use std::process::Child;
 
@@ -50,7 +50,12 @@ pub struct Running {
 impl Running {
     /// Starts it on a terminal of 120 columns; what it says besides goes into a file.
     pub fn start(dir: &Dir, args: &[&str], log: &Path) -> Self {
-        let (mut master, slave) = open(120, 40);
+        Self::sized(dir, 120, 40, args, log)
+    }
+
+    /// The same on a terminal of this size.
+    pub fn sized(dir: &Dir, columns: u16, rows: u16, args: &[&str], log: &Path) -> Self {
+        let (mut master, slave) = open(columns, rows);
         let keys = master.try_clone().unwrap();
         let mut command = gpumem();
         command.env("GPUMEM_DIR", dir.path()).env("TERM", "xterm").args(args);
@@ -63,6 +68,17 @@ impl Running {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Changes the terminal's size, and says so as a terminal does.
+    pub fn resize(&mut self, columns: u16, rows: u16) {
+        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: the ioctl reads one winsize, a local, and the descriptor is open. The child was not waited for yet, so
+        // no other process can have its number.
+        unsafe {
+            assert_eq!(libc::ioctl(self.keys.as_raw_fd(), libc::TIOCSWINSZ, &size), 0);
+            libc::kill(self.child.id() as libc::pid_t, libc::SIGWINCH);
+        }
     }
 
     pub fn press(&mut self, key: &str) {

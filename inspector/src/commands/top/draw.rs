@@ -43,6 +43,10 @@ pub(super) struct Drawn {
 /// Draws everything.
 pub(super) fn all(buffer: &mut Buffer, state: &State, look: Option<&Look>) -> Drawn {
     let area = buffer.area;
+    // A terminal that has no size yet, or lost it.
+    if area.is_empty() {
+        return Drawn::default();
+    }
     if area.width < LEAST.0 || area.height < LEAST.1 {
         let (columns, rows) = LEAST;
         let said = format!("too small: {columns}x{rows} needed");

@@ -340,6 +340,24 @@ fn a_tiny_terminal_is_told_what_is_needed() {
 }
 
 #[test]
+fn a_terminal_of_any_size_is_drawn_on() {
+    let mut state = state();
+    let seen = look(&state);
+    for typed in ["", "?", "/", "m"] {
+        press(&mut state, &seen, typed);
+        for (columns, rows) in (0..6).flat_map(|columns| (0..6).map(move |rows| (columns, rows))) {
+            let drawn = screen(&state, Some(&seen), columns, rows, ALL);
+            assert!(rows > 0 && columns > 0 || drawn.trim().is_empty(), "{columns}x{rows}: {drawn:?}");
+            assert_eq!(drawn, screen(&state, Some(&seen), columns, rows, ALL));
+        }
+        for (columns, rows) in [(0, 24), (80, 0), (40, 8), (41, 9), (40, 7), (39, 8), (200, 8), (40, 100)] {
+            screen(&state, Some(&seen), columns, rows, ALL);
+            screen(&state, None, columns, rows, ALL);
+        }
+    }
+}
+
+#[test]
 fn only_what_changed_is_written() {
     let mut state = state();
     let mut look = look(&state);
