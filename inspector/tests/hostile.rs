@@ -182,12 +182,17 @@ fn sealed_lies_are_survived() {
     assert_eq!(dir.gpumem(&["dump", file, "-o", dir.path().join("copy").to_str().unwrap()]).code, 0);
 }
 
+/// Characters that reorder text, that hide in it, that have no meaning, or that look like a blank.
+const HIDDEN: &str =
+    "\u{202e}\u{61c}\u{200b}\u{e0041}\u{e0100}\u{ad}\u{2060}\u{2066}\u{2028}\u{feff}\u{3164}\u{fe0f}\u{a0}\u{e000}";
+
 #[test]
 fn control_characters_never_reach_the_terminal() {
     let dir = dir();
     let id = me();
     let mut ledger = begin(id);
-    let evil = "\x1b]0;owned\x07\x1b[31m\u{9b}31m\r\n\u{202e}\x7fend";
+    let evil = format!("\x1b]0;owned\x07\x1b[31m\u{9b}31m\r\n{HIDDEN}\x7fend");
+    let evil = evil.as_str();
     let at = ledger.text(evil);
     let header = &mut ledger.header;
     (header.exe, header.cmdline, header.mode_reason, header.interception_reason) = (at, at, at, at);
@@ -218,6 +223,8 @@ fn control_characters_never_reach_the_terminal() {
         &["diff", &pid, &pid],
         &["allocs", "--by", "thread"],
         &["allocs", "--by", "device"],
+        &["report", "-o", "-"],
+        &["export", "--to", "prometheus"],
     ];
     for view in VIEWS.iter().chain(more) {
         for json in [&[][..], &["--json"]] {
@@ -226,7 +233,7 @@ fn control_characters_never_reach_the_terminal() {
                 continue;
             }
             for text in [&answer.out, &answer.err] {
-                let bad = text.chars().find(|&c| c.is_control() && c != '\n' || c == '\u{202e}');
+                let bad = text.chars().find(|&c| c.is_control() && c != '\n' || HIDDEN.contains(c));
                 assert_eq!(bad, None, "{view:?} {json:?}: {text:?}");
             }
             assert!(matches!(answer.code, 0 | 1), "{view:?}: {}", answer.err);

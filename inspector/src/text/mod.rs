@@ -7,13 +7,30 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// True for characters that a terminal may act on, or that reorder what is shown.
-pub(crate) fn hostile(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+/// True for a character that shows itself where text of a stranger's is shown: what Unicode calls printable, of which
+/// nothing is a separator but the blank, and no code point that is ignored where it has no meaning. What is left out
+/// steers a terminal, reorders text, or hides in it.
+pub(crate) fn printable(c: char) -> bool {
+    if c.is_ascii() {
+        return !c.is_ascii_control();
+    }
+    let mut text = [b'x'; 5];
+    let len = 1 + c.encode_utf8(&mut text[1..]).len();
+    // Of a text the standard library writes out what is not printable; marks only at its beginning.
+    let shows = std::str::from_utf8(&text[..len]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c));
+    shows && !is_default_ignorable(c)
 }
 
-/// Text in which every control character is written out, as `\x1b`.
+/// Unicode's Default_Ignorable_Code_Point, as of version 16.
+fn is_default_ignorable(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Text in which every character that is not [printable] is written out, as `\x1b`.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     escape(text, |_| false)
 }
@@ -24,13 +41,13 @@ pub(crate) fn clean_lines(text: &str) -> Cow<'_, str> {
 }
 
 fn escape(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
-    if !text.chars().any(|c| hostile(c) && !keep(c)) {
+    if text.chars().all(|c| printable(c) || keep(c)) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         match c {
-            _ if !hostile(c) || keep(c) => out.push(c),
+            _ if printable(c) || keep(c) => out.push(c),
             '\n' => out.push_str("\\n"),
             '\t' => out.push_str("\\t"),
             '\r' => out.push_str("\\r"),
@@ -231,8 +248,24 @@ mod tests {
         assert_eq!(clean("\x1b]0;owned\x07a\nb"), "\\x1b]0;owned\\x07a\\nb");
         assert_eq!(clean("\u{9b}31m \u{202e}abc"), "\\x9b31m \\u{202e}abc");
         assert_eq!(clean_lines("a\nb\x1b"), "a\nb\\x1b");
-        for c in (0..=0x2fff).filter_map(char::from_u32) {
-            assert!(!clean(&c.to_string()).chars().any(hostile));
+        for c in (0..=0x10_ffff).filter_map(char::from_u32) {
+            assert!(clean(&c.to_string()).chars().all(printable));
+        }
+    }
+
+    #[test]
+    fn what_hides_or_reorders_text_is_written_out() {
+        let bad = "\u{61c}\u{200b}\u{e0041}\u{ad}\u{34f}\u{115f}\u{17b4}\u{180e}\u{200e}\u{202e}\u{2028}\u{2060}\u{2066}\u{206f}\u{3164}\u{fe0f}\u{feff}\u{ffa0}\u{fff9}\u{1bca0}\u{1d173}\u{e0100}\u{a0}\u{3000}\u{e000}\u{10ffff}\u{378}\u{7f}\u{85}";
+        for c in bad.chars() {
+            assert!(!printable(c), "{:x}", c as u32);
+            let short = (c as u32) < 0x100;
+            let shown = if short { format!("\\x{:02x}", c as u32) } else { format!("\\u{{{:x}}}", c as u32) };
+            assert_eq!(clean(&format!("a{c}b")), format!("a{shown}b"));
+        }
+        // What people write their names with stays, marks included.
+        for good in ["ü", "e\u{301}", "日本語", "עברית", "العربية", "हिन्दी", "ไทย", "🦀", "Ω≈ç√", "'\"\\"]
+        {
+            assert_eq!(clean(good), good);
         }
     }
 

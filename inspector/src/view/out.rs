@@ -1,6 +1,6 @@
 //! Writers that an answer goes through on its way out.
 
-use crate::text::hostile;
+use crate::text::printable;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -82,8 +82,8 @@ impl<W: Write> Write for Wrapped<W> {
     }
 }
 
-/// JSON in which the control characters that JSON allows raw (DEL, C1, direction marks) are escaped, so that
-/// printing it on a terminal is harmless. They can only occur inside strings.
+/// JSON in which the characters that JSON allows raw and that are not printable (DEL, C1, direction marks) are escaped, so
+/// that printing it on a terminal is harmless. They can only occur inside strings.
 pub(crate) struct Json<W> {
     out: W,
     /// The beginning of a character whose end has not come yet.
@@ -97,9 +97,11 @@ impl<W: Write> Json<W> {
 
     fn text(&mut self, text: &str) -> io::Result<()> {
         let mut rest = text;
-        while let Some((at, c)) = rest.char_indices().find(|&(_, c)| hostile(c) && c != '\n') {
+        while let Some((at, c)) = rest.char_indices().find(|&(_, c)| !printable(c) && c != '\n') {
             let mut escape = String::new();
-            let _ = write!(escape, "\\u{:04x}", c as u32);
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(escape, "\\u{unit:04x}");
+            }
             self.out.write_all(&rest.as_bytes()[..at])?;
             self.out.write_all(escape.as_bytes())?;
             rest = &rest[at + c.len_utf8()..];
@@ -139,14 +141,14 @@ mod tests {
 
     #[test]
     fn json_stays_the_same_value_however_it_is_cut() {
-        let value = serde_json::json!({ "text": "\u{7f}\u{9b}\u{202e}ok ü 日本" });
+        let value = serde_json::json!({ "text": "\u{7f}\u{9b}\u{202e}ok ü 日本 \u{e0041}\u{200b}" });
         let plain = serde_json::to_string_pretty(&value).unwrap();
         for piece in 1..plain.len() {
             let mut out = Vec::new();
             let mut json = Json::new(&mut out);
             plain.as_bytes().chunks(piece).for_each(|piece| json.write_all(piece).unwrap());
             let text = String::from_utf8(out).unwrap();
-            assert!(!text.chars().any(|c| hostile(c) && c != '\n'));
+            assert!(text.chars().all(|c| printable(c) || c == '\n'));
             assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
         }
     }
