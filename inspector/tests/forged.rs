@@ -94,3 +94,77 @@ fn clean_leaves_a_socket_that_is_another_users() {
     dir.ok(&["clean", "--all"]);
     assert!(!ledger.exists() && socket.exists());
 }
+
+/// A ledger of a process in another pid namespace bears a number that may be a process's here. Whoever may have made it is
+/// one of that process's users, or root.
+#[test]
+fn a_claim_of_another_namespace_is_the_processs_own_or_none() {
+    let dir = dir();
+    let victim = Sleeper::start();
+    dir.put(victim.id(), demo(victim.id()));
+    let claim = |bytes: u64| {
+        let id = gpumem_wire::place::ProcessId { pid: victim.id().pid, start_ticks: 1 };
+        let mut forged = begin(id);
+        forged.header.pid_ns = 1;
+        forged.header.heartbeat_ns = monotonic_ns();
+        forged.slots([gpumem_wire::layout::ContextSlot { live_bytes: bytes, ..Default::default() }]);
+        let slot = gpumem_wire::layout::AllocSlot { bytes, kind: 1, context: 1, ..Default::default() };
+        forged.slots([slot]);
+        let mut counters = vec![0; gpumem_wire::counters::PER_SHARD];
+        counters[gpumem_wire::counters::allocs(gpumem_wire::kinds::AllocKind::Device)] = 1;
+        counters[gpumem_wire::counters::alloc_bytes(gpumem_wire::kinds::AllocKind::Device)] = bytes;
+        forged.words(gpumem_wire::layout::TableKind::Counters, &counters);
+        dir.put(id, forged)
+    };
+    let forged = claim(320 * MIB);
+    if !give(&forged) {
+        return;
+    }
+    let report = dir.json(&["ps"]);
+    assert_eq!(report["processes"].as_array().unwrap().len(), 1, "{report:#}");
+    assert_eq!(report["processes"][0]["status"], "running");
+    let warning = report["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("but belongs to user 54321: it is ignored"), "{warning}");
+    let page = dir.ok(&["export", "--to", "prometheus"]);
+    assert!(!page.contains(&(320 * MIB).to_string()) && page.contains(&(96 * MIB).to_string()), "{page}");
+    assert_eq!(dir.json(&["allocs"])["process"]["life"], "running");
+    assert!(forged.exists());
+    // Root's own claim is believed, and still is not told in place of the process that can be seen.
+    claim(320 * MIB);
+    std::os::unix::fs::chown(&forged, Some(0), Some(0)).unwrap();
+    assert_eq!(dir.json(&["ps"])["processes"].as_array().unwrap().len(), 2);
+    let page = dir.ok(&["export", "--to", "prometheus"]);
+    assert!(!page.contains(&(320 * MIB).to_string()) && page.contains(&(96 * MIB).to_string()), "{page}");
+}
+
+/// A process that changed its user: what it made under any of those that it is is its own.
+#[test]
+fn each_user_that_a_process_is_may_have_made_its_ledger() {
+    let ids = OTHER.to_string();
+    for (option, name) in [("--ruid", "real"), ("--euid", "effective"), ("--reuid", "both")] {
+        let mut command = std::process::Command::new("setpriv");
+        command.args([option, &ids, "--clear-groups", "sleep", "600"]);
+        let Ok(child) = command.stderr(std::process::Stdio::null()).spawn() else {
+            return skipped("there is no setpriv");
+        };
+        let process = Sleeper(child);
+        // Until it is what it will be.
+        let status = || std::fs::read_to_string(format!("/proc/{}/status", process.0.id())).unwrap_or_default();
+        if !(0..200).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            let status = status();
+            status.starts_with("Name:\tsleep")
+                && status.lines().any(|line| line.starts_with("Uid:") && line.contains(&ids))
+        }) {
+            return skipped("no user can be changed here");
+        }
+        let dir = dir();
+        let ledger = dir.put(process.id(), demo(process.id()));
+        assert!(give(&ledger));
+        assert_eq!(dir.json(&["ps"])["processes"][0]["status"], "running", "{name}: {}", status());
+        assert_eq!(dir.json(&["allocs"])["process"]["life"], "running", "{name}");
+        std::os::unix::fs::chown(&ledger, Some(OTHER + 1), None).unwrap();
+        let answer = dir.gpumem(&["ps"]);
+        assert!(answer.err.contains("belongs to user 54322: it is ignored"), "{name}: {}", answer.err);
+    }
+}

@@ -145,6 +145,9 @@ fn socket_of(ledger: &OsStr) -> PathBuf {
     Path::new(ledger).with_extension("sock")
 }
 
+/// Names that are looked at for sockets; the next time it is others' turn.
+const MOST_NAMES: usize = 100_000;
+
 /// Sockets whose ledger is gone already and whose process does not run; nobody listens, as one out of sight would.
 fn stray_sockets(context: &Context, folder: &Folder) -> Vec<(OsString, FileIdentity)> {
     let stray = |name: &OsString| {
@@ -154,8 +157,8 @@ fn stray_sockets(context: &Context, folder: &Folder) -> Vec<(OsString, FileIdent
         let stray = !runs && folder.look(OsStr::new(&id.ledger_name())).is_err() && !answers(folder, name);
         stray.then_some(seen)
     };
-    let names = folder.names().unwrap_or_default().into_iter();
-    names.filter_map(|name| stray(&name).map(|seen| (name, seen))).collect()
+    let names = folder.names().into_iter().flatten();
+    names.take(MOST_NAMES).filter_map(|name| stray(&name).map(|seen| (name, seen))).collect()
 }
 
 fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {

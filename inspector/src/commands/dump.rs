@@ -106,7 +106,7 @@ fn old_in_words(report: &Report) -> String {
 /// there is no dump, or its file system has no second names.
 fn keep(place: &Path) -> Option<PathBuf> {
     let place = place.canonicalize().ok().filter(|place| place.is_file())?;
-    let file = std::fs::File::open(&place).ok()?;
+    let file = open::any(&place).ok()?;
     open::version(&file)?;
     let mut name = place.file_name()?.to_owned();
     name.push("~");

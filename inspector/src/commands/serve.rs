@@ -3,7 +3,7 @@
 use crate::args::number;
 use crate::context::{Command, Context};
 use crate::failure::Result;
-use crate::metrics::{self, Detail, Format, KeptSymbols};
+use crate::metrics::{self, Detail, Format, Names, Naming};
 use crate::web::{self, Made, Pages, Ready, Wanted};
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
@@ -68,12 +68,16 @@ impl Command for Args {
             tracing::warn!("{why}");
         }
         let world = context.world.clone();
-        let mut kept = KeptSymbols::default();
+        let mut naming = Naming::Background(Names::default());
         let pages = Pages::new(move || {
-            let page = metrics::of_all(&world, detail, &mut kept);
+            let page = metrics::of_all(&world, detail, &mut naming);
             Made { text: page.write(Format::Text), open_metrics: page.write(Format::OpenMetrics) }
         });
-        let wanted = Wanted { listen: self.listen, config: self.web_config.clone(), connections: self.max_connections };
+        let wanted = Wanted {
+            listen: self.listen,
+            config: self.web_config.clone(),
+            connections: self.max_connections,
+        };
         web::serve(&wanted, pages, |ready| {
             let Ready { at, https, asks_who } = ready;
             let is_safe = at.ip().is_loopback() || https && asks_who;

@@ -31,6 +31,7 @@ fn of(page: &mut Page, ledger: &Ledger, by: By, (label, metric): (&str, &Metric)
     let mut named: Vec<(String, u64)> = Vec::new();
     for group in &groups {
         let name = match &group.key {
+            Key::Site(_) if ledger.awaits_names(group.stack) => OTHER.to_owned(),
             Key::Site(site) => shown(site),
             Key::Tag(tag) if tag.is_empty() => UNTAGGED.to_owned(),
             Key::Tag(tag) => shown(tag),
@@ -38,7 +39,7 @@ fn of(page: &mut Page, ledger: &Ledger, by: By, (label, metric): (&str, &Metric)
         };
         let known = named.iter().position(|(known, _)| *known == name);
         let at = known.or_else(|| {
-            (named.len() < top).then(|| {
+            (named.len() < top && name != OTHER).then(|| {
                 named.push((name, 0));
                 named.len() - 1
             })

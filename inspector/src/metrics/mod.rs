@@ -3,25 +3,29 @@
 //! * [`table`]: every metric, with its name, its type and what it means. docs/metrics.md is made from it.
 //! * [`page`]: samples of metrics, and the two formats that they are written in.
 //! * [`of_process`], [`of_device`]: the samples of one process, and those of its devices.
+//! * [`names`]: the names of call sites, which no page waits for.
 //! * [`holders`]: the call sites and the tags that hold most, with the rest summed.
 
 mod holders;
+mod names;
 mod of_device;
 mod of_process;
 mod page;
 pub(crate) mod table;
 
+pub(crate) use names::Names;
 pub(crate) use page::{Format, Page};
 
 use crate::model::Ledger;
-use crate::source::choose;
+use crate::source::budget::{self, Budget};
+use crate::source::choose::{self, Opened};
 use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::source::liveness::Life;
 use crate::source::world::World;
-use crate::symbols::Known;
 use gpumem_wire::counters;
-use std::collections::{HashMap, HashSet};
-use std::time::Instant;
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
 use table as t;
 
 /// How much is told of each process.
@@ -46,43 +50,93 @@ const ENDED_WITHIN_NS: u64 = 300_000_000_000;
 /// Ended processes that are told of, the last ones first.
 const MOST_ENDED: usize = 20;
 
-/// Symbols of the processes that were there for the last page.
-#[derive(Default)]
-pub(crate) struct KeptSymbols(HashMap<(u32, u64), Known>);
+/// What reading a ledger takes of memory for each byte of its tables.
+const MEMORY_FACTOR: u64 = 2;
+
+/// Who looks up names.
+pub(crate) enum Naming {
+    /// This thread, once: a person waits, no longer than for one process.
+    Wait,
+    /// Another one, for the next pages.
+    Background(Names),
+}
+
+/// How long names are waited for, all processes together.
+const NAMES_WITHIN: Duration = Duration::from_secs(20);
 
 /// The page of all processes that run.
-pub(crate) fn of_all(world: &World, detail: Detail, kept: &mut KeptSymbols) -> Page {
+pub(crate) fn of_all(world: &World, detail: Detail, naming: &mut Naming) -> Page {
     let begin = Instant::now();
     let mut page = Page::default();
-    let survey = find::survey(world);
+    let survey = find::survey_within(world, Budget::new(budget::BYTES / 2, budget::TIME / 2));
     of_survey(&mut page, &survey.found, survey.warnings.len());
+    if let Naming::Background(names) = naming {
+        names.begin();
+    }
     let mut live: Vec<&FoundProcess> = survey.found.iter().filter(|found| found.is_live()).collect();
-    live.sort_by_cached_key(|found| std::cmp::Reverse(live_bytes(found)));
-    let left_out = live.len().saturating_sub(MOST_PROCESSES);
-    page.add(&t::PROCESSES_LEFT_OUT, &[], left_out as f64);
-    let (mut pids, mut last) = (HashSet::new(), std::mem::take(&mut kept.0));
+    // A number is that of the process that can be seen, if there is one.
+    live.sort_by_cached_key(|found| (found.process.is_none(), Reverse(live_bytes(found))));
+    let mut left_out = live.len().saturating_sub(MOST_PROCESSES);
+    let mut pids = HashSet::new();
+    let most = (budget::BYTES / 2 + survey.budget.bytes()) / MEMORY_FACTOR;
     for found in live.into_iter().take(MOST_PROCESSES) {
         // In another pid namespace that cannot be seen from here, the number may be another's.
         if !pids.insert(found.pid) {
             continue;
         }
-        // One that ends meanwhile is left out.
-        let Ok(opened) = choose::read(world, found) else { continue };
-        let mut ledger = Ledger::of(world, opened);
-        let header = &ledger.snapshot.header;
-        let id = (found.pid, header.start_ticks ^ header.created_ns);
-        if !detail.symbols {
-            ledger.symbols.disable();
+        let most = if begin.elapsed() < budget::TIME { most } else { 0 };
+        match choose::read_within(world, found, most) {
+            Ok(opened) => {
+                let mut ledger = Ledger::of(world, opened);
+                ledger.symbols.wait_at_most(NAMES_WITHIN.saturating_sub(begin.elapsed()));
+                of_found(&mut page, world, found, ledger, detail, naming);
+            }
+            // One that ends meanwhile is left out.
+            Err(_) if found.process.is_none() => {}
+            Err(_) => {
+                left_out += 1;
+                if let Some(summary) = summary(world, found) {
+                    of_process::add_counters(&mut page, &summary);
+                }
+            }
         }
-        if let Some(known) = last.remove(&id) {
-            ledger.symbols.begin_with(known);
-        }
-        of_process::add(&mut page, world, &ledger, detail.top);
-        kept.0.insert(id, ledger.symbols.into_known());
     }
+    if let Naming::Background(names) = naming {
+        names.end();
+    }
+    page.add(&t::PROCESSES_LEFT_OUT, &[], left_out as f64);
     of_ended(&mut page, world, &survey.found, &mut pids);
     page.add(&t::COLLECT_SECONDS, &[], begin.elapsed().as_secs_f64());
     page
+}
+
+fn of_found(
+    page: &mut Page,
+    world: &World,
+    found: &FoundProcess,
+    mut ledger: Ledger,
+    detail: Detail,
+    naming: &mut Naming,
+) {
+    let header = &ledger.snapshot.header;
+    let id = (found.pid, header.start_ticks ^ header.created_ns);
+    match naming {
+        _ if !detail.symbols => ledger.symbols.disable(),
+        Naming::Background(names) => {
+            names.give(id, &mut ledger);
+            of_process::add(page, world, &ledger, detail.top);
+            return names.take(id, world, found, ledger);
+        }
+        Naming::Wait => {}
+    }
+    of_process::add(page, world, &ledger, detail.top);
+}
+
+/// What the survey has of a process: its counters, without who holds what.
+fn summary(world: &World, found: &FoundProcess) -> Option<Ledger> {
+    let LedgerFile::Ledger { path, summary, .. } = &found.what else { return None };
+    let opened = Opened { snapshot: (**summary).clone(), path: path.clone(), process: found.process.clone() };
+    Some(Ledger::of(world, opened))
 }
 
 /// The counters of processes that ended a moment ago. If a living process has such a number now, the number is that
@@ -97,8 +151,9 @@ fn of_ended(page: &mut Page, world: &World, found: &[FoundProcess], pids: &mut H
     let mut ended: Vec<&FoundProcess> = found.iter().filter(just_ended).collect();
     ended.sort_by_key(|found| found.status().map_or(u64::MAX, |status| status.ago_ns));
     for found in ended.into_iter().filter(|found| pids.insert(found.pid)).take(MOST_ENDED) {
-        let Ok(opened) = choose::read(world, found) else { continue };
-        of_process::add_ended(page, &Ledger::of(world, opened));
+        if let Some(summary) = summary(world, found) {
+            of_process::add_ended(page, &summary);
+        }
     }
 }
 

@@ -50,6 +50,15 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, top: usize) {
     page.nobodys();
 }
 
+/// What is told of a process whose ledger is not read as a whole: what it counted.
+pub(super) fn add_counters(page: &mut Page, ledger: &Ledger) {
+    let head = ledger.head();
+    page.whose(head.pid, &head.name);
+    page.add(&t::UP, &[], 1.0);
+    counted(page, ledger, &totals::kinds(ledger));
+    page.nobodys();
+}
+
 /// What is told of a process that has ended: what it counted. It holds nothing any more.
 pub(super) fn add_ended(page: &mut Page, ledger: &Ledger) {
     let head = ledger.head();

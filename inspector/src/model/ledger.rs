@@ -98,8 +98,8 @@ impl Ledger {
         let Opened { snapshot, path, process } = opened;
         let status = Status::of(world, &snapshot, process.as_ref());
         let place = match process.as_ref().filter(|_| status.life == Life::Running) {
-            Some(process) => Place { root: process.root(world), proc: Some(world.proc.join(process.pid.to_string())) },
-            None => Place { root: "/".into(), proc: None },
+            Some(process) => Place::of(world, process),
+            None => Place::here(),
         };
         let threads = snapshot.threads.iter().map(|slot| (slot.tid, snapshot.name(slot.name).into())).collect();
         let symbols = Symbols::new(&snapshot, place);
@@ -179,6 +179,11 @@ impl Ledger {
             self.texts.borrow_mut().insert(address, Rc::clone(&texts));
         }
         texts
+    }
+
+    /// True if a name of this stack's call site is still looked up by another thread.
+    pub(crate) fn awaits_names(&self, stack: StackRef) -> bool {
+        self.addresses(stack).iter().any(|&address| self.symbols.is_awaited(address))
     }
 
     /// Takes over the names from an earlier look at the same process. False if they are not valid any more.

@@ -5,17 +5,17 @@
 
 use super::folder::Folder;
 use super::liveness::{Life, Status};
-use super::process::Process;
+use super::process::{Process, Users};
+use super::seen::{LastLink, Seen};
 use crate::failure::{Failure, Result};
 use gpumem_wire::command::{MAX_LINE, Request};
 use gpumem_wire::place::{LEDGER_SUFFIX, SOCKET_SUFFIX};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -100,15 +100,15 @@ fn asked(whom: &Whom, request: &Request, patience: Duration, length: Length) -> 
         Failure::error(format!("{who} takes no commands: there is no control socket {}", path.display()))
             .fix("it was started with GPUMEM_CONTROL=0, or the socket could not be made: gpumem events says why")
     };
-    let meta = std::fs::symlink_metadata(&path).map_err(|_| no_socket())?;
-    if !meta.file_type().is_socket() || meta.uid() != process.uid {
+    let socket = Seen::named(&path, LastLink::Keep).map_err(|_| no_socket())?;
+    if socket.kind() != FileType::Socket || !process.users.believe(socket.owner()) {
         return Err(Failure::error(format!("{} is not the socket of {who}", path.display())));
     }
     let line = request.line().map_err(Failure::error)?;
     let late = |error: &io::Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
     let silent = format!("{who} did not answer in {} s", (patience.as_secs_f64() * 10.0).round() / 10.0);
     let stopped = "it is stopped, frozen or starved of processor time";
-    exchange(&path, (process.pid, process.uid), &line, patience, length).map_err(|trouble| match trouble {
+    exchange(&socket, (process.pid, process.users), &line, patience, length).map_err(|trouble| match trouble {
         Trouble::Stranger { pid, uid } => Failure::error(format!(
             "{} is not the socket of {who}: it is served by pid {pid} of user {uid}",
             path.display()
@@ -132,15 +132,15 @@ fn asked(whom: &Whom, request: &Request, patience: Duration, length: Length) -> 
 }
 
 fn exchange(
-    path: &Path,
-    server: (u32, u32),
+    socket: &Seen,
+    server: (u32, Users),
     line: &str,
     patience: Duration,
     length: Length,
 ) -> std::result::Result<Result<String>, Trouble> {
     let until = Instant::now() + patience;
     let answer = loop {
-        match once(path, server, line, until, length) {
+        match once(socket, server, line, until, length) {
             Err(Trouble::Unsent(error) | Trouble::Unanswered(error)) if is_unread(&error) && Instant::now() < until => {
                 std::thread::sleep(NEXT_TRY);
             }
@@ -167,30 +167,24 @@ fn is_unread(error: &io::Error) -> bool {
 }
 
 fn once(
-    path: &Path,
-    server: (u32, u32),
+    socket: &Seen,
+    server: (u32, Users),
     line: &str,
     until: Instant,
     length: Length,
 ) -> std::result::Result<Vec<u8>, Trouble> {
-    let mut stream = connect(path, until).map_err(Trouble::Unsent)?;
+    let mut stream = connect(socket, until).map_err(Trouble::Unsent)?;
     let (pid, uid) = peer(&stream).map_err(Trouble::Unsent)?;
-    if (pid, uid) != server {
+    if pid != server.0 || !server.1.believe(uid) {
         return Err(Trouble::Stranger { pid, uid });
     }
     send(&stream, line.as_bytes(), until).map_err(Trouble::Unsent)?;
     receive(&mut stream, until, length).map_err(Trouble::Unanswered)
 }
 
-/// Through its directory's descriptor: the whole path may be longer than a socket's address holds.
-fn connect(path: &Path, until: Instant) -> io::Result<UnixStream> {
-    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Err(ErrorKind::InvalidInput.into()) };
-    let dir = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    connect_in(dir.as_fd(), name, until)
-}
-
-fn connect_in(dir: BorrowedFd, name: &OsStr, until: Instant) -> io::Result<UnixStream> {
-    let address = SocketAddrUnix::new(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))?;
+/// Connects to the socket that was looked at, whatever has its name now, and however long its path is.
+fn connect(socket: &Seen, until: Instant) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(socket.by_descriptor())?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     loop {
@@ -260,11 +254,15 @@ fn receive(stream: &mut UnixStream, until: Instant, length: Length) -> io::Resul
     Ok(answer)
 }
 
-/// True if somebody listens on a socket.
-pub(crate) fn answers(folder: &Folder, socket: &OsStr) -> bool {
-    match connect_in(folder.dir(), socket, Instant::now()) {
+/// True if a process listens on a socket.
+pub(crate) fn answers(folder: &Folder, name: &OsStr) -> bool {
+    let Ok(socket) = Seen::at(folder.dir(), Path::new(name), LastLink::Keep) else { return false };
+    if socket.kind() != FileType::Socket {
+        return false;
+    }
+    match connect(&socket, Instant::now()) {
         Ok(_) => true,
-        // Many clients wait already, so somebody listens.
+        // Many clients wait already, so a process listens.
         Err(error) => error.kind() == ErrorKind::WouldBlock,
     }
 }
@@ -296,8 +294,9 @@ mod tests {
                 BufReader::new(&client).read_line(&mut line).expect("a line");
                 client.write_all(b"ok done\n").expect("an answer");
             });
-            let server = (std::process::id(), dir.path().metadata().expect("it is there").uid());
-            exchange(&path, server, "request\n", Duration::from_secs(60), Length::Line)
+            let socket = Seen::named(&path, LastLink::Keep).expect("it is there");
+            let server = (std::process::id(), Users::one(socket.owner()));
+            exchange(&socket, server, "request\n", Duration::from_secs(60), Length::Line)
         })
     }
 

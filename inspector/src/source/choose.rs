@@ -3,7 +3,7 @@
 use super::find::{self, FoundProcess, LedgerFile};
 use super::folder::FileIdentity;
 use super::open::{self, Owner};
-use super::process::Process;
+use super::process::{Process, Users};
 use super::world::World;
 use crate::failure::{Code, Failure, Result};
 use crate::text;
@@ -93,11 +93,11 @@ fn none_of_name(survey: &find::Survey, name: &str, asked: &TargetRequest) -> Fai
 /// A dump, or a ledger by its path.
 fn of_file(world: &World, path: &Path) -> Result<Opened> {
     let file = open::file(path, Owner::Anyone)?;
-    let snapshot = open::read(&file, path, |_| true)?;
+    let snapshot = open::read(&file, path, |_| true, u64::MAX)?;
     let id = snapshot.header.pid;
     // A file of another user may claim any process for its own.
     let owner = FileIdentity::of_file(&file).map_err(|error| Failure::io(path.display(), &error))?.owner;
-    let own = |process: &Process| owner == process.uid || owner == 0;
+    let own = |process: &Process| process.users.believe(owner);
     let same = |process: &Process| process.start_ticks == snapshot.header.start_ticks && own(process);
     let same_boot = world.boot_id == Some(snapshot.header.boot_id);
     let process = Process::of(world, id).filter(|process| same_boot && same(process)).or_else(|| {
@@ -112,19 +112,27 @@ fn of_file(world: &World, path: &Path) -> Result<Opened> {
 /// # Errors
 /// Those of [`open::snapshot`], and that there is none.
 pub(crate) fn read(world: &World, found: &FoundProcess) -> Result<Opened> {
+    read_within(world, found, u64::MAX)
+}
+
+/// As [`read`], of a ledger that has no more than so many bytes.
+///
+/// # Errors
+/// As [`read`], and that it has more.
+pub(crate) fn read_within(world: &World, found: &FoundProcess, most: u64) -> Result<Opened> {
     match &found.what {
         LedgerFile::Ledger { path, .. } => {
-            let snapshot = match &found.at {
+            let file = match &found.at {
                 // Exactly the file that the survey saw.
                 Some(at) => {
-                    let file = open::file_at(at.folder.dir(), Path::new(&at.name), path, Owner::Only(at.seen.owner))?;
-                    open::read(&file, path, |_| true)?
+                    open::file_at(at.folder.dir(), Path::new(&at.name), path, Owner::Only(Users::one(at.seen.owner)))?
                 }
                 None => {
-                    let owner = found.process.as_ref().map_or(world.uid, |process| process.uid);
-                    open::snapshot(path, Owner::Only(owner), |_| true)?
+                    let users = found.process.as_ref().map_or(Users::one(world.uid), |process| process.users);
+                    open::file(path, Owner::Only(users))?
                 }
             };
+            let snapshot = open::read(&file, path, |_| true, most)?;
             Ok(Opened { snapshot, path: path.clone(), process: found.process.clone() })
         }
         LedgerFile::Unreadable { why, .. } => {

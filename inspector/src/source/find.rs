@@ -1,9 +1,12 @@
 //! Every ledger, and every process that has the shim.
 
+use super::budget::{Budget, Part};
 use super::folder::{FileIdentity, Folder};
-use super::liveness::Status;
+use super::liveness::{Life, Status};
+use super::maps;
 use super::open::{self, Owner};
-use super::process::{Mapped, Process};
+use super::process::{Mapped, Process, Users};
+use super::seen::{LastLink, Seen};
 use super::world::World;
 use crate::failure::{Failure, plain};
 use crate::text::file_name;
@@ -13,9 +16,9 @@ use gpumem_wire::read::Snapshot;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// A process with the shim, or what one left.
 #[derive(Debug)]
@@ -52,8 +55,10 @@ pub(crate) enum LedgerFile {
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub found: Vec<FoundProcess>,
-    /// Places that could not be searched, and why.
+    /// Places that could not be searched, and why; what was left out.
     pub warnings: Vec<String>,
+    /// What is left for what is looked at next.
+    pub budget: Budget,
 }
 
 impl FoundProcess {
@@ -109,95 +114,184 @@ fn for_lists(kind: TableKind) -> bool {
 /// Device and inode of every ledger that was looked at.
 type Known = HashSet<(u64, u64)>;
 
-/// Looks through this user's directories and through every process that can be seen.
+/// Names of files that are kept at a time, of one directory.
+const NAMES_AT_ONCE: u64 = 8 << 20;
+/// What a process costs that is kept, besides what is counted: its name, its path, why it cannot be read, and what a command
+/// makes of it, a row of a table.
+const FOUND_BYTES: u64 = 4 << 10;
+
+/// Looks through this user's directories and through every process that can be seen. What runs comes first, so that it is
+/// found whatever dead ones are said to have left.
 pub(crate) fn survey(world: &World) -> Survey {
-    let processes = Process::all(world);
-    let mut survey = Survey::default();
+    survey_within(world, Budget::default())
+}
+
+/// As [`survey`], by a part of what a look may take.
+pub(crate) fn survey_within(world: &World, budget: Budget) -> Survey {
+    let mut survey = Survey { budget, ..Survey::default() };
+    let processes = Process::all_within(world, &survey.budget);
     survey.warnings.extend(world.lacks_proc());
+    survey.warnings.extend(world.crowded.iter().cloned());
+    let dirs = std::iter::once(&world.own_dir).chain(&world.more_dirs);
+    let folders: Vec<Rc<Folder>> = dirs.filter_map(|dir| survey.open(world, dir)).collect();
     let mut known = Known::new();
-    let by_id: HashMap<ProcessId, &Process> = processes.iter().map(|process| (process.id(), process)).collect();
-    for dir in std::iter::once(&world.own_dir).chain(&world.more_dirs) {
-        if let Some(folder) = survey.open(world, dir) {
-            survey.look_through(world, &folder, &by_id, &mut known);
-        }
-    }
     for process in &processes {
-        survey.look_at(world, process, &mut known);
+        survey.look_for(world, process, &folders, &mut known);
     }
+    survey.look_at_all(world, &processes, &mut known);
+    let by_id: HashMap<ProcessId, &Process> = processes.iter().map(|process| (process.id(), process)).collect();
+    let by_pid: HashMap<u32, &Process> = processes.iter().map(|process| (process.pid, process)).collect();
+    let who = Who { by_id, by_pid };
+    for (at, folder) in folders.iter().enumerate() {
+        survey.look_through(world, folder, folders.len() - at, &who, &mut known);
+    }
+    survey.warnings.extend(survey.budget.left_out());
     // Of those that have ended the last ones first: they are looked for.
     let ago = |found: &FoundProcess| found.status().filter(|_| !found.is_live()).map_or(0, |status| status.ago_ns);
     survey.found.sort_by_key(|found| (!found.is_live(), found.is_unreadable_and_dead(), ago(found), found.pid));
     survey
 }
 
+/// The processes that can be seen.
+struct Who<'a> {
+    by_id: HashMap<ProcessId, &'a Process>,
+    by_pid: HashMap<u32, &'a Process>,
+}
+
 impl Survey {
-    /// Adds the ledgers in a directory.
-    fn look_through(
-        &mut self,
-        world: &World,
-        folder: &Rc<Folder>,
-        by_id: &HashMap<ProcessId, &Process>,
-        known: &mut Known,
-    ) {
-        for (name, id) in self.ledgers_in(folder) {
-            let process = by_id.get(&id).copied();
-            // It went away meanwhile, or lies in a directory that was looked through under another name.
-            let Ok(seen) = folder.look(&name) else { continue };
-            if !known.insert(seen.identity()) {
-                continue;
+    /// Adds the ledger of a process that lies in one of these directories.
+    fn look_for(&mut self, world: &World, process: &Process, folders: &[Rc<Folder>], known: &mut Known) {
+        let name = OsString::from(process.id().ledger_name());
+        for folder in folders {
+            if !self.budget.is_over()
+                && let Ok(seen) = folder.look(&name)
+            {
+                self.add_named(world, folder, name.clone(), seen, process.ns_pid, Some(process), known);
             }
-            let path = folder.path.join(&name);
-            if let Some(process) = process.filter(|process| seen.owner != process.uid && seen.owner != 0) {
-                let (pid, user, owner) = (process.pid, process.uid, seen.owner);
-                let path = path.display();
-                self.warnings.push(format!(
-                    "{path} is named after pid {pid} of user {user}, but belongs to user {owner}: it is ignored"
-                ));
-                continue;
-            }
-            let owner = Owner::Only(owner_of(world, folder, &seen, process));
-            let file = open::file_at(folder.dir(), Path::new(&name), &path, owner);
-            // What was opened is what is judged, and maybe removed.
-            let seen = file.as_ref().ok().and_then(|file| FileIdentity::of_file(file).ok()).unwrap_or(seen);
-            self.add(world, path, file, id.pid, process, Some(At { folder: Rc::clone(folder), name, seen }));
         }
     }
 
-    /// Adds a process that has the shim, with its ledger if that was not seen in a directory.
-    fn look_at(&mut self, world: &World, process: &Process, known: &mut Known) {
-        let Ok(mapped) = process.mapped(world) else { return };
-        if !mapped.shim {
+    /// Adds the processes that have the shim, and were not found by their ledgers. Those with many mappings come last, each
+    /// with an equal share of half of the time; the other half is for what dead ones left.
+    fn look_at_all(&mut self, world: &World, processes: &[Process], known: &mut Known) {
+        let found: HashSet<u32> = self.found.iter().map(|found| found.pid).collect();
+        let mut left: Vec<&Process> = processes.iter().filter(|process| !found.contains(&process.pid)).collect();
+        let until = Instant::now() + self.budget.time() / 2;
+        for most in [maps::FEW, maps::MOST] {
+            let mut n = left.len() as u32;
+            left.retain(|process| {
+                let time = until.saturating_duration_since(Instant::now()) / n;
+                n -= 1;
+                time.is_zero() || !self.look_at(world, process, most, time, known)
+            });
+        }
+        self.budget.leave_out(Part::Mappings, left.len() as u64);
+    }
+
+    /// Adds the files of a directory that are named as ledgers are, by an equal share of what is left for it and those after
+    /// it.
+    fn look_through(&mut self, world: &World, folder: &Rc<Folder>, folders: usize, who: &Who, known: &mut Known) {
+        let (bytes, until) = (
+            self.budget.bytes() - self.budget.bytes() / folders as u64,
+            Instant::now() + self.budget.time() / folders as u32,
+        );
+        let is_over = |budget: &Budget| budget.is_over() || budget.bytes() <= bytes || Instant::now() >= until;
+        let (ledgers, left_out) = self.ledgers_in(folder, until);
+        self.budget.leave_out(Part::Name, left_out);
+        let mut ledgers = ledgers.into_iter();
+        for (name, id) in ledgers.by_ref() {
+            // It went away meanwhile, or lies in a directory that was looked through under another name.
+            let Ok(seen) = folder.look(&name) else { continue };
+            let process = who.by_id.get(&id).copied();
+            self.add_named(world, folder, name, seen, id.pid, process, known);
+            self.doubt_the_last(who);
+            if is_over(&self.budget) {
+                break;
+            }
+        }
+        self.budget.leave_out(Part::Ledger, ledgers.len() as u64);
+    }
+
+    /// Takes back a ledger that claims to be of a process in another pid namespace, which has the number of one here: who
+    /// wrote it has to be that process, or root.
+    fn doubt_the_last(&mut self, who: &Who) {
+        let is_claimed = |found: &&FoundProcess| {
+            found.process.is_none() && found.status().is_some_and(|status| status.life == Life::Elsewhere)
+        };
+        let Some(found) = self.found.last().filter(is_claimed) else { return };
+        if let (Some(process), Some(at), Some(path)) = (who.by_pid.get(&found.pid), &found.at, found.path())
+            && !process.users.believe(at.seen.owner)
+        {
+            let warning = not_its_own(path, process, at.seen.owner);
+            self.warnings.push(warning);
+            self.found.pop();
+        }
+    }
+
+    /// Adds a file in a directory, named after a process.
+    fn add_named(
+        &mut self,
+        world: &World,
+        folder: &Rc<Folder>,
+        name: OsString,
+        seen: FileIdentity,
+        pid: u32,
+        process: Option<&Process>,
+        known: &mut Known,
+    ) {
+        if !known.insert(seen.identity()) {
             return;
+        }
+        let path = folder.path.join(&name);
+        if let Some(process) = process.filter(|process| !process.users.believe(seen.owner)) {
+            self.warnings.push(not_its_own(&path, process, seen.owner));
+            return;
+        }
+        let owner = Owner::Only(owner_of(world, folder, &seen, process));
+        let file = open::file_at(folder.dir(), Path::new(&name), &path, owner);
+        // What was opened is what is judged, and maybe removed.
+        let seen = file.as_ref().ok().and_then(|file| FileIdentity::of_file(file).ok()).unwrap_or(seen);
+        self.add(world, path, file, pid, process, Some(At { folder: Rc::clone(folder), name, seen }));
+    }
+
+    /// Adds a process that has the shim, with its ledger if that was not seen in a directory. False if it has too many
+    /// mappings to tell.
+    fn look_at(&mut self, world: &World, process: &Process, most: u64, time: Duration, known: &mut Known) -> bool {
+        let Ok((mapped, whole)) = process.mapped_within(world, most, time) else { return true };
+        if !mapped.shim {
+            return whole;
         }
         let expected = match process.ledger_path(world) {
             Ok(path) => path,
             Err(error) => {
                 let why = plain(&error);
                 self.warnings.push(format!("pid {}: its environment cannot be read: {why}", process.pid));
-                return;
+                return true;
             }
         };
         if world.narrow && !same_dir(&expected, &world.own_dir) {
-            return;
+            return true;
         }
-        // A directory may have been seen already: as this user's own, or through another process.
-        match identity(&expected) {
-            Some(identity) if !known.insert(identity) => {}
-            Some(_) => {
-                let file = open::file(&expected, Owner::Only(process.uid));
+        match Seen::named(&expected, LastLink::Keep) {
+            // A directory may have been seen already: as this user's own, or through another process.
+            Ok(seen) if !known.insert(seen.identity()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                // Which of the others are mapped is to be told.
+                if !whole && most < maps::MOST {
+                    return false;
+                }
+                self.budget.pay(FOUND_BYTES);
+                let (pid, process) = (process.pid, Some(process.clone()));
+                let what = LedgerFile::NoLedger { mapped, expected };
+                self.found.push(FoundProcess { pid, process, what, at: None });
+            }
+            // What cannot even be looked at is told, as what cannot be opened.
+            Ok(_) | Err(_) => {
+                let file = open::file(&expected, Owner::Only(process.users));
                 self.add(world, expected, file, process.pid, Some(process), None);
             }
-            None if self.found.iter().any(|found| found.process.as_ref() == Some(process)) => {}
-            None => {
-                let (pid, process) = (process.pid, Some(process.clone()));
-                self.found.push(FoundProcess {
-                    pid,
-                    process,
-                    what: LedgerFile::NoLedger { mapped, expected },
-                    at: None,
-                });
-            }
         }
+        true
     }
 
     /// A directory of ledgers that may be looked through. One that the user named may be a link, and anybody's.
@@ -217,19 +311,35 @@ impl Survey {
         }
     }
 
-    /// Files in a directory that are named as ledgers are.
-    fn ledgers_in(&mut self, folder: &Folder) -> Vec<(OsString, ProcessId)> {
-        let names = folder.names().unwrap_or_else(|error| {
-            self.warnings.push(format!("{} cannot be searched: {}", folder.path.display(), plain(&error)));
-            Vec::new()
-        });
-        let ledger = |name: OsString| {
-            let id = ProcessId::from_ledger_name(name.to_str()?)?;
-            Some((name, id))
+    /// Files in a directory that are named as ledgers are, and how many were left out.
+    fn ledgers_in(&mut self, folder: &Folder, until: Instant) -> (Vec<(OsString, ProcessId)>, u64) {
+        let names = match folder.names() {
+            Ok(names) => names,
+            Err(error) => {
+                self.warnings.push(format!("{} cannot be searched: {}", folder.path.display(), plain(&error)));
+                return (Vec::new(), 0);
+            }
         };
-        let mut ledgers: Vec<_> = names.into_iter().filter_map(ledger).collect();
+        let (mut ledgers, mut left_out) = (Vec::new(), 0);
+        let mut room = NAMES_AT_ONCE.min(self.budget.bytes() / 4);
+        for name in names {
+            if let Some(id) = name.to_str().and_then(ProcessId::from_ledger_name) {
+                let cost = (name.len() + size_of::<(OsString, ProcessId)>()) as u64 * 2;
+                match room.checked_sub(cost) {
+                    Some(left) => {
+                        room = left;
+                        ledgers.push((name, id));
+                    }
+                    None => left_out += 1,
+                }
+            }
+            if Instant::now() >= until {
+                left_out += 1;
+                break;
+            }
+        }
         ledgers.sort_by_key(|(_, id)| *id);
-        ledgers
+        (ledgers, left_out)
     }
 
     fn add(
@@ -241,41 +351,46 @@ impl Survey {
         process: Option<&Process>,
         at: Option<At>,
     ) {
+        let most = self.budget.bytes() / 2;
         let read = file
             .map_err(|why| (why, None))
-            .and_then(|file| open::read(&file, &path, for_lists).map_err(|why| (why, open::version(&file))));
+            .and_then(|file| open::read(&file, &path, for_lists, most).map_err(|why| (why, open::version(&file))));
+        let cost = FOUND_BYTES + path.as_os_str().len() as u64 * 4;
         let what = match read {
-            Ok(summary) => {
+            Ok(mut summary) => {
                 let status = Status::of(world, &summary, process);
+                self.budget.pay(summary.shrink());
                 LedgerFile::Ledger { path, summary: Box::new(summary), status }
             }
             Err((why, version)) => {
                 LedgerFile::Unreadable { path, why, other_version: version.filter(|&version| version != VERSION) }
             }
         };
+        self.budget.pay(cost);
         let pid = process.map_or(pid, |process| process.pid);
         self.found.push(FoundProcess { pid, process: process.cloned(), what, at });
     }
 }
 
-/// True if a file's directory is this one, by whatever path.
-fn same_dir(file: &Path, dir: &Path) -> bool {
-    let id = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
-    file.parent().and_then(id).is_some_and(|parent| Some(parent) == id(dir))
+/// Says whose a ledger is that another user named after a process.
+fn not_its_own(path: &Path, process: &Process, owner: u32) -> String {
+    let (pid, user, path) = (process.pid, process.uid, path.display());
+    format!("{path} is named after pid {pid} of user {user}, but belongs to user {owner}: it is ignored")
 }
 
-/// Device and inode: the same file by two paths is one ledger.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+/// True if a file's directory is this one, by whatever path.
+fn same_dir(file: &Path, dir: &Path) -> bool {
+    let id = |path: &Path| Seen::named(path, LastLink::Follow).ok().map(|seen| seen.identity());
+    file.parent().and_then(id).is_some_and(|parent| Some(parent) == id(dir))
 }
 
 /// Whose files are believed in a directory: this user's. For root those of the process that they are named after;
 /// of the dead the directory's owner's, and in one that was named, which may be shared, whoever left them.
-fn owner_of(world: &World, folder: &Folder, seen: &FileIdentity, process: Option<&Process>) -> u32 {
+fn owner_of(world: &World, folder: &Folder, seen: &FileIdentity, process: Option<&Process>) -> Users {
     match (world.uid, process) {
-        (0, Some(process)) => process.uid,
-        (0, None) if world.narrow => seen.owner,
-        (0, None) => folder.owner(),
-        (uid, _) => uid,
+        (0, Some(process)) => process.users,
+        (0, None) if world.narrow => Users::one(seen.owner),
+        (0, None) => Users::one(folder.owner()),
+        (uid, _) => Users::one(uid),
     }
 }

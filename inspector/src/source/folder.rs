@@ -87,14 +87,13 @@ impl Folder {
         self.dir.as_fd()
     }
 
-    /// Every name in it.
+    /// The names in it, one after another.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn names(&self) -> io::Result<Vec<OsString>> {
+    pub(crate) fn names(&self) -> io::Result<impl Iterator<Item = OsString>> {
         let entries = Dir::read_from(&self.dir)?;
-        let names = entries.filter_map(|entry| Some(OsStr::from_bytes(entry.ok()?.file_name().to_bytes()).to_owned()));
-        Ok(names.collect())
+        Ok(entries.filter_map(|entry| Some(OsStr::from_bytes(entry.ok()?.file_name().to_bytes()).to_owned())))
     }
 
     /// What a name stands for now; a link is a link.

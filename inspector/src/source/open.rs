@@ -1,10 +1,12 @@
 //! A path to a snapshot: what is opened is a regular file, and nobody else's unless asked for by name.
 
+use super::process::Users;
+use super::seen::{LastLink, Seen};
 use crate::failure::{Failure, Result};
 use gpumem_wire::layout::{MAGIC, TableKind};
 use gpumem_wire::read::{MAX_FILE_BYTES, Snapshot};
 use rustix::fd::BorrowedFd;
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -15,8 +17,8 @@ use std::path::Path;
 pub(crate) enum Owner {
     /// The user named it: any file that can be read.
     Anyone,
-    /// Found while looking around: this user's, or root's.
-    Only(u32),
+    /// Found while looking around: of one of these users, or root's.
+    Only(Users),
 }
 
 /// Opens a ledger or a dump for reading.
@@ -24,7 +26,7 @@ pub(crate) enum Owner {
 /// # Errors
 /// What is not a regular file, belongs to someone else, or cannot be opened.
 pub(crate) fn file(path: &Path, owner: Owner) -> Result<File> {
-    file_at(rustix::fs::CWD, path, path, owner)
+    of_ledger(Seen::named(path, last(owner)), CWD, path, path, owner)
 }
 
 /// As [`file`], of a name in a directory that is open; messages call it `shown`.
@@ -32,7 +34,11 @@ pub(crate) fn file(path: &Path, owner: Owner) -> Result<File> {
 /// # Errors
 /// As [`file`].
 pub(super) fn file_at(dir: BorrowedFd, name: &Path, shown: &Path, owner: Owner) -> Result<File> {
-    let file = regular(dir, name, shown, owner)?;
+    of_ledger(Seen::at(dir, name, last(owner)), dir, name, shown, owner)
+}
+
+fn of_ledger(seen: io::Result<Seen>, dir: BorrowedFd, name: &Path, shown: &Path, owner: Owner) -> Result<File> {
+    let file = regular(seen, dir, name, shown, owner)?;
     let len = file.metadata().map_or(0, |meta| meta.len());
     if len > MAX_FILE_BYTES {
         let shown = shown.display();
@@ -41,39 +47,62 @@ pub(super) fn file_at(dir: BorrowedFd, name: &Path, shown: &Path, owner: Owner) 
     Ok(file)
 }
 
-/// Opens a regular file of any length, and nothing else: a pipe is not waited for.
+/// Opens a regular file of any length, and nothing else: a pipe is not waited for, a device is left alone.
 ///
 /// # Errors
 /// What is not a regular file, or cannot be opened.
 pub(crate) fn any(path: &Path) -> Result<File> {
-    regular(rustix::fs::CWD, path, path, Owner::Anyone)
+    regular(Seen::named(path, LastLink::Follow), CWD, path, path, Owner::Anyone)
 }
 
-fn regular(dir: BorrowedFd, name: &Path, shown: &Path, owner: Owner) -> Result<File> {
+fn last(owner: Owner) -> LastLink {
+    if owner == Owner::Anyone { LastLink::Follow } else { LastLink::Keep }
+}
+
+fn regular(seen: io::Result<Seen>, dir: BorrowedFd, name: &Path, shown: &Path, owner: Owner) -> Result<File> {
     let shown = shown.display();
-    // NONBLOCK: a pipe planted under a ledger's name must not hold us up.
-    let follow = if owner == Owner::Anyone { OFlags::empty() } else { OFlags::NOFOLLOW };
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | follow;
-    let opened = openat(dir, name, flags, Mode::empty()).map_err(io::Error::from);
-    let file = opened.map(File::from).map_err(|error| match error.raw_os_error() {
-        Some(libc::ELOOP) => Failure::error(format!("{shown} is a symbolic link, which a ledger never is")),
-        Some(libc::ENXIO) => Failure::error(format!("{shown} is not a regular file")),
-        _ if error.kind() == io::ErrorKind::NotFound => Failure::nothing(format!("there is no file {shown}")),
-        _ => Failure::io(format!("cannot open {shown}"), &error),
+    let seen = seen.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Failure::nothing(format!("there is no file {shown}")),
+        _ => Failure::io(format!("cannot look at {shown}"), &error),
     })?;
-    let meta = file.metadata().map_err(|error| Failure::io(format!("cannot look at {shown}"), &error))?;
-    if !meta.is_file() {
-        let failure = Failure::error(format!("{shown} is not a regular file"));
-        return Err(if meta.is_dir() { failure.fix("--dir names a directory of ledgers") } else { failure });
+    match seen.kind() {
+        FileType::RegularFile => {}
+        FileType::Symlink => {
+            return Err(Failure::error(format!("{shown} is a symbolic link, which a ledger never is")));
+        }
+        kind => {
+            let failure = Failure::error(format!("{shown} is not a regular file"));
+            let is_dir = kind == FileType::Directory;
+            return Err(if is_dir { failure.fix("--dir names a directory of ledgers") } else { failure });
+        }
     }
-    if let Owner::Only(uid) = owner
-        && meta.uid() != uid
-        && meta.uid() != 0
+    if let Owner::Only(users) = owner
+        && !users.believe(seen.owner())
     {
-        return Err(Failure::error(format!("{shown} belongs to user {}, not to {uid}", meta.uid()))
+        return Err(Failure::error(format!("{shown} belongs to user {}, not to {users}", seen.owner()))
             .fix("name the file itself if you trust it"));
     }
-    Ok(file)
+    let opened = match seen.open() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => without_proc(&seen, dir, name, owner),
+        opened => opened,
+    };
+    opened.map_err(|error| Failure::io(format!("cannot open {shown}"), &error))
+}
+
+/// Opens what was looked at by its name, where there is no /proc to open it by: only what is this user's own, or was named.
+fn without_proc(seen: &Seen, dir: BorrowedFd, name: &Path, owner: Owner) -> io::Result<File> {
+    let is_own = owner == Owner::Anyone || seen.owner() == rustix::process::geteuid().as_raw();
+    if !is_own || Path::new("/proc/self/fd").exists() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let links = if owner == Owner::Anyone { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | links;
+    let file = File::from(openat(dir, name, flags, Mode::empty())?);
+    let meta = file.metadata()?;
+    match (meta.dev(), meta.ino()) == seen.identity() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is another file than the one that was looked at")),
+    }
 }
 
 /// Reads the tables that are wanted.
@@ -81,16 +110,16 @@ fn regular(dir: BorrowedFd, name: &Path, shown: &Path, owner: Owner) -> Result<F
 /// # Errors
 /// As [`file`], and what is not a ledger of this version.
 pub(crate) fn snapshot(path: &Path, owner: Owner, wanted: impl Fn(TableKind) -> bool) -> Result<Snapshot> {
-    read(&file(path, owner)?, path, wanted)
+    read(&file(path, owner)?, path, wanted, u64::MAX)
 }
 
-/// Reads the tables that are wanted of a file that is open; messages call it `shown`.
+/// Reads the tables that are wanted of a file that is open, if they have no more than `most` bytes; messages call it `shown`.
 ///
 /// # Errors
-/// What is not a ledger of this version.
-pub(crate) fn read(file: &File, shown: &Path, wanted: impl Fn(TableKind) -> bool) -> Result<Snapshot> {
+/// What is not a ledger of this version, or has more.
+pub(crate) fn read(file: &File, shown: &Path, wanted: impl Fn(TableKind) -> bool, most: u64) -> Result<Snapshot> {
     let shown = shown.display();
-    match Snapshot::read_tables(file, wanted) {
+    match Snapshot::read_tables(file, wanted, most) {
         Ok(Ok(snapshot)) => Ok(snapshot),
         Ok(Err(error)) => {
             let failure = Failure::error(format!("{shown} cannot be read: {error}"));
@@ -129,11 +158,11 @@ mod tests {
         let real = dir.path().join("1-2.ledger");
         std::fs::write(&real, "x").unwrap();
         let uid = std::fs::metadata(&real).unwrap().uid();
-        file(&real, Owner::Only(uid)).unwrap();
+        file(&real, Owner::Only(Users::one(uid))).unwrap();
 
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        assert!(why(&link, Owner::Only(uid)).contains("symbolic link"));
+        assert!(why(&link, Owner::Only(Users::one(uid))).contains("symbolic link"));
         file(&link, Owner::Anyone).unwrap();
 
         let pipe = dir.path().join("pipe");
@@ -145,8 +174,22 @@ mod tests {
         assert!(why(Path::new("/dev/zero"), Owner::Anyone).contains("not a regular file"));
         assert!(why(&dir.path().join("none"), Owner::Anyone).contains("there is no file"));
         if uid != 0 {
-            assert!(why(&real, Owner::Only(uid + 1)).contains("belongs to user"));
+            assert!(why(&real, Owner::Only(Users::one(uid + 1))).contains("belongs to user"));
         }
+    }
+
+    #[test]
+    fn a_path_of_a_process_holds_in_its_file_system() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("x"), "x").unwrap();
+        std::os::unix::fs::symlink("/proc/self/exe", dir.path().join("exe")).unwrap();
+        let inside = |name: &str| format!("/proc/{}/root{}/{name}", std::process::id(), dir.path().display());
+        file(Path::new(&inside("x")), Owner::Anyone).unwrap();
+        assert!(
+            why(Path::new(&inside("exe")), Owner::Anyone).contains("cannot look at"),
+            "a link of /proc leads nowhere"
+        );
+        assert!(why(Path::new(&inside("exe")), Owner::Only(Users::one(0))).contains("symbolic link"));
     }
 
     #[test]

@@ -1,13 +1,20 @@
 //! One process as /proc shows it.
 
+use super::budget::{self, Budget, Part};
+use super::maps;
+use super::seen::{LastLink, Seen};
 use super::status::Status;
 use super::world::{World, directories};
 use gpumem_wire::place;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fs::File;
+use std::io::Read;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fmt, io};
 
 /// A running process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,9 +23,38 @@ pub(crate) struct Process {
     /// Its pid in its own namespace: what the shim inside sees and names its ledger by.
     pub(super) ns_pid: u32,
     pub start_ticks: u64,
+    /// The effective user: whom its ledger belongs to.
     pub uid: u32,
+    /// All users that it is.
+    pub(super) users: Users,
     /// The command's name, at most 15 bytes.
     pub name: String,
+}
+
+/// The users that a process is: whose files it may have made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Users {
+    /// Real, effective and saved.
+    ids: [u32; 3],
+}
+
+impl Users {
+    pub(crate) fn one(uid: u32) -> Self {
+        Self { ids: [uid; 3] }
+    }
+
+    /// True if a file of this owner may be believed to be the process's: it is one of its users', or root's.
+    pub(crate) fn believe(&self, owner: u32) -> bool {
+        owner == 0 || self.ids.contains(&owner)
+    }
+}
+
+impl fmt::Display for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [real, effective, saved] = self.ids;
+        write!(f, "{effective}")?;
+        [real, saved].iter().filter(|&&id| id != effective).try_for_each(|id| write!(f, " or {id}"))
+    }
 }
 
 /// Which of the files that matter are mapped.
@@ -33,6 +69,9 @@ pub(crate) struct Mapped {
     pub kfd: bool,
 }
 
+/// Bytes of an environment that are read: more than the kernel lets a program be started with.
+const MOST_ENVIRONMENT: u64 = 8 << 20;
+
 impl Process {
     /// The process of this pid; `None` if there is none, or only a zombie.
     pub(crate) fn of(world: &World, pid: u32) -> Option<Self> {
@@ -46,9 +85,14 @@ impl Process {
         let name = head.split_once('(')?.1.to_owned();
         let status = Status::of(world, pid)?;
         let ns_pid = status.field("NSpid:").and_then(|pids| pids.split_ascii_whitespace().last()?.parse().ok());
-        // The effective user: whom its ledger belongs to.
-        let uid = status.field("Uid:").and_then(|uids| uids.split_ascii_whitespace().nth(1)?.parse().ok())?;
-        Some(Self { pid, ns_pid: ns_pid.unwrap_or(pid), start_ticks, uid, name })
+        let mut ids = status.field("Uid:")?.split_ascii_whitespace().map_while(|id| id.parse().ok());
+        let users = Users { ids: [ids.next()?, ids.next()?, ids.next()?] };
+        Some(Self { pid, ns_pid: ns_pid.unwrap_or(pid), start_ticks, uid: users.ids[1], users, name })
+    }
+
+    /// All users that it is: those whose files it may have made.
+    pub(crate) fn users(&self) -> Users {
+        self.users
     }
 
     /// The parent of a process.
@@ -61,10 +105,21 @@ impl Process {
 
     /// Every process, by pid.
     pub(crate) fn all(world: &World) -> Vec<Self> {
-        let entries = std::fs::read_dir(&world.proc).into_iter().flatten().flatten();
-        let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-        pids.sort_unstable();
-        pids.into_iter().filter_map(|pid| Self::of(world, pid)).collect()
+        pids(world).into_iter().filter_map(|pid| Self::of(world, pid)).collect()
+    }
+
+    /// Every process that can be looked at within a budget, by pid.
+    pub(super) fn all_within(world: &World, budget: &Budget) -> Vec<Self> {
+        let (mut processes, mut left_out) = (Vec::new(), 0);
+        for pid in pids(world) {
+            match budget.is_over() {
+                true => left_out += 1,
+                false => processes.extend(Self::of(world, pid)),
+            }
+        }
+        budget.pay((processes.len() * size_of::<Self>()) as u64);
+        budget.leave_out(Part::Process, left_out);
+        processes
     }
 
     /// What is mapped.
@@ -72,17 +127,25 @@ impl Process {
     /// # Errors
     /// Permission denied for processes of other users.
     pub(crate) fn mapped(&self, world: &World) -> io::Result<Mapped> {
-        let maps = std::fs::read(world.proc.join(self.pid.to_string()).join("maps"))?;
+        Ok(self.mapped_within(world, maps::MOST, budget::TIME)?.0)
+    }
+
+    /// What is mapped, as far as so many bytes and so much time tell. False if there is more.
+    ///
+    /// # Errors
+    /// As [`mapped`](Self::mapped).
+    pub(super) fn mapped_within(&self, world: &World, most: u64, time: Duration) -> io::Result<(Mapped, bool)> {
         let mut mapped = Mapped::default();
-        for line in maps.split(|&byte| byte == b'\n') {
-            let Some(slash) = line.iter().position(|&byte| byte == b'/') else { continue };
+        let whole = maps::each_line(&world.proc.join(self.pid.to_string()), most, time, |line| {
+            let Some(slash) = line.iter().position(|&byte| byte == b'/') else { return ControlFlow::Continue(()) };
             let name = line[slash..].rsplit(|&byte| byte == b'/').next().unwrap_or_default();
             mapped.shim |= name.starts_with(b"libgpumem.so");
             mapped.driver |= name.starts_with(b"libcuda.so") || name.starts_with(b"libamdhip64.so");
             mapped.kfd |= line[slash..] == *b"/dev/kfd";
             mapped.tool |= name.starts_with(b"libsanitizer-") || name.starts_with(b"libcupti.so");
-        }
-        Ok(mapped)
+            ControlFlow::Continue(())
+        })?;
+        Ok((mapped, whole))
     }
 
     /// A variable of the environment that the process was started with.
@@ -90,7 +153,9 @@ impl Process {
     /// # Errors
     /// Permission denied for processes of other users.
     pub(crate) fn environment(&self, world: &World) -> io::Result<BTreeMap<OsString, OsString>> {
-        let bytes = std::fs::read(world.proc.join(self.pid.to_string()).join("environ"))?;
+        let mut bytes = Vec::new();
+        let file = File::open(world.proc.join(self.pid.to_string()).join("environ"))?;
+        file.take(MOST_ENVIRONMENT).read_to_end(&mut bytes)?;
         let pairs = bytes.split(|&byte| byte == 0).filter_map(|pair| {
             let equals = pair.iter().position(|&byte| byte == b'=')?;
             let (name, value) = (OsStr::from_bytes(&pair[..equals]), OsStr::from_bytes(&pair[equals + 1..]));
@@ -115,7 +180,8 @@ impl Process {
         let root = self.root(world);
         let mut paths: Vec<_> = dirs.iter().map(|dir| inside(&root, dir).join(self.id().ledger_name())).collect();
         // The first that could hold a ledger was taken.
-        let there = paths.iter().position(|path| std::fs::symlink_metadata(path).is_ok()).unwrap_or(0);
+        let is_there = |path: &PathBuf| Seen::named(path, LastLink::Keep).is_ok();
+        let there = paths.iter().position(is_there).unwrap_or(0);
         Ok(paths.swap_remove(there))
     }
 
@@ -159,6 +225,14 @@ impl Process {
             shared: kib("RssShmem:").unwrap_or(0),
         })
     }
+}
+
+/// The pids that there are, in order.
+fn pids(world: &World) -> Vec<u32> {
+    let entries = std::fs::read_dir(&world.proc).into_iter().flatten().flatten();
+    let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids
 }
 
 /// Resident memory of a process, bytes.

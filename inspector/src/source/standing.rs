@@ -3,6 +3,8 @@
 use super::process::Process;
 use super::status::Status;
 use super::world::World;
+use std::fs::File;
+use std::io::Read;
 
 /// What the kernel says of a process. Nothing here waits for the process, whatever its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,9 +49,14 @@ fn is_secure(world: &World, pid: u32) -> Option<bool> {
     pairs.find(|&(key, _)| key == libc::AT_SECURE).map(|(_, value)| value != 0)
 }
 
+/// Bytes of a command line that are read: more than the kernel lets a program be started with.
+const MOST_WORDS: u64 = 8 << 20;
+
 /// The words that a process was started with, as it shows them. Empty for threads of the kernel.
 pub(crate) fn command_line(world: &World, process: &Process) -> Vec<String> {
-    let line = std::fs::read(world.proc.join(process.pid.to_string()).join("cmdline")).unwrap_or_default();
+    let mut line = Vec::new();
+    let file = File::open(world.proc.join(process.pid.to_string()).join("cmdline"));
+    let _ = file.and_then(|file| file.take(MOST_WORDS).read_to_end(&mut line));
     let words = line.strip_suffix(&[0]).unwrap_or(&line).split(|&byte| byte == 0);
     words.map(|word| String::from_utf8_lossy(word).into_owned()).filter(|_| !line.is_empty()).collect()
 }

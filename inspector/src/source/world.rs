@@ -23,6 +23,8 @@ pub(crate) struct World {
     /// True if the user named the directory: what lies elsewhere is not listed.
     pub narrow: bool,
     pub(super) boot_id: Option<[u8; 16]>,
+    /// Which usual places have so many names that not all were looked at.
+    pub(super) crowded: Vec<String>,
 }
 
 impl World {
@@ -35,9 +37,10 @@ impl World {
         let narrow = dir.is_some() || accepted(gpumem.as_deref()).is_some();
         let own_dir = dir.unwrap_or_else(|| directory(gpumem.as_deref(), runtime.as_deref(), uid));
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+        let mut crowded = Vec::new();
         let more_dirs = match uid {
             _ if narrow => Vec::new(),
-            0 => everyones_dirs(Path::new("/")),
+            0 => everyones_dirs(Path::new("/"), &mut crowded),
             // The XDG directory may be missing in this shell (sudo, cron) though the program had it.
             _ => directories(None, Some(format!("/run/user/{uid}").as_ref()), uid),
         };
@@ -48,6 +51,7 @@ impl World {
             own_dir,
             narrow,
             boot_id: boot_id.and_then(|text| place::boot_id(&text)),
+            crowded,
         }
     }
 
@@ -84,16 +88,27 @@ pub(crate) fn directories(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr
     place::directories(accepted(gpumem_dir), runtime_dir, uid)
 }
 
+/// Names of a place that are looked at: where everybody may make files, anybody may make any number.
+const MOST_NAMES: usize = 100_000;
+
 /// Every user's usual directories: each belongs to the user whose number it bears.
-fn everyones_dirs(root: &Path) -> Vec<PathBuf> {
-    let entries =
-        |dir: &str| std::fs::read_dir(root.join(dir)).into_iter().flatten().flatten().map(|entry| entry.path());
-    let number = |path: &Path, before: &str| path.file_name()?.to_str()?.strip_prefix(before)?.parse::<u32>().ok();
-    let run = entries("run/user").filter_map(|path| Some((number(&path, "")?, path.join("gpumem"))));
-    let shared = place::SHARED.iter().flat_map(|dir| entries(dir.trim_start_matches('/')));
-    let shared = shared.filter_map(|path| Some((number(&path, place::SHARED_PREFIX)?, path)));
-    let mut dirs: Vec<_> =
-        run.chain(shared).filter(|(uid, path)| is_dir_of(path, *uid)).map(|(_, path)| path).collect();
+fn everyones_dirs(root: &Path, crowded: &mut Vec<String>) -> Vec<PathBuf> {
+    let mut dirs = Vec::new();
+    let runtime = std::iter::once(("run/user", "", "gpumem"));
+    let shared = place::SHARED.iter().map(|dir| (dir.trim_start_matches('/'), place::SHARED_PREFIX, ""));
+    for (dir, before, below) in runtime.chain(shared) {
+        let place = root.join(dir);
+        let mut entries = std::fs::read_dir(&place).into_iter().flatten().flatten();
+        for entry in entries.by_ref().take(MOST_NAMES) {
+            let name = entry.file_name();
+            let uid = name.to_str().and_then(|name| name.strip_prefix(before)?.parse::<u32>().ok());
+            let path = || if below.is_empty() { entry.path() } else { entry.path().join(below) };
+            dirs.extend(uid.map(|uid| (uid, path())).filter(|(uid, path)| is_dir_of(path, *uid)).map(|(_, path)| path));
+        }
+        if entries.next().is_some() {
+            crowded.push(format!("{} has more than {MOST_NAMES} names: not all were looked at", place.display()));
+        }
+    }
     dirs.sort();
     dirs
 }
@@ -131,6 +146,8 @@ mod tests {
         make(format!("run/user/{}/gpumem", uid + 1));
         make("tmp/gpumem-x".into());
         std::os::unix::fs::symlink(&tmp, root.path().join("tmp/gpumem-7")).unwrap();
-        assert_eq!(everyones_dirs(root.path()), [shm, run, tmp]);
+        let mut crowded = Vec::new();
+        assert_eq!(everyones_dirs(root.path(), &mut crowded), [shm, run, tmp]);
+        assert!(crowded.is_empty());
     }
 }

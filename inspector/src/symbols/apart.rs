@@ -1,146 +1,151 @@
 //! Reading the program's own files, in a child process that can be lost.
 //!
 //! The files are whatever the program says they are: debug information that makes its reader panic, run out of its
-//! stack or of memory, or never end; links to pipes that nobody writes to. All of that happens to the child. Its
-//! parent then goes on without that file, and shows addresses.
+//! stack or of memory, or never end. All of that happens to the [child](super::reader). Its parent then goes on without
+//! that file, and shows addresses.
 
-use super::words::cut;
-use blazesym::helper::read_elf_build_id;
-use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
-use serde::{Deserialize, Serialize};
+use super::question::{Answer, CodeFile, MOST_ANSWER, Question, Symbol, SymbolDetail};
+use super::reader;
+use crate::text;
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A child that sleeps so long waits for something that may never come: reading a file is work, or a wait for the
 /// disk, which the kernel calls something else.
 const ASLEEP: Duration = Duration::from_secs(1);
-/// One that works longer than this on an answer does not get to its end.
-const AT_WORK: Duration = Duration::from_secs(20);
 /// Children that may be lost before symbols are given up.
 const MOST_LOST: usize = 3;
-/// Memory of the child besides the files that it maps.
-const CHILD_BYTES: u64 = 2 << 30;
-/// Longest answer, and what it is made of.
-const MOST_ANSWER: u64 = 8 << 20;
-const MOST_NAME: usize = 16 << 10;
-const MOST_INLINED: usize = 100;
 
-/// One function at an address.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Symbol {
-    pub function: String,
-    pub file: Option<String>,
-    pub line: Option<u32>,
-    /// Into the next one.
-    pub inlined: bool,
+/// How long symbols are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// The work on an answer, in time of a processor.
+    work: Duration,
+    /// From a question to its answer.
+    answer: Duration,
+    /// All answers together.
+    all: Duration,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum SymbolDetail {
-    BuildId,
-    /// The function's name alone.
-    Name,
-    /// What was inlined too, with files and lines.
-    Full,
+impl Patience {
+    /// A person waits for the command.
+    pub(super) const OF_A_PERSON: Self =
+        Self { work: Duration::from_secs(20), answer: Duration::from_secs(20), all: Duration::from_secs(20) };
+    /// The same, where other names have taken their time already.
+    pub(super) fn of_a_person(all: Duration) -> Self {
+        Self { all, ..Self::OF_A_PERSON }
+    }
+
+    /// Another thread looks names up, again and again, and nothing waits for it.
+    pub(super) const IN_BACKGROUND: Self =
+        Self { work: Duration::from_secs(2), answer: Duration::from_secs(10), all: Duration::MAX };
 }
 
-#[derive(Serialize, Deserialize)]
-struct Question {
-    what: SymbolDetail,
-    path: Vec<u8>,
-    address: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-enum Answer {
-    Nothing(String),
-    BuildId(Option<Vec<u8>>),
-    /// Innermost first.
-    Symbols(Vec<Symbol>),
-}
+/// Files over which a child was lost, and what it was asked then.
+pub(super) type Lost = HashMap<CodeFile, SymbolDetail>;
 
 /// The child, from its first question on.
 #[derive(Debug)]
 pub(super) struct Apart {
-    debug_dirs: Vec<PathBuf>,
     child: RefCell<Option<Child>>,
-    /// Files over which a child was lost.
-    lost: RefCell<HashSet<PathBuf>>,
+    lost: RefCell<Lost>,
     off: Cell<bool>,
+    patience: Patience,
+    waited: Cell<Duration>,
 }
 
 impl Apart {
-    /// `debug_dirs`: directories with separate debug information.
-    pub(super) fn new(debug_dirs: Vec<PathBuf>) -> Self {
-        Self { debug_dirs, child: RefCell::default(), lost: RefCell::default(), off: Cell::new(false) }
+    pub(super) fn new() -> Self {
+        Self {
+            child: RefCell::default(),
+            lost: RefCell::default(),
+            off: Cell::new(false),
+            patience: Patience::OF_A_PERSON,
+            waited: Cell::default(),
+        }
+    }
+
+    pub(super) fn wait(&mut self, patience: Patience) {
+        self.patience = patience;
     }
 
     /// Does not read these files: another reader was lost over them.
-    pub(super) fn give_up(&mut self, lost: HashSet<PathBuf>) {
+    pub(super) fn give_up(&mut self, lost: Lost) {
         self.off.set(lost.len() >= MOST_LOST);
         self.lost = RefCell::new(lost);
     }
 
     /// The files over which a child was lost.
-    pub(super) fn into_lost(self) -> HashSet<PathBuf> {
+    pub(super) fn into_lost(self) -> Lost {
         self.lost.into_inner()
     }
 
     /// The build id of a file, which may have none; `None` where it is no regular file, or cannot be read.
-    pub(super) fn build_id(&self, path: &Path) -> Option<Option<Vec<u8>>> {
-        match self.ask(SymbolDetail::BuildId, path, 0)? {
+    pub(super) fn build_id(&self, file: &CodeFile) -> Option<Option<Vec<u8>>> {
+        match self.ask(SymbolDetail::BuildId, file, 0)? {
             Answer::BuildId(id) => Some(id),
             _ => None,
         }
     }
 
     /// The name of the function at an address of a file.
-    pub(super) fn name(&self, path: &Path, address: u64) -> Option<String> {
-        match self.ask(SymbolDetail::Name, path, address)? {
+    pub(super) fn name(&self, file: &CodeFile, address: u64) -> Option<String> {
+        match self.ask(SymbolDetail::Name, file, address)? {
             Answer::Symbols(symbols) => symbols.into_iter().next().map(|symbol| symbol.function),
             _ => None,
         }
     }
 
-    /// The functions at an address of a file, innermost first.
-    pub(super) fn symbols(&self, path: &Path, address: u64) -> Option<Vec<Symbol>> {
-        match self.ask(SymbolDetail::Full, path, address)? {
+    /// The functions at an address of a file, innermost first. The name alone where debug information is too much.
+    pub(super) fn symbols(&self, file: &CodeFile, address: u64) -> Option<Vec<Symbol>> {
+        let full = self.ask(SymbolDetail::Full, file, address);
+        match full.or_else(|| self.ask(SymbolDetail::Name, file, address))? {
             Answer::Symbols(symbols) => Some(symbols).filter(|symbols| !symbols.is_empty()),
             _ => None,
         }
     }
 
-    fn ask(&self, what: SymbolDetail, path: &Path, address: u64) -> Option<Answer> {
-        if self.off.get() || self.lost.borrow().contains(path) {
+    fn ask(&self, what: SymbolDetail, file: &CodeFile, address: u64) -> Option<Answer> {
+        let is_lost = |lost: &SymbolDetail| *lost != SymbolDetail::Full || what == SymbolDetail::Full;
+        if self.off.get() || self.lost.borrow().get(file).is_some_and(is_lost) {
+            return None;
+        }
+        let left = self.patience.all.saturating_sub(self.waited.get());
+        if left.is_zero() {
+            self.off.set(true);
+            tracing::warn!("looking names up takes too long: those that are missing are shown as addresses");
             return None;
         }
         let mut child = self.child.borrow_mut();
         if child.is_none() {
-            *child = Child::start(&self.debug_dirs).map_err(|error| tracing::debug!("no child: {error}")).ok();
+            *child = Child::start().map_err(|error| tracing::debug!("no child: {error}")).ok();
         }
-        let question = Question { what, path: path.as_os_str().as_bytes().to_owned(), address };
-        match child.as_mut()?.answer(&question) {
+        let question = Question { what, file: file.clone(), address };
+        let begin = Instant::now();
+        let answer = self.patience.answer.min(left);
+        let answer = child.as_mut()?.answer(&question, Patience { answer, ..self.patience });
+        self.waited.set(self.waited.get().saturating_add(begin.elapsed()));
+        let path = Path::new(&file.path).display();
+        match answer {
             Ok(Answer::Nothing(why)) => {
-                tracing::debug!("{}: {why}", path.display());
+                tracing::debug!("{path}: {why}");
                 None
             }
             Ok(answer) => Some(answer),
             Err(error) => {
                 *child = None;
                 let mut lost = self.lost.borrow_mut();
-                lost.insert(path.to_owned());
-                self.off.set(lost.len() >= MOST_LOST);
+                lost.insert(file.clone(), what);
+                self.off.set(lost.len() >= MOST_LOST || self.waited.get() >= self.patience.all);
+                let what = if what == SymbolDetail::Full { "debug information" } else { "symbols" };
                 let more = if self.off.get() { "; no further files are read for symbols" } else { "" };
-                tracing::warn!("{}: its symbols cannot be read: {error}{more}", path.display());
+                tracing::warn!("{}: its {what} cannot be read: {error}{more}", text::clean(&path.to_string()));
                 None
             }
         }
@@ -154,7 +159,7 @@ struct Child {
 }
 
 impl Child {
-    fn start(debug_dirs: &[PathBuf]) -> io::Result<Self> {
+    fn start() -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         // SAFETY: the child may run our code only if no lock that the child needs is held by
         // another thread at the fork. The inspector has one thread here. Where others run (in
@@ -164,7 +169,7 @@ impl Child {
             0 => {
                 drop(ours);
                 // Nothing may unwind into what the parent was about to do.
-                let _ = catch_unwind(AssertUnwindSafe(|| serve(theirs, debug_dirs)));
+                let _ = catch_unwind(AssertUnwindSafe(|| reader::serve(theirs)));
                 // SAFETY: _exit takes a number and ends this process at once. It runs none of what
                 // the parent registered for its own end.
                 unsafe { libc::_exit(0) }
@@ -173,7 +178,7 @@ impl Child {
         }
     }
 
-    fn answer(&mut self, question: &Question) -> io::Result<Answer> {
+    fn answer(&mut self, question: &Question, patience: Patience) -> io::Result<Answer> {
         let mut line = serde_json::to_vec(question)?;
         line.push(b'\n');
         send_all(self.stream.get_ref().as_fd(), &line)?;
@@ -181,7 +186,7 @@ impl Child {
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
             if self.stream.buffer().is_empty() {
-                self.wait(begin)?;
+                self.wait(begin, patience)?;
             }
             let room = MOST_ANSWER - line.len() as u64;
             // What is there is taken: one read, which does not wait.
@@ -200,22 +205,35 @@ impl Child {
     }
 
     /// Until there is something to read.
-    fn wait(&self, begin: Instant) -> io::Result<()> {
+    fn wait(&self, begin: Instant, patience: Patience) -> io::Result<()> {
         let mut asleep = Duration::ZERO;
+        let mut worked_before = None;
         loop {
             let step = Duration::from_millis(100);
             if readable(self.stream.get_ref(), step)? {
                 return Ok(());
             }
             let stat = std::fs::read(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-            let sleeps = gpumem_wire::place::stat_fields(&stat).next() == Some("S");
+            let stat: Vec<_> = gpumem_wire::place::stat_fields(&stat).collect();
+            let sleeps = stat.first() == Some(&"S");
             asleep = if sleeps { asleep + step } else { Duration::ZERO };
-            if asleep >= ASLEEP || begin.elapsed() >= AT_WORK {
+            // In the program and in the kernel.
+            let ticks: u64 = stat.iter().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+            let worked = Duration::from_millis(ticks * TICK_MS);
+            let work = worked.saturating_sub(*worked_before.get_or_insert(worked));
+            if asleep >= ASLEEP {
                 return Err(io::Error::other("reading it does not come to an end"));
+            }
+            if work + step >= patience.work || begin.elapsed() >= patience.answer {
+                let seconds = patience.work.min(patience.answer).as_secs_f64().round();
+                return Err(io::Error::other(format!("it takes longer than {seconds} s")));
             }
         }
     }
 }
+
+/// The kernel counts a process's time in hundredths of a second.
+const TICK_MS: u64 = 10;
 
 impl Drop for Child {
     fn drop(&mut self) {
@@ -253,128 +271,39 @@ fn send_all(stream: BorrowedFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The child: answers until its parent is gone.
-fn serve(stream: UnixStream, debug_dirs: &[PathBuf]) {
-    std::panic::set_hook(Box::new(|_| {}));
-    // SAFETY: all arguments are numbers, or limits that are alive during the call. Closing 0 to 2
-    // takes the parent's terminal and pipes from the child, and nothing in the child uses them.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        let limit = |most| libc::rlimit { rlim_cur: most, rlim_max: most };
-        libc::setrlimit(libc::RLIMIT_CORE, &limit(0));
-        libc::setrlimit(libc::RLIMIT_DATA, &limit(CHILD_BYTES));
-        (0..=2).for_each(|fd| {
-            libc::close(fd);
-        });
-    }
-    // In their place, so that no file of the program's becomes the standard error.
-    let nothing: Vec<_> = (0..3).map(|_| std::fs::File::options().read(true).write(true).open("/dev/null")).collect();
-    let mut reader = Reader { debug_dirs, names: None, full: None };
-    let mut lines = BufReader::new(&stream);
-    let mut line = Vec::new();
-    while lines.by_ref().take(MOST_ANSWER).read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
-        let Ok(question) = serde_json::from_slice::<Question>(&line) else { break };
-        let answer = catch_unwind(AssertUnwindSafe(|| reader.answer(&question))).unwrap_or_else(|_| {
-            // They may be in the middle of a change.
-            (reader.names, reader.full) = (None, None);
-            Answer::Nothing("its symbols cannot be read: the reader panicked".into())
-        });
-        let Ok(mut bytes) = serde_json::to_vec(&answer) else { break };
-        bytes.push(b'\n');
-        if (&stream).write_all(&bytes).is_err() {
-            break;
-        }
-        line.clear();
-    }
-    drop(nothing);
-}
-
-struct Reader<'a> {
-    debug_dirs: &'a [PathBuf],
-    /// Names only: answers "whose function is this" without reading debug information.
-    names: Option<Symbolizer>,
-    full: Option<Symbolizer>,
-}
-
-impl Reader<'_> {
-    fn answer(&mut self, question: &Question) -> Answer {
-        let path = Path::new(OsStr::from_bytes(&question.path));
-        // A pipe or a device under that name must not be opened.
-        if !std::fs::metadata(path).is_ok_and(|meta| meta.is_file()) {
-            return Answer::Nothing("it is no regular file".into());
-        }
-        if question.what == SymbolDetail::BuildId {
-            return match read_elf_build_id(path) {
-                Ok(id) => Answer::BuildId(id.map(|id| id.to_vec())),
-                Err(error) => Answer::Nothing(format!("{error:#}")),
-            };
-        }
-        let (symbolizer, debug_syms) = match question.what {
-            SymbolDetail::Full => (self.full(), true),
-            _ => (self.names(), false),
-        };
-        let mut elf = Elf::new(path);
-        elf.debug_syms = debug_syms;
-        match symbolizer.symbolize_single(&Source::Elf(elf), Input::VirtOffset(question.address)) {
-            Ok(symbolized) => {
-                Answer::Symbols(symbolized.into_sym().map(|symbol| functions(&symbol)).unwrap_or_default())
-            }
-            Err(error) => Answer::Nothing(format!("{error:#}")),
-        }
-    }
-
-    fn names(&mut self) -> &Symbolizer {
-        self.names.get_or_insert_with(|| {
-            Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false).enable_demangling(true).build()
-        })
-    }
-
-    fn full(&mut self) -> &Symbolizer {
-        self.full.get_or_insert_with(|| {
-            let builder = Symbolizer::builder().enable_code_info(true).enable_inlined_fns(true).enable_demangling(true);
-            builder.set_debug_dirs(Some(self.debug_dirs)).build()
-        })
-    }
-}
-
-fn functions(symbol: &Sym<'_>) -> Vec<Symbol> {
-    let one = |name: &str, info: Option<&CodeInfo<'_>>, inlined| Symbol {
-        function: cut(name, MOST_NAME).to_owned(),
-        file: info.map(|info| cut(&info.to_path().to_string_lossy(), MOST_NAME).to_owned()),
-        line: info.and_then(|info| info.line),
-        inlined,
-    };
-    let inlined = symbol.inlined.iter().rev().take(MOST_INLINED);
-    let mut functions: Vec<_> =
-        inlined.map(|function| one(&function.name, function.code_info.as_ref(), true)).collect();
-    functions.push(one(&symbol.name, symbol.code_info.as_deref(), false));
-    functions
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn exe() -> CodeFile {
+        CodeFile { root: "/".into(), path: std::env::current_exe().unwrap().into(), kept: None }
+    }
+
+    /// The same file, by another way.
+    fn again() -> CodeFile {
+        CodeFile { kept: Some("/proc/self/exe".into()), ..exe() }
+    }
+
     #[test]
     fn what_was_lost_stays_given_up() {
-        let exe = std::env::current_exe().unwrap();
-        let mut apart = Apart::new(Vec::new());
-        apart.give_up(HashSet::from([exe.clone()]));
+        let exe = exe();
+        let mut apart = Apart::new();
+        apart.give_up(HashMap::from([(exe.clone(), SymbolDetail::BuildId)]));
         assert!(apart.build_id(&exe).is_none());
-        assert!(apart.build_id(Path::new("/proc/self/exe")).is_some());
-        assert_eq!(apart.into_lost(), HashSet::from([exe]));
+        assert!(apart.build_id(&again()).is_some());
+        assert_eq!(apart.into_lost(), HashMap::from([(exe, SymbolDetail::BuildId)]));
     }
 
     #[test]
     fn a_lost_child_costs_one_file() {
-        let apart = Apart::new(Vec::new());
-        let exe = std::env::current_exe().unwrap();
+        let apart = Apart::new();
+        let exe = exe();
         assert!(apart.build_id(&exe).is_some());
         // SAFETY: `apart` has not waited for its child yet, so no other process can have its
         // number.
         unsafe { libc::kill(apart.child.borrow().as_ref().unwrap().pid, libc::SIGKILL) };
         assert!(apart.build_id(&exe).is_none(), "lost, and not asked about again");
         assert!(apart.build_id(&exe).is_none());
-        assert!(apart.build_id(Path::new("/proc/self/exe")).is_some(), "another child answers for other files");
+        assert!(apart.build_id(&again()).is_some(), "another child answers for other files");
     }
 }

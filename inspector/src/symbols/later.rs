@@ -4,7 +4,7 @@
 //! and another thread looks up what was [wanted](Symbols::wanted) in [`Symbols`] of its own, of the same process. Its
 //! answers are plain data, and are [learned](Symbols::learn).
 
-use super::apart::Symbol;
+use super::question::Symbol;
 use super::{Symbols, runtime};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
@@ -49,6 +49,12 @@ impl Symbols {
     /// True where an address has no name yet.
     pub(crate) fn is_put_off(&self, address: u64) -> bool {
         self.later.is_some() && self.is_unnamed(address)
+    }
+
+    /// True for an address whose name was asked for and is not known yet.
+    pub(crate) fn is_awaited(&self, address: u64) -> bool {
+        let asked = self.later.as_ref().is_some_and(|wanted| wanted.known.borrow().contains(&address));
+        asked && self.is_unnamed(address)
     }
 
     /// The addresses that were wanted and are not known yet, in the order of the questions.

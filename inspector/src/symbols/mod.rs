@@ -3,7 +3,8 @@
 //! * [`frame`]: what one frame means.
 //! * [`words`]: the texts of a ledger, and room for the words that are made of them.
 //! * [`modules`]: which file an address belongs to, and where that file is to be read.
-//! * [`apart`]: reading those files, in a child process. [`later`]: names that another thread looks up.
+//! * [`apart`]: reading those files, in a child process. [`question`]: what is asked of it. [`reader`]: that child. [`files`]: what it opens and maps.
+//!   [`dwarf`]: debug information. [`later`]: names that another thread looks up.
 //! * [`python`]: frames of Python: the ledger itself has their names.
 //! * [`runtime`]: what belongs to a GPU runtime and is never a call site: one table.
 //!
@@ -11,10 +12,14 @@
 //! they win over files.
 
 mod apart;
+mod dwarf;
+mod files;
 mod frame;
 mod later;
 pub(crate) mod modules;
 pub(crate) mod python;
+mod question;
+mod reader;
 pub(crate) mod runtime;
 mod words;
 
@@ -22,17 +27,17 @@ pub(crate) use frame::Frame;
 pub(crate) use later::Named;
 pub(crate) use words::Room;
 
-use apart::{Apart, Symbol};
+use apart::{Apart, Lost, Patience};
 use gpumem_wire::layout::PythonFrame;
 use gpumem_wire::read::Snapshot;
 use later::Wanted;
 use modules::{Modules, Place};
 use python::Codes;
+use question::Symbol;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::collections::HashSet;
-use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 use words::Shared;
 
 /// The file that an address is of, and where in it.
@@ -44,7 +49,7 @@ pub(crate) struct Known {
     frames: FxHashMap<u64, Rc<[Frame]>>,
     /// Whether an address belongs to a GPU runtime, and which place of which file it is.
     runtime: Vec<(u64, Whence, bool)>,
-    lost: HashSet<PathBuf>,
+    lost: Lost,
 }
 
 /// The symbols of one ledger, each address looked up once.
@@ -67,7 +72,7 @@ impl Symbols {
     /// The symbols of a ledger whose paths hold under `place`.
     pub(crate) fn new(snapshot: &Snapshot, place: Place) -> Self {
         let modules = Modules::new(snapshot, place);
-        let files = Apart::new(modules.debug_dirs());
+        let files = Apart::new();
         Self {
             carried: carried(snapshot, &modules),
             python: Codes::of(snapshot),
@@ -84,6 +89,16 @@ impl Symbols {
     /// Opens no files from here on.
     pub(crate) fn disable(&mut self) {
         self.enabled = false;
+    }
+
+    /// Gives up files that take long: nothing waits for their names.
+    pub(crate) fn in_background(&mut self) {
+        self.files.wait(Patience::IN_BACKGROUND);
+    }
+
+    /// Waits no longer than this for all names together.
+    pub(crate) fn wait_at_most(&mut self, time: Duration) {
+        self.files.wait(Patience::of_a_person(time));
     }
 
     /// Goes on with what an earlier ledger of the process has found, where the same files are still mapped.

@@ -1,11 +1,17 @@
 //! Which file an address belongs to, and where that file can be read from here.
 
 use super::apart::Apart;
+use super::question::CodeFile;
 use super::words::Shared;
+use crate::source::process::Process;
+use crate::source::world::World;
+use crate::source::{budget, maps};
+use crate::text;
 use gpumem_wire::read::Snapshot;
 use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -18,6 +24,18 @@ pub(crate) struct Place {
     pub proc: Option<PathBuf>,
 }
 
+impl Place {
+    /// The file system of a running process.
+    pub(crate) fn of(world: &World, process: &Process) -> Self {
+        Self { root: process.root(world), proc: Some(world.proc.join(process.pid.to_string())) }
+    }
+
+    /// This one.
+    pub(crate) fn here() -> Self {
+        Self { root: "/".into(), proc: None }
+    }
+}
+
 /// A file with code, as it was mapped.
 #[derive(Debug)]
 pub(super) struct Module {
@@ -28,7 +46,7 @@ pub(super) struct Module {
     first_ns: u64,
     gone: bool,
     build_id: Vec<u8>,
-    file: OnceCell<Option<PathBuf>>,
+    file: OnceCell<Option<CodeFile>>,
 }
 
 impl Module {
@@ -89,26 +107,17 @@ impl Modules {
         self.modules.len() == other.modules.len() && all.into_iter().all(|(one, other)| one.is(other))
     }
 
-    /// Directories with separate debug information.
-    pub(super) fn debug_dirs(&self) -> Vec<PathBuf> {
-        let mut dirs = vec![self.place.root.join("usr/lib/debug")];
-        if self.place.root != Path::new("/") {
-            dirs.push("/usr/lib/debug".into());
-        }
-        dirs
-    }
-
     /// The file of a module: the one that was mapped, not one that took its name since.
-    pub(super) fn readable<'a>(&self, module: &'a Module, files: &Apart) -> Option<&'a Path> {
-        module.file.get_or_init(|| self.open(module, files)).as_deref()
+    pub(super) fn readable<'a>(&self, module: &'a Module, files: &Apart) -> Option<&'a CodeFile> {
+        module.file.get_or_init(|| self.open(module, files)).as_ref()
     }
 
-    fn open(&self, module: &Module, files: &Apart) -> Option<PathBuf> {
+    fn open(&self, module: &Module, files: &Apart) -> Option<CodeFile> {
         if !module.path.starts_with('/') {
             return None;
         }
         let path = Path::new(module.path.trim_end_matches(" (deleted)"));
-        let named = self.place.root.join(path.strip_prefix("/").unwrap_or(path));
+        let named = CodeFile { root: self.place.root.clone().into(), path: path.into(), kept: None };
         if is_this(&named, module, files) {
             return Some(named);
         }
@@ -120,9 +129,13 @@ impl Modules {
         };
         let exe = Some(proc.join("exe")).filter(is_exe);
         let mapped = || mapped_range(proc, module).map(|range| proc.join("map_files").join(range));
-        let file = exe.or_else(mapped).filter(|file| is_this(file, module, files));
+        let kept = |kept: PathBuf| CodeFile { kept: Some(kept.into()), ..named };
+        let file = exe.or_else(mapped).map(kept).filter(|file| is_this(file, module, files));
         if file.is_none() {
-            tracing::info!("{}: gone or replaced since it was mapped; its symbols are not used", module.path);
+            tracing::info!(
+                "{}: gone or replaced since it was mapped; its symbols are not used",
+                text::clean(&module.path)
+            );
         }
         file
     }
@@ -155,8 +168,8 @@ fn bounds(modules: &[Module]) -> Vec<(u64, Option<usize>)> {
 }
 
 /// True for a regular file with the module's build id (or one of the two without an id).
-fn is_this(path: &Path, module: &Module, files: &Apart) -> bool {
-    match files.build_id(path) {
+fn is_this(file: &CodeFile, module: &Module, files: &Apart) -> bool {
+    match files.build_id(file) {
         Some(Some(found)) => module.build_id.is_empty() || found == module.build_id,
         Some(None) => true,
         None => false,
@@ -165,13 +178,21 @@ fn is_this(path: &Path, module: &Module, files: &Apart) -> bool {
 
 /// The name under `/proc/PID/map_files` of a mapping of this module.
 fn mapped_range(proc: &Path, module: &Module) -> Option<String> {
-    let maps = String::from_utf8_lossy(&std::fs::read(proc.join("maps")).ok()?).into_owned();
-    maps.lines().filter(|line| line.contains(&*module.path)).find_map(|line| {
-        let range = line.split_ascii_whitespace().next()?;
-        let (start, _) = range.split_once('-')?;
+    let mut range = None;
+    let is_of = |line: &str| {
+        let (start, _) = line.split_ascii_whitespace().next()?.split_once('-')?;
         let start = u64::from_str_radix(start, 16).ok()?;
-        (module.start..module.end).contains(&start).then(|| range.to_owned())
-    })
+        (line.contains(&*module.path) && (module.start..module.end).contains(&start)).then_some(())
+    };
+    let seen = maps::each_line(proc, maps::MOST, budget::TIME, |line| {
+        let line = String::from_utf8_lossy(line);
+        if is_of(&line).is_none() {
+            return ControlFlow::Continue(());
+        }
+        range = line.split_ascii_whitespace().next().map(str::to_owned);
+        ControlFlow::Break(())
+    });
+    seen.ok().and(range)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 pub mod cache;
 pub mod growth;
+pub mod opens;
 pub mod pool;
 pub mod selftest;
 #[path = "../../../tests/src/skipped.rs"]

@@ -16,13 +16,18 @@ pub struct Server {
 impl Server {
     /// Serves the ledgers of a directory on a port that is free.
     pub fn start(dir: &Dir, args: &[&str]) -> Self {
+        Self::listening(dir, "127.0.0.1:0", args)
+    }
+
+    /// The same on an address.
+    pub fn listening(dir: &Dir, listen: &str, args: &[&str]) -> Self {
         let mut command = gpumem();
-        command.env("GPUMEM_DIR", dir.path()).args(["serve", "--listen", "127.0.0.1:0"]).args(args);
+        command.env("GPUMEM_DIR", dir.path()).args(["serve", "--listen", listen]).args(args);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let url = line.trim().strip_prefix("serving ").unwrap_or_else(|| panic!("{line}")).to_owned();
-        let at = url.split('/').nth(2).unwrap().to_owned();
+        let at = url.split('/').nth(2).unwrap().replace("0.0.0.0", "127.0.0.1");
         Self { child, at, url }
     }
 
@@ -44,7 +49,25 @@ impl Server {
     }
 
     pub fn get(&self, path: &str, headers: &str) -> String {
-        self.say(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n").as_bytes())
+        self.say(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n").as_bytes())
+    }
+
+    /// The page of metrics once every call site that is to be named has its name.
+    pub fn named(&self) -> String {
+        let begin = std::time::Instant::now();
+        loop {
+            let answer = self.get("/metrics", "");
+            // Those that await their names are summed beside the sites that are named.
+            let is_all = answer.contains("site=\"") && !answer.contains("site=\"(other)\"");
+            if is_all || begin.elapsed() > Duration::from_secs(30) {
+                return answer;
+            }
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn is_running(&mut self) -> bool {

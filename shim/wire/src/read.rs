@@ -42,6 +42,8 @@ pub enum ReadError {
     Version { found: u32 },
     /// The directory contradicts itself.
     Directory { why: &'static str },
+    /// It has more than was to be read.
+    TooMuch { bytes: u64 },
 }
 
 impl fmt::Display for ReadError {
@@ -57,6 +59,7 @@ impl fmt::Display for ReadError {
                 )
             }
             Self::Directory { why } => write!(f, "its table directory is damaged: {why}"),
+            Self::TooMuch { bytes } => write!(f, "its tables are too large to be read here ({bytes} bytes)"),
         }
     }
 }
@@ -119,17 +122,18 @@ impl Snapshot {
     /// [`ReadError`] inside `Ok` when the bytes are not a ledger of this version, an I/O error of
     /// the source as it is.
     pub fn read<S: Source + ?Sized>(source: &S) -> std::io::Result<Result<Self, ReadError>> {
-        Self::read_tables(source, |_| true)
+        Self::read_tables(source, |_| true, u64::MAX)
     }
 
     /// As [`Snapshot::read`], but tables that are not wanted stay empty: a list of processes needs
-    /// no allocations.
+    /// no allocations. Nothing is read if those that are wanted may have more than `most` bytes.
     ///
     /// # Errors
     /// As [`Snapshot::read`].
     pub fn read_tables<S: Source + ?Sized>(
         source: &S,
         wanted: impl Fn(TableKind) -> bool,
+        most: u64,
     ) -> std::io::Result<Result<Self, ReadError>> {
         let mut page = vec![0; HEADER_BYTES];
         let got = source.read_at(0, &mut page)?;
@@ -149,6 +153,9 @@ impl Snapshot {
         let needed = |kind| kind == TableKind::Counters && wanted(TableKind::Stacks);
         directory.retain(|&kind, _| wanted(kind) || needed(kind));
         let mut tables = Tables::new(source, directory)?;
+        if tables.bytes_at_most() > most {
+            return Ok(Err(ReadError::TooMuch { bytes: tables.bytes_at_most() }));
+        }
         let strings = tables.bytes(TableKind::Strings)?;
         let frames = tables.words(TableKind::Frames)?;
         let counted = tables.words(TableKind::Counters)?;
@@ -208,22 +215,39 @@ impl Snapshot {
         Ok(Ok(snapshot))
     }
 
+    /// Drops what a list of processes does not show: texts that neither the header nor a context refers to. Returns the
+    /// bytes that are left.
+    pub fn shrink(&mut self) -> u64 {
+        let mut strings = vec![0; 4];
+        let mut keep = |at: &mut StrRef| {
+            let text = self.text_bytes(*at);
+            if *at == 0 || text.is_empty() {
+                *at = 0;
+                return;
+            }
+            *at = strings.len() as StrRef;
+            strings.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            strings.extend_from_slice(text);
+        };
+        let mut header = self.header;
+        header_texts(&mut header).into_iter().for_each(&mut keep);
+        let mut contexts = self.contexts.clone();
+        contexts.values_mut().for_each(|context| keep(&mut context.name));
+        (self.header, self.contexts, self.strings) = (header, contexts, strings);
+        self.texts = self.references();
+        self.samples.shrink_to_fit();
+        let slots = self.contexts.len() * 2 * size_of::<ContextSlot>() + self.samples.len() * size_of::<SampleSlot>();
+        (size_of::<Self>() + slots + self.counters.len() * 8 + self.strings.len()) as u64
+    }
+
+    /// The bytes of a text, as many as are believed.
+    fn text_bytes(&self, at: StrRef) -> &[u8] {
+        self.bytes_of(at, MAX_TEXT_BYTES)
+    }
+
     /// Every reference to a text, in order.
     fn references(&self) -> Vec<StrRef> {
-        let header = &self.header;
-        let mut texts = vec![
-            header.mode_reason,
-            header.interception_reason,
-            header.exe,
-            header.cmdline,
-            header.shim_version,
-            header.settings,
-            header.complaints,
-            header.changes,
-            header.decided,
-            header.unknown,
-            header.python,
-        ];
+        let mut texts: Vec<_> = header_texts(&mut self.header.clone()).map(|at| *at).to_vec();
         // Neighbours are often alike, and there may be a million of them.
         let mut add = |at: StrRef| {
             if texts.last() != Some(&at) && at != 0 {
@@ -290,6 +314,23 @@ impl Snapshot {
     pub fn counter(&self, index: usize) -> u64 {
         self.counters.get(index).copied().unwrap_or(0)
     }
+}
+
+/// The header's references to texts.
+fn header_texts(header: &mut Header) -> [&mut StrRef; 11] {
+    [
+        &mut header.mode_reason,
+        &mut header.interception_reason,
+        &mut header.exe,
+        &mut header.cmdline,
+        &mut header.shim_version,
+        &mut header.settings,
+        &mut header.complaints,
+        &mut header.changes,
+        &mut header.decided,
+        &mut header.unknown,
+        &mut header.python,
+    ]
 }
 
 fn header(page: &[u8]) -> Result<Header, ReadError> {
@@ -441,6 +482,53 @@ mod tests {
         assert_eq!(snapshot.text(4), "hello");
         assert_eq!(snapshot.text(0), "");
         assert_eq!(snapshot.text(9_999), "");
+    }
+
+    #[test]
+    fn a_summary_keeps_the_texts_that_it_shows() {
+        let mut header = Header::new_zeroed();
+        (header.magic, header.version, header.byte_order) = (MAGIC, VERSION, 0x0102_0304);
+        let (mut file, mut strings) = (vec![0; HEADER_BYTES], vec![0; 4]);
+        let mut text = |text: &str| {
+            let at = strings.len() as StrRef;
+            strings.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            strings.extend_from_slice(text.as_bytes());
+            at
+        };
+        let long = "long ".repeat(10_000);
+        (header.exe, header.python, header.settings) = (text("/opt/app"), text(&long), text(""));
+        let (unused, name) = (text(&"unused ".repeat(10_000)), text("a device"));
+        let mut context = ContextSlot { name, ..Default::default() };
+        context.check = context.seal();
+        for (kind, bytes) in [(TableKind::Strings, &strings[..]), (TableKind::Contexts, context.as_bytes())] {
+            let (_, slot) = TableKind::from_u32(kind as u32).unwrap();
+            let n = (bytes.len() / slot) as u64;
+            let offset = file.len() as u64;
+            header.tables[header.tables_len as usize] =
+                TableDesc { kind: kind as u32, slot_bytes: slot as u32, offset, capacity: n, used: n, written: 0 };
+            header.tables_len += 1;
+            file.extend_from_slice(bytes);
+        }
+        file[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+        let whole = read(&file).unwrap();
+        let mut small = whole.clone();
+        let bytes = small.shrink();
+        let texts = |snapshot: &Snapshot| {
+            let header = &snapshot.header;
+            let mut texts: Vec<_> = [header.exe, header.python, header.settings, header.cmdline, header.unknown]
+                .map(|at| snapshot.text(at).into_owned())
+                .into();
+            texts.extend(snapshot.contexts.values().map(|context| snapshot.name(context.name).into_owned()));
+            texts
+        };
+        assert_eq!(texts(&small), texts(&whole));
+        assert_eq!(texts(&small)[0], "/opt/app");
+        assert!(small.strings().len() < 51_000 && whole.strings().len() > 110_000 && unused > 0);
+        assert!((51_000..60_000).contains(&bytes), "{bytes}");
+        // What would be too much is not read.
+        let most = |most| Snapshot::read_tables(&file[..], |_| true, most).unwrap().map(drop);
+        assert_eq!(most(file.len() as u64), Ok(()));
+        assert!(matches!(most(100_000), Err(ReadError::TooMuch { bytes: 110_000.. })));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::output::Written;
 use crate::args::Target;
 use crate::context::{Command, Context, to_stdout};
 use crate::failure::{Failure, Result};
-use crate::metrics::{self, Detail, Page};
+use crate::metrics::{self, Detail, Naming, Page};
 use crate::model::Ledger;
 use crate::text;
 use crate::view::json;
@@ -116,9 +116,7 @@ impl Command for Args {
         let ledger = if all { None } else { Some(context.ledger(&self.target)?) };
         let write = |out: &mut dyn Write| match &ledger {
             Some(ledger) => print(&mut context.limited(out), context, format, ledger),
-            None => {
-                write_page(out, &metrics::of_all(&context.world, self.detail(), &mut metrics::KeptSymbols::default()))
-            }
+            None => write_page(out, &metrics::of_all(&context.world, self.detail(), &mut Naming::Wait)),
         };
         let Some(path) = file else {
             if format.is_text() {

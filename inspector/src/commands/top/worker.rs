@@ -301,6 +301,7 @@ fn name_all(world: &World, jobs: &Receiver<Job>, to: &Sender<ToWorker>, generati
             ledger = open(world, &job.path).ok();
             if let Some(ledger) = &mut ledger {
                 ledger.snapshot.allocs = Vec::new();
+                ledger.symbols.in_background();
             }
         }
         let Some(ledger) = &ledger else { continue };

@@ -28,6 +28,11 @@ impl<'a, S: Source + ?Sized> Tables<'a, S> {
         Ok(Self { source, directory, stored, reach, torn: 0 })
     }
 
+    /// The most bytes that reading all tables can give.
+    pub(super) fn bytes_at_most(&self) -> u64 {
+        self.directory.values().map(|table| table.bytes().min(self.reach)).fold(0, u64::saturating_add)
+    }
+
     /// Hands out the stored parts of a table, a piece of whole slots at a time, each with the index of its first
     /// slot. Holes are left out; their slots are zeroes.
     fn pieces(&self, kind: TableKind, mut each: impl FnMut(u64, &[u8])) -> std::io::Result<()> {

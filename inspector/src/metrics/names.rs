@@ -1,0 +1,122 @@
+//! Names of call sites, looked up by another thread: a page never waits for one. What has no name yet is summed with what is
+//! not named.
+
+use crate::model::Ledger;
+use crate::source::find::FoundProcess;
+use crate::source::open::{self, Owner};
+use crate::source::process::{Process, Users};
+use crate::source::world::World;
+use crate::symbols::modules::Place;
+use crate::symbols::{Known, Named, Symbols};
+use gpumem_wire::layout::TableKind;
+use rustc_hash::FxHashSet;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+/// A process, however often its number is used again.
+pub(super) type Id = (u32, u64);
+
+/// Addresses of a process that are to be named.
+struct Job {
+    id: Id,
+    path: PathBuf,
+    users: Users,
+    process: Option<Process>,
+    addresses: Vec<u64>,
+}
+
+/// Names of the processes that were there for the last page.
+#[derive(Default)]
+pub(crate) struct Names {
+    known: HashMap<Id, OfProcess>,
+    /// Of the page that is made.
+    now: HashMap<Id, OfProcess>,
+    thread: Option<(Sender<Job>, Receiver<(Id, Vec<Named>)>)>,
+}
+
+#[derive(Default)]
+struct OfProcess {
+    known: Known,
+    /// What the thread was asked, each address once.
+    asked: FxHashSet<u64>,
+    found: Vec<Named>,
+}
+
+impl Names {
+    /// Begins a page: takes what was found since the last one.
+    pub(super) fn begin(&mut self) {
+        let Some((_, from)) = &self.thread else { return };
+        for (id, named) in from.try_iter() {
+            if let Some(of) = self.known.get_mut(&id) {
+                of.found.extend(named);
+            }
+        }
+    }
+
+    /// Gives the names that are known to a ledger, which looks none up itself.
+    pub(super) fn give(&mut self, id: Id, ledger: &mut Ledger) {
+        let OfProcess { known, asked, found } = self.known.remove(&id).unwrap_or_default();
+        ledger.symbols.put_off();
+        ledger.symbols.begin_with(known);
+        found.iter().for_each(|named| ledger.symbols.learn(named));
+        self.now.insert(id, OfProcess { asked, ..OfProcess::default() });
+    }
+
+    /// Takes back what is known, and has looked up what was wanted.
+    pub(super) fn take(&mut self, id: Id, world: &World, found: &FoundProcess, ledger: Ledger) {
+        let Some(of) = self.now.get_mut(&id) else { return };
+        let wanted = ledger.symbols.wanted().into_iter();
+        let addresses: Vec<u64> = wanted.filter(|&address| of.asked.insert(address)).collect();
+        of.known = ledger.symbols.into_known();
+        if addresses.is_empty() {
+            return;
+        }
+        let (to, _) = self.thread.get_or_insert_with(|| start(world));
+        let users = found.process.as_ref().map_or(Users::one(world.uid), Process::users);
+        let owner = found.at.as_ref().map_or(users, |at| Users::one(at.seen.owner));
+        let job = Job { id, path: ledger.path, users: owner, process: found.process.clone(), addresses };
+        // Without the thread, addresses stay what they are.
+        let _ = to.send(job);
+    }
+
+    /// Ends a page: forgets processes that were not on it.
+    pub(super) fn end(&mut self) {
+        self.known = std::mem::take(&mut self.now);
+    }
+}
+
+fn start(world: &World) -> (Sender<Job>, Receiver<(Id, Vec<Named>)>) {
+    let ((to, jobs), (say, from)) = (mpsc::channel(), mpsc::channel());
+    let world = world.clone();
+    let _ = std::thread::Builder::new().name("gpumem-names".into()).spawn(move || name_all(&world, &jobs, &say));
+    (to, from)
+}
+
+/// Processes whose files are remembered as those over which a reader was lost.
+const MOST_REMEMBERED: usize = 400;
+/// Addresses that are named before that is told.
+const NAMED_AT_ONCE: usize = 16;
+
+fn name_all(world: &World, jobs: &Receiver<Job>, say: &Sender<(Id, Vec<Named>)>) {
+    let mut remembered: HashMap<Id, Known> = HashMap::new();
+    while let Ok(Job { id, path, users, process, addresses }) = jobs.recv() {
+        use TableKind::{Codes, Modules, Strings, Symbols as Carried};
+        let wanted = |kind| matches!(kind, Strings | Modules | Codes | Carried);
+        let Ok(snapshot) = open::snapshot(&path, Owner::Only(users), wanted) else { continue };
+        let place = process.map_or(Place::here(), |process| Place::of(world, &process));
+        let mut symbols = Symbols::new(&snapshot, place);
+        symbols.in_background();
+        symbols.begin_with(remembered.remove(&id).unwrap_or_default());
+        for addresses in addresses.chunks(NAMED_AT_ONCE) {
+            let named = addresses.iter().map(|&address| symbols.name_for_another(address)).collect();
+            if say.send((id, named)).is_err() {
+                return;
+            }
+        }
+        if remembered.len() >= MOST_REMEMBERED {
+            remembered.clear();
+        }
+        remembered.insert(id, symbols.into_known());
+    }
+}

@@ -1,0 +1,115 @@
+//! What debug information (DWARF) says of an address: functions, files and lines.
+
+use super::files::Parsed;
+use super::question::{MOST_INLINED, MOST_NAME, Symbol};
+use super::words::cut;
+use addr2line::{Context, FrameIter, LookupContinuation, LookupResult, SplitDwarfLoad};
+use gimli::{AbbreviationsCacheStrategy, DwLang, DwarfPackage, EndianSlice, RunTimeEndian};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+type Bytes = EndianSlice<'static, RunTimeEndian>;
+
+/// The debug information of one file.
+pub(super) struct Dwarf {
+    context: Option<Context<Bytes>>,
+    package: Option<DwarfPackage<Bytes>>,
+    /// The file that it was read from, if that is another one, with a symbol table of its own.
+    separate: Option<Parsed>,
+}
+
+impl Dwarf {
+    /// Reads what a file, or the one that has its debug information, says.
+    pub(super) fn of(file: &Parsed) -> Self {
+        let separate = file.separate();
+        let from = separate.as_ref().unwrap_or(file);
+        let package = file.package().and_then(|file| {
+            let empty = Bytes::new(&[], endian(&file));
+            DwarfPackage::load(|id| section(&file, id.dwo_name().unwrap_or_default()), empty).ok()
+        });
+        let context = if from.has_debug_information() { context(from).ok() } else { None };
+        Self { context, package, separate }
+    }
+
+    /// The file with the symbol table that goes with it, where it is not the program's own.
+    pub(super) fn with_names(&self) -> Option<PathBuf> {
+        self.separate.as_ref().map(|file| file.opened.path())
+    }
+
+    /// The functions at an address, innermost first. The last one has no name where there are only lines.
+    pub(super) fn symbols(&self, address: u64) -> Vec<Symbol> {
+        let Some(context) = &self.context else { return Vec::new() };
+        let mut found = context.find_frames(address);
+        let frames = loop {
+            match found {
+                LookupResult::Output(frames) => break frames,
+                LookupResult::Load { load, continuation } => found = continuation.resume(self.split(&load)),
+            }
+        };
+        frames.map(symbols).unwrap_or_default()
+    }
+
+    fn split(&self, load: &SplitDwarfLoad<Bytes>) -> Option<Arc<gimli::Dwarf<Bytes>>> {
+        self.package.as_ref()?.find_cu(load.dwo_id, &load.parent).ok()?.map(Arc::new)
+    }
+}
+
+fn context(file: &Parsed) -> Result<Context<Bytes>, gimli::Error> {
+    let mut dwarf = gimli::Dwarf::load(|id| section(file, id.name()))?;
+    if let Some(shared) = file.shared() {
+        dwarf.load_sup(|id| section(&shared, id.name()))?;
+    }
+    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+    Context::from_dwarf(dwarf)
+}
+
+fn endian(file: &Parsed) -> RunTimeEndian {
+    if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big }
+}
+
+fn section(file: &Parsed, name: &str) -> Result<Bytes, gimli::Error> {
+    Ok(Bytes::new(file.section(name), endian(file)))
+}
+
+fn symbols(mut frames: FrameIter<'_, Bytes>) -> Vec<Symbol> {
+    let mut symbols = Vec::new();
+    while let Ok(Some(frame)) = frames.next() {
+        let function = frame.function.as_ref().and_then(|function| {
+            let name = function.raw_name().ok()?;
+            Some(demangled(&name, function.language))
+        });
+        let location = frame.location.as_ref();
+        symbols.push(Symbol {
+            function: cut(&function.unwrap_or_default(), MOST_NAME).to_owned(),
+            file: location.and_then(|location| location.file).map(|file| cut(file, MOST_NAME).to_owned()),
+            line: location.and_then(|location| location.line),
+            inlined: true,
+        });
+    }
+    // The outermost function is the one that was called.
+    if let Some(mut outermost) = symbols.pop() {
+        outermost.inlined = false;
+        symbols.truncate(MOST_INLINED);
+        symbols.push(outermost);
+    }
+    symbols
+}
+
+/// A function's name as its source has it. Names of other languages than Rust and C++ may be theirs all the same.
+fn demangled(name: &str, language: Option<DwLang>) -> String {
+    let rust = || rustc_demangle::try_demangle(name).ok().map(|name| format!("{name:#}"));
+    let cpp = || cpp_demangle::Symbol::new(name).ok().and_then(|name| name.demangle().ok());
+    let found = match language {
+        Some(gimli::DW_LANG_Rust) => rust(),
+        Some(
+            gimli::DW_LANG_C_plus_plus
+            | gimli::DW_LANG_C_plus_plus_03
+            | gimli::DW_LANG_C_plus_plus_11
+            | gimli::DW_LANG_C_plus_plus_14
+            | gimli::DW_LANG_C_plus_plus_17
+            | gimli::DW_LANG_C_plus_plus_20,
+        ) => cpp(),
+        _ => rust().or_else(cpp),
+    };
+    found.unwrap_or_else(|| name.to_owned())
+}
