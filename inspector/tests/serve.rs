@@ -21,7 +21,7 @@ fn samples(page: &str) -> Vec<&str> {
 fn it_serves_what_the_export_writes() {
     let dir = one();
     let server = Server::start(&dir, &[]);
-    let answer = server.get("/metrics", "");
+    let answer = server.named();
     assert_eq!(status(&answer), 200, "{answer}");
     assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
     let exported = dir.ok(&["export", "--to", "prometheus"]);
@@ -64,7 +64,9 @@ fn sites_and_tags_are_bounded_and_their_sum_is_whole() {
     };
     for top in ["1", "10"] {
         let server = Server::start(&dir, &["--top", top]);
-        let answer = server.get("/metrics", "");
+        // At first no site has a name: their sum is told all the same.
+        assert_eq!(sum(&server.get("/metrics", ""), "gpumem_site_live_bytes"), 112 * MIB);
+        let answer = wait_for_name(&server);
         assert_eq!(sum(&answer, "gpumem_site_live_bytes"), 112 * MIB, "{answer}");
         assert_eq!(sum(&answer, "gpumem_tag_live_bytes"), 112 * MIB, "{answer}");
         assert_eq!(answer.contains("site=\"(other)\""), top == "1", "{answer}");
@@ -122,6 +124,52 @@ fn what_ended_a_moment_ago_is_told_of() {
     assert!(ended.iter().any(|line| line.contains(&format!("pid=\"{}\"", 0x3000_0001))), "the last one: {ended:#?}");
 }
 
+/// The page of metrics once a call site has a name.
+fn wait_for_name(server: &Server) -> String {
+    for _ in 0..100 {
+        let answer = server.get("/metrics", "");
+        if answer.contains("site=\"demo-server+") {
+            return answer;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
+    panic!("no call site was named in 30 s");
+}
+
+/// A page of the web reaches a server of this machine under a name of its own, by DNS rebinding.
+#[test]
+fn a_server_of_this_machine_alone_answers_to_no_name_of_a_stranger() {
+    let dir = one();
+    let ask = |server: &Server, host: &str| {
+        let (port, path) = (server.at.rsplit_once(':').unwrap().1, "/metrics");
+        server.say(format!("GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n").as_bytes())
+    };
+    let server = Server::start(&dir, &["--host", "GPU.lan"]);
+    for host in ["127.0.0.1", "[::1]", "localhost", "gpu.lan"] {
+        assert_eq!(status(&ask(&server, host)), 200, "{host}");
+    }
+    let refused = ask(&server, "evil.example");
+    assert!(status(&refused) == 403 && body(&refused).contains("--host"), "{refused}");
+    assert!(!refused.contains("demo-server"), "{refused}");
+    let healthy = server.say(b"GET /-/healthy HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+    assert_eq!(status(&healthy), 403, "{healthy}");
+    // Whoever names none is no browser; a request that names two, or another in its first line, is refused.
+    assert_eq!(status(&server.say(b"GET / HTTP/1.0\r\n\r\n")), 200);
+    let two = server.say(b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+    assert!(matches!(status(&two), 400 | 403), "{two}");
+    let other = server.say(b"GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert!(matches!(status(&other), 400 | 403), "{other}");
+    // Elsewhere, where collectors come by names, any is taken until one is given.
+    let server = Server::listening(&dir, "0.0.0.0:0", &[]);
+    assert_eq!(status(&ask(&server, "metrics.example")), 200);
+    let server = Server::listening(&dir, "0.0.0.0:0", &["--host", "metrics.example"]);
+    assert_eq!(status(&ask(&server, "metrics.example")), 200);
+    assert_eq!(status(&ask(&server, "10.0.0.7")), 200);
+    assert_eq!(status(&ask(&server, "evil.example")), 403);
+    let wrong = dir.gpumem(&["serve", "--host", "a b"]);
+    assert!(wrong.code == 2 && wrong.err.contains("the name of a host"), "{}", wrong.err);
+}
+
 #[test]
 fn paths_and_methods_have_answers() {
     let dir = dir();
@@ -130,9 +178,10 @@ fn paths_and_methods_have_answers() {
     assert_eq!(status(&server.get("/metrics?x=1", "")), 200);
     let none = server.get("/metric", "");
     assert!(status(&none) == 404 && body(&none).contains("/metrics"), "{none}");
-    let head = server.say(b"HEAD /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let head = server.say(b"HEAD /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert!(status(&head) == 200 && body(&head).is_empty() && head.contains("content-length: "), "{head}");
-    let post = server.say(b"POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc");
+    let post =
+        server.say(b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc");
     assert!(status(&post) == 405 && post.contains("allow: GET, HEAD"), "{post}");
     assert!(server.is_well());
 }
@@ -164,12 +213,12 @@ fn garbage_is_answered_or_cut_and_nothing_falls() {
         ("nonsense\r\n\r\n".to_owned(), 400),
         ("GET /metrics HTTP/9.9\r\n\r\n".into(), 400),
         ("GET\r\n\r\n".into(), 400),
-        (format!("GET /{long} HTTP/1.1\r\nHost: x\r\n\r\n"), 431),
-        (format!("GET / HTTP/1.1\r\nHost: x\r\nA: {long}\r\n\r\n"), 431),
+        (format!("GET /{long} HTTP/1.1\r\nHost: localhost\r\n\r\n"), 431),
+        (format!("GET / HTTP/1.1\r\nHost: localhost\r\nA: {long}\r\n\r\n"), 431),
         (format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(1000)), 431),
         ("GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n".into(), 400),
         ("GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n".into(), 400),
-        ("GET /\0 HTTP/1.1\r\nHost: x\r\n\r\n".into(), 400),
+        ("GET /\0 HTTP/1.1\r\nHost: localhost\r\n\r\n".into(), 400),
     ] {
         let answer = server.say(request.as_bytes());
         let shown = &request[..request.len().min(60)];
@@ -188,7 +237,7 @@ fn slow_clients_are_thrown_out() {
     let mut server = Server::start(&dir, &["--max-connections", "4"]);
     let mut slow: Vec<_> = (0..4).map(|_| server.connect()).collect();
     for stream in &mut slow {
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nA: ").unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nA: ").unwrap();
     }
     // All are taken: more are turned away, with a reason.
     let refused = loop {

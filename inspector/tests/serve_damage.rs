@@ -22,14 +22,14 @@ impl Random {
 
 /// What clients say that mean no harm, and what some say that do.
 const CORPUS: [&str; 10] = [
-    "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: text/plain;q=0.5,*/*\r\nConnection: close\r\n\r\n",
-    "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text;version=1.0.0;q=0.8,*/*;q=0.1\r\n\r\n",
-    "HEAD /metrics HTTP/1.0\r\nHost: x\r\n\r\n",
-    "GET /-/healthy HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YWxpY2U6c2VjcmV0\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
-    "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nabcd",
-    "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n0\r\n\r\n",
-    "GET /metrics HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello",
-    "GET http://x/metrics?a=b#c HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+    "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain;q=0.5,*/*\r\nConnection: close\r\n\r\n",
+    "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text;version=1.0.0;q=0.8,*/*;q=0.1\r\n\r\n",
+    "HEAD /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n",
+    "GET /-/healthy HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic YWxpY2U6c2VjcmV0\r\n\r\nGET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nabcd",
+    "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n0\r\n\r\n",
+    "GET /metrics HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello",
+    "GET http://x/metrics?a=b#c HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
     "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}\u{0}\u{1}\u{fc}\u{3}\u{3}",
 ];

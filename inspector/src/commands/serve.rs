@@ -17,6 +17,9 @@ pub(crate) struct Args {
     /// The address to listen on; the default is reached from this machine alone. Port 0 takes any free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9849", value_parser = address)]
     listen: SocketAddr,
+    /// A name by which the server is asked for; may be given several times. On the loopback address, addresses and localhost are taken too; elsewhere, any name unless one is given here
+    #[arg(long, value_name = "NAME", value_parser = host, value_hint = clap::ValueHint::Hostname)]
+    host: Vec<String>,
     /// TLS, users and passwords: a web-config file, as Prometheus' own programs take it
     #[arg(long, visible_alias = "web.config.file", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     web_config: Option<PathBuf>,
@@ -47,6 +50,14 @@ fn address(text: &str) -> std::result::Result<SocketAddr, String> {
         .ok_or_else(|| "allowed: an address and a port, such as 127.0.0.1:9849, [::1]:9849, or :9849 for all".into())
 }
 
+fn host(text: &str) -> std::result::Result<String, String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    match !text.is_empty() && text.chars().all(is_name) {
+        true => Ok(text.trim_end_matches('.').to_ascii_lowercase()),
+        false => Err("allowed: the name of a host, such as metrics.example.com, without a port".into()),
+    }
+}
+
 fn top(text: &str) -> std::result::Result<usize, String> {
     number(text).ok().filter(|&n| n <= 100).ok_or_else(|| "allowed: a number from 0 to 100".into())
 }
@@ -75,6 +86,7 @@ impl Command for Args {
         });
         let wanted = Wanted {
             listen: self.listen,
+            hosts: self.host.clone(),
             config: self.web_config.clone(),
             connections: self.max_connections,
         };

@@ -1,6 +1,7 @@
 //! From a request to its answer.
 
 use super::config::Config;
+use super::hosts::Hosts;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
@@ -37,20 +38,26 @@ impl Pages {
 /// All that is served.
 pub(super) struct Site {
     pages: Pages,
+    hosts: Hosts,
     last: RefCell<Option<(Instant, Bytes, Bytes)>>,
 }
 
 type Answer = Response<Full<Bytes>>;
 
 impl Site {
-    pub(super) fn new(pages: Pages) -> Self {
-        Self { pages, last: RefCell::default() }
+    pub(super) fn new(pages: Pages, hosts: Hosts) -> Self {
+        Self { pages, hosts, last: RefCell::default() }
     }
 
     pub(super) async fn answer(&self, request: Request<Incoming>, config: &Config) -> Result<Answer, Infallible> {
-        let who = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        let may = !config.users.are_there() || config.users.are_right(who).await;
-        let mut answer = if may { self.route(&request) } else { who_are_you() };
+        let mut answer = match self.hosts.refusal(&request) {
+            Some(why) => answer(StatusCode::FORBIDDEN, PLAIN, why),
+            None => {
+                let who = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
+                let may = !config.users.are_there() || config.users.are_right(who).await;
+                if may { self.route(&request) } else { who_are_you() }
+            }
+        };
         config.headers.iter().for_each(|(name, value)| drop(answer.headers_mut().insert(name, value.clone())));
         tracing::debug!("{} {}: {}", request.method(), request.uri().path(), answer.status());
         Ok(answer)

@@ -2,14 +2,15 @@
 //! caller says.
 //!
 //! * [`answer`]: from a request to its answer.
+//! * [`hosts`]: by which names the server may be asked for.
 //! * [`patient`]: a connection whose other end has to read what it asked for.
 //! * [`config`]: the web-config file. [`tls`]: its certificates. [`users`]: its users and their passwords.
 //!
-//! One thread does all of it. Reading the ledgers starts children for symbols, which is only sound where no other
-//! thread may hold a lock; so the pages are made on this thread, and other connections wait so long.
+//! One thread does all of it: the pages are made on it, within a bounded time, and other connections wait so long.
 
 mod answer;
 mod config;
+mod hosts;
 mod patient;
 mod tls;
 mod users;
@@ -19,6 +20,7 @@ pub(crate) use answer::{Made, Pages};
 use crate::failure::{Failure, Result, plain};
 use answer::Site;
 use config::Config;
+use hosts::Hosts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -53,6 +55,8 @@ const LOOKS_EACH: Duration = Duration::from_secs(1);
 /// What a server is asked to be.
 pub(crate) struct Wanted {
     pub listen: SocketAddr,
+    /// Names by which it may be asked for.
+    pub hosts: Vec<String>,
     /// A web-config file.
     pub config: Option<PathBuf>,
     /// Connections at a time; more are turned away.
@@ -82,7 +86,7 @@ pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(Ready) -> 
                 .fix("name another address: --listen 127.0.0.1:9850")
         })?;
         let server = Rc::new(Server {
-            site: Site::new(pages),
+            site: Site::new(pages, Hosts::new(wanted.listen.ip(), wanted.hosts.clone())),
             path: wanted.config.clone(),
             config: RefCell::new(Rc::new(config)),
             looked: Cell::new(Instant::now()),
