@@ -87,7 +87,8 @@ pub fn no_outside_if(are_idle: impl FnOnce() -> bool) -> bool {
         }
     }
     let looks = OUTSIDE.compare_exchange(PENDING, LOOKED_AT, SeqCst, SeqCst).is_ok();
-    let mut after = looks.then_some(After(PENDING));
+    // Made only by a thread that looks: the drop of another one would end that thread's look.
+    let mut after = looks.then(|| After(PENDING));
     let are_idle = are_idle();
     if let Some(after) = &mut after
         && are_idle
@@ -232,6 +233,13 @@ mod tests {
         outside(false);
         assert!(no_outside_if(|| true) && is_outside());
         OUTSIDE.store(NOTHING, SeqCst);
+        outside(false);
+        let beside_another = || {
+            // A second look leaves the first one as it is, also when more comes meanwhile.
+            assert!(!no_outside_if(|| false) && OUTSIDE.load(SeqCst) == LOOKED_AT);
+            true
+        };
+        assert!(no_outside_if(beside_another) && !is_outside());
     }
 
     #[test]

@@ -83,7 +83,8 @@ struct Searching;
 impl Searching {
     fn begin() -> Option<Self> {
         let (pid, other) = (std::process::id(), SEARCHING.load(Acquire));
-        (other != pid && SEARCHING.compare_exchange(other, pid, AcqRel, Relaxed).is_ok()).then_some(Self)
+        // Made only if it is ours: the drop of one that is not would end the other's search.
+        (other != pid && SEARCHING.compare_exchange(other, pid, AcqRel, Relaxed).is_ok()).then(|| Self)
     }
 }
 
@@ -227,6 +228,15 @@ mod tests {
     use std::io::Read;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    /// A request that is refused leaves the search that goes on as it is.
+    #[test]
+    fn one_search_goes_on_at_a_time_however_many_are_refused() {
+        let first = Searching::begin().expect("nothing goes on");
+        assert!((0..3).all(|_| Searching::begin().is_none()) && is_going_on());
+        drop(first);
+        assert!(!is_going_on() && Searching::begin().is_some());
+    }
 
     /// The client reads in small pieces. Each makes room for another piece, so no single wait for room is too long.
     #[test]
