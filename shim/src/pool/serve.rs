@@ -160,6 +160,9 @@ impl Pool {
         let before = taken.context_pool();
         let unreported = taken.unreported();
         let now = clock::now_ns();
+        // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
+        let owner = unsafe { before.cast::<ContextPool>().as_ref() }.filter(|_| taken.bytes() != 0);
+        let _transit = owner.map(|owner| owner.in_transit.blocks.begin());
         let blocks = taken.rebind(context_pool);
         // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
         if let Some(before) = unsafe { before.cast::<ContextPool>().as_ref() } {

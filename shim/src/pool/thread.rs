@@ -196,6 +196,11 @@ impl Taken<'_> {
         self.cache.context_pool.load(Relaxed)
     }
 
+    /// Bytes of the blocks in the cache.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.cache.bytes.load(Relaxed)
+    }
+
     /// Counts live bytes that came (or went) for the context's total. The answer is what has to be added to that total
     /// now: nothing until the sum reaches `most`.
     #[inline]

@@ -93,10 +93,13 @@ impl ContextPool {
     /// Records an event behind the work that may use what was freed since the last batch.
     fn close_batch(&self) {
         let generation = self.generation();
-        let blocks = std::mem::take(&mut lock(&self.inner).open);
-        if blocks.is_empty() {
-            return;
-        }
+        let (blocks, _transit) = {
+            let mut inner = lock(&self.inner);
+            if inner.open.is_empty() {
+                return;
+            }
+            (std::mem::take(&mut inner.open), self.in_transit.blocks.begin())
+        };
         match self.within(|| self.event()) {
             Some((event, submissions)) => self.push_batch(generation, event, submissions, blocks),
             None => self.open_again(generation, blocks),
@@ -157,9 +160,12 @@ impl ContextPool {
     pub(crate) fn barrier_for_all(&self, now_ns: u64) -> Option<Status> {
         let generation = self.generation();
         // The barrier does not cover blocks that are freed from here on.
-        let (open, batches) = {
+        let (open, batches, _transit) = {
             let mut inner = lock(&self.inner);
-            (std::mem::take(&mut inner.open), std::mem::take(&mut inner.batches))
+            let (open, batches) = (std::mem::take(&mut inner.open), std::mem::take(&mut inner.batches));
+            // A request that runs out meanwhile waits for them.
+            let any = !open.is_empty() || !batches.is_empty();
+            (open, batches, any.then(|| self.in_transit.blocks.begin()))
         };
         let status = self.barrier();
         let events: Vec<Event> = batches.iter().map(|batch| batch.event).collect();
@@ -179,5 +185,26 @@ impl ContextPool {
         block.set(State::Idle);
         self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
         inner.open.push(block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request that runs out is to wait for them, and for nothing if there are none.
+    #[test]
+    fn blocks_whose_barrier_or_event_is_made_are_on_their_way() {
+        let context_pool = ContextPool::made_up(1, 0, 0);
+        let moved = |what: &dyn Fn()| {
+            let before = context_pool.in_transit.blocks.ended();
+            what();
+            context_pool.in_transit.blocks.ended() - before
+        };
+        let barrier = || assert!(context_pool.barrier_for_all(1).is_none(), "as if something captured");
+        let reap = || context_pool.reap(1);
+        assert_eq!((moved(&barrier), moved(&reap)), (0, 0));
+        context_pool.keep_waiting(Box::leak(Box::default()), 1);
+        assert_eq!((moved(&barrier), moved(&reap)), (1, 1));
     }
 }
