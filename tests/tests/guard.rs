@@ -219,6 +219,22 @@ fn a_check_looks_beside_work_that_does_not_end() {
     ran.ledger().sound().complete().agrees_with(&ran.json());
 }
 
+/// What the guard keeps from use goes back when the user wants memory back, and is read before that.
+#[test]
+fn what_the_guard_keeps_goes_back_when_the_user_asks() {
+    for command in [&["trim"][..], &["set", "POOL=0"]] {
+        let mut running = program("pool_guard").args(["clean", "freed", "wait"]).envs(&[ON]).waits().start(true);
+        running.says("ready");
+        let pid = running.pid().to_string();
+        let args: Vec<&str> = command[..1].iter().copied().chain([&*pid]).chain(command[1..].iter().copied()).collect();
+        let said = running.gpumem(&args)["said"].as_str().expect("what it says").to_owned();
+        assert!(said.contains("MiB given back") && !said.contains("stay"), "{said}");
+        running.tell("go");
+        let ran = running.finish().ok();
+        found(&ran, "written-after-free", &["64 bytes"], "after_free pool_guard.c");
+    }
+}
+
 /// A check that is given no time says so, and the next one is not kept from its answer for long.
 #[test]
 fn a_check_ends_with_who_asked_for_it() {

@@ -5,10 +5,11 @@
 //! * [`barrier`] waits for the context's work, or asks whether there is any.
 //! * [`release_stream`] gives blocks back to the driver without a wait. [`freeing`] is the thread that gives blocks back
 //!   by real frees, which may wait. [`hold`]: the context does not end while somebody uses its pool.
-//! * [`readers`] fill and read memory for the guard; [`stuck`] are those that did not complete in time. [`scanning`]
-//!   searches memory for addresses.
+//! * [`readers`] fill and read memory for the guard; [`stuck`] are those that did not complete in time. One thread at a
+//!   time has all of it read ([`checking`]). [`scanning`] searches memory for addresses.
 
 mod barrier;
+mod checking;
 mod events;
 mod freeing;
 mod hold;
@@ -26,8 +27,10 @@ mod sync {
     pub(super) use std::sync::{Mutex, MutexGuard};
 }
 
+pub(super) use checking::{Begun, For};
 pub(crate) use hold::PoolHold;
 pub(super) use idle::Most;
+pub(crate) use quarantine::Out;
 pub(crate) use readers::Job;
 pub(crate) use scanning::{Scan, Scanning};
 
@@ -36,6 +39,7 @@ use super::in_transit::InTransit;
 use crate::process::lock::lock;
 use crate::progress::activity;
 use crate::vendor::memory::{Event, MemoryCalls};
+use checking::Checking;
 use freeing::Freeing;
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
@@ -98,6 +102,8 @@ pub(crate) struct ContextPool {
     pub in_transit: &'static InTransit,
     /// Kernel, streams and memory by which the guard reads.
     pub(super) readers: Readers,
+    /// Whether the guard reads all of it now.
+    checking: Checking,
 }
 
 #[derive(Default)]
@@ -111,8 +117,9 @@ struct Inner {
     open: Vec<&'static Block>,
     next_batch: u64,
     batches: VecDeque<Batch>,
-    /// Freed, and kept from use for a while by the guard.
-    quarantine: VecDeque<&'static Block>,
+    /// Freed, and kept from use for a while by the guard, by the turn in which they were freed.
+    quarantine: BTreeMap<u64, &'static Block>,
+    /// Bytes of these blocks, and of those that a check has in hand.
     quarantined: u64,
 }
 
@@ -172,6 +179,7 @@ impl ContextPool {
             found_busy: AtomicU64::new(0),
             in_transit,
             readers: Readers::default(),
+            checking: Checking::default(),
         }
     }
 

@@ -61,6 +61,9 @@ impl Pool {
                 context_pool.reap(now);
             }
             self.measure(context_pool);
+            if self.is_closed() {
+                self.end_quarantine(context_pool);
+            }
             let all_goes = self.is_closed() || self.is_low(context_pool);
             let over = if all_goes { context_pool.idle() } else { self.over_most_idle(context_pool) };
             let due = self.due(context_pool, now).max(over);
@@ -156,6 +159,7 @@ impl Pool {
             if context_pool.has_pending() {
                 context_pool.reap(clock::now_ns());
             }
+            self.end_quarantine(context_pool);
             back += match at_once && context_pool.gives_back_at_once() {
                 true => self.release(context_pool, Most::AtLeast(u64::MAX, usize::MAX), || false),
                 false => self.release_for_user(context_pool),

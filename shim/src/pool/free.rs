@@ -4,9 +4,9 @@ use super::Pool;
 use super::answers::NOWHERE;
 use super::block::{Block, PINNED, SPILLED, State};
 use super::block_records;
+use super::claims;
 use super::context_pool::{ContextPool, Most};
-use super::guard::Asker;
-use super::reading;
+use super::guard::{Asker, LATE_WITHIN};
 use super::thread::{LOOKS, Pushed};
 use crate::call::Call;
 use crate::gate;
@@ -120,6 +120,8 @@ impl Pool {
             block.set(State::Idle);
             if let Pushed::Kept(leaves) = taken.push(class, block, self.most_of_a_thread()) {
                 let reported = taken.report(-bytes, self.unreported_at_most());
+                // Until now the cache was held, which whoever looks for idle blocks waits for.
+                let _transit = leaves.map(|_| context_pool.in_transit.blocks.begin());
                 drop(taken);
                 if let Some(leaves) = leaves {
                     context_pool.keep(leaves, clock::now_ns());
@@ -237,12 +239,14 @@ impl Pool {
     fn give_up(&'static self, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
         let addr = block.addr.load(Relaxed);
         let context_pool = ContextPool::of(block);
-        if let (Some(guard), Some(context_pool)) = (&self.guard, context_pool) {
+        if let (Some(guard), Some(context_pool)) = (&self.guard, context_pool)
+            && gate::shim().is_some_and(|shim| !self.aside(shim))
+        {
             let _errno = KeepErrno::new();
-            guard.given_up(gate::shim().is_none_or(|shim| self.aside(shim)), context_pool, block);
+            guard.given_up(context_pool, block);
         }
         self.map.remove(addr);
-        reading::wait(addr);
+        wait_for_readers(context_pool, addr);
         if trace::on() {
             gate::note(|shim| block_records::trace_block(shim, Action::Free, block));
         }
@@ -298,6 +302,12 @@ impl Pool {
             let _ = (0..LOOKS).any(|_| self.empty(shim, cache));
         }
     }
+}
+
+/// Waits for those that read a block which the program's own free gives back.
+fn wait_for_readers(context_pool: Option<&ContextPool>, addr: u64) {
+    let _errno = KeepErrno::new();
+    claims::wait(addr, || context_pool.is_none_or(ContextPool::settle_readers), LATE_WITHIN);
 }
 
 /// Fills a block and waits for it.

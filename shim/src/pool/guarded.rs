@@ -2,13 +2,15 @@
 //! program waits for the device. Freed blocks leave the quarantine. Launches are noted.
 
 use super::block::{Block, State, WATCHED};
-use super::context_pool::ContextPool;
+use super::claims::Claim;
+use super::context_pool::{Begun, ContextPool, For, Out};
 use super::guard::{DONE_WITHIN, Guard, LaunchKind};
 use super::{Pool, of};
 use crate::call::Call;
 use crate::gate;
 use crate::process::clock;
 use crate::progress::activity;
+use crate::progress::queries::capturing;
 use crate::shim::Shim;
 use gpumem_abi::types::Stream;
 use gpumem_wire::counters;
@@ -17,7 +19,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// How many blocks are read together. A free of one of them waits for that long.
+/// How many blocks are read together. A free of one of them, and a request that runs out, wait for that long.
 const TOGETHER: usize = 128;
 /// How much longer a wait of the program may become, unless there is need.
 const AT_A_WAIT: Duration = Duration::from_millis(500);
@@ -30,6 +32,8 @@ struct Checked {
     written: u64,
     /// Blocks that were not read, because there was no time left or the driver refused.
     left: u64,
+    /// Contexts that another check read for the whole time.
+    taken: u64,
 }
 
 impl Checked {
@@ -44,84 +48,75 @@ impl Checked {
     }
 }
 
-/// While it lives, frees of these blocks wait.
-struct BeingRead<'a> {
-    guard: &'a Guard,
-    blocks: Vec<&'static Block>,
-    addresses: Vec<u64>,
-}
-
-impl<'a> BeingRead<'a> {
-    fn of(guard: &'a Guard, blocks: &[&'static Block]) -> Self {
-        let addresses: Vec<u64> = blocks.iter().map(|block| block.addr.load(Relaxed)).collect();
-        guard.begin_reading(&addresses);
-        // A free sets the block's state before it looks whether the block is being read. So one of the two threads sees
-        // the other.
-        let is_live = |(block, addr): (&&'static Block, &u64)| {
-            block.is(State::Live) && block.addr.load(Relaxed) == *addr && block.flags.load(Acquire) & WATCHED != 0
-        };
-        let blocks = blocks.iter().zip(&addresses).filter(|&pair| is_live(pair)).map(|(block, _)| *block).collect();
-        Self { guard, blocks, addresses }
-    }
-}
-
-impl Drop for BeingRead<'_> {
-    fn drop(&mut self) {
-        self.guard.end_reading(&self.addresses);
-    }
+/// Claims blocks that are live and watched, and passes over the others.
+fn claimed(blocks: &[&'static Block]) -> (Vec<&'static Block>, Claim) {
+    let addresses: Vec<u64> = blocks.iter().map(|block| block.addr.load(Relaxed)).collect();
+    let claim = Claim::of(addresses.clone());
+    let is_live = |(block, addr): (&&'static Block, &u64)| {
+        block.is(State::Live) && block.addr.load(Relaxed) == *addr && block.flags.load(Acquire) & WATCHED != 0
+    };
+    (blocks.iter().zip(&addresses).filter(|&pair| is_live(pair)).map(|(block, _)| *block).collect(), claim)
 }
 
 impl Pool {
-    /// Reads all watched memory of a context, as long as time is left.
+    /// Reads all watched memory of a context, as long as time is left. One thread at a time does that.
     fn check(
         &'static self,
         guard: &Guard,
         context_pool: &'static ContextPool,
+        wanted: For,
         left: &mut dyn FnMut() -> Duration,
         checked: &mut Checked,
     ) {
+        let mut check = match context_pool.begin_check(wanted, left) {
+            Begun::Check(check) => check,
+            Begun::Read => return,
+            Begun::NoTime => return checked.taken += 1,
+        };
         let Some(_hold) = context_pool.hold() else { return };
         let start = clock::precise_ns();
         let of_it = |block: &&'static Block| ContextPool::of(block).is_some_and(|its| std::ptr::eq(its, context_pool));
         let watched = |block: &&'static Block| block.is(State::Live) && block.flags.load(Acquire) & WATCHED != 0;
         let live: Vec<_> = self.map.all().into_iter().filter(of_it).filter(watched).collect();
-        let (mut good, before) = (true, checked.written);
+        let (mut good, before, before_left) = (true, checked.written, checked.left);
         for blocks in live.chunks(TOGETHER) {
-            let read = BeingRead::of(guard, blocks);
+            let (blocks, claim) = claimed(blocks);
             let time = left();
-            let hit = if time.is_zero() { None } else { guard.read_zones(context_pool, &read.blocks, &[], time) };
-            // A late reader may still read these blocks. A free waits for the context's work in any case.
+            let hit = if time.is_zero() { None } else { guard.read_zones(context_pool, (&blocks, &claim), &[], time) };
             good &= hit.is_some();
-            checked.add(read.blocks.len() as u64, true, hit);
+            checked.add(blocks.len() as u64, true, hit);
         }
         if good && checked.written == before {
             guard.remember_good(start);
         }
-        let freed = context_pool.take_quarantine();
-        for blocks in freed.chunks(TOGETHER) {
+        let mut turns = context_pool.quarantined_turns();
+        while let Some(lent) = context_pool.lend_quarantined(&mut turns, TOGETHER) {
             let time = left();
-            let hit = if time.is_zero() { None } else { guard.read_freed(context_pool, blocks, time) };
-            checked.add(blocks.len() as u64, false, hit);
+            let hit = if time.is_zero() { None } else { guard.read_freed(context_pool, &lent.blocks, time) };
+            checked.add(lent.blocks.len() as u64, false, hit);
+            context_pool.put_in_quarantine(lent);
         }
-        context_pool.put_in_quarantine(freed);
+        check.is_whole = checked.left == before_left;
     }
 
     /// Freed blocks leave the quarantine: they are read, and what was written to them is reported.
-    pub(super) fn leave_quarantine(&self, context_pool: &'static ContextPool, blocks: Vec<&'static Block>) {
-        // A request that runs out is tried again whenever blocks have moved, so nothing may be noted as moving if
-        // nothing moves.
-        if blocks.is_empty() {
-            return;
-        }
-        let _transit = context_pool.in_transit.blocks.begin();
+    pub(super) fn leave_quarantine(&self, context_pool: &'static ContextPool, out: Option<Out>) {
+        let Some(out) = out else { return };
         if let Some(guard) = &self.guard {
-            guard.read_freed(context_pool, &blocks, DONE_WITHIN);
-            for block in &blocks {
+            guard.read_freed(context_pool, &out.blocks, DONE_WITHIN);
+            for block in &out.blocks {
                 gate::record_if_started(|shim| guard.forget_freed(Some(shim), block));
             }
         }
         let now = clock::now_ns();
-        blocks.into_iter().for_each(|block| context_pool.keep(block, now));
+        out.blocks.iter().for_each(|block| context_pool.keep(block, now));
+    }
+
+    /// All freed blocks leave the quarantine, unless something captures: their memory is wanted back.
+    pub(super) fn end_quarantine(&self, context_pool: &'static ContextPool) {
+        if !capturing() {
+            self.leave_quarantine(context_pool, context_pool.take_quarantine());
+        }
     }
 }
 
@@ -157,8 +152,16 @@ pub(crate) fn check_all(shim: &'static Shim, left: &mut dyn FnMut() -> Duration)
         return Err(why.into());
     }
     let mut checked = Checked::default();
-    pool.context_pools().into_iter().for_each(|context_pool| pool.check(guard, context_pool, left, &mut checked));
-    let Checked { live, freed, written, left } = checked;
+    let mut check = |context_pool| pool.check(guard, context_pool, For::User, left, &mut checked);
+    pool.context_pools().into_iter().for_each(&mut check);
+    let Checked { live, freed, written, left, taken } = checked;
+    let taken = match taken {
+        0 => String::new(),
+        _ => format!(
+            "; {taken} contexts were not read, since another check went on for the whole time: ask again, or with a longer \
+             --timeout"
+        ),
+    };
     let left = if left == 0 { String::new() } else { format!("; {left} could not be read in time") };
     let found = if written == 0 {
         "nothing written where it should not be".to_owned()
@@ -167,7 +170,7 @@ pub(crate) fn check_all(shim: &'static Shim, left: &mut dyn FnMut() -> Duration)
     };
     let without = shim.ledger.counter(counters::GUARD_WITHOUT);
     let without = if without == 0 { String::new() } else { format!("; {without} allocations were not watched") };
-    Ok(format!("{live} live and {freed} freed blocks read: {found}{left}{without}"))
+    Ok(format!("{live} live and {freed} freed blocks read: {found}{left}{taken}{without}"))
 }
 
 /// The program has waited for the device, so all of its context is read.
@@ -181,7 +184,7 @@ pub(crate) fn at_wait() {
     if let Some(context_pool) = gate::note(|shim| pool.context_pool_of_thread(shim)).flatten() {
         let end = Instant::now() + AT_A_WAIT;
         let mut left = || end.saturating_duration_since(Instant::now());
-        pool.check(guard, context_pool, &mut left, &mut Checked::default());
+        pool.check(guard, context_pool, For::Wait, &mut left, &mut Checked::default());
     }
 }
 

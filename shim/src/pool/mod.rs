@@ -21,6 +21,7 @@
 //! * What is recorded of blocks: [`block_records`].
 //! * Idle blocks are kept by thread ([`thread`]), and by context ([`context_pool`], which also knows whether the
 //!   context has work left).
+//! * [`claims`]: which blocks a reader may read, so that they do not go back meanwhile.
 //! * [`block`]: a block, and all of them by address. [`size`]: the classes of sizes. [`in_transit`]: what is on its
 //!   way.
 //!
@@ -33,6 +34,7 @@ pub(crate) mod answers;
 pub(crate) mod block;
 mod block_records;
 mod bound;
+mod claims;
 pub(crate) mod context_end;
 pub(crate) mod context_pool;
 pub(crate) mod decay;

@@ -2,95 +2,21 @@
 //! reads many blocks at a time, while the context is idle. A word that the program writes meanwhile is read old or new.
 //!
 //! A block may be freed and used again while it is read, which harms nobody. It goes back to the driver only after the
-//! reading has ended. A thread that gives a block back changes the state of the block, or takes the block out of the map,
-//! and then asks here. A thread that reads says so here, and then looks at the state. So at least one of the two threads
-//! sees the other.
+//! reading has ended ([`super::claims`]).
 
+use super::Pool;
 use super::block::{Block, SPILLED, State};
+use super::claims::Claim;
 use super::context_pool::{ContextPool, PoolHold, Scan, Scanning};
-use super::{Pool, lock};
 use crate::process::cancel;
 use crate::progress::activity;
 use crate::progress::queries::capturing;
 use crate::vendor::scan::{ALIGNED, Found, PIECE, RANGES, Range};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::*, fence};
+use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// What is being read; there is one search at a time.
-static READ: Mutex<Vec<Group>> = Mutex::new(Vec::new());
-/// The number of the group that was begun last. 0: no block has ever been read.
-static GROUPS: AtomicU64 = AtomicU64::new(0);
-/// Between two looks, and how many at most: what is read at a time takes a few milliseconds.
-const NAP: Duration = Duration::from_micros(20);
-const MOST_NAPS: u32 = 100_000;
 /// How long a copy is waited for that did not complete in time.
 const AT_MOST: Duration = Duration::from_secs(5);
-
-/// Blocks that are read together.
-struct Group {
-    number: u64,
-    /// Their addresses, in order.
-    blocks: Vec<u64>,
-    /// Somebody waits for one of them.
-    waited_for: bool,
-}
-
-/// Waits until nobody reads a block that is about to be the driver's.
-pub(super) fn wait(addr: u64) {
-    // A reader that this load does not see will see that the block is gone.
-    fence(SeqCst);
-    if GROUPS.load(SeqCst) == 0 {
-        return;
-    }
-    for _ in 0..MOST_NAPS {
-        let mut is_read = false;
-        for group in lock(&READ).iter_mut().filter(|group| group.blocks.binary_search(&addr).is_ok()) {
-            (group.waited_for, is_read) = (true, true);
-        }
-        if !is_read {
-            break;
-        }
-        cancel::sleep(NAP);
-    }
-}
-
-/// While it lives, blocks do not go back.
-struct BeingRead(u64);
-
-impl BeingRead {
-    fn begin(mut blocks: Vec<u64>) -> Self {
-        blocks.sort_unstable();
-        let number = GROUPS.fetch_add(1, SeqCst) + 1;
-        lock(&READ).push(Group { number, blocks, waited_for: false });
-        // As in `wait`.
-        fence(SeqCst);
-        Self(number)
-    }
-
-    fn with<R>(&self, look: impl FnOnce(&mut Group) -> R) -> Option<R> {
-        lock(&READ).iter_mut().find(|group| group.number == self.0).map(look)
-    }
-
-    /// Stops to read the blocks for which `keep` does not hold.
-    fn retain(&self, keep: impl FnMut(&u64) -> bool) {
-        self.with(|group| {
-            group.blocks.retain(keep);
-            // Who waits for one that is still there says so again.
-            group.waited_for = false;
-        });
-    }
-
-    fn is_waited_for(&self) -> bool {
-        self.with(|group| group.waited_for) == Some(true)
-    }
-}
-
-impl Drop for BeingRead {
-    fn drop(&mut self) {
-        lock(&READ).retain(|group| group.number != self.0);
-    }
-}
 
 /// A live block: where the program's part of it begins, and the bytes that it asked for.
 #[derive(Clone, Copy)]
@@ -153,7 +79,7 @@ impl Part {
 pub(crate) struct Flight {
     context_pool: &'static ContextPool,
     hold: PoolHold<'static>,
-    read: BeingRead,
+    claim: Claim,
     scanning: Scanning,
 }
 
@@ -167,9 +93,9 @@ impl Flight {
         ended: &mut Option<Instant>,
         take: impl FnOnce(&[Found]),
     ) -> Piece {
-        let Self { context_pool, hold, read, scanning } = self;
-        let is_over = || read.is_waited_for() || hold.is_wanted() || is_over();
-        Piece::of(context_pool, context_pool.end_scan(scanning, ended, &is_over, take))
+        let Self { context_pool, hold, claim, scanning } = self;
+        let is_over = || claim.is_waited_for() || hold.is_wanted() || is_over();
+        Piece::of(context_pool, context_pool.end_scan(scanning, &claim, ended, &is_over, take))
     }
 }
 
@@ -230,8 +156,8 @@ impl Pool {
         longest: Duration,
         read: impl FnOnce(&[u8]),
     ) -> Piece {
-        self.while_it_stays(live, at + bytes as u64, || {
-            live.context_pool.copy_out(live.addr + at, bytes, longest, read)
+        self.while_it_stays(live, at + bytes as u64, |claim| {
+            live.context_pool.copy_out((live.addr + at, bytes), claim, longest, read)
         })
     }
 
@@ -250,19 +176,19 @@ impl Pool {
         }
         self.may_read()?;
         let hold = context_pool.hold().ok_or(Piece::Gone)?;
-        let read = BeingRead::begin(parts.iter().map(|part| part.live.addr).collect());
+        let claim = Claim::of(parts.iter().map(|part| part.live.addr).collect());
         for part in &mut *parts {
             part.is_gone = !part.live.is_there(self, part.at + part.words * 8);
         }
         if parts.iter().any(|part| part.is_gone) {
-            read.retain(|&block| parts.iter().any(|part| !part.is_gone && part.live.addr == block));
+            claim.retain(|&block| parts.iter().any(|part| !part.is_gone && part.live.addr == block));
         }
         let ranges: Vec<Range> = parts.iter().filter(|part| !part.is_gone).flat_map(Part::ranges).collect();
         if ranges.is_empty() {
             return Ok(None);
         }
-        match context_pool.begin_scan(&ranges, how) {
-            Some(scanning) => Ok(Some(Flight { context_pool, hold, read, scanning })),
+        match context_pool.begin_scan(&ranges, &claim, how) {
+            Some(scanning) => Ok(Some(Flight { context_pool, hold, claim, scanning })),
             None => Err(Piece::of(context_pool, None)),
         }
     }
@@ -279,46 +205,15 @@ impl Pool {
     }
 
     /// Runs `read`, which reads the first `bytes` of a block. The block stays meanwhile.
-    fn while_it_stays(&self, live: &LiveBlock, bytes: u64, read: impl FnOnce() -> Option<()>) -> Piece {
+    fn while_it_stays(&self, live: &LiveBlock, bytes: u64, read: impl FnOnce(&Claim) -> Option<()>) -> Piece {
         if let Err(why) = self.may_read() {
             return why;
         }
         let Some(_hold) = live.context_pool.hold() else { return Piece::Gone };
-        let _read = BeingRead::begin(vec![live.addr]);
+        let claim = Claim::of(vec![live.addr]);
         if !live.is_there(self, bytes) {
             return Piece::Gone;
         }
-        Piece::of(live.context_pool, read())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::AtomicBool;
-
-    #[test]
-    fn who_gives_a_block_back_waits_for_its_reader_and_nobody_else_does() {
-        let read = BeingRead::begin(vec![0x7f20_0000, 0x7f00_0000]);
-        wait(0x7f10_0000);
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| {
-                wait(0x7f00_0000);
-                assert!(is_over.load(SeqCst));
-            });
-            while !read.is_waited_for() {
-                std::thread::yield_now();
-            }
-            is_over.store(true, SeqCst);
-            drop(read);
-            waits.join().expect("it waited");
-        });
-        wait(0x7f00_0000);
-        // What is not read after all is waited for by nobody.
-        let read = BeingRead::begin(vec![0x7f00_0000, 0x7f20_0000]);
-        read.retain(|&block| block == 0x7f20_0000);
-        wait(0x7f00_0000);
-        assert!(!read.is_waited_for());
+        Piece::of(live.context_pool, read(&claim))
     }
 }

@@ -13,8 +13,8 @@
 use super::Pool;
 use super::block::Block;
 use super::block_records;
+use super::claims;
 use super::context_pool::{ContextPool, Most};
-use super::reading;
 use crate::gate;
 use crate::process::errno::KeepErrno;
 use crate::progress::activity;
@@ -22,6 +22,7 @@ use crate::records;
 use crate::vendor::memory::ReleaseStream;
 use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
 
 /// The most blocks that go back together. Nobody finds these blocks meanwhile.
 const TOGETHER: usize = 4096;
@@ -44,7 +45,7 @@ impl Pool {
         most: Most,
         if_it_waits: impl Fn() -> bool,
     ) -> u64 {
-        if context_pool.idle() == 0 || !context_pool.settle_readers() {
+        if context_pool.idle() == 0 {
             return 0;
         }
         let _errno = KeepErrno::new();
@@ -63,9 +64,9 @@ impl Pool {
             RELEASE_STREAM_USED.fetch_or(count > 0, Relaxed);
             let mut gone = Vec::with_capacity(count);
             for block in blocks {
-                match self.free_by(block, |addr| context_pool.calls.free_on(addr, stream)) {
-                    SUCCESS => gone.push(block),
-                    _ => context_pool.keep(block, block.idle_ns.load(Relaxed)),
+                match self.free_by(block, context_pool, |addr| context_pool.calls.free_on(addr, stream)) {
+                    true => gone.push(block),
+                    false => context_pool.keep(block, block.idle_ns.load(Relaxed)),
                 }
             }
             if gone.is_empty() {
@@ -106,7 +107,7 @@ impl Pool {
         while !context_pool.gone.load(Relaxed) && may() {
             let _transit = context_pool.in_transit.blocks.begin();
             let Some(block) = context_pool.oldest(&mut most, 1).pop() else { break };
-            if self.free_by(block, |addr| context_pool.calls.free(addr)) != SUCCESS {
+            if !self.free_by(block, context_pool, |addr| context_pool.calls.free(addr)) {
                 context_pool.keep(block, block.idle_ns.load(Relaxed));
                 break;
             }
@@ -116,17 +117,19 @@ impl Pool {
     }
 
     /// Frees a block. The block is taken out of the map before that, because another thread may get its address at
-    /// once.
-    fn free_by(&self, block: &'static Block, free: impl FnOnce(u64) -> Status) -> Status {
+    /// once. False if the driver refuses, or a reader is late that may still read the block.
+    fn free_by(&self, block: &'static Block, context_pool: &ContextPool, free: impl FnOnce(u64) -> Status) -> bool {
         let addr = block.addr.load(Relaxed);
         self.map.remove(addr);
-        reading::wait(addr);
-        let status = free(block.driver_address(addr));
-        activity::saw(status);
-        if status != SUCCESS {
+        let is_freed = claims::wait(addr, || context_pool.settle_readers(), Duration::ZERO) && {
+            let status = free(block.driver_address(addr));
+            activity::saw(status);
+            status == SUCCESS
+        };
+        if !is_freed {
             self.map.insert(addr, block);
         }
-        status
+        is_freed
     }
 
     /// Forgets a block that the driver has again. The answer is its bytes.

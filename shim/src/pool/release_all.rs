@@ -28,6 +28,8 @@ impl Pool {
         if context_pool.idle() == 0 {
             return 0;
         }
+        // Blocks that a late reader may still read do not go back.
+        context_pool.settle_readers_within(LONGEST_WAIT);
         if context_pool.gives_back_at_once() {
             return self.release(context_pool, Most::AtLeast(u64::MAX, usize::MAX), || false);
         }

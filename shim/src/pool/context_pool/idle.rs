@@ -100,7 +100,7 @@ impl ContextPool {
         self.events_now().clear();
         let mut inner = lock(&self.inner);
         let Inner { by_age, open, batches, quarantine, .. } = std::mem::take(&mut *inner);
-        let idle: Vec<_> = by_age.into_values().chain(quarantine).collect();
+        let idle: Vec<_> = by_age.into_values().chain(quarantine.into_values()).collect();
         let waiting: Vec<_> = open.into_iter().chain(batches.into_iter().flat_map(|batch| batch.blocks)).collect();
         let bytes = idle.iter().chain(&waiting).map(|block| block.bytes.load(Relaxed)).sum();
         self.idle.fetch_sub(bytes, Relaxed);

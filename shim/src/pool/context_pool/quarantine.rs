@@ -1,48 +1,163 @@
-//! Freed blocks that the guard keeps from use for a while.
+//! Freed blocks that the guard keeps from use for a while, in the order in which they were freed.
+//!
+//! Blocks that are taken out are on their way until they are somewhere again, so that a request that runs out waits for
+//! them ([`InTransit`](super::super::in_transit::InTransit)). Nothing is noted as on its way if no block is: such a request
+//! is tried again whenever something has moved.
 
 use super::super::block::{Block, State};
-use super::ContextPool;
+use super::super::in_transit::Transit;
+use super::{ContextPool, Inner};
 use crate::process::lock::lock;
+use std::ops::Range;
 use std::sync::atomic::Ordering::*;
+
+/// Blocks that were taken out of the quarantine.
+pub(crate) struct Out {
+    pub blocks: Vec<&'static Block>,
+    /// Held until the blocks are somewhere again.
+    _transit: Transit<'static>,
+}
 
 impl ContextPool {
     /// Keeps a block from use until `most` more bytes were freed after it. The answer is the blocks that have been kept
     /// that long.
-    pub(crate) fn quarantine(&self, block: &'static Block, most: u64) -> Vec<&'static Block> {
+    pub(crate) fn quarantine(&self, block: &'static Block, most: u64) -> Option<Out> {
         let mut inner = lock(&self.inner);
         if block.is(State::Gone) {
-            return Vec::new();
+            return None;
         }
         block.set(State::Idle);
         inner.quarantined += block.bytes.load(Relaxed);
         self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
-        inner.quarantine.push_back(block);
+        block.turn.store(inner.turn, Relaxed);
+        let turn = inner.turn;
+        inner.quarantine.insert(turn, block);
+        inner.turn += 1;
         let mut due = Vec::new();
         while inner.quarantined > most
-            && let Some(first) = inner.quarantine.pop_front()
+            && let Some((_, first)) = inner.quarantine.pop_first()
         {
-            inner.quarantined -= first.bytes.load(Relaxed);
-            self.idle.fetch_sub(first.bytes.load(Relaxed), Relaxed);
+            self.leaves(&mut inner, first);
             due.push(first);
         }
-        due
+        self.out(due)
     }
 
     /// Takes out all blocks that are kept from use.
-    pub(crate) fn take_quarantine(&self) -> Vec<&'static Block> {
+    pub(crate) fn take_quarantine(&self) -> Option<Out> {
         let mut inner = lock(&self.inner);
-        self.idle.fetch_sub(std::mem::take(&mut inner.quarantined), Relaxed);
-        std::mem::take(&mut inner.quarantine).into()
+        let blocks: Vec<_> = std::mem::take(&mut inner.quarantine).into_values().collect();
+        blocks.iter().for_each(|block| self.leaves(&mut inner, block));
+        self.out(blocks)
     }
 
-    /// Puts blocks back in front of the others, since they were freed first.
-    pub(crate) fn put_in_quarantine(&self, blocks: Vec<&'static Block>) {
+    /// The turns of all blocks that are kept from use now, for [`ContextPool::lend_quarantined`].
+    pub(in crate::pool) fn quarantined_turns(&self) -> Range<u64> {
+        0..lock(&self.inner).turn
+    }
+
+    /// Takes out the first blocks of these turns, at most so many, which the caller puts back soon
+    /// ([`ContextPool::put_in_quarantine`]). They still count as idle.
+    pub(in crate::pool) fn lend_quarantined(&self, turns: &mut Range<u64>, most: usize) -> Option<Out> {
         let mut inner = lock(&self.inner);
-        for block in blocks.into_iter().rev().filter(|block| !block.is(State::Gone)) {
-            let bytes = block.bytes.load(Relaxed);
-            inner.quarantined += bytes;
-            self.idle.fetch_add(bytes, Relaxed);
-            inner.quarantine.push_front(block);
+        let blocks: Vec<_> = inner.quarantine.range(turns.clone()).take(most).map(|(_, block)| *block).collect();
+        for block in &blocks {
+            inner.quarantine.remove(&block.turn.load(Relaxed));
+            turns.start = block.turn.load(Relaxed) + 1;
         }
+        self.out(blocks)
+    }
+
+    /// Puts blocks back in their turn.
+    pub(in crate::pool) fn put_in_quarantine(&self, lent: Out) {
+        let mut inner = lock(&self.inner);
+        for block in lent.blocks.iter().filter(|block| !block.is(State::Gone)) {
+            inner.quarantine.insert(block.turn.load(Relaxed), block);
+        }
+    }
+
+    /// A block counts as quarantined no longer.
+    fn leaves(&self, inner: &mut Inner, block: &Block) {
+        let bytes = block.bytes.load(Relaxed);
+        inner.quarantined = inner.quarantined.saturating_sub(bytes);
+        self.idle.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Notes that these blocks are on their way, while the lock is held under which they were taken out.
+    fn out(&self, blocks: Vec<&'static Block>) -> Option<Out> {
+        if blocks.is_empty() { None } else { Some(Out { blocks, _transit: self.in_transit.blocks.begin() }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::in_transit::are_unchanged;
+    use std::time::Duration;
+
+    fn filled() -> (&'static ContextPool, Vec<&'static Block>) {
+        let context_pool = ContextPool::made_up(1, 0, 0);
+        let blocks: Vec<&'static Block> = (1..=5_u64)
+            .map(|n| {
+                let block: &'static Block = Box::leak(Box::default());
+                block.addr.store(n << 12, Relaxed);
+                block.bytes.store(4096, Relaxed);
+                block.set(State::Busy);
+                assert!(context_pool.quarantine(block, 1 << 20).is_none());
+                block
+            })
+            .collect();
+        (context_pool, blocks)
+    }
+
+    fn addresses(out: &Out) -> Vec<u64> {
+        out.blocks.iter().map(|block| block.addr.load(Relaxed) >> 12).collect()
+    }
+
+    /// A check reads them in parts. A request that runs out finds the others, and waits for the part.
+    #[test]
+    fn what_a_check_has_in_hand_is_on_its_way_and_comes_back_in_its_turn() {
+        let (context_pool, _) = filled();
+        let counts = &context_pool.in_transit.blocks;
+        let mut turns = context_pool.quarantined_turns();
+        let part = context_pool.lend_quarantined(&mut turns, 2).unwrap();
+        assert_eq!((addresses(&part), context_pool.idle()), (vec![1, 2], 5 * 4096));
+        std::thread::scope(|scope| {
+            let before = counts.ended();
+            let waits = scope.spawn(move || are_unchanged(&[(counts, before)], Duration::from_secs(600)));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!waits.is_finished(), "it waits for the part");
+            context_pool.put_in_quarantine(part);
+            assert!(!waits.join().unwrap(), "and is told that something came back");
+        });
+        let part = context_pool.lend_quarantined(&mut turns, 9).unwrap();
+        assert_eq!(addresses(&part), [3, 4, 5]);
+        assert!(context_pool.lend_quarantined(&mut turns, 9).is_none());
+        let all = context_pool.take_quarantine().unwrap();
+        assert_eq!((addresses(&all), context_pool.idle()), (vec![1, 2], 3 * 4096));
+        context_pool.put_in_quarantine(part);
+        assert_eq!(addresses(&context_pool.take_quarantine().unwrap()), [3, 4, 5]);
+        assert_eq!(context_pool.idle(), 0);
+        let before = counts.ended();
+        drop(all);
+        assert!(
+            context_pool.take_quarantine().is_none() && counts.ended() == before + 1,
+            "what is not there moves not"
+        );
+    }
+
+    /// The oldest leave first, also after a check has had them.
+    #[test]
+    fn the_bound_holds() {
+        let (context_pool, blocks) = filled();
+        let lent = context_pool.lend_quarantined(&mut context_pool.quarantined_turns(), 1).unwrap();
+        let more: &'static Block = Box::leak(Box::default());
+        more.bytes.store(4096, Relaxed);
+        more.set(State::Busy);
+        let due = context_pool.quarantine(more, 4 * 4096).unwrap();
+        assert_eq!(addresses(&due), [2, 3]);
+        context_pool.put_in_quarantine(lent);
+        blocks[0].set(State::Gone);
+        assert_eq!(context_pool.idle(), 4 * 4096);
     }
 }

@@ -6,6 +6,7 @@
 use super::ContextPool;
 use super::stuck::Stuck;
 use crate::gate;
+use crate::pool::claims::Claim;
 use crate::process::cancel;
 use crate::process::lock::lock;
 use crate::progress::activity;
@@ -43,11 +44,17 @@ pub(crate) enum Job {
     Read(u64, u64),
 }
 
+/// A reader that did not complete in time, with the blocks that it may still read.
+struct LateReader {
+    reader: Reader,
+    _claim: Claim,
+}
+
 /// The readers of one context.
 #[derive(Default)]
 pub(crate) struct Readers {
     spare: Mutex<Vec<Reader>>,
-    stuck: Stuck<Reader>,
+    stuck: Stuck<LateReader>,
     kernel: AtomicUsize,
     /// The one that finds addresses: `None` while nobody has tried to load it.
     pub(super) scan: Mutex<Option<Option<scan::Kernel>>>,
@@ -106,7 +113,7 @@ impl Readers {
     }
 }
 
-/// NotKnown nothing is known.
+/// Why nothing is known.
 pub(super) enum NotKnown {
     /// The work did not complete in time.
     Stuck,
@@ -114,19 +121,26 @@ pub(super) enum NotKnown {
 }
 
 impl ContextPool {
-    /// Takes back the readers that have completed their work. True if that is all of them: then memory that they were
-    /// given may go back without a wait.
+    /// Takes back the readers that have completed their work, whose claims end with that. True if that is all of them.
     pub(crate) fn settle_readers(&self) -> bool {
         // A reader that the driver answers an error about never reads anything.
-        let is_done = |reader: &Reader| reader.is_done().unwrap_or(true);
-        let ask = |stuck: Vec<Reader>| self.within(|| stuck.into_iter().partition(is_done));
-        self.readers.stuck.settle(ask, |reader| self.readers.spare(reader))
+        let is_done = |late: &LateReader| late.reader.is_done().unwrap_or(true);
+        let ask = |stuck: Vec<LateReader>| self.within(|| stuck.into_iter().partition(is_done));
+        self.readers.stuck.settle(ask, |late| self.readers.spare(late.reader))
     }
 
-    /// Does these jobs in their order. The answer is what was found, one for each job that reads. `None`: nothing is
-    /// known, and some of the work may go on for as long as [`ContextPool::settle_readers`] says no.
-    pub(crate) fn work_through(&self, jobs: &[Job], longest: Duration) -> Option<Vec<Mismatch>> {
-        self.with_reader(self.is_idle(), longest, |work| work.all(jobs), |_, found| found)
+    /// Takes back all readers, and waits for those that are late, but not longer than this.
+    pub(in crate::pool) fn settle_readers_within(&self, longest: Duration) {
+        let end = Instant::now() + longest;
+        while !self.settle_readers() && Instant::now() < end && !activity::broken() {
+            cancel::sleep(NAP);
+        }
+    }
+
+    /// Does these jobs in their order, in memory of the claimed blocks. The answer is what was found, one for each job that
+    /// reads. `None`: nothing is known, and some of the work may go on, for as long as the blocks stay claimed.
+    pub(crate) fn work_through(&self, jobs: &[Job], claim: &Claim, longest: Duration) -> Option<Vec<Mismatch>> {
+        self.with_reader(self.is_idle(), claim, longest, |work| work.all(jobs), |_, found| found)
     }
 
     /// Has a reader do something in the context, and then takes what it did. `idle`: no work of the program occupies
@@ -134,6 +148,7 @@ impl ContextPool {
     fn with_reader<R, T>(
         &self,
         idle: bool,
+        claim: &Claim,
         longest: Duration,
         does: impl FnOnce(&mut Work<'_>) -> Result<R, NotKnown>,
         take: impl FnOnce(&mut Reader, R) -> T,
@@ -153,28 +168,34 @@ impl ContextPool {
             }
             Err(NotKnown::Stuck) => None,
         };
-        self.put_back(reader, generation, is_stuck);
+        self.put_back(reader, generation, is_stuck.then_some(claim));
         taken
     }
 
-    /// Copies so many bytes, [`ROOM`] at most, out of device memory beside any work, and has them looked at. `None`:
-    /// that was not done, and some of it may go on for as long as [`ContextPool::settle_readers`] says no.
-    pub(crate) fn copy_out(&self, addr: u64, bytes: usize, longest: Duration, read: impl FnOnce(&[u8])) -> Option<()> {
+    /// Copies so many bytes, [`ROOM`] at most, out of a claimed block beside any work, and has them looked at. `None`:
+    /// that was not done, and some of it may go on, for as long as the block stays claimed.
+    pub(crate) fn copy_out(
+        &self,
+        (addr, bytes): (u64, usize),
+        claim: &Claim,
+        longest: Duration,
+        read: impl FnOnce(&[u8]),
+    ) -> Option<()> {
         let copy = |work: &mut Work<'_>| {
             work.reader.copy(addr, bytes).map_err(NotKnown::Refused)?;
             work.wait()
         };
-        self.with_reader(false, longest, copy, |reader, ()| read(reader.copied(bytes)))
+        self.with_reader(false, claim, longest, copy, |reader, ()| read(reader.copied(bytes)))
     }
 
-    /// Puts a reader back for the next use, or among the stuck ones if its work has not completed.
-    pub(super) fn put_back(&self, reader: Reader, generation: u32, is_stuck: bool) {
+    /// Puts a reader back for the next use, or among the late ones if its work has not completed. `late`: what it may
+    /// still read then.
+    pub(super) fn put_back(&self, reader: Reader, generation: u32, late: Option<&Claim>) {
         // The pool may be for another context by now, and the reader belongs to the earlier one.
         if self.generation() == generation {
-            if is_stuck {
-                self.readers.stuck.add(reader);
-            } else {
-                self.readers.spare(reader);
+            match late {
+                Some(claim) => self.readers.stuck.add(LateReader { reader, _claim: claim.of_late_reader() }),
+                None => self.readers.spare(reader),
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use super::ContextPool;
 use super::readers::{NAP, NotKnown};
+use crate::pool::claims::Claim;
 use crate::process::cancel;
 use crate::process::lock::lock;
 use crate::progress::activity;
@@ -49,9 +50,9 @@ impl ContextPool {
     }
 
     /// Begins to have pieces of device memory looked at by the kernel, while the context is idle. `None`: it does not, or
-    /// there is no kernel; the memory may be copied instead. Some of it may be under way, while
-    /// [`ContextPool::settle_readers`] says no.
-    pub(crate) fn begin_scan(&self, ranges: &[Range], how: &Scan<'_>) -> Option<Scanning> {
+    /// there is no kernel; the memory may be copied instead. Some of it may be under way, for as long as the blocks stay
+    /// claimed.
+    pub(crate) fn begin_scan(&self, ranges: &[Range], claim: &Claim, how: &Scan<'_>) -> Option<Scanning> {
         // If a kernel of the program occupied all processors, our kernel would wait for its end. What we have under way is
         // no submission: the context stays known to be idle.
         if !self.is_idle() {
@@ -69,14 +70,14 @@ impl ContextPool {
         let began = Instant::now();
         let mut scanning = Scanning { reader, generation, bytes, began, until: began + how.longest };
         if scanning.reader.list.is_none() {
-            self.put_back(scanning.reader, generation, false);
+            self.put_back(scanning.reader, generation, None);
             return None;
         }
         match self.within(|| scan::scan(&mut scanning.reader, &kernel, ranges, how.wanted)) {
             Ok(()) => Some(scanning),
             Err(status) => {
                 activity::saw(status);
-                self.put_back(scanning.reader, generation, true);
+                self.put_back(scanning.reader, generation, Some(claim));
                 None
             }
         }
@@ -84,10 +85,11 @@ impl ContextPool {
 
     /// Waits for a launch, and is given the words that may be addresses, each with its place. `is_over`: whether it is to
     /// end early. `ended`: when the one before it ended, and then this one. `None`: not all that were there are known; the
-    /// memory may be copied instead. Some of it may still be under way, while [`ContextPool::settle_readers`] says no.
+    /// memory may be copied instead. Some of it may still be under way, for as long as the blocks stay claimed.
     pub(crate) fn end_scan(
         &self,
         mut scanning: Scanning,
+        claim: &Claim,
         ended: &mut Option<Instant>,
         is_over: &dyn Fn() -> bool,
         read: impl FnOnce(&[Found]),
@@ -107,7 +109,7 @@ impl ContextPool {
             let rate = u128::from(scanning.bytes) * 1_000_000 / took.as_nanos().max(1);
             self.readers.scanned_a_ms.store(rate.max(1) as u64, Relaxed);
         }
-        self.put_back(scanning.reader, scanning.generation, is_stuck);
+        self.put_back(scanning.reader, scanning.generation, is_stuck.then_some(claim));
         was_read
     }
 

@@ -4,9 +4,10 @@ use super::report::{self, Where, Writes};
 use super::{Freed, Guard, is_on, zones};
 use crate::call::Call;
 use crate::pool::block::{Block, WATCHED};
+use crate::pool::claims::{self, Claim};
 use crate::pool::context_pool::{ContextPool, Job};
+use crate::process::clock;
 use crate::process::lock::lock;
-use crate::process::{cancel, clock};
 use crate::registry::sites::Made;
 use crate::shim::Shim;
 use crate::{gate, vendor};
@@ -20,10 +21,8 @@ use std::time::Duration;
 /// How long a free waits for the guard's kernel. The free has already waited for the device, so the kernel runs at once,
 /// unless another thread uses the device by then.
 pub(in crate::pool) const DONE_WITHIN: Duration = Duration::from_secs(1);
-/// Time between two looks whether readers are done with a block.
-const NAP: Duration = Duration::from_micros(20);
-/// Most of these looks. A reader that copies goes on beside any work.
-const MOST_NAPS: u32 = 500_000;
+/// How long a free waits for readers that are late. They copy beside any work.
+pub(in crate::pool) const LATE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Some memory was freed while a live graph referred to it, and was not used again yet.
 static IN_GRAPHS: AtomicBool = AtomicBool::new(false);
@@ -63,19 +62,12 @@ fn record(shim: &Shim, block: &Block) -> AllocSlot {
 }
 
 impl Guard {
-    /// Waits until nobody reads a block that is about to be freed. The block's state already says that it is.
-    pub(crate) fn wait_for_readers(&self, addr: u64) {
-        while lock(&self.being_read).contains(&addr) {
-            cancel::sleep(NAP);
-        }
-    }
-
-    /// Reads the zones of blocks, and reports its findings. The blocks' context is held, and nobody frees the blocks
-    /// meanwhile. The answer is the number of findings; `None` if it is not known.
+    /// Reads the zones of claimed blocks, and reports its findings. The blocks' context is held. The answer is the number
+    /// of findings; `None` if it is not known.
     pub(in crate::pool) fn read_zones(
         &self,
         owner: &'static ContextPool,
-        blocks: &[&'static Block],
+        (blocks, claim): (&[&'static Block], &Claim),
         then: &[Job],
         longest: Duration,
     ) -> Option<u64> {
@@ -87,7 +79,7 @@ impl Guard {
         if jobs.is_empty() {
             return Some(0);
         }
-        let found = owner.work_through(&jobs, longest);
+        let found = owner.work_through(&jobs, claim, longest);
         let mut hit = 0;
         gate::note(|shim| {
             let (count, n) =
@@ -111,16 +103,17 @@ impl Guard {
     /// it may then still be under way.
     pub(crate) fn freed(&self, asker: &Asker, owner: &'static ContextPool, block: &'static Block) -> bool {
         let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
-        self.wait_for_readers(addr);
         let fill = Job::Fill(block.base(), block.bytes.load(Relaxed));
-        if self.read_zones(owner, &[block], &[fill], DONE_WITHIN).is_none() {
+        let is_filled = claims::wait(addr, || owner.settle_readers(), DONE_WITHIN)
+            && self.read_zones(owner, (&[block], &Claim::of(vec![addr])), &[fill], DONE_WITHIN).is_some();
+        if !is_filled {
             return false;
         }
         gate::note(|shim| {
             let in_graph = shim.above.graph_refers_to(&(addr..addr + asked));
             IN_GRAPHS.fetch_or(in_graph, Relaxed);
             let (record, time_ns) = (record(shim, block), clock::precise_ns());
-            let freed = Freed { asked, record, stack: asker.0, time_ns, in_graph, told: false };
+            let freed = Freed { block, asked, record, stack: asker.0, time_ns, in_graph, told: false };
             self.unwatch(Some(shim), block);
             shim.count(counters::GUARD_BYTES_ADDED, block.bytes.load(Relaxed));
             lock(&self.freed).insert(addr, freed);
@@ -128,19 +121,11 @@ impl Guard {
         true
     }
 
-    /// A block is about to go back to the driver, which waits for all work that may use the block. If `aside`, nothing is
-    /// to be read now.
-    pub(crate) fn given_up(&self, aside: bool, owner: &'static ContextPool, block: &'static Block) {
-        self.wait_for_readers(block.addr.load(Relaxed));
-        if !aside {
-            self.read_zones(owner, &[block], &[], DONE_WITHIN);
-        }
-        // A stream-ordered free does not wait for the guard's readers.
-        for _ in 0..MOST_NAPS {
-            if owner.settle_readers() {
-                break;
-            }
-            cancel::sleep(NAP);
+    /// Reads the zones of a block that is about to go back to the driver.
+    pub(crate) fn given_up(&self, owner: &'static ContextPool, block: &'static Block) {
+        let addr = block.addr.load(Relaxed);
+        if claims::wait(addr, || owner.settle_readers(), Duration::ZERO) {
+            self.read_zones(owner, (&[block], &Claim::of(vec![addr])), &[], DONE_WITHIN);
         }
     }
 
@@ -165,7 +150,8 @@ impl Guard {
         if jobs.is_empty() {
             return Some(0);
         }
-        let found = owner.work_through(&jobs, longest);
+        let claim = Claim::of(filled.iter().map(|block| block.addr.load(Relaxed)).collect());
+        let found = owner.work_through(&jobs, &claim, longest);
         let mut hit = 0;
         gate::note(|shim| {
             let count = if found.is_some() { counters::GUARD_CHECKS } else { counters::GUARD_UNCHECKED };
@@ -191,7 +177,12 @@ impl Guard {
     /// A block that was freed is not watched any more.
     pub(crate) fn forget_freed(&self, shim: Option<&Shim>, block: &Block) {
         let mut all = lock(&self.freed);
-        let Some(freed) = all.remove(&block.addr.load(Relaxed)) else { return };
+        // The driver may have given the address away again by now, and another block may have been freed there.
+        let addr = block.addr.load(Relaxed);
+        if !all.get(&addr).is_some_and(|freed| std::ptr::eq(freed.block, block)) {
+            return;
+        }
+        let Some(freed) = all.remove(&addr) else { return };
         if freed.in_graph && !all.values().any(|freed| freed.in_graph) {
             IN_GRAPHS.store(false, Relaxed);
         }
@@ -230,19 +221,6 @@ impl Guard {
         if let Some(freed) = lock(&self.freed).get(&addr) {
             report::tell_of_graph(shim, addr, freed);
         }
-    }
-
-    /// Live blocks are about to be read. Their frees wait until [`Guard::end_reading`].
-    pub(crate) fn begin_reading(&self, addresses: &[u64]) {
-        lock(&self.being_read).extend(addresses);
-    }
-
-    /// These blocks are no longer being read.
-    pub(crate) fn end_reading(&self, addresses: &[u64]) {
-        let mut all = lock(&self.being_read);
-        addresses.iter().for_each(|addr| {
-            all.remove(addr);
-        });
     }
 
     /// Remembers that all blocks were read without a finding at this time, ns.

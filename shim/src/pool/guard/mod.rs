@@ -11,23 +11,24 @@
 //! - The guard does nothing while something captures, after an error that stays, or on HIP. The pool steps aside there, or
 //!   has no guard.
 //! - The guard waits for the program's work only for a bounded time. Memory that was not read by then is counted.
-//! - Memory that a reader of the guard was given goes back to the driver once the reader is done
-//!   ([`super::context_pool::ContextPool::settle_readers`]), or by a free that waits for all work.
-//! - A block is not used again while it is being filled.
+//! - Memory that a reader of the guard was given is claimed, and goes back to the driver once the reader is done
+//!   ([`super::claims`]).
+//! - A block is not filled while another reader may read it, and is not used again while it is being filled.
 
 mod free;
 mod launches;
 mod report;
 mod zones;
 
-pub(super) use free::DONE_WITHIN;
 pub(crate) use free::{Asker, LaunchKind, may_be_in_graphs};
+pub(super) use free::{DONE_WITHIN, LATE_WITHIN};
 
+use super::block::Block;
 use crate::stranded;
 use gpumem_wire::layout::{AllocSlot, StackRef};
 use gpumem_wire::settings::{Guard as Kind, Settings};
 use launches::Launches;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
@@ -53,6 +54,7 @@ pub(crate) fn checks_at_waits() -> bool {
 
 /// A block that was freed.
 pub(crate) struct Freed {
+    block: &'static Block,
     pub asked: u64,
     /// The record of its allocation.
     pub record: AllocSlot,
@@ -74,8 +76,6 @@ pub(crate) struct Guard {
     zones: AtomicU64,
     /// Blocks that were freed and not yet used again, by address.
     freed: Mutex<FxHashMap<u64, Freed>>,
-    /// Addresses of live blocks that are being read. Their frees wait until the read is over.
-    being_read: Mutex<FxHashSet<u64>>,
     /// When all blocks were last read without a finding, ns.
     all_good_ns: AtomicU64,
     launches: Launches,
@@ -95,7 +95,6 @@ impl Guard {
             most: settings.guard_max,
             zones: AtomicU64::new(0),
             freed: Mutex::default(),
-            being_read: Mutex::default(),
             all_good_ns: AtomicU64::new(0),
             launches: Launches::default(),
         })

@@ -4,6 +4,7 @@ use super::report::Where;
 use super::{BEHIND, Guard};
 use crate::gate;
 use crate::pool::block::{Block, FRONT, FRONTED, WATCHED, ZONED};
+use crate::pool::claims::Claim;
 use crate::pool::context_pool::{ContextPool, Job};
 use crate::pool::size;
 use crate::shim::Shim;
@@ -63,7 +64,8 @@ impl Guard {
         self.zones.fetch_add(more, Relaxed);
         block.flags.fetch_or(ZONED, Relaxed);
         let jobs: Vec<Job> = jobs(block, Job::Fill).map(|(.., job)| job).collect();
-        let watched = !jobs.is_empty() && owner.work_through(&jobs, FILLED_WITHIN).is_some();
+        let claim = || Claim::of(vec![block.addr.load(Relaxed)]);
+        let watched = !jobs.is_empty() && owner.work_through(&jobs, &claim(), FILLED_WITHIN).is_some();
         if watched {
             block.flags.fetch_or(WATCHED, Release);
         }

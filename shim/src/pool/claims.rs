@@ -1,0 +1,169 @@
+//! Which blocks a reader may read now. A claimed block goes back to the driver only after its claims have ended.
+//!
+//! The guard claims the blocks that it fills and reads, and the search for references those that it looks through
+//! ([`super::reading`]). Each reader has a claim of its own, so the end of one claim leaves the others. A claim ends when
+//! nothing of the reader is under way any more: a reader that is late takes a clone of its claim along
+//! ([`super::context_pool::ContextPool::settle_readers`]).
+//!
+//! A thread that gives a block away changes the block's state, or takes the block out of the map, and then asks here. A
+//! thread that reads claims the block, and then looks at the state. So at least one of the two threads sees the other.
+
+use super::lock;
+use crate::process::cancel;
+use std::sync::atomic::{AtomicU64, Ordering::*, fence};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+static CLAIMS: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+/// The number of the last claim. 0: no block was ever claimed.
+static MADE: AtomicU64 = AtomicU64::new(0);
+/// Between two looks whether a claim has ended.
+const NAP: Duration = Duration::from_micros(20);
+
+struct Entry {
+    number: u64,
+    /// Addresses of blocks, in order.
+    blocks: Vec<u64>,
+    /// A thread waits for one of them.
+    waited_for: bool,
+    /// The reader did not complete in time: it begins nothing more, and ends when the device has done what it was given.
+    late: bool,
+}
+
+/// Blocks that a reader may read. The claim ends with its last clone.
+#[derive(Clone)]
+pub(crate) struct Claim(Arc<Number>);
+
+struct Number(u64);
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        lock(&CLAIMS).retain(|entry| entry.number != self.0);
+    }
+}
+
+impl Claim {
+    /// Claims the blocks at these addresses.
+    pub(super) fn of(mut blocks: Vec<u64>) -> Self {
+        blocks.sort_unstable();
+        let number = MADE.fetch_add(1, SeqCst) + 1;
+        lock(&CLAIMS).push(Entry { number, blocks, waited_for: false, late: false });
+        // As in `wait`.
+        fence(SeqCst);
+        Self(Arc::new(Number(number)))
+    }
+
+    fn with<R>(&self, look: impl FnOnce(&mut Entry) -> R) -> Option<R> {
+        lock(&CLAIMS).iter_mut().find(|entry| entry.number == self.0.0).map(look)
+    }
+
+    /// Gives up the blocks for which `keep` does not hold.
+    pub(super) fn retain(&self, keep: impl FnMut(&u64) -> bool) {
+        self.with(|entry| {
+            entry.blocks.retain(keep);
+            // A thread that waits for one that is still claimed says so again.
+            entry.waited_for = false;
+        });
+    }
+
+    /// True if a thread waits for one of the blocks.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.with(|entry| entry.waited_for) == Some(true)
+    }
+
+    /// The same claim for a reader that is late.
+    pub(super) fn of_late_reader(&self) -> Self {
+        self.with(|entry| entry.late = true);
+        self.clone()
+    }
+}
+
+/// Waits until no reader may read a block that is about to be given away. Readers that are at work end by themselves.
+/// Those that are late are waited for no longer than `longest`; `settle` takes those back that have completed. False if
+/// the block is still claimed.
+pub(super) fn wait(addr: u64, settle: impl Fn() -> bool, longest: Duration) -> bool {
+    // A reader that this load does not see will see that the block is gone.
+    fence(SeqCst);
+    if MADE.load(SeqCst) == 0 {
+        return true;
+    }
+    let mut start = None;
+    loop {
+        let (mut is_claimed, mut all_late) = (false, true);
+        for entry in lock(&CLAIMS).iter_mut().filter(|entry| entry.blocks.binary_search(&addr).is_ok()) {
+            (entry.waited_for, is_claimed) = (true, true);
+            all_late &= entry.late;
+        }
+        if !is_claimed {
+            return true;
+        }
+        if all_late {
+            // The first time, the readers are only taken back.
+            if start.is_some_and(|start: Instant| start.elapsed() >= longest) {
+                return false;
+            }
+            start.get_or_insert_with(Instant::now);
+            settle();
+        }
+        cancel::sleep(NAP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    const FOR_EVER: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn who_gives_a_block_back_waits_for_its_reader_and_nobody_else_does() {
+        let claim = Claim::of(vec![0x7f20_0000, 0x7f00_0000]);
+        assert!(wait(0x7f10_0000, || true, FOR_EVER));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                assert!(wait(0x7f00_0000, || true, FOR_EVER) && is_over.load(SeqCst));
+            });
+            while !claim.is_waited_for() {
+                std::thread::yield_now();
+            }
+            is_over.store(true, SeqCst);
+            drop(claim);
+            waits.join().expect("it waited");
+        });
+        assert!(wait(0x7f00_0000, || true, FOR_EVER));
+        // A block that is not read after all is waited for by no thread.
+        let claim = Claim::of(vec![0x7f00_0000, 0x7f20_0000]);
+        claim.retain(|&block| block == 0x7f20_0000);
+        assert!(wait(0x7f00_0000, || true, FOR_EVER) && !claim.is_waited_for());
+    }
+
+    /// The end of one claim leaves the claims of other readers of the same block.
+    #[test]
+    fn each_reader_is_waited_for() {
+        let claims = [1, 2, 3].map(|other| Claim::of(vec![0x7e00_0000, other << 12]));
+        let left = AtomicU64::new(claims.len() as u64);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| wait(0x7e00_0000, || true, FOR_EVER) && left.load(SeqCst) == 0);
+            for claim in claims {
+                while !claim.is_waited_for() {
+                    std::thread::yield_now();
+                }
+                left.fetch_sub(1, SeqCst);
+                drop(claim);
+            }
+            assert!(waits.join().expect("it waited"));
+        });
+    }
+
+    /// What a late reader may read stays claimed until the reader is taken back, and not for ever.
+    #[test]
+    fn a_late_reader_is_waited_for_as_long_as_was_said() {
+        let claim = Claim::of(vec![0x7d00_0000]);
+        let of_reader = Mutex::new(Some(claim.of_late_reader()));
+        drop(claim);
+        assert!(!wait(0x7d00_0000, || true, Duration::ZERO) && !wait(0x7d00_0000, || true, Duration::from_millis(2)));
+        assert!(wait(0x7d00_0000, || lock(&of_reader).take().is_some(), Duration::ZERO), "it has completed");
+    }
+}
