@@ -3,6 +3,7 @@
 //! * [`idle`]: idle blocks by size and age. [`quarantine`]: freed blocks that the guard keeps from use. [`pending`]: freed
 //!   blocks that wait for work to complete, behind the [`events`].
 //! * [`barrier`] waits for the context's work, or asks whether there is any.
+//! * [`fills`] fill blocks, beside any capture.
 //! * [`release_stream`] gives blocks back to the driver without a wait. [`freeing`] is the thread that gives blocks back
 //!   by real frees, which may wait. [`hold`]: the context does not end while somebody uses its pool.
 //! * [`readers`] fill and read memory for the guard; [`stuck`] are those that did not complete in time. One thread at a
@@ -11,6 +12,7 @@
 mod barrier;
 mod checking;
 mod events;
+mod fills;
 mod freeing;
 mod hold;
 mod idle;
@@ -88,6 +90,8 @@ pub(crate) struct ContextPool {
     releasing: AtomicUsize,
     /// The stream on which blocks are given back, or [`release_stream::UNKNOWN`], or the value for none.
     pub(super) release_stream: AtomicUsize,
+    /// The stream on which blocks are filled, or [`fills::UNKNOWN`].
+    fill_stream: AtomicUsize,
     /// The most idle bytes where frees wait for work ([`ContextPool::frees_wait`]).
     pub(super) beside_work: AtomicU64,
     /// The bytes that it held, and the time, ns, when they were last looked at.
@@ -172,6 +176,7 @@ impl ContextPool {
             events: Mutex::default(),
             releasing: AtomicUsize::new(0),
             release_stream: AtomicUsize::new(release_stream::UNKNOWN),
+            fill_stream: AtomicUsize::new(fills::UNKNOWN),
             beside_work: AtomicU64::new(0),
             measured: Default::default(),
             aged_ns: AtomicU64::new(0),
@@ -227,6 +232,7 @@ impl ContextPool {
         self.without_events.store(false, Relaxed);
         self.has_neighbours.store(false, Relaxed);
         self.release_stream.store(release_stream::UNKNOWN, Relaxed);
+        self.fill_stream.store(fills::UNKNOWN, Relaxed);
         self.readers.clear();
         self.context.store(context, Relaxed);
         self.record.store(record, Relaxed);

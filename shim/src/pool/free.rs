@@ -120,7 +120,7 @@ impl Pool {
             block.set(State::Idle);
             if let Pushed::Kept(leaves) = taken.push(class, block, self.most_of_a_thread()) {
                 let reported = taken.report(-bytes, self.unreported_at_most());
-                // Until now the cache was held, which whoever looks for idle blocks waits for.
+                // The cache is held until then, and a thread that looks for idle blocks waits for that.
                 let _transit = leaves.map(|_| context_pool.in_transit.blocks.begin());
                 drop(taken);
                 if let Some(leaves) = leaves {
@@ -191,7 +191,11 @@ impl Pool {
             }
             quarantine = quarantine.max(guard.quarantine(self.context_pools().len()));
         } else if self.fill == Fill::Poison {
-            fill(context_pool, block, POISON);
+            let _errno = KeepErrno::new();
+            // As above.
+            if !context_pool.fill(block, POISON) {
+                return self.give_up(block, real);
+            }
         }
         if self.quarantine != 0 || self.guard.is_some() {
             // Its bytes are not live from now on. The pool gets the blocks that have been in quarantine for long
@@ -308,11 +312,4 @@ impl Pool {
 fn wait_for_readers(context_pool: Option<&ContextPool>, addr: u64) {
     let _errno = KeepErrno::new();
     claims::wait(addr, || context_pool.is_none_or(ContextPool::settle_readers), LATE_WITHIN);
-}
-
-/// Fills a block and waits for it.
-pub(crate) fn fill(context_pool: &ContextPool, block: &Block, byte: u8) {
-    let _errno = KeepErrno::new();
-    context_pool.within(|| context_pool.calls.fill(block.base(), byte, block.bytes.load(Relaxed) as usize));
-    let _ = context_pool.barrier();
 }

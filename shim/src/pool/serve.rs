@@ -3,10 +3,11 @@
 use super::block::{Block, NO_CLASS, SPILLED, State};
 use super::block_records;
 use super::context_pool::{ContextPool, Most};
-use super::{Pool, UNREPORTED, free, size};
+use super::{Pool, UNREPORTED, size};
 use crate::call::Call;
 use crate::gate;
 use crate::process::clock;
+use crate::process::errno::KeepErrno;
 use crate::records;
 use crate::shim::Shim;
 use crate::stranded;
@@ -227,7 +228,8 @@ impl Pool {
     pub(crate) fn filled(&self, block: &'static Block) {
         let Some(context_pool) = ContextPool::of(block) else { return };
         if self.fill == Fill::Zero {
-            free::fill(context_pool, block, 0);
+            let _errno = KeepErrno::new();
+            context_pool.fill(block, 0);
         }
         self.watch(context_pool, block);
     }

@@ -68,6 +68,13 @@ pub(crate) trait MemoryCalls: Sync {
     fn free_host(&self, addr: u64) -> Status;
     /// Fills memory, in the order of the default stream.
     fn fill(&self, addr: u64, byte: u8, bytes: usize) -> Status;
+    /// A stream of ours in the current context for fills; `None` if fills go to the default stream.
+    ///
+    /// # Errors
+    /// The library's.
+    fn fill_stream(&self) -> Result<Option<Stream>, Status>;
+    /// Fills memory that no work uses on a fill stream, and waits for that and for no other work.
+    fn fill_on(&self, addr: u64, byte: u8, bytes: usize, stream: Stream) -> Status;
     /// Waits for all work of the current context.
     fn synchronize(&self) -> Status;
     /// An event behind all work of a context. It is made if there is none. `None` if there can be no such
@@ -166,6 +173,8 @@ mod tests {
         fn host(&self, _: usize) -> Result<u64, Status> { Err(NOT_SUPPORTED) }
         fn free_host(&self, _: u64) -> Status { SUCCESS }
         fn fill(&self, _: u64, _: u8, _: usize) -> Status { SUCCESS }
+        fn fill_stream(&self) -> Result<Option<Stream>, Status> { Ok(None) }
+        fn fill_on(&self, _: u64, _: u8, _: usize, _: Stream) -> Status { NOT_SUPPORTED }
         fn synchronize(&self) -> Status { SUCCESS }
         fn behind_all(&self, _: u64, _: Option<Event>) -> Option<Event> { None }
         fn tells_all(&self) -> bool { false }

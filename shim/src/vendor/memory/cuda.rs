@@ -141,6 +141,24 @@ impl MemoryCalls for Cuda {
         answer(unsafe { driver::cuMemsetD8_v2(addr, byte, bytes) })
     }
 
+    fn fill_stream(&self) -> Result<Option<Stream>, Status> {
+        let mut stream = null_mut();
+        // SAFETY: rule of answers: the call writes a local of the type that its row declares.
+        made(unsafe { driver::cuStreamCreate(&mut stream, STREAM_NON_BLOCKING) }, 0)?;
+        Ok(Some(stream))
+    }
+
+    fn fill_on(&self, addr: u64, byte: u8, bytes: usize, stream: Stream) -> Status {
+        // SAFETY: rule of the pool's memory, as for `fill`. `fill_stream` made this stream, and nothing ends it but its
+        // context.
+        unsafe {
+            match driver::cuMemsetD8Async(addr, byte, bytes, stream) {
+                Some(SUCCESS) => answer(driver::cuStreamSynchronize(stream)),
+                refused => answer(refused),
+            }
+        }
+    }
+
     fn synchronize(&self) -> Status {
         // SAFETY: cuCtxSynchronize takes no arguments, so it needs nothing of its caller.
         answer(unsafe { driver::cuCtxSynchronize() })

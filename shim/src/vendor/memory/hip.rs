@@ -105,6 +105,14 @@ impl MemoryCalls for Hip {
         answer(unsafe { hip_runtime::hipMemset(addr, byte.into(), bytes) })
     }
 
+    fn fill_stream(&self) -> Result<Option<Stream>, Status> {
+        Ok(None)
+    }
+
+    fn fill_on(&self, _: u64, _: u8, _: usize, _: Stream) -> Status {
+        NOT_SUPPORTED
+    }
+
     fn synchronize(&self) -> Status {
         // SAFETY: hipDeviceSynchronize takes no arguments, so it needs nothing of its caller.
         answer(unsafe { hip_runtime::hipDeviceSynchronize() })

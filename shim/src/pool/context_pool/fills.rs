@@ -1,0 +1,46 @@
+//! Blocks are filled, and the fill is over before anything else is done with the block.
+//!
+//! Fills have a stream of their own, since a wait for that stream is allowed beside any capture. A wait for the context's
+//! work is not, and a capture may begin between the fill and the wait.
+
+use super::ContextPool;
+use crate::pool::block::Block;
+use crate::progress::activity;
+use crate::progress::queries::unless_capturing;
+use gpumem_abi::types::{SUCCESS, Status, Stream};
+use std::sync::atomic::Ordering::*;
+
+/// A value of [`ContextPool::fill_stream`]: none was made so far.
+pub(super) const UNKNOWN: usize = 0;
+
+impl ContextPool {
+    /// Fills a block that no work uses, and waits for that. False if it is not known to be filled: the driver refused, or
+    /// something captures where there is no stream for fills.
+    pub(in crate::pool) fn fill(&self, block: &Block, byte: u8) -> bool {
+        let (base, bytes) = (block.base(), block.bytes.load(Relaxed) as usize);
+        let status = self.within(|| match self.fill_stream() {
+            Some(stream) => Some(self.calls.fill_on(base, byte, bytes, stream)),
+            None => unless_capturing(|| match self.calls.fill(base, byte, bytes) {
+                SUCCESS => self.calls.synchronize(),
+                refused => refused,
+            }),
+        });
+        status.inspect(|&status: &Status| activity::saw(status)) == Some(SUCCESS)
+    }
+
+    /// The stream for fills, in the current context.
+    fn fill_stream(&self) -> Option<Stream> {
+        let known = self.fill_stream.load(Acquire);
+        if known != UNKNOWN {
+            return Some(known as Stream);
+        }
+        let made = self.calls.fill_stream().ok().flatten()?;
+        match self.fill_stream.compare_exchange(UNKNOWN, made as usize, AcqRel, Acquire) {
+            Ok(_) => Some(made),
+            Err(known) => {
+                self.calls.end_release_stream(made as usize);
+                Some(known as Stream)
+            }
+        }
+    }
+}
