@@ -13,7 +13,7 @@ DESTDIR ?=
 # Which build `run`, `proof` and `install` use; NO_BUILD=1: what is there, whatever its age.
 PROFILE ?= release
 NO_BUILD ?=
-# What `make run` hands to the demo, `make proof` to proof, `make faults` to faulter, `make damage` to damager, `make long-run` to long_run: ARGS="--seconds 20".
+# What `make run` hands to the demo, `make proof` to proof, `make faults` to faulter, `make storm` to storm, `make damage` to damager, `make long-run` to long_run: ARGS="--seconds 20".
 ARGS    ?=
 
 override target := $(abspath $(TARGET))
@@ -67,6 +67,9 @@ test: ## all tests, without a GPU
 
 faults: build-tests ## random faults, natively and preloaded, on the simulator: ARGS="--runs 10000 --seed 1"
 	@$(built)/faulter $(ARGS)
+
+storm: build-tests ## a program that verifies its data while terminals change everything, on the simulator: ARGS="--runs 10000 --seed 1"
+	@$(built)/storm $(ARGS)
 
 group-limit: build-tests ## members of a limit group killed at random, on the simulator: ARGS="--kills 10000 --seed 1"
 	@$(built)/group_limit $(ARGS)
@@ -183,4 +186,4 @@ clean: ## everything that was built
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all build build-tests run proof verdicts suspects test faults instructions hip-check test-aarch64 miri lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall clean help
+.PHONY: all build build-tests run proof verdicts suspects test faults storm instructions hip-check test-aarch64 miri lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall clean help

@@ -17,4 +17,5 @@ pub mod python;
 pub mod say;
 pub mod skipped;
 pub mod stage;
+pub mod storm;
 pub mod tester;

@@ -357,7 +357,7 @@ fn name_of(line: &str) -> String {
 
 /// What the threads of a process group are doing: their names and the kernel function that each waits in. With gdb also
 /// their stacks.
-fn threads(group: u32) -> String {
+pub(crate) fn threads(group: u32) -> String {
     let mut text = String::new();
     let pids = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
