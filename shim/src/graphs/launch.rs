@@ -32,6 +32,23 @@ pub(crate) type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Statu
 /// `real` is the library's launch, `to` the stream of the program's call.
 #[inline(always)]
 pub(crate) unsafe fn launch(cache: &Cache, real: Launch, index: u32, to: StreamArg) -> Status {
+    // SAFETY: the reference is used in this function alone, which runs on the thread that it belongs to. Our caller
+    // vouches for `real` and the stream.
+    unsafe {
+        match threads::here() {
+            Some(local) => launch_here(local, cache, real, index, to),
+            None => launch_without_memory(cache, real, index, to),
+        }
+    }
+}
+
+/// As [`launch`], on a thread for which there is no memory.
+///
+/// # Safety
+/// As there.
+#[cold]
+#[inline(never)]
+unsafe fn launch_without_memory(cache: &Cache, real: Launch, index: u32, to: StreamArg) -> Status {
     // SAFETY: our caller vouches for `real` and the stream.
     threads::local(|local| unsafe { launch_here(local, cache, real, index, to) })
 }
