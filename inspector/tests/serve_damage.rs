@@ -121,7 +121,7 @@ fn damaged_requests_are_answered_or_cut() {
             let _ = stream.read_to_end(&mut answer);
             let answer = String::from_utf8_lossy(&answer);
             let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned();
-            let known = [0, 100, 200, 400, 401, 404, 405, 413, 414, 417, 431, 503, 505];
+            let known = [0, 100, 200, 400, 401, 403, 404, 405, 413, 414, 417, 431, 503, 505];
             assert!(
                 known.contains(&status(&answer)) && (status(&answer) > 0 || answer.is_empty()),
                 "{shown:?}: {answer}"

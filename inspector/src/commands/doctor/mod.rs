@@ -16,6 +16,7 @@ mod growth;
 mod memory;
 mod preload;
 mod process;
+mod reading;
 mod system;
 mod trust;
 pub(super) mod without_shim;
@@ -33,6 +34,7 @@ use crate::text;
 use crate::view::table::{BAD, DIM, GOOD, HEAD, WARN, paint};
 use anstyle::Style;
 pub(super) use finding::{Finding, Severity};
+use reading::Reading;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -76,7 +78,8 @@ impl Command for Args {
         let mut findings = system::check(world, &survey);
         match &self.target {
             None => {
-                let of_all = survey.found.iter().flat_map(|found| process::check(world, found, false));
+                let reading = Reading::of_all();
+                let of_all = survey.found.iter().flat_map(|found| process::check(world, found, &reading));
                 findings.extend(of_all);
             }
             Some(target) => {
@@ -108,13 +111,13 @@ impl Args {
             let running = survey.found.iter().filter(is_its).find(|found| found.is_live() && ledger.status.running());
             let itself = || survey.found.iter().filter(is_its).find(|found| found.path() == Some(&ledger.path));
             return Ok(match running.or_else(itself) {
-                Some(found) => process::check(world, found, true),
+                Some(found) => process::check(world, found, &Reading::of_one()),
                 None => process::of_file(&ledger),
             });
         };
         let mut findings = Vec::new();
         for found in survey.found.iter().filter(|found| found.pid == pid) {
-            findings.extend(process::check(world, found, true));
+            findings.extend(process::check(world, found, &Reading::of_one()));
         }
         if !survey.found.iter().any(|found| found.pid == pid) {
             let process = Process::of(world, pid).ok_or_else(|| {

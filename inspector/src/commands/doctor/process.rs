@@ -1,6 +1,7 @@
 //! Checks of one process: is everything recorded, and if not, why.
 
 use super::finding::{Finding, Severity};
+use super::reading::Reading;
 use super::system::alias;
 use super::trust;
 use super::{graphs, growth, memory};
@@ -21,11 +22,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// All findings about a process that has the shim, or had it. `named`: the user asks about this process.
-pub(super) fn check(world: &World, found: &FoundProcess, named: bool) -> Vec<Finding> {
+/// All findings about a process that has the shim, or had it. It is read as a whole by `reading`.
+pub(super) fn check(world: &World, found: &FoundProcess, reading: &Reading) -> Vec<Finding> {
     let mut findings = match &found.what {
         // One finding of stale-ledgers is for all of them.
-        LedgerFile::Unreadable { .. } if found.is_dead_of_other_version() && !named => Vec::new(),
+        LedgerFile::Unreadable { .. } if found.is_dead_of_other_version() && !reading.is_named() => Vec::new(),
         LedgerFile::Unreadable { why, .. } => {
             let (severity, fix) = match found.process {
                 Some(_) => (Severity::Error, ""),
@@ -34,8 +35,10 @@ pub(super) fn check(world: &World, found: &FoundProcess, named: bool) -> Vec<Fin
             vec![Finding::new("ledger", severity, why.what.clone()).fix(why.fix.clone().unwrap_or(fix.to_owned()))]
         }
         LedgerFile::NoLedger { mapped, expected } => vec![no_ledger(world, found, mapped, expected)],
-        LedgerFile::Ledger { summary, status, .. } if status.running() => ledger(world, found, summary, status),
-        LedgerFile::Ledger { summary, status, .. } if named => dead(world, found, summary, status),
+        LedgerFile::Ledger { summary, status, .. } if status.running() => {
+            ledger(world, found, summary, status, reading)
+        }
+        LedgerFile::Ledger { summary, status, .. } if reading.is_named() => dead(world, found, summary, status),
         // A dead process needs no cure. stale-ledgers counts it.
         LedgerFile::Ledger { .. } => Vec::new(),
     };
@@ -72,7 +75,7 @@ fn no_ledger(world: &World, found: &FoundProcess, mapped: &Mapped, expected: &Pa
     )
 }
 
-fn ledger(world: &World, found: &FoundProcess, summary: &Snapshot, status: &Status) -> Vec<Finding> {
+fn ledger(world: &World, found: &FoundProcess, summary: &Snapshot, status: &Status, reading: &Reading) -> Vec<Finding> {
     let header = &summary.header;
     let small = |number: u32| u8::try_from(number).ok();
     let mut findings = vec![interception(summary, small(header.interception).and_then(Interception::from_u8))];
@@ -83,7 +86,10 @@ fn ledger(world: &World, found: &FoundProcess, summary: &Snapshot, status: &Stat
             .fix(format!("gpumem events --problems {} says why; start the program again", found.pid)),
     });
     findings.push(dropped(summary));
-    let whole = choose::read(world, found).map(|opened| Ledger::of(world, opened));
+    let whole = reading.read(world, found);
+    if let Err(why) = &whole {
+        findings.push(Finding::new("ledger", Severity::Info, format!("it was not looked through: {}", why.what)));
+    }
     if let Ok(whole) = &whole {
         findings.push(stacks(whole));
         findings.extend(python(whole));

@@ -1,0 +1,55 @@
+//! Reading whole ledgers: all that are found share what a look may take, one that was named has what it needs.
+
+use crate::failure::{Failure, Result};
+use crate::model::Ledger;
+use crate::source::budget;
+use crate::source::choose;
+use crate::source::find::FoundProcess;
+use crate::source::world::World;
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// See the module.
+pub(super) struct Reading(Option<Shared>);
+
+struct Shared {
+    begin: Instant,
+    /// Time that reading took, without what was made of it.
+    read: Cell<Duration>,
+}
+
+/// How long names are waited for, all ledgers together.
+const NAMES_WITHIN: Duration = Duration::from_secs(20);
+
+impl Reading {
+    pub(super) fn of_all() -> Self {
+        Self(Some(Shared { begin: Instant::now(), read: Cell::default() }))
+    }
+
+    pub(super) fn of_one() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn is_named(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Reads the ledger of one that was found.
+    ///
+    /// # Errors
+    /// Those of reading it; that there is no time left, or that it is too large for a look at all.
+    pub(super) fn read(&self, world: &World, found: &FoundProcess) -> Result<Ledger> {
+        let Some(Shared { begin, read }) = &self.0 else {
+            return choose::read(world, found).map(|opened| Ledger::of(world, opened));
+        };
+        if read.get() >= budget::TIME {
+            return Err(Failure::error(format!("others took the time; gpumem doctor {} looks at it alone", found.pid)));
+        }
+        let now = Instant::now();
+        let opened = choose::read_within(world, found, budget::BYTES / 2);
+        read.set(read.get() + now.elapsed());
+        let mut ledger = Ledger::of(world, opened?);
+        ledger.symbols.wait_at_most(NAMES_WITHIN.saturating_sub(begin.elapsed()));
+        Ok(ledger)
+    }
+}
