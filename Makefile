@@ -80,7 +80,7 @@ long-run: build-tests ## each kind of traffic for long, natively and preloaded: 
 instructions: build ## what calls cost in instructions and cache misses, counted: ARGS="older.so target/release/libgpumem.so"
 	@tests/instructions.sh $(ARGS)
 
-damage: build-tests ## damaged ledgers, dumps and traces: every answer of gpumem in bounds: ARGS="--cases 100000 --seed 1"
+damage: build-tests ## damaged ledgers, recordings, programs, many files: every answer of gpumem in bounds: ARGS="--cases 100000 --seed 1"
 	@$(built)/damager $(ARGS)
 
 # RELEASES="INCLUDE:LIBRARY...", as shim/abi/hip_headers.py says. Headers and libraries of ROCm need not be installed.

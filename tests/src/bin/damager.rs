@@ -16,8 +16,9 @@ static HEAP: heap::Counting = heap::Counting;
 
 const USAGE: &str = "\
 usage: damager [OPTIONS]
-Changes ledgers, dumps, traces and recordings of programs on the simulated driver at random and runs gpumem on them. Tells which
-answers crash, take too long, or take more memory than a file of so many bytes may cost.
+Changes ledgers, dumps, traces and recordings of programs on the simulated driver at random, and programs and their debug
+information, puts many ledgers into one directory and maps files, and runs gpumem on them. Tells which answers crash, take
+too long, or take more memory than a file of so many bytes, or a look at many, may cost.
   --cases N     how many (1000)
   --seed S      the first seed; each case has the next one (0)
   --jobs J      at a time (one for each processor)

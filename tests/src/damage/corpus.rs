@@ -13,6 +13,8 @@ pub enum Kind {
     Dump,
     Trace,
     Recording,
+    /// A program, with debug information or a link to it.
+    Program,
 }
 
 /// A real file from which damaged files are made.
@@ -52,7 +54,29 @@ pub fn plant(dir: &Path) -> Result<(), String> {
         }
         record(&dir.join(format!("{name}.recording")), &ran.dir, name)?;
     }
-    Ok(())
+    programs(dir)
+}
+
+/// Programs with debug information as it comes: in them, packed, and beside them.
+fn programs(dir: &Path) -> Result<(), String> {
+    const SOURCE: &str = "static inline __attribute__((always_inline)) int leaf(int n) { return n * 3; }\n\
+                          int middle(int n) { return leaf(n) + 1; }\nint main(void) { return middle(2); }\n";
+    let at = |name: &str| dir.join(name).to_str().expect("a scratch directory is text").to_owned();
+    std::fs::write(at("app.c"), SOURCE).map_err(|error| error.to_string())?;
+    std::fs::write(at("link"), [&b"program.debug\0\0\0"[..], &[1; 4]].concat()).map_err(|error| error.to_string())?;
+    std::fs::write(at("altlink"), [&b"program.debug\0"[..], &[7; 20]].concat()).map_err(|error| error.to_string())?;
+    let run = |words: &[&str]| {
+        let status = Command::new(words[0]).args(&words[1..]).stdout(Stdio::null()).status();
+        status.is_ok_and(|status| status.success()).then_some(()).ok_or(format!("{words:?} failed"))
+    };
+    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    run(&[&cc, "-g", "-O1", "-o", &at("whole.elf"), &at("app.c")])?;
+    run(&["objcopy", "--compress-debug-sections=zlib", &at("whole.elf"), &at("packed.elf")])?;
+    run(&["objcopy", "--only-keep-debug", &at("whole.elf"), &at("apart.elf")])?;
+    let link = format!(".gnu_debuglink={}", at("link"));
+    let altlink = format!(".gnu_debugaltlink={}", at("altlink"));
+    run(&["objcopy", "--strip-debug", "--add-section", &link, &at("whole.elf"), &at("linked.elf")])?;
+    run(&["objcopy", "--add-section", &link, "--add-section", &altlink, &at("whole.elf"), &at("twice.elf")])
 }
 
 /// Records a run of a program.
@@ -83,6 +107,7 @@ pub fn gather(dir: &Path) -> Result<Vec<Seedling>, String> {
             Some("dump") => Kind::Dump,
             Some("trace") => Kind::Trace,
             Some("recording") => Kind::Recording,
+            Some("elf") => Kind::Program,
             _ => continue,
         };
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

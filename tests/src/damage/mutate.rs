@@ -10,7 +10,8 @@ use std::mem::offset_of;
 
 /// The damaged file of a seed.
 pub fn mutated(corpus: &[Seedling], random: &mut Random) -> (Kind, String, Image) {
-    let seedling = random.pick(corpus);
+    let files: Vec<&Seedling> = corpus.iter().filter(|seedling| seedling.kind != Kind::Program).collect();
+    let seedling = *random.pick(&files);
     let mut image = seedling.image.clone();
     // A recording is damaged as it is, or unpacked, damaged and packed again.
     if seedling.kind == Kind::Recording && random.chance(75) {
@@ -68,14 +69,14 @@ fn place(image: &Image, random: &mut Random) -> u64 {
     0
 }
 
-fn put(image: &mut Image, at: u64, bytes: &[u8]) {
+pub(super) fn put(image: &mut Image, at: u64, bytes: &[u8]) {
     if let Some(there) = image.at_mut(at, bytes.len()) {
         let len = there.len();
         there.copy_from_slice(&bytes[..len]);
     }
 }
 
-fn bytes(image: &mut Image, random: &mut Random) {
+pub(super) fn bytes(image: &mut Image, random: &mut Random) {
     for _ in 0..1 << random.below(9) {
         let at = place(image, random);
         let byte = random.next() as u8;
@@ -183,7 +184,7 @@ fn sealed(image: &mut Image, random: &mut Random) {
 }
 
 /// Makes the file shorter, or longer by a hole, or puts a hole into it.
-fn length(image: &mut Image, random: &mut Random) {
+pub(super) fn length(image: &mut Image, random: &mut Random) {
     match random.below(4) {
         0 => {
             let at = place(image, random);

@@ -7,6 +7,7 @@ use crate::differ::random::Random;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use serde_json::Value;
 use std::io::{Read, Write};
 
 /// A recording with other lines.
@@ -21,7 +22,8 @@ pub fn mutated(image: &Image, random: &mut Random) -> Image {
             break;
         }
         let (at, other) = (random.below(lines.len()), random.below(lines.len()));
-        match random.below(7) {
+        match random.below(10) {
+            7.. => lines[at] = stacks(&lines, random).unwrap_or_else(|| lines[at].clone()),
             0 => drop(lines.remove(at)),
             1 => lines.swap(at, other),
             2 => {
@@ -43,6 +45,43 @@ pub fn mutated(image: &Image, random: &mut Random) -> Image {
         bytes.truncate(random.below(bytes.len()));
     }
     Image { len: bytes.len() as u64, parts: vec![(0, bytes)] }
+}
+
+/// A line of frames in words, or of a stack of them, with others.
+fn stacks(lines: &[Vec<u8>], random: &mut Random) -> Option<Vec<u8>> {
+    const WORDS: &[&str] = &[
+        "",
+        "\u{1b}[2J",
+        "\u{202e}\u{e0041}",
+        "</script><b>",
+        "a ← b",
+        "f (x.so)",
+        "\"},\n{",
+        "\u{0}",
+        "main app.c:1",
+    ];
+    let is_wanted = |line: &&Vec<u8>| line.starts_with(b"{\"frames\"") || line.starts_with(b"{\"stack\"");
+    let wanted: Vec<_> = lines.iter().filter(is_wanted).collect();
+    let mut line: Value = serde_json::from_slice(wanted.get(random.below(wanted.len()))?).ok()?;
+    let many = 1 << random.below(12);
+    let number = |random: &mut Random| Value::from(mutate::number(random));
+    if let Some(frames) = line.get_mut("frames").and_then(Value::as_array_mut) {
+        match random.below(3) {
+            0 => frames.extend((0..many).map(|_| Value::from(*random.pick(WORDS)))),
+            1 => frames.clear(),
+            _ => frames.push(Value::from(random.pick(WORDS).repeat(many))),
+        }
+    } else if let Some(stack) = line.get_mut("stack") {
+        match random.below(4) {
+            0 => stack["site"] = number(random),
+            1 => stack["id"] = number(random),
+            2 => stack["frames"] = (0..many).map(|_| number(random)).collect(),
+            _ => stack["frames"] = vec![Value::from(random.below(4)); many].into(),
+        }
+    }
+    let mut bytes = serde_json::to_vec(&line).ok()?;
+    bytes.push(b'\n');
+    Some(bytes)
 }
 
 /// Replaces a number in a line.

@@ -3,7 +3,8 @@
 
 use super::corpus::{self, Kind, Seedling};
 use super::image::Image;
-use super::{MOST_TIME, heap, most_memory, mutate};
+use super::scene::{self, Scene};
+use super::{MOST_MEMORY_OF_A_LOOK, MOST_TIME, MOST_TIME_WITH_SYMBOLS, heap, most_memory, mutate};
 use crate::differ::random::Random;
 use crate::harness::artifacts;
 use crate::patience::patience;
@@ -60,13 +61,20 @@ const WITH_SYMBOLS: usize = 20;
 /// Address space of a program that has done nothing yet, with its threads and libraries.
 const PROGRAM_BYTES: u64 = 256 << 20;
 
-/// A case: a file, and the command that reads it.
+/// One of so many cases is of more than one file.
+const SCENES: usize = 5;
+
+/// A case: what lies there, and the command that reads it.
 struct Case {
     seed: u64,
     seedling: String,
-    image: Image,
     words: Vec<String>,
-    path: PathBuf,
+    what: What,
+}
+
+enum What {
+    File { path: PathBuf, image: Image },
+    Scene { dir: PathBuf, scene: Scene },
 }
 
 /// Runs the cases of these seeds. Reports go to `said`.
@@ -106,6 +114,18 @@ fn silence() -> io::Result<()> {
 impl Case {
     fn of(seed: u64, corpus: &[Seedling], dir: &Path) -> Self {
         let mut random = Random::new(seed);
+        if random.below(SCENES) == 0
+            && let Some(scene) = match random.below(3) {
+                0 => Some(scene::ledgers(corpus, &mut random)),
+                1 => scene::program(corpus, dir, &mut random),
+                _ => Some(scene::mappings(&mut random)),
+            }
+        {
+            let words = scene.words(dir, &mut random);
+            let what = What::Scene { dir: dir.to_owned(), scene };
+            let seedling = if let What::Scene { scene, .. } = &what { scene.name().to_owned() } else { String::new() };
+            return Self { seed, seedling, words, what };
+        }
         let (kind, seedling, image) = mutate::mutated(corpus, &mut random);
         let path = dir.join("4194304-5.ledger");
         let file = path.to_str().expect("a scratch directory is text").to_owned();
@@ -132,21 +152,31 @@ impl Case {
         if words[0] != "record" && !words.contains(&"--to".to_owned()) && random.chance(50) {
             words.push("--json".into());
         }
-        Self { seed, seedling, image, words, path }
+        Self { seed, seedling, words, what: What::File { path, image } }
     }
 
     /// What is wrong with the answer, if anything is.
     fn run(&self) -> io::Result<Option<String>> {
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(&self.path)?;
-        self.image.write(&file)?;
-        let most = most_memory(gpumem_wire::read::Source::stored(&file)?);
+        let (most, time, placed) = match &self.what {
+            What::File { path, image } => {
+                let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+                image.write(&file)?;
+                (most_memory(gpumem_wire::read::Source::stored(&file)?), MOST_TIME, None)
+            }
+            What::Scene { dir, scene } => {
+                let symbols = matches!(scene, Scene::Program { .. });
+                let time = if symbols { MOST_TIME_WITH_SYMBOLS } else { MOST_TIME };
+                (MOST_MEMORY_OF_A_LOOK, time, Some(scene.place(dir)?))
+            }
+        };
         let begin = Instant::now();
         let mut found = match self.seed.is_multiple_of(REAL) {
             true => self.by_program(most)?,
             false => self.here(most),
         };
         let took = begin.elapsed();
-        if found.is_none() && took > patience(MOST_TIME) {
+        drop(placed);
+        if found.is_none() && took > patience(time) {
             found = Some(format!("it took {took:?}"));
         }
         Ok(found)
