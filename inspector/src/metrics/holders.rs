@@ -39,7 +39,8 @@ fn of(page: &mut Page, ledger: &Ledger, by: By, (label, metric): (&str, &Metric)
         };
         let known = named.iter().position(|(known, _)| *known == name);
         let at = known.or_else(|| {
-            (named.len() < top && name != OTHER).then(|| {
+            let there = named.iter().filter(|(name, _)| name != OTHER).count();
+            (there < top && name != OTHER).then(|| {
                 named.push((name, 0));
                 named.len() - 1
             })

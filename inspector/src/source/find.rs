@@ -2,7 +2,7 @@
 
 use super::budget::{Budget, Part};
 use super::folder::{FileIdentity, Folder};
-use super::liveness::{Life, Status};
+use super::liveness::{Life, Status, sees_all_namespaces};
 use super::maps;
 use super::open::{self, Owner};
 use super::process::{Mapped, Process, Users};
@@ -204,7 +204,7 @@ impl Survey {
             let Ok(seen) = folder.look(&name) else { continue };
             let process = who.by_id.get(&id).copied();
             self.add_named(world, folder, name, seen, id.pid, process, known);
-            self.doubt_the_last(who);
+            self.doubt_the_last(world, who);
             if is_over(&self.budget) {
                 break;
             }
@@ -213,14 +213,16 @@ impl Survey {
     }
 
     /// Takes back a ledger that claims to be of a process in another pid namespace, which has the number of one here: who
-    /// wrote it has to be that process, or root.
-    fn doubt_the_last(&mut self, who: &Who) {
+    /// wrote it has to be that process, or root. In a namespace beside others the two may be different processes, and only
+    /// one that has a ledger is not to be stood for.
+    fn doubt_the_last(&mut self, world: &World, who: &Who) {
         let is_claimed = |found: &&FoundProcess| {
             found.process.is_none() && found.status().is_some_and(|status| status.life == Life::Elsewhere)
         };
         let Some(found) = self.found.last().filter(is_claimed) else { return };
         if let (Some(process), Some(at), Some(path)) = (who.by_pid.get(&found.pid), &found.at, found.path())
             && !process.users.believe(at.seen.owner)
+            && (sees_all_namespaces(world) || self.found.iter().any(|other| other.process.as_ref() == Some(process)))
         {
             let warning = not_its_own(path, process, at.seen.owner);
             self.warnings.push(warning);

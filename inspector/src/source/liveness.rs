@@ -103,6 +103,14 @@ fn visible(world: &World, header: &Header) -> bool {
     header.pid_ns == 0 || header.pid_ns == ours
 }
 
+/// `PROC_PID_INIT_INO`: the pid namespace that all others are in.
+const FIRST: u64 = 0xefff_fffc;
+
+/// True if every process that runs can be found, in whatever namespace it is.
+pub(super) fn sees_all_namespaces(world: &World) -> bool {
+    std::fs::metadata(world.proc.join("self/ns/pid")).is_ok_and(|meta| meta.ino() == FIRST)
+}
+
 /// The newest time in a ledger.
 fn last_sign(snapshot: &Snapshot) -> u64 {
     let header = &snapshot.header;
