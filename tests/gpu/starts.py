@@ -1,6 +1,6 @@
 """How often a program's calls answer an error that stays, natively and preloaded, in equal numbers and many at once.
 
-    starts.py       STARTS_SECONDS=300 STARTS_AT_ONCE=8 STARTS_SEEDS=3400176..3400192 STARTS_FILE=…
+    starts.py       STARTS_SECONDS=300 STARTS_AT_ONCE=8 STARTS_SEEDS=3400191..3400192 STARTS_FILE=…
 
 A start is a process of `differ` that runs the programs of those seeds one after another (half of the starts: the last one alone).
 Native and preloaded starts take turns. Each start is a line of STARTS_FILE ($OUT/starts.jsonl); a later batch that is given the
@@ -22,7 +22,7 @@ from harness import OUT, WORK, environment, verdict
 DIFFER = pathlib.Path(os.environ["KIT"]) / "differ"
 SECONDS = float(os.environ.get("STARTS_SECONDS", "300"))
 AT_ONCE = int(os.environ.get("STARTS_AT_ONCE", "8"))
-FIRST, LAST = map(int, os.environ.get("STARTS_SEEDS", "3400176..3400192").split(".."))
+FIRST, LAST = map(int, os.environ.get("STARTS_SEEDS", "3400191..3400192").split(".."))
 FILE = pathlib.Path(os.environ.get("STARTS_FILE", OUT / "starts.jsonl"))
 LIMIT = 120
 # Errors after which every call answers the same: CUDA_ERROR_ILLEGAL_ADDRESS, LAUNCH_FAILED and their like.
