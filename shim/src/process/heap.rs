@@ -117,12 +117,6 @@ pub(crate) fn refused<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// True while [`refused`] runs on this thread.
-#[cfg(test)]
-pub(crate) fn is_refused() -> bool {
-    REFUSED.get()
-}
-
 /// A slice of `len` things, all zeroes. A page of a long slice takes no memory until it is touched.
 pub(crate) fn zeroes<T: FromZeros>(len: usize) -> Box<[T]> {
     let Ok(layout) = Layout::array::<T>(len) else { return Box::default() };

@@ -37,7 +37,7 @@ impl Deref for Lifetime {
 
     #[inline]
     fn deref(&self) -> &Life {
-        // SAFETY: `default` has made it.
+        // SAFETY: `default`, the only way to a `Lifetime`, has made the `Life` that the box holds.
         unsafe { self.0.assume_init_ref() }
     }
 }

@@ -181,6 +181,12 @@ struct Block {
     next: AtomicPtr<Block>,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// There is no memory for this thread.
+    static REFUSED: Cell<bool> = const { Cell::new(false) };
+}
+
 /// All blocks, the newest first.
 static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(null_mut());
 /// The block at which the next thread begins to look for one that is free.
@@ -193,7 +199,7 @@ impl Block {
         /// their number.
         const LOOKS: usize = 64;
         #[cfg(test)]
-        if super::heap::is_refused() {
+        if REFUSED.get() {
             return None;
         }
         // SAFETY: both are null or lead to a block that `make` has published, and blocks are never freed.
@@ -427,10 +433,11 @@ mod tests {
     fn a_thread_without_memory_records_nothing() {
         let thread = std::thread::spawn(|| {
             let is_busy = || local(|local| (local.busy.replace(true), local.is_known()));
-            let without =
-                super::super::heap::refused(|| (is_busy(), is_busy(), shard() > OWN, tid(|_| panic!("listed"))));
+            REFUSED.set(true);
+            let without = (is_busy(), is_busy(), shard() > OWN, tid(|_| panic!("listed")));
             assert_eq!(without, ((true, false), (true, false), true, os_id() as u32));
             assert_eq!(if_known(|_| ()), None);
+            REFUSED.set(false);
             assert_eq!((is_busy(), is_busy()), ((false, false), (true, false)));
         });
         thread.join().expect("no panic");

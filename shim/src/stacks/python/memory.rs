@@ -191,7 +191,7 @@ impl Copies {
         fetched.end(left, missed);
         let left = place.swap(Box::into_raw(fetched), AcqRel);
         if !left.is_null() {
-            // SAFETY: as above.
+            // SAFETY: another thread's swap put the pointer there out of a box, and this swap alone took it out.
             drop(unsafe { Box::from_raw(left) });
         }
         result
