@@ -26,13 +26,16 @@ struct Job {
     addresses: Vec<u64>,
 }
 
+/// What the thread found.
+type Found = (Id, Vec<Named>);
+
 /// Names of the processes that were there for the last page.
 #[derive(Default)]
 pub(crate) struct Names {
     known: HashMap<Id, OfProcess>,
     /// Of the page that is made.
     now: HashMap<Id, OfProcess>,
-    thread: Option<(Sender<Job>, Receiver<(Id, Vec<Named>)>)>,
+    thread: Option<(Sender<Job>, Receiver<Found>)>,
 }
 
 #[derive(Default)]
@@ -86,7 +89,7 @@ impl Names {
     }
 }
 
-fn start(world: &World) -> (Sender<Job>, Receiver<(Id, Vec<Named>)>) {
+fn start(world: &World) -> (Sender<Job>, Receiver<Found>) {
     let ((to, jobs), (say, from)) = (mpsc::channel(), mpsc::channel());
     let world = world.clone();
     let _ = std::thread::Builder::new().name("gpumem-names".into()).spawn(move || name_all(&world, &jobs, &say));
@@ -98,7 +101,7 @@ const MOST_REMEMBERED: usize = 400;
 /// Addresses that are named before that is told.
 const NAMED_AT_ONCE: usize = 16;
 
-fn name_all(world: &World, jobs: &Receiver<Job>, say: &Sender<(Id, Vec<Named>)>) {
+fn name_all(world: &World, jobs: &Receiver<Job>, say: &Sender<Found>) {
     let mut remembered: HashMap<Id, Known> = HashMap::new();
     while let Ok(Job { id, path, users, process, addresses }) = jobs.recv() {
         use TableKind::{Codes, Modules, Strings, Symbols as Carried};
