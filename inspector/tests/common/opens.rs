@@ -18,7 +18,7 @@ impl Opens {
         // SAFETY: `fd` was made just above, and `path` is a CString that lives until the call returns.
         let added = unsafe { libc::inotify_add_watch(fd, path.as_ptr(), libc::IN_OPEN) };
         assert!(added >= 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: `fd` is ours alone.
+        // SAFETY: inotify_init1 made `fd` above and nothing else has its number, so it is its only owner.
         Self(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
