@@ -123,15 +123,15 @@ class Watch:
 
 
 class Marked:
-    """A program in the background whose output says where it is: memory is taken at each of its marks.
+    """A program in the background whose output says where it is: memory is taken `settle` seconds after each of its marks.
 
     `mark(line)` gives the name of a mark, or None for other lines. `samples` are (mark, seconds, host MiB, device MiB
     or None, idle MiB).
     """
 
-    def __init__(self, name, mode, argv, mark, *, preload=False, env=None, cwd=None, whole_family=False):
+    def __init__(self, name, mode, argv, mark, *, preload=False, env=None, cwd=None, whole_family=False, settle=0.0):
         self.folder, self.preload, self.mark, self.whole_family = WORK / name / mode, preload, mark, whole_family
-        self.mode, self.samples, self.lines, self.status = mode, [], [], None
+        self.mode, self.samples, self.lines, self.status, self.settle = mode, [], [], None, settle
         self.folder.mkdir(parents=True, exist_ok=True)
         self.start = time.monotonic()
         with open(self.folder / "stderr", "wb") as err:
@@ -145,6 +145,7 @@ class Marked:
             line = line.decode(errors="replace").rstrip()
             self.lines.append(line)
             if (mark := self.mark(line)) is not None:
+                time.sleep(self.settle)
                 seen = memory_of(self.process.pid, self.folder, self.preload, self.whole_family)
                 if seen:
                     self.samples.append((mark, time.monotonic() - self.start, *seen))

@@ -14,7 +14,8 @@ import time
 import torch
 
 SECONDS, HOLD = float(sys.argv[1]), float(sys.argv[2])
-STEP, MARK, PAUSE, GRAPHS, WIDTH = 0.02, 50, 0.2, 12, 256
+# The pause is longer than the shim takes to tell its idle bytes again (1 s).
+STEP, MARK, PAUSE, GRAPHS, WIDTH = 0.02, 50, 1.5, 12, 256
 
 
 def mark(name, **more):
@@ -64,7 +65,7 @@ def main():
     torch.cuda.synchronize()
     time.sleep(HOLD)
     mark("rested")
-    time.sleep(1)
+    time.sleep(PAUSE)
 
 
 main()
