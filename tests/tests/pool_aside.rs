@@ -1,7 +1,7 @@
 //! GPUMEM_POOL changed while a process runs: the pool steps aside, and serves again.
 
-use gpumem_tests::harness::{artifacts, program};
 use gpumem_tests::harness::run::Running;
+use gpumem_tests::harness::{artifacts, program};
 
 const MIB: u64 = 1 << 20;
 
@@ -114,7 +114,8 @@ fn a_pool_that_was_off_at_the_start_stays_off() {
 fn idle_memory_goes_back_sooner_beside_pytorchs_allocator() {
     let folder = tempfile::tempdir().expect("a folder");
     let allocator = folder.path().join("libc10_cuda.so");
-    let built = std::process::Command::new("cc").args(["-shared", "-x", "c", "/dev/null", "-o"]).arg(&allocator).status();
+    let built =
+        std::process::Command::new("cc").args(["-shared", "-x", "c", "/dev/null", "-o"]).arg(&allocator).status();
     assert!(built.expect("cc").success());
     for (chosen, expected) in [(None, 500_000_000_u64), (Some("10s"), 10_000_000_000)] {
         let mut started = program("pool_aside").waits();
