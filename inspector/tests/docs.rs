@@ -194,7 +194,7 @@ fn size(ty: &str) -> usize {
     }
     match ty {
         "u8" => 1,
-        "u16" | "ContextRef" => 2,
+        "u16" | "ContextRef" | "StreamRef" => 2,
         "u32" | "i32" | "StrRef" | "StackRef" => 4,
         "u64" => 8,
         "TableDesc" => 40,

@@ -26,8 +26,11 @@ fn it_serves_what_the_export_writes() {
     assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
     let exported = dir.ok(&["export", "--to", "prometheus"]);
     assert_eq!(samples(body(&answer)), samples(&exported));
-    let line =
-        format!("gpumem_live_bytes{{pid=\"{}\",process=\"demo-server\",kind=\"device\"}} {}", me().pid, 96 * MIB);
+    let line = format!(
+        "gpumem_live_bytes{{pid=\"{}\",process=\"demo-server\",kind=\"device\",memory=\"device\"}} {}",
+        me().pid,
+        96 * MIB
+    );
     assert!(exported.contains(&line), "{exported}");
 
     // As Prometheus asks.

@@ -24,7 +24,7 @@ fn ps_lists_the_running_and_the_dead() {
     assert_eq!(rows.len(), 2);
     assert_eq!((&rows[0]["pid"], &rows[0]["status"]), (&json!(sleeper.id().pid), &json!("running")));
     assert_eq!((&rows[1]["pid"], &rows[1]["status"]), (&json!(dead.pid), &json!("killed")));
-    assert_eq!(rows[0]["live"], json!({"device": 96 * MIB, "host": 16 * MIB, "managed": 0, "count": 3}));
+    assert_eq!(rows[0]["live"], json!({"device": 96 * MIB, "host": 16 * MIB, "managed": 0, "unknown": 0, "count": 3}));
     assert_eq!((&rows[0]["graphs"], &rows[0]["execs"]), (&json!(1), &json!(2)));
     assert_eq!(rows[1]["rss_bytes"], 320 * MIB, "of the dead: the last sample");
     assert_eq!(dir.json(&["ps", "--live"])["processes"].as_array().unwrap().len(), 1);
@@ -107,7 +107,7 @@ fn allocs_group_by_everything() {
         report["rows"].as_array().unwrap().iter().map(|row| row["key"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(keys("stack"), ["demo-server+0x101", "demo-server+0x201"]);
-    assert_eq!(keys("kind"), ["vmm-reservation", "device", "host-pinned"]);
+    assert_eq!(keys("kind"), ["device", "host-pinned", "vmm-reservation"]);
     assert_eq!(keys("size"), ["64.0 MiB", "32.0 MiB", "16.0 MiB"]);
     assert_eq!(keys("thread"), [format!("{} main-thread", me().pid)]);
     assert_eq!(keys("tag"), ["weights", "(no tag)"]);
@@ -374,7 +374,10 @@ fn prometheus_text_holds_all_processes() {
     dir.put(sleeper.id(), demo(sleeper.id()));
     let text = dir.ok(&["export", "--format", "prometheus"]);
     for pid in [me().pid, sleeper.id().pid] {
-        let line = format!("gpumem_live_bytes{{pid=\"{pid}\",process=\"demo-server\",kind=\"device\"}} {}\n", 96 * MIB);
+        let line = format!(
+            "gpumem_live_bytes{{pid=\"{pid}\",process=\"demo-server\",kind=\"device\",memory=\"device\"}} {}\n",
+            96 * MIB
+        );
         assert!(text.contains(&line), "{text}");
     }
     assert_eq!(text.matches("# TYPE gpumem_live_bytes gauge\n").count(), 1);

@@ -11,7 +11,6 @@ mod socket;
 use crate::gate;
 use crate::graphs;
 use crate::pool;
-use crate::process::page::page_bytes;
 use crate::process::spawn::{Stack, spawn};
 use crate::process::{clock, own};
 use crate::records;
@@ -20,8 +19,9 @@ use crate::shim::Shim;
 use crate::stranded;
 use gpumem_wire::command::Request;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{AllocKind, EventKind, PoolState, Severity, Space, Vendor};
+use gpumem_wire::kinds::{EventKind, PoolState, Severity, Space, Vendor};
 use gpumem_wire::layout::{ContextSlot, SampleSlot};
+use gpumem_wire::location::Tally;
 use growth::Growth;
 use others::Others;
 use set::{Changes, NO_POOL, nothing_is_kept};
@@ -216,14 +216,10 @@ fn sample(shim: &'static Shim) {
     let ledger = &shim.ledger;
     // Shards are read one after another, so an end may be seen and its beginning not.
     let made = |up, down| ledger.counter(up).saturating_sub(ledger.counter(down));
-    let bytes = |space| {
-        let kinds = AllocKind::ALL.iter().filter(|kind| kind.space() == space);
-        kinds.map(|&kind| made(counters::alloc_bytes(kind), counters::free_bytes(kind))).sum()
-    };
-    let taking = AllocKind::ALL.iter().filter(|kind| kind.space() != Space::None);
-    let allocs = taking.map(|&kind| made(counters::allocs(kind), counters::frees(kind))).sum();
+    let bytes = |space| Tally::all_in(space).map(|row| made(row.alloc_bytes(), row.free_bytes())).sum();
+    let allocs = Tally::all_of_memory().map(|row| made(row.allocs(), row.frees())).sum();
     let now = clock::precise_ns();
-    let (rss, rss_anon) = resident();
+    let (rss, rss_anon) = own::of_process();
     let slot = SampleSlot {
         time_ns: now,
         device_live: bytes(Space::Device),
@@ -235,6 +231,7 @@ fn sample(shim: &'static Shim) {
         graph_host_bytes: records::graphs::host_bytes(shim),
         rss,
         rss_anon,
+        own: own::bytes(),
         device_used: records::contexts::device_used(shim),
         device_idle: idle(shim),
         ..Default::default()
@@ -259,13 +256,4 @@ fn idle(shim: &Shim) -> u64 {
     let contexts = &shim.ledger.contexts;
     let there = (0..contexts.handed_out() as u32).filter_map(|slot| contexts.read(slot));
     there.filter(|context| context.gone_ns == 0).map(|context| context.idle_bytes).sum()
-}
-
-/// The resident bytes of this process, and how many of them belong to no file and are shared with nobody.
-fn resident() -> (u64, u64) {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let mut pages = statm.split_ascii_whitespace().skip(1).map(|pages| pages.parse::<u64>().unwrap_or(0));
-    let (all, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
-    let page = page_bytes();
-    (all * page, all.saturating_sub(of_files) * page)
 }

@@ -5,7 +5,7 @@ use crate::call::Call;
 use crate::process::threads;
 use crate::shim::Above;
 use crate::shim::Shim;
-use crate::{control, gate, graphs, reclaim};
+use crate::{control, gate, graphs, request};
 use gpumem_wire::kinds::{AllocKind, Vendor};
 use gpumem_wire::layout::StackRef;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub(crate) fn unseen(name: &str) {
     gate::record(&Rooms, |shim| shim.went_past(&format!("{name} reached a driver past the shim")));
 }
 
-struct Rooms;
+pub(crate) struct Rooms;
 
 impl Above for Rooms {
     fn context_exists(&self, shim: &'static Shim) {
@@ -31,15 +31,15 @@ impl Above for Rooms {
     }
 
     fn ran_out(&self, shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, stack: StackRef) {
-        reclaim::ran_out(shim, call, kind, bytes, stack);
+        request::ran_out(shim, call, kind, bytes, stack);
     }
 
     fn look_for_memory_in_graphs(&self, shim: &Shim, addr: u64, bytes: u64, slot: u32) {
-        reclaim::look_for_memory_in_graphs(shim, addr, bytes, slot);
+        request::look_for_memory_in_graphs(shim, addr, bytes, slot);
     }
 
     fn look_for_block_in_graphs(&self, shim: &Shim, addr: u64) {
-        reclaim::look_for_block_in_graphs(shim, addr);
+        request::look_for_block_in_graphs(shim, addr);
     }
 
     fn graph_may_refer_to(&self, shim: &Shim, ranges: &[Range<u64>]) -> bool {
@@ -51,6 +51,6 @@ impl Above for Rooms {
     }
 
     fn flush_here(&self, vendor: Vendor) -> u64 {
-        reclaim::flush_here(vendor)
+        request::flush_here(vendor)
     }
 }

@@ -54,6 +54,32 @@ static void device(void) {
     (void)hipGetLastError();
 }
 
+/* Pools of the device, and one of the host's memory. */
+static void in_pools_of(hipStream_t s) {
+    hipMemPool_t usual, own, now;
+    hipMemPoolProps props = {.allocType = 1, .location = {1, 0}};
+    void *p;
+    OK(hipDeviceGetDefaultMemPool(&usual, 0));
+    OK(hipDeviceGetMemPool(&now, 0));
+    EXPECT(now == usual, 1);
+    OK(hipMemPoolCreate(&own, &props));
+    OK(hipDeviceSetMemPool(0, own));
+    OK(hipMallocAsync(&p, 4 * MIB, s));
+    took(ASYNC, 4 * MIB);
+    OK(hipFreeAsync(p, s));
+    gave(ASYNC, 4 * MIB);
+    OK(hipDeviceSetMemPool(0, usual));
+    OK(hipMemPoolDestroy(own));
+    props.location.type = 2;
+    OK(hipMemPoolCreate(&own, &props));
+    OK(hipMallocFromPoolAsync(&p, 3 * MIB, own, s));
+    took(ASYNC, 3 * MIB);
+    OK(hipFreeAsync(p, s));
+    gave(ASYNC, 3 * MIB);
+    OK(hipStreamSynchronize(s));
+    OK(hipMemPoolDestroy(own));
+}
+
 static void streams(void) {
     hipStream_t s;
     hipMemPool_t pool;
@@ -71,6 +97,7 @@ static void streams(void) {
     OK(hipFree(p)); /* stream-ordered memory, freed at once */
     gave(ASYNC, 2 * MIB);
     OK(hipMemPoolDestroy(pool));
+    in_pools_of(s);
     EXPECT(hipMallocAsync(&p, HUGE_SIZE, s), hipErrorOutOfMemory);
     OK(hipStreamDestroy(s));
 }

@@ -96,6 +96,7 @@ hipError_t hipFreeHost(void *);
 hipError_t hipMallocFromPoolAsync(void **, size_t, hipMemPool_t, hipStream_t);
 hipError_t hipMemPoolCreate(hipMemPool_t *, const hipMemPoolProps *);
 hipError_t hipMemPoolDestroy(hipMemPool_t);
+hipError_t hipDeviceGetDefaultMemPool(hipMemPool_t *, int), hipDeviceGetMemPool(hipMemPool_t *, int), hipDeviceSetMemPool(int, hipMemPool_t);
 hipError_t hipArrayCreate(hipArray_t *, const HIP_ARRAY_DESCRIPTOR *);
 hipError_t hipArray3DCreate(hipArray_t *, const HIP_ARRAY3D_DESCRIPTOR *);
 hipError_t hipArrayDestroy(hipArray_t);

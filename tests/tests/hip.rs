@@ -17,8 +17,9 @@ use gpumem_tests::harness::artifacts::artifacts;
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Program, Ran};
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{AllocKind, NodeKind, Vendor};
+use gpumem_wire::kinds::{AllocKind, NodeKind, Space, Vendor};
 use gpumem_wire::layout::Door;
+use gpumem_wire::location::Tally;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use support::{hip, program};
@@ -85,6 +86,8 @@ fn t20_every_kind_is_counted_once() {
     let ran = same_in_all_ways(&program("hip_kinds"));
     let ledger = ran.ledger();
     ledger.balanced();
+    let on_host = Tally::of(AllocKind::Async, Space::Host);
+    assert_eq!((ledger.counter(on_host.allocs()), ledger.counter(on_host.free_bytes())), (1, 3 << 20));
     for (kind, count) in [
         (AllocKind::Device, 2),
         (AllocKind::Pitch, 3),

@@ -229,3 +229,53 @@ fn a_forgotten_place_is_named() {
     let found = faults(HIP_ROWS.iter().chain([&of_hip]), &HIP_PLACES);
     assert_eq!(found, HIP_PLACES.map(|place| format!("hipForgotten: {}", place.missing)));
 }
+
+/// Files of the shim, but for what a test of theirs says, in which this text stands. Each file's name from `shim/src` on.
+fn files_with(text: &str) -> BTreeSet<String> {
+    let from = repository().join("shim/src");
+    let mut folders = vec![from.clone()];
+    let mut found = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let source = std::fs::read_to_string(&path).expect("text");
+            let code = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+            let calls = |line: &str| line.contains(text) && !line.trim_start().starts_with("//");
+            if code.lines().any(calls) {
+                let name = path.strip_prefix(&from).expect("below it");
+                found.insert(name.to_string_lossy().into_owned());
+            }
+        }
+    }
+    found
+}
+
+/// All memory is had one way (`shim/src/request`): its parts call the limit, the ladder and the record, and no hook does
+/// so by itself. One room writes the records of allocations.
+#[test]
+fn memory_is_asked_for_and_recorded_in_one_place() {
+    for (text, only) in [
+        // The limit, and what is tried before memory runs out.
+        (".admits(", &["request/ladder.rs"][..]),
+        ("ladder::again(", &["request/mod.rs"]),
+        ("ladder::room_for(", &["request/mod.rs"]),
+        // The record, of what was made and of what failed.
+        ("allocations::failed(", &["request/mod.rs"]),
+        ("allocations::made(", &["records/vmm.rs", "request/mod.rs"]),
+        ("vmm::created(", &["request/mod.rs"]),
+        ("vmm::mapped(", &["request/mod.rs"]),
+        // The ledger's table: one writer.
+        ("allocs.write(", &["records/allocations.rs", "records/blocks.rs"]),
+        ("allocs.take(", &["records/blocks.rs"]),
+        ("allocs.hide", &["records/blocks.rs"]),
+        ("allocs.clear", &["records/allocations.rs", "records/blocks.rs"]),
+        ("place(&shim.ledger.allocs", &["records/allocations.rs"]),
+    ] {
+        let only: BTreeSet<String> = only.iter().map(|&name| name.to_owned()).collect();
+        assert_eq!(files_with(text), only, "{text}");
+    }
+}

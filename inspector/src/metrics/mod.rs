@@ -22,7 +22,7 @@ use crate::source::choose::{self, Opened};
 use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::source::liveness::Life;
 use crate::source::world::World;
-use gpumem_wire::counters;
+use gpumem_wire::location::Tally;
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -186,12 +186,11 @@ fn of_survey(page: &mut Page, found: &[FoundProcess], warnings: usize) {
     page.nobodys();
 }
 
-/// Live bytes of all kinds.
+/// Live bytes of all kinds that take memory.
 fn live_bytes(found: &FoundProcess) -> u64 {
     let LedgerFile::Ledger { summary, .. } = &found.what else { return 0 };
-    let kinds = gpumem_wire::kinds::AllocKind::ALL.iter();
-    kinds.fold(0, |sum: u64, &kind| {
-        let (made, freed) = (summary.counter(counters::alloc_bytes(kind)), summary.counter(counters::free_bytes(kind)));
+    Tally::all_of_memory().fold(0, |sum: u64, row| {
+        let (made, freed) = (summary.counter(row.alloc_bytes()), summary.counter(row.free_bytes()));
         sum.saturating_add(made.saturating_sub(freed))
     })
 }

@@ -75,8 +75,7 @@ fn of_device(page: &mut Page, device: &Device, labels: &[(&str, &str)]) {
 fn kinds(ledger: &Ledger) -> BTreeMap<(&'static str, u32, u8), u64> {
     let mut kinds = BTreeMap::new();
     let on_device = |alloc: &&AllocSlot| {
-        let space = AllocKind::from_u8(alloc.kind).map(AllocKind::space);
-        alloc.flags & ALLOC_SPILLED == 0 && matches!(space, Some(Space::Device | Space::Managed))
+        alloc.flags & ALLOC_SPILLED == 0 && matches!(alloc.space(), Space::Device | Space::Managed)
     };
     for alloc in ledger.snapshot.allocs.iter().filter(on_device) {
         if let Some(context) = ledger.snapshot.contexts.get(&alloc.context) {

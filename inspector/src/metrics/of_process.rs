@@ -9,6 +9,7 @@ use crate::model::{Ledger, graphs, pool};
 use crate::source::liveness::Life;
 use crate::source::world::World;
 use gpumem_wire::counters;
+use gpumem_wire::kinds::Space;
 
 pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, top: usize) {
     let head = ledger.head();
@@ -33,10 +34,14 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, top: usize) {
         }
     }
     let kinds = totals::kinds(ledger);
-    for kind in &kinds {
-        let of = [("kind", kind.kind)];
+    let of_memory = |kind: &&KindTotal| kind.space != Space::None.name();
+    for kind in kinds.iter().filter(of_memory) {
+        let of = [("kind", kind.kind), ("memory", kind.space)];
         page.add(&t::LIVE_BYTES, &of, kind.live_bytes as f64);
         page.add(&t::LIVE_ALLOCATIONS, &of, kind.live as f64);
+    }
+    for kind in kinds.iter().filter(|kind| !of_memory(kind)) {
+        page.add(&t::ADDRESS_BYTES, &[("kind", kind.kind)], kind.live_bytes as f64);
     }
     counted(page, ledger, &kinds);
     of_device::add(page, ledger);
@@ -73,9 +78,11 @@ pub(super) fn add_ended(page: &mut Page, ledger: &Ledger) {
 /// The counters of the ledger, also by kind.
 fn counted(page: &mut Page, ledger: &Ledger, kinds: &[KindTotal]) {
     for kind in kinds {
-        let of = [("kind", kind.kind)];
-        page.add(&t::ALLOCATIONS, &of, kind.allocs as f64);
-        page.add(&t::ALLOCATED_BYTES, &of, kind.alloc_bytes as f64);
+        let of = [("kind", kind.kind), ("memory", kind.space)];
+        if kind.space != Space::None.name() {
+            page.add(&t::ALLOCATIONS, &of, kind.allocs as f64);
+            page.add(&t::ALLOCATED_BYTES, &of, kind.alloc_bytes as f64);
+        }
         page.add(&t::FAILURES, &of, kind.failures as f64);
     }
     for &(index, name, doc) in counters::ALL {

@@ -47,11 +47,12 @@ metrics! {
     Gauge RESIDENT_BYTES = "gpumem_resident_bytes" [""] "Resident memory of the process.";
     Gauge HOST_UNEXPLAINED_BYTES = "gpumem_host_unexplained_bytes" [""] "Resident memory that neither recorded calls nor estimates of graphs explain.";
 
-    Gauge LIVE_BYTES = "gpumem_live_bytes" ["kind"] "Live bytes by kind.";
-    Gauge LIVE_ALLOCATIONS = "gpumem_live_allocations" ["kind"] "Live allocations by kind.";
-    Counter ALLOCATIONS = "gpumem_allocations_total" ["kind"] "Allocations by kind.";
-    Counter ALLOCATED_BYTES = "gpumem_allocated_bytes_total" ["kind"] "Bytes ever allocated by kind.";
-    Counter FAILURES = "gpumem_allocation_failures_total" ["kind"] "Failed allocations by kind.";
+    Gauge LIVE_BYTES = "gpumem_live_bytes" ["kind, memory"] "Live bytes by kind, and by where they lie.";
+    Gauge LIVE_ALLOCATIONS = "gpumem_live_allocations" ["kind, memory"] "Live allocations by kind, and by where they lie.";
+    Gauge ADDRESS_BYTES = "gpumem_address_bytes" ["kind"] "Bytes of addresses, mappings, imports and parts: their memory is counted elsewhere.";
+    Counter ALLOCATIONS = "gpumem_allocations_total" ["kind, memory"] "Allocations by kind, and by where they lie.";
+    Counter ALLOCATED_BYTES = "gpumem_allocated_bytes_total" ["kind, memory"] "Bytes ever allocated by kind, and by where they lie.";
+    Counter FAILURES = "gpumem_allocation_failures_total" ["kind, memory"] "Failed allocations by kind, and by where they were to lie.";
 
     Gauge SITE_LIVE_BYTES = "gpumem_site_live_bytes" ["site"] "Live bytes of the call sites that hold most; the site (other) has the rest.";
     Gauge TAG_LIVE_BYTES = "gpumem_tag_live_bytes" ["tag"] "Live bytes of the tags that hold most; (other) has the rest, (untagged) the allocations without a tag.";

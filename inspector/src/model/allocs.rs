@@ -3,9 +3,9 @@
 use super::Ledger;
 use super::parts::{Part, Parts};
 use super::sites::Sites;
-use gpumem_wire::counters;
-use gpumem_wire::kinds::{AllocKind, Space};
+use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot, StackRef};
+use gpumem_wire::location::{Location, Tally};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
@@ -46,7 +46,7 @@ pub(crate) enum Sort {
 pub(crate) struct Filter {
     /// Empty: every kind that takes memory of its own.
     pub kinds: Vec<AllocKind>,
-    /// Also addresses, mappings and imports.
+    /// Also what takes no memory of its own: addresses, mappings, imports, parts.
     pub all_kinds: bool,
     pub min_bytes: u64,
     pub min_age_ns: u64,
@@ -64,7 +64,11 @@ pub(crate) struct Group {
     pub key: Key,
     pub live: u64,
     pub bytes: u64,
-    /// Of these, what was asked for as device memory and lies outside of it.
+    /// Bytes of addresses, mappings, imports and parts, and how many there are. Their memory is counted elsewhere, so
+    /// they are in none of the other sums.
+    pub address_bytes: u64,
+    pub addresses: u64,
+    /// Of the live bytes, what was asked for as device memory and lies outside of it.
     pub spilled_bytes: u64,
     /// Oldest and newest of the live ones; 0 when none is.
     pub oldest_ns: u64,
@@ -97,10 +101,9 @@ impl Filter {
     /// True for an allocation to look at.
     fn wants(&self, ledger: &Ledger, alloc: &AllocSlot, tags: &mut FxHashMap<u32, bool>) -> bool {
         let kind = match AllocKind::from_u8(alloc.kind) {
-            Some(kind) if self.kinds.is_empty() => self.all_kinds || kind.space() != Space::None,
+            _ if self.kinds.is_empty() => self.all_kinds || alloc.takes_memory(),
             Some(kind) => self.kinds.contains(&kind),
-            // A kind of a later version: better shown than hidden.
-            None => self.kinds.is_empty(),
+            None => false,
         };
         let tag = |wanted: &String| {
             *tags.entry(alloc.tag).or_insert_with(|| ledger.snapshot.text(alloc.tag) == wanted.as_str())
@@ -182,6 +185,9 @@ pub(crate) fn stacks_of(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By,
     stacks
 }
 
+/// In the number of a group: the rest is a device, and no context.
+const OF_DEVICE: u64 = 1 << 32;
+
 /// A number that tells groups apart, cheaply: this runs once for each live allocation.
 fn number(by: By, alloc: &AllocSlot) -> u64 {
     match by {
@@ -190,7 +196,11 @@ fn number(by: By, alloc: &AllocSlot) -> u64 {
         By::Size => alloc.bytes,
         By::Thread => u64::from(alloc.tid),
         By::Tag => u64::from(alloc.tag),
-        By::Context | By::Device => u64::from(alloc.context),
+        By::Context => u64::from(alloc.context),
+        By::Device => match alloc.location() {
+            Location::Device(device) => OF_DEVICE | u64::from(device),
+            _ => u64::from(alloc.context),
+        },
     }
 }
 
@@ -212,23 +222,45 @@ impl Groups {
             }),
         };
         self.last = Some((number, at));
-        let group = &mut self.list[at as usize].1;
-        group.live += 1;
-        group.bytes = group.bytes.saturating_add(alloc.bytes);
-        if alloc.flags & ALLOC_SPILLED != 0 {
-            group.spilled_bytes = group.spilled_bytes.saturating_add(alloc.bytes);
-        }
-        group.oldest_ns = group.oldest_ns.min(alloc.time_ns);
-        group.newest_ns = group.newest_ns.max(alloc.time_ns);
+        self.list[at as usize].1.add(alloc);
     }
 }
 
 impl Group {
+    /// Counts an allocation in.
+    pub(crate) fn add(&mut self, alloc: &AllocSlot) {
+        if alloc.takes_memory() {
+            self.live += 1;
+            self.bytes = self.bytes.saturating_add(alloc.bytes);
+        } else {
+            self.addresses += 1;
+            self.address_bytes = self.address_bytes.saturating_add(alloc.bytes);
+        }
+        if alloc.flags & ALLOC_SPILLED != 0 {
+            self.spilled_bytes = self.spilled_bytes.saturating_add(alloc.bytes);
+        }
+        self.oldest_ns = self.oldest_ns.min(alloc.time_ns);
+        self.newest_ns = self.newest_ns.max(alloc.time_ns);
+    }
+
+    /// Counts another group in.
+    pub(crate) fn add_group(&mut self, other: &Self) {
+        self.live += other.live;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.addresses += other.addresses;
+        self.address_bytes = self.address_bytes.saturating_add(other.address_bytes);
+        self.spilled_bytes = self.spilled_bytes.saturating_add(other.spilled_bytes);
+        self.oldest_ns = self.oldest_ns.min(other.oldest_ns);
+        self.newest_ns = self.newest_ns.max(other.newest_ns);
+    }
+
     pub(crate) fn empty(stack: StackRef) -> Self {
         Self {
             key: Key::Stack(0),
             live: 0,
             bytes: 0,
+            address_bytes: 0,
+            addresses: 0,
             spilled_bytes: 0,
             oldest_ns: u64::MAX,
             newest_ns: 0,
@@ -249,6 +281,7 @@ fn key(ledger: &Ledger, sites: &Sites, by: By, number: u64) -> Key {
         By::Thread => Key::Thread(number as u32),
         By::Tag => Key::Tag(ledger.snapshot.text(number as u32).into_owned()),
         By::Context => Key::Context(number as u16),
+        By::Device if number & OF_DEVICE != 0 => Key::Device(Some((number & !OF_DEVICE) as u32)),
         By::Device => Key::Device(ledger.snapshot.contexts.get(&(number as u16)).map(|context| context.device)),
     }
 }
@@ -257,11 +290,7 @@ fn merge(merged: &mut FxHashMap<Key, Group>, group: Group) {
     match merged.get_mut(&group.key) {
         None => drop(merged.insert(group.key.clone(), group)),
         Some(into) => {
-            into.live += group.live;
-            into.bytes = into.bytes.saturating_add(group.bytes);
-            into.spilled_bytes = into.spilled_bytes.saturating_add(group.spilled_bytes);
-            into.oldest_ns = into.oldest_ns.min(group.oldest_ns);
-            into.newest_ns = into.newest_ns.max(group.newest_ns);
+            into.add_group(&group);
             into.total = match (into.total, group.total) {
                 (Some(a), Some(b)) => Some((a.0.wrapping_add(b.0), a.1.wrapping_add(b.1))),
                 (a, b) => a.or(b),
@@ -289,10 +318,10 @@ fn totals(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, freed: bool, 
             }
         }
         By::Kind => {
-            for &kind in AllocKind::ALL {
-                let total = ledger.snapshot.counter(counters::allocs(kind));
+            for row in Tally::all_of_memory() {
+                let total = ledger.snapshot.counter(row.allocs());
                 if total > 0 {
-                    add(Key::Kind(kind as u8), 0, (total, ledger.snapshot.counter(counters::alloc_bytes(kind))));
+                    add(Key::Kind(row.kind as u8), 0, (total, ledger.snapshot.counter(row.alloc_bytes())));
                 }
             }
         }
@@ -305,6 +334,30 @@ fn totals(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, freed: bool, 
             }
         }
         _ => {}
+    }
+}
+
+impl Ledger {
+    /// The device that an allocation belongs to.
+    pub(crate) fn device_of(&self, alloc: &AllocSlot) -> Option<u32> {
+        match alloc.location() {
+            Location::Device(device) => Some(device.into()),
+            _ => self.snapshot.contexts.get(&alloc.context).map(|context| context.device),
+        }
+    }
+
+    /// Where an allocation lies, in words; nothing for what takes no memory of its own.
+    pub(crate) fn location(&self, alloc: &AllocSlot) -> String {
+        match alloc.location() {
+            Location::OwnDevice | Location::Device(_) => {
+                self.device_of(alloc).map_or("device".into(), |device| format!("device {device}"))
+            }
+            Location::Host => "host".into(),
+            Location::HostNode(node) => format!("host node {node}"),
+            Location::Managed => "managed".into(),
+            Location::Unknown => "unknown".into(),
+            Location::Nowhere => String::new(),
+        }
     }
 }
 

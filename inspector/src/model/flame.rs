@@ -2,7 +2,6 @@
 
 use super::Ledger;
 use super::course::{Grid, Of};
-use gpumem_wire::kinds::{AllocKind, Space};
 use gpumem_wire::layout::StackRef;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -138,8 +137,7 @@ pub(crate) fn of(weights: &BTreeMap<u32, Weight>, frames: impl Fn(u32) -> Vec<Rc
 /// Live bytes by stack, of kinds that take memory of their own.
 pub(crate) fn live(ledger: &Ledger) -> FxHashMap<StackRef, u64> {
     let mut live: FxHashMap<StackRef, u64> = FxHashMap::default();
-    let takes_memory = |kind| AllocKind::from_u8(kind).is_some_and(|kind| kind.space() != Space::None);
-    for alloc in ledger.snapshot.allocs.iter().filter(|alloc| takes_memory(alloc.kind)) {
+    for alloc in ledger.snapshot.allocs.iter().filter(|alloc| alloc.takes_memory()) {
         let sum = live.entry(alloc.stack).or_default();
         *sum = sum.saturating_add(alloc.bytes);
     }

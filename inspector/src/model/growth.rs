@@ -31,6 +31,8 @@ pub(crate) const COLUMNS: &[Column] = &[
     ("execs_live", |sample| sample.execs_live),
     ("graph_host_bytes", |sample| sample.graph_host_bytes),
     ("rss_bytes", |sample| sample.rss),
+    ("own_bytes", |sample| sample.own),
+    ("rss_of_program_bytes", |sample| sample.rss.saturating_sub(sample.own)),
     ("device_used_bytes", |sample| sample.device_used),
     ("device_idle_bytes", |sample| sample.device_idle),
 ];
@@ -46,7 +48,7 @@ pub(crate) fn samples(ledger: &Ledger) -> Vec<BTreeMap<&'static str, u64>> {
 }
 
 /// Columns of what is looked at rather than counted: 0 is "not seen yet", and no value to grow from.
-const LOOKED_AT: [&str; 2] = ["rss_bytes", "device_used_bytes"];
+const LOOKED_AT: [&str; 3] = ["rss_bytes", "rss_of_program_bytes", "device_used_bytes"];
 
 /// Growth of everything that samples hold; `None` with fewer than two samples.
 pub(crate) fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {

@@ -4,8 +4,8 @@ use super::Ledger;
 use super::sites::Sites;
 use crate::symbols::Frame;
 use gpumem_wire::counters::{self as c};
-use gpumem_wire::kinds::{AllocKind, EventKind, Interception, Mode, PoolState, Space};
-use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot, ContextSlot, EventSlot};
+use gpumem_wire::kinds::{EventKind, Interception, Mode, PoolState, Space};
+use gpumem_wire::layout::{AllocSlot, ContextSlot, EventSlot};
 use gpumem_wire::settings::{FreeMode, Settings};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -168,10 +168,7 @@ pub(crate) fn of(ledger: &Ledger) -> Pool {
 fn contexts(ledger: &Ledger) -> Vec<OfContext> {
     // Live bytes that threads have left out of a context's total are in the list of allocations.
     let mut live: FxHashMap<u16, u64> = FxHashMap::default();
-    let of_device = |alloc: &&AllocSlot| {
-        let space = AllocKind::from_u8(alloc.kind).map(AllocKind::space);
-        space == Some(Space::Device) && alloc.flags & ALLOC_SPILLED == 0
-    };
+    let of_device = |alloc: &&AllocSlot| alloc.space() == Space::Device;
     for alloc in ledger.snapshot.allocs.iter().filter(of_device) {
         let sum = live.entry(alloc.context).or_default();
         *sum = sum.saturating_add(alloc.bytes);

@@ -5,7 +5,6 @@
 
 use super::{Ledger, totals};
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{AllocKind, Space};
 use gpumem_wire::layout::{ALLOC_EXPORTED, AllocSlot, StackRef};
 use gpumem_wire::references::{Place, References, Seen};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -128,12 +127,8 @@ fn without_record(ledger: &Ledger) -> u64 {
     if ledger.snapshot.counter(counters::DROPPED_RECORDS) == 0 {
         return 0;
     }
-    let listed = ledger.snapshot.allocs.iter().filter(|slot| takes_memory(slot)).count() as u64;
+    let listed = ledger.snapshot.allocs.iter().filter(|slot| slot.takes_memory()).count() as u64;
     totals::live(&ledger.snapshot).count.saturating_sub(listed)
-}
-
-fn takes_memory(slot: &AllocSlot) -> bool {
-    AllocKind::from_u8(slot.kind).is_some_and(|kind| !matches!(kind.space(), Space::None))
 }
 
 /// Allocations of the device that a search passes over. What went meanwhile is none of them.
@@ -151,7 +146,7 @@ pub(crate) fn rank(ledger: &Ledger, searches: &[References; 2], older_ns: u64) -
     let mut all: Vec<(Held, [Seen; 2])> = Vec::new();
     let mut not_looked_for = 0;
     for slot in &ledger.snapshot.allocs {
-        if !takes_memory(slot) {
+        if !slot.takes_memory() {
             continue;
         }
         match both(slot.serial) {

@@ -5,14 +5,14 @@ use super::{Ledger, cache};
 use crate::source::nvml::Nvml;
 use crate::source::process::Resident;
 use crate::source::world::World;
-use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, Space, Vendor};
 use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot, ContextSlot, GraphSlot};
+use gpumem_wire::location::Tally;
 use gpumem_wire::read::Snapshot;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// One kind of allocation.
+/// One kind of allocation in one memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct KindTotal {
     pub kind: &'static str,
@@ -35,17 +35,18 @@ pub(crate) struct KindTotal {
 pub(crate) fn kinds(ledger: &Ledger) -> Vec<KindTotal> {
     let mut listed = BTreeMap::new();
     for alloc in &ledger.snapshot.allocs {
-        let sum: &mut (u64, u64) = listed.entry(alloc.kind).or_default();
+        let Some(kind) = AllocKind::from_u8(alloc.kind) else { continue };
+        let sum: &mut (u64, u64) = listed.entry((kind, alloc.space())).or_default();
         *sum = (sum.0 + 1, sum.1.saturating_add(alloc.bytes));
     }
     let counter = |index| ledger.snapshot.counter(index);
-    let all = AllocKind::ALL.iter().map(|&kind| {
-        let (allocs, frees) = (counter(counters::allocs(kind)), counter(counters::frees(kind)));
-        let (alloc_bytes, free_bytes) = (counter(counters::alloc_bytes(kind)), counter(counters::free_bytes(kind)));
-        let (listed, listed_bytes) = listed.get(&(kind as u8)).copied().unwrap_or_default();
+    let all = Tally::all().map(|row| {
+        let (allocs, frees) = (counter(row.allocs()), counter(row.frees()));
+        let (alloc_bytes, free_bytes) = (counter(row.alloc_bytes()), counter(row.free_bytes()));
+        let (listed, listed_bytes) = listed.get(&(row.kind, row.space)).copied().unwrap_or_default();
         KindTotal {
-            kind: kind.name(),
-            space: kind.space().name(),
+            kind: row.kind.name(),
+            space: row.space.name(),
             // Shards are read one after another: a free may be seen before its allocation.
             live: allocs.saturating_sub(frees),
             live_bytes: alloc_bytes.saturating_sub(free_bytes),
@@ -55,7 +56,7 @@ pub(crate) fn kinds(ledger: &Ledger) -> Vec<KindTotal> {
             frees,
             alloc_bytes,
             free_bytes,
-            failures: counter(counters::alloc_failures(kind)),
+            failures: counter(row.alloc_failures()),
         }
     });
     all.filter(|total| total.allocs > 0 || total.failures > 0 || total.listed > 0).collect()
@@ -67,23 +68,45 @@ pub(crate) struct Live {
     pub device: u64,
     pub host: u64,
     pub managed: u64,
+    /// Of which it is not known where they lie.
+    pub unknown: u64,
     /// Live allocations that take memory.
     pub count: u64,
+}
+
+impl Live {
+    /// What there is of each memory, with the memory's name.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (u64, &'static str)> {
+        let all = [
+            (self.device, "device"),
+            (self.managed, "managed"),
+            (self.host, "host"),
+            (self.unknown, "in unknown places"),
+        ];
+        all.into_iter().filter(|(bytes, _)| *bytes > 0)
+    }
+
+    /// All of them.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.parts().fold(0, |sum: u64, (bytes, _)| sum.saturating_add(bytes))
+    }
 }
 
 /// Live bytes by the counters: cheap, needs no table.
 pub(crate) fn live(snapshot: &gpumem_wire::read::Snapshot) -> Live {
     let mut live = Live::default();
-    for &kind in AllocKind::ALL {
+    for row in Tally::all() {
         let counter = |index| snapshot.counter(index);
-        let bytes = counter(counters::alloc_bytes(kind)).saturating_sub(counter(counters::free_bytes(kind)));
-        let count = counter(counters::allocs(kind)).saturating_sub(counter(counters::frees(kind)));
-        match kind.space() {
-            Space::Device => live.device = live.device.saturating_add(bytes),
-            Space::Host => live.host = live.host.saturating_add(bytes),
-            Space::Managed => live.managed = live.managed.saturating_add(bytes),
+        let bytes = counter(row.alloc_bytes()).saturating_sub(counter(row.free_bytes()));
+        let count = counter(row.allocs()).saturating_sub(counter(row.frees()));
+        let sum = match row.space {
+            Space::Device => &mut live.device,
+            Space::Host => &mut live.host,
+            Space::Managed => &mut live.managed,
+            Space::Unknown => &mut live.unknown,
             Space::None => continue,
-        }
+        };
+        *sum = sum.saturating_add(bytes);
         live.count = live.count.saturating_add(count);
     }
     live
@@ -236,14 +259,15 @@ impl Device {
     }
 
     fn add_alloc(&mut self, alloc: &AllocSlot, looks: &mut Looks) {
-        if alloc.kind == AllocKind::Async as u8 {
+        let space = alloc.space();
+        if alloc.kind == AllocKind::Async as u8 && space == Space::Device {
             looks.async_bytes = looks.async_bytes.saturating_add(alloc.bytes);
         }
-        let sum = match AllocKind::from_u8(alloc.kind).map(AllocKind::space) {
+        let sum = match space {
             _ if alloc.flags & ALLOC_SPILLED != 0 => &mut self.spilled_bytes,
-            Some(Space::Device) => &mut self.tracked_bytes,
-            Some(Space::Managed) => &mut self.managed_bytes,
-            _ => return,
+            Space::Device => &mut self.tracked_bytes,
+            Space::Managed => &mut self.managed_bytes,
+            Space::Host | Space::Unknown | Space::None => return,
         };
         *sum = sum.saturating_add(alloc.bytes);
     }
@@ -309,6 +333,8 @@ pub(crate) struct Host {
     pub exec_bytes: u64,
     /// The sources of folded handles, and of resident ones where they are kept.
     pub source_bytes: u64,
+    /// Resident bytes of gpumem's own memory at the last sample, without the sources and folded graphs.
+    pub own_bytes: u64,
     pub explained_bytes: u64,
     /// Everything else: the program's own memory, the driver's, caches.
     pub unexplained_bytes: Option<u64>,
@@ -316,10 +342,13 @@ pub(crate) struct Host {
 
 /// The host memory of a ledger's process.
 pub(crate) fn host(world: &World, ledger: &Ledger) -> Host {
-    let sum = |kind: AllocKind| {
-        let of_kind = ledger.snapshot.allocs.iter().filter(|alloc| alloc.kind == kind as u8);
-        of_kind.fold(0_u64, |sum, alloc| sum.saturating_add(alloc.bytes))
-    };
+    let on_host = ledger.snapshot.allocs.iter().filter(|alloc| alloc.space() == Space::Host);
+    let (mut pinned_bytes, mut registered_bytes) = (0_u64, 0_u64);
+    for alloc in on_host {
+        let is_registered = alloc.kind == AllocKind::HostRegistered as u8;
+        let sum = if is_registered { &mut registered_bytes } else { &mut pinned_bytes };
+        *sum = sum.saturating_add(alloc.bytes);
+    }
     let running = ledger.process.as_ref().filter(|_| ledger.status.running());
     let resident = running.and_then(|process| process.resident(world));
     let dumped = Some(ledger.snapshot.header.dumped_rss).filter(|&rss| rss > 0);
@@ -330,15 +359,16 @@ pub(crate) fn host(world: &World, ledger: &Ledger) -> Host {
         (None, None, Some(rss)) => (Some(rss), "last-sample"),
         (None, None, None) => (None, "unknown"),
     };
-    let (pinned_bytes, registered_bytes) = (sum(AllocKind::HostPinned), sum(AllocKind::HostRegistered));
     let fold = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0_u64, u64::saturating_add);
     let cache = cache::of(ledger);
     let graph_bytes = fold(&mut ledger.snapshot.graphs.iter().map(GraphSlot::held_bytes));
     let exec_bytes = fold(&mut ledger.snapshot.execs.iter().map(|exec| held(exec).host))
         .saturating_add(cache.parked_host_bytes_estimated);
     let source_bytes = cache.source_bytes;
+    let own = ledger.snapshot.samples.last().map_or(0, |sample| sample.own);
+    let own_bytes = own.saturating_sub(source_bytes).saturating_sub(cache.folded_graph_bytes);
     let explained_bytes =
-        fold(&mut [pinned_bytes, registered_bytes, graph_bytes, exec_bytes, source_bytes].into_iter());
+        fold(&mut [pinned_bytes, registered_bytes, graph_bytes, exec_bytes, source_bytes, own_bytes].into_iter());
     let unexplained_bytes = rss_bytes.map(|rss| rss.saturating_sub(explained_bytes));
     Host {
         rss_bytes,
@@ -349,6 +379,7 @@ pub(crate) fn host(world: &World, ledger: &Ledger) -> Host {
         graph_bytes,
         exec_bytes,
         source_bytes,
+        own_bytes,
         explained_bytes,
         unexplained_bytes,
     }

@@ -113,6 +113,7 @@ pub fn report_parts(composer: &mut Composer) {
         serial,
         extra: pool,
         kind: AllocKind::Reported as u8,
+        location: AllocKind::Reported.usual().word(),
         ..Default::default()
     };
     let parts: Vec<AllocSlot> =

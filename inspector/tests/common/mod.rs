@@ -245,6 +245,7 @@ pub fn demo(id: ProcessId) -> Composer {
         tid: id.pid,
         context: 1,
         kind: kind as u8,
+        location: kind.usual().word(),
         ..Default::default()
     };
     composer.slots([

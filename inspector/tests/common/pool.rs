@@ -52,7 +52,9 @@ pub fn pooled(id: ProcessId) -> Composer {
         flags,
         ..Default::default()
     };
-    composer.slots([alloc(1, 1, 64, ALLOC_POOLED), alloc(2, 2, 16, ALLOC_SPILLED)]);
+    let spilled =
+        AllocSlot { location: gpumem_wire::location::Location::Managed.word(), ..alloc(2, 2, 16, ALLOC_SPILLED) };
+    composer.slots([alloc(1, 1, 64, ALLOC_POOLED), spilled]);
     let event = |seq, kind: EventKind, mib: u64, b| EventSlot {
         kind: kind as u8,
         seq,

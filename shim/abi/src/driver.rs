@@ -62,6 +62,14 @@ macro_rules! driver_functions {
         cuMemAllocFromPoolAsync_ptsz ["cuMemAllocFromPoolAsync" 11020 ptds = cuMemAllocFromPoolAsync] => memory::alloc_from_pool(ptr: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream);
         cuMemFreeAsync ["cuMemFreeAsync" 11020 legacy = cuMemFreeAsync] => memory::free_async(ptr: DevicePtr, stream: Stream);
         cuMemFreeAsync_ptsz ["cuMemFreeAsync" 11020 ptds = cuMemFreeAsync] => memory::free_async(ptr: DevicePtr, stream: Stream);
+        cuMemPoolCreate ["cuMemPoolCreate" 11020 legacy = cuMemPoolCreate] => driver_pool::create(pool: *mut MemPool, props: Opaque);
+        cuMemPoolDestroy ["cuMemPoolDestroy" 11020 legacy = cuMemPoolDestroy] => driver_pool::destroy(pool: MemPool);
+        cuDeviceGetDefaultMemPool ["cuDeviceGetDefaultMemPool" 11020 legacy = cuDeviceGetDefaultMemPool] => driver_pool::of_device(pool: *mut MemPool, device: Device);
+        cuDeviceGetMemPool ["cuDeviceGetMemPool" 11020 legacy = cuDeviceGetMemPool] => driver_pool::current(pool: *mut MemPool, device: Device);
+        cuDeviceSetMemPool ["cuDeviceSetMemPool" 11020 legacy = cuDeviceSetMemPool] => driver_pool::choose(device: Device, pool: MemPool);
+        cuMemGetDefaultMemPool ["cuMemGetDefaultMemPool" 13000 legacy = cuMemGetDefaultMemPool] => driver_pool::at(pool: *mut MemPool, location: *mut MemLocation, kind: c_int);
+        cuMemGetMemPool ["cuMemGetMemPool" 13000 legacy = cuMemGetMemPool] => driver_pool::at(pool: *mut MemPool, location: *mut MemLocation, kind: c_int);
+        cuMemSetMemPool ["cuMemSetMemPool" 13000 legacy = cuMemSetMemPool] => driver_pool::choose_at(location: *mut MemLocation, kind: c_int, pool: MemPool);
         cuMemPoolExportPointer ["cuMemPoolExportPointer" 11020 legacy = cuMemPoolExportPointer] => ipc::export_pool_pointer(data: Opaque, ptr: DevicePtr);
         cuMemPoolImportPointer ["cuMemPoolImportPointer" 11020 legacy = cuMemPoolImportPointer] => ipc::import_pool_pointer(ptr: *mut DevicePtr, pool: MemPool, data: Opaque);
 

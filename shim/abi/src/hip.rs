@@ -23,6 +23,11 @@ macro_rules! hip_functions {
         hipMemGetInfo => memory::get_info(free: *mut usize, total: *mut usize);
         hipMallocAsync => memory::alloc_async(ptr: *mut DevicePtr, bytes: usize, stream: Stream);
         hipMallocFromPoolAsync => memory::alloc_from_pool(ptr: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream);
+        hipMemPoolCreate => driver_pool::create(pool: *mut MemPool, props: Opaque);
+        hipMemPoolDestroy => driver_pool::destroy(pool: MemPool);
+        hipDeviceGetDefaultMemPool => driver_pool::of_device(pool: *mut MemPool, device: Device);
+        hipDeviceGetMemPool => driver_pool::current(pool: *mut MemPool, device: Device);
+        hipDeviceSetMemPool => driver_pool::choose(device: Device, pool: MemPool);
         hipFreeAsync => memory::free_async(ptr: DevicePtr, stream: Stream);
 
         hipHostMalloc => host::alloc_flags(ptr: *mut DevicePtr, bytes: usize, flags: c_uint);

@@ -181,7 +181,7 @@ pub struct GraphExecUpdateInfo {
     pub error_from_node: GraphNode,
 }
 
-/// `CUmemLocation`: passed by value, in one register.
+/// `CUmemLocation`, `hipMemLocation`: passed by value, in one register.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MemLocation {

@@ -4,7 +4,7 @@
 //! call stack, tag and class. That takes a few nanoseconds for each record. [`REST`] bounds the share of time that
 //! samples take.
 
-use crate::process::clock;
+use crate::process::{clock, own};
 use crate::shim::Shim;
 use gpumem_wire::growth::{Key, key_of_graph, keys_of_alloc, keys_of_exec};
 use gpumem_wire::kinds::GrowthKind;
@@ -140,7 +140,8 @@ impl Growth {
         });
         ledger.graphs.each(|graph| add(key_of_graph(graph), graph.held_bytes(), graph.time_ns));
         ledger.execs.each(|exec| keys_of_exec(exec).for_each(|key| add(key, exec.held_bytes(), exec.time_ns)));
-        add((GrowthKind::Heap, 0), super::resident().1, 0);
+        // What gpumem takes is never called the program's.
+        add((GrowthKind::Heap, 0), own::of_process().1.saturating_sub(own::bytes()), 0);
         strangers
     }
 

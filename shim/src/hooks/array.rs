@@ -1,11 +1,10 @@
 //! Arrays: memory in the device's own layout, known by handles. Bytes are those of the elements, for `GPUMEM_LIMIT`
 //! too, because no call tells the device's padding.
 
-use super::{freed, made, parameter};
+use super::{parameter, written};
 use crate::call::Call;
-use crate::pool::quota::Reserved;
-use crate::reclaim::{self, bounded};
 use crate::registry::live::Class;
+use crate::request::{self, Request, free as freed};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
 use std::ffi::c_uint;
@@ -37,20 +36,25 @@ fn all_levels(width: usize, height: usize, depth: usize, element: usize, levels:
         .sum()
 }
 
-/// Runs a call that makes an array, if the limit of this process has room for it. The program's description is read
-/// here only if there is a limit. Without one, the library is the first to read it.
-fn limited(call: &Call, bytes: impl FnOnce() -> usize, real: impl FnMut() -> Status) -> (Status, Reserved) {
-    let bytes = if reclaim::has_limit(call.vendor) { bytes() } else { 0 };
-    bounded(call, bytes, real)
-}
-
+/// Gets an array by `real`. The program's description is read before the call only if there is a limit. Without one, the
+/// library is the first to read it.
+///
 /// # Safety
-/// `array` is the program's out-parameter of a call that answered `status`.
-unsafe fn array_made(call: &Call, status: Status, kind: AllocKind, array: *mut Array, bytes: usize) -> Status {
-    // SAFETY: rule of out-parameters: our caller passes the program's `array` and the status of its
-    // call. An Array has the size of an address.
-    unsafe { made(call, status, kind, Class::Array, array.cast(), bytes, 0, 0) };
-    status
+/// `array` is the program's out-parameter of `real`.
+unsafe fn get(
+    call: &Call,
+    kind: AllocKind,
+    array: *mut Array,
+    bytes: impl Fn() -> usize,
+    real: impl FnMut() -> Status,
+) -> Status {
+    let request = Request::new(kind, if request::has_limit(call.vendor) { bytes() as u64 } else { 0 });
+    super::get(call, request, real, |request, status| {
+        request.bytes = bytes() as u64;
+        // SAFETY: rule of out-parameters: our caller passes the program's `array`, and `status` is that of its call. An
+        // Array has the size of an address.
+        unsafe { written(status, array.cast()) }
+    })
 }
 
 /// The program asks for an array of one or two dimensions.
@@ -65,8 +69,7 @@ pub(crate) unsafe fn create(
         let bytes = || {
             parameter(desc).map_or(0, |d| bytes_of(d.width, d.height, 1, channel_bytes(d.format) * d.channels as usize))
         };
-        let (status, _room) = limited(&call, bytes, || real(array, desc));
-        array_made(&call, status, AllocKind::Array, array, bytes())
+        get(&call, AllocKind::Array, array, bytes, || real(array, desc))
     }
 }
 
@@ -83,8 +86,7 @@ pub(crate) unsafe fn create_3d(
             let element = |d: &Array3dDescriptor| channel_bytes(d.format) * d.channels as usize;
             parameter(desc).map_or(0, |d| bytes_of(d.width, d.height, d.depth, element(&d)))
         };
-        let (status, _room) = limited(&call, bytes, || real(array, desc));
-        array_made(&call, status, AllocKind::Array, array, bytes())
+        get(&call, AllocKind::Array, array, bytes, || real(array, desc))
     }
 }
 
@@ -102,8 +104,7 @@ pub(crate) unsafe fn create_mipmapped(
             let element = |d: &Array3dDescriptor| channel_bytes(d.format) * d.channels as usize;
             parameter(desc).map_or(0, |d| all_levels(d.width, d.height, d.depth, element(&d), levels))
         };
-        let (status, _room) = limited(&call, bytes, || real(array, desc, levels));
-        array_made(&call, status, AllocKind::MipmappedArray, array, bytes())
+        get(&call, AllocKind::MipmappedArray, array, bytes, || real(array, desc, levels))
     }
 }
 
@@ -120,8 +121,7 @@ pub(crate) unsafe fn create_channels(
     // SAFETY: rule of the call: `real` gets all arguments as they came. `array` is the out-parameter.
     unsafe {
         let bytes = || parameter(desc).map_or(0, |d| bytes_of(width, height, 1, element(&d)));
-        let (status, _room) = limited(&call, bytes, || real(array, desc, width, height, flags));
-        array_made(&call, status, AllocKind::Array, array, bytes())
+        get(&call, AllocKind::Array, array, bytes, || real(array, desc, width, height, flags))
     }
 }
 
@@ -137,8 +137,7 @@ pub(crate) unsafe fn create_channels_3d(
     // SAFETY: rule of the call: `real` gets all arguments as they came. `array` is the out-parameter.
     unsafe {
         let bytes = || parameter(desc).map_or(0, |d| bytes_of(extent.width, extent.height, extent.depth, element(&d)));
-        let (status, _room) = limited(&call, bytes, || real(array, desc, extent, flags));
-        array_made(&call, status, AllocKind::Array, array, bytes())
+        get(&call, AllocKind::Array, array, bytes, || real(array, desc, extent, flags))
     }
 }
 
@@ -157,8 +156,7 @@ pub(crate) unsafe fn create_channels_mipmapped(
         let bytes = || {
             parameter(desc).map_or(0, |d| all_levels(extent.width, extent.height, extent.depth, element(&d), levels))
         };
-        let (status, _room) = limited(&call, bytes, || real(array, desc, extent, levels, flags));
-        array_made(&call, status, AllocKind::MipmappedArray, array, bytes())
+        get(&call, AllocKind::MipmappedArray, array, bytes, || real(array, desc, extent, levels, flags))
     }
 }
 

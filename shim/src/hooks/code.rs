@@ -3,8 +3,8 @@
 
 use crate::call::Call;
 use crate::gate;
-use crate::reclaim::again;
 use crate::records::driver_memory;
+use crate::request::for_driver;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Taken;
 use std::ffi::c_uint;
@@ -12,7 +12,7 @@ use std::ffi::c_uint;
 /// Makes a call for which the driver may take memory, and records how much it took.
 pub(super) fn around(call: &Call, what: Taken, real: impl FnMut() -> Status) -> Status {
     let before = gate::note(|shim| driver_memory::look(shim, call.vendor)).flatten();
-    let status = again(call, 0, real);
+    let status = for_driver(call, real);
     if let Some(before) = before {
         gate::note(|shim| driver_memory::since(shim, call, &before, what, None));
     }
@@ -25,7 +25,7 @@ pub(super) fn around(call: &Call, what: Taken, real: impl FnMut() -> Status) -> 
 #[inline(never)]
 pub(super) fn around_first_launch(call: &Call, real: impl FnMut() -> Status) -> Status {
     let before = gate::record_if_started(|shim| driver_memory::look_at_launch(shim, call.vendor)).flatten();
-    let status = again(call, 0, real);
+    let status = for_driver(call, real);
     if let Some(before) = before {
         gate::record_if_started(|shim| driver_memory::since(shim, call, &before, Taken::Launch, None));
     }

@@ -8,9 +8,9 @@ use crate::pool::context_end::Leaving;
 use crate::pool::{self, lock};
 use crate::process::threads;
 use crate::progress::{activity, device};
-use crate::reclaim::again;
 use crate::records::{self, driver_memory};
 use crate::registry::contexts::Known;
+use crate::request::for_driver;
 use crate::start;
 use crate::vendor;
 use gpumem_abi::types::*;
@@ -38,7 +38,7 @@ unsafe fn created(
         let is_there = primary && !records::contexts::primaries(shim, call.vendor, device).is_empty();
         if is_there { None } else { driver_memory::look_on(shim, call.vendor, device as u32) }
     });
-    let status = again(call, 0, real);
+    let status = for_driver(call, real);
     // Behind the look, which remembers the context that was current then.
     threads::context_changes();
     // SAFETY: rule of out-parameters: our caller passes the program's `ctx`, and `status` is its call's.

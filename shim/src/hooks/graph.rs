@@ -8,8 +8,8 @@ use crate::graphs;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
 use crate::progress::activity;
-use crate::reclaim::again;
 use crate::records;
+use crate::request::for_driver;
 use crate::start;
 use crate::vendor::{self, graphs::StreamArg};
 use gpumem_abi::types::*;
@@ -138,7 +138,7 @@ unsafe fn instantiated(
     // The program may change the driver's own exec by this graph's nodes. So no other graph may stand in for the graph
     // later.
     let library = graphs::seen_graph(call.vendor, graph);
-    let status = again(call, 0, || real(library));
+    let status = for_driver(call, || real(library));
     let took = clock::precise_ns() - start;
     // SAFETY: rule of out-parameters: our caller vouches for `exec`, and `status` is that of its
     // call.

@@ -1,8 +1,9 @@
 //! Host memory that the driver pins.
 
-use super::{freed, made};
+use super::{get, written};
 use crate::call::Call;
 use crate::registry::live::Class;
+use crate::request::{Request, free as freed};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
 use std::ffi::c_uint;
@@ -14,13 +15,10 @@ pub(crate) unsafe fn alloc(
     ptr: *mut DevicePtr,
     bytes: usize,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters:
-    // `made` reads `ptr` only after success.
-    unsafe {
-        let status = real(ptr, bytes);
-        made(&call, status, AllocKind::HostPinned, Class::Address, ptr, bytes, 0, 0);
-        status
-    }
+    let request = Request::new(AllocKind::HostPinned, bytes as u64);
+    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters: `ptr` is read only
+    // after success.
+    unsafe { get(&call, request, || real(ptr, bytes), |_, status| written(status, ptr)) }
 }
 
 /// The program asks for pinned host memory with flags.
@@ -31,13 +29,10 @@ pub(crate) unsafe fn alloc_flags(
     bytes: usize,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
-    // `made` reads `ptr` only after success.
-    unsafe {
-        let status = real(ptr, bytes, flags);
-        made(&call, status, AllocKind::HostPinned, Class::Address, ptr, bytes, 0, u64::from(flags));
-        status
-    }
+    let request = Request { extra: flags.into(), ..Request::new(AllocKind::HostPinned, bytes as u64) };
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only after
+    // success.
+    unsafe { get(&call, request, || real(ptr, bytes, flags), |_, status| written(status, ptr)) }
 }
 
 /// The program frees pinned host memory.
@@ -54,13 +49,9 @@ pub(crate) unsafe fn register(
     bytes: usize,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came. `made` reads `ptr` itself,
-    // which is a number in a local of ours.
-    unsafe {
-        let status = real(ptr, bytes, flags);
-        made(&call, status, AllocKind::HostRegistered, Class::Registered, &ptr, bytes, 0, u64::from(flags));
-        status
-    }
+    let request = Request { extra: flags.into(), ..Request::new(AllocKind::HostRegistered, bytes as u64) };
+    // SAFETY: rule of the call: `real` gets the arguments as they came.
+    get(&call, request, || unsafe { real(ptr, bytes, flags) }, |_, _| Some(ptr))
 }
 
 /// The program unpins memory of its own.

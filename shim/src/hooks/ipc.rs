@@ -1,12 +1,12 @@
 //! Memory of other processes and of other APIs.
 
-use super::{freed, made, parameter, written};
+use super::{get, parameter, written};
 use crate::call::Call;
 use crate::gate;
 use crate::pool::{self, answers};
-use crate::reclaim::again;
 use crate::records;
 use crate::registry::live::Class;
+use crate::request::{Request, free as freed};
 use crate::start;
 use crate::vendor;
 use gpumem_abi::types::*;
@@ -63,20 +63,19 @@ pub(super) fn shown(call: &Call, status: Status, ptr: DevicePtr) -> Status {
     status
 }
 
-/// Records memory of another process. The call does not tell its size, so the driver is asked about the address.
+/// Opens memory of another process by `real`. The call does not tell its size, so the driver is asked about the address.
 ///
 /// # Safety
-/// As for [`made`].
-unsafe fn opened(call: &Call, status: Status, class: Class, ptr: *mut DevicePtr, extra: u64) -> Status {
-    // SAFETY: rule of out-parameters: our caller vouches for `ptr`, and `status` is that of its
-    // call.
-    unsafe {
-        let addr = written(status, ptr);
-        let around = addr.and_then(|addr| start::record(|_| vendor::of(call.vendor).allocation_around(addr)).flatten());
-        let bytes = around.map_or(0, |(_, bytes)| bytes);
-        made(call, status, AllocKind::IpcImport, class, ptr, bytes as usize, 0, extra);
-    }
-    status
+/// `ptr` is the program's out-parameter of `real`.
+unsafe fn opened(call: &Call, class: Class, ptr: *mut DevicePtr, extra: u64, real: impl FnMut() -> Status) -> Status {
+    let request = Request { class, extra, ..Request::new(AllocKind::IpcImport, 0) };
+    get(call, request, real, |request, status| {
+        // SAFETY: rule of out-parameters: our caller vouches for `ptr`, and `status` is that of its call.
+        let addr = unsafe { written(status, ptr) }?;
+        let around = start::record(|_| vendor::of(call.vendor).allocation_around(addr)).flatten();
+        request.bytes = around.map_or(0, |(_, bytes)| bytes);
+        Some(addr)
+    })
 }
 
 /// The program opens memory of another process.
@@ -89,7 +88,7 @@ pub(crate) unsafe fn open(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` among them, which is
     // the out-parameter.
-    unsafe { opened(&call, again(&call, 0, || real(ptr, handle, flags)), Class::Import, ptr, 0) }
+    unsafe { opened(&call, Class::Import, ptr, 0, || real(ptr, handle, flags)) }
 }
 
 /// The program closes memory of another process.
@@ -108,7 +107,7 @@ pub(crate) unsafe fn import_pool_pointer(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` among them, which is
     // the out-parameter.
-    unsafe { opened(&call, again(&call, 0, || real(ptr, pool, data)), Class::Address, ptr, pool as u64) }
+    unsafe { opened(&call, Class::Address, ptr, pool as u64, || real(ptr, pool, data)) }
 }
 
 /// The program takes memory of another API.
@@ -118,13 +117,18 @@ pub(crate) unsafe fn import_external(
     memory: *mut ExternalMemory,
     desc: *const ExternalMemoryDesc,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters: `made` reads `memory`
-    // only after success. An ExternalMemory has the size of an address.
+    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters: `memory` is
+    // read only after success. An ExternalMemory has the size of an address.
     unsafe {
-        let status = real(memory, desc);
-        let bytes = parameter(desc).map_or(0, |desc| desc.size as usize);
-        made(&call, status, AllocKind::ExternalMemory, Class::External, memory.cast(), bytes, 0, 0);
-        status
+        get(
+            &call,
+            Request::new(AllocKind::ExternalMemory, 0),
+            || real(memory, desc),
+            |request, status| {
+                request.bytes = parameter(desc).map_or(0, |desc| desc.size);
+                written(status, memory.cast())
+            },
+        )
     }
 }
 
@@ -146,12 +150,18 @@ pub(crate) unsafe fn map_external(
     memory: ExternalMemory,
     desc: *const ExternalBufferDesc,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` among them, which is
-    // the out-parameter.
+    let request = Request { extra: memory as u64, ..Request::new(AllocKind::ExternalMapping, 0) };
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only after
+    // success.
     unsafe {
-        let status = real(ptr, memory, desc);
-        let bytes = parameter(desc).map_or(0, |desc| desc.size as usize);
-        made(&call, status, AllocKind::ExternalMapping, Class::Address, ptr, bytes, 0, memory as u64);
-        status
+        get(
+            &call,
+            request,
+            || real(ptr, memory, desc),
+            |request, status| {
+                request.bytes = parameter(desc).map_or(0, |desc| desc.size);
+                written(status, ptr)
+            },
+        )
     }
 }

@@ -1,16 +1,14 @@
 //! Device memory: plain, pitched, managed, stream-ordered.
 
-use super::{freed, made, written};
+use super::{get, written};
 use crate::call::Call;
 use crate::gate;
 use crate::pool;
-use crate::pool::quota::Reserved;
 use crate::progress::activity;
-use crate::progress::queries;
-use crate::reclaim::{self, again, bounded, room_for};
 use crate::records;
 use crate::registry::live::Class;
-use crate::stranded;
+use crate::request::{self, Request, free as freed, place};
+use crate::start;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{AllocKind, Vendor};
 use std::ffi::c_uint;
@@ -55,29 +53,9 @@ unsafe fn alloc_slow(
     ptr: *mut DevicePtr,
     bytes: usize,
 ) -> Status {
-    // SAFETY: rule of the call: our caller is the hook and passes the program's arguments. Rule of
-    // out-parameters: `ptr` is NULL or takes an address.
-    unsafe {
-        if let Some(status) = pool::open(call.vendor).and_then(|pool| reclaim::alloc(pool, &call, real, ptr, bytes)) {
-            return status;
-        }
-        // The pool steps aside, but the quota still holds. Idle blocks make way for the request.
-        let mut room = None;
-        let limited = || {
-            room = room_in_limit(&call, ptr, bytes);
-            if room.is_some() { again(&call, bytes, || real(ptr, bytes)) } else { OUT_OF_MEMORY }
-        };
-        let status = stranded::watched(&call, bytes as u64, ptr, limited);
-        made(&call, status, AllocKind::Device, Class::Address, ptr, bytes, 0, 0);
-        status
-    }
-}
-
-/// Room in the quota for a request, which is held until the request is counted. `None` if there is no room. Where the
-/// driver may refuse the request for another reason (as while something captures), it is left to the driver.
-fn room_in_limit(call: &Call, ptr: *const DevicePtr, bytes: usize) -> Option<Reserved> {
-    let asks = !ptr.is_null() && bytes != 0 && !queries::capturing();
-    if asks { room_for(call, bytes as u64) } else { Some(Reserved::none()) }
+    // SAFETY: rule of the call: our caller is the hook and passes the program's arguments; `real` may also be asked for
+    // more bytes. Rule of out-parameters: `ptr` is NULL or takes an address.
+    unsafe { request::get_block(&start::Rooms, &call, bytes, ptr, |bytes| real(ptr, bytes)) }
 }
 
 /// The program asks for device memory with HIP's flags (fine-grained, uncached, signals).
@@ -88,13 +66,10 @@ pub(crate) unsafe fn alloc_with_flags(
     bytes: usize,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
-    // `made` reads `ptr` only after success.
-    unsafe {
-        let (status, _room) = bounded(&call, bytes, || real(ptr, bytes, flags));
-        made(&call, status, AllocKind::Device, Class::Address, ptr, bytes, 0, u64::from(flags));
-        status
-    }
+    let request = Request { extra: flags.into(), ..Request::new(AllocKind::Device, bytes as u64) };
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only after
+    // success.
+    unsafe { get(&call, request, || real(ptr, bytes, flags), |_, status| written(status, ptr)) }
 }
 
 /// Bytes of pitched memory, computed before the library says how long its rows are. At least as many as it will be.
@@ -116,10 +91,7 @@ pub(crate) unsafe fn alloc_pitch(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` and `pitch` among
     // them, which are the out-parameters.
-    unsafe {
-        let (status, _room) = bounded(&call, rows(width, height), || real(ptr, pitch, width, height, element));
-        pitched(&call, status, ptr, pitch, width, height)
-    }
+    unsafe { pitched(&call, ptr, pitch, width, height, || real(ptr, pitch, width, height, element)) }
 }
 
 /// As [`alloc_pitch`], in the runtime's shape.
@@ -133,29 +105,26 @@ pub(crate) unsafe fn alloc_pitch_4(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` and `pitch` among
     // them, which are the out-parameters.
-    unsafe {
-        let (status, _room) = bounded(&call, rows(width, height), || real(ptr, pitch, width, height));
-        pitched(&call, status, ptr, pitch, width, height)
-    }
+    unsafe { pitched(&call, ptr, pitch, width, height, || real(ptr, pitch, width, height)) }
 }
 
 /// # Safety
-/// `ptr` and `pitch` are the program's out-parameters of a call that answered `status`.
+/// `ptr` and `pitch` are the program's out-parameters of `real`.
 unsafe fn pitched(
     call: &Call,
-    status: Status,
     ptr: *mut DevicePtr,
     pitch: *mut usize,
     width: usize,
     height: usize,
+    real: impl FnMut() -> Status,
 ) -> Status {
-    // SAFETY: rule of out-parameters: our caller passes the program's `ptr` and `pitch` and the
-    // status of its call.
-    unsafe {
-        let pitch = written(status, pitch).unwrap_or(width);
-        made(call, status, AllocKind::Pitch, Class::Address, ptr, pitch.saturating_mul(height), 0, pitch as u64);
-    }
-    status
+    get(call, Request::new(AllocKind::Pitch, rows(width, height) as u64), real, |request, status| {
+        // SAFETY: rule of out-parameters: our caller passes the program's `ptr` and `pitch`, and `status` is that of
+        // their call.
+        let (addr, pitch) = unsafe { (written(status, ptr), written(status, pitch).unwrap_or(width)) };
+        (request.bytes, request.extra) = (pitch.saturating_mul(height) as u64, pitch as u64);
+        addr
+    })
 }
 
 /// The program asks for a pitched volume.
@@ -165,29 +134,23 @@ pub(crate) unsafe fn alloc_3d(
     ptr: *mut PitchedPtr,
     extent: Extent,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters:
-    // `ptr` is read only after success.
+    let height = extent.height.saturating_mul(extent.depth);
+    let request = Request::new(AllocKind::Pitch, rows(extent.width, height) as u64);
+    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters: `ptr` is read only after
+    // success.
     unsafe {
-        let bytes = rows(extent.width, extent.height.saturating_mul(extent.depth));
-        let (status, _room) = bounded(&call, bytes, || real(ptr, extent));
-        let rows = extent.height.saturating_mul(extent.depth);
-        match written(status, ptr) {
-            Some(made_at) => {
-                let bytes = made_at.pitch.saturating_mul(rows);
-                made(&call, status, AllocKind::Pitch, Class::Address, &made_at.ptr, bytes, 0, made_at.pitch as u64);
-            }
-            None => made(
-                &call,
-                status,
-                AllocKind::Pitch,
-                Class::Address,
-                std::ptr::null(),
-                extent.width.saturating_mul(rows),
-                0,
-                0,
-            ),
-        }
-        status
+        get(
+            &call,
+            request,
+            || real(ptr, extent),
+            |request, status| {
+                let made = written(status, ptr);
+                let pitch = made.map_or(0, |made| made.pitch);
+                let row = made.map_or(extent.width, |made| made.pitch);
+                (request.bytes, request.extra) = (row.saturating_mul(height) as u64, pitch as u64);
+                made.map(|made| made.ptr)
+            },
+        )
     }
 }
 
@@ -199,13 +162,10 @@ pub(crate) unsafe fn alloc_managed(
     bytes: usize,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
-    // `made` reads `ptr` only after success.
-    unsafe {
-        let status = again(&call, bytes, || real(ptr, bytes, flags));
-        made(&call, status, AllocKind::Managed, Class::Address, ptr, bytes, 0, u64::from(flags));
-        status
-    }
+    let request = Request { extra: flags.into(), ..Request::new(AllocKind::Managed, bytes as u64) };
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only after
+    // success.
+    unsafe { get(&call, request, || real(ptr, bytes, flags), |_, status| written(status, ptr)) }
 }
 
 /// The program asks for memory in stream order.
@@ -216,13 +176,12 @@ pub(crate) unsafe fn alloc_async(
     bytes: usize,
     stream: Stream,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
-    // `made` reads `ptr` only after success.
-    unsafe {
-        let (status, _room) = bounded(&call, bytes, || activity::submit(|| real(ptr, bytes, stream)));
-        made(&call, status, AllocKind::Async, Class::Address, ptr, bytes, stream as u64, 0);
-        status
-    }
+    let location = place::of_stream(&call, stream as u64);
+    let request = Request { location, stream: stream as u64, ..Request::new(AllocKind::Async, bytes as u64) };
+    // SAFETY: rule of the call: `real` gets the arguments as they came.
+    let real = || activity::submit(|| unsafe { real(ptr, bytes, stream) });
+    // SAFETY: rule of out-parameters: `ptr` is read only after success.
+    get(&call, request, real, |_, status| unsafe { written(status, ptr) })
 }
 
 /// The program asks for memory of one of its pools, in stream order.
@@ -234,13 +193,12 @@ pub(crate) unsafe fn alloc_from_pool(
     pool: MemPool,
     stream: Stream,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
-    // `made` reads `ptr` only after success.
-    unsafe {
-        let (status, _room) = bounded(&call, bytes, || activity::submit(|| real(ptr, bytes, pool, stream)));
-        made(&call, status, AllocKind::Async, Class::Address, ptr, bytes, stream as u64, pool as u64);
-        status
-    }
+    let (location, extra) = (place::of_pool(&call, pool as u64), pool as u64);
+    let request = Request { location, extra, stream: stream as u64, ..Request::new(AllocKind::Async, bytes as u64) };
+    // SAFETY: rule of the call: `real` gets the arguments as they came.
+    let real = || activity::submit(|| unsafe { real(ptr, bytes, pool, stream) });
+    // SAFETY: rule of out-parameters: `ptr` is read only after success.
+    get(&call, request, real, |_, status| unsafe { written(status, ptr) })
 }
 
 /// The program frees memory. This also serves stream-ordered, managed and externally mapped memory. The real function

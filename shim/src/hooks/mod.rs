@@ -30,6 +30,7 @@ mod attributes;
 pub(crate) mod capture;
 pub(crate) mod code;
 pub(crate) mod context;
+pub(crate) mod driver_pool;
 pub(crate) mod exec;
 pub(crate) mod exec_node;
 pub(crate) mod graph;
@@ -50,14 +51,23 @@ pub(crate) mod unknown;
 pub(crate) mod vmm;
 
 use crate::call::Call;
-use crate::gate;
 use crate::process::errno::KeepErrno;
 use crate::process::peek::{Plain, read_value};
-use crate::records;
-use crate::registry::live::Class;
+use crate::request::{self, Request};
 use crate::{stacks, start};
 use gpumem_abi::types::*;
-use gpumem_wire::kinds::AllocKind;
+use std::ffi::c_int;
+
+/// Gets memory for the program: [`request::get`], which starts the shim if need be.
+#[inline]
+fn get(
+    call: &Call,
+    request: Request,
+    real: impl FnMut() -> Status,
+    found: impl FnOnce(&mut Request, Status) -> Option<u64>,
+) -> Status {
+    request::get(&start::Rooms, call, request, real, found)
+}
 
 /// What an out-parameter holds after a call that answered `status`. `None` unless the call has succeeded: before, the
 /// pointer may lead anywhere.
@@ -88,6 +98,13 @@ fn parameter<T: Plain>(at: *const T) -> Option<T> {
     if at.is_null() { None } else { read_value(from) }
 }
 
+/// What `CUmemAllocationProp` and `CUmemPoolProps` say of the memory: its allocation type, and where it is to lie.
+fn props_of(props: Opaque) -> Option<(c_int, MemLocation)> {
+    // The types of shareable handles are the second number.
+    let [kind, _, at, id] = parameter(props.cast::<[c_int; 4]>())?;
+    Some((kind, MemLocation { kind: at, id }))
+}
+
 /// Structs of the API: numbers and addresses, which nobody follows.
 macro_rules! plain {
     ($($type:ty),+ $(,)?) => { $(
@@ -105,46 +122,7 @@ plain! {
     MulticastProp,
     GraphInstantiateParams,
     HipGraphInstantiateParams,
-    [std::ffi::c_int; 3],
+    MemLocation,
+    [c_int; 4],
     [u64; 32],
-}
-
-/// Records what an allocating call answered.
-///
-/// # Safety
-/// `ptr` is the program's out-parameter of a call that answered `status`.
-#[inline]
-unsafe fn made(
-    call: &Call,
-    status: Status,
-    kind: AllocKind,
-    class: Class,
-    ptr: *const DevicePtr,
-    bytes: usize,
-    stream: u64,
-    extra: u64,
-) {
-    if status == SUCCESS {
-        // SAFETY: our caller vouches for `ptr`, and `status` is that of the call.
-        if let Some(addr) = unsafe { written(status, ptr) } {
-            start::record(|shim| {
-                let stream = if stream == 0 { 0 } else { shim.registry.streams.reference(call.vendor, stream) };
-                records::allocations::made(shim, call, class, kind, addr, bytes as u64, stream, extra);
-            });
-        }
-    } else {
-        gate::note(|shim| records::allocations::failed(shim, call, kind, bytes as u64, status));
-    }
-}
-
-/// Frees: takes the record out, calls the real function, and puts the record back if the call failed.
-#[inline]
-fn freed(class: Class, addr: u64, real: impl FnOnce() -> Status) -> Status {
-    let entry = gate::note(|shim| records::allocations::freeing(shim, class, addr)).flatten();
-    let status = real();
-    gate::note(|shim| match status {
-        SUCCESS => records::allocations::freed(shim, entry, addr),
-        _ => records::allocations::free_failed(shim, class, addr, entry, status),
-    });
-    status
 }

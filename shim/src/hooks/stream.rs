@@ -4,8 +4,8 @@ use super::{attributes, written};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
-use crate::reclaim::again;
 use crate::records;
+use crate::request::for_driver;
 use crate::vendor::green;
 use gpumem_abi::types::*;
 use std::ffi::{c_int, c_uint};
@@ -28,7 +28,7 @@ pub(crate) unsafe fn create_plain(
     stream: *mut Stream,
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the out-parameter `stream` as it came.
-    unsafe { created(&call, again(&call, 0, || real(stream)), stream, 0, 0) }
+    unsafe { created(&call, for_driver(&call, || real(stream)), stream, 0, 0) }
 }
 
 /// The program makes a stream.
@@ -40,7 +40,7 @@ pub(crate) unsafe fn create(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `stream` among them, which
     // is the out-parameter.
-    unsafe { created(&call, again(&call, 0, || real(stream, flags)), stream, flags, 0) }
+    unsafe { created(&call, for_driver(&call, || real(stream, flags)), stream, flags, 0) }
 }
 
 /// The program makes a stream with a priority.
@@ -53,7 +53,7 @@ pub(crate) unsafe fn create_with_priority(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `stream` among them, which
     // is the out-parameter.
-    unsafe { created(&call, again(&call, 0, || real(stream, flags, priority)), stream, flags, priority) }
+    unsafe { created(&call, for_driver(&call, || real(stream, flags, priority)), stream, flags, priority) }
 }
 
 /// The program destroys a stream.

@@ -1,15 +1,14 @@
 //! Virtual memory management: physical memory, reservations, mappings.
 
-use super::{freed, made, parameter, written};
+use super::{get, parameter, props_of, written};
 use crate::call::Call;
 use crate::gate;
-use crate::pool::quota::Reserved;
-use crate::reclaim::bounded;
 use crate::records;
 use crate::registry::live::Class;
-use crate::start;
+use crate::request::{Request, free as freed, place};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::location::Location;
 use std::ffi::c_int;
 
 /// The program asks for physical memory.
@@ -21,22 +20,16 @@ pub(crate) unsafe fn create(
     prop: Opaque,
     flags: u64,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `handle` among them, which
-    // is the out-parameter.
-    unsafe {
-        let call_real = || real(handle, bytes, prop, flags);
-        let (status, _room) =
-            if on_device(prop) { bounded(&call, bytes, call_real) } else { (call_real(), Reserved::none()) };
-        physical(&call, status, AllocKind::VmmPhysical, handle, bytes as u64);
-        status
+    let described = props_of(prop);
+    let location = described.map_or(Location::Unknown, |(kind, at)| place::named(kind, at));
+    let request = Request { location, ..Request::new(AllocKind::VmmPhysical, bytes as u64) };
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `handle` among them, which is the out-parameter.
+    let status =
+        unsafe { get(&call, request, || real(handle, bytes, prop, flags), |_, status| written(status, handle)) };
+    if let Some((kind, at)) = described.filter(|_| status == SUCCESS && location == Location::Unknown) {
+        gate::note(|shim| place::tell_unknown(shim, kind, at));
     }
-}
-
-/// Whether physical memory is to lie on a device, as a `CUmemAllocationProp` says.
-fn on_device(prop: Opaque) -> bool {
-    /// `CU_MEM_LOCATION_TYPE_DEVICE`; `location.type` is the third of the ints that the struct begins with.
-    const DEVICE: c_int = 1;
-    parameter(prop.cast::<[c_int; 3]>()).is_some_and(|ints| ints[2] == DEVICE)
+    status
 }
 
 /// The program takes physical memory of another process. Its size is not told.
@@ -47,13 +40,9 @@ pub(crate) unsafe fn import(
     os_handle: Opaque,
     kind: c_int,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `handle` among them, which
-    // is the out-parameter.
-    unsafe {
-        let status = real(handle, os_handle, kind);
-        physical(&call, status, AllocKind::VmmImport, handle, 0);
-        status
-    }
+    let request = Request::new(AllocKind::VmmImport, 0);
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `handle` among them, which is the out-parameter.
+    unsafe { get(&call, request, || real(handle, os_handle, kind), |_, status| written(status, handle)) }
 }
 
 /// The program makes a multicast object.
@@ -66,24 +55,15 @@ pub(crate) unsafe fn multicast(
     // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters: `handle` is read only
     // after success.
     unsafe {
-        let status = real(handle, prop);
-        let bytes = parameter(prop).map_or(0, |prop| prop.size as u64);
-        physical(&call, status, AllocKind::Multicast, handle, bytes);
-        status
-    }
-}
-
-/// # Safety
-/// `handle` is the program's out-parameter of a call that answered `status`.
-unsafe fn physical(call: &Call, status: Status, kind: AllocKind, handle: *mut VmmHandle, bytes: u64) {
-    if status != SUCCESS {
-        gate::note(|shim| records::allocations::failed(shim, call, kind, bytes, status));
-        return;
-    }
-    // SAFETY: rule of out-parameters: our caller passes the program's `handle`, and its call has
-    // succeeded.
-    if let Some(handle) = unsafe { written(status, handle) } {
-        start::record(|shim| records::vmm::created(shim, call, kind, handle, bytes));
+        get(
+            &call,
+            Request::new(AllocKind::Multicast, 0),
+            || real(handle, prop),
+            |request, status| {
+                request.bytes = parameter(prop).map_or(0, |prop| prop.size as u64);
+                written(status, handle)
+            },
+        )
     }
 }
 
@@ -130,13 +110,10 @@ pub(crate) unsafe fn reserve(
     addr: DevicePtr,
     flags: u64,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
-    // `made` reads `ptr` only after success.
-    unsafe {
-        let status = real(ptr, bytes, alignment, addr, flags);
-        made(&call, status, AllocKind::VmmReservation, Class::Reservation, ptr, bytes, 0, 0);
-        status
-    }
+    let request = Request::new(AllocKind::VmmReservation, bytes as u64);
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only after
+    // success.
+    unsafe { get(&call, request, || real(ptr, bytes, alignment, addr, flags), |_, status| written(status, ptr)) }
 }
 
 /// The program gives addresses back.
@@ -160,12 +137,9 @@ pub(crate) unsafe fn map(
     handle: VmmHandle,
     flags: u64,
 ) -> Status {
+    let request = Request { extra: handle, ..Request::new(AllocKind::VmmMapping, bytes as u64) };
     // SAFETY: rule of the call: `real` gets all arguments as they came.
-    let status = unsafe { real(ptr, bytes, offset, handle, flags) };
-    if status == SUCCESS {
-        start::record(|shim| records::vmm::mapped(shim, &call, ptr, bytes as u64, handle));
-    }
-    status
+    get(&call, request, || unsafe { real(ptr, bytes, offset, handle, flags) }, |_, _| Some(ptr))
 }
 
 /// The program unmaps a range.

@@ -207,8 +207,9 @@ impl Ledger {
             .map(|&(kind, percent)| {
                 let slot = TableKind::from_u32(kind as u32).map_or(1, |(_, bytes)| bytes as u64);
                 let slots = shared / 100 * percent / slot;
-                // Contexts are referred to by 16 bits, 0 being none.
-                (kind, if kind == TableKind::Contexts { slots.min(u64::from(ContextRef::MAX) - 1) } else { slots })
+                // Contexts and streams are referred to by 16 bits, 0 being none.
+                let few = matches!(kind, TableKind::Contexts | TableKind::Streams);
+                (kind, if few { slots.min(u64::from(ContextRef::MAX) - 1) } else { slots })
             })
             .collect();
         sizes.push((TableKind::Events, settings.events));

@@ -1,25 +1,47 @@
 //! Writes into the records what the pool does. A block keeps its place in the ledger for as long as the pool has the
 //! block, so a request that an idle block serves needs no new place.
 
-use super::block::{Block, SPILLED, State};
+use super::block::{Block, HOST, SPILLED, State};
 use super::context_pool::ContextPool;
 use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
 use crate::process::threads::{self, Local};
 use crate::records;
+use crate::records::blocks::{self, LiveBlock};
 use crate::registry::sites::Made;
 use crate::shim::Shim;
 use crate::trace;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
-use gpumem_wire::layout::{ALLOC_POOLED, ALLOC_SPILLED, AllocSlot, ContextSlot, StackRef};
+use gpumem_wire::layout::{ALLOC_POOLED, ALLOC_SPILLED, ContextSlot, StackRef};
+use gpumem_wire::location::Tally;
 use gpumem_wire::trace::Action;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::*;
 
-fn kind_of(block: &Block) -> AllocKind {
-    if block.has(SPILLED) { AllocKind::Managed } else { AllocKind::Device }
+/// What the record of a block says of it.
+struct Described {
+    kind: AllocKind,
+    flags: u8,
+}
+
+impl Described {
+    #[inline(always)]
+    fn of(block: &Block) -> Self {
+        if block.has(SPILLED) { Self::of_spilled(block) } else { Self { kind: AllocKind::Device, flags: ALLOC_POOLED } }
+    }
+
+    #[cold]
+    fn of_spilled(block: &Block) -> Self {
+        let kind = if block.has(HOST) { AllocKind::HostPinned } else { AllocKind::Managed };
+        Self { kind, flags: ALLOC_SPILLED }
+    }
+
+    /// A block lies where memory of its kind usually does.
+    const fn tally(&self) -> Tally {
+        Tally::of(self.kind, self.kind.usual().space())
+    }
 }
 
 /// An idle block serves a request. `reported`: live bytes that are added to the context's total now.
@@ -67,15 +89,14 @@ pub(super) fn miss(
 /// Writes a block's record.
 #[inline]
 fn listed(shim: &'static Shim, block: &Block, context_pool: &ContextPool, bytes: u64, stack: StackRef) {
-    let kind = kind_of(block);
+    let tally = Described::of(block).tally();
     if let Some(slot) = slot_of(shim, block) {
         let tid = shim.tid();
         threads::local(|local| write_live(shim, slot, block, context_pool, bytes, (local, tid), stack));
     }
-    shim.count(counters::allocs(kind), 1);
-    shim.count(counters::alloc_bytes(kind), bytes);
+    blocks::count_made(shim, tally, bytes);
     if trace::on() {
-        records::allocations::trace(shim, Action::Alloc, kind, block.addr.load(Relaxed), bytes, 0, stack);
+        records::allocations::trace(shim, Action::Alloc, tally, block.addr.load(Relaxed), bytes, 0, stack);
     }
 }
 
@@ -90,22 +111,9 @@ pub(super) fn write_live(
     (local, tid): (&Local, u32),
     stack: StackRef,
 ) {
-    shim.ledger.allocs.write(
-        slot,
-        AllocSlot {
-            addr: block.addr.load(Relaxed),
-            bytes,
-            time_ns: clock::now_ns(),
-            context: context_pool.record(),
-            kind: kind_of(block) as u8,
-            stack,
-            serial: local.serial(|count| shim.registry.serials(count)),
-            tid,
-            tag: shim.tag_of(local),
-            flags: if block.has(SPILLED) { ALLOC_SPILLED } else { ALLOC_POOLED },
-            ..Default::default()
-        },
-    );
+    let Described { kind, flags } = Described::of(block);
+    let (addr, context) = (block.addr.load(Relaxed), context_pool.record());
+    blocks::write(shim, slot, LiveBlock { addr, bytes, context, kind, flags, stack }, (local, tid));
 }
 
 /// Marks a block as shown to other processes.
@@ -126,10 +134,7 @@ fn slot_of(shim: &Shim, block: &Block) -> Option<u32> {
 
 #[cold]
 fn new_slot(shim: &Shim, block: &Block) -> Option<u32> {
-    let slot = shim.ledger.allocs.take();
-    if slot.is_none() {
-        shim.count(counters::DROPPED_RECORDS, 1);
-    }
+    let slot = blocks::place(shim);
     block.slot.store(slot.unwrap_or(NO_SLOT), Relaxed);
     slot
 }
@@ -137,10 +142,8 @@ fn new_slot(shim: &Shim, block: &Block) -> Option<u32> {
 /// A block is not live any more.
 #[inline]
 fn unlisted(shim: &Shim, block: &Block) {
-    let kind = kind_of(block);
-    shim.ledger.allocs.hide_if_any(block.slot.load(Relaxed));
-    shim.count(counters::frees(kind), 1);
-    shim.count(counters::free_bytes(kind), block.asked.load(Relaxed));
+    blocks::hide(shim, block.slot.load(Relaxed));
+    blocks::count_ended(shim, Described::of(block).tally(), block.asked.load(Relaxed));
 }
 
 /// Notes in the trace that a block is about to be freed, or that it was not freed after all. The note comes before the
@@ -150,7 +153,7 @@ pub(super) fn trace_block(shim: &Shim, action: Action, block: &Block) {
     records::allocations::trace(
         shim,
         action,
-        kind_of(block),
+        Described::of(block).tally(),
         block.addr.load(Relaxed),
         block.asked.load(Relaxed),
         0,
@@ -198,7 +201,7 @@ fn ended_bytes(shim: &'static Shim, block: &Block, context_pool: &'static Contex
 }
 
 fn delist(shim: &Shim, block: &Block) {
-    shim.ledger.allocs.clear_if_any(block.slot.swap(NO_SLOT, Relaxed));
+    blocks::end(shim, block.slot.swap(NO_SLOT, Relaxed));
 }
 
 /// An idle block went back to the driver.

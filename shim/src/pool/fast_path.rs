@@ -78,7 +78,7 @@ impl Pool {
         // The block is this thread's now.
         let _transit = self.transit(context_pool);
         let asked = block.asked.load(Relaxed);
-        shim.ledger.allocs.hide_if_any(block.slot.load(Relaxed));
+        records::blocks::hide(shim, block.slot.load(Relaxed));
         shim.ledger.count_all(
             local.known_shard(),
             &[

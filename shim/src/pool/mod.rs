@@ -11,7 +11,7 @@
 //!   free returns when no work uses the block any more, as the driver's free does. In deferred mode it returns at once,
 //!   and the block waits for an event. Questions about memory are answered as if there were no pool: [`answers`].
 //! * Blocks go back to the driver in time ([`decay`]), above bounds ([`bound`]), and when an allocation runs out
-//!   ([`crate::reclaim`]). How blocks go back: [`release`]; on a thread of their own: [`release_aside`]; when nobody
+//!   ([`crate::request`]). How blocks go back: [`release`]; on a thread of their own: [`release_aside`]; when nobody
 //!   waits for it: [`release_unhurried`]; when memory is short: [`release_all`]. A context that ends takes its blocks
 //!   with it: [`context_end`]. What may be taken at all, `GPUMEM_LIMIT`: [`quota`]; with others, `GPUMEM_LIMIT_GROUP`:
 //!   [`shared_quota`].

@@ -3,6 +3,7 @@
 //! The kernel joins mappings that lie side by side, so a line in `/proc/self/maps` does not tell whose a mapping is.
 //! Nothing here locks or allocates, because the shim's allocator calls it and a child of `fork` goes on with it.
 
+use super::page::page_bytes;
 use super::threads;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
@@ -129,6 +130,60 @@ pub(crate) fn ranges() -> Option<Vec<Range<u64>>> {
     Some(all)
 }
 
+/// The resident bytes of this process, and how many of them belong to no file and are shared with nobody.
+pub(crate) fn of_process() -> (u64, u64) {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let mut pages = statm.split_ascii_whitespace().skip(1).map(|pages| pages.parse::<u64>().unwrap_or(0));
+    let (all, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+    let page = page_bytes();
+    (all * page, all.saturating_sub(of_files) * page)
+}
+
+/// Bytes of the heap that the driver keeps since the first work of ours, and whether there was any.
+static KEPT_BY_DRIVER: AtomicU64 = AtomicU64::new(0);
+static WORKED: AtomicBool = AtomicBool::new(false);
+
+/// Runs work of ours that calls the driver. The first time the driver takes memory of the process's heap for it and keeps
+/// that, so what the heap rose by then is called ours. What the program took in that time is in it, once.
+pub(crate) fn keeping<R>(work: impl FnOnce() -> R) -> R {
+    if WORKED.swap(true, Relaxed) {
+        return work();
+    }
+    let of_others = || of_process().1.saturating_sub(resident());
+    let before = of_others();
+    let result = work();
+    KEPT_BY_DRIVER.store(of_others().saturating_sub(before), Relaxed);
+    result
+}
+
+/// Resident bytes that the process has because of gpumem.
+pub(crate) fn bytes() -> u64 {
+    resident() + KEPT_BY_DRIVER.load(Relaxed)
+}
+
+/// Resident bytes of all mappings, asked of the kernel. What is unmapped meanwhile counts as nothing.
+fn resident() -> u64 {
+    /// Pages that are asked about at a time: 16 MiB of small ones.
+    const PAGES: usize = 4096;
+    let (page, mut seen) = (page_bytes(), [0_u8; PAGES]);
+    let mut bytes = 0;
+    for (from, to) in &MAPPINGS[..USED.load(Acquire)] {
+        let (mut at, end) = (from.load(Acquire), to.load(Relaxed));
+        while at > BUSY && at < end {
+            let piece = (end - at).min(page * PAGES as u64);
+            // SAFETY: the kernel writes a byte for each page of the range, which has no more pages than `seen` has
+            // bytes, and answers with an error if a part of the range is not mapped.
+            let status = unsafe { libc::mincore(at as *mut libc::c_void, piece as usize, seen.as_mut_ptr()) };
+            if status == 0 {
+                let pages = seen[..piece.div_ceil(page) as usize].iter().filter(|&&seen| seen & 1 != 0).count();
+                bytes += pages as u64 * page;
+            }
+            at += piece;
+        }
+    }
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +216,19 @@ mod tests {
         assert!(known(&raw const *short as u64).is_some());
         drop(long);
         assert!(known(at).is_none());
+    }
+
+    /// A page of ours is counted once it is touched, and no longer when it has gone back.
+    #[test]
+    fn what_is_touched_of_the_shims_memory_is_resident() {
+        let grows = |before: u64, by: u64| resident() >= before + by;
+        let before = resident();
+        let mut long = vec![0_u8; 32 << 20];
+        assert!(!grows(before, 24 << 20), "nothing of it is touched");
+        long.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+        assert!(grows(before, 32 << 20));
+        drop(long);
+        assert!(!grows(before, 24 << 20));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(crate) enum Word {
     Visits,
     /// Graph caches: [`crate::graphs`]. They outlive a stop of the recording: handles are in the program's hands.
     Cache(Vendor),
-    /// What was said when memory ran out: [`crate::reclaim`].
+    /// What was said when memory ran out: [`crate::request`].
     OutOfMemory,
     /// Pools: [`crate::pool`]. Their blocks are in the program's hands.
     Pool(Vendor),

@@ -12,35 +12,63 @@ use crate::vendor::memory::UNIT;
 use crate::{stranded, trace};
 use gpumem_abi::types::{OUT_OF_MEMORY, Status};
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{AllocKind, EventKind, Space};
+use gpumem_wire::kinds::{AllocKind, EventKind, Space, Vendor};
 use gpumem_wire::layout::*;
+use gpumem_wire::location::{Location, Tally};
 use gpumem_wire::trace::Action;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// Describes an allocation: what the program asked for, and where it lies. Limits, sums and views ask this, and the
+/// record is made from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub kind: AllocKind,
+    /// How its address or handle is found again.
+    pub class: Class,
+    pub location: Location,
+    pub bytes: u64,
+    /// The stream in whose order it is made, else 0.
+    pub stream: u64,
+    /// A further value that depends on the kind: pool, physical handle, pitch, flags.
+    pub extra: u64,
+}
+
+impl Request {
+    /// A request for memory of a kind, where it usually lies.
+    pub(crate) const fn new(kind: AllocKind, bytes: u64) -> Self {
+        use AllocKind::*;
+        let class = match kind {
+            Device | Pitch | Managed | HostPinned | Async | ExternalMapping => Class::Address,
+            HostRegistered => Class::Registered,
+            VmmPhysical | VmmImport | Multicast => Class::Vmm,
+            VmmMapping => Class::Mapping,
+            VmmReservation => Class::Reservation,
+            Array | MipmappedArray => Class::Array,
+            IpcImport => Class::Import,
+            ExternalMemory => Class::External,
+            Reported => Class::Reported(0),
+        };
+        Self { kind, class, location: kind.usual(), bytes, stream: 0, extra: 0 }
+    }
+
+    /// What it is counted with.
+    fn tally(&self) -> Tally {
+        Tally::of(self.kind, self.location.space())
+    }
+}
+
 /// Records an allocation that succeeded. `addr` is its pointer or handle.
-pub(crate) fn made(
-    shim: &'static Shim,
-    call: &Call,
-    class: Class,
-    kind: AllocKind,
-    addr: u64,
-    bytes: u64,
-    stream: u32,
-    extra: u64,
-) {
+pub(crate) fn made(shim: &'static Shim, call: &Call, request: &Request, addr: u64) {
+    let Request { kind, class, location, bytes, stream, extra } = *request;
     if addr == 0 {
         return;
     }
-    let context = contexts::current(shim, call.vendor);
+    let (context, location) = belongs_to(shim, call.vendor, location);
+    let stream = if stream == 0 { 0 } else { shim.registry.streams.reference(call.vendor, stream) };
     let time_ns = clock::now_ns();
-    add(
-        shim,
-        call,
-        class,
-        AllocSlot { addr, bytes, time_ns, extra, stream, context, kind: kind as u8, ..Default::default() },
-        kind,
-    );
-    if kind.space() == Space::Device {
+    let slot = AllocSlot { addr, bytes, time_ns, extra, stream, context, ..Default::default() };
+    add(shim, call, class, AllocSlot { kind: kind as u8, location: location.word(), ..slot }, kind);
+    if location.is_device() {
         // The driver keeps a pool for memory in stream order.
         let ordered = kind == AllocKind::Async;
         if ordered && !shim.registry.stream_ordered.load(Relaxed) {
@@ -56,56 +84,89 @@ pub(crate) fn made(
     }
 }
 
+/// The context that memory belongs to, and where the memory lies as seen from there. Memory of another device belongs
+/// to a context of that device; to none if the process has none there.
+#[inline]
+fn belongs_to(shim: &'static Shim, vendor: Vendor, location: Location) -> (ContextRef, Location) {
+    let context = contexts::current(shim, vendor);
+    match location {
+        Location::Device(device) => {
+            let here = contexts::slot(shim, context).is_some_and(|slot| slot.device == device.into());
+            let there = if here { Some(context) } else { contexts::on(shim, vendor, device.into()).first().copied() };
+            there.map_or((0, location), |context| (context, Location::OwnDevice))
+        }
+        _ => (context, location),
+    }
+}
+
 /// Records a part that the program reported.
 pub(crate) fn reported(shim: &Shim, call: &Call, pool: StrRef, addr: u64, bytes: u64) {
     let kind = AllocKind::Reported;
-    let slot =
-        AllocSlot { addr, bytes, time_ns: clock::now_ns(), extra: pool.into(), kind: kind as u8, ..Default::default() };
+    let slot = AllocSlot {
+        addr,
+        bytes,
+        time_ns: clock::now_ns(),
+        extra: pool.into(),
+        location: kind.usual().word(),
+        kind: kind as u8,
+        ..Default::default()
+    };
     add(shim, call, Class::Reported(pool), slot, kind);
 }
 
 #[inline]
 fn add(shim: &Shim, call: &Call, class: Class, slot: AllocSlot, kind: AllocKind) {
     let AllocSlot { addr, bytes, context, stream, .. } = slot;
-    let stack = shim.site(call.site(), Made::Memory(bytes));
+    let space = slot.space();
+    // Bytes count once: those of addresses, mappings and parts are counted with the memory behind them.
+    let stack = shim.site(call.site(), if space == Space::None { Made::Stream } else { Made::Memory(bytes) });
     let flags = if shim.registry.streams.capturing() > 0 { ALLOC_IN_CAPTURE } else { 0 };
     let (serial, tid, tag) = (shim.registry.serial(), shim.tid(), shim.tag());
     let place = shim.place(&shim.ledger.allocs, AllocSlot { stack, serial, tid, tag, flags, ..slot });
-    shim.count(counters::allocs(kind), 1);
-    shim.count(counters::alloc_bytes(kind), bytes);
-    let entry = Entry { slot: place, kind, context, bytes };
+    let entry = Entry { slot: place, kind, space, context, bytes };
+    shim.count(entry.tally().allocs(), 1);
+    shim.count(entry.tally().alloc_bytes(), bytes);
     if let Some(old) = shim.registry.allocations.insert(class, addr, entry) {
         // The address was given out again without a free that we saw, so the old allocation has ended.
         shim.count(counters::UNKNOWN_FREES, 1);
         if trace::on() {
-            trace(shim, Action::Free, old.kind, addr, old.bytes, 0, 0);
+            trace(shim, Action::Free, old.tally(), addr, old.bytes, 0, 0);
         }
         ended(shim, old);
     }
     if trace::on() {
-        trace(shim, Action::Alloc, kind, addr, bytes, stream, stack);
+        trace(shim, Action::Alloc, entry.tally(), addr, bytes, stream, stack);
     }
 }
 
 /// Notes an allocation or a free in the trace, unless it takes no memory of its own. `stream` is a
 /// reference to the stream's record.
 #[cold]
-pub(crate) fn trace(shim: &Shim, action: Action, kind: AllocKind, addr: u64, bytes: u64, stream: u32, stack: StackRef) {
-    if kind.space() != Space::None {
-        let stream = stream.checked_sub(1).and_then(|slot| shim.ledger.streams.read(slot));
-        shim.trace(action, kind, addr, bytes, stream.map_or(0, |stream| stream.handle), stack);
+pub(crate) fn trace(
+    shim: &Shim,
+    action: Action,
+    tally: Tally,
+    addr: u64,
+    bytes: u64,
+    stream: StreamRef,
+    stack: StackRef,
+) {
+    if tally.space != Space::None {
+        let stream = stream.checked_sub(1).and_then(|slot| shim.ledger.streams.read(slot.into()));
+        shim.trace(action, tally.kind, addr, bytes, stream.map_or(0, |stream| stream.handle), stack);
     }
 }
 
 /// An allocation failed with an error of the driver.
-pub(crate) fn failed(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, status: Status) {
-    shim.count(counters::alloc_failures(kind), 1);
+pub(crate) fn failed(shim: &'static Shim, call: &Call, request: &Request, status: Status) {
+    let Request { kind, bytes, .. } = *request;
+    shim.count(request.tally().alloc_failures(), 1);
     if status == OUT_OF_MEMORY {
         shim.count(counters::OUT_OF_MEMORY, 1);
     }
     let stack = shim.site(call.site(), Made::Stream);
     if trace::on() {
-        trace(shim, Action::Failed, kind, 0, bytes, 0, stack);
+        trace(shim, Action::Failed, request.tally(), 0, bytes, 0, stack);
     }
     shim.event(EventKind::AllocFailed, |event| {
         event.a = bytes;
@@ -113,7 +174,7 @@ pub(crate) fn failed(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u
         event.code = status as i32;
         event.stack = stack;
     });
-    if status == OUT_OF_MEMORY && kind.space() == Space::Device {
+    if status == OUT_OF_MEMORY && request.location.is_device() {
         shim.above.ran_out(shim, call, kind, bytes, stack);
     }
 }
@@ -134,7 +195,7 @@ pub(crate) fn freeing(shim: &Shim, class: Class, addr: u64) -> Option<Entry> {
     if trace::on()
         && let Some(entry) = entry
     {
-        trace(shim, Action::Free, entry.kind, addr, entry.bytes, 0, 0);
+        trace(shim, Action::Free, entry.tally(), addr, entry.bytes, 0, 0);
     }
     entry
 }
@@ -154,7 +215,7 @@ pub(crate) fn free_failed(shim: &Shim, class: Class, addr: u64, entry: Option<En
     shim.count(counters::FREE_FAILURES, 1);
     if let Some(entry) = entry {
         if trace::on() {
-            trace(shim, Action::Unfreed, entry.kind, addr, entry.bytes, 0, 0);
+            trace(shim, Action::Unfreed, entry.tally(), addr, entry.bytes, 0, 0);
         }
         restore(shim, class, addr, entry);
     }
@@ -178,7 +239,7 @@ fn trace_end(shim: &Shim, entry: Entry) {
     if entry.slot != NO_SLOT
         && let Some(slot) = shim.ledger.allocs.read(entry.slot)
     {
-        trace(shim, Action::Free, entry.kind, slot.addr, entry.bytes, 0, 0);
+        trace(shim, Action::Free, entry.tally(), slot.addr, entry.bytes, 0, 0);
     }
 }
 
@@ -188,9 +249,9 @@ pub(crate) fn ended(shim: &Shim, entry: Entry) {
         trace_end(shim, entry);
     }
     shim.ledger.allocs.clear_if_any(entry.slot);
-    shim.count(counters::frees(entry.kind), 1);
-    shim.count(counters::free_bytes(entry.kind), entry.bytes);
-    if entry.kind.space() == Space::Device {
+    shim.count(entry.tally().frees(), 1);
+    shim.count(entry.tally().free_bytes(), entry.bytes);
+    if entry.space == Space::Device {
         // The group is told first. The record of an ended context in which nothing lives may soon be that of another
         // context.
         grouped::gave(shim, entry.context, entry.bytes);

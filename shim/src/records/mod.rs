@@ -5,14 +5,17 @@
 //!
 //! * [`context_end`]: a context ends, with all that belongs to it. `reported`: what the program itself says, by
 //!   `gpumem.h`. [`vmm`]: virtual memory. [`handles`]: what the graph cache does.
-//! * [`allocations`], [`graphs`] and [`execs`], [`streams`], [`pooled`], [`driver_memory`]: one noun each.
+//! * [`allocations`], [`blocks`], [`graphs`] and [`execs`], [`streams`], [`pooled`], [`driver_memory`], [`driver_pools`]: one noun
+//!   each.
 //! * [`site_text`]: call sites in words. [`contexts`]: to which context memory belongs. Everything belongs to a
 //!   context.
 
 pub(crate) mod allocations;
+pub(crate) mod blocks;
 pub(crate) mod context_end;
 pub(crate) mod contexts;
 pub(crate) mod driver_memory;
+pub(crate) mod driver_pools;
 pub(crate) mod execs;
 pub(crate) mod graphs;
 pub(crate) mod grouped;

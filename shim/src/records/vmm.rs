@@ -1,15 +1,14 @@
 //! What happens to virtual memory: physical memory is created, mapped, unmapped and released.
 
-use super::allocations;
+use super::allocations::{self, Request};
 use crate::call::Call;
 use crate::registry::live::Class;
 use crate::registry::vmm::{Mapping, Physical, Release, Unmap};
 use crate::shim::Shim;
-use gpumem_wire::kinds::AllocKind;
 
 /// Physical memory was created, or imported from another process.
-pub(crate) fn created(shim: &'static Shim, call: &Call, kind: AllocKind, handle: u64, bytes: u64) {
-    allocations::made(shim, call, Class::Vmm, kind, handle, bytes, 0, 0);
+pub(crate) fn created(shim: &'static Shim, call: &Call, request: &Request, handle: u64) {
+    allocations::made(shim, call, request, handle);
     let Some(entry) = shim.registry.allocations.remove(Class::Vmm, handle) else { return };
     let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
     let id = inner.next;
@@ -57,8 +56,9 @@ pub(crate) fn released(shim: &Shim, release: Release, succeeded: bool) {
 }
 
 /// Physical memory got an address.
-pub(crate) fn mapped(shim: &'static Shim, call: &Call, addr: u64, bytes: u64, handle: u64) {
-    allocations::made(shim, call, Class::Mapping, AllocKind::VmmMapping, addr, bytes, 0, handle);
+pub(crate) fn mapped(shim: &'static Shim, call: &Call, request: &Request, addr: u64) {
+    allocations::made(shim, call, request, addr);
+    let (bytes, handle) = (request.bytes, request.extra);
     let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
     let physical = inner.handles.get(&handle).copied().unwrap_or(u64::MAX);
     if let Some(physical) = inner.physical.get_mut(&physical) {

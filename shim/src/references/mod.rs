@@ -24,6 +24,7 @@ use crate::graphs;
 use crate::pool;
 use crate::process::clock;
 use crate::process::descriptor::Descriptor;
+use crate::process::own;
 use crate::process::spawn::{Stack, spawn};
 use crate::shim::Shim;
 use gpumem_wire::references::{Place, References};
@@ -126,13 +127,13 @@ pub(crate) fn begin(
         let Ok(descriptor) = for_thread.try_clone().map(|own| Descriptor::new(own.into())) else { return };
         drop(for_thread);
         let mut limit = Limit { until: Instant::now() + longest.min(LONGEST), asker: descriptor, is_over: false };
-        let found = match look {
+        let found = own::keeping(|| match look {
             Look::References => search(shim, &mut limit).text(),
             Look::Guard => match pool::guarded::check_all(shim, &mut || limit.left()) {
                 Ok(text) => format!("ok {text}\n"),
                 Err(why) => format!("error {why}\n"),
             },
-        };
+        });
         // A client that has its answer may ask again at once.
         drop(searching);
         answer(&limit.asker, found.as_bytes(), PATIENCE_FOR_ALL);

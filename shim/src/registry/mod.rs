@@ -5,13 +5,14 @@
 //!
 //! * This file: all maps together, and the threads that are listed.
 //! * [`live`]: the map of allocations, graphs and execs. [`allocations`], [`graphs`]: what it holds.
-//! * [`contexts`], [`streams`], [`vmm`]: maps of one noun each.
+//! * [`contexts`], [`streams`], [`vmm`], [`driver_pools`]: maps of one noun each.
 //! * [`sites`]: call stacks and the modules they lie in. [`python`]: the code that frames of Python run. [`tag`]: names
 //!   that the program gives.
 //! * [`summary`]: totals as the program exits. [`estimate`]: bytes that graphs and execs take.
 
 pub(crate) mod allocations;
 pub(crate) mod contexts;
+pub(crate) mod driver_pools;
 pub(crate) mod estimate;
 pub(crate) mod graphs;
 pub(crate) mod live;
@@ -39,6 +40,7 @@ pub(crate) struct Registry {
     pub contexts: contexts::Contexts,
     pub streams: streams::Streams,
     pub vmm: vmm::Vmm,
+    pub driver_pools: driver_pools::DriverPools,
     pub sites: sites::Sites,
     /// A graph with memory nodes was instantiated, or memory was allocated in stream order. The driver then keeps memory
     /// that no call shows.
@@ -62,6 +64,7 @@ impl Registry {
             contexts: contexts::Contexts::new(),
             streams: streams::Streams::new(),
             vmm: vmm::Vmm::default(),
+            driver_pools: driver_pools::DriverPools::new(),
             sites: sites::Sites::new(settings, ledger)?,
             memory_nodes: AtomicBool::new(false),
             stream_ordered: AtomicBool::new(false),

@@ -27,6 +27,7 @@ pub(crate) enum Made {
     Memory(u64),
     Graph,
     Exec,
+    /// A stream, or anything else that has no total.
     Stream,
 }
 

@@ -3,7 +3,7 @@
 
 use crate::process::map::{self, Map};
 use gpumem_wire::kinds::Vendor;
-use gpumem_wire::layout::ContextRef;
+use gpumem_wire::layout::{ContextRef, StreamRef};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 /// What is needed to find a stream's record.
@@ -32,8 +32,9 @@ impl Streams {
     }
 
     /// Reference of a stream for [`gpumem_wire::layout::AllocSlot::stream`]; 0 for default streams.
-    pub(crate) fn reference(&self, vendor: Vendor, handle: u64) -> u32 {
-        self.map.get(&(vendor, handle)).map_or(0, |entry| entry.slot.wrapping_add(1))
+    pub(crate) fn reference(&self, vendor: Vendor, handle: u64) -> StreamRef {
+        let of = self.map.get(&(vendor, handle)).map(|entry| entry.slot.wrapping_add(1));
+        of.and_then(|reference| reference.try_into().ok()).unwrap_or(0)
     }
 
     /// Ends the capture of an entry, if there is one.

@@ -3,25 +3,28 @@
 use super::Registry;
 use crate::ledger::Ledger;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{AllocKind, Space};
+use gpumem_wire::kinds::Space;
+use gpumem_wire::location::Tally;
 use gpumem_wire::units;
 
 impl Registry {
     /// What was made and what is left, in one line.
     pub(crate) fn summary(&self, ledger: &Ledger) -> String {
-        let sum = |of: fn(AllocKind) -> usize, space| {
-            let kinds = AllocKind::ALL.iter().filter(|kind| kind.space() == space);
-            kinds.fold(0_u64, |sum, &kind| sum.wrapping_add(ledger.counter(of(kind))))
+        let sum = |of: fn(Tally) -> usize, space| {
+            Tally::all_in(space).fold(0_u64, |sum, row| sum.wrapping_add(ledger.counter(of(row))))
         };
-        let live = |space| sum(counters::alloc_bytes, space).wrapping_sub(sum(counters::free_bytes, space));
-        let made =
-            |of: fn(AllocKind) -> usize| AllocKind::ALL.iter().map(|&kind| ledger.counter(of(kind))).sum::<u64>();
-        let all = made(counters::allocs);
+        let live = |space| sum(Tally::alloc_bytes, space).wrapping_sub(sum(Tally::free_bytes, space));
+        let made = |of: fn(Tally) -> usize| Tally::all_of_memory().map(|row| ledger.counter(of(row))).sum::<u64>();
+        let all = made(Tally::allocs);
+        let unknown = match live(Space::Unknown) {
+            0 => String::new(),
+            bytes => format!(", {} unknown where", units::bytes(bytes)),
+        };
         let graphs = ledger.counter(counters::GRAPHS_CREATED);
         let execs = ledger.counter(counters::EXECS_CREATED);
         format!(
-            "{all} allocations, {} not freed ({} device, {} managed, {} host); {graphs} graphs, {execs} instantiated, {} launches, {} graphs and {} execs not destroyed{}",
-            all.wrapping_sub(made(counters::frees)),
+            "{all} allocations, {} not freed ({} device, {} managed, {} host{unknown}); {graphs} graphs, {execs} instantiated, {} launches, {} graphs and {} execs not destroyed{}",
+            all.wrapping_sub(made(Tally::frees)),
             units::bytes(live(Space::Device)),
             units::bytes(live(Space::Managed)),
             units::bytes(live(Space::Host)),

@@ -8,7 +8,7 @@ use super::sites::Asker;
 use crate::shim::Shim;
 use crate::stacks::modules;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{AllocKind, Mode, Space};
+use gpumem_wire::kinds::{Mode, Space};
 use gpumem_wire::layout::{AllocSlot, Sealed, StackRef};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
@@ -61,7 +61,7 @@ fn blocks_beside(shim: &Shim, site: &Asker) -> Option<Vec<Range<u64>>> {
     let table = &shim.ledger.allocs;
     for index in 0..table.handed_out() {
         let Some(slot) = table.read(index as u32).filter(is_live) else { continue };
-        let device = AllocKind::from_u8(slot.kind).is_some_and(|kind| kind.space() != Space::Host);
+        let device = slot.space() != Space::Host;
         if slot.context != site.context || !device || kept.contains(&slot.stack) {
             continue;
         }

@@ -5,6 +5,7 @@ use super::{Backend, DeviceInfo};
 use crate::process::cancel::Uncancelled;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
+use gpumem_wire::location::Location;
 use std::ptr::null_mut;
 
 pub(super) struct Cuda;
@@ -160,7 +161,24 @@ impl Backend for Cuda {
         // SAFETY: rule of answers: `base` and `bytes` take the numbers. The driver answers for
         // addresses that it does not know.
         let status = unsafe { driver::cuMemGetAddressRange_v2(&mut base, &mut bytes, ptr) };
-        ok(status, (base as u64, bytes as u64))
+        ok(status, (base, bytes as u64))
+    }
+
+    fn location_of(&self, ptr: DevicePtr) -> Option<Location> {
+        // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, …_DEVICE_ORDINAL, …_IS_MANAGED.
+        let mut ids = [2, 9, 8];
+        let (mut kind, mut device, mut managed) = (0_u32, 0_i32, 0_u32);
+        let mut out = [(&raw mut kind).cast(), (&raw mut device).cast(), (&raw mut managed).cast()];
+        // SAFETY: rule of answers: `ids` and `out` have three elements, and each of `out` leads to a local of its
+        // attribute's type. The driver gives zeroes for addresses that it does not know.
+        let status = unsafe { driver::cuPointerGetAttributes(3, ids.as_mut_ptr(), out.as_mut_ptr(), ptr) };
+        ok(status, ())?;
+        match kind {
+            _ if managed != 0 => Some(Location::Managed),
+            1 => Some(Location::Host),
+            2 => u16::try_from(device).ok().map(Location::Device),
+            _ => None,
+        }
     }
 
     fn version(&self) -> Option<u32> {

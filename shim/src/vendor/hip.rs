@@ -162,7 +162,7 @@ impl Backend for Hip {
         // SAFETY: rule of answers: `base` and `bytes` take the numbers. HIP answers for addresses
         // that it does not know.
         let status = unsafe { hip_runtime::hipMemGetAddressRange(&mut base, &mut bytes, ptr) };
-        ok(status, (base as u64, bytes as u64))
+        ok(status, (base, bytes as u64))
     }
 
     fn version(&self) -> Option<u32> {

@@ -51,6 +51,7 @@ pub(crate) use hip::context_of as hip_context;
 
 use gpumem_abi::types::{Device, DevicePtr, Graph, GraphNode};
 use gpumem_wire::kinds::{NodeKind, Vendor};
+use gpumem_wire::location::Location;
 use gpumem_wire::settings::Settings;
 use std::collections::TryReserveError;
 
@@ -81,6 +82,10 @@ pub(crate) trait Backend: Sync {
     fn kept_for_graphs(&self, device: Device) -> Option<u64>;
     /// Where the allocation begins that an address lies in, and its bytes.
     fn allocation_around(&self, ptr: DevicePtr) -> Option<(u64, u64)>;
+    /// Where the memory at an address lies.
+    fn location_of(&self, _ptr: DevicePtr) -> Option<Location> {
+        None
+    }
     /// Version of the driver or runtime.
     fn version(&self) -> Option<u32>;
     /// Number of nodes of a graph, its child graphs not counted.

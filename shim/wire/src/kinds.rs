@@ -78,7 +78,7 @@ names! {
 }
 
 names! {
-    /// Which memory an allocation takes.
+    /// Which memory an allocation takes. It follows from its [`Location`](crate::location::Location).
     Space {
         /// The card's own memory.
         Device = 1, "device";
@@ -88,27 +88,8 @@ names! {
         Managed = 3, "managed";
         /// Takes no memory of its own: addresses, mappings, imports, parts of other allocations.
         None = 4, "none";
-    }
-}
-
-impl AllocKind {
-    /// Which memory this kind takes; [`Space::None`] where the bytes are counted elsewhere.
-    pub const fn space(self) -> Space {
-        match self {
-            Self::Device | Self::Pitch | Self::Async | Self::VmmPhysical | Self::Array | Self::MipmappedArray => {
-                Space::Device
-            }
-            Self::HostPinned | Self::HostRegistered => Space::Host,
-            Self::Managed => Space::Managed,
-            Self::VmmMapping
-            | Self::VmmReservation
-            | Self::IpcImport
-            | Self::ExternalMemory
-            | Self::ExternalMapping
-            | Self::VmmImport
-            | Self::Multicast
-            | Self::Reported => Space::None,
-        }
+        /// Not known: the driver described a place that this version does not know, or did not describe it.
+        Unknown = 5, "unknown";
     }
 }
 
@@ -388,7 +369,7 @@ names! {
         Graphs = 3, "graphs";
         /// Execs of one class: the bytes that they take, estimated.
         Class = 4, "class";
-        /// RssAnon of the process; no count.
+        /// RssAnon of the process without gpumem's own memory; no count.
         Heap = 5, "heap";
     }
 }

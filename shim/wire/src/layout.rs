@@ -17,13 +17,14 @@
 //! zeroes `check` first and sets it last, so that a slot caught half-written (by a copy, or by a
 //! SIGKILL) is seen as such. Fields behind the fixed part are counters that change on their own.
 
-use crate::kinds::{ExecState, Pinned, PoolState};
+use crate::kinds::{ExecState, Pinned, PoolState, Space};
+use crate::location::Location;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// First eight bytes of every ledger.
 pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aL";
 /// Changes whenever anything in this file changes its meaning or place.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Bytes of [`Header`].
 pub const HEADER_BYTES: usize = 4096;
 /// Most tables a directory holds.
@@ -105,6 +106,8 @@ pub type StrRef = u32;
 pub type StackRef = u32;
 /// Index of a context plus one; 0 is "no context known".
 pub type ContextRef = u16;
+/// Index of a stream plus one; 0 is "no stream, or a default one".
+pub type StreamRef = u16;
 
 macro_rules! slot {
     ($(#[$meta:meta])* $name:ident, $bytes:literal { $($(#[$fmeta:meta])* $field:ident: $ty:ty,)* }) => {
@@ -262,7 +265,9 @@ slot! {
         tid: u32,
         tag: StrRef,
         /// Index of the stream plus one for stream-ordered memory, else 0.
-        stream: u32,
+        stream: StreamRef,
+        /// Where it lies: the word of a [`Location`].
+        location: u16,
         context: ContextRef,
         /// A [`crate::kinds::AllocKind`].
         kind: u8,
@@ -271,6 +276,21 @@ slot! {
 }
 
 impl AllocSlot {
+    /// Where its bytes lie.
+    pub const fn location(&self) -> Location {
+        Location::of(self.location)
+    }
+
+    /// Which sum its bytes are in.
+    pub const fn space(&self) -> Space {
+        self.location().space()
+    }
+
+    /// True if its bytes count: it is no address, mapping, import or part of another allocation.
+    pub fn takes_memory(&self) -> bool {
+        self.space() != Space::None
+    }
+
     /// The name of the pool that a part belongs to which the program reported; 0 for every other kind.
     pub fn pool_name(&self) -> StrRef {
         match self.kind == crate::kinds::AllocKind::Reported as u8 {
@@ -595,7 +615,7 @@ slot! {
 
 slot! {
     /// Totals at a moment. All of it is sealed; the ring's slot is `seq % capacity`.
-    SampleSlot, 112 {
+    SampleSlot, 120 {
         check: u32,
         _pad: u32,
         seq: u64,
@@ -613,8 +633,11 @@ slot! {
         device_used: u64,
         /// What the pool kept in all contexts.
         device_idle: u64,
-        /// RssAnon of the process: its own heap and stacks, bytes.
+        /// RssAnon of the process: its own heap and stacks, bytes, and gpumem's.
         rss_anon: u64,
+        /// Resident bytes of gpumem's own memory in the process: its heap, with the sources of graphs, and what a search
+        /// took.
+        own: u64,
     }
 }
 

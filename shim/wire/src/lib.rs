@@ -23,6 +23,7 @@ pub mod group;
 pub mod growth;
 pub mod kinds;
 pub mod layout;
+pub mod location;
 pub mod place;
 pub mod processor;
 pub mod read;

@@ -181,6 +181,8 @@ driver! {
     cuDeviceGetMemPool 11020 (out: P, dev: i32);
     cuDeviceSetMemPool 11020 (dev: i32, pool: P);
     cuMemGetDefaultMemPool 13000 (out: P, at: P, kind: u32);
+    cuMemGetMemPool 13000 (out: P, at: P, kind: u32);
+    cuMemSetMemPool 13000 (at: P, kind: u32, pool: P);
     cuDeviceGetGraphMemAttribute 11040 (dev: i32, id: u32, out: P);
     cuDeviceSetGraphMemAttribute 11040 (dev: i32, id: u32, value: P);
     cuDeviceGraphMemTrim 11040 (dev: i32);

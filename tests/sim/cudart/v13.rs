@@ -49,6 +49,8 @@ rt! {
     }
     Ctx cudaMemAdvise [] (rt, p: P, n: usize, advice: u32, at: Location) { rt.cuMemAdvise(p, n, advice, at) }
     Ctx cudaMemGetDefaultMemPool [] (rt, out: P, at: P, kind: u32) { rt.cuMemGetDefaultMemPool(out, at, kind) }
+    Ctx cudaMemGetMemPool [] (rt, out: P, at: P, kind: u32) { rt.cuMemGetMemPool(out, at, kind) }
+    Ctx cudaMemSetMemPool [] (rt, at: P, kind: u32, pool: P) { rt.cuMemSetMemPool(at, kind, pool) }
     Ctx cudaStreamGetCaptureInfo [cudaStreamGetCaptureInfo_ptsz]
     (rt, s: P, status: P, id: P, g: P, deps: P, edges: P, n: P) {
         rt.v2_cuStreamGetCaptureInfo(s, status, id, g, deps, edges, n)

@@ -1,6 +1,6 @@
 //! Stream-ordered allocation and its pools.
 
-use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok};
+use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok, skip};
 use cudarc::driver::sys::{self, CUmemPool_attribute as Attribute};
 use gpumem_kernels::Words;
 use std::ptr::null_mut;
@@ -13,6 +13,9 @@ pub(super) const CHECKS: &[Check] = &[
     Check::documented("async.release_threshold", release_threshold),
     Check::documented("async.used_bytes", used_bytes),
     Check::documented("async.own_pool", own_pool),
+    Check::documented("async.current_pool", current_pool),
+    Check::measured("async.pool_of_the_host", pool_of_the_host),
+    Check::measured("async.managed_pool", managed_pool),
     Check::documented("async.trim", trim),
     Check::documented("async.too_big", too_big),
 ];
@@ -122,12 +125,16 @@ fn used_bytes(t: &mut Checker) -> Done {
 }
 
 fn create_pool(t: &Checker) -> Result<sys::CUmemoryPool, Stop> {
+    create_pool_at(sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, t.gpu.device)
+}
+
+fn create_pool_at(location: sys::CUmemLocationType, id: i32) -> Result<sys::CUmemoryPool, Stop> {
     // SAFETY: the struct holds numbers, pointers, and enums that have a member 0, so all zeroes is
     // a valid value.
     let mut props: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
     props.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-    props.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-    props.location.id = t.gpu.device;
+    props.location.type_ = location;
+    props.location.id = id;
     let mut pool = null_mut();
     ok("cuMemPoolCreate", cu!(cuMemPoolCreate(&mut pool, &props)))?;
     Ok(pool)
@@ -144,6 +151,81 @@ fn own_pool(t: &mut Checker) -> Done {
     t.eq("cuMemFreeAsync", cu!(cuMemFreeAsync(p, stream.s)), 0);
     stream.sync()?;
     t.eq("cuMemPoolDestroy", cu!(cuMemPoolDestroy(pool)), 0);
+    Ok(())
+}
+
+/// A device allocates from the pool that was chosen last, by either function.
+fn current_pool(t: &mut Checker) -> Done {
+    let (stream, pool, usual) = (Strm::non_blocking()?, create_pool(t)?, default_of(t)?);
+    t.eq("cuDeviceSetMemPool", cu!(cuDeviceSetMemPool(t.gpu.device, pool)), 0);
+    let mut current = null_mut();
+    ok("cuDeviceGetMemPool", cu!(cuDeviceGetMemPool(&mut current, t.gpu.device)))?;
+    t.yes("it is the current one", current == pool);
+    let p = alloc(&stream, BYTES)?;
+    let used = get(pool, Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
+    t.yes("cuMemAllocAsync takes from it", used >= BYTES as u64);
+    ok("cuMemFreeAsync", cu!(cuMemFreeAsync(p, stream.s)))?;
+    stream.sync()?;
+    t.eq("cuDeviceSetMemPool back", cu!(cuDeviceSetMemPool(t.gpu.device, usual)), 0);
+    t.eq("cuMemPoolDestroy", cu!(cuMemPoolDestroy(pool)), 0);
+    Ok(())
+}
+
+/// What the driver says of an address: the type of memory, and whether it is managed.
+fn place_of(p: sys::CUdeviceptr) -> Result<(u32, bool), Stop> {
+    use sys::CUpointer_attribute::{CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+    let (mut kind, mut managed) = (0_u32, 0_u32);
+    let got = cu!(cuPointerGetAttribute((&raw mut kind).cast(), CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
+    ok("MEMORY_TYPE", got)?;
+    let got = cu!(cuPointerGetAttribute((&raw mut managed).cast(), CU_POINTER_ATTRIBUTE_IS_MANAGED, p));
+    ok("IS_MANAGED", got)?;
+    Ok((kind, managed != 0))
+}
+
+/// Memory of a pool on a node of the host is the host's: the device's free memory stays as it is.
+fn pool_of_the_host(t: &mut Checker) -> Done {
+    let stream = Strm::non_blocking()?;
+    let (pool, mut p) = (create_pool_at(sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, 0)?, 0);
+    ok("cuMemAllocFromPoolAsync", cu!(cuMemAllocFromPoolAsync(&mut p, BYTES, pool, stream.s)))?;
+    stream.sync()?;
+    t.eq("its type, and whether it is managed", place_of(p)?, (1, false));
+    ok("cuMemFreeAsync", cu!(cuMemFreeAsync(p, stream.s)))?;
+    stream.sync()?;
+    t.eq("cuMemPoolDestroy", cu!(cuMemPoolDestroy(pool)), 0);
+    Ok(())
+}
+
+/// The default pool for managed memory is another one than that of the device, and stays when the device's changes.
+fn managed_pool(t: &mut Checker) -> Done {
+    use sys::CUmemAllocationType::{CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_ALLOCATION_TYPE_PINNED};
+    let mut version = 0;
+    ok("cuDriverGetVersion", cu!(cuDriverGetVersion(&mut version)))?;
+    if version < 13000 {
+        return skip(format!("pools of a location came with 13.0, the driver has {version}"));
+    }
+    let stream = Strm::non_blocking()?;
+    let kind = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    // SAFETY: the struct holds an enum that has a member 0, and a number, so all zeroes is a valid value.
+    let mut device: sys::CUmemLocation = unsafe { std::mem::zeroed() };
+    (device.type_, device.id) = (kind, t.gpu.device);
+    let (mut managed, mut current, mut p) = (null_mut(), null_mut(), 0);
+    let got = cu!(cuMemGetDefaultMemPool(&mut managed, &mut device, CU_MEM_ALLOCATION_TYPE_MANAGED));
+    ok("cuMemGetDefaultMemPool", got)?;
+    ok("cuMemGetMemPool", cu!(cuMemGetMemPool(&mut current, &mut device, CU_MEM_ALLOCATION_TYPE_MANAGED)))?;
+    t.yes("it is the current one", managed == current);
+    let usual = default_of(t)?;
+    t.yes("it is not the device's", managed != usual);
+    ok("cuMemAllocFromPoolAsync", cu!(cuMemAllocFromPoolAsync(&mut p, BYTES, managed, stream.s)))?;
+    stream.sync()?;
+    t.yes("it is managed", place_of(p)?.1);
+    ok("cuMemFreeAsync", cu!(cuMemFreeAsync(p, stream.s)))?;
+    stream.sync()?;
+    let own = create_pool(t)?;
+    t.eq("cuMemSetMemPool", cu!(cuMemSetMemPool(&mut device, CU_MEM_ALLOCATION_TYPE_PINNED, own)), 0);
+    ok("cuDeviceGetMemPool", cu!(cuDeviceGetMemPool(&mut current, t.gpu.device)))?;
+    t.yes("it is the device's current one", current == own);
+    t.eq("set back", cu!(cuMemSetMemPool(&mut device, CU_MEM_ALLOCATION_TYPE_PINNED, usual)), 0);
+    t.eq("cuMemPoolDestroy", cu!(cuMemPoolDestroy(own)), 0);
     Ok(())
 }
 

@@ -8,6 +8,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::documented("vmm.granularity", granularity),
     Check::documented("vmm.size_must_be_a_multiple", size_must_be_a_multiple),
     Check::documented("vmm.map_write_unmap", map_write_unmap),
+    Check::measured("vmm.on_a_node_of_the_host", on_a_node_of_the_host),
     Check::documented("vmm.two_mappings_of_one_handle", two_mappings_of_one_handle),
     Check::documented("vmm.release_before_unmap", release_before_unmap),
     Check::documented("vmm.retain_by_address", retain_by_address),
@@ -105,6 +106,25 @@ fn map_write_unmap(t: &mut Checker) -> Done {
     t.gpu.kernels.fill(Strm::NULL.k(), range.words(1)?, 5)?;
     t.eq("words not written", t.gpu.wrong_words(&Strm::NULL, range.words(1)?, 5)?, 0);
     t.eq("cuMemUnmap", cu!(cuMemUnmap(range.at(1), range.grain)), 0);
+    t.eq("cuMemRelease", cu!(cuMemRelease(handle)), 0);
+    Ok(())
+}
+
+/// Physical memory of the host takes none of the device.
+fn on_a_node_of_the_host(t: &mut Checker) -> Done {
+    let range = Range::reserve(t, 1)?;
+    let mut prop = properties(t);
+    (prop.location.type_, prop.location.id) = (sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, 0);
+    let mut handle = 0;
+    ok("cuMemCreate", cu!(cuMemCreate(&mut handle, range.grain, &prop, 0)))?;
+    range.map(t, 0, handle)?;
+    t.gpu.kernels.fill(Strm::NULL.k(), range.words(0)?, 5)?;
+    t.eq("words not written", t.gpu.wrong_words(&Strm::NULL, range.words(0)?, 5)?, 0);
+    let mut kind = 0_u32;
+    let id = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    ok("MEMORY_TYPE", cu!(cuPointerGetAttribute((&raw mut kind).cast(), id, range.at(0))))?;
+    t.eq("its type", kind, 1);
+    t.eq("cuMemUnmap", cu!(cuMemUnmap(range.at(0), range.grain)), 0);
     t.eq("cuMemRelease", cu!(cuMemRelease(handle)), 0);
     Ok(())
 }

@@ -3,6 +3,8 @@
 use super::artifacts;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, Interception};
+use gpumem_wire::layout::AllocSlot;
+use gpumem_wire::location::Tally;
 use gpumem_wire::place::ProcessId;
 use gpumem_wire::read::{ReadError, Snapshot};
 use serde_json::Value;
@@ -89,8 +91,9 @@ impl Ledger {
         self.snapshot.counter(index)
     }
 
-    fn sum(&self, kinds: &[AllocKind], of: fn(AllocKind) -> usize) -> u64 {
-        kinds.iter().map(|&kind| self.counter(of(kind))).sum()
+    /// Counted of these kinds, wherever their memory lies.
+    fn sum(&self, kinds: &[AllocKind], of: fn(Tally) -> usize) -> u64 {
+        Tally::all().filter(|tally| kinds.contains(&tally.kind)).map(|tally| self.counter(of(tally))).sum()
     }
 
     pub fn interception(&self) -> (Option<Interception>, String) {
@@ -111,9 +114,9 @@ impl Ledger {
         for (name, kinds) in KINDS {
             let kind = &said["kinds"][name];
             let recorded = |of| self.sum(kinds, of);
-            assert_eq!(recorded(counters::allocs), number(&kind["allocs"]), "allocations of {name} in {said}");
-            assert_eq!(recorded(counters::frees), number(&kind["frees"]), "frees of {name} in {said}");
-            assert_eq!(recorded(counters::alloc_bytes), number(&kind["bytes"]), "bytes of {name} in {said}");
+            assert_eq!(recorded(Tally::allocs), number(&kind["allocs"]), "allocations of {name} in {said}");
+            assert_eq!(recorded(Tally::frees), number(&kind["frees"]), "frees of {name} in {said}");
+            assert_eq!(recorded(Tally::alloc_bytes), number(&kind["bytes"]), "bytes of {name} in {said}");
         }
         for (name, indexes) in TOTALS {
             let recorded: u64 = indexes.iter().map(|&index| self.counter(index)).sum();
@@ -131,18 +134,16 @@ impl Ledger {
             assert_eq!(self.counter(index), 0, "{name}: {:?}", self.messages());
         }
         assert_eq!(self.snapshot.torn, 0, "torn slots");
-        for &kind in AllocKind::ALL {
-            assert!(self.counter(counters::frees(kind)) <= self.counter(counters::allocs(kind)), "frees of {kind}");
-            let bytes = (self.counter(counters::free_bytes(kind)), self.counter(counters::alloc_bytes(kind)));
-            assert!(bytes.0 <= bytes.1, "freed bytes of {kind}");
-            let listed = self.snapshot.allocs.iter().filter(|alloc| alloc.kind == kind as u8);
+        for tally in Tally::all() {
+            let (made, ended) = (self.counter(tally.allocs()), self.counter(tally.frees()));
+            assert!(ended <= made, "frees of {tally:?}");
+            let bytes = (self.counter(tally.free_bytes()), self.counter(tally.alloc_bytes()));
+            assert!(bytes.0 <= bytes.1, "freed bytes of {tally:?}");
+            let counted = |alloc: &&AllocSlot| alloc.kind == tally.kind as u8 && alloc.space() == tally.space;
+            let listed = self.snapshot.allocs.iter().filter(counted);
             let (count, sum) = listed.fold((0, 0), |(count, sum), alloc| (count + 1, sum + alloc.bytes));
-            assert_eq!(
-                count,
-                self.counter(counters::allocs(kind)) - self.counter(counters::frees(kind)),
-                "listed {kind}"
-            );
-            assert_eq!(sum, bytes.1 - bytes.0, "listed bytes of {kind}");
+            assert_eq!(count, made - ended, "listed {tally:?}");
+            assert_eq!(sum, bytes.1 - bytes.0, "listed bytes of {tally:?}");
         }
         let ended = self.counter(counters::CAPTURES_ENDED) + self.counter(counters::CAPTURES_FAILED);
         assert!(ended <= self.counter(counters::CAPTURES_BEGUN), "{ended} captures ended");

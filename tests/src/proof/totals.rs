@@ -5,7 +5,7 @@ mod growth;
 mod text;
 
 use super::{Bench, Measured};
-use gpumem_wire::kinds::{AllocKind, Space};
+use gpumem_wire::kinds::Space;
 use gpumem_wire::units;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -182,7 +182,7 @@ fn all(pairs: &mut Pairs, views: &Views<'_>, stats: &Value, said: &Value) -> Res
 fn of_the_program(pairs: &mut Pairs, stats: &Value, said: &Value) {
     let live = &stats["live"];
     let count = |kinds: &[&str], at: usize| kinds.iter().map(|kind| number(&said[*kind][at])).sum::<u64>();
-    let device = &["device", "async"][..];
+    let device = &["device", "async", "vmm", "array"][..];
     pairs.equal("device bytes and the program's", number(&live["device"]), count(device, 0));
     pairs.equal("managed bytes and the program's", number(&live["managed"]), count(&["managed"], 0));
     let host = &["host", "registered"][..];
@@ -195,13 +195,15 @@ fn of_the_program(pairs: &mut Pairs, stats: &Value, said: &Value) {
         pairs.equal("handles and the program's execs", execs, number(&said["execs"]));
     }
     // A real driver says nothing of these.
-    if let Some(driver) = said["live_allocations"].as_u64() {
+    if let Some(driver) = said["memory_count"].as_u64() {
         let blocks = number(&live["count"]) + number(&stats["pool"]["idle_blocks"]);
         pairs.equal("allocations, idle blocks, and the driver's allocations", blocks, driver);
+        pairs.equal("host bytes and the driver's", number(&live["host"]), number(&said["memory_on_host"]));
+        pairs.equal("managed bytes and the driver's", number(&live["managed"]), number(&said["memory_managed"]));
     }
     let served = number(&stats["pool"]["hits"]) + number(&stats["pool"]["misses"]);
-    if let Some(driver) = said["live_bytes"].as_u64().filter(|_| served == 0) {
-        pairs.equal("live bytes and the driver's", live_bytes(stats), driver);
+    if let Some(driver) = said["memory_on_devices"].as_u64().filter(|_| served == 0) {
+        pairs.equal("device bytes and the driver's", number(&live["device"]), driver);
     }
     if let Some(driver) = said["live_execs"].as_u64() {
         let real = match number(&cache["max_execs"]) {
@@ -216,21 +218,20 @@ fn of_the_program(pairs: &mut Pairs, stats: &Value, said: &Value) {
 fn live(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> Result<(), String> {
     let (ps, top) = (views.json(&["ps"])?, views.json(&["top", "--once"])?);
     let process = &ps["processes"][0];
-    for memory in ["device", "host", "managed", "count"] {
+    for memory in ["device", "host", "managed", "unknown", "count"] {
         let total = number(&stats["live"][memory]);
         pairs.equal(format!("ps, live {memory}"), total, number(&process["live"][memory]));
         pairs.equal(format!("top, live {memory}"), total, number(&top["live"][memory]));
     }
     let mut sums: BTreeMap<&str, [u64; 4]> = BTreeMap::new();
     for kind in stats["kinds"].as_array().into_iter().flatten() {
-        let space =
-            AllocKind::from_name(kind["kind"].as_str().unwrap_or_default()).map_or(Space::None, AllocKind::space);
+        let space = kind["space"].as_str().and_then(Space::from_name).unwrap_or(Space::None);
         let fields = ["live_bytes", "live", "listed_bytes", "listed"].map(|field| number(&kind[field]));
         let sum = sums.entry(space.name()).or_default();
         sum.iter_mut().zip(fields).for_each(|(sum, more)| *sum += more);
     }
     let mut count = 0;
-    for space in [Space::Device, Space::Host, Space::Managed] {
+    for space in [Space::Device, Space::Host, Space::Managed, Space::Unknown] {
         let [bytes, live, listed_bytes, listed] = sums.get(space.name()).copied().unwrap_or_default();
         pairs.equal(format!("kinds of {} memory", space.name()), number(&stats["live"][space.name()]), bytes);
         pairs.equal(format!("listed bytes of {} memory", space.name()), bytes, listed_bytes);
@@ -255,7 +256,7 @@ fn live(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> Result<(), Strin
 }
 
 fn live_bytes(stats: &Value) -> u64 {
-    ["device", "host", "managed"].iter().map(|memory| number(&stats["live"][*memory])).sum()
+    ["device", "host", "managed", "unknown"].iter().map(|memory| number(&stats["live"][*memory])).sum()
 }
 
 /// Allocations in each grouping.
@@ -277,7 +278,8 @@ fn graphs(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> Result<(), Str
     let host = &stats["host"];
     let in_stats = ["graph_bytes", "exec_bytes", "source_bytes"].iter().map(|part| number(&host[*part])).sum::<u64>();
     let parts = ["pinned_bytes", "registered_bytes"].iter().map(|part| number(&host[*part])).sum::<u64>();
-    pairs.equal("explained host memory", number(&host["explained_bytes"]), in_stats + parts);
+    let own = number(&host["own_bytes"]);
+    pairs.equal("explained host memory", number(&host["explained_bytes"]), in_stats + parts + own);
     pairs.equal("pinned and registered memory", number(&stats["live"]["host"]), parts);
     for by in ["site", "stack", "thread", "tag", "context", "class", "state"] {
         let report = views.json(&["graphs", "--by", by])?;
@@ -342,7 +344,7 @@ fn page(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> Result<(), Strin
         lines.map(|(_, value)| value.parse::<f64>().unwrap_or(f64::MAX) as u64).sum()
     };
     let host = ["graph_bytes", "exec_bytes", "source_bytes"].iter().map(|part| number(&stats["host"][*part])).sum();
-    let kinds = stats["kinds"].as_array().into_iter().flatten();
+    let kinds = stats["kinds"].as_array().into_iter().flatten().filter(|kind| kind["space"] != "none");
     for (name, total) in [
         ("gpumem_live_bytes", kinds.map(|kind| number(&kind["live_bytes"])).sum()),
         ("gpumem_device_tracked_bytes", number(&stats["live"]["device"])),
@@ -350,10 +352,7 @@ fn page(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> Result<(), Strin
         ("gpumem_pool_live_bytes", number(&stats["live"]["device"])),
         ("gpumem_pool_idle_bytes", number(&stats["pool"]["idle_bytes"])),
         ("gpumem_device_idle_bytes", number(&stats["pool"]["idle_bytes"])),
-        (
-            "gpumem_site_live_bytes",
-            ["device", "host", "managed"].map(|memory| number(&stats["live"][memory])).iter().sum(),
-        ),
+        ("gpumem_site_live_bytes", live_bytes(stats)),
         ("gpumem_live_allocations", number(&stats["live"]["count"])),
         ("gpumem_pool_idle_blocks", number(&stats["pool"]["idle_blocks"])),
         ("gpumem_graph_host_bytes", host),

@@ -20,7 +20,7 @@ pub const HOUSE: House = House {
         // What refers to memory.
         &[("references", &["references"])],
         // The only place where pool and graphs meet.
-        &[("reclaim", &["reclaim"])],
+        &[("request", &["request"])],
         &[("pool", &["pool"]), ("graphs", &["graphs"])],
         // What the device has done.
         &[("progress", &["progress"])],

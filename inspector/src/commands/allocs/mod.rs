@@ -44,7 +44,8 @@ pub(crate) struct Args {
     /// Only these kinds (repeatable) [default: all that take memory of their own]
     #[arg(long, value_name = "KIND", value_parser = kind_parser())]
     kind: Vec<String>,
-    /// Also kinds that take no memory of their own: addresses, mappings, imports, reported parts
+    /// Also what takes no memory of its own: addresses, mappings, imports, reported parts. Their bytes are shown apart
+    /// and are in no sum
     #[arg(long)]
     all_kinds: bool,
     /// Only allocations of at least this size
@@ -91,6 +92,8 @@ struct Report<'a> {
     /// Of all rows.
     live: u64,
     bytes: u64,
+    addresses: u64,
+    address_bytes: u64,
     /// Of the whole process.
     process_live: Live,
     kinds: Vec<KindTotal>,
@@ -109,6 +112,9 @@ struct GroupRow {
     live: u64,
     bytes: u64,
     spilled_bytes: u64,
+    /// Addresses, mappings, imports and parts, in none of the other sums.
+    address_bytes: u64,
+    addresses: u64,
     oldest_age_ns: u64,
     newest_age_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,9 +145,11 @@ struct AllocRow {
     tid: u32,
     thread: String,
     tag: String,
+    /// Where it lies; nothing for what takes no memory of its own.
+    location: String,
     device: String,
     context: u16,
-    stream: u32,
+    stream: u16,
     flags: Vec<&'static str>,
     site: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -179,7 +187,7 @@ fn report<'a>(args: &'a Args, context: &Context, ledger: &'a Ledger) -> Result<R
         spilled: args.spilled,
     };
     let limit = context.rows(args.limit);
-    let (rows, rows_total, live, bytes) = match args.all {
+    let (rows, rows_total, sums) = match args.all {
         true => alloc_rows(ledger, &filter, args, limit),
         false => group_rows(ledger, &filter, args, since.as_ref(), limit)?,
     };
@@ -188,8 +196,10 @@ fn report<'a>(args: &'a Args, context: &Context, ledger: &'a Ledger) -> Result<R
         by: if args.all { "allocation" } else { by_name(args.by) },
         rows,
         rows_total,
-        live,
-        bytes,
+        live: sums.live,
+        bytes: sums.bytes,
+        addresses: sums.addresses,
+        address_bytes: sums.address_bytes,
         process_live: totals::live(&ledger.snapshot),
         kinds: totals::kinds(ledger),
     })
@@ -208,7 +218,8 @@ pub(in crate::commands) fn by_name(by: By) -> &'static str {
     }
 }
 
-type Rows<'a> = (Lazy<'a, Row>, usize, u64, u64);
+/// Rows, how many there are, and their sums.
+type Rows<'a> = (Lazy<'a, Row>, usize, Group);
 
 fn group_rows<'a>(
     ledger: &'a Ledger,
@@ -223,8 +234,8 @@ fn group_rows<'a>(
             .ok_or_else(|| Failure::new(Code::Usage, "--sort growth needs --by site, stack or tag, or --all"))?;
     }
     allocs::sort(&mut groups, args.sort);
-    let live = groups.iter().map(|group| group.live).sum();
-    let bytes = groups.iter().fold(0, |sum: u64, group| sum.saturating_add(group.bytes));
+    let mut sums = Group::empty(0);
+    groups.iter().for_each(|group| sums.add_group(group));
     let sites = if args.by == By::Stack { Sites::of_allocs(ledger) } else { Sites::default() };
     let total = groups.len();
     groups.truncate(limit);
@@ -242,6 +253,8 @@ fn group_rows<'a>(
             live: group.live,
             bytes: group.bytes,
             spilled_bytes: group.spilled_bytes,
+            address_bytes: group.address_bytes,
+            addresses: group.addresses,
             oldest_age_ns: age(group.oldest_ns),
             newest_age_ns: age(group.newest_ns),
             total_allocs: group.total.map(|total| total.0),
@@ -253,7 +266,7 @@ fn group_rows<'a>(
             stack,
         }))
     };
-    Ok((Lazy::of((0..total.min(limit)).collect(), row), total, live, bytes))
+    Ok((Lazy::of((0..total.min(limit)).collect(), row), total, sums))
 }
 
 pub(in crate::commands) fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
@@ -283,7 +296,8 @@ fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: us
         Sort::Count | Sort::Age => chosen.sort_unstable_by_key(|alloc| (alloc.time_ns, alloc.serial)),
         Sort::Growth => chosen.sort_unstable_by_key(|alloc| std::cmp::Reverse((alloc.time_ns, alloc.serial))),
     }
-    let bytes = chosen.iter().fold(0, |sum: u64, alloc| sum.saturating_add(alloc.bytes));
+    let mut sums = Group::empty(0);
+    chosen.iter().for_each(|alloc| sums.add(alloc));
     let sites = Sites::of_allocs(ledger);
     let total = chosen.len();
     chosen.truncate(limit);
@@ -299,6 +313,7 @@ fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: us
             tid: alloc.tid,
             thread: ledger.thread(alloc.tid).to_owned(),
             tag: ledger.snapshot.text(alloc.tag).into_owned(),
+            location: ledger.location(alloc),
             device: ledger.device(alloc.context),
             context: alloc.context,
             stream: alloc.stream,
@@ -308,5 +323,5 @@ fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: us
             stack: if args.stacks { ledger.frames(alloc.stack) } else { Vec::new() },
         }))
     };
-    (Lazy::of(chosen, row), total, total as u64, bytes)
+    (Lazy::of(chosen, row), total, sums)
 }

@@ -16,11 +16,12 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args:
     let part = |bytes, what| if bytes > 0 { format!(", {} {what}", units::bytes(bytes)) } else { String::new() };
     writeln!(
         out,
-        "{} live: {} device{}{}",
+        "{} live: {} device{}{}{}",
         text::count(process.count, "allocation"),
         units::bytes(process.device),
         part(process.managed, "managed"),
         part(process.host, "host"),
+        part(process.unknown, "in unknown places"),
     )?;
     if report.rows.is_empty() {
         return match process.count {
@@ -51,6 +52,7 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
     let groups = || report.rows.iter().filter_map(|row| if let Row::Group(group) = row { Some(group) } else { None });
     // Most processes have none.
     let spilled = groups().any(|group| group.spilled_bytes > 0);
+    let addresses = groups().any(|group| group.addresses > 0);
     let mut columns = vec![
         ("live", Side::Right),
         ("%", Side::Right),
@@ -63,6 +65,9 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         ("newest", Side::Right),
         (report.by, Side::Left),
     ];
+    if addresses {
+        columns.insert(columns.len() - 1, ("addresses", Side::Right));
+    }
     if spilled {
         columns.insert(2, ("spilled", Side::Right));
     }
@@ -80,8 +85,11 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
             if group.live == 0 { String::new() } else { units::span(group.newest_age_ns) },
             group.key.clone(),
         ];
+        let some = |bytes: u64| if bytes == 0 { String::new() } else { units::bytes(bytes) };
+        if addresses {
+            cells.insert(cells.len() - 1, some(group.address_bytes));
+        }
         if spilled {
-            let some = |bytes: u64| if bytes == 0 { String::new() } else { units::bytes(bytes) };
             cells.insert(2, some(group.spilled_bytes));
         }
         Line::new(cells).below(below(&group.parts, if with_stacks { &group.stack } else { &[] }))
@@ -96,7 +104,7 @@ fn print_allocs(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         ("kind", Side::Left),
         ("age", Side::Right),
         ("thread", Side::Left),
-        ("device", Side::Left),
+        ("memory", Side::Left),
         ("stream", Side::Right),
         ("flags", Side::Left),
         ("tag", Side::Left),
@@ -110,7 +118,7 @@ fn print_allocs(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
             alloc.kind.to_owned(),
             units::span(alloc.age_ns),
             format!("{} {}", alloc.tid, alloc.thread).trim_end().to_owned(),
-            alloc.device.split(':').next().unwrap_or_default().to_owned(),
+            alloc.location.clone(),
             if alloc.stream == 0 { String::new() } else { alloc.stream.to_string() },
             alloc.flags.join(","),
             alloc.tag.clone(),

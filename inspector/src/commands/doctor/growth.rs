@@ -23,7 +23,7 @@ const NAMED: usize = 3;
 const WHAT: [(&str, &str, &str); 3] = [
     ("device_live_bytes", "live device memory", "gpumem leaks PID"),
     ("graph_host_bytes", "host memory of graphs and execs", "gpumem graphs PID"),
-    ("rss_bytes", "resident memory", "gpumem stats PID"),
+    ("rss_of_program_bytes", "resident memory, without gpumem's own,", "gpumem stats PID"),
 ];
 
 /// All of them.
@@ -110,7 +110,7 @@ fn totals(ledger: &Ledger) -> Vec<Finding> {
             let pid = ledger.pid().to_string();
             let then = match row.what {
                 "device_live_bytes" => "it says what each call site held over time".into(),
-                "rss_bytes" => "it says what of it is not of the GPU: that is the program's own".into(),
+                "rss_of_program_bytes" => "it says what of it is not of the GPU: that is the program's own".into(),
                 _ => String::new(),
             };
             finding(Severity::Warning, said)

@@ -190,9 +190,7 @@ fn left(summary: &Snapshot, pid: u32) -> Finding {
     if live.count == 0 {
         return finding(Severity::Ok, "it had freed everything".into());
     }
-    let parts = [(live.device, "device"), (live.managed, "managed"), (live.host, "host")];
-    let parts = parts.iter().filter(|(bytes, _)| *bytes > 0);
-    let parts: Vec<_> = parts.map(|&(bytes, what)| format!("{} {what}", units::bytes(bytes))).collect();
+    let parts: Vec<_> = live.parts().map(|(bytes, what)| format!("{} {what}", units::bytes(bytes))).collect();
     let held = format!("when it ended it held {} in {}", parts.join(", "), text::count(live.count, "allocation"));
     finding(Severity::Info, format!("{held}; the driver has taken it back"))
         .fix(format!("nothing, unless the program should have freed it: gpumem allocs {pid} shows the call sites"))

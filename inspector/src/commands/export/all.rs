@@ -47,8 +47,9 @@ pub(super) struct Alloc {
     serial: u64,
     tid: u32,
     tag: String,
+    location: String,
     context: u16,
-    stream: u32,
+    stream: u16,
     flags: Vec<&'static str>,
     stack: u32,
 }
@@ -130,6 +131,7 @@ impl Alloc {
             serial: alloc.serial,
             tid: alloc.tid,
             tag: ledger.snapshot.text(alloc.tag).into_owned(),
+            location: ledger.location(alloc),
             context: alloc.context,
             stream: alloc.stream,
             flags: Ledger::flags(alloc),

@@ -9,13 +9,16 @@ use gpumem_wire::kinds::AllocKind;
 use std::io::Write;
 
 pub(super) fn csv(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
-    writeln!(out, "address,bytes,kind,time_unix_ns,age_ns,serial,tid,thread,tag,context,device,stream,flags,site")?;
+    writeln!(
+        out,
+        "address,bytes,kind,time_unix_ns,age_ns,serial,tid,thread,tag,context,device,location,stream,flags,site"
+    )?;
     let sites = Sites::of_allocs(ledger);
     for alloc in &ledger.snapshot.allocs {
         let device = ledger.device(alloc.context);
         writeln!(
             out,
-            "{:#x},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+            "{:#x},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
             alloc.addr,
             alloc.bytes,
             AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name),
@@ -27,6 +30,7 @@ pub(super) fn csv(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
             field(&ledger.snapshot.text(alloc.tag)),
             alloc.context,
             field(&device),
+            ledger.location(alloc),
             alloc.stream,
             Ledger::flags(alloc).join(" "),
             field(&sites.name(alloc.stack)),

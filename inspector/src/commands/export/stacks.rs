@@ -3,7 +3,7 @@
 use crate::model::Ledger;
 use crate::symbols::Frame;
 use crate::text;
-use gpumem_wire::kinds::{AllocKind, Space};
+use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::StackRef;
 use std::collections::BTreeMap;
 
@@ -20,8 +20,7 @@ pub(super) struct StackBytes {
 pub(super) fn held(ledger: &Ledger) -> Vec<StackBytes> {
     let mut found = BTreeMap::<(AllocKind, StackRef), (u64, u64)>::new();
     for alloc in &ledger.snapshot.allocs {
-        let kind = AllocKind::from_u8(alloc.kind);
-        if let Some(kind) = kind.filter(|kind| kind.space() != Space::None) {
+        if let Some(kind) = AllocKind::from_u8(alloc.kind).filter(|_| alloc.takes_memory()) {
             let (bytes, blocks) = found.entry((kind, alloc.stack)).or_default();
             *bytes = bytes.saturating_add(alloc.bytes);
             *blocks += 1;

@@ -6,7 +6,7 @@ use super::stacks;
 use crate::model::Ledger;
 use crate::source::liveness::real_ns;
 use crate::view::lazy::Lazy;
-use gpumem_wire::kinds::{AllocKind, Space};
+use gpumem_wire::kinds::Space;
 use gpumem_wire::layout::AllocSlot;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -88,7 +88,7 @@ fn frames(ledger: &Ledger, alloc: &AllocSlot) -> Vec<Line> {
 }
 
 fn device(ledger: &Ledger, alloc: &AllocSlot) -> u32 {
-    ledger.snapshot.contexts.get(&alloc.context).map_or(0, |context| context.device)
+    ledger.device_of(alloc).unwrap_or(0)
 }
 
 fn segment(ledger: &Ledger, alloc: &AllocSlot) -> Segment {
@@ -101,7 +101,7 @@ fn segment(ledger: &Ledger, alloc: &AllocSlot) -> Segment {
         allocated_size: size,
         active_size: size,
         requested_size: size,
-        stream: alloc.stream,
+        stream: alloc.stream.into(),
         segment_type: if alloc.bytes < 1 << 20 { "small" } else { "large" },
         segment_pool_id: (0, 0),
         is_expandable: false,
@@ -115,16 +115,14 @@ fn traced(ledger: &Ledger, alloc: &AllocSlot) -> Traced {
         action: "alloc",
         addr: alloc.addr.into(),
         size: alloc.bytes.into(),
-        stream: alloc.stream,
+        stream: alloc.stream.into(),
         time_us: (real_ns(&ledger.snapshot.header, alloc.time_ns) / 1000).into(),
         frames: frames(ledger, alloc),
     }
 }
 
 pub(super) fn write(mut out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
-    let on_device = |alloc: &&AllocSlot| {
-        AllocKind::from_u8(alloc.kind).is_some_and(|kind| matches!(kind.space(), Space::Device | Space::Managed))
-    };
+    let on_device = |alloc: &&AllocSlot| matches!(alloc.space(), Space::Device | Space::Managed);
     let mut blocks: Vec<&AllocSlot> = ledger.snapshot.allocs.iter().filter(on_device).collect();
     blocks.sort_by_key(|alloc| std::cmp::Reverse(alloc.bytes));
     let left_out = blocks.split_off(blocks.len().min(MOST_BLOCKS));

@@ -97,6 +97,9 @@ fn print_host(out: &mut dyn Write, host: &Host) -> std::io::Result<()> {
     if host.source_bytes > 0 {
         line(out, &units::bytes(host.source_bytes), "sources of graph execs", "")?;
     }
+    if host.own_bytes > 0 {
+        line(out, &units::bytes(host.own_bytes), "gpumem's own", "at the last sample")?;
+    }
     if let (Some(unexplained), Some(rss)) = (host.unexplained_bytes, host.rss_bytes) {
         let remark = if host.explained_bytes > rss {
             "the estimates add up to more than is resident"
@@ -157,8 +160,20 @@ fn print_counters(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
 }
 
 /// Headings for [`COLUMNS`], in their order.
-const SAMPLE_HEADS: [&str; COLUMNS.len()] =
-    ["device", "host", "managed", "allocs", "graphs", "execs", "graph host~", "rss", "device used", "idle"];
+const SAMPLE_HEADS: [&str; COLUMNS.len()] = [
+    "device",
+    "host",
+    "managed",
+    "allocs",
+    "graphs",
+    "execs",
+    "graph host~",
+    "rss",
+    "gpumem",
+    "rest of rss",
+    "device used",
+    "idle",
+];
 
 /// Every sample of growth.
 pub(super) fn print_samples(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {

@@ -14,8 +14,8 @@ use crate::report::{self, head};
 use crate::text::{self, units};
 use crate::view::table::{DIM, HEAD, Side, Table, paint, terminal_size};
 use gpumem_wire::counters;
-use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::StackRef;
+use gpumem_wire::location::Tally;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io::Write;
@@ -153,15 +153,14 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
 impl Before {
     fn of(ledger: &Ledger) -> Self {
         let counter = |index| ledger.snapshot.counter(index);
-        let sum = |of: fn(AllocKind) -> usize| {
-            AllocKind::ALL.iter().fold(0_u64, |sum, &kind| sum.wrapping_add(counter(of(kind))))
-        };
+        let sum =
+            |of: fn(Tally) -> usize| Tally::all_of_memory().fold(0_u64, |sum, row| sum.wrapping_add(counter(of(row))));
         let by_stack = allocs::group(ledger, &Filter::default(), By::Stack, false);
         Self {
             at: Instant::now(),
             counts: [
-                sum(counters::allocs),
-                sum(counters::frees),
+                sum(Tally::allocs),
+                sum(Tally::frees),
                 counter(counters::LAUNCHES),
                 counter(counters::EXECS_CREATED),
                 counter(counters::UPDATES),

@@ -185,7 +185,7 @@ impl Recorder {
 
     fn large_ones(&mut self, ledger: &Ledger, tick: &mut Tick, lines: &mut Vec<Line>) {
         let from = self.begin.events_from_bytes;
-        let large = |alloc: &&AllocSlot| alloc.bytes >= from && takes_memory(alloc.kind);
+        let large = |alloc: &&AllocSlot| alloc.bytes >= from && alloc.takes_memory();
         let live: FxHashMap<u64, &AllocSlot> =
             ledger.snapshot.allocs.iter().filter(large).map(|alloc| (alloc.serial, alloc)).collect();
         let gone = self.large.iter().copied().filter(|serial| !live.contains_key(serial));
@@ -230,10 +230,6 @@ impl Recorder {
     }
 }
 
-fn takes_memory(kind: u8) -> bool {
-    AllocKind::from_u8(kind).is_some_and(|kind| kind.space() != Space::None)
-}
-
 /// Who holds how much now.
 fn held(ledger: &Ledger) -> FxHashMap<(Of, u64), Held> {
     let mut held: FxHashMap<(Of, u64), Held> = FxHashMap::default();
@@ -263,8 +259,12 @@ fn held(ledger: &Ledger) -> FxHashMap<(Of, u64), Held> {
         (held[2], held[3]) = (totals.alloc_bytes, totals.allocs);
     }
     for total in totals::kinds(ledger) {
-        let Some(kind) = AllocKind::from_name(total.kind).filter(|kind| kind.space() != Space::None) else { continue };
-        held.insert((Of::Kind, kind as u64), [total.live_bytes, total.live, total.alloc_bytes, total.allocs]);
+        let Some(kind) = AllocKind::from_name(total.kind).filter(|_| total.space != Space::None.name()) else {
+            continue;
+        };
+        let now = [total.live_bytes, total.live, total.alloc_bytes, total.allocs];
+        let held = held.entry((Of::Kind, kind as u64)).or_default();
+        held.iter_mut().zip(now).for_each(|(sum, more)| *sum = sum.saturating_add(more));
     }
     held
 }

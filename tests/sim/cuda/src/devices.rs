@@ -4,6 +4,7 @@ use crate::abi::{H, Out, Text};
 use crate::structs::Location;
 use gpumem_sim_engine::config::{Managed, Pageable, config};
 use gpumem_sim_engine::machine::lock;
+use gpumem_sim_engine::place::Place;
 use gpumem_sim_engine::{Error, Result, context, pool};
 
 pub fn check(dev: i32) -> Result<u32> {
@@ -73,15 +74,6 @@ fn parse_bus_id(text: &str) -> Option<u32> {
     let bus =
         parts.get(if text.contains('.') { parts.len().checked_sub(3)? } else { parts.len().checked_sub(2)? })?;
     u32::from_str_radix(bus, 16).ok()?.checked_sub(1)
-}
-
-/// The device's pool of a location that names one.
-fn default_pool(at: Location) -> Result<H> {
-    if at.kind != 1 {
-        return Err(Error::NOT_SUPPORTED);
-    }
-    let dev = check(at.id)?;
-    Ok(lock().devices[dev as usize].default_pool)
 }
 
 cu! {
@@ -166,16 +158,26 @@ cu! {
         context::set_primary_flags(dev, flags)
     }
     Init cuDeviceGetDefaultMemPool [cuDeviceGetDefaultMemPool 11020] [] (c, out: Out<H>, dev: i32) {
-        out.set(default_pool(Location { kind: 1, id: dev })?)
+        let dev = check(dev)?;
+        out.set(lock().devices[dev as usize].default_pool)
     }
     Init cuMemGetDefaultMemPool [cuMemGetDefaultMemPool 13000] []
     (c, out: Out<H>, at: crate::abi::In<Location>, kind: u32) {
-        let _ = kind;
-        out.set(default_pool(at.get()?)?)
+        out.need()?;
+        let mut m = lock();
+        let place = Place::of(&m, kind, at.get()?)?;
+        out.set(m.default_pool(place))
     }
     Init cuMemGetMemPool [cuMemGetMemPool 13000] [] (c, out: Out<H>, at: crate::abi::In<Location>, kind: u32) {
-        let (_, dev) = (kind, check(at.get()?.id)?);
-        out.set(lock().devices[dev as usize].current_pool)
+        out.need()?;
+        let mut m = lock();
+        let place = Place::of(&m, kind, at.get()?)?;
+        out.set(m.current_pool(place))
+    }
+    Init cuMemSetMemPool [cuMemSetMemPool 13000] [] (c, at: crate::abi::In<Location>, kind: u32, pool: H) {
+        let mut m = lock();
+        let place = Place::of(&m, kind, at.get()?)?;
+        m.set_current_pool(place, pool)
     }
     Init cuDeviceGetMemPool [cuDeviceGetMemPool 11020] [] (c, out: Out<H>, dev: i32) {
         let dev = check(dev)?;
@@ -183,10 +185,7 @@ cu! {
     }
     Init cuDeviceSetMemPool [cuDeviceSetMemPool 11020] [] (c, dev: i32, h: H) {
         let dev = check(dev)?;
-        let mut m = lock();
-        m.pool(h)?;
-        m.devices[dev as usize].current_pool = h;
-        Ok(())
+        lock().set_current_pool(Place::Device(dev), h)
     }
     /// 0 used now, 1 its peak, 2 reserved now, 3 its peak.
     Init cuDeviceGetGraphMemAttribute [cuDeviceGetGraphMemAttribute 11040] [] (c, dev: i32, id: u32, out: Out<u64>) {

@@ -37,16 +37,17 @@ fn pointer_attribute(m: &Machine, ptr: u64, id: u32) -> Result<Option<Vec<u8>>> 
     };
     let word = |v: u64| v.to_le_bytes().to_vec();
     let int = |v: u32| v.to_le_bytes().to_vec();
-    let host = a.kind.on_host();
+    let (host, managed) = (m.lies_on_host(a), m.is_managed(a));
     Ok(Some(match id {
         CONTEXT => word(if matches!(a.kind, Kind::Pool(_) | Kind::Mapped(_) | Kind::Graph) { 0 } else { a.ctx as u64 }),
+        MEMORY_TYPE if m.lies_elsewhere(a) => int(9),
         MEMORY_TYPE => int(if host { 1 } else { 2 }),
         DEVICE_POINTER => word(ptr),
-        HOST_POINTER if host || a.kind == Kind::Managed => word(ptr),
+        HOST_POINTER if host || managed => word(ptr),
         HOST_POINTER => return Err(Error::INVALID_VALUE),
         SYNC_MEMOPS => int(a.flags >> 30 & 1),
         BUFFER_ID => word(a.id),
-        IS_MANAGED => int((a.kind == Kind::Managed) as u32),
+        IS_MANAGED => int(managed as u32),
         DEVICE_ORDINAL => int(a.device),
         IS_LEGACY_IPC => int((a.kind == Kind::Device) as u32),
         RANGE_START => word(base),

@@ -21,10 +21,7 @@ cu! {
     Init cuMemPoolCreate [cuMemPoolCreate 11020] [] (c, out: Out<H>, props: In<PoolProps>) {
         out.need()?;
         let p = props.get()?;
-        if p.alloc_type != 1 || p.location.kind != 1 {
-            return Err(Error::INVALID_VALUE);
-        }
-        out.set(pool::create(p.location.id)?)
+        out.set(pool::create(p.alloc_type, p.location)?)
     }
     Init cuMemPoolDestroy [cuMemPoolDestroy 11020] [] (c, h: H) { pool::destroy(h) }
     Init cuMemPoolTrimTo [cuMemPoolTrimTo 11020] [] (c, h: H, keep: usize) {

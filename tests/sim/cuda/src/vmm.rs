@@ -17,10 +17,10 @@ cu! {
     Init cuMemCreate [cuMemCreate 10020] [] (c, out: Out<H>, size: usize, prop: In<AllocationProp>, flags: u64) {
         out.need()?;
         let p = prop.get()?;
-        if flags != 0 || p.alloc_type != 1 || p.location.kind != 1 {
+        if flags != 0 || p.alloc_type != 1 {
             return Err(Error::INVALID_VALUE);
         }
-        out.set(vmm::create(p.location.id, size as u64, p.handle_types)?)
+        out.set(vmm::create(p.location, size as u64, p.handle_types)?)
     }
     Init cuMemRelease [cuMemRelease 10020] [] (c, h: H) { vmm::release(h) }
     Init cuMemMap [cuMemMap 10020] [] (c, ptr: u64, size: usize, offset: usize, h: H, flags: u64) {
@@ -32,8 +32,13 @@ cu! {
     Init cuMemUnmap [cuMemUnmap 10020] [] (c, ptr: u64, size: usize) { vmm::unmap(ptr, size as u64) }
     Init cuMemSetAccess [cuMemSetAccess 10020] [] (c, ptr: u64, size: usize, list: In<AccessDesc>, n: usize) {
         for desc in list.list(n)? {
-            if desc.location.kind != 1 {
-                return Err(Error::INVALID_VALUE);
+            match desc.location.kind {
+                1 => {}
+                2 | 3 => {
+                    vmm::set_host_access(ptr, size as u64)?;
+                    continue;
+                }
+                _ => return Err(Error::INVALID_VALUE),
             }
             crate::devices::check(desc.location.id)?;
             vmm::set_access(ptr, size as u64, desc.flags == 3 || desc.flags == 1)?;
@@ -58,7 +63,7 @@ cu! {
     (c, out: Out<AllocationProp>, h: H) {
         let m = lock();
         let p = m.physical.get(&h).ok_or(Error::INVALID_VALUE)?;
-        let location = Location { kind: 1, id: p.device as i32 };
+        let location = p.place.location();
         let handle_types = p.handle_types;
         out.set(AllocationProp { alloc_type: 1, handle_types, location, security: 0, flags: [0; 8] })
     }

@@ -215,6 +215,11 @@ impl Arena {
         r.map(drop)
     }
 
+    /// Lets the host use `[addr, addr+span)` as a view of the arena's pages from `off`.
+    pub fn host_view(&self, addr: u64, span: u64, off: u64) -> Result {
+        map(addr, span, RW, FILE | libc::MAP_FIXED, self.fd, off).map(drop)
+    }
+
     /// Backs `[addr, addr+span)` by `fd` from `off` (VMM mappings, IPC), or by
     /// its own pages again if `fd` is negative.
     pub fn back(&self, addr: u64, span: u64, fd: i32, off: u64) -> Result {

@@ -63,6 +63,8 @@ pub struct Config {
     /// `SIM_SHARED`: `FILE:INDEX`, the word of a file to which this process writes its bytes in use. Default: none.
     pub shared: Option<String>,
     /// `SIM_DRIVER_VERSION`: what cuDriverGetVersion answers. Default 13000.
+    /// The number of a location that no driver has yet; 0: there is none.
+    pub later_place: u32,
     pub driver_version: u32,
 }
 
@@ -149,6 +151,7 @@ impl Config {
             free_waits: number("SIM_FREE_WAITS", 1) != 0,
             memory_pools: number("SIM_MEMORY_POOLS", 1) != 0,
             shared: var("SIM_SHARED").filter(|v| !v.is_empty()),
+            later_place: number("SIM_LATER_PLACE", 0) as u32,
             driver_version: number("SIM_DRIVER_VERSION", 13000) as u32,
         }
     }

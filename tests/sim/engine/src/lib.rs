@@ -36,6 +36,7 @@ pub mod memory;
 pub mod module;
 pub mod node;
 pub mod note;
+pub mod place;
 pub mod pool;
 pub mod ptx;
 pub mod queue;

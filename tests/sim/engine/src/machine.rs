@@ -9,9 +9,10 @@ use crate::event::Event;
 use crate::exec::Exec;
 use crate::graph::Graph;
 use crate::handle::{H, Handles};
-use crate::memory::Alloc;
+use crate::memory::{Alloc, Kind as MemoryKind};
 use crate::module::{Function, Library, Module};
 use crate::node::Node;
+use crate::place::Place;
 use crate::pool::Pool;
 use crate::queue::{Fence, Queue};
 use crate::report;
@@ -72,6 +73,9 @@ pub struct Machine {
     pub modules: HashMap<H, Module>,
     pub libraries: HashMap<H, Library>,
     pub functions: HashMap<H, Function>,
+    /// Default and current pools of places that are no device's memory.
+    pub default_pools: HashMap<Place, H>,
+    pub current_pools: HashMap<Place, H>,
     pub pools: HashMap<H, Pool>,
     pub arrays: HashMap<H, crate::array::Array>,
     pub physical: HashMap<H, Physical>,
@@ -161,6 +165,8 @@ impl Machine {
             modules: HashMap::new(),
             libraries: HashMap::new(),
             functions: HashMap::new(),
+            default_pools: HashMap::new(),
+            current_pools: HashMap::new(),
             pools: HashMap::new(),
             arrays: HashMap::new(),
             physical: HashMap::new(),
@@ -184,7 +190,7 @@ impl Machine {
         };
         for ordinal in 0..c.devices {
             let pool = m.handles.make("pool");
-            m.pools.insert(pool, Pool::new(ordinal));
+            m.pools.insert(pool, Pool::at(Place::Device(ordinal)));
             let primary = m.handles.make("context");
             m.contexts.insert(primary, Context::unborn(primary, ordinal));
             m.devices.push(Device {
@@ -309,6 +315,23 @@ lookups! {
 fn stats(m: &Machine) -> Vec<(&'static str, u64)> {
     let device = |f: fn(&Device) -> u64| m.devices.iter().map(f).sum::<u64>();
     let counted = || m.allocs.values().filter(|a| a.kind.counts());
+    let lies = |a: &Alloc| match a.kind {
+        MemoryKind::Pool(pool) => m.pools.get(&pool).map_or(Place::Host, |pool| pool.place),
+        MemoryKind::Managed => Place::Managed(0, 0),
+        MemoryKind::Host | MemoryKind::Registered => Place::Host,
+        _ => Place::Device(a.device),
+    };
+    // Mappings are addresses of physical memory, which counts where it lies. Arrays are among the allocations.
+    let memory = || {
+        m.allocs
+            .values()
+            .filter(|a| !matches!(a.kind, MemoryKind::Mapped(_) | MemoryKind::Imported | MemoryKind::Graph))
+    };
+    let own = || m.physical.values().filter(|p| p.foreign.is_none());
+    let held = |wanted: fn(Place) -> bool| {
+        let allocs = memory().filter(|a| wanted(lies(a))).map(|a| a.size).sum::<u64>();
+        allocs + own().filter(|p| wanted(p.place)).map(|p| p.size).sum::<u64>()
+    };
     vec![
         ("violations", report::violations()),
         ("device_used", device(|d| d.used)),
@@ -319,6 +342,10 @@ fn stats(m: &Machine) -> Vec<(&'static str, u64)> {
         ("own_host", crate::heap::taken()),
         ("live_allocations", counted().count() as u64),
         ("live_bytes", counted().map(|a| a.size).sum()),
+        ("memory_on_devices", held(|place| place.device().is_some())),
+        ("memory_on_host", held(Place::on_host)),
+        ("memory_managed", held(|place| matches!(place, Place::Managed(..)))),
+        ("memory_count", memory().count() as u64 + own().count() as u64),
         ("live_graphs", m.graphs.len() as u64),
         ("live_nodes", m.nodes.len() as u64),
         ("live_execs", m.execs.len() as u64),

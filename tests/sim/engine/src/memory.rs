@@ -8,6 +8,7 @@ use crate::config::{Managed, config};
 use crate::error::{Error, Result};
 use crate::handle::H;
 use crate::machine::{Machine, lock};
+use crate::place::Place;
 use crate::queue::wait_all;
 use crate::report;
 use record::Record;
@@ -97,6 +98,26 @@ impl Machine {
             end += next.size;
         }
         Some(first.id)
+    }
+
+    /// True if the host's processors hold the memory of an allocation.
+    pub fn lies_on_host(&self, a: &Alloc) -> bool {
+        match a.kind {
+            Kind::Pool(pool) => self.pools.get(&pool).is_some_and(|pool| pool.place.on_host()),
+            Kind::Mapped(h) => self.physical.get(&h).is_some_and(|p| p.place.on_host()),
+            kind => kind.on_host(),
+        }
+    }
+
+    /// True if the memory of an allocation is in a place that no driver has yet.
+    pub fn lies_elsewhere(&self, a: &Alloc) -> bool {
+        matches!(a.kind, Kind::Pool(pool) if self.pools.get(&pool).is_some_and(|p| matches!(p.place, Place::Later(_))))
+    }
+
+    /// True if the driver moves the memory of an allocation.
+    pub fn is_managed(&self, a: &Alloc) -> bool {
+        let of_pool = |pool| self.pools.get(&pool).is_some_and(|pool| matches!(pool.place, Place::Managed(..)));
+        a.kind == Kind::Managed || matches!(a.kind, Kind::Pool(pool) if of_pool(pool))
     }
 
     pub fn device_of(&mut self, ctx: H) -> Result<u32> {

@@ -1,5 +1,6 @@
 //! Stream-ordered memory: pools, and the memory of alloc nodes of graphs.
 
+use crate::abi::Location;
 use crate::arena::{BLOCK, carve, release};
 use crate::capture;
 use crate::error::{Error, Result};
@@ -7,6 +8,7 @@ use crate::handle::H;
 use crate::machine::{Machine, lock};
 use crate::memory::Kind as MemoryKind;
 use crate::node::{Kind, MemAlloc};
+use crate::place::Place;
 use crate::queue::wait_all;
 use crate::stream;
 use crate::work::Step;
@@ -17,7 +19,7 @@ use std::sync::OnceLock;
 const CHUNK: u64 = 32 << 20;
 
 pub struct Pool {
-    pub device: u32,
+    pub place: Place,
     /// Bytes that stay reserved when the program synchronises.
     pub threshold: u64,
     pub flags: HashMap<u32, u32>,
@@ -40,9 +42,9 @@ struct Chunk {
 }
 
 impl Pool {
-    pub fn new(device: u32) -> Pool {
+    pub fn at(place: Place) -> Pool {
         Pool {
-            device,
+            place,
             threshold: 0,
             flags: HashMap::from([(1, 1), (2, 1), (3, 1)]),
             chunks: BTreeMap::new(),
@@ -63,13 +65,11 @@ pub fn export_pointer(ptr: u64) -> Result<[u64; 8]> {
     Ok([base, a.size, a.id, 0, 0, 0, 0, 0])
 }
 
-pub fn create(device: i32) -> Result<H> {
+pub fn create(alloc_type: u32, at: Location) -> Result<H> {
     let mut m = lock();
-    if device < 0 || device as usize >= m.devices.len() {
-        return Err(Error::INVALID_DEVICE);
-    }
+    let place = Place::of(&m, alloc_type, at)?;
     let h = m.handles.make("memory pool");
-    m.pools.insert(h, Pool { created: true, ..Pool::new(device as u32) });
+    m.pools.insert(h, Pool { created: true, ..Pool::at(place) });
     Ok(h)
 }
 
@@ -84,6 +84,7 @@ pub fn destroy(h: H) -> Result {
             d.current_pool = d.default_pool;
         }
     }
+    m.current_pools.retain(|_, current| *current != h);
     let p = m.pool(h)?;
     p.dying = true;
     p.threshold = 0;
@@ -139,14 +140,18 @@ fn take(m: &mut Machine, ctx: H, device: u32, pool: H, size: u64) -> Result<u64>
         Some(found) => found,
         None => {
             let len = need.checked_next_multiple_of(CHUNK).ok_or(Error::OUT_OF_MEMORY)?;
-            m.charge(device, len)?;
+            let place = m.pool(pool)?.place;
+            m.charge_at(place, len)?;
             let base = match m.arena.take_blocks(len, BLOCK) {
                 Ok(base) => base,
                 Err(e) => {
-                    m.refund(device, len);
+                    m.refund_at(place, len);
                     return Err(e);
                 }
             };
+            if place.host_can_use() {
+                m.arena.host_access(base, len, true)?;
+            }
             let p = m.pool(pool)?;
             let free = if len > need { BTreeMap::from([(need, len - need)]) } else { BTreeMap::new() };
             p.chunks.insert(base, Chunk { len, live: 0, free });
@@ -272,7 +277,7 @@ pub fn shrink(m: &mut Machine, pool: H, keep: u64) {
     let Some(p) = m.pools.get_mut(&pool) else {
         return;
     };
-    let device = p.device;
+    let place = p.place;
     let mut back = Vec::new();
     for (base, c) in p.chunks.iter().rev().filter(|(_, c)| c.live == 0) {
         if p.reserved <= keep {
@@ -285,8 +290,11 @@ pub fn shrink(m: &mut Machine, pool: H, keep: u64) {
         if let Some(p) = m.pools.get_mut(&pool) {
             p.chunks.remove(&base);
         }
+        if place.host_can_use() {
+            let _ = m.arena.host_access(base, len, false);
+        }
         m.arena.give_blocks(base, len);
-        m.refund(device, len);
+        m.refund_at(place, len);
     }
     collect(m, pool);
 }

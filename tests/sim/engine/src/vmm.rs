@@ -1,16 +1,18 @@
 //! Virtual memory management: addresses, physical memory, mappings.
 
+use crate::abi::Location;
 use crate::arena::BLOCK;
 use crate::error::{Error, Result};
 use crate::handle::H;
 use crate::machine::{Machine, lock};
 use crate::memory::Kind;
+use crate::place::{PINNED, Place};
 
 /// Recommended and minimum granularity.
 pub const GRANULARITY: u64 = BLOCK;
 
 pub struct Physical {
-    pub device: u32,
+    pub place: Place,
     pub size: u64,
     /// Creation, imports and retains.
     pub refs: u32,
@@ -58,23 +60,21 @@ pub fn address_free(addr: u64, size: u64) -> Result {
     Ok(())
 }
 
-pub fn create(device: i32, size: u64, handle_types: u32) -> Result<H> {
+/// Pinned memory at a location.
+pub fn create(at: Location, size: u64, handle_types: u32) -> Result<H> {
     aligned(size)?;
     let mut m = lock();
-    if device < 0 || device as usize >= m.devices.len() {
-        return Err(Error::INVALID_DEVICE);
-    }
-    let device = device as u32;
-    m.charge(device, size)?;
+    let place = Place::of(&m, PINNED, at)?;
+    m.charge_at(place, size)?;
     let addr = match m.arena.take_blocks(size, BLOCK) {
         Ok(addr) => addr,
         Err(e) => {
-            m.refund(device, size);
+            m.refund_at(place, size);
             return Err(e);
         }
     };
     let h = m.handles.make("physical memory");
-    m.physical.insert(h, Physical { device, size, refs: 1, maps: 0, addr, foreign: None, handle_types });
+    m.physical.insert(h, Physical { place, size, refs: 1, maps: 0, addr, foreign: None, handle_types });
     Ok(h)
 }
 
@@ -119,7 +119,7 @@ fn collect(m: &mut Machine, h: H) {
             },
             None => {
                 m.arena.give_blocks(p.addr, p.size);
-                m.refund(p.device, p.size);
+                m.refund_at(p.place, p.size);
             }
         }
         m.handles.retire("physical memory", h);
@@ -135,7 +135,7 @@ pub fn map(addr: u64, size: u64, offset: u64, h: H) -> Result {
         .next_back()
         .is_some_and(|(base, r)| addr + size <= base + r.size && addr.is_multiple_of(GRANULARITY));
     let p = m.physical.get(&h).ok_or(Error::INVALID_VALUE)?;
-    let (device, phys, foreign) = (p.device, p.addr, p.foreign);
+    let (device, phys, foreign) = (p.place.device().unwrap_or(0), p.addr, p.foreign);
     if offset != 0 {
         return Err(Error::NOT_SUPPORTED);
     }
@@ -181,12 +181,26 @@ pub fn unmap(addr: u64, size: u64) -> Result {
             continue;
         };
         m.arena.back(at, a.size, -1, 0)?;
+        m.arena.host_access(at, a.size, false)?;
         if let Kind::Mapped(h) = a.kind {
             if let Some(p) = m.physical.get_mut(&h) {
                 p.maps -= 1;
             }
             collect(&mut m, h);
         }
+    }
+    Ok(())
+}
+
+/// Lets the host's processors use mapped memory of the host.
+pub fn set_host_access(addr: u64, size: u64) -> Result {
+    aligned(size)?;
+    let m = lock();
+    for at in mappings(&m, addr, size)? {
+        let Some(a) = m.allocs.get(&at) else { continue };
+        let Kind::Mapped(h) = a.kind else { continue };
+        let p = m.physical.get(&h).filter(|p| p.place.on_host()).ok_or(Error::INVALID_VALUE)?;
+        m.arena.host_view(at, a.size, m.arena.offset(p.addr))?;
     }
     Ok(())
 }
@@ -217,6 +231,7 @@ pub fn import(fd: i32) -> Result<H> {
     let mut m = lock();
     let h = m.handles.make("physical memory");
     let foreign = Some((file, off));
-    m.physical.insert(h, Physical { device: 0, size, refs: 1, maps: 0, addr: 0, foreign, handle_types: 1 });
+    m.physical
+        .insert(h, Physical { place: Place::Device(0), size, refs: 1, maps: 0, addr: 0, foreign, handle_types: 1 });
     Ok(h)
 }

@@ -3,7 +3,7 @@
 use crate::abi::{Out, answer, device};
 use crate::reentry;
 use crate::structs::{Extent, PitchedPtr, PointerAttributes};
-use gpumem_sim_engine::memory::{self, Kind};
+use gpumem_sim_engine::memory;
 use gpumem_sim_engine::{Error, Result, lock};
 
 /// Rows begin at multiples of this.
@@ -90,8 +90,7 @@ hip! {
         let Some((_, a)) = m.find(ptr) else {
             return out.set(PointerAttributes { host: ptr, ..PointerAttributes::default() });
         };
-        let host = a.kind.on_host();
-        let managed = a.kind == Kind::Managed;
+        let (host, managed) = (m.lies_on_host(a), m.is_managed(a));
         out.set(PointerAttributes {
             kind: if managed { 3 } else if host { 1 } else { 2 },
             device: a.device as i32,

@@ -3,6 +3,7 @@
 use crate::abi::{H, In, Out};
 use crate::devices::check;
 use crate::structs::{AccessDesc, PoolProps};
+use gpumem_sim_engine::place::Place;
 use gpumem_sim_engine::{Error, lock, pool};
 
 hip! {
@@ -24,10 +25,7 @@ hip! {
     Init hipMemPoolCreate [] (c, out: Out<H>, props: In<PoolProps>) {
         out.need()?;
         let p = props.get()?;
-        if p.alloc_type != 1 || p.location.kind != 1 {
-            return Err(Error::INVALID_VALUE);
-        }
-        out.set(pool::create(p.location.id)?)
+        out.set(pool::create(p.alloc_type, p.location)?)
     }
     Init hipMemPoolDestroy [] (c, h: H) { pool::destroy(h) }
     Init hipMemPoolTrimTo [] (c, h: H, keep: usize) {
@@ -78,10 +76,7 @@ hip! {
     }
     Init hipDeviceSetMemPool [] (c, dev: i32, h: H) {
         let dev = check(dev)?;
-        let mut m = lock();
-        m.pool(h)?;
-        m.devices[dev as usize].current_pool = h;
-        Ok(())
+        lock().set_current_pool(Place::Device(dev), h)
     }
     Init hipDeviceGraphMemTrim [] (c, dev: i32) {
         pool::graph_trim(check(dev)?);

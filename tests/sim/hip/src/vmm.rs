@@ -16,10 +16,10 @@ hip! {
     Init hipMemCreate [] (c, out: Out<H>, bytes: usize, prop: In<AllocationProp>, flags: u64) {
         out.need()?;
         let p = prop.get()?;
-        if flags != 0 || p.alloc_type != 1 || p.location.kind != 1 {
+        if flags != 0 || p.alloc_type != 1 {
             return Err(Error::INVALID_VALUE);
         }
-        out.set(vmm::create(p.location.id, bytes as u64, p.handle_types)?)
+        out.set(vmm::create(p.location, bytes as u64, p.handle_types)?)
     }
     Init hipMemRelease [] (c, h: H) { vmm::release(h) }
     Init hipMemMap [] (c, ptr: u64, bytes: usize, offset: usize, h: H, flags: u64) {
@@ -31,8 +31,13 @@ hip! {
     Init hipMemUnmap [] (c, ptr: u64, bytes: usize) { vmm::unmap(ptr, bytes as u64) }
     Init hipMemSetAccess [] (c, ptr: u64, bytes: usize, list: In<AccessDesc>, n: usize) {
         for desc in list.list(n)? {
-            if desc.location.kind != 1 {
-                return Err(Error::INVALID_VALUE);
+            match desc.location.kind {
+                1 => {}
+                2 | 3 => {
+                    vmm::set_host_access(ptr, bytes as u64)?;
+                    continue;
+                }
+                _ => return Err(Error::INVALID_VALUE),
             }
             crate::devices::check(desc.location.id)?;
             vmm::set_access(ptr, bytes as u64, matches!(desc.flags, 1 | 3))?;

@@ -8,8 +8,8 @@ use crate::model::allocs::By;
 use crate::model::history::{Samples, Series};
 use crate::model::{cache, graphs, totals};
 use gpumem_wire::counters as c;
-use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::SampleSlot;
+use gpumem_wire::location::Tally;
 use gpumem_wire::read::{Point, Snapshot};
 use rustc_hash::FxHashMap;
 
@@ -106,8 +106,8 @@ fn peak_of_a_context(snapshot: &Snapshot) -> u64 {
 /// What happens in a second.
 fn rates(view: &View) -> Option<String> {
     let per_second = |indices: &[usize]| view.memory.per_second(indices);
-    let allocs = per_second(&of_kinds(c::allocs))?;
-    let frees = per_second(&of_kinds(c::frees))?;
+    let allocs = per_second(&of_rows(Tally::allocs))?;
+    let frees = per_second(&of_rows(Tally::frees))?;
     let mut line = format!("each second: {allocs:.0} allocations, {frees:.0} frees");
     for (index, what) in [(c::LAUNCHES, "launches"), (c::EXECS_CREATED, "instantiates"), (c::UPDATES, "updates")] {
         let rate = per_second(&[index])?;
@@ -118,9 +118,9 @@ fn rates(view: &View) -> Option<String> {
     Some(line)
 }
 
-/// Counters of every kind.
-fn of_kinds(of: fn(AllocKind) -> usize) -> Vec<usize> {
-    AllocKind::ALL.iter().map(|&kind| of(kind)).collect()
+/// Counters of all that takes memory.
+fn of_rows(of: fn(Tally) -> usize) -> Vec<usize> {
+    Tally::all_of_memory().map(of).collect()
 }
 
 /// What a counter came to, and how fast it goes on; nothing of one that has not begun.

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// The first device.
+const ON_DEVICE: crate::abi::Location = crate::abi::Location { kind: 1, id: 0 };
+
 #[test]
 fn ptx_parameters_have_offsets() {
     let image = crate::ptx::parse(PTX).unwrap();
@@ -147,8 +150,8 @@ fn mappings_need_access() {
     let size = vmm::GRANULARITY;
     let before = used();
     let va = vmm::reserve(2 * size, 0, 0).unwrap();
-    assert_eq!(vmm::create(0, 4096, 0), Err(Error::INVALID_VALUE));
-    let h = vmm::create(0, size, 0).unwrap();
+    assert_eq!(vmm::create(ON_DEVICE, 4096, 0), Err(Error::INVALID_VALUE));
+    let h = vmm::create(ON_DEVICE, size, 0).unwrap();
     assert_eq!(used() - before, size);
     assert_eq!(vmm::map(va, size, 4096, h), Err(Error::NOT_SUPPORTED));
     vmm::map(va, size, 0, h).unwrap();

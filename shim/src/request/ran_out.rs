@@ -170,11 +170,8 @@ fn top_holders(shim: &Shim, vendor: Vendor, device: u32) -> Vec<Holder> {
     let contexts = records::contexts::on(shim, vendor, device as i32);
     let mut held: FxHashMap<StackRef, Holder> = FxHashMap::default();
     let table = &shim.ledger.allocs;
-    let of_device = |slot: &AllocSlot| {
-        stranded::is_live(slot)
-            && contexts.contains(&slot.context)
-            && AllocKind::from_u8(slot.kind).is_some_and(|kind| kind.space() == Space::Device)
-    };
+    let of_device =
+        |slot: &AllocSlot| stranded::is_live(slot) && contexts.contains(&slot.context) && slot.space() == Space::Device;
     for slot in (0..table.handed_out()).filter_map(|index| table.read(index as u32)).filter(of_device) {
         let holder = held.entry(slot.stack).or_insert(Holder { stack: slot.stack, ..Default::default() });
         holder.bytes = holder.bytes.saturating_add(slot.bytes);

@@ -6,6 +6,7 @@
 //! placed elsewhere: [`obtain`]. The graph cache stands below this room, and makes calls of its own: `Cache::again`, which
 //! has the pool's blocks go back through [`crate::shim::Above`].
 
+use super::Request;
 use crate::call::Call;
 use crate::gate;
 use crate::pool::block::{HOST, MANAGED};
@@ -20,6 +21,7 @@ use crate::records;
 use crate::{graphs, vendor};
 use gpumem_abi::types::{OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
+use gpumem_wire::location::Location;
 use gpumem_wire::settings::OomFallback;
 
 /// Asks for a block of `rounded` bytes until there is nothing more to try, then for one of `asked`. `room`: to be held
@@ -199,33 +201,32 @@ fn of_thread(pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static Con
     Some((pool, gate::note(|shim| pool.context_pool_of_thread(shim)).flatten()?))
 }
 
-/// Room in the quota for so many bytes more of this thread's device; `None` if it has none, which is then written down.
-pub(crate) fn room_for(call: &Call, bytes: u64) -> Option<Reserved> {
+/// Room in the limit for a request, on the device that its memory is to lie on; `None` if there is none, which is then
+/// written down.
+pub(super) fn room_for(call: &Call, request: &Request) -> Option<Reserved> {
     let limited = pool::of_limited(call.vendor).filter(|pool| pool.is_limited());
     let Some((pool, owner)) = of_thread(limited) else { return Some(Reserved::none()) };
-    let room = pool.admits(owner, bytes);
+    let owner = match request.location {
+        Location::Device(device) if owner.device != device.into() => {
+            let on = |other: &&'static ContextPool| other.device == device.into();
+            let Some(there) = pool.context_pools().into_iter().find(on) else { return Some(Reserved::none()) };
+            there
+        }
+        _ => owner,
+    };
+    let room = pool.admits(owner, request.bytes);
     if let Err(refused) = room {
-        gate::note(|shim| records::pooled::limit_refused(shim, bytes, refused == Refused::Group));
+        gate::note(|shim| records::pooled::limit_refused(shim, request.bytes, refused == Refused::Group));
     }
     room.ok()
-}
-
-/// Runs a call that takes so many bytes of the device: not if the quota has no room for them; again, after
-/// all that is idle went back, if there is no memory. The room is to be held until the bytes are counted.
-#[must_use = "the room is to be held until the bytes are counted"]
-pub(crate) fn bounded(call: &Call, bytes: usize, real: impl FnMut() -> Status) -> (Status, Reserved) {
-    match room_for(call, bytes as u64) {
-        Some(room) => (again(call, bytes, real), room),
-        None => (OUT_OF_MEMORY, Reserved::none()),
-    }
 }
 
 /// Runs a call that takes so many bytes of the device (0: it does not say how many). If there is no memory, what nobody
 /// needs goes back and the call is made again: after all idle blocks, and after what graphs hold.
 #[inline]
-pub(crate) fn again(call: &Call, bytes: usize, mut real: impl FnMut() -> Status) -> Status {
+pub(super) fn again(call: &Call, bytes: u64, mut real: impl FnMut() -> Status) -> Status {
     match real() {
-        OUT_OF_MEMORY => once_more(call, bytes as u64, &mut real),
+        OUT_OF_MEMORY => once_more(call, bytes, &mut real),
         status => status,
     }
 }

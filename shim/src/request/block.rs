@@ -1,65 +1,75 @@
-//! A request for memory: the pool's idle block, or one more from the driver.
+//! Plain device memory: the pool's idle block, or one more from the driver.
 
-use super::out_of_memory::{obtain, spill};
+use super::Request;
+use super::ladder::{obtain, spill};
 use crate::call::Call;
 use crate::gate;
 use crate::pool::Pool;
 use crate::pool::context_pool::ContextPool;
 use crate::pool::serve::{Lookup, Obtained};
-use crate::records;
 use crate::stranded::{Verdict, Watch};
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY as NO_MEMORY, SUCCESS, Status};
-use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::settings::OomFallback;
 use std::sync::atomic::Ordering::*;
 
-/// Serves a request, if need be by `real`. `None` if the pool has nothing to do with it.
+/// How the pool's part of a request ended.
+pub(super) enum Outcome {
+    /// The request is answered, and a block is recorded if there is one.
+    Done(Status),
+    /// The driver, or a limit, had none.
+    Failed(Status),
+    /// The pool has nothing to do with the request.
+    Aside,
+}
+
+/// Serves a request, if need be by `real`.
 ///
 /// # Safety
-/// `out` is the program's out-parameter, `real` the real function.
+/// `out` is the program's out-parameter: NULL, or valid for a write. `real` has written it when it succeeds.
 #[inline]
-pub(crate) unsafe fn alloc(
+pub(super) unsafe fn get(
     pool: &'static Pool,
     call: &Call,
-    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
+    request: &Request,
     out: *mut DevicePtr,
-    bytes: usize,
-) -> Option<Status> {
+    real: &mut impl FnMut(usize) -> Status,
+) -> Outcome {
+    let bytes = request.bytes;
     if out.is_null() || bytes == 0 {
-        return None;
+        return Outcome::Aside;
     }
-    match gate::note(|shim| pool.find(shim, call, bytes as u64))? {
-        Lookup::Block(block) => {
+    match gate::note(|shim| pool.find(shim, call, bytes)) {
+        Some(Lookup::Block(block)) => {
             if pool.fills() {
                 pool.filled(block);
             }
             // SAFETY: not NULL, as was checked above, and our caller vouches for the program's
             // out-parameter.
             unsafe { out.write(block.addr.load(Relaxed)) };
-            Some(SUCCESS)
+            Outcome::Done(SUCCESS)
         }
-        Lookup::None(context_pool, rounded) => {
+        Some(Lookup::None(context_pool, rounded)) => {
             // SAFETY: our caller vouches for `real` and `out`, and `grow` asks for the same.
-            Some(unsafe { grow(pool, call, context_pool, real, out, bytes as u64, rounded) })
+            unsafe { grow(pool, call, bytes, context_pool, out, rounded, real) }
         }
-        Lookup::Aside => None,
+        Some(Lookup::Aside) | None => Outcome::Aside,
     }
 }
 
 /// A request that no idle block fits: one more block.
 ///
 /// # Safety
-/// As for [`alloc`].
+/// As for [`get`].
 #[cold]
 unsafe fn grow(
     pool: &'static Pool,
     call: &Call,
-    context_pool: &'static ContextPool,
-    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
-    out: *mut DevicePtr,
     bytes: u64,
+    context_pool: &'static ContextPool,
+    out: *mut DevicePtr,
     rounded: u64,
-) -> Status {
+    real: &mut impl FnMut(usize) -> Status,
+) -> Outcome {
     let generation = context_pool.generation();
     // A block from the cache of a thread that has ended meanwhile.
     if let Some(block) = pool.take_of_ended_threads(context_pool, rounded) {
@@ -67,18 +77,16 @@ unsafe fn grow(
         if pool.fills() {
             pool.filled(block);
         }
-        // SAFETY: our caller vouches for the program's out-parameter. It is not NULL: `alloc` has
+        // SAFETY: our caller vouches for the program's out-parameter. It is not NULL: `get` has
         // checked that.
         unsafe { out.write(block.addr.load(Relaxed)) };
-        return SUCCESS;
+        return Outcome::Done(SUCCESS);
     }
     pool.make_way_for(context_pool, rounded);
     let watch = Watch::new(call, bytes, Some(context_pool.record()));
-    // SAFETY: our caller vouches for `real` and for `out`, which is the program's. What `real`
-    // leaves there is what the program would find natively.
-    let mut ask = |bytes: u64| unsafe { real(out, bytes as usize) };
+    let mut ask = |bytes: u64| real(bytes as usize);
     let got = match watch.verdict {
-        Verdict::Refuse => return NO_MEMORY,
+        Verdict::Refuse => return Outcome::Done(NO_MEMORY),
         Verdict::Spill => spill(call, context_pool, bytes, OomFallback::Managed),
         Verdict::Nothing if pool.is_managed() && watch.is_pool_growth() => {
             spill(call, context_pool, bytes, OomFallback::Managed)
@@ -97,12 +105,11 @@ unsafe fn grow(
             };
             let obtained = Obtained { flags: obtained.flags | flags, ..obtained };
             pool.adopt(call, (context_pool, generation), addr, obtained, &watch);
-            SUCCESS
+            Outcome::Done(SUCCESS)
         }
         Err(status) => {
             watch.answered(status, 0);
-            gate::note(|shim| records::allocations::failed(shim, call, AllocKind::Device, bytes, status));
-            status
+            Outcome::Failed(status)
         }
     }
 }

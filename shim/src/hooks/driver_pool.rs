@@ -1,0 +1,142 @@
+//! The driver's pools for stream-ordered memory: where the memory of each lies. Its allocations are in
+//! [`super::memory`].
+
+use super::{parameter, props_of, written};
+use crate::call::Call;
+use crate::gate;
+use crate::records::driver_pools;
+use crate::request::place;
+use crate::start;
+use gpumem_abi::types::*;
+use gpumem_wire::location::Location;
+use std::ffi::c_int;
+
+/// The program makes a pool.
+pub(crate) unsafe fn create(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut MemPool, Opaque) -> Status,
+    pool: *mut MemPool,
+    props: Opaque,
+) -> Status {
+    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters: `pool` is read only
+    // after success.
+    unsafe {
+        let status = real(pool, props);
+        known(&call, written(status, pool), || props_of(props));
+        status
+    }
+}
+
+/// A call has given the program this pool, with memory of that type at that location.
+fn known(call: &Call, pool: Option<MemPool>, described: impl FnOnce() -> Option<(c_int, MemLocation)>) {
+    let Some(pool) = pool else { return };
+    let described = described();
+    start::record(|shim| {
+        let location = described.map_or(Location::Unknown, |(kind, at)| place::named(kind, at));
+        if let Some((kind, at)) = described {
+            place::tell_unknown(shim, kind, at);
+        }
+        driver_pools::known(shim, call.vendor, pool as u64, location);
+    });
+}
+
+/// The program destroys a pool. What is allocated from it stays until it is freed.
+pub(crate) unsafe fn destroy(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(MemPool) -> Status,
+    pool: MemPool,
+) -> Status {
+    // Another thread may get the handle at once.
+    let was = gate::note(|shim| driver_pools::destroying(shim, call.vendor, pool as u64));
+    // SAFETY: rule of the call: `real` gets the pool as it came.
+    let status = unsafe { real(pool) };
+    if let Some(was) = was.filter(|_| status != SUCCESS) {
+        gate::note(|shim| driver_pools::stays(shim, call.vendor, pool as u64, was));
+    }
+    status
+}
+
+/// The program asks for a device's default pool, whose memory is the device's.
+pub(crate) unsafe fn of_device(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut MemPool, Device) -> Status,
+    pool: *mut MemPool,
+    device: Device,
+) -> Status {
+    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters: `pool` is read only
+    // after success.
+    unsafe {
+        let status = real(pool, device);
+        let here = MemLocation { kind: place::DEVICE, id: device };
+        known(&call, written(status, pool), || Some((place::PINNED, here)));
+        status
+    }
+}
+
+/// The program asks for a device's current pool. If the program has not chosen it, it is the default pool.
+pub(crate) unsafe fn current(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut MemPool, Device) -> Status,
+    pool: *mut MemPool,
+    device: Device,
+) -> Status {
+    let chosen = gate::note(|shim| driver_pools::current(shim, call.vendor, device)).flatten();
+    match chosen {
+        // SAFETY: rule of the call: `real` gets both arguments as they came.
+        Some(_) => unsafe { real(pool, device) },
+        // SAFETY: rule of the call: both arguments go on as they came.
+        None => unsafe { of_device(call, real, pool, device) },
+    }
+}
+
+/// The program asks for the default pool, or the current one, of a location.
+pub(crate) unsafe fn at(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut MemPool, *mut MemLocation, c_int) -> Status,
+    pool: *mut MemPool,
+    location: *mut MemLocation,
+    kind: c_int,
+) -> Status {
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `pool` is read only
+    // after success.
+    unsafe {
+        let status = real(pool, location, kind);
+        known(&call, written(status, pool), || Some((kind, parameter(location.cast_const())?)));
+        status
+    }
+}
+
+/// The program chooses the pool that a device allocates from.
+pub(crate) unsafe fn choose(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(Device, MemPool) -> Status,
+    device: Device,
+    pool: MemPool,
+) -> Status {
+    // SAFETY: rule of the call: `real` gets both arguments as they came.
+    let status = unsafe { real(device, pool) };
+    if status == SUCCESS {
+        start::record(|shim| driver_pools::chosen(shim, call.vendor, device, pool as u64));
+    }
+    status
+}
+
+/// The program chooses the current pool of a location. `cuMemAllocAsync` allocates from that of its device for pinned
+/// memory.
+pub(crate) unsafe fn choose_at(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut MemLocation, c_int, MemPool) -> Status,
+    location: *mut MemLocation,
+    kind: c_int,
+    pool: MemPool,
+) -> Status {
+    // SAFETY: rule of the call: `real` gets the arguments as they came.
+    let status = unsafe { real(location, kind, pool) };
+    let of_device = |at: &MemLocation| at.kind == place::DEVICE && kind == place::PINNED;
+    if status == SUCCESS
+        && let Some(at) = parameter(location.cast_const()).filter(of_device)
+    {
+        start::record(|shim| driver_pools::chosen(shim, call.vendor, at.id, pool as u64));
+    }
+    status
+}

@@ -1,0 +1,80 @@
+//! The records of the pool's blocks. A block keeps its place in the ledger for as long as the pool has the block, so a
+//! request that an idle block serves needs no new place. The pool says what happens; it is written here alone.
+
+use crate::process::clock;
+use crate::process::threads::Local;
+use crate::shim::Shim;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::layout::{AllocSlot, ContextRef, StackRef};
+use gpumem_wire::location::Tally;
+
+/// What is written of a block that is live.
+pub(crate) struct LiveBlock {
+    pub addr: u64,
+    /// As the program asked for them.
+    pub bytes: u64,
+    pub context: ContextRef,
+    /// A block lies where memory of its kind usually does.
+    pub kind: AllocKind,
+    pub flags: u8,
+    pub stack: StackRef,
+}
+
+/// Writes the record of a live block, for this thread.
+#[inline(always)]
+pub(crate) fn write(shim: &Shim, slot: u32, block: LiveBlock, (local, tid): (&Local, u32)) {
+    let LiveBlock { addr, bytes, context, kind, flags, stack } = block;
+    shim.ledger.allocs.write(
+        slot,
+        AllocSlot {
+            addr,
+            bytes,
+            time_ns: clock::now_ns(),
+            location: kind.usual().word(),
+            context,
+            kind: kind as u8,
+            stack,
+            serial: local.serial(|count| shim.registry.serials(count)),
+            tid,
+            tag: shim.tag_of(local),
+            flags,
+            ..Default::default()
+        },
+    );
+}
+
+/// Takes a place for a block. `None`: there is no room for a record.
+#[cold]
+pub(crate) fn place(shim: &Shim) -> Option<u32> {
+    let slot = shim.ledger.allocs.take();
+    if slot.is_none() {
+        shim.count(counters::DROPPED_RECORDS, 1);
+    }
+    slot
+}
+
+/// Hides the record of a block that is not live any more. The block keeps its place.
+#[inline(always)]
+pub(crate) fn hide(shim: &Shim, slot: u32) {
+    shim.ledger.allocs.hide_if_any(slot);
+}
+
+/// Gives the place of a block back.
+pub(crate) fn end(shim: &Shim, slot: u32) {
+    shim.ledger.allocs.clear_if_any(slot);
+}
+
+/// Counts a block that came to be live.
+#[inline]
+pub(crate) fn count_made(shim: &Shim, tally: Tally, bytes: u64) {
+    shim.count(tally.allocs(), 1);
+    shim.count(tally.alloc_bytes(), bytes);
+}
+
+/// Counts a block that is live no more.
+#[inline]
+pub(crate) fn count_ended(shim: &Shim, tally: Tally, bytes: u64) {
+    shim.count(tally.frees(), 1);
+    shim.count(tally.free_bytes(), bytes);
+}

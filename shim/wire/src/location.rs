@@ -1,0 +1,176 @@
+//! Where the bytes of an allocation lie. The location decides which sum they are in, and whether a limit of the device
+//! applies to them. A kind alone says only where such memory usually lies.
+
+use crate::kinds::{AllocKind, Space};
+
+/// Where an allocation lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Location {
+    /// On the device of the record's context.
+    #[default]
+    OwnDevice,
+    /// On a device that the context does not tell, by the driver's number.
+    Device(u16),
+    /// In the host's memory.
+    Host,
+    /// In the host's memory, on this NUMA node.
+    HostNode(u16),
+    /// The driver moves it between host and device.
+    Managed,
+    /// Not known.
+    Unknown,
+    /// It takes no memory of its own: addresses, mappings, imports, parts of other allocations.
+    Nowhere,
+}
+
+impl Location {
+    /// Bits of a number in a word; the bits above say what is numbered.
+    const NUMBER_BITS: u32 = 12;
+    const HIGHEST: u16 = (1 << Self::NUMBER_BITS) - 1;
+
+    /// The word for it in a record. A node with a number beyond 4095 becomes the host, a device becomes unknown.
+    pub const fn word(self) -> u16 {
+        let (what, number) = match self {
+            Self::OwnDevice => (0, 0),
+            Self::Device(number) if number <= Self::HIGHEST => (1, number),
+            Self::HostNode(number) if number <= Self::HIGHEST => (3, number),
+            Self::Host | Self::HostNode(_) => (2, 0),
+            Self::Managed => (4, 0),
+            Self::Unknown | Self::Device(_) => (5, 0),
+            Self::Nowhere => (6, 0),
+        };
+        what << Self::NUMBER_BITS | number
+    }
+
+    /// The location of a word; unknown if this version does not know the word.
+    pub const fn of(word: u16) -> Self {
+        let number = word & Self::HIGHEST;
+        match word >> Self::NUMBER_BITS {
+            0 => Self::OwnDevice,
+            1 => Self::Device(number),
+            2 => Self::Host,
+            3 => Self::HostNode(number),
+            4 => Self::Managed,
+            6 => Self::Nowhere,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Which sum its bytes are in.
+    pub const fn space(self) -> Space {
+        match self {
+            Self::OwnDevice | Self::Device(_) => Space::Device,
+            Self::Host | Self::HostNode(_) => Space::Host,
+            Self::Managed => Space::Managed,
+            Self::Unknown => Space::Unknown,
+            Self::Nowhere => Space::None,
+        }
+    }
+
+    /// True if a limit of the device applies.
+    pub const fn is_device(self) -> bool {
+        matches!(self.space(), Space::Device)
+    }
+}
+
+impl AllocKind {
+    /// Where memory of this kind lies, unless the program asks for another place.
+    pub const fn usual(self) -> Location {
+        match self {
+            Self::Device | Self::Pitch | Self::Async | Self::VmmPhysical | Self::Array | Self::MipmappedArray => {
+                Location::OwnDevice
+            }
+            Self::HostPinned | Self::HostRegistered => Location::Host,
+            Self::Managed => Location::Managed,
+            Self::VmmMapping
+            | Self::VmmReservation
+            | Self::IpcImport
+            | Self::ExternalMemory
+            | Self::ExternalMapping
+            | Self::VmmImport
+            | Self::Multicast
+            | Self::Reported => Location::Nowhere,
+        }
+    }
+}
+
+/// What is counted together: allocations of a kind that lie in one space. Each row has counters of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tally {
+    pub kind: AllocKind,
+    pub space: Space,
+    index: u8,
+}
+
+/// Rows of the kinds that may lie elsewhere than usual. Their numbers follow those of the kinds.
+const ELSEWHERE: [(AllocKind, Space, u8); 5] = [
+    (AllocKind::Async, Space::Host, 18),
+    (AllocKind::Async, Space::Managed, 19),
+    (AllocKind::Async, Space::Unknown, 20),
+    (AllocKind::VmmPhysical, Space::Host, 21),
+    (AllocKind::VmmPhysical, Space::Unknown, 22),
+];
+
+impl Tally {
+    /// The row of a kind in a space. Memory of a kind that cannot lie there counts where the kind usually lies.
+    #[inline(always)]
+    pub const fn of(kind: AllocKind, space: Space) -> Self {
+        let mut at = 0;
+        while at < ELSEWHERE.len() {
+            let (of, there, index) = ELSEWHERE[at];
+            if of as u8 == kind as u8 && there as u8 == space as u8 {
+                return Self { kind, space, index };
+            }
+            at += 1;
+        }
+        Self { kind, space: kind.usual().space(), index: kind as u8 }
+    }
+
+    /// Every row.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let usual = AllocKind::ALL.iter().map(|&kind| Self::of(kind, kind.usual().space()));
+        usual.chain(ELSEWHERE.iter().map(|&(kind, space, _)| Self::of(kind, space)))
+    }
+
+    /// Every row of a space.
+    pub fn all_in(space: Space) -> impl Iterator<Item = Self> {
+        Self::all().filter(move |row| row.space == space)
+    }
+
+    /// Every row of memory: all but those of addresses, mappings, imports and parts.
+    pub fn all_of_memory() -> impl Iterator<Item = Self> {
+        Self::all().filter(|row| row.space != Space::None)
+    }
+
+    /// Its place in each block of counters.
+    pub(crate) const fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_location_is_a_word_and_turns_back() {
+        use Location::*;
+        for location in [OwnDevice, Device(0), Device(7), Host, HostNode(0), HostNode(4095), Managed, Unknown, Nowhere]
+        {
+            assert_eq!(Location::of(location.word()), location);
+        }
+        assert_eq!((Location::of(HostNode(4096).word()), Location::of(Device(4096).word())), (Host, Unknown));
+        assert_eq!((Location::of(7 << 12), Location::of(u16::MAX)), (Unknown, Unknown));
+        assert_eq!(OwnDevice.word(), 0, "the usual record of the pool has nothing to write there");
+    }
+
+    #[test]
+    fn each_row_has_a_place_and_a_space_of_its_own() {
+        let rows: Vec<Tally> = Tally::all().collect();
+        for (at, row) in rows.iter().enumerate() {
+            assert!(rows[..at].iter().all(|other| other.index() != row.index()), "{row:?}");
+            assert_eq!(Tally::of(row.kind, row.space), *row);
+        }
+        assert_eq!(Tally::of(AllocKind::Array, Space::Host).space, Space::Device, "an array lies on its device");
+    }
+}

@@ -1,0 +1,157 @@
+//! Where memory lies decides which sum it is in, and whether a limit applies to it. Bytes count once.
+
+use gpumem_tests::harness::run::Running;
+use gpumem_tests::harness::{Ran, artifacts, client};
+use gpumem_wire::kinds::GrowthKind;
+use serde_json::Value;
+
+const MIB: u64 = 1 << 20;
+
+/// Runs a case natively and preloaded, which has to make no difference to the program.
+#[track_caller]
+fn ran(case: &str, variables: &[(&str, &str)]) -> Ran {
+    let program = client("locations").arg(case).envs(variables);
+    let native = program.native().ok();
+    let ran = program.preloaded().ok();
+    assert_eq!((&ran.out, ran.violations()), (&native.out, native.violations()), "{case} {variables:?}");
+    ran.ledger().sound().complete();
+    ran
+}
+
+/// MiB live on the device, on the host, managed, and in unknown places; and the number of allocations.
+#[track_caller]
+fn live(ran: &Ran) -> [u64; 5] {
+    let ledger = ran.ledger();
+    let of = |live: &Value| {
+        let bytes = ["device", "host", "managed", "unknown"].map(|memory| live[memory].as_u64().expect("bytes"));
+        let count = live["count"].as_u64().expect("a count");
+        [bytes[0] / MIB, bytes[1] / MIB, bytes[2] / MIB, bytes[3] / MIB, count]
+    };
+    let stats = ledger.gpumem("stats", &[]);
+    let now = of(&stats["live"]);
+    assert_eq!(of(&ledger.gpumem("allocs", &[])["process_live"]), now);
+    assert_eq!(stats["devices"][0]["tracked_bytes"], now[0] * MIB, "what lies on the device");
+    let host = &stats["host"];
+    let pinned = host["pinned_bytes"].as_u64().expect("bytes") + host["registered_bytes"].as_u64().expect("bytes");
+    assert_eq!(pinned, now[1] * MIB);
+    now
+}
+
+/// Live MiB, MiB ever allocated, and how often, of the call site with this function.
+#[track_caller]
+fn of_site(ran: &Ran, function: &str) -> (u64, u64, u64) {
+    let said = ran.ledger().gpumem("allocs", &["--by", "site"]);
+    let rows = said["rows"].as_array().expect("rows");
+    let row = rows.iter().find(|row| row["key"].as_str().expect("a name").starts_with(function));
+    let row = row.unwrap_or_else(|| panic!("{function} in {said:#}"));
+    let number = |field: &str| row[field].as_u64().unwrap_or_else(|| panic!("{field} of {row:#}"));
+    (number("bytes") / MIB, number("total_bytes") / MIB, number("total_allocs"))
+}
+
+/// Programs that a limit of the device must not touch, and the memory that they hold then.
+#[test]
+fn memory_of_the_host_and_managed_memory_are_told_apart_and_never_refused() {
+    for limit in [&[][..], &[("GPUMEM_LIMIT", "256MiB")], &[("GPUMEM_POOL", "0"), ("GPUMEM_LIMIT", "16MiB")]] {
+        assert_eq!(live(&ran("hostnuma", limit)), [0, 262, 0, 0, 3], "{limit:?}");
+        assert_eq!(live(&ran("pools", limit)), [0, 512, 512, 0, 2], "{limit:?}");
+    }
+    let ran = ran("hostnuma", &[]);
+    let said = ran.ledger().gpumem("allocs", &["--all", "--sort", "bytes"]);
+    let of = |row: &Value| (row["location"].as_str().expect("words").to_owned(), row["kind"].clone());
+    let rows: Vec<_> = said["rows"].as_array().expect("rows").iter().map(of).collect();
+    let physical = Value::from("vmm-physical");
+    let places = ["host node 0", "host node 0", "host"].map(|place| (place.to_owned(), physical.clone()));
+    assert_eq!(rows, places, "{said:#}");
+}
+
+#[test]
+fn memory_of_the_devices_pools_is_the_devices() {
+    let ran = ran("device_pools", &[]);
+    assert_eq!(live(&ran), [56, 0, 0, 0, 3]);
+}
+
+#[test]
+fn a_limit_holds_for_what_lies_on_the_device() {
+    let ran = client("locations").arg("beyond").env("GPUMEM_LIMIT", "256MiB").preloaded().ok();
+    assert!(ran.out.starts_with("2 2 2\n"), "{}", ran.out);
+    assert_eq!(live(&ran), [0; 5]);
+}
+
+/// Addresses and mappings are in no sum of bytes, times or totals. They are shown apart.
+#[test]
+fn bytes_count_once() {
+    let ran = ran("segments", &[]);
+    assert_eq!(live(&ran), [128, 0, 0, 0, 64]);
+    // The parts are made by `physical`, which `one_segment` calls; what it reserves and maps is its own.
+    let ledger = ran.ledger();
+    let said = ledger.gpumem("allocs", &["--by", "stack"]);
+    let total: u64 = said["rows"].as_array().expect("rows").iter().filter_map(|row| row["total_bytes"].as_u64()).sum();
+    assert_eq!(total, 128 * MIB, "{said:#}");
+    let all = ledger.gpumem("allocs", &["--by", "kind"]);
+    let kind = |name: &str| all["rows"].as_array().expect("rows").iter().find(|row| row["key"] == name).cloned();
+    let reserved = kind("vmm-reservation").expect("a row of addresses");
+    assert_eq!((&reserved["bytes"], &reserved["address_bytes"]), (&0.into(), &(2048 * MIB).into()));
+    let mapped = kind("vmm-mapping").expect("a row of mappings");
+    assert_eq!(
+        (&mapped["live"], &mapped["addresses"], &mapped["address_bytes"]),
+        (&0.into(), &64.into(), &(128 * MIB).into())
+    );
+    assert_eq!((&all["bytes"], &all["live"]), (&(128 * MIB).into(), &64.into()));
+}
+
+/// What nothing maps any more is held by its handles.
+#[test]
+fn handles_that_nobody_releases_hold_memory() {
+    let ran = ran("exported", &[]);
+    assert_eq!(live(&ran), [240, 0, 0, 0, 30]);
+    assert_eq!(of_site(&ran, "physical"), (240, 240, 30));
+}
+
+/// A location that the tables do not know has a sum of its own, is told in one line, and no limit applies to it.
+#[test]
+fn an_unknown_location_is_told_once_and_guessed_nowhere() {
+    let ran = ran("unknown", &[("SIM_LATER_PLACE", "9"), ("GPUMEM_LIMIT", "8MiB")]);
+    assert_eq!(live(&ran), [0, 0, 0, 64, 3]);
+    let messages = ran.ledger().messages();
+    let told: Vec<_> = messages.iter().filter(|line| line.contains("at a location of type 9")).collect();
+    assert_eq!(told.len(), 1, "{messages:?}");
+    let text =
+        std::process::Command::new(&artifacts().gpumem).args(["allocs", "--file"]).arg(&ran.ledger().path).output();
+    let text = String::from_utf8(text.expect("gpumem runs").stdout).expect("text");
+    assert!(text.contains("0 B device, 64.0 MiB in unknown places"), "{text}");
+}
+
+/// Bytes of the program's heap, and of gpumem's own memory, once a sample has seen what is there now.
+fn own_and_heap(ran: &Running) -> (u64, u64) {
+    std::thread::sleep(std::time::Duration::from_millis(1300));
+    let ledger = ran.ledger();
+    let mut rows = ledger.snapshot.growth.rows();
+    let (_, heap) = rows.find(|(_, row)| row.kind == GrowthKind::Heap as u8).expect("a row of the heap");
+    (heap.bytes, ledger.snapshot.samples.last().expect("a sample").own)
+}
+
+/// Memory that gpumem takes, for handles and for a search, is counted exactly and never called the program's heap.
+#[test]
+fn gpumems_own_bytes_are_not_the_programs_heap() {
+    let mut ran = client("own_bytes").arg("1000").env("GPUMEM_GROWTH_INTERVAL", "200ms").waits().start(true);
+    ran.tell("go 1");
+    ran.says("did 1");
+    let before = own_and_heap(&ran);
+    ran.tell("go 4");
+    ran.says("did 4");
+    let after = own_and_heap(&ran);
+    let own = after.1 - before.1;
+    assert!(own > MIB, "4000 handles take memory: {before:?}, {after:?}");
+    assert!(after.0 < before.0 + MIB, "the heap of the program stands still: {before:?}, {after:?}");
+    // A search takes memory of its own, and keeps some of it.
+    let path = ran.ledger().path;
+    let dir = path.parent().expect("the ledgers' folder");
+    let search = || {
+        let mut gpumem = std::process::Command::new(&artifacts().gpumem);
+        gpumem.arg("--dir").arg(dir).args(["leaks", "--suspect"]).output().expect("gpumem runs").status.success()
+    };
+    // A busy machine may not answer in time.
+    assert!((0..10).any(|_| search()), "it never answers");
+    let searched = own_and_heap(&ran);
+    assert!(searched.0 < after.0 + MIB, "a search is no growth of the program: {after:?}, {searched:?}");
+}
