@@ -15,7 +15,8 @@
 # minutes, native and preloaded side by side; starts: how often calls answer an error that stays, native and preloaded starts in
 # equal numbers (starts.py); group: processes that share a limit, as clients of MPS and around a
 # checkpoint, too; wheel: pip installs it beside PyTorch, a program runs by `python -m gpumem run`, and pip removes it
-# (WHEEL=file: which one); integrated: whose memory the device's is, for owners of a GH200, a DGX Spark or a Jetson; it prints
+# (WHEEL=file: which one); locations: in which sum memory of the device, of
+# the host and of managed memory is, and PyTorch with expandable segments and with cudaMallocAsync; integrated: whose memory the device's is, for owners of a GH200, a DGX Spark or a Jetson; it prints
 # a block to send (it needs no CUDA toolkit; INTEGRATED_MIB=512). Stages that measure the graph cache: graphs
 # manygraphs never-evicts churn replay compile two-gpus llama llama-own; the pool: pool-pair pool-swap pool-back
 # pool-torch pool-random pool-stranded pool-oom (`pool` stands for these) and, on two GPUs, pool-peer. `bench`
@@ -148,6 +149,7 @@ compile scan scan make -C tests/programs "$BUILD/scan/lost" OUT="$BUILD/scan" CU
 command -v cc >/dev/null || ! needed transcript || echo "note no C compiler: the stage transcript goes without its C program"
 ! command -v cc >/dev/null || compile leak transcript cc -std=gnu11 -O1 -g -fno-omit-frame-pointer $here/leak.c -o "$BUILD/leak" -ldl
 ! command -v cc >/dev/null || compile libforgets.so "fix transcript" cc -std=gnu11 -O2 -fPIC -shared $here/forgets.c -o "$BUILD/libforgets.so"
+compile locations locations cc -std=gnu11 -O2 -Itests/programs tests/tests/clients/locations.c -o "$BUILD/locations" -L"$lib/stubs" -lcuda
 compile read scan cc -std=gnu11 -O2 $here/read.c -o "$BUILD/read" -ldl
 compile spin waits nvcc -O2 -std=c++17 -arch=native -o "$BUILD/spin" "$here/spin.cu" -Xlinker -rpath="$lib"
 compile nullcuda "cost llama-own" cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"
@@ -279,6 +281,7 @@ for name in $stages; do
     references) stage references "$PYTHON" $here/references.py ;;
     guard) stage guard "$PYTHON" $here/guard.py ${GUARD:-} ;;
     group) stage group "$PYTHON" $here/group.py ;;
+    locations) stage locations "$PYTHON" $here/locations.py ;;
     integrated) stage integrated "$PYTHON" $here/integrated.py ;;
     wheel) stage wheel "$PYTHON" $here/wheel.py ${WHEEL:-} ;;
     scan) stage scan "$PYTHON" $here/scan.py ${SCAN:-} ;;
