@@ -158,7 +158,7 @@ def of_counter(counted):
 
 
 def of_inspector(answer):
-    """What `gpumem stats --json` says, in the same names: rows with a kind, and counters by name, wherever they are."""
+    """What `gpumem stats --json` says, in the same names: the rows of kinds, and counters by name, wherever they are."""
     flat, names = {}, {"allocs": "allocs", "frees": "frees", "alloc_bytes": "bytes", "free_bytes": "freed_bytes", "failures": "failures"}
 
     def walk(node):
@@ -166,9 +166,7 @@ def of_inspector(answer):
             for item in node:
                 walk(item)
         elif isinstance(node, dict):
-            if node.get("kind") in KINDS.values():
-                flat.update({f"{node['kind']}.{ours}": node[theirs] for theirs, ours in names.items() if theirs in node})
-            elif node.get("name") in SCALARS:
+            if "name" in node and node["name"] in SCALARS:
                 flat[node["name"]] = node.get("value", node.get("count", 0))
             for key, value in node.items():
                 if key in SCALARS and isinstance(value, int):
@@ -176,6 +174,11 @@ def of_inspector(answer):
                 walk(value)
 
     walk(answer)
+    # A kind has a row for each memory that it lies in.
+    for row in answer["kinds"]:
+        for theirs, ours in names.items():
+            name = f"{row['kind']}.{ours}"
+            flat[name] = flat.get(name, 0) + row[theirs]
     return {k: v for k, v in flat.items() if v}
 
 

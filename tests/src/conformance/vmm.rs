@@ -116,6 +116,14 @@ fn on_a_node_of_the_host(t: &mut Checker) -> Done {
     let mut prop = properties(t);
     (prop.location.type_, prop.location.id) = (sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, 0);
     let mut handle = 0;
+    for (place, expected) in [
+        (sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 1),
+        (sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST, 0),
+    ] {
+        let prop = sys::CUmemAllocationProp { location: sys::CUmemLocation { type_: place, id: 0 }, ..prop };
+        t.eq("cuMemCreate elsewhere on the host", cu!(cuMemCreate(&mut handle, range.grain, &prop, 0)), expected);
+    }
+    t.eq("cuMemRelease", cu!(cuMemRelease(handle)), 0);
     ok("cuMemCreate", cu!(cuMemCreate(&mut handle, range.grain, &prop, 0)))?;
     range.map(t, 0, handle)?;
     t.gpu.kernels.fill(Strm::NULL.k(), range.words(0)?, 5)?;

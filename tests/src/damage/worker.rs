@@ -61,6 +61,9 @@ const WITH_SYMBOLS: usize = 20;
 /// Address space of a program that has done nothing yet, with its threads and libraries.
 const PROGRAM_BYTES: u64 = 256 << 20;
 
+/// What a finding begins with if the answer was late.
+const LATE: &str = "it took longer than it may: ";
+
 /// One of so many cases is of more than one file.
 const SCENES: usize = 5;
 
@@ -169,16 +172,21 @@ impl Case {
                 (MOST_MEMORY_OF_A_LOOK, time, Some(scene.place(dir)?))
             }
         };
-        let begin = Instant::now();
-        let mut found = match self.seed.is_multiple_of(REAL) {
-            true => self.by_program(most)?,
-            false => self.here(most),
+        let ask = || -> io::Result<Option<String>> {
+            let begin = Instant::now();
+            let found = match self.seed.is_multiple_of(REAL) {
+                true => self.by_program(most)?,
+                false => self.here(most),
+            };
+            let took = begin.elapsed();
+            Ok(found.or_else(|| (took > patience(time)).then(|| format!("{LATE}{took:?}"))))
         };
-        let took = begin.elapsed();
-        drop(placed);
-        if found.is_none() && took > patience(time) {
-            found = Some(format!("it took {took:?}"));
+        let mut found = ask()?;
+        // Other work of the machine may hold up one answer.
+        if found.as_ref().is_some_and(|found| found.starts_with(LATE)) {
+            found = ask()?;
         }
+        drop(placed);
         Ok(found)
     }
 

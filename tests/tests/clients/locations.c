@@ -55,7 +55,8 @@ NOINLINE static void hostnuma(void) {
     OK(cuCtxSynchronize());
     EXPECT(((unsigned char *)at)[4095], 7);
     physical(2 * MIB, ON_HOST, 0);
-    physical(4 * MIB, ON_CURRENT_NODE, 0);
+    CUmemAllocationProp current = {.type = PINNED, .location = {ON_CURRENT_NODE, 0}};
+    EXPECT(cuMemCreate(&handle, 2 * MIB, &current, 0), 1);
 }
 /* Pools of memory that the driver moves, and of the host's. */
 NOINLINE static void pools(void) {

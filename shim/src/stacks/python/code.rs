@@ -36,9 +36,9 @@ fn mix(sum: u64, word: u64) -> u64 {
     (sum.rotate_left(23) ^ word).wrapping_mul(FACTOR)
 }
 
-/// The code object at an address, if it is one.
+/// Reads the object at an address, and tells if it is a code object.
 #[inline(always)]
-pub(super) fn is_code(memory: &mut Memory, types: &Types, code: u64) -> bool {
+pub(super) fn read_code(memory: &mut Memory, types: &Types, code: u64) -> bool {
     code != 0
         && memory.window(code, CODE_BYTES).is_some()
         && memory.word(code.wrapping_add(OBJECT_TYPE)) == Some(types.code)
@@ -139,7 +139,7 @@ pub(super) fn read(
     at: i64,
 ) -> Result<(Code, u32), &'static str> {
     const GONE: &str = "a code object is not there";
-    if !is_code(memory, types, code) {
+    if !read_code(memory, types, code) {
         return Err("a frame leads to no code object");
     }
     let mut word = |offset| memory.word(code + offset).ok_or(GONE);

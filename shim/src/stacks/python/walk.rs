@@ -70,9 +70,9 @@ impl Interpreter {
         Some(memory.word(frame + self.shape.code)? & !TAGS)
     }
 
-    /// Whether native code called a frame, as far as the frame itself says so.
+    /// Reads from a frame if native code called it, as far as the frame itself says so.
     #[inline(always)]
-    fn is_entry(&self, memory: &mut Memory, frame: u64) -> Option<bool> {
+    fn read_entry(&self, memory: &mut Memory, frame: u64) -> Option<bool> {
         match self.shape.entry {
             Entry::Each => Some(true),
             Entry::Flag(at) => Some(memory.byte(frame + at)? & 1 != 0),
@@ -136,8 +136,8 @@ impl Interpreter {
         name: &mut dyn FnMut(&Code) -> Option<u32>,
     ) -> Option<u64> {
         let at = self.instruction(memory, frame, code)?;
-        let entry = if self.is_entry(memory, frame)? { PythonFrame::ENTRY } else { 0 };
-        if !code::is_code(memory, &self.types, code) {
+        let entry = if self.read_entry(memory, frame)? { PythonFrame::ENTRY } else { 0 };
+        if !code::read_code(memory, &self.types, code) {
             return None;
         }
         let print = code::print(memory, &self.shape, code, at)?;

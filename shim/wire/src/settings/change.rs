@@ -56,7 +56,7 @@ mod tests {
         for (name, text, says) in [
             ("LIMIT", "1KB", "allowed is 1MiB or more"),
             ("POOL_DECAY", "fast", "allowed is seconds, or a time"),
-            ("POOL_DECAY", "", "allowed is seconds"),
+            ("GRAPH_IDLE", "", "allowed is seconds"),
             ("EVENTS", "300", "GPUMEM_EVENTS is read once"),
             ("POOL_MIN", "3", "unknown variable"),
             ("GPUMEM_GPUMEM_LIMIT", "1G", "unknown variable"),

@@ -17,7 +17,8 @@ cu! {
     Init cuMemCreate [cuMemCreate 10020] [] (c, out: Out<H>, size: usize, prop: In<AllocationProp>, flags: u64) {
         out.need()?;
         let p = prop.get()?;
-        if flags != 0 || p.alloc_type != 1 {
+        // "This thread's node" is no place for physical memory (driver 580).
+        if flags != 0 || p.alloc_type != 1 || p.location.kind == 4 {
             return Err(Error::INVALID_VALUE);
         }
         out.set(vmm::create(p.location, size as u64, p.handle_types)?)
