@@ -115,7 +115,8 @@ fn run(shim: &'static Shim) -> Ended {
     let mut changes = Changes::new();
     let mut growth = Growth::new(shim);
     let mut next = Instant::now();
-    let mut is_swept = false;
+    // Not at once: while a program starts, it may close descriptors and rely on the numbers that it gets.
+    let mut sweeps_from = Some(next + PERIOD);
     loop {
         if Instant::now() >= next {
             match others.look(own::threads()) {
@@ -130,7 +131,9 @@ fn run(shim: &'static Shim) -> Ended {
             pool::shared_quota::housekeeping(shim);
             graphs::housekeeping();
             sample(shim);
-            is_swept = is_swept || !shim.ledger.sweep();
+            if sweeps_from.is_some_and(|from| Instant::now() >= from) && !shim.ledger.sweep() {
+                sweeps_from = None;
+            }
             next += PERIOD;
         }
         growth.sample_if_due(shim);
