@@ -12,6 +12,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -59,7 +60,7 @@ def start(number, mode, programs):
         at += line == "== end"
         if not any(found[0] == at for found in errors) and (found := STAY.match(line)):
             errors.append((at, found[1], int(found[2])))
-    subprocess.run(["rm", "-rf", folder])
+    shutil.rmtree(folder)
     said = {"said": err[-300:]} if status or errors else {}
     return {"mode": mode, "programs": len(programs), "done": at, "status": status, "errors": errors,
             "seconds": round(time.monotonic() - begin, 2), **said}
