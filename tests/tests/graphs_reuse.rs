@@ -40,6 +40,11 @@ fn captures() -> Program {
     built("graph_captures", &BUILT)
 }
 
+fn joins() -> Program {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    built("graph_joins", &BUILT)
+}
+
 fn nodes(mode: &str) -> Program {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     built("graph_nodes", &BUILT).arg(mode)
@@ -117,6 +122,13 @@ fn captures_on_streams_of_one_name_end_one_by_one() {
         assert!(live_execs(&ran) <= 4, "{}", live_execs(&ran));
         assert!(ledger.counter(RETARGETS) >= 12, "{}", ledger.counter(RETARGETS));
     }
+}
+
+/// A look that has begun is over before the stream becomes part of a capture, which it would have ended.
+#[test]
+fn a_stream_that_joins_a_capture_is_not_looked_at() {
+    let slow: Vec<String> = (1..40).map(|call| format!("cuStreamQuery:{call}+250000")).collect();
+    same(&joins().env("SIM_FAULT", slow.join(",")), &[2]);
 }
 
 /// Whether the original was folded or not.

@@ -352,8 +352,8 @@ macro_rules! driver_functions {
         cuStreamBatchMemOp_ptsz ["cuStreamBatchMemOp" 8000 ptds = none] => submit::outside_4(stream: Stream, len: c_uint, params: Opaque, flags: c_uint);
         cuStreamBatchMemOp_v2 ["cuStreamBatchMemOp" 11070 legacy = cuStreamBatchMemOp_v2] => submit::outside_4(stream: Stream, len: c_uint, params: Opaque, flags: c_uint);
         cuStreamBatchMemOp_v2_ptsz ["cuStreamBatchMemOp" 11070 ptds = cuStreamBatchMemOp_v2] => submit::outside_4(stream: Stream, len: c_uint, params: Opaque, flags: c_uint);
-        cuStreamWaitEvent ["cuStreamWaitEvent" 3020 legacy = cuStreamWaitEvent] => submit::work_3(stream: Stream, event: Opaque, flags: c_uint);
-        cuStreamWaitEvent_ptsz ["cuStreamWaitEvent" 7000 ptds = cuStreamWaitEvent] => submit::work_3(stream: Stream, event: Opaque, flags: c_uint);
+        cuStreamWaitEvent ["cuStreamWaitEvent" 3020 legacy = cuStreamWaitEvent] => capture::wait_event(stream: Stream, event: Opaque, flags: c_uint);
+        cuStreamWaitEvent_ptsz ["cuStreamWaitEvent" 7000 ptds = cuStreamWaitEvent] => capture::wait_event(stream: Stream, event: Opaque, flags: c_uint);
         cuStreamWaitValue32 ["cuStreamWaitValue32" 8000 legacy = none] => submit::outside_4(stream: Stream, addr: DevicePtr, value: c_uint, flags: c_uint);
         cuStreamWaitValue32_ptsz ["cuStreamWaitValue32" 8000 ptds = none] => submit::outside_4(stream: Stream, addr: DevicePtr, value: c_uint, flags: c_uint);
         cuStreamWaitValue32_v2 ["cuStreamWaitValue32" 11070 legacy = cuStreamWaitValue32_v2] => submit::outside_4(stream: Stream, addr: DevicePtr, value: c_uint, flags: c_uint);

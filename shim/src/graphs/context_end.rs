@@ -245,9 +245,9 @@ impl Cache {
         }
     }
 
-    /// A capture is about to begin. While the answer lives, no stream is queried. The answer is dropped once the
-    /// capture is counted or was refused.
-    #[must_use = "until the capture is counted nobody may look at its stream"]
+    /// A capture is about to begin, or a stream to join one. While the answer lives, no stream is queried. The answer is
+    /// dropped once the capture is counted or was refused, or the stream has joined.
+    #[must_use = "until the stream captures nobody may look at it"]
     pub(crate) fn capture_begins(&self) -> Raised<'_> {
         self.stream_queries.close()
     }

@@ -1,6 +1,6 @@
 //! Stream capture.
 
-use super::{attributes, written};
+use super::{attributes, submit, written};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs::{self, Cache};
@@ -9,7 +9,7 @@ use crate::records;
 use crate::vendor;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::GraphOrigin;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint};
 
 /// `CU_STREAM_CAPTURE_MODE_GLOBAL`: the mode of a capture that is begun without one.
 const GLOBAL: c_int = 0;
@@ -101,6 +101,21 @@ pub(crate) unsafe fn begin_to_cig(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the stream and its parameters as they came.
     begun(&call, stream, GLOBAL, || unsafe { real(stream, params) })
+}
+
+/// The program makes a stream wait for an event. The stream joins a capture by that if the event is of one: until then, as
+/// while a capture begins, nobody looks at it.
+pub(crate) unsafe fn wait_event(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(Stream, Opaque, c_uint) -> Status,
+    stream: Stream,
+    event: Opaque,
+    flags: c_uint,
+) -> Status {
+    let cache = queries::capturing().then(|| graphs::cache(call.vendor)).flatten();
+    let _no_looks = cache.map(Cache::capture_begins);
+    // SAFETY: rule of the call: `real` gets the arguments as they came.
+    unsafe { submit::work_3(call, real, stream, event, flags) }
 }
 
 /// The program ends such a capture. There is no graph.

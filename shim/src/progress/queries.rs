@@ -2,7 +2,7 @@
 //!
 //! A capture must not meet such a query: an event behind all work of a context invalidates a capture in any mode
 //! (measured on an H200, driver 580), and an event on a captured stream becomes part of the capture. So each query goes
-//! through a [`QueryGate`], and whoever begins a capture closes the gates first. There is a gate for queries of whole
+//! through a [`QueryGate`], and whoever begins a capture, or has a stream join one, closes the gates first. There is a gate for queries of whole
 //! contexts ([`unless_capturing`]), and one of each graph cache for queries of single streams. A stream that is being
 //! destroyed closes the second kind alone: frees of other threads still have to query their contexts meanwhile.
 
