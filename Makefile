@@ -101,7 +101,7 @@ miri: ## lock-free code and the reader of ledgers under Miri, for aarch64 and it
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --target $(miri_target) -p gpumem-wire --lib -- $(miri_skips:%=--skip %)
 
 shell_scripts = $(shell git ls-files -- '*.sh' .ci/run 2>/dev/null || find . -name '*.sh' -not -path './target/*')
-python_files = $(wildcard tests/gpu/*.py tests/gpu/py/*.py tests/python/*.py deploy/packages/*.py deploy/packages/python/gpumem/*.py)
+python_files = $(wildcard tests/gpu/*.py tests/gpu/*/*.py tests/gpu/programs/py/*.py tests/python/*.py deploy/packages/*.py deploy/packages/python/gpumem/*.py)
 lint: lint-quick ## formatting, clippy, PTX against its source, syntax of scripts
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 lint-quick:
@@ -124,13 +124,13 @@ bench-gpu: build ## what the preload costs, what graph cache and pool save, on a
 	tests/gpu/run.sh $(or $(STAGES),bench)
 bench: build ## what the preload costs, against a driver that does nothing
 	@mkdir -p $(target)/bench/null
-	$(CC) -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 tests/gpu/nullcuda.c -o $(target)/bench/null/libcuda.so.1
-	$(CC) -std=gnu11 -O2 -fno-omit-frame-pointer tests/gpu/cost.c -o $(target)/bench/cost -ldl
-	$(CC) -std=gnu11 -O2 -fomit-frame-pointer tests/gpu/cost.c -o $(target)/bench/cost_nofp -ldl
-	$(CC) -std=gnu11 -O2 -fno-omit-frame-pointer tests/gpu/pool.c -o $(target)/bench/pool_driver -ldl -lm -pthread
-	@cd tests/gpu && export HAVE_GPU=0 PYTHONDONTWRITEBYTECODE=1 GPUMEM_SO=$(release)/libgpumem.so GPUMEM_CLI=$(release)/gpumem \
+	$(CC) -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 tests/gpu/programs/nullcuda.c -o $(target)/bench/null/libcuda.so.1
+	$(CC) -std=gnu11 -O2 -fno-omit-frame-pointer tests/gpu/programs/cost.c -o $(target)/bench/cost -ldl
+	$(CC) -std=gnu11 -O2 -fomit-frame-pointer tests/gpu/programs/cost.c -o $(target)/bench/cost_nofp -ldl
+	$(CC) -std=gnu11 -O2 -fno-omit-frame-pointer tests/gpu/programs/pool.c -o $(target)/bench/pool_driver -ldl -lm -pthread
+	@export HAVE_GPU=0 PYTHONDONTWRITEBYTECODE=1 GPUMEM_SO=$(release)/libgpumem.so GPUMEM_CLI=$(release)/gpumem \
 	    BUILD=$(target)/bench WORK=$(target)/bench/work OUT=$(target)/bench && \
-	    { $(PYTHON) cost.py; cost=$$?; $(PYTHON) pool.py null && exit $$cost; }
+	    { $(PYTHON) tests/gpu/stage.py cost; cost=$$?; $(PYTHON) tests/gpu/stage.py pool null && exit $$cost; }
 gpu-kit: build-tests ## what a GPU machine without Rust needs, in gpu-kit/: there KIT=gpu-kit tests/gpu/run.sh
 	@rm -rf gpu-kit && mkdir gpu-kit
 	@for f in libgpumem.so gpumem conformance differ pooler poolbench proof proof_demo; do \

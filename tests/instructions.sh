@@ -5,7 +5,7 @@
 #
 #   tests/instructions.sh [LIBGPUMEM.SO...]      (target/release/libgpumem.so)
 #
-# Each figure is the difference of two runs of tests/gpu/cost.c under valgrind's cachegrind, one of 301 blocks of 100 calls
+# Each figure is the difference of two runs of tests/gpu/programs/cost.c under valgrind's cachegrind, one of 301 blocks of 100 calls
 # and one of 101, for one call of each way: what is done once is in neither. Needs valgrind and a C compiler.
 set -eu
 cd "$(dirname "$0")/.."
@@ -14,8 +14,8 @@ command -v valgrind >/dev/null || { echo "instructions: valgrind is missing" >&2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/null" "$work/ledgers"
-${CC:-cc} -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 tests/gpu/nullcuda.c -o "$work/null/libcuda.so.1"
-${CC:-cc} -std=gnu11 -O2 -fno-omit-frame-pointer tests/gpu/cost.c -o "$work/cost" -ldl
+${CC:-cc} -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 tests/gpu/programs/nullcuda.c -o "$work/null/libcuda.so.1"
+${CC:-cc} -std=gnu11 -O2 -fno-omit-frame-pointer tests/gpu/programs/cost.c -o "$work/cost" -ldl
 
 counted() { # shim, blocks, what...
     shim=$1 blocks=$2

@@ -1,7 +1,7 @@
 //! The inspector: shows what a process holds on the GPU, from outside, whether it runs, hangs or
 //! is dead.
 //!
-//! Its layers, the top one first; each uses those below it alone (tests/tests/layers holds them to it):
+//! Its layers, the top one first; each uses those below it alone (tests/tests/repository/layers.rs holds them to it):
 //!
 //! * [`cli`]: the command line, and which command it names.
 //! * [`commands`]: one file per command: its arguments, its report, and how that is printed.

@@ -36,7 +36,7 @@ fn hold(file: &str, part: &str, expected: &str) {
     std::fs::write(&path, format!("{}{expected}{}", &text[..start], &text[stop..])).unwrap();
 }
 
-/// tests/gpu/stats.py reads ledgers by itself: its version of the layout, and the names of its numbers, are the shim's.
+/// tests/gpu/tools/stats.py reads ledgers by itself: its version of the layout, and the names of its numbers, are the shim's.
 /// docs/metrics.md has every metric that `gpumem serve` and `gpumem export --to prometheus` write.
 #[test]
 fn the_table_of_metrics_is_current() {
@@ -72,7 +72,7 @@ fn every_guide_is_printed_by_help() {
 
 #[test]
 fn the_gpu_scripts_read_this_layout() {
-    let text = std::fs::read_to_string(doc("../tests/gpu/stats.py")).unwrap();
+    let text = std::fs::read_to_string(doc("../tests/gpu/tools/stats.py")).unwrap();
     let version = text.lines().find_map(|line| line.strip_prefix("VERSION = ")).expect("a version");
     assert_eq!(version, VERSION.to_string());
     let pinned = text.split("PINNED = (").nth(1).and_then(|rest| rest.split(')').next()).expect("reasons for a pin");

@@ -121,43 +121,43 @@ compile() { # name "stages" command...
 nv() { # name source flags...
     local name=$1 source=$2
     shift 2
-    compile "$name" "programs observe guard scan" nvcc -O2 -std=c++17 -arch=native -o "$BUILD/$name" "$here/$source" -Xlinker -rpath="$lib" "$@"
+    compile "$name" "programs observe guard scan" nvcc -O2 -std=c++17 -arch=native -o "$BUILD/$name" "$here/programs/$source" -Xlinker -rpath="$lib" "$@"
 }
 of_pool() { # name flags...
     local name=$1
     shift
-    compile "$name" "pool-pair pool-swap pool-back pool-peer" cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/pool.c -o "$BUILD/$name" "$@" \
+    compile "$name" "pool-pair pool-swap pool-back pool-peer" cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/programs/pool.c -o "$BUILD/$name" "$@" \
         -Wl,-rpath,"$lib" -ldl -lm -lrt -pthread
 }
 mkdir -p "$BUILD/null"
 counting="programs observe"
 [ "${LLAMA_COUNTED:-1}" = 1 ] && counting="$counting llama"
-compile libcount.so "$counting" cc -O2 -fPIC -shared -I"$CUDA_HOME/include" -I"$(dirname "${cupti_h:-/}")" $here/count.c \
+compile libcount.so "$counting" cc -O2 -fPIC -shared -I"$CUDA_HOME/include" -I"$(dirname "${cupti_h:-/}")" $here/programs/count.c \
     -o "$BUILD/libcount.so" "$cupti_so" -Wl,-rpath,"$(dirname "${cupti_so:-/}")" -pthread
 nv saxpy_static saxpy.cu
 nv saxpy_shared saxpy.cu -cudart shared
 nv graphs_static graphs.cu
 nv graphs_shared graphs.cu -cudart shared
 nv gemm gemm.cu -cudart shared -lcublas
-compile bugs guard nvcc -O2 -std=c++17 -arch=native -o "$BUILD/bugs" $here/bugs.cu -Xlinker -rpath="$lib"
-compile references references g++ -O2 -std=c++17 -I"$CUDA_HOME/include" "$here/references.cpp" -o "$BUILD/references" -L"$lib/stubs" -lcuda -pthread
+compile bugs guard nvcc -O2 -std=c++17 -arch=native -o "$BUILD/bugs" $here/programs/bugs.cu -Xlinker -rpath="$lib"
+compile references references g++ -O2 -std=c++17 -I"$CUDA_HOME/include" "$here/programs/references.cpp" -o "$BUILD/references" -L"$lib/stubs" -lcuda -pthread
 compile guard guard make -C tests/programs "$BUILD/guard/pool_guard" OUT="$BUILD/guard" CUDART_LIBDIR="$lib" CUDART=libcudart.so \
     CUDA_LIBDIR="$lib/stubs" LINK_CUDA="-L$lib/stubs -lcuda" LIBS="-pthread -ldl -lm -Wl,-rpath,$lib"
-compile group group cc -std=gnu11 -O2 -Itests/programs tests/tests/clients/group.c -o "$BUILD/group" -L"$lib/stubs" -lcuda
+compile group group cc -std=gnu11 -O2 -Itests/programs tests/programs/clients/group.c -o "$BUILD/group" -L"$lib/stubs" -lcuda
 compile scan scan make -C tests/programs "$BUILD/scan/lost" OUT="$BUILD/scan" CUDART_LIBDIR="$lib" CUDART=libcudart.so \
     CUDA_LIBDIR="$lib/stubs" LINK_CUDA="-L$lib/stubs -lcuda" LIBS="-pthread -ldl -lm -Wl,-rpath,$lib"
 command -v cc >/dev/null || ! needed transcript || echo "note no C compiler: the stage transcript goes without its C program"
-! command -v cc >/dev/null || compile leak transcript cc -std=gnu11 -O1 -g -fno-omit-frame-pointer $here/leak.c -o "$BUILD/leak" -ldl
-! command -v cc >/dev/null || compile libforgets.so "fix transcript" cc -std=gnu11 -O2 -fPIC -shared $here/forgets.c -o "$BUILD/libforgets.so"
-compile locations locations cc -std=gnu11 -O2 -Itests/programs tests/tests/clients/locations.c -o "$BUILD/locations" -L"$lib/stubs" -lcuda
-compile read scan cc -std=gnu11 -O2 $here/read.c -o "$BUILD/read" -ldl
-compile spin waits nvcc -O2 -std=c++17 -arch=native -o "$BUILD/spin" "$here/spin.cu" -Xlinker -rpath="$lib"
-compile nullcuda "cost llama-own" cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"
-compile cost "cost llama-own" cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/cost.c -o "$BUILD/cost" -ldl
-compile cost_nofp cost cc -std=gnu11 -O2 -fomit-frame-pointer $here/cost.c -o "$BUILD/cost_nofp" -ldl
+! command -v cc >/dev/null || compile leak transcript cc -std=gnu11 -O1 -g -fno-omit-frame-pointer tests/programs/clients/leak.c -o "$BUILD/leak" -ldl
+! command -v cc >/dev/null || compile libforgets.so "fix transcript" cc -std=gnu11 -O2 -fPIC -shared $here/programs/forgets.c -o "$BUILD/libforgets.so"
+compile locations locations cc -std=gnu11 -O2 -Itests/programs tests/programs/clients/locations.c -o "$BUILD/locations" -L"$lib/stubs" -lcuda
+compile read scan cc -std=gnu11 -O2 $here/programs/read.c -o "$BUILD/read" -ldl
+compile spin waits nvcc -O2 -std=c++17 -arch=native -o "$BUILD/spin" "$here/programs/spin.cu" -Xlinker -rpath="$lib"
+compile nullcuda "cost llama-own" cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/programs/nullcuda.c -o "$BUILD/null/libcuda.so.1"
+compile cost "cost llama-own" cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/programs/cost.c -o "$BUILD/cost" -ldl
+compile cost_nofp cost cc -std=gnu11 -O2 -fomit-frame-pointer $here/programs/cost.c -o "$BUILD/cost_nofp" -ldl
 compile programs "programs observe graphs manygraphs never-evicts flat fix scan" make -k -j8 -C tests/programs gpu OUT="$BUILD/programs" \
     CUDA_HOME="$CUDA_HOME" LIBS="-pthread -ldl -lm -Wl,-rpath,$lib"
-compile libtokens.so llama-own cc -std=gnu11 -O2 -fPIC -shared -I"$CUDA_HOME/include" $here/tokens.c -o "$BUILD/libtokens.so" -ldl
+compile libtokens.so llama-own cc -std=gnu11 -O2 -fPIC -shared -I"$CUDA_HOME/include" $here/programs/tokens.c -o "$BUILD/libtokens.so" -ldl
 of_pool pool_driver
 of_pool pool_shared -DRUNTIME -L"$lib" -lcudart
 of_pool pool_static -DRUNTIME "$lib/libcudart_static.a"
@@ -239,12 +239,12 @@ has() { # stage variable...: what they name is there; 1: a stage that cannot run
 }
 stranded() { # stage
     has "pool-$1" LLAMA_BENCH STRANDED_MODEL || return $(($? - 1))
-    with_cuda "$PYTHON" $here/pool_llama.py "$LLAMA_BENCH" "$STRANDED_MODEL" "$1"
+    with_cuda "$PYTHON" $here/stage.py pool_llama "$LLAMA_BENCH" "$STRANDED_MODEL" "$1"
 }
 devices() { # whose memory an allocation is, whichever way a program changes the device
     local cudart mode bad=0 said
     for cudart in shared static; do
-        nvcc -O1 -x c -cudart $cudart -o "$BUILD/devices_$cudart" $here/devices.c -lcuda -Xlinker -rpath="$lib" || { bad=1; continue; }
+        nvcc -O1 -x c -cudart $cudart -o "$BUILD/devices_$cudart" $here/programs/devices.c -lcuda -Xlinker -rpath="$lib" || { bad=1; continue; }
         for mode in strict deferred; do
             mkdir -p -m 700 "$WORK/devices"
             if said=$(GPUMEM_FREE=$mode GPUMEM_DIR="$WORK/devices" LD_PRELOAD="$GPUMEM_SO" timeout 60 "$BUILD/devices_$cudart" 2>&1); then
@@ -258,55 +258,55 @@ devices() { # whose memory an allocation is, whichever way a program changes the
 }
 churn() {
     has churn GRAPHCHURN || return $(($? - 1))
-    with_cuda "$PYTHON" $here/churn.py "$GRAPHCHURN"
+    with_cuda "$PYTHON" $here/stage.py churn "$GRAPHCHURN"
 }
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 for name in $stages; do
     case $name in
-    programs) stage programs "$PYTHON" $here/run.py ;;
-    observe) stage observe "$PYTHON" $here/observe.py ;;
-    cost) stage cost "$PYTHON" $here/cost.py ;;
+    programs) stage programs "$PYTHON" $here/stage.py run ;;
+    observe) stage observe "$PYTHON" $here/stage.py observe ;;
+    cost) stage cost "$PYTHON" $here/stage.py cost ;;
     conformance) stage conformance conformance ;;
     differ) stage differ differ ;;
-    graphs) stage graphs "$PYTHON" $here/graphmem.py 200 ;;
-    manygraphs) stage manygraphs "$PYTHON" $here/graphmem.py 10000 ;;
-    never-evicts) stage never-evicts "$PYTHON" $here/never_evicts.py ;;
+    graphs) stage graphs "$PYTHON" $here/stage.py graphmem 200 ;;
+    manygraphs) stage manygraphs "$PYTHON" $here/stage.py graphmem 10000 ;;
+    never-evicts) stage never-evicts "$PYTHON" $here/stage.py never_evicts ;;
     churn) stage churn churn ;;
-    replay) stage replay "$PYTHON" $here/torch_graphs.py replay ;;
-    compile) stage compile "$PYTHON" $here/torch_graphs.py compile ;;
-    two-gpus) stage two-gpus "$PYTHON" $here/two_gpus.py; stage devices devices ;;
-    llama) stage llama with_cuda "$PYTHON" $here/llama.py ;;
-    llama-own) stage llama-own with_cuda "$PYTHON" $here/llama_own.py ;;
-    waits) stage waits "$PYTHON" $here/waits.py ;;
-    references) stage references "$PYTHON" $here/references.py ;;
-    guard) stage guard "$PYTHON" $here/guard.py ${GUARD:-} ;;
-    group) stage group "$PYTHON" $here/group.py ;;
-    locations) stage locations "$PYTHON" $here/locations.py ;;
-    integrated) stage integrated "$PYTHON" $here/integrated.py ;;
-    wheel) stage wheel "$PYTHON" $here/wheel.py ${WHEEL:-} ;;
-    scan) stage scan "$PYTHON" $here/scan.py ${SCAN:-} ;;
-    fix) stage fix with_cuda "$PYTHON" $here/fix.py ${FIX_PROGRAMS:-} ;;
-    transcript) stage transcript with_cuda "$PYTHON" $here/transcript.py ${TRANSCRIPTS:-} ;;
-    report) stage report with_cuda "$PYTHON" $here/report.py ${REPORT:-} ;;
-    starts) stage starts env KIT="$KIT" "$PYTHON" $here/starts.py ;;
-    flat) stage flat env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/flat.py ${FLAT_PROGRAMS:-} ;;
+    replay) stage replay "$PYTHON" $here/stage.py torch_graphs replay ;;
+    compile) stage compile "$PYTHON" $here/stage.py torch_graphs compile ;;
+    two-gpus) stage two-gpus "$PYTHON" $here/stage.py two_gpus; stage devices devices ;;
+    llama) stage llama with_cuda "$PYTHON" $here/stage.py llama ;;
+    llama-own) stage llama-own with_cuda "$PYTHON" $here/stage.py llama_own ;;
+    waits) stage waits "$PYTHON" $here/stage.py waits ;;
+    references) stage references "$PYTHON" $here/stage.py references ;;
+    guard) stage guard "$PYTHON" $here/stage.py guard ${GUARD:-} ;;
+    group) stage group "$PYTHON" $here/stage.py group ;;
+    locations) stage locations "$PYTHON" $here/stage.py locations ;;
+    integrated) stage integrated "$PYTHON" $here/stage.py integrated ;;
+    wheel) stage wheel "$PYTHON" $here/stage.py wheel ${WHEEL:-} ;;
+    scan) stage scan "$PYTHON" $here/stage.py scan ${SCAN:-} ;;
+    fix) stage fix with_cuda "$PYTHON" $here/stage.py fix ${FIX_PROGRAMS:-} ;;
+    transcript) stage transcript with_cuda "$PYTHON" $here/stage.py transcript ${TRANSCRIPTS:-} ;;
+    report) stage report with_cuda "$PYTHON" $here/stage.py report ${REPORT:-} ;;
+    starts) stage starts env KIT="$KIT" "$PYTHON" $here/stage.py starts ;;
+    flat) stage flat env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/stage.py flat ${FLAT_PROGRAMS:-} ;;
     pooler) stage pooler pooler ;;
-    pool-pair | pool-swap | pool-back | pool-peer) stage "$name" "$PYTHON" $here/pool.py "${name#pool-}" ;;
-    pool-torch) stage "$name" "$PYTHON" $here/pool_torch.py ;;
-    pool-random) stage "$name" env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/pool_random.py ;;
-    sd) stage sd with_cuda "$PYTHON" $here/sd.py ${SD_PROGRAMS:-} ;;
-    servers) stage servers with_cuda "$PYTHON" $here/servers.py ${SERVERS:-} ;;
-    rpc) stage rpc with_cuda "$PYTHON" $here/rpc.py ;;
-    llama-today) stage llama-today with_cuda "$PYTHON" $here/today.py ${TODAY:-} ;;
-    torch-train | torch-compile | torch-ddp | torch-infer) stage "$name" "$PYTHON" $here/torch_programs.py "${name#torch-}" ;;
-    models) stage models "$PYTHON" $here/models.py ;;
+    pool-pair | pool-swap | pool-back | pool-peer) stage "$name" "$PYTHON" $here/stage.py pool "${name#pool-}" ;;
+    pool-torch) stage "$name" "$PYTHON" $here/stage.py pool_torch ;;
+    pool-random) stage "$name" env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/stage.py pool_random ;;
+    sd) stage sd with_cuda "$PYTHON" $here/stage.py sd ${SD_PROGRAMS:-} ;;
+    servers) stage servers with_cuda "$PYTHON" $here/stage.py servers ${SERVERS:-} ;;
+    rpc) stage rpc with_cuda "$PYTHON" $here/stage.py rpc ;;
+    llama-today) stage llama-today with_cuda "$PYTHON" $here/stage.py today ${TODAY:-} ;;
+    torch-train | torch-compile | torch-ddp | torch-infer) stage "$name" "$PYTHON" $here/stage.py torch_programs "${name#torch-}" ;;
+    models) stage models "$PYTHON" $here/stage.py models ;;
     pool-stranded | pool-oom) stage "$name" stranded "${name#pool-}" ;;
     *) fail "setup no stage $name" ;;
     esac
 done
 for pid in $running; do wait "$pid" || failed=1; done
 if grep -q '"group": "done"' "$OUT/results.jsonl"; then
-    "$PYTHON" $here/done.py "$OUT/results.jsonl" >"$OUT/done.md"
+    "$PYTHON" $here/tools/done.py "$OUT/results.jsonl" >"$OUT/done.md"
     echo "== what graph cache and pool are held to"
     grep -v 'not measured' "$OUT/done.md"
 fi

@@ -30,7 +30,7 @@ static void *alloc_in_context(void *out) {
     return (void *)(long)alloc_any(out, 3 * MIB);
 }
 
-/* T26: each wrong free, before and after the right one. */
+/* Each wrong free, before and after the right one. */
 static void frees(size_t bytes) {
     SAY("frees of %zu", bytes);
     CUdeviceptr p = get(bytes);
@@ -123,7 +123,6 @@ static void identity(void) {
     }
 }
 
-/* T3, T4, T14. */
 static void corners(void) {
     CUdeviceptr p = 42, base = 7;
     size_t size = 7;

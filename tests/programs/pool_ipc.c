@@ -1,4 +1,4 @@
-/* Two processes and one allocation, T17. The parent exports blocks that were used, freed and given out
+/* Two processes and one allocation. The parent exports blocks that were used, freed and given out
  * before; the child, a program of its own, opens, reads and writes them. When the parent has freed one, what
  * it allocates next is not what the child still sees. CHILD_PRELOAD is the child's LD_PRELOAD, if it is set;
  * empty: none. */

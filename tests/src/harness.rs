@@ -7,9 +7,11 @@
 //! * [`ledger`]: what the run left, read with `gpumem_wire` and with `gpumem --json`.
 //! * [`terminal`]: a program on a terminal of its own: its screen, its keys.
 //! * [`flat`]: the host memory of two processes side by side.
+//! * [`hip`]: the simulated runtime of AMD, and the programs that are linked to it.
 
 pub mod artifacts;
 pub mod flat;
+pub mod hip;
 pub mod ledger;
 pub mod run;
 pub mod scratch;

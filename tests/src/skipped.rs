@@ -1,7 +1,7 @@
 //! Tests for which a machine may lack something: there they are skipped, and say so in one line on stderr.
 //! The tests of crates that this one depends on take this file by its path.
 //!
-//! What needs which tool is listed in docs/reliability.md, and tests/tests/tools.rs holds the list to the sources.
+//! What needs which tool is listed in docs/reliability.md, and tests/tests/repository/tools.rs holds the list to the sources.
 
 use std::fmt::Display;
 use std::path::PathBuf;

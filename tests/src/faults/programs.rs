@@ -54,7 +54,7 @@ const PROGRAMS: &[&str] = &[
     "threads 2 200",
 ];
 
-/// Programs of tests/tests/clients that print the same natively and preloaded.
+/// Programs of tests/programs/clients that print the same natively and preloaded.
 const CLIENTS: &[&str] = &[
     "cancel",
     "deep 60 256",

@@ -20,7 +20,7 @@ pub struct Artifacts {
     pub stage: PathBuf,
     /// The programs that tests/programs builds.
     pub programs: PathBuf,
-    /// The programs that tests/tests/clients builds.
+    /// The programs that tests/programs/clients builds.
     pub clients: PathBuf,
 }
 
@@ -29,7 +29,7 @@ pub fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// How a client of tests/tests/clients is linked.
+/// How a client of tests/programs/clients is linked.
 enum Link {
     /// To the C library alone.
     Plain,
@@ -99,7 +99,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("held", Link::Driver),
     ("holders", Link::Runtime),
     ("idle", Link::Runtime),
-    ("leak", Link::Driver),
+    ("leak", Link::Plain),
     ("limits", Link::Driver),
     ("locations", Link::Driver),
     ("lookup", Link::Plain),
@@ -191,7 +191,7 @@ fn libraries(profile: &Path) {
 /// Stages the simulator and builds the C programs, if anything they are made of is newer.
 fn programs(profile: &Path, suite: &Path) {
     let stamp = suite.join("built");
-    let of_clients = repository().join("tests/tests/clients");
+    let of_clients = repository().join("tests/programs/clients");
     let sources = [repository().join("tests/programs"), of_clients.clone(), repository().join("shim/include")];
     let mut inputs: Vec<PathBuf> = ["libcuda.so", "libcudart11.so", "libcudart12.so", "libcudart13.so"]
         .iter()

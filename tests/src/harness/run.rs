@@ -36,7 +36,7 @@ pub fn program(name: &str) -> Program {
     command(artifacts().programs.join(name))
 }
 
-/// A program of tests/tests/clients.
+/// A program of tests/programs/clients.
 pub fn client(name: &str) -> Program {
     command(artifacts().clients.join(name))
 }

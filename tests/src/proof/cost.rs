@@ -1,7 +1,7 @@
-//! Claims about costs, measured by tests/gpu/cost.c inside one preloaded process: blocks of calls go
+//! Claims about costs, measured by tests/gpu/programs/cost.c inside one preloaded process: blocks of calls go
 //! by turns through the shim's door and to the driver's own entry.
 //!
-//! Two drivers: one that does nothing (tests/gpu/nullcuda.c), where single nanoseconds can be told
+//! Two drivers: one that does nothing (tests/gpu/programs/nullcuda.c), where single nanoseconds can be told
 //! apart and the limits are held against; and the GPU's own, where a pair takes 50 µs and varies by one,
 //! whose figures stand in the note.
 
@@ -14,14 +14,14 @@ use std::process::Command;
 /// Calls for which the shim does more than let them pass: it records them, or it adds the pool's part to the answer.
 const NOT_PASSED: &[&str] = &["cuGraphLaunch", "cuMemAlloc+cuMemFree", "cuMemGetInfo"];
 
-/// Compiles a source of tests/gpu.
+/// Compiles a source of tests/gpu/programs.
 pub(super) fn compiled(bench: &Bench<'_>, source: &str, out: &str, args: &[&str]) -> Result<PathBuf, String> {
     let out = bench.stage.kit.join(out);
     if let Some(dir) = out.parent() {
         std::fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     }
     let cc = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let source = bench.stage.root.join("tests/gpu").join(source);
+    let source = bench.stage.root.join("tests/gpu/programs").join(source);
     checked(Command::new(cc).args(["-std=gnu11", "-O2", "-o"]).arg(&out).arg(source).args(args))?;
     Ok(out)
 }

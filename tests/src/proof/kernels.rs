@@ -58,7 +58,7 @@ pub fn bandwidth_ratio(bench: &Bench<'_>) -> Result<Measured, String> {
 
 /// Milliseconds for a training step, natively and under the guard, by processes that take turns.
 pub fn guard_slowdown(bench: &Bench<'_>) -> Result<Measured, String> {
-    let script = bench.stage.root.join("tests/gpu/py/guard_steps.py");
+    let script = bench.stage.root.join("tests/gpu/programs/py/guard_steps.py");
     let start = |guard: Option<&str>| -> Result<Held, String> {
         let ledgers = guard.map(|_| bench.ledgers());
         let mut command = bench.stage.command(Path::new("python3"), ledgers.as_deref())?;

@@ -15,7 +15,7 @@ const BURST_GIB: &str = "32";
 /// The longest time until all memory is back on the card.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The output of tests/gpu/pool.c about pairs.
+/// The output of tests/gpu/programs/pool.c about pairs.
 fn pairs(bench: &Bench<'_>, preload: bool) -> Result<Value, String> {
     let program = cost::compiled(bench, "pool.c", "pool", &["-fno-omit-frame-pointer", "-pthread", "-lm", "-ldl"])?;
     bench.step(if preload { "pairs, preloaded" } else { "pairs, natively" });

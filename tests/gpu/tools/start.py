@@ -1,0 +1,63 @@
+"""How long a short program takes from start to end: natively and under each library, by turns.
+
+  python3 tests/gpu/tools/start.py [--turns 81] [--command "PROGRAM ARGUMENT..."] LIBGPUMEM.SO...
+
+Without --command it is short.c, built with cc. Each row: the median of the turns and the quartiles, in ms; what a library
+adds to the native median; the median of the processor time, in ms; and how often the program's threads waited (voluntary
+switches, the median).
+On the simulator: LD_LIBRARY_PATH=a folder that tests/sim/stage.sh has filled. On a GPU: nothing is set.
+"""
+import argparse
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+
+def turn(command, library, ledgers):
+    """One run: seconds, seconds of processor time, voluntary switches."""
+    env = dict(os.environ, GPUMEM_DIR=ledgers)
+    env.pop("LD_PRELOAD", None)
+    if library:
+        env["LD_PRELOAD"] = library
+    begin = time.monotonic()
+    pid = os.posix_spawn(command[0], command, env)
+    _, status, used = os.wait4(pid, 0)
+    took = time.monotonic() - begin
+    if status:
+        sys.exit(f"{' '.join(command)} with {library or 'no library'}: status {os.waitstatus_to_exitcode(status)}")
+    return took, used.ru_utime + used.ru_stime, used.ru_nvcsw
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--turns", type=int, default=81)
+    parser.add_argument("--command", type=shlex.split)
+    parser.add_argument("library", nargs="+", type=os.path.abspath)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        command = asked.command
+        if not command:
+            command = [f"{folder}/short"]
+            subprocess.run(["cc", "-O1", "-o", command[0], Path(__file__).parent.parent / "programs/short.c", "-ldl"], check=True)
+        ways = [None, *asked.library]
+        took = {way: [] for way in ways}
+        for _ in range(asked.turns + 2):
+            for way in ways:
+                took[way].append(turn(command, way, f"{folder}/ledgers-{ways.index(way)}"))
+    native = None
+    for way in ways:
+        # The first two turns warm up.
+        times, busy, waits = zip(*took[way][2:])
+        low, middle, high = (1e3 * seconds for seconds in statistics.quantiles(times, n=4))
+        native = native or middle
+        print(f"{middle:8.2f} ms [{low:.2f} .. {high:.2f}]  {middle - native:+7.2f} ms  {1e3 * statistics.median(busy):6.2f} ms busy"
+              f"  {statistics.median(waits):3.0f} waits  {way or 'native'}")
+
+
+if __name__ == "__main__":
+    main()

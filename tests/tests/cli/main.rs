@@ -1,0 +1,12 @@
+//! Commands of `gpumem` on running processes of the simulated driver.
+
+mod closed_pipe;
+mod commands;
+mod control;
+mod leaks;
+mod prometheus;
+mod recording;
+mod suspects;
+mod top;
+mod transcripts;
+mod verdicts;

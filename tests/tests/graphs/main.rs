@@ -1,0 +1,14 @@
+//! The graph cache: few real execs behind many handles, and a program that cannot tell.
+
+mod bounded;
+mod churn;
+mod cold_launch;
+mod differ;
+mod doors;
+mod ends;
+mod faults;
+mod flat;
+mod freed_in_graph;
+mod green;
+mod hazards;
+mod reuse;

@@ -1,0 +1,3 @@
+//! Programs of Python.
+
+mod frames;

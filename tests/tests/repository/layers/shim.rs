@@ -1,0 +1,41 @@
+//! The layers of the shim. A use that breaks them fails, as does a module that no room has.
+//!
+//! What must travel upwards travels as plain data, or by a trait that the lower room defines (`shim/above.rs`).
+
+use super::rules::House;
+
+pub const HOUSE: House = House {
+    root: "shim/src/lib.rs",
+    layers: &[
+        // What tests of the linked library see.
+        &[("tested", &["tested"])],
+        // How calls come in.
+        &[("doors", &["", "doors"])],
+        // One file per noun of the API.
+        &[("hooks", &["hooks"])],
+        // How the shim starts, and whom its records may ask.
+        &[("start", &["start"])],
+        // What is asked from outside.
+        &[("control", &["control"])],
+        // What refers to memory.
+        &[("references", &["references"])],
+        // The only place where pool and graphs meet.
+        &[("request", &["request"])],
+        &[("pool", &["pool"]), ("graphs", &["graphs"])],
+        // What the device has done.
+        &[("progress", &["progress"])],
+        // What is recorded, whether anything is, and what is done about memory that call sites strand.
+        &[("records", &["records", "stranded", "trace", "shim", "gate", "call", "in_force", "trust", "newer"])],
+        // What is live: passive tables.
+        // The processes that this one shares a limit with.
+        &[("registry", &["registry"]), ("group", &["group"])],
+        &[("ledger", &["ledger"]), ("stacks", &["stacks"])],
+        // The real libraries.
+        &[("vendor", &["vendor"])],
+        // What a process is to us.
+        &[("process", &["process"])],
+    ],
+    // What a call means is known to its hook. Of the rooms below doors know how the shim starts, whether it acts (the
+    // records), and whose real functions there are.
+    narrow: &[("doors", &["hooks", "start", "records", "stacks", "vendor", "process"])],
+};

@@ -1,0 +1,11 @@
+//! The repository itself: its layers, its unsafe code, its documents, scripts and packages.
+
+mod gpu_scripts;
+mod layers;
+mod packages;
+mod places;
+mod predicates;
+mod programs;
+mod readme;
+mod safety;
+mod tools;
