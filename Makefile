@@ -150,7 +150,7 @@ define put_files
 	    [ -f $(2)/$$f ] || { $(selftest_missing); continue; }; \
 	    install -d $(1)/libexec/gpumem && install -m 755 $(2)/$$f $(1)/libexec/gpumem/gpumem-$$f || exit 1; done
 	install -m 644 shim/include/gpumem.h $(1)/include/gpumem.h
-	install -m 644 LICENSE-MIT LICENSE-APACHE README.md $(1)/share/doc/gpumem/
+	install -m 644 LICENSE-MIT LICENSE-APACHE README.md CHANGELOG.md SECURITY.md $(1)/share/doc/gpumem/
 	install -m 644 docs/*.md $(1)/share/doc/gpumem/docs/
 	install -m 644 docs/decisions/*.md $(1)/share/doc/gpumem/docs/decisions/
 	install -m 644 docs/guides/*.md $(1)/share/doc/gpumem/docs/guides/

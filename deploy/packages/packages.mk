@@ -88,7 +88,7 @@ deb: binaries ## dist/gpumem_VERSION-1_amd64.deb
 	@cd $(work)/deb/usr/share && mkdir zsh/vendor-completions && mv zsh/site-functions/_gpumem zsh/vendor-completions/ && \
 	    rmdir zsh/site-functions && rm doc/gpumem/LICENSE-*
 	@install -D -m 644 $(packages)/copyright $(work)/deb/usr/share/doc/gpumem/copyright
-	@printf 'gpumem (%s-1) unstable; urgency=medium\n\n  * docs/changelog.md, in this folder.\n\n -- %s  %s\n' $(version) \
+	@printf 'gpumem (%s-1) unstable; urgency=medium\n\n  * CHANGELOG.md, in this folder.\n\n -- %s  %s\n' $(version) \
 	    'the gpumem authors <nobody@gpumem.invalid>' "$$(LC_ALL=C date -u -R -d @$(SOURCE_DATE_EPOCH))" | \
 	    gzip -9n >$(work)/deb/usr/share/doc/gpumem/changelog.Debian.gz
 	@install -D -m 644 $(packages)/lintian-overrides $(work)/deb/usr/share/lintian/overrides/gpumem

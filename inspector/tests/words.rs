@@ -10,7 +10,7 @@ const MOST_WORDS: usize = 25;
 /// Characters of a line that is neither a row of a table nor code.
 const MOST_CHARACTERS: usize = 600;
 
-/// Every document, with what it says.
+/// Every document, with its text.
 fn documents() -> Vec<(PathBuf, String)> {
     fn below(folder: &Path, into: &mut Vec<(PathBuf, String)>) {
         for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -23,7 +23,11 @@ fn documents() -> Vec<(PathBuf, String)> {
         }
     }
     let mut found = Vec::new();
-    below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs"), &mut found);
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    below(&top.join("docs"), &mut found);
+    for name in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"] {
+        found.push((top.join(name), fs::read_to_string(top.join(name)).unwrap()));
+    }
     assert!(found.len() > 30, "{}", found.len());
     found
 }

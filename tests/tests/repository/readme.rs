@@ -32,9 +32,10 @@ fn blocks(text: &str) -> Vec<(String, String)> {
     blocks
 }
 
-/// README.md and every document under docs/.
+/// The documents at the top, and every one under docs/.
 fn documents() -> Vec<PathBuf> {
-    let mut documents = vec![root().join("README.md")];
+    let at_the_top = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"];
+    let mut documents: Vec<PathBuf> = at_the_top.iter().map(|name| root().join(name)).collect();
     let mut folders = vec![root().join("docs")];
     while let Some(folder) = folders.pop() {
         for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -280,6 +281,16 @@ fn the_commands_run() {
     for (info, script) in &blocks {
         reader.run(info, script);
     }
+}
+
+/// What CONTRIBUTING.md has people type to make exists.
+#[test]
+fn the_commands_for_contributors_are_there() {
+    let text = std::fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let dry: Vec<_> = blocks(&text).into_iter().filter(|(info, _)| info == "sh dry").collect();
+    assert!(!dry.is_empty(), "CONTRIBUTING.md has lost its dry block");
+    let mut reader = Reader::new();
+    dry.iter().for_each(|(info, script)| reader.run(info, script));
 }
 
 /// Each guide's commands, with a home of its own. Most of the time they wait, so all guides are read at once.
