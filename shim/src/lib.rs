@@ -2,7 +2,7 @@
 //! keeps a ledger of what is live, which can be read from outside.
 //!
 //! A call comes in at a door ([`doors`]) and meets its hook ([`hooks`]). The hook calls the real function and has the
-//! outcome recorded ([`records`], [`registry`]) in the process's ledger ([`ledger`]), which the inspector reads.
+//! outcome recorded ([`records`]) in the process's ledger ([`ledger`]), which the inspector reads.
 //! [`progress`] says what the device has done. [`vendor`] finds and calls the real libraries. [`stranded`] recognises
 //! call sites that strand memory. [`trace`] writes down every allocation, if the user wants that. [`stacks`] says who
 //! called. [`gate`] decides whether any of this happens, and contains panics.
@@ -27,7 +27,6 @@ mod process;
 mod progress;
 mod records;
 mod references;
-mod registry;
 mod request;
 mod shim;
 mod stacks;

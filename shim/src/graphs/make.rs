@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 impl Cache {
     /// Host and device bytes that an exec of this shape takes.
     pub(crate) fn estimate(&self, shape: &Shape) -> (u64, u64) {
-        crate::registry::estimate::exec_bytes(&shape.counts)
+        crate::records::registry::estimate::exec_bytes(&shape.counts)
     }
 
     /// Instantiates one more exec, for which room is reserved.

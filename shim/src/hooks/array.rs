@@ -3,7 +3,7 @@
 
 use super::{parameter, written};
 use crate::call::Call;
-use crate::registry::live::Class;
+use crate::records::registry::live::Class;
 use crate::request::{self, Request, free as freed};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;

@@ -2,7 +2,7 @@
 
 use super::{get, written};
 use crate::call::Call;
-use crate::registry::live::Class;
+use crate::records::registry::live::Class;
 use crate::request::{Request, free as freed};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;

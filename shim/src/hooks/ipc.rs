@@ -5,7 +5,7 @@ use crate::call::Call;
 use crate::gate;
 use crate::pool::{self, answers};
 use crate::records;
-use crate::registry::live::Class;
+use crate::records::registry::live::Class;
 use crate::request::{Request, free as freed};
 use crate::start;
 use crate::vendor;

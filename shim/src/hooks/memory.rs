@@ -6,7 +6,7 @@ use crate::gate;
 use crate::pool;
 use crate::progress::activity;
 use crate::records;
-use crate::registry::live::Class;
+use crate::records::registry::live::Class;
 use crate::request::{self, Request, free as freed, place};
 use crate::start;
 use gpumem_abi::types::*;

@@ -4,7 +4,7 @@ use super::{get, parameter, props_of, written};
 use crate::call::Call;
 use crate::gate;
 use crate::records;
-use crate::registry::live::Class;
+use crate::records::registry::live::Class;
 use crate::request::{Request, free as freed, place};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;

@@ -9,7 +9,7 @@ use crate::process::clock;
 use crate::process::threads::{self, Local};
 use crate::records;
 use crate::records::blocks::{self, LiveBlock};
-use crate::registry::sites::Made;
+use crate::records::registry::sites::Made;
 use crate::shim::Shim;
 use crate::trace;
 use gpumem_wire::counters;

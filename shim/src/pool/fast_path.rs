@@ -15,7 +15,7 @@ use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
 use crate::process::threads::{self, Local};
 use crate::records;
-use crate::registry::sites::Made;
+use crate::records::registry::sites::Made;
 use crate::shim::Shim;
 use crate::{gate, trace};
 use gpumem_wire::counters;

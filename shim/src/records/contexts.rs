@@ -2,7 +2,7 @@
 
 use crate::process::clock;
 use crate::process::threads::{self, LastContext};
-use crate::registry::contexts::Known;
+use crate::records::registry::contexts::Known;
 use crate::shim::Shim;
 use crate::vendor::{self, memory};
 use gpumem_abi::types::Device;

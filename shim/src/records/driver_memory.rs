@@ -7,7 +7,7 @@
 use super::contexts;
 use crate::call::Call;
 use crate::process::clock;
-use crate::registry::sites::Made;
+use crate::records::registry::sites::Made;
 use crate::shim::Shim;
 use crate::vendor;
 use gpumem_wire::kinds::{EventKind, Taken, Vendor};

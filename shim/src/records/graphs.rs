@@ -3,10 +3,10 @@
 use super::contexts;
 use crate::call::Call;
 use crate::process::clock;
-use crate::registry::estimate::GRAPH_HOST_PER_NODE;
-use crate::registry::graphs::GraphEntry;
-use crate::registry::live::Class;
-use crate::registry::sites::Made;
+use crate::records::registry::estimate::GRAPH_HOST_PER_NODE;
+use crate::records::registry::graphs::GraphEntry;
+use crate::records::registry::live::Class;
+use crate::records::registry::sites::Made;
 use crate::shim::Shim;
 use gpumem_abi::types::Graph;
 use gpumem_wire::counters;

@@ -3,7 +3,7 @@
 use super::{contexts, execs};
 use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
-use crate::registry::live::Class;
+use crate::records::registry::live::Class;
 use crate::shim::Shim;
 use gpumem_abi::types::{Graph, GraphExec, Status};
 use gpumem_wire::counters;

@@ -1,5 +1,5 @@
 //! What is recorded: for each noun of the API, what happens to it. These are functions on the shim. They keep the
-//! registry's tables and the ledger in step.
+//! registry's maps and the ledger in step.
 //!
 //! A file uses those below it, from top to bottom:
 //!
@@ -9,6 +9,8 @@
 //!   each.
 //! * [`site_text`]: call sites in words. [`contexts`]: to which context memory belongs. Everything belongs to a
 //!   context.
+//! * [`registry`]: what is live, as maps that find a record. They are passive: they know no shim, and only the files
+//!   above change them.
 
 pub(crate) mod allocations;
 pub(crate) mod blocks;
@@ -21,6 +23,7 @@ pub(crate) mod graphs;
 pub(crate) mod grouped;
 pub(crate) mod handles;
 pub(crate) mod pooled;
+pub(crate) mod registry;
 mod reported;
 pub(crate) mod site_text;
 pub(crate) mod streams;

@@ -3,7 +3,7 @@
 
 use super::contexts;
 use crate::call::Call;
-use crate::registry::sites::Made;
+use crate::records::registry::sites::Made;
 use crate::shim::Shim;
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;

@@ -5,8 +5,8 @@ use crate::call::Call;
 use crate::gate;
 use crate::process::regs::Regs;
 use crate::process::threads;
-use crate::registry::live::Class;
-use crate::registry::tag::Tag;
+use crate::records::registry::live::Class;
+use crate::records::registry::tag::Tag;
 use gpumem_wire::kinds::Vendor;
 use std::ffi::{CStr, c_char, c_void};
 

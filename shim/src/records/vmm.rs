@@ -2,8 +2,8 @@
 
 use super::allocations::{self, Request};
 use crate::call::Call;
-use crate::registry::live::Class;
-use crate::registry::vmm::{Mapping, Physical, Release, Unmap};
+use crate::records::registry::live::Class;
+use crate::records::registry::vmm::{Mapping, Physical, Release, Unmap};
 use crate::shim::Shim;
 
 /// Physical memory was created, or imported from another process.

@@ -59,7 +59,7 @@ use crate::call::Call;
 use crate::gate;
 use crate::process::clock;
 use crate::records::contexts;
-use crate::registry::sites::Made;
+use crate::records::registry::sites::Made;
 use crate::shim::Shim;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, Severity, Vendor};

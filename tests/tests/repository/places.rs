@@ -274,6 +274,9 @@ fn memory_is_asked_for_and_recorded_in_one_place() {
         ("allocs.hide", &["records/blocks.rs"]),
         ("allocs.clear", &["records/allocations.rs", "records/blocks.rs"]),
         ("place(&shim.ledger.allocs", &["records/allocations.rs"]),
+        // The maps that find a record.
+        ("registry.allocations.", &["records/allocations.rs", "records/vmm.rs"]),
+        ("registry.vmm.", &["records/vmm.rs"]),
     ] {
         let only: BTreeSet<String> = only.iter().map(|&name| name.to_owned()).collect();
         assert_eq!(files_with(text), only, "{text}");

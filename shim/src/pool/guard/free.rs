@@ -8,7 +8,7 @@ use crate::pool::claims::{self, Claim};
 use crate::pool::context_pool::{ContextPool, Job};
 use crate::process::clock;
 use crate::process::lock::lock;
-use crate::registry::sites::Made;
+use crate::records::registry::sites::Made;
 use crate::shim::Shim;
 use crate::{gate, vendor};
 use gpumem_abi::types::{Opaque, Stream};

@@ -26,9 +26,9 @@ pub const HOUSE: House = House {
         &[("progress", &["progress"])],
         // What is recorded, whether anything is, and what is done about memory that call sites strand.
         &[("records", &["records", "stranded", "trace", "shim", "gate", "call", "in_force", "trust", "newer"])],
-        // What is live: passive tables.
+        // What is live: the passive maps of the records.
         // The processes that this one shares a limit with.
-        &[("registry", &["registry"]), ("group", &["group"])],
+        &[("registry", &["records::registry"]), ("group", &["group"])],
         &[("ledger", &["ledger"]), ("stacks", &["stacks"])],
         // The real libraries.
         &[("vendor", &["vendor"])],
