@@ -8,12 +8,13 @@ TARGET  ?= target
 CARGO   ?= cargo
 CC      ?= cc
 PYTHON  ?= python3
+STRIP   ?= strip
 PREFIX  ?= /usr/local
 DESTDIR ?=
-# Which build `run`, `proof` and `install` use; NO_BUILD=1: what is there, whatever its age.
+# Which build `proof` and `install` use, and `run` where it is given; NO_BUILD=1: what is there, whatever its age.
 PROFILE ?= release
 NO_BUILD ?=
-# What `make run` hands to the demo, `make proof` to proof, `make faults` to faulter, `make storm` to storm, `make damage` to damager, `make long-run` to long_run: ARGS="--seconds 20".
+# What `make run` hands to gpumem-demo, `make proof` to proof, `make faults` to faulter, `make storm` to storm, `make damage` to damager, `make long-run` to long_run: ARGS="--seconds 20".
 ARGS    ?=
 
 override target := $(abspath $(TARGET))
@@ -25,30 +26,35 @@ endif
 
 version := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 release := $(target)/release
-built   := $(target)/$(PROFILE)
-profile := --profile $(if $(filter debug,$(PROFILE)),dev,$(PROFILE))
+built    = $(target)/$(PROFILE)
+profile  = --profile $(if $(filter debug,$(PROFILE)),dev,$(PROFILE))
 sims    := -p gpumem-sim-cuda -p gpumem-sim-cudart11 -p gpumem-sim-cudart12 -p gpumem-sim-cudart13 -p gpumem-sim-hip
 
 ##@ Build
-all: build ## release builds of libgpumem.so, gpumem and what gpumem selftest runs, in target/release
+all: build ## release builds of libgpumem.so and gpumem, in target/release
 build:
 	$(CARGO) build --release -p gpumem-shim -p gpumem-inspector
 	@echo "built $(release)/libgpumem.so and $(release)/gpumem"
-	$(selftest_build) || $(selftest_missing)
 # What `gpumem selftest` runs on the CUDA driver; all else does without.
 selftest_programs := conformance differ
-selftest_build = $(CARGO) build --release -p gpumem-tests $(addprefix --bin ,$(selftest_programs))
-selftest_missing = echo "gpumem selftest goes without its programs: they were not built" >&2
+build-selftest: build ## the same, and what gpumem selftest runs on the CUDA driver: make build-selftest install
+	$(CARGO) build --release -p gpumem-tests $(addprefix --bin ,$(selftest_programs))
 
 # Also what looks for a GPU and runs programs, and the simulator for where there is none.
 build-tests:
 ifeq ($(NO_BUILD),)
-	@$(CARGO) build $(profile) -p gpumem-shim -p gpumem-inspector -p gpumem-tests $(sims)
+	@$(CARGO) build $(profile) -p gpumem-shim -p gpumem-inspector -p gpumem-demo -p gpumem-tests $(sims)
 endif
 
 ##@ Run
-run: build-tests ## the demo under the preload, on the GPU if there is one, else on the simulator
-	@$(built)/proof_demo $(ARGS)
+# In the profile of `make test`: neither builds again what the other has built.
+run: PROFILE = debug
+run: ## a server that leaks, and the line that does it: on the GPU if there is one, else on the simulator
+ifeq ($(NO_BUILD),)
+	@[ -x $(built)/gpumem-demo ] || echo "building gpumem, libgpumem.so and a simulated driver, for this demo and for tests: 2 minutes on two processors, once"
+	@$(CARGO) build $(profile) -p gpumem-shim -p gpumem-inspector -p gpumem-demo -p gpumem-sim-cuda
+endif
+	@$(built)/gpumem-demo $(ARGS)
 proof: build-tests ## every claim, native against preloaded: one JSON line each
 	@$(built)/proof $(ARGS)
 verdicts: build-tests ## verdicts of leaks on 1000 random programs with planted growth, each wrong one told
@@ -133,9 +139,9 @@ bench: build ## what the preload costs, against a driver that does nothing
 	    { $(PYTHON) tests/gpu/stage.py cost; cost=$$?; $(PYTHON) tests/gpu/stage.py pool null && exit $$cost; }
 gpu-kit: build-tests ## what a GPU machine without Rust needs, in gpu-kit/: there KIT=gpu-kit tests/gpu/run.sh
 	@rm -rf gpu-kit && mkdir gpu-kit
-	@for f in libgpumem.so gpumem conformance differ pooler poolbench proof proof_demo; do \
+	@for f in libgpumem.so gpumem conformance differ pooler poolbench proof gpumem-demo; do \
 	    strip --strip-debug -o gpu-kit/$$f $(built)/$$f && chmod 755 gpu-kit/$$f || exit 1; done
-	@echo "gpu-kit/ is ready: KIT=gpu-kit tests/gpu/run.sh, gpu-kit/gpumem selftest, gpu-kit/proof, gpu-kit/proof_demo"
+	@echo "gpu-kit/ is ready: KIT=gpu-kit tests/gpu/run.sh, gpu-kit/gpumem selftest, gpu-kit/proof, gpu-kit/gpumem-demo"
 
 ##@ Install
 # What people copy to their machines and change: metrics, alerts, services.
@@ -147,7 +153,7 @@ define put_files
 	install -m 644 $(2)/libgpumem.so $(1)/lib/libgpumem.so
 	install -m 755 $(2)/gpumem $(1)/bin/gpumem
 	for f in $(selftest_programs); do \
-	    [ -f $(2)/$$f ] || { $(selftest_missing); continue; }; \
+	    [ -f $(2)/$$f ] || continue; \
 	    install -d $(1)/libexec/gpumem && install -m 755 $(2)/$$f $(1)/libexec/gpumem/gpumem-$$f || exit 1; done
 	install -m 644 shim/include/gpumem.h $(1)/include/gpumem.h
 	install -m 644 LICENSE-MIT LICENSE-APACHE README.md CHANGELOG.md SECURITY.md $(1)/share/doc/gpumem/
@@ -163,12 +169,14 @@ endef
 root = $(DESTDIR)$(PREFIX)
 install: ## into PREFIX (/usr/local), under DESTDIR if set
 	@[ -f $(built)/libgpumem.so ] && [ -f $(built)/gpumem ] || $(MAKE) build
-	@newer=$$(find shim kernels inspector Cargo.toml -newer $(built)/libgpumem.so -name '*.[rt]*' | head -1); \
+	@newer=$$(find shim kernels inspector Cargo.toml -newer $(built)/libgpumem.so \( -name '*.[rt]*' -o -name '*.ptx' \) | head -1); \
 	if [ -n "$$newer" ] && [ -z "$(NO_BUILD)" ]; then \
 	    if [ "$$(id -u)" = 0 ] && [ -n "$$SUDO_USER" ]; then \
 	        echo "install: $$newer is newer than what is built: run make first, without sudo" >&2; exit 1; fi; \
 	    $(MAKE) build && touch $(built)/libgpumem.so; fi
 	@$(call put_files,$(root),$(built),$(built)/gpumem)
+# As in the packages. What a report of a bug needs, the place of a panic, is not among what goes.
+	@for f in $(root)/bin/gpumem $(root)/lib/libgpumem.so $(root)/libexec/gpumem/*; do [ ! -f $$f ] || $(STRIP) $$f || exit 1; done
 	@echo "installed: $(root)/bin/gpumem, $(root)/lib/libgpumem.so"
 	@case ":$$PATH:" in *:$(root)/bin:*) ;; *) echo "$(root)/bin is not in PATH: call gpumem by its whole name, or add it" ;; esac
 uninstall: ## removes what install put there
@@ -186,4 +194,4 @@ clean: ## everything that was built
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all build build-tests run proof verdicts suspects test faults storm instructions hip-check test-aarch64 miri lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall clean help
+.PHONY: all build build-selftest build-tests run proof verdicts suspects test faults storm instructions hip-check test-aarch64 miri lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall clean help

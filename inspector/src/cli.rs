@@ -86,19 +86,19 @@ fn warn_of_refused_dir() {
 }
 
 fn start_log(verbose: u8) {
-    use tracing_subscriber::EnvFilter;
-    let default = match verbose {
-        0 => "warn",
-        1 => "gpumem_inspector=info",
-        _ => "gpumem_inspector=debug",
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::prelude::*;
+    let default = || match verbose {
+        0 => Targets::new().with_default(LevelFilter::WARN),
+        1 => Targets::new().with_target("gpumem_inspector", LevelFilter::INFO),
+        _ => Targets::new().with_target("gpumem_inspector", LevelFilter::DEBUG),
     };
-    let filter = EnvFilter::try_from_env("GPUMEM_INSPECTOR_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let asked = std::env::var("GPUMEM_INSPECTOR_LOG").ok().and_then(|filter| filter.parse::<Targets>().ok());
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(|| crate::view::screen::Stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none())
-        .event_format(LogLine)
-        .init();
+        .event_format(LogLine);
+    tracing_subscriber::registry().with(asked.unwrap_or_else(default)).with(lines).init();
 }
 
 /// A line of the log, as every other message of gpumem's: `gpumem: warning: …`.

@@ -104,7 +104,7 @@ needed() { # stages...
     return 1
 }
 fresh() { # name: nothing is newer than it
-    [ -f "$BUILD/.built-$1" ] && [ -z "$(find $here tests/programs kernels/gpumem.ptx -newer "$BUILD/.built-$1" -type f \
+    [ -f "$BUILD/.built-$1" ] && [ -z "$(find $here demo/leak.c tests/programs kernels/gpumem.ptx -newer "$BUILD/.built-$1" -type f \
         \( -name '*.c' -o -name '*.cpp' -o -name '*.cu' -o -name '*.h' -o -name '*.S' -o -name '*.ptx' -o -name Makefile \) | head -1)" ]
 }
 waits=
@@ -147,7 +147,7 @@ compile group group cc -std=gnu11 -O2 -Itests/programs tests/programs/clients/gr
 compile scan scan make -C tests/programs "$BUILD/scan/lost" OUT="$BUILD/scan" CUDART_LIBDIR="$lib" CUDART=libcudart.so \
     CUDA_LIBDIR="$lib/stubs" LINK_CUDA="-L$lib/stubs -lcuda" LIBS="-pthread -ldl -lm -Wl,-rpath,$lib"
 command -v cc >/dev/null || ! needed transcript || echo "note no C compiler: the stage transcript goes without its C program"
-! command -v cc >/dev/null || compile leak transcript cc -std=gnu11 -O1 -g -fno-omit-frame-pointer tests/programs/clients/leak.c -o "$BUILD/leak" -ldl
+! command -v cc >/dev/null || compile leak transcript cc -std=gnu11 -O1 -g -fno-omit-frame-pointer demo/leak.c -o "$BUILD/leak" -ldl
 ! command -v cc >/dev/null || compile libforgets.so "fix transcript" cc -std=gnu11 -O2 -fPIC -shared $here/programs/forgets.c -o "$BUILD/libforgets.so"
 compile locations locations cc -std=gnu11 -O2 -Itests/programs tests/programs/clients/locations.c -o "$BUILD/locations" -L"$lib/stubs" -lcuda
 compile read scan cc -std=gnu11 -O2 $here/programs/read.c -o "$BUILD/read" -ldl

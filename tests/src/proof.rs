@@ -5,7 +5,6 @@
 
 mod claims;
 pub mod cost;
-pub mod demo;
 pub mod flat;
 pub mod graphs;
 mod guard;

@@ -99,7 +99,6 @@ const CLIENTS: &[(&str, Link)] = &[
     ("held", Link::Driver),
     ("holders", Link::Runtime),
     ("idle", Link::Runtime),
-    ("leak", Link::Plain),
     ("limits", Link::Driver),
     ("locations", Link::Driver),
     ("lookup", Link::Plain),
@@ -192,7 +191,8 @@ fn libraries(profile: &Path) {
 fn programs(profile: &Path, suite: &Path) {
     let stamp = suite.join("built");
     let of_clients = repository().join("tests/programs/clients");
-    let sources = [repository().join("tests/programs"), of_clients.clone(), repository().join("shim/include")];
+    let (of_demo, include) = (repository().join("demo"), repository().join("shim/include"));
+    let sources = [repository().join("tests/programs"), of_clients.clone(), of_demo.clone(), include];
     let mut inputs: Vec<PathBuf> = ["libcuda.so", "libcudart11.so", "libcudart12.so", "libcudart13.so"]
         .iter()
         .map(|file| profile.join(file))
@@ -228,6 +228,7 @@ fn programs(profile: &Path, suite: &Path) {
     for (name, link) in CLIENTS {
         compile(&of_clients, name, link, &stage, &clients);
     }
+    compile(&of_demo, "leak", &Link::Plain, &stage, &clients);
     let stamp = File::create(stamp).expect("a stamp");
     stamp.set_modified(now).expect("its date");
 }

@@ -3,6 +3,7 @@
 mod closed_pipe;
 mod commands;
 mod control;
+mod demo;
 mod leaks;
 mod prometheus;
 mod recording;

@@ -47,7 +47,11 @@ fn helper(name: &str, lib: &Path) -> std::result::Result<PathBuf, String> {
     places.retain(|path| seen.insert(path.clone()));
     places.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
         let searched: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
-        format!("the CUDA driver: the program {name} is not installed ({})", searched.join(", "))
+        format!(
+            "the CUDA driver: the program {name} is not installed ({}); packages have it, and `make build-selftest install` \
+             builds it from the source",
+            searched.join(", ")
+        )
     })
 }
 

@@ -1,14 +1,17 @@
-/* A server that never frees what it remembers of a request: weights at the start, a cache of sixteen buffers, scratch that
- * is freed, and one block more for each request. With an argument it keeps a graph of each request instead.
+/* A server that never frees what it remembers of a request: weights at the start, a cache that has sixteen buffers after a
+ * second, scratch that is freed, and one block more for each request.
  *
- *     leak [graphs]        until stdin ends; says "serving" once the cache is full
+ *     leak [blocks | graphs]...        serves until stdin ends; keeps a block of each request, or a graph, or both (blocks)
+ *     leak device                      names the GPU, or says why there is none and ends with 1
  *
  * It opens the driver by itself, so that a C compiler alone builds it. */
 #include <dlfcn.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { WEIGHTS = 64 << 20, ENTRY = 1 << 20, KEPT = 64 << 10, CACHE = 16, NODES = 40 };
 #define NOINLINE __attribute__((noinline))
@@ -18,6 +21,8 @@ typedef uint64_t Pointer;
 typedef void *Context, *Stream, *Graph, *Exec;
 #define DRIVER(name, ...) static int (*name)(__VA_ARGS__)
 DRIVER(cuInit, unsigned);
+DRIVER(cuDeviceGetCount, int *);
+DRIVER(cuDeviceGetName, char *, int, int);
 DRIVER(cuDevicePrimaryCtxRetain, Context *, int);
 DRIVER(cuCtxSetCurrent, Context);
 DRIVER(cuMemAlloc_v2, Pointer *, size_t);
@@ -33,9 +38,13 @@ DRIVER(cuGraphLaunch, Exec, Stream);
 
 static void open_driver(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!driver) { fprintf(stderr, "%s\n", dlerror()); exit(1); }
+    if (!driver) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
 #define FIND(name) OK(!(*(void **)&name = dlsym(driver, #name)))
-    FIND(cuInit); FIND(cuDevicePrimaryCtxRetain); FIND(cuCtxSetCurrent); FIND(cuMemAlloc_v2); FIND(cuMemFree_v2);
+    FIND(cuInit); FIND(cuDeviceGetCount); FIND(cuDeviceGetName); FIND(cuDevicePrimaryCtxRetain); FIND(cuCtxSetCurrent);
+    FIND(cuMemAlloc_v2); FIND(cuMemFree_v2);
     FIND(cuStreamCreate); FIND(cuStreamSynchronize); FIND(cuStreamBeginCapture_v2); FIND(cuStreamEndCapture);
     FIND(cuMemsetD32Async); FIND(cuGraphInstantiateWithFlags); FIND(cuGraphDestroy); FIND(cuGraphLaunch);
 }
@@ -61,12 +70,33 @@ NOINLINE static Exec remember_graph(Stream s, Pointer p) {
     return e;
 }
 
+static int name_device(void) {
+    int devices = 0, status = cuInit(0);
+    char name[128];
+    if (!status) status = cuDeviceGetCount(&devices);
+    if (!status && devices) status = cuDeviceGetName(name, sizeof name, 0);
+    if (status || !devices) {
+        fprintf(stderr, "libcuda.so.1 finds no device: status %d\n", status);
+        return 1;
+    }
+    puts(name);
+    return 0;
+}
+
+static bool among(const char *word, int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], word)) return true;
+    return false;
+}
+
 int main(int argc, char **argv) {
     Context context;
     Stream s;
     Pointer weights, cache[CACHE];
-    (void)argv;
+    int cached = 0;
+    bool graphs = among("graphs", argc, argv), blocks = !graphs || among("blocks", argc, argv);
     open_driver();
+    if (among("device", argc, argv)) return name_device();
     OK(cuInit(0));
     OK(cuDevicePrimaryCtxRetain(&context, 0));
     OK(cuCtxSetCurrent(context));
@@ -74,13 +104,13 @@ int main(int argc, char **argv) {
     weights = load_weights();
     for (long request = 0;; request++) {
         Pointer p = scratch();
-        if (request < CACHE) cache[request] = fill_cache();
-        if (argc > 1) OK(cuGraphLaunch(remember_graph(s, p), s));
-        else remember();
+        if (cached < CACHE && request >= cached * cached) cache[cached++] = fill_cache();
+        if (graphs) OK(cuGraphLaunch(remember_graph(s, p), s));
+        if (blocks) remember();
         OK(cuStreamSynchronize(s));
         OK(cuMemFree_v2(p));
-        if (request == CACHE) {
-            printf("serving\n");
+        if (request == 1) {
+            puts("serving");
             fflush(stdout);
         }
         struct pollfd in = {0, POLLIN, 0};
