@@ -4,13 +4,14 @@
 //! driver only to give back what the pool and the graph cache keep and nobody needs.
 
 mod growth;
-mod others;
+mod proc_files;
 mod set;
 mod socket;
 
 use crate::gate;
 use crate::graphs;
 use crate::pool;
+use crate::process::lock::lock;
 use crate::process::spawn::{Stack, spawn};
 use crate::process::{clock, own};
 use crate::records;
@@ -23,11 +24,12 @@ use gpumem_wire::kinds::{EventKind, PoolState, Severity, Space, Vendor};
 use gpumem_wire::layout::{ContextSlot, SampleSlot};
 use gpumem_wire::location::Tally;
 use growth::Growth;
-use others::Others;
+use proc_files::ProcFiles;
 use set::{Changes, NO_POOL, nothing_is_kept};
 use socket::{Answer, Socket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The time between two samples.
@@ -53,14 +55,19 @@ pub(crate) fn start(shim: &'static Shim) {
         libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &mut mask);
         mask
     };
-    let work = move || match catch_unwind(AssertUnwindSafe(|| run(shim))) {
-        Ok(Ended::Last) => end(&mask),
-        Ok(Ended::Early) => {}
-        Err(_) => gate::stop(shim, "the control thread"),
+    let Some(open) = Open::new(shim) else { return };
+    let open = Arc::new(Mutex::new(Some(open)));
+    let work = move || {
+        let Some(open) = lock(&open).take() else { return };
+        match catch_unwind(AssertUnwindSafe(|| run(shim, open))) {
+            Ok(Ended::Last) => end(&mask),
+            Ok(Ended::Early) => {}
+            Err(_) => gate::stop(shim, "the control thread"),
+        }
     };
     // A thread that was refused once may be had the next time. A smaller stack is for a process without room.
-    let _ = spawn(Stack::Mapped(STACK), work)
-        || spawn(Stack::Mapped(STACK), work)
+    let _ = spawn(Stack::Mapped(STACK), work.clone())
+        || spawn(Stack::Mapped(STACK), work.clone())
         || spawn(Stack::Bytes(SMALL_STACK), work);
     // Handlers run in the opposite order of their registration, so this one runs before the library's own.
     // SAFETY: `at_exit` has the type that is asked for. It is code of this library, which is never unloaded.
@@ -92,26 +99,33 @@ enum Ended {
     Early,
 }
 
-/// Runs until the process ends, or until no thread of the program's is left.
-fn run(shim: &'static Shim) -> Ended {
-    let _listening = Listening(shim);
-    let cannot_tell = |error| {
-        let line = format!("no control thread (/proc/self/stat: {error}): commands do not reach this process");
-        shim.message(Severity::Warning, &line);
-        Ended::Early
-    };
-    let mut others = match Others::new() {
-        Ok(others) => others,
-        Err(error) => return cannot_tell(error),
-    };
-    let socket = match Socket::new(shim) {
-        Ok(socket) => Some(socket),
-        Err(error) => {
+/// What the control thread has open. The thread that starts it opens that, within a call of the program's: what another
+/// thread opens meanwhile takes a number, for a moment, that the program may rely on.
+struct Open {
+    files: ProcFiles,
+    socket: Option<Socket>,
+}
+
+impl Open {
+    /// `None`, and a line, if the thread could not tell whether it is the last one: the process could not end.
+    fn new(shim: &'static Shim) -> Option<Self> {
+        let files = ProcFiles::open().inspect_err(|error| cannot_tell(shim, error)).ok()?;
+        let socket = Socket::new(shim).inspect_err(|error| {
             let line = format!("no control socket ({error}): commands such as gpumem mark do not reach this process");
             shim.message(Severity::Warning, &line);
-            None
-        }
-    };
+        });
+        Some(Self { files, socket: socket.ok() })
+    }
+}
+
+fn cannot_tell(shim: &'static Shim, error: &std::io::Error) {
+    let line = format!("no control thread (/proc/self/stat: {error}): commands do not reach this process");
+    shim.message(Severity::Warning, &line);
+}
+
+/// Runs until the process ends, or until no thread of the program's is left.
+fn run(shim: &'static Shim, Open { mut files, socket }: Open) -> Ended {
+    let _listening = Listening(shim);
     let mut changes = Changes::new();
     let mut growth = Growth::new(shim);
     let mut next = Instant::now();
@@ -119,29 +133,32 @@ fn run(shim: &'static Shim) -> Ended {
     let mut sweeps_from = Some(next + PERIOD);
     loop {
         if Instant::now() >= next {
-            match others.look(own::threads()) {
+            match files.is_last(own::threads()) {
                 Ok(false) => {}
                 // The thread that searches would then be the last one.
                 Ok(true) if references::is_going_on() => references::end(),
                 Ok(true) => return Ended::Last,
-                Err(error) => return cannot_tell(error),
+                Err(error) => {
+                    cannot_tell(shim, &error);
+                    return Ended::Early;
+                }
             }
             set::shorten_decay_beside_own_cache(shim, &mut changes);
             pool::decay::housekeeping(shim);
             pool::shared_quota::housekeeping(shim);
             graphs::housekeeping();
-            sample(shim);
+            sample(shim, files.resident());
             if sweeps_from.is_some_and(|from| Instant::now() >= from) && !shim.ledger.sweep() {
                 sweeps_from = None;
             }
             next += PERIOD;
         }
-        growth.sample_if_due(shim);
+        growth.sample_if_due(shim, &mut files);
         let wait = growth.next().map_or(next, |sample| sample.min(next)).saturating_duration_since(Instant::now());
         // Another process may wait for what this one keeps.
         let wait = shim.group.as_ref().map_or(wait, |_| wait.min(pool::shared_quota::LISTENS_EVERY));
         match &socket {
-            Some(socket) => socket.serve(wait, |line| carry_out(shim, line, &mut changes, &mut growth)),
+            Some(socket) => socket.serve(wait, |line| carry_out(shim, line, &mut changes, &mut growth, &mut files)),
             None => std::thread::sleep(wait),
         }
         pool::shared_quota::give_to_group(shim);
@@ -163,14 +180,20 @@ fn end(mask: &libc::sigset_t) {
 }
 
 /// Does what a line asks for. The answer is the reply.
-fn carry_out(shim: &'static Shim, line: &str, changes: &mut Changes, growth: &mut Growth) -> Answer {
+fn carry_out(
+    shim: &'static Shim,
+    line: &str,
+    changes: &mut Changes,
+    growth: &mut Growth,
+    files: &mut ProcFiles,
+) -> Answer {
     Answer::Line(match Request::parse(line) {
         Ok(Request::Ping) => format!("ok {}", env!("CARGO_PKG_VERSION")),
         Ok(Request::Mark(name)) => {
             let text = shim.ledger.texts.intern(name.as_bytes());
             shim.event(EventKind::Mark, |event| event.text = text);
             // Growth since the mark is counted from what was live when the mark was set.
-            growth.sample(shim);
+            growth.sample(shim, files);
             "ok".to_owned()
         }
         Ok(Request::Trim { press }) => answer_line(trim(shim, press)),
@@ -214,15 +237,14 @@ fn trim(shim: &'static Shim, press: bool) -> Result<String, String> {
     }
 }
 
-/// Writes the present totals.
-fn sample(shim: &'static Shim) {
+/// Writes the present totals. `resident`: the bytes of the process, and those of them that are of no file.
+fn sample(shim: &'static Shim, (rss, rss_anon): (u64, u64)) {
     let ledger = &shim.ledger;
     // Shards are read one after another, so an end may be seen and its beginning not.
     let made = |up, down| ledger.counter(up).saturating_sub(ledger.counter(down));
     let bytes = |space| Tally::all_in(space).map(|row| made(row.alloc_bytes(), row.free_bytes())).sum();
     let allocs = Tally::all_of_memory().map(|row| made(row.allocs(), row.frees())).sum();
     let now = clock::precise_ns();
-    let (rss, rss_anon) = own::of_process();
     let slot = SampleSlot {
         time_ns: now,
         device_live: bytes(Space::Device),

@@ -4,6 +4,7 @@
 //! call stack, tag and class. That takes a few nanoseconds for each record. [`REST`] bounds the share of time that
 //! samples take.
 
+use super::proc_files::ProcFiles;
 use crate::process::{clock, own};
 use crate::shim::Shim;
 use gpumem_wire::growth::{Key, key_of_graph, keys_of_alloc, keys_of_exec};
@@ -99,19 +100,19 @@ impl Growth {
     }
 
     /// Takes a sample if one is due.
-    pub(super) fn sample_if_due(&mut self, shim: &Shim) {
+    pub(super) fn sample_if_due(&mut self, shim: &Shim, files: &mut ProcFiles) {
         if self.next.is_some_and(|next| next <= Instant::now()) {
-            self.sample(shim);
+            self.sample(shim, files);
         }
     }
 
     /// Takes a sample.
-    pub(super) fn sample(&mut self, shim: &Shim) {
+    pub(super) fn sample(&mut self, shim: &Shim, files: &mut ProcFiles) {
         // The time that the thread worked counts, not the time that passed. So samples on a busy machine are late, but not
         // rarer.
         let (begin, worked) = (Instant::now(), clock::worked_ns());
         let now_ns = clock::precise_ns();
-        let strangers = self.look(shim);
+        let strangers = self.look(shim, files);
         self.admit(shim, strangers, now_ns);
         self.write(shim, now_ns);
         self.note_made(shim, now_ns);
@@ -123,7 +124,7 @@ impl Growth {
     }
 
     /// Adds up the live bytes of each key: in its row, or, for keys without a row, in the map that is returned.
-    fn look(&mut self, shim: &Shim) -> FxHashMap<Key, Stranger> {
+    fn look(&mut self, shim: &Shim, files: &mut ProcFiles) -> FxHashMap<Key, Stranger> {
         let (rows, mut strangers) = (&mut self.rows, FxHashMap::<Key, Stranger>::default());
         rows.values_mut().for_each(|row| row.now = Live::default());
         let mut add = |key: Key, bytes, time_ns| match rows.get_mut(&key) {
@@ -141,7 +142,7 @@ impl Growth {
         ledger.graphs.each(|graph| add(key_of_graph(graph), graph.held_bytes(), graph.time_ns));
         ledger.execs.each(|exec| keys_of_exec(exec).for_each(|key| add(key, exec.held_bytes(), exec.time_ns)));
         // What gpumem takes is never called the program's.
-        add((GrowthKind::Heap, 0), own::of_process().1.saturating_sub(own::bytes()), 0);
+        add((GrowthKind::Heap, 0), files.resident().1.saturating_sub(own::bytes()), 0);
         strangers
     }
 

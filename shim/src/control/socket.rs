@@ -31,8 +31,14 @@ pub(super) struct Socket(Descriptor);
 impl Socket {
     pub(super) fn new(shim: &Shim) -> io::Result<Self> {
         let path = shim.socket_path();
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path)?;
+        let listener = match UnixListener::bind(&path) {
+            // One of a dead process with this number.
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                std::fs::remove_file(&path)?;
+                UnixListener::bind(&path)?
+            }
+            made => made?,
+        };
         // The directory keeps other users out. If the user named a directory that does not, the file's mode does.
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
         listener.set_nonblocking(true)?;

@@ -131,8 +131,13 @@ pub(crate) fn ranges() -> Option<Vec<Range<u64>>> {
 }
 
 /// The resident bytes of this process, and how many of them belong to no file and are shared with nobody.
-pub(crate) fn of_process() -> (u64, u64) {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+fn of_process() -> (u64, u64) {
+    resident_by(&std::fs::read("/proc/self/statm").unwrap_or_default())
+}
+
+/// The same by the text of `/proc/self/statm`.
+pub(crate) fn resident_by(statm: &[u8]) -> (u64, u64) {
+    let statm = std::str::from_utf8(statm).unwrap_or_default();
     let mut pages = statm.split_ascii_whitespace().skip(1).map(|pages| pages.parse::<u64>().unwrap_or(0));
     let (all, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
     let page = page_bytes();

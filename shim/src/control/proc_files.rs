@@ -1,0 +1,69 @@
+//! What the kernel says about the process: whether the control thread is the only one left, and how much memory is
+//! resident. The files stay open: a process may have no descriptor left when it ends, and a file that is opened at each
+//! look takes a number meanwhile that the program may rely on.
+
+use crate::process::descriptor::Descriptor;
+use crate::process::own;
+use gpumem_wire::place;
+use std::fs::File;
+use std::io::{Error, Result};
+
+/// A file of `/proc/self` that is read again and again.
+struct Kept {
+    path: &'static str,
+    file: Descriptor,
+}
+
+impl Kept {
+    fn open(path: &'static str) -> Result<Self> {
+        File::open(path).map(|file| Self { path, file: file.into() })
+    }
+
+    /// Reads the file from its beginning; opens it again if the program closed our descriptor.
+    fn read<'a>(&mut self, into: &'a mut [u8]) -> Result<&'a [u8]> {
+        let fd = match self.file.get() {
+            Some(fd) => fd,
+            None => {
+                *self = Self::open(self.path)?;
+                self.file.get().ok_or_else(Error::last_os_error)?
+            }
+        };
+        // SAFETY: `into` has room for the `into.len()` bytes that are asked for. `get` has checked that the descriptor
+        // still is ours.
+        let read = unsafe { libc::pread(fd, into.as_mut_ptr().cast(), into.len(), 0) };
+        usize::try_from(read).ok().and_then(|read| into.get(..read)).ok_or_else(Error::last_os_error)
+    }
+}
+
+/// The files that the control thread reads once a second.
+pub(super) struct ProcFiles {
+    stat: Kept,
+    statm: Kept,
+}
+
+impl ProcFiles {
+    /// # Errors
+    /// The system's.
+    pub(super) fn open() -> Result<Self> {
+        Ok(Self { stat: Kept::open("/proc/self/stat")?, statm: Kept::open("/proc/self/statm")? })
+    }
+
+    /// Returns true if all threads have ended but `ours` of our own. Main has then ended, as a zombie that the kernel
+    /// keeps. Threads that a driver keeps count as others.
+    ///
+    /// # Errors
+    /// The system's: the program closed our descriptor, and the file cannot be opened again, or read.
+    pub(super) fn is_last(&mut self, ours: u32) -> Result<bool> {
+        let mut stat = [0_u8; 1024];
+        let stat = self.stat.read(&mut stat)?;
+        // First comes the state, and 17 fields later the number of threads (proc(5)).
+        let mut fields = place::stat_fields(stat);
+        Ok(fields.next() == Some("Z") && fields.nth(16) == Some((1 + ours).to_string().as_str()))
+    }
+
+    /// The resident bytes of the process, by [`own::resident_by`]; 0 if they cannot be read.
+    pub(super) fn resident(&mut self) -> (u64, u64) {
+        let mut statm = [0_u8; 256];
+        self.statm.read(&mut statm).map_or((0, 0), own::resident_by)
+    }
+}
