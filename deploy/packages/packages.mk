@@ -34,7 +34,7 @@ release_flags = -Cforce-frame-pointers=yes --remap-path-prefix=$(target)=target 
     --remap-path-prefix=$(cargo_home)/registry/src=crates
 c_release_flags = -ffile-prefix-map=$(target)=target -ffile-prefix-map=$(cargo_home)/registry/src=crates
 # What is packed has no names for debuggers: they are not made. The linker takes the rest out, for any processor.
-bare := CARGO_INCREMENTAL=0 CARGO_PROFILE_RELEASE_DEBUG=false CARGO_PROFILE_RELEASE_STRIP=symbols
+bare := CARGO_INCREMENTAL=0 CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_DEBUG=false CARGO_PROFILE_RELEASE_STRIP=symbols
 zigbuild = PATH=$(zig_venv)/bin:$$PATH RUSTFLAGS='$(release_flags)' CFLAGS_$(subst -,_,$(dist_target))='$(c_release_flags)' \
     $(bare) $(CARGO) zigbuild --locked --release --target-dir $(target)/release-build \
     --target $(dist_target).$(GLIBC_FLOOR)
