@@ -129,9 +129,17 @@ impl Cache {
         self.exceeds(&lock(&self.inner))
     }
 
-    /// From now on a handle needs an exec of so many bytes, or none.
-    pub(super) fn needs(&self, body: &mut Body, need: Need) {
-        let before = std::mem::replace(&mut body.need, need);
+    /// What a handle needs of what the bounds limit: an exec, if it is in use and has none for good.
+    pub(super) fn need_of(&self, body: &Body) -> Need {
+        let class = body.class.as_ref().filter(|_| !body.apart().owned);
+        class.map_or(Need::default(), |class| {
+            let (host, device) = self.estimate(&class.shape);
+            Need { execs: 1, bytes: host + device }
+        })
+    }
+
+    /// From now on a handle needs this, and no longer what it needed `before`.
+    pub(super) fn need_is(&self, before: Need, need: Need) {
         if before != need {
             let (now, window) = (clock::now_ns(), self.bounds.long_ns() / 2);
             let needed = &mut lock(&self.inner).needed;

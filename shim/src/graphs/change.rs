@@ -34,7 +34,7 @@ impl Cache {
     pub(super) fn live(&self, index: u32) -> Result<(&'static Handle, MutexGuard<'static, Body>, Arc<Class>), Status> {
         let handle = self.execs.get(index).ok_or(INVALID)?;
         let body = lock(&handle.body);
-        match (body.ended, body.class.clone()) {
+        match (body.apart().ended, body.class.clone()) {
             (Some(status), _) => Err(status),
             (None, class) => Ok((handle, body, class.ok_or(INVALID)?)),
         }
@@ -52,7 +52,7 @@ impl Cache {
     ) -> Result<Updated, Status> {
         let (handle, mut body, class) = self.live(index)?;
         let mut recipe = None;
-        if !body.owned && !class.alone && self.usable() {
+        if !body.apart().owned && !class.alone && self.usable() {
             let follow = || self.with_work(|work| self.follow(handle, &mut body, &class, graph, work));
             match self.relaxed(|| contained(self, follow))? {
                 Verdict::Followed => return Ok(Updated::Virtually),
@@ -101,7 +101,7 @@ impl Cache {
                 false => Verdict::Asked(Some(recipe)),
             };
         }
-        if body.source.as_ref() == Some(&recipe.source) && body.changes.is_empty() {
+        if body.source.as_ref() == Some(&recipe.source) && body.edits().changes.is_empty() {
             self.fold(graph, &recipe);
             return Verdict::Followed; // as right after instantiate
         }
@@ -112,7 +112,7 @@ impl Cache {
             let Some(completed) = self.completed_or_marked(&mut lease) else { return Verdict::Asked(Some(recipe)) };
             resident = Some((lease, completed));
         }
-        let (before, changes) = (body.source.replace(recipe.source.clone()), std::mem::take(&mut body.changes));
+        let (before, changes) = (body.source.replace(recipe.source.clone()), body.take_changes());
         // The resident exec is set now, as the library would do, so that launches stay short.
         if let Some((mut lease, completed)) = resident {
             if read {
@@ -121,7 +121,7 @@ impl Cache {
             }
             let known = read || self.unfold(body, work);
             let set = known && {
-                let retarget = || self.retarget(&mut lease, &mut work.target, &body.disabled);
+                let retarget = || self.retarget(&mut lease, &mut work.target, &body.edits().disabled);
                 self.in_context(class.shape.context, retarget).is_ok()
             };
             if !set {
@@ -129,7 +129,10 @@ impl Cache {
                 if known && self.restore(&mut lease, &work.target).is_err() {
                     self.evict_and_destroy(lease, completed);
                 }
-                (body.source, body.changes) = (before, changes);
+                body.source = before;
+                if !changes.is_empty() {
+                    body.edits_mut().changes = changes;
+                }
                 return Verdict::Asked(Some(recipe));
             }
         }
@@ -141,7 +144,7 @@ impl Cache {
     /// The library has updated a handle's exec from a graph of another class. Whether the handle now means exactly that
     /// graph, and the exec is one of the graph's class.
     fn becomes(&self, lease: &mut Lease, handle: &Handle, body: &mut Body, recipe: &Recipe, work: &mut Work) -> bool {
-        let Some(class) = body.class.clone().filter(|_| !body.owned) else { return false };
+        let Some(class) = body.class.clone().filter(|_| !body.apart().owned) else { return false };
         let mut shape = |shape: &Shape| shape.key.unpacked(&mut work.scratch).map(<[u8]>::to_vec);
         let shapes = shape(&class.shape).zip(shape(&recipe.shape));
         if !shapes.is_some_and(|(from, to)| self.calls.becomes(&from, &to)) {
@@ -161,16 +164,18 @@ impl Cache {
         exec.class = Some(now.clone());
         std::mem::swap(&mut exec.content, &mut work.target);
         body.source = Some(recipe.source.clone());
-        body.changes.clear();
+        body.take_changes();
         let (slot, number) = (handle.slot.load(Relaxed), now.number());
         gate::record_if_started(|shim| records::handles::class_is(shim, slot, number));
+        let before = self.need_of(body);
         body.class = Some(now);
+        self.need_is(before, self.need_of(body));
         true
     }
 
     /// Tells the records how many bytes a handle's source takes now.
     pub(super) fn source_changed(&self, handle: &Handle, body: &Body) {
-        if !body.owned {
+        if !body.apart().owned {
             let (slot, bytes) = (handle.slot.load(Relaxed), source_bytes(body));
             gate::record_if_started(|shim| records::handles::source_is(shim, slot, bytes));
         }
@@ -197,11 +202,12 @@ impl Cache {
     pub(super) fn own(&self, lease: Lease, index: u32, handle: &Handle, body: &mut Body, why: Pinned) {
         let real = lease.real();
         handle.gets(&lease, index);
-        if !body.owned {
-            body.owned = true;
-            self.needs(body, Need::default());
+        if !body.apart().owned {
+            let before = self.need_of(body);
+            body.apart_mut().owned = true;
+            self.need_is(before, Need::default());
             body.source = None;
-            body.changes.clear();
+            body.take_changes();
             real.class.store(0, Relaxed);
             let (slot, bytes, context) = (handle.slot.load(Relaxed), real.take_bytes(), real.context.load(Relaxed));
             self.release(bytes);
@@ -243,7 +249,7 @@ impl Cache {
         to: StreamArg,
         real: impl FnOnce(GraphExec) -> Status,
     ) -> Result<Status, Status> {
-        let owned = self.live(index)?.1.owned;
+        let owned = self.live(index)?.1.apart().owned;
         if !owned && !self.calls.behaviour().uploads {
             let said = self.query_stream(to, || !capturing(), || self.calls.query(to));
             if matches!(said, Some(SUCCESS | NOT_READY)) {

@@ -40,7 +40,7 @@ impl Cache {
             let place_of = |node| self.place_of(&body, node);
             let inside = || {
                 let _alone = template.alone();
-                child::node_inside(self, body.graph.0 as Graph, node, template.graph, place_of)
+                child::node_inside(self, body.graph as Graph, node, template.graph, place_of)
             };
             let there = at.and_then(|at| template.nodes.get(at as usize).copied());
             there.or_else(|| class.alone.then(inside).flatten()).map(|there| (at, there))
@@ -60,7 +60,7 @@ impl Cache {
         let remembered = match (at, change) {
             (Some(at), Change::Set(kind, setter)) => self.remember(&mut lease, &mut body, at, kind, setter),
             (Some(at), Change::Enabled(on)) => {
-                for list in [&mut body.disabled, &mut lease.body().disabled] {
+                for list in [&mut body.edits_mut().disabled, &mut lease.body().disabled] {
                     list.retain(|&known| known != at);
                     if !on {
                         list.push(at);
@@ -82,7 +82,7 @@ impl Cache {
     /// The same where no exec can be had. Natively there would be one, so the handle remembers the change and the next
     /// exec gets it. `None` if only the library can say whether it accepts the change.
     fn node_without(&self, handle: &Handle, body: &mut Body, at: Option<u32>, change: Change) -> Option<Status> {
-        let class = body.class.clone().filter(|class| !class.alone && !body.owned)?;
+        let class = body.class.clone().filter(|class| !class.alone && !body.apart().owned)?;
         let Some(at) = at else { return Some(INVALID) };
         let has_switch =
             matches!(class.shape.kind(at as usize), NodeKind::Kernel | NodeKind::Memcpy | NodeKind::Memset);
@@ -112,15 +112,16 @@ impl Cache {
                 self.keep_change(body, at, record);
             }
             Change::Enabled(on) if has_switch => {
-                body.disabled.retain(|&known| known != at);
+                let disabled = &mut body.edits_mut().disabled;
+                disabled.retain(|&known| known != at);
                 if !on {
-                    body.disabled.push(at);
+                    disabled.push(at);
                 }
             }
             Change::IsEnabled(out) if !out.is_null() && has_switch => {
                 // SAFETY: not NULL, and the program's own out-parameter. It takes a number during
                 // the program's call, which this is part of.
-                unsafe { *out = u32::from(!body.disabled.contains(&at)) };
+                unsafe { *out = u32::from(!body.edits().disabled.contains(&at)) };
             }
             _ => return None,
         }
@@ -142,14 +143,15 @@ impl Cache {
     }
 
     fn keep_change(&self, body: &mut Body, at: u32, record: Vec<u8>) {
-        body.changes.retain(|(known, _)| *known != at);
-        body.changes.push((at, record.into()));
-        if body.changes.len() > MANY_CHANGES {
+        let changes = &mut body.edits_mut().changes;
+        changes.retain(|(known, _)| *known != at);
+        changes.push((at, record.into()));
+        if changes.len() > MANY_CHANGES {
             self.with_work(|work| {
                 let base = body.class.as_ref().and_then(|class| class.shape.base(&mut work.scratch));
                 if let Some(base) = base.filter(|_| self.unfold(body, work)) {
                     body.source = Some(Source::fold(&work.target, Some(&base), &mut work.scratch).into());
-                    body.changes.clear();
+                    body.take_changes();
                 }
             });
         }
@@ -157,17 +159,17 @@ impl Cache {
 
     /// As in the library, setters accept a graph's nodes for as long as the graph lives.
     fn is_graph_alive(&self, body: &Body) -> bool {
-        let (graph, serial) = body.graph;
-        let Some(serial) = serial else { return true };
-        gate::record_if_started(|shim| records::graphs::serial(shim, graph)).is_none_or(|now| now == Some(serial))
+        let Some(serial) = body.graph_serial else { return true };
+        let now = gate::record_if_started(|shim| records::graphs::serial(shim, body.graph));
+        now.is_none_or(|now| now == Some(serial.get()))
     }
 
     /// Index of one of the program's nodes among those of the graph that the handle came from.
     fn place_of(&self, body: &Body, node: GraphNode) -> Option<u32> {
-        match &body.nodes {
+        match &body.apart().nodes {
             Some(nodes) => self.with_work(|work| nodes.place_of(node, &mut work.scratch)),
             // The graph was folded. Its nodes are now those of the graph that was built for the program since.
-            None => self.place_in_unfolded(body.graph.0 as Graph, node),
+            None => self.place_in_unfolded(body.graph as Graph, node),
         }
     }
 }

@@ -69,7 +69,8 @@ impl Cache {
     /// The program is about to update a handle. If the handle's exec is worn and its last launch has completed, a new
     /// exec, made of the handle's clone, takes its place. If none can be made, the worn exec stays.
     pub(super) fn replace_worn(&self, index: u32, handle: &Handle, body: &Body) {
-        let wears = self.calls.behaviour().most_updates != u32::MAX && !body.owned && body.template.is_some();
+        let wears =
+            self.calls.behaviour().most_updates != u32::MAX && !body.apart().owned && body.apart().template.is_some();
         let Some(class) = body.class.as_ref().filter(|_| wears) else { return };
         let Some(mut lease) = handle.lease() else { return };
         if !self.is_worn(&mut lease) {
@@ -81,7 +82,7 @@ impl Cache {
             }
             let made = contained(self, || {
                 self.with_work(|work| {
-                    work.clone = body.template.clone();
+                    work.clone = body.apart().template.clone();
                     self.make_over_bound(class, work)
                 })
             });
@@ -100,13 +101,13 @@ impl Cache {
 
     /// The library has updated an exec from a graph. Whether a clone of that graph stands for the handle now.
     pub(super) fn clone_follows(&self, lease: &mut Lease, body: &mut Body, graph: Graph) -> bool {
-        if body.owned || !self.calls.behaviour().clones_follow {
+        if body.apart().owned || !self.calls.behaviour().clones_follow {
             return false;
         }
         let clone = self.relaxed(|| self.with_work(|work| self.same_clone(body, graph, work)));
         let Some(clone) = clone else { return false };
         lease.body().holds = Arc::downgrade(&clone);
-        body.template = Some(clone);
+        body.apart_mut().template = Some(clone);
         true
     }
 

@@ -93,9 +93,9 @@ impl Cache {
         // A thread that took an exec from a handle meanwhile has left the handle an event.
         for (_, handle) in self.execs.all() {
             let Ok(body) = handle.body.try_lock() else { continue };
-            let ended = || body.ended.is_some() && ended.iter().any(|its| std::ptr::eq(*its, handle));
+            let ended = || body.apart().ended.is_some() && ended.iter().any(|its| std::ptr::eq(*its, handle));
             if (is_in(&body) || ended())
-                && let Some(pending) = lock(&handle.pending).take()
+                && let Some(pending) = self.pendings.take(handle)
                 && !gone
             {
                 self.calls.drop_event(pending.event);
@@ -109,10 +109,11 @@ impl Cache {
     /// A handle's context ends. From now on the handle means nothing and keeps nothing, until the program destroys it.
     fn end_body(&self, handle: &Handle, body: &mut Body, gone: bool) {
         handle.real.store(std::ptr::null_mut(), Release);
-        self.needs(body, Need::default());
-        let before = std::mem::replace(body, Body { ended: Some(CONTEXT_IS_DESTROYED), ..Body::default() });
+        self.need_is(self.need_of(body), Need::default());
+        let before = std::mem::take(body);
+        body.apart_mut().ended = Some(CONTEXT_IS_DESTROYED);
         if gone {
-            before.template.iter().for_each(|template| template.lose_graph());
+            before.apart().template.iter().for_each(|template| template.lose_graph());
         }
         let slot = handle.slot.load(Relaxed);
         gate::record_if_started(|shim| records::handles::source_is(shim, slot, 0));
@@ -166,11 +167,7 @@ impl Cache {
                 real.marked.store(lease.body().event.is_some(), Relaxed);
             }
         }
-        for (_, handle) in self.execs.all() {
-            if let Some(pending) = lock(&handle.pending).as_mut().filter(|pending| pending.stream_key == stream_key) {
-                pending.stream_key = LOST;
-            }
-        }
+        self.pendings.rename(stream_key, LOST);
     }
 
     /// Code is about to be unloaded. The library lets execs of that code run on (measured on an H200, driver 580). So
@@ -217,7 +214,9 @@ impl Cache {
         for (index, handle) in self.execs.all() {
             // A handle that another thread uses meanwhile is of other code, or that is a race of the program's own.
             let Ok(mut body) = handle.body.try_lock() else { continue };
-            let Some(real) = handle.resident().filter(|_| !body.owned && body.class.is_some()) else { continue };
+            let Some(real) = handle.resident().filter(|_| !body.apart().owned && body.class.is_some()) else {
+                continue;
+            };
             // Another thread may look at the exec just now. Or its launch may wait for as long as the program likes.
             if let Some(mut lease) = wait_since(start, || real.lease())
                 && handle.resident().is_some_and(|now| std::ptr::eq(now, real))

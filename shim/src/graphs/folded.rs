@@ -2,10 +2,10 @@
 //! while nobody looks at it. It is built again when somebody does.
 
 use super::class::Recipe;
-use super::handle::index_in;
 use super::nodes::{self, KnownNodes};
 use super::{Cache, Work};
 use crate::gate;
+use crate::process::handle_range::index_in;
 use crate::process::lock::lock;
 use crate::process::raised::Raised;
 use crate::records;

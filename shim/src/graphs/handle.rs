@@ -5,24 +5,22 @@
 //! program that uses a handle after its end finds what is there now, and nothing crashes.
 
 use super::class::{Class, Template};
-use super::needed::Need;
 use super::nodes::KnownNodes;
 use super::real::{Lease, RealExec, StreamKey};
 use crate::ledger::table::NO_SLOT;
+use crate::process::handle_range::{HANDLES, STRIDE};
 use crate::process::heap;
 use crate::process::lock::lock;
 use crate::vendor::graphs::Event;
 use crate::vendor::source::Source;
 use gpumem_abi::types::Status;
+use rustc_hash::FxHashMap;
 use std::ffi::c_void;
+use std::num::NonZeroU64;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex};
 
-/// Bytes between two handles.
-const STRIDE: usize = 64;
-/// The most handles that a process can have at a time.
-const HANDLES: usize = 1 << 20;
 /// How many slots are made at a time.
 const CHUNK: usize = 32;
 const CHUNKS: usize = HANDLES / CHUNK;
@@ -48,14 +46,6 @@ struct Free {
     made: usize,
     /// Ended handles. The one that ended first is used first.
     ended: std::collections::VecDeque<u32>,
-}
-
-/// Index of a handle if it lies in the range that begins at `start`.
-#[inline(always)]
-pub(crate) fn index_in(start: &AtomicUsize, handle: usize) -> Option<u32> {
-    let start = start.load(Relaxed);
-    let offset = handle.wrapping_sub(start);
-    (offset < HANDLES * STRIDE && start != 0).then_some((offset / STRIDE) as u32)
 }
 
 impl<T: Default> Handles<T> {
@@ -145,8 +135,9 @@ impl<T: Default> Handles<T> {
     }
 }
 
-/// An exec as the program knows it. What a launch reads comes first and lies in one cache line. That line is mostly not
-/// in the cache, because a program comes back to a handle only when the device is done.
+/// An exec as the program knows it. It lies in one cache line. That line is mostly not in the cache, because a program
+/// comes back to a handle only when the device is done. A program may hold very many handles that have no exec, so what
+/// few of them need lies apart (docs/decisions/graphs.md).
 #[repr(C, align(64))]
 pub(crate) struct Handle {
     /// The real exec that holds what this handle means. Null: none does now.
@@ -155,10 +146,10 @@ pub(crate) struct Handle {
     pub slot: AtomicU32,
     /// The handle had an exec, and another handle took it.
     pub lost_its: AtomicBool,
+    /// The next launch has to wait for one that is in the cache's [`Pendings`].
+    pub waits: AtomicBool,
     /// Locked during the real calls that launches and changes of this handle need.
     pub body: Mutex<Body>,
-    /// The last launch on an exec that was taken from this handle since. The lock is never held during a real call.
-    pub pending: Mutex<Option<Pending>>,
 }
 
 /// What a handle means.
@@ -168,21 +159,59 @@ pub(crate) struct Body {
     pub class: Option<Arc<Class>>,
     /// What its nodes hold. A class that is `alone` has its template instead.
     pub source: Option<Arc<Source>>,
+    /// The graph that it came from, and its serial if the records have one. Setters name the nodes of this graph.
+    pub graph: u64,
+    pub graph_serial: Option<NonZeroU64>,
+    pub apart: Option<Box<Apart>>,
+}
+
+/// What few handles have.
+#[derive(Default)]
+pub(crate) struct Apart {
     pub template: Option<Arc<Template>>,
-    /// Nodes that the program set since then, by index.
+    /// The nodes of its graph, which the program may have.
+    pub nodes: Option<KnownNodes>,
+    pub edits: Option<Box<Edits>>,
+    /// Its exec stays with it for good.
+    pub owned: bool,
+    /// Its context has ended, and with it all that the handle meant. Calls with the handle answer this status.
+    pub ended: Option<Status>,
+}
+
+/// What the program did to single nodes of an exec.
+#[derive(Default)]
+pub(crate) struct Edits {
+    /// Nodes that the program set since the source was read, by index.
     pub changes: Vec<(u32, Box<[u8]>)>,
     /// Nodes that the program switched off.
     pub disabled: Vec<u32>,
-    /// Its exec stays with it for good.
-    pub owned: bool,
-    /// The graph that it came from: the handle, and the serial if the records have one. Setters name the nodes of this
-    /// graph.
-    pub graph: (u64, Option<u64>),
-    pub nodes: Option<KnownNodes>,
-    /// What it needs of what the cache's bounds limit.
-    pub need: Need,
-    /// Its context has ended, and with it all that the handle meant. Calls with the handle answer this status.
-    pub ended: Option<Status>,
+}
+
+static NOTHING_APART: Apart = Apart { template: None, nodes: None, edits: None, owned: false, ended: None };
+static NO_EDITS: Edits = Edits { changes: Vec::new(), disabled: Vec::new() };
+
+impl Body {
+    pub(crate) fn apart(&self) -> &Apart {
+        self.apart.as_deref().unwrap_or(&NOTHING_APART)
+    }
+
+    pub(crate) fn apart_mut(&mut self) -> &mut Apart {
+        self.apart.get_or_insert_default()
+    }
+
+    pub(crate) fn edits(&self) -> &Edits {
+        self.apart().edits.as_deref().unwrap_or(&NO_EDITS)
+    }
+
+    pub(crate) fn edits_mut(&mut self) -> &mut Edits {
+        self.apart_mut().edits.get_or_insert_default()
+    }
+
+    /// Takes the changes out: from now on there are none.
+    pub(crate) fn take_changes(&mut self) -> Vec<(u32, Box<[u8]>)> {
+        let edits = self.apart.as_mut().and_then(|apart| apart.edits.as_mut());
+        edits.map_or_else(Vec::new, |edits| std::mem::take(&mut edits.changes))
+    }
 }
 
 /// A launch whose completion the next launch of the same handle has to wait for.
@@ -191,14 +220,60 @@ pub(crate) struct Pending {
     pub stream_key: StreamKey,
 }
 
+/// The last launches on execs that were taken since from the handles that made them. The lock is never held during a
+/// real call.
+#[derive(Default)]
+pub(crate) struct Pendings(Mutex<FxHashMap<usize, Pending>>);
+
+impl Pendings {
+    /// By the address of a handle's place, which is that handle's for good.
+    fn key(handle: &Handle) -> usize {
+        std::ptr::from_ref(handle) as usize
+    }
+
+    /// The launch that the handle's next one has to wait for, taken out.
+    pub(crate) fn take(&self, handle: &Handle) -> Option<Pending> {
+        if !handle.waits.load(Acquire) {
+            return None;
+        }
+        let mut all = lock(&self.0);
+        handle.waits.store(false, Release);
+        all.remove(&Self::key(handle))
+    }
+
+    /// The handle's next launch has to wait for this one. The answer is one that it had to wait for until now.
+    pub(crate) fn put(&self, handle: &Handle, pending: Pending) -> Option<Pending> {
+        let mut all = lock(&self.0);
+        handle.waits.store(true, Release);
+        all.insert(Self::key(handle), pending)
+    }
+
+    /// The same, unless there is one already; then the answer is this one.
+    pub(crate) fn put_back(&self, handle: &Handle, pending: Pending) -> Option<Pending> {
+        let mut all = lock(&self.0);
+        if handle.waits.swap(true, AcqRel) {
+            return Some(pending);
+        }
+        all.insert(Self::key(handle), pending)
+    }
+
+    /// A stream is another one from now on, in whatever launch was made there.
+    pub(crate) fn rename(&self, stream_key: StreamKey, to: StreamKey) {
+        let mut all = lock(&self.0);
+        all.values_mut().filter(|pending| pending.stream_key == stream_key).for_each(|its| its.stream_key = to);
+    }
+}
+
+const _: () = assert!(size_of::<Handle>() == 64, "one cache line");
+
 impl Default for Handle {
     fn default() -> Self {
         Self {
             real: AtomicPtr::new(null_mut()),
             slot: AtomicU32::new(NO_SLOT),
             lost_its: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
             body: Mutex::default(),
-            pending: Mutex::default(),
         }
     }
 }
@@ -248,15 +323,16 @@ pub(crate) fn context_of(body: &Body) -> u64 {
 
 /// Bytes that a handle's source takes.
 pub(crate) fn source_bytes(body: &Body) -> u64 {
-    let changes: usize = body.changes.iter().map(|(_, record)| record.len()).sum();
+    let changes: usize = body.edits().changes.iter().map(|(_, record)| record.len()).sum();
     body.source.as_ref().map_or(0, |source| source.bytes())
-        + body.nodes.as_ref().map_or(0, KnownNodes::bytes)
+        + body.apart().nodes.as_ref().map_or(0, KnownNodes::bytes)
         + changes as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::handle_range::index_in;
 
     #[test]
     fn handles_are_told_from_other_addresses_and_used_again() {

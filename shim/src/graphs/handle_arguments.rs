@@ -1,9 +1,10 @@
 //! Arguments of the program's calls: which of them are handles of ours, and which object of the library is behind each.
 
 use super::caches::open;
-use super::handle::{INVALID, index_in};
+use super::handle::INVALID;
 use super::{cache, caches};
 use crate::gate;
+use crate::process::handle_range::index_in;
 use crate::process::wiped;
 use crate::vendor::graphs::StreamArg;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};

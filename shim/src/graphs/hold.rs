@@ -20,7 +20,7 @@ impl Cache {
     /// Writes what a handle means now into `work.target`. Whether that could be done.
     pub(crate) fn unfold(&self, body: &Body, work: &mut Work) -> bool {
         let (Some(class), Some(source)) = (&body.class, &body.source) else { return false };
-        if body.changes.is_empty() && work.read.as_ptr() == Arc::as_ptr(source) {
+        if body.edits().changes.is_empty() && work.read.as_ptr() == Arc::as_ptr(source) {
             work.read = Weak::new();
             std::mem::swap(&mut work.target, &mut work.reading.records);
             return true;
@@ -29,7 +29,7 @@ impl Cache {
         if !source.unfold(Some(&base), &mut work.target, &mut work.scratch) {
             return false;
         }
-        body.changes.iter().for_each(|(node, record)| work.target.replace(*node as usize, record));
+        body.edits().changes.iter().for_each(|(node, record)| work.target.replace(*node as usize, record));
         true
     }
 
@@ -63,7 +63,7 @@ impl Cache {
         if !class.alone && !self.unfold(body, work) {
             return Err(INVALID);
         }
-        work.clone = body.template.clone();
+        work.clone = body.apart().template.clone();
         let comes_back = handle.lost_its.load(Relaxed);
         let (mut lease, found) = self.acquire(&class, stream_key, comes_back, work)?;
         let new = found == Origin::New;
@@ -74,7 +74,7 @@ impl Cache {
             return self.hold_clone(lease, found, &class, slot, work);
         }
         let start = clock::precise_ns();
-        let set = match self.retarget(&mut lease, &mut work.target, &body.disabled) {
+        let set = match self.retarget(&mut lease, &mut work.target, &body.edits().disabled) {
             Ok(set) => set,
             Err(_) => {
                 // The exec may hold parts of both now. A new exec, made of the template, takes its place.
@@ -155,7 +155,7 @@ impl Cache {
         self.reserve(bytes, true);
         let mut target = lock(&template.content).clone().unwrap_or_default();
         let mut lease = self.keep(class, template, exec, target.clone(), bytes);
-        match self.retarget(&mut lease, &mut target, &body.disabled) {
+        match self.retarget(&mut lease, &mut target, &body.edits().disabled) {
             Ok(_) => Ok(lease),
             Err(status) => {
                 self.destroy_when_completed(lease);

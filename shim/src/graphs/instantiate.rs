@@ -2,7 +2,7 @@
 
 use super::class::{Class, Recipe, Shape, Template};
 use super::contained;
-use super::handle::Body;
+use super::handle::{Apart, Body};
 use super::needed::Need;
 use super::nodes::KnownNodes;
 use super::real::LOST;
@@ -22,6 +22,7 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::Pinned;
 use rustc_hash::FxHasher;
 use std::hash::Hasher;
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
 
@@ -97,21 +98,23 @@ impl Cache {
         *body = Body {
             class: Some(class.clone()),
             source: recipe.map(|recipe| recipe.source),
-            template,
-            graph: (graph as u64, graph_serial),
-            nodes,
+            graph: graph as u64,
+            graph_serial: graph_serial.and_then(NonZeroU64::new),
             ..Body::default()
         };
+        if template.is_some() || nodes.is_some() {
+            *body.apart_mut() = Apart { template, nodes, ..Apart::default() };
+        }
         handle.lost_its.store(false, Relaxed);
-        let (host, device) = self.estimate(&class.shape);
-        self.needs(&mut body, Need { execs: 1, bytes: host + device });
+        let need = self.need_of(&body);
+        self.need_is(Need::default(), need);
         let first = class.instantiate_ns.load(Relaxed) == 0;
         if first {
             // The first exec of a class is made here, so that errors appear where the program expects them.
             match self.hold(handle, &body, LOST, work) {
                 Ok(lease) => handle.gets(&lease, index),
                 Err(_) => {
-                    self.needs(&mut body, Need::default());
+                    self.need_is(need, Need::default());
                     *body = Body::default();
                     self.execs.give(index);
                     return Err(Pinned::None);
@@ -286,11 +289,11 @@ impl Cache {
         let handle = self.execs.get(index).ok_or(super::handle::INVALID)?;
         self.allowed()?;
         let mut guard = lock(&handle.body);
-        if guard.class.is_none() && guard.ended.is_none() {
+        if guard.class.is_none() && guard.apart().ended.is_none() {
             return Err(super::handle::INVALID);
         }
-        let mut body = std::mem::take(&mut *guard);
-        self.needs(&mut body, Need::default());
+        let body = std::mem::take(&mut *guard);
+        self.need_is(self.need_of(&body), Need::default());
         self.alone_with_driver(&body, || self.part_for_ever(handle, &body));
         let slot = handle.slot.swap(NO_SLOT, Relaxed);
         drop(guard);

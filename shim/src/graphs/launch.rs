@@ -1,7 +1,7 @@
 //! A handle is launched: with its resident exec, or with one that is made to hold what the handle means.
 
 use super::Cache;
-use super::handle::{Body, Handle, INVALID, Pending, context_of};
+use super::handle::{Body, Edits, Handle, INVALID, Pending, context_of};
 use super::real::{Lease, RealExec, StreamKey, key_by_handle, key_of};
 use crate::gate;
 use crate::process::clock;
@@ -152,7 +152,7 @@ impl Cache {
     /// As for [`launch`].
     unsafe fn launch_relaxed(&self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> Status {
         let body = lock(&handle.body);
-        if let Some(status) = body.ended {
+        if let Some(status) = body.apart().ended {
             return status;
         }
         if body.class.is_none() {
@@ -186,7 +186,7 @@ impl Cache {
                 }
             };
             status = self.again(context_of(&body), again).err().unwrap_or(SUCCESS);
-            if status == OUT_OF_MEMORY && !body.owned {
+            if status == OUT_OF_MEMORY && !body.apart().owned {
                 status = self.one_by_one(handle, &body, to, stream_key);
             }
         }
@@ -241,7 +241,7 @@ impl Cache {
 
     /// Makes the stream wait for this handle's last launch, if that was made with another exec on another stream.
     fn wait_for_pending(&self, handle: &Handle, to: StreamArg, stream_key: StreamKey) -> Option<Pending> {
-        let pending = lock(&handle.pending).take()?;
+        let pending = self.pendings.take(handle)?;
         // A stream that captures is not touched. Its launch is refused anyway.
         if pending.stream_key != stream_key
             && !self.calls.completed(pending.event)
@@ -256,20 +256,15 @@ impl Cache {
     /// Whether the latter is so.
     fn waited(&self, handle: &Handle, pending: Option<Pending>, status: Status) -> bool {
         let Some(pending) = pending else { return false };
-        let mut slot = lock(&handle.pending);
-        if status != SUCCESS && slot.is_none() {
-            *slot = Some(pending);
-            return true;
-        }
-        drop(slot);
-        self.calls.drop_event(pending.event);
-        false
+        let over = if status == SUCCESS { Some(pending) } else { self.pendings.put_back(handle, pending) };
+        let waits = over.is_none();
+        over.iter().for_each(|over| self.calls.drop_event(over.event));
+        waits
     }
 
     /// The next launch of a handle has to wait for this one.
     pub(super) fn set_pending(&self, handle: &Handle, pending: Pending) {
-        let old = lock(&handle.pending).replace(pending);
-        if let Some(old) = old {
+        if let Some(old) = self.pendings.put(handle, pending) {
             self.calls.drop_event(old.event);
         }
     }
@@ -286,7 +281,8 @@ impl Cache {
             }
             let target = std::mem::take(&mut work.target);
             let shape = body.class.as_ref().and_then(|class| class.shape.key.unpacked(&mut work.scratch));
-            let status = shape.map_or(OUT_OF_MEMORY, |shape| self.calls.run(shape, &target, &body.disabled, to));
+            let status =
+                shape.map_or(OUT_OF_MEMORY, |shape| self.calls.run(shape, &target, &body.edits().disabled, to));
             work.target = target;
             status
         });
@@ -308,7 +304,8 @@ impl Cache {
         if let Some(mut lease) = handle.lease() {
             let real = lease.real();
             handle.loses(&lease);
-            let touched = !body.changes.is_empty() || !body.disabled.is_empty();
+            let Edits { changes, disabled } = body.edits();
+            let touched = !changes.is_empty() || !disabled.is_empty();
             let alone = body.class.as_ref().is_none_or(|class| !class.shared);
             // The library may wait for the device when it destroys an exec that never ran (measured on an H200, driver
             // 580). It is destroyed now, where the program expects that, and not later when room is needed.
@@ -316,7 +313,7 @@ impl Cache {
             // If nothing can tell when its last launch completes, no handle could ever take the exec. So it is
             // destroyed now.
             let lost = self.is_unknowable(real, real.stream_key.load(Relaxed)) && !device::can_tell(self.vendor);
-            let at_once = body.owned || lost || never;
+            let at_once = body.apart().owned || lost || never;
             let too_many = || self.has_too_many() && self.parked_go() == 0;
             let goes = at_once || touched || alone || self.over_bound() || too_many();
             if goes && (at_once || !self.calls.behaviour().outlived || self.known_completed(&mut lease)) {
@@ -327,7 +324,7 @@ impl Cache {
             }
         }
         self.destroy_completed();
-        if let Some(pending) = lock(&handle.pending).take() {
+        if let Some(pending) = self.pendings.take(handle) {
             self.calls.drop_event(pending.event);
         }
     }

@@ -100,9 +100,9 @@ impl Cache {
         let Ok(body) = handle.body.try_lock() else { return Reference::MayRefer };
         match &body.class {
             // Nothing can be launched in a context that is gone.
-            _ if body.ended.is_some() => Reference::DoesNot,
+            _ if body.apart().ended.is_some() => Reference::DoesNot,
             None => Reference::Unused,
-            Some(class) if class.alone || body.owned => Reference::MayRefer,
+            Some(class) if class.alone || body.apart().owned => Reference::MayRefer,
             Some(_) => Reference::of(self.with_work(|work| body_refers(&body, ranges, work))),
         }
     }
@@ -125,15 +125,15 @@ impl Cache {
         let Ok(body) = handle.body.try_lock() else { return Reference::MayRefer };
         match &body.class {
             // Nothing can be launched in a context that is gone.
-            _ if body.ended.is_some() => Reference::DoesNot,
+            _ if body.apart().ended.is_some() => Reference::DoesNot,
             None => Reference::Unused,
-            Some(class) if class.alone || body.owned => Reference::MayRefer,
+            Some(class) if class.alone || body.apart().owned => Reference::MayRefer,
             Some(class) => Reference::of(self.with_work(|work| {
                 let base = class.shape.base(&mut work.scratch)?;
                 let source = body.source.as_ref()?;
                 source.unfold(Some(&base), &mut work.target, &mut work.scratch).then(|| {
                     hand_out(&work.target, each);
-                    body.changes.iter().for_each(|(_, record)| each(record));
+                    body.edits().changes.iter().for_each(|(_, record)| each(record));
                     false
                 })
             })),
@@ -167,7 +167,7 @@ fn body_refers(body: &Body, ranges: &[Range<u64>], work: &mut Work) -> Option<bo
         return None;
     }
     // Changes count besides what was there before: that is read again if the changes are taken back.
-    Some(hold(&work.target, ranges) || body.changes.iter().any(|(_, record)| holds(record, ranges)))
+    Some(hold(&work.target, ranges) || body.edits().changes.iter().any(|(_, record)| holds(record, ranges)))
 }
 
 fn hold(records: &Records, ranges: &[Range<u64>]) -> bool {

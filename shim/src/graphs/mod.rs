@@ -75,7 +75,7 @@ use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Pinned, Severity, Vendor};
 use gpumem_wire::settings::Settings;
-use handle::{Handle, Handles};
+use handle::{Handle, Handles, Pendings};
 use needed::Needed;
 use real::RealExec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -131,6 +131,8 @@ pub(crate) struct Cache {
     known: Mutex<Interned>,
     real_graphs: Mutex<folded::Graphs>,
     thrash: Thrash,
+    /// What the next launches of handles have to wait for.
+    pendings: Pendings,
 }
 
 /// What is counted.
@@ -187,6 +189,7 @@ impl Cache {
             known: Mutex::default(),
             real_graphs: Mutex::default(),
             thrash: Thrash::default(),
+            pendings: Pendings::default(),
         })
     }
 

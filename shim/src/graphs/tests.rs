@@ -362,12 +362,12 @@ fn a_handle_means_nothing_when_its_context_is_gone() {
         let class = Arc::new(Class::new(shape, 0, false));
         let (index, handle) = cache.execs.take().unwrap();
         *lock(&handle.body) = Body { class: Some(class.clone()), source: Some(source.clone()), ..Body::default() };
-        *lock(&handle.pending) = Some(Pending { event: EVENT, stream_key: LOST });
+        cache.set_pending(handle, Pending { event: EVENT, stream_key: LOST });
         cache.context_going(CONTEXT + 1, gone);
         assert_eq!((Arc::strong_count(&class), Arc::strong_count(&source)), (2, 2));
         cache.context_going(CONTEXT, gone);
         assert_eq!((Arc::strong_count(&class), Arc::strong_count(&source)), (1, 1));
-        assert!(lock(&handle.pending).is_none(), "its event is of that context");
+        assert!(!handle.waits.load(SeqCst) && cache.pendings.take(handle).is_none(), "its event is of that context");
         assert_eq!((cache.end_handle(index), cache.end_handle(index)), (Ok(()), Err(INVALID)));
     }
 }

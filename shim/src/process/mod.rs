@@ -10,6 +10,7 @@ pub(crate) mod descriptor;
 pub(crate) mod elf;
 pub(crate) mod errno;
 pub(crate) mod fences;
+pub(crate) mod handle_range;
 pub(crate) mod heap;
 pub(crate) mod load;
 pub(crate) mod lock;

@@ -70,7 +70,7 @@ pub(crate) fn list(shim: &'static Shim, call: &Call, graph: Graph, exec: ExecSlo
             ..exec
         },
     );
-    if let Some(old) = shim.registry.execs.insert(Class::Exec, exec.handle, ExecEntry { slot, context }) {
+    if let Some(old) = shim.registry.execs.insert(exec.handle, ExecEntry { slot, context }) {
         ended(shim, old);
     }
     slot
@@ -95,7 +95,7 @@ pub(crate) fn launched(shim: &Shim, exec: u64, status: Status) {
         return;
     }
     shim.count(counters::LAUNCHES, 1);
-    if let Some(entry) = shim.registry.execs.get(Class::Exec, exec).filter(|entry| entry.slot != NO_SLOT) {
+    if let Some(entry) = shim.registry.execs.get(exec).filter(|entry| entry.slot != NO_SLOT) {
         let field = |offset| shim.ledger.execs.field(entry.slot, offset);
         field(offset_of!(ExecSlot, launches)).fetch_add(1, Relaxed);
         field(offset_of!(ExecSlot, last_launch_ns)).store(clock::now_ns(), Relaxed);
@@ -104,7 +104,7 @@ pub(crate) fn launched(shim: &Shim, exec: u64, status: Status) {
 
 /// An exec was updated, whole or in one node.
 pub(crate) fn updated(shim: &Shim, exec: u64, update: Update) {
-    let entry = shim.registry.execs.get(Class::Exec, exec).filter(|entry| entry.slot != NO_SLOT);
+    let entry = shim.registry.execs.get(exec).filter(|entry| entry.slot != NO_SLOT);
     let add = |offset| {
         if let Some(entry) = entry {
             shim.ledger.execs.field(entry.slot, offset).fetch_add(1, Relaxed);
@@ -131,7 +131,7 @@ pub(crate) fn updated(shim: &Shim, exec: u64, update: Update) {
 
 /// An exec is gone; call before the real destroy, and [`stays`] if that fails.
 pub(crate) fn going(shim: &Shim, exec: u64) -> Option<ExecEntry> {
-    shim.registry.execs.remove(Class::Exec, exec)
+    shim.registry.execs.remove(exec)
 }
 
 /// The real destroy succeeded.
@@ -146,7 +146,7 @@ pub(crate) fn ended(shim: &Shim, entry: ExecEntry) {
 
 /// The real destroy failed.
 pub(crate) fn stays(shim: &Shim, exec: u64, entry: ExecEntry) {
-    shim.registry.execs.insert(Class::Exec, exec, entry);
+    shim.registry.execs.insert(exec, entry);
 }
 
 /// All execs of a context are gone with it.

@@ -133,7 +133,7 @@ pub(crate) fn pinned(shim: &Shim, slot: u32, why: Pinned) {
 /// An exec is the library's own, and why.
 pub(crate) fn native(shim: &Shim, exec: u64, why: Pinned) {
     shim.count(counters::PINNED_MADE, 1);
-    if let Some(entry) = shim.registry.execs.get(Class::Exec, exec) {
+    if let Some(entry) = shim.registry.execs.get(exec) {
         exec_is(shim, entry.slot, ExecState::Native, why);
     }
 }

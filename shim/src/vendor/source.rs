@@ -55,27 +55,49 @@ impl Records {
     }
 }
 
-/// Bytes, kept in blocks that the heap's size classes hold without waste. A folded graph has some tens of kilobytes,
-/// and classes double.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Blob {
-    blocks: Vec<Box<[u8]>>,
+/// Bytes. The few of a small graph stand in place, so that its source is one block of 64 bytes. Many are kept in blocks
+/// that the heap's size classes hold without waste, since a folded graph may have some tens of kilobytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Blob {
+    Few { len: u8, bytes: [u8; FEW] },
+    Many(Box<[Box<[u8]>]>),
 }
 
+const FEW: usize = 30;
 const BLOCK: usize = 4096;
 
+impl Default for Blob {
+    fn default() -> Self {
+        Self::Few { len: 0, bytes: [0; FEW] }
+    }
+}
+
 impl Blob {
-    fn new(bytes: &[u8]) -> Self {
-        Self { blocks: bytes.chunks(BLOCK).map(Box::from).collect() }
+    fn new(all: &[u8]) -> Self {
+        let mut bytes = [0; FEW];
+        match bytes.get_mut(..all.len()) {
+            Some(few) => {
+                few.copy_from_slice(all);
+                Self::Few { len: all.len() as u8, bytes }
+            }
+            None => Self::Many(all.chunks(BLOCK).map(Box::from).collect()),
+        }
     }
 
+    /// Bytes that are kept.
     fn len(&self) -> usize {
-        self.blocks.iter().map(|block| block.len()).sum()
+        match self {
+            Self::Few { len, .. } => (*len).into(),
+            Self::Many(blocks) => blocks.iter().map(|block| block.len() + size_of::<Box<[u8]>>()).sum(),
+        }
     }
 
     fn copy_to(&self, out: &mut Vec<u8>) {
         out.clear();
-        self.blocks.iter().for_each(|block| out.extend_from_slice(block));
+        match self {
+            Self::Few { len, bytes } => out.extend_from_slice(&bytes[..usize::from(*len)]),
+            Self::Many(blocks) => blocks.iter().for_each(|block| out.extend_from_slice(block)),
+        }
     }
 }
 
@@ -111,7 +133,7 @@ impl Packed {
 
     /// Bytes that are kept.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.blob.len() + self.blob.blocks.len() * size_of::<Box<[u8]>>()) as u64
+        self.blob.len() as u64
     }
 }
 

@@ -4,7 +4,8 @@
 //! [`crate::records`] changes them when something happens.
 //!
 //! * This file: all maps together, and the threads that are listed.
-//! * [`live`]: the map of allocations, graphs and execs. [`allocations`], [`graphs`]: what it holds.
+//! * [`execs`]: execs by handle.
+//! * [`live`]: the map of allocations, graphs and the library's own execs. [`allocations`], [`graphs`]: what it holds.
 //! * [`contexts`], [`streams`], [`vmm`], [`driver_pools`]: maps of one noun each.
 //! * [`sites`]: call stacks and the modules they lie in. [`python`]: the code that frames of Python run. [`tag`]: names
 //!   that the program gives.
@@ -14,6 +15,7 @@ pub(crate) mod allocations;
 pub(crate) mod contexts;
 pub(crate) mod driver_pools;
 pub(crate) mod estimate;
+pub(crate) mod execs;
 pub(crate) mod graphs;
 pub(crate) mod live;
 pub(crate) mod python;
@@ -36,7 +38,7 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct Registry {
     pub allocations: live::Live<allocations::Entry>,
     pub graphs: live::Live<graphs::GraphEntry>,
-    pub execs: live::Live<graphs::ExecEntry>,
+    pub execs: execs::Execs,
     pub contexts: contexts::Contexts,
     pub streams: streams::Streams,
     pub vmm: vmm::Vmm,
@@ -60,7 +62,7 @@ impl Registry {
         Some(Self {
             allocations: live::Live::new(),
             graphs: live::Live::new(),
-            execs: live::Live::new(),
+            execs: execs::Execs::new(),
             contexts: contexts::Contexts::new(),
             streams: streams::Streams::new(),
             vmm: vmm::Vmm::default(),
