@@ -1,5 +1,6 @@
 //! The graph cache: few real execs behind many handles, and a program that cannot tell.
 
+mod at_rest;
 mod bounded;
 mod churn;
 mod cold_launch;
