@@ -2,7 +2,9 @@
 
 use super::Ledger;
 use super::changes::minus;
+use super::history::{Samples, Series};
 use gpumem_wire::layout::SampleSlot;
+use gpumem_wire::read::Point;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -13,7 +15,8 @@ pub(crate) struct Growth {
     pub first: u64,
     pub last: u64,
     pub peak: u64,
-    /// Change per minute between the first and the last sample.
+    /// Change per minute over the later half of the samples ([`Series::per_minute`], as every view has it): what was taken
+    /// at the beginning and kept since is no growth.
     pub per_minute: f64,
     /// Change over the last minute, or since the first sample if that is younger.
     pub last_minute: i64,
@@ -50,26 +53,55 @@ pub(crate) fn samples(ledger: &Ledger) -> Vec<BTreeMap<&'static str, u64>> {
 /// Columns of what is looked at rather than counted: 0 is "not seen yet", and no value to grow from.
 const LOOKED_AT: [&str; 3] = ["rss_bytes", "rss_of_program_bytes", "device_used_bytes"];
 
+/// One number over time, of its samples in any order. What is looked at rather than counted is 0 until the first look.
+pub(crate) fn series(samples: &[SampleSlot], column: impl Fn(&SampleSlot) -> u64, is_looked_at: bool) -> Series {
+    let point = |sample: &SampleSlot| Point { time_ns: sample.time_ns, samples: 1, bytes: column(sample), count: 0 };
+    Series::in_order(samples.iter().map(point).skip_while(|point| is_looked_at && point.bytes == 0).collect())
+}
+
 /// Growth of everything that samples hold; `None` with fewer than two samples.
 pub(crate) fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
     let (first, last) = (ledger.snapshot.samples.first()?, ledger.snapshot.samples.last()?);
     let span_ns = last.time_ns.checked_sub(first.time_ns).filter(|&span| span > 0)?;
     let recent = last.time_ns.saturating_sub(60_000_000_000);
     let minute_ago = ledger.snapshot.samples.iter().rfind(|sample| sample.time_ns <= recent).unwrap_or(first);
+    let samples = &ledger.snapshot.samples;
     let rows = COLUMNS.iter().map(|&(what, column)| {
-        let seen = |sample: &&SampleSlot| !LOOKED_AT.contains(&what) || column(sample) > 0;
-        let first = ledger.snapshot.samples.iter().find(seen).unwrap_or(first);
+        let series = series(samples, column, LOOKED_AT.contains(&what));
+        let first = series.points.first().map_or(first.time_ns, |point| point.time_ns);
+        let first = samples.iter().find(|sample| sample.time_ns == first).unwrap_or(last);
         let minute_ago = if minute_ago.time_ns < first.time_ns { first } else { minute_ago };
-        let span_ns = last.time_ns.saturating_sub(first.time_ns).max(1);
-        let (from, to) = (column(first), column(last));
         Growth {
             what,
-            first: from,
-            last: to,
-            peak: ledger.snapshot.samples.iter().map(column).max().unwrap_or(0),
-            per_minute: (to as f64 - from as f64) * 60e9 / span_ns as f64,
-            last_minute: minus(to, column(minute_ago)),
+            first: column(first),
+            last: column(last),
+            peak: samples.iter().map(column).max().unwrap_or(0),
+            per_minute: series.per_minute(&Samples::default()),
+            last_minute: minus(column(last), column(minute_ago)),
         }
     });
     Some((span_ns, rows.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(device: &[u64]) -> f64 {
+        let sample = |(second, &device_live)| SampleSlot {
+            time_ns: (second as u64 + 1) * 1_000_000_000,
+            device_live,
+            ..Default::default()
+        };
+        let samples: Vec<_> = device.iter().enumerate().map(sample).collect();
+        series(&samples, |sample| sample.device_live, false).per_minute(&Samples::default())
+    }
+
+    /// A program that has just started takes its memory within its first samples.
+    #[test]
+    fn what_was_taken_at_the_beginning_does_not_grow() {
+        assert_eq!(rate(&[0, 64, 64, 64, 64, 64]), 0.0);
+        assert_eq!(rate(&[7; 60]), 0.0);
+        assert_eq!(rate(&(0..60).collect::<Vec<_>>()).round(), 60.0);
+    }
 }

@@ -95,7 +95,7 @@ fn totals(ledger: &Ledger) -> Vec<Finding> {
     let Some((span_ns, rows)) = growth::growth(ledger).filter(|&(span_ns, _)| span_ns >= SHORTEST_NS) else {
         return vec![finding(Severity::Ok, "too little was recorded to judge".into())];
     };
-    let of = |name: &str| rows.iter().find(|row| row.what == name).filter(|row| grows(row));
+    let of = |name: &str| rows.iter().find(|row| row.what == name).filter(|row| grows(row, span_ns));
     let grown: Vec<Finding> = WHAT
         .iter()
         .filter_map(|&(name, what, command)| of(name).map(|row| (row, what, command)))
@@ -125,12 +125,13 @@ fn totals(ledger: &Ledger) -> Vec<Finding> {
     }
 }
 
-/// Whether a number grows steadily: in the last minute, before that, and near its peak. A rise that has ended is no
-/// growth.
-fn grows(row: &Growth) -> bool {
+/// Returns true if a number grows steadily: in the last minute, before that, and near its peak. A rise that has ended is
+/// no growth.
+fn grows(row: &Growth, span_ns: u64) -> bool {
     let minute = row.last_minute;
+    let since_the_first = row.last.saturating_sub(row.first) as f64 * 60e9 / span_ns as f64;
     minute >= LITTLE
         && minute as u64 >= row.last / 50
         && row.last >= row.peak / 20 * 19
-        && row.per_minute * 2.0 >= minute as f64
+        && since_the_first * 2.0 >= minute as f64
 }

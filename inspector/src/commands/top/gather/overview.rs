@@ -5,12 +5,13 @@ use super::View;
 use super::allocs::{bars, sheet};
 use crate::model::Ledger;
 use crate::model::allocs::By;
-use crate::model::history::{Samples, Series};
+use crate::model::growth;
+use crate::model::history::Samples;
 use crate::model::{cache, graphs, totals};
 use gpumem_wire::counters as c;
 use gpumem_wire::layout::SampleSlot;
 use gpumem_wire::location::Tally;
-use gpumem_wire::read::{Point, Snapshot};
+use gpumem_wire::read::Snapshot;
 use rustc_hash::FxHashMap;
 
 const DEVICE_LIVE: &str = "device memory, live";
@@ -71,10 +72,7 @@ pub(super) fn numbers(view: &View, mut now: FxHashMap<&'static str, u64>, wanted
         now.insert("resident memory", resident.rss);
     }
     let row = |&(name, is_bytes, of): &Total| {
-        let point = |sample: &SampleSlot| Point { time_ns: sample.time_ns, samples: 1, bytes: of(sample), count: 0 };
-        // What is looked at is 0 until somebody has looked.
-        let points = snapshot.samples.iter().map(point).skip_while(|point| point.bytes == 0);
-        let series = Series::in_order(points.collect());
+        let series = growth::series(&snapshot.samples, of, true);
         let value = now.get(name).copied().unwrap_or(0);
         let sampled = series.points.iter().map(|point| point.bytes).max().unwrap_or(0);
         let peak = sampled.max(value).max(if name == DEVICE_LIVE { peak_of_a_context(snapshot) } else { 0 });
