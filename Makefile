@@ -66,10 +66,15 @@ suspects: build-tests ## what leaks --suspect says of 1000 random programs and o
 ##@ Check
 # Many tests wait for most of their time: three run at once for two processors.
 tests_at_once = $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
-test: ## all tests, without a GPU
+# What tests lack here: tests/src/skipped.rs.
+skipped := $(target)/skipped
+test: ## all tests, without a GPU; REQUIRE=1: a test that lacks a tool fails
 	$(CARGO) build --workspace
-	@if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --workspace --no-fail-fast --test-threads $(tests_at_once); \
-	else set -x; $(CARGO) test --workspace --no-fail-fast; fi
+	@rm -f $(skipped); export SKIPPED=$(skipped); \
+	if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --workspace --no-fail-fast --test-threads $(tests_at_once); \
+	else set -x; $(CARGO) test --workspace --no-fail-fast; fi; status=$$?; { set +x; } 2>/dev/null; \
+	[ ! -s $(skipped) ] || { echo "skipped, how often, and what brings it (REQUIRE=1 makes each a failure):"; cut -f 1 $(skipped) | sort | uniq -c; }; \
+	exit $$status
 
 faults: build-tests ## random faults, natively and preloaded, on the simulator: ARGS="--runs 10000 --seed 1"
 	@$(built)/faulter $(ARGS)

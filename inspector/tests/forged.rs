@@ -2,7 +2,7 @@
 //! removed is what was looked at. Another user's files can only be made by root: elsewhere these tests say so.
 
 mod common;
-use common::skipped::skipped;
+use common::skipped::{ROOT, skipped};
 use common::*;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn give(path: &Path) -> bool {
     match std::os::unix::fs::chown(path, Some(OTHER), Some(OTHER)) {
         Ok(()) => true,
         Err(error) => {
-            skipped(format_args!("{}: {error}", path.display()));
+            skipped(format_args!("files cannot be given away: {error}"), ROOT);
             false
         }
     }
@@ -145,7 +145,7 @@ fn each_user_that_a_process_is_may_have_made_its_ledger() {
         let mut command = std::process::Command::new("setpriv");
         command.args([option, &ids, "--clear-groups", "sleep", "600"]);
         let Ok(child) = command.stderr(std::process::Stdio::null()).spawn() else {
-            return skipped("there is no setpriv");
+            return skipped("setpriv is not installed", "package util-linux");
         };
         let process = Sleeper(child);
         // Until it is what it will be.
@@ -156,7 +156,7 @@ fn each_user_that_a_process_is_may_have_made_its_ledger() {
             status.starts_with("Name:\tsleep")
                 && status.lines().any(|line| line.starts_with("Uid:") && line.contains(&ids))
         }) {
-            return skipped("no user can be changed here");
+            return skipped("no user can be changed here", ROOT);
         }
         let dir = dir();
         let ledger = dir.put(process.id(), demo(process.id()));

@@ -3,7 +3,7 @@
 
 mod common;
 use common::opens::Opens;
-use common::skipped::skipped;
+use common::skipped::{ROOT, skipped};
 use common::*;
 use gpumem_wire::layout::{AllocSlot, StackSlot};
 use std::ffi::CString;
@@ -46,7 +46,7 @@ fn traps(dir: &Path, name: &str) -> (Vec<String>, std::fs::File) {
     let held = std::fs::File::options().read(true).write(true).open(dir.join(&names[0])).unwrap();
     match node(&dir.join(named("device")), libc::S_IFCHR) {
         true => names.push(named("device")),
-        false => skipped("a device: only root makes one"),
+        false => skipped("a device: only root makes one", ROOT),
     }
     (names, held)
 }
@@ -247,7 +247,7 @@ fn namespaces() -> bool {
     probe.args(["--mount", "mount", "-t", "tmpfs", "x", "/mnt"]);
     let can = probe.stderr(std::process::Stdio::null()).status().is_ok_and(|status| status.success());
     if !can {
-        skipped("no namespaces can be made here");
+        skipped("no namespaces can be made here", ROOT);
     }
     can
 }

@@ -244,7 +244,7 @@ fn reported_parts_are_shown_inside_their_segment() {
     let file = put(&dir, dumped(ledger));
     let dump = dir.path().join("dump");
     dir.ok(&["dump", &file, "-o", dump.to_str().unwrap()]);
-    let bytes = (3 * 64 << 10) + 4096;
+    let bytes = ((3 * 64) << 10) + 4096;
     for file in [file.as_str(), dump.to_str().unwrap()] {
         let is_it = |row: &Value| {
             let parts = row["parts"].as_array().unwrap_or_else(|| panic!("no parts in {row:#}"));

@@ -1,7 +1,7 @@
 //! Containers and services with a /tmp of their own: seen from outside through /proc. And places without one.
 
 mod common;
-use common::skipped::skipped;
+use common::skipped::{ROOT, skipped};
 use common::*;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -35,7 +35,7 @@ fn allowed() -> bool {
 #[test]
 fn a_container_with_its_own_tmp_is_seen_from_outside() {
     if !allowed() {
-        skipped("no namespaces can be made here");
+        skipped("no namespaces can be made here", ROOT);
         return;
     }
     // Not under /tmp, which the process in there does not share; a checkout may lie there.
@@ -81,7 +81,7 @@ fn compile(library: &Path) {
 fn without_proc_it_is_said_that_there_is_none() {
     let probe = Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "x", "/proc"]).status();
     if !probe.is_ok_and(|status| status.success()) {
-        skipped("no namespaces can be made here");
+        skipped("no namespaces can be made here", ROOT);
         return;
     }
     let dir = dir();

@@ -1,7 +1,7 @@
 //! Programs that a preload does not reach, or would end: they run as they were, and `gpumem run` says why.
 
 mod common;
-use common::skipped::{installed, skipped};
+use common::skipped::{ROOT, installed, skipped};
 use common::*;
 use gpumem_wire::processor;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ fn run_warns_where_no_preload_reaches() {
     std::fs::write(&source, "int main(void) { return 3; }\n").unwrap();
     let built = Command::new("cc").args(["-static", "-o"]).arg(&program).arg(&source).output();
     if !built.is_ok_and(|built| built.status.success()) {
-        skipped("the static C library is not installed");
+        skipped("the static C library is not installed", "package libc6-dev");
         return;
     }
     let answer = run(&lib, &["--", program.to_str().unwrap()]);
@@ -120,7 +120,7 @@ fn library_that_needs(dir: &Path, bit: usize) -> PathBuf {
 fn a_library_for_another_processor_is_not_preloaded() {
     let dir = dir();
     let Some(missing) = processor::lacking_here(u64::MAX) else {
-        skipped("the processor has every feature that a compiler can be told to use");
+        skipped("the processor has every feature that a compiler can be told to use", "an older processor");
         return;
     };
     let bit = |name: &str| processor::FEATURES.iter().position(|feature| feature.name == name).unwrap();
@@ -172,7 +172,7 @@ fn library_that_aborts(dir: &Path) -> PathBuf {
 #[test]
 fn a_setuid_program_runs_as_it_was() {
     if !is_root() {
-        skipped("only root can give a program to another user");
+        skipped("only root can give a program to another user", ROOT);
         return;
     }
     let dir = dir();
@@ -181,7 +181,7 @@ fn a_setuid_program_runs_as_it_was() {
     for bits in [0o4755, 0o2755] {
         std::fs::set_permissions(&program, PermissionsExt::from_mode(bits)).unwrap();
         if Command::new(&program).status().unwrap().code() != Some(3) {
-            skipped("the temporary folder gives no such rights (nosuid)");
+            skipped("the temporary folder gives no such rights (nosuid)", "TMPDIR elsewhere");
             return;
         }
         let answer = run(&lib, &["--", program.to_str().unwrap()]);
@@ -205,7 +205,7 @@ fn a_program_with_capabilities_of_its_file_runs_as_it_was() {
     let dir = dir();
     let (program, lib) = (privileged(dir.path()), library_that_aborts(dir.path()));
     if !is_root() || !give_capability(&program) {
-        skipped("only root can give a file capabilities");
+        skipped("only root can give a file capabilities", ROOT);
         return;
     }
     // Root has all of them anyway, and the loader preloads for root.
@@ -218,7 +218,7 @@ fn a_program_with_capabilities_of_its_file_runs_as_it_was() {
         .or_else(|_| std::fs::copy(env!("CARGO_BIN_EXE_gpumem"), &gpumem).map(drop))
         .unwrap();
     if Command::new(&program).uid(65534).gid(65534).status().unwrap().code() != Some(3) {
-        skipped("the temporary folder gives no such rights (nosuid)");
+        skipped("the temporary folder gives no such rights (nosuid)", "TMPDIR elsewhere");
         return;
     }
     let mut command = Command::new(&gpumem);
@@ -257,7 +257,7 @@ fn a_program_of_32_bits_runs_as_it_was() {
     std::fs::write(&program, bytes).unwrap();
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
     if !Command::new(&program).status().is_ok_and(|status| status.code() == Some(3)) {
-        skipped("this system runs no programs of an i386");
+        skipped("this system runs no programs of an i386", "a kernel with IA32 emulation");
         return;
     }
     let answer = run(&lib, &["--", program.to_str().unwrap()]);

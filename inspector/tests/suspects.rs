@@ -213,9 +213,10 @@ fn allocations_without_a_record_are_told() {
 /// On a narrow terminal the words are shorter, and say the same: the weaker ones stay the weaker ones.
 #[test]
 fn how_sure_it_is_stands_on_narrow_terminals_too() {
-    const PARTLY: &[(&str, &str)] = &[("device_wanted", "7"), ("device_allocs", "5")];
-    const CUT: &[(&str, &str)] = &[("host_incomplete", "there was no time to read all of it")];
-    let cases: [(&'static [(&str, &str)], &[&str]); 3] = [
+    type Facts = &'static [(&'static str, &'static str)];
+    const PARTLY: Facts = &[("device_wanted", "7"), ("device_allocs", "5")];
+    const CUT: Facts = &[("host_incomplete", "there was no time to read all of it")];
+    let cases: [(Facts, &[&str]); 3] = [
         (&[], &["none seen", "only from such"]),
         (PARTLY, &["none where read", "only from such"]),
         (CUT, &["not known"]),

@@ -2,7 +2,7 @@
 //! as they were.
 
 mod common;
-use common::skipped::skipped;
+use common::skipped::{ROOT, skipped};
 use common::*;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
@@ -76,7 +76,7 @@ fn whoever_traces_a_process_is_named() {
     let pid = sleeper.id().pid;
     // SAFETY: PTRACE_SEIZE takes numbers, and the child is this test's own. It runs on, and is let go with this thread.
     if unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid as i32, 0, 0) } != 0 {
-        skipped("this system lets no process trace its child");
+        skipped("this system lets no process trace its child", "sysctl kernel.yama.ptrace_scope=1");
         return;
     }
     let me = me().pid;
@@ -92,7 +92,7 @@ fn whoever_traces_a_process_is_named() {
 fn a_process_with_more_rights_than_its_user_is_told() {
     // SAFETY: geteuid takes no arguments and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
-        skipped("only root can make a setuid program and start it as another user");
+        skipped("only root can make a setuid program and start it as another user", ROOT);
         return;
     }
     let dir = dir();
@@ -103,7 +103,7 @@ fn a_process_with_more_rights_than_its_user_is_told() {
     let pid = child.0.id();
     until("a program", || std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program));
     if status(pid, "Uid:").split_whitespace().take(2).collect::<Vec<_>>() != ["65534", "0"] {
-        skipped("the temporary folder gives no such rights (nosuid)");
+        skipped("the temporary folder gives no such rights (nosuid)", "TMPDIR elsewhere");
         return;
     }
     says(pid, "reach", "it is setuid or setgid or has file capabilities");
@@ -115,7 +115,7 @@ fn a_process_with_more_rights_than_its_user_is_told() {
 fn a_static_process_is_told() {
     let dir = dir();
     let Some(program) = waits(dir.path(), &["-static"]) else {
-        skipped("the static C library is not installed");
+        skipped("the static C library is not installed", "package libc6-dev");
         return;
     };
     let child = Sleeper(Command::new(&program).spawn().unwrap());

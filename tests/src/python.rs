@@ -16,9 +16,8 @@ pub fn interpreters() -> Vec<PathBuf> {
     let all = std::env::split_paths(&named).collect::<Vec<_>>();
     let usable: Vec<_> = all.iter().filter(|python| can_be_read(python)).cloned().collect();
     if usable.is_empty() {
-        skipped(format_args!(
-            "CPython 3.9 to 3.14 with ctypes and the GIL is not installed; {VARIABLE} names others than python3"
-        ));
+        let why = "CPython 3.9 to 3.14 with ctypes and the GIL is not installed";
+        skipped(why, &format!("package python3, or {VARIABLE}=interpreter"));
     }
     usable
 }
@@ -32,7 +31,7 @@ print(os.path.join(*(sysconfig.get_config_var(of) or '' for of in ('LIBDIR', 'IN
         let path = PathBuf::from(String::from_utf8_lossy(&done.stdout).trim());
         let is_shared = path.to_string_lossy().contains(".so") && path.exists();
         if !is_shared {
-            skipped(format_args!("{} has no shared library", python.display()));
+            skipped(format_args!("{} has no shared library", python.display()), "package libpython3-dev");
         }
         is_shared.then_some(path)
     };

@@ -71,7 +71,7 @@ fn run_puts_itself_behind_a_checker_that_has_to_come_first() {
     std::fs::write(&source, "int main(void) { return 7; }").unwrap();
     let cc = Command::new("cc").args(["-fsanitize=address", "-o"]).arg(&program).arg(&source).output();
     if !cc.is_ok_and(|cc| cc.status.success()) || Command::new(&program).status().unwrap().code() != Some(7) {
-        return skipped("AddressSanitizer is not installed");
+        return skipped("AddressSanitizer is not installed", "package libasan8");
     }
     let mut command = gpumem();
     command.env("GPUMEM_LIB", &lib).args(["run", "--"]).arg(&program);

@@ -154,6 +154,11 @@ fn same_user(client: &UnixStream) -> bool {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/src/skipped.rs"]
+#[allow(dead_code, unreachable_pub)] // Other tests use the rest.
+mod skipped;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
@@ -230,7 +235,7 @@ mod tests {
     fn a_stranger_is_refused_before_anything_is_read() {
         // SAFETY: geteuid takes no arguments and cannot fail.
         if unsafe { libc::geteuid() } != 0 {
-            return eprintln!("skipped: only root can make a socket as somebody else");
+            return skipped::skipped("only root can make a socket as somebody else", skipped::ROOT);
         }
         let pair = std::thread::spawn(|| {
             // SAFETY: the system call changes the user of this thread alone, which ends with the closure.

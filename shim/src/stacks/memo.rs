@@ -74,13 +74,6 @@ impl Memo {
         Memo { generation: 0, first: STEPS, last: Last::Open, named: NO_NAME, steps: [NO_STEP; STEPS] }
     }
 
-    /// Forgets the walk.
-    #[cfg(test)]
-    pub(crate) fn clear(&mut self) {
-        self.first = STEPS;
-        self.named = NO_NAME;
-    }
-
     /// The number that this registry gave the whole walk that begins here, and whether that walk was cut. Only if it is
     /// the remembered walk, and all that it read of the stack lies within these bounds and is still the same.
     #[inline(always)]

@@ -111,7 +111,7 @@ pub fn cold_launch(bench: &Bench<'_>) -> Result<Measured, String> {
     let link = [format!("-I{}", bench.stage.root.join("tests/programs").display()), format!("-L{}", null.display())];
     let rest = ["-l:libcuda.so.1", "-pthread", "-ldl"];
     let args: Vec<&str> = link.iter().map(String::as_str).chain(rest).collect();
-    let program = compiled(bench, "../tests/clients/graph_steps.c", "graph_steps", &args)?;
+    let program = compiled(bench, "../../programs/clients/graph_steps.c", "graph_steps", &args)?;
     let mut command = bench.stage.command(&program, Some(&bench.ledgers()))?;
     let text = checked(command.env("LD_LIBRARY_PATH", &null))?;
     let counted: Value = serde_json::from_str(text.trim()).map_err(|error| format!("graph_steps: {error}: {text}"))?;

@@ -247,7 +247,7 @@ fn a_library_closed_beside_lookups_under_a_thread_checker() {
     // The checker cannot see how code that it did not compile keeps its threads apart.
     let closing = command(&checked).arg("60").args(libraries).env("TSAN_OPTIONS", "ignore_noninstrumented_modules=1");
     if !built.is_ok_and(|built| built.status.success()) || closing.native().code != 0 {
-        return skipped("ThreadSanitizer is not installed");
+        return skipped("ThreadSanitizer is not installed", "package libtsan2");
     }
     // In one directory: the second has the first's ledger to look at.
     let closing = closing.dir(scratch.path().join("ledgers"));

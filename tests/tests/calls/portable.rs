@@ -114,7 +114,7 @@ fn checks_for_aarch64() {
     const TARGET: &str = "aarch64-unknown-linux-gnu";
     let rustc = command("rustc").args(["--print", "target-libdir", "--target", TARGET]).native();
     if rustc.code != 0 || !Path::new(rustc.out.trim()).exists() {
-        skipped(format_args!("rustup's target {TARGET} is not installed"));
+        skipped(format_args!("rustup's target {TARGET} is not installed"), "rustup target add");
         return;
     }
     let target = artifacts().stage.parent().expect("the suite's folder").join("aarch64");
@@ -159,7 +159,7 @@ fn steps_aside(program: &Program, preloaded: &Program, library: &Path, missing: 
 #[test]
 fn a_library_for_another_processor_steps_aside() {
     let Some(missing) = lacking_here(u64::MAX) else {
-        skipped("the processor has every feature that a compiler can be told to use");
+        skipped("the processor has every feature that a compiler can be told to use", "an older processor");
         return;
     };
     let scratch = Scratch::new();
@@ -187,7 +187,7 @@ fn a_library_for_another_processor_steps_aside() {
 #[test]
 fn runs_on_every_x86_64() {
     if !cfg!(target_arch = "x86_64") {
-        skipped("this is no x86-64");
+        skipped("this is no x86-64", "an x86-64");
         return;
     }
     let Some(qemu) = installed("qemu-x86_64-static") else { return };

@@ -2,7 +2,7 @@
 
 use gpumem_tests::harness::run::{Scratch, wait_for};
 use gpumem_tests::harness::{Ran, artifacts, client, command, program};
-use gpumem_tests::skipped::skipped;
+use gpumem_tests::skipped::{ROOT, skipped};
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::trace::{self, Action, Trace};
 use std::collections::HashMap;
@@ -183,7 +183,7 @@ fn a_place_that_cannot_be_written_to_is_told() {
 #[test]
 fn a_full_disk_ends_the_trace_and_not_the_program() {
     if command("unshare").args(["-m", "true"]).native().code != 0 {
-        skipped("a small file system can be mounted by root alone");
+        skipped("a small file system can be mounted by root alone", ROOT);
         return;
     }
     for (size, records) in [("64k", 0), ("1m", 1), ("3m", 3)] {

@@ -4,7 +4,7 @@
 use gpumem_tests::harness::ledger::gpumem;
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Program, artifacts, client, command};
-use gpumem_tests::skipped::skipped;
+use gpumem_tests::skipped::{ROOT, skipped};
 use gpumem_wire::counters;
 use gpumem_wire::verdict::{Subject, Verdict};
 use std::fs;
@@ -229,7 +229,7 @@ impl System {
         fs::set_permissions(place.state(), fs::Permissions::from_mode(0o755)).expect("a mode");
         let found = ["unshare", "setpriv"].iter().all(|it| command(*it).arg("--version").native().code == 0);
         if !found || place.within(command("true"), "exec").native().code != 0 {
-            skipped("not root, or no mount namespaces here: nothing stands in for /var/lib");
+            skipped("not root, or no mount namespaces here: nothing stands in for /var/lib", ROOT);
             return None;
         }
         Some(place)

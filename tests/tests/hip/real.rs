@@ -35,7 +35,7 @@ fn installed() -> Vec<Library> {
     };
     let found: Vec<Library> = SONAMES.into_iter().filter_map(at).collect();
     if found.is_empty() {
-        skipped::skipped("libamdhip64.so.5, .6 or .7 is not installed");
+        skipped::skipped("libamdhip64.so.5, .6 or .7 is not installed", "package libamdhip64-5");
     }
     found
 }

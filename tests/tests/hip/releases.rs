@@ -11,7 +11,7 @@ use std::fs;
 fn a_rocm_newer_than_the_newest_compared_is_told() {
     let known = fs::read_to_string(repository().join("shim/abi/src/known_hip.txt")).expect("what was compared");
     let releases = known.lines().filter_map(|line| line.strip_prefix("release ")?.split_once(' '));
-    let newest = releases.filter_map(|(version, _)| version.split_once('.')).last().expect("a release");
+    let newest = releases.filter_map(|(version, _)| version.split_once('.')).next_back().expect("a release");
     assert_eq!(newest, (&*NEWEST_ROCM.0.to_string(), &*NEWEST_ROCM.1.to_string()), "the newest of known_hip.txt");
     let told = |version: &str| {
         let ran = program("hip_basic").env("SIM_HIP_VERSION", version).preloaded().ok();

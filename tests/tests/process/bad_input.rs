@@ -3,7 +3,7 @@
 use gpumem_tests::harness::Ledger;
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Program, Ran, artifacts, client, command, program};
-use gpumem_tests::skipped::skipped;
+use gpumem_tests::skipped::{ROOT, skipped};
 use gpumem_wire::counters;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -114,9 +114,10 @@ fn directory_without_permission() {
     let dir = scratch.path().join("ledgers");
     fs::create_dir(&dir).expect("a directory");
     fs::set_permissions(&dir, Permissions::from_mode(0o700)).expect("its mode");
-    if small().user(65534).native().code == 0 {
-        says(&small().user(65534).dir(&dir), &[&["Permission denied", "nothing is recorded"]]);
+    if small().user(65534).native().code != 0 {
+        return skipped("another user cannot run the programs", "a checkout that others may read");
     }
+    says(&small().user(65534).dir(&dir), &[&["Permission denied", "nothing is recorded"]]);
 }
 
 /// The directory of a user who named none, where nothing else is set.
@@ -210,7 +211,7 @@ fn full_ledger() {
 fn full_disk() {
     let unshared = command("unshare").args(["-m", "true"]).native().code == 0;
     if !unshared {
-        skipped("a small file system can be mounted by root alone");
+        skipped("a small file system can be mounted by root alone", ROOT);
         return;
     }
     for (size, records) in [("64k", false), ("400k", false), ("900k", true), ("1200k", true), ("2m", true)] {
@@ -311,7 +312,7 @@ fn without_the_control_thread() {
 fn without_proc_a_program_runs_and_is_told_why_nothing_is_recorded() {
     const WITHOUT: &str = r#"exec unshare --mount sh -c 'mount -t tmpfs x /proc && exec "$@"' sh "$@""#;
     if command("true").shell(WITHOUT).native().code != 0 {
-        skipped("no mount namespaces can be made here");
+        skipped("no mount namespaces can be made here", ROOT);
         return;
     }
     let ran = says(&small().shell(WITHOUT), &[&["/proc is not mounted here", "nothing is recorded"]]);

@@ -5,7 +5,7 @@
 
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Ledger, Program, Ran, artifacts, client, command};
-use gpumem_tests::skipped::skipped;
+use gpumem_tests::skipped::{ROOT, skipped};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
 use std::path::Path;
@@ -81,14 +81,29 @@ fn has_loop_devices() -> bool {
     succeeds("test -b \"$(losetup -f 2>/dev/null)\"")
 }
 
+/// What brings a file system to a kernel.
+const KERNEL: &str = "a kernel that has it";
+
+/// The package with the command that makes a file system.
+fn package(tool: &str) -> &str {
+    match tool {
+        "mkfs.btrfs" => "btrfs-progs",
+        "mkfs.xfs" => "xfsprogs",
+        _ => "e2fsprogs",
+    }
+}
+
 impl Disk {
-    /// What the machine lacks for it.
-    fn lacks(&self) -> Option<&'static str> {
+    /// What the machine lacks for it, and what brings that.
+    fn lacks(&self) -> Option<(String, String)> {
         let tool = self.make.split(' ').next().unwrap_or_default();
+        let lack = |why: &str, brings: &str| Some((format!("{}: {why}", self.name), brings.to_owned()));
         match () {
-            () if !is_root() => Some("not root"),
-            () if self.make != TMPFS && !has_loop_devices() => Some("no loop device"),
-            () if !succeeds(&format!("command -v {tool}")) => Some("no tool to make it with"),
+            () if !is_root() => lack("not root", ROOT),
+            () if self.make != TMPFS && !has_loop_devices() => lack("no loop device", ROOT),
+            () if !succeeds(&format!("command -v {tool}")) => {
+                lack(&format!("no {tool}"), &format!("package {}", package(tool)))
+            }
             () => None,
         }
     }
@@ -120,8 +135,8 @@ impl Disk {
 
     /// Runs the program natively and preloaded with its files there. `None`, and why on stderr, where it cannot be.
     fn run(&self, trace: bool) -> Option<(Ran, Ran, Scratch)> {
-        if let Some(lacks) = self.lacks() {
-            skipped(format_args!("{}: {lacks}", self.name));
+        if let Some((lacks, brings)) = self.lacks() {
+            skipped(lacks, &brings);
             return None;
         }
         let scratch = Scratch::new();
@@ -133,7 +148,7 @@ impl Disk {
         let program = self.shell(program, &scratch);
         let native = program.native();
         if native.code == 99 && !self.is_known() {
-            skipped(format_args!("{}: the kernel does not know it", self.name));
+            skipped(format_args!("{}: the kernel does not know it", self.name), KERNEL);
             return None;
         }
         assert_eq!(native.code, 0, "{}: {}", self.name, native.err);
@@ -193,8 +208,8 @@ fn fill(disk: &Disk, trace: bool) -> bool {
 #[test]
 fn where_a_full_disk_holds_up_nothing_is_put_unasked() {
     for disk in DISKS.iter().chain([&OVER_BTRFS]).filter(|disk| disk.name.contains("btrfs")) {
-        if let Some(lacks) = disk.lacks() {
-            skipped(format_args!("{}: {lacks}", disk.name));
+        if let Some((lacks, brings)) = disk.lacks() {
+            skipped(lacks, &brings);
             continue;
         }
         let scratch = Scratch::new();
@@ -203,7 +218,7 @@ fn where_a_full_disk_holds_up_nothing_is_put_unasked() {
         let many = many.env("XDG_RUNTIME_DIR", scratch.path().join("disk")).shell(found);
         let ran = disk.shell(many, &scratch).preloaded();
         if ran.code == 99 && !disk.is_known() {
-            skipped(format_args!("{}: the kernel does not know it", disk.name));
+            skipped(format_args!("{}: the kernel does not know it", disk.name), KERNEL);
             continue;
         }
         let in_memory = ran.err.starts_with("/dev/shm/") && ran.err.lines().count() == 1;
@@ -227,11 +242,11 @@ fn a_ledger_has_no_holes() {
 fn memory_is_preferred() {
     let found = command("unshare").args(["-m", "true"]).native().code == 0;
     if !found {
-        skipped("/dev/shm can be taken away by root alone");
+        skipped("/dev/shm can be taken away by root alone", ROOT);
         return;
     }
     if artifacts::repository().starts_with("/tmp") {
-        skipped("the programs lie in /tmp, which is to be another");
+        skipped("the programs lie in /tmp, which is to be another", "a checkout elsewhere");
         return;
     }
     // A /dev/shm and a /tmp of its own; XDG_RUNTIME_DIR is not set.

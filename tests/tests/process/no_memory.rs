@@ -68,7 +68,8 @@ fn no_more_addresses_for_many_threads() {
 fn no_more_mappings() {
     let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse().ok());
     if most.is_none_or(|most: u64| most > 1 << 20) {
-        skipped(format_args!("a process may have {most:?} mappings: too many to take them all"));
+        let why = format_args!("a process may have {most:?} mappings: too many to take them all");
+        skipped(why, "sysctl vm.max_map_count=65530");
         return;
     }
     for left in [0, 2, 20] {

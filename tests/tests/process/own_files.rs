@@ -3,7 +3,7 @@
 
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Ledger, artifacts, client, command};
-use gpumem_tests::skipped::skipped;
+use gpumem_tests::skipped::{ROOT, skipped};
 use gpumem_wire::place::ProcessId;
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
@@ -140,7 +140,7 @@ fn the_sweep_removes_what_is_ours_alone() {
 #[test]
 fn a_setuid_program_is_left_alone() {
     if !is_root() || command("unshare").args(["-m", "true"]).native().code != 0 {
-        skipped("no setuid program and no /etc/ld.so.preload can be made but by root");
+        skipped("no setuid program and no /etc/ld.so.preload can be made but by root", ROOT);
         return;
     }
     let scratch = Scratch::new();
@@ -175,7 +175,8 @@ fn a_setuid_program_is_left_alone() {
         let _ = fs::remove_file("/etc/ld.so.preload");
     }
     if plain.code != 0 || fs::read_dir(&dir).expect("readable").count() == 0 {
-        skipped(format_args!("the library does not come by /etc/ld.so.preload here: {}", plain.err.trim()));
+        let why = format_args!("the library does not come by /etc/ld.so.preload here: {}", plain.err.trim());
+        skipped(why, "a loader that reads it");
         return;
     }
     let found =

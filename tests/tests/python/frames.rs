@@ -11,6 +11,9 @@ use gpumem_wire::read::{Snapshot, Stack};
 use std::path::Path;
 use std::process::Command;
 
+/// What brings an interpreter that does what this machine's does not.
+const OTHER_PYTHON: &str = "TEST_PYTHONS=interpreter";
+
 /// The claim of `make proof`: random call shapes, in one thread and in several at once.
 #[test]
 fn frames_are_those_that_the_interpreter_tells() {
@@ -83,7 +86,7 @@ deep(400)
     for interpreter in interpreters() {
         let program = inline(&interpreter, &text);
         if program.native().out != "done\n" {
-            skipped(format_args!("{} cannot be ended by another thread", interpreter.display()));
+            skipped(format_args!("{} cannot be ended by another thread", interpreter.display()), OTHER_PYTHON);
             continue;
         }
         for _ in 0..3 {
@@ -101,14 +104,14 @@ fn functions(ran: &Ran) -> Vec<String> {
     snapshot.codes.values().map(|code| snapshot.text(code.name).into_owned()).collect()
 }
 
-/// A program that has an interpreter inside it, as `tests/clients/embeds.c` does: it ends as natively, and what it
+/// A program that has an interpreter inside it, as `tests/programs/clients/embeds.c` does: it ends as natively, and what it
 /// recorded of Python.
 fn embedded(what: &str, check: impl Fn(&Ran)) {
     for library in libraries() {
         let program = client("embeds").arg(&library).arg(what).env("GPUMEM_STACKS", "128");
         if program.native().out != "done\n" {
             // 3.12.1 frees ctypes twice when it starts again.
-            skipped(format_args!("{} does not do {what:?} by itself", library.display()));
+            skipped(format_args!("{} does not do {what:?} by itself", library.display()), OTHER_PYTHON);
             continue;
         }
         for _ in 0..3 {

@@ -34,7 +34,10 @@ impl Installed {
         let has_pip = pip().arg("--version");
         installed("python3")?;
         if environment.native().code != 0 || has_pip.native().code != 0 {
-            skipped("python3's venv, and its pip since 22.3, are not installed");
+            skipped(
+                "python3's venv, and its pip since 22.3, are not installed",
+                "packages python3-venv and python3-pip",
+            );
             return None;
         }
         let binaries = at("binaries");
@@ -225,7 +228,7 @@ fn the_stated_minimum_of_rust_is_enough_for_all_dependencies() {
     let asked =
         ["metadata", "--format-version=1", "--locked", "--offline", "--filter-platform=x86_64-unknown-linux-gnu"];
     let Ok(said) = std::process::Command::new(cargo).args(asked).current_dir(repository()).output() else {
-        return skipped("cargo is not there");
+        return skipped("cargo is not installed", "rustup");
     };
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     let all: Value = serde_json::from_slice(&said.stdout).expect("JSON");

@@ -1,6 +1,6 @@
 //! tests/programs/README.md lists each C program: what the first sentence of its source says, and which tests use it.
 //!
-//! `BLESS=1 cargo nextest run -p gpumem-tests -E 'test(programs::)'` rewrites the list.
+//! `BLESS=1 cargo nextest run -p gpumem-tests --test repository programs::` rewrites the list.
 
 use gpumem_tests::harness::artifacts::repository;
 use std::collections::HashSet;

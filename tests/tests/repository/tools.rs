@@ -1,13 +1,17 @@
 //! What tests need and a machine may lack: each test says the same way that it is skipped, and docs/reliability.md lists
-//! which tests need which tool.
+//! which tests need which tool, and what brings it.
 
 use gpumem_tests::harness::artifacts::repository;
+use gpumem_tests::harness::scratch::Scratch;
+use gpumem_tests::skipped::{TOOLS, installed, one_installed};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Where tests are.
-const FOLDERS: &[&str] = &["tests/src", "tests/tests", "inspector/tests", "shim/abi/tests", "shim/linked/tests"];
+const FOLDERS: &[&str] =
+    &["tests/src", "tests/tests", "inspector/tests", "shim/abi/tests", "shim/linked/tests", "shim/src"];
 
 /// Files that may print "skipped" themselves: the one place for it, and this file.
 const SAYS_IT: &[&str] = &["skipped", "repository::tools"];
@@ -60,7 +64,9 @@ fn each_tool_that_a_test_needs_is_in_the_list() {
     for row in list.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<&str> = row.split('|').collect();
         for tool in quoted(cells[1]) {
-            listed.extend(quoted(cells[2]).into_iter().map(|file| (tool.to_owned(), file.to_owned())));
+            let brings = TOOLS.iter().find(|(name, _)| *name == tool).map(|(_, brings)| *brings);
+            assert_eq!(brings, Some(cells[2].trim()), "what brings {tool}");
+            listed.extend(quoted(cells[3]).into_iter().map(|file| (tool.to_owned(), file.to_owned())));
         }
     }
     let mut needed = BTreeSet::new();
@@ -90,9 +96,26 @@ fn no_test_says_in_words_of_its_own_that_it_is_skipped() {
     assert_eq!(found, [""; 0]);
 }
 
+/// The test asks for a tool that is nowhere, in processes of its own, whose variables are others.
 #[test]
 fn what_is_not_there_is_skipped_and_what_is_there_is_found() {
-    use gpumem_tests::skipped::{installed, one_installed};
-    assert_eq!(installed("no-such-tool-anywhere"), None);
+    const CHILD: &str = "GPUMEM_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        assert_eq!(installed("no-such-tool-anywhere"), None);
+        return;
+    }
     assert!(one_installed(&["no-such-tool-anywhere", "sh"]).is_some_and(|path| path.ends_with("sh")));
+    let scratch = Scratch::new();
+    let gathered = scratch.path().join("skipped");
+    let test = "tools::what_is_not_there_is_skipped_and_what_is_there_is_found";
+    let child = |require: &str| {
+        let mut child = Command::new(std::env::current_exe().expect("this program"));
+        child.args(["--exact", test]).envs([(CHILD, "1"), ("REQUIRE", require)]).env("SKIPPED", &gathered);
+        child.output().expect("it runs").status.success()
+    };
+    assert!(child("") && child("0"), "it passes");
+    let why = "no-such-tool-anywhere is not installed (nothing known)";
+    let lines = fs::read_to_string(&gathered).expect("what was skipped");
+    assert_eq!(lines, format!("{why}\t{test}\n").repeat(2));
+    assert!(!child("1"), "it is required");
 }

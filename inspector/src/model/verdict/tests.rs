@@ -192,8 +192,9 @@ fn one_buffer_grows_steadily_only_if_it_grows_all_the_time() {
 fn numbers_that_cannot_be_are_borne() {
     let wild = [u64::MAX, 0, u64::MAX, 1].into_iter().cycle().take(64);
     let steps: Vec<_> = wild.map(|bytes| Step { samples: u64::MAX, bytes, count: bytes }).collect();
-    judge(&steps, Turnover { ever: u64::MAX, live: u64::MAX, born_over: u64::MAX });
-    judge(&fine(vec![0; 64]), Turnover::default());
+    let said = judge(&steps, Turnover { ever: u64::MAX, live: u64::MAX, born_over: u64::MAX });
+    assert_eq!(said, HighWater, "it came and went");
+    assert_eq!(judge(&fine(vec![0; 64]), Turnover::default()), OneOff, "it stays as it is");
 }
 
 #[test]

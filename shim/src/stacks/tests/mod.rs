@@ -1,6 +1,5 @@
 //! Walks compared with the `backtrace` crate's (libgcc's unwinder) on compiled call shapes.
 
-mod cost;
 mod loaded;
 mod shapes;
 

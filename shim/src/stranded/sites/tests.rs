@@ -179,21 +179,3 @@ fn uses_matter_once_a_site_may_strand() {
     sites.end_context(1);
     assert_eq!(sites.newly_watched(), Some(Watched::All(Vec::new())));
 }
-
-#[test]
-#[ignore = "prints times"]
-fn cost() {
-    for blocks in [1_u64, 100, 1000] {
-        let mut sites = Sites::default();
-        for n in 0..blocks {
-            sites.made(&asker(1, 1), (n + 9) << 30, MIB, true, n);
-        }
-        let (rounds, start) = (100_000, std::time::Instant::now());
-        for n in 0..rounds {
-            sites.asked(&asker(1, 1), MIB);
-            sites.made(&asker(1, 1), 1 << 30, MIB, true, n);
-            sites.freed(1 << 30);
-        }
-        println!("{blocks} blocks: {} ns", start.elapsed().as_nanos() as u64 / rounds);
-    }
-}
