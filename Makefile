@@ -47,12 +47,13 @@ ifeq ($(NO_BUILD),)
 endif
 
 ##@ Run
-# In the profile of `make test`: neither builds again what the other has built.
+# In the profile of `make test`: packages are built once for both. Without TLS and users of `gpumem serve`, which would be a
+# tenth of the wait. A release build has them: it may be installed.
 run: PROFILE = debug
 run: ## a server that leaks, and the line that does it: on the GPU if there is one, else on the simulator
 ifeq ($(NO_BUILD),)
 	@[ -x $(built)/gpumem-demo ] || echo "building gpumem, libgpumem.so and a simulated driver, for this demo and for tests: 2 minutes on two processors, once"
-	@$(CARGO) build $(profile) -p gpumem-shim -p gpumem-inspector -p gpumem-demo -p gpumem-sim-cuda
+	@$(CARGO) build $(profile) $(if $(filter debug,$(PROFILE)),--no-default-features) -p gpumem-shim -p gpumem-inspector -p gpumem-demo -p gpumem-sim-cuda
 endif
 	@$(built)/gpumem-demo $(ARGS)
 proof: build-tests ## every claim, native against preloaded: one JSON line each
@@ -115,6 +116,7 @@ shell_scripts = $(shell git ls-files -- '*.sh' .ci/run 2>/dev/null || find . -na
 python_files = $(wildcard tests/gpu/*.py tests/gpu/*/*.py tests/gpu/programs/py/*.py tests/python/*.py deploy/packages/*.py deploy/packages/python/gpumem/*.py)
 lint: lint-quick ## formatting, clippy, PTX against its source, syntax of scripts
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -p gpumem-inspector --no-default-features -- -D warnings
 lint-quick:
 	$(CARGO) fmt --all --check
 	kernels/check-ptx.sh

@@ -1,6 +1,6 @@
 //! From a request to its answer.
 
-use super::config::Config;
+use super::Config;
 use super::hosts::Hosts;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -49,16 +49,25 @@ impl Site {
         Self { pages, hosts, last: RefCell::default() }
     }
 
-    pub(super) async fn answer(&self, request: Request<Incoming>, config: &Config) -> Result<Answer, Infallible> {
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        config: Option<&Config>,
+    ) -> Result<Answer, Infallible> {
         let mut answer = match self.hosts.refusal(&request) {
             Some(why) => answer(StatusCode::FORBIDDEN, PLAIN, why),
             None => {
                 let who = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-                let may = !config.users.are_there() || config.users.are_right(who).await;
+                let may = match config {
+                    Some(config) => config.lets_in(who).await,
+                    None => true,
+                };
                 if may { self.route(&request) } else { who_are_you() }
             }
         };
-        config.headers.iter().for_each(|(name, value)| drop(answer.headers_mut().insert(name, value.clone())));
+        for (name, value) in config.map(Config::headers).unwrap_or_default() {
+            answer.headers_mut().insert(name, value.clone());
+        }
         tracing::debug!("{} {}: {}", request.method(), request.uri().path(), answer.status());
         Ok(answer)
     }

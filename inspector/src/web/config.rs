@@ -5,12 +5,11 @@ use super::users::Users;
 use crate::failure::{Failure, Result};
 use crate::text::{clean, shorten};
 use hyper::header::{HeaderName, HeaderValue};
-use rustls::ServerConfig;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::SystemTime;
+use tokio_rustls::TlsAcceptor;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a mapping with tls_server_config, http_server_config or basic_auth_users")]
@@ -48,11 +47,10 @@ const MOST_SAID: usize = 500;
 
 /// A web-config file, read.
 pub(super) struct Config {
-    pub tls: Option<Arc<ServerConfig>>,
-    pub users: Users,
-    /// Every client has to say who it is: by a password, or by a certificate.
-    pub asks_who: bool,
-    pub headers: Vec<(HeaderName, HeaderValue)>,
+    tls: Option<TlsAcceptor>,
+    users: Users,
+    asks_who: bool,
+    headers: Vec<(HeaderName, HeaderValue)>,
     /// What it was read from, as it was then.
     files: Vec<(PathBuf, Seen)>,
 }
@@ -66,11 +64,6 @@ fn seen(path: &Path) -> Seen {
 }
 
 impl Config {
-    /// What holds without a file: neither certificates nor users.
-    pub(super) fn none() -> Self {
-        Self { tls: None, users: Users::default(), asks_who: false, headers: Vec::new(), files: Vec::new() }
-    }
-
     /// Reads a file; paths in it are seen from its directory.
     ///
     /// # Errors
@@ -102,6 +95,26 @@ impl Config {
         let headers = http_server_config.map(|http| headers(&http)).transpose();
         let headers = headers.map_err(|what| wrong(format!("http_server_config: {what}")))?.unwrap_or_default();
         Ok(Self { asks_who: by_certificate || users.are_there(), tls, users, headers, files })
+    }
+
+    /// What TLS is spoken with, if it is.
+    pub(super) fn tls(&self) -> Option<&TlsAcceptor> {
+        self.tls.as_ref()
+    }
+
+    /// Every client has to say who it is: by a password, or by a certificate.
+    pub(super) fn asks_who(&self) -> bool {
+        self.asks_who
+    }
+
+    /// Whether who sends this header of authorization gets an answer.
+    pub(super) async fn lets_in(&self, who: Option<&[u8]>) -> bool {
+        !self.users.are_there() || self.users.are_right(who).await
+    }
+
+    /// Headers of each answer.
+    pub(super) fn headers(&self) -> &[(HeaderName, HeaderValue)] {
+        &self.headers
     }
 
     /// Whether a file was changed since: a certificate that was renewed.

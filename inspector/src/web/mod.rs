@@ -4,21 +4,29 @@
 //! * [`answer`]: from a request to its answer.
 //! * [`hosts`]: by which names the server may be asked for.
 //! * [`patient`]: a connection whose other end has to read what it asked for.
-//! * [`config`]: the web-config file. [`tls`]: its certificates. [`users`]: its users and their passwords.
+//! * `config`: the web-config file. `tls`: its certificates. `users`: its users and their passwords. All three belong to
+//!   the feature `tls`; `without` is there where it is off.
 //!
 //! One thread does all of it: the pages are made on it, within a bounded time, and other connections wait so long.
 
 mod answer;
+#[cfg(feature = "tls")]
 mod config;
 mod hosts;
 mod patient;
+#[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "tls")]
 mod users;
+#[cfg(any(test, not(feature = "tls")))]
+#[cfg_attr(feature = "tls", expect(dead_code, reason = "built for its test"))]
+mod without;
 
 pub(crate) use answer::{Made, Pages};
 
 use crate::failure::{Failure, Result, plain};
 use answer::Site;
+#[cfg(feature = "tls")]
 use config::Config;
 use hosts::Hosts;
 use hyper::server::conn::http1;
@@ -30,14 +38,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
+#[cfg(not(feature = "tls"))]
+use without::Config;
 
 /// The longest head of a request, and its most lines.
 const MOST_HEAD: usize = 16 << 10;
@@ -76,8 +84,9 @@ pub(crate) struct Ready {
 /// # Errors
 /// What is wrong in the web-config file, or in the way of listening.
 pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(Ready) -> Result<()>) -> Result<()> {
-    let config = wanted.config.as_deref().map(Config::read).transpose()?.unwrap_or_else(Config::none);
-    let (https, asks_who) = (config.tls.is_some(), config.asks_who);
+    let config = wanted.config.as_deref().map(Config::read).transpose()?;
+    let https = config.as_ref().is_some_and(|config| config.tls().is_some());
+    let asks_who = config.as_ref().is_some_and(Config::asks_who);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
     let runtime = runtime.map_err(|error| Failure::io("cannot start to serve", &error))?;
     LocalSet::new().block_on(&runtime, async {
@@ -87,8 +96,8 @@ pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(Ready) -> 
         })?;
         let server = Rc::new(Server {
             site: Site::new(pages, Hosts::new(wanted.listen.ip(), wanted.hosts.clone())),
-            path: wanted.config.clone(),
-            config: RefCell::new(Rc::new(config)),
+            config: config.map(|config| RefCell::new(Rc::new(config))),
+            path: wanted.config.clone().unwrap_or_default(),
             looked: Cell::new(Instant::now()),
             open: Cell::new(0),
             most: wanted.connections,
@@ -107,8 +116,9 @@ pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(Ready) -> 
 
 struct Server {
     site: Site,
-    path: Option<PathBuf>,
-    config: RefCell<Rc<Config>>,
+    /// The web-config file, if there is one, and its path.
+    config: Option<RefCell<Rc<Config>>>,
+    path: PathBuf,
     /// When it was last looked whether its files were changed.
     looked: Cell<Instant>,
     /// Connections that are open now.
@@ -147,8 +157,9 @@ impl Server {
     async fn connection(&self, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
         let config = self.config();
-        let Some(tls) = &config.tls else {
-            return self.requests(Patient::new(stream, READS_WITHIN), &config).await;
+        let config = config.as_deref();
+        let Some(tls) = config.and_then(Config::tls) else {
+            return self.requests(Patient::new(stream, READS_WITHIN), config).await;
         };
         let accepted = async {
             // A handshake begins with 22; a letter is a request without TLS.
@@ -157,32 +168,32 @@ impl Server {
                 let _ = stream.try_write(PLAIN_TO_TLS);
                 return None;
             }
-            let accepted = TlsAcceptor::from(Arc::clone(tls)).accept(Patient::new(stream, READS_WITHIN)).await;
+            let accepted = tls.accept(Patient::new(stream, READS_WITHIN)).await;
             accepted.inspect_err(|error| tracing::debug!("no TLS: {error}")).ok()
         };
         if let Ok(Some(stream)) = timeout(HEAD_WITHIN, accepted).await {
-            self.requests(stream, &config).await;
+            self.requests(stream, config).await;
         }
     }
 
     /// The web-config file as it is now; as it was, where it or a file that it names is wrong now.
-    fn config(&self) -> Rc<Config> {
-        let mut config = self.config.borrow_mut();
-        if let Some(path) =
-            self.path.as_deref().filter(|_| self.looked.get().elapsed() >= LOOKS_EACH && config.is_old())
-        {
-            match Config::read(path) {
-                Ok(read) if read.tls.is_some() == config.tls.is_some() => *config = Rc::new(read),
-                Ok(_) => tracing::warn!("{}: whether TLS is spoken is not changed while it is served", path.display()),
+    fn config(&self) -> Option<Rc<Config>> {
+        let mut config = self.config.as_ref()?.borrow_mut();
+        if self.looked.get().elapsed() >= LOOKS_EACH && config.is_old() {
+            match Config::read(&self.path) {
+                Ok(read) if read.tls().is_some() == config.tls().is_some() => *config = Rc::new(read),
+                Ok(_) => {
+                    tracing::warn!("{}: whether TLS is spoken is not changed while it is served", self.path.display());
+                }
                 Err(failure) => tracing::warn!("{failure}; what was read before goes on"),
             }
             self.looked.set(Instant::now());
         }
-        Rc::clone(&config)
+        Some(Rc::clone(&config))
     }
 
     /// Answers the requests of one connection.
-    async fn requests(&self, stream: impl AsyncRead + AsyncWrite + Unpin, config: &Config) {
+    async fn requests(&self, stream: impl AsyncRead + AsyncWrite + Unpin, config: Option<&Config>) {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(HEAD_WITHIN)

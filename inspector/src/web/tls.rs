@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio_rustls::TlsAcceptor;
 
 /// The longest file of configuration, of certificates, of a key.
 const MOST_BYTES: u64 = 1 << 20;
@@ -36,7 +37,7 @@ pub(super) struct Tls {
 ///
 /// # Errors
 /// What is wrong with a file or a value.
-pub(super) fn of(tls: &Tls) -> Result<Arc<ServerConfig>> {
+pub(super) fn of(tls: &Tls) -> Result<TlsAcceptor> {
     let key = bytes(&tls.key_file)?;
     let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| {
         Failure::error(format!("key_file {} has no private key: {error}; allowed: one in PEM", tls.key_file.display()))
@@ -81,7 +82,7 @@ pub(super) fn of(tls: &Tls) -> Result<Arc<ServerConfig>> {
         .with_single_cert(certificates, key)
         .map_err(|error| Failure::error(format!("cert_file and key_file do not fit: {error}")))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 fn certificates(field: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {

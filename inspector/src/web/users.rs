@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, HashMap};
 const MOST_COST: u32 = 17;
 
 /// Users with the hashes of their passwords.
-#[derive(Default)]
 pub(super) struct Users {
     hashes: BTreeMap<String, String>,
     /// What is compared for a user that there is not: it takes as long.

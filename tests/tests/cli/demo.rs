@@ -79,18 +79,23 @@ fn a_demo_without_its_parts_says_what_builds_them() {
 /// Neither the demo nor an installation waits for what it does not use; the demo says for how long it does.
 #[test]
 fn only_what_is_used_is_built() {
-    let of = |goal: &str| {
-        let dry = make(&["-n", goal, "NO_BUILD=", "PROFILE=release"]);
+    let of = |goal: &str, profile: &str| {
+        let dry = make(&["-n", goal, "NO_BUILD=", &format!("PROFILE={profile}")]);
         let out = dry.native().ok().out;
         let built = out.split_whitespace().skip_while(|word| *word != "-p").collect::<Vec<_>>();
         let names = built.windows(2).filter(|pair| pair[0] == "-p").map(|pair| pair[1].to_owned());
         (names.collect::<Vec<_>>(), out)
     };
-    let (built, said) = of("run");
+    let (built, said) = of("run", "debug");
     assert_eq!(built, ["gpumem-shim", "gpumem-inspector", "gpumem-demo", "gpumem-sim-cuda"], "{said}");
     assert!(said.contains("building gpumem, libgpumem.so and a simulated driver"), "{said}");
-    let (built, said) = of("build");
+    assert!(said.contains("--no-default-features"), "nobody waits for TLS here: {said}");
+    let (built, said) = of("build", "release");
     assert_eq!(built, ["gpumem-shim", "gpumem-inspector"], "{said}");
+    for (goal, profile) in [("build", "release"), ("build-tests", "debug"), ("run", "release")] {
+        let (_, said) = of(goal, profile);
+        assert!(!said.contains("--no-default-features"), "what is tested or installed has TLS: {said}");
+    }
 }
 
 /// Installed as packages have it: small, and with all that a report of a bug needs.

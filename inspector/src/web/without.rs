@@ -1,0 +1,60 @@
+//! What stands in place of `config` where the feature `tls` is off: no file is read, so there is no configuration to ask.
+
+use crate::failure::{Failure, Result};
+use hyper::header::{HeaderName, HeaderValue};
+use std::io;
+use std::path::Path;
+
+/// None can be made.
+#[derive(Debug)]
+pub(super) enum Config {}
+
+impl Config {
+    /// # Errors
+    /// Always: what this build cannot do, and which build can.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let what = format!("web-config {}: this gpumem was built without TLS and users", path.display());
+        Err(Failure::error(what)
+            .fix("make builds one that has them, target/release/gpumem; the feature of cargo is tls"))
+    }
+
+    pub(super) fn is_old(&self) -> bool {
+        match *self {}
+    }
+
+    pub(super) fn asks_who(&self) -> bool {
+        match *self {}
+    }
+
+    pub(super) fn headers(&self) -> &[(HeaderName, HeaderValue)] {
+        match *self {}
+    }
+
+    pub(super) async fn lets_in(&self, _: Option<&[u8]>) -> bool {
+        match *self {}
+    }
+
+    pub(super) fn tls(&self) -> Option<&Self> {
+        match *self {}
+    }
+
+    pub(super) async fn accept<S>(&self, _: S) -> io::Result<S> {
+        match *self {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of whichever build these tests are.
+    #[test]
+    fn a_build_without_tls_says_so_and_which_build_has_it() {
+        let said = Config::read(Path::new("/etc/gpumem/web.yml")).expect_err("no file is read").to_string();
+        let expected = "web-config /etc/gpumem/web.yml: this gpumem was built without TLS and users; \
+            make builds one that has them, target/release/gpumem; the feature of cargo is tls";
+        assert_eq!(said, expected);
+        let manifest = include_str!("../../Cargo.toml");
+        assert!(manifest.contains("\ndefault = [\"tls\"]\n"), "what make builds has it");
+    }
+}
