@@ -250,6 +250,7 @@ fn sample(shim: &'static Shim, (rss, rss_anon): (u64, u64)) {
         device_live: bytes(Space::Device),
         host_live: bytes(Space::Host),
         managed_live: bytes(Space::Managed),
+        unknown_live: bytes(Space::Unknown),
         allocs_live: allocs,
         graphs_live: made(counters::GRAPHS_CREATED, counters::GRAPHS_DESTROYED),
         execs_live: made(counters::EXECS_CREATED, counters::EXECS_DESTROYED),

@@ -78,6 +78,7 @@ const COLUMNS: &[Column] = &[
     (Of::Kind, "device memory", |sample| sample.device_live),
     (Of::Kind, "managed memory", |sample| sample.managed_live),
     (Of::Kind, "host memory", |sample| sample.host_live),
+    (Of::Kind, "memory in unknown places", |sample| sample.unknown_live),
     (Of::Whole, "resident memory of the process", |sample| sample.rss),
     (Of::Whole, "used on its devices, by everybody", |sample| sample.device_used),
     (Of::Whole, "idle in the pool", |sample| sample.device_idle),

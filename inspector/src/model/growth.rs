@@ -29,6 +29,7 @@ pub(crate) const COLUMNS: &[Column] = &[
     ("device_live_bytes", |sample| sample.device_live),
     ("host_live_bytes", |sample| sample.host_live),
     ("managed_live_bytes", |sample| sample.managed_live),
+    ("unknown_live_bytes", |sample| sample.unknown_live),
     ("allocs_live", |sample| sample.allocs_live),
     ("graphs_live", |sample| sample.graphs_live),
     ("execs_live", |sample| sample.execs_live),

@@ -24,7 +24,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First eight bytes of every ledger.
 pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aL";
 /// Changes whenever anything in this file changes its meaning or place.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Bytes of [`Header`].
 pub const HEADER_BYTES: usize = 4096;
 /// Most tables a directory holds.
@@ -615,7 +615,7 @@ slot! {
 
 slot! {
     /// Totals at a moment. All of it is sealed; the ring's slot is `seq % capacity`.
-    SampleSlot, 120 {
+    SampleSlot, 128 {
         check: u32,
         _pad: u32,
         seq: u64,
@@ -638,6 +638,8 @@ slot! {
         /// Resident bytes of gpumem's own memory in the process: its heap, with the sources of graphs, and what a search
         /// took.
         own: u64,
+        /// Live bytes in places that are not known.
+        unknown_live: u64,
     }
 }
 

@@ -1,8 +1,11 @@
 /* Memory of every location: what lies on the device, on the host, on a node of the host, and what the driver moves.
- * Argument: a case. What is held at the end stays, for those who read the ledger. */
+ * Arguments: a case, and for how many seconds to stay. What is held at the end stays, for those who read the ledger. */
+#define _GNU_SOURCE
 #include "count.h"
 #include "cuda_min.h"
+#include <dlfcn.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef void *Pool, *Stream;
 typedef struct { int allocType, handleTypes; CUmemLocation location; void *security; size_t maxSize; unsigned char reserved[56]; } Props;
@@ -13,6 +16,7 @@ CUresult cuMemPoolCreate(Pool *, const Props *), cuMemPoolDestroy(Pool);
 CUresult cuDeviceGetDefaultMemPool(Pool *, int), cuDeviceGetMemPool(Pool *, int), cuDeviceSetMemPool(int, Pool);
 CUresult cuMemGetDefaultMemPool(Pool *, CUmemLocation *, int), cuMemGetMemPool(Pool *, CUmemLocation *, int);
 CUresult cuMemSetMemPool(CUmemLocation *, int, Pool);
+CUresult cuStreamBeginCapture_v2(Stream, int), cuStreamEndCapture(Stream, void **), cuGraphDestroy(void *);
 #define NOINLINE __attribute__((noinline))
 enum { MIB = 1 << 20, PINNED = 1, MOVED = 2, ON_DEVICE = 1, ON_HOST = 2, ON_NODE = 3, ON_CURRENT_NODE = 4 };
 
@@ -113,6 +117,35 @@ NOINLINE static void exported(void) {
         OK(cuMemAddressFree(at, 8 * MIB));
     }
 }
+/* Pools that came to the program by no call that anybody sees. Where their memory lies is asked once they gave some. */
+NOINLINE static void unseen(void) {
+    Pool (*unseen_pool)(int, int, int) = (Pool (*)(int, int, int))dlsym(RTLD_DEFAULT, "sim_unseen_pool");
+    Pool device = unseen_pool(PINNED, ON_DEVICE, 0);
+    taken(device, 16 * MIB);
+    CUdeviceptr freed = taken(device, 8 * MIB);
+    OK(cuMemFreeAsync(freed, stream));
+    taken(unseen_pool(PINNED, ON_NODE, 0), 32 * MIB);
+    taken(unseen_pool(MOVED, ON_DEVICE, 0), 64 * MIB);
+    /* While something captures nobody is asked. What is known of a pool is known then, too. */
+    Stream captures;
+    void *graph;
+    Pool late = unseen_pool(PINNED, ON_HOST, 0);
+    OK(cuStreamCreate(&captures, 1));
+    OK(cuStreamBeginCapture_v2(captures, 2));
+    taken(late, 4 * MIB);
+    taken(device, 2 * MIB);
+    OK(cuStreamEndCapture(captures, &graph));
+    OK(cuGraphDestroy(graph));
+    taken(late, 128 * MIB);
+}
+/* The same under a limit: the first allocation may exceed it. */
+NOINLINE static void unseen_beyond(void) {
+    Pool (*unseen_pool)(int, int, int) = (Pool (*)(int, int, int))dlsym(RTLD_DEFAULT, "sim_unseen_pool");
+    Pool device = unseen_pool(PINNED, ON_DEVICE, 0);
+    CUdeviceptr at;
+    for (int n = 0; n < 2; n++) printf("%d ", cuMemAllocFromPoolAsync(&at, 512 * MIB, device, stream));
+    printf("\n");
+}
 /* A location that no release of gpumem knows, and one that cannot be read. */
 NOINLINE static void unknown(void) {
     physical(16 * MIB, 9, 0);
@@ -135,6 +168,7 @@ int main(int argc, char **argv) {
     static const struct { const char *name; void (*run)(void); } cases[] = {
         {"hostnuma", hostnuma}, {"pools", pools}, {"device_pools", device_pools}, {"segments", segments},
         {"exported", exported}, {"unknown", unknown}, {"beyond", beyond},
+        {"unseen", unseen}, {"unseen_beyond", unseen_beyond},
     };
     CUcontext context;
     OK(cuInit(0));
@@ -143,5 +177,6 @@ int main(int argc, char **argv) {
     OK(cuStreamCreate(&stream, 1));
     for (size_t at = 0; argc > 1 && at < sizeof cases / sizeof *cases; at++)
         if (!strcmp(argv[1], cases[at].name)) cases[at].run();
+    if (argc > 2) sleep((unsigned)atoi(argv[2]));
     return report("locations");
 }

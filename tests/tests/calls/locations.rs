@@ -121,6 +121,26 @@ fn an_unknown_location_is_told_once_and_guessed_nowhere() {
     assert!(text.contains("0 B device, 64.0 MiB in unknown places"), "{text}");
 }
 
+/// A pool that the program has by no call that was seen is unknown until it gave memory. The driver is asked then, unless
+/// something captures, and the answer is the pool's.
+#[test]
+fn where_memory_of_an_unseen_pool_lies_is_asked_once_it_is_there() {
+    assert_eq!(live(&ran("unseen", &[])), [18, 160, 64, 4, 6]);
+    // What is not known yet is not limited. Afterwards it is.
+    let ran = client("locations").arg("unseen_beyond").env("GPUMEM_LIMIT", "256MiB").preloaded().ok();
+    assert!(ran.out.starts_with("0 2 \n"), "{}", ran.out);
+    assert_eq!(live(&ran), [512, 0, 0, 0, 1]);
+}
+
+/// Samples have the sum of what lies in unknown places, so that its growth is seen.
+#[test]
+fn samples_tell_what_lies_in_unknown_places() {
+    // Samples come once a second.
+    let ran = client("locations").args(["unknown", "3"]).env("SIM_LATER_PLACE", "9").preloaded().ok();
+    let last = ran.ledger().snapshot.samples.last().copied().expect("a sample");
+    assert_eq!((last.unknown_live, last.device_live, last.host_live, last.managed_live), (64 * MIB, 0, 0, 0));
+}
+
 /// Bytes of the program's heap, and of gpumem's own memory, once a sample has seen what is there now.
 fn own_and_heap(ran: &Running) -> (u64, u64) {
     std::thread::sleep(std::time::Duration::from_millis(1300));

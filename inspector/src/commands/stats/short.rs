@@ -11,10 +11,11 @@ use std::io::Write;
 const DEVICES: usize = 8;
 
 /// What grows, of the columns of samples, and in which words.
-const GROWING: [(&str, &str); 5] = [
+const GROWING: [(&str, &str); 6] = [
     ("device_live_bytes", "device"),
     ("managed_live_bytes", "managed"),
     ("host_live_bytes", "pinned host"),
+    ("unknown_live_bytes", "in unknown places"),
     ("graph_host_bytes", "graphs on the host"),
     ("rss_bytes", "resident"),
 ];

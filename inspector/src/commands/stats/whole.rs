@@ -164,6 +164,7 @@ const SAMPLE_HEADS: [&str; COLUMNS.len()] = [
     "device",
     "host",
     "managed",
+    "unknown",
     "allocs",
     "graphs",
     "execs",

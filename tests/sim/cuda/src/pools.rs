@@ -81,6 +81,12 @@ cu! {
     }
 }
 
+/// For tests: a pool that came to the program by no call that anybody sees; 0 if there can be none.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_unseen_pool(alloc_type: u32, kind: u32, id: i32) -> H {
+    pool::create(alloc_type, Location { kind, id }).unwrap_or(0)
+}
+
 /// High-water marks can be reset to what is now, and only by writing 0.
 fn reset(value: In<u64>, mark: &mut u64, now: u64) -> Result {
     if value.get()? != 0 {
