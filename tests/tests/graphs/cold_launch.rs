@@ -12,9 +12,7 @@ fn the_steps_of_a_launch_are_counted() {
     let of = |ran: &Ran| ["instructions", "lines"].map(|what| ran.json()[what].as_i64().expect("a count"));
     let steps = client("graph_steps");
     assert_eq!(of(&steps.native().ok()), [0, 0], "without the preload nothing of it is run");
-    let counted = of(&steps.preloaded().ok());
-    assert_eq!(of(&steps.preloaded().ok()), counted, "a launch does the same each time");
-    let [instructions, lines] = counted;
+    let [instructions, lines] = of(&steps.preloaded().ok());
     assert!(instructions <= INSTRUCTIONS && lines < instructions / 4, "{instructions} on {lines} lines");
     // More is done, and counted, for a launch whose writes have to be checked.
     let [guarded, more_lines] = of(&steps.env("GPUMEM_GUARD", "1").preloaded().ok());
