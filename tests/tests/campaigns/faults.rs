@@ -6,6 +6,7 @@ use gpumem_tests::faults::plan::Plan;
 use gpumem_tests::faults::programs;
 use gpumem_tests::faults::run::{End, Manner, run};
 use gpumem_tests::faults::trouble::{Limit, Trouble};
+use std::process::Command;
 use std::time::Duration;
 
 /// With any fault, the preloaded program dies, hangs, answers and leaves files only as the native one does.
@@ -51,9 +52,19 @@ fn every_seed_has_a_plan() {
     }
 }
 
-/// A trace whose name is that of the run's folder gets another name beside it, and goes with the run all the same.
+/// A trace whose name is that of the run's folder gets another name beside it, and goes with the run all the same. In a
+/// process of its own: beside other tests of this one there are other folders with its number.
 #[test]
 fn a_run_leaves_nothing_behind() {
+    const CHILD: &str = "TEST_IN_A_PROCESS_OF_ITS_OWN";
+    if std::env::var_os(CHILD).is_none() {
+        let mut child = Command::new(std::env::current_exe().expect("this program"));
+        let done =
+            child.args(["--exact", "faults::a_run_leaves_nothing_behind"]).env(CHILD, "1").output().expect("it runs");
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&done.stderr));
+        return;
+    }
     let program = programs::all().into_iter().find(|program| program.name == "basic").expect("in the lists");
     let traced = Trouble::Setting("GPUMEM_RECORD".into(), "@".into());
     judge(&Plan { seed: 0, program, troubles: vec![traced] }, PATIENCE).expect("it runs");
