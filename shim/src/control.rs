@@ -133,7 +133,7 @@ fn run(shim: &'static Shim, Open { mut files, socket }: Open) -> Ended {
     let mut sweeps_from = Some(next + PERIOD);
     loop {
         if Instant::now() >= next {
-            match files.is_last(own::threads()) {
+            match files.look_for_others(own::threads()) {
                 Ok(false) => {}
                 // The thread that searches would then be the last one.
                 Ok(true) if references::is_going_on() => references::end(),

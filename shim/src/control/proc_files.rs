@@ -48,12 +48,12 @@ impl ProcFiles {
         Ok(Self { stat: Kept::open("/proc/self/stat")?, statm: Kept::open("/proc/self/statm")? })
     }
 
-    /// Returns true if all threads have ended but `ours` of our own. Main has then ended, as a zombie that the kernel
+    /// Reads whether others are left: returns true if all threads have ended but `ours` of our own. Main has then ended, as a zombie that the kernel
     /// keeps. Threads that a driver keeps count as others.
     ///
     /// # Errors
     /// The system's: the program closed our descriptor, and the file cannot be opened again, or read.
-    pub(super) fn is_last(&mut self, ours: u32) -> Result<bool> {
+    pub(super) fn look_for_others(&mut self, ours: u32) -> Result<bool> {
         let mut stat = [0_u8; 1024];
         let stat = self.stat.read(&mut stat)?;
         // First comes the state, and 17 fields later the number of threads (proc(5)).
