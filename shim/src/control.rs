@@ -99,8 +99,8 @@ enum Ended {
     Early,
 }
 
-/// What the control thread has open. The thread that starts it opens that, within a call of the program's: what another
-/// thread opens meanwhile takes a number, for a moment, that the program may rely on.
+/// The files and the socket of the control thread. The thread that starts it opens them, within a call of the program's:
+/// opened by another thread, each would take for a moment the number that the program's next file should get.
 struct Open {
     files: ProcFiles,
     socket: Option<Socket>,
@@ -123,7 +123,7 @@ fn cannot_tell(shim: &'static Shim, error: &std::io::Error) {
     shim.message(Severity::Warning, &line);
 }
 
-/// Runs until the process ends, or until no thread of the program's is left.
+/// Runs until the process ends, or until all threads of the program have ended.
 fn run(shim: &'static Shim, Open { mut files, socket }: Open) -> Ended {
     let _listening = Listening(shim);
     let mut changes = Changes::new();

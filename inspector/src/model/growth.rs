@@ -68,16 +68,15 @@ pub(crate) fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
     let minute_ago = ledger.snapshot.samples.iter().rfind(|sample| sample.time_ns <= recent).unwrap_or(first);
     let samples = &ledger.snapshot.samples;
     let rows = COLUMNS.iter().map(|&(what, column)| {
-        let series = series(samples, column, LOOKED_AT.contains(&what));
-        let first = series.points.first().map_or(first.time_ns, |point| point.time_ns);
-        let first = samples.iter().find(|sample| sample.time_ns == first).unwrap_or(last);
+        let is_looked_at = LOOKED_AT.contains(&what);
+        let first = samples.iter().find(|sample| !is_looked_at || column(sample) > 0).unwrap_or(first);
         let minute_ago = if minute_ago.time_ns < first.time_ns { first } else { minute_ago };
         Growth {
             what,
             first: column(first),
             last: column(last),
             peak: samples.iter().map(column).max().unwrap_or(0),
-            per_minute: series.per_minute(&Samples::default()),
+            per_minute: series(samples, column, is_looked_at).per_minute(&Samples::default()),
             last_minute: minus(column(last), column(minute_ago)),
         }
     });

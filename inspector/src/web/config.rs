@@ -107,7 +107,7 @@ impl Config {
         self.asks_who
     }
 
-    /// Whether who sends this header of authorization gets an answer.
+    /// Returns true if the sender of this authorization header gets an answer.
     pub(super) async fn lets_in(&self, who: Option<&[u8]>) -> bool {
         !self.users.are_there() || self.users.are_right(who).await
     }

@@ -1,6 +1,7 @@
-//! What the kernel says about the process: whether the control thread is the only one left, and how much memory is
-//! resident. The files stay open: a process may have no descriptor left when it ends, and a file that is opened at each
-//! look takes a number meanwhile that the program may rely on.
+//! Files of `/proc/self` that the control thread reads once a second: the number of threads and the resident memory.
+//!
+//! The files stay open. A process may have no descriptor left when it ends, and opening one at each read would take, for
+//! a moment, the number that the program's next file should get.
 
 use crate::process::descriptor::Descriptor;
 use crate::process::own;
@@ -38,18 +39,19 @@ impl Kept {
 /// The files that the control thread reads once a second.
 pub(super) struct ProcFiles {
     stat: Kept,
-    statm: Kept,
+    /// `None` if it could not be opened: then the resident memory is not known.
+    statm: Option<Kept>,
 }
 
 impl ProcFiles {
     /// # Errors
-    /// The system's.
+    /// The system's: `/proc/self/stat` cannot be opened.
     pub(super) fn open() -> Result<Self> {
-        Ok(Self { stat: Kept::open("/proc/self/stat")?, statm: Kept::open("/proc/self/statm")? })
+        Ok(Self { stat: Kept::open("/proc/self/stat")?, statm: Kept::open("/proc/self/statm").ok() })
     }
 
-    /// Reads whether others are left: returns true if all threads have ended but `ours` of our own. Main has then ended, as a zombie that the kernel
-    /// keeps. Threads that a driver keeps count as others.
+    /// Looks for other threads. Returns true if all have ended but `ours` of our own: main is then a zombie that the
+    /// kernel keeps. A driver's threads count as others.
     ///
     /// # Errors
     /// The system's: the program closed our descriptor, and the file cannot be opened again, or read.
@@ -64,6 +66,7 @@ impl ProcFiles {
     /// The resident bytes of the process, by [`own::resident_by`]; 0 if they cannot be read.
     pub(super) fn resident(&mut self) -> (u64, u64) {
         let mut statm = [0_u8; 256];
-        self.statm.read(&mut statm).map_or((0, 0), own::resident_by)
+        let read = self.statm.as_mut().and_then(|file| file.read(&mut statm).ok());
+        read.map_or((0, 0), own::resident_by)
     }
 }

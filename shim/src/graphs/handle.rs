@@ -178,7 +178,7 @@ pub(crate) struct Apart {
     pub ended: Option<Status>,
 }
 
-/// What the program did to single nodes of an exec.
+/// Changes that the program made to single nodes of an exec.
 #[derive(Default)]
 pub(crate) struct Edits {
     /// Nodes that the program set since the source was read, by index.

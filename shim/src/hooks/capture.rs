@@ -103,21 +103,6 @@ pub(crate) unsafe fn begin_to_cig(
     begun(&call, stream, GLOBAL, || unsafe { real(stream, params) })
 }
 
-/// The program makes a stream wait for an event. The stream joins a capture by that if the event is of one: until then, as
-/// while a capture begins, nobody looks at it.
-pub(crate) unsafe fn wait_event(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Stream, Opaque, c_uint) -> Status,
-    stream: Stream,
-    event: Opaque,
-    flags: c_uint,
-) -> Status {
-    let cache = queries::capturing().then(|| graphs::cache(call.vendor)).flatten();
-    let _no_looks = cache.map(Cache::capture_begins);
-    // SAFETY: rule of the call: `real` gets the arguments as they came.
-    unsafe { submit::work_3(call, real, stream, event, flags) }
-}
-
 /// The program ends such a capture. There is no graph.
 pub(crate) unsafe fn end_to_cig(
     call: Call,
@@ -170,4 +155,19 @@ pub(crate) unsafe fn end(
         });
         status
     }
+}
+
+/// The program makes a stream wait for an event. If the event is part of a capture, the stream joins that capture. No
+/// stream is queried meanwhile, as while a capture begins.
+pub(crate) unsafe fn wait_event(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(Stream, Opaque, c_uint) -> Status,
+    stream: Stream,
+    event: Opaque,
+    flags: c_uint,
+) -> Status {
+    let cache = queries::capturing().then(|| graphs::cache(call.vendor)).flatten();
+    let _no_looks = cache.map(Cache::capture_begins);
+    // SAFETY: rule of the call: `real` gets the arguments as they came.
+    unsafe { submit::work_3(call, real, stream, event, flags) }
 }
