@@ -57,16 +57,22 @@ int main(void) {
     OK(cudaGetDeviceCount(&n));
     driver();
     pairs("first", 40);
-    /* The simulated runtime asks which context is current in each call that reaches it. */
+    /* The simulated runtime asks which context is current in each call that reaches it. The control thread asks too, once
+     * a second, so the least of several rounds counts. */
     uint64_t (*stat)(const char *) = simulator();
-    uint64_t asked = stat ? stat("cuCtxGetCurrent") : 0;
-    for (int i = 0; i < 50; i++) {
-        OK(cudaMalloc(&p, 1 << 20));
-        counted_alloc(DEVICE, 1 << 20);
-        OK(cudaFree(p));
-        counted_free(DEVICE, 1 << 20);
+    uint64_t least = UINT64_MAX;
+    for (int round = 0; round < 5; round++) {
+        uint64_t before = stat ? stat("cuCtxGetCurrent") : 0;
+        for (int i = 0; i < 50; i++) {
+            OK(cudaMalloc(&p, 1 << 20));
+            counted_alloc(DEVICE, 1 << 20);
+            OK(cudaFree(p));
+            counted_free(DEVICE, 1 << 20);
+        }
+        uint64_t asked = stat ? stat("cuCtxGetCurrent") - before : 0;
+        if (asked < least) least = asked;
     }
-    if (stat) fprintf(stderr, "runtime asked %llu times\n", (unsigned long long)(stat("cuCtxGetCurrent") - asked));
+    if (stat) fprintf(stderr, "runtime asked %llu times\n", (unsigned long long)least);
     /* What fails, fails as before, and what is asked for nothing gets nothing. */
     printf("nothing %d, null %d, freed twice", cudaMalloc(&p, 0), cudaFree(NULL));
     OK(cudaMalloc(&p, 1 << 20));
