@@ -300,6 +300,14 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
     let dir = dir();
     let mut ledger = demo(me());
     ledger.header.dumped_device_used = 1;
+    let kernel = ledger.text("hungry");
+    ledger.slots([gpumem_wire::layout::ContextSlot {
+        device: 3,
+        taken: [0, 0, 0, 0, 0, MIB],
+        local_per_thread: 64,
+        local_kernel: kernel.into(),
+        ..Default::default()
+    }]);
     // An inlined function at a site.
     ledger.symbol(APP + 0x101, 0, "inner", "a.c", 1, "/opt/demo/demo-server");
     ledger.symbol(APP + 0x101, 1, "outer", "a.c", 2, "/opt/demo/demo-server");

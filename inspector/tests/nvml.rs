@@ -66,10 +66,14 @@ fn the_drivers_books_are_read() {
     let dir = books("GPU");
     let check = |report: &serde_json::Value| {
         let device = &report["devices"][0];
-        assert_eq!((&device["used_bytes"], &device["unexplained_bytes"]), (&json!(400 * MIB), &json!(302 * MIB)));
-        let of_process = &report["device_of_process"];
-        assert_eq!(of_process["used_bytes"], 300 * MIB, "150 MiB on each of two devices");
-        assert_eq!(of_process["unexplained_bytes"], 202 * MIB);
+        assert_eq!((&device["used_bytes"], &device["unexplained_bytes"]), (&json!(400 * MIB), &json!(52 * MIB)));
+        let account = &device["of_process"];
+        assert_eq!(account["counted_bytes"], 150 * MIB, "on the one device that it uses");
+        let parts = account["parts"].as_array().unwrap().iter();
+        let parts: Vec<_> =
+            parts.map(|part| (part["name"].as_str().unwrap(), part["bytes"].as_u64().unwrap())).collect();
+        assert_eq!(parts, [("device", 96 * MIB), ("graph execs", 2 * MIB)]);
+        assert_eq!(account["rest_bytes"], 52 * MIB);
     };
     let report = ask(&dir, &["stats"]);
     assert_eq!(report["devices"][0]["used_source"], "driver");

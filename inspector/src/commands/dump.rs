@@ -7,6 +7,7 @@ use crate::context::{Command, Context};
 use crate::failure::{Failure, Result};
 use crate::model::{Ledger, totals};
 use crate::source::liveness::Life;
+use crate::source::nvml::Books;
 use crate::source::open;
 use crate::text::{self, units};
 use gpumem_wire::layout::{PythonFrame, StackSlot, TableKind};
@@ -127,12 +128,11 @@ fn to(out: &mut dyn Write, composer: Composer) -> std::io::Result<u64> {
 fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer, u64) {
     let snapshot = &ledger.snapshot;
     let mut composer = Composer::copy_of(&snapshot.header, snapshot.strings());
-    let nvml = totals::driver_books(ledger);
-    let devices = totals::devices(ledger, nvml.as_ref());
+    let devices = totals::devices(ledger, &Books::default());
     if ledger.status.life != Life::Dump {
         composer.header.dumped_ns = ledger.status.now_ns.max(1);
         composer.header.dumped_rss = totals::host(&context.world, ledger).rss_bytes.unwrap_or(0);
-        composer.header.dumped_device_used = totals::process_used(ledger, nvml.as_ref()).unwrap_or(0);
+        composer.header.dumped_device_used = totals::process_used(ledger, &devices).unwrap_or(0);
     }
     composer.slots(snapshot.allocs.iter().copied());
     composer.slots(snapshot.modules.iter().copied());

@@ -177,7 +177,7 @@ pub(in crate::commands) fn sentence(ledger: &Ledger, event: &EventSlot, kind: Op
             let (bytes, blocks) = (units::bytes(a), count(b, "older block"));
             format!("a call site asks for larger and larger buffers; {bytes} in {blocks} lie unused")
         }
-        Some(kind) => of_memory(kind, a, b),
+        Some(kind) => of_memory(kind, a, b, code),
     };
     match (said.is_empty(), words.is_empty()) {
         (true, _) => words,
@@ -187,7 +187,7 @@ pub(in crate::commands) fn sentence(ledger: &Ledger, event: &EventSlot, kind: Op
 }
 
 /// What happened to memory, in words; what the guard found says so itself.
-fn of_memory(kind: EventKind, a: u64, b: u64) -> String {
+fn of_memory(kind: EventKind, a: u64, b: u64, code: i32) -> String {
     match kind {
         EventKind::FreedInGraph => {
             format!("{} at {a:#x} were freed while a live graph still refers to them", units::bytes(b))
@@ -201,7 +201,14 @@ fn of_memory(kind: EventKind, a: u64, b: u64) -> String {
         }
         EventKind::DriverTook => {
             let what = u8::try_from(b).ok().and_then(Taken::from_u8).map_or("itself", Taken::name);
-            format!("the driver took {} for itself ({what}): free memory fell by it around the call", units::bytes(a))
+            let took = format!("the driver took {} for itself ({what})", units::bytes(a));
+            match u64::try_from(code) {
+                // The event's text is the kernel's name.
+                Ok(local) if local > 0 => {
+                    format!("{took}, as a kernel has {} of local memory a thread", units::bytes(local))
+                }
+                _ => format!("{took}: free memory fell by it around the call"),
+            }
         }
         EventKind::FreedHere => format!("{} at {a:#x} were freed here", units::bytes(b)),
         EventKind::FreedGraphLaunched => {

@@ -21,6 +21,7 @@ use crate::source::budget::{self, Budget};
 use crate::source::choose::{self, Opened};
 use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::source::liveness::Life;
+use crate::source::nvml::Books;
 use crate::source::world::World;
 use gpumem_wire::location::Tally;
 use std::cmp::Reverse;
@@ -68,6 +69,7 @@ const NAMES_WITHIN: Duration = Duration::from_secs(20);
 pub(crate) fn of_all(world: &World, detail: Detail, naming: &mut Naming) -> Page {
     let begin = Instant::now();
     let mut page = Page::default();
+    let books = Books::default();
     let survey = find::survey_within(world, Budget::new(budget::BYTES / 2, budget::TIME / 2));
     of_survey(&mut page, &survey.found, survey.warnings.len());
     if let Naming::Background(names) = naming {
@@ -89,7 +91,7 @@ pub(crate) fn of_all(world: &World, detail: Detail, naming: &mut Naming) -> Page
             Ok(opened) => {
                 let mut ledger = Ledger::of(world, opened);
                 ledger.symbols.wait_at_most(NAMES_WITHIN.saturating_sub(begin.elapsed()));
-                of_found(&mut page, world, found, ledger, detail, naming);
+                of_found(&mut page, world, found, (ledger, &books), detail, naming);
             }
             // One that ends meanwhile is left out.
             Err(_) if found.process.is_none() => {}
@@ -114,7 +116,7 @@ fn of_found(
     page: &mut Page,
     world: &World,
     found: &FoundProcess,
-    mut ledger: Ledger,
+    (mut ledger, books): (Ledger, &Books),
     detail: Detail,
     naming: &mut Naming,
 ) {
@@ -124,12 +126,12 @@ fn of_found(
         _ if !detail.symbols => ledger.symbols.disable(),
         Naming::Background(names) => {
             names.give(id, &mut ledger);
-            of_process::add(page, world, &ledger, detail.top);
+            of_process::add(page, world, &ledger, books, detail.top);
             return names.take(id, world, found, ledger);
         }
         Naming::Wait => {}
     }
-    of_process::add(page, world, &ledger, detail.top);
+    of_process::add(page, world, &ledger, books, detail.top);
 }
 
 /// What the survey has of a process: its counters, without who holds what.
@@ -160,7 +162,7 @@ fn of_ended(page: &mut Page, world: &World, found: &[FoundProcess], pids: &mut H
 /// The page of one process.
 pub(crate) fn of_one(world: &World, ledger: &Ledger, top: usize) -> Page {
     let mut page = Page::default();
-    of_process::add(&mut page, world, ledger, top);
+    of_process::add(&mut page, world, ledger, &Books::default(), top);
     page
 }
 

@@ -4,16 +4,16 @@ use super::page::Page;
 use super::table as t;
 use crate::model::totals::{self, Device};
 use crate::model::{Ledger, pool};
+use crate::source::nvml::Books;
 use gpumem_wire::kinds::{AllocKind, Space, Vendor};
 use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot};
 use std::collections::BTreeMap;
 
-pub(super) fn add(page: &mut Page, ledger: &Ledger) {
-    let nvml = totals::driver_books(ledger);
-    if let Some(used) = totals::process_used(ledger, nvml.as_ref()) {
+pub(super) fn add(page: &mut Page, ledger: &Ledger, books: &Books) {
+    let devices = totals::devices(ledger, books);
+    if let Some(used) = totals::process_used(ledger, &devices) {
         page.add(&t::USED_BYTES, &[], used as f64);
     }
-    let devices = totals::devices(ledger, nvml.as_ref());
     let kinds = kinds(ledger);
     let in_contexts = pool::of(ledger).in_contexts;
     for device in &devices {

@@ -7,11 +7,12 @@ use crate::model::cache::{self, Cache};
 use crate::model::totals::{self, KindTotal};
 use crate::model::{Ledger, graphs, pool};
 use crate::source::liveness::Life;
+use crate::source::nvml::Books;
 use crate::source::world::World;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Space;
 
-pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, top: usize) {
+pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, books: &Books, top: usize) {
     let head = ledger.head();
     page.whose(head.pid, &head.name);
     page.add(&t::UP, &[], 1.0);
@@ -44,7 +45,7 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, top: usize) {
         page.add(&t::ADDRESS_BYTES, &[("kind", kind.kind)], kind.live_bytes as f64);
     }
     counted(page, ledger, &kinds);
-    of_device::add(page, ledger);
+    of_device::add(page, ledger, books);
     holders::add(page, ledger, top);
     let cache = cache::of(ledger);
     of_graphs(page, &graphs::total(ledger, &cache));

@@ -1,6 +1,7 @@
 //! What a ledger means. No terminal, no JSON, no file names to guess.
 //!
 //! * [`ledger`]: one snapshot with its symbols, its clock and its process.
+//! * [`account`]: what a process takes of a device, in parts that add up to what the driver counts.
 //! * [`allocs`]: live allocations in groups.
 //! * [`parts`]: parts of allocations that the program itself reported.
 //! * [`cache`]: the graph cache: what it holds, what it did, whether its bounds are too tight.
@@ -20,6 +21,7 @@
 //! * [`taken`]: what the driver took for itself.
 //! * [`variables`]: what is in force, and where that came from.
 
+pub(crate) mod account;
 pub(crate) mod allocs;
 pub(crate) mod cache;
 pub(crate) mod changes;

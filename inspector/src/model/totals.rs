@@ -1,12 +1,13 @@
 //! Sums, and how much of the device's and the host's memory they explain.
 
+use super::account::{Account, How, Share};
 use super::execs::held;
 use super::{Ledger, cache};
-use crate::source::nvml::Nvml;
+use crate::source::nvml::{Books, Count};
 use crate::source::process::Resident;
 use crate::source::world::World;
-use gpumem_wire::kinds::{AllocKind, Space, Vendor};
-use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot, ContextSlot, GraphSlot};
+use gpumem_wire::kinds::{AllocKind, Space, Taken, Vendor};
+use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot, ContextSlot, GraphSlot, StrRef};
 use gpumem_wire::location::Tally;
 use gpumem_wire::read::Snapshot;
 use serde::Serialize;
@@ -147,19 +148,28 @@ pub(crate) struct Device {
     /// What the driver took for itself, as far as it was seen: what free memory fell by around calls that load code,
     /// launch a kernel for the first time, set a limit, or make one more context.
     pub taken_bytes: u64,
-    /// Used, but neither recorded nor estimated nor seen to be taken: the first context, other processes. `None`
-    /// where the last look does not fit what is recorded now.
+    /// The kernel whose threads have most local memory for which the driver took memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local: Option<LocalMemory>,
+    /// What this process takes of it, in parts that add up to the driver's count for the process.
+    pub of_process: Account,
+    /// Used by other processes. `None` if the driver's count for this one is not known.
+    pub others_bytes: Option<u64>,
+    /// The rest of this process's account; where the driver's count for it is not known, all that is used by everybody and
+    /// in no part. `None` where the last look does not fit what is recorded now.
     pub unexplained_bytes: Option<u64>,
     pub peak_bytes: u64,
 }
 
-impl Device {
-    /// Device memory that is recorded, estimated, or known to be kept or taken for this process.
-    pub(crate) fn explained_bytes(&self) -> u64 {
-        let of_calls = [self.tracked_bytes, self.idle_bytes, self.graph_bytes];
-        let of_driver = [self.pool_idle_bytes, self.graph_memory_bytes, self.taken_bytes];
-        of_calls.into_iter().chain(of_driver).fold(0, u64::saturating_add)
-    }
+/// Local memory of a kernel: arrays and spilled registers of its threads. The driver takes it at the first launch for as
+/// many threads as the device runs at once, and keeps it for the context's life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct LocalMemory {
+    pub kernel: String,
+    /// Bytes of a thread.
+    pub per_thread: u64,
+    /// By how much free memory fell around such launches.
+    pub bytes: u64,
 }
 
 /// Sums on the way to a [`Device`].
@@ -171,27 +181,42 @@ struct Looks {
     pool: (u64, u64),
     graph_memory: (u64, u64),
     async_bytes: u64,
+    /// Recorded bytes by kind.
+    kinds: BTreeMap<&'static str, u64>,
+    /// Bytes of allocations that share pages, and of the pages of the others that nothing was asked of.
+    shared: u64,
+    rounding: u64,
+    /// What the driver took, by reason.
+    taken: BTreeMap<Taken, u64>,
 }
 
 impl Default for Looks {
     fn default() -> Self {
-        Self { first_ns: u64::MAX, used_ns: 0, pool: (0, 0), graph_memory: (0, 0), async_bytes: 0 }
+        Self {
+            first_ns: u64::MAX,
+            used_ns: 0,
+            pool: (0, 0),
+            graph_memory: (0, 0),
+            async_bytes: 0,
+            kinds: BTreeMap::new(),
+            shared: 0,
+            rounding: 0,
+            taken: BTreeMap::new(),
+        }
     }
 }
 
-/// NVML, for a process that runs. For a dump and a dead process the numbers that were written down.
-pub(crate) fn driver_books(ledger: &Ledger) -> Option<Nvml> {
-    if ledger.status.running() { Nvml::open() } else { None }
-}
+/// The driver gives memory in pages of this size. Smaller requests share one (docs/decisions/drivers.md).
+const PAGE: u64 = 2 << 20;
 
 /// Every device that had a context.
-pub(crate) fn devices(ledger: &Ledger, nvml: Option<&Nvml>) -> Vec<Device> {
+pub(crate) fn devices(ledger: &Ledger, books: &Books) -> Vec<Device> {
     let mut devices: BTreeMap<(u8, u32), (Device, Looks)> = BTreeMap::new();
     let snapshot = &ledger.snapshot;
     for context in snapshot.contexts.values() {
         let fresh = || (Device::of(snapshot, context), Looks::default());
         let (device, looks) = devices.entry((context.vendor, context.device)).or_insert_with(fresh);
-        device.add_context(context, looks);
+        device.add_context(snapshot, context, looks);
     }
     let of = |context| snapshot.contexts.get(&context).map(|slot| (slot.vendor, slot.device));
     for alloc in &snapshot.allocs {
@@ -205,7 +230,8 @@ pub(crate) fn devices(ledger: &Ledger, nvml: Option<&Nvml>) -> Vec<Device> {
             device.graph_bytes = device.graph_bytes.saturating_add(bytes);
         }
     }
-    devices.into_values().map(|(device, looks)| device.finish(&looks, ledger, nvml)).collect()
+    let alone = devices.len() == 1;
+    devices.into_values().map(|(device, looks)| device.finish(&looks, ledger, books, alone)).collect()
 }
 
 impl Device {
@@ -231,12 +257,15 @@ impl Device {
             pool_idle_bytes: 0,
             graph_memory_bytes: 0,
             taken_bytes: 0,
+            local: None,
+            of_process: Account::default(),
+            others_bytes: None,
             unexplained_bytes: None,
             peak_bytes: 0,
         }
     }
 
-    fn add_context(&mut self, context: &ContextSlot, looks: &mut Looks) {
+    fn add_context(&mut self, snapshot: &Snapshot, context: &ContextSlot, looks: &mut Looks) {
         self.contexts += 1;
         if context.time_ns < looks.first_ns {
             (looks.first_ns, self.baseline_bytes) = (context.time_ns, context.baseline_used);
@@ -244,7 +273,18 @@ impl Device {
         self.peak_bytes = self.peak_bytes.saturating_add(context.peak_bytes);
         if context.gone_ns == 0 {
             self.idle_bytes = self.idle_bytes.saturating_add(context.idle_bytes);
-            self.taken_bytes = self.taken_bytes.saturating_add(context.taken_bytes);
+            self.taken_bytes = self.taken_bytes.saturating_add(context.taken_bytes());
+            for &what in Taken::ALL {
+                let sum = looks.taken.entry(what).or_default();
+                *sum = sum.saturating_add(context.taken_for(what));
+            }
+            let local = LocalMemory {
+                kernel: snapshot.text(context.local_kernel as StrRef).into_owned(),
+                per_thread: context.local_per_thread,
+                bytes: context.taken_for(Taken::Local),
+            };
+            let most = self.local.as_ref().map_or(0, |most| most.bytes);
+            self.local = Some(local).filter(|local| local.bytes > most).or(self.local.take());
         }
         if context.used_ns >= looks.used_ns && context.used_bytes > 0 {
             (self.used_bytes, looks.used_ns) = (context.used_bytes, context.used_ns);
@@ -270,19 +310,127 @@ impl Device {
             Space::Host | Space::Unknown | Space::None => return,
         };
         *sum = sum.saturating_add(alloc.bytes);
+        if space != Space::Device || alloc.flags & ALLOC_SPILLED != 0 {
+            return;
+        }
+        let kind = AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name);
+        let sum = looks.kinds.entry(kind).or_default();
+        *sum = sum.saturating_add(alloc.bytes);
+        match alloc.bytes < PAGE {
+            _ if alloc.kind == AllocKind::Async as u8 => {}
+            true => looks.shared = looks.shared.saturating_add(alloc.bytes),
+            false => looks.rounding = looks.rounding.saturating_add(alloc.bytes.wrapping_neg() % PAGE),
+        }
     }
 
-    fn finish(mut self, looks: &Looks, ledger: &Ledger, nvml: Option<&Nvml>) -> Self {
+    fn finish(mut self, looks: &Looks, ledger: &Ledger, books: &Books, alone: bool) -> Self {
         self.pool_idle_bytes = looks.pool.1.saturating_sub(looks.async_bytes);
         self.graph_memory_bytes = looks.graph_memory.1;
-        let explained = self.explained_bytes();
         self.used_age_ns = if looks.used_ns == 0 { 0 } else { ledger.age(looks.used_ns) };
-        if let Some(used) = nvml.and_then(|nvml| nvml.device_used(&self.uuid)) {
+        let Counted { used, of_process: count, alone_on_card } = counted(ledger, &self.uuid, books, alone);
+        if let Some(used) = used {
             (self.used_bytes, self.used_age_ns, self.used_source) = (used, 0, "driver");
         }
-        self.unexplained_bytes = self.used_bytes.checked_sub(explained).filter(|_| self.used_bytes > 0);
+        let mut parts = self.parts(looks);
+        parts.extend(self.first_context(ledger.snapshot.header.driver_version, alone_on_card));
+        self.of_process = Account::of(count, parts);
+        let used = Some(self.used_bytes).filter(|&used| used > 0);
+        (self.others_bytes, self.unexplained_bytes) = match self.of_process.counted_bytes {
+            Some(counted) => (used.map(|used| used.saturating_sub(counted)), self.of_process.rest_bytes),
+            None => (None, used.and_then(|used| used.checked_sub(self.of_process.explained_bytes()))),
+        };
         self
     }
+
+    /// The first context, around which free memory cannot be asked for.
+    fn first_context(&self, driver: u32, alone_on_card: bool) -> Option<Share> {
+        let measured = FIRST_CONTEXT.iter().find(|(of, card, _)| *of == driver && self.name.starts_with(card));
+        let (bytes, remark) = match measured {
+            Some(&(.., bytes)) => (bytes, "as measured with this driver and card"),
+            // What was used once it was made is its own if no other process was there.
+            None if alone_on_card => (self.baseline_bytes, "used on the card when it was made"),
+            None => return None,
+        };
+        Some(Share::new("first context", bytes, How::Estimated, remark))
+    }
+
+    /// What is known of this process's memory on the device.
+    fn parts(&self, looks: &Looks) -> Vec<Share> {
+        let recorded = looks.kinds.iter().map(|(kind, &bytes)| Share::new(kind, bytes, How::Recorded, "recorded"));
+        let rounding = looks.rounding.saturating_add(looks.shared.wrapping_neg() % PAGE);
+        let pages = "the driver gives pages of 2 MiB";
+        let kept = "kept for the next allocations";
+        let taken = |what| looks.taken.get(&what).copied().unwrap_or(0);
+        let measured = |name, what, remark| Share::new(name, taken(what), How::Measured, remark);
+        let others = [
+            Share::new("idle in gpumem's pool", self.idle_bytes, How::Recorded, kept),
+            Share::new(
+                "idle in the driver's stream-ordered pool",
+                self.pool_idle_bytes,
+                How::Estimated,
+                "cudaMallocAsync reuses it",
+            ),
+            Share::new(
+                "memory nodes of graphs",
+                self.graph_memory_bytes,
+                How::Estimated,
+                "the driver keeps it until cudaDeviceGraphMemTrim",
+            ),
+            Share::new("graph execs", self.graph_bytes, How::Estimated, "estimated"),
+            Share::new("rounding", rounding, How::Estimated, pages),
+            measured("local memory of kernels", Taken::Local, "gpumem events --kind driver-took"),
+            measured("limits of the context", Taken::Limit, "cudaDeviceSetLimit"),
+            measured("further contexts", Taken::Context, ""),
+            measured("code", Taken::Code, "modules and libraries"),
+            measured("first launches", Taken::Launch, "code that is loaded late"),
+            measured("gpumem's own", Taken::Gpumem, "for the guard and for searches"),
+        ];
+        recorded.chain(others).collect()
+    }
+}
+
+/// What the first context of a process takes by NVML, before anything is allocated: for a driver, as `cuDriverGetVersion`
+/// says it, and the beginning of a card's name. Measured with driver 580.
+const FIRST_CONTEXT: &[(u32, &str, u64)] = &[(13000, "NVIDIA H100", 518 << 20), (13000, "NVIDIA H200", 518 << 20)];
+
+/// What the driver counts on one device.
+struct Counted {
+    /// For everybody.
+    used: Option<u64>,
+    of_process: Count,
+    /// No other process is on the card.
+    alone_on_card: bool,
+}
+
+/// NVML's answer for a process that runs, for a dump that of its time. `alone`: the process uses no other device.
+fn counted(ledger: &Ledger, uuid: &str, books: &Books, alone: bool) -> Counted {
+    let of_process = |of_process| Counted { used: None, of_process, alone_on_card: false };
+    if let Some(used) = dumped(ledger) {
+        let several = Count::Unknown("a dump has one count for all devices");
+        return of_process(if alone { Count::Bytes(used) } else { several });
+    }
+    let Some(process) = ledger.process.as_ref().filter(|_| ledger.status.running()) else {
+        return of_process(Count::Unknown("nobody asked while it ran"));
+    };
+    match books.card(uuid) {
+        Ok(card) => Counted {
+            used: Some(card.used),
+            of_process: card.of_process(process.pid),
+            alone_on_card: card.is_alone(process.pid),
+        },
+        Err(why) => of_process(Count::Unknown(why)),
+    }
+}
+
+fn dumped(ledger: &Ledger) -> Option<u64> {
+    Some(ledger.snapshot.header.dumped_device_used).filter(|&used| used > 0)
+}
+
+/// What the driver counts for the process on all devices that it uses. `None` if it is not known of one of them.
+pub(crate) fn process_used(ledger: &Ledger, devices: &[Device]) -> Option<u64> {
+    let each = devices.iter().map(|device| device.of_process.counted_bytes);
+    let all: Option<u64> = each.sum();
+    dumped(ledger).or(all).filter(|_| !devices.is_empty())
 }
 
 fn uuid(bytes: &[u8; 16]) -> String {
@@ -291,28 +439,6 @@ fn uuid(bytes: &[u8; 16]) -> String {
     }
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
-/// What the driver says this process holds on all devices, and how much of it is explained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct OfProcess {
-    pub used_bytes: u64,
-    pub explained_bytes: u64,
-    /// The first context of a device, allocations past the shim.
-    pub unexplained_bytes: u64,
-}
-
-/// Asks NVML for a running process; a dump brings the answer of its time.
-pub(crate) fn of_process(ledger: &Ledger, devices: &[Device], nvml: Option<&Nvml>) -> Option<OfProcess> {
-    let used_bytes = process_used(ledger, nvml)?;
-    let explained_bytes = devices.iter().map(Device::explained_bytes).fold(0, u64::saturating_add);
-    Some(OfProcess { used_bytes, explained_bytes, unexplained_bytes: used_bytes.saturating_sub(explained_bytes) })
-}
-
-/// Device bytes of the process by the driver's books.
-pub(crate) fn process_used(ledger: &Ledger, nvml: Option<&Nvml>) -> Option<u64> {
-    let dumped = Some(ledger.snapshot.header.dumped_device_used).filter(|&used| used > 0);
-    dumped.or_else(|| nvml?.used_by(ledger.process.as_ref()?.pid))
 }
 
 /// The host's side: what of the process's resident memory the GPU runtime's objects explain.

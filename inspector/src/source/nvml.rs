@@ -1,8 +1,11 @@
 //! The driver's own books on device memory, through NVML where it is installed.
 
 use libloading::Library;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::os::raw::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::rc::Rc;
 
 /// `nvmlProcessInfo_t` of the `_v3` functions.
 #[repr(C)]
@@ -32,49 +35,98 @@ const NOT_AVAILABLE: u64 = u64::MAX;
 const KINDS: [&str; 2] = ["GPU-", "MIG-"];
 
 type Device = *mut c_void;
-type GetCount = unsafe extern "C" fn(*mut c_uint) -> c_int;
-type ByIndex = unsafe extern "C" fn(c_uint, *mut Device) -> c_int;
 type ByUuid = unsafe extern "C" fn(*const c_char, *mut Device) -> c_int;
 type GetMemory = unsafe extern "C" fn(Device, *mut Memory) -> c_int;
 type GetProcesses = unsafe extern "C" fn(Device, *mut c_uint, *mut ProcessInfo) -> c_int;
 type NoArguments = unsafe extern "C" fn() -> c_int;
 
+/// What the driver counts for a process on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    Bytes(u64),
+    /// Why there is no number, in words.
+    Unknown(&'static str),
+}
+
+/// What the driver counts on one card.
+pub(crate) struct Card {
+    /// In use by everybody.
+    pub used: u64,
+    /// Of each process that it lists; `None` if it does not tell how much.
+    processes: HashMap<u32, Option<u64>>,
+}
+
+impl Card {
+    /// True if no other process is on the card.
+    pub(crate) fn is_alone(&self, pid: u32) -> bool {
+        self.processes.len() == 1 && self.processes.contains_key(&pid)
+    }
+
+    /// Of one process.
+    pub(crate) fn of_process(&self, pid: u32) -> Count {
+        match self.processes.get(&pid) {
+            Some(Some(bytes)) => Count::Bytes(*bytes),
+            Some(None) => Count::Unknown("the driver does not tell how much each process takes here"),
+            None => Count::Unknown("the driver does not list this process: in a container it may have another number"),
+        }
+    }
+}
+
+/// The driver's counts. Each card is asked once, for all processes: a query takes milliseconds, behind a lock that stalls
+/// every user of the card.
+#[derive(Default)]
+pub(crate) struct Books {
+    library: OnceCell<Result<Nvml, &'static str>>,
+    cards: RefCell<HashMap<String, Option<Rc<Card>>>>,
+}
+
+impl Books {
+    /// The card with this UUID.
+    ///
+    /// # Errors
+    /// Why it is not known, in words.
+    pub(crate) fn card(&self, uuid: &str) -> Result<Rc<Card>, &'static str> {
+        let nvml = self.library.get_or_init(Nvml::open).as_ref().map_err(|why| *why)?;
+        let mut cards = self.cards.borrow_mut();
+        let card = cards.entry(uuid.to_owned()).or_insert_with(|| nvml.card(uuid).map(Rc::new));
+        card.clone().ok_or("NVML does not know this device")
+    }
+}
+
 /// The library, initialised.
-pub(crate) struct Nvml {
+struct Nvml {
     library: Library,
 }
 
 impl Nvml {
-    /// Opens it; `None` where there is no NVIDIA driver.
-    pub(crate) fn open() -> Option<Self> {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// Why it cannot be used, in words.
+    fn open() -> Result<Self, &'static str> {
         // Linked statically to glibc, a program can load only libraries that were linked to that very release of it.
         if cfg!(target_feature = "crt-static") {
-            return None;
+            return Err("this gpumem is linked statically and cannot load NVML");
         }
         // SAFETY: loading runs the initialisers of NVIDIA's library, which NVIDIA makes fit for any
         // program.
-        let library = unsafe { Library::new("libnvidia-ml.so.1") }.ok()?;
+        let library =
+            unsafe { Library::new("libnvidia-ml.so.1") }.map_err(|_| "NVML (libnvidia-ml.so.1) is not here")?;
         // SAFETY: nvml.h declares `nvmlReturn_t nvmlInit_v2(void)`, and `library` is open.
-        let answer = unsafe { library.get::<NoArguments>(b"nvmlInit_v2\0").ok()?() };
-        (answer == OK).then_some(Self { library })
+        let answer = unsafe { library.get::<NoArguments>(b"nvmlInit_v2\0").map_err(|_| "this NVML is too old")?() };
+        if answer == OK { Ok(Self { library }) } else { Err("NVML finds no driver") }
     }
 
-    /// Device bytes that the driver attributes to a process, summed over devices; `None` where it
-    /// does not know the pid, or does not tell.
-    pub(crate) fn used_by(&self, pid: u32) -> Option<u64> {
-        let mut total: Option<u64> = None;
-        for device in self.devices()? {
-            let processes = self.processes(device).unwrap_or_default();
-            for entry in processes.iter().filter(|entry| entry.pid == pid && entry.used != NOT_AVAILABLE) {
-                total = Some(total.unwrap_or(0).saturating_add(entry.used));
-            }
-        }
-        total
-    }
-
-    /// Bytes in use on the device with this UUID, by everybody.
-    pub(crate) fn device_used(&self, uuid: &str) -> Option<u64> {
+    /// What the driver counts on the card with this UUID.
+    fn card(&self, uuid: &str) -> Option<Card> {
         let device = KINDS.iter().find_map(|kind| self.device(&format!("{kind}{uuid}")))?;
+        let used = self.device_used(device)?;
+        let listed = self.processes(device).unwrap_or_default();
+        let bytes = |entry: &ProcessInfo| Some(entry.used).filter(|&used| used != NOT_AVAILABLE);
+        Some(Card { used, processes: listed.iter().map(|entry| (entry.pid, bytes(entry))).collect() })
+    }
+
+    fn device_used(&self, device: Device) -> Option<u64> {
         let mut memory = Memory::default();
         // SAFETY: the type is nvml.h's. NVML gave `device`, and `memory` is a local with room for one
         // nvmlMemory_t.
@@ -91,23 +143,6 @@ impl Nvml {
         let answer =
             unsafe { self.library.get::<ByUuid>(b"nvmlDeviceGetHandleByUUID\0").ok()?(name.as_ptr(), &mut device) };
         (answer == OK).then_some(device)
-    }
-
-    fn devices(&self) -> Option<Vec<Device>> {
-        let mut count = 0;
-        // SAFETY: the type is nvml.h's, and `count` is a local that takes the number.
-        if unsafe { self.library.get::<GetCount>(b"nvmlDeviceGetCount_v2\0").ok()?(&mut count) } != OK {
-            return None;
-        }
-        // SAFETY: ByIndex is the type that nvml.h declares for this name.
-        let by_index = unsafe { self.library.get::<ByIndex>(b"nvmlDeviceGetHandleByIndex_v2\0") }.ok()?;
-        let device = |index| {
-            let mut device = std::ptr::null_mut();
-            // SAFETY: the library is open, NVML checks the index, and `device` is a local that
-            // takes the handle.
-            (unsafe { by_index(index, &mut device) } == OK).then_some(device)
-        };
-        Some((0..count.min(64)).filter_map(device).collect())
     }
 
     fn processes(&self, device: Device) -> Option<Vec<ProcessInfo>> {

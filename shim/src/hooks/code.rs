@@ -21,13 +21,17 @@ pub(super) fn around(call: &Call, what: Taken, real: impl FnMut() -> Status) -> 
 
 /// As [`around`], for a kernel that was not launched before. It is a function of its own, so that other launches do not
 /// pay for it.
+///
+/// # Safety
+/// `real` launches `function`.
 #[cold]
 #[inline(never)]
-pub(super) fn around_first_launch(call: &Call, real: impl FnMut() -> Status) -> Status {
+pub(super) unsafe fn around_first_launch(call: &Call, function: Opaque, real: impl FnMut() -> Status) -> Status {
     let before = gate::record_if_started(|shim| driver_memory::look_at_launch(shim, call.vendor)).flatten();
     let status = for_driver(call, real);
     if let Some(before) = before {
-        gate::record_if_started(|shim| driver_memory::since(shim, call, &before, Taken::Launch, None));
+        // SAFETY: our caller vouches that the call that was made launches `function`.
+        gate::record_if_started(|shim| unsafe { driver_memory::since_launch(shim, call, &before, function) });
     }
     status
 }

@@ -145,7 +145,8 @@ unsafe fn launched(
     }
     let status = match driver_memory::remember_launch(function as u64) {
         false => activity::submit(&real),
-        true => code::around_first_launch(call, || activity::submit(&real)),
+        // SAFETY: our caller vouches that the arguments are the launch's.
+        true => unsafe { code::around_first_launch(call, function, || activity::submit(&real)) },
     };
     activity::saw(status);
     if stranded::watching() && status == SUCCESS {

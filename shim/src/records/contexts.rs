@@ -7,7 +7,7 @@ use crate::shim::Shim;
 use crate::vendor::{self, memory};
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{EventKind, Vendor};
+use gpumem_wire::kinds::{EventKind, Taken, Vendor};
 use gpumem_wire::layout::*;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -159,8 +159,12 @@ fn gone_context(shim: &Shim) -> Option<u32> {
         offset_of!(ContextSlot, idle_peak_bytes),
         offset_of!(ContextSlot, limit_bytes),
         offset_of!(ContextSlot, pool_state),
-        offset_of!(ContextSlot, taken_bytes),
-    ] {
+        offset_of!(ContextSlot, local_per_thread),
+        offset_of!(ContextSlot, local_kernel),
+    ]
+    .into_iter()
+    .chain((0..Taken::COUNT).map(|place| offset_of!(ContextSlot, taken) + place * size_of::<u64>()))
+    {
         table.field(slot, unsealed).store(0, Relaxed);
     }
     Some(slot)

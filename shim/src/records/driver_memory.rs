@@ -9,9 +9,10 @@ use crate::call::Call;
 use crate::process::clock;
 use crate::records::registry::sites::Made;
 use crate::shim::Shim;
-use crate::vendor;
+use crate::vendor::{self, reader};
+use gpumem_abi::types::Opaque;
 use gpumem_wire::kinds::{EventKind, Taken, Vendor};
-use gpumem_wire::layout::{ContextRef, ContextSlot};
+use gpumem_wire::layout::{ContextRef, ContextSlot, StrRef};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -56,7 +57,7 @@ pub(crate) fn look_on(shim: &'static Shim, vendor: Vendor, device: u32) -> Optio
 fn held(shim: &Shim, vendor: Vendor, device: u32) -> u64 {
     let of = |context| {
         let slot = contexts::slot(shim, context).unwrap_or_default();
-        [slot.live_bytes, slot.idle_bytes, slot.taken_bytes].into_iter().fold(0, u64::wrapping_add)
+        [slot.live_bytes, slot.idle_bytes, slot.taken_bytes()].into_iter().fold(0, u64::wrapping_add)
     };
     contexts::on(shim, vendor, device as i32).into_iter().map(of).fold(0, u64::wrapping_add)
 }
@@ -64,22 +65,62 @@ fn held(shim: &Shim, vendor: Vendor, device: u32) -> u64 {
 /// The driver has taken the difference of free memory since before the call. `of`: the context that it is for, or this
 /// thread's if that is `None`.
 pub(crate) fn since(shim: &'static Shim, call: &Call, before: &Look, what: Taken, of: Option<ContextRef>) {
-    let Some(now) = look(shim, call.vendor) else { return };
-    let fell = before.fell(&now);
-    if fell <= 0 {
-        return;
+    if let Some((now, fell)) = fell_since(shim, call, before) {
+        took(shim, call, of.unwrap_or(now.context), fell, what, None);
     }
-    let context = of.unwrap_or(now.context);
-    if let Some(taken) = contexts::field(shim, context, offset_of!(ContextSlot, taken_bytes)) {
-        taken.fetch_add(fell as u64, Relaxed);
+}
+
+/// By how much free memory is lower than before the call, and the look that says so. `None` if it is not.
+fn fell_since(shim: &'static Shim, call: &Call, before: &Look) -> Option<(Look, u64)> {
+    let now = look(shim, call.vendor)?;
+    let fell = u64::try_from(before.fell(&now)).ok().filter(|&fell| fell > 0)?;
+    Some((now, fell))
+}
+
+/// Adds what the driver took. `kernel`: the bytes of local memory that a thread of it has, and its name.
+fn took(shim: &'static Shim, call: &Call, context: ContextRef, bytes: u64, what: Taken, kernel: Option<(u32, StrRef)>) {
+    if let Some(taken) = taken(shim, context, what) {
+        taken.fetch_add(bytes, Relaxed);
     }
     let stack = shim.site(call.site(), Made::Stream);
+    let (per_thread, name) = kernel.unwrap_or_default();
     shim.event(EventKind::DriverTook, |event| {
-        event.a = fell as u64;
+        event.a = bytes;
         event.b = what as u64;
         event.context = context;
         event.stack = stack;
+        event.code = per_thread as i32;
+        event.text = name;
     });
+}
+
+/// What the driver took in a context for one reason.
+fn taken(shim: &Shim, context: ContextRef, what: Taken) -> Option<&AtomicU64> {
+    contexts::field(shim, context, offset_of!(ContextSlot, taken) + what.place() * size_of::<u64>())
+}
+
+/// A first launch for which the driver took less is not asked for its local memory: that is code. 8 MiB are 32 bytes a
+/// thread on a device with 132 processors.
+const LOCAL_FROM: u64 = 8 << 20;
+
+/// As [`since`], for the first launch of a kernel. What the driver took is its local memory if no kernel before it had as
+/// much a thread.
+///
+/// # Safety
+/// The driver has just accepted the launch of `function`, or refused it and taken nothing.
+pub(crate) unsafe fn since_launch(shim: &'static Shim, call: &Call, before: &Look, function: Opaque) {
+    let Some((now, fell)) = fell_since(shim, call, before) else { return };
+    // SAFETY: our caller vouches for the kernel. It is CUDA's, as `look` answers for no other.
+    let local = (fell >= LOCAL_FROM).then(|| unsafe { reader::local_bytes(function) }).flatten();
+    let most = contexts::field(shim, now.context, offset_of!(ContextSlot, local_per_thread));
+    let is_most = |&local: &u32| most.is_some_and(|most| most.fetch_max(local.into(), Relaxed) < local.into());
+    let Some(local) = local.filter(is_most) else { return took(shim, call, now.context, fell, Taken::Launch, None) };
+    // SAFETY: our caller vouches for the kernel.
+    let name = unsafe { reader::name_of(function) }.map_or(0, |name| shim.ledger.texts.intern(name.as_bytes()));
+    if let Some(kernel) = contexts::field(shim, now.context, offset_of!(ContextSlot, local_kernel)) {
+        kernel.store(name.into(), Relaxed);
+    }
+    took(shim, call, now.context, fell, Taken::Local, Some((local, name)));
 }
 
 /// The driver has taken the difference of free memory since before something of gpumem's own was made in this thread's
@@ -87,8 +128,7 @@ pub(crate) fn since(shim: &'static Shim, call: &Call, before: &Look, what: Taken
 pub(crate) fn own_since(shim: &'static Shim, before: &Look) -> u64 {
     let Some(now) = look(shim, Vendor::Cuda) else { return 0 };
     let fell = before.fell(&now).max(0) as u64;
-    let taken = contexts::field(shim, now.context, offset_of!(ContextSlot, taken_bytes));
-    if let Some(taken) = taken.filter(|_| fell > 0) {
+    if let Some(taken) = taken(shim, now.context, Taken::Gpumem).filter(|_| fell > 0) {
         taken.fetch_add(fell, Relaxed);
         shim.event(EventKind::DriverTook, |event| {
             event.a = fell;
@@ -102,16 +142,20 @@ pub(crate) fn own_since(shim: &'static Shim, before: &Look) -> u64 {
 /// The driver has given back the difference of free memory since before the call.
 pub(crate) fn given_back(shim: &'static Shim, call: &Call, before: &Look) {
     let Some(now) = look(shim, call.vendor) else { return };
-    let rose = before.fell(&now).saturating_neg();
-    let taken = contexts::field(shim, now.context, offset_of!(ContextSlot, taken_bytes));
-    if let Some(taken) = taken.filter(|_| rose > 0) {
-        let _ = taken.fetch_update(Relaxed, Relaxed, |bytes| Some(bytes.saturating_sub(rose as u64)));
+    let mut rose = u64::try_from(before.fell(&now).saturating_neg()).unwrap_or(0);
+    // Code that a launch loads goes with its module, too.
+    for what in [Taken::Code, Taken::Launch] {
+        let Some(taken) = taken(shim, now.context, what).filter(|_| rose > 0) else { continue };
+        let before = taken.fetch_update(Relaxed, Relaxed, |bytes| Some(bytes.saturating_sub(rose)));
+        rose = rose.saturating_sub(before.unwrap_or(0));
     }
 }
 
-/// How many kernels are remembered. The first launch of further kernels is not looked at.
-const KERNELS: usize = 4096;
-/// The kernels that were launched, each at a place that follows from its address.
+/// Places for kernels. PyTorch launches some thousand different ones.
+const KERNELS: usize = 1 << 14;
+/// At how many places a kernel may stand. If all are taken, its first launch is not looked at.
+const TRIES: usize = 8;
+/// The kernels that were launched, each at or behind a place that follows from its address.
 static LAUNCHED: [AtomicU64; KERNELS] = [const { AtomicU64::new(0) }; KERNELS];
 
 /// When a first launch was looked at first, and the time that all such looks took, ns.
@@ -124,21 +168,31 @@ const SHARE: u64 = 128;
 /// Remembers that a kernel was launched. True if no earlier launch of it is known.
 #[inline(always)]
 pub(crate) fn remember_launch(function: u64) -> bool {
-    let place = function.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - KERNELS.ilog2());
-    let known = &LAUNCHED[place as usize];
-    match known.load(Relaxed) {
-        0 => {
-            known.store(function, Relaxed);
-            function != 0
+    let place = (function.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - KERNELS.ilog2())) as usize;
+    LAUNCHED[place].load(Relaxed) != function && remember_behind(place, function)
+}
+
+/// The rest of [`remember_launch`].
+#[inline(never)]
+fn remember_behind(place: usize, function: u64) -> bool {
+    for at in place..place + TRIES {
+        let known = &LAUNCHED[at % KERNELS];
+        match known.load(Relaxed) {
+            0 => {
+                known.store(function, Relaxed);
+                return true;
+            }
+            there if there == function => return false,
+            _ => {}
         }
-        // The kernel was launched before; or another kernel has the place, and this one is left out.
-        _ => false,
     }
+    false
 }
 
 /// Code is unloaded. A kernel that comes to its addresses later was not launched yet.
 pub(crate) fn forget_launches() {
-    LAUNCHED.iter().for_each(|known| known.store(0, Relaxed));
+    // A page that holds none is not touched.
+    LAUNCHED.iter().filter(|known| known.load(Relaxed) != 0).for_each(|known| known.store(0, Relaxed));
 }
 
 /// As [`look`], unless looks at first launches have taken their share of the time.
@@ -167,10 +221,14 @@ mod tests {
         assert_eq!(look(100, 30).fell(&look(120, 30)), -20);
     }
 
+    /// Also once there are more kernels than was thought of at first, at addresses that lie as a driver's do.
     #[test]
     fn a_kernel_is_launched_for_the_first_time_once() {
-        assert!(remember_launch(0x5000));
-        assert!(!remember_launch(0x5000));
+        forget_launches();
+        let kernels = || (1..=6000_u64).map(|kernel| 0x5500_0000_0000 + kernel * 0x1c0);
+        let first = kernels().filter(|&kernel| remember_launch(kernel)).count();
+        assert!(first >= 5990, "{first}");
+        assert_eq!(kernels().filter(|&kernel| remember_launch(kernel)).count(), 0);
         assert!(!remember_launch(0));
         forget_launches();
         assert!(remember_launch(0x5000));

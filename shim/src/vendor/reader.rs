@@ -279,6 +279,20 @@ pub(super) fn load_kernel(ptx: &'static str, name: &CStr) -> Result<(Opaque, Opa
     Ok((module, function))
 }
 
+/// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
+const LOCAL_SIZE_BYTES: i32 = 3;
+
+/// Bytes of local memory that each thread of a kernel has.
+///
+/// # Safety
+/// The driver has just been given a launch of the kernel.
+pub(crate) unsafe fn local_bytes(function: Opaque) -> Option<u32> {
+    let mut bytes = 0;
+    // SAFETY: rule of answers: `bytes` takes the number. Our caller vouches for the kernel.
+    ok(unsafe { driver::cuFuncGetAttribute(&mut bytes, LOCAL_SIZE_BYTES, function) }).ok()?;
+    u32::try_from(bytes).ok()
+}
+
 /// The name of a kernel, where the driver tells (12.3 does).
 ///
 /// # Safety

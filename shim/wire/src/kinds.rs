@@ -337,7 +337,7 @@ names! {
         /// block's address, and 2 more if it was the first after the block's free; `text` is the kernel's name.
         PossibleWriter = 29, "possible-writer";
         /// The driver took `a` bytes of the device for itself: free memory fell by so much around a call that asks for
-        /// none. `b` is a [`Taken`].
+        /// none. `b` is a [`Taken`]. Of local memory `code` is the bytes of a thread, and `text` the kernel's name.
         DriverTook = 30, "driver-took";
     }
 }
@@ -355,6 +355,19 @@ names! {
         Limit = 4, "limit";
         /// gpumem's own kernels, streams and buffers, for the guard and for searches. No call of the program's took it.
         Gpumem = 5, "gpumem";
+        /// Local memory: arrays and spilled registers of a kernel's threads, for as many threads as the device runs at
+        /// once. The first launch takes it, and the context keeps it.
+        Local = 6, "local memory";
+    }
+}
+
+impl Taken {
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// Its place among all, from 0.
+    pub const fn place(self) -> usize {
+        self as usize - 1
     }
 }
 

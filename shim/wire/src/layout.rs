@@ -17,14 +17,14 @@
 //! zeroes `check` first and sets it last, so that a slot caught half-written (by a copy, or by a
 //! SIGKILL) is seen as such. Fields behind the fixed part are counters that change on their own.
 
-use crate::kinds::{ExecState, Pinned, PoolState, Space};
+use crate::kinds::{ExecState, Pinned, PoolState, Space, Taken};
 use crate::location::Location;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// First eight bytes of every ledger.
 pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aL";
 /// Changes whenever anything in this file changes its meaning or place.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// Bytes of [`Header`].
 pub const HEADER_BYTES: usize = 4096;
 /// Most tables a directory holds.
@@ -510,6 +510,16 @@ impl GraphSlot {
 }
 
 impl ContextSlot {
+    /// Bytes that the driver took for itself, for one reason.
+    pub fn taken_for(&self, what: Taken) -> u64 {
+        self.taken[what.place()]
+    }
+
+    /// The same for all reasons.
+    pub fn taken_bytes(&self) -> u64 {
+        self.taken.into_iter().fold(0, u64::saturating_add)
+    }
+
     /// Whether the pool serves it; `None` for a number that this version does not know.
     pub fn pool_state(&self) -> Option<PoolState> {
         PoolState::from_u8(self.pool_state as u8)
@@ -518,7 +528,7 @@ impl ContextSlot {
 
 slot! {
     /// A context. Kept after it is gone, since records refer to it.
-    ContextSlot, 192 {
+    ContextSlot, 240 {
         check: u32,
         name: StrRef,
         handle: u64,
@@ -561,12 +571,16 @@ slot! {
         spilled_bytes: u64,
         /// A [`crate::kinds::PoolState`].
         pool_state: u64,
-        /// Bytes of the device that the driver took for itself, measured as the fall of free memory around calls of
-        /// this context that ask for none.
-        taken_bytes: u64,
-        _reserved: u64,
+        /// Bytes of the device that the driver took for itself, by [`Taken`] less one: the fall of free memory around
+        /// calls of this context that ask for none. What other processes took meanwhile is in it.
+        taken: [u64; 6],
+        /// Most bytes of local memory that a thread of a kernel has for which the driver took memory, and that kernel's
+        /// name as a [`StrRef`].
+        local_per_thread: u64,
+        local_kernel: u64,
     }
 }
+const _: () = assert!(Taken::COUNT == 6);
 /// Bytes of [`ContextSlot`] that are sealed.
 pub const CONTEXT_SEALED: usize = 64;
 

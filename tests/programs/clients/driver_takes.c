@@ -38,6 +38,17 @@ NOINLINE static void larger_stacks(void) {
     OK(cuCtxSetLimit(0, 2048));
     OK(cuCtxSetLimit(1, 16 << 20));
 }
+/* A kernel whose threads have 16 KiB of local memory each, and one with less. */
+static const char hungry_image[] =
+    ".version 7.0\n.target sm_70\n.address_size 64\n"
+    ".visible .entry hungry()\n{\n.local .align 4 .b8 depot[16384];\nret;\n}\n"
+    ".visible .entry modest()\n{\n.local .align 4 .b8 depot[4096];\nret;\n}\n";
+NOINLINE static void launch_hungry(CUmodule code, const char *name, Stream s) {
+    CUfunction kernel;
+    OK(cuModuleGetFunction(&kernel, code, name));
+    OK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, s, NULL, NULL));
+    wait_for(s);
+}
 /* Code that comes while something captures: the device is not asked. */
 NOINLINE static void load_in_capture(Stream s) {
     CUmodule loaded;
@@ -65,6 +76,10 @@ int main(int argc, char **argv) {
     launch_late(kernel, p, s);
     one_more_context();
     larger_stacks();
+    CUmodule hungry;
+    OK(cuModuleLoadData(&hungry, hungry_image));
+    launch_hungry(hungry, "hungry", s);
+    launch_hungry(hungry, "modest", s);
     load_in_capture(s);
     uint64_t before = stat_of("cuMemGetInfo_v2");
     for (unsigned i = 0; i < 100; i++) {
@@ -74,6 +89,7 @@ int main(int argc, char **argv) {
     }
     EXPECT(stat_of("cuMemGetInfo_v2"), before); /* what was launched before is not looked at */
     wait_for(s);
+    OK(cuModuleUnload(hungry));
     OK(cuModuleUnload(loaded));
     OK(cuStreamDestroy_v2(s));
     OK(cuMemFree_v2(p));

@@ -42,8 +42,13 @@ fn each_take_is_told_with_its_call_site() {
         ("launch_late", "first launch", 20),
         ("one_more_context", "context", 64),
         ("larger_stacks", "limit", 12),
+        ("main", "code", 20),
+        ("launch_hungry", "local memory", 3960),
     ];
     assert_eq!(rows, wanted.map(|(site, what, mib)| (site.to_owned(), what.to_owned(), mib)), "{said:#}");
+    let local = said["events"].as_array().expect("events").last().expect("a row");
+    let text = local["text"].as_str().expect("words");
+    assert!(text.ends_with("as a kernel has 16.0 KiB of local memory a thread: hungry"), "{text}");
     let kept = ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::DriverTook as u8);
     assert_eq!(kept.count(), wanted.len());
 }
@@ -62,13 +67,30 @@ fn stats_explains_it() {
     let ledger = ran.ledger();
     let stats = ledger.gpumem("stats", &[]);
     let device = &stats["devices"][0];
-    assert_eq!((&device["taken_bytes"], &device["baseline_bytes"]), (&Value::from(52 * MIB), &Value::from(64 * MIB)));
+    assert_eq!(
+        (&device["taken_bytes"], &device["baseline_bytes"]),
+        (&Value::from((52 + 3960) * MIB), &Value::from(64 * MIB))
+    );
     let rows = stats["driver_took"].as_array().expect("rows");
-    assert_eq!(rows.iter().map(|row| row["bytes"].as_u64().expect("bytes")).sum::<u64>(), (3 * 20 + 64 + 12) * MIB);
+    assert_eq!(
+        rows.iter().map(|row| row["bytes"].as_u64().expect("bytes")).sum::<u64>(),
+        (4 * 20 + 64 + 12 + 3960) * MIB
+    );
     let text = shown(&ledger, &[]);
-    let line =
-        text.lines().find(|line| line.contains("taken by the driver for itself")).unwrap_or_else(|| panic!("{text}"));
-    assert!(line.contains("52.0 MiB") && line.contains("gpumem events --kind driver-took"), "{line}");
+    for line in [
+        "≈ 3.9 GiB  local memory of kernels",
+        "hungry has 16.0 KiB of it a thread: smaller arrays in the kernel",
+        "≈ 12.0 MiB  limits of the context",
+        "≈ 20.0 MiB  code",
+        "≈ 20.0 MiB  first launches",
+    ] {
+        assert!(text.contains(line), "no {line:?} in\n{text}");
+    }
+    assert_eq!((&device["local"]["kernel"], &device["local"]["per_thread"]), (&"hungry".into(), &(16 << 10).into()));
+    let found = ledger.gpumem("doctor", &[]);
+    let found = found["findings"].as_array().expect("findings").iter().find(|row| row["id"] == "local-memory");
+    let words = found.and_then(|row| row["finding"].as_str()).unwrap_or_else(|| panic!("{found:?}"));
+    assert!(words.contains("kernel hungry has 16.0 KiB") && words.contains("3.9 GiB"), "{words}");
     let all = shown(&ledger, &["--all"]);
     assert!(all.contains("what the driver took for itself") && all.contains("one_more_context"), "{all}");
 }

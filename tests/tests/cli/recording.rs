@@ -86,7 +86,8 @@ fn processes_of_a_script_are_recorded() {
     let scratch = Scratch::new();
     let dir = scratch.path();
     let demo = path_of("demo");
-    let script = format!("'{demo}' --seconds 1 & '{demo}' --seconds 1; wait");
+    // The recorder looks for processes between its looks, which take long on a machine that is busy.
+    let script = format!("'{demo}' --seconds 3 & '{demo}' --seconds 3; wait");
     let ran = output(dir, &["record", "-d", "0.05", "-o", "r", "--", "sh", "-c", &script]);
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let files = std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").file_name());

@@ -77,6 +77,7 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("memory", "no allocation ran out of memory"),
     ("limit", "live memory leaves room under GPUMEM_LIMIT"),
     ("idle", "if much memory is idle, it goes back to the driver with time"),
+    ("local-memory", "no kernel has so many arrays and spilled registers that the driver takes much memory for them"),
     ("growth", "no call site grows steadily, and no memory without a known call site does"),
     ("stranded", "no call site asks for larger and larger buffers while its older ones lie unused"),
     ("graph-cache", "graph execs are under the graph cache, and its bounds are wide enough"),

@@ -2,9 +2,11 @@
 
 use super::finding::{Finding, Severity};
 use crate::model::pool::{self, Pool, StrandedSite};
+use crate::model::totals::{self, Device};
 use crate::model::{Ledger, RECENT_NS, variables};
 use crate::report::cure::{self, Cure};
 use crate::report::pool::{head, stranded_words};
+use crate::source::nvml::Books;
 use crate::text::{self, units};
 use gpumem_wire::kinds::EventKind;
 use gpumem_wire::layout::EventSlot;
@@ -26,7 +28,25 @@ pub(super) fn check(ledger: &Ledger) -> Vec<Finding> {
     findings.extend(stranded(ledger, &pool, &settings));
     findings.push(near_the_limit(ledger, &pool, &settings));
     findings.push(idle(ledger, &pool));
+    findings.extend(totals::devices(ledger, &Books::default()).iter().filter_map(local_memory));
     findings
+}
+
+/// Local memory of kernels that takes less needs no advice, bytes.
+const LITTLE_LOCAL: u64 = 256 << 20;
+
+/// What kernels take for arrays of their threads, and which kernel has most.
+fn local_memory(device: &Device) -> Option<Finding> {
+    let local = device.local.as_ref().filter(|local| local.bytes >= LITTLE_LOCAL)?;
+    let (kernel, each, all) = (text::clean(&local.kernel), units::bytes(local.per_thread), units::bytes(local.bytes));
+    let finding = format!(
+        "kernel {kernel} has {each} of local memory a thread, for which the driver took about {all} of device {} at its \
+         first launch and keeps it",
+        device.device
+    );
+    let fix = "smaller arrays in the kernel, or __launch_bounds__ so that fewer registers spill; the context keeps the \
+               memory until it ends";
+    Some(Finding::new("local-memory", Severity::Warning, finding).fix(fix))
 }
 
 /// Whether the pool is on, and where it is not.

@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::model::{Ledger, cache, execs, graphs, growth, pool, totals};
 use crate::source::liveness::real_ns;
+use crate::source::nvml::Books;
 use crate::view::lazy::Lazy;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, Pinned};
@@ -100,7 +101,7 @@ pub(super) fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everythin
         process: ledger.head(),
         live: totals::live(snapshot),
         kinds: totals::kinds(ledger),
-        devices: totals::devices(ledger, totals::driver_books(ledger).as_ref()),
+        devices: totals::devices(ledger, &Books::default()),
         host: totals::host(&context.world, ledger),
         cache: cache::of(ledger),
         pool: pool::of(ledger),

@@ -9,6 +9,7 @@ use crate::model::{Ledger, cache, graphs, pool, totals, variables};
 use crate::report::cure::Cure;
 use crate::report::{cache as cache_words, growth};
 use crate::source::liveness::real_ns;
+use crate::source::nvml::Books;
 use crate::text::units;
 
 /// Most holders that are listed, and most groups of graphs.
@@ -48,7 +49,7 @@ pub(in crate::commands) fn summary(context: &Context, ledger: &Ledger) -> Summar
 fn about(ledger: &Ledger) -> About {
     let head = ledger.head();
     let header = &ledger.snapshot.header;
-    let devices = totals::devices(ledger, None);
+    let devices = totals::devices(ledger, &Books::default());
     About {
         pid: head.pid,
         cmdline: crate::text::shorten(&ledger.snapshot.text(header.cmdline), CMDLINE).into_owned(),

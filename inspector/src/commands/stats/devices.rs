@@ -1,21 +1,17 @@
 //! The memory of devices: what explains it, and what does not.
 
 use super::Report;
-use crate::model::totals::{Device, OfProcess};
+use crate::model::account::{How, Share};
+use crate::model::totals::Device;
 use crate::report::lines::line;
 use crate::text::{clean, units};
-use crate::view::table::{HEAD, paint};
+use crate::view::table::{DIM, HEAD, paint};
+use gpumem_wire::kinds::AllocKind;
 use std::io::Write;
 
-/// Every device, and what the driver says of this process.
+/// Every device.
 pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
-    for device in &report.devices {
-        print_device(out, device)?;
-    }
-    match &report.device_of_process {
-        Some(of_process) => print_of_process(out, of_process, report.pool.idle_bytes),
-        None => Ok(()),
-    }
+    report.devices.iter().try_for_each(|device| print_device(out, device))
 }
 
 /// One device.
@@ -24,47 +20,79 @@ pub(super) fn print_device(out: &mut dyn Write, device: &Device) -> std::io::Res
     let (name, total) = (clean(&device.name), units::bytes(device.total_bytes));
     let title = format!("device {}: {name}, {total}{whose}", device.device);
     writeln!(out, "\n{}", paint(HEAD, title))?;
-    print_explained(out, device)?;
+    print_parts(out, device)?;
     print_used(out, device)
 }
 
-/// What the records and estimates explain.
-fn print_explained(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
-    line(out, &units::bytes(device.tracked_bytes), "recorded allocations", "")?;
-    // Most programs have none of these.
-    let print_some = |out: &mut dyn Write, rows: &[(u64, &str, &str)]| {
-        let some = rows.iter().filter(|(bytes, ..)| *bytes > 0);
-        some.clone().try_for_each(|(bytes, name, remark)| line(out, &units::bytes(*bytes), name, remark))
-    };
-    print_some(
-        out,
-        &[
-            (device.managed_bytes, "managed memory, on the device or on the host", ""),
-            (device.spilled_bytes, "spilled, outside of the device's memory", "gpumem allocs --spilled"),
-            (device.idle_bytes, "idle in gpumem's pool", "kept for the next allocations"),
-        ],
-    )?;
-    line(out, &units::bytes(device.graph_bytes), "graph execs", "estimated")?;
-    print_some(
-        out,
-        &[
-            (device.pool_idle_bytes, "idle in the driver's stream-ordered pool", "cudaMallocAsync reuses it"),
-            (device.graph_memory_bytes, "memory nodes of graphs", "the driver keeps it until cudaDeviceGraphMemTrim"),
-            (device.taken_bytes, "taken by the driver for itself", "gpumem events --kind driver-took"),
-        ],
-    )
+/// What this process takes, part by part.
+fn print_parts(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
+    let account = &device.of_process;
+    if let Some(counted) = account.counted_bytes {
+        line(out, &units::bytes(counted), "this process, as the driver counts it", &account.why)?;
+    }
+    // Of a program of two kinds the sum is what one asks for first.
+    line(out, &units::bytes(device.tracked_bytes), "recorded allocations", &kinds(device))?;
+    for part in account.parts.iter().filter(|part| !is_kind(part)) {
+        let about = if part.how == How::Recorded { "" } else { "≈ " };
+        line(out, &format!("{about}{}", units::bytes(part.bytes)), part.name, &part.remark)?;
+    }
+    for (bytes, name, remark) in [
+        (device.managed_bytes, "managed memory, on the device or on the host", ""),
+        (device.spilled_bytes, "spilled, outside of the device's memory", "gpumem allocs --spilled"),
+    ] {
+        if bytes > 0 {
+            line(out, &units::bytes(bytes), name, remark)?;
+        }
+    }
+    if let Some(local) = &device.local {
+        let (kernel, each) = (clean(&local.kernel), units::bytes(local.per_thread));
+        let cure = "smaller arrays in the kernel, or __launch_bounds__ so that fewer registers spill";
+        writeln!(out, "              {}", paint(DIM, format!("{kernel} has {each} of it a thread: {cure}")))?;
+    }
+    if account.left_out_bytes > 0 {
+        let left = units::bytes(account.left_out_bytes);
+        let why = "of code and stacks, as free memory fell, are left out: other programs took some of them";
+        writeln!(out, "              {}", paint(DIM, format!("{left} {why}")))?;
+    }
+    match account.rest_bytes {
+        Some(rest) => line(out, &units::bytes(rest), "not explained", "the driver's own, and calls that were not seen"),
+        None if account.counted_bytes.is_none() => {
+            line(out, "?", "this process, as the driver counts it", &account.why)
+        }
+        None => Ok(()),
+    }
 }
 
-/// What is used, and what of it is not explained.
+fn is_kind(part: &Share) -> bool {
+    AllocKind::from_name(part.name).is_some()
+}
+
+/// The kinds of recorded allocations, if there are several.
+fn kinds(device: &Device) -> String {
+    let kinds: Vec<&Share> = device.of_process.parts.iter().filter(|part| is_kind(part)).collect();
+    let words: Vec<_> = kinds.iter().map(|part| format!("{} {}", part.name, units::bytes(part.bytes))).collect();
+    if kinds.len() > 1 { words.join(", ") } else { String::new() }
+}
+
+/// What everybody uses.
 fn print_used(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     if device.used_bytes == 0 {
         return line(out, "?", "used by all processes", "not measured yet");
     }
-    let remark = match device.used_age_ns {
-        age if age > 1_500_000_000 => format!("{} ago", units::span(age)),
+    let remark = match (device.used_age_ns, device.others_bytes) {
+        (_, Some(others)) => format!("{} by others", units::bytes(others)),
+        (age, None) if age > 1_500_000_000 => format!("{} ago", units::span(age)),
         _ => String::new(),
     };
     line(out, &units::bytes(device.used_bytes), "used by all processes", &remark)?;
+    if device.of_process.counted_bytes.is_none() {
+        print_unexplained(out, device)?;
+    }
+    line(out, &units::bytes(device.peak_bytes), "peak of recorded allocations", "")
+}
+
+/// What of everybody's is in no part of this process, where nobody counts for each process.
+fn print_unexplained(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     let baseline = match device.baseline_bytes {
         0 => String::new(),
         baseline => format!("; {} were used when the first context was made", units::bytes(baseline)),
@@ -77,21 +105,5 @@ fn print_used(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
         }
         None => ("?".into(), "more was allocated since it was measured".into()),
     };
-    line(out, &unexplained, "not explained", &remark)?;
-    line(out, &units::bytes(device.peak_bytes), "peak of recorded allocations", "")
-}
-
-/// The same for this process alone, as the driver counts it.
-fn print_of_process(out: &mut dyn Write, of_process: &OfProcess, idle: u64) -> std::io::Result<()> {
-    writeln!(out, "\n{}", paint(HEAD, "device memory of this process, as the driver counts it"))?;
-    line(out, &units::bytes(of_process.used_bytes), "used", "")?;
-    let remark = match idle {
-        0 => String::new(),
-        idle => {
-            format!("{} of it is idle in gpumem's pool: the driver counts it as used", units::bytes(idle))
-        }
-    };
-    line(out, &units::bytes(of_process.explained_bytes), "explained by recorded calls", &remark)?;
-    let remark = "contexts, and calls that the shim did not see";
-    line(out, &units::bytes(of_process.unexplained_bytes), "not explained", remark)
+    line(out, &unexplained, "not explained", &remark)
 }

@@ -15,8 +15,9 @@ use crate::model::cache::{self, Cache};
 use crate::model::growth::{self, Growth};
 use crate::model::pool::{self, Pool};
 use crate::model::taken::{self, TakenBy};
-use crate::model::totals::{self, Device, Host, KindTotal, Live, OfProcess};
+use crate::model::totals::{self, Device, Host, KindTotal, Live};
 use crate::report::head;
+use crate::source::nvml::Books;
 use gpumem_wire::counters;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -40,9 +41,6 @@ struct Report {
     live: Live,
     kinds: Vec<KindTotal>,
     devices: Vec<Device>,
-    /// By the driver's books, for this process alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    device_of_process: Option<OfProcess>,
     /// What the driver took for itself, by call site.
     driver_took: Vec<TakenBy>,
     host: Host,
@@ -77,13 +75,11 @@ impl Command for Args {
     fn run(&self, context: &Context) -> Result<()> {
         let ledger = context.ledger(&self.target)?;
         let snapshot = &ledger.snapshot;
-        let nvml = totals::driver_books(&ledger);
-        let devices = totals::devices(&ledger, nvml.as_ref());
+        let devices = totals::devices(&ledger, &Books::default());
         let report = Report {
             process: ledger.head(),
             live: totals::live(snapshot),
             kinds: totals::kinds(&ledger),
-            device_of_process: totals::of_process(&ledger, &devices, nvml.as_ref()),
             devices,
             driver_took: taken::taken(&ledger),
             host: totals::host(&context.world, &ledger),

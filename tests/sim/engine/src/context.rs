@@ -33,6 +33,8 @@ pub struct Context {
     pub limits: HashMap<u32, usize>,
     /// Device bytes of its threads' stacks beyond those of its beginning.
     pub stacks: u64,
+    /// Most bytes of local memory that a thread of a kernel had that was launched here.
+    pub local: u32,
     pub peers: Vec<H>,
 }
 
@@ -55,6 +57,7 @@ impl Context {
             id: 0,
             limits: HashMap::new(),
             stacks: 0,
+            local: 0,
             peers: Vec::new(),
         }
     }
@@ -228,7 +231,7 @@ fn tear_down(h: H) -> Result {
     let c = m.context(h)?;
     c.ending = false;
     let (was, stacks) = (std::mem::replace(&mut c.active, false), std::mem::take(&mut c.stacks));
-    c.refs = 0;
+    (c.refs, c.local) = (0, 0);
     if c.sticky.take().is_some() {
         // It cannot be made again in this process.
         c.dead = true;

@@ -35,6 +35,8 @@ pub struct Function {
     pub module: H,
     pub library: H,
     pub layout: Arc<[(u32, u32)]>,
+    /// Bytes of local memory that each thread has.
+    pub local: u32,
     pub attrs: HashMap<u32, i32>,
     /// Number of the function. Unlike its address, the number is never reused.
     pub load: u64,
@@ -72,6 +74,7 @@ fn add_functions(m: &mut Machine, image: &ptx::Image, hash: u64, module: H, libr
             module,
             library,
             layout: e.params.clone().into(),
+            local: e.local,
             attrs: HashMap::new(),
             load,
         };

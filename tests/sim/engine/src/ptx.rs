@@ -5,6 +5,8 @@ pub struct Entry {
     pub name: String,
     /// Offset and size of each parameter, in bytes.
     pub params: Vec<(u32, u32)>,
+    /// Bytes of local memory that each thread has.
+    pub local: u32,
 }
 
 #[derive(Debug, PartialEq)]
@@ -74,7 +76,10 @@ pub fn parse(text: &str) -> Option<Image> {
             offset += size;
         }
         let name = name.split_whitespace().next()?.to_owned();
-        image.entries.push(Entry { name, params });
+        let body = rest[end..].split(".entry").next().unwrap_or("");
+        let locals = body.split(';').filter_map(|statement| statement.split_once(".local "));
+        let local = locals.filter_map(|(_, rest)| declaration(rest)).map(|(_, size, _)| size).sum();
+        image.entries.push(Entry { name, params, local });
     }
     for statement in text.split([';', '{', '}']) {
         let Some((_, rest)) = statement.split_once(".global ") else { continue };

@@ -127,6 +127,9 @@ pub fn submit(m: &mut Machine, stream: H, kind: Kind) -> Result<Option<Fence>> {
     }
     capture::forbid_implicit(m, stream)?;
     let ctx = m.stream(stream)?.ctx;
+    if let Kind::Kernel(kernel) = &kind {
+        m.take_local(ctx, kernel)?;
+    }
     let step = work::Step::new(m, kind);
     let running = crate::note::submitted(m, std::slice::from_ref(&step));
     let run = move || {

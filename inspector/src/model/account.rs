@@ -1,0 +1,165 @@
+//! What a process takes of one device, in parts that add up to what the driver counts for it.
+//!
+//! No part is computed from the driver's count. What is recorded is exact. What was estimated, or measured by the fall of
+//! free memory, is at most so much: other processes may have taken some of it. Where such parts do not fit into the
+//! count, they are cut or left out, and it is said.
+
+use crate::source::nvml::Count;
+use serde::Serialize;
+
+/// How a part's bytes are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum How {
+    /// By the calls of the program and of the pool.
+    Recorded,
+    /// Asked of the driver some time ago, or worked out from what such things took where they were measured.
+    Estimated,
+    /// Free memory of the device fell by so much around a call. What other processes took meanwhile is in it.
+    Measured,
+}
+
+/// One part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Share {
+    pub name: &'static str,
+    pub bytes: u64,
+    pub how: How,
+    /// Where it comes from, or what ends it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub remark: String,
+}
+
+impl Share {
+    pub(super) fn new(name: &'static str, bytes: u64, how: How, remark: &str) -> Self {
+        Self { name, bytes, how, remark: remark.to_owned() }
+    }
+}
+
+/// All parts, and what is in none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Account {
+    /// By the driver's count, for this process on this device.
+    pub counted_bytes: Option<u64>,
+    /// Why it is not known, or why the parts are not compared with it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    pub parts: Vec<Share>,
+    /// Counted, and in no part.
+    pub rest_bytes: Option<u64>,
+    /// Measured by the fall of free memory, and left out: it does not fit into the count, so other processes took some of
+    /// it.
+    pub left_out_bytes: u64,
+}
+
+impl Account {
+    /// Fits the parts into the count. They come in the order of how well they are known within each [`How`].
+    pub(super) fn of(count: Count, parts: Vec<Share>) -> Self {
+        let mut account = Self { parts, ..Self::default() };
+        account.parts.retain(|part| part.bytes > 0);
+        let counted = match count {
+            Count::Bytes(counted) => counted,
+            Count::Unknown(why) => {
+                account.why = why.into();
+                return account;
+            }
+        };
+        account.counted_bytes = Some(counted);
+        let Some(mut room) = counted.checked_sub(account.sum(How::Recorded)) else {
+            account.why = "more is recorded than the driver counts: the two were read at different moments".into();
+            account.parts.retain(|part| part.how == How::Recorded);
+            return account;
+        };
+        for part in account.parts.iter_mut().filter(|part| part.how == How::Estimated) {
+            if part.bytes > room {
+                part.bytes = room;
+                part.remark = "at most: no more fits into what the driver counts".into();
+            }
+            room -= part.bytes;
+        }
+        let measured = account.sum(How::Measured);
+        match room.checked_sub(measured) {
+            Some(rest) => room = rest,
+            None => account.left_out_bytes = measured,
+        }
+        let left_out = account.left_out_bytes > 0;
+        account.parts.retain(|part| part.bytes > 0 && !(left_out && part.how == How::Measured));
+        account.rest_bytes = Some(room);
+        account
+    }
+
+    fn sum(&self, how: How) -> u64 {
+        self.parts.iter().filter(|part| part.how == how).fold(0, |sum, part| sum.saturating_add(part.bytes))
+    }
+
+    /// All parts together.
+    pub(crate) fn explained_bytes(&self) -> u64 {
+        self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOWS: [How; 3] = [How::Recorded, How::Estimated, How::Measured];
+
+    fn account(count: u64, bytes: [u64; 3]) -> Account {
+        let parts = HOWS.into_iter().zip(bytes).map(|(how, bytes)| Share::new("part", bytes, how, ""));
+        Account::of(Count::Bytes(count), parts.collect())
+    }
+
+    fn is(account: &Account) -> Vec<u64> {
+        HOWS.into_iter().map(|how| account.sum(how)).collect()
+    }
+
+    #[test]
+    fn what_fits_is_shown_and_the_rest_is_what_is_left() {
+        let all = account(1000, [500, 200, 250]);
+        assert_eq!((is(&all), all.rest_bytes, all.left_out_bytes), (vec![500, 200, 250], Some(50), 0));
+    }
+
+    /// Neighbours moved while the driver's own memory was measured.
+    #[test]
+    fn what_was_measured_is_left_out_where_it_does_not_fit() {
+        let beside = account(1000, [500, 200, 2800]);
+        assert_eq!((is(&beside), beside.rest_bytes, beside.left_out_bytes), (vec![500, 200, 0], Some(300), 2800));
+        let cut = account(600, [500, 200, 50]);
+        assert_eq!((is(&cut), cut.rest_bytes, cut.left_out_bytes), (vec![500, 100, 0], Some(0), 50));
+        assert!(cut.parts[1].remark.starts_with("at most"), "{cut:?}");
+    }
+
+    #[test]
+    fn records_of_another_moment_are_not_compared() {
+        let later = account(400, [500, 200, 50]);
+        assert_eq!((is(&later), later.rest_bytes, later.counted_bytes), (vec![500, 0, 0], None, Some(400)));
+        assert!(later.why.contains("different moments"), "{later:?}");
+        let unknown = Account::of(Count::Unknown("nobody counts"), vec![Share::new("part", 5, How::Estimated, "")]);
+        assert_eq!((unknown.explained_bytes(), unknown.rest_bytes, &*unknown.why), (5, None, "nobody counts"));
+    }
+
+    /// Whatever the parts are: with a rest they add up to the count, to the byte.
+    #[test]
+    fn the_parts_add_up() {
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        let (mut fitted, mut left_out) = (0, 0);
+        for _ in 0..10_000 {
+            let count = next(10_000);
+            let parts = (0..next(12)).map(|_| Share::new("part", next(4000), HOWS[next(3) as usize], "")).collect();
+            let account = Account::of(Count::Bytes(count), parts);
+            left_out += u64::from(account.left_out_bytes > 0);
+            match account.rest_bytes {
+                Some(rest) => {
+                    fitted += 1;
+                    assert_eq!(account.explained_bytes() + rest, count, "{account:?}");
+                }
+                None => assert!(account.sum(How::Recorded) > count, "{account:?}"),
+            }
+        }
+        assert!(fitted > 2000 && left_out > 500, "{fitted} fitted, {left_out} with parts left out");
+    }
+}
