@@ -90,7 +90,7 @@ static void exec_destroy(hipGraphExec_t e) {
     did.execs_destroyed++;
 }
 
-/* Allocation and free as nodes: the memory is the graph's, no allocation of the program's. */
+/* Allocation and free as nodes: the memory is the graph's. */
 static void memory_nodes(hipStream_t s) {
     hipGraph_t g;
     hipGraphNode_t x, y;

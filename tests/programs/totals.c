@@ -18,8 +18,10 @@ static struct block {
     size_t bytes; int context; bool live;
 } blocks[BLOCKS];
 static Pool on_host, moved, on_device[CONTEXTS];
-static struct graph { Graph graph; int context; } graphs[GRAPHS];
-static struct exec { Exec exec; int context; } execs[EXECS];
+/* Some graphs have a node that allocates so many bytes. Of these there is one exec at a time. */
+static struct graph { Graph graph; int context; size_t memory; struct exec *exec; } graphs[GRAPHS];
+static struct exec { Exec exec; int context; size_t memory; struct graph *of; } execs[EXECS];
+static long nodes, node_bytes;
 static struct { CUcontext context; Stream stream; CUdeviceptr target; } in[CONTEXTS];
 static int contexts;
 static uint64_t state;
@@ -102,24 +104,42 @@ static void capture(struct graph *g) {
     g->context = (int)number((uint64_t)contexts);
     OK(cuCtxSetCurrent(in[g->context].context));
     Stream s = in[g->context].stream;
+    g->memory = number(4) ? 0 : bytes();
     OK(cuStreamBeginCapture_v2(s, 2));
+    if (g->memory) {
+        CUdeviceptr at;
+        OK(cuMemAllocAsync(&at, g->memory, s));
+        OK(cuMemFreeAsync(at, s));
+        nodes++, node_bytes += (long)g->memory;
+    }
     for (uint64_t left = 1 + number(30), length = 1 + number(256); left; left--)
         OK(cuMemsetD32Async(in[g->context].target, (unsigned)left, length, s));
     OK(cuStreamEndCapture(s, &g->graph));
     did.captures++, did.graphs_created++;
 }
+static void node_gone(size_t *bytes) {
+    if (*bytes) nodes--, node_bytes -= (long)*bytes;
+    *bytes = 0;
+}
 static void drop_graph(struct graph *g) {
+    if (g->exec) g->exec->of = NULL, g->exec = NULL;
+    else node_gone(&g->memory);
     OK(cuGraphDestroy(g->graph));
     did.graphs_destroyed++;
     g->graph = NULL;
 }
 static void instantiate(struct exec *e, struct graph *g) {
+    if (g->exec) return;
+    e->memory = g->memory;
+    if (g->memory) e->of = g, g->exec = e;
     e->context = g->context;
     OK(cuCtxSetCurrent(in[e->context].context));
     OK(cuGraphInstantiateWithFlags(&e->exec, g->graph, 0));
     did.execs_created++;
 }
 static void drop_exec(struct exec *e) {
+    if (e->of) e->of->exec = NULL, e->of = NULL, e->memory = 0;
+    else node_gone(&e->memory);
     OK(cuGraphExecDestroy(e->exec));
     did.execs_destroyed++;
     e->exec = NULL;
@@ -150,6 +170,7 @@ static void say(void) {
     static const char *const of_driver[] = {"memory_on_devices", "memory_on_host", "memory_managed", "memory_count", "live_graphs", "live_execs"};
     for (int c = 0; c < contexts; c++) OK(cuStreamSynchronize(in[c].stream));
     printf("{\"graphs\":%ld,\"execs\":%ld", did.graphs_created - did.graphs_destroyed, did.execs_created - did.execs_destroyed);
+    printf(",\"graph_nodes\":[%ld,%ld]", node_bytes, nodes);
     for (int k = 0; k < KINDS; k++) printf(",\"%s\":[%ld,%ld]", kind_name[k], (long)did.live[k], did.allocs[k] - did.frees[k]);
     for (size_t i = 0; sim.stat && i < sizeof of_driver / sizeof *of_driver; i++)
         printf(",\"%s\":%llu", of_driver[i], (unsigned long long)stat_of(of_driver[i]));

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// How to tell that two call sites are the same
     #[arg(long, value_enum, default_value = "address", value_name = "HOW")]
     match_by: Match,
-    /// Also kinds that take no memory of their own: addresses, mappings, imports, reported parts
+    /// Also kinds that take no memory of their own: addresses, mappings, imports, nodes of graphs, reported parts
     #[arg(long)]
     all_kinds: bool,
     /// How many rows of each table to show; 0 shows all [default: 40, in JSON all]

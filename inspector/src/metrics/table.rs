@@ -49,7 +49,7 @@ metrics! {
 
     Gauge LIVE_BYTES = "gpumem_live_bytes" ["kind, memory"] "Live bytes by kind, and by where they lie.";
     Gauge LIVE_ALLOCATIONS = "gpumem_live_allocations" ["kind, memory"] "Live allocations by kind, and by where they lie.";
-    Gauge ADDRESS_BYTES = "gpumem_address_bytes" ["kind"] "Bytes of addresses, mappings, imports and parts: their memory is counted elsewhere.";
+    Gauge ADDRESS_BYTES = "gpumem_address_bytes" ["kind"] "Bytes of addresses, mappings, imports, nodes of graphs and parts: their memory is counted elsewhere.";
     Counter ALLOCATIONS = "gpumem_allocations_total" ["kind, memory"] "Allocations by kind, and by where they lie.";
     Counter ALLOCATED_BYTES = "gpumem_allocated_bytes_total" ["kind, memory"] "Bytes ever allocated by kind, and by where they lie.";
     Counter FAILURES = "gpumem_allocation_failures_total" ["kind, memory"] "Failed allocations by kind, and by where they were to lie.";

@@ -46,7 +46,7 @@ pub(crate) enum Sort {
 pub(crate) struct Filter {
     /// Empty: every kind that takes memory of its own.
     pub kinds: Vec<AllocKind>,
-    /// Also what takes no memory of its own: addresses, mappings, imports, parts.
+    /// Also what takes no memory of its own: addresses, mappings, imports, nodes of graphs, parts.
     pub all_kinds: bool,
     pub min_bytes: u64,
     pub min_age_ns: u64,
@@ -64,8 +64,8 @@ pub(crate) struct Group {
     pub key: Key,
     pub live: u64,
     pub bytes: u64,
-    /// Bytes of addresses, mappings, imports and parts, and how many there are. Their memory is counted elsewhere, so
-    /// they are in none of the other sums.
+    /// Bytes of addresses, mappings, imports, nodes of graphs and parts, and how many there are. Their memory is counted
+    /// elsewhere, so they are in none of the other sums.
     pub address_bytes: u64,
     pub addresses: u64,
     /// Of the live bytes, what was asked for as device memory and lies outside of it.
@@ -346,7 +346,7 @@ impl Ledger {
         }
     }
 
-    /// Where an allocation lies, in words; nothing for what takes no memory of its own.
+    /// Where an allocation lies, in words: for a node the graph that has it, nothing for what else takes no memory of its own.
     pub(crate) fn location(&self, alloc: &AllocSlot) -> String {
         match alloc.location() {
             Location::OwnDevice | Location::Device(_) => {
@@ -356,6 +356,7 @@ impl Ledger {
             Location::HostNode(node) => format!("host node {node}"),
             Location::Managed => "managed".into(),
             Location::Unknown => "unknown".into(),
+            Location::Nowhere if alloc.kind == AllocKind::GraphNode as u8 => format!("graph {:#x}", alloc.extra),
             Location::Nowhere => String::new(),
         }
     }

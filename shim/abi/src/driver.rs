@@ -140,6 +140,7 @@ macro_rules! driver_functions {
         cuGraphInstantiateWithParams_ptsz ["cuGraphInstantiateWithParams" 12000 ptds = cuGraphInstantiateWithParams] => graph::instantiate_params_ptsz(exec: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams);
         cuGraphDestroyNode ["cuGraphDestroyNode" 10000 legacy = cuGraphDestroyNode] => graph_use::destroy_node(node: GraphNode);
         cuGraphGetNodes ["cuGraphGetNodes" 10000 legacy = cuGraphGetNodes] => graph_use::get_nodes(graph: Graph, nodes: *mut GraphNode, len: *mut usize);
+        cuGraphAddMemAllocNode ["cuGraphAddMemAllocNode" 11040 legacy = cuGraphAddMemAllocNode] => graph_memory::add_alloc(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque);
         cuGraphAddChildGraphNode ["cuGraphAddChildGraphNode" 10000 legacy = cuGraphAddChildGraphNode] => graph_use::add_child(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, child: Graph);
         cuGraphAddNode ["cuGraphAddNode" 12020 legacy = none] => graph_use::add_node(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque);
         cuGraphAddNode_v2 ["cuGraphAddNode" 12030 legacy = cuGraphAddNode_v2] => graph_use::add_node_v2(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, data: Opaque, len: usize, params: Opaque);
@@ -433,7 +434,6 @@ macro_rules! graph_thunks {
         cuGraphAddHostNode ["cuGraphAddHostNode" 10000 legacy = cuGraphAddHostNode] (node, graph, deps, len, params);
         cuGraphAddKernelNode ["cuGraphAddKernelNode" 10000 legacy = none] (node, graph, deps, len, params);
         cuGraphAddKernelNode_v2 ["cuGraphAddKernelNode" 12000 legacy = cuGraphAddKernelNode_v2] (node, graph, deps, len, params);
-        cuGraphAddMemAllocNode ["cuGraphAddMemAllocNode" 11040 legacy = cuGraphAddMemAllocNode] (node, graph, deps, len, params);
         cuGraphAddMemFreeNode ["cuGraphAddMemFreeNode" 11040 legacy = cuGraphAddMemFreeNode] (node, graph, deps, len, ptr);
         cuGraphAddMemcpyNode ["cuGraphAddMemcpyNode" 10000 legacy = cuGraphAddMemcpyNode] (node, graph, deps, len, params, ctx);
         cuGraphAddMemsetNode ["cuGraphAddMemsetNode" 10000 legacy = cuGraphAddMemsetNode] (node, graph, deps, len, params, ctx);
@@ -525,6 +525,7 @@ macro_rules! driver_calls {
         cuStreamQuery = cuStreamQuery (stream: Stream);
         cuStreamQuery_ptsz = cuStreamQuery (stream: Stream);
         cuStreamGetFlags = cuStreamGetFlags (stream: Stream, flags: *mut c_uint);
+        cuStreamGetCaptureInfo_v2 = none (stream: Stream, status: *mut c_int, id: *mut u64, graph: *mut Graph, deps: *mut *const GraphNode, len: *mut usize);
         cuStreamIsCapturing = cuStreamIsCapturing (stream: Stream, status: *mut c_int);
         cuStreamIsCapturing_ptsz = cuStreamIsCapturing (stream: Stream, status: *mut c_int);
         cuThreadExchangeStreamCaptureMode = cuThreadExchangeStreamCaptureMode (mode: *mut c_int);

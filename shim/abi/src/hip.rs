@@ -103,6 +103,7 @@ macro_rules! hip_functions {
         hipGraphGetNodes => graph_use::get_nodes(graph: Graph, nodes: *mut GraphNode, len: *mut usize);
         hipGraphRetainUserObject => graph_use::retain_user_object(graph: Graph, object: Opaque, count: c_uint, flags: c_uint);
         hipGraphAddChildGraphNode => graph_use::add_child(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, child: Graph);
+        hipGraphAddMemAllocNode => graph_memory::add_alloc(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque);
         hipGraphAddNode => graph_use::add_node(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque);
         hipGraphInstantiate => graph::instantiate_log(exec: *mut GraphExec, graph: Graph, error_node: *mut GraphNode, log: *mut c_char, log_bytes: usize);
         hipGraphInstantiateWithFlags => graph::instantiate(exec: *mut GraphExec, graph: Graph, flags: u64);
@@ -157,7 +158,6 @@ macro_rules! hip_graph_thunks {
             hipGraphAddExternalSemaphoresWaitNode (node, graph, deps, len, params);
             hipGraphAddHostNode (node, graph, deps, len, params);
             hipGraphAddKernelNode (node, graph, deps, len, params);
-            hipGraphAddMemAllocNode (node, graph, deps, len, params);
             hipGraphAddMemFreeNode (node, graph, deps, len, ptr);
             hipGraphAddMemcpyNode (node, graph, deps, len, params);
             hipGraphAddMemcpyNode1D (node, graph, deps, len, dst, src, bytes, kind);
@@ -238,6 +238,7 @@ macro_rules! hip_calls {
             hipStreamQuery (stream: Stream);
             hipStreamGetDevice (stream: Stream, device: *mut Device);
             hipStreamGetFlags (stream: Stream, flags: *mut c_uint);
+            hipStreamGetCaptureInfo_v2 (stream: Stream, status: *mut c_int, id: *mut u64, graph: *mut Graph, deps: *mut *const GraphNode, len: *mut usize);
             hipStreamIsCapturing (stream: Stream, status: *mut c_int);
             hipThreadExchangeStreamCaptureMode (mode: *mut c_int);
             hipGraphClone (clone: *mut Graph, original: Graph);

@@ -152,6 +152,8 @@ pub(crate) unsafe fn end(
             if let Some(graph) = made {
                 records::graphs::made(shim, &call, graph, nodes, GraphOrigin::Captured);
             }
+            let given = library.zip(made).map(|(library, graph)| (library as u64, graph as u64));
+            records::graph_memory::capture_ended(shim, given);
         });
         status
     }

@@ -139,7 +139,10 @@ pub(crate) unsafe fn destroy(
     };
     if let Some(entry) = entry {
         gate::note(|shim| match status {
-            SUCCESS => records::execs::ended(shim, entry),
+            SUCCESS => {
+                records::graph_memory::exec_gone(shim, exec as u64);
+                records::execs::ended(shim, entry);
+            }
             _ => records::execs::stays(shim, exec as u64, entry),
         });
     }

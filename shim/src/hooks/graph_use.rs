@@ -1,6 +1,6 @@
 //! Everything else that programs do with graphs and with the code that they refer to.
 
-use super::{attributes, code, parameter, written};
+use super::{attributes, code, graph_memory, parameter, written};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
@@ -128,15 +128,17 @@ impl LibraryParams {
 
 /// # Safety
 /// `params` is NULL or the program's `CUgraphNodeParams`.
-unsafe fn added(call: &Call, graph: Graph, params: Opaque, real: impl FnOnce(Graph, Opaque) -> Status) -> Status {
-    let graph = graphs::seen_graph(call.vendor, graph);
-    // SAFETY: our caller vouches for `params`, which outlives `library`: that ends with this block.
-    unsafe {
-        let mut library = LibraryParams::of(call.vendor, params);
-        let status = real(graph, library.get());
-        library.write_back();
-        status
-    }
+unsafe fn added(call: &Call, graph: Graph, params: Opaque, real: impl Fn(Graph, Opaque) -> Status) -> Status {
+    graph_memory::added(call, graph, params, || {
+        let graph = graphs::seen_graph(call.vendor, graph);
+        // SAFETY: our caller vouches for `params`, which outlives `library`: that ends with this block.
+        unsafe {
+            let mut library = LibraryParams::of(call.vendor, params);
+            let status = real(graph, library.get());
+            library.write_back();
+            status
+        }
+    })
 }
 
 /// The program adds a node of any kind.

@@ -1,5 +1,6 @@
 //! Device memory: plain, pitched, managed, stream-ordered.
 
+use super::graph_memory::in_capture;
 use super::{get, written};
 use crate::call::Call;
 use crate::gate;
@@ -178,6 +179,7 @@ pub(crate) unsafe fn alloc_async(
 ) -> Status {
     let location = place::of_stream(&call, stream as u64);
     let request = Request { location, stream: stream as u64, ..Request::new(AllocKind::Async, bytes as u64) };
+    let request = in_capture(&call, request);
     // SAFETY: rule of the call: `real` gets the arguments as they came.
     let real = || activity::submit(|| unsafe { real(ptr, bytes, stream) });
     // SAFETY: rule of out-parameters: `ptr` is read only after success.
@@ -195,6 +197,7 @@ pub(crate) unsafe fn alloc_from_pool(
 ) -> Status {
     let (location, extra) = (place::of_pool(&call, pool as u64), pool as u64);
     let request = Request { location, extra, stream: stream as u64, ..Request::new(AllocKind::Async, bytes as u64) };
+    let request = in_capture(&call, request);
     // SAFETY: rule of the call: `real` gets the arguments as they came.
     let real = || activity::submit(|| unsafe { real(ptr, bytes, pool, stream) });
     // SAFETY: rule of out-parameters: `ptr` is read only after success.

@@ -34,6 +34,7 @@ pub(crate) mod driver_pool;
 pub(crate) mod exec;
 pub(crate) mod exec_node;
 pub(crate) mod graph;
+pub(crate) mod graph_memory;
 pub(crate) mod graph_use;
 pub(crate) mod green;
 pub(crate) mod hip_launch;
@@ -124,5 +125,6 @@ plain! {
     HipGraphInstantiateParams,
     MemLocation,
     [c_int; 4],
+    [u64; 15],
     [u64; 32],
 }

@@ -29,7 +29,7 @@ pub(crate) struct Request {
     pub bytes: u64,
     /// The stream in whose order it is made, else 0.
     pub stream: u64,
-    /// A further value that depends on the kind: pool, physical handle, pitch, flags.
+    /// A further value that depends on the kind: pool, physical handle, pitch, flags, handle of the graph.
     pub extra: u64,
 }
 
@@ -46,14 +46,23 @@ impl Request {
             Array | MipmappedArray => Class::Array,
             IpcImport => Class::Import,
             ExternalMemory => Class::External,
+            GraphNode => Class::Node,
             Reported => Class::Reported(0),
         };
         Self { kind, class, location: kind.usual(), bytes, stream: 0, extra: 0 }
     }
 
+    /// Which sum its bytes are in. Those of a node are the device's only while the graph runs, and the driver counts them.
+    pub(crate) const fn space(&self) -> Space {
+        match self.kind {
+            AllocKind::GraphNode => Space::None,
+            _ => self.location.space(),
+        }
+    }
+
     /// What it is counted with.
     fn tally(&self) -> Tally {
-        Tally::of(self.kind, self.location.space())
+        Tally::of(self.kind, self.space())
     }
 }
 
@@ -87,7 +96,7 @@ pub(crate) fn made(shim: &'static Shim, call: &Call, request: &Request, addr: u6
 /// The context that memory belongs to, and where the memory lies as seen from there. Memory of another device belongs
 /// to a context of that device; to none if the process has none there.
 #[inline]
-fn belongs_to(shim: &'static Shim, vendor: Vendor, location: Location) -> (ContextRef, Location) {
+pub(super) fn belongs_to(shim: &'static Shim, vendor: Vendor, location: Location) -> (ContextRef, Location) {
     let context = contexts::current(shim, vendor);
     match location {
         Location::Device(device) => {
@@ -116,16 +125,8 @@ pub(crate) fn reported(shim: &Shim, call: &Call, pool: StrRef, addr: u64, bytes:
 
 #[inline]
 fn add(shim: &Shim, call: &Call, class: Class, slot: AllocSlot, kind: AllocKind) {
-    let AllocSlot { addr, bytes, context, stream, .. } = slot;
-    let space = slot.space();
-    // Bytes count once: those of addresses, mappings and parts are counted with the memory behind them.
-    let stack = shim.site(call.site(), if space == Space::None { Made::Stream } else { Made::Memory(bytes) });
-    let flags = if shim.registry.streams.capturing() > 0 { ALLOC_IN_CAPTURE } else { 0 };
-    let (serial, tid, tag) = (shim.registry.serial(), shim.tid(), shim.tag());
-    let place = shim.place(&shim.ledger.allocs, AllocSlot { stack, serial, tid, tag, flags, ..slot });
-    let entry = Entry { slot: place, kind, space, context, bytes };
-    shim.count(entry.tally().allocs(), 1);
-    shim.count(entry.tally().alloc_bytes(), bytes);
+    let (entry, stack) = list(shim, call, slot, kind);
+    let AllocSlot { addr, bytes, stream, .. } = slot;
     if let Some(old) = shim.registry.allocations.insert(class, addr, entry) {
         // The address was given out again without a free that we saw, so the old allocation has ended.
         shim.count(counters::UNKNOWN_FREES, 1);
@@ -137,6 +138,22 @@ fn add(shim: &Shim, call: &Call, class: Class, slot: AllocSlot, kind: AllocKind)
     if trace::on() {
         trace(shim, Action::Alloc, entry.tally(), addr, bytes, stream, stack);
     }
+}
+
+/// Writes and counts a record; what finds it, and its call stack.
+#[inline]
+pub(super) fn list(shim: &Shim, call: &Call, slot: AllocSlot, kind: AllocKind) -> (Entry, StackRef) {
+    let AllocSlot { bytes, context, .. } = slot;
+    let space = slot.space();
+    // Bytes count once: those of addresses, mappings and parts are counted with the memory behind them.
+    let stack = shim.site(call.site(), if space == Space::None { Made::Stream } else { Made::Memory(bytes) });
+    let flags = if shim.registry.streams.capturing() > 0 { ALLOC_IN_CAPTURE } else { 0 };
+    let (serial, tid, tag) = (shim.registry.serial(), shim.tid(), shim.tag());
+    let place = shim.place(&shim.ledger.allocs, AllocSlot { stack, serial, tid, tag, flags, ..slot });
+    let entry = Entry { slot: place, kind, space, context, bytes };
+    shim.count(entry.tally().allocs(), 1);
+    shim.count(entry.tally().alloc_bytes(), bytes);
+    (entry, stack)
 }
 
 /// Notes an allocation or a free in the trace, unless it takes no memory of its own. `stream` is a
@@ -174,7 +191,7 @@ pub(crate) fn failed(shim: &'static Shim, call: &Call, request: &Request, status
         event.code = status as i32;
         event.stack = stack;
     });
-    if status == OUT_OF_MEMORY && request.location.is_device() {
+    if status == OUT_OF_MEMORY && request.space() == Space::Device {
         shim.above.ran_out(shim, call, kind, bytes, stack);
     }
 }
@@ -273,6 +290,15 @@ pub(crate) fn shown_at(shim: &Shim, slot: u32, addr: u64) {
         && let Some(of) = shim.ledger.allocs.read(slot).filter(|of| of.addr == addr)
     {
         shim.ledger.allocs.write(slot, AllocSlot { flags: of.flags | ALLOC_EXPORTED, ..of });
+    }
+}
+
+/// The graph of a node has another handle for the program.
+pub(super) fn set_graph(shim: &Shim, slot: u32, graph: u64) {
+    if slot != NO_SLOT
+        && let Some(of) = shim.ledger.allocs.read(slot)
+    {
+        shim.ledger.allocs.write(slot, AllocSlot { extra: graph, ..of });
     }
 }
 

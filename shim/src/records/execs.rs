@@ -1,6 +1,6 @@
 //! What happens to executable graphs.
 
-use super::{contexts, graphs};
+use super::{contexts, graph_memory, graphs};
 use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
@@ -34,7 +34,7 @@ pub(crate) fn instantiated(
     took_ns: u64,
 ) {
     if nodes[NodeKind::MemAlloc as usize] > 0 {
-        shim.registry.memory_nodes.store(true, Relaxed);
+        graph_memory::instantiated(shim, graph as u64, exec);
     }
     contexts::look_again(shim, call.vendor, contexts::current(shim, call.vendor), clock::now_ns());
     let exec = ExecSlot { handle: exec, instantiate_ns: took_ns, flags, nodes, ..Default::default() };

@@ -19,6 +19,7 @@ pub(crate) mod contexts;
 pub(crate) mod driver_memory;
 pub(crate) mod driver_pools;
 pub(crate) mod execs;
+pub(crate) mod graph_memory;
 pub(crate) mod graphs;
 pub(crate) mod grouped;
 pub(crate) mod handles;

@@ -27,7 +27,7 @@ use crate::pool::quota::Reserved;
 use crate::process::threads;
 use crate::progress::queries;
 use crate::records::registry::live::Class;
-use crate::records::{allocations, vmm};
+use crate::records::{allocations, graph_memory, vmm};
 use crate::shim::Above;
 use crate::{pool, stranded};
 use block::Outcome;
@@ -98,7 +98,7 @@ pub(crate) fn for_driver(call: &Call, real: impl FnMut() -> Status) -> Status {
 /// are counted.
 #[inline]
 fn within_limit(call: &Call, request: &Request, mut real: impl FnMut() -> Status) -> (Status, Reserved) {
-    match request.location.space() {
+    match request.space() {
         Space::Device => match ladder::room_for(call, request) {
             Some(room) => (ladder::again(call, request.bytes, real), room),
             None => (OUT_OF_MEMORY, Reserved::none()),
@@ -128,6 +128,7 @@ fn record(
             place::complete(shim, call, &mut request, addr);
             match request.class {
                 Class::Vmm => vmm::created(shim, call, &request, addr),
+                Class::Node => graph_memory::added(shim, call, &request, addr),
                 Class::Mapping => vmm::mapped(shim, call, &request, addr),
                 _ => allocations::made(shim, call, &request, addr),
             }
@@ -142,6 +143,8 @@ pub(crate) fn free(class: Class, addr: u64, real: impl FnOnce() -> Status) -> St
     let entry = gate::note(|shim| allocations::freeing(shim, class, addr)).flatten();
     let status = real();
     gate::note(|shim| match status {
+        // It ends what a launch has allocated, and not the node.
+        SUCCESS if entry.is_none() && graph_memory::is_at(shim, addr) => {}
         SUCCESS => allocations::freed(shim, entry, addr),
         _ => allocations::free_failed(shim, class, addr, entry, status),
     });

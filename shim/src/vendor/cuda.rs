@@ -1,12 +1,12 @@
 //! The CUDA driver.
 
 use super::driver::{self, Function};
-use super::{Backend, DeviceInfo};
+use super::{ACTIVE, Backend, DeviceInfo, PER_THREAD};
 use crate::process::cancel::Uncancelled;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
 use gpumem_wire::location::Location;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 pub(super) struct Cuda;
 
@@ -179,6 +179,16 @@ impl Backend for Cuda {
             2 => u16::try_from(device).ok().map(Location::Device),
             _ => None,
         }
+    }
+
+    fn captures_into(&self, stream: Stream) -> Option<Graph> {
+        let stream = if stream.is_null() { PER_THREAD as Stream } else { stream };
+        let (mut status, mut id, mut graph, mut deps, mut len) = (0, 0, null_mut(), null(), 0);
+        // SAFETY: rule of answers: each local has the type of its answer. Rule of the program's handles: the stream is
+        // alive.
+        let asked =
+            unsafe { driver::cuStreamGetCaptureInfo_v2(stream, &mut status, &mut id, &mut graph, &mut deps, &mut len) };
+        ok(asked, graph).filter(|graph| status == ACTIVE && !graph.is_null())
     }
 
     fn version(&self) -> Option<u32> {

@@ -1,13 +1,13 @@
 //! The HIP runtime.
 
 use super::hip_runtime;
-use super::{Backend, DeviceInfo};
+use super::{ACTIVE, Backend, DeviceInfo, PER_THREAD};
 use crate::process::cancel::Uncancelled;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
 use once_cell::race::OnceBool;
 use std::cell::Cell;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 pub(super) struct Hip;
 
@@ -163,6 +163,17 @@ impl Backend for Hip {
         // that it does not know.
         let status = unsafe { hip_runtime::hipMemGetAddressRange(&mut base, &mut bytes, ptr) };
         ok(status, (base, bytes as u64))
+    }
+
+    fn captures_into(&self, stream: Stream) -> Option<Graph> {
+        let stream = if stream.is_null() { PER_THREAD as Stream } else { stream };
+        let (mut status, mut id, mut graph, mut deps, mut len) = (0, 0, null_mut(), null(), 0);
+        // SAFETY: rule of answers: each local has the type of its answer. Rule of the program's handles: the stream is
+        // alive.
+        let asked = unsafe {
+            hip_runtime::hipStreamGetCaptureInfo_v2(stream, &mut status, &mut id, &mut graph, &mut deps, &mut len)
+        };
+        ok(asked, graph).filter(|graph| status == ACTIVE && !graph.is_null())
     }
 
     fn version(&self) -> Option<u32> {

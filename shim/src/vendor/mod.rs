@@ -49,7 +49,7 @@ pub(crate) use cuda::gpus;
 pub(crate) use cuda_graphs::attributes_set;
 pub(crate) use hip::context_of as hip_context;
 
-use gpumem_abi::types::{Device, DevicePtr, Graph, GraphNode};
+use gpumem_abi::types::{Device, DevicePtr, Graph, GraphNode, Stream};
 use gpumem_wire::kinds::{NodeKind, Vendor};
 use gpumem_wire::location::Location;
 use gpumem_wire::settings::Settings;
@@ -86,6 +86,9 @@ pub(crate) trait Backend: Sync {
     fn location_of(&self, _ptr: DevicePtr) -> Option<Location> {
         None
     }
+    /// The graph that a stream captures into. The default stream is taken for the thread's own, since no other one can
+    /// capture.
+    fn captures_into(&self, stream: Stream) -> Option<Graph>;
     /// Version of the driver or runtime.
     fn version(&self) -> Option<u32>;
     /// Number of nodes of a graph, its child graphs not counted.
@@ -95,6 +98,10 @@ pub(crate) trait Backend: Sync {
     /// A node's kind by the vendor's number, and the graph inside it if it is a child graph.
     fn node_kind(&self, node: GraphNode) -> Option<(NodeKind, Option<Graph>)>;
 }
+
+/// `CU_STREAM_PER_THREAD`, and `CU_STREAM_CAPTURE_STATUS_ACTIVE`. HIP has the same numbers.
+const PER_THREAD: usize = 2;
+const ACTIVE: i32 = 1;
 
 /// The backend of a vendor.
 pub(crate) fn of(vendor: Vendor) -> &'static dyn Backend {

@@ -74,6 +74,10 @@ names! {
         Multicast = 16, "multicast";
         /// What the program itself reported through `gpumem.h`: a part of memory counted elsewhere.
         Reported = 17, "reported";
+        /// `cuGraphAddMemAllocNode`, and `cuMemAllocAsync` on a stream that captures: a node of a graph that allocates.
+        /// The driver takes the memory at a launch, and counts it with the memory nodes of graphs. 18 to 22 are rows of
+        /// [`Tally`](crate::location::Tally).
+        GraphNode = 23, "graph-node";
     }
 }
 
@@ -86,7 +90,7 @@ names! {
         Host = 2, "host";
         /// Memory that the driver moves between host and card.
         Managed = 3, "managed";
-        /// Takes no memory of its own: addresses, mappings, imports, parts of other allocations.
+        /// Takes no memory of its own: addresses, mappings, imports, nodes of graphs, parts of other allocations.
         None = 4, "none";
         /// Not known: the driver described a place that this version does not know, or did not describe it.
         Unknown = 5, "unknown";

@@ -260,7 +260,7 @@ slot! {
         time_ns: u64,
         /// Order among all records of the process.
         serial: u64,
-        /// A further value that depends on the kind: pool, physical handle, array pitch.
+        /// A further value that depends on the kind: pool, physical handle, array pitch, handle of the graph.
         extra: u64,
         tid: u32,
         tag: StrRef,

@@ -19,7 +19,7 @@ pub enum Location {
     Managed,
     /// Not known.
     Unknown,
-    /// It takes no memory of its own: addresses, mappings, imports, parts of other allocations.
+    /// It takes no memory of its own: addresses, mappings, imports, nodes of graphs, parts of other allocations.
     Nowhere,
 }
 
@@ -89,7 +89,8 @@ impl AllocKind {
             | Self::ExternalMapping
             | Self::VmmImport
             | Self::Multicast
-            | Self::Reported => Location::Nowhere,
+            | Self::Reported
+            | Self::GraphNode => Location::Nowhere,
         }
     }
 }

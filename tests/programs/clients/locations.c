@@ -17,6 +17,11 @@ CUresult cuDeviceGetDefaultMemPool(Pool *, int), cuDeviceGetMemPool(Pool *, int)
 CUresult cuMemGetDefaultMemPool(Pool *, CUmemLocation *, int), cuMemGetMemPool(Pool *, CUmemLocation *, int);
 CUresult cuMemSetMemPool(CUmemLocation *, int, Pool);
 CUresult cuStreamBeginCapture_v2(Stream, int), cuStreamEndCapture(Stream, void **), cuGraphDestroy(void *);
+typedef struct { Props pool; const void *access; size_t access_count, bytes; CUdeviceptr at; } AllocNode;
+CUresult cuGraphCreate(void **, unsigned), cuGraphInstantiateWithFlags(void **, void *, unsigned long long);
+CUresult cuGraphLaunch(void *, Stream), cuGraphExecDestroy(void *);
+CUresult cuGraphAddMemAllocNode(void **, void *, const void *, size_t, AllocNode *);
+CUresult cuGraphAddNode_v2(void **, void *, const void *, const void *, size_t, void *);
 #define NOINLINE __attribute__((noinline))
 enum { MIB = 1 << 20, PINNED = 1, MOVED = 2, ON_DEVICE = 1, ON_HOST = 2, ON_NODE = 3, ON_CURRENT_NODE = 4 };
 
@@ -164,11 +169,62 @@ NOINLINE static void beyond(void) {
     printf("%d\n", cuMemAllocAsync(&at, 512 * MIB, stream));
 }
 
+static void *graph_new(void) {
+    void *graph;
+    OK(cuGraphCreate(&graph, 0));
+    return graph;
+}
+static void *exec_of(void *graph, unsigned flags) {
+    void *exec;
+    OK(cuGraphInstantiateWithFlags(&exec, graph, flags));
+    return exec;
+}
+/* A node that allocates, by the function for it or by that for all kinds. */
+NOINLINE static CUdeviceptr node_of(void *graph, size_t bytes, int by_kind) {
+    struct { int kind, gap[3]; AllocNode of; unsigned char rest[128]; } any = {.kind = 10};
+    any.of = (AllocNode){.pool = {.allocType = PINNED, .location = {ON_DEVICE, 0}}, .bytes = bytes};
+    void *node;
+    if (by_kind) OK(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &any));
+    else OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &any.of));
+    return any.of.at;
+}
+/* Memory that nodes of graphs allocate, whose bytes are the driver's only while a launch has them. */
+NOINLINE static void nodes(void) {
+    node_of(graph_new(), 64 * MIB, 0);
+    /* Captured, and freed there. The exec outlives the graph. */
+    void *graph, *exec;
+    CUdeviceptr at;
+    OK(cuStreamBeginCapture_v2(stream, 2));
+    OK(cuMemAllocAsync(&at, 32 * MIB, stream));
+    OK(cuMemFreeAsync(at, stream));
+    OK(cuStreamEndCapture(stream, &graph));
+    exec = exec_of(graph, 0);
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphLaunch(exec, stream));
+    /* Freed outside of the graph, by either function, and by the next launch. Both graph and exec go. */
+    graph = graph_new();
+    at = node_of(graph, 16 * MIB, 1);
+    exec = exec_of(graph, 1);
+    for (int turn = 0; turn < 3; turn++) {
+        OK(cuGraphLaunch(exec, stream));
+        if (turn == 0) OK(cuMemFreeAsync(at, stream));
+        OK(cuStreamSynchronize(stream));
+    }
+    OK(cuMemFree_v2(at));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    /* A capture that fails leaves no graph. */
+    OK(cuStreamBeginCapture_v2(stream, 2));
+    OK(cuMemAllocAsync(&at, 8 * MIB, stream));
+    EXPECT(cuStreamSynchronize(stream) != 0, 1);
+    EXPECT(cuStreamEndCapture(stream, &graph) != 0, 1);
+}
+
 int main(int argc, char **argv) {
     static const struct { const char *name; void (*run)(void); } cases[] = {
         {"hostnuma", hostnuma}, {"pools", pools}, {"device_pools", device_pools}, {"segments", segments},
         {"exported", exported}, {"unknown", unknown}, {"beyond", beyond},
-        {"unseen", unseen}, {"unseen_beyond", unseen_beyond},
+        {"nodes", nodes}, {"unseen", unseen}, {"unseen_beyond", unseen_beyond},
     };
     CUcontext context;
     OK(cuInit(0));

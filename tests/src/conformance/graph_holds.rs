@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 pub(super) const CHECKS: &[Check] = &[
     Check::documented("graph.memory_nodes", memory_nodes),
     Check::documented("graph.memory_nodes_one_exec", memory_nodes_one_exec),
+    Check::documented("graph.memory_node_added", memory_node_added),
     Check::documented("graph.conditional_node", conditional_node),
     Check::documented("graph.user_object", user_object),
     Check::measured("graph.user_object_of_clones_and_children", user_object_of_clones_and_children),
@@ -59,6 +60,45 @@ fn memory_nodes_one_exec(t: &mut Checker) -> Done {
     t.yes("a second exec of a graph with memory nodes is refused", second != 0);
     drop(exec);
     t.eq("one after the first was destroyed", graph.instantiate().is_ok(), true);
+    Ok(())
+}
+
+/// A node that allocates has its address from the start. What a launch allocates lives until a free of that address. The
+/// graph can neither be cloned nor lose a node.
+fn memory_node_added(t: &mut Checker) -> Done {
+    let (graph, stream, mut node) = (Graph::new()?, Strm::non_blocking()?, null_mut());
+    // SAFETY: the struct holds numbers, pointers, and enums that have a member 0, so all zeroes is a valid value.
+    let (mut params, mut read): (sys::CUDA_MEM_ALLOC_NODE_PARAMS, sys::CUDA_MEM_ALLOC_NODE_PARAMS) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    params.poolProps.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    params.poolProps.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    params.poolProps.location.id = t.gpu.device;
+    params.bytesize = N as usize * 4;
+    let added = cu!(cuGraphAddMemAllocNode(&mut node, graph.g, std::ptr::null(), 0, &mut params));
+    ok("cuGraphAddMemAllocNode", added)?;
+    ok("cuGraphMemAllocNodeGetParams", cu!(cuGraphMemAllocNodeGetParams(node, &mut read)))?;
+    t.yes("it has an address", params.dptr != 0);
+    t.eq("address and bytes", (read.dptr, read.bytesize), (params.dptr, params.bytesize));
+    t.yes("the node cannot be destroyed", cu!(cuGraphDestroyNode(node)) != 0);
+    t.yes("the graph cannot be cloned", graph.copy().is_err());
+    let launch = |exec: &Exec| cu!(cuGraphLaunch(exec.e, stream.s));
+    let exec = graph.instantiate()?;
+    t.eq("a launch", launch(&exec), 0);
+    t.yes("another one, before the memory is freed", launch(&exec) != 0);
+    t.eq("cuMemFreeAsync", cu!(cuMemFreeAsync(params.dptr, stream.s)), 0);
+    t.eq("a launch after that", launch(&exec), 0);
+    stream.sync()?;
+    t.eq("cuMemFree", cu!(cuMemFree_v2(params.dptr)), 0);
+    drop(exec);
+    // AUTO_FREE_ON_LAUNCH.
+    let mut e = null_mut();
+    ok("cuGraphInstantiateWithFlags", cu!(cuGraphInstantiateWithFlags(&mut e, graph.g, 1)))?;
+    let exec = Exec { e };
+    t.eq("launches that free first", (launch(&exec), launch(&exec)), (0, 0));
+    stream.sync()?;
+    drop(exec);
+    drop(graph);
+    t.eq("cuMemFree after graph and exec are gone", cu!(cuMemFree_v2(params.dptr)), 0);
     Ok(())
 }
 

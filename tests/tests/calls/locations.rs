@@ -2,6 +2,7 @@
 
 use gpumem_tests::harness::run::Running;
 use gpumem_tests::harness::{Ran, artifacts, client};
+use gpumem_wire::counters;
 use gpumem_wire::kinds::GrowthKind;
 use serde_json::Value;
 
@@ -97,6 +98,34 @@ fn bytes_count_once() {
         (&0.into(), &64.into(), &(128 * MIB).into())
     );
     assert_eq!((&all["bytes"], &all["live"]), (&(128 * MIB).into(), &64.into()));
+}
+
+/// Memory that nodes of graphs allocate is listed by node, with its graph, until graph and exec are gone. Its bytes are in
+/// no sum: the driver counts what launches take. A free of it is no unknown one.
+#[test]
+fn memory_of_nodes_is_listed_with_its_graph() {
+    for limit in [&[][..], &[("GPUMEM_LIMIT", "16MiB")], &[("GPUMEM_GRAPH_CACHE", "0")]] {
+        let ran = ran("nodes", limit);
+        assert_eq!(live(&ran), [0; 5], "{limit:?}");
+        let ledger = ran.ledger();
+        assert_eq!(ledger.counter(counters::UNKNOWN_FREES), 0);
+        let said = ledger.gpumem("allocs", &["--all", "--kind", "graph-node", "--sort", "bytes"]);
+        let of = |row: &Value| {
+            let (location, bytes) = (row["location"].as_str().expect("words"), row["bytes"].as_u64().expect("bytes"));
+            (location.starts_with("graph 0x"), bytes / MIB, row["device"].clone(), row["kind"].clone())
+        };
+        let rows: Vec<_> = said["rows"].as_array().expect("rows").iter().map(of).collect();
+        let node = |mib| (true, mib, Value::from("0: Simulated GPU"), Value::from("graph-node"));
+        assert_eq!(rows, [node(64), node(32)], "{said:#}");
+        let kinds = ledger.gpumem("allocs", &["--by", "kind"]);
+        assert_eq!((&kinds["address_bytes"], &kinds["addresses"]), (&(96 * MIB).into(), &2.into()), "{kinds:#}");
+        let sites = ledger.gpumem("allocs", &["--by", "site", "--kind", "graph-node"]);
+        let keys: Vec<_> = sites["rows"].as_array().expect("rows").iter().map(|row| row["key"].to_string()).collect();
+        assert!(keys.iter().any(|key| key.contains("node_of")), "{keys:?}");
+        // A graph that lives is named as in the other list.
+        let graphs: Vec<_> = ledger.snapshot.graphs.iter().map(|graph| format!("graph {:#x}", graph.handle)).collect();
+        assert_eq!(graphs, [said["rows"][0]["location"].as_str().expect("words")]);
+    }
 }
 
 /// What nothing maps any more is held by its handles.

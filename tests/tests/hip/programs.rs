@@ -143,6 +143,12 @@ fn nodes_of_every_kind_balance() {
     ran.ledger().balanced();
     // One setter and one disabled node.
     assert_eq!(ran.ledger().counter(counters::NODE_SETS), 2);
+    // A node that allocates is a record until its graph and exec are gone.
+    let ledger = ran.ledger();
+    let node = AllocKind::GraphNode;
+    let of = [counters::allocs(node), counters::frees(node), counters::alloc_bytes(node), counters::free_bytes(node)];
+    let counted = of.map(|counter| ledger.counter(counter));
+    assert_eq!((counted[0], counted[1], counted[2]), (1, 1, counted[3]));
 }
 
 /// What is live at the end: a graph with its nodes, and one exec of each way to instantiate.

@@ -44,8 +44,8 @@ pub(crate) struct Args {
     /// Only these kinds (repeatable) [default: all that take memory of their own]
     #[arg(long, value_name = "KIND", value_parser = kind_parser())]
     kind: Vec<String>,
-    /// Also what takes no memory of its own: addresses, mappings, imports, reported parts. Their bytes are shown apart
-    /// and are in no sum
+    /// Also what takes no memory of its own: addresses, mappings, imports, nodes of graphs, reported parts. Their bytes
+    /// are shown apart and are in no sum
     #[arg(long)]
     all_kinds: bool,
     /// Only allocations of at least this size

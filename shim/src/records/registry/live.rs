@@ -27,6 +27,8 @@ pub(crate) enum Class {
     Registered,
     /// Address that another process's memory was opened at.
     Import,
+    /// A node of a graph that allocates. Its graph has it ([`super::graph_memory`]).
+    Node,
     /// A part of an allocation that the program reported, by its pool.
     Reported(u32),
 }

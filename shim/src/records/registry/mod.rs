@@ -6,7 +6,7 @@
 //! * This file: all maps together, and the threads that are listed.
 //! * [`execs`]: execs by handle.
 //! * [`live`]: the map of allocations, graphs and the library's own execs. [`allocations`], [`graphs`]: what it holds.
-//! * [`contexts`], [`streams`], [`vmm`], [`driver_pools`]: maps of one noun each.
+//! * [`contexts`], [`streams`], [`vmm`], [`driver_pools`], [`graph_memory`]: maps of one noun each.
 //! * [`sites`]: call stacks and the modules they lie in. [`python`]: the code that frames of Python run. [`tag`]: names
 //!   that the program gives.
 //! * [`summary`]: totals as the program exits. [`estimate`]: bytes that graphs and execs take.
@@ -16,6 +16,7 @@ pub(crate) mod contexts;
 pub(crate) mod driver_pools;
 pub(crate) mod estimate;
 pub(crate) mod execs;
+pub(crate) mod graph_memory;
 pub(crate) mod graphs;
 pub(crate) mod live;
 pub(crate) mod python;
@@ -43,8 +44,9 @@ pub(crate) struct Registry {
     pub streams: streams::Streams,
     pub vmm: vmm::Vmm,
     pub driver_pools: driver_pools::DriverPools,
+    pub graph_memory: graph_memory::GraphMemory,
     pub sites: sites::Sites,
-    /// A graph with memory nodes was instantiated, or memory was allocated in stream order. The driver then keeps memory
+    /// A graph has nodes that allocate, or memory was allocated in stream order. The driver then keeps memory
     /// that no call shows.
     pub memory_nodes: AtomicBool,
     pub stream_ordered: AtomicBool,
@@ -67,6 +69,7 @@ impl Registry {
             streams: streams::Streams::new(),
             vmm: vmm::Vmm::default(),
             driver_pools: driver_pools::DriverPools::new(),
+            graph_memory: graph_memory::GraphMemory::default(),
             sites: sites::Sites::new(settings, ledger)?,
             memory_nodes: AtomicBool::new(false),
             stream_ordered: AtomicBool::new(false),

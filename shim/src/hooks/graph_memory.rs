@@ -1,0 +1,86 @@
+//! Nodes of graphs that allocate.
+
+use super::{get, parameter};
+use crate::call::Call;
+use crate::gate;
+use crate::graphs;
+use crate::progress::queries;
+use crate::records;
+use crate::request::{Request, place};
+use crate::vendor;
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::{AllocKind, NodeKind};
+use gpumem_wire::location::Location;
+use std::ffi::c_int;
+
+/// `CUDA_MEM_ALLOC_NODE_PARAMS`, `hipMemAllocNodeParams`: the pool's properties, access, bytes, and the address that the
+/// library writes.
+type AllocParams = [u64; 15];
+const LOCATION: usize = 1;
+const BYTES: usize = 13;
+const ADDRESS: usize = 14;
+
+/// `CUgraphNodeParams` begins with the kind and a gap. What belongs to the kind follows.
+const OF_KIND: usize = 2;
+
+/// The program adds a node that allocates.
+pub(crate) unsafe fn add_alloc(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut GraphNode, Graph, *const GraphNode, usize, Opaque) -> Status,
+    node: *mut GraphNode,
+    graph: Graph,
+    deps: *const GraphNode,
+    len: usize,
+    params: Opaque,
+) -> Status {
+    let library = graphs::seen_graph(call.vendor, graph);
+    // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles: the graph is the library's.
+    allocates(&call, graph, params.cast(), || unsafe { real(node, library, deps, len, params) })
+}
+
+/// Adds a node that allocates by `real`, the program's call, and records it. `params` is the program's, and may lead nowhere.
+fn allocates(call: &Call, graph: Graph, params: *const AllocParams, real: impl FnMut() -> Status) -> Status {
+    let given = parameter(params).unwrap_or_default();
+    let at = MemLocation { kind: given[LOCATION] as c_int, id: (given[LOCATION] >> 32) as c_int };
+    let location = place::named(place::PINNED, at);
+    let request = Request { location, extra: graph as u64, ..Request::new(AllocKind::GraphNode, given[BYTES]) };
+    get(call, request, real, |_, status| {
+        (status == SUCCESS).then(|| parameter(params).map(|written| written[ADDRESS]))?
+    })
+}
+
+/// The program adds a node of any kind by `real`, with `CUgraphNodeParams` that may lead nowhere.
+pub(super) fn added(call: &Call, graph: Graph, params: Opaque, real: impl FnMut() -> Status) -> Status {
+    let words: *const u64 = params.cast();
+    match parameter(words.cast::<u32>()).and_then(|kind| NodeKind::from_u8(u8::try_from(kind).ok()?)) {
+        Some(NodeKind::MemAlloc) => allocates(call, graph, words.wrapping_add(OF_KIND).cast(), real),
+        Some(NodeKind::Child) => {
+            let child = parameter(words.wrapping_add(OF_KIND));
+            let mut real = real;
+            let status = real();
+            if let Some(child) = child.filter(|_| status == SUCCESS) {
+                gate::note(|shim| records::graph_memory::moved(shim, child, graph as u64));
+            }
+            status
+        }
+        _ => {
+            let mut real = real;
+            real()
+        }
+    }
+}
+
+/// What a request in stream order becomes if the stream captures: a node of the graph.
+pub(super) fn in_capture(call: &Call, request: Request) -> Request {
+    if !queries::capturing() {
+        return request;
+    }
+    let Some(library) = vendor::of(call.vendor).captures_into(request.stream as Stream) else { return request };
+    let graph = graphs::cache(call.vendor).map_or(library, |cache| cache.handle_of(library));
+    let location = match request.location {
+        Location::Device(_) => request.location,
+        _ => Location::OwnDevice,
+    };
+    let Request { bytes, stream, .. } = request;
+    Request { location, stream, extra: graph as u64, ..Request::new(AllocKind::GraphNode, bytes) }
+}

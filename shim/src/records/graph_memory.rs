@@ -1,0 +1,125 @@
+//! What happens to memory that nodes of graphs allocate. A node cannot be destroyed by itself: its record ends once both
+//! its graph and the graph's exec are gone. A free of its address ends what a launch allocated, and the node stays.
+
+use super::allocations::{self, Request, belongs_to, list};
+use crate::call::Call;
+use crate::process::clock;
+use crate::records::registry::graph_memory::{Inner, Nodes};
+use crate::records::registry::live::Class;
+use crate::shim::Shim;
+use gpumem_wire::layout::{AllocSlot, ContextRef};
+use gpumem_wire::location::Location;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{MutexGuard, PoisonError};
+
+/// `None`: no graph of the process allocates.
+fn inner(shim: &Shim) -> Option<MutexGuard<'_, Inner>> {
+    let any = shim.registry.memory_nodes.load(Relaxed);
+    any.then(|| shim.registry.graph_memory.inner.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A graph got a node that allocates at an address.
+pub(crate) fn added(shim: &'static Shim, call: &Call, request: &Request, addr: u64) {
+    let Request { kind, bytes, extra, stream, .. } = *request;
+    let (context, _) = belongs_to(shim, call.vendor, request.location);
+    let stream = if stream == 0 { 0 } else { shim.registry.streams.reference(call.vendor, stream) };
+    let (location, time_ns) = (Location::Nowhere.word(), clock::now_ns());
+    let slot =
+        AllocSlot { addr, bytes, time_ns, extra, stream, context, location, kind: kind as u8, ..Default::default() };
+    let (entry, _) = list(shim, call, slot, kind);
+    shim.registry.memory_nodes.store(true, Relaxed);
+    let Some(mut inner) = inner(shim) else { return };
+    let is_listed = shim.registry.graphs.get(Class::Graph, extra).is_some();
+    *inner.addresses.entry(addr).or_default() += 1;
+    let nodes = inner.graphs.entry(extra).or_default();
+    nodes.in_capture |= !is_listed && shim.registry.streams.capturing() > 0;
+    nodes.all.push((addr, entry));
+}
+
+/// True if a node of a graph allocates at this address.
+pub(crate) fn is_at(shim: &Shim, addr: u64) -> bool {
+    inner(shim).is_some_and(|inner| inner.addresses.contains_key(&addr))
+}
+
+/// A graph with such nodes was instantiated.
+pub(crate) fn instantiated(shim: &Shim, graph: u64, exec: u64) {
+    shim.registry.memory_nodes.store(true, Relaxed);
+    if let Some(nodes) = inner(shim).as_mut().and_then(|inner| inner.graphs.get_mut(&graph)) {
+        nodes.exec = exec;
+    }
+}
+
+/// A capture ended. The graph that the driver gave, if any, has this handle for the program. A capture that failed leaves
+/// no graph: which one it was nobody tells, so the nodes end with the last capture of the process.
+pub(crate) fn capture_ended(shim: &Shim, given: Option<(u64, u64)>) {
+    let Some(mut inner) = inner(shim) else { return };
+    if let Some((library, graph)) = given {
+        if library != graph
+            && let Some(nodes) = inner.graphs.remove(&library)
+        {
+            nodes.all.iter().for_each(|(_, entry)| allocations::set_graph(shim, entry.slot, graph));
+            inner.graphs.insert(graph, nodes);
+        }
+        if let Some(nodes) = inner.graphs.get_mut(&graph) {
+            nodes.in_capture = false;
+        }
+    }
+    if shim.registry.streams.capturing() == 0 {
+        let failed: Vec<Nodes> = inner.graphs.extract_if(|_, nodes| nodes.in_capture).map(|(_, nodes)| nodes).collect();
+        failed.into_iter().for_each(|nodes| end(shim, &mut inner, nodes));
+    }
+}
+
+/// A graph with such nodes became a part of another. It cannot be copied, so it was moved.
+pub(crate) fn moved(shim: &Shim, child: u64, parent: u64) {
+    let Some(mut inner) = inner(shim) else { return };
+    let Some(nodes) = inner.graphs.remove(&child) else { return };
+    nodes.all.iter().for_each(|(_, entry)| allocations::set_graph(shim, entry.slot, parent));
+    inner.graphs.entry(parent).or_default().all.extend(nodes.all);
+}
+
+/// A graph is about to be destroyed: another thread may get its handle at once.
+pub(crate) fn graph_going(shim: &Shim, graph: u64) -> Option<Nodes> {
+    inner(shim)?.graphs.remove(&graph)
+}
+
+/// The real destroy of a graph returned.
+pub(crate) fn graph_gone(shim: &Shim, graph: u64, nodes: Nodes, succeeded: bool) {
+    let Some(mut inner) = inner(shim) else { return };
+    match succeeded {
+        false => drop(inner.graphs.insert(graph, nodes)),
+        true if shim.registry.execs.get(nodes.exec).is_some() => drop(inner.execs.insert(nodes.exec, nodes)),
+        true => end(shim, &mut inner, nodes),
+    }
+}
+
+/// An exec is gone.
+pub(crate) fn exec_gone(shim: &Shim, exec: u64) {
+    let Some(mut inner) = inner(shim) else { return };
+    if let Some(nodes) = inner.execs.remove(&exec) {
+        return end(shim, &mut inner, nodes);
+    }
+    inner.graphs.values_mut().filter(|nodes| nodes.exec == exec).for_each(|nodes| nodes.exec = 0);
+}
+
+/// What belongs to a context ends with it.
+pub(crate) fn end_with(shim: &Shim, context: ContextRef) {
+    let Some(mut inner) = inner(shim) else { return };
+    let Inner { graphs, execs, .. } = &mut *inner;
+    let of_context =
+        |nodes: &mut Nodes| nodes.all.extract_if(.., |(_, entry)| entry.context == context).collect::<Vec<_>>();
+    let all: Vec<_> = graphs.values_mut().chain(execs.values_mut()).flat_map(of_context).collect();
+    end(shim, &mut inner, Nodes { all, ..Nodes::default() });
+}
+
+fn end(shim: &Shim, inner: &mut Inner, nodes: Nodes) {
+    for (addr, entry) in nodes.all {
+        if let Some(count) = inner.addresses.get_mut(&addr) {
+            *count -= 1;
+            if *count == 0 {
+                inner.addresses.remove(&addr);
+            }
+        }
+        allocations::ended(shim, entry);
+    }
+}
