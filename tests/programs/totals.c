@@ -170,7 +170,7 @@ static void say(void) {
     static const char *const of_driver[] = {"memory_on_devices", "memory_on_host", "memory_managed", "memory_count", "live_graphs", "live_execs"};
     for (int c = 0; c < contexts; c++) OK(cuStreamSynchronize(in[c].stream));
     printf("{\"graphs\":%ld,\"execs\":%ld", did.graphs_created - did.graphs_destroyed, did.execs_created - did.execs_destroyed);
-    printf(",\"graph_nodes\":[%ld,%ld]", node_bytes, nodes);
+    printf(",\"allocating_nodes\":[%ld,%ld]", node_bytes, nodes);
     for (int k = 0; k < KINDS; k++) printf(",\"%s\":[%ld,%ld]", kind_name[k], (long)did.live[k], did.allocs[k] - did.frees[k]);
     for (size_t i = 0; sim.stat && i < sizeof of_driver / sizeof *of_driver; i++)
         printf(",\"%s\":%llu", of_driver[i], (unsigned long long)stat_of(of_driver[i]));

@@ -191,7 +191,7 @@ fn of_the_program(pairs: &mut Pairs, stats: &Value, said: &Value) {
     pairs.equal("allocations and the program's", number(&live["count"]), count(&kinds, 1));
     let of_nodes = stats["kinds"].as_array().into_iter().flatten().find(|row| row["kind"] == "graph-node");
     for (at, [counted, listed]) in [["live_bytes", "listed_bytes"], ["live", "listed"]].into_iter().enumerate() {
-        let programs = number(&said["graph_nodes"][at]);
+        let programs = number(&said["allocating_nodes"][at]);
         for field in [counted, listed] {
             let known = of_nodes.map_or(0, |row| number(&row[field]));
             pairs.equal(format!("{field} of nodes that allocate and the program's"), known, programs);
