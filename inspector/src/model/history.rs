@@ -120,6 +120,12 @@ impl Series {
         values
     }
 
+    /// The same with counts in place of bytes.
+    pub(crate) fn counts(&self) -> Self {
+        let point = |point: &Point| Point { bytes: point.count, ..*point };
+        Self { points: self.points.iter().map(point).collect() }
+    }
+
     /// What a verdict is given on.
     pub(crate) fn steps(&self) -> Vec<Step> {
         let step = |point: &Point| Step { samples: point.samples, bytes: point.bytes, count: point.count };

@@ -3,6 +3,7 @@
 //! * [`ledger`]: one snapshot with its symbols, its clock and its process.
 //! * [`account`]: what a process takes of a device, in parts that add up to what the driver counts.
 //! * [`allocs`]: live allocations in groups.
+//! * [`ages`]: what is live by its age.
 //! * [`parts`]: parts of allocations that the program itself reported.
 //! * [`cache`]: the graph cache: what it holds, what it did, whether its bounds are too tight.
 //! * [`execs`]: one exec or one graph: its state, its class, what it takes.
@@ -13,6 +14,7 @@
 //! * [`growth`]: samples over time.
 //! * [`changes`]: two snapshots compared.
 //! * [`marks`]: moments that a user can name. [`history`]: what was live over time.
+//! * [`balance`]: graphs and execs that call sites made and destroyed.
 //! * [`verdict`]: whether it grows for ever. [`suspects`]: who may leak, most likely first.
 //!   [`references`]: what the process hardly refers to any more.
 //! * [`summary`]: what is true at one moment, as plain data. [`course`]: what was live over time. [`chart`]: that
@@ -22,7 +24,9 @@
 //! * [`variables`]: what is in force, and where that came from.
 
 pub(crate) mod account;
+pub(crate) mod ages;
 pub(crate) mod allocs;
+pub(crate) mod balance;
 pub(crate) mod cache;
 pub(crate) mod changes;
 pub(crate) mod chart;

@@ -1,7 +1,9 @@
 //! Who may leak: call sites, tags and classes of graphs with what they held over time, most likely first.
 
 use super::Ledger;
+use super::ages::{OfAge, ages};
 use super::allocs::{By, Group, Key};
+use super::balance::{Balance, Count};
 use super::changes::minus;
 use super::execs::hex;
 use super::history::{Samples, Series};
@@ -21,8 +23,6 @@ use std::rc::Rc;
 const MINUTE_NS: u64 = 60_000_000_000;
 /// Over which times growth is told, where the samples go back so far.
 const WINDOWS: [u64; 3] = [1, 5, 15];
-/// Ages that what is live is told by: younger than so many minutes.
-pub(crate) const AGES: [u64; 4] = [1, 5, 15, 60];
 
 /// By this share of what call sites grow by, the heap may grow for the driver's records of it.
 const OF_RECORDS: f64 = 16.0;
@@ -36,15 +36,6 @@ pub(crate) struct Grown {
     pub over_ns: u64,
     pub bytes_change: i64,
     pub count_change: i64,
-}
-
-/// What is live and no older than an age, and older than the ages before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct OfAge {
-    /// Minutes; `None` for all that is older than the last age.
-    pub under_minutes: Option<u64>,
-    pub bytes: u64,
-    pub live: u64,
 }
 
 /// One who holds memory.
@@ -71,6 +62,9 @@ pub(crate) struct Suspect {
     pub total_allocs: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub freed_share: Option<f64>,
+    /// Of a call site of graphs: which ones these two are about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub balance: Option<Balance>,
     pub ages: Vec<OfAge>,
     pub growth: Vec<Grown>,
     /// Over the later half of the samples.
@@ -121,6 +115,7 @@ struct Live {
     born: Vec<(u64, u64)>,
     peak: u64,
     ever: u64,
+    count: Count,
     /// When the first and the last were made; 0: it is not known.
     first_ns: u64,
     last_ns: u64,
@@ -139,6 +134,7 @@ impl Live {
         self.born.extend(other.born);
         self.peak = self.peak.saturating_add(other.peak);
         self.ever = self.ever.saturating_add(other.ever);
+        self.count.join(other.count);
         self.first_ns = [self.first_ns, other.first_ns].into_iter().filter(|&ns| ns > 0).min().unwrap_or(0);
         self.last_ns = self.last_ns.max(other.last_ns);
         self.stack = self.stack.max(other.stack);
@@ -209,21 +205,29 @@ fn numbered(ledger: &Ledger, samples: &Samples) -> FxHashMap<growth::Key, Live> 
         live.series.add(samples.row(ledger, row, slot));
         (live.has_row, live.peak, live.last_ns) = (true, slot.peak_bytes, slot.made_ns);
     }
-    let mut add = |key, time_ns, bytes| all.entry(key).or_default().add(time_ns, bytes);
+    let mut add = |key, time_ns, bytes, count: &dyn Fn(&mut Count)| {
+        let live = all.entry(key).or_default();
+        live.add(time_ns, bytes);
+        count(&mut live.count);
+    };
     for alloc in &ledger.snapshot.allocs {
-        growth::keys_of_alloc(alloc).for_each(|key| add(key, alloc.time_ns, alloc.bytes));
+        growth::keys_of_alloc(alloc).for_each(|key| add(key, alloc.time_ns, alloc.bytes, &|_| {}));
     }
     for graph in &ledger.snapshot.graphs {
-        add(growth::key_of_graph(graph), graph.time_ns, graph.held_bytes());
+        add(growth::key_of_graph(graph), graph.time_ns, graph.held_bytes(), &Count::add_graph);
     }
     for exec in &ledger.snapshot.execs {
-        growth::keys_of_exec(exec).for_each(|key| add(key, exec.time_ns, exec.held_bytes()));
+        let add_exec = |count: &mut Count| count.add_exec(exec);
+        growth::keys_of_exec(exec).for_each(|key| add(key, exec.time_ns, exec.held_bytes(), &add_exec));
     }
     for (&stack, totals) in &ledger.snapshot.stacks {
         let graphs = totals.graphs.saturating_add(totals.execs);
         for (kind, made) in [(GrowthKind::Site, totals.allocs), (GrowthKind::Graphs, graphs)] {
             if let Some(live) = all.get_mut(&(kind, stack.into())) {
                 (live.ever, live.stack, live.first_ns) = (made, stack, totals.first_ns);
+                if kind == GrowthKind::Graphs {
+                    live.count.add_made(totals);
+                }
             }
         }
     }
@@ -311,12 +315,18 @@ fn suspect(
     let turnover = Turnover { ever: live.ever.max(count), live: count, born_over: born_over(samples, &live.born) };
     let now = Point { time_ns: ledger.status.now_ns, samples: 1, bytes, count };
     let bytes_per_minute = live.series.per_minute(samples);
+    let verdict = verdict::judge(&steps, turnover).at_a_rate(bytes_per_minute);
+    let (verdict, balance) = match kind {
+        GrowthKind::Graphs | GrowthKind::Class => live.count.judge(ledger, samples, &live.series, turnover, verdict),
+        _ => (verdict, None),
+    };
     // Nobody counts how much of tags and classes was freed.
-    let counted = Some(live.ever).filter(|&ever| ever > 0);
+    let counted = balance.map_or((live.ever, live.ever.saturating_sub(count)), |of| (of.made, of.destroyed));
+    let counted = Some(counted).filter(|&(ever, _)| ever > 0);
     Suspect {
         kind: kind.name(),
         key: name.to_owned(),
-        verdict: verdict::judge(&steps, turnover).at_a_rate(bytes_per_minute),
+        verdict,
         bytes,
         live: count,
         peak_bytes: live.peak.max(bytes),
@@ -324,8 +334,9 @@ fn suspect(
         newest_age_ns: age(live.born.last()),
         first_seen_age_ns: seen(live.first_ns),
         last_seen_age_ns: seen(last_ns),
-        total_allocs: counted,
-        freed_share: counted.map(|ever| ever.saturating_sub(count) as f64 / ever as f64),
+        total_allocs: counted.map(|(ever, _)| ever),
+        freed_share: counted.map(|(ever, freed)| freed as f64 / ever as f64),
+        balance,
         ages: ages(ledger, &live.born),
         growth: grown(samples, &live.series, since, now),
         bytes_per_minute,
@@ -347,21 +358,6 @@ fn born_over(samples: &Samples, born: &[(u64, u64)]) -> u64 {
     };
     let between = samples.points.iter().filter(|point| (older.0..younger.0).contains(&point.time_ns));
     between.map(|point| point.samples).fold(0, u64::saturating_add)
-}
-
-/// What is live by its age.
-fn ages(ledger: &Ledger, born: &[(u64, u64)]) -> Vec<OfAge> {
-    let mut ages: Vec<OfAge> =
-        AGES.iter().map(|&minutes| OfAge { under_minutes: Some(minutes), ..OfAge::default() }).collect();
-    ages.push(OfAge::default());
-    for &(time_ns, bytes) in born {
-        let age = ledger.age(time_ns) / MINUTE_NS;
-        let place = AGES.iter().position(|&minutes| age < minutes).unwrap_or(AGES.len());
-        ages[place].bytes = ages[place].bytes.saturating_add(bytes);
-        ages[place].live += 1;
-    }
-    ages.retain(|of_age| of_age.live > 0);
-    ages
 }
 
 /// What grew: over the usual times and all of the time, or since the moment that was asked for.

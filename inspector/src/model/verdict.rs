@@ -32,10 +32,10 @@ impl Verdict {
         }
     }
 
-    /// The verdict on growth of so many bytes a minute over the later half. What shrank there does not grow. The bytes
+    /// The verdict on growth of so many bytes, or things, a minute over the later half. What shrank there does not grow. The bytes
     /// of graphs are estimates, which fall when one exec comes to serve several handles.
-    pub(crate) fn at_a_rate(self, bytes_per_minute: f64) -> Self {
-        if self == Self::GrowsSteadily && bytes_per_minute <= 0.0 { Self::TooLittle } else { self }
+    pub(crate) fn at_a_rate(self, per_minute: f64) -> Self {
+        if self == Self::GrowsSteadily && per_minute <= 0.0 { Self::TooLittle } else { self }
     }
 
     /// The verdict, in a column.

@@ -49,8 +49,8 @@ pub(crate) fn of_site(ledger: &Ledger, stack: StackRef) -> Option<Cure> {
     Some(set(ledger, of_stranding(ledger).filter(|_| strands)?))
 }
 
-/// What bounds graphs that become more and more.
-pub(crate) fn of_graphs(ledger: &Ledger) -> Cure {
+/// What bounds graphs that become more and more; `None` if the graph cache bounds them already, or cannot.
+pub(crate) fn of_graphs(ledger: &Ledger) -> Option<Cure> {
     let started = ledger.started_with();
     let begun = Settings::read(started.iter().map(|(name, value)| (name.into(), value.into()))).0;
     let is_record_only =
@@ -58,13 +58,10 @@ pub(crate) fn of_graphs(ledger: &Ledger) -> Cure {
     for (name, is_so) in [(CACHE, begun.graph_cache == 0), ("GPUMEM_RECORD_ONLY", is_record_only)] {
         // The cache can only be turned on again in a process that was started with it on.
         if let Some((_, value)) = started.iter().find(|(known, _)| is_so && known == name) {
-            return Cure::Start(format!("start it without {name}={value}: the graph cache bounds what graphs take"));
+            let said = format!("start it without {name}={value}: the graph cache bounds what graphs take");
+            return Some(Cure::Start(said));
         }
     }
     let (default, now) = (Settings::read(std::iter::empty()).0.graph_cache, ledger.settings().graph_cache);
-    match !is_record_only && (now == 0 || now > default) {
-        true => set(ledger, &format!("GRAPH_CACHE={default}")),
-        // The graphs are within the bound, or not under the cache: `gpumem graphs` says why.
-        false => Cure::Paste(format!("gpumem graphs {} --by stack", ledger.whose())),
-    }
+    (!is_record_only && (now == 0 || now > default)).then(|| set(ledger, &format!("GRAPH_CACHE={default}")))
 }

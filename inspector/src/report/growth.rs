@@ -2,15 +2,56 @@
 
 use super::cure::{self, Cure};
 use crate::model::Ledger;
+use crate::model::balance::Balance;
 use crate::model::history::Samples;
 use crate::model::suspects::{Suspect, Suspects};
 use crate::model::verdict::{ENOUGH, Verdict};
-use crate::text::{self, file_name, units};
-use gpumem_wire::kinds::GrowthKind;
+use crate::text::{self, clean, file_name, units};
+use gpumem_wire::kinds::{GrowthKind, Vendor};
+use gpumem_wire::layout::Door;
 
 /// Bytes a minute, with their sign.
 pub(crate) fn rate(per_minute: f64) -> String {
     format!("{}/min", units::signed_bytes(per_minute.round() as i64))
+}
+
+/// The verdict on what grows steadily, and how much that is; on graphs, what the program made and destroyed of them.
+pub(crate) fn verdict(suspect: &Suspect) -> String {
+    let (verdict, grows) = (suspect.verdict.words(), rate(suspect.bytes_per_minute));
+    let Some(Balance { what, made, destroyed, native_bytes_per_minute }) = suspect.balance else {
+        return format!("{verdict}, {grows}");
+    };
+    let balance = format!("{} made, {} destroyed", text::count(made, what), units::number(destroyed));
+    match native_bytes_per_minute.filter(|&native| native > suspect.bytes_per_minute && native >= 1.0) {
+        Some(native) => {
+            let (held, native) = (units::bytes(suspect.bytes), units::bytes(native as u64));
+            format!("{verdict}: {balance}; gpumem holds them to {held}, without it about {native}/min")
+        }
+        None => format!("{verdict}, {grows}: {balance}"),
+    }
+}
+
+/// What the program does not do about its graphs, and what bounds them until it does.
+fn of_balance(ledger: &Ledger, suspect: &Suspect, of: &Balance) -> Cure {
+    let contexts = &ledger.snapshot.contexts;
+    let is_hip = contexts.values().any(|context| context.vendor == Vendor::Hip as u8);
+    // A runtime asks for the driver's functions by cuGetProcAddress.
+    let by_runtime = ledger.snapshot.header.doors & (Door::RuntimeExport as u32 | Door::ProcAddress as u32) != 0;
+    let api = if is_hip {
+        "hip"
+    } else if by_runtime {
+        "cuda"
+    } else {
+        "cu"
+    };
+    let call = format!("{api}Graph{}Destroy", if of.what == "exec" { "Exec" } else { "" });
+    let (site, whose) = (clean(&suspect.key), format!("{}s", of.what));
+    let fault = match of.destroyed {
+        0 => format!("{call} is never called for the {whose} of {site}"),
+        n => format!("{call} was called for {} of {} {whose} of {site}", units::number(n), units::number(of.made)),
+    };
+    let bound = cure::of_graphs(ledger).filter(|_| of.what == "exec");
+    Cure::Start(bound.map_or(fault.clone(), |bound| format!("{fault}; until it is: {}", bound.text())))
 }
 
 /// What is to be typed next; nothing where nothing is to be done.
@@ -27,7 +68,10 @@ pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<Cure> {
             let tag = text::shell_word(&suspect.key);
             Some(Cure::Paste(format!("gpumem allocs {pid} --tag {tag} --sort growth")))
         }
-        GrowthKind::Graphs | GrowthKind::Class if grows => Some(cure::of_graphs(ledger)),
+        GrowthKind::Graphs | GrowthKind::Class if grows => Some(match &suspect.balance {
+            Some(balance) => of_balance(ledger, suspect, balance),
+            None => Cure::Paste(format!("gpumem graphs {pid} --by stack")),
+        }),
         _ => None,
     }
 }

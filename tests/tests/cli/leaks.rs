@@ -1,6 +1,6 @@
 //! `gpumem leaks` finds growth that is known: with the commands of the README, and by the claim of `make proof`.
 
-use gpumem_tests::harness::run::{Running, Scratch};
+use gpumem_tests::harness::run::{Running, Scratch, wait_for};
 use gpumem_tests::harness::{artifacts, command, program};
 use gpumem_wire::kinds::GrowthKind;
 use serde_json::Value;
@@ -76,7 +76,35 @@ fn a_server_whose_graphs_grow_is_found() {
     let right = |said: &str| first(said).is_some_and(|who| who.contains("graphs of remember_graph leak.c"));
     let said = typed_until(&running, "gpumem leaks", right);
     assert!(said.contains("grows steadily, +"), "{said}");
-    assert!(after(&said, "next").starts_with("start it without GPUMEM_GRAPH_CACHE=0"), "{said}");
+    let next = after(&said, "next");
+    assert!(next.starts_with("cuGraphExecDestroy is never called for the execs of remember_graph leak.c"), "{said}");
+    assert!(next.contains("until it is: start it without GPUMEM_GRAPH_CACHE=0"), "{said}");
+    running.finish().ok();
+}
+
+/// The same server under the graph cache: what it holds rises by little, and the verdict stays what it is of the program.
+#[test]
+fn execs_that_the_cache_bounds_grow_at_each_look() {
+    let (running, _dir) = server(&["graphs"], ("GPUMEM_TAG", ""));
+    let row = || {
+        let said = running.gpumem(&["leaks"]);
+        said["suspects"].as_array().expect("rows").iter().find(|row| row["kind"] == "graphs").cloned()
+    };
+    wait_for("a verdict", || row().is_some_and(|row| row["verdict"] == "grows-steadily"));
+    for look in 0..10 {
+        std::thread::sleep(Duration::from_millis(500));
+        let row = row().expect("a row");
+        assert_eq!(row["verdict"], "grows-steadily", "look {look}: {row:#}");
+        assert_eq!(
+            (&row["balance"]["destroyed"], &row["freed_share"]),
+            (&Value::from(0), &Value::from(0.0)),
+            "{row:#}"
+        );
+        assert!(row["balance"]["native_bytes_per_minute"].as_f64() > row["bytes_per_minute"].as_f64(), "{row:#}");
+    }
+    let said = typed(&running, "gpumem leaks");
+    assert!(said.contains("0 destroyed; gpumem holds them to"), "{said}");
+    assert!(!said.contains("the process's own heap grows"), "{said}");
     running.finish().ok();
 }
 

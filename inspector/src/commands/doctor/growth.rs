@@ -6,7 +6,7 @@ use crate::model::Ledger;
 use crate::model::growth::{self, Growth};
 use crate::model::suspects::{self, Suspect, is_site};
 use crate::report::cure::Cure;
-use crate::report::growth::{advice, caveat, rate};
+use crate::report::growth::{advice, caveat, rate, verdict};
 use crate::text::{clean, count, units};
 
 /// A younger process has too few samples to be judged, ns.
@@ -67,14 +67,17 @@ fn finding(said: String, per_minute: f64, bytes: u64) -> Finding {
 
 fn site(ledger: &Ledger, suspect: &Suspect) -> Finding {
     let what = if suspect.kind == "graphs" { "graphs of " } else { "" };
-    let said = format!(
-        "{what}{} grows steadily, by {}: {} in {}, {:.0} % of all that it made is freed",
-        clean(&suspect.key),
-        rate(suspect.bytes_per_minute),
-        units::bytes(suspect.bytes),
-        units::number(suspect.live),
-        suspect.freed_share.unwrap_or(0.0) * 100.0,
-    );
+    let said = match suspect.balance {
+        Some(_) => format!("{what}{} {}", clean(&suspect.key), verdict(suspect)),
+        None => format!(
+            "{what}{} grows steadily, by {}: {} in {}, {:.0} % of all that it made is freed",
+            clean(&suspect.key),
+            rate(suspect.bytes_per_minute),
+            units::bytes(suspect.bytes),
+            units::number(suspect.live),
+            suspect.freed_share.unwrap_or(0.0) * 100.0,
+        ),
+    };
     let finding =
         finding(said, suspect.bytes_per_minute, bytes(suspect)).fix(caveat(ledger, suspect).unwrap_or_default());
     match advice(ledger, suspect) {

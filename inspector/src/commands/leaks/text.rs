@@ -2,7 +2,8 @@
 
 use super::{Report, Row, Summed};
 use crate::model::Ledger;
-use crate::model::suspects::{OfAge, Suspect, is_site};
+use crate::model::ages::OfAge;
+use crate::model::suspects::{Suspect, is_site};
 use crate::model::verdict::Verdict;
 use crate::report::{growth, head, lines};
 use crate::text::{self, clean, units};
@@ -90,14 +91,11 @@ fn in_column(suspect: &Suspect) -> String {
 
 fn in_full(out: &mut dyn Write, row: &Row) -> std::io::Result<()> {
     let Row { suspect, caveat, next, parts, stack } = row;
-    let rate = growth::rate(suspect.bytes_per_minute);
-    let verdict = suspect.verdict.words();
-    let (style, said) = match suspect.verdict {
-        Verdict::GrowsSteadily => (BAD, format!("{verdict}, {rate}")),
-        _ => (HEAD, verdict.to_owned()),
-    };
     writeln!(out)?;
-    writeln!(out, "{}", paint(style, said))?;
+    match suspect.verdict {
+        Verdict::GrowsSteadily => writeln!(out, "{}", paint(BAD, growth::verdict(suspect)))?,
+        other => writeln!(out, "{}", paint(HEAD, other.words()))?,
+    }
     line(out, "who", &title(suspect))?;
     line(out, "live", &live(suspect))?;
     line(out, "seen", &seen(suspect))?;

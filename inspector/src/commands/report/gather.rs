@@ -120,7 +120,11 @@ fn holder(ledger: &Ledger, suspect: Suspect) -> Holder {
         bytes_change: suspect.since().map_or(0, |grown| grown.bytes_change),
         grows: suspect.grows(),
         kind: suspect.kind.into(),
-        verdict: suspect.verdict.words().into(),
+        verdict: if suspect.balance.is_some() && suspect.grows() {
+            growth::verdict(&suspect)
+        } else {
+            suspect.verdict.words().into()
+        },
         bytes: suspect.bytes,
         live: suspect.live,
         peak_bytes: suspect.peak_bytes,

@@ -1,0 +1,33 @@
+//! What is live by its age.
+
+use super::Ledger;
+use serde::Serialize;
+
+/// Ages that what is live is told by: younger than so many minutes.
+pub(crate) const AGES: [u64; 4] = [1, 5, 15, 60];
+/// Nanoseconds of a minute.
+const MINUTE_NS: u64 = 60_000_000_000;
+
+/// What is live and no older than an age, and older than the ages before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct OfAge {
+    /// Minutes; `None` for all that is older than the last age.
+    pub under_minutes: Option<u64>,
+    pub bytes: u64,
+    pub live: u64,
+}
+
+/// What is live by its age.
+pub(super) fn ages(ledger: &Ledger, born: &[(u64, u64)]) -> Vec<OfAge> {
+    let mut ages: Vec<OfAge> =
+        AGES.iter().map(|&minutes| OfAge { under_minutes: Some(minutes), ..OfAge::default() }).collect();
+    ages.push(OfAge::default());
+    for &(time_ns, bytes) in born {
+        let age = ledger.age(time_ns) / MINUTE_NS;
+        let place = AGES.iter().position(|&minutes| age < minutes).unwrap_or(AGES.len());
+        ages[place].bytes = ages[place].bytes.saturating_add(bytes);
+        ages[place].live += 1;
+    }
+    ages.retain(|of_age| of_age.live > 0);
+    ages
+}
