@@ -7,6 +7,7 @@ mod demo;
 mod leaks;
 mod prometheus;
 mod recording;
+mod sums;
 mod suspects;
 mod top;
 mod transcripts;
