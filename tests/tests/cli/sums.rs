@@ -21,7 +21,8 @@ const CODE: &str = "20M";
 fn nvml(dir: &Path) {
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let source = repository().join("tests/sim/nvml.c");
-    let made = Command::new(cc).args(["-shared", "-fPIC", "-o"]).arg(dir.join("libnvidia-ml.so.1")).arg(source).status();
+    let made =
+        Command::new(cc).args(["-shared", "-fPIC", "-o"]).arg(dir.join("libnvidia-ml.so.1")).arg(source).status();
     assert!(made.expect("a C compiler").success());
 }
 
