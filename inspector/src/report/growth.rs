@@ -22,7 +22,7 @@ pub(crate) fn verdict(suspect: &Suspect) -> String {
         return format!("{verdict}, {grows}");
     };
     let balance = format!("{} made, {} destroyed", text::count(made, what), units::number(destroyed));
-    match native_bytes_per_minute.filter(|&native| native > suspect.bytes_per_minute && native >= 1.0) {
+    match native_bytes_per_minute.filter(|&native| native >= 1.0 && native > 2.0 * suspect.bytes_per_minute) {
         Some(native) => {
             let (held, native) = (units::bytes(suspect.bytes), units::bytes(native as u64));
             format!("{verdict}: {balance}; gpumem holds them to {held}, without it about {native}/min")
@@ -32,17 +32,15 @@ pub(crate) fn verdict(suspect: &Suspect) -> String {
 }
 
 /// What the program does not do about its graphs, and what bounds them until it does.
-fn of_balance(ledger: &Ledger, suspect: &Suspect, of: &Balance) -> Cure {
+pub(crate) fn of_balance(ledger: &Ledger, suspect: &Suspect, of: &Balance) -> (String, Option<Cure>) {
     let contexts = &ledger.snapshot.contexts;
     let is_hip = contexts.values().any(|context| context.vendor == Vendor::Hip as u8);
     // A runtime asks for the driver's functions by cuGetProcAddress.
     let by_runtime = ledger.snapshot.header.doors & (Door::RuntimeExport as u32 | Door::ProcAddress as u32) != 0;
-    let api = if is_hip {
-        "hip"
-    } else if by_runtime {
-        "cuda"
-    } else {
-        "cu"
+    let api = match (is_hip, by_runtime) {
+        (true, _) => "hip",
+        (_, true) => "cuda",
+        _ => "cu",
     };
     let call = format!("{api}Graph{}Destroy", if of.what == "exec" { "Exec" } else { "" });
     let (site, whose) = (clean(&suspect.key), format!("{}s", of.what));
@@ -50,8 +48,7 @@ fn of_balance(ledger: &Ledger, suspect: &Suspect, of: &Balance) -> Cure {
         0 => format!("{call} is never called for the {whose} of {site}"),
         n => format!("{call} was called for {} of {} {whose} of {site}", units::number(n), units::number(of.made)),
     };
-    let bound = cure::of_graphs(ledger).filter(|_| of.what == "exec");
-    Cure::Start(bound.map_or(fault.clone(), |bound| format!("{fault}; until it is: {}", bound.text())))
+    (fault, cure::of_graphs(ledger).filter(|_| of.what == "exec"))
 }
 
 /// What is to be typed next; nothing where nothing is to be done.
@@ -69,7 +66,10 @@ pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<Cure> {
             Some(Cure::Paste(format!("gpumem allocs {pid} --tag {tag} --sort growth")))
         }
         GrowthKind::Graphs | GrowthKind::Class if grows => Some(match &suspect.balance {
-            Some(balance) => of_balance(ledger, suspect, balance),
+            Some(balance) => Cure::Start(match of_balance(ledger, suspect, balance) {
+                (fault, Some(bound)) => format!("{fault}; until it is: {}", bound.text()),
+                (fault, None) => fault,
+            }),
             None => Cure::Paste(format!("gpumem graphs {pid} --by stack")),
         }),
         _ => None,

@@ -6,7 +6,7 @@ use crate::model::Ledger;
 use crate::model::growth::{self, Growth};
 use crate::model::suspects::{self, Suspect, is_site};
 use crate::report::cure::Cure;
-use crate::report::growth::{advice, caveat, rate, verdict};
+use crate::report::growth::{advice, caveat, of_balance, rate, verdict};
 use crate::text::{clean, count, units};
 
 /// A younger process has too few samples to be judged, ns.
@@ -80,6 +80,10 @@ fn site(ledger: &Ledger, suspect: &Suspect) -> Finding {
     };
     let finding =
         finding(said, suspect.bytes_per_minute, bytes(suspect)).fix(caveat(ledger, suspect).unwrap_or_default());
+    let of_graphs = suspect.balance.as_ref().map(|balance| of_balance(ledger, suspect, balance));
+    if let Some((fault, Some(Cure::Paste(bound)))) = of_graphs {
+        return finding.fix(fault).paste(bound);
+    }
     match advice(ledger, suspect) {
         Some(Cure::Paste(next)) => finding.paste(next),
         Some(Cure::Start(next)) => finding.fix(next),
