@@ -356,6 +356,15 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         std::fs::write(&path, ledger.finish()).unwrap();
         path.to_str().unwrap().to_owned()
     };
+    let ended = {
+        use gpumem_wire::{kinds::EventKind, layout::EventSlot};
+        let mut ledger = begin(gone());
+        let kind = EventKind::OutOfMemory as u8;
+        ledger.slots([EventSlot { kind, time_ns: monotonic_ns(), ..Default::default() }]);
+        let path = dir.path().join("ended");
+        std::fs::write(&path, ledger.finish()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
     let dump = dir.path().join("dump");
     let library = dir.path().join("libgpumem.so");
     let checks = [("a", "ok"), ("b", "skip"), ("c", "fail")].map(|(name, result)| selftest::said(name, result));
@@ -388,6 +397,7 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["stats", cut.to_str().unwrap()],
         &["stats", file, "--samples"],
         &["events", file],
+        &["events", &ended],
         &["top", file, "--count", "2", "--interval", "0.05"],
         &["dump", file, "-o", dump.to_str().unwrap()],
         &["dump", file, "-o", dump.to_str().unwrap()],

@@ -194,3 +194,34 @@ fn what_runs_is_told_before_what_another_version_left() {
     assert_eq!(answer.code, 1);
     assert!(answer.err.contains(&me().ledger_name()), "{}", answer.err);
 }
+
+/// What killed it stands above all that its views say.
+#[test]
+fn a_process_that_died_of_too_little_memory_says_so_first() {
+    use gpumem_wire::kinds::EventKind;
+    use gpumem_wire::layout::EventSlot;
+    for (seconds_before, told) in [(1, true), (60, false)] {
+        let (dir, id) = (dir(), gone());
+        let mut ledger = demo(id);
+        ledger.slots([EventSlot {
+            seq: 7,
+            time_ns: monotonic_ns() - seconds_before * SECOND,
+            kind: EventKind::OutOfMemory as u8,
+            a: 999 * MIB,
+            b: 96 * MIB,
+            context: 1,
+            stack: 1,
+            ..Default::default()
+        }]);
+        dir.put(id, ledger);
+        for command in ["leaks", "stats"] {
+            let text = dir.ok(&[command]);
+            let second = text.lines().nth(1).unwrap_or_default();
+            let said = second.starts_with("warning: it ended ")
+                && second.contains(" after it ran out of memory: 999.0 MiB, asked for by ")
+                && second.ends_with(", with 96.0 MiB live");
+            assert_eq!(said, told, "{command}: {text}");
+        }
+        assert_eq!(dir.json(&["leaks"])["process"]["out_of_memory"].is_string(), told);
+    }
+}

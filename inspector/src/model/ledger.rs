@@ -81,6 +81,9 @@ pub(crate) struct Head {
     pub(super) doors: Vec<&'static str>,
     pub(super) driver_version: String,
     pub shim_version: String,
+    /// Of a process that ended soon after it ran out of memory: what was refused, and to whom.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub out_of_memory: Option<String>,
     /// Records that did not fit.
     pub(super) dropped_records: u64,
     /// Slots that were half-written when they were read.
@@ -336,6 +339,7 @@ impl Ledger {
                 .collect(),
             driver_version: driver_version(header.driver_version),
             shim_version: text(header.shim_version),
+            out_of_memory: super::last_words::out_of_memory(self),
             dropped_records: self.snapshot.counter(counters::DROPPED_RECORDS),
             torn_slots: self.snapshot.torn,
             whole_bytes: self.snapshot.cut,
@@ -362,7 +366,7 @@ impl Head {
 
     /// What deserves a warning before any number is believed.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<String> = self.out_of_memory.clone().into_iter().collect();
         if self.interception == Interception::Partial.name() {
             warnings.push(format!("interception is partial: {}", self.interception_reason));
         }

@@ -2,6 +2,7 @@
 //!
 //! * [`ledger`]: one snapshot with its symbols, its clock and its process.
 //! * [`account`]: what a process takes of a device, in parts that add up to what the driver counts.
+//! * [`last_words`]: why a process may have ended.
 //! * [`allocs`]: live allocations in groups.
 //! * [`ages`]: what is live by its age.
 //! * [`parts`]: parts of allocations that the program itself reported.
@@ -36,6 +37,7 @@ pub(crate) mod flame;
 pub(crate) mod graphs;
 pub(crate) mod growth;
 pub(crate) mod history;
+mod last_words;
 pub(crate) mod ledger;
 pub(crate) mod marks;
 pub(crate) mod parts;

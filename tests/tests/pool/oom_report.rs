@@ -53,7 +53,9 @@ fn the_error_comes_with_who_holds_the_most() {
     }
     let ledger = ran.ledger();
     assert!(where_more.contains(ledger.path.to_str().expect("UTF-8")), "{where_more}");
-    assert!(where_more.contains(&format!("gpumem top {}", ran.pid)), "{where_more}");
+    for command in ["leaks", "events --problems"] {
+        assert!(where_more.contains(&format!("gpumem {command} {}", ran.pid)), "{where_more}");
+    }
     let out = |kind: EventKind| ledger.snapshot.events.iter().filter(|event| event.kind == kind as u8).count();
     assert_eq!((out(EventKind::OutOfMemory), out(EventKind::TopHolder)), (1, 3));
     let top = in_the_ledger(&ran);

@@ -1,0 +1,26 @@
+//! Why a process may have ended: it was told that there is no memory, and ended soon after.
+
+use super::Ledger;
+use super::sites::Sites;
+use crate::source::liveness::Life;
+use crate::text::{shorten, units};
+use gpumem_wire::kinds::EventKind;
+
+/// A process that goes on for longer after it was refused has got over it, ns.
+const SOON_NS: u64 = 5_000_000_000;
+
+/// What was refused shortly before the process ended, and to whom. `None` if it runs, or ended for another reason.
+pub(super) fn out_of_memory(ledger: &Ledger) -> Option<String> {
+    if !matches!(ledger.status.life, Life::Exited | Life::Killed) {
+        return None;
+    }
+    let last = ledger.snapshot.events.iter().rfind(|event| event.kind == EventKind::OutOfMemory as u8)?;
+    let before_end = ledger.age(last.time_ns).saturating_sub(ledger.status.ago_ns);
+    if before_end > SOON_NS {
+        return None;
+    }
+    let (bytes, live) = (units::bytes(last.a), units::bytes(last.b));
+    let site = Sites::of_events(ledger).name(last.stack);
+    let asked = if last.stack == 0 { String::new() } else { format!(", asked for by {}", shorten(&site, 200)) };
+    Some(format!("it ended {} after it ran out of memory: {bytes}{asked}, with {live} live", units::span(before_end)))
+}
