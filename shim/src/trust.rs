@@ -19,6 +19,7 @@ use crate::process::elf;
 use crate::vendor;
 use gpumem_wire::kinds::{Mode, Vendor};
 use gpumem_wire::settings::{RecordOnly, Settings};
+use gpumem_wire::tools::is_tool;
 use gpumem_wire::units;
 use gpumem_wire::verdict::{self, Found, Subject};
 use std::path::Path;
@@ -257,15 +258,7 @@ fn tool() -> Option<String> {
     if let Some(variable) = variables.iter().find(|variable| set(variable)) {
         return Some(format!("{variable} is set: a profiler or checker is attached"));
     }
-    const TOOLS: [&[u8]; 5] =
-        [b"libsanitizer-collection", b"libcuinj64", b"libTreeLauncher", b"libToolsInjection", b"librocprof"];
-    // Three libraries that look like tools are none. libamdhip64 needs the one that looks for tools since ROCm 6
-    // (ROCm/clr, hipamd/src/hip_api_trace.cpp, `ToolInit`). RCCL and others need the one with which programs mark their
-    // ranges. PyTorch needs the one with which it profiles itself when it is asked to (Kineto,
-    // libkineto/src/RocprofLogger.cpp). For the same reason a `rocprofiler_configure` makes no library a tool.
-    const NONE: [&[u8]; 3] = [b"librocprofiler-register", b"librocprofiler-sdk-roctx", b"librocprofiler-sdk.so"];
-    let is = |file: &[u8], names: &[&[u8]]| names.iter().any(|name| file.starts_with(name));
     let objects = elf::Listing::new();
-    let tool = objects.objects().find(|object| is(object.file_name(), &TOOLS) && !is(object.file_name(), &NONE));
+    let tool = objects.objects().find(|object| is_tool(object.file_name()));
     tool.map(|tool| format!("{} is loaded", String::from_utf8_lossy(tool.path())))
 }

@@ -6,6 +6,7 @@ use super::seen::{LastLink, Seen};
 use super::status::Status;
 use super::world::{World, directories};
 use gpumem_wire::place;
+use gpumem_wire::tools::is_tool;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -58,13 +59,13 @@ impl fmt::Display for Users {
 }
 
 /// Which of the files that matter are mapped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mapped {
     pub shim: bool,
     /// The driver's or HIP's library.
     pub driver: bool,
-    /// A tool that watches the GPU itself: compute-sanitizer, CUPTI.
-    pub tool: bool,
+    /// The library of a tool that watches the GPU itself, such as compute-sanitizer.
+    pub tool: Option<String>,
     /// The device file that AMD's runtimes open.
     pub kfd: bool,
 }
@@ -142,7 +143,9 @@ impl Process {
             mapped.shim |= name.starts_with(b"libgpumem.so");
             mapped.driver |= name.starts_with(b"libcuda.so") || name.starts_with(b"libamdhip64.so");
             mapped.kfd |= line[slash..] == *b"/dev/kfd";
-            mapped.tool |= name.starts_with(b"libsanitizer-") || name.starts_with(b"libcupti.so");
+            if is_tool(name) {
+                mapped.tool = Some(String::from_utf8_lossy(name).into_owned());
+            }
             ControlFlow::Continue(())
         })?;
         Ok((mapped, whole))

@@ -10,6 +10,7 @@
 //! * [`read`]: bytes to an owned [`read::Snapshot`], without trusting a single one of them.
 //! * [`references`]: which words of a process refer to its allocations, as it says them.
 //! * [`settings`]: every variable, one row each, with its parser.
+//! * [`tools`]: which libraries watch the GPU.
 //! * [`trace`]: the file of an allocation trace.
 //! * [`units`]: bytes for people.
 //! * [`verdict`]: what the selftest found of a driver and GPU.
@@ -29,6 +30,7 @@ pub mod processor;
 pub mod read;
 pub mod references;
 pub mod settings;
+pub mod tools;
 pub mod trace;
 pub mod units;
 pub mod verdict;

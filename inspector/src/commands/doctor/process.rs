@@ -111,12 +111,15 @@ fn ledger(world: &World, found: &FoundProcess, summary: &Snapshot, status: &Stat
     }
     if let Some(Ok(mapped)) = found.process.as_ref().map(|process| process.mapped(world)) {
         findings.push(match mapped.tool {
-            true => Finding::new(
+            Some(tool) => Finding::new(
                 "tools",
                 Severity::Info,
-                "a tool that watches the GPU is loaded (compute-sanitizer, CUPTI)",
+                format!(
+                    "{} watches the GPU: if it was there at the first call, gpumem only records",
+                    text::clean(&tool)
+                ),
             ),
-            false => Finding::new("tools", Severity::Ok, "no other tool is loaded"),
+            None => Finding::new("tools", Severity::Ok, "no other tool is loaded"),
         });
     }
     let (theirs, ours) = (summary.text(header.shim_version), env!("CARGO_PKG_VERSION"));

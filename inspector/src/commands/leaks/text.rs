@@ -16,10 +16,11 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: 
     let sites = report.suspects.iter().filter(|row| is_site(&row.suspect)).count();
     writeln!(
         out,
-        "{} in {}; {} hold memory, {} steadily",
+        "{} in {}; {} {} memory, {} steadily",
         text::count(report.samples as u64, "sample"),
         units::span(report.sampled_ns),
         text::count(sites as u64, "call site"),
+        if sites == 1 { "holds" } else { "hold" },
         if report.growing == 1 { "1 grows".to_owned() } else { format!("{} grow", report.growing) },
     )?;
     for remark in &report.remarks {
