@@ -5,7 +5,7 @@ use crate::args::Target;
 use crate::compose::Composer;
 use crate::context::{Command, Context};
 use crate::failure::{Failure, Result};
-use crate::model::{Ledger, totals};
+use crate::model::{Ledger, devices, totals};
 use crate::source::liveness::Life;
 use crate::source::nvml::Books;
 use crate::source::open;
@@ -128,11 +128,11 @@ fn to(out: &mut dyn Write, composer: Composer) -> std::io::Result<u64> {
 fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer, u64) {
     let snapshot = &ledger.snapshot;
     let mut composer = Composer::copy_of(&snapshot.header, snapshot.strings());
-    let devices = totals::devices(ledger, &Books::default());
+    let devices = devices::of(ledger, &Books::default());
     if ledger.status.life != Life::Dump {
         composer.header.dumped_ns = ledger.status.now_ns.max(1);
         composer.header.dumped_rss = totals::host(&context.world, ledger).rss_bytes.unwrap_or(0);
-        composer.header.dumped_device_used = totals::process_used(ledger, &devices).unwrap_or(0);
+        composer.header.dumped_device_used = devices::process_used(ledger, &devices).unwrap_or(0);
     }
     composer.slots(snapshot.allocs.iter().copied());
     composer.slots(snapshot.modules.iter().copied());
@@ -144,7 +144,7 @@ fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer,
     composer.slots_at(snapshot.contexts.iter().map(|(&context, slot)| {
         let mut slot = *slot;
         // The driver's present answer goes into the dump, because nobody can ask it later.
-        let of_slot = |device: &&totals::Device| device.device == slot.device && device.used_source == "driver";
+        let of_slot = |device: &&devices::Device| device.device == slot.device && device.used_source == "driver";
         if let Some(device) = devices.iter().find(of_slot) {
             (slot.used_bytes, slot.used_ns) = (device.used_bytes, ledger.status.now_ns);
         }

@@ -2,7 +2,7 @@
 
 use super::page::Page;
 use super::table as t;
-use crate::model::totals::{self, Device};
+use crate::model::devices::{self, Device};
 use crate::model::{Ledger, pool};
 use crate::source::nvml::Books;
 use gpumem_wire::kinds::{AllocKind, Space, Vendor};
@@ -10,8 +10,8 @@ use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot};
 use std::collections::BTreeMap;
 
 pub(super) fn add(page: &mut Page, ledger: &Ledger, books: &Books) {
-    let devices = totals::devices(ledger, books);
-    if let Some(used) = totals::process_used(ledger, &devices) {
+    let devices = devices::of(ledger, books);
+    if let Some(used) = devices::process_used(ledger, &devices) {
         page.add(&t::USED_BYTES, &[], used as f64);
     }
     let kinds = kinds(ledger);

@@ -11,7 +11,7 @@
 //! * [`graphs`]: graphs and execs, in groups and one by one.
 //! * [`pool`]: the pool: what it keeps, what it did, what it placed elsewhere, what is stranded.
 //! * [`sites`]: call sites, named so that they can be told apart.
-//! * [`totals`]: sums, the device's and the host's memory explained.
+//! * [`totals`]: sums, and the host's memory explained. [`devices`]: each device's.
 //! * [`growth`]: samples over time.
 //! * [`changes`]: two snapshots compared.
 //! * [`marks`]: moments that a user can name. [`history`]: what was live over time.
@@ -32,6 +32,7 @@ pub(crate) mod cache;
 pub(crate) mod changes;
 pub(crate) mod chart;
 pub(crate) mod course;
+pub(crate) mod devices;
 pub(crate) mod execs;
 pub(crate) mod flame;
 pub(crate) mod graphs;

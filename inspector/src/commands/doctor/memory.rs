@@ -1,8 +1,8 @@
 //! Checks of a process's memory: the pool, what ran out, what is stranded, what is near a limit, what lies idle.
 
 use super::finding::{Finding, Severity};
+use crate::model::devices::{self, Device};
 use crate::model::pool::{self, Pool, StrandedSite};
-use crate::model::totals::{self, Device};
 use crate::model::{Ledger, RECENT_NS, variables};
 use crate::report::cure::{self, Cure};
 use crate::report::pool::{head, stranded_words};
@@ -28,7 +28,7 @@ pub(super) fn check(ledger: &Ledger) -> Vec<Finding> {
     findings.extend(stranded(ledger, &pool, &settings));
     findings.push(near_the_limit(ledger, &pool, &settings));
     findings.push(idle(ledger, &pool));
-    findings.extend(totals::devices(ledger, &Books::default()).iter().filter_map(local_memory));
+    findings.extend(devices::of(ledger, &Books::default()).iter().filter_map(local_memory));
     findings
 }
 

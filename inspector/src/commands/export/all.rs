@@ -1,7 +1,7 @@
 //! Everything in a ledger, as JSON.
 
 use crate::context::Context;
-use crate::model::{Ledger, cache, execs, graphs, growth, pool, totals};
+use crate::model::{Ledger, cache, devices, execs, graphs, growth, pool, totals};
 use crate::source::liveness::real_ns;
 use crate::source::nvml::Books;
 use crate::view::lazy::Lazy;
@@ -16,7 +16,7 @@ pub(super) struct Everything<'a> {
     process: crate::model::Head,
     live: totals::Live,
     kinds: Vec<totals::KindTotal>,
-    devices: Vec<totals::Device>,
+    devices: Vec<devices::Device>,
     host: totals::Host,
     cache: cache::Cache,
     pool: pool::Pool,
@@ -101,7 +101,7 @@ pub(super) fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everythin
         process: ledger.head(),
         live: totals::live(snapshot),
         kinds: totals::kinds(ledger),
-        devices: totals::devices(ledger, &Books::default()),
+        devices: devices::of(ledger, &Books::default()),
         host: totals::host(&context.world, ledger),
         cache: cache::of(ledger),
         pool: pool::of(ledger),

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::model::summary::{About, Finding, GraphsOf, Holder, Number, Setting, Summary};
 use crate::model::suspects::{self, Suspect};
 use crate::model::verdict::ENOUGH;
-use crate::model::{Ledger, cache, graphs, pool, totals, variables};
+use crate::model::{Ledger, cache, devices, graphs, pool, totals, variables};
 use crate::report::cure::Cure;
 use crate::report::{cache as cache_words, growth};
 use crate::source::liveness::real_ns;
@@ -49,7 +49,7 @@ pub(in crate::commands) fn summary(context: &Context, ledger: &Ledger) -> Summar
 fn about(ledger: &Ledger) -> About {
     let head = ledger.head();
     let header = &ledger.snapshot.header;
-    let devices = totals::devices(ledger, &Books::default());
+    let devices = devices::of(ledger, &Books::default());
     About {
         pid: head.pid,
         cmdline: crate::text::shorten(&ledger.snapshot.text(header.cmdline), CMDLINE).into_owned(),

@@ -2,7 +2,7 @@
 
 use super::Report;
 use crate::model::account::{How, Share};
-use crate::model::totals::Device;
+use crate::model::devices::Device;
 use crate::report::lines::line;
 use crate::text::{clean, units};
 use crate::view::table::{DIM, HEAD, paint};

@@ -12,10 +12,11 @@ use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::Head;
 use crate::model::cache::{self, Cache};
+use crate::model::devices::Device;
 use crate::model::growth::{self, Growth};
 use crate::model::pool::{self, Pool};
 use crate::model::taken::{self, TakenBy};
-use crate::model::totals::{self, Device, Host, KindTotal, Live};
+use crate::model::totals::{self, Host, KindTotal, Live};
 use crate::report::head;
 use crate::source::nvml::Books;
 use gpumem_wire::counters;
@@ -75,7 +76,7 @@ impl Command for Args {
     fn run(&self, context: &Context) -> Result<()> {
         let ledger = context.ledger(&self.target)?;
         let snapshot = &ledger.snapshot;
-        let devices = totals::devices(&ledger, &Books::default());
+        let devices = crate::model::devices::of(&ledger, &Books::default());
         let report = Report {
             process: ledger.head(),
             live: totals::live(snapshot),

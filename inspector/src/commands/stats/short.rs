@@ -1,7 +1,8 @@
 //! What one asks first: what the memory is, whether it grows, whether pool and graph cache work. It fits on a screen.
 
 use super::{Report, devices};
-use crate::model::totals::{Device, Host};
+use crate::model::devices::Device;
+use crate::model::totals::Host;
 use crate::report::{self, growth::rate, lines::line};
 use crate::text::{count, units};
 use crate::view::table::{DIM, HEAD, Side, Table, WARN, paint};

@@ -1,0 +1,339 @@
+//! The devices that a process uses, and what it takes of each.
+
+use super::account::{Account, How, Share};
+use super::execs::held;
+use super::{Ledger, cache};
+use crate::source::nvml::{Books, Count};
+use gpumem_wire::kinds::{AllocKind, Space, Taken, Vendor};
+use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot, ContextSlot, StrRef};
+use gpumem_wire::read::Snapshot;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One device, and what of its memory is explained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Device {
+    pub device: u32,
+    pub name: String,
+    pub vendor: &'static str,
+    pub uuid: String,
+    pub contexts: u64,
+    /// Its memory is the machine's. What is used and free there is that of all programs, on the GPU or not.
+    pub integrated: bool,
+    pub total_bytes: u64,
+    /// In use by everybody, when last looked at; 0 if unknown.
+    pub used_bytes: u64,
+    pub used_age_ns: u64,
+    /// Who looked: `driver` (NVML, now) or `ledger` (the shim, then).
+    pub used_source: &'static str,
+    /// In use by everybody when the first context had just been made.
+    pub baseline_bytes: u64,
+    /// The recorded live allocations of this process in device memory.
+    pub tracked_bytes: u64,
+    pub managed_bytes: u64,
+    /// Of this process, asked for as memory of the device and placed outside of it.
+    pub spilled_bytes: u64,
+    /// Estimate for this process's graph execs, parked ones included.
+    pub graph_bytes: u64,
+    /// What our pool keeps for later allocations of this process.
+    pub idle_bytes: u64,
+    /// What the driver keeps for the default stream-ordered pool, beyond live stream-ordered
+    /// allocations, by the last look; 0 if unknown or unused.
+    pub pool_idle_bytes: u64,
+    /// What the driver keeps for the memory nodes of graphs, by the last look; 0 if unknown or unused.
+    pub graph_memory_bytes: u64,
+    /// What the driver took for itself, as far as it was seen: what free memory fell by around calls that load code,
+    /// launch a kernel for the first time, set a limit, or make one more context.
+    pub taken_bytes: u64,
+    /// The kernel whose threads have most local memory for which the driver took memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local: Option<LocalMemory>,
+    /// What this process takes of it, in parts that add up to the driver's count for the process.
+    pub of_process: Account,
+    /// Used by other processes. `None` if the driver's count for this one is not known.
+    pub others_bytes: Option<u64>,
+    /// The rest of this process's account; where the driver's count for it is not known, all that is used by everybody and
+    /// in no part. `None` where the last look does not fit what is recorded now.
+    pub unexplained_bytes: Option<u64>,
+    pub peak_bytes: u64,
+}
+
+/// Local memory of a kernel: arrays and spilled registers of its threads. The driver takes it at the first launch for as
+/// many threads as the device runs at once, and keeps it for the context's life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct LocalMemory {
+    pub kernel: String,
+    /// Bytes of a thread.
+    pub per_thread: u64,
+    /// By how much free memory fell around such launches.
+    pub bytes: u64,
+}
+
+/// Sums on the way to a [`Device`].
+struct Looks {
+    /// When the first context was made.
+    first_ns: u64,
+    used_ns: u64,
+    /// When and what the newest look at the pool and at graphs' memory found.
+    pool: (u64, u64),
+    graph_memory: (u64, u64),
+    async_bytes: u64,
+    /// Recorded bytes by kind.
+    kinds: BTreeMap<&'static str, u64>,
+    /// Bytes of allocations that share pages, and of the pages of the others that nothing was asked of.
+    shared: u64,
+    rounding: u64,
+    /// What the driver took, by reason.
+    taken: BTreeMap<Taken, u64>,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self {
+            first_ns: u64::MAX,
+            used_ns: 0,
+            pool: (0, 0),
+            graph_memory: (0, 0),
+            async_bytes: 0,
+            kinds: BTreeMap::new(),
+            shared: 0,
+            rounding: 0,
+            taken: BTreeMap::new(),
+        }
+    }
+}
+
+/// The driver gives memory in pages of this size. Smaller requests share one (docs/decisions/drivers.md).
+const PAGE: u64 = 2 << 20;
+
+/// Every device that had a context.
+pub(crate) fn of(ledger: &Ledger, books: &Books) -> Vec<Device> {
+    let mut devices: BTreeMap<(u8, u32), (Device, Looks)> = BTreeMap::new();
+    let snapshot = &ledger.snapshot;
+    for context in snapshot.contexts.values() {
+        let fresh = || (Device::empty(snapshot, context), Looks::default());
+        let (device, looks) = devices.entry((context.vendor, context.device)).or_insert_with(fresh);
+        device.add_context(snapshot, context, looks);
+    }
+    let of = |context| snapshot.contexts.get(&context).map(|slot| (slot.vendor, slot.device));
+    for alloc in &snapshot.allocs {
+        if let Some((device, looks)) = of(alloc.context).and_then(|key| devices.get_mut(&key)) {
+            device.add_alloc(alloc, looks);
+        }
+    }
+    let execs = snapshot.execs.iter().map(|exec| (exec.context, held(exec).device));
+    for (context, bytes) in execs.chain(cache::parked_device(ledger)) {
+        if let Some((device, _)) = of(context).and_then(|key| devices.get_mut(&key)) {
+            device.graph_bytes = device.graph_bytes.saturating_add(bytes);
+        }
+    }
+    let alone = devices.len() == 1;
+    devices.into_values().map(|(device, looks)| device.finish(&looks, ledger, books, alone)).collect()
+}
+
+impl Device {
+    /// The device of a context, before anything is added up.
+    fn empty(snapshot: &Snapshot, context: &ContextSlot) -> Self {
+        Self {
+            device: context.device,
+            name: snapshot.name(context.name).into_owned(),
+            vendor: Vendor::from_u8(context.vendor).map_or("unknown", Vendor::name),
+            uuid: uuid(&context.uuid),
+            contexts: 0,
+            integrated: context.integrated != 0,
+            total_bytes: context.total_bytes,
+            used_bytes: 0,
+            used_age_ns: 0,
+            used_source: "ledger",
+            baseline_bytes: 0,
+            tracked_bytes: 0,
+            managed_bytes: 0,
+            spilled_bytes: 0,
+            graph_bytes: 0,
+            idle_bytes: 0,
+            pool_idle_bytes: 0,
+            graph_memory_bytes: 0,
+            taken_bytes: 0,
+            local: None,
+            of_process: Account::default(),
+            others_bytes: None,
+            unexplained_bytes: None,
+            peak_bytes: 0,
+        }
+    }
+
+    fn add_context(&mut self, snapshot: &Snapshot, context: &ContextSlot, looks: &mut Looks) {
+        self.contexts += 1;
+        if context.time_ns < looks.first_ns {
+            (looks.first_ns, self.baseline_bytes) = (context.time_ns, context.baseline_used);
+        }
+        self.peak_bytes = self.peak_bytes.saturating_add(context.peak_bytes);
+        if context.gone_ns == 0 {
+            self.idle_bytes = self.idle_bytes.saturating_add(context.idle_bytes);
+            self.taken_bytes = self.taken_bytes.saturating_add(context.taken_bytes());
+            for &what in Taken::ALL {
+                let sum = looks.taken.entry(what).or_default();
+                *sum = sum.saturating_add(context.taken_for(what));
+            }
+            let local = LocalMemory {
+                kernel: snapshot.text(context.local_kernel as StrRef).into_owned(),
+                per_thread: context.local_per_thread,
+                bytes: context.taken_for(Taken::Local),
+            };
+            let most = self.local.as_ref().map_or(0, |most| most.bytes);
+            self.local = Some(local).filter(|local| local.bytes > most).or(self.local.take());
+        }
+        if context.used_ns >= looks.used_ns && context.used_bytes > 0 {
+            (self.used_bytes, looks.used_ns) = (context.used_bytes, context.used_ns);
+        }
+        // Both numbers belong to the device. Contexts on it repeat them, so they are not added up. A context that was
+        // never asked has 0.
+        for (kept, newest) in [(context.pool_bytes, &mut looks.pool), (context.graph_bytes, &mut looks.graph_memory)] {
+            if kept > 0 && context.used_ns >= newest.0 {
+                *newest = (context.used_ns, kept);
+            }
+        }
+    }
+
+    fn add_alloc(&mut self, alloc: &AllocSlot, looks: &mut Looks) {
+        let space = alloc.space();
+        if alloc.kind == AllocKind::Async as u8 && space == Space::Device {
+            looks.async_bytes = looks.async_bytes.saturating_add(alloc.bytes);
+        }
+        let sum = match space {
+            _ if alloc.flags & ALLOC_SPILLED != 0 => &mut self.spilled_bytes,
+            Space::Device => &mut self.tracked_bytes,
+            Space::Managed => &mut self.managed_bytes,
+            Space::Host | Space::Unknown | Space::None => return,
+        };
+        *sum = sum.saturating_add(alloc.bytes);
+        if space != Space::Device || alloc.flags & ALLOC_SPILLED != 0 {
+            return;
+        }
+        let kind = AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name);
+        let sum = looks.kinds.entry(kind).or_default();
+        *sum = sum.saturating_add(alloc.bytes);
+        match alloc.bytes < PAGE {
+            _ if alloc.kind == AllocKind::Async as u8 => {}
+            true => looks.shared = looks.shared.saturating_add(alloc.bytes),
+            false => looks.rounding = looks.rounding.saturating_add(alloc.bytes.wrapping_neg() % PAGE),
+        }
+    }
+
+    fn finish(mut self, looks: &Looks, ledger: &Ledger, books: &Books, alone: bool) -> Self {
+        self.pool_idle_bytes = looks.pool.1.saturating_sub(looks.async_bytes);
+        self.graph_memory_bytes = looks.graph_memory.1;
+        self.used_age_ns = if looks.used_ns == 0 { 0 } else { ledger.age(looks.used_ns) };
+        let Counted { used, of_process: count, alone_on_card } = counted(ledger, &self.uuid, books, alone);
+        if let Some(used) = used {
+            (self.used_bytes, self.used_age_ns, self.used_source) = (used, 0, "driver");
+        }
+        let mut parts = self.parts(looks);
+        parts.extend(self.first_context(ledger.snapshot.header.driver_version, alone_on_card));
+        self.of_process = Account::of(count, parts);
+        let used = Some(self.used_bytes).filter(|&used| used > 0);
+        (self.others_bytes, self.unexplained_bytes) = match self.of_process.counted_bytes {
+            Some(counted) => (used.map(|used| used.saturating_sub(counted)), self.of_process.rest_bytes),
+            None => (None, used.and_then(|used| used.checked_sub(self.of_process.explained_bytes()))),
+        };
+        self
+    }
+
+    /// The first context, around which free memory cannot be asked for.
+    fn first_context(&self, driver: u32, alone_on_card: bool) -> Option<Share> {
+        let measured = FIRST_CONTEXT.iter().find(|(of, card, _)| *of == driver && self.name.starts_with(card));
+        let (bytes, remark) = match measured {
+            Some(&(.., bytes)) => (bytes, "as measured with this driver and card"),
+            // What was used once it was made is its own if no other process was there.
+            None if alone_on_card => (self.baseline_bytes, "used on the card when it was made"),
+            None => return None,
+        };
+        Some(Share::new("first context", bytes, How::Estimated, remark))
+    }
+
+    /// What is known of this process's memory on the device.
+    fn parts(&self, looks: &Looks) -> Vec<Share> {
+        let recorded = looks.kinds.iter().map(|(kind, &bytes)| Share::new(kind, bytes, How::Recorded, "recorded"));
+        let rounding = looks.rounding.saturating_add(looks.shared.wrapping_neg() % PAGE);
+        let pages = "the driver gives pages of 2 MiB";
+        let kept = "kept for the next allocations";
+        let taken = |what| looks.taken.get(&what).copied().unwrap_or(0);
+        let measured = |name, what, remark| Share::new(name, taken(what), How::Measured, remark);
+        let others = [
+            Share::new("idle in gpumem's pool", self.idle_bytes, How::Recorded, kept),
+            Share::new(
+                "idle in the driver's stream-ordered pool",
+                self.pool_idle_bytes,
+                How::Estimated,
+                "cudaMallocAsync reuses it",
+            ),
+            Share::new(
+                "memory nodes of graphs",
+                self.graph_memory_bytes,
+                How::Estimated,
+                "the driver keeps it until cudaDeviceGraphMemTrim",
+            ),
+            Share::new("graph execs", self.graph_bytes, How::Estimated, "estimated"),
+            Share::new("rounding", rounding, How::Estimated, pages),
+            measured("local memory of kernels", Taken::Local, "gpumem events --kind driver-took"),
+            measured("limits of the context", Taken::Limit, "cudaDeviceSetLimit"),
+            measured("further contexts", Taken::Context, ""),
+            measured("code", Taken::Code, "modules and libraries"),
+            measured("first launches", Taken::Launch, "code that is loaded late"),
+            measured("gpumem's own", Taken::Gpumem, "for the guard and for searches"),
+        ];
+        recorded.chain(others).collect()
+    }
+}
+
+/// What the first context of a process takes by NVML, before anything is allocated: for a driver, as `cuDriverGetVersion`
+/// says it, and the beginning of a card's name. Measured with driver 580.
+const FIRST_CONTEXT: &[(u32, &str, u64)] = &[(13000, "NVIDIA H100", 518 << 20), (13000, "NVIDIA H200", 518 << 20)];
+
+/// What the driver counts on one device.
+struct Counted {
+    /// For everybody.
+    used: Option<u64>,
+    of_process: Count,
+    /// No other process is on the card.
+    alone_on_card: bool,
+}
+
+/// NVML's answer for a process that runs, for a dump that of its time. `alone`: the process uses no other device.
+fn counted(ledger: &Ledger, uuid: &str, books: &Books, alone: bool) -> Counted {
+    let of_process = |of_process| Counted { used: None, of_process, alone_on_card: false };
+    if let Some(used) = dumped(ledger) {
+        let several = Count::Unknown("a dump has one count for all devices");
+        return of_process(if alone { Count::Bytes(used) } else { several });
+    }
+    let Some(process) = ledger.process.as_ref().filter(|_| ledger.status.running()) else {
+        return of_process(Count::Unknown("nobody asked while it ran"));
+    };
+    match books.card(uuid) {
+        Ok(card) => Counted {
+            used: Some(card.used),
+            of_process: card.of_process(process.pid),
+            alone_on_card: card.is_alone(process.pid),
+        },
+        Err(why) => of_process(Count::Unknown(why)),
+    }
+}
+
+fn dumped(ledger: &Ledger) -> Option<u64> {
+    Some(ledger.snapshot.header.dumped_device_used).filter(|&used| used > 0)
+}
+
+/// What the driver counts for the process on all devices that it uses. `None` if it is not known of one of them.
+pub(crate) fn process_used(ledger: &Ledger, devices: &[Device]) -> Option<u64> {
+    let each = devices.iter().map(|device| device.of_process.counted_bytes);
+    let all: Option<u64> = each.sum();
+    dumped(ledger).or(all).filter(|_| !devices.is_empty())
+}
+
+fn uuid(bytes: &[u8; 16]) -> String {
+    if *bytes == [0; 16] {
+        return String::new();
+    }
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
