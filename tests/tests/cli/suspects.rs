@@ -279,7 +279,7 @@ fn memory_that_goes_back_waits_for_the_search_that_reads_it() {
 /// While gpumem learns from memory of the device that it takes, the program asks for all that there is, and gets it.
 #[test]
 fn a_program_that_needs_all_memory_has_what_gpumem_learns_from() {
-    let (said, ran) = hard("brim", "2", &[]);
+    let (said, ran) = hard("brim", "10", &[]);
     let held: Vec<Value> = ran.out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let filled = held.iter().find(|line| line["again"] != Value::Null).unwrap_or_else(|| panic!("{}", ran.out));
     assert_eq!(filled["seen"], 1, "{said:#}");

@@ -318,18 +318,14 @@ mod tests {
     #[test]
     fn a_hip_runtime_that_cannot_be_seen_is_told() {
         let world = World::here(None);
-        let said = |mapped: Mapped| {
-            let found = FoundProcess {
-                pid: 7,
-                process: None,
-                what: LedgerFile::NoLedger { mapped, expected: "/l".into() },
-                at: None,
-            };
+        let said = |kfd: bool, driver: bool| {
+            let mapped = Mapped { shim: true, kfd, driver, ..Mapped::default() };
+            let what = LedgerFile::NoLedger { mapped: mapped.clone(), expected: "/l".into() };
+            let found = FoundProcess { pid: 7, process: None, what, at: None };
             no_ledger(&world, &found, &mapped, Path::new("/l")).finding
         };
-        let mapped = Mapped { shim: true, kfd: true, ..Mapped::default() };
-        assert!(said(mapped).contains("linked statically"), "{}", said(mapped));
-        assert!(!said(Mapped { driver: true, ..mapped }).contains("statically"));
-        assert!(said(Mapped { kfd: false, ..mapped }).contains("no GPU call yet"));
+        assert!(said(true, false).contains("linked statically"), "{}", said(true, false));
+        assert!(!said(true, true).contains("statically"));
+        assert!(said(false, false).contains("no GPU call yet"));
     }
 }
