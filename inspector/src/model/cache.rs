@@ -234,7 +234,7 @@ fn partial(reason: &str) -> String {
 /// Thrashing, and what would end it.
 fn thrash(ledger: &Ledger, cache: &Cache) -> Option<Thrash> {
     let times = Some(ledger.snapshot.counter(c::THRASHES)).filter(|&times| times > 0)?;
-    let last = ledger.snapshot.events.iter().rfind(|event| event.kind == EventKind::Thrash as u8);
+    let last = ledger.last_event(EventKind::Thrash, |_| true);
     let named = last.and_then(|event| {
         let text = ledger.snapshot.text(event.text);
         BOUNDS.iter().copied().find(|&bound| text == bound)

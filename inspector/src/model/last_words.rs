@@ -9,12 +9,12 @@ use gpumem_wire::kinds::EventKind;
 /// A process that goes on for longer after it was refused has got over it, ns.
 const SOON_NS: u64 = 5_000_000_000;
 
-/// What was refused shortly before the process ended, and to whom. `None` if it runs, or ended for another reason.
+/// Says which request was refused shortly before the process ended. `None` if it runs, or ended for another reason.
 pub(super) fn out_of_memory(ledger: &Ledger) -> Option<String> {
     if !matches!(ledger.status.life, Life::Exited | Life::Killed) {
         return None;
     }
-    let last = ledger.snapshot.events.iter().rfind(|event| event.kind == EventKind::OutOfMemory as u8)?;
+    let last = ledger.last_event(EventKind::OutOfMemory, |_| true)?;
     let before_end = ledger.age(last.time_ns).saturating_sub(ledger.status.ago_ns);
     if before_end > SOON_NS {
         return None;

@@ -15,8 +15,8 @@ use crate::text::file_name;
 use crate::text::shorten;
 use frames::StackMode;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{Interception, Mode, State};
-use gpumem_wire::layout::{AllocSlot, ContextRef, Door, StackRef, StrRef};
+use gpumem_wire::kinds::{EventKind, Interception, Mode, State};
+use gpumem_wire::layout::{AllocSlot, ContextRef, Door, EventSlot, StackRef, StrRef};
 use gpumem_wire::read::Snapshot;
 use gpumem_wire::settings::{self, Settings};
 use rustc_hash::FxHashMap;
@@ -303,6 +303,11 @@ impl Ledger {
         let there = std::fs::metadata(&self.path).map_or(0, |meta| meta.len());
         let path = self.path.display();
         Some(format!("{path} is cut short: {there} of {whole} bytes are there, the rest is missing"))
+    }
+
+    /// The last event of a kind that `fits`.
+    pub(crate) fn last_event(&self, kind: EventKind, fits: impl Fn(&EventSlot) -> bool) -> Option<&EventSlot> {
+        self.snapshot.events.iter().rfind(|event| event.kind == kind as u8 && fits(event))
     }
 
     /// The head: which process, and how it is recorded.

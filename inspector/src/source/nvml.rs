@@ -40,7 +40,7 @@ type GetMemory = unsafe extern "C" fn(Device, *mut Memory) -> c_int;
 type GetProcesses = unsafe extern "C" fn(Device, *mut c_uint, *mut ProcessInfo) -> c_int;
 type NoArguments = unsafe extern "C" fn() -> c_int;
 
-/// What the driver counts for a process on one device.
+/// The driver's count for a process on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     Bytes(u64),
@@ -48,7 +48,7 @@ pub(crate) enum Count {
     Unknown(&'static str),
 }
 
-/// What the driver counts on one card.
+/// The driver's counts on one card.
 pub(crate) struct Card {
     /// In use by everybody.
     pub used: u64,
@@ -81,6 +81,11 @@ pub(crate) struct Books {
 }
 
 impl Books {
+    /// Books that are not opened, for what needs no count.
+    pub(crate) fn closed() -> Self {
+        Self { library: OnceCell::from(Err("the driver was not asked")), cards: RefCell::default() }
+    }
+
     /// The card with this UUID.
     ///
     /// # Errors
@@ -117,7 +122,7 @@ impl Nvml {
         if answer == OK { Ok(Self { library }) } else { Err("NVML finds no driver") }
     }
 
-    /// What the driver counts on the card with this UUID.
+    /// Asks for the counts on the card with this UUID.
     fn card(&self, uuid: &str) -> Option<Card> {
         let device = KINDS.iter().find_map(|kind| self.device(&format!("{kind}{uuid}")))?;
         let used = self.device_used(device)?;

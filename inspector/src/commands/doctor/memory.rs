@@ -28,14 +28,14 @@ pub(super) fn check(ledger: &Ledger) -> Vec<Finding> {
     findings.extend(stranded(ledger, &pool, &settings));
     findings.push(near_the_limit(ledger, &pool, &settings));
     findings.push(idle(ledger, &pool));
-    findings.extend(devices::of(ledger, &Books::default()).iter().filter_map(local_memory));
+    findings.extend(devices::of(ledger, &Books::closed()).iter().filter_map(local_memory));
     findings
 }
 
 /// Local memory of kernels that takes less needs no advice, bytes.
 const LITTLE_LOCAL: u64 = 256 << 20;
 
-/// What kernels take for arrays of their threads, and which kernel has most.
+/// Warns of local memory that takes much, and names the kernel that has most.
 fn local_memory(device: &Device) -> Option<Finding> {
     let local = device.local.as_ref().filter(|local| local.bytes >= LITTLE_LOCAL)?;
     let (kernel, each, all) = (text::clean(&local.kernel), units::bytes(local.per_thread), units::bytes(local.bytes));
@@ -75,15 +75,10 @@ fn is_recent(ledger: &Ledger, event: &EventSlot) -> bool {
     !ledger.status.running() || ledger.age(event.time_ns) <= RECENT_NS
 }
 
-/// The last event of a kind that `fits`.
-fn last(ledger: &Ledger, kind: EventKind, fits: impl Fn(&EventSlot) -> bool) -> Option<&EventSlot> {
-    ledger.snapshot.events.iter().rfind(|event| event.kind == kind as u8 && fits(event))
-}
-
 /// Whether an allocation ran out.
 fn memory(ledger: &Ledger, pool: &Pool, settings: &Settings) -> Finding {
-    let ran_out = last(ledger, EventKind::OutOfMemory, |_| true);
-    let refused = last(ledger, EventKind::LimitRefused, |event| match ran_out {
+    let ran_out = ledger.last_event(EventKind::OutOfMemory, |_| true);
+    let refused = ledger.last_event(EventKind::LimitRefused, |event| match ran_out {
         Some(ran_out) => {
             (event.tid, event.a) == (ran_out.tid, ran_out.a)
                 && event.seq < ran_out.seq

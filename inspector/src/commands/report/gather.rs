@@ -49,7 +49,7 @@ pub(in crate::commands) fn summary(context: &Context, ledger: &Ledger) -> Summar
 fn about(ledger: &Ledger) -> About {
     let head = ledger.head();
     let header = &ledger.snapshot.header;
-    let devices = devices::of(ledger, &Books::default());
+    let devices = devices::of(ledger, &Books::closed());
     About {
         pid: head.pid,
         cmdline: crate::text::shorten(&ledger.snapshot.text(header.cmdline), CMDLINE).into_owned(),
