@@ -1,4 +1,4 @@
-//! What a process takes of one device, in parts that add up to what the driver counts for it.
+//! Memory of a process on one device, in parts that add up to the driver's count for it.
 //!
 //! No part is computed from the driver's count. What is recorded is exact. What was estimated, or measured by the fall of
 //! free memory, is at most so much: other processes may have taken some of it. Where such parts do not fit into the
@@ -134,8 +134,8 @@ mod tests {
         let later = account(400, [500, 200, 50]);
         assert_eq!((is(&later), later.rest_bytes, later.counted_bytes), (vec![500, 0, 0], None, Some(400)));
         assert!(later.why.contains("different moments"), "{later:?}");
-        let unknown = Account::of(Count::Unknown("nobody counts"), vec![Share::new("part", 5, How::Estimated, "")]);
-        assert_eq!((unknown.explained_bytes(), unknown.rest_bytes, &*unknown.why), (5, None, "nobody counts"));
+        let unknown = Account::of(Count::Unknown("not counted"), vec![Share::new("part", 5, How::Estimated, "")]);
+        assert_eq!((unknown.explained_bytes(), unknown.rest_bytes, &*unknown.why), (5, None, "not counted"));
     }
 
     /// Whatever the parts are: with a rest they add up to the count, to the byte.

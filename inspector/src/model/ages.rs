@@ -1,14 +1,14 @@
-//! What is live by its age.
+//! Live memory by its age.
 
 use super::Ledger;
 use serde::Serialize;
 
-/// Ages that what is live is told by: younger than so many minutes.
+/// Limits of the ages, minutes.
 pub(crate) const AGES: [u64; 4] = [1, 5, 15, 60];
 /// Nanoseconds of a minute.
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// What is live and no older than an age, and older than the ages before it.
+/// Live memory younger than one limit, and no younger than the limit before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct OfAge {
     /// Minutes; `None` for all that is older than the last age.
@@ -17,7 +17,7 @@ pub(crate) struct OfAge {
     pub live: u64,
 }
 
-/// What is live by its age.
+/// Sorts live memory by its age.
 pub(super) fn ages(ledger: &Ledger, born: &[(u64, u64)]) -> Vec<OfAge> {
     let mut ages: Vec<OfAge> =
         AGES.iter().map(|&minutes| OfAge { under_minutes: Some(minutes), ..OfAge::default() }).collect();

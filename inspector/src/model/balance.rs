@@ -22,7 +22,7 @@ pub(crate) struct Balance {
     pub native_bytes_per_minute: Option<f64>,
 }
 
-/// What is counted for that.
+/// Counts from which a [`Balance`] is made.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Count {
     graphs_made: u64,

@@ -70,9 +70,10 @@ pub(crate) struct LocalMemory {
 }
 
 /// Sums on the way to a [`Device`].
+#[derive(Default)]
 struct Looks {
     /// When the first context was made.
-    first_ns: u64,
+    first_ns: Option<u64>,
     used_ns: u64,
     /// When and what the newest look at the pool and at graphs' memory found.
     pool: (u64, u64),
@@ -80,27 +81,12 @@ struct Looks {
     async_bytes: u64,
     /// Recorded bytes by kind.
     kinds: BTreeMap<&'static str, u64>,
-    /// Bytes of allocations that share pages, and of the pages of the others that nothing was asked of.
+    /// Bytes of allocations that share pages.
     shared: u64,
+    /// Bytes by which the last page of each other allocation is larger than what was asked for.
     rounding: u64,
-    /// What the driver took, by reason.
+    /// Bytes that the driver took, by reason.
     taken: BTreeMap<Taken, u64>,
-}
-
-impl Default for Looks {
-    fn default() -> Self {
-        Self {
-            first_ns: u64::MAX,
-            used_ns: 0,
-            pool: (0, 0),
-            graph_memory: (0, 0),
-            async_bytes: 0,
-            kinds: BTreeMap::new(),
-            shared: 0,
-            rounding: 0,
-            taken: BTreeMap::new(),
-        }
-    }
 }
 
 /// The driver gives memory in pages of this size. Smaller requests share one (docs/decisions/drivers.md).
@@ -164,8 +150,8 @@ impl Device {
 
     fn add_context(&mut self, snapshot: &Snapshot, context: &ContextSlot, looks: &mut Looks) {
         self.contexts += 1;
-        if context.time_ns < looks.first_ns {
-            (looks.first_ns, self.baseline_bytes) = (context.time_ns, context.baseline_used);
+        if looks.first_ns.is_none_or(|first| context.time_ns < first) {
+            (looks.first_ns, self.baseline_bytes) = (Some(context.time_ns), context.baseline_used);
         }
         self.peak_bytes = self.peak_bytes.saturating_add(context.peak_bytes);
         if context.gone_ns == 0 {
@@ -244,14 +230,14 @@ impl Device {
         let measured = FIRST_CONTEXT.iter().find(|(of, card, _)| *of == driver && self.name.starts_with(card));
         let (bytes, remark) = match measured {
             Some(&(.., bytes)) => (bytes, "as measured with this driver and card"),
-            // What was used once it was made is its own if no other process was there.
+            // No other process is there, so all that was used once the context was made is taken for its own.
             None if alone_on_card => (self.baseline_bytes, "used on the card when it was made"),
             None => return None,
         };
         Some(Share::new("first context", bytes, How::Estimated, remark))
     }
 
-    /// What is known of this process's memory on the device.
+    /// The known parts of this process's memory on the device.
     fn parts(&self, looks: &Looks) -> Vec<Share> {
         let recorded = looks.kinds.iter().map(|(kind, &bytes)| Share::new(kind, bytes, How::Recorded, "recorded"));
         let rounding = looks.rounding.saturating_add(looks.shared.wrapping_neg() % PAGE);
@@ -286,11 +272,11 @@ impl Device {
     }
 }
 
-/// What the first context of a process takes by NVML, before anything is allocated: for a driver, as `cuDriverGetVersion`
-/// says it, and the beginning of a card's name. Measured with driver 580.
+/// NVML's count for a process with one context and nothing allocated, bytes: by the driver, as `cuDriverGetVersion` says
+/// it, and the beginning of the card's name. Measured with driver 580.
 const FIRST_CONTEXT: &[(u32, &str, u64)] = &[(13000, "NVIDIA H100", 518 << 20), (13000, "NVIDIA H200", 518 << 20)];
 
-/// What the driver counts on one device.
+/// The driver's counts on one device.
 struct Counted {
     /// For everybody.
     used: Option<u64>,
@@ -307,7 +293,7 @@ fn counted(ledger: &Ledger, uuid: &str, books: &Books, alone: bool) -> Counted {
         return of_process(if alone { Count::Bytes(used) } else { several });
     }
     let Some(process) = ledger.process.as_ref().filter(|_| ledger.status.running()) else {
-        return of_process(Count::Unknown("nobody asked while it ran"));
+        return of_process(Count::Unknown("the driver was not asked while it ran"));
     };
     match books.card(uuid) {
         Ok(card) => Counted {
@@ -323,7 +309,7 @@ fn dumped(ledger: &Ledger) -> Option<u64> {
     Some(ledger.snapshot.header.dumped_device_used).filter(|&used| used > 0)
 }
 
-/// What the driver counts for the process on all devices that it uses. `None` if it is not known of one of them.
+/// The driver's count for the process, all its devices together. `None` if it is not known of one of them.
 pub(crate) fn process_used(ledger: &Ledger, devices: &[Device]) -> Option<u64> {
     let each = devices.iter().map(|device| device.of_process.counted_bytes);
     let all: Option<u64> = each.sum();

@@ -64,8 +64,9 @@ pub(crate) unsafe fn clone(
 
 /// The program destroys a graph.
 pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph) -> Status, graph: Graph) -> Status {
-    let entry = gate::note(|shim| records::graphs::going(shim, graph)).flatten();
-    let memory = gate::note(|shim| records::graph_memory::graph_going(shim, graph as u64)).flatten();
+    let going = gate::note(|shim| {
+        (records::graphs::going(shim, graph), records::graph_memory::graph_going(shim, graph as u64))
+    });
     let library = match (graphs::is_graph(call.vendor, graph), graphs::cache(call.vendor)) {
         (false, cache) => {
             if let Some(cache) = cache {
@@ -86,13 +87,17 @@ pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph
         Ok(None) => SUCCESS,
         Err(status) => status,
     };
-    if let Some(nodes) = memory {
-        gate::note(|shim| records::graph_memory::graph_gone(shim, graph as u64, nodes, status == SUCCESS));
-    }
-    if let Some(entry) = entry {
-        gate::note(|shim| match status {
-            SUCCESS => records::graphs::ended(shim, entry),
-            _ => records::graphs::stays(shim, graph, entry),
+    let (entry, nodes) = going.unwrap_or_default();
+    if entry.is_some() || nodes.is_some() {
+        gate::note(|shim| {
+            if let Some(nodes) = nodes {
+                records::graph_memory::graph_gone(shim, graph as u64, nodes, status == SUCCESS);
+            }
+            match entry {
+                Some(entry) if status == SUCCESS => records::graphs::ended(shim, entry),
+                Some(entry) => records::graphs::stays(shim, graph, entry),
+                None => {}
+            }
         });
     }
     status

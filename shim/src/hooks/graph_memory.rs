@@ -50,27 +50,21 @@ fn allocates(call: &Call, graph: Graph, params: *const AllocParams, real: impl F
 }
 
 /// The program adds a node of any kind by `real`, with `CUgraphNodeParams` that may lead nowhere.
-pub(super) fn added(call: &Call, graph: Graph, params: Opaque, real: impl FnMut() -> Status) -> Status {
-    let words: *const u64 = params.cast();
-    match parameter(words.cast::<u32>()).and_then(|kind| NodeKind::from_u8(u8::try_from(kind).ok()?)) {
-        Some(NodeKind::MemAlloc) => allocates(call, graph, words.wrapping_add(OF_KIND).cast(), real),
-        Some(NodeKind::Child) => {
-            let child = parameter(words.wrapping_add(OF_KIND));
-            let mut real = real;
-            let status = real();
-            if let Some(child) = child.filter(|_| status == SUCCESS) {
-                gate::note(|shim| records::graph_memory::moved(shim, child, graph as u64));
-            }
-            status
-        }
-        _ => {
-            let mut real = real;
-            real()
-        }
+pub(super) fn added(call: &Call, graph: Graph, params: Opaque, mut real: impl FnMut() -> Status) -> Status {
+    let of_kind = params.cast::<u64>().wrapping_add(OF_KIND);
+    let kind = parameter(params.cast::<u32>()).and_then(|kind| NodeKind::from_u8(u8::try_from(kind).ok()?));
+    if kind == Some(NodeKind::MemAlloc) {
+        return allocates(call, graph, of_kind.cast(), real);
     }
+    let child = if kind == Some(NodeKind::Child) { parameter(of_kind) } else { None };
+    let status = real();
+    if let Some(child) = child.filter(|_| status == SUCCESS) {
+        gate::note(|shim| records::graph_memory::moved(shim, child, graph as u64));
+    }
+    status
 }
 
-/// What a request in stream order becomes if the stream captures: a node of the graph.
+/// Turns a request in stream order into one for a node of the graph if the stream captures.
 pub(super) fn in_capture(call: &Call, request: Request) -> Request {
     if !queries::capturing() {
         return request;

@@ -163,7 +163,7 @@ fn gone_context(shim: &Shim) -> Option<u32> {
         offset_of!(ContextSlot, local_kernel),
     ]
     .into_iter()
-    .chain((0..Taken::COUNT).map(|place| offset_of!(ContextSlot, taken) + place * size_of::<u64>()))
+    .chain(Taken::ALL.iter().map(|&what| ContextSlot::taken_at(what)))
     {
         table.field(slot, unsealed).store(0, Relaxed);
     }

@@ -94,9 +94,9 @@ fn took(shim: &'static Shim, call: &Call, context: ContextRef, bytes: u64, what:
     });
 }
 
-/// What the driver took in a context for one reason.
+/// Bytes that the driver took in a context for one reason.
 fn taken(shim: &Shim, context: ContextRef, what: Taken) -> Option<&AtomicU64> {
-    contexts::field(shim, context, offset_of!(ContextSlot, taken) + what.place() * size_of::<u64>())
+    contexts::field(shim, context, ContextSlot::taken_at(what))
 }
 
 /// A first launch for which the driver took less is not asked for its local memory: that is code. 8 MiB are 32 bytes a

@@ -19,6 +19,7 @@
 
 use crate::kinds::{ExecState, Pinned, PoolState, Space, Taken};
 use crate::location::Location;
+use std::mem::offset_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// First eight bytes of every ledger.
@@ -513,6 +514,11 @@ impl ContextSlot {
     /// Bytes that the driver took for itself, for one reason.
     pub fn taken_for(&self, what: Taken) -> u64 {
         self.taken[what.place()]
+    }
+
+    /// Where that number lies in the slot, bytes from its start.
+    pub const fn taken_at(what: Taken) -> usize {
+        offset_of!(Self, taken) + what.place() * size_of::<u64>()
     }
 
     /// The same for all reasons.

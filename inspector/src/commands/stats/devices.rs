@@ -24,7 +24,7 @@ pub(super) fn print_device(out: &mut dyn Write, device: &Device) -> std::io::Res
     print_used(out, device)
 }
 
-/// What this process takes, part by part.
+/// Memory of this process, part by part.
 fn print_parts(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     let account = &device.of_process;
     if let Some(counted) = account.counted_bytes {
@@ -74,7 +74,7 @@ fn kinds(device: &Device) -> String {
     if kinds.len() > 1 { words.join(", ") } else { String::new() }
 }
 
-/// What everybody uses.
+/// Memory that all processes use.
 fn print_used(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     if device.used_bytes == 0 {
         return line(out, "?", "used by all processes", "not measured yet");
@@ -91,7 +91,7 @@ fn print_used(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     line(out, &units::bytes(device.peak_bytes), "peak of recorded allocations", "")
 }
 
-/// What of everybody's is in no part of this process, where nobody counts for each process.
+/// Memory in use on the device that is in no part of this process, if the driver's count for it is not known.
 fn print_unexplained(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     let baseline = match device.baseline_bytes {
         0 => String::new(),
