@@ -16,7 +16,8 @@
 # equal numbers (starts.py); group: processes that share a limit, as clients of MPS and around a
 # checkpoint, too; wheel: pip installs it beside PyTorch, a program runs by `python -m gpumem run`, and pip removes it
 # (WHEEL=file: which one); locations: in which sum memory of the device, of
-# the host and of managed memory is, and PyTorch with expandable segments and with cudaMallocAsync; integrated: whose memory the device's is, for owners of a GH200, a DGX Spark or a Jetson; it prints
+# the host and of managed memory is, and PyTorch with expandable segments and with cudaMallocAsync; sums: the parts of a process's
+# device memory add up to NVML's count, alone and beside neighbours (sums.py; SUMS="cublas jax" chooses programs); integrated: whose memory the device's is, for owners of a GH200, a DGX Spark or a Jetson; it prints
 # a block to send (it needs no CUDA toolkit; INTEGRATED_MIB=512). Stages that measure the graph cache: graphs
 # manygraphs never-evicts churn replay compile two-gpus llama llama-own; the pool: pool-pair pool-swap pool-back
 # pool-torch pool-random pool-stranded pool-oom (`pool` stands for these) and, on two GPUs, pool-peer. `bench`
@@ -121,7 +122,7 @@ compile() { # name "stages" command...
 nv() { # name source flags...
     local name=$1 source=$2
     shift 2
-    compile "$name" "programs observe guard scan" nvcc -O2 -std=c++17 -arch=native -o "$BUILD/$name" "$here/programs/$source" -Xlinker -rpath="$lib" "$@"
+    compile "$name" "programs observe guard scan sums" nvcc -O2 -std=c++17 -arch=native -o "$BUILD/$name" "$here/programs/$source" -Xlinker -rpath="$lib" "$@"
 }
 of_pool() { # name flags...
     local name=$1
@@ -151,11 +152,13 @@ command -v cc >/dev/null || ! needed transcript || echo "note no C compiler: the
 ! command -v cc >/dev/null || compile libforgets.so "fix transcript" cc -std=gnu11 -O2 -fPIC -shared $here/programs/forgets.c -o "$BUILD/libforgets.so"
 compile locations locations cc -std=gnu11 -O2 -Itests/programs tests/programs/clients/locations.c -o "$BUILD/locations" -L"$lib/stubs" -lcuda
 compile read scan cc -std=gnu11 -O2 $here/programs/read.c -o "$BUILD/read" -ldl
+compile local sums nvcc -O2 -std=c++17 -arch=native -o "$BUILD/local" $here/programs/local.cu -Xlinker -rpath="$lib"
+compile neighbour sums cc -std=gnu11 -O2 -I"$CUDA_HOME/include" $here/programs/neighbour.c -o "$BUILD/neighbour" -L"$lib/stubs" -lcuda
 compile spin waits nvcc -O2 -std=c++17 -arch=native -o "$BUILD/spin" "$here/programs/spin.cu" -Xlinker -rpath="$lib"
 compile nullcuda "cost llama-own" cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/programs/nullcuda.c -o "$BUILD/null/libcuda.so.1"
 compile cost "cost llama-own" cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/programs/cost.c -o "$BUILD/cost" -ldl
 compile cost_nofp cost cc -std=gnu11 -O2 -fomit-frame-pointer $here/programs/cost.c -o "$BUILD/cost_nofp" -ldl
-compile programs "programs observe graphs manygraphs never-evicts flat fix scan" make -k -j8 -C tests/programs gpu OUT="$BUILD/programs" \
+compile programs "programs observe graphs manygraphs never-evicts flat fix scan sums" make -k -j8 -C tests/programs gpu OUT="$BUILD/programs" \
     CUDA_HOME="$CUDA_HOME" LIBS="-pthread -ldl -lm -Wl,-rpath,$lib"
 compile libtokens.so llama-own cc -std=gnu11 -O2 -fPIC -shared -I"$CUDA_HOME/include" $here/programs/tokens.c -o "$BUILD/libtokens.so" -ldl
 of_pool pool_driver
@@ -281,6 +284,7 @@ for name in $stages; do
     references) stage references "$PYTHON" $here/stage.py references ;;
     guard) stage guard "$PYTHON" $here/stage.py guard ${GUARD:-} ;;
     group) stage group "$PYTHON" $here/stage.py group ;;
+    sums) stage sums with_cuda "$PYTHON" $here/stage.py sums ${SUMS:-} ;;
     locations) stage locations "$PYTHON" $here/stage.py locations ;;
     integrated) stage integrated "$PYTHON" $here/stage.py integrated ;;
     wheel) stage wheel "$PYTHON" $here/stage.py wheel ${WHEEL:-} ;;

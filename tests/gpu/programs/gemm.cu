@@ -41,6 +41,7 @@ int main() {
         CHECK(cudaFree(b));
         CHECK(cudaFree(c));
     }
+    hold();
     for (auto &stream : streams) CHECK(cudaStreamDestroy(stream));
     CHECK(cublasDestroy(handle));
     digest.print();

@@ -1,9 +1,9 @@
 """How often a program's calls answer an error that stays, natively and preloaded, in equal numbers and many at once.
 
-    starts.py       STARTS_SECONDS=300 STARTS_AT_ONCE=8 STARTS_SEEDS=3400191..3400192 STARTS_FILE=…
+    starts.py       STARTS_SECONDS=300 STARTS_AT_ONCE=8 STARTS_SEEDS=3400191..3400192 STARTS_CARDS=1 STARTS_FILE=…
 
 A start is a process of `differ` that runs the programs of those seeds one after another (half of the starts: the last one alone).
-Native and preloaded starts take turns. Each start is a line of STARTS_FILE ($OUT/starts.jsonl); a later batch that is given the
+Native and preloaded starts take turns, and so do the cards. Each start is a line of STARTS_FILE ($OUT/starts.jsonl); a later batch that is given the
 same file goes on from there. It prints how many starts and programs there were, each error that stays by the operation it
 answered, and the upper bound of its rate at 95 % confidence (Clopper and Pearson).
 """
@@ -24,6 +24,7 @@ DIFFER = pathlib.Path(os.environ["KIT"]) / "differ"
 SECONDS = float(os.environ.get("STARTS_SECONDS", "300"))
 AT_ONCE = int(os.environ.get("STARTS_AT_ONCE", "8"))
 FIRST, LAST = map(int, os.environ.get("STARTS_SEEDS", "3400191..3400192").split(".."))
+CARDS = int(os.environ.get("STARTS_CARDS", "1"))
 FILE = pathlib.Path(os.environ.get("STARTS_FILE", OUT / "starts.jsonl"))
 LIMIT = 120
 # Errors after which every call answers the same: CUDA_ERROR_ILLEGAL_ADDRESS, LAUNCH_FAILED and their like.
@@ -47,7 +48,7 @@ def start(number, mode, programs):
     """Runs one start; what is written down of it."""
     folder = WORK / "starts" / f"{number}-{mode}"
     folder.mkdir(parents=True)
-    env = environment(folder, mode == "preloaded", False, {"DIFFER_RUNTIME": "1"})
+    env = environment(folder, mode == "preloaded", False, {"DIFFER_RUNTIME": "1", **({"CUDA_VISIBLE_DEVICES": str(number // 4 % CARDS)} if CARDS > 1 else {})})
     begin = time.monotonic()
     try:
         done = subprocess.run([DIFFER, "serve"], input="".join(f"{text}\n.\n" for text in programs), capture_output=True,
