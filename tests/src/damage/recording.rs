@@ -10,6 +10,9 @@ use flate2::write::GzEncoder;
 use serde_json::Value;
 use std::io::{Read, Write};
 
+/// Bytes that one change adds at most by copies of a line. Reading takes longer with the size, and the time allowed does not.
+const MOST_BYTES: usize = 64 << 20;
+
 /// A recording with other lines.
 pub fn mutated(image: &Image, random: &mut Random) -> Image {
     let packed: Vec<u8> = image.parts.iter().flat_map(|(_, part)| part.iter().copied()).collect();
@@ -28,7 +31,8 @@ pub fn mutated(image: &Image, random: &mut Random) -> Image {
             1 => lines.swap(at, other),
             2 => {
                 let line = lines[at].clone();
-                lines.splice(other..other, std::iter::repeat_n(line, 1 << random.below(10)));
+                let most = MOST_BYTES / line.len().max(1);
+                lines.splice(other..other, std::iter::repeat_n(line, most.min(1 << random.below(10))));
             }
             3 => {
                 let byte = random.below(lines[at].len());
