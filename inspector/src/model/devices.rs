@@ -266,6 +266,7 @@ impl Device {
             measured("further contexts", Taken::Context, ""),
             measured("code", Taken::Code, "modules and libraries"),
             measured("first launches", Taken::Launch, "code that is loaded late"),
+            measured("streams", Taken::Stream, "their queues"),
             measured("gpumem's own", Taken::Gpumem, "for the guard and for searches"),
         ];
         recorded.chain(others).collect()

@@ -183,6 +183,10 @@ macro_rules! driver_functions {
         cuModuleLoadFatBinary ["cuModuleLoadFatBinary" 2000 legacy = cuModuleLoadFatBinary] => code::load_module(module: *mut Opaque, image: Opaque);
         cuLibraryLoadData ["cuLibraryLoadData" 12000 legacy = cuLibraryLoadData] => code::load_library(library: *mut Opaque, code: Opaque, options: Opaque, values: Opaque, len: c_uint, library_options: Opaque, library_values: Opaque, library_len: c_uint);
         cuLibraryLoadFromFile ["cuLibraryLoadFromFile" 12000 legacy = cuLibraryLoadFromFile] => code::load_library(library: *mut Opaque, file: Opaque, options: Opaque, values: Opaque, len: c_uint, library_options: Opaque, library_values: Opaque, library_len: c_uint);
+        cuModuleGetFunction ["cuModuleGetFunction" 2000 legacy = cuModuleGetFunction] => code::get_function(function: *mut Opaque, module: Opaque, name: Opaque);
+        cuKernelGetFunction ["cuKernelGetFunction" 12000 legacy = cuKernelGetFunction] => code::get_own(function: *mut Opaque, kernel: Opaque);
+        cuLibraryGetModule ["cuLibraryGetModule" 12000 legacy = cuLibraryGetModule] => code::get_own(module: *mut Opaque, library: Opaque);
+        cuFuncLoad ["cuFuncLoad" 12040 legacy = none] => code::load_function(function: Opaque);
         cuModuleUnload ["cuModuleUnload" 2000 legacy = cuModuleUnload] => graph_use::module_unload(module: Opaque);
         cuLibraryUnload ["cuLibraryUnload" 12000 legacy = cuLibraryUnload] => graph_use::library_unload(library: Opaque);
         cuFuncSetAttribute ["cuFuncSetAttribute" 9000 legacy = cuFuncSetAttribute] => graph_use::set_function_attribute(function: Opaque, attribute: c_int, value: c_int);

@@ -19,6 +19,16 @@ pub(super) fn around(call: &Call, what: Taken, real: impl FnMut() -> Status) -> 
     status
 }
 
+/// As [`around`], unless such looks have taken their share of the time: for calls that programs make often.
+pub(super) fn around_often(call: &Call, what: Taken, real: impl FnMut() -> Status) -> Status {
+    let before = gate::record_if_started(|shim| driver_memory::look_in_share(shim, call.vendor)).flatten();
+    let status = for_driver(call, real);
+    if let Some(before) = before {
+        gate::note(|shim| driver_memory::since(shim, call, &before, what, None));
+    }
+    status
+}
+
 /// As [`around`], for a kernel that was not launched before. It is a function of its own, so that other launches do not
 /// pay for it.
 ///
@@ -27,7 +37,7 @@ pub(super) fn around(call: &Call, what: Taken, real: impl FnMut() -> Status) -> 
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn around_first_launch(call: &Call, function: Opaque, real: impl FnMut() -> Status) -> Status {
-    let before = gate::record_if_started(|shim| driver_memory::look_at_launch(shim, call.vendor)).flatten();
+    let before = gate::record_if_started(|shim| driver_memory::look_in_share(shim, call.vendor)).flatten();
     let status = for_driver(call, real);
     if let Some(before) = before {
         // SAFETY: our caller vouches that the call that was made launches `function`.
@@ -44,7 +54,7 @@ pub(super) fn around_unload(call: &Call, real: impl FnOnce() -> Status) -> Statu
     });
     let status = real();
     if let Some(before) = before.flatten().filter(|_| status == SUCCESS) {
-        gate::note(|shim| driver_memory::given_back(shim, call, &before));
+        gate::note(|shim| driver_memory::given_back(shim, call, &before, &[Taken::Code, Taken::Launch]));
     }
     status
 }
@@ -91,4 +101,37 @@ pub(crate) unsafe fn load_library(
         // SAFETY: rule of the call: `real` gets all arguments as they came.
         unsafe { real(library, code, options, values, len, library_options, library_values, library_len) }
     })
+}
+
+/// The program asks for a function of a module, or for a module of a library: code that is loaded late is loaded now.
+pub(crate) unsafe fn get_function(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut Opaque, Opaque, Opaque) -> Status,
+    function: *mut Opaque,
+    module: Opaque,
+    name: Opaque,
+) -> Status {
+    // SAFETY: rule of the call: `real` gets all arguments as they came.
+    around_often(&call, Taken::Code, || unsafe { real(function, module, name) })
+}
+
+/// As [`get_function`], of what has one function or module in the current context.
+pub(crate) unsafe fn get_own(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut Opaque, Opaque) -> Status,
+    own: *mut Opaque,
+    of: Opaque,
+) -> Status {
+    // SAFETY: rule of the call: `real` gets both arguments as they came.
+    around_often(&call, Taken::Code, || unsafe { real(own, of) })
+}
+
+/// The program has a function loaded.
+pub(crate) unsafe fn load_function(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(Opaque) -> Status,
+    function: Opaque,
+) -> Status {
+    // SAFETY: rule of the call: `real` gets the function as it came.
+    around_often(&call, Taken::Code, || unsafe { real(function) })
 }

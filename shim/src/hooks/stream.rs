@@ -1,13 +1,13 @@
 //! Streams.
 
-use super::{attributes, written};
+use super::{attributes, code, written};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
-use crate::records;
-use crate::request::for_driver;
+use crate::records::{self, driver_memory};
 use crate::vendor::green;
 use gpumem_abi::types::*;
+use gpumem_wire::kinds::Taken;
 use std::ffi::{c_int, c_uint};
 
 /// # Safety
@@ -28,7 +28,7 @@ pub(crate) unsafe fn create_plain(
     stream: *mut Stream,
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the out-parameter `stream` as it came.
-    unsafe { created(&call, for_driver(&call, || real(stream)), stream, 0, 0) }
+    unsafe { created(&call, code::around_often(&call, Taken::Stream, || real(stream)), stream, 0, 0) }
 }
 
 /// The program makes a stream.
@@ -40,7 +40,7 @@ pub(crate) unsafe fn create(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `stream` among them, which
     // is the out-parameter.
-    unsafe { created(&call, for_driver(&call, || real(stream, flags)), stream, flags, 0) }
+    unsafe { created(&call, code::around_often(&call, Taken::Stream, || real(stream, flags)), stream, flags, 0) }
 }
 
 /// The program makes a stream with a priority.
@@ -53,7 +53,15 @@ pub(crate) unsafe fn create_with_priority(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `stream` among them, which
     // is the out-parameter.
-    unsafe { created(&call, for_driver(&call, || real(stream, flags, priority)), stream, flags, priority) }
+    unsafe {
+        created(
+            &call,
+            code::around_often(&call, Taken::Stream, || real(stream, flags, priority)),
+            stream,
+            flags,
+            priority,
+        )
+    }
 }
 
 /// The program destroys a stream.
@@ -65,9 +73,13 @@ pub(crate) unsafe fn destroy(
     let entry = gate::note(|shim| records::streams::going(shim, call.vendor, stream as u64)).flatten();
     let cache = graphs::cache(call.vendor).filter(|_| !stream.is_null());
     let no_looks = cache.map(|cache| cache.stream_going(stream));
+    let before = gate::record_if_started(|shim| driver_memory::look_in_share(shim, call.vendor)).flatten();
     // SAFETY: rule of the call: `real` gets the stream that the program destroys.
     let status = unsafe { real(stream) };
     drop(no_looks);
+    if let Some(before) = before {
+        gate::note(|shim| driver_memory::given_back(shim, &call, &before, &[Taken::Stream]));
+    }
     if status == SUCCESS {
         gate::note(|_| green::stream_gone(stream));
     }

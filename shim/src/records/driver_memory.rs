@@ -139,12 +139,12 @@ pub(crate) fn own_since(shim: &'static Shim, before: &Look) -> u64 {
     fell
 }
 
-/// The driver has given back the difference of free memory since before the call.
-pub(crate) fn given_back(shim: &'static Shim, call: &Call, before: &Look) {
+/// The driver has given back the difference of free memory since before the call, of what it took for these reasons. Code
+/// that a launch loaded goes with its module, too.
+pub(crate) fn given_back(shim: &'static Shim, call: &Call, before: &Look, reasons: &[Taken]) {
     let Some(now) = look(shim, call.vendor) else { return };
     let mut rose = u64::try_from(before.fell(&now).saturating_neg()).unwrap_or(0);
-    // Code that a launch loads goes with its module, too.
-    for what in [Taken::Code, Taken::Launch] {
+    for &what in reasons {
         let Some(taken) = taken(shim, now.context, what).filter(|_| rose > 0) else { continue };
         let before = taken.fetch_update(Relaxed, Relaxed, |bytes| Some(bytes.saturating_sub(rose)));
         rose = rose.saturating_sub(before.unwrap_or(0));
@@ -158,7 +158,7 @@ const TRIES: usize = 8;
 /// The kernels that were launched, each at or behind a place that follows from its address.
 static LAUNCHED: [AtomicU64; KERNELS] = [const { AtomicU64::new(0) }; KERNELS];
 
-/// When a first launch was looked at first, and the time that all such looks took, ns.
+/// When a frequent call was looked at first, and the time that all such looks took, ns.
 static FIRST_NS: AtomicU64 = AtomicU64::new(0);
 static SPENT_NS: AtomicU64 = AtomicU64::new(0);
 /// Such looks may take this long in all, and beyond that a share of the time since the first one.
@@ -197,15 +197,15 @@ pub(crate) fn forget_launches() {
     LAUNCHED.iter().filter(|known| known.load(Relaxed) != 0).for_each(|known| known.store(0, Relaxed));
 }
 
-/// As [`look`], unless looks at first launches have taken their share of the time.
-pub(crate) fn look_at_launch(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
+/// As [`look`], unless looks around frequent calls have taken their share of the time.
+pub(crate) fn look_in_share(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
     let begin = clock::precise_ns();
     let first = FIRST_NS.compare_exchange(0, begin, Relaxed, Relaxed).err().unwrap_or(begin);
     if SPENT_NS.load(Relaxed) > FREE_NS + begin.saturating_sub(first) / SHARE {
         return None;
     }
     let look = look(shim, vendor);
-    // The look behind the launch takes as long.
+    // The look behind the call takes as long.
     SPENT_NS.fetch_add(2 * clock::precise_ns().saturating_sub(begin), Relaxed);
     look
 }

@@ -282,14 +282,28 @@ pub(super) fn load_kernel(ptx: &'static str, name: &CStr) -> Result<(Opaque, Opa
 /// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
 const LOCAL_SIZE_BYTES: i32 = 3;
 
+/// A kernel in the current context, as calls about functions take it. A launch takes kernels of libraries, too.
+///
+/// # Safety
+/// The driver has just been given a launch of the kernel.
+unsafe fn function_of(kernel: Opaque) -> Opaque {
+    let mut function = null_mut();
+    // SAFETY: rule of answers: `function` takes the handle. Our caller vouches for the kernel, and the call refuses one that
+    // is a function already (H100, driver 580: 400).
+    match unsafe { driver::cuKernelGetFunction(&mut function, kernel) } {
+        Some(SUCCESS) => function,
+        _ => kernel,
+    }
+}
+
 /// Bytes of local memory that each thread of a kernel has.
 ///
 /// # Safety
 /// The driver has just been given a launch of the kernel.
-pub(crate) unsafe fn local_bytes(function: Opaque) -> Option<u32> {
+pub(crate) unsafe fn local_bytes(kernel: Opaque) -> Option<u32> {
     let mut bytes = 0;
     // SAFETY: rule of answers: `bytes` takes the number. Our caller vouches for the kernel.
-    ok(unsafe { driver::cuFuncGetAttribute(&mut bytes, LOCAL_SIZE_BYTES, function) }).ok()?;
+    ok(unsafe { driver::cuFuncGetAttribute(&mut bytes, LOCAL_SIZE_BYTES, function_of(kernel)) }).ok()?;
     u32::try_from(bytes).ok()
 }
 
@@ -297,12 +311,12 @@ pub(crate) unsafe fn local_bytes(function: Opaque) -> Option<u32> {
 ///
 /// # Safety
 /// The driver has just accepted a launch of the kernel.
-pub(crate) unsafe fn name_of(function: Opaque) -> Option<String> {
+pub(crate) unsafe fn name_of(kernel: Opaque) -> Option<String> {
     let mut name = null_mut::<std::ffi::c_char>().cast_const();
     // SAFETY: rule of answers: `name` takes a text that the driver keeps for as long as the kernel is loaded. Our caller
     // vouches for the kernel.
     unsafe {
-        ok(driver::cuFuncGetName(from_mut(&mut name), function)).ok()?;
+        ok(driver::cuFuncGetName(from_mut(&mut name), function_of(kernel))).ok()?;
         let name = name.as_ref().map(from_ref)?;
         Some(CStr::from_ptr(name).to_string_lossy().into_owned())
     }

@@ -362,6 +362,8 @@ names! {
         /// Local memory: arrays and spilled registers of a kernel's threads, for as many threads as the device runs at
         /// once. The first launch takes it, and the context keeps it.
         Local = 6, "local memory";
+        /// Streams: their queues.
+        Stream = 7, "stream";
     }
 }
 

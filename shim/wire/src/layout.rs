@@ -25,7 +25,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First eight bytes of every ledger.
 pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aL";
 /// Changes whenever anything in this file changes its meaning or place.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// Bytes of [`Header`].
 pub const HEADER_BYTES: usize = 4096;
 /// Most tables a directory holds.
@@ -534,7 +534,7 @@ impl ContextSlot {
 
 slot! {
     /// A context. Kept after it is gone, since records refer to it.
-    ContextSlot, 240 {
+    ContextSlot, 248 {
         check: u32,
         name: StrRef,
         handle: u64,
@@ -579,14 +579,14 @@ slot! {
         pool_state: u64,
         /// Bytes of the device that the driver took for itself, by [`Taken`] less one: the fall of free memory around
         /// calls of this context that ask for none. What other processes took meanwhile is in it.
-        taken: [u64; 6],
+        taken: [u64; 7],
         /// Most bytes of local memory that a thread of a kernel has for which the driver took memory, and that kernel's
         /// name as a [`StrRef`].
         local_per_thread: u64,
         local_kernel: u64,
     }
 }
-const _: () = assert!(Taken::COUNT == 6);
+const _: () = assert!(Taken::COUNT == 7);
 /// Bytes of [`ContextSlot`] that are sealed.
 pub const CONTEXT_SEALED: usize = 64;
 

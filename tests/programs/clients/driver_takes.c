@@ -6,6 +6,9 @@ CUresult cuModuleLoad(CUmodule *, const char *);
 CUresult cuModuleLoadDataEx(CUmodule *, const void *, unsigned, void *, void *);
 CUresult cuModuleLoadFatBinary(CUmodule *, const void *);
 CUresult cuLibraryLoadFromFile(void **, const char *, void *, void *, unsigned, void *, void *, unsigned);
+CUresult cuLibraryLoadData(void **, const void *, void *, void *, unsigned, void *, void *, unsigned), cuLibraryUnload(void *);
+CUresult cuLibraryGetModule(CUmodule *, void *);
+CUresult cuFuncLoad(CUfunction);
 CUresult cuLibraryGetKernel(CUfunction *, void *, const char *);
 CUresult cuCtxSetLimit(int, size_t);
 CUresult cuCtxCreate_v2(CUcontext *, unsigned, int), cuCtxDestroy_v2(CUcontext);
@@ -32,6 +35,12 @@ NOINLINE static void one_more_context(void) {
     OK(cuCtxDestroy_v2(more));
     OK(cuCtxSetCurrent(context));
 }
+/* One is destroyed again. */
+NOINLINE static void two_streams(void) {
+    Stream a = stream_new();
+    (void)stream_new();
+    OK(cuStreamDestroy_v2(a));
+}
 /* Larger stacks, and what costs nothing more. */
 NOINLINE static void larger_stacks(void) {
     OK(cuCtxSetLimit(0, 4096));
@@ -43,9 +52,15 @@ static const char hungry_image[] =
     ".version 7.0\n.target sm_70\n.address_size 64\n"
     ".visible .entry hungry()\n{\n.local .align 4 .b8 depot[16384];\nret;\n}\n"
     ".visible .entry modest()\n{\n.local .align 4 .b8 depot[4096];\nret;\n}\n";
-NOINLINE static void launch_hungry(CUmodule code, const char *name, Stream s) {
+NOINLINE static void launch_loaded(CUmodule code, CUdeviceptr p, Stream s) {
     CUfunction kernel;
-    OK(cuModuleGetFunction(&kernel, code, name));
+    OK(cuModuleGetFunction(&kernel, code, "gpumem_fill"));
+    OK(cuFuncLoad(kernel));
+    launch_late(kernel, p, s);
+}
+NOINLINE static void launch_hungry(void *code, const char *name, Stream s) {
+    CUfunction kernel; /* of a library, as the runtime launches it */
+    OK(cuLibraryGetKernel(&kernel, code, name));
     OK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, s, NULL, NULL));
     wait_for(s);
 }
@@ -74,10 +89,14 @@ int main(int argc, char **argv) {
     OK(cuLibraryLoadFromFile(&library, path, NULL, NULL, 0, NULL, NULL, 0));
     OK(cuLibraryGetKernel(&kernel, library, "gpumem_fill"));
     launch_late(kernel, p, s);
+    launch_loaded(loaded, p, s);
     one_more_context();
+    two_streams();
     larger_stacks();
-    CUmodule hungry;
-    OK(cuModuleLoadData(&hungry, hungry_image));
+    void *hungry;
+    OK(cuLibraryLoadData(&hungry, hungry_image, NULL, NULL, 0, NULL, NULL, 0));
+    CUmodule of_library; /* its code is loaded now, not at the launch */
+    OK(cuLibraryGetModule(&of_library, hungry));
     launch_hungry(hungry, "hungry", s);
     launch_hungry(hungry, "modest", s);
     load_in_capture(s);
@@ -89,7 +108,7 @@ int main(int argc, char **argv) {
     }
     EXPECT(stat_of("cuMemGetInfo_v2"), before); /* what was launched before is not looked at */
     wait_for(s);
-    OK(cuModuleUnload(hungry));
+    OK(cuLibraryUnload(hungry));
     OK(cuModuleUnload(loaded));
     OK(cuStreamDestroy_v2(s));
     OK(cuMemFree_v2(p));

@@ -354,6 +354,15 @@ fn parameter_info(t: &mut Checker) -> Done {
     let (mut offset, mut size, mut module) = (9, 0, null_mut());
     let status = cu!(cuKernelGetParamInfo(library.1, 2, &mut offset, &mut size));
     t.eq("the third of a library's fill", (status, offset, size), (0, 16, 4));
+    // A launch takes both, questions about functions take no kernel.
+    let (mut name, mut value, mut function) = (null(), 0, null_mut());
+    let local = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES;
+    t.eq("a kernel's function", cu!(cuKernelGetFunction(&mut function, library.1)), 0);
+    t.eq("a function's function", cu!(cuKernelGetFunction(&mut null_mut(), function.cast())), 400);
+    t.eq("of a kernel", cu!(cuFuncGetAttribute(&mut value, local, library.1.cast())), 400);
+    t.eq("name of a kernel as a function's", cu!(cuFuncGetName(&mut name, library.1.cast())), 400);
+    t.eq("loaded by its function", cu!(cuFuncLoad(function)), 0);
+    t.eq("of its function", (cu!(cuFuncGetAttribute(&mut value, local, function)), value), (0, 0));
     let f = t.gpu.kernels.function(Kernel::Fill);
     t.eq("cuFuncGetModule", (cu!(cuFuncGetModule(&mut module, f)), module.is_null()), (0, false));
     Ok(())

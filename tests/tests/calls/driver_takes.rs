@@ -14,6 +14,7 @@ fn ran(of: &str) -> Ran {
         ("SIM_CONTEXT_MEM", "64M"),
         ("SIM_CODE_MEM", "20M"),
         ("SIM_STACK_MEM", "4M"),
+        ("SIM_STREAM_MEM", "2M"),
     ]);
     let ran = program.preloaded().ok();
     let native = program.native().ok();
@@ -38,9 +39,12 @@ fn each_take_is_told_with_its_call_site() {
     let rows: Vec<_> = said["events"].as_array().expect("events").iter().map(row).collect();
     let wanted = [
         ("begin", "code", 20),
+        ("stream_new", "stream", 2),
         ("load_file", "code", 20),
         ("launch_late", "first launch", 20),
         ("one_more_context", "context", 64),
+        ("stream_new", "stream", 2),
+        ("stream_new", "stream", 2),
         ("larger_stacks", "limit", 12),
         ("main", "code", 20),
         ("launch_hungry", "local memory", 3960),
@@ -69,12 +73,12 @@ fn stats_explains_it() {
     let device = &stats["devices"][0];
     assert_eq!(
         (&device["taken_bytes"], &device["baseline_bytes"]),
-        (&Value::from((52 + 3960) * MIB), &Value::from(64 * MIB))
+        (&Value::from((54 + 3960) * MIB), &Value::from(64 * MIB))
     );
     let rows = stats["driver_took"].as_array().expect("rows");
     assert_eq!(
         rows.iter().map(|row| row["bytes"].as_u64().expect("bytes")).sum::<u64>(),
-        (4 * 20 + 64 + 12 + 3960) * MIB
+        (4 * 20 + 3 * 2 + 64 + 12 + 3960) * MIB
     );
     let text = shown(&ledger, &[]);
     for line in [
@@ -82,6 +86,7 @@ fn stats_explains_it() {
         "hungry has 16.0 KiB of it a thread: smaller arrays in the kernel",
         "≈ 12.0 MiB  limits of the context",
         "≈ 20.0 MiB  code",
+        "≈ 2.0 MiB  streams",
         "≈ 20.0 MiB  first launches",
     ] {
         assert!(text.contains(line), "no {line:?} in\n{text}");

@@ -31,6 +31,11 @@ fn param_info(h: H, index: usize, off: Out<usize>, size: Out<usize>) -> Result {
     Ok(())
 }
 
+/// Refuses a kernel of a library: it is a function only in a context.
+fn in_context(h: H) -> Result {
+    if lock().function(h)?.module == 0 { Err(Error::INVALID_HANDLE) } else { Ok(()) }
+}
+
 fn name_of(h: H, out: Out<usize>) -> Result {
     out.set(lock().function(h)?.c_name.as_ptr() as usize)
 }
@@ -125,7 +130,10 @@ cu! {
         let _ = (value, crate::devices::check(dev)?);
         lock().function(h).map(|_| ())
     }
-    Init cuFuncGetName [cuFuncGetName 12030] [] (c, out: Out<usize>, h: H) { name_of(h, out) }
+    Init cuFuncGetName [cuFuncGetName 12030] [] (c, out: Out<usize>, h: H) {
+        in_context(h)?;
+        name_of(h, out)
+    }
     Init cuFuncGetModule [cuFuncGetModule 11000] [] (c, out: Out<H>, h: H) {
         let module = lock().function(h)?.module;
         if module == 0 { Err(Error::INVALID_HANDLE) } else { out.set(module) }
@@ -134,6 +142,7 @@ cu! {
         param_info(h, i, off, size)
     }
     Init cuFuncGetAttribute [cuFuncGetAttribute 2020] [] (c, out: Out<i32>, id: u32, h: H) {
+        in_context(h)?;
         out.set(lock().function_attribute(h, id)?)
     }
     Init cuFuncSetAttribute [cuFuncSetAttribute 9000] [] (c, h: H, id: u32, value: i32) {

@@ -14,6 +14,8 @@ pub struct Config {
     pub context_mem: u64,
     /// `SIM_CODE_MEM`: device bytes that the code of a module costs. Default 0.
     pub code_mem: u64,
+    /// `SIM_STREAM_MEM`: device bytes that each stream costs. Default 0. Four streams of an H100 cost 2 MiB.
+    pub stream_mem: u64,
     /// `SIM_STACK_MEM`: device bytes for each KiB by which a context's limit of a thread's stack is raised. Default 0.
     pub stack_mem: u64,
     /// `SIM_LAG_US`: work starts no earlier than this many microseconds after
@@ -123,6 +125,7 @@ impl Config {
             device_mem,
             context_mem: number("SIM_CONTEXT_MEM", if device_mem >= 1 << 30 { 32 * MIB } else { 0 }),
             code_mem: number("SIM_CODE_MEM", 0),
+            stream_mem: number("SIM_STREAM_MEM", 0),
             stack_mem: number("SIM_STACK_MEM", 0),
             lag_us: number("SIM_LAG_US", 0),
             reuse_handles: number("SIM_REUSE_HANDLES", 0) != 0,

@@ -3,6 +3,7 @@
 use crate::config::config;
 use crate::error::{Error, Result};
 use crate::handle::H;
+use crate::launch::LOCAL_AT_FIRST;
 use crate::machine::{Machine, lock};
 use crate::queue::{Fence, wait_all};
 use crate::report;
@@ -31,7 +32,7 @@ pub struct Context {
     pub orphans: Vec<Fence>,
     pub id: u64,
     pub limits: HashMap<u32, usize>,
-    /// Device bytes of its threads' stacks beyond those of its beginning.
+    /// Device bytes of its threads' stacks beyond those of its beginning, and of its streams.
     pub stacks: u64,
     /// Most bytes of local memory that a thread of a kernel had that was launched here.
     pub local: u32,
@@ -57,7 +58,7 @@ impl Context {
             id: 0,
             limits: HashMap::new(),
             stacks: 0,
-            local: 0,
+            local: LOCAL_AT_FIRST,
             peers: Vec::new(),
         }
     }
@@ -231,7 +232,7 @@ fn tear_down(h: H) -> Result {
     let c = m.context(h)?;
     c.ending = false;
     let (was, stacks) = (std::mem::replace(&mut c.active, false), std::mem::take(&mut c.stacks));
-    (c.refs, c.local) = (0, 0);
+    (c.refs, c.local) = (0, LOCAL_AT_FIRST);
     if c.sticky.take().is_some() {
         // It cannot be made again in this process.
         c.dead = true;

@@ -1,6 +1,7 @@
 //! Streams, and how work gets into them or into the graph being captured.
 
 use crate::capture;
+use crate::config::config;
 use crate::error::{Error, Result};
 use crate::handle::H;
 use crate::machine::{Machine, lock};
@@ -62,7 +63,12 @@ pub fn create(ctx: H, flags: u32, priority: i32) -> Result<H> {
         return Err(Error::INVALID_VALUE);
     }
     // Highest and lowest priority are -5 and 0, as on an H200; others clamp.
-    Ok(Stream::add(&mut lock(), ctx, flags, priority.clamp(-5, 0), false))
+    let mut m = lock();
+    let owner = m.owner(ctx);
+    let device = m.context(owner)?.device;
+    m.charge(device, config().stream_mem)?;
+    m.context(owner)?.stacks += config().stream_mem;
+    Ok(Stream::add(&mut m, ctx, flags, priority.clamp(-5, 0), false))
 }
 
 /// Destroys a stream. Its pending work goes on. The handle is invalid at once.
@@ -78,6 +84,9 @@ pub fn destroy(h: H) -> Result {
         if let Some(c) = m.contexts.get_mut(&s.ctx) {
             c.orphans.retain(|f| !f.reached());
             c.orphans.push(tail);
+            c.stacks = c.stacks.saturating_sub(config().stream_mem);
+            let device = c.device;
+            m.refund(device, config().stream_mem);
         }
         m.handles.retire("stream", h);
     }
