@@ -303,7 +303,7 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
     let kernel = ledger.text("hungry");
     ledger.slots([gpumem_wire::layout::ContextSlot {
         device: 3,
-        taken: [0, 0, 0, 0, 0, MIB],
+        taken: [0, 0, 0, 0, 0, MIB, 0],
         local_per_thread: 64,
         local_kernel: kernel.into(),
         ..Default::default()

@@ -3,6 +3,7 @@
 //! Two searches are put together: a program may move a pointer past one of them. What nothing but memory refers to that
 //! nothing refers to is found as a garbage collector finds it, from what is surely referred to.
 
+use super::sites::Sites;
 use super::{Ledger, totals};
 use gpumem_wire::counters;
 use gpumem_wire::layout::{ALLOC_EXPORTED, AllocSlot, StackRef};
@@ -10,6 +11,7 @@ use gpumem_wire::references::{Place, References, Seen};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// How an allocation stands, the most suspect first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -93,9 +95,11 @@ pub(crate) struct Ranked {
     pub all: Vec<Held>,
     /// Live, and of a kind that is not looked for.
     pub not_looked_for: u64,
-    /// The least and the median of references to one that is old enough.
+    /// The least of references to one that is old enough, and what is typical: the median over call sites.
     pub least: u64,
     pub typical: u64,
+    /// A call site that grows, or may, has more than half of those that are old enough: what is typical may be its own.
+    pub mostly: Option<Rc<str>>,
     /// What was to be read and could not: then nothing is called lost.
     pub unread: Vec<String>,
     /// Live allocations of the device that no search reads, whatever is done: they may hold the only reference.
@@ -140,8 +144,15 @@ fn never_read(search: &References) -> u64 {
     }
 }
 
-/// Puts two searches together. `older_ns`: what is younger is not judged.
-pub(crate) fn rank(ledger: &Ledger, searches: &[References; 2], older_ns: u64) -> Ranked {
+/// Puts two searches together. `older_ns`: what is younger is not judged. `sites` names call sites, and `grows` tells of
+/// one if it does, as far as it is known.
+pub(crate) fn rank(
+    ledger: &Ledger,
+    searches: &[References; 2],
+    older_ns: u64,
+    sites: &Sites,
+    grows: impl Fn(&str) -> Option<bool>,
+) -> Ranked {
     let both = |serial: u64| Some([searches[0].allocs.get(&serial)?, searches[1].allocs.get(&serial)?]);
     let mut all: Vec<(Held, [Seen; 2])> = Vec::new();
     let mut not_looked_for = 0;
@@ -154,8 +165,16 @@ pub(crate) fn rank(ledger: &Ledger, searches: &[References; 2], older_ns: u64) -
             None => not_looked_for += 1,
         }
     }
-    let judged: Vec<u64> = sorted(all.iter().filter(|(held, _)| held.standing != Standing::Young));
-    let (least, typical) = (judged.first().copied().unwrap_or(0), judged.get(judged.len() / 2).copied().unwrap_or(0));
+    let mut judged: BTreeMap<Rc<str>, Vec<u64>> = BTreeMap::new();
+    for (held, _) in all.iter().filter(|(held, _)| held.standing != Standing::Young) {
+        judged.entry(sites.name(held.stack)).or_default().push(held.references);
+    }
+    let least = judged.values().flatten().copied().min().unwrap_or(0);
+    let (typical, mostly) = (typical(&judged, &grows), mostly(&judged, &grows));
+    // Words of the driver's that are not told apart count with the others. Each allocation has some.
+    let is_mixed = searches.iter().any(|search| search.facts.contains_key("driver_unknown"));
+    let of_driver = if is_mixed { least } else { 0 };
+    let few = typical.saturating_sub(of_driver).div_ceil(2).saturating_add(of_driver);
     let [reached, reached_or_like] = [false, true].map(|like| reached(&all, searches, like));
     let mut unread: Vec<String> = searches.iter().flat_map(unread).collect();
     // Both searches may say the same.
@@ -170,7 +189,7 @@ pub(crate) fn rank(ledger: &Ledger, searches: &[References; 2], older_ns: u64) -
             () if no_word && no_like => Standing::NoneSeen,
             () if !reached_or_like.contains(&held.serial) => Standing::OnlyFromSuch,
             () if !reached.contains(&held.serial) => Standing::OnlyLikeDriver,
-            () if held.references < typical.div_ceil(2) => Standing::Few,
+            () if held.references < few => Standing::Few,
             () => Standing::Referred,
         };
     }
@@ -178,13 +197,29 @@ pub(crate) fn rank(ledger: &Ledger, searches: &[References; 2], older_ns: u64) -
     let key = |held: &Held| (held.standing, held.references);
     all.sort_by(|a, b| key(a).cmp(&key(b)).then(b.bytes.cmp(&a.bytes)).then(a.serial.cmp(&b.serial)));
     let never_read = searches.iter().map(never_read).max().unwrap_or(0);
-    Ranked { all, not_looked_for, least, typical, unread, never_read, without_record: without_record(ledger) }
+    Ranked { all, not_looked_for, least, typical, mostly, unread, never_read, without_record: without_record(ledger) }
 }
 
-fn sorted<'a>(all: impl Iterator<Item = &'a (Held, [Seen; 2])>) -> Vec<u64> {
-    let mut counts: Vec<u64> = all.map(|(held, _)| held.references).collect();
-    counts.sort_unstable();
-    counts
+/// The median over call sites of the median of each. In a leak most blocks are lost ones, so neither their number counts
+/// nor a site that grows, unless all do.
+fn typical(judged: &BTreeMap<Rc<str>, Vec<u64>>, grows: impl Fn(&str) -> Option<bool>) -> u64 {
+    let of = |also_growing: bool| {
+        let sites = judged.iter().filter(|(site, _)| also_growing || grows(site) != Some(true));
+        median(sites.map(|(_, counts)| median(counts.clone()).unwrap_or(0)).collect())
+    };
+    of(false).or_else(|| of(true)).unwrap_or(0)
+}
+
+fn median(mut of: Vec<u64>) -> Option<u64> {
+    of.sort_unstable();
+    of.get(of.len() / 2).copied()
+}
+
+/// See [`Ranked::mostly`].
+fn mostly(judged: &BTreeMap<Rc<str>, Vec<u64>>, grows: impl Fn(&str) -> Option<bool>) -> Option<Rc<str>> {
+    let all: usize = judged.values().map(Vec::len).sum();
+    let (site, _) = judged.iter().find(|(_, counts)| counts.len() * 2 > all && counts.len() > 1)?;
+    (grows(site) != Some(false)).then(|| Rc::clone(site))
 }
 
 /// What is known before anything is compared: `Referred` stands for what is still to be judged.
@@ -236,4 +271,28 @@ fn reached(all: &[(Held, [Seen; 2])], searches: &[References; 2], like: bool) ->
         }
     }
     reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(sites: &[(&str, &[u64], usize)]) -> BTreeMap<Rc<str>, Vec<u64>> {
+        sites.iter().map(|&(site, counts, times)| (site.into(), counts.repeat(times))).collect()
+    }
+
+    /// In a leak most blocks are lost ones.
+    #[test]
+    fn what_is_typical_is_taken_from_sites_that_do_not_grow() {
+        let leak = judged(&[("lost", &[2], 500), ("cache", &[5, 6], 8), ("weights", &[4], 1)]);
+        let grows = |site: &str| Some(site == "lost");
+        assert_eq!((typical(&leak, grows), mostly(&leak, grows).as_deref()), (6, Some("lost")));
+        // Nobody knows yet which site grows: each counts once.
+        assert_eq!((typical(&leak, |_| None), mostly(&leak, |_| None).as_deref()), (4, Some("lost")));
+        let flat = |_: &str| Some(false);
+        assert_eq!((typical(&leak, flat), mostly(&leak, flat)), (4, None));
+        let alone = judged(&[("lost", &[2], 500)]);
+        assert_eq!((typical(&alone, grows), mostly(&alone, grows).as_deref()), (2, Some("lost")));
+        assert_eq!((typical(&judged(&[]), grows), mostly(&judged(&[]), grows)), (0, None));
+    }
 }

@@ -80,6 +80,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("embeds", Link::Exporting),
     ("ends_late", Link::Runtime),
     ("errno", Link::Runtime),
+    ("forgets_beside", Link::Runtime),
     ("forks", Link::Runtime),
     ("full_disk", Link::Runtime),
     ("future", Link::Plain),

@@ -1,7 +1,7 @@
 //! `gpumem leaks --suspect`: what nothing refers to any more comes first, and what something refers to does not.
 
-use gpumem_tests::harness::program;
 use gpumem_tests::harness::run::Running;
+use gpumem_tests::harness::{client, program};
 use serde_json::Value;
 
 const AT_ONCE: [&str; 4] = ["--older", "0", "--pause", "50ms"];
@@ -319,4 +319,21 @@ fn the_server_of_the_guide_is_as_the_guide_says() {
     // What writes behind its block is told with the line that has allocated it.
     let ran = program("server").arg("8").env("GPUMEM_GUARD", "1").preloaded().ok();
     assert!(ran.err.contains("400 bytes written behind a block of 3.6 KiB"), "{}", ran.err);
+}
+
+/// Most of what is live was lost, so that what most blocks have is not what is typical.
+#[test]
+fn what_a_loop_loses_stands_out_each_time_it_is_asked() {
+    let running = client("forgets_beside").waits().start(true);
+    running.says("begun");
+    for look in 0..10 {
+        let said = suspects(&running, &["--timeout", "20s"]);
+        let sites = said["sites"].as_array().expect("sites");
+        let of =
+            |site: &Value| site["site"].as_str().expect("a site").split(' ').next().expect("a function").to_owned();
+        // The last of them may still be in a register or on the stack, and stand apart.
+        assert!(sites.iter().all(|site| of(site) == "forget"), "look {look}: {sites:#?}");
+        assert!(sites.first().and_then(|site| site["live"].as_u64()) >= Some(30), "look {look}: {sites:#?}");
+    }
+    running.finish().ok();
 }

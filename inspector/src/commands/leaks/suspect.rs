@@ -6,6 +6,7 @@ use crate::failure::{Code, Failure, Result};
 use crate::model::references::{self, Held, Ranked, Standing};
 use crate::model::sites::Sites;
 use crate::model::suspects::{self, is_site};
+use crate::model::verdict::Verdict;
 use crate::model::{Head, Ledger};
 use crate::report::{head, lines};
 use crate::source::ask::{ask_within, longest_work_ms};
@@ -39,6 +40,9 @@ struct Report {
     all_was_read: bool,
     least_references: u64,
     typical_references: u64,
+    /// A call site that grows, or may, and has most of the allocations: what is typical may be its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mostly: Option<String>,
     /// Of those that are suspect.
     suspect_bytes: u64,
     /// Why nobody can say what is suspect: not all was read.
@@ -90,8 +94,19 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     std::thread::sleep(pause);
     let searches = [first, search(until.saturating_duration_since(Instant::now()))?];
     let older_ns = u64::try_from(args.older.as_nanos()).unwrap_or(u64::MAX);
-    let ranked = references::rank(&ledger, &searches, older_ns);
-    let report = report(args, context, &ledger, &searches, ranked);
+    let names = Sites::of_allocs(&ledger);
+    let verdicts: FxHashMap<String, Verdict> = suspects::find(&ledger, None)
+        .all
+        .into_iter()
+        .filter(is_site)
+        .map(|suspect| (suspect.key, suspect.verdict))
+        .collect();
+    let grows = |site: &str| {
+        let verdict = verdicts.get(site).copied().filter(|&verdict| verdict != Verdict::TooLittle)?;
+        Some(verdict == Verdict::GrowsSteadily)
+    };
+    let ranked = references::rank(&ledger, &searches, older_ns, &names, grows);
+    let report = report(args, context, &ledger, &searches, ranked, &names, &verdicts);
     context.print(&report, |out, report| print(out, report, &ledger))?;
     fails(args, &report)
 }
@@ -111,16 +126,17 @@ fn fails(args: &Args, report: &Report) -> Result<()> {
     }
 }
 
-fn report(args: &Args, context: &Context, ledger: &Ledger, searches: &[References; 2], ranked: Ranked) -> Report {
-    let names = Sites::of_allocs(ledger);
-    let growth: FxHashMap<String, &'static str> = suspects::find(ledger, None)
-        .all
-        .into_iter()
-        .filter(is_site)
-        .map(|suspect| (suspect.key, suspect.verdict.words()))
-        .collect();
+fn report(
+    args: &Args,
+    context: &Context,
+    ledger: &Ledger,
+    searches: &[References; 2],
+    ranked: Ranked,
+    names: &Sites,
+    verdicts: &FxHashMap<String, Verdict>,
+) -> Report {
     let (remarks, all_was_read) = (remarks(searches, &ranked), ranked.all_was_read());
-    let Ranked { all, not_looked_for, least, typical, unread, .. } = ranked;
+    let Ranked { all, not_looked_for, least, typical, mostly, unread, .. } = ranked;
     let looked_for = all.len();
     let of = |standing: Standing| all.iter().filter(move |held| held.standing == standing);
     let (unknown, young) = (of(Standing::Unknown).count(), of(Standing::Young).count());
@@ -128,7 +144,7 @@ fn report(args: &Args, context: &Context, ledger: &Ledger, searches: &[Reference
     let unknown_bytes = of(Standing::Unknown).map(|held| held.bytes).fold(0, u64::saturating_add);
     let suspect: Vec<&Held> = all.iter().filter(|held| held.standing.is_suspect()).collect();
     let suspect_bytes = suspect.iter().map(|held| held.bytes).fold(0, u64::saturating_add);
-    let sites = sites(&suspect, &names, &growth);
+    let sites = sites(&suspect, names, verdicts);
     let wanted = all.into_iter().filter(|held| args.all || held.standing.is_suspect());
     let mut allocations: Vec<Row> = wanted.map(|held| Row { site: names.name(held.stack).to_string(), held }).collect();
     let allocations_total = allocations.len();
@@ -143,6 +159,7 @@ fn report(args: &Args, context: &Context, ledger: &Ledger, searches: &[Reference
         all_was_read,
         least_references: least,
         typical_references: typical,
+        mostly: mostly.map(|site| site.to_string()),
         suspect_bytes,
         not_known: Some(unread.join("; ")).filter(|why| !why.is_empty()),
         unknown,
@@ -156,7 +173,7 @@ fn report(args: &Args, context: &Context, ledger: &Ledger, searches: &[Reference
 }
 
 /// By call site and standing: what grows first, then by bytes.
-fn sites(suspect: &[&Held], names: &Sites, growth: &FxHashMap<String, &'static str>) -> Vec<Site> {
+fn sites(suspect: &[&Held], names: &Sites, verdicts: &FxHashMap<String, Verdict>) -> Vec<Site> {
     let mut all: BTreeMap<(Standing, Rc<str>), Site> = BTreeMap::new();
     for held in suspect {
         let name = names.name(held.stack);
@@ -166,13 +183,13 @@ fn sites(suspect: &[&Held], names: &Sites, growth: &FxHashMap<String, &'static s
             live: 0,
             bytes: 0,
             oldest_age_ns: 0,
-            growth: growth.get(&*name).copied(),
+            growth: verdicts.get(&*name).map(|verdict| verdict.words()),
         });
         site.live += 1;
         site.bytes = site.bytes.saturating_add(held.bytes);
         site.oldest_age_ns = site.oldest_age_ns.max(held.age_ns);
     }
-    let grows = |site: &Site| site.growth == Some(crate::model::verdict::Verdict::GrowsSteadily.words());
+    let grows = |site: &Site| site.growth == Some(Verdict::GrowsSteadily.words());
     let mut all: Vec<Site> = all.into_values().collect();
     all.sort_by_key(|site| (site.standing, !grows(site), std::cmp::Reverse(site.bytes)));
     all
@@ -199,7 +216,7 @@ fn remarks(searches: &[References; 2], ranked: &Ranked) -> Vec<String> {
         }
     }
     if !ranked.unread.is_empty() {
-        say("so nothing is called lost: what was not read may refer to anything".into());
+        say("so nothing is called lost: what was not read may refer to anything; --timeout gives it more time".into());
     }
     if ranked.never_read > 0 {
         let never = text::count(ranked.never_read, "allocation");
@@ -268,6 +285,10 @@ fn nothing(report: &Report) -> String {
             "not known: what was read does not refer to {}, {}{young}",
             text::count(report.unknown as u64, "allocation"),
             units::bytes(report.unknown_bytes)
+        ),
+        _ if report.mostly.is_some() => format!(
+            "cannot tell: {} has most of the allocations, so what is typical here may be its own{young}",
+            report.mostly.as_deref().unwrap_or_default()
         ),
         _ => format!("nothing stands out: each is referred to as is typical here{young}"),
     }
