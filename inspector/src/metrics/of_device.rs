@@ -2,21 +2,21 @@
 
 use super::page::Page;
 use super::table as t;
+use crate::model::Ledger;
 use crate::model::devices::{self, Device};
-use crate::model::{Ledger, pool};
-use crate::source::nvml::Books;
+use crate::model::overview::Overview;
 use gpumem_wire::kinds::{AllocKind, Space, Vendor};
 use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot};
 use std::collections::BTreeMap;
 
-pub(super) fn add(page: &mut Page, ledger: &Ledger, books: &Books) {
-    let devices = devices::of(ledger, books);
-    if let Some(used) = devices::process_used(ledger, &devices) {
+pub(super) fn add(page: &mut Page, ledger: &Ledger, overview: &Overview) {
+    let devices = &overview.devices;
+    if let Some(used) = devices::process_used(ledger, devices) {
         page.add(&t::USED_BYTES, &[], used as f64);
     }
     let kinds = kinds(ledger);
-    let in_contexts = pool::of(ledger).in_contexts;
-    for device in &devices {
+    let in_contexts = &overview.pool.in_contexts;
+    for device in devices {
         let number = device.device.to_string();
         let labels = [("device", &*number), ("uuid", &*device.uuid), ("device_name", &*device.name)];
         of_device(page, device, &labels);
@@ -31,7 +31,7 @@ pub(super) fn add(page: &mut Page, ledger: &Ledger, books: &Books) {
             page.add(&t::DEVICE_LIMIT_BYTES, &labels, limit as f64);
         }
     }
-    for context in &in_contexts {
+    for context in in_contexts {
         let (number, device) = (context.context.to_string(), context.device.to_string());
         let of = [("context", &*number), ("device", &*device)];
         for (metric, value) in [

@@ -3,9 +3,10 @@
 use super::page::Page;
 use super::table as t;
 use super::{holders, of_device};
-use crate::model::cache::{self, Cache};
+use crate::model::cache::Cache;
+use crate::model::overview::Overview;
 use crate::model::totals::{self, KindTotal};
-use crate::model::{Ledger, graphs, pool};
+use crate::model::{Ledger, graphs};
 use crate::source::liveness::Life;
 use crate::source::nvml::Books;
 use crate::source::world::World;
@@ -27,6 +28,7 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, books: &Books
     page.add(&t::PROCESS_INFO, &info, 1.0);
     page.add(&t::INTERCEPTION_COMPLETE, &[], f64::from(head.interception == "complete"));
     page.add(&t::RECORDED_SECONDS, &[], seconds(head.recorded_ns));
+    let overview = Overview::of(ledger, books);
     let host = totals::host(world, ledger);
     for (metric, bytes) in [(&t::RESIDENT_BYTES, host.rss_bytes), (&t::HOST_UNEXPLAINED_BYTES, host.unexplained_bytes)]
     {
@@ -34,7 +36,7 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, books: &Books
             page.add(metric, &[], bytes as f64);
         }
     }
-    let kinds = totals::kinds(ledger);
+    let kinds = &overview.kinds;
     let of_memory = |kind: &&KindTotal| kind.space != Space::None.name();
     for kind in kinds.iter().filter(of_memory) {
         let of = [("kind", kind.kind), ("memory", kind.space)];
@@ -44,15 +46,13 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, books: &Books
     for kind in kinds.iter().filter(|kind| !of_memory(kind)) {
         page.add(&t::ADDRESS_BYTES, &[("kind", kind.kind)], kind.live_bytes as f64);
     }
-    counted(page, ledger, &kinds);
-    of_device::add(page, ledger, books);
+    counted(page, ledger, kinds);
+    of_device::add(page, ledger, &overview);
     holders::add(page, ledger, top);
-    let cache = cache::of(ledger);
-    of_graphs(page, &graphs::total(ledger, &cache));
-    of_cache(page, &cache);
-    let pool = pool::of(ledger);
-    page.add(&t::POOL_ON, &[], f64::from(pool.state == "on"));
-    page.add(&t::STRANDED_BYTES, &[], pool.stranded_bytes as f64);
+    of_graphs(page, &overview.graphs);
+    of_cache(page, &overview.cache);
+    page.add(&t::POOL_ON, &[], f64::from(overview.pool.state == "on"));
+    page.add(&t::STRANDED_BYTES, &[], overview.pool.stranded_bytes as f64);
     page.nobodys();
 }
 

@@ -214,8 +214,9 @@ impl Device {
         if let Some(used) = used {
             (self.used_bytes, self.used_age_ns, self.used_source) = (used, 0, "driver");
         }
-        let mut parts = self.parts(looks);
-        parts.extend(self.first_context(ledger.snapshot.header.driver_version, alone_on_card));
+        let known = self.measured_card(ledger.snapshot.header.driver_version);
+        let mut parts = self.parts(looks, known);
+        parts.extend(self.first_context(known, alone_on_card));
         self.of_process = Account::of(count, parts);
         let used = Some(self.used_bytes).filter(|&used| used > 0);
         (self.others_bytes, self.unexplained_bytes) = match self.of_process.counted_bytes {
@@ -225,11 +226,28 @@ impl Device {
         self
     }
 
+    fn measured_card(&self, driver: u32) -> Option<&'static MeasuredCard> {
+        MEASURED_CARDS.iter().find(|card| card.driver == driver && self.name.starts_with(card.name))
+    }
+
+    /// Local memory of kernels: as it was measured with this card, else by how much free memory fell. Code that was loaded
+    /// at the same launch is in that, and the second number is what it leaves for code.
+    fn local_memory(&self, taken: u64, known: Option<&MeasuredCard>) -> (Share, u64) {
+        const NAME: &str = "local memory of kernels";
+        match (known, &self.local) {
+            (Some(card), Some(local)) => {
+                let beyond = local.per_thread.saturating_sub(MeasuredCard::LOCAL_AT_FIRST);
+                let bytes = card.threads.saturating_mul(beyond);
+                (Share::new(NAME, bytes, How::Estimated, AS_MEASURED), taken.saturating_sub(bytes))
+            }
+            _ => (Share::new(NAME, taken, How::Measured, "gpumem events --kind driver-took"), 0),
+        }
+    }
+
     /// The first context, around which free memory cannot be asked for.
-    fn first_context(&self, driver: u32, alone_on_card: bool) -> Option<Share> {
-        let measured = FIRST_CONTEXT.iter().find(|(of, card, _)| *of == driver && self.name.starts_with(card));
-        let (bytes, remark) = match measured {
-            Some(&(.., bytes)) => (bytes, "as measured with this driver and card"),
+    fn first_context(&self, known: Option<&MeasuredCard>, alone_on_card: bool) -> Option<Share> {
+        let (bytes, remark) = match known {
+            Some(card) => (card.first_context, AS_MEASURED),
             // No other process is there, so all that was used once the context was made is taken for its own.
             None if alone_on_card => (self.baseline_bytes, "used on the card when it was made"),
             None => return None,
@@ -238,13 +256,15 @@ impl Device {
     }
 
     /// The known parts of this process's memory on the device.
-    fn parts(&self, looks: &Looks) -> Vec<Share> {
+    fn parts(&self, looks: &Looks, known: Option<&MeasuredCard>) -> Vec<Share> {
         let recorded = looks.kinds.iter().map(|(kind, &bytes)| Share::new(kind, bytes, How::Recorded, "recorded"));
         let rounding = looks.rounding.saturating_add(looks.shared.wrapping_neg() % PAGE);
         let pages = "the driver gives pages of 2 MiB";
         let kept = "kept for the next allocations";
         let taken = |what| looks.taken.get(&what).copied().unwrap_or(0);
         let measured = |name, what, remark| Share::new(name, taken(what), How::Measured, remark);
+        let (local, code_of_launches) = self.local_memory(taken(Taken::Local), known);
+        let launches = taken(Taken::Launch).saturating_add(code_of_launches);
         let others = [
             Share::new("idle in gpumem's pool", self.idle_bytes, How::Recorded, kept),
             Share::new(
@@ -261,11 +281,11 @@ impl Device {
             ),
             Share::new("graph execs", self.graph_bytes, How::Estimated, "estimated"),
             Share::new("rounding", rounding, How::Estimated, pages),
-            measured("local memory of kernels", Taken::Local, "gpumem events --kind driver-took"),
+            local,
             measured("limits of the context", Taken::Limit, "cudaDeviceSetLimit"),
             measured("further contexts", Taken::Context, ""),
             measured("code", Taken::Code, "modules and libraries"),
-            measured("first launches", Taken::Launch, "code that is loaded late"),
+            Share::new("first launches", launches, How::Measured, "code that is loaded late"),
             measured("streams", Taken::Stream, "their queues"),
             measured("gpumem's own", Taken::Gpumem, "for the guard and for searches"),
         ];
@@ -273,9 +293,29 @@ impl Device {
     }
 }
 
-/// NVML's count for a process with one context and nothing allocated, bytes: by the driver, as `cuDriverGetVersion` says
-/// it, and the beginning of the card's name. Measured with driver 580.
-const FIRST_CONTEXT: &[(u32, &str, u64)] = &[(13000, "NVIDIA H100", 518 << 20), (13000, "NVIDIA H200", 518 << 20)];
+/// What was measured of a card, with driver 580.
+struct MeasuredCard {
+    /// As `cuDriverGetVersion` says it.
+    driver: u32,
+    /// The beginning of the card's name.
+    name: &'static str,
+    /// NVML's count for a process with one context and nothing allocated, bytes.
+    first_context: u64,
+    /// Threads for which a context has local memory: all that the card runs at once.
+    threads: u64,
+}
+
+impl MeasuredCard {
+    /// Local memory of a thread that is a part of the first context, bytes.
+    const LOCAL_AT_FIRST: u64 = 1024;
+}
+
+const AS_MEASURED: &str = "as measured with this driver and card";
+/// The first launch of a kernel with 1, 4 and 16 KiB a thread took 0, 792 and 3,960 MiB.
+const MEASURED_CARDS: &[MeasuredCard] = &[
+    MeasuredCard { driver: 13000, name: "NVIDIA H100 80GB HBM3", first_context: 518 << 20, threads: 132 * 2048 },
+    MeasuredCard { driver: 13000, name: "NVIDIA H200", first_context: 518 << 20, threads: 132 * 2048 },
+];
 
 /// The driver's counts on one device.
 struct Counted {

@@ -12,6 +12,7 @@
 //! * [`pool`]: the pool: what it keeps, what it did, what it placed elsewhere, what is stranded.
 //! * [`sites`]: call sites, named so that they can be told apart.
 //! * [`totals`]: sums, and the host's memory explained. [`devices`]: each device's.
+//! * [`overview`]: all of these together, for every view.
 //! * [`growth`]: samples over time.
 //! * [`changes`]: two snapshots compared.
 //! * [`marks`]: moments that a user can name. [`history`]: what was live over time.
@@ -41,6 +42,7 @@ pub(crate) mod history;
 mod last_words;
 pub(crate) mod ledger;
 pub(crate) mod marks;
+pub(crate) mod overview;
 pub(crate) mod parts;
 pub(crate) mod pool;
 pub(crate) mod recording;

@@ -1,8 +1,9 @@
 //! Checks of a process's memory: the pool, what ran out, what is stranded, what is near a limit, what lies idle.
 
 use super::finding::{Finding, Severity};
-use crate::model::devices::{self, Device};
-use crate::model::pool::{self, Pool, StrandedSite};
+use crate::model::devices::Device;
+use crate::model::overview::Overview;
+use crate::model::pool::{Pool, StrandedSite};
 use crate::model::{Ledger, RECENT_NS, variables};
 use crate::report::cure::{self, Cure};
 use crate::report::pool::{head, stranded_words};
@@ -22,13 +23,13 @@ const SOON_NS: u64 = 60_000_000_000;
 
 /// All of them.
 pub(super) fn check(ledger: &Ledger) -> Vec<Finding> {
-    let pool = pool::of(ledger);
+    let Overview { pool, devices, .. } = Overview::of(ledger, &Books::closed());
     let settings = ledger.settings();
     let mut findings = vec![on(ledger, &pool), memory(ledger, &pool, &settings)];
     findings.extend(stranded(ledger, &pool, &settings));
     findings.push(near_the_limit(ledger, &pool, &settings));
     findings.push(idle(ledger, &pool));
-    findings.extend(devices::of(ledger, &Books::closed()).iter().filter_map(local_memory));
+    findings.extend(devices.iter().filter_map(local_memory));
     findings
 }
 

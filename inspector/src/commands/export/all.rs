@@ -1,7 +1,8 @@
 //! Everything in a ledger, as JSON.
 
 use crate::context::Context;
-use crate::model::{Ledger, cache, devices, execs, graphs, growth, pool, totals};
+use crate::model::overview::Overview;
+use crate::model::{Ledger, execs, graphs, growth, totals};
 use crate::source::liveness::real_ns;
 use crate::source::nvml::Books;
 use crate::view::lazy::Lazy;
@@ -14,12 +15,9 @@ use serde::Serialize;
 #[derive(Serialize)]
 pub(super) struct Everything<'a> {
     process: crate::model::Head,
-    live: totals::Live,
-    kinds: Vec<totals::KindTotal>,
-    devices: Vec<devices::Device>,
+    #[serde(flatten)]
+    overview: Overview,
     host: totals::Host,
-    cache: cache::Cache,
-    pool: pool::Pool,
     counters: std::collections::BTreeMap<&'static str, u64>,
     samples: Vec<std::collections::BTreeMap<&'static str, u64>>,
     stacks: Lazy<'a, Stack>,
@@ -99,12 +97,8 @@ pub(super) fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everythin
     stacks.sort_by_key(|(reference, _)| **reference);
     Everything {
         process: ledger.head(),
-        live: totals::live(snapshot),
-        kinds: totals::kinds(ledger),
-        devices: devices::of(ledger, &Books::default()),
+        overview: Overview::of(ledger, &Books::default()),
         host: totals::host(&context.world, ledger),
-        cache: cache::of(ledger),
-        pool: pool::of(ledger),
         counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
         samples: growth::samples(ledger),
         stacks: Lazy::of(stacks, move |(&stack, slot): (&u32, &read::Stack)| Stack {

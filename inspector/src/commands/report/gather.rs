@@ -2,10 +2,11 @@
 
 use crate::commands::doctor;
 use crate::context::Context;
+use crate::model::overview::Overview;
 use crate::model::summary::{About, Finding, GraphsOf, Holder, Number, Setting, Summary};
 use crate::model::suspects::{self, Suspect};
 use crate::model::verdict::ENOUGH;
-use crate::model::{Ledger, cache, devices, graphs, pool, totals, variables};
+use crate::model::{Ledger, graphs, totals, variables};
 use crate::report::cure::Cure;
 use crate::report::{cache as cache_words, growth};
 use crate::source::liveness::real_ns;
@@ -31,25 +32,24 @@ pub(in crate::commands) fn summary(context: &Context, ledger: &Ledger) -> Summar
     }
     let holders_total = found.all.len() as u64;
     let holders = found.all.into_iter().take(HOLDERS).map(|suspect| holder(ledger, suspect)).collect();
-    let cache = cache::of(ledger);
+    let overview = Overview::of(ledger, &Books::closed());
     Summary {
-        process: about(ledger),
+        process: about(ledger, &overview),
         warnings: ledger.head().warnings(),
         remarks,
-        numbers: numbers(context, ledger, &cache),
+        numbers: numbers(context, ledger, &overview),
         holders,
         holders_total,
-        graph_cache: cache_words::lines(&cache),
+        graph_cache: cache_words::lines(&overview.cache),
         graphs: groups(ledger),
         environment: variables::of(ledger).into_iter().map(setting).collect(),
         findings: doctor::of_ledger(ledger).into_iter().map(finding).collect(),
     }
 }
 
-fn about(ledger: &Ledger) -> About {
+fn about(ledger: &Ledger, overview: &Overview) -> About {
     let head = ledger.head();
     let header = &ledger.snapshot.header;
-    let devices = devices::of(ledger, &Books::closed());
     About {
         pid: head.pid,
         cmdline: crate::text::shorten(&ledger.snapshot.text(header.cmdline), CMDLINE).into_owned(),
@@ -67,7 +67,8 @@ fn about(ledger: &Ledger) -> About {
         },
         driver_version: head.driver_version().to_owned(),
         shim_version: head.shim_version.clone(),
-        devices: devices
+        devices: overview
+            .devices
             .iter()
             .map(|device| format!("{}: {}, {}", device.device, device.name, units::bytes(device.total_bytes)))
             .collect(),
@@ -75,11 +76,8 @@ fn about(ledger: &Ledger) -> About {
     }
 }
 
-fn numbers(context: &Context, ledger: &Ledger, cache: &cache::Cache) -> Vec<Number> {
-    let (live, pool) = (totals::live(&ledger.snapshot), pool::of(ledger));
-    let graphs = graphs::total(ledger, cache);
-    let contexts = ledger.snapshot.contexts.values();
-    let peak = contexts.fold(0, |sum: u64, context| sum.saturating_add(context.peak_bytes));
+fn numbers(context: &Context, ledger: &Ledger, overview: &Overview) -> Vec<Number> {
+    let Overview { live, graphs, .. } = overview;
     let bytes = |name: &str, value: u64, remark: &str| Number {
         name: name.into(),
         value,
@@ -89,11 +87,11 @@ fn numbers(context: &Context, ledger: &Ledger, cache: &cache::Cache) -> Vec<Numb
     let count = |name: &str, value| Number { name: name.into(), value, ..Number::default() };
     let mut numbers = vec![
         bytes("device memory live", live.device, ""),
-        bytes("highest so far", peak, "of device memory"),
+        bytes("highest so far", overview.device_peak_bytes, "of device memory"),
         bytes("managed memory live", live.managed, ""),
         bytes("host memory live", live.host, "pinned or registered"),
         count("allocations live", live.count),
-        bytes("idle in the pool", pool.idle_bytes, "goes back by itself or with gpumem trim"),
+        bytes("idle in the pool", overview.pool.idle_bytes, "goes back by itself or with gpumem trim"),
         count("graphs", graphs.graphs),
         count("execs", graphs.execs),
         bytes("host memory of graphs and execs", graphs.host_bytes, "estimated"),

@@ -11,7 +11,7 @@ use std::io::Write;
 
 /// Every device.
 pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
-    report.devices.iter().try_for_each(|device| print_device(out, device))
+    report.overview.devices.iter().try_for_each(|device| print_device(out, device))
 }
 
 /// One device.

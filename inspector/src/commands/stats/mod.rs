@@ -11,12 +11,10 @@ use crate::args::Target;
 use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::Head;
-use crate::model::cache::{self, Cache};
-use crate::model::devices::Device;
 use crate::model::growth::{self, Growth};
-use crate::model::pool::{self, Pool};
+use crate::model::overview::Overview;
 use crate::model::taken::{self, TakenBy};
-use crate::model::totals::{self, Host, KindTotal, Live};
+use crate::model::totals::{self, Host};
 use crate::report::head;
 use crate::source::nvml::Books;
 use gpumem_wire::counters;
@@ -39,14 +37,11 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Report {
     process: Head,
-    live: Live,
-    kinds: Vec<KindTotal>,
-    devices: Vec<Device>,
+    #[serde(flatten)]
+    overview: Overview,
+    host: Host,
     /// What the driver took for itself, by call site.
     driver_took: Vec<TakenBy>,
-    host: Host,
-    cache: Cache,
-    pool: Pool,
     counters: BTreeMap<&'static str, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     growth: Option<GrowthReport>,
@@ -76,16 +71,11 @@ impl Command for Args {
     fn run(&self, context: &Context) -> Result<()> {
         let ledger = context.ledger(&self.target)?;
         let snapshot = &ledger.snapshot;
-        let devices = crate::model::devices::of(&ledger, &Books::default());
         let report = Report {
             process: ledger.head(),
-            live: totals::live(snapshot),
-            kinds: totals::kinds(&ledger),
-            devices,
-            driver_took: taken::taken(&ledger),
+            overview: Overview::of(&ledger, &Books::default()),
             host: totals::host(&context.world, &ledger),
-            cache: cache::of(&ledger),
-            pool: pool::of(&ledger),
+            driver_took: taken::taken(&ledger),
             counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
             growth: growth::growth(&ledger).map(|(span_ns, rows)| GrowthReport {
                 span_ns,

@@ -23,7 +23,7 @@ const GROWING: [(&str, &str); 6] = [
 
 /// Prints what stands below the head.
 pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
-    match report.devices.as_slice() {
+    match report.overview.devices.as_slice() {
         [] => writeln!(out, "\nno context on a device so far")?,
         [device] => devices::print_device(out, device)?,
         devices => print_devices(out, devices)?,
@@ -33,8 +33,8 @@ pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()>
     if let Some(growth) = growth(report) {
         writeln!(out, "{growth}")?;
     }
-    report::pool::print_head(out, &report.pool)?;
-    report::cache::print_short(out, &report.cache)?;
+    report::pool::print_head(out, &report.overview.pool)?;
+    report::cache::print_short(out, &report.overview.cache)?;
     if let Some(failed) = failed(report) {
         writeln!(out, "{} {failed}", paint(WARN, "failed:"))?;
     }
@@ -103,7 +103,7 @@ fn growth(report: &Report) -> Option<String> {
 
 /// What the driver refused; none where nothing was.
 fn failed(report: &Report) -> Option<String> {
-    let allocations = report.kinds.iter().fold(0, |sum: u64, kind| sum.saturating_add(kind.failures));
+    let allocations = report.overview.kinds.iter().fold(0, |sum: u64, kind| sum.saturating_add(kind.failures));
     let counter = |name| report.counters.get(name).copied().unwrap_or_default();
     let all = [
         (allocations, "allocation"),

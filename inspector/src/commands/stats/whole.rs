@@ -13,12 +13,12 @@ use std::io::Write;
 
 /// Prints what stands below the head.
 pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
-    print_kinds(out, &report.kinds)?;
+    print_kinds(out, &report.overview.kinds)?;
     devices::print(out, report)?;
     print_taken(out, &report.driver_took)?;
     print_host(out, &report.host)?;
-    report::pool::print_part(out, &report.pool)?;
-    report::cache::print_part(out, &report.cache)?;
+    report::pool::print_part(out, &report.overview.pool)?;
+    report::cache::print_part(out, &report.overview.cache)?;
     print_growth(out, report)?;
     print_counters(out, report)?;
     writeln!(out, "\n{}", paint(HEAD, "settings"))?;

@@ -4,13 +4,15 @@ use super::Args;
 use crate::context::{Context, to_stdout};
 use crate::failure::Result;
 use crate::model::allocs::{self, By, Filter, Sort};
-use crate::model::cache::{self, Cache};
+use crate::model::cache::Cache;
 use crate::model::changes::minus;
-use crate::model::pool::{self, Pool};
+use crate::model::overview::Overview;
+use crate::model::pool::Pool;
 use crate::model::sites::Sites;
 use crate::model::totals::{self, Live};
-use crate::model::{Head, Ledger, graphs};
+use crate::model::{Head, Ledger};
 use crate::report::{self, head};
+use crate::source::nvml::Books;
 use crate::text::{self, units};
 use crate::view::table::{DIM, HEAD, Side, Table, paint, terminal_size};
 use gpumem_wire::counters;
@@ -127,16 +129,14 @@ fn draw(text: &[u8]) -> std::io::Result<()> {
 
 fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Before>) -> (Report, Before) {
     let now = Before::of(ledger);
-    let (cache, pool) = (cache::of(ledger), pool::of(ledger));
+    let Overview { live, cache, pool, graphs, device_peak_bytes, .. } = Overview::of(ledger, &Books::closed());
     let heads = report::cache::height(&cache) + report::pool::height(&pool) + ledger.head().warnings().len();
     let fit = terminal_size().map_or(20, |(_, rows)| rows.saturating_sub(LINES + heads).max(3));
     let limit = args.limit.unwrap_or(if context.global.json { usize::MAX } else { fit });
-    let graphs = graphs::total(ledger, &cache);
-    let contexts = ledger.snapshot.contexts.values();
     let report = Report {
         process: ledger.head(),
-        live: totals::live(&ledger.snapshot),
-        device_peak_bytes: contexts.fold(0, |sum: u64, context| sum.saturating_add(context.peak_bytes)),
+        live,
+        device_peak_bytes,
         rss_bytes: totals::host(&context.world, ledger).rss_bytes,
         cache,
         pool,

@@ -7,7 +7,8 @@ use crate::model::Ledger;
 use crate::model::allocs::By;
 use crate::model::growth;
 use crate::model::history::Samples;
-use crate::model::{cache, graphs, totals};
+use crate::model::overview::Overview;
+use crate::source::nvml::Books;
 use gpumem_wire::counters as c;
 use gpumem_wire::layout::SampleSlot;
 use gpumem_wire::location::Tally;
@@ -35,12 +36,9 @@ const TOTALS: &[Total] = &[
 
 /// Totals as they are now, by name.
 pub(super) fn totals(ledger: &Ledger) -> FxHashMap<&'static str, u64> {
-    let snapshot = &ledger.snapshot;
-    let live = totals::live(snapshot);
-    let graphs = graphs::total(ledger, &cache::of(ledger));
-    let contexts = snapshot.contexts.values().filter(|context| context.gone_ns == 0);
-    let idle = contexts.fold(0, |sum: u64, context| sum.saturating_add(context.idle_bytes));
-    let last = snapshot.samples.last();
+    let Overview { live, devices, graphs, .. } = Overview::of(ledger, &Books::closed());
+    let idle = devices.iter().fold(0, |sum: u64, device| sum.saturating_add(device.idle_bytes));
+    let last = ledger.snapshot.samples.last();
     let sampled = |of: fn(&SampleSlot) -> u64| last.map_or(0, of);
     let now = [
         live.device,

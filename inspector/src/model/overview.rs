@@ -1,0 +1,43 @@
+//! What a process holds of devices and of pinned memory now. Every view and the metrics take their sums from here.
+
+use super::Ledger;
+use super::cache::{self, Cache};
+use super::devices::{self, Device};
+use super::graphs;
+use super::pool::{self, Pool};
+use super::totals::{self, KindTotal, Live};
+use crate::source::nvml::Books;
+use serde::Serialize;
+
+/// Sums, and the parts that they are made of.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Overview {
+    pub live: Live,
+    pub kinds: Vec<KindTotal>,
+    pub devices: Vec<Device>,
+    pub cache: Cache,
+    pub pool: Pool,
+    /// All graphs and execs together.
+    #[serde(skip)]
+    pub graphs: graphs::Group,
+    /// The most device memory that was live at a time, of each context, added up.
+    #[serde(skip)]
+    pub device_peak_bytes: u64,
+}
+
+impl Overview {
+    /// Gathers all of it. `books`: what the driver counts, which is asked once for each card.
+    pub(crate) fn of(ledger: &Ledger, books: &Books) -> Self {
+        let cache = cache::of(ledger);
+        let contexts = ledger.snapshot.contexts.values();
+        Self {
+            live: totals::live(&ledger.snapshot),
+            kinds: totals::kinds(ledger),
+            devices: devices::of(ledger, books),
+            graphs: graphs::total(ledger, &cache),
+            cache,
+            pool: pool::of(ledger),
+            device_peak_bytes: contexts.fold(0, |sum: u64, context| sum.saturating_add(context.peak_bytes)),
+        }
+    }
+}
