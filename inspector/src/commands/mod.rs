@@ -27,6 +27,7 @@ mod said;
 mod selftest;
 mod serve;
 mod set;
+mod several;
 mod stats;
 mod top;
 mod trim;

@@ -7,7 +7,8 @@ mod retype;
 use crate::args::{Global, Target};
 use crate::failure::{Code, Failure, Result};
 use crate::model::Ledger;
-use crate::source::choose::{self, TargetRequest};
+use crate::source::choose::{self, Opened, TargetRequest};
+use crate::source::find::{self, FoundProcess};
 use crate::source::world::World;
 use crate::view::json;
 use crate::view::out::{Limited, Wrapped};
@@ -83,7 +84,27 @@ impl Context {
         let words: Vec<_> = std::env::args_os().collect();
         let retype = |pid: u32| retype::with_target((self.root)(), &words, target.target.as_deref(), &pid.to_string());
         let asked = TargetRequest { target: name.as_deref(), live, retype: &retype };
-        let mut ledger = Ledger::of(&self.world, choose::ledger(&self.world, &asked)?);
+        Ok(self.opened(choose::ledger(&self.world, &asked)?, target))
+    }
+
+    /// All processes that run and have a ledger, if the user named none.
+    pub(crate) fn running(&self, target: &Target) -> Vec<FoundProcess> {
+        if target.target.is_some() || target.file.is_some() {
+            return Vec::new();
+        }
+        find::survey(&self.world).found.into_iter().filter(FoundProcess::is_live).collect()
+    }
+
+    /// The ledger of one of them.
+    ///
+    /// # Errors
+    /// See [`choose::read`].
+    pub(crate) fn read(&self, found: &FoundProcess, target: &Target) -> Result<Ledger> {
+        Ok(self.opened(choose::read(&self.world, found)?, target))
+    }
+
+    fn opened(&self, opened: Opened, target: &Target) -> Ledger {
+        let mut ledger = Ledger::of(&self.world, opened);
         if let Some(cut) = ledger.cut_short()
             && !self.damage.borrow().contains(&cut)
         {
@@ -94,7 +115,7 @@ impl Context {
         if target.no_symbols {
             ledger.symbols.disable();
         }
-        Ok(ledger)
+        ledger
     }
 
     /// Fails if not everything could be shown.

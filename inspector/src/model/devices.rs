@@ -87,6 +87,8 @@ struct Looks {
     rounding: u64,
     /// Bytes that the driver took, by reason.
     taken: BTreeMap<Taken, u64>,
+    /// Live streams.
+    streams: u64,
 }
 
 /// The driver gives memory in pages of this size. Smaller requests share one (docs/decisions/drivers.md).
@@ -111,6 +113,11 @@ pub(crate) fn of(ledger: &Ledger, books: &Books) -> Vec<Device> {
     for (context, bytes) in execs.chain(cache::parked_device(ledger)) {
         if let Some((device, _)) = of(context).and_then(|key| devices.get_mut(&key)) {
             device.graph_bytes = device.graph_bytes.saturating_add(bytes);
+        }
+    }
+    for stream in snapshot.streams.values() {
+        if let Some((_, looks)) = of(stream.context).and_then(|key| devices.get_mut(&key)) {
+            looks.streams += 1;
         }
     }
     let alone = devices.len() == 1;
@@ -264,6 +271,7 @@ impl Device {
         let taken = |what| looks.taken.get(&what).copied().unwrap_or(0);
         let measured = |name, what, remark| Share::new(name, taken(what), How::Measured, remark);
         let (local, code_of_launches) = self.local_memory(taken(Taken::Local), known);
+        let (streams, of_ended) = of_streams(looks.streams, taken(Taken::Stream), known);
         let launches = taken(Taken::Launch).saturating_add(code_of_launches);
         let others = [
             Share::new("idle in gpumem's pool", self.idle_bytes, How::Recorded, kept),
@@ -286,11 +294,24 @@ impl Device {
             measured("further contexts", Taken::Context, ""),
             measured("code", Taken::Code, "modules and libraries"),
             Share::new("first launches", launches, How::Measured, "code that is loaded late"),
-            measured("streams", Taken::Stream, "their queues"),
+            streams,
+            Share::new("streams that ended", of_ended, How::Measured, "the driver keeps it for the next"),
             measured("gpumem's own", Taken::Gpumem, "for the guard and for searches"),
         ];
         recorded.chain(others).collect()
     }
+}
+
+/// Queues of streams: as measured, else by how much free memory fell. The second number is what that leaves for streams
+/// that are gone.
+fn of_streams(live: u64, taken: u64, known: Option<&MeasuredCard>) -> (Share, u64) {
+    if known.is_none() {
+        return (Share::new("streams", taken, How::Measured, "their queues"), 0);
+    }
+    // A page for the 2nd, 6th, 10th, … stream, and one more for about 64.
+    let pages = live.saturating_add(2) / 4;
+    let bytes = (pages + pages / 16).saturating_mul(PAGE);
+    (Share::new("streams", bytes, How::Estimated, AS_MEASURED), taken.saturating_sub(bytes))
 }
 
 /// What was measured of a card, with driver 580.
@@ -311,7 +332,6 @@ impl MeasuredCard {
 }
 
 const AS_MEASURED: &str = "as measured with this driver and card";
-/// The first launch of a kernel with 1, 4 and 16 KiB a thread took 0, 792 and 3,960 MiB.
 const MEASURED_CARDS: &[MeasuredCard] = &[
     MeasuredCard { driver: 13000, name: "NVIDIA H100 80GB HBM3", first_context: 518 << 20, threads: 132 * 2048 },
     MeasuredCard { driver: 13000, name: "NVIDIA H200", first_context: 518 << 20, threads: 132 * 2048 },

@@ -5,13 +5,13 @@
 pub(crate) mod frames;
 
 use crate::source::ask::Whom;
+use crate::source::called;
 use crate::source::choose::Opened;
 use crate::source::liveness::{self, Life, Status};
 use crate::source::process::Process;
 use crate::source::world::World;
 use crate::symbols::modules::Place;
 use crate::symbols::{Frame, Room, Symbols};
-use crate::text::file_name;
 use crate::text::shorten;
 use frames::StackMode;
 use gpumem_wire::counters;
@@ -270,12 +270,7 @@ impl Ledger {
 
     /// The process's name.
     pub(crate) fn name(&self) -> String {
-        let exe = self.snapshot.text(self.snapshot.header.exe);
-        match (&self.process, exe.is_empty()) {
-            (_, false) => file_name(exe.trim_end_matches(" (deleted)")),
-            (Some(process), true) => process.name.clone(),
-            (None, true) => "?".into(),
-        }
+        called::name_of(&self.snapshot, self.process.as_ref())
     }
 
     /// The process to ask, if it runs.

@@ -56,11 +56,11 @@ fn of_name(world: &World, file: &OsStr, asked: &TargetRequest) -> Result<Opened>
     let name = &*file.to_string_lossy();
     let survey = find::survey(world);
     let named: Vec<&FoundProcess> =
-        survey.found.iter().filter(|found| found.is_live() && found.name() == name).collect();
+        survey.found.iter().filter(|found| found.is_live() && found.is_called(name)).collect();
     match named.as_slice() {
         [] if Path::new(file).exists() => of_file(world, Path::new(file)),
         // A process that is listed and has no readable ledger: the message says why.
-        [] => match survey.found.iter().find(|found| found.process.is_some() && found.name() == name) {
+        [] => match survey.found.iter().find(|found| found.process.is_some() && found.is_called(name)) {
             Some(found) => read(world, found),
             None => Err(none_of_name(&survey, name, asked)),
         },
@@ -71,7 +71,7 @@ fn of_name(world: &World, file: &OsStr, asked: &TargetRequest) -> Result<Opened>
 
 /// Dead processes of this name are listed, but not chosen, because another one may have been meant.
 fn none_of_name(survey: &find::Survey, name: &str, asked: &TargetRequest) -> Failure {
-    let dead = survey.found.iter().filter(|found| found.status().is_some() && found.name() == name);
+    let dead = survey.found.iter().filter(|found| found.status().is_some() && found.is_called(name));
     let dead: Vec<&FoundProcess> = dead.collect();
     let last = dead.iter().min_by_key(|found| found.status().map_or(u64::MAX, |status| status.ago_ns));
     let Some(last) = last else {

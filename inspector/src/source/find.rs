@@ -1,6 +1,7 @@
 //! Every ledger, and every process that has the shim.
 
 use super::budget::{Budget, Part};
+use super::called;
 use super::folder::{FileIdentity, Folder};
 use super::liveness::{Life, Status, sees_all_namespaces};
 use super::maps;
@@ -9,7 +10,6 @@ use super::process::{Mapped, Process, Users};
 use super::seen::{LastLink, Seen};
 use super::world::World;
 use crate::failure::{Failure, plain};
-use crate::text::file_name;
 use gpumem_wire::layout::{TableKind, VERSION};
 use gpumem_wire::place::ProcessId;
 use gpumem_wire::read::Snapshot;
@@ -62,16 +62,18 @@ pub(crate) struct Survey {
 }
 
 impl FoundProcess {
-    /// The process's name: as /proc says, else as the ledger does.
     pub(crate) fn name(&self) -> String {
-        match (&self.process, &self.what) {
-            (_, LedgerFile::Ledger { summary, .. }) if !summary.text(summary.header.exe).is_empty() => {
-                file_name(summary.text(summary.header.exe).trim_end_matches(" (deleted)"))
-            }
-            (Some(process), _) => process.name.clone(),
-            // A damaged ledger has lost its texts.
+        match (&self.what, &self.process) {
+            (LedgerFile::Ledger { summary, .. }, process) => called::name_of(summary, process.as_ref()),
+            (_, Some(process)) => process.name.clone(),
             _ => "?".into(),
         }
+    }
+
+    /// True if a user may mean it by that name: its own, or that of its program.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        let is_exe = |summary: &Snapshot| called::called(&summary.text(summary.header.exe), "") == name;
+        self.name() == name || matches!(&self.what, LedgerFile::Ledger { summary, .. } if is_exe(summary))
     }
 
     /// Its ledger's path.

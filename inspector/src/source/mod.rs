@@ -2,6 +2,7 @@
 //!
 //! * [`world`]: this machine: /proc, boot id, clocks, the directories of this user.
 //! * [`process`]: one process as /proc shows it.
+//! * [`called`](mod@called): what a process is called.
 //! * [`standing`]: whether a process is stopped, traced, or has more rights than its user.
 //! * [`folder`]: a directory of ledgers, held open.
 //! * [`budget`]: what a look around may take. [`maps`]: the mappings of a process.
@@ -16,6 +17,7 @@
 
 pub(crate) mod ask;
 pub(crate) mod budget;
+pub(crate) mod called;
 pub(crate) mod choose;
 pub(crate) mod find;
 pub(crate) mod folder;

@@ -22,7 +22,7 @@ pub(super) fn around(call: &Call, what: Taken, real: impl FnMut() -> Status) -> 
 /// As [`around`], unless such looks have taken their share of the time: for calls that programs make often.
 pub(super) fn around_often(call: &Call, what: Taken, real: impl FnMut() -> Status) -> Status {
     let before = gate::record_if_started(|shim| driver_memory::look_in_share(shim, call.vendor)).flatten();
-    let status = for_driver(call, real);
+    let status = driver_memory::timed(|| for_driver(call, real));
     if let Some(before) = before {
         gate::note(|shim| driver_memory::since(shim, call, &before, what, None));
     }
@@ -38,7 +38,7 @@ pub(super) fn around_often(call: &Call, what: Taken, real: impl FnMut() -> Statu
 #[inline(never)]
 pub(super) unsafe fn around_first_launch(call: &Call, function: Opaque, real: impl FnMut() -> Status) -> Status {
     let before = gate::record_if_started(|shim| driver_memory::look_in_share(shim, call.vendor)).flatten();
-    let status = for_driver(call, real);
+    let status = driver_memory::timed(|| for_driver(call, real));
     if let Some(before) = before {
         // SAFETY: our caller vouches that the call that was made launches `function`.
         gate::record_if_started(|shim| unsafe { driver_memory::since_launch(shim, call, &before, function) });

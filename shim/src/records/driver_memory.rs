@@ -158,12 +158,15 @@ const TRIES: usize = 8;
 /// The kernels that were launched, each at or behind a place that follows from its address.
 static LAUNCHED: [AtomicU64; KERNELS] = [const { AtomicU64::new(0) }; KERNELS];
 
-/// When a frequent call was looked at first, and the time that all such looks took, ns.
+/// When a frequent call was looked at first, and the time that all such looks took, and all such calls, ns.
 static FIRST_NS: AtomicU64 = AtomicU64::new(0);
 static SPENT_NS: AtomicU64 = AtomicU64::new(0);
-/// Such looks may take this long in all, and beyond that a share of the time since the first one.
+static CALLS_NS: AtomicU64 = AtomicU64::new(0);
+/// Such looks may take this long in all, and beyond that a share of the time since the first one, and of the time of the
+/// calls: on a busy machine both are slow.
 const FREE_NS: u64 = 20_000_000;
 const SHARE: u64 = 128;
+const SHARE_OF_CALLS: u64 = 4;
 
 /// Remembers that a kernel was launched. True if no earlier launch of it is known.
 #[inline(always)]
@@ -197,11 +200,20 @@ pub(crate) fn forget_launches() {
     LAUNCHED.iter().filter(|known| known.load(Relaxed) != 0).for_each(|known| known.store(0, Relaxed));
 }
 
+/// Makes a frequent call, the time of which counts for looks.
+pub(crate) fn timed<T>(real: impl FnOnce() -> T) -> T {
+    let begin = clock::precise_ns();
+    let done = real();
+    CALLS_NS.fetch_add(clock::precise_ns().saturating_sub(begin), Relaxed);
+    done
+}
+
 /// As [`look`], unless looks around frequent calls have taken their share of the time.
 pub(crate) fn look_in_share(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
     let begin = clock::precise_ns();
     let first = FIRST_NS.compare_exchange(0, begin, Relaxed, Relaxed).err().unwrap_or(begin);
-    if SPENT_NS.load(Relaxed) > FREE_NS + begin.saturating_sub(first) / SHARE {
+    let share = begin.saturating_sub(first) / SHARE + CALLS_NS.load(Relaxed) / SHARE_OF_CALLS;
+    if SPENT_NS.load(Relaxed) > FREE_NS + share {
         return None;
     }
     let look = look(shim, vendor);

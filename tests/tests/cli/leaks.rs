@@ -1,7 +1,7 @@
 //! `gpumem leaks` finds growth that is known: with the commands of the README, and by the claim of `make proof`.
 
-use gpumem_tests::harness::run::{Running, Scratch, wait_for};
-use gpumem_tests::harness::{artifacts, command, program};
+use gpumem_tests::harness::run::{Program, Running, Scratch, wait_for};
+use gpumem_tests::harness::{artifacts, client, command, program};
 use gpumem_wire::kinds::GrowthKind;
 use serde_json::Value;
 use std::process::Command;
@@ -153,4 +153,33 @@ fn first_and_last_seen_are_when_it_was() {
             assert!(is_right, "{name}, {what}: {told_ns} is not between {} and {}", known(0), known(1));
         }
     }
+}
+
+/// Who looks at a machine does not know which process it is: all are there, and the growing one is first.
+#[test]
+fn several_processes_are_ranked_the_growing_one_first() {
+    let dir = Scratch::new();
+    let start = |program: Program| {
+        let dir = dir.path();
+        program.dir(dir).env("GPUMEM_DIR", dir).env("GPUMEM_GROWTH_INTERVAL", "20ms").waits().start(true)
+    };
+    let flat = start(program("lost").args(["5", "60"]));
+    let grows = start(client("forgets_beside"));
+    flat.says("blocks");
+    grows.says("begun");
+    let grows_first = |said: &Value| {
+        let rows = said["processes"].as_array().expect("rows");
+        rows.len() == 2 && rows[0]["pid"] == grows.pid() && rows[0]["growing"] == 1
+    };
+    wait_for("the growing one to be first", || grows_first(&grows.gpumem(&["leaks"])));
+    let said = grows.gpumem(&["leaks"]);
+    assert!(said["processes"][0]["site"].as_str().expect("a site").starts_with("forget "), "{said:#}");
+    assert_eq!((&said["processes"][1]["pid"], &said["processes"][1]["growing"]), (&flat.pid().into(), &0.into()));
+    let stats = grows.gpumem(&["stats"]);
+    assert!(grows_first(&stats), "{stats:#}");
+    // A gate is about one process.
+    let refused = grows.refused(&["leaks", "--fail-over", "1"]);
+    assert!(refused.contains("2 processes fit"), "{refused}");
+    grows.finish().ok();
+    flat.finish().ok();
 }

@@ -149,7 +149,7 @@ fn sort(findings: &mut [Finding]) {
 pub(super) fn without_ledger(context: &Context, survey: &Survey, target: &OsStr) -> Option<u32> {
     let is_path = target.as_encoded_bytes().contains(&b'/') || std::path::Path::new(target).exists();
     let name = target.to_string_lossy();
-    if is_path || survey.found.iter().any(|found| found.is_live() && found.name() == name) {
+    if is_path || survey.found.iter().any(|found| found.is_live() && found.is_called(&name)) {
         return None;
     }
     let mut all = Process::all(&context.world).into_iter().filter(|process| process.name == name);

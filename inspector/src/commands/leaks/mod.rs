@@ -5,6 +5,7 @@
 mod suspect;
 mod text;
 
+use super::several;
 use crate::args::{Target, rate, since, size, span};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
@@ -146,6 +147,10 @@ impl Command for Args {
     fn run(&self, context: &Context) -> Result<()> {
         if self.suspect {
             return suspect::run(self, context);
+        }
+        let for_one = self.since.is_some() || self.fail_over.is_some() || self.fail_rate.is_some();
+        if !for_one && several::answered::<Self>(context, &self.target)? {
+            return Ok(());
         }
         let ledger = context.ledger(&self.target)?;
         let moment = self.since.as_ref().map(|since| marks::moment(&ledger, since)).transpose();

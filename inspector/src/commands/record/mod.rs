@@ -110,7 +110,7 @@ impl Args {
         }
         watch_signals();
         let mut sessions = session::Sessions::new(self, context);
-        sessions.add(ledger, self.output.as_deref())?;
+        sessions.add(ledger, self.output.as_deref(), false)?;
         while !stopped() && sessions.go_on() {
             sessions.wait();
             sessions.look()?;

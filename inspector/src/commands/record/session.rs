@@ -49,20 +49,23 @@ impl<'a> Sessions<'a> {
         Self { args, context, begun: Instant::now(), sessions: Vec::new(), cost: Duration::ZERO, progress }
     }
 
-    /// Begins to record a process. `output`: the file that the user named for it.
+    /// Begins to record a process. `output`: the file that the user named for it. `from_start`: the process was started to be
+    /// recorded.
     ///
     /// # Errors
     /// Those of making the file and writing to it.
-    pub(super) fn add(&mut self, ledger: Ledger, output: Option<&Path>) -> Result<()> {
+    pub(super) fn add(&mut self, ledger: Ledger, output: Option<&Path>, from_start: bool) -> Result<()> {
         let name = output.map_or_else(|| format!("gpumem-{}.rec.gz", ledger.pid()).into(), Path::to_owned);
         let place = Place::new(&name, self.args.max_size)?;
         let interval = u64::try_from(self.args.interval.as_nanos()).unwrap_or(u64::MAX);
-        let recorder = Recorder::new(&ledger, interval, self.args.events_from);
+        let mut recorder = Recorder::new(&ledger, interval, self.args.events_from);
+        let nothing = from_start.then(|| recorder.begin_with_nothing(&ledger));
         let path = ledger.path.clone();
         let who = format!("{} (pid {})", text::clean(&ledger.name()), ledger.pid());
         let name = text::os(place.path().as_os_str()).into_owned();
         let mut session = Session { recorder, place, ledger, path, summed_up: Instant::now(), ticks: 0, ended: false };
         session.place.write(&[session.recorder.begin()])?;
+        session.place.write(nothing.as_slice())?;
         session.tick(self.context, true)?;
         super::say(format_args!("gpumem: recording {who} to {}\n", text::clean(&name)));
         self.sessions.push(session);

@@ -69,7 +69,7 @@ fn follow(args: &Args, context: &Context, started: &mut Started) -> Result<()> {
             let Ok(opened) = choose::read(&context.world, &found) else { continue };
             let ledger = Ledger::of(&context.world, opened);
             let output = output(args, sessions.is_empty(), ledger.pid());
-            sessions.add(ledger, output.as_deref())?;
+            sessions.add(ledger, output.as_deref(), true)?;
         }
         match sessions.is_empty() {
             true => std::thread::sleep(SOON),

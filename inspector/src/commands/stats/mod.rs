@@ -7,6 +7,7 @@ mod devices;
 mod short;
 mod whole;
 
+use super::several;
 use crate::args::Target;
 use crate::context::{Command, Context};
 use crate::failure::Result;
@@ -69,6 +70,9 @@ impl Command for Args {
     /// # Errors
     /// Those of choosing and reading the ledger.
     fn run(&self, context: &Context) -> Result<()> {
+        if several::answered::<Self>(context, &self.target)? {
+            return Ok(());
+        }
         let ledger = context.ledger(&self.target)?;
         let snapshot = &ledger.snapshot;
         let report = Report {

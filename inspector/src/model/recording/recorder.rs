@@ -82,6 +82,14 @@ impl Recorder {
         }
     }
 
+    /// The recording begins with the process, however late the first look is: a tick of nothing.
+    pub(crate) fn begin_with_nothing(&mut self, ledger: &Ledger) -> Line {
+        let header = &ledger.snapshot.header;
+        let unix_ns = real_ns(header, header.created_ns);
+        (self.begin.began_unix_ns, self.last_unix_ns) = (unix_ns, unix_ns);
+        Line::Tick(Tick { unix_ns, totals: vec![0; COLUMNS.len()], ..Tick::default() })
+    }
+
     /// The first line of a file.
     pub(crate) fn begin(&self) -> Line {
         Line::GpumemRecording(self.begin.clone())

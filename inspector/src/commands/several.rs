@@ -1,0 +1,138 @@
+//! Several processes in one table, those that grow first: the answer of `leaks` and `stats` if none is named and more than one
+//! runs.
+
+use crate::args::Target;
+use crate::context::{Command, Context};
+use crate::failure::Result;
+use crate::model::Ledger;
+use crate::model::overview::Overview;
+use crate::model::suspects::{self, is_site};
+use crate::model::totals::Live;
+use crate::report::growth;
+use crate::source::nvml::Books;
+use crate::text::{clean, units};
+use crate::view::table::{BAD, Side, Table, WARN, paint};
+use anstyle::Style;
+use serde::Serialize;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// How long processes are looked at. What is left out then is said.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Serialize)]
+struct Report {
+    /// The fastest growing one first.
+    processes: Vec<Row>,
+    /// Processes that could not be read, and why.
+    left_out: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    pid: u32,
+    name: String,
+    live: Live,
+    /// By the driver's count, on all devices. `None` if it is not known.
+    counted_bytes: Option<u64>,
+    idle_bytes: u64,
+    /// Call sites that grow steadily, and by how much together.
+    growing: usize,
+    growing_bytes_per_minute: f64,
+    /// The call site that is looked at first, and the verdict on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<&'static str>,
+}
+
+impl Row {
+    fn of(ledger: &Ledger, books: &Books) -> Self {
+        let Overview { live, devices, pool, .. } = Overview::of(ledger, books);
+        let all = suspects::find(ledger, None).all;
+        let growing = || all.iter().filter(|suspect| is_site(suspect) && suspect.grows());
+        let first = all.iter().find(|suspect| is_site(suspect) && suspect.bytes > 0);
+        Self {
+            pid: ledger.pid(),
+            name: ledger.name(),
+            live,
+            counted_bytes: crate::model::devices::process_used(ledger, &devices),
+            idle_bytes: pool.idle_bytes,
+            growing: growing().count(),
+            growing_bytes_per_minute: growing().map(|suspect| suspect.bytes_per_minute).sum::<f64>() + 0.0,
+            site: first.map(|suspect| suspect.key.clone()),
+            verdict: first.map(|suspect| suspect.verdict.words()),
+        }
+    }
+}
+
+/// Answers for all processes that run, if the user named none and there are several. False if not.
+///
+/// # Errors
+/// Those of writing the answer.
+pub(super) fn answered<C: Command>(context: &Context, target: &Target) -> Result<bool> {
+    let found = context.running(target);
+    if found.len() < 2 {
+        return Ok(false);
+    }
+    let (begin, books) = (Instant::now(), Books::default());
+    let mut report = Report { processes: Vec::new(), left_out: Vec::new() };
+    for found in &found {
+        if begin.elapsed() > PATIENCE {
+            report.left_out.push(format!("pid {} ({}): {PATIENCE:?} were over", found.pid, found.name()));
+            continue;
+        }
+        match context.read(found, target) {
+            Ok(ledger) => report.processes.push(Row::of(&ledger, &books)),
+            Err(why) => report.left_out.push(format!("pid {} ({}): {}", found.pid, found.name(), why.what)),
+        }
+    }
+    let device = |row: &Row| row.live.device;
+    report.processes.sort_by(|a, b| {
+        let faster = b.growing_bytes_per_minute.total_cmp(&a.growing_bytes_per_minute);
+        faster.then(device(b).cmp(&device(a))).then(a.pid.cmp(&b.pid))
+    });
+    context.print(&report, |out, report| print(out, report, C::NAME))?;
+    Ok(true)
+}
+
+fn print(out: &mut dyn Write, report: &Report, command: &str) -> std::io::Result<()> {
+    let (left, right) = (Side::Left, Side::Right);
+    let mut table = Table::new(&[
+        ("pid", right),
+        ("name", left),
+        ("grows", right),
+        ("device", right),
+        ("managed", right),
+        ("host", right),
+        ("idle", right),
+        ("driver's count", right),
+        ("verdict", left),
+        ("first to look at", left),
+    ])
+    .without(&["managed", "host", "idle"]);
+    for row in &report.processes {
+        let grows = if row.growing > 0 { growth::rate(row.growing_bytes_per_minute) } else { String::new() };
+        let plain = |text: String| (text, Style::new());
+        table.styled([
+            plain(row.pid.to_string()),
+            plain(clean(&row.name).into_owned()),
+            (grows, BAD),
+            plain(units::bytes(row.live.device)),
+            plain(units::bytes(row.live.managed)),
+            plain(units::bytes(row.live.host)),
+            plain(units::bytes(row.idle_bytes)),
+            plain(row.counted_bytes.map(units::bytes).unwrap_or_default()),
+            plain(row.verdict.unwrap_or_default().to_owned()),
+            plain(clean(row.site.as_deref().unwrap_or_default()).into_owned()),
+        ]);
+    }
+    table.print(out)?;
+    for why in &report.left_out {
+        writeln!(out, "{} {}", paint(WARN, "left out:"), clean(why))?;
+    }
+    if let Some(first) = report.processes.first() {
+        writeln!(out, "\none of them: gpumem {command} {}", first.pid)?;
+    }
+    Ok(())
+}

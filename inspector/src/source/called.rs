@@ -1,0 +1,61 @@
+//! What a process is called: its program, or for Python the script that it runs.
+
+use super::process::Process;
+use crate::text::file_name;
+use gpumem_wire::read::Snapshot;
+
+/// The name of a process, by the path of its program and its command line, the words of which are apart by spaces.
+pub(super) fn called(exe: &str, cmdline: &str) -> String {
+    let exe = file_name(exe.trim_end_matches(" (deleted)"));
+    if is_python(&exe) { script(cmdline).unwrap_or(exe) } else { exe }
+}
+
+/// The name of a process that has this ledger: as the ledger says, else as /proc does. A damaged ledger has lost its texts.
+pub(crate) fn name_of(snapshot: &Snapshot, process: Option<&Process>) -> String {
+    let (exe, cmdline) = (snapshot.text(snapshot.header.exe), snapshot.text(snapshot.header.cmdline));
+    match process {
+        _ if !exe.is_empty() => called(&exe, &cmdline),
+        Some(process) => process.name.clone(),
+        None => "?".into(),
+    }
+}
+
+/// True for `python`, `python3`, `python3.12` and their like.
+fn is_python(exe: &str) -> bool {
+    exe.strip_prefix("python").is_some_and(|version| version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
+}
+
+/// The script of an interpreter's command line, or the module that it runs. `None` for what is typed at it.
+fn script(cmdline: &str) -> Option<String> {
+    let mut words = cmdline.split(' ').skip(1);
+    while let Some(word) = words.next() {
+        match word {
+            "-m" => return words.next().map(str::to_owned),
+            "-c" | "-" => return None,
+            "-W" | "-X" | "--check-hash-based-pycs" => drop(words.next()),
+            option if option.starts_with('-') => {}
+            script => return Some(file_name(script)).filter(|name| !name.is_empty()),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_of_python_is_called_by_its_script() {
+        for (exe, cmdline, name) in [
+            ("/usr/bin/llama-server", "llama-server -m x.gguf", "llama-server"),
+            ("/usr/bin/python3.12", "python3 -u -X dev /home/me/train.py --lr 1", "train.py"),
+            ("/usr/bin/python3", "python -W error -m vllm.entrypoints.api", "vllm.entrypoints.api"),
+            ("/usr/bin/python3.12", "python3 -c import torch", "python3.12"),
+            ("/usr/bin/python3.12", "python3", "python3.12"),
+            ("/usr/bin/python3.12 (deleted)", "", "python3.12"),
+            ("/usr/bin/pythonish", "pythonish a.py", "pythonish"),
+        ] {
+            assert_eq!(called(exe, cmdline), name, "{cmdline}");
+        }
+    }
+}
