@@ -420,6 +420,11 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
             keys(&value.unwrap_or_else(|error| panic!("{args:?}: {error}: {}{}", answer.out, answer.err)), &mut seen);
         }
     }
+    // Of processes none of which is named.
+    let (several, sleepers) = (common::dir(), [Sleeper::start(), Sleeper::start()]);
+    sleepers.iter().for_each(|sleeper| drop(several.put(sleeper.id(), demo(sleeper.id()))));
+    let answer = several.gpumem(&["--json", "leaks"]);
+    keys(&serde_json::from_str(&answer.out).unwrap_or_else(|error| panic!("{error}: {}", answer.err)), &mut seen);
     let rules = selftest::rules_on_a_driver(dir.path(), library);
     keys(&serde_json::from_str(&rules).unwrap_or_else(|error| panic!("{error}: {rules}")), &mut seen);
     let text = std::fs::read_to_string(doc("cli.md")).unwrap();
