@@ -7,8 +7,10 @@ mod common;
 use clap::CommandFactory;
 use common::*;
 use gpumem_inspector::{CHECKS, Code};
-use gpumem_wire::kinds::{ExecState, Pinned, PoolState};
-use gpumem_wire::layout::{ExecSlot, HEADER_BYTES, MAX_PIECES, MAX_TABLES, StackSlot, TableKind, VERSION, exec_state};
+use gpumem_wire::kinds::{AllocKind, ExecState, Pinned, PoolState};
+use gpumem_wire::layout::{
+    AllocSlot, ExecSlot, HEADER_BYTES, MAX_PIECES, MAX_TABLES, StackSlot, TableKind, VERSION, exec_state,
+};
 use gpumem_wire::{counters, settings};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -350,6 +352,7 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         (0..2).for_each(|seq| growth::mark(&mut ledger, seq, "warm", 30 - seq));
         growth::report_parts(&mut ledger);
         ledger.stack(3, StackSlot { execs: 1, ..Default::default() }, &[APP + 0x501]);
+        ledger.slots([AllocSlot { kind: AllocKind::VmmPhysical as u8, stack: 3, serial: 99, ..Default::default() }]);
         let state = exec_state(ExecState::Folded, Pinned::None);
         ledger.slots([ExecSlot { stack: 4, serial: 1, host_bytes: MIB, state, ..Default::default() }]);
         let path = dir.path().join("leaking");

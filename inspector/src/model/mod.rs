@@ -22,7 +22,7 @@
 //! * [`summary`]: what is true at one moment, as plain data. [`course`]: what was live over time. [`chart`]: that
 //!   as charts. [`flame`]: memory by call stack.
 //! * [`recording`]: what was live at each second, written down and read again.
-//! * [`taken`]: what the driver took for itself.
+//! * [`taken`]: what the driver took for itself. [`unmapped`]: physical memory that has no address.
 //! * [`variables`]: what is in force, and where that came from.
 
 pub(crate) mod account;
@@ -52,6 +52,7 @@ pub(crate) mod summary;
 pub(crate) mod suspects;
 pub(crate) mod taken;
 pub(crate) mod totals;
+pub(crate) mod unmapped;
 pub(crate) mod variables;
 pub(crate) mod verdict;
 

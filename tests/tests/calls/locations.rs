@@ -134,6 +134,12 @@ fn handles_that_nobody_releases_hold_memory() {
     let ran = ran("exported", &[]);
     assert_eq!(live(&ran), [240, 0, 0, 0, 30]);
     assert_eq!(of_site(&ran, "physical"), (240, 240, 30));
+    let nowhere = |ran: &Ran| {
+        let said = ran.ledger().gpumem("leaks", &[]);
+        let row = said["suspects"].as_array().expect("rows").iter().find(|row| row["kind"] == "site");
+        row.expect("a site")["mapped_nowhere"].clone()
+    };
+    assert_eq!((nowhere(&ran), nowhere(&self::ran("segments", &[]))), (30.into(), Value::Null));
 }
 
 /// A location that the tables do not know has a sum of its own, is told in one line, and no limit applies to it.

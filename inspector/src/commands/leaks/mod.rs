@@ -13,6 +13,7 @@ use crate::model::allocs::{self, By, Filter, Key};
 use crate::model::marks::{self, Since};
 use crate::model::parts::Part;
 use crate::model::suspects::{self, Suspect, Suspects, is_site};
+use crate::model::unmapped;
 use crate::model::verdict::{ENOUGH, Verdict};
 use crate::model::{Head, Ledger};
 use crate::report::cure::Cure;
@@ -127,6 +128,9 @@ struct Row {
     suspect: Suspect,
     #[serde(skip_serializing_if = "Option::is_none")]
     caveat: Option<&'static str>,
+    /// Of physical memory: handles that are held and mapped nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mapped_nowhere: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
     /// What the program's own allocators handed out of it.
@@ -184,7 +188,11 @@ impl Args {
             Some(GrowthKind::Tag) => of_tags.get(&Key::Tag(suspect.key.clone())),
             _ => None,
         };
+        let unmapped = unmapped::by_site(ledger);
+        let nowhere = |suspect: &Suspect| unmapped.get(&*suspect.key).copied();
+        let of_site = |suspect: &Suspect| suspect.kind == GrowthKind::Site.name();
         let row = |suspect: Suspect| Row {
+            mapped_nowhere: Some(&suspect).filter(|suspect| of_site(suspect)).and_then(nowhere),
             parts: parts(&suspect).cloned().unwrap_or_default(),
             caveat: growth::caveat(ledger, &suspect),
             next: growth::advice(ledger, &suspect).map(Cure::text),

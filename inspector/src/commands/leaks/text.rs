@@ -91,7 +91,7 @@ fn in_column(suspect: &Suspect) -> String {
 }
 
 fn in_full(out: &mut dyn Write, row: &Row) -> std::io::Result<()> {
-    let Row { suspect, caveat, next, parts, stack } = row;
+    let Row { suspect, caveat, mapped_nowhere, next, parts, stack } = row;
     writeln!(out)?;
     match suspect.verdict {
         Verdict::GrowsSteadily => writeln!(out, "{}", paint(BAD, growth::verdict(suspect)))?,
@@ -110,6 +110,13 @@ fn in_full(out: &mut dyn Write, row: &Row) -> std::io::Result<()> {
     line(out, "by age", &ages(&suspect.ages))?;
     for (number, part) in lines::parts(parts).iter().enumerate() {
         line(out, if number == 0 { "inside" } else { "" }, part)?;
+    }
+    if let Some(handles) = mapped_nowhere {
+        line(
+            out,
+            "mapped",
+            &format!("nowhere, {} held: unmapped, and never given to cuMemRelease", text::count(*handles, "handle")),
+        )?;
     }
     if let Some(caveat) = caveat {
         line(out, "but", caveat)?;
