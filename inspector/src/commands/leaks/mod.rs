@@ -152,7 +152,8 @@ impl Command for Args {
         if self.suspect {
             return suspect::run(self, context);
         }
-        let for_one = self.since.is_some() || self.fail_over.is_some() || self.fail_rate.is_some();
+        let gate = self.fail_over.is_some() || self.fail_rate.is_some();
+        let for_one = gate || self.since.is_some() || self.limit.is_some() || self.all || self.stacks;
         if !for_one && several::answered::<Self>(context, &self.target)? {
             return Ok(());
         }

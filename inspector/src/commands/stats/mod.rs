@@ -70,7 +70,7 @@ impl Command for Args {
     /// # Errors
     /// Those of choosing and reading the ledger.
     fn run(&self, context: &Context) -> Result<()> {
-        if several::answered::<Self>(context, &self.target)? {
+        if !self.all && !self.samples && several::answered::<Self>(context, &self.target)? {
             return Ok(());
         }
         let ledger = context.ledger(&self.target)?;
