@@ -10,6 +10,7 @@ use anstyle::Style;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, Mode};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -19,7 +20,7 @@ pub(crate) struct Args {
     /// Only list running processes
     #[arg(long)]
     live: bool,
-    /// Show all columns, even on a narrow terminal
+    /// Show all columns, even on a narrow terminal, and each process that made no GPU call
     #[arg(long)]
     wide: bool,
 }
@@ -184,8 +185,9 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
     ])
     .gives_way(GIVING_WAY, wide);
     // Each update of gpumem leaves some behind: one line for all of them.
-    let (others, shown): (Vec<_>, Vec<_>) =
+    let (others, mut shown): (Vec<_>, Vec<_>) =
         report.processes.iter().partition(|row| row.status == "unreadable" && row.of_other_version);
+    let helpers = if wide { BTreeMap::new() } else { fold(&mut shown) };
     for row in &shown {
         let known = row.ledger.is_some() && row.status != "unreadable";
         let bytes = |n: u64| if known { units::bytes(n) } else { String::new() };
@@ -216,10 +218,26 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
     if !shown.is_empty() {
         table.print(out)?;
     }
+    for (name, count) in helpers {
+        writeln!(out, "{} {} made no GPU call: --wide lists them", units::number(count), text::clean(name))?;
+    }
     for row in shown.iter().filter(|row| row.status == "unreadable") {
         writeln!(out, "pid {}: {}", row.pid, text::clean(&row.status_text))?;
     }
     of_other_versions(out, others.len() as u64)
+}
+
+/// From this number on, processes of one name that made no GPU call are one line: workers of torch.compile, for instance.
+const HELPERS: u64 = 3;
+
+/// Takes such processes out. Returns their names, and how many have each.
+fn fold<'a>(rows: &mut Vec<&'a Row>) -> BTreeMap<&'a str, u64> {
+    let made_none = |row: &Row| matches!(row.status, "no-gpu-call" | "unseen");
+    let mut names: BTreeMap<&str, u64> = BTreeMap::new();
+    rows.iter().filter(|row| made_none(row)).for_each(|row| *names.entry(&row.name).or_default() += 1);
+    names.retain(|_, count| *count >= HELPERS);
+    rows.retain(|row| !made_none(row) || !names.contains_key(&*row.name));
+    names
 }
 
 fn of_other_versions(out: &mut dyn Write, ledgers: u64) -> std::io::Result<()> {

@@ -183,3 +183,24 @@ fn several_processes_are_ranked_the_growing_one_first() {
     grows.finish().ok();
     flat.finish().ok();
 }
+
+/// Workers that only load the driver are many, and say nothing.
+#[test]
+fn processes_that_make_no_gpu_call_are_one_line() {
+    let dir = Scratch::new();
+    let sleeps = || command("/bin/sleep").arg("600").dir(dir.path()).env("GPUMEM_DIR", dir.path()).start(true);
+    let mut helpers: Vec<Running> = (0..4).map(|_| sleeps()).collect();
+    let said = |more: &[&str]| {
+        let done = Command::new(&artifacts().gpumem).arg("ps").args(more).env("GPUMEM_DIR", dir.path()).output();
+        String::from_utf8(done.expect("gpumem runs").stdout).expect("text")
+    };
+    let folded = |text: &str| text.lines().any(|line| line.ends_with("sleep made no GPU call: --wide lists them"));
+    wait_for("four helpers in one line", || folded(&said(&[])));
+    let pids: Vec<String> = helpers.iter().map(|helper| helper.pid().to_string()).collect();
+    let lists = |text: &str, pid: &str| text.lines().any(|line| line.split_whitespace().next() == Some(pid));
+    let (short, wide) = (said(&[]), said(&["--wide"]));
+    assert!(pids.iter().all(|pid| lists(&wide, pid) && !lists(&short, pid)), "{short}\n{wide}");
+    assert!(!folded(&wide), "{wide}");
+    helpers.iter().for_each(|helper| helper.signal(libc::SIGTERM));
+    helpers.iter_mut().for_each(|helper| wait_for("its end", || helper.reap()));
+}
