@@ -9,6 +9,7 @@ use crate::model::overview::Overview;
 use crate::model::suspects::{self, is_site};
 use crate::model::totals::Live;
 use crate::report::growth;
+use crate::source::find::FoundProcess;
 use crate::source::nvml::Books;
 use crate::text::{clean, units};
 use crate::view::table::{BAD, Side, Table, WARN, paint};
@@ -49,35 +50,41 @@ struct Row {
 impl Row {
     fn of(ledger: &Ledger, books: &Books) -> Self {
         let Overview { live, devices, pool, .. } = Overview::of(ledger, books);
-        let all = suspects::find(ledger, None).all;
-        let growing = || all.iter().filter(|suspect| is_site(suspect) && suspect.grows());
-        let first = all.iter().find(|suspect| is_site(suspect) && suspect.bytes > 0);
+        let found = suspects::find(ledger, None);
+        let first = found.all.iter().find(|suspect| is_site(suspect) && suspect.bytes > 0);
         Self {
             pid: ledger.pid(),
             name: ledger.name(),
             live,
             counted_bytes: crate::model::devices::process_used(ledger, &devices),
             idle_bytes: pool.idle_bytes,
-            growing: growing().count(),
-            growing_bytes_per_minute: growing().map(|suspect| suspect.bytes_per_minute).sum::<f64>() + 0.0,
+            growing: suspects::growing(&found.all).count(),
+            growing_bytes_per_minute: growth::per_minute(suspects::growing(&found.all)),
             site: first.map(|suspect| suspect.key.clone()),
             verdict: first.map(|suspect| suspect.verdict.words()),
         }
     }
 }
 
-/// Answers for all processes that run, if the user named none and there are several. False if not.
+/// The ledger that the user means. If none is named and several processes run, answers for all of them: `None`. `for_one`: the
+/// command is about one process, whatever runs.
 ///
 /// # Errors
-/// Those of writing the answer.
-pub(super) fn answered<C: Command>(context: &Context, target: &Target) -> Result<bool> {
-    let found = context.running(target);
-    if found.len() < 2 {
-        return Ok(false);
+/// Those of choosing and reading the ledger, and of writing the answer.
+pub(super) fn one_or_answer<C: Command>(context: &Context, target: &Target, for_one: bool) -> Result<Option<Ledger>> {
+    let found = if for_one { Vec::new() } else { context.running(target) };
+    match found.as_slice() {
+        [] => context.ledger(target).map(Some),
+        [one] => context.read(one, target).map(Some),
+        several => answer::<C>(context, target, several).map(|()| None),
     }
+}
+
+/// Answers for all of them.
+fn answer<C: Command>(context: &Context, target: &Target, several: &[FoundProcess]) -> Result<()> {
     let (begin, books) = (Instant::now(), Books::default());
     let mut report = Report { processes: Vec::new(), left_out: Vec::new() };
-    for found in &found {
+    for found in several {
         if begin.elapsed() > PATIENCE {
             report.left_out.push(format!("pid {} ({}): {PATIENCE:?} were over", found.pid, found.name()));
             continue;
@@ -92,8 +99,7 @@ pub(super) fn answered<C: Command>(context: &Context, target: &Target) -> Result
         let faster = b.growing_bytes_per_minute.total_cmp(&a.growing_bytes_per_minute);
         faster.then(device(b).cmp(&device(a))).then(a.pid.cmp(&b.pid))
     });
-    context.print(&report, |out, report| print(out, report, C::NAME))?;
-    Ok(true)
+    context.print(&report, |out, report| print(out, report, C::NAME))
 }
 
 fn print(out: &mut dyn Write, report: &Report, command: &str) -> std::io::Result<()> {

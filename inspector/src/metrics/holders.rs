@@ -17,7 +17,7 @@ pub(super) fn add(page: &mut Page, ledger: &Ledger, top: usize) {
         of(page, ledger, By::Tag, ("tag", &t::TAG_LIVE_BYTES), top);
     }
     let found = suspects::find(ledger, None);
-    let growing = || found.all.iter().filter(|suspect| suspects::is_site(suspect) && suspect.grows());
+    let growing = || suspects::growing(&found.all);
     page.add(&t::GROWING_SITES, &[], growing().count() as f64);
     // A sum of nothing is -0.
     let per_minute = growing().map(|suspect| suspect.bytes_per_minute).fold(0.0, |sum: f64, rate| sum + rate.max(0.0));

@@ -135,7 +135,7 @@ mod tests {
         assert_eq!((is(&all), all.rest_bytes, all.left_out_bytes), (vec![500, 200, 250], Some(50), 0));
     }
 
-    /// By a page of the driver's, since roundings are estimates.
+    /// Roundings are estimates, so measured parts may be one page too large.
     #[test]
     fn what_was_measured_is_cut_if_it_nearly_fits() {
         let nearly = account(SLACK + 600, [500, 0, SLACK + 500]);

@@ -37,12 +37,12 @@ pub(crate) struct Device {
     pub graph_bytes: u64,
     /// What our pool keeps for later allocations of this process.
     pub idle_bytes: u64,
-    /// What the driver keeps for the default stream-ordered pool, beyond live stream-ordered
+    /// Bytes that the driver keeps for the default stream-ordered pool, beyond live stream-ordered
     /// allocations, by the last look; 0 if unknown or unused.
     pub pool_idle_bytes: u64,
-    /// What the driver keeps for the memory nodes of graphs, by the last look; 0 if unknown or unused.
+    /// Bytes that the driver keeps for the memory nodes of graphs, by the last look; 0 if unknown or unused.
     pub graph_memory_bytes: u64,
-    /// What the driver took for itself, as far as it was seen: what free memory fell by around calls that load code,
+    /// Bytes that the driver took for itself: the fall of free memory around calls that load code, make a stream,
     /// launch a kernel for the first time, set a limit, or make one more context.
     pub taken_bytes: u64,
     /// The kernel whose threads have most local memory for which the driver took memory.
@@ -316,7 +316,7 @@ fn of_streams(live: u64, taken: u64, known: Option<&MeasuredCard>) -> (Share, u6
     (Share::new("streams", bytes, How::Estimated, AS_MEASURED), taken.saturating_sub(bytes))
 }
 
-/// What was measured of a card, with driver 580.
+/// A card, as measured with driver 580.
 struct MeasuredCard {
     /// As `cuDriverGetVersion` says it.
     driver: u32,

@@ -1,4 +1,4 @@
-//! What a process holds of devices and of pinned memory now. Every view and the metrics take their sums from here.
+//! The sums of a process: live memory, devices, pool, graph cache. Views and metrics take them from here.
 
 use super::Ledger;
 use super::cache::{self, Cache};

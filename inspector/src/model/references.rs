@@ -171,7 +171,7 @@ pub(crate) fn rank(
     }
     let least = judged.values().flatten().copied().min().unwrap_or(0);
     let (typical, mostly) = (typical(&judged, &grows), mostly(&judged, &grows));
-    // Words of the driver's that are not told apart count with the others. Each allocation has some.
+    // If the driver's words are not told apart, they count, too. Each allocation has some.
     let is_mixed = searches.iter().any(|search| search.facts.contains_key("driver_unknown"));
     let of_driver = if is_mixed { least } else { 0 };
     let few = typical.saturating_sub(of_driver).div_ceil(2).saturating_add(of_driver);

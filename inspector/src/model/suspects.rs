@@ -105,6 +105,11 @@ pub(crate) struct Suspects {
     pub unlisted_allocs: u64,
 }
 
+/// The call sites that grow steadily.
+pub(crate) fn growing(all: &[Suspect]) -> impl Iterator<Item = &Suspect> {
+    all.iter().filter(|suspect| is_site(suspect) && suspect.grows())
+}
+
 /// What is known of one stack, tag or class; then of all that have the same name.
 #[derive(Default)]
 struct Live {
@@ -243,8 +248,7 @@ fn outside(mut heap: Suspect, all: &[Suspect]) -> Suspect {
         let of_graphs = graphs().filter_map(|graphs| graphs.growth.get(place)).map(|grown| grown.bytes_change.max(0));
         grown.bytes_change = grown.bytes_change.saturating_sub(of_graphs.fold(0, i64::saturating_add));
     }
-    let of_sites: f64 =
-        all.iter().filter(|suspect| is_site(suspect) && suspect.grows()).map(|site| site.bytes_per_minute).sum();
+    let of_sites: f64 = growing(all).map(|site| site.bytes_per_minute).sum();
     if heap.grows() && heap.bytes_per_minute <= of_sites.max(0.0) / OF_RECORDS {
         heap.verdict = Verdict::LevelledOff;
     }

@@ -15,6 +15,12 @@ pub(crate) fn rate(per_minute: f64) -> String {
     format!("{}/min", units::signed_bytes(per_minute.round() as i64))
 }
 
+/// Bytes a minute, all together.
+pub(crate) fn per_minute<'a>(suspects: impl Iterator<Item = &'a Suspect>) -> f64 {
+    // The sum of nothing is -0.0.
+    suspects.map(|suspect| suspect.bytes_per_minute).sum::<f64>() + 0.0
+}
+
 /// The verdict on what grows steadily, and how much that is; on graphs, what the program made and destroyed of them.
 pub(crate) fn verdict(suspect: &Suspect) -> String {
     let (verdict, grows) = (suspect.verdict.words(), rate(suspect.bytes_per_minute));

@@ -1,4 +1,4 @@
-//! What a process is called: its program, or for Python the script that it runs.
+//! The name of a process: its program's, or its script's for Python.
 
 use super::process::Process;
 use crate::text::file_name;

@@ -2,7 +2,7 @@
 //!
 //! * [`world`]: this machine: /proc, boot id, clocks, the directories of this user.
 //! * [`process`]: one process as /proc shows it.
-//! * [`called`](mod@called): what a process is called.
+//! * [`called`](mod@called): the name of a process.
 //! * [`standing`]: whether a process is stopped, traced, or has more rights than its user.
 //! * [`folder`]: a directory of ledgers, held open.
 //! * [`budget`]: what a look around may take. [`maps`]: the mappings of a process.

@@ -12,17 +12,17 @@ use std::ffi::c_uint;
 /// Makes a call for which the driver may take memory, and records how much it took.
 pub(super) fn around(call: &Call, what: Taken, real: impl FnMut() -> Status) -> Status {
     let before = gate::note(|shim| driver_memory::look(shim, call.vendor)).flatten();
-    let status = for_driver(call, real);
-    if let Some(before) = before {
-        gate::note(|shim| driver_memory::since(shim, call, &before, what, None));
-    }
-    status
+    took_since(call, before, what, for_driver(call, real))
 }
 
 /// As [`around`], unless such looks have taken their share of the time: for calls that programs make often.
 pub(super) fn around_often(call: &Call, what: Taken, real: impl FnMut() -> Status) -> Status {
     let before = gate::record_if_started(|shim| driver_memory::look_in_share(shim, call.vendor)).flatten();
-    let status = driver_memory::timed(|| for_driver(call, real));
+    took_since(call, before, what, driver_memory::timed(|| for_driver(call, real)))
+}
+
+/// Records how much the driver took since the look before a call. The call's status is handed on.
+fn took_since(call: &Call, before: Option<driver_memory::Look>, what: Taken, status: Status) -> Status {
     if let Some(before) = before {
         gate::note(|shim| driver_memory::since(shim, call, &before, what, None));
     }

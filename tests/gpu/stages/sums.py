@@ -1,9 +1,9 @@
-"""What gpumem says of a process's device memory adds up to what NVML counts for it, alone on a card and beside neighbours.
+"""The parts of a process's device memory, as gpumem lists them, add up to NVML's count, alone on a card and beside neighbours.
 
     sums.py [PROGRAM...]      SUMS_NEIGHBOURS=15
 
-Each program runs preloaded until it has all that it uses, and stands still. `gpumem stats` must have the count that NVML
-gives here, parts and rest must add up to it, and the rest may be at most the larger of 16 MiB and 2 % of the count, with 50 MiB
+Each program runs preloaded and pauses once it has all its memory. `gpumem stats` must have the count that NVML gives here,
+parts and rest must add up to it, and the rest may be at most the larger of 16 MiB and 2 % of the count, with 50 MiB
 or more of code of 48 MiB and 4 %. Then all programs again, at once, beside neighbours that allocate, free and load code
 (programs/neighbour.c): the count of each is what it was alone, what is recorded too, and parts and rest add up.
 """
@@ -65,7 +65,7 @@ class Server:
 
 
 def held(name, mode):
-    """Starts a program and waits until it stands still."""
+    """Starts a program and waits for its pause."""
     if name == "llama-server":
         return Server(mode)
     _, argv, env = PROGRAMS[name]
@@ -76,13 +76,6 @@ def held(name, mode):
         program.stop()
         raise
     return program
-
-
-def account(program):
-    """What gpumem says of the first device of a program that stands still, and what NVML counts."""
-    time.sleep(SETTLE)
-    devices = inspect("stats", program.ledger())["devices"]
-    return devices[0]["of_process"], DEVICES.mib(program.process.pid)
 
 
 def mib(parts, wanted=lambda part: True):
@@ -105,23 +98,30 @@ def adds_up(said, counted):
     return problems, f"{count / MIB:.0f} MiB = {listed}, rest {rest / MIB:.1f}, left out {said['left_out_bytes'] / MIB:.1f}"
 
 
+def asked(name, mode):
+    """The account that gpumem gives of the first device of a program in its pause, its problems, and its sums in a line."""
+    program = held(name, mode)
+    try:
+        time.sleep(SETTLE)
+        said = inspect("stats", program.ledger())["devices"][0]["of_process"]
+        counted = DEVICES.mib(program.process.pid)
+    finally:
+        program.stop(5)
+    record({"group": GROUP, "name": f"{name}-{mode}-account", "said": said, "nvml_mib": counted})
+    return said, *adds_up(said, counted)
+
+
 def alone(name):
     """Judges a program that is alone on the card; its account."""
     try:
-        program = held(name, "alone")
+        said, problems, listed = asked(name, "alone")
     except RuntimeError as ended:
         verdict(GROUP, name, [str(ended)])
         return None
-    try:
-        said, counted = account(program)
-    finally:
-        program.stop(5)
-    problems, listed = adds_up(said, counted)
     code = mib(said["parts"], lambda part: part["name"] in CODE)
     share, least = (0.02, 16) if code < 50 else (0.04, 48)
     if not problems and said["rest_bytes"] / MIB > max(least, share * said["counted_bytes"] / MIB):
         problems.append(f"rest {said['rest_bytes'] / MIB:.1f} MiB")
-    record({"group": GROUP, "name": f"{name}-account", "said": said, "nvml_mib": counted})
     return said if verdict(GROUP, name, problems, listed) else None
 
 
@@ -132,13 +132,7 @@ def recorded(said):
 
 def beside(name, before):
     """Judges a program beside others by its account from when it was alone."""
-    program = held(name, "beside")
-    try:
-        said, counted = account(program)
-    finally:
-        program.stop(5)
-    problems, listed = adds_up(said, counted)
-    record({"group": GROUP, "name": f"{name}-beside-account", "said": said, "nvml_mib": counted})
+    said, problems, listed = asked(name, "beside")
     apart = (said.get("counted_bytes") or 0) / MIB - before["counted_bytes"] / MIB
     if abs(apart) > max(SAME_MIB, 0.02 * before["counted_bytes"] / MIB):
         problems.append(f"counted {apart:+.1f} MiB against alone")
@@ -158,7 +152,7 @@ def here(name):
 
 
 def main():
-    if DEVICES.mib() is None and not DEVICES.library:
+    if not DEVICES.library:
         print(f"skip {GROUP} NVML does not answer")
         return 0
     names = [name for name in sys.argv[1:] or [*PROGRAMS, "llama-server"] if here(name)]

@@ -4,7 +4,7 @@
 use super::finding::{Finding, Severity};
 use crate::model::Ledger;
 use crate::model::growth::{self, Growth};
-use crate::model::suspects::{self, Suspect, is_site};
+use crate::model::suspects::{self, Suspect};
 use crate::report::cure::Cure;
 use crate::report::growth::{advice, caveat, of_balance, rate, verdict};
 use crate::text::{clean, count, units};
@@ -38,7 +38,7 @@ pub(super) fn check(ledger: &Ledger) -> Vec<Finding> {
 /// Call sites that grow steadily, and the heap where that does.
 fn sites(ledger: &Ledger) -> Vec<Finding> {
     let found = suspects::find(ledger, None);
-    let growing: Vec<&Suspect> = found.all.iter().filter(|suspect| is_site(suspect) && suspect.grows()).collect();
+    let growing: Vec<&Suspect> = suspects::growing(&found.all).collect();
     let mut findings: Vec<Finding> = growing.iter().take(NAMED).map(|suspect| site(ledger, suspect)).collect();
     if let Some(more) = growing.get(NAMED..).filter(|more| !more.is_empty()) {
         let said = format!("{} more grow steadily", count(more.len() as u64, "call site"));

@@ -154,10 +154,7 @@ impl Command for Args {
         }
         let gate = self.fail_over.is_some() || self.fail_rate.is_some();
         let for_one = gate || self.since.is_some() || self.limit.is_some() || self.all || self.stacks;
-        if !for_one && several::answered::<Self>(context, &self.target)? {
-            return Ok(());
-        }
-        let ledger = context.ledger(&self.target)?;
+        let Some(ledger) = several::one_or_answer::<Self>(context, &self.target, for_one)? else { return Ok(()) };
         let moment = self.since.as_ref().map(|since| marks::moment(&ledger, since)).transpose();
         let moment = moment.map_err(|why| Failure::new(Code::Usage, why))?;
         let found = suspects::find(&ledger, moment.as_ref());
@@ -171,8 +168,9 @@ impl Command for Args {
 impl Args {
     fn report(&self, context: &Context, ledger: &Ledger, found: Suspects, since: Option<String>) -> Report {
         let remarks = growth::remarks(ledger, &found);
-        let growing: Vec<&Suspect> = found.all.iter().filter(|suspect| is_site(suspect) && suspect.grows()).collect();
-        let (growing, growing_bytes, growing_bytes_per_minute) = (growing.len(), sum(&growing), per_minute(&growing));
+        let growing: Vec<&Suspect> = suspects::growing(&found.all).collect();
+        let growing_bytes_per_minute = growth::per_minute(suspects::growing(&found.all));
+        let (growing, growing_bytes) = (growing.len(), sum(&growing));
         let heap = found.heap;
         let (samples, sampled_ns) = (found.samples.points.len(), found.samples.span_ns());
         let mut all = found.all;
@@ -190,10 +188,9 @@ impl Args {
             _ => None,
         };
         let unmapped = unmapped::by_site(ledger);
-        let nowhere = |suspect: &Suspect| unmapped.get(&*suspect.key).copied();
-        let of_site = |suspect: &Suspect| suspect.kind == GrowthKind::Site.name();
+        let is_of_memory = |suspect: &Suspect| suspect.kind == GrowthKind::Site.name();
         let row = |suspect: Suspect| Row {
-            mapped_nowhere: Some(&suspect).filter(|suspect| of_site(suspect)).and_then(nowhere),
+            mapped_nowhere: unmapped.get(&*suspect.key).copied().filter(|_| is_of_memory(&suspect)),
             parts: parts(&suspect).cloned().unwrap_or_default(),
             caveat: growth::caveat(ledger, &suspect),
             next: growth::advice(ledger, &suspect).map(Cure::text),
@@ -226,7 +223,7 @@ impl Args {
             return Ok(());
         }
         let sites: Vec<&Suspect> = found.all.iter().filter(|suspect| is_site(suspect)).collect();
-        let growing: Vec<&Suspect> = sites.iter().copied().filter(|suspect| suspect.grows()).collect();
+        let growing: Vec<&Suspect> = suspects::growing(&found.all).collect();
         // With a moment, bytes are compared and no verdict is asked for.
         let judged = fail_rate.is_some() || since.is_none();
         let samples = found.samples.points.len();
@@ -240,7 +237,7 @@ impl Args {
             return Err(Failure::error("there is no sample to compare with"));
         }
         let grown = sum(if since.is_some() { &sites } else { &growing });
-        let rate = per_minute(&growing);
+        let rate = growth::per_minute(suspects::growing(&found.all));
         let more =
             |what: String, than: String| Err(Failure::new(Code::Nothing, format!("grew by {what}, more than {than}")));
         match (fail_over, fail_rate) {
@@ -257,9 +254,4 @@ impl Args {
 fn sum(suspects: &[&Suspect]) -> i64 {
     let grown = suspects.iter().filter_map(|suspect| suspect.since()).map(|grown| grown.bytes_change.max(0));
     grown.fold(0, i64::saturating_add)
-}
-
-fn per_minute(suspects: &[&Suspect]) -> f64 {
-    // The sum of nothing is -0.0.
-    suspects.iter().map(|suspect| suspect.bytes_per_minute).sum::<f64>() + 0.0
 }

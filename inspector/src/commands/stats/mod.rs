@@ -70,10 +70,8 @@ impl Command for Args {
     /// # Errors
     /// Those of choosing and reading the ledger.
     fn run(&self, context: &Context) -> Result<()> {
-        if !self.all && !self.samples && several::answered::<Self>(context, &self.target)? {
-            return Ok(());
-        }
-        let ledger = context.ledger(&self.target)?;
+        let for_one = self.all || self.samples;
+        let Some(ledger) = several::one_or_answer::<Self>(context, &self.target, for_one)? else { return Ok(()) };
         let snapshot = &ledger.snapshot;
         let report = Report {
             process: ledger.head(),

@@ -56,7 +56,7 @@ pub fn kernel(shape: Shape, packed: Option<Vec<u8>>, read: Option<&dyn Fn(usize,
 
 const MAX_DYNAMIC_SHARED: u32 = 8;
 
-/// For so many threads a context has local memory: 132 processors, 2048 threads each. It begins with 1 KiB a thread. On an
+/// A context has local memory for this many threads: 132 processors, 2048 threads each. It begins with 1 KiB a thread. On an
 /// H100 (driver 580) the first launch of a kernel with 1, 4 and 16 KiB a thread took 0, 792 and 3960 MiB.
 const LOCAL_THREADS: u64 = 132 * 2048;
 pub const LOCAL_AT_FIRST: u32 = 1024;

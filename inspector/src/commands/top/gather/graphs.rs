@@ -4,9 +4,8 @@ use super::super::look::{Cell, GRAPHS, Look, NUMBERS, Row, Sheet};
 use super::View;
 use super::allocs::bars;
 use super::memory::held;
-use super::overview::{counted, numbers, totals};
+use super::overview::{counted, gathered, numbers, totals};
 use crate::commands::graphs::{by_name, key_text};
-use crate::model::cache;
 use crate::model::graphs::{self, Filter, Group, Key};
 use crate::model::history::{self, Samples, Series};
 use crate::model::sites::Sites;
@@ -28,10 +27,10 @@ const DID: &[(&str, usize)] = &[
 /// Fills the tab.
 pub(super) fn fill(view: &View, look: &mut Look) {
     let sites = Sites::of_graphs(view.ledger);
-    let cache = cache::of(view.ledger);
-    look.lines = report::cache::lines(&cache);
+    let overview = gathered(view.ledger);
+    look.lines = report::cache::lines(&overview.cache);
     let is_of_graphs = |name: &str| ["graphs", "execs", "graphs' host memory ~"].contains(&name);
-    let mut rows = numbers(view, totals(view.ledger), is_of_graphs);
+    let mut rows = numbers(view, totals(view.ledger, &overview), is_of_graphs);
     rows.extend(DID.iter().filter_map(|&(name, index)| counted(view, name, index)));
     look.numbers = Sheet { columns: NUMBERS, rows, ..Sheet::default() };
     look.list = sheet(view, &sites);

@@ -118,7 +118,7 @@ impl Baseline {
             at: Instant::now(),
             by_stack,
             by_key,
-            numbers: super::overview::totals(ledger),
+            numbers: super::overview::totals(ledger, &super::overview::gathered(ledger)),
             counters: ledger.snapshot.counters.clone(),
             graphs: graphs_of(ledger),
         }

@@ -35,8 +35,8 @@ const TOTALS: &[Total] = &[
 ];
 
 /// Totals as they are now, by name.
-pub(super) fn totals(ledger: &Ledger) -> FxHashMap<&'static str, u64> {
-    let Overview { live, devices, graphs, .. } = Overview::of(ledger, &Books::closed());
+pub(super) fn totals(ledger: &Ledger, overview: &Overview) -> FxHashMap<&'static str, u64> {
+    let Overview { live, devices, graphs, .. } = overview;
     let idle = devices.iter().fold(0, |sum: u64, device| sum.saturating_add(device.idle_bytes));
     let last = ledger.snapshot.samples.last();
     let sampled = |of: fn(&SampleSlot) -> u64| last.map_or(0, of);
@@ -56,9 +56,14 @@ pub(super) fn totals(ledger: &Ledger) -> FxHashMap<&'static str, u64> {
     TOTALS.iter().map(|total| total.0).zip(now).collect()
 }
 
+/// All that the totals are taken from. NVML is not asked: its counts are in no tab.
+pub(super) fn gathered(ledger: &Ledger) -> Overview {
+    Overview::of(ledger, &Books::closed())
+}
+
 /// Fills the tab.
 pub(super) fn fill(view: &View, look: &mut Look) {
-    let now = totals(view.ledger);
+    let now = totals(view.ledger, &gathered(view.ledger));
     look.lines = rates(view).into_iter().collect();
     look.numbers = Sheet { columns: NUMBERS, rows: numbers(view, now, |_| true), ..Sheet::default() };
     look.list = sheet(view, By::Site);

@@ -2,8 +2,8 @@
 
 use super::super::look::{CONTEXTS, Cell, Look, NUMBERS, Row, Sheet, Tone};
 use super::View;
-use super::overview::{counted, numbers, totals};
-use crate::model::pool::{self, OfContext, Pool};
+use super::overview::{counted, gathered, numbers, totals};
+use crate::model::pool::{OfContext, Pool};
 use crate::report;
 use crate::text::units;
 use gpumem_wire::counters as c;
@@ -22,18 +22,19 @@ const DID: &[(&str, usize)] = &[
 
 /// Fills the tab.
 pub(super) fn fill(view: &View, look: &mut Look) {
-    let pool = pool::of(view.ledger);
-    look.lines = report::pool::head(&pool).into_iter().collect();
+    let overview = gathered(view.ledger);
+    let pool = &overview.pool;
+    look.lines = report::pool::head(pool).into_iter().collect();
     if pool.stranded_bytes > 0 {
         look.warnings.extend(pool.stranded.iter().map(report::pool::stranded_words));
     }
     let is_of_pool = |name: &str| ["device memory, live", "idle in the pool"].contains(&name);
-    let mut rows = numbers(view, totals(view.ledger), is_of_pool);
+    let mut rows = numbers(view, totals(view.ledger, &overview), is_of_pool);
     rows.extend(DID.iter().filter_map(|&(name, index)| counted(view, name, index)));
     look.numbers = Sheet { columns: NUMBERS, rows, ..Sheet::default() };
     let contexts = pool.in_contexts.iter().map(row).collect();
     look.list = Sheet { columns: CONTEXTS, rows: contexts, empty: "no context", ..Sheet::default() };
-    look.detail = view.ask.detail.as_ref().map(|id| detail(&pool, id));
+    look.detail = view.ask.detail.as_ref().map(|id| detail(pool, id));
 }
 
 fn row(context: &OfContext) -> Row {
