@@ -394,6 +394,7 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["allocs", file, "--all", "--stacks"],
         &["allocs", &leaking, "--sort", "growth"],
         &["leaks", &leaking, "--since", "warm", "--stacks"],
+        &["leaks", file],
         &["graphs", file, "--all", "--stacks"],
         &["graphs", &under, "--all"],
         &["stats", &with_pool],

@@ -119,6 +119,8 @@ fn held(ledger: &Ledger) -> Grid {
             GrowthKind::Tag => (Of::Tag, ledger.snapshot.name(key).into_owned(), 0),
             GrowthKind::Class => (Of::Class, execs::hex(slot.key), 0),
             GrowthKind::Heap => return None,
+            // Recordings have what takes memory.
+            GrowthKind::Code | GrowthKind::Streams | GrowthKind::Events | GrowthKind::Contexts => return None,
         };
         let points = samples.row(ledger, number, slot).points;
         // A row that was never sampled has no course.

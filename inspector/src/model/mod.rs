@@ -17,7 +17,7 @@
 //! * [`changes`]: two snapshots compared.
 //! * [`marks`]: moments that a user can name. [`history`]: what was live over time.
 //! * [`balance`]: graphs and execs that call sites made and destroyed.
-//! * [`verdict`]: whether it grows for ever. [`suspects`]: who may leak, most likely first.
+//! * [`verdict`]: whether it grows for ever. [`suspects`]: who may leak, most likely first, by what [`live`] has of each.
 //!   [`references`]: what the process hardly refers to any more.
 //! * [`summary`]: what is true at one moment, as plain data. [`course`]: what was live over time. [`chart`]: that
 //!   as charts. [`flame`]: memory by call stack.
@@ -41,6 +41,7 @@ pub(crate) mod growth;
 pub(crate) mod history;
 mod last_words;
 pub(crate) mod ledger;
+mod live;
 pub(crate) mod marks;
 pub(crate) mod overview;
 pub(crate) mod parts;

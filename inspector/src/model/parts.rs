@@ -90,8 +90,7 @@ fn has_addresses(alloc: &AllocSlot) -> bool {
     kind.is_some_and(|kind| match kind {
         Device | Pitch | Async | HostPinned | HostRegistered | Managed => true,
         VmmMapping | IpcImport | ExternalMapping | GraphNode => true,
-        VmmPhysical | VmmReservation | VmmImport | Array | MipmappedArray | ExternalMemory | Multicast | Reported => {
-            false
-        }
+        VmmPhysical | VmmReservation | VmmImport | Array | MipmappedArray | ExternalMemory | Multicast => false,
+        Reported | Code | Event => false,
     })
 }

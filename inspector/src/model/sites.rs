@@ -10,6 +10,7 @@
 use super::Ledger;
 use crate::symbols::Room;
 use crate::text::CALLED_BY;
+use gpumem_wire::kinds::GrowthKind;
 use gpumem_wire::layout::StackRef;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -39,6 +40,18 @@ impl Sites {
         let execs = ledger.snapshot.execs.iter().map(|exec| exec.stack);
         let ever = ledger.snapshot.stacks.iter().filter(|(_, stack)| stack.graphs > 0 || stack.execs > 0);
         Self::of(ledger, graphs.chain(execs).chain(ever.map(|(&stack, _)| stack)))
+    }
+
+    /// The sites of what has no memory of its own: code, events, streams, contexts.
+    pub(crate) fn of_others(ledger: &Ledger) -> Self {
+        use GrowthKind::*;
+        let allocs = ledger.snapshot.allocs.iter().filter(|alloc| !alloc.takes_memory()).map(|alloc| alloc.stack);
+        let streams = ledger.snapshot.streams.values().map(|stream| stream.stack);
+        let contexts = ledger.snapshot.contexts.values().map(|context| context.stack);
+        let is_other = |kind| matches!(kind, Some(Code | Streams | Events | Contexts));
+        let sampled = ledger.snapshot.growth.rows().filter(|(_, row)| is_other(GrowthKind::from_u8(row.kind)));
+        let sampled = sampled.filter_map(|(_, row)| StackRef::try_from(row.key).ok());
+        Self::of(ledger, allocs.chain(streams).chain(contexts).chain(sampled).filter(|&stack| stack != 0))
     }
 
     /// The sites of everything that an event tells of: named as among the allocations, else as among the

@@ -3,14 +3,14 @@
 use super::Ledger;
 use super::ages::{OfAge, ages};
 use super::allocs::{By, Group, Key};
-use super::balance::{Balance, Count};
+use super::balance::Balance;
 use super::changes::minus;
 use super::execs::hex;
 use super::history::{Samples, Series};
+use super::live::{Live, numbered};
 use super::marks::{self, Moment};
 use super::sites::Sites;
-use super::verdict::{self, Turnover, Verdict};
-use gpumem_wire::growth;
+use super::verdict::{self, Step, Turnover, Verdict};
 use gpumem_wire::kinds::GrowthKind;
 use gpumem_wire::layout::StackRef;
 use gpumem_wire::read::Point;
@@ -41,7 +41,7 @@ pub(crate) struct Grown {
 /// One who holds memory.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Suspect {
-    /// `site`, `tag`, `graphs`, `class` or `heap`.
+    /// The name of a [`GrowthKind`].
     pub kind: &'static str,
     /// The call site, the tag, the class.
     pub key: String,
@@ -69,6 +69,9 @@ pub(crate) struct Suspect {
     pub growth: Vec<Grown>,
     /// Over the later half of the samples.
     pub bytes_per_minute: f64,
+    /// The same of their number, of what has no bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count_per_minute: Option<f64>,
     /// From mark to mark, on the average; of two or more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_mark: Option<f64>,
@@ -110,42 +113,6 @@ pub(crate) fn growing(all: &[Suspect]) -> impl Iterator<Item = &Suspect> {
     all.iter().filter(|suspect| is_site(suspect) && suspect.grows())
 }
 
-/// What is known of one stack, tag or class; then of all that have the same name.
-#[derive(Default)]
-struct Live {
-    series: Series,
-    has_row: bool,
-    bytes: u64,
-    /// When each was made, and its bytes.
-    born: Vec<(u64, u64)>,
-    peak: u64,
-    ever: u64,
-    count: Count,
-    /// When the first and the last were made; 0: it is not known.
-    first_ns: u64,
-    last_ns: u64,
-    stack: StackRef,
-}
-
-impl Live {
-    fn add(&mut self, time_ns: u64, bytes: u64) {
-        self.bytes = self.bytes.saturating_add(bytes);
-        self.born.push((time_ns, bytes));
-    }
-
-    fn join(&mut self, other: Self) {
-        self.series.add(other.series);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.born.extend(other.born);
-        self.peak = self.peak.saturating_add(other.peak);
-        self.ever = self.ever.saturating_add(other.ever);
-        self.count.join(other.count);
-        self.first_ns = [self.first_ns, other.first_ns].into_iter().filter(|&ns| ns > 0).min().unwrap_or(0);
-        self.last_ns = self.last_ns.max(other.last_ns);
-        self.stack = self.stack.max(other.stack);
-    }
-}
-
 /// Everyone of whom the ledger has something to say.
 pub(crate) fn find(ledger: &Ledger, since: Option<&Moment>) -> Suspects {
     let samples = Samples::of(ledger);
@@ -158,7 +125,8 @@ pub(crate) fn find(ledger: &Ledger, since: Option<&Moment>) -> Suspects {
     let stacks = ledger.snapshot.stacks.iter();
     let unlisted = stacks.filter(|&(&stack, _)| !numbered.contains_key(&(GrowthKind::Site, stack.into())));
     let unlisted_allocs = unlisted.fold(0_u64, |sum, (_, totals)| sum.saturating_add(totals.allocs));
-    let names = Names { sites: Sites::of_allocs(ledger), graphs: Sites::of_graphs(ledger) };
+    let names =
+        Names { sites: Sites::of_allocs(ledger), graphs: Sites::of_graphs(ledger), others: Sites::of_others(ledger) };
     let mut named: BTreeMap<(GrowthKind, Rc<str>), Live> = BTreeMap::new();
     for ((kind, number), live) in numbered {
         named.entry((kind, names.name(ledger, kind, number))).or_default().join(live);
@@ -200,45 +168,6 @@ pub(crate) fn add_growth(ledger: &Ledger, by: By, since: Option<&Moment>, groups
     Some(())
 }
 
-/// What is known of each stack, tag and class, by its number.
-fn numbered(ledger: &Ledger, samples: &Samples) -> FxHashMap<growth::Key, Live> {
-    let mut all: FxHashMap<growth::Key, Live> = FxHashMap::default();
-    for (row, slot) in ledger.snapshot.growth.rows() {
-        // A kind of a later version is nothing that could be named.
-        let Some(kind) = GrowthKind::from_u8(slot.kind) else { continue };
-        let live = all.entry((kind, slot.key)).or_default();
-        live.series.add(samples.row(ledger, row, slot));
-        (live.has_row, live.peak, live.last_ns) = (true, slot.peak_bytes, slot.made_ns);
-    }
-    let mut add = |key, time_ns, bytes, count: &dyn Fn(&mut Count)| {
-        let live = all.entry(key).or_default();
-        live.add(time_ns, bytes);
-        count(&mut live.count);
-    };
-    for alloc in &ledger.snapshot.allocs {
-        growth::keys_of_alloc(alloc).for_each(|key| add(key, alloc.time_ns, alloc.bytes, &|_| {}));
-    }
-    for graph in &ledger.snapshot.graphs {
-        add(growth::key_of_graph(graph), graph.time_ns, graph.held_bytes(), &Count::add_graph);
-    }
-    for exec in &ledger.snapshot.execs {
-        let add_exec = |count: &mut Count| count.add_exec(exec);
-        growth::keys_of_exec(exec).for_each(|key| add(key, exec.time_ns, exec.held_bytes(), &add_exec));
-    }
-    for (&stack, totals) in &ledger.snapshot.stacks {
-        let graphs = totals.graphs.saturating_add(totals.execs);
-        for (kind, made) in [(GrowthKind::Site, totals.allocs), (GrowthKind::Graphs, graphs)] {
-            if let Some(live) = all.get_mut(&(kind, stack.into())) {
-                (live.ever, live.stack, live.first_ns) = (made, stack, totals.first_ns);
-                if kind == GrowthKind::Graphs {
-                    live.count.add_made(totals);
-                }
-            }
-        }
-    }
-    all
-}
-
 /// The heap, without the growth that call sites explain: the driver keeps graphs there, and a record of each
 /// allocation.
 fn outside(mut heap: Suspect, all: &[Suspect]) -> Suspect {
@@ -260,9 +189,17 @@ fn rank(suspect: &Suspect) -> (bool, Verdict) {
     (!is_site(suspect), suspect.verdict)
 }
 
-/// True for a call site: of memory or of graphs.
+/// True for a call site.
 pub(crate) fn is_site(suspect: &Suspect) -> bool {
-    [GrowthKind::Site.name(), GrowthKind::Graphs.name()].contains(&suspect.kind)
+    use GrowthKind::*;
+    let others = [Tag, Class, Heap];
+    !others.map(GrowthKind::name).contains(&suspect.kind)
+}
+
+/// True for what has no bytes, so that its number is judged. A library that is loaded late has none at first.
+fn is_counted(kind: GrowthKind, bytes: u64) -> bool {
+    use GrowthKind::*;
+    matches!(kind, Streams | Events | Contexts) || kind == Code && bytes == 0
 }
 
 fn worse(a: &Suspect, b: &Suspect) -> std::cmp::Ordering {
@@ -278,6 +215,7 @@ fn worse(a: &Suspect, b: &Suspect) -> std::cmp::Ordering {
 struct Names {
     sites: Sites,
     graphs: Sites,
+    others: Sites,
 }
 
 impl Names {
@@ -286,6 +224,9 @@ impl Names {
         match kind {
             GrowthKind::Site => self.sites.name(reference),
             GrowthKind::Graphs => self.graphs.name(reference),
+            GrowthKind::Code | GrowthKind::Streams | GrowthKind::Events | GrowthKind::Contexts => {
+                self.others.name(reference)
+            }
             GrowthKind::Tag => ledger.snapshot.name(reference).into(),
             GrowthKind::Class => hex(number).into(),
             GrowthKind::Heap => "the process's own heap".into(),
@@ -311,15 +252,13 @@ fn suspect(
     let seen = |ns: u64| Some(ns).filter(|&ns| ns > 0 && live.first_ns > 0).map(|ns| ledger.age(ns));
     // The newest allocation is in no sample yet.
     let last_ns = live.born.last().map_or(0, |&(time_ns, _)| time_ns).max(live.last_ns);
-    let mut steps = live.series.steps();
-    if kind == GrowthKind::Heap {
-        // The heap has no count of things. Its pages are counted instead.
-        steps.iter_mut().for_each(|step| step.count = step.bytes >> 12);
-    }
+    let counts = is_counted(kind, bytes).then(|| live.series.counts());
+    let steps = steps(kind, counts.as_ref().unwrap_or(&live.series));
     let turnover = Turnover { ever: live.ever.max(count), live: count, born_over: born_over(samples, &live.born) };
     let now = Point { time_ns: ledger.status.now_ns, samples: 1, bytes, count };
     let bytes_per_minute = live.series.per_minute(samples);
-    let verdict = verdict::judge(&steps, turnover).at_a_rate(bytes_per_minute);
+    let count_per_minute = counts.map(|counts| counts.per_minute(samples));
+    let verdict = verdict::judge(&steps, turnover).at_a_rate(count_per_minute.unwrap_or(bytes_per_minute));
     let (verdict, balance) = match kind {
         GrowthKind::Graphs | GrowthKind::Class => live.count.judge(ledger, samples, &live.series, turnover, verdict),
         _ => (verdict, None),
@@ -344,6 +283,7 @@ fn suspect(
         ages: ages(ledger, &live.born),
         growth: grown(samples, &live.series, since, now),
         bytes_per_minute,
+        count_per_minute,
         bytes_per_mark: per_mark(ledger, samples, &live.series),
         samples: live.series.points.len(),
         sampled_ns: match (live.series.points.first(), live.series.points.last()) {
@@ -352,6 +292,16 @@ fn suspect(
         },
         stack: live.stack,
     }
+}
+
+/// What a verdict is given on.
+fn steps(kind: GrowthKind, series: &Series) -> Vec<Step> {
+    let mut steps = series.steps();
+    if kind == GrowthKind::Heap {
+        // The heap has no count of things. Its pages are counted instead.
+        steps.iter_mut().for_each(|step| step.count = step.bytes >> 12);
+    }
+    steps
 }
 
 /// Samples between the births of the older and the younger ones, without a tenth at either end.

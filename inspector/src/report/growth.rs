@@ -15,6 +15,38 @@ pub(crate) fn rate(per_minute: f64) -> String {
     format!("{}/min", units::signed_bytes(per_minute.round() as i64))
 }
 
+/// What a suspect grows by: bytes, or things, a minute.
+pub(crate) fn rate_of(suspect: &Suspect) -> String {
+    match suspect.count_per_minute {
+        Some(count) => format!("{count:+.0} {}/min", things(suspect)),
+        None => rate(suspect.bytes_per_minute),
+    }
+}
+
+/// What its things are called.
+fn things(suspect: &Suspect) -> &'static str {
+    if suspect.kind == GrowthKind::Code.name() { "modules" } else { suspect.kind }
+}
+
+/// What a suspect holds now: bytes in so many things, or so many things.
+pub(crate) fn held(suspect: &Suspect) -> String {
+    let count = units::number(suspect.live);
+    match suspect.count_per_minute {
+        Some(_) => format!("{count} {}", things(suspect)),
+        None => format!("{} in {count}", units::bytes(suspect.bytes)),
+    }
+}
+
+/// A suspect's name, with what it holds if that is no memory: a tag and a class tell the bytes of call sites again.
+pub(crate) fn who(suspect: &Suspect) -> String {
+    let key = clean(&suspect.key);
+    match GrowthKind::from_name(suspect.kind) {
+        None | Some(GrowthKind::Site | GrowthKind::Heap) => key.into_owned(),
+        Some(kind @ (GrowthKind::Tag | GrowthKind::Class)) => format!("{kind} {key}"),
+        Some(kind) => format!("{kind} of {key}"),
+    }
+}
+
 /// Bytes a minute, all together.
 pub(crate) fn per_minute<'a>(suspects: impl Iterator<Item = &'a Suspect>) -> f64 {
     // The sum of nothing is -0.0.
@@ -23,7 +55,7 @@ pub(crate) fn per_minute<'a>(suspects: impl Iterator<Item = &'a Suspect>) -> f64
 
 /// The verdict on what grows steadily, and how much that is; on graphs, what the program made and destroyed of them.
 pub(crate) fn verdict(suspect: &Suspect) -> String {
-    let (verdict, grows) = (suspect.verdict.words(), rate(suspect.bytes_per_minute));
+    let (verdict, grows) = (suspect.verdict.words(), rate_of(suspect));
     let Some(Balance { what, made, destroyed, native_bytes_per_minute }) = suspect.balance else {
         return format!("{verdict}, {grows}");
     };
@@ -78,6 +110,13 @@ pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<Cure> {
             }),
             None => Cure::Paste(format!("gpumem graphs {pid} --by stack")),
         }),
+        GrowthKind::Code if suspect.live > 1 => Some(Cure::Start(
+            "unload each by cuModuleUnload or cuLibraryUnload once its kernels are done, or load it once and keep it"
+                .into(),
+        )),
+        GrowthKind::Streams if grows => Some(Cure::Start("destroy each by cudaStreamDestroy once it is done".into())),
+        GrowthKind::Events if grows => Some(Cure::Start("destroy each by cudaEventDestroy once it is done".into())),
+        GrowthKind::Contexts if grows => Some(Cure::Start("destroy each by cuCtxDestroy once it is done".into())),
         _ => None,
     }
 }

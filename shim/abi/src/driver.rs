@@ -100,7 +100,10 @@ macro_rules! driver_functions {
         cuDestroyExternalMemory ["cuDestroyExternalMemory" 10000 legacy = cuDestroyExternalMemory] => ipc::destroy_external(memory: ExternalMemory);
         cuExternalMemoryGetMappedBuffer ["cuExternalMemoryGetMappedBuffer" 10000 legacy = cuExternalMemoryGetMappedBuffer] => ipc::map_external(ptr: *mut DevicePtr, memory: ExternalMemory, desc: *const ExternalBufferDesc);
 
-        // Streams and captures.
+        // Events, streams and captures.
+        cuEventCreate ["cuEventCreate" 2000 legacy = cuEventCreate] => event::create(event: *mut Opaque, flags: c_uint);
+        cuEventDestroy ["cuEventDestroy" 2000 legacy = none] => event::destroy(event: Opaque);
+        cuEventDestroy_v2 ["cuEventDestroy" 4000 legacy = cuEventDestroy_v2] => event::destroy(event: Opaque);
         cuStreamCreate ["cuStreamCreate" 2000 legacy = cuStreamCreate] => stream::create(stream: *mut Stream, flags: c_uint);
         cuStreamCreateWithPriority ["cuStreamCreateWithPriority" 5050 legacy = cuStreamCreateWithPriority] => stream::create_with_priority(stream: *mut Stream, flags: c_uint, priority: c_int);
         cuGreenCtxStreamCreate ["cuGreenCtxStreamCreate" 12050 legacy = cuGreenCtxStreamCreate] => green::create_stream(stream: *mut Stream, green: Context, flags: c_uint, priority: c_int);

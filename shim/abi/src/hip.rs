@@ -73,6 +73,9 @@ macro_rules! hip_functions {
         hipDeviceReset => context::hip_reset();
         hipDevicePrimaryCtxReset => context::hip_reset_device(device: Device);
         hipExtStreamCreateWithCUMask => stream::create_masked(stream: *mut Stream, words: c_uint, mask: *const c_uint);
+        hipEventCreate => event::create_plain(event: *mut Opaque);
+        hipEventCreateWithFlags => event::create(event: *mut Opaque, flags: c_uint);
+        hipEventDestroy => event::destroy(event: Opaque);
         hipStreamCreate => stream::create_plain(stream: *mut Stream);
         hipStreamCreateWithFlags => stream::create(stream: *mut Stream, flags: c_uint);
         hipStreamCreateWithPriority => stream::create_with_priority(stream: *mut Stream, flags: c_uint, priority: c_int);

@@ -7,7 +7,7 @@
 use super::proc_files::ProcFiles;
 use crate::process::{clock, own};
 use crate::shim::Shim;
-use gpumem_wire::growth::{Key, key_of_graph, keys_of_alloc, keys_of_exec};
+use gpumem_wire::growth::{Key, key_of_context, key_of_graph, key_of_stream, keys_of_alloc, keys_of_exec};
 use gpumem_wire::kinds::GrowthKind;
 use gpumem_wire::layout::{GROWTH_BLOCK, GROWTH_LEVELS, GROWTH_POINTS, GrowthSlot, StackRef, StackSlot};
 use rustc_hash::FxHashMap;
@@ -22,7 +22,7 @@ const REST: u32 = 100;
 const TAKES_OVER: u64 = 2;
 
 /// Live bytes, and the number of allocations.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Live {
     bytes: u64,
     count: u64,
@@ -141,6 +141,10 @@ impl Growth {
         });
         ledger.graphs.each(|graph| add(key_of_graph(graph), graph.held_bytes(), graph.time_ns));
         ledger.execs.each(|exec| keys_of_exec(exec).for_each(|key| add(key, exec.held_bytes(), exec.time_ns)));
+        ledger.streams.each(|stream| add(key_of_stream(stream), 0, stream.time_ns));
+        ledger.contexts.each(|context| {
+            key_of_context(context).into_iter().for_each(|key| add(key, 0, context.time_ns));
+        });
         // What gpumem takes is never called the program's.
         add((GrowthKind::Heap, 0), files.resident().1.saturating_sub(own::bytes()), 0);
         strangers
@@ -209,7 +213,7 @@ impl Growth {
             if let Some(coarse) = coarse {
                 for row in self.rows.values_mut() {
                     let least = &mut row.least[coarse];
-                    if begins || row.now.bytes < least.bytes {
+                    if begins || row.now < *least {
                         *least = row.now;
                     }
                 }

@@ -7,8 +7,8 @@ use super::thunk::{self, Words};
 use crate::call::Call;
 use crate::gate;
 use crate::hooks::{
-    array, capture, code, context, driver_pool, exec, exec_node, graph, graph_memory, graph_use, green, host, ipc,
-    memory, peer, process, stream, submit, sync, vmm,
+    array, capture, code, context, driver_pool, event, exec, exec_node, graph, graph_memory, graph_use, green, host,
+    ipc, memory, peer, process, stream, submit, sync, vmm,
 };
 use crate::process::regs::Regs;
 use crate::vendor::driver::{Function, HOOKS, N, Thunk, bind_if_loaded, known};

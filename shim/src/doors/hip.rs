@@ -10,8 +10,8 @@ use super::thunk::{self, Words};
 use crate::call::Call;
 use crate::gate;
 use crate::hooks::{
-    array, capture, context, driver_pool, exec, exec_node, graph, graph_memory, graph_use, hip_launch, host, ipc,
-    memory, process, stream, unknown, vmm,
+    array, capture, context, driver_pool, event, exec, exec_node, graph, graph_memory, graph_use, hip_launch, host,
+    ipc, memory, process, stream, unknown, vmm,
 };
 use crate::process::regs::Regs;
 pub(crate) use crate::vendor::hip_runtime::holds;

@@ -1,30 +1,76 @@
-//! Code is loaded into a context, and unloaded. The driver takes memory for it that no call names
+//! Code is loaded, and unloaded. The driver takes memory for it that no call names
 //! ([`crate::records::driver_memory`]).
 
+use super::written;
 use crate::call::Call;
 use crate::gate;
-use crate::records::driver_memory;
-use crate::request::for_driver;
+use crate::records::code::Size;
+use crate::records::registry::live::Class;
+use crate::records::{self, driver_memory};
+use crate::request::{end, for_driver};
+use crate::vendor::cubin;
+use crate::vendor::graphs::Code;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Taken;
 use std::ffi::c_uint;
 
 /// Makes a call for which the driver may take memory, and records how much it took.
 pub(super) fn around(call: &Call, what: Taken, real: impl FnMut() -> Status) -> Status {
+    measured(call, what, real).0
+}
+
+/// As [`around`]; the status and how much it was.
+fn measured(call: &Call, what: Taken, real: impl FnMut() -> Status) -> (Status, u64) {
     let before = gate::note(|shim| driver_memory::look(shim, call.vendor)).flatten();
-    took_since(call, before, what, for_driver(call, real))
+    let status = for_driver(call, real);
+    (status, took_since(call, before, what))
 }
 
 /// As [`around`], unless such looks have taken their share of the time: for calls that programs make often.
 pub(super) fn around_often(call: &Call, what: Taken, real: impl FnMut() -> Status) -> Status {
-    let before = gate::record_if_started(|shim| driver_memory::look_in_share(shim, call.vendor)).flatten();
-    took_since(call, before, what, driver_memory::timed(|| for_driver(call, real)))
+    measured_often(call, what, real).0
 }
 
-/// Records how much the driver took since the look before a call. The call's status is handed on.
-fn took_since(call: &Call, before: Option<driver_memory::Look>, what: Taken, status: Status) -> Status {
-    if let Some(before) = before {
-        gate::note(|shim| driver_memory::since(shim, call, &before, what, None));
+/// As [`around_often`]; the status and how much it was.
+fn measured_often(call: &Call, what: Taken, real: impl FnMut() -> Status) -> (Status, u64) {
+    let before = gate::record_if_started(|shim| driver_memory::look_in_share(shim, call.vendor)).flatten();
+    let status = driver_memory::timed(|| for_driver(call, real));
+    (status, took_since(call, before, what))
+}
+
+/// Records how much the driver took since the look before a call.
+fn took_since(call: &Call, before: Option<driver_memory::Look>, what: Taken) -> u64 {
+    let since = |before| gate::note(|shim| driver_memory::since(shim, call, &before, what, None));
+    before.and_then(since).unwrap_or(0)
+}
+
+/// Makes a call that loads code, and records what it loaded.
+///
+/// # Safety
+/// `handle` is the program's out-parameter of `real`, which loads `image`.
+unsafe fn loading(
+    call: &Call,
+    class: Class,
+    handle: *mut Opaque,
+    image: Opaque,
+    real: impl FnMut() -> Status,
+) -> Status {
+    let (status, fell) = measured(call, Taken::Code, real);
+    // SAFETY: rule of out-parameters: our caller vouches for `handle`, and `status` is its call's.
+    if let Some(handle) = unsafe { written(status, handle) } {
+        gate::note(|shim| {
+            let size = cubin::device_bytes(image as u64).map_or(Size::Measured(fell), Size::Said);
+            records::code::loaded(shim, call, class, handle as u64, size);
+        });
+    }
+    status
+}
+
+/// As [`around_often`], for a call that loads a part of code that is loaded late.
+fn loading_part(call: &Call, of: Opaque, real: impl FnMut() -> Status) -> Status {
+    let (status, fell) = measured_often(call, Taken::Code, real);
+    if fell > 0 {
+        gate::note(|shim| records::code::grew(shim, of as u64, fell));
     }
     status
 }
@@ -47,12 +93,16 @@ pub(super) unsafe fn around_first_launch(call: &Call, function: Opaque, real: im
 }
 
 /// Makes a call that unloads code.
-pub(super) fn around_unload(call: &Call, real: impl FnOnce() -> Status) -> Status {
+pub(super) fn around_unload(call: &Call, code: Code, real: impl FnOnce() -> Status) -> Status {
+    let (class, handle) = match code {
+        Code::Module(module) => (Class::Module, module),
+        Code::Library(library) => (Class::Library, library),
+    };
     let before = gate::note(|shim| {
         driver_memory::forget_launches();
         driver_memory::look(shim, call.vendor)
     });
-    let status = real();
+    let status = end(class, handle as u64, real);
     if let Some(before) = before.flatten().filter(|_| status == SUCCESS) {
         gate::note(|shim| driver_memory::given_back(shim, call, &before, &[Taken::Code, Taken::Launch]));
     }
@@ -66,8 +116,8 @@ pub(crate) unsafe fn load_module(
     module: *mut Opaque,
     image: Opaque,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets both arguments as they came.
-    around(&call, Taken::Code, || unsafe { real(module, image) })
+    // SAFETY: rule of the call: `real` gets both arguments as they came, `module` among them, which is the out-parameter.
+    unsafe { loading(&call, Class::Module, module, image, || real(module, image)) }
 }
 
 /// As [`load_module`], with options of the compiler.
@@ -80,8 +130,8 @@ pub(crate) unsafe fn load_module_ex(
     names: Opaque,
     values: Opaque,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came.
-    around(&call, Taken::Code, || unsafe { real(module, image, options, names, values) })
+    // SAFETY: rule of the call: `real` gets all arguments as they came, `module` among them, which is the out-parameter.
+    unsafe { loading(&call, Class::Module, module, image, || real(module, image, options, names, values)) }
 }
 
 /// The program loads a library, from memory or from a file.
@@ -97,10 +147,13 @@ pub(crate) unsafe fn load_library(
     library_values: Opaque,
     library_len: c_uint,
 ) -> Status {
-    around(&call, Taken::Code, || {
-        // SAFETY: rule of the call: `real` gets all arguments as they came.
-        unsafe { real(library, code, options, values, len, library_options, library_values, library_len) }
-    })
+    // SAFETY: rule of the call: `real` gets all arguments as they came, `library` among them, which is the
+    // out-parameter.
+    unsafe {
+        loading(&call, Class::Library, library, code, || {
+            real(library, code, options, values, len, library_options, library_values, library_len)
+        })
+    }
 }
 
 /// The program asks for a function of a module, or for a module of a library: code that is loaded late is loaded now.
@@ -112,7 +165,7 @@ pub(crate) unsafe fn get_function(
     name: Opaque,
 ) -> Status {
     // SAFETY: rule of the call: `real` gets all arguments as they came.
-    around_often(&call, Taken::Code, || unsafe { real(function, module, name) })
+    loading_part(&call, module, || unsafe { real(function, module, name) })
 }
 
 /// As [`get_function`], of what has one function or module in the current context.
@@ -123,7 +176,7 @@ pub(crate) unsafe fn get_own(
     of: Opaque,
 ) -> Status {
     // SAFETY: rule of the call: `real` gets both arguments as they came.
-    around_often(&call, Taken::Code, || unsafe { real(own, of) })
+    loading_part(&call, of, || unsafe { real(own, of) })
 }
 
 /// The program has a function loaded.

@@ -9,6 +9,7 @@ use crate::pool::{self, lock};
 use crate::process::threads;
 use crate::progress::{activity, device};
 use crate::records::registry::contexts::Known;
+use crate::records::registry::sites::Made;
 use crate::records::{self, driver_memory};
 use crate::request::for_driver;
 use crate::start;
@@ -45,6 +46,9 @@ unsafe fn created(
     if let Some(ctx) = unsafe { written(status, ctx) } {
         start::record(|shim| {
             let context = records::contexts::of_handle(shim, call.vendor, ctx as u64, Some(device), primary);
+            if !primary {
+                records::contexts::made_at(shim, context, shim.site(call.site(), Made::Stream));
+            }
             if let Some(before) = before.flatten() {
                 driver_memory::since(shim, call, &before, Taken::Context, Some(context));
             }

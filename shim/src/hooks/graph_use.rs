@@ -1,6 +1,7 @@
 //! Everything else that programs do with graphs and with the code that they refer to.
 
-use super::{attributes, code, graph_memory, parameter, written};
+use super::code::around_unload;
+use super::{attributes, graph_memory, parameter, written};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
@@ -366,10 +367,10 @@ pub(crate) unsafe fn capture_info_v3(
 
 type Unload = unsafe extern "C-unwind" fn(Opaque) -> Status;
 
-fn unload(call: &Call, going: Code, real: impl FnOnce() -> Status) -> Status {
-    let going = graphs::cache(call.vendor).map(|cache| (cache, cache.code_going(going)));
+fn unload(call: &Call, code: Code, real: impl FnOnce() -> Status) -> Status {
+    let going = graphs::cache(call.vendor).map(|cache| (cache, cache.code_going(code)));
     gate::note(|_| crate::vendor::params::forget());
-    let status = code::around_unload(call, real);
+    let status = around_unload(call, code, real);
     if let Some((cache, functions)) = going {
         cache.code_went(&functions, status == SUCCESS);
     }

@@ -31,6 +31,7 @@ pub(crate) mod capture;
 pub(crate) mod code;
 pub(crate) mod context;
 pub(crate) mod driver_pool;
+pub(crate) mod event;
 pub(crate) mod exec;
 pub(crate) mod exec_node;
 pub(crate) mod graph;

@@ -47,6 +47,8 @@ impl Request {
             IpcImport => Class::Import,
             ExternalMemory => Class::External,
             GraphNode => Class::Node,
+            Code => Class::Module,
+            Event => Class::Event,
             Reported => Class::Reported(0),
         };
         Self { kind, class, location: kind.usual(), bytes, stream: 0, extra: 0 }
@@ -55,7 +57,7 @@ impl Request {
     /// Which sum its bytes are in. Those of a node are the device's only while the graph runs, and the driver counts them.
     pub(crate) const fn space(&self) -> Space {
         match self.kind {
-            AllocKind::GraphNode => Space::None,
+            AllocKind::GraphNode | AllocKind::Code | AllocKind::Event => Space::None,
             _ => self.location.space(),
         }
     }
@@ -72,7 +74,10 @@ pub(crate) fn made(shim: &'static Shim, call: &Call, request: &Request, addr: u6
     if addr == 0 {
         return;
     }
-    let (context, location) = belongs_to(shim, call.vendor, location);
+    let (context, location) = match class {
+        Class::Library => (0, location),
+        _ => belongs_to(shim, call.vendor, location),
+    };
     let stream = if stream == 0 { 0 } else { shim.registry.streams.reference(call.vendor, stream) };
     let time_ns = clock::now_ns();
     let slot = AllocSlot { addr, bytes, time_ns, extra, stream, context, ..Default::default() };
@@ -274,6 +279,21 @@ pub(crate) fn ended(shim: &Shim, entry: Entry) {
         grouped::gave(shim, entry.context, entry.bytes);
         contexts::discharge(shim, entry.context, entry.bytes);
     }
+}
+
+/// What is known of an allocation has changed: its bytes, and a further value.
+pub(super) fn changed(shim: &Shim, class: Class, addr: u64, change: impl FnOnce(&mut AllocSlot)) {
+    let Some(entry) = shim.registry.allocations.remove(class, addr) else { return };
+    let mut bytes = entry.bytes;
+    if entry.slot != NO_SLOT
+        && let Some(mut slot) = shim.ledger.allocs.read(entry.slot)
+    {
+        change(&mut slot);
+        bytes = slot.bytes;
+        shim.count(entry.tally().alloc_bytes(), bytes.wrapping_sub(entry.bytes));
+        shim.ledger.allocs.write(entry.slot, slot);
+    }
+    restore(shim, class, addr, Entry { bytes, ..entry });
 }
 
 /// Marks an allocation as shown to other processes: that which begins at an address, or where `begins` says.

@@ -213,6 +213,13 @@ pub(crate) fn primary_going(shim: &Shim, vendor: Vendor, device: Device) -> Vec<
     primary.filter_map(|handle| Some((handle, going(shim, vendor, handle)?))).collect()
 }
 
+/// The program made a context there.
+pub(crate) fn made_at(shim: &Shim, context: ContextRef, stack: StackRef) {
+    if let Some(field) = field(shim, context, offset_of!(ContextSlot, stack)) {
+        field.store(stack.into(), Relaxed);
+    }
+}
+
 pub(crate) fn field(shim: &Shim, context: ContextRef, offset: usize) -> Option<&AtomicU64> {
     Some(shim.ledger.contexts.field(u32::from(context).checked_sub(1)?, offset))
 }

@@ -62,12 +62,12 @@ fn held(shim: &Shim, vendor: Vendor, device: u32) -> u64 {
     contexts::on(shim, vendor, device as i32).into_iter().map(of).fold(0, u64::wrapping_add)
 }
 
-/// The driver has taken the difference of free memory since before the call. `of`: the context that it is for, or this
-/// thread's if that is `None`.
-pub(crate) fn since(shim: &'static Shim, call: &Call, before: &Look, what: Taken, of: Option<ContextRef>) {
-    if let Some((now, fell)) = fell_since(shim, call, before) {
-        took(shim, call, of.unwrap_or(now.context), fell, what, None);
-    }
+/// The driver has taken the difference of free memory since before the call: how much. `of`: the context that it is for,
+/// or this thread's if that is `None`.
+pub(crate) fn since(shim: &'static Shim, call: &Call, before: &Look, what: Taken, of: Option<ContextRef>) -> u64 {
+    let Some((now, fell)) = fell_since(shim, call, before) else { return 0 };
+    took(shim, call, of.unwrap_or(now.context), fell, what, None);
+    fell
 }
 
 /// By how much free memory is lower than before the call, and the look that says so. `None` if it is not.

@@ -5,6 +5,7 @@
 //!
 //! * [`context_end`]: a context ends, with all that belongs to it. `reported`: what the program itself says, by
 //!   `gpumem.h`. [`vmm`]: virtual memory. [`handles`]: what the graph cache does.
+//! * [`code`] and [`events`]: records of allocations without memory of their own.
 //! * [`allocations`], [`blocks`], [`graphs`] and [`execs`], [`streams`], [`pooled`], [`driver_memory`], [`driver_pools`]: one noun
 //!   each.
 //! * [`site_text`]: call sites in words. [`contexts`]: to which context memory belongs. Everything belongs to a
@@ -14,10 +15,12 @@
 
 pub(crate) mod allocations;
 pub(crate) mod blocks;
+pub(crate) mod code;
 pub(crate) mod context_end;
 pub(crate) mod contexts;
 pub(crate) mod driver_memory;
 pub(crate) mod driver_pools;
+pub(crate) mod events;
 pub(crate) mod execs;
 pub(crate) mod graph_memory;
 pub(crate) mod graphs;

@@ -137,6 +137,20 @@ fn record(
     status
 }
 
+/// Ends what need not have a record: takes it out if there is one, calls the real function, and puts it back if the call
+/// failed.
+pub(crate) fn end(class: Class, handle: u64, real: impl FnOnce() -> Status) -> Status {
+    let entry = gate::note(|shim| allocations::freeing(shim, class, handle)).flatten();
+    let status = real();
+    if let Some(entry) = entry {
+        gate::note(|shim| match status {
+            SUCCESS => allocations::ended(shim, entry),
+            _ => allocations::restore(shim, class, handle, entry),
+        });
+    }
+    status
+}
+
 /// Frees: takes the record out, calls the real function, and puts the record back if the call failed.
 #[inline]
 pub(crate) fn free(class: Class, addr: u64, real: impl FnOnce() -> Status) -> Status {

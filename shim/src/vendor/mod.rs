@@ -30,6 +30,7 @@ macro_rules! c_name {
 
 pub(crate) use c_name;
 
+pub(crate) mod cubin;
 mod cuda;
 mod cuda_graphs;
 pub(crate) mod driver;

@@ -10,7 +10,7 @@ use crate::location::Tally;
 /// a process have one each and may count without atomic additions.
 pub const SHARDS: usize = 64;
 /// Counters in a shard; the rest of it is room for later versions.
-pub const PER_SHARD: usize = 256;
+pub const PER_SHARD: usize = 288;
 
 /// The first shards, each of which has one thread to itself.
 pub const OWN_SHARDS: usize = SHARDS / 4 * 3;
@@ -19,7 +19,7 @@ pub const OWN_SHARDS: usize = SHARDS / 4 * 3;
 /// stack. So threads that allocate at one call site do not all write to that stack's record. The total of a stack is
 /// its record plus all such places. A thread's stacks share the places by their number. When another stack takes a
 /// place, its counts are added to the record of the stack that had it.
-pub const SITES: usize = 224;
+pub const SITES: usize = 256;
 /// Places for stacks in a shard.
 pub const SITE_WAYS: usize = (PER_SHARD - SITES) / 2;
 
@@ -30,7 +30,7 @@ pub const fn site(stack: u32, allocs: u32) -> u64 {
 }
 
 /// Room for kinds in each per-kind block, so that a new kind does not move the others.
-const KINDS: usize = 24;
+const KINDS: usize = 32;
 
 /// Counters of a kind where its memory usually lies: indexes into a shard.
 pub const fn allocs(kind: AllocKind) -> usize {

@@ -1,17 +1,35 @@
 //! Which rows of growth a live record counts in: the shim's samples add up by this, and so does whoever reads them.
 
-use crate::kinds::GrowthKind;
-use crate::layout::{AllocSlot, ExecSlot, GraphSlot};
+use crate::kinds::{AllocKind, GrowthKind};
+use crate::layout::{AllocSlot, ContextSlot, ExecSlot, GraphSlot, StreamSlot};
 
 /// A row: what it is about, and which one.
 pub type Key = (GrowthKind, u64);
 
-/// Rows of an allocation's bytes: none if it takes no memory of its own.
+/// Rows of an allocation: of its bytes if it takes memory of its own, and of code and events.
 pub fn keys_of_alloc(alloc: &AllocSlot) -> impl Iterator<Item = Key> + use<> {
+    const CODE: u8 = AllocKind::Code as u8;
+    const EVENT: u8 = AllocKind::Event as u8;
     let takes_memory = alloc.takes_memory();
-    let site = takes_memory.then_some((GrowthKind::Site, alloc.stack.into()));
+    let kind = match alloc.kind {
+        _ if takes_memory => Some(GrowthKind::Site),
+        CODE => Some(GrowthKind::Code),
+        EVENT => Some(GrowthKind::Events),
+        _ => None,
+    };
+    let site = kind.map(|kind| (kind, alloc.stack.into()));
     let tag = (takes_memory && alloc.tag != 0).then_some((GrowthKind::Tag, alloc.tag.into()));
     site.into_iter().chain(tag)
+}
+
+/// The row of a stream.
+pub fn key_of_stream(stream: &StreamSlot) -> Key {
+    (GrowthKind::Streams, stream.stack.into())
+}
+
+/// The row of a context that the program made and has not destroyed.
+pub fn key_of_context(context: &ContextSlot) -> Option<Key> {
+    (context.gone_ns == 0 && context.stack != 0).then_some((GrowthKind::Contexts, context.stack.into()))
 }
 
 /// The row of what a graph holds.

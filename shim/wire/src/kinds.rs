@@ -78,6 +78,11 @@ names! {
         /// The driver takes the memory at a launch, and counts it with the memory nodes of graphs. 18 to 22 are rows of
         /// [`Tally`](crate::location::Tally).
         GraphNode = 23, "graph-node";
+        /// A module or a library: `cuModuleLoad*`, `cuLibraryLoad*`. Its bytes are those of the image's sections, or what
+        /// free memory fell by. The driver's own count of code has them, too.
+        Code = 24, "code";
+        /// `cuEventCreate`, once a process has many at a time.
+        Event = 25, "event";
     }
 }
 
@@ -90,7 +95,7 @@ names! {
         Host = 2, "host";
         /// Memory that the driver moves between host and card.
         Managed = 3, "managed";
-        /// Takes no memory of its own: addresses, mappings, imports, nodes of graphs, parts of other allocations.
+        /// Takes no memory of its own: addresses, mappings, imports, nodes of graphs, code, parts of other allocations.
         None = 4, "none";
         /// Not known: the driver described a place that this version does not know, or did not describe it.
         Unknown = 5, "unknown";
@@ -390,6 +395,14 @@ names! {
         Class = 4, "class";
         /// RssAnon of the process without gpumem's own memory; no count.
         Heap = 5, "heap";
+        /// Modules and libraries that one call stack loaded.
+        Code = 6, "code";
+        /// Streams of one call stack; no bytes.
+        Streams = 7, "streams";
+        /// Events of one call stack; no bytes.
+        Events = 8, "events";
+        /// Contexts of one call stack; no bytes.
+        Contexts = 9, "contexts";
     }
 }
 

@@ -25,7 +25,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First eight bytes of every ledger.
 pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aL";
 /// Changes whenever anything in this file changes its meaning or place.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// Bytes of [`Header`].
 pub const HEADER_BYTES: usize = 4096;
 /// Most tables a directory holds.
@@ -261,7 +261,8 @@ slot! {
         time_ns: u64,
         /// Order among all records of the process.
         serial: u64,
-        /// A further value that depends on the kind: pool, physical handle, array pitch, handle of the graph.
+        /// A further value that depends on the kind: pool, physical handle, array pitch, handle of the graph; for code 1 if its
+        /// bytes were measured, 0 if the image says them.
         extra: u64,
         tid: u32,
         tag: StrRef,
@@ -534,7 +535,7 @@ impl ContextSlot {
 
 slot! {
     /// A context. Kept after it is gone, since records refer to it.
-    ContextSlot, 248 {
+    ContextSlot, 256 {
         check: u32,
         name: StrRef,
         handle: u64,
@@ -584,6 +585,9 @@ slot! {
         /// name as a [`StrRef`].
         local_per_thread: u64,
         local_kernel: u64,
+        /// Where the program made it; 0: it is a device's primary context, or was there before gpumem.
+        stack: StackRef,
+        _pad2: u32,
     }
 }
 const _: () = assert!(Taken::COUNT == 7);

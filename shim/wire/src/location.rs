@@ -90,7 +90,9 @@ impl AllocKind {
             | Self::VmmImport
             | Self::Multicast
             | Self::Reported
-            | Self::GraphNode => Location::Nowhere,
+            | Self::GraphNode
+            | Self::Code
+            | Self::Event => Location::Nowhere,
         }
     }
 }

@@ -25,14 +25,14 @@ SCALARS = ("unknown_frees", "free_failures", "graphs_created", "graphs_destroyed
            "pool_barriers_free", "pool_flushes", "spills", "spilled_bytes", "limit_refusals", "press_refusals",
            "freed_in_graph", "trims", "stranded_bytes_added", "stranded_bytes_removed", "miss_ns", "made_anew")
 COMPARED = tuple(s for s in SCALARS[:16] if s not in ("instantiate_ns", "node_sets"))
-PER_KIND, PER_SHARD = 24, 256
+PER_KIND, PER_SHARD = 32, 288
 TABLES_AT, TABLE_BYTES, TABLES = 392, 40, 24
 PIECES_LEN_AT, PIECES_AT, PIECE_BYTES = 172, 4096, 16
-VERSION = 12
+VERSION = 13
 STATES = {1: "recording", 2: "stopped", 3: "exited"}
 MODES = {1: "active", 2: "record-only"}
 INTERCEPTION = {1: "none", 2: "partial", 3: "complete"}
-STRINGS, EXECS, CONTEXTS, COUNTERS, EXEC_BYTES, CONTEXT_BYTES = 4, 7, 8, 11, 256, 248
+STRINGS, EXECS, CONTEXTS, COUNTERS, EXEC_BYTES, CONTEXT_BYTES = 4, 7, 8, 11, 256, 256
 # The state of an exec, and what pins it.
 EXEC_STATES = {0: "native", 1: "resident", 2: "folded", 3: "gone"}
 PINNED = ("none", "off", "record-only", "interception", "device-launch", "memory-nodes", "event-nodes", "conditional",

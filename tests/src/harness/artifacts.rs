@@ -111,6 +111,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("nulls", Link::Driver),
     ("own_bytes", Link::Driver),
     ("partial", Link::Plain),
+    ("objects", Link::Driver),
     ("opens", Link::Plain),
     ("passed", Link::Driver),
     ("perthread", Link::Runtime),

@@ -5,6 +5,7 @@ mod commands;
 mod control;
 mod demo;
 mod leaks;
+mod objects;
 mod prometheus;
 mod recording;
 mod sums;

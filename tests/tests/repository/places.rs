@@ -265,7 +265,8 @@ fn memory_is_asked_for_and_recorded_in_one_place() {
         ("ladder::room_for(", &["request/mod.rs"]),
         // The record, of what was made and of what failed.
         ("allocations::failed(", &["request/mod.rs"]),
-        ("allocations::made(", &["records/vmm.rs", "request/mod.rs"]),
+        // Code and events are no memory that a call asks for.
+        ("allocations::made(", &["records/code.rs", "records/events.rs", "records/vmm.rs", "request/mod.rs"]),
         ("vmm::created(", &["request/mod.rs"]),
         ("vmm::mapped(", &["request/mod.rs"]),
         // The ledger's table: one writer.

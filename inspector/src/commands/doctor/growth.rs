@@ -4,10 +4,12 @@
 use super::finding::{Finding, Severity};
 use crate::model::Ledger;
 use crate::model::growth::{self, Growth};
-use crate::model::suspects::{self, Suspect};
+use crate::model::suspects::{self, Suspect, Suspects};
 use crate::report::cure::Cure;
-use crate::report::growth::{advice, caveat, of_balance, rate, verdict};
+use crate::report::growth::{advice, caveat, held, of_balance, rate, rate_of, verdict, who};
 use crate::text::{clean, count, units};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{AllocKind, GrowthKind};
 
 /// A younger process has too few samples to be judged, ns.
 const SHORTEST_NS: u64 = 60_000_000_000;
@@ -15,6 +17,9 @@ const SHORTEST_NS: u64 = 60_000_000_000;
 const LITTLE: i64 = 16 << 20;
 /// Less growth than this a minute is told without a warning, bytes.
 const MUCH: f64 = 1048576.0;
+/// Code of a call site that takes less, or is in fewer modules, needs no advice.
+const MUCH_CODE: u64 = 64 << 20;
+const MANY_MODULES: u64 = 16;
 /// Call sites that are named; `gpumem leaks` has the others.
 const NAMED: usize = 3;
 
@@ -28,16 +33,34 @@ const WHAT: [(&str, &str, &str); 3] = [
 
 /// All of them.
 pub(super) fn check(ledger: &Ledger) -> Vec<Finding> {
-    let mut findings = sites(ledger);
+    let found = suspects::find(ledger, None);
+    let mut findings = sites(ledger, &found);
     if findings.is_empty() {
         findings = totals(ledger);
     }
+    findings.push(code(ledger, &found));
     findings
 }
 
+/// Whether one call site holds much code, in many modules.
+fn code(ledger: &Ledger, found: &Suspects) -> Finding {
+    let of_code = found.all.iter().filter(|suspect| suspect.kind == GrowthKind::Code.name());
+    let most = of_code.max_by_key(|suspect| suspect.bytes);
+    let Some(most) = most.filter(|most| most.bytes >= MUCH_CODE && most.live >= MANY_MODULES) else {
+        return Finding::new("code", Severity::Ok, "no call site holds much code in many modules");
+    };
+    let unloaded = match ledger.snapshot.counter(counters::frees(AllocKind::Code)) {
+        0 => "none was ever unloaded".to_owned(),
+        n => format!("{} unloaded in this process", units::number(n)),
+    };
+    let (bytes, modules) = (units::bytes(most.bytes), units::number(most.live));
+    let said = format!("{bytes} of code in {modules} modules that {} loaded; {unloaded}", clean(&most.key));
+    let finding = Finding::new("code", Severity::Warning, said).bytes(most.bytes);
+    finding.fix(advice(ledger, most).map_or_else(String::new, Cure::text))
+}
+
 /// Call sites that grow steadily, and the heap where that does.
-fn sites(ledger: &Ledger) -> Vec<Finding> {
-    let found = suspects::find(ledger, None);
+fn sites(ledger: &Ledger, found: &Suspects) -> Vec<Finding> {
     let growing: Vec<&Suspect> = suspects::growing(&found.all).collect();
     let mut findings: Vec<Finding> = growing.iter().take(NAMED).map(|suspect| site(ledger, suspect)).collect();
     if let Some(more) = growing.get(NAMED..).filter(|more| !more.is_empty()) {
@@ -66,17 +89,14 @@ fn finding(said: String, per_minute: f64, bytes: u64) -> Finding {
 }
 
 fn site(ledger: &Ledger, suspect: &Suspect) -> Finding {
-    let what = if suspect.kind == "graphs" { "graphs of " } else { "" };
-    let said = match suspect.balance {
-        Some(_) => format!("{what}{} {}", clean(&suspect.key), verdict(suspect)),
-        None => format!(
-            "{what}{} grows steadily, by {}: {} in {}, {:.0} % of all that it made is freed",
-            clean(&suspect.key),
-            rate(suspect.bytes_per_minute),
-            units::bytes(suspect.bytes),
-            units::number(suspect.live),
-            suspect.freed_share.unwrap_or(0.0) * 100.0,
-        ),
+    let (who, held) = (who(suspect), held(suspect));
+    let said = match (suspect.balance, suspect.freed_share) {
+        (Some(_), _) => format!("{who} {}", verdict(suspect)),
+        (None, Some(freed)) => {
+            let by = rate_of(suspect);
+            format!("{who} grows steadily, by {by}: {held}, {:.0} % of all that it made is freed", freed * 100.0)
+        }
+        (None, None) => format!("{who}: {}: {held}", verdict(suspect)),
     };
     let finding =
         finding(said, suspect.bytes_per_minute, bytes(suspect)).fix(caveat(ledger, suspect).unwrap_or_default());

@@ -3,7 +3,7 @@
 use super::{Report, Row, Summed};
 use crate::model::Ledger;
 use crate::model::ages::OfAge;
-use crate::model::suspects::{Suspect, is_site};
+use crate::model::suspects::{Grown, Suspect, is_site};
 use crate::model::verdict::Verdict;
 use crate::report::{growth, head, lines};
 use crate::text::{self, clean, units};
@@ -13,7 +13,8 @@ use std::io::Write;
 
 pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: bool) -> std::io::Result<()> {
     head::print(out, &report.process, ledger)?;
-    let sites = report.suspects.iter().filter(|row| is_site(&row.suspect)).count();
+    let holds = |row: &&Row| is_site(&row.suspect) && row.suspect.bytes > 0;
+    let sites = report.suspects.iter().filter(holds).count();
     writeln!(
         out,
         "{} in {}; {} {} memory, {} steadily",
@@ -71,22 +72,11 @@ fn summed(out: &mut dyn Write, summed: &Summed) -> std::io::Result<()> {
     writeln!(out, "{}", paint(DIM, line))
 }
 
-/// What a name is worth: a tag and a class tell the bytes of call sites again.
-fn title(suspect: &Suspect) -> String {
-    let key = clean(&suspect.key);
-    match suspect.kind {
-        "tag" => format!("tag {key}"),
-        "class" => format!("class {key}"),
-        "graphs" => format!("graphs of {key}"),
-        _ => key.into_owned(),
-    }
-}
-
-/// As [`title`], where a narrow column may leave out what the name begins with.
+/// As [`growth::who`], if a narrow column may leave out what the name begins with.
 fn in_column(suspect: &Suspect) -> String {
     match suspect.kind {
-        "graphs" => format!("{} (graphs)", clean(&suspect.key)),
-        _ => title(suspect),
+        "graphs" | "code" => format!("{} ({})", clean(&suspect.key), suspect.kind),
+        _ => growth::who(suspect),
     }
 }
 
@@ -97,17 +87,18 @@ fn in_full(out: &mut dyn Write, row: &Row) -> std::io::Result<()> {
         Verdict::GrowsSteadily => writeln!(out, "{}", paint(BAD, growth::verdict(suspect)))?,
         other => writeln!(out, "{}", paint(HEAD, other.words()))?,
     }
-    line(out, "who", &title(suspect))?;
+    line(out, "who", &growth::who(suspect))?;
     line(out, "live", &live(suspect))?;
     line(out, "seen", &seen(suspect))?;
-    let grown = suspect.growth.iter().map(|grown| {
-        format!("{} since {}", units::signed_bytes(grown.bytes_change), since(&grown.since, grown.over_ns))
-    });
+    let grown = suspect
+        .growth
+        .iter()
+        .map(|grown| format!("{} since {}", change(suspect, grown), since(&grown.since, grown.over_ns)));
     line(out, "growth", &grown.collect::<Vec<_>>().join(", "))?;
     if let Some(bytes) = suspect.bytes_per_mark {
         line(out, "", &format!("{} from mark to mark", units::signed_bytes(bytes.round() as i64)))?;
     }
-    line(out, "by age", &ages(&suspect.ages))?;
+    line(out, "by age", &ages(suspect))?;
     for (number, part) in lines::parts(parts).iter().enumerate() {
         line(out, if number == 0 { "inside" } else { "" }, part)?;
     }
@@ -136,13 +127,13 @@ fn since(name: &str, over_ns: u64) -> String {
 }
 
 fn live(suspect: &Suspect) -> String {
-    let Suspect { bytes, live, oldest_age_ns, newest_age_ns, freed_share, .. } = suspect;
+    let Suspect { live, oldest_age_ns, newest_age_ns, freed_share, .. } = suspect;
     let freed = freed_share.map_or(String::new(), |share| format!(", {:.0} % freed", share * 100.0));
     let ages = match live {
         0 => String::new(),
         _ => format!(", {} to {} old", units::span(*newest_age_ns), units::span(*oldest_age_ns)),
     };
-    format!("{} in {}{ages}{freed}", units::bytes(*bytes), units::number(*live))
+    format!("{}{ages}{freed}", growth::held(suspect))
 }
 
 /// When something was made there.
@@ -152,12 +143,23 @@ fn seen(suspect: &Suspect) -> String {
     all.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-fn ages(ages: &[OfAge]) -> String {
+fn ages(suspect: &Suspect) -> String {
     let age = |of: &OfAge| {
-        let held = format!("{} in {}", units::bytes(of.bytes), units::number(of.live));
+        let held = match suspect.count_per_minute {
+            Some(_) => units::number(of.live),
+            None => format!("{} in {}", units::bytes(of.bytes), units::number(of.live)),
+        };
         of.under_minutes.map_or(format!("older {held}"), |minutes| format!("under {minutes} min {held}"))
     };
-    ages.iter().map(age).collect::<Vec<_>>().join(", ")
+    suspect.ages.iter().map(age).collect::<Vec<_>>().join(", ")
+}
+
+/// What a suspect grew by: bytes, or things.
+fn change(suspect: &Suspect, grown: &Grown) -> String {
+    match suspect.count_per_minute {
+        Some(_) => format!("{:+}", grown.count_change),
+        None => units::signed_bytes(grown.bytes_change),
+    }
 }
 
 /// A name and a value, broken between the parts of the value where the line would be too long.
@@ -196,7 +198,7 @@ fn outside(out: &mut dyn Write, heap: &Suspect, ledger: &Ledger) -> std::io::Res
 }
 
 /// Those that do not grow. What they came with at the start is no growth, so it is told since a moment alone.
-fn in_short(out: &mut dyn Write, rows: &[&Row], growth: bool) -> std::io::Result<()> {
+fn in_short(out: &mut dyn Write, rows: &[&Row], with_growth: bool) -> std::io::Result<()> {
     let right = Side::Right;
     let mut table = Table::new(&[
         ("live", right),
@@ -210,7 +212,7 @@ fn in_short(out: &mut dyn Write, rows: &[&Row], growth: bool) -> std::io::Result
         table.row([
             units::bytes(suspect.bytes),
             units::number(suspect.live),
-            suspect.since().filter(|_| growth).map(|grown| units::signed_bytes(grown.bytes_change)).unwrap_or_default(),
+            suspect.since().filter(|_| with_growth).map(|grown| change(suspect, grown)).unwrap_or_default(),
             suspect.freed_share.map(|share| format!("{:.0} %", share * 100.0)).unwrap_or_default(),
             suspect.verdict.short().to_owned(),
             in_column(suspect),

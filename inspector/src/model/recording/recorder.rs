@@ -242,14 +242,16 @@ impl Recorder {
 fn held(ledger: &Ledger) -> FxHashMap<(Of, u64), Held> {
     let mut held: FxHashMap<(Of, u64), Held> = FxHashMap::default();
     let of = |kind| match kind {
-        GrowthKind::Site => Of::Site,
-        GrowthKind::Tag => Of::Tag,
-        GrowthKind::Graphs => Of::Graphs,
-        GrowthKind::Class => Of::Class,
-        GrowthKind::Heap => Of::Whole,
+        GrowthKind::Site => Some(Of::Site),
+        GrowthKind::Tag => Some(Of::Tag),
+        GrowthKind::Graphs => Some(Of::Graphs),
+        GrowthKind::Class => Some(Of::Class),
+        GrowthKind::Heap => Some(Of::Whole),
+        GrowthKind::Code | GrowthKind::Streams | GrowthKind::Events | GrowthKind::Contexts => None,
     };
     let mut add = |(kind, key): growth::Key, bytes: u64| {
-        let held = held.entry((of(kind), key)).or_default();
+        let Some(of) = of(kind) else { return };
+        let held = held.entry((of, key)).or_default();
         held[0] = held[0].saturating_add(bytes);
         held[1] += 1;
     };

@@ -27,6 +27,12 @@ pub(crate) enum Class {
     Registered,
     /// Address that another process's memory was opened at.
     Import,
+    /// Module handle.
+    Module,
+    /// Library handle. A library is of no context.
+    Library,
+    /// Event handle.
+    Event,
     /// A node of a graph that allocates. Its graph has it ([`super::graph_memory`]).
     Node,
     /// A part of an allocation that the program reported, by its pool.

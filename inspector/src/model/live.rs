@@ -1,0 +1,95 @@
+//! What a ledger has of each call stack, tag and class: its records, and the samples of them.
+
+use super::Ledger;
+use super::balance::Count;
+use super::history::{Samples, Series};
+use gpumem_wire::growth;
+use gpumem_wire::kinds::GrowthKind;
+use gpumem_wire::layout::StackRef;
+use rustc_hash::FxHashMap;
+
+/// What is known of one stack, tag or class; then of all that have the same name.
+#[derive(Default)]
+pub(super) struct Live {
+    pub series: Series,
+    pub has_row: bool,
+    pub bytes: u64,
+    /// When each was made, and its bytes.
+    pub born: Vec<(u64, u64)>,
+    pub peak: u64,
+    pub ever: u64,
+    pub count: Count,
+    /// When the first and the last were made; 0: it is not known.
+    pub first_ns: u64,
+    pub last_ns: u64,
+    pub stack: StackRef,
+}
+
+impl Live {
+    fn add(&mut self, time_ns: u64, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.born.push((time_ns, bytes));
+    }
+
+    pub(super) fn join(&mut self, other: Self) {
+        self.series.add(other.series);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.born.extend(other.born);
+        self.peak = self.peak.saturating_add(other.peak);
+        self.ever = self.ever.saturating_add(other.ever);
+        self.count.join(other.count);
+        self.first_ns = [self.first_ns, other.first_ns].into_iter().filter(|&ns| ns > 0).min().unwrap_or(0);
+        self.last_ns = self.last_ns.max(other.last_ns);
+        self.stack = self.stack.max(other.stack);
+    }
+}
+
+/// What is known of each stack, tag and class, by its number.
+pub(super) fn numbered(ledger: &Ledger, samples: &Samples) -> FxHashMap<growth::Key, Live> {
+    let mut all: FxHashMap<growth::Key, Live> = FxHashMap::default();
+    for (row, slot) in ledger.snapshot.growth.rows() {
+        // A kind of a later version is nothing that could be named.
+        let Some(kind) = GrowthKind::from_u8(slot.kind) else { continue };
+        let live = all.entry((kind, slot.key)).or_default();
+        live.series.add(samples.row(ledger, row, slot));
+        (live.has_row, live.peak, live.last_ns) = (true, slot.peak_bytes, slot.made_ns);
+    }
+    let mut add = |key, time_ns, bytes, count: &dyn Fn(&mut Count)| {
+        let live = all.entry(key).or_default();
+        live.add(time_ns, bytes);
+        count(&mut live.count);
+    };
+    for alloc in &ledger.snapshot.allocs {
+        growth::keys_of_alloc(alloc).for_each(|key| add(key, alloc.time_ns, alloc.bytes, &|_| {}));
+    }
+    for graph in &ledger.snapshot.graphs {
+        add(growth::key_of_graph(graph), graph.time_ns, graph.held_bytes(), &Count::add_graph);
+    }
+    for exec in &ledger.snapshot.execs {
+        let add_exec = |count: &mut Count| count.add_exec(exec);
+        growth::keys_of_exec(exec).for_each(|key| add(key, exec.time_ns, exec.held_bytes(), &add_exec));
+    }
+    for stream in ledger.snapshot.streams.values() {
+        add(growth::key_of_stream(stream), stream.time_ns, 0, &|_| {});
+    }
+    for context in ledger.snapshot.contexts.values() {
+        growth::key_of_context(context).into_iter().for_each(|key| add(key, context.time_ns, 0, &|_| {}));
+    }
+    for (&stack, totals) in &ledger.snapshot.stacks {
+        for kind in [GrowthKind::Code, GrowthKind::Streams, GrowthKind::Events, GrowthKind::Contexts] {
+            if let Some(live) = all.get_mut(&(kind, stack.into())) {
+                (live.stack, live.first_ns) = (stack, totals.first_ns);
+            }
+        }
+        let graphs = totals.graphs.saturating_add(totals.execs);
+        for (kind, made) in [(GrowthKind::Site, totals.allocs), (GrowthKind::Graphs, graphs)] {
+            if let Some(live) = all.get_mut(&(kind, stack.into())) {
+                (live.ever, live.stack, live.first_ns) = (made, stack, totals.first_ns);
+                if kind == GrowthKind::Graphs {
+                    live.count.add_made(totals);
+                }
+            }
+        }
+    }
+    all
+}
