@@ -7,6 +7,7 @@ use crate::report::lines::line;
 use crate::text::{clean, units};
 use crate::view::table::{DIM, HEAD, paint};
 use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::location::Location;
 use std::io::Write;
 
 /// Every device.
@@ -63,8 +64,9 @@ fn print_parts(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     }
 }
 
+/// Whether a part is that of a kind of memory. Code is a kind, too, and takes none of its own.
 fn is_kind(part: &Share) -> bool {
-    AllocKind::from_name(part.name).is_some()
+    AllocKind::from_name(part.name).is_some_and(|kind| kind.usual() != Location::Nowhere)
 }
 
 /// The kinds of recorded allocations, if there are several.
