@@ -284,7 +284,7 @@ fn suspect(
         growth: grown(samples, &live.series, since, now),
         bytes_per_minute,
         count_per_minute,
-        bytes_per_mark: per_mark(ledger, samples, &live.series),
+        bytes_per_mark: per_mark(ledger, samples, &live.series).filter(|_| count_per_minute.is_none()),
         samples: live.series.points.len(),
         sampled_ns: match (live.series.points.first(), live.series.points.last()) {
             (Some(first), Some(last)) => last.time_ns - first.time_ns,

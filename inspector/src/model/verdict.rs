@@ -70,6 +70,8 @@ pub(crate) struct Turnover {
 
 /// Fewer points than this say nothing.
 pub(crate) const ENOUGH: usize = 32;
+/// With fewer samples, what does not grow is not told apart from what grows slowly.
+const ENOUGH_FOR_SLOW: u64 = 60;
 /// Stretches that the time is cut into, and how many of them where there are few points.
 const STRETCHES: u64 = 12;
 const FEW_STRETCHES: u64 = 8;
@@ -103,6 +105,14 @@ pub(crate) fn judge(steps: &[Step], turnover: Turnover) -> Verdict {
         return Verdict::TooLittle;
     }
     let whole: u64 = steps.iter().fold(0, |sum: u64, step| sum.saturating_add(step.samples)).max(1);
+    match told(steps, whole, turnover) {
+        Verdict::LevelledOff | Verdict::HighWater if whole < ENOUGH_FOR_SLOW => Verdict::TooLittle,
+        told => told,
+    }
+}
+
+/// As [`judge`], of enough points, with the number of their samples.
+fn told(steps: &[Step], whole: u64, turnover: Turnover) -> Verdict {
     let floors = Floors::of(&cut(steps, whole), whole);
     let made_at_once = turnover.born_over.saturating_mul(AT_ONCE) <= whole;
     if floors.growth > 0 && floors.fell_back.saturating_mul(FALLS_BACK) <= floors.growth {
@@ -150,6 +160,8 @@ struct Floors {
     /// Stretches in which there could have been one, and such of them after the last one.
     chances: usize,
     quiet: usize,
+    /// Most stretches without one between two of them, or before the first.
+    longest_quiet: usize,
     /// Most that a floor was below an earlier one.
     fell_back: u64,
     /// Most bytes at any time, and by how much that is above the highest floor.
@@ -163,13 +175,15 @@ impl Floors {
     fn of(stretches: &[Stretch], whole: u64) -> Self {
         let (first, last) = (stretches[0], stretches[stretches.len() - 1]);
         let top = stretches.iter().map(|stretch| stretch.high).max().unwrap_or(0);
-        let (mut highest, mut late, mut rises, mut quiet, mut fell_back) = (first.low, 0, 0, 0, 0);
+        let (mut highest, mut late, mut rises, mut fell_back) = (first.low, 0, 0, 0);
+        let (mut quiet, mut longest_quiet) = (0, 0);
         for stretch in &stretches[1..] {
             quiet += 1;
             if stretch.low > highest {
                 if stretch.at.saturating_mul(3) >= whole.saturating_mul(2) {
                     late += stretch.low - highest;
                 }
+                longest_quiet = longest_quiet.max(quiet - 1);
                 (highest, quiet) = (stretch.low, 0);
                 rises += 1;
             }
@@ -181,6 +195,7 @@ impl Floors {
             rises,
             chances: stretches.len() - 1,
             quiet,
+            longest_quiet,
             fell_back,
             top,
             swings: top - highest,
@@ -202,6 +217,8 @@ impl Floors {
                 true => Verdict::OneOff,
                 false => Verdict::HighWater,
             },
+            // It paused as long before, and went on.
+            _ if self.quiet < self.longest_quiet => Verdict::TooLittle,
             _ => Verdict::LevelledOff,
         }
     }

@@ -242,6 +242,14 @@ pub const CLAIMS: &[Claim] = &[
         measure: leaks::verdicts,
     },
     Claim {
+        name: "leaks.changes",
+        says: "call sites of seven kinds in random programs, looked at ten times: those of which the answer changes, or is wrong",
+        unit: "call sites, and those with a wrong answer",
+        limit: Limit::Times(leaks::CHANGED),
+        needs: Needs::Nothing,
+        measure: leaks::changes,
+    },
+    Claim {
         name: "scan.recall",
         says: "blocks whose address programs lost, which do not rank before 95 of 100 that are referred to",
         unit: "lost blocks of random programs, and those that do not rank first",

@@ -1,10 +1,12 @@
 //! Claims about `gpumem leaks`: compares its verdicts with growth that was planted.
 
 use super::{Bench, Measured};
-use crate::stage::finish;
+use crate::stage::{finish, ledger_of};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Stdio};
 
 /// Programs, each with a hundred call sites, and the steps that each of them takes.
 const PROGRAMS: u64 = 10;
@@ -52,6 +54,76 @@ pub fn verdicts(bench: &Bench<'_>) -> Result<Measured, String> {
     Ok(told.measured(first, programs))
 }
 
+/// Programs that are looked at while they run, and the steps that each of them takes: samples of one to fifteen minutes,
+/// and of an hour.
+const LOOKED_AT: u64 = 3;
+const STEPS_OF_LOOKS: [&str; 3] = ["240", "900", "3600"];
+/// How often.
+const LOOKS: usize = 10;
+/// Call sites with a wrong answer that are allowed: three of a hundred.
+pub const CHANGED: f64 = 0.03;
+
+/// Call sites of memory, physical memory, code, streams, events and execs in random programs: whether what is said of one
+/// changes from look to look although nothing that was planted has changed.
+pub fn changes(bench: &Bench<'_>) -> Result<Measured, String> {
+    let (programs, first) = (bench.chance.programs.unwrap_or(LOOKED_AT), bench.chance.seed);
+    let mut told = Told::default();
+    for number in 0..programs {
+        let seed = first.wrapping_add(number);
+        let steps = STEPS_OF_LOOKS[seed as usize % STEPS_OF_LOOKS.len()];
+        bench.step(&format!("program {} of {programs}, seed {seed}, {steps} steps", number + 1));
+        let ledgers = bench.ledgers();
+        let mut command = bench.stage.command(&bench.stage.program("leaks")?, Some(&ledgers))?;
+        command.env("GPUMEM_GROWTH_INTERVAL", "0").env("SIM_DEVICE_MEM", "256G");
+        command.arg(seed.to_string()).arg(steps).arg(LOOKS.to_string());
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let (planted, looks) = looked_at(bench, child.map_err(|error| format!("leaks: {error}"))?, &ledgers)?;
+        let before = told.wrong.len();
+        let of = |field: &str, site: usize| planted[field][site].as_str().unwrap_or("nothing").to_owned();
+        for site in 0..planted["sites"].as_array().map_or(0, Vec::len) {
+            let (truth, kind) = (of("sites", site), of("kinds", site));
+            let said: Vec<Value> = looks.iter().map(|look| verdict_on(look, &format!("site_{site:02} "))).collect();
+            let wrong = || format!("site {site} of seed {seed}, {kind}: {truth} is called {said:?}");
+            told.add(&kind, stays_right(&truth, &said), wrong);
+        }
+        told.wrong[before..].iter().for_each(|wrong| bench.step(wrong));
+        told.programs_with_wrong += u64::from(told.wrong.len() > before);
+        let _ = std::fs::remove_dir_all(&ledgers);
+    }
+    Ok(told.measured(first, programs))
+}
+
+/// Asks each time that the program stops for it; what was planted, and the answers.
+fn looked_at(bench: &Bench<'_>, mut child: Child, ledgers: &Path) -> Result<(Value, Vec<Value>), String> {
+    let mut input = child.stdin.take().ok_or("no stdin")?;
+    let mut lines = BufReader::new(child.stdout.take().ok_or("no stdout")?).lines();
+    let mut line = || lines.next().and_then(Result::ok).ok_or("leaks ended early");
+    let planted = serde_json::from_str(&line()?).map_err(|error| format!("leaks: {error}"))?;
+    let mut looks = Vec::new();
+    for _ in 0..LOOKS {
+        line()?;
+        let ledger = ledger_of(ledgers, child.id()).ok_or("leaks has no ledger")?;
+        looks.push(bench.stage.inspect("leaks", &ledger)?);
+        input.write_all(b"\n").map_err(|error| format!("leaks: {error}"))?;
+    }
+    drop(input);
+    let run = finish(child, Some(ledgers))?;
+    if run.status == 0 { Ok((planted, looks)) } else { Err(format!("leaks: status {}: {}", run.status, run.stderr)) }
+}
+
+/// Whether answers on a call site change only with what was planted. What grows from the start is said to grow from the
+/// first look on that says more than "too little". A cache may be said to grow until it is full. Nothing is said to grow
+/// after it was said not to.
+fn stays_right(truth: &str, said: &[Value]) -> bool {
+    const GROWS: &str = "grows-steadily";
+    let mut said = said.iter().filter_map(Value::as_str).filter(|&verdict| verdict != "too-little").peekable();
+    if truth == GROWS {
+        return said.peek().is_some() && said.all(|verdict| verdict == GROWS);
+    }
+    let after: Vec<&str> = said.skip_while(|&verdict| verdict == GROWS).collect();
+    !after.is_empty() && after.iter().all(|&verdict| verdict != GROWS)
+}
+
 /// Verdicts that were compared with what was planted.
 #[derive(Default)]
 struct Told {
@@ -87,9 +159,9 @@ impl Told {
     }
 }
 
-/// The verdict on the call site whose name begins with `site`. Null if there is none.
+/// The verdict on the call site whose name has `site`. Null if there is none.
 fn verdict_on(said: &Value, site: &str) -> Value {
     let rows = said["suspects"].as_array().into_iter().flatten();
-    let mut rows = rows.filter(|row| row["key"].as_str().is_some_and(|key| key.starts_with(site)));
+    let mut rows = rows.filter(|row| row["key"].as_str().is_some_and(|key| key.contains(site)));
     rows.next().map_or(Value::Null, |row| row["verdict"].clone())
 }
