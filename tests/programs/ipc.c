@@ -19,10 +19,14 @@ static int child(int in, int out) {
     kernels_load();
     for (int i = 0; i < ROUNDS; i++) {
         cudaIpcMemHandle_t h;
-        void *p = NULL;
+        void *p = NULL, *again = NULL;
         char done = 1;
         must(read(in, &h, sizeof h), sizeof h, "handle");
         OK(cudaIpcOpenMemHandle(&p, h, 1 /* lazy peer access */));
+        /* It is open until it was closed as often. */
+        OK(cudaIpcOpenMemHandle(&again, h, 1));
+        EXPECT(again == p, 1);
+        OK(cudaIpcCloseMemHandle(again));
         EXPECT(mismatches_of(p, N, 7u + (unsigned)i, NULL), 0);
         OK(k_scale(p, p, N, 10, NULL));
         OK(cudaDeviceSynchronize());
@@ -46,7 +50,7 @@ int main(void) {
     close(from[1]);
     kernels_load();
     for (int i = 0; i < ROUNDS; i++) {
-        cudaIpcMemHandle_t h, again;
+        cudaIpcMemHandle_t h, again, inside;
         char done = 0;
         uint32_t *p = dev_alloc(N * 4);
         OK(k_fill(p, N, 7u + (unsigned)i, NULL));
@@ -54,6 +58,8 @@ int main(void) {
         OK(cudaIpcGetMemHandle(&h, p));
         OK(cudaIpcGetMemHandle(&again, p));
         EXPECT(memcmp(&h, &again, sizeof h), 0);
+        OK(cudaIpcGetMemHandle(&inside, p + N / 2));
+        EXPECT(memcmp(&h, &inside, sizeof h), 0);
         must(write(to[1], &h, sizeof h), sizeof h, "handle");
         must(read(from[0], &done, 1), 1, "answer");
         EXPECT(mismatches_of(p, N, 10 * (7u + (unsigned)i), NULL), 0);

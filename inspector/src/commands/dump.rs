@@ -135,6 +135,7 @@ fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer,
         composer.header.dumped_device_used = devices::process_used(ledger, &devices).unwrap_or(0);
     }
     composer.slots(snapshot.allocs.iter().copied());
+    composer.slots(snapshot.shared.iter().copied());
     composer.slots(snapshot.modules.iter().copied());
     composer.slots(snapshot.graphs.iter().copied());
     composer.slots(snapshot.execs.iter().copied());

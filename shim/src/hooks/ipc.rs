@@ -7,6 +7,7 @@ use crate::pool::{self, answers};
 use crate::records;
 use crate::records::registry::live::Class;
 use crate::request::{Request, free as freed};
+use crate::shim::Shim;
 use crate::start;
 use crate::vendor;
 use gpumem_abi::types::*;
@@ -31,7 +32,8 @@ pub(crate) unsafe fn export(
     // SAFETY: rule of the call: `real` gets the out-parameter as it came, and the address of the
     // block in place of the program's.
     let status = unsafe { real(handle, asked.ptr) };
-    shown(&call, status, ptr)
+    // SAFETY: rule of out-parameters: `handle` is that of the call, for 64 bytes.
+    unsafe { exported(&call, status, handle, ptr) }
 }
 
 /// The program lets other processes open one of its stream-ordered allocations.
@@ -43,39 +45,77 @@ pub(crate) unsafe fn export_pool_pointer(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the out-parameter and the address as they came.
     let status = unsafe { real(data, ptr) };
-    shown(&call, status, ptr)
+    // SAFETY: rule of out-parameters: `data` is that of the call, for 64 bytes.
+    unsafe { exported(&call, status, data, ptr) }
 }
 
 /// What a call answered that shows an allocation to others: that which `ptr` is an address of, or inside of. If the call
 /// has succeeded, they may have its address from now on.
 pub(super) fn shown(call: &Call, status: Status, ptr: DevicePtr) -> Status {
-    if status != SUCCESS {
-        return status;
+    if status == SUCCESS {
+        pool::pin(ptr);
+        gate::note(|shim| note_shown(shim, call, ptr));
     }
-    pool::pin(ptr);
-    gate::note(|shim| {
-        if !pool::note_shown(shim, ptr) {
-            // No map of ours finds what an address lies in, and there may be a million.
-            let begins = || vendor::of(call.vendor).allocation_around(ptr).map(|(base, _)| base);
-            records::allocations::exported(shim, ptr, begins);
-        }
-    });
     status
 }
 
-/// Opens memory of another process by `real`. The call does not tell its size, so the driver is asked about the address.
+/// Marks the allocation as shown. Returns the place of its record.
+fn note_shown(shim: &Shim, call: &Call, ptr: DevicePtr) -> u32 {
+    pool::note_shown(shim, ptr).unwrap_or_else(|| {
+        // No map of ours finds what an address lies in, and there may be a million.
+        let begins = || vendor::of(call.vendor).allocation_around(ptr).map(|(base, _)| base);
+        records::allocations::exported(shim, ptr, begins)
+    })
+}
+
+/// As [`shown`], of a call that writes a handle by which another process opens the allocation.
+///
+/// # Safety
+/// `handle` is the program's out-parameter of that call, for 64 bytes.
+unsafe fn exported(call: &Call, status: Status, handle: Opaque, ptr: DevicePtr) -> Status {
+    // SAFETY: our caller vouches for `handle`. Bytes have no alignment.
+    let handle = unsafe { written(status, handle.cast::<IpcMemHandle>()) };
+    if let Some(handle) = handle {
+        pool::pin(ptr);
+        gate::note(|shim| {
+            let record = note_shown(shim, call, ptr);
+            let around = vendor::of(call.vendor).allocation_around(ptr);
+            records::shared::exported(shim, &handle, record, around);
+        });
+    }
+    status
+}
+
+/// Opens memory of another process by `real`, which has its handle. The call does not tell the size, so the driver is asked
+/// about the address.
 ///
 /// # Safety
 /// `ptr` is the program's out-parameter of `real`.
-unsafe fn opened(call: &Call, class: Class, ptr: *mut DevicePtr, extra: u64, real: impl FnMut() -> Status) -> Status {
-    let request = Request { class, extra, ..Request::new(AllocKind::IpcImport, 0) };
-    get(call, request, real, |request, status| {
+unsafe fn opened(
+    call: &Call,
+    request: Request,
+    ptr: *mut DevicePtr,
+    handle: Option<IpcMemHandle>,
+    real: impl FnMut() -> Status,
+) -> Status {
+    let (class, mut at) = (request.class, None);
+    let status = get(call, request, real, |request, status| {
         // SAFETY: rule of out-parameters: our caller vouches for `ptr`, and `status` is that of its call.
         let addr = unsafe { written(status, ptr) }?;
         let around = start::record(|_| vendor::of(call.vendor).allocation_around(addr)).flatten();
         request.bytes = around.map_or(0, |(_, bytes)| bytes);
-        Some(addr)
-    })
+        at = Some(addr);
+        at
+    });
+    if let (Some(addr), Some(handle)) = (at, handle) {
+        gate::note(|shim| records::shared::imported(shim, &handle, class, addr));
+    }
+    status
+}
+
+/// A request for memory of another process.
+fn import(class: Class, extra: u64) -> Request {
+    Request { class, extra, ..Request::new(AllocKind::IpcImport, 0) }
 }
 
 /// The program opens memory of another process.
@@ -88,13 +128,25 @@ pub(crate) unsafe fn open(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` among them, which is
     // the out-parameter.
-    unsafe { opened(&call, Class::Import, ptr, 0, || real(ptr, handle, flags)) }
+    unsafe { opened(&call, import(Class::Import, 0), ptr, Some(handle), || real(ptr, handle, flags)) }
 }
 
 /// The program closes memory of another process.
 pub(crate) unsafe fn close(_: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
     // SAFETY: rule of the call: `real` gets the address that the program closes.
-    freed(Class::Import, ptr, || unsafe { real(ptr) })
+    let real = || unsafe { real(ptr) };
+    if gate::note(|shim| records::shared::stays_open(shim, ptr)) == Some(true) {
+        let status = real();
+        if status != SUCCESS {
+            gate::note(|shim| records::shared::close_failed(shim, ptr, status));
+        }
+        return status;
+    }
+    let status = freed(Class::Import, ptr, real);
+    if status == SUCCESS {
+        gate::note(|shim| records::shared::closed(shim, ptr));
+    }
+    status
 }
 
 /// The program opens stream-ordered memory of another process, and frees it like its own.
@@ -107,7 +159,7 @@ pub(crate) unsafe fn import_pool_pointer(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` among them, which is
     // the out-parameter.
-    unsafe { opened(&call, Class::Address, ptr, pool as u64, || real(ptr, pool, data)) }
+    unsafe { opened(&call, import(Class::Address, pool as u64), ptr, parameter(data.cast()), || real(ptr, pool, data)) }
 }
 
 /// The program takes memory of another API.

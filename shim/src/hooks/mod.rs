@@ -121,6 +121,7 @@ plain! {
     ChannelDesc,
     ExternalMemoryDesc,
     ExternalBufferDesc,
+    IpcMemHandle,
     MulticastProp,
     GraphInstantiateParams,
     HipGraphInstantiateParams,

@@ -84,6 +84,7 @@ pub(crate) struct Ledger {
     backing: &'static Backing,
     header: LiveHeader,
     pub allocs: Table<AllocSlot>,
+    pub shared: Table<SharedSlot>,
     pub stacks: Table<StackSlot>,
     pub codes: Table<CodeSlot>,
     pub frames: Words,
@@ -190,6 +191,8 @@ const GROWTH_ROW_BYTES: u64 = (size_of::<GrowthSlot>() + GROWTH_BLOCK * 8) as u6
 /// The rows may take this share of the ledger, but are so many at least.
 const GROWTH_SHARE: u64 = 128;
 const GROWTH_FEWEST: u64 = 8;
+/// Rows of shared memory may take this share of the ledger.
+const SHARED_SHARE: u64 = 128;
 
 impl Ledger {
     /// Makes the ledger of this process.
@@ -200,7 +203,9 @@ impl Ledger {
         let counters = (counters::SHARDS * counters::PER_SHARD) as u64;
         let ring_bytes = settings.events * size_of::<EventSlot>() as u64 + SAMPLES * size_of::<SampleSlot>() as u64;
         let growth_rows = (settings.ledger_max / GROWTH_SHARE / GROWTH_ROW_BYTES).clamp(GROWTH_FEWEST, GROWTH_ROWS);
-        let fixed = HEADER_BYTES as u64 + counters * 8 + ring_bytes + growth_rows * GROWTH_ROW_BYTES;
+        let shared_rows = (settings.ledger_max / SHARED_SHARE / size_of::<SharedSlot>() as u64).min(SHARED_ROWS);
+        let shared_bytes = shared_rows * size_of::<SharedSlot>() as u64;
+        let fixed = HEADER_BYTES as u64 + counters * 8 + ring_bytes + growth_rows * GROWTH_ROW_BYTES + shared_bytes;
         let shared = settings.ledger_max.saturating_sub(fixed).max(512 << 10);
         let mut sizes: Vec<(TableKind, u64)> = SHARES
             .iter()
@@ -216,6 +221,7 @@ impl Ledger {
         sizes.push((TableKind::Samples, SAMPLES));
         sizes.push((TableKind::Counters, counters));
         sizes.push((TableKind::Growth, growth_rows));
+        sizes.push((TableKind::Shared, shared_rows));
         sizes.push((TableKind::GrowthPoints, (growth_rows + 1) * GROWTH_BLOCK as u64));
         // SAFETY: geteuid takes no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
@@ -260,6 +266,7 @@ impl Ledger {
             backing,
             header: LiveHeader(backing.base()),
             allocs: Table::new(backing)?,
+            shared: Table::new(backing)?,
             stacks: Table::new(backing)?,
             codes: Table::new(backing)?,
             frames: Words::new(backing, TableKind::Frames),

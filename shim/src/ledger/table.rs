@@ -180,6 +180,12 @@ impl<T: Sealed> Table<T> {
         Some(slot)
     }
 
+    /// As [`Table::read`], for whoever is not its owner: `None` for a slot that is free or changes meanwhile.
+    pub(crate) fn read_if_whole(&self, index: u32) -> Option<T> {
+        let mut slot = T::new_zeroed();
+        read_whole(self.words(index), &mut slot).then_some(slot)
+    }
+
     /// Every record that is whole, one after another. One that changes meanwhile may be left out.
     pub(crate) fn each(&self, mut each: impl FnMut(&T)) {
         let mut slot = T::new_zeroed();

@@ -116,11 +116,14 @@ pub(super) fn write_live(
     blocks::write(shim, slot, LiveBlock { addr, bytes, context, kind, flags, stack }, (local, tid));
 }
 
-/// Marks a block as shown to other processes.
-pub(super) fn shown(shim: &Shim, block: &Block) {
-    if block.is(State::Live) {
-        records::allocations::shown_at(shim, block.slot.load(Relaxed), block.addr.load(Relaxed));
+/// Marks a block as shown to other processes. Returns the place of its record.
+pub(super) fn shown(shim: &Shim, block: &Block) -> u32 {
+    if !block.is(State::Live) {
+        return NO_SLOT;
     }
+    let slot = block.slot.load(Relaxed);
+    records::allocations::shown_at(shim, slot, block.addr.load(Relaxed));
+    slot
 }
 
 /// The place of a block in the ledger, if there is room for it.

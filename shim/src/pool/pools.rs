@@ -110,8 +110,8 @@ pub(crate) fn pin(addr: u64) {
     all().for_each(|pool| pool.pin(addr));
 }
 
-/// Notes that others have the address of the block that an address lies in. False if it lies in none.
-pub(crate) fn note_shown(shim: &Shim, addr: u64) -> bool {
-    let block = all().find_map(|pool| pool.map.around(addr));
-    block.inspect(|block| block_records::shown(shim, block)).is_some()
+/// Notes that others have the address of the block that an address lies in. Returns the place of its record; `None` if it
+/// lies in no block.
+pub(crate) fn note_shown(shim: &Shim, addr: u64) -> Option<u32> {
+    all().find_map(|pool| pool.map.around(addr)).map(|block| block_records::shown(shim, block))
 }

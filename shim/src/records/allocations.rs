@@ -296,12 +296,14 @@ pub(super) fn changed(shim: &Shim, class: Class, addr: u64, change: impl FnOnce(
     restore(shim, class, addr, Entry { bytes, ..entry });
 }
 
-/// Marks an allocation as shown to other processes: that which begins at an address, or where `begins` says.
-pub(crate) fn exported(shim: &Shim, addr: u64, begins: impl FnOnce() -> Option<u64>) {
+/// Marks an allocation as shown to other processes: that which begins at an address, or where `begins` says. Returns the
+/// place of its record, [`NO_SLOT`] if it has none.
+pub(crate) fn exported(shim: &Shim, addr: u64, begins: impl FnOnce() -> Option<u64>) -> u32 {
     let at = |addr| shim.registry.allocations.get(Class::Address, addr).map(|entry| (addr, entry));
-    if let Some((base, entry)) = at(addr).or_else(|| at(begins()?)) {
+    at(addr).or_else(|| at(begins()?)).map_or(NO_SLOT, |(base, entry)| {
         shown_at(shim, entry.slot, base);
-    }
+        entry.slot
+    })
 }
 
 /// The same, by the place of its record.

@@ -1,6 +1,6 @@
 //! A context ends, and all that belongs to it.
 
-use super::{allocations, execs, graph_memory, streams};
+use super::{allocations, execs, graph_memory, shared, streams};
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::shim::Shim;
@@ -16,6 +16,7 @@ pub(crate) fn ended(shim: &Shim, handle: u64, context: ContextRef) {
     // contexts.
     if let Some(slot) = u32::from(context).checked_sub(1) {
         allocations::end_with(shim, context);
+        shared::end_with(shim, context);
         graph_memory::end_with(shim, context);
         execs::end_of(shim, context);
         streams::end_of(shim, context);

@@ -4,7 +4,7 @@
 //! A file uses those below it, from top to bottom:
 //!
 //! * [`context_end`]: a context ends, with all that belongs to it. `reported`: what the program itself says, by
-//!   `gpumem.h`. [`vmm`]: virtual memory. [`handles`]: what the graph cache does.
+//!   `gpumem.h`. [`vmm`]: virtual memory. [`shared`]: memory that processes share. [`handles`]: what the graph cache does.
 //! * [`code`] and [`events`]: records of allocations without memory of their own.
 //! * [`allocations`], [`blocks`], [`graphs`] and [`execs`], [`streams`], [`pooled`], [`driver_memory`], [`driver_pools`]: one noun
 //!   each.
@@ -29,6 +29,7 @@ pub(crate) mod handles;
 pub(crate) mod pooled;
 pub(crate) mod registry;
 mod reported;
+pub(crate) mod shared;
 pub(crate) mod site_text;
 pub(crate) mod streams;
 pub(crate) mod vmm;

@@ -27,7 +27,7 @@ use crate::pool::quota::Reserved;
 use crate::process::threads;
 use crate::progress::queries;
 use crate::records::registry::live::Class;
-use crate::records::{allocations, graph_memory, vmm};
+use crate::records::{allocations, graph_memory, shared, vmm};
 use crate::shim::Above;
 use crate::{pool, stranded};
 use block::Outcome;
@@ -130,6 +130,7 @@ fn record(
                 Class::Vmm => vmm::created(shim, call, &request, addr),
                 Class::Node => graph_memory::added(shim, call, &request, addr),
                 Class::Mapping => vmm::mapped(shim, call, &request, addr),
+                Class::Import => shared::opened(shim, call, &request, addr),
                 _ => allocations::made(shim, call, &request, addr),
             }
         });

@@ -103,6 +103,16 @@ names! {
 }
 
 names! {
+    /// What a row of memory that processes share is about.
+    SharedKind {
+        /// An allocation of this process that was shown to others.
+        Exported = 1, "exported";
+        /// Memory of another process that is open here.
+        Imported = 2, "imported";
+    }
+}
+
+names! {
     /// Kinds of graph nodes, numbered as `CUgraphNodeType` is.
     NodeKind {
         Kernel = 0, "kernel";

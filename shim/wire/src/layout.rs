@@ -71,6 +71,8 @@ pub enum TableKind {
     GrowthPoints = 16,
     /// [`CodeSlot`]: Python code that frames in stacks refer to.
     Codes = 17,
+    /// [`SharedSlot`]: memory that was shown to other processes, and memory of others that is open here.
+    Shared = 18,
 }
 
 impl TableKind {
@@ -93,6 +95,7 @@ impl TableKind {
         (TableKind::Growth, size_of::<GrowthSlot>()),
         (TableKind::GrowthPoints, 8),
         (TableKind::Codes, size_of::<CodeSlot>()),
+        (TableKind::Shared, size_of::<SharedSlot>()),
     ];
 
     /// The kind of this number, with the bytes of one slot.
@@ -310,6 +313,34 @@ pub const ALLOC_IN_CAPTURE: u8 = 2;
 pub const ALLOC_SPILLED: u8 = 4;
 /// [`AllocSlot::flags`]: a block of the pool.
 pub const ALLOC_POOLED: u8 = 8;
+
+slot! {
+    /// An allocation that other processes may have open, or one of another process that is open here. All of it is sealed.
+    /// The row of an allocation that was freed stays: as long as its context lives, and there is room. So an allocation
+    /// without a record of this serial was freed. The row of an import without one was closed, and means nothing.
+    SharedSlot, 64 {
+        check: u32,
+        /// Where it was allocated here; of an import, where it was opened.
+        stack: StackRef,
+        /// Names the allocation in every process that has the handle: the first half of SHA-256 of the handle's 64 bytes.
+        hash: [u8; 16],
+        /// Where it begins here.
+        addr: u64,
+        /// As the driver has them.
+        bytes: u64,
+        /// When it was exported first, or opened.
+        time_ns: u64,
+        /// [`AllocSlot::serial`] of its record.
+        serial: u64,
+        context: ContextRef,
+        /// A [`crate::kinds::SharedKind`].
+        kind: u8,
+        _pad0: u8,
+        _pad1: u32,
+    }
+}
+/// Most rows of it: they take 256 KiB.
+pub const SHARED_ROWS: u64 = 4096;
 
 slot! {
     /// An interned call stack. The totals are not sealed; a part of them may still be among the counters.
@@ -793,6 +824,7 @@ macro_rules! sealed {
 
 sealed! {
     AllocSlot: Allocs, size_of::<AllocSlot>();
+    SharedSlot: Shared, size_of::<SharedSlot>();
     StackSlot: Stacks, STACK_SEALED;
     CodeSlot: Codes, size_of::<CodeSlot>();
     ModuleSlot: Modules, MODULE_SEALED;

@@ -71,6 +71,8 @@ impl std::error::Error for ReadError {}
 pub struct Snapshot {
     pub header: Header,
     pub allocs: Vec<AllocSlot>,
+    /// Memory that was shown to other processes, or is theirs.
+    pub shared: Vec<SharedSlot>,
     pub stacks: HashMap<StackRef, Stack>,
     /// Python code, by its index.
     pub codes: HashMap<u32, CodeSlot>,
@@ -188,10 +190,13 @@ impl Snapshot {
             add_sites(&mut stacks, sites);
         }
         let growth = Growth::read(&mut tables)?;
+        // Before the allocations: one that is exported between the two looks was not freed.
+        let shared = tables.list()?;
         let mut snapshot = Self {
             header,
             growth,
             allocs: tables.list()?,
+            shared,
             stacks,
             codes,
             modules: tables.list()?,

@@ -53,8 +53,8 @@ static pid_t owner;
 
 /* ---- what is live: (family, key) -> kind and bytes. Addresses of different families may coincide. */
 enum family { POINTER, HOST, REGISTERED, HANDLE, MAPPING, RESERVATION, ARRAY, MIPMAP, EXTERNAL };
-/* owed: frees counted already, see allocated(). */
-struct entry { struct entry *next; uint64_t key, bytes; uint8_t family, kind, owed; };
+/* owed: frees counted already, see allocated(). more: how often memory of another process is open beyond once. */
+struct entry { struct entry *next; uint64_t key, bytes; uint8_t family, kind, owed, more; };
 enum { BUCKETS = 1 << 16 };
 static struct entry *table[BUCKETS];
 
@@ -82,6 +82,12 @@ static void allocated(int ok, int k, enum family family, uint64_t key, uint64_t 
     }
     e->key = key, e->bytes = bytes, e->family = (uint8_t)family, e->kind = (uint8_t)k;
 }
+/* The driver counts how often memory of another process is open; it is one import all the same. */
+static void opened(int ok, uint64_t key) {
+    struct entry *e = ok ? *find(POINTER, key) : NULL;
+    if (e && e->kind == K_ipc_import && !e->owed) e->more++;
+    else allocated(ok, K_ipc_import, POINTER, key, 0);
+}
 static void remove_at(struct entry **at) {
     struct entry *e = *at;
     kind[e->kind].frees++;
@@ -97,6 +103,7 @@ static void freed(int ok, enum family family, uint64_t key) {
     if (!key) return; /* freeing null succeeds and frees nothing */
     struct entry **at = find(family, key);
     if (*at && (*at)->owed) (*at)->owed--;
+    else if (*at && (*at)->more) (*at)->more--;
     else if (*at) remove_at(at);
     else sum.unknown_frees++;
 }
@@ -173,7 +180,7 @@ typedef cuMemHostAlloc_params cuMemHostAlloc_v2_params;
     ROW(cuMipmappedArrayCreate, allocated(ok, K_mipmapped_array, MIPMAP,                                 \
                                           ok ? (uint64_t)*p->pHandle : 0, 0))                            \
     ROW(cuMipmappedArrayDestroy, freed(ok, MIPMAP, (uint64_t)p->hMipmappedArray))                        \
-    ROW(cuIpcOpenMemHandle_v2, allocated(ok, K_ipc_import, POINTER, ok ? *p->pdptr : 0, 0))              \
+    ROW(cuIpcOpenMemHandle_v2, opened(ok, ok ? *p->pdptr : 0))                                           \
     ROW(cuIpcCloseMemHandle, freed(ok, POINTER, p->dptr))                                                \
     ROW(cuMemPoolImportPointer, allocated(ok, K_ipc_import, POINTER, ok ? *p->ptr_out : 0, 0))           \
     ROW(cuImportExternalMemory, allocated(ok, K_external_memory, EXTERNAL,                               \

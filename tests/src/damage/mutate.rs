@@ -119,6 +119,7 @@ fn directory(image: &mut Image, random: &mut Random) {
 /// Bytes of a slot, and how many of them its seal covers.
 const SEALED: &[(TableKind, usize)] = &[
     (TableKind::Allocs, <AllocSlot as Sealed>::SEALED),
+    (TableKind::Shared, <SharedSlot as Sealed>::SEALED),
     (TableKind::Stacks, <StackSlot as Sealed>::SEALED),
     (TableKind::Modules, <ModuleSlot as Sealed>::SEALED),
     (TableKind::Graphs, <GraphSlot as Sealed>::SEALED),

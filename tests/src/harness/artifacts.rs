@@ -124,6 +124,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("retry", Link::Driver),
     ("runtime", Link::Runtime),
     ("runtimes", Link::Plain),
+    ("shares", Link::Driver),
     ("short_threads", Link::Runtime),
     ("sites", Link::Runtime),
     ("small_stacks", Link::Driver),

@@ -117,7 +117,6 @@ const PLACES: [Place; 3] = [
             "cuGraphExecGetId",
             "cuImportExternalMemory",
             "cuLogicalEndpointBindAddr",
-            "cuMemImportFromShareableHandle",
             "cuMemPoolImportPointer",
             "cuMulticastCreate",
             "cuStreamBeginCaptureToCig",
@@ -266,7 +265,10 @@ fn memory_is_asked_for_and_recorded_in_one_place() {
         // The record, of what was made and of what failed.
         ("allocations::failed(", &["request/mod.rs"]),
         // Code and events are no memory that a call asks for.
-        ("allocations::made(", &["records/code.rs", "records/events.rs", "records/vmm.rs", "request/mod.rs"]),
+        (
+            "allocations::made(",
+            &["records/code.rs", "records/events.rs", "records/shared.rs", "records/vmm.rs", "request/mod.rs"],
+        ),
         ("vmm::created(", &["request/mod.rs"]),
         ("vmm::mapped(", &["request/mod.rs"]),
         // The ledger's table: one writer.
@@ -276,9 +278,10 @@ fn memory_is_asked_for_and_recorded_in_one_place() {
         ("allocs.clear", &["records/allocations.rs", "records/blocks.rs"]),
         ("place(&shim.ledger.allocs", &["records/allocations.rs"]),
         // The maps that find a record.
-        ("registry.allocations.", &["records/allocations.rs", "records/vmm.rs"]),
+        ("registry.allocations.", &["records/allocations.rs", "records/shared.rs", "records/vmm.rs"]),
         ("registry.vmm.", &["records/vmm.rs"]),
         ("registry.graph_memory.", &["records/graph_memory.rs"]),
+        ("registry.shared.", &["records/shared.rs"]),
     ] {
         let only: BTreeSet<String> = only.iter().map(|&name| name.to_owned()).collect();
         assert_eq!(files_with(text), only, "{text}");

@@ -6,7 +6,7 @@
 //! * This file: all maps together, and the threads that are listed.
 //! * [`execs`]: execs by handle.
 //! * [`live`]: the map of allocations, graphs and the library's own execs. [`allocations`], [`graphs`]: what it holds.
-//! * [`contexts`], [`streams`], [`vmm`], [`driver_pools`], [`graph_memory`]: maps of one noun each.
+//! * [`contexts`], [`streams`], [`vmm`], [`driver_pools`], [`graph_memory`], [`shared`]: maps of one noun each.
 //! * [`sites`]: call stacks and the modules they lie in. [`python`]: the code that frames of Python run. [`tag`]: names
 //!   that the program gives.
 //! * [`summary`]: totals as the program exits. [`estimate`]: bytes that graphs and execs take.
@@ -20,6 +20,7 @@ pub(crate) mod graph_memory;
 pub(crate) mod graphs;
 pub(crate) mod live;
 pub(crate) mod python;
+pub(crate) mod shared;
 pub(crate) mod sites;
 pub(crate) mod streams;
 pub(crate) mod summary;
@@ -45,6 +46,7 @@ pub(crate) struct Registry {
     pub vmm: vmm::Vmm,
     pub driver_pools: driver_pools::DriverPools,
     pub graph_memory: graph_memory::GraphMemory,
+    pub shared: shared::Shared,
     pub sites: sites::Sites,
     /// A graph has nodes that allocate, or memory was allocated in stream order. The driver then keeps memory
     /// that no call shows.
@@ -70,6 +72,7 @@ impl Registry {
             vmm: vmm::Vmm::default(),
             driver_pools: driver_pools::DriverPools::new(),
             graph_memory: graph_memory::GraphMemory::default(),
+            shared: shared::Shared::default(),
             sites: sites::Sites::new(settings, ledger)?,
             memory_nodes: AtomicBool::new(false),
             stream_ordered: AtomicBool::new(false),
