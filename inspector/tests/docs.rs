@@ -7,9 +7,9 @@ mod common;
 use clap::CommandFactory;
 use common::*;
 use gpumem_inspector::{CHECKS, Code};
-use gpumem_wire::kinds::{AllocKind, ExecState, Pinned, PoolState};
+use gpumem_wire::kinds::{AllocKind, ExecState, Pinned, PoolState, SharedKind};
 use gpumem_wire::layout::{
-    AllocSlot, ExecSlot, HEADER_BYTES, MAX_PIECES, MAX_TABLES, StackSlot, TableKind, VERSION, exec_state,
+    AllocSlot, ExecSlot, HEADER_BYTES, MAX_PIECES, MAX_TABLES, SharedSlot, StackSlot, TableKind, VERSION, exec_state,
 };
 use gpumem_wire::{counters, settings};
 use serde_json::Value;
@@ -429,6 +429,20 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
     sleepers.iter().for_each(|sleeper| drop(several.put(sleeper.id(), demo(sleeper.id()))));
     let answer = several.gpumem(&["--json", "leaks"]);
     keys(&serde_json::from_str(&answer.out).unwrap_or_else(|error| panic!("{error}: {}", answer.err)), &mut seen);
+    // Of two that share memory.
+    let [one, other] = &sleepers;
+    for (id, kind) in [(one.id(), SharedKind::Exported), (other.id(), SharedKind::Imported)] {
+        let mut ledger = demo(id);
+        ledger.slots([SharedSlot { serial: 4711, kind: kind as u8, ..Default::default() }]);
+        let kinds = [AllocKind::IpcImport, AllocKind::VmmImport].into_iter().filter(|_| kind == SharedKind::Imported);
+        let slot = |kind: AllocKind| AllocSlot { serial: 4711, kind: kind as u8, ..Default::default() };
+        ledger.slots(kinds.map(slot));
+        several.put(id, ledger);
+    }
+    for sleeper in &sleepers {
+        let answer = several.gpumem(&["--json", "leaks", &sleeper.id().pid.to_string()]);
+        keys(&serde_json::from_str(&answer.out).unwrap_or_else(|error| panic!("{error}: {}", answer.err)), &mut seen);
+    }
     let rules = selftest::rules_on_a_driver(dir.path(), library);
     keys(&serde_json::from_str(&rules).unwrap_or_else(|error| panic!("{error}: {rules}")), &mut seen);
     let text = std::fs::read_to_string(doc("cli.md")).unwrap();

@@ -7,6 +7,7 @@ mod retype;
 use crate::args::{Global, Target};
 use crate::failure::{Code, Failure, Result};
 use crate::model::Ledger;
+use crate::model::shared::{self, Shared};
 use crate::source::choose::{self, Opened, TargetRequest};
 use crate::source::find::{self, FoundProcess};
 use crate::source::world::World;
@@ -101,6 +102,16 @@ impl Context {
     /// See [`choose::read`].
     pub(crate) fn read(&self, found: &FoundProcess, target: &Target) -> Result<Ledger> {
         Ok(self.opened(choose::read(&self.world, found)?, target))
+    }
+
+    /// What a process shares with others.
+    pub(crate) fn shared(&self, ledger: &Ledger, target: &Target) -> Shared {
+        // The others may have their ledgers anywhere.
+        let others = match shared::is_shared(ledger) {
+            true => find::survey(&self.world.wide()).found,
+            false => Vec::new(),
+        };
+        shared::of(&self.world, ledger, &others, |found| self.read(found, target))
     }
 
     fn opened(&self, opened: Opened, target: &Target) -> Ledger {

@@ -22,7 +22,8 @@
 //! * [`summary`]: what is true at one moment, as plain data. [`course`]: what was live over time. [`chart`]: that
 //!   as charts. [`flame`]: memory by call stack.
 //! * [`recording`]: what was live at each second, written down and read again.
-//! * [`taken`]: what the driver took for itself. [`unmapped`]: physical memory that has no address.
+//! * [`taken`]: what the driver took for itself. [`unmapped`]: physical memory that has no address. [`shared`]: memory that
+//!   processes share.
 //! * [`variables`]: what is in force, and where that came from.
 
 pub(crate) mod account;
@@ -48,6 +49,7 @@ pub(crate) mod parts;
 pub(crate) mod pool;
 pub(crate) mod recording;
 pub(crate) mod references;
+pub(crate) mod shared;
 pub(crate) mod sites;
 pub(crate) mod summary;
 pub(crate) mod suspects;

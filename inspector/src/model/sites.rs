@@ -71,7 +71,7 @@ impl Sites {
     }
 
     /// The sites of these stacks.
-    fn of(ledger: &Ledger, stacks: impl Iterator<Item = StackRef>) -> Self {
+    pub(in crate::model) fn of(ledger: &Ledger, stacks: impl Iterator<Item = StackRef>) -> Self {
         // Neighbours are often alike, and there may be a million of them.
         let mut last = None;
         let stacks: FxHashSet<StackRef> = stacks.filter(|&stack| last.replace(stack) != Some(stack)).collect();

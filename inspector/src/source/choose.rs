@@ -7,6 +7,7 @@ use super::process::{Process, Users};
 use super::world::World;
 use crate::failure::{Code, Failure, Result};
 use crate::text;
+use gpumem_wire::layout::TableKind;
 use gpumem_wire::read::Snapshot;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -120,6 +121,19 @@ pub(crate) fn read(world: &World, found: &FoundProcess) -> Result<Opened> {
 /// # Errors
 /// As [`read`], and that it has more.
 pub(crate) fn read_within(world: &World, found: &FoundProcess, most: u64) -> Result<Opened> {
+    read_tables(world, found, |_| true, most)
+}
+
+/// As [`read_within`], of the tables that are wanted.
+///
+/// # Errors
+/// As [`read_within`].
+pub(crate) fn read_tables(
+    world: &World,
+    found: &FoundProcess,
+    wanted: impl Fn(TableKind) -> bool,
+    most: u64,
+) -> Result<Opened> {
     match &found.what {
         LedgerFile::Ledger { path, .. } => {
             let file = match &found.at {
@@ -132,7 +146,7 @@ pub(crate) fn read_within(world: &World, found: &FoundProcess, most: u64) -> Res
                     open::file(path, Owner::Only(users))?
                 }
             };
-            let snapshot = open::read(&file, path, |_| true, most)?;
+            let snapshot = open::read(&file, path, wanted, most)?;
             Ok(Opened { snapshot, path: path.clone(), process: found.process.clone() })
         }
         LedgerFile::Unreadable { why, .. } => {

@@ -8,6 +8,7 @@ mod leaks;
 mod objects;
 mod prometheus;
 mod recording;
+mod shares;
 mod sums;
 mod suspects;
 mod top;

@@ -78,6 +78,7 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("limit", "live memory leaves room under GPUMEM_LIMIT"),
     ("idle", "if much memory is idle, it goes back to the driver with time"),
     ("local-memory", "no kernel has so many arrays and spilled registers that the driver takes much memory for them"),
+    ("shared", "nothing that was freed is still open in another process"),
     ("code", "no call site holds much code in many modules"),
     ("growth", "no call site grows steadily, and no memory without a known call site does"),
     ("stranded", "no call site asks for larger and larger buffers while its older ones lie unused"),

@@ -5,7 +5,7 @@
 //! * [`without_shim`]: one process that has no shim: why, and what stands in the way.
 //! * [`memory`]: of one process: the pool, what ran out, what is stranded, limits, idle memory.
 //! * [`graphs`]: of one process: the graph cache, and what is parked in it.
-//! * [`growth`]: of one process: whether it grows.
+//! * [`growth`]: of one process: whether it grows. [`shared`]: what is freed in one process and open in another.
 //! * [`trust`]: of one process: what decided whether more is done than to record.
 //! * [`preload`]: whether the loader takes libgpumem.so.
 //! * [`finding`]: the list of checks, and what one finds.
@@ -17,6 +17,7 @@ mod memory;
 mod preload;
 mod process;
 mod reading;
+mod shared;
 mod system;
 mod trust;
 pub(super) mod without_shim;
@@ -78,7 +79,7 @@ impl Command for Args {
         let mut findings = system::check(world, &survey);
         match &self.target {
             None => {
-                let reading = Reading::of_all();
+                let reading = Reading::of_all(&survey.found);
                 let of_all = survey.found.iter().flat_map(|found| process::check(world, found, &reading));
                 findings.extend(of_all);
             }
@@ -111,13 +112,13 @@ impl Args {
             let running = survey.found.iter().filter(is_its).find(|found| found.is_live() && ledger.status.running());
             let itself = || survey.found.iter().filter(is_its).find(|found| found.path() == Some(&ledger.path));
             return Ok(match running.or_else(itself) {
-                Some(found) => process::check(world, found, &Reading::of_one()),
+                Some(found) => process::check(world, found, &Reading::of_one(&survey.found)),
                 None => process::of_file(&ledger),
             });
         };
         let mut findings = Vec::new();
         for found in survey.found.iter().filter(|found| found.pid == pid) {
-            findings.extend(process::check(world, found, &Reading::of_one()));
+            findings.extend(process::check(world, found, &Reading::of_one(&survey.found)));
         }
         if !survey.found.iter().any(|found| found.pid == pid) {
             let process = Process::of(world, pid).ok_or_else(|| {

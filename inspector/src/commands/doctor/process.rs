@@ -4,7 +4,7 @@ use super::finding::{Finding, Severity};
 use super::reading::Reading;
 use super::system::alias;
 use super::trust;
-use super::{graphs, growth, memory};
+use super::{graphs, growth, memory, shared};
 use crate::model::{Ledger, totals};
 use crate::source::ask::ask;
 use crate::source::choose;
@@ -94,6 +94,7 @@ fn ledger(world: &World, found: &FoundProcess, summary: &Snapshot, status: &Stat
         findings.push(stacks(whole));
         findings.extend(python(whole));
         findings.extend(advice(whole));
+        findings.extend(shared::check(world, whole, reading));
         findings.extend(aliases(whole));
     }
     findings.extend(complaints(summary));

@@ -10,9 +10,13 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// See the module.
-pub(super) struct Reading(Option<Shared>);
+pub(super) struct Reading<'a> {
+    /// `None`: one that was named.
+    of_all: Option<Spent>,
+    others: &'a [FoundProcess],
+}
 
-struct Shared {
+struct Spent {
     begin: Instant,
     /// Time that reading took, without what was made of it.
     read: Cell<Duration>,
@@ -21,17 +25,22 @@ struct Shared {
 /// How long names are waited for, all ledgers together.
 const NAMES_WITHIN: Duration = Duration::from_secs(20);
 
-impl Reading {
-    pub(super) fn of_all() -> Self {
-        Self(Some(Shared { begin: Instant::now(), read: Cell::default() }))
+impl<'a> Reading<'a> {
+    pub(super) fn of_all(others: &'a [FoundProcess]) -> Self {
+        Self { of_all: Some(Spent { begin: Instant::now(), read: Cell::default() }), others }
     }
 
-    pub(super) fn of_one() -> Self {
-        Self(None)
+    pub(super) fn of_one(others: &'a [FoundProcess]) -> Self {
+        Self { of_all: None, others }
     }
 
     pub(super) fn is_named(&self) -> bool {
-        self.0.is_none()
+        self.of_all.is_none()
+    }
+
+    /// All that were found, those among them that share memory with one.
+    pub(super) fn others(&self) -> &'a [FoundProcess] {
+        self.others
     }
 
     /// Reads the ledger of one that was found.
@@ -39,7 +48,7 @@ impl Reading {
     /// # Errors
     /// Those of reading it; that there is no time left, or that it is too large for a look at all.
     pub(super) fn read(&self, world: &World, found: &FoundProcess) -> Result<Ledger> {
-        let Some(Shared { begin, read }) = &self.0 else {
+        let Some(Spent { begin, read }) = &self.of_all else {
             return choose::read(world, found).map(|opened| Ledger::of(world, opened));
         };
         if read.get() >= budget::TIME {

@@ -12,6 +12,7 @@ use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::{self, By, Filter, Key};
 use crate::model::marks::{self, Since};
 use crate::model::parts::Part;
+use crate::model::shared::Shared;
 use crate::model::suspects::{self, Suspect, Suspects, is_site};
 use crate::model::unmapped;
 use crate::model::verdict::{ENOUGH, Verdict};
@@ -90,6 +91,9 @@ struct Report {
     growing: usize,
     growing_bytes: i64,
     growing_bytes_per_minute: f64,
+    /// What is freed here and open elsewhere, or of another process.
+    #[serde(skip_serializing_if = "Shared::is_empty")]
+    sharing: Shared,
     /// What the text sums up.
     #[serde(skip)]
     summed: Summed,
@@ -212,6 +216,7 @@ impl Args {
             growing,
             growing_bytes,
             growing_bytes_per_minute,
+            sharing: context.shared(ledger, &self.target),
             summed,
         }
     }

@@ -5,7 +5,7 @@ use crate::model::Ledger;
 use crate::model::ages::OfAge;
 use crate::model::suspects::{Grown, Suspect, is_site};
 use crate::model::verdict::Verdict;
-use crate::report::{growth, head, lines};
+use crate::report::{growth, head, lines, shared};
 use crate::text::{self, clean, units};
 use crate::view::table::{BAD, DIM, HEAD, Side, Table, WARN, paint, terminal_size};
 use gpumem_wire::kinds::GrowthKind;
@@ -48,7 +48,8 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: 
         in_short(out, &others, report.since.is_some())?;
     }
     lines::more(out, report.suspects_total - report.suspects.len())?;
-    summed(out, &report.summed)
+    summed(out, &report.summed)?;
+    shared::print(out, &report.sharing, all)
 }
 
 /// A call site of allocations.

@@ -14,6 +14,7 @@ use crate::failure::Result;
 use crate::model::Head;
 use crate::model::growth::{self, Growth};
 use crate::model::overview::Overview;
+use crate::model::shared::Shared;
 use crate::model::taken::{self, TakenBy};
 use crate::model::totals::{self, Host};
 use crate::report::head;
@@ -43,6 +44,9 @@ struct Report {
     host: Host,
     /// What the driver took for itself, by call site.
     driver_took: Vec<TakenBy>,
+    /// What is freed here and open elsewhere, or of another process.
+    #[serde(skip_serializing_if = "Shared::is_empty")]
+    sharing: Shared,
     counters: BTreeMap<&'static str, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     growth: Option<GrowthReport>,
@@ -78,6 +82,7 @@ impl Command for Args {
             overview: Overview::of(&ledger, &Books::default()),
             host: totals::host(&context.world, &ledger),
             driver_took: taken::taken(&ledger),
+            sharing: context.shared(&ledger, &self.target),
             counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
             growth: growth::growth(&ledger).map(|(span_ns, rows)| GrowthReport {
                 span_ns,
