@@ -218,12 +218,13 @@ impl Ledger {
 
     /// What an allocation's flags say.
     pub(crate) fn flags(alloc: &AllocSlot) -> Vec<&'static str> {
-        use gpumem_wire::layout::{ALLOC_EXPORTED, ALLOC_IN_CAPTURE, ALLOC_POOLED, ALLOC_SPILLED};
+        use gpumem_wire::layout::{ALLOC_EXPORTED, ALLOC_IN_CAPTURE, ALLOC_LEFT, ALLOC_POOLED, ALLOC_SPILLED};
         let names = [
             (ALLOC_EXPORTED, "exported"),
             (ALLOC_IN_CAPTURE, "in-capture"),
             (ALLOC_SPILLED, "spilled"),
             (ALLOC_POOLED, "pooled"),
+            (ALLOC_LEFT, "left-by-graph"),
         ];
         names.iter().filter(|(bit, _)| alloc.flags & bit != 0).map(|&(_, name)| name).collect()
     }

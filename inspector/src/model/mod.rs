@@ -22,6 +22,7 @@
 //! * [`summary`]: what is true at one moment, as plain data. [`course`]: what was live over time. [`chart`]: that
 //!   as charts. [`flame`]: memory by call stack.
 //! * [`recording`]: what was live at each second, written down and read again.
+//! * [`left`]: memory that graphs left behind which are gone.
 //! * [`taken`]: what the driver took for itself. [`unmapped`]: physical memory that has no address. [`shared`]: memory that
 //!   processes share.
 //! * [`variables`]: what is in force, and where that came from.
@@ -42,6 +43,7 @@ pub(crate) mod growth;
 pub(crate) mod history;
 mod last_words;
 pub(crate) mod ledger;
+pub(crate) mod left;
 mod live;
 pub(crate) mod marks;
 pub(crate) mod overview;

@@ -1,5 +1,6 @@
-//! Memory that processes share, a line for each group.
+//! Memory that no other list has, a line for each group: what processes share, and what graphs left behind.
 
+use crate::model::left::LeftByGraphs;
 use crate::model::shared::{Exported, Imported, Shared};
 use crate::text::{clean, count, units};
 use crate::view::table::{DIM, WARN, paint};
@@ -63,4 +64,31 @@ pub(crate) fn print(out: &mut dyn Write, shared: &Shared, all: bool) -> std::io:
         writeln!(out, "{} {line}", paint(style, "shared:"))?;
     }
     Ok(())
+}
+
+/// Prints what graphs left behind which are gone.
+pub(crate) fn print_left(out: &mut dyn Write, left: &[LeftByGraphs]) -> std::io::Result<()> {
+    if !left.is_empty() {
+        writeln!(out)?;
+    }
+    for LeftByGraphs { site, bytes, live } in left.iter().take(LINES) {
+        let size = match live {
+            1 => units::bytes(*bytes),
+            _ if bytes % live == 0 => {
+                format!(
+                    "{} {} times, {} in all,",
+                    units::bytes(bytes / live),
+                    units::number(*live),
+                    units::bytes(*bytes)
+                )
+            }
+            _ => size(*bytes, *live),
+        };
+        let which = if *live == 1 { "a graph whose exec is gone" } else { "graphs whose execs are gone" };
+        writeln!(out, "{} {size} allocated by {which}, at {}", paint(WARN, "left:"), clean(site))?;
+    }
+    match left.len().saturating_sub(LINES) as u64 {
+        0 => Ok(()),
+        more => writeln!(out, "{} … {} more", paint(DIM, "left:"), units::number(more)),
+    }
 }

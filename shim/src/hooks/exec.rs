@@ -1,6 +1,7 @@
 //! Executable graphs: launched, updated, destroyed. Handles of ours go to the cache
 //! ([`crate::graphs`]), the library's own to the library.
 
+use super::graph_memory;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
@@ -140,7 +141,7 @@ pub(crate) unsafe fn destroy(
     if let Some(entry) = entry {
         gate::note(|shim| match status {
             SUCCESS => {
-                records::graph_memory::exec_gone(shim, exec as u64);
+                records::graph_memory::exec_gone(shim, exec as u64, |addr| graph_memory::is_held(&call, addr));
                 records::execs::ended(shim, entry);
             }
             _ => records::execs::stays(shim, exec as u64, entry),

@@ -1,7 +1,7 @@
 //! Graphs: made, cloned, destroyed, instantiated.
 
 use super::exec::NOT_INITIALIZED;
-use super::{attributes, parameter, written};
+use super::{attributes, graph_memory, parameter, written};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
@@ -91,7 +91,8 @@ pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph
     if entry.is_some() || nodes.is_some() {
         gate::note(|shim| {
             if let Some(nodes) = nodes {
-                records::graph_memory::graph_gone(shim, graph as u64, nodes, status == SUCCESS);
+                let is_held = |addr| graph_memory::is_held(&call, addr);
+                records::graph_memory::graph_gone(shim, graph as u64, nodes, status == SUCCESS, is_held);
             }
             match entry {
                 Some(entry) if status == SUCCESS => records::graphs::ended(shim, entry),

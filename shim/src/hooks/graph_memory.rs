@@ -9,7 +9,7 @@ use crate::records;
 use crate::request::{Request, place};
 use crate::vendor;
 use gpumem_abi::types::*;
-use gpumem_wire::kinds::{AllocKind, NodeKind};
+use gpumem_wire::kinds::{AllocKind, NodeKind, Vendor};
 use gpumem_wire::location::Location;
 use std::ffi::c_int;
 
@@ -62,6 +62,13 @@ pub(super) fn added(call: &Call, graph: Graph, params: Opaque, mut real: impl Fn
         gate::note(|shim| records::graph_memory::moved(shim, child, graph as u64));
     }
     status
+}
+
+/// Asks the driver whether something is allocated at an address. An answer of HIP would become the thread's last error, so
+/// nothing is known there.
+pub(super) fn is_held(call: &Call, addr: u64) -> bool {
+    let is_it = |(base, _)| base == addr;
+    call.vendor == Vendor::Cuda && vendor::of(call.vendor).allocation_around(addr).is_some_and(is_it)
 }
 
 /// Turns a request in stream order into one for a node of the graph if the stream captures.

@@ -308,10 +308,15 @@ pub(crate) fn exported(shim: &Shim, addr: u64, begins: impl FnOnce() -> Option<u
 
 /// The same, by the place of its record.
 pub(crate) fn shown_at(shim: &Shim, slot: u32, addr: u64) {
+    mark(shim, slot, addr, ALLOC_EXPORTED);
+}
+
+/// Marks the record of an allocation with a flag.
+pub(super) fn mark(shim: &Shim, slot: u32, addr: u64, flag: u8) {
     if slot != NO_SLOT
         && let Some(of) = shim.ledger.allocs.read(slot).filter(|of| of.addr == addr)
     {
-        shim.ledger.allocs.write(slot, AllocSlot { flags: of.flags | ALLOC_EXPORTED, ..of });
+        shim.ledger.allocs.write(slot, AllocSlot { flags: of.flags | flag, ..of });
     }
 }
 

@@ -1,13 +1,18 @@
 //! What happens to memory that nodes of graphs allocate. A node cannot be destroyed by itself: its record ends once both
 //! its graph and the graph's exec are gone. A free of its address ends what a launch allocated, and the node stays.
+//!
+//! What a launch allocated and the graph does not free outlives both (docs/decisions/drivers.md). The driver knows an
+//! allocation at its address from the launch to the free, so it is asked once both are gone, and the record then says that
+//! the memory was left.
 
 use super::allocations::{self, Request, belongs_to, list};
 use crate::call::Call;
 use crate::process::clock;
+use crate::records::registry::allocations::Entry;
 use crate::records::registry::graph_memory::{Inner, Nodes};
 use crate::records::registry::live::Class;
 use crate::shim::Shim;
-use gpumem_wire::layout::{AllocSlot, ContextRef};
+use gpumem_wire::layout::{ALLOC_LEFT, AllocSlot, ContextRef};
 use gpumem_wire::location::Location;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{MutexGuard, PoisonError};
@@ -29,6 +34,8 @@ pub(crate) fn added(shim: &'static Shim, call: &Call, request: &Request, addr: u
     let (entry, _) = list(shim, call, slot, kind);
     shim.registry.memory_nodes.store(true, Relaxed);
     let Some(mut inner) = inner(shim) else { return };
+    // The driver gives out no address at which something is allocated.
+    end_left(shim, &mut inner, addr);
     let is_listed = shim.registry.graphs.get(Class::Graph, extra).is_some();
     *inner.addresses.entry(addr).or_default() += 1;
     let nodes = inner.graphs.entry(extra).or_default();
@@ -36,9 +43,24 @@ pub(crate) fn added(shim: &'static Shim, call: &Call, request: &Request, addr: u
     nodes.all.push((addr, entry));
 }
 
-/// True if a node of a graph allocates at this address.
-pub(crate) fn is_at(shim: &Shim, addr: u64) -> bool {
-    inner(shim).is_some_and(|inner| inner.addresses.contains_key(&addr))
+/// Memory at an address that has no record of its own was freed. True if a node of a graph allocates there: then the free
+/// ends what a launch has allocated. During a capture it may have become a node, and has freed nothing yet.
+pub(crate) fn freed(shim: &Shim, addr: u64) -> bool {
+    let Some(mut inner) = inner(shim) else { return false };
+    let is_there = inner.addresses.contains_key(&addr);
+    if is_there && shim.registry.streams.capturing() == 0 {
+        end_left(shim, &mut inner, addr);
+    }
+    is_there
+}
+
+/// Ends the record of what a launch left at an address.
+fn end_left(shim: &Shim, inner: &mut Inner, addr: u64) {
+    if let Some(at) = inner.left.iter().position(|&(left, _)| left == addr)
+        && let Some(left) = inner.left.remove(at)
+    {
+        end_node(shim, inner, left);
+    }
 }
 
 /// A graph with such nodes was instantiated.
@@ -83,43 +105,76 @@ pub(crate) fn graph_going(shim: &Shim, graph: u64) -> Option<Nodes> {
     inner(shim)?.graphs.remove(&graph)
 }
 
-/// The real destroy of a graph returned.
-pub(crate) fn graph_gone(shim: &Shim, graph: u64, nodes: Nodes, succeeded: bool) {
+/// The real destroy of a graph returned. `is_held`: asks the driver whether something is allocated at an address.
+pub(crate) fn graph_gone(shim: &Shim, graph: u64, nodes: Nodes, succeeded: bool, is_held: impl Fn(u64) -> bool) {
     let Some(mut inner) = inner(shim) else { return };
     match succeeded {
         false => drop(inner.graphs.insert(graph, nodes)),
         true if shim.registry.execs.get(nodes.exec).is_some() => drop(inner.execs.insert(nodes.exec, nodes)),
-        true => end(shim, &mut inner, nodes),
+        true => leave(shim, inner, nodes, is_held),
     }
 }
 
-/// An exec is gone.
-pub(crate) fn exec_gone(shim: &Shim, exec: u64) {
+/// An exec is gone. `is_held`: as of [`graph_gone`].
+pub(crate) fn exec_gone(shim: &Shim, exec: u64, is_held: impl Fn(u64) -> bool) {
     let Some(mut inner) = inner(shim) else { return };
     if let Some(nodes) = inner.execs.remove(&exec) {
-        return end(shim, &mut inner, nodes);
+        return leave(shim, inner, nodes, is_held);
     }
     inner.graphs.values_mut().filter(|nodes| nodes.exec == exec).for_each(|nodes| nodes.exec = 0);
+}
+
+/// Records that are looked at again with each graph that goes: what is left may be freed by another graph.
+const LOOKS: usize = 32;
+
+/// Graph and exec of some nodes are gone. What launches left behind is marked, and the rest ends.
+fn leave(shim: &Shim, mut inner: MutexGuard<'_, Inner>, nodes: Nodes, is_held: impl Fn(u64) -> bool) {
+    let again = LOOKS.min(inner.left.len());
+    let mut asked: Vec<(u64, Entry)> = inner.left.drain(..again).collect();
+    for node in nodes.all {
+        // Of nodes at one address, the last one stands for them all. If a node of another graph has it, what is allocated
+        // there may be that graph's.
+        match inner.addresses.get(&node.0) {
+            Some(1) => asked.push(node),
+            _ => end_node(shim, &mut inner, node),
+        }
+    }
+    // Nothing is asked while anything captures: the next graph that goes asks for these, too.
+    if shim.registry.streams.capturing() > 0 {
+        return inner.left.extend(asked);
+    }
+    // No lock is held over a call of the driver. A free that comes meanwhile finds nothing to end; the next look does.
+    drop(inner);
+    let (held, gone): (Vec<_>, Vec<_>) = asked.into_iter().partition(|&(addr, _)| is_held(addr));
+    let Some(mut inner) = self::inner(shim) else { return };
+    gone.into_iter().for_each(|node| end_node(shim, &mut inner, node));
+    held.iter().for_each(|(addr, entry)| allocations::mark(shim, entry.slot, *addr, ALLOC_LEFT));
+    inner.left.extend(held);
 }
 
 /// What belongs to a context ends with it.
 pub(crate) fn end_with(shim: &Shim, context: ContextRef) {
     let Some(mut inner) = inner(shim) else { return };
-    let Inner { graphs, execs, .. } = &mut *inner;
+    let Inner { graphs, execs, left, .. } = &mut *inner;
     let of_context =
         |nodes: &mut Nodes| nodes.all.extract_if(.., |(_, entry)| entry.context == context).collect::<Vec<_>>();
-    let all: Vec<_> = graphs.values_mut().chain(execs.values_mut()).flat_map(of_context).collect();
+    let mut all: Vec<_> = graphs.values_mut().chain(execs.values_mut()).flat_map(of_context).collect();
+    let (ends, stays) = left.drain(..).partition::<Vec<_>, _>(|(_, entry)| entry.context == context);
+    left.extend(stays);
+    all.extend(ends);
     end(shim, &mut inner, Nodes { all, ..Nodes::default() });
 }
 
 fn end(shim: &Shim, inner: &mut Inner, nodes: Nodes) {
-    for (addr, entry) in nodes.all {
-        if let Some(count) = inner.addresses.get_mut(&addr) {
-            *count -= 1;
-            if *count == 0 {
-                inner.addresses.remove(&addr);
-            }
+    nodes.all.into_iter().for_each(|node| end_node(shim, inner, node));
+}
+
+fn end_node(shim: &Shim, inner: &mut Inner, (addr, entry): (u64, Entry)) {
+    if let Some(count) = inner.addresses.get_mut(&addr) {
+        *count -= 1;
+        if *count == 0 {
+            inner.addresses.remove(&addr);
         }
-        allocations::ended(shim, entry);
     }
+    allocations::ended(shim, entry);
 }

@@ -159,7 +159,7 @@ pub(crate) fn free(class: Class, addr: u64, real: impl FnOnce() -> Status) -> St
     let status = real();
     gate::note(|shim| match status {
         // It ends what a launch has allocated, and not the node.
-        SUCCESS if entry.is_none() && graph_memory::is_at(shim, addr) => {}
+        SUCCESS if entry.is_none() && graph_memory::freed(shim, addr) => {}
         SUCCESS => allocations::freed(shim, entry, addr),
         _ => allocations::free_failed(shim, class, addr, entry, status),
     });

@@ -82,10 +82,15 @@ fn memory_node_added(t: &mut Checker) -> Done {
     t.yes("the node cannot be destroyed", cu!(cuGraphDestroyNode(node)) != 0);
     t.yes("the graph cannot be cloned", graph.copy().is_err());
     let launch = |exec: &Exec| cu!(cuGraphLaunch(exec.e, stream.s));
+    let (at, mut base, mut bytes) = (params.dptr, 0, 0);
+    let mut is_known = move || cu!(cuMemGetAddressRange_v2(&mut base, &mut bytes, at)) == 0;
     let exec = graph.instantiate()?;
+    t.yes("nothing is allocated before the first launch", !is_known());
     t.eq("a launch", launch(&exec), 0);
+    t.yes("what it allocated is known", is_known());
     t.yes("another one, before the memory is freed", launch(&exec) != 0);
     t.eq("cuMemFreeAsync", cu!(cuMemFreeAsync(params.dptr, stream.s)), 0);
+    t.yes("and not any more, from the call on", !is_known());
     t.eq("a launch after that", launch(&exec), 0);
     stream.sync()?;
     t.eq("cuMemFree", cu!(cuMemFree_v2(params.dptr)), 0);
@@ -98,7 +103,9 @@ fn memory_node_added(t: &mut Checker) -> Done {
     stream.sync()?;
     drop(exec);
     drop(graph);
+    t.yes("what the last launch allocated outlives graph and exec", is_known());
     t.eq("cuMemFree after graph and exec are gone", cu!(cuMemFree_v2(params.dptr)), 0);
+    t.yes("after that it is gone", !is_known());
     Ok(())
 }
 

@@ -90,6 +90,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("graph_roots", Link::Driver),
     ("graph_code", Link::Driver),
     ("graph_handles", Link::Driver),
+    ("graph_leaves", Link::Driver),
     ("graph_lives", Link::Driver),
     ("graph_order", Link::Driver),
     ("graph_refused", Link::Driver),

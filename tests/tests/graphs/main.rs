@@ -12,4 +12,5 @@ mod flat;
 mod freed_in_graph;
 mod green;
 mod hazards;
+mod left;
 mod reuse;

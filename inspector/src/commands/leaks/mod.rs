@@ -10,6 +10,7 @@ use crate::args::{Target, rate, since, size, span};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::{self, By, Filter, Key};
+use crate::model::left::{self, LeftByGraphs};
 use crate::model::marks::{self, Since};
 use crate::model::parts::Part;
 use crate::model::shared::Shared;
@@ -91,6 +92,9 @@ struct Report {
     growing: usize,
     growing_bytes: i64,
     growing_bytes_per_minute: f64,
+    /// What launches of graphs allocated that are gone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_by_graphs: Vec<LeftByGraphs>,
     /// What is freed here and open elsewhere, or of another process.
     #[serde(skip_serializing_if = "Shared::is_empty")]
     sharing: Shared,
@@ -216,6 +220,7 @@ impl Args {
             growing,
             growing_bytes,
             growing_bytes_per_minute,
+            left_by_graphs: left::by_graphs(ledger),
             sharing: context.shared(ledger, &self.target),
             summed,
         }

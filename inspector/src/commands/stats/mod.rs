@@ -13,6 +13,7 @@ use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::Head;
 use crate::model::growth::{self, Growth};
+use crate::model::left::{self, LeftByGraphs};
 use crate::model::overview::Overview;
 use crate::model::shared::Shared;
 use crate::model::taken::{self, TakenBy};
@@ -44,6 +45,9 @@ struct Report {
     host: Host,
     /// What the driver took for itself, by call site.
     driver_took: Vec<TakenBy>,
+    /// What launches of graphs allocated that are gone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_by_graphs: Vec<LeftByGraphs>,
     /// What is freed here and open elsewhere, or of another process.
     #[serde(skip_serializing_if = "Shared::is_empty")]
     sharing: Shared,
@@ -82,6 +86,7 @@ impl Command for Args {
             overview: Overview::of(&ledger, &Books::default()),
             host: totals::host(&context.world, &ledger),
             driver_took: taken::taken(&ledger),
+            left_by_graphs: left::by_graphs(&ledger),
             sharing: context.shared(&ledger, &self.target),
             counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
             growth: growth::growth(&ledger).map(|(span_ns, rows)| GrowthReport {

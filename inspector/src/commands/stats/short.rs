@@ -28,6 +28,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()>
         [device] => devices::print_device(out, device)?,
         devices => print_devices(out, devices)?,
     }
+    report::shared::print_left(out, &report.left_by_graphs)?;
     report::shared::print(out, &report.sharing, false)?;
     print_host(out, &report.host)?;
     writeln!(out)?;

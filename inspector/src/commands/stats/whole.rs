@@ -16,6 +16,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()>
     print_kinds(out, &report.overview.kinds)?;
     devices::print(out, report)?;
     print_taken(out, &report.driver_took)?;
+    report::shared::print_left(out, &report.left_by_graphs)?;
     report::shared::print(out, &report.sharing, true)?;
     print_host(out, &report.host)?;
     report::pool::print_part(out, &report.overview.pool)?;

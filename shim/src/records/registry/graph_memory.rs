@@ -2,7 +2,7 @@
 //! [`crate::records::graph_memory`].
 
 use super::allocations::Entry;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 
 /// The nodes of one graph.
@@ -29,6 +29,9 @@ pub(crate) struct Inner {
     pub(crate) graphs: HashMap<u64, Nodes>,
     /// Of graphs that are gone, by the exec that lives on.
     pub(crate) execs: HashMap<u64, Nodes>,
+    /// What launches left behind, of graphs that are gone with their execs, by address. In front what was looked at least
+    /// lately.
+    pub(crate) left: VecDeque<(u64, Entry)>,
     /// How many nodes have an address.
     pub(crate) addresses: HashMap<u64, u32>,
 }

@@ -211,6 +211,7 @@ fn free_by(ptr: u64, ordered_at_once: bool) -> Result {
         return Err(Error::INVALID_VALUE);
     }
     drop_alloc(&mut m, ptr);
+    crate::pool::hold(&mut m, ptr, false);
     Ok(())
 }
 
@@ -352,7 +353,8 @@ pub fn info(device: u32) -> (u64, u64) {
 /// `(base, size)` as asked for. Host memory is not a device range.
 pub fn address_range(ptr: u64) -> Result<(u64, u64)> {
     let m = lock();
-    let (base, a) = m.find(ptr).filter(|(_, a)| a.kind != Kind::Registered).ok_or(Error::NOT_FOUND)?;
+    let is_known = |(base, a): &(u64, &Alloc)| a.kind != Kind::Registered && crate::pool::is_known(&m, *base, a);
+    let (base, a) = m.find(ptr).filter(is_known).ok_or(Error::NOT_FOUND)?;
     Ok((base, a.size))
 }
 

@@ -202,13 +202,31 @@ pub fn free(ptr: u64, s: H) -> Result {
         MemoryKind::Pool(_) | MemoryKind::Graph if a.flags & PENDING == 0 => a.flags |= PENDING,
         _ => return Err(Error::INVALID_VALUE),
     }
+    hold(&mut m, ptr, false);
     let freed = stream::submit(&mut m, s, Kind::FreeAsync(ptr)).map(drop);
     if freed.is_err()
         && let Some(a) = m.allocs.get_mut(&ptr)
     {
         a.flags &= !PENDING;
+        hold(&mut m, ptr, true);
     }
     freed
+}
+
+/// Memory of an alloc node is allocated for the program from a launch on, or has been freed by it.
+pub fn hold(m: &mut Machine, ptr: u64, held: bool) {
+    if let Some(block) = m.graph_blocks.get_mut(&ptr) {
+        block.held = held;
+    }
+}
+
+/// True if the driver knows a live allocation there, whatever work is still to come (measured on an H200, driver 580): one
+/// whose free was submitted is none any more, and that of a graph which frees it never was.
+pub fn is_known(m: &Machine, base: u64, a: &crate::memory::Alloc) -> bool {
+    match a.kind {
+        MemoryKind::Graph => m.graph_blocks.get(&base).is_none_or(|block| block.held),
+        _ => a.flags & PENDING == 0,
+    }
 }
 
 /// Host bytes that a process holds for good after its first free of this kind (measured on an H200, driver 580).
@@ -313,6 +331,8 @@ pub struct GraphBlock {
     pub device: u32,
     pub span: u64,
     pub charged: bool,
+    /// Allocated by a launch, and not freed since.
+    pub held: bool,
 }
 
 /// Makes an alloc node's parameters, with a fresh address.
@@ -322,7 +342,7 @@ pub fn alloc_node(m: &mut Machine, device: u32, size: u64, pool: H) -> Result<Ki
     }
     let span = size.next_multiple_of(CHUNK);
     let addr = m.arena.take_blocks(span, BLOCK)?;
-    m.graph_blocks.insert(addr, GraphBlock { device, span, charged: false });
+    m.graph_blocks.insert(addr, GraphBlock { device, span, charged: false, held: false });
     Ok(Kind::MemAlloc(MemAlloc { addr, size, device, pool }))
 }
 
@@ -358,8 +378,12 @@ pub fn prepare_launch(m: &mut Machine, plan: &[Step], auto_free: bool) -> Result
         }
         if !balanced {
             open(m, a);
+            hold(m, a.addr, true);
         }
     }
+    let made: HashSet<u64> =
+        plan.iter().filter_map(|s| if let Kind::MemAlloc(a) = &s.kind { Some(a.addr) } else { None }).collect();
+    freed.difference(&made).for_each(|&addr| hold(m, addr, false));
     Ok(())
 }
 
