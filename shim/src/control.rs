@@ -3,6 +3,7 @@
 //! The thread starts with the first context, ends when no other thread is left, and blocks all signals. It calls the
 //! driver only to give back what the pool and the graph cache keep and nobody needs.
 
+mod freed_graphs;
 mod growth;
 mod proc_files;
 mod set;
@@ -18,6 +19,7 @@ use crate::records;
 use crate::references::{self, Look};
 use crate::shim::Shim;
 use crate::stranded;
+use freed_graphs::FreedGraphs;
 use gpumem_wire::command::Request;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, PoolState, Severity, Space, Vendor};
@@ -128,6 +130,7 @@ fn run(shim: &'static Shim, Open { mut files, socket }: Open) -> Ended {
     let _listening = Listening(shim);
     let mut changes = Changes::new();
     let mut growth = Growth::new(shim);
+    let mut freed_graphs = FreedGraphs::new(shim);
     let mut next = Instant::now();
     // Not at once: while a program starts, it may close descriptors and rely on the numbers that it gets.
     let mut sweeps_from = Some(next + PERIOD);
@@ -147,6 +150,7 @@ fn run(shim: &'static Shim, Open { mut files, socket }: Open) -> Ended {
             pool::decay::housekeeping(shim);
             pool::shared_quota::housekeeping(shim);
             graphs::housekeeping();
+            freed_graphs.look_if_due(shim);
             sample(shim, files.resident());
             if sweeps_from.is_some_and(|from| Instant::now() >= from) && !shim.ledger.sweep() {
                 sweeps_from = None;

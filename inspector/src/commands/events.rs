@@ -111,9 +111,8 @@ pub(in crate::commands) fn severity(event: &EventSlot) -> Severity {
             | EventKind::TopHolder
             | EventKind::FreedInGraph,
         ) => Severity::Warning,
-        Some(EventKind::WrittenOutside | EventKind::WrittenAfterFree | EventKind::FreedGraphLaunched) => {
-            Severity::Error
-        }
+        Some(EventKind::WrittenOutside | EventKind::WrittenAfterFree) => Severity::Error,
+        Some(EventKind::FreedGraphLaunched | EventKind::LaunchedGraph | EventKind::NextOwner) => Severity::Error,
         _ => Severity::Info,
     }
 }
@@ -211,6 +210,13 @@ fn of_memory(kind: EventKind, a: u64, b: u64, code: i32) -> String {
             }
         }
         EventKind::FreedHere => format!("{} at {a:#x} were freed here", units::bytes(b)),
+        EventKind::FreedGraphLaunched if b == 0 => {
+            format!("a graph was launched after memory at {a:#x} that it refers to was freed")
+        }
+        EventKind::LaunchedGraph => {
+            format!("this was launch {} of exec {a:#x}, instantiated here", units::number(b.saturating_add(1)))
+        }
+        EventKind::NextOwner => format!("the memory now belongs to {} at {a:#x}, allocated here", units::bytes(b)),
         EventKind::FreedGraphLaunched => {
             format!("a graph that refers to {} at {a:#x} was launched after their free", units::bytes(b))
         }

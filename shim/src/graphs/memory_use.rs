@@ -1,6 +1,7 @@
 //! Whether a live graph may refer to memory. That is looked up in what its nodes hold. A graph that cannot be read may
 //! refer to any memory.
 
+use super::class::Class;
 use super::folded::GraphHandle;
 use super::handle::{Body, Handle};
 use super::handle_arguments::exec_index;
@@ -10,6 +11,7 @@ use crate::vendor::source::Records;
 use gpumem_abi::types::GraphExec;
 use gpumem_wire::kinds::Vendor;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Whether a live graph may refer to one of these ranges of addresses, which are sorted. Waits for no lock: a graph
 /// that another thread has locked may refer to anything.
@@ -75,6 +77,29 @@ pub(crate) fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
     unread + shim.registry.execs.len().saturating_sub(execs) + shim.registry.graphs.len().saturating_sub(graphs)
 }
 
+/// Result of reading what the nodes of one exec hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SourceRead {
+    Whole,
+    /// A thread is launching or changing the exec: ask again.
+    Busy,
+    /// The exec is the library's own, or stays with one real exec for good.
+    Unreadable,
+}
+
+/// Hands out what the nodes of one exec hold, as a launch would run them now: a node that the program switched off is
+/// left out. Waits for no lock, and holds none of the exec's while `each` runs.
+pub(crate) fn each_record_of_exec(exec: u64, mut each: impl FnMut(&[u8])) -> SourceRead {
+    let handle_in = |cache: &'static Cache| {
+        let index = exec_index(cache.vendor, exec as GraphExec)?;
+        Some((cache, cache.execs.get(index)?))
+    };
+    match super::caches().find_map(handle_in) {
+        Some((cache, handle)) => cache.each_enabled(handle, &mut each),
+        None => SourceRead::Unreadable,
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reference {
     /// The handle is not in use.
@@ -138,6 +163,28 @@ impl Cache {
                 })
             })),
         }
+    }
+
+    fn each_enabled(&self, handle: &Handle, each: &mut impl FnMut(&[u8])) -> SourceRead {
+        let Ok(body) = handle.body.try_lock() else { return SourceRead::Busy };
+        let is_readable = |class: &&Arc<Class>| !class.alone && !body.apart().owned && body.apart().ended.is_none();
+        let (Some(class), Some(source)) = (body.class.as_ref().filter(is_readable), &body.source) else {
+            return SourceRead::Unreadable;
+        };
+        let (shape, source) = (class.shape.clone(), source.clone());
+        let (changes, disabled) = (body.edits().changes.clone(), body.edits().disabled.clone());
+        // A launch may wait for this lock, and to unfold a large graph takes a while.
+        drop(body);
+        self.with_work(|work| {
+            let Some(base) = shape.base(&mut work.scratch) else { return SourceRead::Unreadable };
+            if !source.unfold(Some(&base), &mut work.target, &mut work.scratch) {
+                return SourceRead::Unreadable;
+            }
+            changes.iter().for_each(|(at, record)| work.target.replace(*at as usize, record));
+            let enabled = (0..work.target.len()).filter(|&at| !disabled.contains(&(at as u32)));
+            enabled.for_each(|at| each(work.target.get(at)));
+            SourceRead::Whole
+        })
     }
 
     fn each_of_graph(&self, handle: &GraphHandle, each: &mut impl FnMut(&[u8])) -> Reference {

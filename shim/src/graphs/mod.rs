@@ -58,7 +58,7 @@ pub(crate) use caches::{cache_to_be, housekeeping, open, step_aside, step_back_i
 pub(crate) use handle_arguments::{
     captured, exec_index, is_graph, library_graph, seen_graph, seen_word, swap, unknown_passed, upload,
 };
-pub(crate) use memory_use::{each_record, exec_refers_to, may_refer_to, refers_to};
+pub(crate) use memory_use::{SourceRead, each_record, each_record_of_exec, exec_refers_to, may_refer_to, refers_to};
 
 use crate::gate;
 use crate::process::lock::lock;

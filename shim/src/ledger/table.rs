@@ -188,10 +188,15 @@ impl<T: Sealed> Table<T> {
 
     /// Every record that is whole, one after another. One that changes meanwhile may be left out.
     pub(crate) fn each(&self, mut each: impl FnMut(&T)) {
+        self.each_slot(|_, slot| each(slot));
+    }
+
+    /// As [`Table::each`], with the index of each slot.
+    pub(crate) fn each_slot(&self, mut each: impl FnMut(u32, &T)) {
         let mut slot = T::new_zeroed();
         for index in 0..self.handed_out() as u32 {
             if read_whole(self.words(index), &mut slot) {
-                each(&slot);
+                each(index, &slot);
             }
         }
     }

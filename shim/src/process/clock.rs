@@ -16,6 +16,10 @@ pub(crate) fn now_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC_COARSE)
 }
 
+/// [`Recent`] is never ahead of [`now_ns`] by more than this, ns: a time of the one that is greater than a time of the
+/// other by more than this was taken later.
+pub(crate) const MOST_AHEAD_NS: u64 = Recent::GOOD_FOR / Recent::MOST_TICKS_IN_NS;
+
 /// When a thread last asked for the time, so that it need not ask again at once.
 ///
 /// Asking touches nine cache lines on seven pages, those of the C library and of the kernel. A thread that comes back

@@ -237,6 +237,8 @@ counters! {
     OWN_PINNED_ADDED = 76, "own_pinned_added";
     /// Bytes of those that went with their contexts.
     OWN_PINNED_REMOVED = 77, "own_pinned_removed";
+    /// Allocations that an exec was launched with after their free, once for each exec and allocation.
+    LAUNCHED_AFTER_FREE = 78, "launched_after_free";
 }
 
 const _: () = assert!(SCALARS + 96 <= SITES);

@@ -349,8 +349,8 @@ names! {
         WrittenAfterFree = 26, "written-after-free";
         /// The call site of the free of the memory in the event before.
         FreedHere = 27, "freed-here";
-        /// A graph is about to run that refers to freed memory at `a`, of `b` bytes; the stack is that of the
-        /// allocation.
+        /// A graph that refers to freed memory at `a`, of `b` bytes, is about to run, or ran; the stack is that of the
+        /// allocation. 0 bytes: the allocation was gone before gpumem read the graph.
         FreedGraphLaunched = 28, "freed-graph-launched";
         /// A launch that may have made the write in the event before: `a` the stream, `b` 1 if it was given the
         /// block's address, and 2 more if it was the first after the block's free; `text` is the kernel's name.
@@ -358,6 +358,12 @@ names! {
         /// The driver took `a` bytes of the device for itself: free memory fell by so much around a call that asks for
         /// none. `b` is a [`Taken`]. Of local memory `code` is the bytes of a thread, and `text` the kernel's name.
         DriverTook = 30, "driver-took";
+        /// The exec that ran in the event before: `a` its handle, `b` how often it had been launched before; the stack
+        /// is that of its instantiate.
+        LaunchedGraph = 31, "launched-graph";
+        /// Memory at `a`, of `b` bytes, now lies where the freed memory of the events before lay; the stack is that of
+        /// its allocation.
+        NextOwner = 32, "next-owner";
     }
 }
 

@@ -10,6 +10,7 @@ mod ends;
 mod faults;
 mod flat;
 mod freed_in_graph;
+mod freed_launched;
 mod green;
 mod hazards;
 mod left;

@@ -1,0 +1,396 @@
+//! Finds graphs that are launched after memory that they refer to was freed. Natively such a launch writes into whatever
+//! lies there by then, too.
+//!
+//! The program's calls pay nothing for it. About once a second the sources of new and changed execs are read, and the
+//! device allocations that they have addresses of are noted ([`index`], [`words`]). Later looks see which of those are
+//! gone, and which execs were launched since. Only a launch that certainly came after the free is told, and only if the
+//! call site of the memory did not get the same memory again (docs/decisions/graphs.md).
+
+mod index;
+mod words;
+
+use crate::graphs::{self, SourceRead};
+use crate::process::clock;
+use crate::shim::Shim;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{EventKind, ExecState};
+use gpumem_wire::layout::{AllocSlot, ExecSlot, StackRef, StackSlot};
+use gpumem_wire::settings::Guard;
+use index::{Block, Gone, Index, Referred, SetRef};
+use rustc_hash::FxHashMap;
+use std::mem::offset_of;
+use std::sync::atomic::{Ordering::*, fence};
+use std::time::{Duration, Instant};
+use words::{Found, Words};
+
+/// After a look the thread takes none for this many times the time that the look took.
+const REST: u32 = 100;
+/// Sources are read for this long in one look, ns. What is left comes next.
+const READING_NS: u64 = 5_000_000;
+/// Words that are kept in one look. A source that has more is read alone.
+const MOST_WORDS: usize = 1 << 16;
+/// The most findings of one process that are events. The counter counts on.
+const MOST_FINDINGS: u64 = 256;
+
+/// What is known of what an exec refers to: one of the three states, or a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Refers(u32);
+
+impl Refers {
+    /// Its source is to be read.
+    const UNREAD: Self = Self(0);
+    /// It was changed since the last look. Its source is read once it stays as it is: some programs change it in each
+    /// step.
+    const CHANGING: Self = Self(1);
+    /// To nothing that is looked after, or its source cannot be read.
+    const NOTHING: Self = Self(2);
+
+    fn to(set: Option<SetRef>) -> Self {
+        set.map_or(Self::NOTHING, |set| Self(set + 3))
+    }
+
+    fn set(self) -> Option<SetRef> {
+        self.0.checked_sub(3)
+    }
+}
+
+/// What was seen of an exec, by the slot of its record. The upper halves of numbers do not matter.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// 0: no exec.
+    serial: u32,
+    /// Changes, and launches, as far as the last look saw.
+    changes: u32,
+    launches: u16,
+    /// The look that saw it last.
+    look: u16,
+    refers: Refers,
+}
+
+// A program may hold very many execs.
+const _: () = assert!(size_of::<Seen>() == 16);
+
+/// Execs of a piece. A list that is made longer and longer leaves its old places in the heap.
+const PIECE: usize = 1024;
+
+/// What was seen of all execs.
+#[derive(Default)]
+struct Execs(Vec<Box<[Seen]>>);
+
+impl Execs {
+    /// What was seen of the exec in a slot.
+    fn at(&mut self, slot: u32) -> &mut Seen {
+        let (piece, at) = (slot as usize / PIECE, slot as usize % PIECE);
+        while self.0.len() <= piece {
+            self.0.push(vec![Seen::default(); PIECE].into());
+        }
+        &mut self.0[piece][at]
+    }
+
+    /// Slots up to the last piece.
+    fn slots(&self) -> u32 {
+        (self.0.len() * PIECE) as u32
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Seen> {
+        self.0.iter_mut().flat_map(|piece| piece.iter_mut())
+    }
+}
+
+/// All that is known of execs and their memory.
+pub(super) struct FreedGraphs {
+    /// When the next look is due; `None`: never.
+    next: Option<Instant>,
+    execs: Execs,
+    index: Index,
+    looks: u16,
+    /// How stacks were taken at the start. A call site has another stack if that changes, so nothing is judged then.
+    stacks: (u32, u64),
+    /// Where reading of sources goes on.
+    read_from: u32,
+}
+
+/// What one look saw.
+#[derive(Default)]
+struct Look {
+    /// Before then all allocations were freed that are gone by now.
+    freed_ns: u64,
+    /// Execs that were launched since the last look, and refer to freed memory.
+    launched: Vec<(u32, SetRef)>,
+}
+
+fn how_stacks_are_taken(shim: &Shim) -> (u32, u64) {
+    let settings = shim.in_force.all();
+    (settings.stacks, settings.stack_every)
+}
+
+/// Whether a launch came after another moment: `launch_ns` is the one of the record.
+fn is_after(launch_ns: u64, moment_ns: u64) -> bool {
+    launch_ns > moment_ns.saturating_add(clock::MOST_AHEAD_NS)
+}
+
+/// How often an exec was changed; the upper half does not matter.
+fn changes_of(exec: &ExecSlot) -> u32 {
+    exec.updates.wrapping_add(exec.node_sets) as u32
+}
+
+/// How many allocations these call sites ever made.
+fn made_at(shim: &Shim, stacks: impl Iterator<Item = StackRef>) -> FxHashMap<StackRef, u64> {
+    let made = |stack| (stack, shim.ledger.made_at(stack, &[offset_of!(StackSlot, allocs)]));
+    let mut all: FxHashMap<_, _> = stacks.map(made).collect();
+    // As in growth.rs: the places are read after the records.
+    fence(Acquire);
+    for (stack, allocs) in shim.ledger.in_places() {
+        if let Some(made) = all.get_mut(&stack) {
+            *made = made.wrapping_add(allocs);
+        }
+    }
+    all
+}
+
+/// The same of one call site.
+fn made_at_one(shim: &Shim, stack: StackRef) -> u64 {
+    made_at(shim, std::iter::once(stack)).get(&stack).copied().unwrap_or(0)
+}
+
+/// Tells of an exec that was launched after memory was freed.
+fn tell(shim: &Shim, exec: &ExecSlot, freed: &Block, owner: Option<&AllocSlot>) {
+    shim.count(counters::LAUNCHED_AFTER_FREE, 1);
+    if shim.ledger.counter(counters::LAUNCHED_AFTER_FREE) > MOST_FINDINGS {
+        return;
+    }
+    shim.event(EventKind::FreedGraphLaunched, |event| {
+        event.a = freed.addr;
+        event.b = if freed.is_strangers() { 0 } else { freed.bytes };
+        event.stack = freed.stack;
+        event.context = freed.context;
+    });
+    shim.event(EventKind::LaunchedGraph, |event| {
+        event.a = exec.handle;
+        event.b = exec.launches.saturating_sub(1);
+        event.stack = exec.stack;
+        event.context = exec.context;
+    });
+    let Some(owner) = owner else { return };
+    shim.event(EventKind::NextOwner, |event| {
+        event.a = owner.addr;
+        event.b = owner.bytes;
+        event.stack = owner.stack;
+        event.context = owner.context;
+    });
+}
+
+impl FreedGraphs {
+    pub(super) fn new(shim: &Shim) -> Self {
+        // The guard looks before each launch, and keeps freed memory from others.
+        let next = (shim.settings.guard == Guard::Off).then(Instant::now);
+        let stacks = how_stacks_are_taken(shim);
+        Self { next, execs: Execs::default(), index: Index::default(), looks: 0, stacks, read_from: 0 }
+    }
+
+    /// Looks if that is due.
+    pub(super) fn look_if_due(&mut self, shim: &Shim) {
+        if self.next.is_none_or(|next| next > Instant::now()) {
+            return;
+        }
+        if shim.ledger.execs.handed_out() == 0 {
+            return;
+        }
+        if how_stacks_are_taken(shim) != self.stacks {
+            *self = Self { next: None, ..Self::new(shim) };
+            return;
+        }
+        // As in growth.rs: the time that the thread worked counts.
+        let (begin, worked) = (Instant::now(), clock::worked_ns());
+        self.look(shim);
+        let took = Duration::from_nanos(clock::worked_ns().saturating_sub(worked));
+        self.next = Some(begin + took * REST);
+    }
+
+    fn look(&mut self, shim: &Shim) {
+        self.looks = self.looks.wrapping_add(1);
+        let mut look = Look { freed_ns: self.see_frees(shim), ..Look::default() };
+        self.see_execs(shim, &mut look);
+        let (read, words) = self.read_sources(shim);
+        let gone = self.index.blocks().filter(|(_, block)| block.gone.is_some());
+        let gone: Vec<_> = gone.map(|(at, block)| (at, *block)).collect();
+        let is_new = |(_, block): &(u32, Block)| block.gone.is_some_and(|gone| gone.since_ns.is_none());
+        let found = match words.len() > 0 || !look.launched.is_empty() || gone.iter().any(is_new) {
+            true => words.find(&shim.ledger, gone),
+            false => Found::default(),
+        };
+        for (slot, set) in &look.launched {
+            self.judge(shim, *slot, *set, &found);
+        }
+        self.settle(shim, look.freed_ns, &found);
+        for (number, exec) in (0..).zip(&read) {
+            self.note(shim, exec, found.of(number));
+        }
+    }
+
+    /// Notes which allocations are gone. The answer is a time after all their frees.
+    fn see_frees(&mut self, shim: &Shim) -> u64 {
+        for (_, block) in self.index.blocks_mut() {
+            let is_live = shim.ledger.allocs.read_if_whole(block.slot).is_some_and(|alloc| alloc.serial == block.serial);
+            if is_live {
+                block.gone = None;
+            } else {
+                block.gone.get_or_insert_default();
+            }
+        }
+        clock::now_ns()
+    }
+
+    /// Notes which execs are new, were changed, launched, destroyed.
+    fn see_execs(&mut self, shim: &Shim, look: &mut Look) {
+        shim.ledger.execs.each_slot(|slot, exec| {
+            // The library's own: what it refers to cannot be read.
+            if exec.exec_state() != Some(ExecState::Native) {
+                self.see_exec(slot, exec, look);
+            }
+        });
+        let mut are_any = false;
+        for seen in self.execs.iter_mut().filter(|seen| seen.serial != 0) {
+            if seen.look == self.looks {
+                are_any = true;
+            } else if let Some(set) = std::mem::take(seen).refers.set() {
+                self.index.release(set);
+            }
+        }
+        if !are_any {
+            self.execs = Execs::default();
+        }
+    }
+
+    fn see_exec(&mut self, slot: u32, exec: &ExecSlot, look: &mut Look) {
+        let (changes, launches) = (changes_of(exec), exec.launches as u16);
+        let before = *self.execs.at(slot);
+        let refers = match before.refers {
+            _ if before.serial != exec.serial as u32 => Refers::UNREAD,
+            _ if before.changes != changes => Refers::CHANGING,
+            Refers::CHANGING => Refers::UNREAD,
+            same => same,
+        };
+        if let Some(set) = before.refers.set() {
+            let is_gone = |&at: &u32| self.index.block(at).is_some_and(|block| block.gone.is_some());
+            if refers != before.refers {
+                self.index.release(set);
+            } else if before.launches != launches && self.index.blocks_of(set).iter().any(is_gone) {
+                look.launched.push((slot, set));
+            }
+        }
+        let serial = exec.serial as u32;
+        *self.execs.at(slot) = Seen { serial, changes, launches, look: self.looks, refers };
+    }
+
+    /// Reads sources for a while. The answer is the execs whose source was read, and their words.
+    fn read_sources(&mut self, shim: &Shim) -> (Vec<(u32, ExecSlot)>, Words) {
+        let (mut read, mut words) = (Vec::new(), Words::default());
+        let all = self.execs.slots();
+        let from = self.read_from.min(all);
+        let began = clock::worked_ns();
+        for slot in (from..all).chain(0..from) {
+            let seen = self.execs.at(slot);
+            if seen.serial == 0 || seen.refers != Refers::UNREAD {
+                continue;
+            }
+            if words.len() > MOST_WORDS || clock::worked_ns().saturating_sub(began) > READING_NS {
+                self.read_from = slot;
+                break;
+            }
+            // Read before its source is: a change that comes meanwhile is seen by the next look.
+            let Some(exec) = shim.ledger.execs.read_if_whole(slot).filter(|exec| exec.serial as u32 == seen.serial) else {
+                continue;
+            };
+            let (of, mut node) = (read.len() as u32, 0);
+            let add = |record: &[u8]| {
+                words.add(of, node, record);
+                node += 1;
+            };
+            match graphs::each_record_of_exec(exec.handle, add) {
+                SourceRead::Whole => read.push((slot, exec)),
+                SourceRead::Busy => {}
+                SourceRead::Unreadable => seen.refers = Refers::NOTHING,
+            }
+        }
+        (read, words)
+    }
+
+    /// Judges the launches of an exec that refers to freed memory, and tells what is certain.
+    fn judge(&mut self, shim: &Shim, slot: u32, set: SetRef, found: &Found) {
+        let seen = *self.execs.at(slot);
+        let is_it = |exec: &ExecSlot| (exec.serial as u32, changes_of(exec)) == (seen.serial, seen.changes);
+        let read = || shim.ledger.execs.read_if_whole(slot).filter(is_it);
+        // Changes are read once more behind the last launch: it may be of a source that came meanwhile.
+        let (Some(exec), Some(_)) = (read(), read()) else { return };
+        let mut told = Vec::new();
+        for &at in self.index.blocks_of(set).iter() {
+            let Some((block, gone)) = self.index.block(at).and_then(|block| Some((block, block.gone?))) else {
+                continue;
+            };
+            let owner = found.owners.get(&at).map(|(_, owner)| owner);
+            if owner.is_some_and(|owner| block.is_made_again_by(owner)) {
+                continue;
+            }
+            let is_owners = owner.is_some_and(|owner| is_after(exec.last_launch_ns, owner.time_ns));
+            if is_owners || is_gone_for_long(shim, block, gone, exec.last_launch_ns) {
+                tell(shim, &exec, block, owner);
+                told.push(at);
+            }
+        }
+        if !told.is_empty() {
+            let left = self.index.without(set, &told);
+            self.execs.at(slot).refers = Refers::to(left);
+        }
+    }
+
+    /// Follows blocks that were made again, and counts what the call sites of the others make.
+    fn settle(&mut self, shim: &Shim, freed_ns: u64, found: &Found) {
+        for (&at, (slot, owner)) in &found.owners {
+            if self.index.block(at).is_some_and(|block| block.is_made_again_by(owner)) {
+                self.index.made_again(at, *slot, owner);
+            }
+        }
+        let gone = self.index.blocks().filter(|(_, block)| block.gone.is_some());
+        let made = made_at(shim, gone.map(|(_, block)| block.stack));
+        for (_, block) in self.index.blocks_mut() {
+            let Some(gone) = &mut block.gone else { continue };
+            let made = made.get(&block.stack).copied().unwrap_or(0);
+            *gone = match gone.made == Some(made) {
+                true => Gone { since_ns: gone.since_ns.or(Some(freed_ns)), ..*gone },
+                false => Gone { made: Some(made), since_ns: None },
+            };
+        }
+    }
+
+    /// Notes what an exec refers to.
+    fn note<'a>(
+        &mut self,
+        shim: &Shim,
+        (slot, exec): &(u32, ExecSlot),
+        refers: impl Iterator<Item = &'a (u32, AllocSlot)>,
+    ) {
+        let made_ns = exec.time_ns.max(exec.last_update_ns);
+        // The memory that the exec was made for came from another call site if this one made no other.
+        let is_strangers =
+            |alloc: &AllocSlot| alloc.time_ns > made_ns && alloc.stack != 0 && made_at_one(shim, alloc.stack) == 1;
+        let referred = |&(slot, alloc): &_| Referred { slot, alloc, is_stranger: is_strangers(&alloc) };
+        let all: Vec<Referred> = refers.map(referred).collect();
+        let set = self.index.set_of(&all);
+        let seen = self.execs.at(*slot);
+        seen.refers = Refers::to(set);
+        if all.iter().any(|referred| referred.is_stranger) {
+            // The next look judges the launches so far: by then it is seen if the source came with an update that was
+            // still going on here.
+            seen.launches = seen.launches.wrapping_sub(1);
+        }
+    }
+}
+
+/// Whether a launch came when a block had been gone for so long that its call site cannot have got the same memory
+/// again, and freed it, between two looks.
+fn is_gone_for_long(shim: &Shim, block: &Block, gone: Gone, launch_ns: u64) -> bool {
+    block.stack != 0
+        && gone.since_ns.is_some_and(|since_ns| is_after(launch_ns, since_ns))
+        && gone.made == Some(made_at_one(shim, block.stack))
+}
