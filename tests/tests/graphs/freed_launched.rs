@@ -48,6 +48,25 @@ fn a_launch_after_the_free_is_told_with_all_sites() {
     }
 }
 
+#[test]
+fn doctor_says_what_to_do() {
+    let [ran] = run([&["other_site"]], &[]);
+    let doctor = ran.ledger().gpumem("doctor", &[]);
+    let findings = doctor["findings"].as_array().expect("findings");
+    let its: Vec<&Value> = findings.iter().filter(|finding| finding["id"] == "freed-graph").collect();
+    assert_eq!(its.len(), 1, "{doctor}");
+    assert_eq!(its[0]["severity"], "warning");
+    for (field, words) in [
+        (
+            "finding",
+            ["instantiated pool_freed.c", "other_site pool_freed.c", "at least 1 launch", "4.0 MiB"].as_slice(),
+        ),
+        ("fix", &["keep the memory until the graph's last launch", "gpumem events --problems"]),
+    ] {
+        words.iter().for_each(|word| assert!(text(its[0], field).contains(word), "{word:?} in {}", its[0]));
+    }
+}
+
 /// What is certain although gpumem has not read the graph before the free: the next owner is younger than the graph,
 /// and its call site never asked for memory before.
 #[test]
@@ -77,6 +96,9 @@ fn nothing_else_is_told() {
     ];
     for (ran, case) in run(fine, &[]).iter().zip(fine) {
         assert_eq!((found(ran), events(ran, &["--kind", "freed-graph-launched"])), (0, vec![]), "{case:?}");
+        let doctor = ran.ledger().gpumem("doctor", &[]);
+        let mut findings = doctor["findings"].as_array().expect("findings").iter();
+        assert!(findings.all(|finding| finding["id"] != "freed-graph"), "{case:?}: {doctor}");
     }
 }
 

@@ -83,6 +83,7 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("growth", "no call site grows steadily, and no memory without a known call site does"),
     ("stranded", "no call site asks for larger and larger buffers while its older ones lie unused"),
     ("graph-cache", "graph execs are under the graph cache, and its bounds are wide enough"),
+    ("freed-graph", "no graph was launched after memory that it refers to was freed"),
     ("parked", "at most half of the real execs' memory belongs to destroyed graphs"),
     ("recording", "the process still records"),
     ("left", "a process that has ended had freed its memory before (doctor PID only)"),

@@ -5,12 +5,14 @@
 //! * [`without_shim`]: one process that has no shim: why, and what stands in the way.
 //! * [`memory`]: of one process: the pool, what ran out, what is stranded, limits, idle memory.
 //! * [`graphs`]: of one process: the graph cache, and what is parked in it.
+//! * [`freed_graphs`]: of one process: graphs that were launched after their memory was freed.
 //! * [`growth`]: of one process: whether it grows. [`shared`]: what is freed in one process and open in another.
 //! * [`trust`]: of one process: what decided whether more is done than to record.
 //! * [`preload`]: whether the loader takes libgpumem.so.
 //! * [`finding`]: the list of checks, and what one finds.
 
 mod finding;
+mod freed_graphs;
 mod graphs;
 mod growth;
 mod memory;

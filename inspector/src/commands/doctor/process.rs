@@ -4,7 +4,7 @@ use super::finding::{Finding, Severity};
 use super::reading::Reading;
 use super::system::alias;
 use super::trust;
-use super::{graphs, growth, memory, shared};
+use super::{freed_graphs, graphs, growth, memory, shared};
 use crate::model::{Ledger, totals};
 use crate::source::ask::ask;
 use crate::source::choose;
@@ -169,7 +169,7 @@ fn dead(world: &World, found: &FoundProcess, summary: &Snapshot, status: &Status
 
 /// What there is to set.
 fn advice(ledger: &Ledger) -> Vec<Finding> {
-    [memory::check(ledger), graphs::check(ledger), growth::check(ledger)].concat()
+    [memory::check(ledger), graphs::check(ledger), freed_graphs::check(ledger), growth::check(ledger)].concat()
 }
 
 /// Findings of a dump, or of a ledger that lies elsewhere.
