@@ -231,7 +231,8 @@ impl FreedGraphs {
     /// Notes which allocations are gone. The answer is a time after all their frees.
     fn see_frees(&mut self, shim: &Shim) -> u64 {
         for (_, block) in self.index.blocks_mut() {
-            let is_live = shim.ledger.allocs.read_if_whole(block.slot).is_some_and(|alloc| alloc.serial == block.serial);
+            let is_live =
+                shim.ledger.allocs.read_if_whole(block.slot).is_some_and(|alloc| alloc.serial == block.serial);
             if is_live {
                 block.gone = None;
             } else {
@@ -299,7 +300,8 @@ impl FreedGraphs {
                 break;
             }
             // Read before its source is: a change that comes meanwhile is seen by the next look.
-            let Some(exec) = shim.ledger.execs.read_if_whole(slot).filter(|exec| exec.serial as u32 == seen.serial) else {
+            let Some(exec) = shim.ledger.execs.read_if_whole(slot).filter(|exec| exec.serial as u32 == seen.serial)
+            else {
                 continue;
             };
             let (of, mut node) = (read.len() as u32, 0);
