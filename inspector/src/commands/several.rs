@@ -6,9 +6,10 @@ use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::Ledger;
 use crate::model::overview::Overview;
+use crate::model::shared::Shared;
 use crate::model::suspects::{self, is_site};
 use crate::model::totals::Live;
-use crate::report::growth;
+use crate::report::{growth, shared};
 use crate::source::find::FoundProcess;
 use crate::source::nvml::Books;
 use crate::text::{clean, units};
@@ -45,13 +46,25 @@ struct Row {
     site: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<&'static str>,
+    /// What it shares with other processes.
+    #[serde(skip_serializing_if = "Shared::is_empty")]
+    sharing: Shared,
+    /// What it grows by.
+    #[serde(skip)]
+    grows: String,
 }
 
 impl Row {
-    fn of(ledger: &Ledger, books: &Books) -> Self {
+    fn of(ledger: &Ledger, books: &Books, sharing: Shared) -> Self {
         let Overview { live, devices, pool, .. } = Overview::of(ledger, books);
         let found = suspects::find(ledger, None);
-        let first = found.all.iter().find(|suspect| is_site(suspect) && suspect.bytes > 0);
+        let first = found.all.iter().find(|suspect| is_site(suspect) && (suspect.bytes > 0 || suspect.grows()));
+        let growing_bytes_per_minute = growth::per_minute(suspects::growing(&found.all));
+        let grows = match first.filter(|first| first.grows()) {
+            None => String::new(),
+            Some(first) if growing_bytes_per_minute == 0.0 => growth::rate_of(first),
+            Some(_) => growth::rate(growing_bytes_per_minute),
+        };
         Self {
             pid: ledger.pid(),
             name: ledger.name(),
@@ -59,9 +72,11 @@ impl Row {
             counted_bytes: crate::model::devices::process_used(ledger, &devices),
             idle_bytes: pool.idle_bytes,
             growing: suspects::growing(&found.all).count(),
-            growing_bytes_per_minute: growth::per_minute(suspects::growing(&found.all)),
-            site: first.map(|suspect| suspect.key.clone()),
+            growing_bytes_per_minute,
+            site: first.map(growth::who),
             verdict: first.map(|suspect| suspect.verdict.words()),
+            sharing,
+            grows,
         }
     }
 }
@@ -90,7 +105,7 @@ fn answer<C: Command>(context: &Context, target: &Target, several: &[FoundProces
             continue;
         }
         match context.read(found, target) {
-            Ok(ledger) => report.processes.push(Row::of(&ledger, &books)),
+            Ok(ledger) => report.processes.push(Row::of(&ledger, &books, context.shared(&ledger, target))),
             Err(why) => report.left_out.push(format!("pid {} ({}): {}", found.pid, found.name(), why.what)),
         }
     }
@@ -118,22 +133,26 @@ fn print(out: &mut dyn Write, report: &Report, command: &str) -> std::io::Result
     ])
     .without(&["managed", "host", "idle"]);
     for row in &report.processes {
-        let grows = if row.growing > 0 { growth::rate(row.growing_bytes_per_minute) } else { String::new() };
         let plain = |text: String| (text, Style::new());
         table.styled([
             plain(row.pid.to_string()),
             plain(clean(&row.name).into_owned()),
-            (grows, BAD),
+            (row.grows.clone(), BAD),
             plain(units::bytes(row.live.device)),
             plain(units::bytes(row.live.managed)),
             plain(units::bytes(row.live.host)),
             plain(units::bytes(row.idle_bytes)),
             plain(row.counted_bytes.map(units::bytes).unwrap_or_default()),
             plain(row.verdict.unwrap_or_default().to_owned()),
-            plain(clean(row.site.as_deref().unwrap_or_default()).into_owned()),
+            plain(row.site.clone().unwrap_or_default()),
         ]);
     }
     table.print(out)?;
+    for row in &report.processes {
+        for line in shared::lines(&row.sharing, false) {
+            writeln!(out, "{} pid {} ({}): {line}", paint(WARN, "shared:"), row.pid, clean(&row.name))?;
+        }
+    }
     for why in &report.left_out {
         writeln!(out, "{} {}", paint(WARN, "left out:"), clean(why))?;
     }

@@ -4,7 +4,7 @@ use super::Ledger;
 use super::balance::Count;
 use super::history::{Samples, Series};
 use gpumem_wire::growth;
-use gpumem_wire::kinds::GrowthKind;
+use gpumem_wire::kinds::{AllocKind, GrowthKind};
 use gpumem_wire::layout::StackRef;
 use rustc_hash::FxHashMap;
 
@@ -13,6 +13,8 @@ use rustc_hash::FxHashMap;
 pub(super) struct Live {
     pub series: Series,
     pub has_row: bool,
+    /// Its bytes are what free memory fell by.
+    pub is_measured: bool,
     pub bytes: u64,
     /// When each was made, and its bytes.
     pub born: Vec<(u64, u64)>,
@@ -34,6 +36,7 @@ impl Live {
     pub(super) fn join(&mut self, other: Self) {
         self.series.add(other.series);
         self.bytes = self.bytes.saturating_add(other.bytes);
+        self.is_measured |= other.is_measured;
         self.born.extend(other.born);
         self.peak = self.peak.saturating_add(other.peak);
         self.ever = self.ever.saturating_add(other.ever);
@@ -74,6 +77,9 @@ pub(super) fn numbered(ledger: &Ledger, samples: &Samples) -> FxHashMap<growth::
     }
     for context in ledger.snapshot.contexts.values() {
         growth::key_of_context(context).into_iter().for_each(|key| add(key, context.time_ns, 0, &|_| {}));
+    }
+    for code in ledger.snapshot.allocs.iter().filter(|alloc| alloc.kind == AllocKind::Code as u8 && alloc.extra == 1) {
+        all.entry((GrowthKind::Code, code.stack.into())).or_default().is_measured = true;
     }
     for (&stack, totals) in &ledger.snapshot.stacks {
         for kind in [GrowthKind::Code, GrowthKind::Streams, GrowthKind::Events, GrowthKind::Contexts] {

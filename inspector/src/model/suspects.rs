@@ -47,6 +47,9 @@ pub(crate) struct Suspect {
     pub key: String,
     pub verdict: Verdict,
     pub bytes: u64,
+    /// Its bytes are what free memory of the device fell by: other processes may have taken some of it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub measured: bool,
     pub live: u64,
     pub peak_bytes: u64,
     /// The first and the newest that is live; 0 if none is.
@@ -271,6 +274,7 @@ fn suspect(
         key: name.to_owned(),
         verdict,
         bytes,
+        measured: live.is_measured && bytes > 0,
         live: count,
         peak_bytes: live.peak.max(bytes),
         oldest_age_ns: age(live.born.first()),

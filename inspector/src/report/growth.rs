@@ -33,8 +33,13 @@ pub(crate) fn held(suspect: &Suspect) -> String {
     let count = units::number(suspect.live);
     match suspect.count_per_minute {
         Some(_) => format!("{count} {}", things(suspect)),
-        None => format!("{} in {count}", units::bytes(suspect.bytes)),
+        None => format!("{} in {count}", bytes(suspect)),
     }
+}
+
+/// Bytes that a suspect holds now.
+pub(crate) fn bytes(suspect: &Suspect) -> String {
+    format!("{}{}", if suspect.measured { "≈ " } else { "" }, units::bytes(suspect.bytes))
 }
 
 /// A suspect's name, with what it holds if that is no memory: a tag and a class tell the bytes of call sites again.

@@ -190,10 +190,7 @@ impl FreedGraphs {
 
     /// Looks if that is due.
     pub(super) fn look_if_due(&mut self, shim: &Shim) {
-        if self.next.is_none_or(|next| next > Instant::now()) {
-            return;
-        }
-        if shim.ledger.execs.handed_out() == 0 {
+        if self.next.is_none_or(|next| next > Instant::now()) || shim.ledger.execs.handed_out() == 0 {
             return;
         }
         if how_stacks_are_taken(shim) != self.stacks {
@@ -374,8 +371,11 @@ impl FreedGraphs {
     ) {
         let made_ns = exec.time_ns.max(exec.last_update_ns);
         // The memory that the exec was made for came from another call site if this one made no other.
+        // The exec's own thread takes numbers above the exec's for what it allocates later, however soon that is.
+        let is_later =
+            |alloc: &AllocSlot| alloc.time_ns > made_ns || changes_of(exec) == 0 && alloc.serial > exec.serial;
         let is_strangers =
-            |alloc: &AllocSlot| alloc.time_ns > made_ns && alloc.stack != 0 && made_at_one(shim, alloc.stack) == 1;
+            |alloc: &AllocSlot| is_later(alloc) && alloc.stack != 0 && made_at_one(shim, alloc.stack) == 1;
         let referred = |&(slot, alloc): &_| Referred { slot, alloc, is_stranger: is_strangers(&alloc) };
         let all: Vec<Referred> = refers.map(referred).collect();
         let set = self.index.set_of(&all);

@@ -8,8 +8,8 @@ use crate::records::code::Size;
 use crate::records::registry::live::Class;
 use crate::records::{self, driver_memory};
 use crate::request::{end, for_driver};
-use crate::vendor::cubin;
 use crate::vendor::graphs::Code;
+use crate::vendor::image;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Taken;
 use std::ffi::c_uint;
@@ -59,7 +59,7 @@ unsafe fn loading(
     // SAFETY: rule of out-parameters: our caller vouches for `handle`, and `status` is its call's.
     if let Some(handle) = unsafe { written(status, handle) } {
         gate::note(|shim| {
-            let size = cubin::device_bytes(image as u64).map_or(Size::Measured(fell), Size::Said);
+            let size = image::device_bytes(image as u64).map_or(Size::Measured(fell), Size::Said);
             records::code::loaded(shim, call, class, handle as u64, size);
         });
     }

@@ -309,6 +309,11 @@ impl Local {
         next
     }
 
+    /// The thread takes new serial numbers for what comes next.
+    pub fn ends_serials(&self) {
+        self.serials.set((0, 0));
+    }
+
     /// Whether the thread has its numbers, and is not recording now.
     #[inline(always)]
     pub fn is_known(&self) -> bool {

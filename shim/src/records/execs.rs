@@ -3,7 +3,7 @@
 use super::{contexts, graph_memory, graphs};
 use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
-use crate::process::clock;
+use crate::process::{clock, threads};
 use crate::records::registry::estimate::exec_bytes;
 use crate::records::registry::graphs::ExecEntry;
 use crate::records::registry::live::Class;
@@ -59,7 +59,7 @@ pub(crate) fn list(shim: &'static Shim, call: &Call, graph: Graph, exec: ExecSlo
         ExecSlot {
             stack,
             time_ns: clock::now_ns(),
-            serial: shim.registry.serial(),
+            serial: serial(shim),
             graph_serial: source.map_or(0, |source| source.serial),
             host_bytes,
             device_bytes,
@@ -74,6 +74,12 @@ pub(crate) fn list(shim: &'static Shim, call: &Call, graph: Graph, exec: ExecSlo
         ended(shim, old);
     }
     slot
+}
+
+/// The number of an exec. What this thread allocates from now on has a higher one.
+fn serial(shim: &Shim) -> u64 {
+    threads::local(|local| local.ends_serials());
+    shim.registry.serial()
 }
 
 /// An instantiate failed.

@@ -30,7 +30,6 @@ macro_rules! c_name {
 
 pub(crate) use c_name;
 
-pub(crate) mod cubin;
 mod cuda;
 mod cuda_graphs;
 pub(crate) mod driver;
@@ -39,6 +38,7 @@ pub(crate) mod green;
 mod hip;
 mod hip_graphs;
 pub(crate) mod hip_runtime;
+pub(crate) mod image;
 pub(crate) mod memory;
 pub(crate) mod params;
 pub(crate) mod providers;

@@ -90,6 +90,11 @@ fn what_is_freed_here_and_open_elsewhere_is_told_in_both_processes() {
         for args in [&["leaks"][..], &["stats"], &["stats", "--all"], &["doctor"]] {
             assert!(of.text(args).contains(&line), "{args:?}: {}", of.text(args));
         }
+        // If no process is named, both sides follow the table.
+        let mut command = std::process::Command::new(&gpumem_tests::harness::artifacts().gpumem);
+        let done = command.arg("leaks").env("GPUMEM_DIR", dir.path()).output().expect("gpumem runs");
+        let said = String::from_utf8(done.stdout).expect("text");
+        assert!(said.contains(&format!("shared: pid {} (shares): {line}", of.pid())), "{said}");
         assert_eq!((&of.doctor()[0]["severity"], &of.doctor()[0]["bytes"]), (&json!("warning"), &json!(64 * MIB)));
 
         // Its twin.

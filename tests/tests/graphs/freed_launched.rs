@@ -71,8 +71,16 @@ fn doctor_says_what_to_do() {
 /// and its call site never asked for memory before.
 #[test]
 fn a_next_owner_that_is_younger_than_the_graph_is_told() {
-    let [other, late, same] = run([&["early", "other_site"], &["early", "late_launch"], &["early", "same_again"]], &[]);
-    for (ran, case) in [(other, "other_site"), (late, "late_launch")] {
+    let [other, at_once, late, same] = run(
+        [
+            &["early", "other_site"],
+            &["early", "at_once", "other_site"],
+            &["early", "late_launch"],
+            &["early", "same_again"],
+        ],
+        &[],
+    );
+    for (ran, case) in [(other, "other_site"), (at_once, "other_site"), (late, "late_launch")] {
         let problems = events(&ran, &["--problems"]);
         let expected = ["freed-graph-launched", "launched-graph", "next-owner"];
         assert_eq!((found(&ran), kinds(&problems).as_slice()), (1, expected.as_slice()), "{case}: {problems:?}");

@@ -53,7 +53,7 @@ fn code(ledger: &Ledger, found: &Suspects) -> Finding {
         0 => "none was ever unloaded".to_owned(),
         n => format!("{} unloaded in this process", units::number(n)),
     };
-    let (bytes, modules) = (units::bytes(most.bytes), units::number(most.live));
+    let (bytes, modules) = (crate::report::growth::bytes(most), units::number(most.live));
     let said = format!("{bytes} of code in {modules} modules that {} loaded; {unloaded}", clean(&most.key));
     let finding = Finding::new("code", Severity::Warning, said).bytes(most.bytes);
     finding.fix(advice(ledger, most).map_or_else(String::new, Cure::text))

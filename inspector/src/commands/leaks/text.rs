@@ -212,7 +212,7 @@ fn in_short(out: &mut dyn Write, rows: &[&Row], with_growth: bool) -> std::io::R
     ]);
     for Row { suspect, .. } in rows {
         table.row([
-            units::bytes(suspect.bytes),
+            growth::bytes(suspect),
             units::number(suspect.live),
             suspect.since().filter(|_| with_growth).map(|grown| change(suspect, grown)).unwrap_or_default(),
             suspect.freed_share.map(|share| format!("{:.0} %", share * 100.0)).unwrap_or_default(),
