@@ -21,7 +21,7 @@ static const char *const words[] = {"grows-steadily", "levelled-off", "high-wate
 
 enum thing { MEMORY, PINNED, PHYSICAL, CODE, STREAM, EVENT, EXEC, THINGS };
 /* Before so many events at a time none is recorded. */
-enum { FIRST_EVENTS = 128 };
+enum { FIRST_EVENTS = 32 };
 static const char *const kinds[] = {"site", "site", "site", "code", "streams", "events", "graphs"};
 typedef struct { int type, handles; struct { int type, id; } location; void *meta; unsigned char flags[8]; } Physical;
 static int (*create_physical)(uint64_t *, size_t, const Physical *, unsigned long long);

@@ -24,7 +24,7 @@ pub(crate) enum Standing {
     /// All words that refer to it stand as the driver's own do, or lie in memory that stands so itself. Of some it is not sure
     /// that they are the driver's.
     OnlyLikeDriver,
-    /// Fewer than half of what is typical in this process.
+    /// Fewer than half of what is typical in this process, which counts if the driver's words are not told apart.
     Few,
     /// What was read has no word that counts, and not all was read.
     Unknown,
@@ -189,7 +189,8 @@ pub(crate) fn rank(
             () if no_word && no_like => Standing::NoneSeen,
             () if !reached_or_like.contains(&held.serial) => Standing::OnlyFromSuch,
             () if !reached.contains(&held.serial) => Standing::OnlyLikeDriver,
-            () if held.references < few => Standing::Few,
+            // Where the driver's words are told apart, one word of the program's is enough.
+            () if is_mixed && held.references < few => Standing::Few,
             () => Standing::Referred,
         };
     }

@@ -27,6 +27,9 @@ const WINDOWS: [u64; 3] = [1, 5, 15];
 /// By this share of what call sites grow by, the heap may grow for the driver's records of it.
 const OF_RECORDS: f64 = 16.0;
 
+/// For a stream, an event, a context or a module the driver takes so many bytes of the heap, or fewer. A stream takes most.
+const OF_THING: f64 = 262_144.0;
+
 /// What grew since a moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Grown {
@@ -181,7 +184,8 @@ fn outside(mut heap: Suspect, all: &[Suspect]) -> Suspect {
         grown.bytes_change = grown.bytes_change.saturating_sub(of_graphs.fold(0, i64::saturating_add));
     }
     let of_sites: f64 = growing(all).map(|site| site.bytes_per_minute).sum();
-    if heap.grows() && heap.bytes_per_minute <= of_sites.max(0.0) / OF_RECORDS {
+    let of_things: f64 = growing(all).filter_map(|site| site.count_per_minute).sum();
+    if heap.grows() && heap.bytes_per_minute <= of_sites.max(0.0) / OF_RECORDS + of_things * OF_THING {
         heap.verdict = Verdict::LevelledOff;
     }
     heap

@@ -114,7 +114,9 @@ pub(crate) fn judge(steps: &[Step], turnover: Turnover) -> Verdict {
 /// As [`judge`], of enough points, with the number of their samples.
 fn told(steps: &[Step], whole: u64, turnover: Turnover) -> Verdict {
     let floors = Floors::of(&cut(steps, whole), whole);
-    let made_at_once = turnover.born_over.saturating_mul(AT_ONCE) <= whole;
+    // Of what comes and goes the youngest are left, which were made at one time.
+    let is_kept = turnover.ever / 2 < turnover.live;
+    let made_at_once = is_kept && turnover.born_over.saturating_mul(AT_ONCE) <= whole;
     if floors.growth > 0 && floors.fell_back.saturating_mul(FALLS_BACK) <= floors.growth {
         return floors.verdict_on_growth(made_at_once);
     }

@@ -128,6 +128,9 @@ pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<Cure> {
 
 /// What a reader has to know before believing the name of a call site.
 pub(crate) fn caveat(ledger: &Ledger, suspect: &Suspect) -> Option<&'static str> {
+    if suspect.kind == GrowthKind::Events.name() {
+        return Some("the first 32 events that a process has at a time are not listed");
+    }
     if ledger.is_uncached("PyTorch") {
         return None;
     }

@@ -8,7 +8,7 @@ use gpumem_wire::kinds::AllocKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// So many events at a time are not recorded.
-const FEW: u64 = 128;
+const FEW: u64 = 32;
 
 /// Events that there are.
 static LIVE: AtomicU64 = AtomicU64::new(0);

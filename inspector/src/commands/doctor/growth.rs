@@ -5,6 +5,7 @@ use super::finding::{Finding, Severity};
 use crate::model::Ledger;
 use crate::model::growth::{self, Growth};
 use crate::model::suspects::{self, Suspect, Suspects};
+use crate::model::verdict::ENOUGH;
 use crate::report::cure::Cure;
 use crate::report::growth::{advice, caveat, held, of_balance, rate, rate_of, verdict, who};
 use crate::text::{clean, count, units};
@@ -36,7 +37,7 @@ pub(super) fn check(ledger: &Ledger) -> Vec<Finding> {
     let found = suspects::find(ledger, None);
     let mut findings = sites(ledger, &found);
     if findings.is_empty() {
-        findings = totals(ledger);
+        findings = totals(ledger, found.without_row == 0 && found.samples.points.len() >= ENOUGH);
     }
     findings.push(code(ledger, &found));
     findings
@@ -117,12 +118,14 @@ fn bytes(suspect: &Suspect) -> u64 {
 }
 
 /// Growth of the whole process that no call site explains. The samples say how much it is, and not where it comes from.
-fn totals(ledger: &Ledger) -> Vec<Finding> {
+/// `is_judged`: each call site was judged, so that the device's memory comes and goes.
+fn totals(ledger: &Ledger, is_judged: bool) -> Vec<Finding> {
     let finding = |severity, text: String| Finding::new("growth", severity, text);
     let Some((span_ns, rows)) = growth::growth(ledger).filter(|&(span_ns, _)| span_ns >= SHORTEST_NS) else {
-        return vec![finding(Severity::Ok, "too little was recorded to judge".into())];
+        return vec![finding(Severity::Info, "too little was recorded to judge: ask again later".into())];
     };
-    let of = |name: &str| rows.iter().find(|row| row.what == name).filter(|row| grows(row, span_ns));
+    let is_asked = |name: &str| !(is_judged && name == "device_live_bytes");
+    let of = |name: &str| rows.iter().find(|row| row.what == name && is_asked(name)).filter(|row| grows(row, span_ns));
     let grown: Vec<Finding> = WHAT
         .iter()
         .filter_map(|&(name, what, command)| of(name).map(|row| (row, what, command)))
@@ -135,15 +138,7 @@ fn totals(ledger: &Ledger) -> Vec<Finding> {
                 units::span(span_ns)
             );
             let pid = ledger.pid().to_string();
-            let then = match row.what {
-                "device_live_bytes" => "it says what each call site held over time".into(),
-                "rss_of_program_bytes" => "it says what of it is not of the GPU: that is the program's own".into(),
-                _ => String::new(),
-            };
-            finding(Severity::Warning, said)
-                .bytes(row.last_minute.unsigned_abs())
-                .paste(command.replace("PID", &pid))
-                .fix(then)
+            finding(Severity::Warning, said).bytes(row.last_minute.unsigned_abs()).paste(command.replace("PID", &pid))
         })
         .collect();
     match grown.is_empty() {

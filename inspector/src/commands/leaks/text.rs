@@ -70,7 +70,11 @@ fn summed(out: &mut dyn Write, summed: &Summed) -> std::io::Result<()> {
         0 => String::new(),
         n => format!(", {} of them too little yet", units::number(n)),
     };
-    let line = format!("{classes}, {}: none grows steadily{too_little}; --all shows them", units::bytes(summed.bytes));
+    let grow = match summed.growing {
+        0 => "none grows steadily".to_owned(),
+        n => format!("{} of them grow, as their call sites do", units::number(n)),
+    };
+    let line = format!("{classes}, {}: {grow}{too_little}; --all shows them", units::bytes(summed.bytes));
     writeln!(out, "{}", paint(DIM, line))
 }
 
