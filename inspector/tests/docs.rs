@@ -371,6 +371,15 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         std::fs::write(&path, ledger.finish()).unwrap();
         path.to_str().unwrap().to_owned()
     };
+    let code = {
+        use gpumem_wire::{kinds::AllocKind, layout::AllocSlot, location::Location};
+        let mut ledger = begin(gone());
+        let (kind, location) = (AllocKind::Code as u8, Location::Nowhere.word());
+        ledger.slots([AllocSlot { kind, location, addr: 1, bytes: MIB, extra: 1, ..Default::default() }]);
+        let path = dir.path().join("code");
+        std::fs::write(&path, ledger.finish()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
     let dump = dir.path().join("dump");
     let library = dir.path().join("libgpumem.so");
     let checks = [("a", "ok"), ("b", "skip"), ("c", "fail")].map(|(name, result)| selftest::said(name, result));
@@ -398,6 +407,7 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["allocs", &leaking, "--sort", "growth"],
         &["leaks", &leaking, "--since", "warm", "--stacks"],
         &["leaks", file],
+        &["leaks", &code],
         &["graphs", file, "--all", "--stacks"],
         &["graphs", &under, "--all"],
         &["stats", &with_pool],

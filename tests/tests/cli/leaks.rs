@@ -118,6 +118,16 @@ fn planted_growth_is_told() {
     assert_eq!((&line["native"], &line["holds"]), (&Value::from(1010), &Value::Bool(true)), "{line:#}");
 }
 
+/// What is said of a hundred call sites of seven kinds changes only with what is planted, asked ten times.
+#[test]
+fn answers_change_only_with_what_is_planted() {
+    let args = ["--simulator", "--seed", "0", "--programs", "1", "leaks.changes"];
+    let done = Command::new(env!("CARGO_BIN_EXE_proof")).args(args).output().expect("proof");
+    let said = String::from_utf8(done.stdout).expect("text");
+    let line: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert_eq!((&line["native"], &line["holds"]), (&Value::from(100), &Value::Bool(true)), "{line:#}");
+}
+
 /// A small ledger has room for a few histories: those of the largest sites. The other sites are counted.
 #[test]
 fn where_there_is_little_room_the_largest_are_followed() {
