@@ -127,7 +127,7 @@ impl Pool {
         /// A look reads a word that another thread writes.
         const LOOKS: usize = 16;
         let Some(shim) = gate::shim() else { return false };
-        let mut looked_at = [None; LOOKS];
+        let mut looked_at: [Option<&ThreadCache>; LOOKS] = [None; LOOKS];
         {
             let caches = lock(&self.caches);
             let first = self.looked.fetch_add(LOOKS, Relaxed);

@@ -1,7 +1,10 @@
 //! The source keeps its layers: who may use whom is one table a crate, and every file is read against it. No circle of
-//! files; no long function and no long file where a crate has come so far.
+//! files; no long function and no long file where a crate has come so far. Whose methods a file of the shim calls is read,
+//! too: the circles of files that this makes may only shrink.
 
+mod circles;
 mod inspector;
+mod methods;
 mod planted;
 mod reader;
 mod rules;
@@ -54,6 +57,19 @@ fn the_inspector_keeps_its_layers_and_has_no_circle() {
 #[test]
 fn the_shim_keeps_its_layers_and_has_no_circle() {
     stands(&shim::HOUSE);
+}
+
+#[test]
+fn circles_by_methods_of_the_shim_only_shrink() {
+    let all = shim::HOUSE.read_with_calls(&top()).unwrap_or_else(|why| panic!("{why}"));
+    let broken = shim::HOUSE.broken(&all).unwrap_or_else(|why| panic!("{why}"));
+    assert!(broken.is_empty(), "calls against the layers:\n{}", lines(broken.iter().map(ToString::to_string)));
+    assert!(all.untold.is_empty(), "methods of types that the test cannot tell:\n{}", circles::untold(&all));
+    let circles = circles::by_room(&shim::HOUSE, &all);
+    let shown = lines(circles.iter().map(ToString::to_string));
+    println!("{shown}");
+    let wrong = lines(circles::against(&circles, shim::IN_CIRCLES));
+    assert!(wrong.is_empty(), "{wrong}\n{shown}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The check itself: what is planted in a small crate is found, and nothing else is.
 
-use super::rules::House;
+use super::circles;
+use super::rules::{self, House};
 use super::source::Crate;
 use std::path::Path;
 
@@ -116,6 +117,104 @@ fn a_circle_is_found_and_a_part_of_its_parent_is_none() {
     let (_dir, all) = crate_with(&files);
     let names = |circle: &Vec<Vec<String>>| circle.iter().map(super::rules::name).collect::<Vec<_>>();
     assert_eq!(all.circles().iter().map(names).collect::<Vec<_>>(), [["low", "low::deep", "low_too"]]);
+}
+
+/// A room of three files, none of which imports from another more than the type that `low` has.
+const METHODS: [(&str, &str); 3] = [
+    (
+        "low/mod.rs",
+        "pub mod deep;\npub mod flat;\npub struct Low { rows: Vec<Row>, any: Row }\npub struct Row;\npub fn go() {}\n\
+         impl Row {\n    pub fn shown(&self) {}\n}\n",
+    ),
+    (
+        "low/deep.rs",
+        "use super::Low;\npub struct Deep(pub Low);\nimpl Low {\n    pub fn sink(&self) {\n        \
+         self.rows.iter().for_each(|row| row.shown());\n    }\n    pub fn take(&self) {}\n}\n",
+    ),
+    ("low/flat.rs", "use super::Low;\nimpl Low {\n    pub fn rise(&self) {\n        self.sink();\n    }\n}\n"),
+];
+
+/// The crate with these files, and its methods, with `low/deep.rs` as it is given.
+fn with_methods(deep: &str) -> Crate {
+    let files = [METHODS[0], ("low/deep.rs", deep), METHODS[2]];
+    let (dir, _) = crate_with(&files);
+    HOUSE.read_with_calls(dir.path()).unwrap()
+}
+
+#[test]
+fn a_planted_circle_of_methods_is_found_and_may_only_shrink() {
+    let all = with_methods(METHODS[1].1);
+    assert!(circles::by_room(&HOUSE, &all).is_empty(), "flat uses deep, deep does not use flat: {:?}", all.calls);
+    let calls: Vec<_> =
+        all.calls.iter().map(|call| format!("{}:{} {}", rules::name(&call.from), call.line, call.path)).collect();
+    assert_eq!(calls, ["low::deep:5 Row::shown", "low::flat:4 Low::sink"]);
+
+    let all = with_methods(
+        &METHODS[1].1.replace("pub fn take(&self) {}", "pub fn take(&self) {\n        self.rise();\n    }"),
+    );
+    let found = circles::by_room(&HOUSE, &all);
+    let said: Vec<_> = found.iter().map(ToString::to_string).collect();
+    let wanted = "bottom: 2 files with 16 lines use each other in a circle\n  \
+                  low::deep -> low::flat by src/low/deep.rs:8 Low::rise\n  \
+                  low::flat -> low::deep by src/low/flat.rs:4 Low::sink\n";
+    assert_eq!(said, [wanted]);
+    assert!(all.untold.is_empty(), "{:?}", all.untold);
+
+    assert!(circles::against(&found, &[("bottom", 2)]).is_empty());
+    assert_eq!(circles::against(&found, &[]), ["bottom: 2 files are in circles, no more than 0 may be"]);
+    let smaller = circles::against(&found, &[("bottom", 3)]);
+    assert_eq!(smaller, ["bottom: 2 files are in circles, not 3: write the new number down"]);
+    let gone = circles::against(&[], &[("bottom", 2)]);
+    assert_eq!(gone, ["bottom: 0 files are in circles, not 2: write the new number down"]);
+}
+
+/// Each way in which a receiver's type is known, and calls that only look like one of `take` or `rise`.
+#[test]
+fn receivers_are_told_by_their_types() {
+    let takes = |body: &str| {
+        let types = "use super::{Low, flat};\npub struct Deep(pub Low);\npub struct Other;\nimpl Other { fn rise(&self) {} fn low(&self) \
+                     -> Option<Low> { None } }\nfn made() -> Vec<Low> { Vec::new() }\n";
+        let all = with_methods(&format!(
+            "{types}impl Deep {{\n    fn f(&self, low: &Low, other: &Other) {{ {body} }}\n}}\n\
+                                         impl Low {{ pub fn sink(&self) {{}} }}\n"
+        ));
+        let called = all.calls.iter().filter(|call| call.from == ["low", "deep"]).count();
+        (called, all.untold.len())
+    };
+    for body in [
+        "self.0.rise()",
+        "low.rise()",
+        "Low::rise(low)",
+        "other.low().iter().for_each(Low::rise)",
+        "other.low().filter(|low| true).map(|low| low.rise());",
+        "let Some(kept) = other.low() else { return }; kept.rise()",
+        "for one in &made() { one.rise() }",
+        "made().first().unwrap().rise()",
+        "let kept = std::sync::Mutex::new(made()); kept.lock().unwrap().pop().unwrap().rise()",
+        "if made().iter().any(|one| matches!(one.rise(), ())) {}",
+        "match made().pop() { Some(one) => one.rise(), None => {} }",
+        "println!(\"{:?}\", low.rise())",
+        "unknown!(a => it.shown())",
+    ] {
+        assert_eq!(takes(body), (1, 0), "{body}");
+    }
+    for body in
+        ["other.rise()", "String::new().rise()", "made().iter().rise()", "flat!(low)", "std::thread::current().rise()"]
+    {
+        assert_eq!(takes(body), (0, 0), "{body}");
+    }
+    assert_eq!(takes("unknown!(a => low.sink())"), (0, 0), "its own file has it");
+    assert_eq!(takes("unknown!(a => low.rise())"), (0, 1), "two files have it");
+}
+
+/// A name that two files have, on a receiver that does not tell.
+#[test]
+fn a_method_that_two_files_have_is_listed_if_the_receiver_does_not_tell() {
+    let deep = "use super::Low;\npub struct Deep(pub Low);\nimpl Deep { fn rise(&self) {} }\n\
+                impl Low { pub fn sink(&self) { let it = Default::default(); it.rise(); } }\n";
+    let all = with_methods(deep);
+    let said = circles::untold(&all);
+    assert_eq!(said, "src/low/deep.rs:4: rise, which low::deep and low::flat have: write the receiver's type down");
 }
 
 #[test]

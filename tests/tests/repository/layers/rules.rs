@@ -45,13 +45,32 @@ impl House {
         Crate::read(top, &top.join(self.root))
     }
 
+    /// Reads the crate, and whose methods its files call.
+    ///
+    /// # Errors
+    /// As [`House::broken`].
+    pub fn read_with_calls(&self, top: &Path) -> Result<Crate, String> {
+        let mut all = self.read(top);
+        let rooms = self.rooms(&all)?;
+        all.find_calls(|module| rooms[module]);
+        Ok(all)
+    }
+
+    /// The room of each module.
+    ///
+    /// # Errors
+    /// As [`House::broken`].
+    pub fn rooms(&self, all: &Crate) -> Result<BTreeMap<Module, &'static str>, String> {
+        Ok(self.places(all)?.into_iter().map(|(module, (_, room))| (module.clone(), room)).collect())
+    }
+
     /// Every use that goes upwards, sideways into another room, or from a narrow room to one that it may not know.
     ///
     /// # Errors
     /// Modules that belong to no room, and rooms without a module.
     pub fn broken(&self, all: &Crate) -> Result<Vec<Broken>, String> {
         let places = self.places(all)?;
-        let broken = all.uses.iter().filter_map(|used| {
+        let broken = all.uses.iter().chain(&all.calls).filter_map(|used| {
             let ((from, room), (to, other)) = (places[&used.from], places[&used.to]);
             let narrow = self.narrow.iter().find(|(narrow, _)| *narrow == room);
             let fine = room == other || to > from && narrow.is_none_or(|(_, few)| few.contains(&other));

@@ -8,6 +8,7 @@
 //! Not followed: names that a glob import brings, besides the module of the glob itself, and calls by exported symbol
 //! names. Files that `include!` names belong to the file with the `include!`, and are not read.
 
+use super::methods::{self, Untold};
 use super::reader::Reader;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -21,9 +22,14 @@ pub type Module = Vec<String>;
 pub struct Crate {
     pub modules: BTreeMap<Module, PathBuf>,
     pub uses: Vec<Use>,
+    /// Calls of methods that another file has.
+    pub calls: Vec<Use>,
+    /// Calls of methods that several files have, of which it is not known which one is meant.
+    pub untold: Vec<Untold>,
     pub functions: Vec<Function>,
     /// Lines of each file.
     pub lines: BTreeMap<PathBuf, usize>,
+    files: Vec<File>,
 }
 
 /// One file that uses another.
@@ -50,8 +56,15 @@ impl Crate {
     pub fn read(top: &Path, root: &Path) -> Self {
         let mut files = Vec::new();
         open(top, root, &Module::new(), root.parent().expect("a file has a folder"), &mut files);
-        let mut all =
-            Self { modules: BTreeMap::new(), uses: Vec::new(), functions: Vec::new(), lines: BTreeMap::new() };
+        let mut all = Self {
+            modules: BTreeMap::new(),
+            uses: Vec::new(),
+            calls: Vec::new(),
+            untold: Vec::new(),
+            functions: Vec::new(),
+            lines: BTreeMap::new(),
+            files: Vec::new(),
+        };
         let mut macros: HashMap<String, BTreeSet<Module>> = HashMap::new();
         for file in &files {
             all.modules.insert(file.module.clone(), file.path.clone());
@@ -72,13 +85,23 @@ impl Crate {
             lengths.visit_file(&file.parsed);
             all.functions.extend(lengths.found);
         }
+        all.files = files;
         all
+    }
+
+    /// Finds whose methods are called. From then on these calls are uses, too, where circles are looked for.
+    /// `room`: the room of a module.
+    pub fn find_calls<'a>(&mut self, room: impl Fn(&Module) -> &'a str) {
+        (self.calls, self.untold) = methods::read(&self.files, room);
     }
 
     /// The uses that make circles. What a module takes from its own parent is none: to be a part of something is no
     /// circle.
     fn crossings(&self) -> impl Iterator<Item = &Use> {
-        self.uses.iter().filter(|used| used.from.split_last().is_none_or(|(_, parent)| parent != used.to))
+        self.uses
+            .iter()
+            .chain(&self.calls)
+            .filter(|used| used.from.split_last().is_none_or(|(_, parent)| parent != used.to))
     }
 
     /// The uses between the modules of a circle.
@@ -122,7 +145,7 @@ pub(super) struct File {
     pub(super) module: Module,
     pub(super) path: PathBuf,
     text: String,
-    parsed: syn::File,
+    pub(super) parsed: syn::File,
 }
 
 /// Reads a file and those of the modules that it declares. `children` is the folder of their files.
