@@ -7,7 +7,7 @@ use super::block_records;
 use super::claims;
 use super::context_pool::{ContextPool, Most};
 use super::guard::{Asker, LATE_WITHIN};
-use super::thread::{LOOKS, Pushed};
+use super::thread::Pushed;
 use crate::call::Call;
 use crate::gate;
 use crate::process::clock;
@@ -297,13 +297,6 @@ impl Pool {
                 Some(self.give_up(block, real))
             }
             None => self.map.get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),
-        }
-    }
-
-    /// Empties all threads' caches.
-    pub(crate) fn gather(&self, shim: &'static Shim) {
-        for cache in self.caches() {
-            let _ = (0..LOOKS).any(|_| self.empty(shim, cache));
         }
     }
 }

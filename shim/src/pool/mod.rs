@@ -14,10 +14,11 @@
 //!   ([`crate::request`]). How blocks go back: [`release`]; on a thread of their own: [`release_aside`]; when nobody
 //!   waits for it: [`release_unhurried`]; when memory is short: [`release_all`]. A context that ends takes its blocks
 //!   with it: [`context_end`]. What may be taken at all, `GPUMEM_LIMIT`: [`quota`]; with others, `GPUMEM_LIMIT_GROUP`:
-//!   [`shared_quota`].
+//!   [`shared_quota`]. What both give back for a request: [`flush`].
 //! * Writes where nobody should write are found: [`guarded`], by the [`guard`].
 //! * Where the driver itself refers to device memory is learned from blocks that the program never knows of:
 //!   [`private`]. Live blocks are read while the program goes on: [`reading`].
+//! * Threads' caches are emptied: [`gather`].
 //! * What is recorded of blocks: [`block_records`].
 //! * Idle blocks are kept by thread ([`thread`]), and by context ([`context_pool`], which also knows whether the
 //!   context has work left).
@@ -39,7 +40,9 @@ pub(crate) mod context_end;
 pub(crate) mod context_pool;
 pub(crate) mod decay;
 mod fast_path;
+mod flush;
 pub(crate) mod free;
+mod gather;
 pub(crate) mod guard;
 pub(crate) mod guarded;
 pub(crate) mod in_transit;

@@ -1,17 +1,13 @@
 //! What this process may take of a device (`GPUMEM_LIMIT`), what it takes, and what of that is idle.
 
 use super::context_pool::ContextPool;
-use super::in_transit::{DESCHEDULED, InTransit, Transit, Tries, are_unchanged};
-use super::release_all::LONGEST_WAIT;
+use super::in_transit::{InTransit, Transit, Tries, are_unchanged};
 use super::shared_quota::GroupRoom;
 use super::{Pool, lock};
 use crate::gate;
-use crate::progress::queries;
 use crate::records;
 use gpumem_abi::types::Device;
-use gpumem_wire::counters;
 use std::sync::atomic::Ordering::*;
-use std::time::Duration;
 
 /// Bytes that the quota and the group have room for. They stay reserved until they are counted as taken.
 #[derive(Default)]
@@ -103,21 +99,6 @@ impl Pool {
         Some(OwnRoom(self, (context_pool.device, bytes), context_pool.in_transit.requests.begin()))
     }
 
-    /// Whether idle blocks can go back now: a real free is refused while something captures.
-    pub(crate) fn may_flush(&self, context_pool: &ContextPool) -> bool {
-        !queries::capturing() || context_pool.gives_back_at_once()
-    }
-
-    /// How long a block or a request may be on its way.
-    pub(crate) fn longest_transit(&self, context_pool: &ContextPool) -> Duration {
-        if !self.may_have_pending() && context_pool.gives_back_at_once() {
-            return DESCHEDULED;
-        }
-        // A free that waits for work has waited for some time already. That time is taken off.
-        let of_device = self.context_pools().into_iter().filter(|other| other.device == context_pool.device);
-        LONGEST_WAIT.saturating_sub(of_device.map(ContextPool::frees_for).max().unwrap_or_default())
-    }
-
     /// Held while a block is counted both as idle and as live, or is found nowhere. `None` where there is no limit.
     #[inline(always)]
     pub(super) fn transit(&self, context_pool: &ContextPool) -> Option<Transit<'static>> {
@@ -128,39 +109,5 @@ impl Pool {
     pub(crate) fn used(&self, context_pool: &'static ContextPool) -> u64 {
         let live = gate::shim().map_or(0, |shim| records::pooled::live_on(shim, self.vendor, context_pool.device));
         live + self.idle_on(context_pool.device)
-    }
-
-    /// Idle bytes of a device.
-    pub(crate) fn idle_on(&self, device: i32) -> u64 {
-        self.context_pools()
-            .into_iter()
-            .filter(|context_pool| context_pool.device == device)
-            .map(|context_pool| self.idle(context_pool))
-            .sum()
-    }
-
-    /// Idle bytes of a device that can go back for a request, even while the device works.
-    pub(crate) fn to_be_had_on(&self, device: i32) -> u64 {
-        let of_device = self.context_pools().into_iter().filter(|context_pool| context_pool.device == device);
-        let goes = |context_pool: &&'static ContextPool| {
-            !context_pool.frees_wait()
-                || context_pool.known_idle()
-                || context_pool.calls.tells_all() && context_pool.is_idle()
-        };
-        of_device.filter(goes).map(|context_pool| self.idle(context_pool)).sum()
-    }
-
-    /// Gives back all idle blocks of a device. The answer is the bytes that went back. Freed blocks that pending work
-    /// uses stay, if that work does not complete soon.
-    pub(crate) fn flush(&'static self, device: i32) -> u64 {
-        let Some(shim) = gate::shim() else { return 0 };
-        self.gather(shim);
-        let of_device = self.context_pools().into_iter().filter(|context_pool| context_pool.device == device);
-        // Another thread may be ending this context. It waits until this is done.
-        let give_back =
-            |context_pool: &'static ContextPool| context_pool.hold().map_or(0, |_hold| self.release_all(context_pool));
-        let released = of_device.map(give_back).sum();
-        shim.count(counters::POOL_FLUSHES, 1);
-        released
     }
 }

@@ -150,39 +150,6 @@ impl Pool {
         if self.limit.load(Relaxed) == 0 { UNREPORTED } else { 0 }
     }
 
-    /// Binds a thread's cache to another context. The blocks in it go where all threads find them.
-    #[cold]
-    pub(super) fn rebind(
-        &self,
-        shim: &'static Shim,
-        taken: &mut super::thread::Taken<'_>,
-        context_pool: *const ContextPool,
-    ) {
-        let before = taken.context_pool();
-        let unreported = taken.unreported();
-        let now = clock::now_ns();
-        // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
-        let owner = unsafe { before.cast::<ContextPool>().as_ref() }.filter(|_| taken.bytes() != 0);
-        let _transit = owner.map(|owner| owner.in_transit.blocks.begin());
-        let blocks = taken.rebind(context_pool);
-        // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
-        if let Some(before) = unsafe { before.cast::<ContextPool>().as_ref() } {
-            let before: &'static ContextPool = before;
-            block_records::add_live(shim, before, unreported);
-            if !before.gone.load(Relaxed) {
-                blocks.into_iter().for_each(|block| before.keep(block, now));
-            }
-        }
-    }
-
-    /// Empties a thread's cache, so that all threads find its blocks. Whether that could be done.
-    pub(super) fn empty(&self, shim: &'static Shim, cache: &super::ThreadCache) -> bool {
-        let Some(mut taken) = cache.take() else { return false };
-        let context_pool = taken.context_pool();
-        self.rebind(shim, &mut taken, context_pool);
-        true
-    }
-
     /// Makes a live block of memory that the driver has just given at `addr`. `generation`: the pool's generation when
     /// the request began.
     pub(crate) fn adopt(
