@@ -1,11 +1,13 @@
 //! The bounds of the cache: what counts against them, how many execs are needed, and whether anything is above them.
 
+use super::class::Shape;
 use super::handle::Body;
 use super::needed::Need;
 use super::real::RealExec;
-use super::{Cache, Inner, caches, contained};
+use super::{Cache, Inner};
 use crate::process::clock;
 use crate::process::lock::lock;
+use crate::records::registry::estimate;
 use gpumem_wire::settings::Settings;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
@@ -39,28 +41,11 @@ impl Bounds {
 }
 
 /// Some execs are to be destroyed and could not be yet: execs above the bounds, or execs that no handle can use.
-static OVER: AtomicBool = AtomicBool::new(false);
-
-/// The program has waited for work. Execs that could not be destroyed before that work completed may be destroyed now.
-#[inline(always)]
-pub(crate) fn waited() {
-    if OVER.load(Relaxed) {
-        back_under_bounds();
-    }
-}
+pub(super) static OVER: AtomicBool = AtomicBool::new(false);
 
 /// Notes that some exec is to be destroyed when it can be.
 pub(super) fn to_go() {
     OVER.store(true, Relaxed);
-}
-
-#[cold]
-fn back_under_bounds() {
-    OVER.store(false, Relaxed);
-    for cache in caches() {
-        let _ = cache.relaxed(|| contained(cache, || cache.back_under_bounds()));
-        OVER.fetch_or(cache.over_bound() || cache.to_destroy.load(Relaxed) > 0, Relaxed);
-    }
 }
 
 impl Cache {
@@ -127,6 +112,11 @@ impl Cache {
 
     pub(crate) fn over_bound(&self) -> bool {
         self.exceeds(&lock(&self.inner))
+    }
+
+    /// Host and device bytes that an exec of this shape takes.
+    pub(crate) fn estimate(&self, shape: &Shape) -> (u64, u64) {
+        estimate::exec_bytes(&shape.counts)
     }
 
     /// What a handle needs of what the bounds limit: an exec, if it is in use and has none for good.

@@ -1,6 +1,7 @@
 //! The caches of the process, one for each vendor: made, turned off and on, looked after, ended.
 
-use super::{Cache, OFF, cache, caches, is_off, place};
+use super::bounds::OVER;
+use super::{Cache, OFF, cache, caches, contained, is_off, place};
 use crate::process::{heap, stack, wiped};
 use crate::shim::Shim;
 use crate::{gate, records, vendor};
@@ -17,6 +18,23 @@ pub(crate) fn step_aside() -> &'static str {
 /// New handles may be ours again after [`step_aside`].
 pub(crate) fn step_back_in() {
     OFF.store(false, Relaxed);
+}
+
+/// The program has waited for work. Execs that could not be destroyed before that work completed may be destroyed now.
+#[inline(always)]
+pub(crate) fn waited() {
+    if OVER.load(Relaxed) {
+        back_under_bounds();
+    }
+}
+
+#[cold]
+fn back_under_bounds() {
+    OVER.store(false, Relaxed);
+    for cache in caches() {
+        let _ = cache.relaxed(|| contained(cache, || cache.back_under_bounds()));
+        OVER.fetch_or(cache.over_bound() || cache.to_destroy.load(Relaxed) > 0, Relaxed);
+    }
 }
 
 /// What the control thread does once a second.

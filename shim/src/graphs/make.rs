@@ -3,7 +3,7 @@
 use super::bounds::to_go;
 use super::choose::IdleDevices;
 use super::class::Recipe;
-use super::class::{Class, Shape, Template};
+use super::class::{Class, Template};
 use super::handle::INVALID;
 use super::real::{self, Lease, NOWHERE, RealExec};
 use super::{Cache, Work};
@@ -19,11 +19,6 @@ use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
 
 impl Cache {
-    /// Host and device bytes that an exec of this shape takes.
-    pub(crate) fn estimate(&self, shape: &Shape) -> (u64, u64) {
-        crate::records::registry::estimate::exec_bytes(&shape.counts)
-    }
-
     /// Instantiates one more exec, for which room is reserved.
     pub(super) fn make(&self, class: &Arc<Class>, bytes: (u64, u64), work: &mut Work) -> Result<Lease, Status> {
         self.instantiate(class, bytes, work).inspect_err(|_| self.release(bytes))

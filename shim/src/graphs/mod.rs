@@ -53,8 +53,7 @@ mod scopes;
 mod tests;
 mod thrash;
 
-pub(crate) use bounds::waited;
-pub(crate) use caches::{cache_to_be, housekeeping, open, step_aside, step_back_in, trim};
+pub(crate) use caches::{cache_to_be, housekeeping, open, step_aside, step_back_in, trim, waited};
 pub(crate) use handle_arguments::{
     captured, exec_index, is_graph, library_graph, seen_graph, seen_word, swap, unknown_passed, upload,
 };
