@@ -189,15 +189,6 @@ impl Cache {
         }
     }
 
-    /// Gives an exec to a handle, and tells the records if it had none.
-    pub(super) fn publish(&self, lease: Lease, index: u32, handle: &Handle) {
-        if handle.resident().is_none() {
-            let slot = handle.slot.load(Relaxed);
-            gate::record_if_started(|shim| records::handles::resident(shim, slot));
-        }
-        handle.gets(&lease, index);
-    }
-
     /// From now on an exec stays with this handle: no other exec may stand in for what it holds.
     pub(super) fn own(&self, lease: Lease, index: u32, handle: &Handle, body: &mut Body, why: Pinned) {
         let real = lease.real();

@@ -4,7 +4,6 @@ use super::aside::Turn;
 use super::bounds::COLD_TIMES;
 use super::candidates::{Candidates, MAX_TRIES};
 use super::class::Class;
-use super::handle::Pending;
 use super::real::{self, LOST, Lease, NOWHERE, RealExec, StreamKey};
 use super::{Cache, Work};
 use crate::gate;
@@ -12,7 +11,6 @@ use crate::process::clock;
 use crate::progress::device::ContextHold;
 use crate::progress::queries::capturing;
 use crate::progress::{activity, device};
-use crate::records;
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
@@ -159,24 +157,6 @@ impl Cache {
             let end = || cache.in_context(context, || cache.end(lease, evicted));
             let _ = cache.relaxed(|| super::contained(cache, end));
         })
-    }
-
-    /// Takes an exec from its handle.
-    fn evict(&self, lease: &mut Lease, pending: bool, stream_key: StreamKey) {
-        let real = lease.real();
-        let handle = real.handle_index().and_then(|index| self.execs.get(index));
-        if let Some(handle) = handle {
-            let slot = handle.slot.load(Relaxed);
-            gate::record_if_started(|shim| records::handles::left(shim, slot));
-            if let Some(event) = lease.body().event.take_if(|_| pending) {
-                self.set_pending(handle, Pending { event, stream_key });
-            }
-            // The handle's exec is cleared last: the next launch, or the handle's end, that sees it cleared also sees what
-            // was stored above.
-            handle.loses(lease);
-        }
-        real.marked.store(false, Relaxed);
-        real.stream_key.store(if pending { stream_key } else { NOWHERE }, Relaxed);
     }
 
     /// Takes from its handle an exec that was only partly changed. Unless its last launch has `completed`, there is an

@@ -81,6 +81,37 @@ impl Cache {
         self.query_stream(stream, || is_on(real, stream_key), || self.calls.idle(stream)).unwrap_or(false)
     }
 
+    /// Whether all launches on streams other than the last one have completed.
+    pub(super) fn earlier_completed(&self, lease: &mut Lease) -> bool {
+        self.forget_completed(lease);
+        let body = lease.body();
+        body.earlier.is_empty() && !body.unknown
+    }
+
+    /// Whether all launches of an exec are known to have completed.
+    pub(super) fn known_completed(&self, lease: &mut Lease) -> bool {
+        let stream_key = lease.real().stream_key.load(Relaxed);
+        self.earlier_completed(lease) && (stream_key == NOWHERE || self.has_completed(lease, stream_key))
+    }
+
+    /// Forgets the events of earlier launches that have completed.
+    pub(super) fn forget_completed(&self, lease: &mut Lease) {
+        lease.body().earlier.retain(|&event| {
+            let completed = self.calls.completed(event);
+            if completed {
+                self.calls.drop_event(event);
+            }
+            !completed
+        });
+    }
+
+    /// An event behind the work of a stream of this context. The event lives as long as the execs that it is left for.
+    /// `None` for a stream of another context, which may end before.
+    #[inline]
+    pub(super) fn mark_in(&self, context: u64, event: Option<Event>, to: StreamArg) -> Option<Event> {
+        self.in_context(context, || self.calls.mark(event, to))
+    }
+
     /// Queries a stream, or leaves an event on it, if `there` agrees and that disturbs no capture. Whoever begins a
     /// capture or destroys the stream waits until the query is made.
     pub(super) fn query_stream<R>(

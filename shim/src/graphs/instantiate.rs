@@ -1,6 +1,6 @@
 //! A handle is made, and ends.
 
-use super::class::{Class, Recipe, Shape, Template};
+use super::class::{Class, Recipe, Shape};
 use super::contained;
 use super::handle::{Apart, Body};
 use super::needed::Need;
@@ -16,7 +16,7 @@ use crate::progress::queries::capturing;
 use crate::records;
 use crate::records::handles::MadeHandle;
 use crate::vendor::graphs::{Read, Reading};
-use crate::vendor::source::{Packed, Records, Source};
+use crate::vendor::source::{Packed, Source};
 use gpumem_abi::types::{Graph, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Pinned;
@@ -245,13 +245,6 @@ impl Cache {
         let class = Arc::new(new(shape.clone(), flags));
         *entry = Arc::downgrade(&class);
         class
-    }
-
-    /// A private clone. Clones keep the order of nodes (measured on an H200, driver 580).
-    pub(super) fn cloned(&self, graph: Graph) -> Result<Template, Pinned> {
-        let clone = self.calls.clone_of(graph).map_err(|_| Pinned::None)?;
-        let nodes = self.calls.nodes(clone).unwrap_or_default();
-        Ok(Template::new(clone, nodes, Records::default(), Default::default(), self.calls))
     }
 
     /// Whether the library would answer normally. Where work went wrong, all its calls answer that error.

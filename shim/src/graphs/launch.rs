@@ -10,7 +10,7 @@ use crate::process::threads;
 use crate::progress::queries::capturing;
 use crate::progress::{activity, device};
 use crate::vendor;
-use crate::vendor::graphs::{Event, StreamArg};
+use crate::vendor::graphs::StreamArg;
 use gpumem_abi::types::{GraphExec, OUT_OF_MEMORY, SUCCESS, Status, Stream};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
@@ -233,12 +233,6 @@ impl Cache {
         }
     }
 
-    /// An event behind the work of a stream of this context. The event lives as long as the execs that it is left for.
-    /// `None` for a stream of another context, which may end before.
-    pub(super) fn mark_in(&self, context: u64, event: Option<Event>, to: StreamArg) -> Option<Event> {
-        self.in_context(context, || self.calls.mark(event, to))
-    }
-
     /// Makes the stream wait for this handle's last launch, if that was made with another exec on another stream.
     fn wait_for_pending(&self, handle: &Handle, to: StreamArg, stream_key: StreamKey) -> Option<Pending> {
         let pending = self.pendings.take(handle)?;
@@ -260,13 +254,6 @@ impl Cache {
         let waits = over.is_none();
         over.iter().for_each(|over| self.calls.drop_event(over.event));
         waits
-    }
-
-    /// The next launch of a handle has to wait for this one.
-    pub(super) fn set_pending(&self, handle: &Handle, pending: Pending) {
-        if let Some(old) = self.pendings.put(handle, pending) {
-            self.calls.drop_event(old.event);
-        }
     }
 
     /// There is no memory for an exec: submits the work of the nodes one after the other, in the order of their edges.

@@ -17,6 +17,7 @@
 //!   [`thrash`]. Whether the last launch of an exec has completed: [`completed`]. The thread that destroys execs whose end
 //!   may wait: [`aside`].
 //! * The program's own graphs are packed too, while the program does not use them: [`folded`].
+//! * How a handle gets and loses its exec: [`resident`].
 //! * What there is: a handle ([`handle`]), a real exec ([`real`]), shapes, classes and sources ([`class`]), nodes that
 //!   the program knows ([`nodes`]), how many execs are needed ([`needed`]). What has to be put back: [`scopes`].
 //!
@@ -48,6 +49,7 @@ pub(crate) mod nodes;
 mod parked;
 pub(crate) mod real;
 mod replace;
+mod resident;
 mod scopes;
 #[cfg(test)]
 mod tests;

@@ -42,4 +42,4 @@ pub const HOUSE: House = House {
 
 /// How many files of a room stand in circles, if methods are counted as well. Rooms that are not named have none. What
 /// holds the circles together: `docs/decisions/tests.md`.
-pub const IN_CIRCLES: &[(&str, usize)] = &[("graphs", 11)];
+pub const IN_CIRCLES: &[(&str, usize)] = &[("graphs", 5)];
