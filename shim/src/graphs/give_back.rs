@@ -1,15 +1,15 @@
 //! Memory is short: execs that nobody needs are destroyed, and the call that ran out is made once more.
 
 use super::Cache;
-use super::choose::{IdleDevices, age_of};
 use super::real::RealExec;
+use super::take::IdleDevices;
 use crate::gate;
 use crate::process::clock;
 use crate::records;
 use crate::vendor;
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// If memory was last short longer ago than this, the next shortage is a new one.
 const SHORT_SINCE_NS: u64 = 1_000_000_000;
@@ -61,5 +61,13 @@ impl Cache {
         let shim = gate::shim()?;
         records::contexts::known(shim, self.vendor, context)?;
         Some(records::contexts::others(shim, self.vendor, context).into_iter().chain([context]).collect())
+    }
+}
+
+/// How long ago a time was, ns. A time of 0 was never.
+pub(super) fn age_of(time_ns: &AtomicU64, now: u64) -> u64 {
+    match time_ns.load(Relaxed) {
+        0 => u64::MAX,
+        then => now.saturating_sub(then),
     }
 }

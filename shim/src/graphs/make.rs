@@ -1,7 +1,5 @@
 //! Real execs are made and destroyed.
 
-use super::bounds::to_go;
-use super::choose::IdleDevices;
 use super::class::Recipe;
 use super::class::{Class, Template};
 use super::handle::INVALID;
@@ -147,87 +145,6 @@ impl Cache {
             }
             lock(&self.inner).unused.push(real);
             std::thread::yield_now();
-        }
-    }
-
-    /// Destroys a real exec. Pending launches of it go on.
-    pub(crate) fn end(&self, lease: Lease, evicted: bool) {
-        self.end_in(lease, evicted, false);
-    }
-
-    /// Marks an exec that would be destroyed but whose launch may be pending. Instantiating waits for destroyed execs
-    /// whose launches are pending, and the shim instantiates at launches, too, which must not wait. So the exec stays
-    /// parked and is destroyed once it is seen to have completed. If the class is shared, another handle may use it
-    /// before that.
-    pub(super) fn mark_to_destroy(&self, lease: &Lease, alone: bool) {
-        if alone && !lease.real().to_destroy.swap(true, Relaxed) {
-            self.to_destroy.fetch_add(1, Relaxed);
-            to_go();
-        }
-    }
-
-    /// Handles an exec that holds parts of two graphs: no handle gets it any more, and it is destroyed when that needs
-    /// no wait.
-    pub(super) fn destroy_when_completed(&self, mut lease: Lease) {
-        lease.body().broken = true;
-        self.mark_to_destroy(&lease, true);
-        drop(lease);
-        self.destroy_completed();
-    }
-
-    /// Destroys what is to be destroyed and has completed by now.
-    pub(super) fn destroy_completed(&self) {
-        if self.to_destroy.load(Relaxed) == 0 {
-            return;
-        }
-        let mut idle_devices = IdleDevices::default();
-        for real in self.reals().into_iter().filter(|real| real.to_destroy.load(Relaxed)) {
-            self.in_context_of(real, || {
-                if let Some(idle) = self.take_idle(real, &mut idle_devices).filter(|_| real.to_destroy.load(Relaxed)) {
-                    self.end_idle(idle, false);
-                }
-            });
-        }
-    }
-
-    /// As [`Cache::end`]. If the exec's context is gone already, no call to the library is made.
-    ///
-    /// Until the library is done with it, the exec is leased and listed in its context. A thread that ends the context
-    /// finds it there and waits ([`Cache::context_going`]).
-    pub(crate) fn end_in(&self, mut lease: Lease, evicted: bool, gone: bool) {
-        let real = lease.real();
-        if real.to_destroy.swap(false, Relaxed) {
-            self.to_destroy.fetch_sub(1, Relaxed);
-        }
-        let body = std::mem::take(lease.body());
-        // An exec that stays with its handle for good is not counted.
-        let counted = real.class.swap(0, Relaxed) != 0;
-        if let Some(handle) = real.handle_index().and_then(|index| self.execs.get(index))
-            && handle.resident().is_some_and(|its| std::ptr::eq(its, real))
-        {
-            handle.loses(&lease);
-        }
-        real.set_handle(None);
-        real.stream_key.store(NOWHERE, Relaxed);
-        let bytes = real.take_bytes();
-        if gone || lease.is_abandoned() {
-            // Its events and its template's graph ended with the context.
-            body.template.iter().for_each(|template| template.lose_graph());
-        } else {
-            {
-                let _alone = body.template.as_ref().map(|template| template.alone());
-                self.calls.destroy_exec(real.exec());
-            }
-            body.event.into_iter().chain(body.earlier).for_each(|event| self.calls.drop_event(event));
-            drop(body.template);
-        }
-        let context = real.context.load(Relaxed);
-        lease.set_unused();
-        drop(lease);
-        lock(&self.inner).unused.push(real);
-        if counted {
-            self.release(bytes);
-            gate::record_if_started(|shim| records::handles::real_ended(shim, self.vendor, context, bytes, evicted));
         }
     }
 

@@ -11,13 +11,14 @@
 //!   streams and modules end: [`context_end`]. Whether a graph refers to memory: [`memory_use`].
 //! * A launch: [`launch`]. It needs an exec that holds what the handle means ([`hold`]): its own, one that is
 //!   *retargeted* node by node, a new one, or a clone ([`clones`]).
-//! * How execs are made and destroyed: [`make`]. Execs that no handle has: [`parked`]. When a new exec is better than
-//!   a retargeted one: [`replace`]. What goes when memory is short: [`give_back`].
-//! * Which exec a launch gets: [`choose`], among the [`candidates`]. The bounds: [`bounds`]. Whether the cache thrashes:
-//!   [`thrash`]. Whether the last launch of an exec has completed: [`completed`]. The thread that destroys execs whose end
-//!   may wait: [`aside`].
+//! * Which exec a launch gets: [`choose`], among the [`candidates`]. When a new exec is better than a retargeted one:
+//!   [`replace`]. Execs that no handle has: [`parked`].
+//! * How execs are made: [`make`]. What goes when memory is short: [`give_back`].
+//! * An exec is taken from the handle that has it: [`take`]. How execs are destroyed: [`end`]. The thread that destroys
+//!   execs whose end may wait: [`aside`].
+//! * How a handle gets and loses its exec: [`resident`]. Whether the last launch of an exec has completed:
+//!   [`completed`]. The bounds: [`bounds`]. Whether the cache thrashes: [`thrash`].
 //! * The program's own graphs are packed too, while the program does not use them: [`folded`].
-//! * How a handle gets and loses its exec: [`resident`].
 //! * What there is: a handle ([`handle`]), a real exec ([`real`]), shapes, classes and sources ([`class`]), nodes that
 //!   the program knows ([`nodes`]), how many execs are needed ([`needed`]). What has to be put back: [`scopes`].
 //!
@@ -35,6 +36,7 @@ pub(crate) mod class;
 mod clones;
 mod completed;
 pub(crate) mod context_end;
+mod end;
 pub(crate) mod folded;
 mod give_back;
 pub(crate) mod handle;
@@ -51,6 +53,7 @@ pub(crate) mod real;
 mod replace;
 mod resident;
 mod scopes;
+mod take;
 #[cfg(test)]
 mod tests;
 mod thrash;
@@ -208,6 +211,11 @@ impl Cache {
     /// From now on new handles are the library's own.
     pub(crate) fn close(&self, why: Pinned) {
         self.closed.store(why as u8, Relaxed);
+    }
+
+    /// Whether the process ends.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending_process.load(SeqCst)
     }
 
     /// Runs `f` with buffers, which are used again.

@@ -2,9 +2,9 @@
 //! that nobody wants. Those used last serve first, so that others go cold.
 
 use super::Cache;
-use super::choose::IdleDevices;
 use super::needed::Need;
 use super::real::{RealExec, StreamKey};
+use super::take::IdleDevices;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::process::raised::Raised;
@@ -94,11 +94,6 @@ impl Cache {
             })
         });
         (gone, self.parked())
-    }
-
-    /// Whether the process ends.
-    pub(super) fn is_ending(&self) -> bool {
-        self.ending_process.load(SeqCst)
     }
 
     /// No thread of ours destroys anything any more. One that is at it is not waited for for ever: what it waits for

@@ -6,9 +6,9 @@
 //! takes the host four times as long as a retarget.
 
 use super::candidates::MAX_TRIES;
-use super::choose::IdleDevices;
 use super::class::Class;
 use super::real::{Lease, RealExec, StreamKey};
+use super::take::IdleDevices;
 use super::{Cache, Work};
 use crate::gate;
 use crate::process::clock;

@@ -1,10 +1,10 @@
 //! Threads that destroy contexts beside threads that use what is in them, stopped inside the library.
 
-use super::choose::IdleDevices;
 use super::class::{Class, Shape, Template};
 use super::handle::INVALID;
 use super::handle::{Body, Pending};
 use super::real::{LOST, RealExec};
+use super::take::IdleDevices;
 use super::{Cache, Work};
 use crate::process::clock;
 use crate::process::lock::lock;

@@ -1,14 +1,14 @@
-//! Circles of files, by paths and by methods, against the numbers that are written down.
+//! Circles of files, by paths and by methods, as people read them.
 
 use super::rules::{self, House};
 use super::source::{Crate, Module};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Files of one room that use each other in a circle.
 pub struct Circle {
-    pub room: &'static str,
-    pub files: Vec<Module>,
+    room: &'static str,
+    files: Vec<Module>,
     lines: usize,
     /// For each file that uses another of them one use.
     uses: Vec<String>,
@@ -43,26 +43,6 @@ pub fn by_room(house: &House, all: &Crate) -> Vec<Circle> {
         Circle { room: rooms[&files[0]], files, lines, uses }
     };
     all.circles().into_iter().map(circle).collect()
-}
-
-/// What is wrong with the numbers of files in circles that are written down for rooms.
-pub fn against(circles: &[Circle], written: &[(&str, usize)]) -> Vec<String> {
-    let rooms: BTreeSet<&str> =
-        circles.iter().map(|circle| circle.room).chain(written.iter().map(|row| row.0)).collect();
-    let wrong = rooms.into_iter().filter_map(|room| {
-        let found: usize = circles.iter().filter(|circle| circle.room == room).map(|circle| circle.files.len()).sum();
-        let most = written.iter().find(|row| row.0 == room).map_or(0, |row| row.1);
-        match found.cmp(&most) {
-            std::cmp::Ordering::Equal => None,
-            std::cmp::Ordering::Greater => {
-                Some(format!("{room}: {found} files are in circles, no more than {most} may be"))
-            }
-            std::cmp::Ordering::Less => {
-                Some(format!("{room}: {found} files are in circles, not {most}: write the new number down"))
-            }
-        }
-    });
-    wrong.collect()
 }
 
 /// The calls of methods that are not resolved.

@@ -39,7 +39,3 @@ pub const HOUSE: House = House {
     // records), and whose real functions there are.
     narrow: &[("doors", &["hooks", "start", "records", "stacks", "vendor", "process"])],
 };
-
-/// How many files of a room stand in circles, if methods are counted as well. Rooms that are not named have none. What
-/// holds the circles together: `docs/decisions/tests.md`.
-pub const IN_CIRCLES: &[(&str, usize)] = &[("graphs", 5)];
