@@ -97,7 +97,11 @@ fn of_ptx(text: &[u8]) -> u64 {
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim());
     let lines = lines.filter(|line| !is_directive(line));
     let code = lines.collect::<Vec<_>>().join(" ");
-    code.split([';', '{', '}']).filter_map(declared).fold(0, u64::saturating_add)
+    let mut sum = 0_u64;
+    for bytes in code.split([';', '{', '}']).filter_map(declared) {
+        sum = sum.saturating_add(bytes);
+    }
+    sum
 }
 
 /// Bytes of the variables that a statement declares, such as `.visible .global .align 4 .b8 table[1024]`.
@@ -109,22 +113,26 @@ fn declared(statement: &str) -> Option<u64> {
     }
     let (names, _) = rest.split_once('=').unwrap_or((rest, ""));
     let mut words = names.split_whitespace().skip(1).skip_while(|word| !word.starts_with('.') || *word == ".align");
-    let mut each = 1;
+    let mut each = 1_u64;
     let bytes = loop {
         match words.next()?.strip_prefix('.')? {
-            "v2" => each *= 2,
-            "v4" => each *= 4,
+            "v2" => each = 2,
+            "v4" => each = 4,
             "align" => drop(words.next()),
             "f16x2" => break 4,
             name => break name.trim_start_matches(char::is_alphabetic).parse::<u64>().ok()? / 8,
         }
     };
     let names = words.collect::<String>();
-    let of_one = |name: &str| {
-        let places = name.split('[').skip(1).map(|place| place.trim_end_matches(']').parse().unwrap_or(1_u64));
-        places.fold(bytes * each, u64::saturating_mul)
-    };
-    Some(names.split(',').map(of_one).fold(0, u64::saturating_add))
+    let mut sum = 0_u64;
+    for name in names.split(',') {
+        let mut size = bytes.saturating_mul(each);
+        for places in name.split('[').skip(1) {
+            size = size.saturating_mul(places.trim_end_matches(']').parse().unwrap_or(1));
+        }
+        sum = sum.saturating_add(size);
+    }
+    Some(sum)
 }
 
 #[cfg(test)]
