@@ -134,7 +134,7 @@ fn stats_of_one_device_say_what_explains_its_memory() {
         "96.0 MiB recorded allocations",
         "300.0 MiB used by all processes",
         "128.0 MiB peak of recorded allocations",
-        "growth: device +28.8 MiB/min, resident +72.0 MiB/min, over 1 min 40 s; gpumem",
+        "growth: device +28.8 MiB/min, resident +72.0 MiB/min, over the last 50.0 s;",
         "failed: 1 allocation, 2 updates",
     ] {
         assert!(text.lines().any(|line| line.starts_with(said)), "{said}:\n{text}");

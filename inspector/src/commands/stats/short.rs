@@ -96,7 +96,8 @@ fn growth(report: &Report) -> Option<String> {
     let moved = GROWING.iter().filter_map(|&(name, words)| Some((words, row(name)?.per_minute)));
     let moved = moved.filter(|(_, change)| change.round() != 0.0);
     let moved: Vec<_> = moved.map(|(words, change)| format!("{words} {}", rate(change))).collect();
-    let over = format!("over {}", units::span(growth.span_ns));
+    // Rates are of the later half of the samples.
+    let over = format!("over the last {}", units::span(growth.span_ns / 2));
     Some(match moved.is_empty() {
         true => format!("growth: none {over}"),
         false => format!("growth: {}, {over}; gpumem leaks judges it", moved.join(", ")),
