@@ -30,6 +30,9 @@ const OF_RECORDS: f64 = 16.0;
 /// For a stream, an event, a context or a module the driver takes so many bytes of the heap, or fewer. A stream takes most.
 const OF_THING: f64 = 262_144.0;
 
+/// What the heap grew by in all is not worth a word if it is less: the driver and gpumem take as much for a while.
+const LITTLE_HEAP: i64 = 1 << 20;
+
 /// What grew since a moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Grown {
@@ -185,7 +188,9 @@ fn outside(mut heap: Suspect, all: &[Suspect]) -> Suspect {
     }
     let of_sites: f64 = growing(all).map(|site| site.bytes_per_minute).sum();
     let of_things: f64 = growing(all).filter_map(|site| site.count_per_minute).sum();
-    if heap.grows() && heap.bytes_per_minute <= of_sites.max(0.0) / OF_RECORDS + of_things * OF_THING {
+    let is_explained = heap.bytes_per_minute <= of_sites.max(0.0) / OF_RECORDS + of_things * OF_THING;
+    let is_little = heap.since().is_some_and(|grown| grown.bytes_change < LITTLE_HEAP);
+    if heap.grows() && (is_explained || is_little) {
         heap.verdict = Verdict::LevelledOff;
     }
     heap
