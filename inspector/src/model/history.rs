@@ -126,6 +126,12 @@ impl Series {
         Self { points: self.points.iter().map(point).collect() }
     }
 
+    /// From the first point to the last.
+    pub(crate) fn span_ns(&self) -> u64 {
+        let first = self.points.first().map_or(0, |first| first.time_ns);
+        self.points.last().map_or(0, |last| last.time_ns - first)
+    }
+
     /// What a verdict is given on.
     pub(crate) fn steps(&self) -> Vec<Step> {
         let step = |point: &Point| Step { samples: point.samples, bytes: point.bytes, count: point.count };

@@ -271,6 +271,7 @@ fn suspect(
     let bytes_per_minute = live.series.per_minute(samples);
     let count_per_minute = counts.map(|counts| counts.per_minute(samples));
     let verdict = verdict::judge(&steps, turnover).at_a_rate(count_per_minute.unwrap_or(bytes_per_minute));
+    let verdict = unless_paused(verdict, &live.born, now.time_ns);
     let (verdict, balance) = match kind {
         GrowthKind::Graphs | GrowthKind::Class => live.count.judge(ledger, samples, &live.series, turnover, verdict),
         _ => (verdict, None),
@@ -299,12 +300,19 @@ fn suspect(
         count_per_minute,
         bytes_per_mark: per_mark(ledger, samples, &live.series).filter(|_| count_per_minute.is_none()),
         samples: live.series.points.len(),
-        sampled_ns: match (live.series.points.first(), live.series.points.last()) {
-            (Some(first), Some(last)) => last.time_ns - first.time_ns,
-            _ => 0,
-        },
+        sampled_ns: live.series.span_ns(),
         stack: live.stack,
     }
+}
+
+/// Does not call growth what nothing new has come to for twice as long as ever before: it may be all that there will be.
+fn unless_paused(verdict: Verdict, born: &[(u64, u64)], now_ns: u64) -> Verdict {
+    /// With fewer, the longest pause says nothing.
+    const SOME: usize = 4;
+    let longest = born.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0)).max();
+    let since = born.last().map_or(0, |&(last_ns, _)| now_ns.saturating_sub(last_ns));
+    let has_paused = born.len() >= SOME && longest.is_some_and(|longest| since > 2 * longest);
+    if verdict == Verdict::GrowsSteadily && has_paused { Verdict::TooLittle } else { verdict }
 }
 
 /// What a verdict is given on.
