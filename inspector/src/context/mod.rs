@@ -104,7 +104,7 @@ impl Context {
         Ok(self.opened(choose::read(&self.world, found)?, target))
     }
 
-    /// What a process shares with others.
+    /// Returns the memory that a process shares with others.
     pub(crate) fn shared(&self, ledger: &Ledger, target: &Target) -> Shared {
         // The others may have their ledgers anywhere.
         let others = match shared::is_shared(ledger) {

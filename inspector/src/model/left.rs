@@ -14,7 +14,7 @@ pub(crate) struct LeftByGraphs {
     pub live: u64,
 }
 
-/// What is left, by call site, the largest first.
+/// Returns the memory that is left, by call site, the largest first.
 pub(crate) fn by_graphs(ledger: &Ledger) -> Vec<LeftByGraphs> {
     let left = || ledger.snapshot.allocs.iter().filter(|alloc: &&AllocSlot| alloc.flags & ALLOC_LEFT != 0);
     if left().next().is_none() {

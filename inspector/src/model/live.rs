@@ -1,4 +1,4 @@
-//! What a ledger has of each call stack, tag and class: its records, and the samples of them.
+//! Records and samples of each call stack, tag and class.
 
 use super::Ledger;
 use super::balance::Count;
@@ -82,7 +82,7 @@ pub(super) fn numbered(ledger: &Ledger, samples: &Samples) -> FxHashMap<growth::
         all.entry((GrowthKind::Code, code.stack.into())).or_default().is_measured = true;
     }
     for (&stack, totals) in &ledger.snapshot.stacks {
-        for kind in [GrowthKind::Code, GrowthKind::Streams, GrowthKind::Events, GrowthKind::Contexts] {
+        for kind in growth::WITHOUT_MEMORY {
             if let Some(live) = all.get_mut(&(kind, stack.into())) {
                 (live.stack, live.first_ns) = (stack, totals.first_ns);
             }

@@ -10,7 +10,7 @@
 use super::Ledger;
 use crate::symbols::Room;
 use crate::text::CALLED_BY;
-use gpumem_wire::kinds::GrowthKind;
+use gpumem_wire::growth::WITHOUT_MEMORY;
 use gpumem_wire::layout::StackRef;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -44,12 +44,11 @@ impl Sites {
 
     /// The sites of what has no memory of its own: code, events, streams, contexts.
     pub(crate) fn of_others(ledger: &Ledger) -> Self {
-        use GrowthKind::*;
         let allocs = ledger.snapshot.allocs.iter().filter(|alloc| !alloc.takes_memory()).map(|alloc| alloc.stack);
         let streams = ledger.snapshot.streams.values().map(|stream| stream.stack);
         let contexts = ledger.snapshot.contexts.values().map(|context| context.stack);
-        let is_other = |kind| matches!(kind, Some(Code | Streams | Events | Contexts));
-        let sampled = ledger.snapshot.growth.rows().filter(|(_, row)| is_other(GrowthKind::from_u8(row.kind)));
+        let is_other = |kind: u8| WITHOUT_MEMORY.iter().any(|&other| other as u8 == kind);
+        let sampled = ledger.snapshot.growth.rows().filter(|(_, row)| is_other(row.kind));
         let sampled = sampled.filter_map(|(_, row)| StackRef::try_from(row.key).ok());
         Self::of(ledger, allocs.chain(streams).chain(contexts).chain(sampled).filter(|&stack| stack != 0))
     }

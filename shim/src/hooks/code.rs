@@ -66,11 +66,11 @@ unsafe fn loading(
     status
 }
 
-/// As [`around_often`], for a call that loads a part of code that is loaded late.
-fn loading_part(call: &Call, of: Opaque, real: impl FnMut() -> Status) -> Status {
+/// As [`around_often`], for a call that may load a part of a module or library.
+fn loading_part(call: &Call, class: Class, of: Opaque, real: impl FnMut() -> Status) -> Status {
     let (status, fell) = measured_often(call, Taken::Code, real);
     if fell > 0 {
-        gate::note(|shim| records::code::grew(shim, of as u64, fell));
+        gate::note(|shim| records::code::grew(shim, class, of as u64, fell));
     }
     status
 }
@@ -165,7 +165,7 @@ pub(crate) unsafe fn get_function(
     name: Opaque,
 ) -> Status {
     // SAFETY: rule of the call: `real` gets all arguments as they came.
-    loading_part(&call, module, || unsafe { real(function, module, name) })
+    loading_part(&call, Class::Module, module, || unsafe { real(function, module, name) })
 }
 
 /// As [`get_function`], of what has one function or module in the current context.
@@ -176,7 +176,7 @@ pub(crate) unsafe fn get_own(
     of: Opaque,
 ) -> Status {
     // SAFETY: rule of the call: `real` gets both arguments as they came.
-    loading_part(&call, of, || unsafe { real(own, of) })
+    loading_part(&call, Class::Library, of, || unsafe { real(own, of) })
 }
 
 /// The program has a function loaded.

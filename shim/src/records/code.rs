@@ -27,8 +27,6 @@ pub(crate) fn loaded(shim: &'static Shim, call: &Call, class: Class, handle: u64
 
 /// A part of code that was loaded before took so many bytes more. If the image says how large the code is, they are
 /// counted already.
-pub(crate) fn grew(shim: &Shim, handle: u64, bytes: u64) {
-    for class in [Class::Module, Class::Library] {
-        allocations::changed(shim, class, handle, |slot| slot.bytes += slot.extra * bytes);
-    }
+pub(crate) fn grew(shim: &Shim, class: Class, handle: u64, bytes: u64) {
+    allocations::changed(shim, class, handle, |slot| slot.bytes += slot.extra * bytes);
 }

@@ -6,6 +6,10 @@ use crate::layout::{AllocSlot, ContextSlot, ExecSlot, GraphSlot, StreamSlot};
 /// A row: what it is about, and which one.
 pub type Key = (GrowthKind, u64);
 
+/// Kinds of rows about things that take no memory of their own.
+pub const WITHOUT_MEMORY: [GrowthKind; 4] =
+    [GrowthKind::Code, GrowthKind::Streams, GrowthKind::Events, GrowthKind::Contexts];
+
 /// Rows of an allocation: of its bytes if it takes memory of its own, and of code and events.
 pub fn keys_of_alloc(alloc: &AllocSlot) -> impl Iterator<Item = Key> + use<> {
     const CODE: u8 = AllocKind::Code as u8;

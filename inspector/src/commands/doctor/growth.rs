@@ -43,7 +43,7 @@ pub(super) fn check(ledger: &Ledger) -> Vec<Finding> {
     findings
 }
 
-/// Whether one call site holds much code, in many modules.
+/// Warns if one call site holds much code in many modules.
 fn code(ledger: &Ledger, found: &Suspects) -> Finding {
     let of_code = found.all.iter().filter(|suspect| suspect.kind == GrowthKind::Code.name());
     let most = of_code.max_by_key(|suspect| suspect.bytes);

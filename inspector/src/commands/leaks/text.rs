@@ -160,7 +160,7 @@ fn ages(suspect: &Suspect) -> String {
     suspect.ages.iter().map(age).collect::<Vec<_>>().join(", ")
 }
 
-/// What a suspect grew by: bytes, or things.
+/// Returns the bytes, or the number of things, that a suspect grew by.
 fn change(suspect: &Suspect, grown: &Grown) -> String {
     match suspect.count_per_minute {
         Some(_) => format!("{:+}", grown.count_change),

@@ -64,7 +64,7 @@ fn print_parts(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     }
 }
 
-/// Whether a part is that of a kind of memory. Code is a kind, too, and takes none of its own.
+/// True for a part that is a kind of memory. Code is a kind, too, but takes no memory of its own.
 fn is_kind(part: &Share) -> bool {
     AllocKind::from_name(part.name).is_some_and(|kind| kind.usual() != Location::Nowhere)
 }
