@@ -1,6 +1,6 @@
 /* Does the same over and over, so that natively its memory is flat: allocates and frees blocks of many sizes, makes
  * graphs of a few shapes, launches and destroys them, makes streams and threads and lets them end. Prints lines
- * about memory on the way.
+ * about memory on the way. Before each all threads have done as much, so that two runs hold the same blocks there.
  *
  *   churn [--operations N] [--threads T] [--samples S]     (100000, 2, 20) */
 #include "sample.h"
@@ -9,6 +9,7 @@
 
 enum { BLOCKS = 32, SHAPES = 6, KEPT = 3, WORDS = 64 };
 static long operations = 100000, threads = 2, samples = 20;
+static pthread_barrier_t all_as_far;
 
 struct worker {
     long id;
@@ -95,7 +96,11 @@ static void *work(void *id) {
             OK(pthread_create(&other, NULL, guest, NULL));
             OK(pthread_join(other, NULL));
         }
-        if (w.id == 0 && done % (operations / threads / samples) == 0) sample(done * threads);
+        if (done % (operations / threads / samples) == 0) {
+            pthread_barrier_wait(&all_as_far);
+            if (w.id == 0) sample(done * threads);
+            pthread_barrier_wait(&all_as_far);
+        }
     }
     close_worker(&w);
     return NULL;
@@ -112,6 +117,7 @@ int main(int argc, char **argv) {
     if (threads > 64 || operations / threads / samples < 1) return 2;
     pthread_t all[64];
     kernels_load();
+    OK(pthread_barrier_init(&all_as_far, NULL, (unsigned)threads));
     for (long i = 0; i < threads; i++) OK(pthread_create(&all[i], NULL, work, (void *)i));
     for (long i = 0; i < threads; i++) OK(pthread_join(all[i], NULL));
     kernels_unload();
