@@ -92,6 +92,9 @@ long-run: build-tests ## each kind of traffic for long, natively and preloaded: 
 instructions: build ## what calls cost in instructions and cache misses, counted: ARGS="older.so target/release/libgpumem.so"
 	@tests/instructions.sh $(ARGS)
 
+lines: ## how much Rust a build contains, by room: without comments, blank lines and tests; REVISION=an older commit
+	@$(PYTHON) tests/lines.py $(REVISION)
+
 damage: build-tests ## damaged ledgers, recordings, programs, many files: every answer of gpumem in bounds: ARGS="--cases 100000 --seed 1"
 	@$(built)/damager $(ARGS)
 
@@ -113,7 +116,7 @@ miri: ## lock-free code and the reader of ledgers under Miri, for aarch64 and it
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --target $(miri_target) -p gpumem-wire --lib -- $(miri_skips:%=--skip %)
 
 shell_scripts = $(shell git ls-files -- '*.sh' .ci/run 2>/dev/null || find . -name '*.sh' -not -path './target/*')
-python_files = $(wildcard tests/gpu/*.py tests/gpu/*/*.py tests/gpu/programs/py/*.py tests/python/*.py deploy/packages/*.py deploy/packages/python/gpumem/*.py)
+python_files = $(wildcard tests/*.py tests/gpu/*.py tests/gpu/*/*.py tests/gpu/programs/py/*.py tests/python/*.py deploy/packages/*.py deploy/packages/python/gpumem/*.py)
 lint: lint-quick ## formatting, clippy, PTX against its source, syntax of scripts
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy -p gpumem-inspector --no-default-features -- -D warnings
