@@ -113,7 +113,7 @@ pub fn report_parts(composer: &mut Composer) {
         serial,
         extra: pool,
         kind: AllocKind::Reported as u8,
-        location: AllocKind::Reported.usual().word(),
+        location: Location::usual(AllocKind::Reported).word(),
         ..Default::default()
     };
     let parts: Vec<AllocSlot> =

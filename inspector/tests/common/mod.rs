@@ -15,6 +15,7 @@ use gpumem_inspector::compose::Composer;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::*;
 use gpumem_wire::layout::*;
+use gpumem_wire::location::Location;
 use gpumem_wire::place::{self, ProcessId};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -245,7 +246,7 @@ pub fn demo(id: ProcessId) -> Composer {
         tid: id.pid,
         context: 1,
         kind: kind as u8,
-        location: kind.usual().word(),
+        location: Location::usual(kind).word(),
         ..Default::default()
     };
     composer.slots([

@@ -7,7 +7,7 @@ use crate::pool;
 use crate::records;
 use crate::shim::Shim;
 use gpumem_wire::kinds::{Severity, Vendor};
-use gpumem_wire::settings::{self, Setting, Settings, Value};
+use gpumem_wire::settings::{self, Id, Setting, Settings, Value};
 use gpumem_wire::units;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::*;
@@ -47,7 +47,7 @@ fn write_down(shim: &Shim, setting: &'static Setting, value: &str, changes: &mut
 /// it frees. Such an allocator frees to give memory away: docs/decisions/pool.md has what its idle blocks bring.
 pub(super) fn shorten_decay_beside_own_cache(shim: &'static Shim, changes: &mut Changes) {
     const SHORT: &str = "500ms";
-    let is_chosen = shim.settings.pool_decay.is_some() || changes.contains_key("GPUMEM_POOL_DECAY");
+    let is_chosen = shim.settings.pool_decay.is_some() || changes.contains_key(Id::PoolDecay.setting().name);
     if is_chosen || pool::all().next().is_none() || !shim.stranded.has_own_cache() {
         return;
     }
@@ -63,7 +63,7 @@ pub(super) fn shorten_decay_beside_own_cache(shim: &'static Shim, changes: &mut 
 /// Has pool and graph cache step aside for all later calls, as far as there is anything that can.
 pub(super) fn off(shim: &'static Shim, changes: &mut Changes) -> Result<String, String> {
     let said: Result<Vec<_>, _> =
-        ["GPUMEM_GRAPH_CACHE", "GPUMEM_POOL"].map(|name| set(shim, name, "0", false, changes)).into_iter().collect();
+        [Id::GraphCache, Id::Pool].map(|id| set(shim, id.setting().name, "0", false, changes)).into_iter().collect();
     said.map(|said| said.join("; "))
 }
 
@@ -73,16 +73,13 @@ pub(super) fn off(shim: &'static Shim, changes: &mut Changes) -> Result<String, 
 /// Why not.
 fn allowed(shim: &'static Shim, setting: &Setting, value: Option<&Value>, force: bool) -> Result<(), String> {
     let on = !matches!(value, Some(Value::Bool(false) | Value::Number(0)));
-    match setting.name {
-        "GPUMEM_POOL" if on => books_are_open(),
-        "GPUMEM_GRAPH_CACHE" if on => books_are_open().and_then(|()| graph_cache_was_on(shim)),
-        "GPUMEM_GRAPH_CACHE" => Ok(()),
-        "GPUMEM_GRAPH_CACHE_BYTES" | "GPUMEM_GRAPH_IDLE" | "GPUMEM_GRAPH_FOLD" => graph_cache_was_on(shim),
-        "GPUMEM_POOL_MAX" | "GPUMEM_POOL_DECAY" | "GPUMEM_FREE" if !shim.settings.pool => Err(NO_POOL.into()),
-        "GPUMEM_POOL_MAX" | "GPUMEM_POOL_DECAY" if pool::all().next().is_some() && nothing_is_kept() => {
-            Err(NO_POOL.into())
-        }
-        "GPUMEM_LIMIT" => match value {
+    match setting.id {
+        Id::Pool if on => books_are_open(),
+        Id::GraphCache if on => books_are_open().and_then(|()| graph_cache_was_on(shim)),
+        Id::GraphCacheBytes | Id::GraphIdle | Id::GraphFold => graph_cache_was_on(shim),
+        Id::PoolMax | Id::PoolDecay | Id::Free if !shim.settings.pool => Err(NO_POOL.into()),
+        Id::PoolMax | Id::PoolDecay if pool::all().next().is_some() && nothing_is_kept() => Err(NO_POOL.into()),
+        Id::Limit => match value {
             Some(&Value::Number(limit)) if !force => has_room(shim, limit),
             _ => Ok(()),
         },
@@ -120,76 +117,54 @@ fn has_room(shim: &'static Shim, limit: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Who has to hear of a new value.
-#[derive(Clone, Copy)]
-enum Follower {
-    PoolSwitch,
-    GraphSwitch,
-    GraphBounds,
-    StrandedMode,
-    StrandedRetries,
-    Stacks,
-    Tag,
-    Pools,
-    /// Nobody has to hear: the shim looks at the present value each time.
-    Nobody,
-}
-
-/// `None` for a variable that does not change while a process runs.
-fn follower(name: &str) -> Option<Follower> {
-    Some(match name {
-        "GPUMEM_POOL" => Follower::PoolSwitch,
-        "GPUMEM_GRAPH_CACHE" => Follower::GraphSwitch,
-        "GPUMEM_GRAPH_CACHE_BYTES" | "GPUMEM_GRAPH_IDLE" | "GPUMEM_GRAPH_FOLD" => Follower::GraphBounds,
-        "GPUMEM_STRANDED" => Follower::StrandedMode,
-        "GPUMEM_STRANDED_RETRIES" => Follower::StrandedRetries,
-        "GPUMEM_STACKS" | "GPUMEM_STACK_EVERY" => Follower::Stacks,
-        "GPUMEM_TAG" => Follower::Tag,
-        "GPUMEM_FREE"
-        | "GPUMEM_LIMIT"
-        | "GPUMEM_POOL_MAX"
-        | "GPUMEM_POOL_DECAY"
-        | "GPUMEM_POOL_MANAGED"
-        | "GPUMEM_OOM_FALLBACK" => Follower::Pools,
-        // The control thread looks at the last of these after each command.
-        "GPUMEM_LOG" | "GPUMEM_SUMMARY" | "GPUMEM_OOM_REPORT" | "GPUMEM_GROWTH_INTERVAL" => Follower::Nobody,
-        _ => return None,
-    })
-}
-
 /// Puts a new value in force. `None`: the variable is unset from now on.
 ///
 /// # Errors
 /// Why it cannot be changed.
 fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) -> Result<String, String> {
-    let follower = follower(setting.name).ok_or("nobody follows this variable (a bug in gpumem: please report it)")?;
     // A pool or cache that is made from here on finds the new value. One that exists already is told.
     let now = shim.in_force.put(setting, value);
-    match follower {
-        Follower::PoolSwitch if now.pool => {
+    match setting.id {
+        Id::Pool if now.pool => {
             return pool::step_back_in(shim).inspect_err(|_| {
                 shim.in_force.put(setting, Some(Value::Bool(false)));
             });
         }
-        Follower::PoolSwitch => return Ok(pool::step_aside(shim)),
-        Follower::GraphSwitch if now.graph_cache == 0 => return Ok(graphs::step_aside().to_owned()),
-        Follower::GraphSwitch => {
+        Id::Pool => return Ok(pool::step_aside(shim)),
+        Id::GraphCache if now.graph_cache == 0 => return Ok(graphs::step_aside().to_owned()),
+        Id::GraphCache => {
             graph_bounds(&now);
             graphs::step_back_in();
         }
-        Follower::GraphBounds => graph_bounds(&now),
-        Follower::StrandedMode => shim.stranded.set_mode(now.stranded),
-        Follower::StrandedRetries => shim.stranded.set_retries(now.stranded_retries),
-        Follower::Stacks => shim.registry.sites.set(&shim.ledger, now.stacks, now.stack_every),
-        Follower::Tag => shim.set_default_tag(now.tag.as_deref()),
-        Follower::Pools => {
+        Id::GraphCacheBytes | Id::GraphIdle | Id::GraphFold => graph_bounds(&now),
+        Id::Stranded => shim.stranded.set_mode(now.stranded),
+        Id::StrandedRetries => shim.stranded.set_retries(now.stranded_retries),
+        Id::Stacks | Id::StackEvery => shim.registry.sites.set(&shim.ledger, now.stacks, now.stack_every),
+        Id::Tag => shim.set_default_tag(now.tag.as_deref()),
+        Id::Free | Id::Limit | Id::PoolMax | Id::PoolDecay | Id::PoolManaged | Id::OomFallback => {
             for pool in pool::all() {
                 pool.goes_by(&now);
                 // Live bytes that threads have left out of the totals count against a limit.
                 pool.report_all(shim);
             }
         }
-        Follower::Nobody => {}
+        // The shim looks at the present value each time; the control thread at its interval after each command.
+        Id::Log | Id::Summary | Id::OomReport | Id::GrowthInterval => {}
+        // These are read once, at the start.
+        Id::Disable
+        | Id::Dir
+        | Id::LedgerMax
+        | Id::RecordOnly
+        | Id::Events
+        | Id::Control
+        | Id::HipRetarget
+        | Id::LimitGroup
+        | Id::PoolFill
+        | Id::Quarantine
+        | Id::Guard
+        | Id::GuardMax
+        | Id::FreedInGraph
+        | Id::Record => return Err("nobody follows this variable (a bug in gpumem: please report it)".into()),
     }
     Ok(String::new())
 }
@@ -214,17 +189,4 @@ fn graph_bounds(now: &Settings) {
     graphs::caches().for_each(|cache| cache.goes_by(now));
     // An idle process launches nothing that would apply the new bounds.
     graphs::housekeeping();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Else `gpumem set` would answer that a variable has changed, and nothing would.
-    #[test]
-    fn each_variable_that_can_change_has_a_follower_and_no_other() {
-        for setting in settings::ALL {
-            assert_eq!(follower(setting.name).is_some(), setting.when == settings::When::Live, "{}", setting.name);
-        }
-    }
 }

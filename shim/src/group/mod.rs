@@ -20,9 +20,9 @@ pub(crate) use sum::Answer;
 use crate::ledger::file;
 use crate::process::lock::lock;
 use gpumem_abi::types::Device;
-use gpumem_wire::group::{DEVICES, SLOTS, Spec};
+use gpumem_wire::group::{DEVICES, SLOTS};
 use gpumem_wire::kinds::Vendor;
-use gpumem_wire::settings::Settings;
+use gpumem_wire::settings::{GroupLimit, Settings};
 use gpumem_wire::units;
 use seat::{Address, Seat, SeatError};
 use std::ffi::OsStr;
@@ -40,7 +40,7 @@ pub(crate) struct Place {
 
 /// This process in its group.
 pub(crate) struct Group {
-    pub spec: Spec,
+    pub spec: GroupLimit,
     at: Address,
     inner: Mutex<Inner>,
     /// When the other members were last asked although nothing said that they keep anything.
@@ -91,7 +91,7 @@ pub(crate) struct Used {
 impl Group {
     /// Joins the group that the variables name. The text says what went wrong. `None` if they name no group.
     pub(crate) fn join(settings: &Settings) -> Option<(Self, Option<String>)> {
-        let spec = settings.limit_group.as_deref().and_then(Spec::parse)?;
+        let spec = settings.limit_group.as_deref().and_then(GroupLimit::parse)?;
         // SAFETY: geteuid takes no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
         let dir = settings.dir.as_deref();

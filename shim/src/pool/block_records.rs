@@ -15,7 +15,7 @@ use crate::trace;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::{ALLOC_POOLED, ALLOC_SPILLED, ContextSlot, StackRef};
-use gpumem_wire::location::Tally;
+use gpumem_wire::location::{Location, Tally};
 use gpumem_wire::trace::Action;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::*;
@@ -40,7 +40,7 @@ impl Described {
 
     /// A block lies where memory of its kind usually does.
     const fn tally(&self) -> Tally {
-        Tally::of(self.kind, self.kind.usual().space())
+        Tally::of(self.kind, Location::usual(self.kind).space())
     }
 }
 

@@ -2,13 +2,12 @@
 
 use super::cancel::Uncancelled;
 use super::{load, write};
-use gpumem_wire::settings::{self, Log, Value};
+use gpumem_wire::settings::{Id, Log, Value};
 
 /// True if GPUMEM_LOG=quiet stands in the environment. For lines that are said without the settings.
 pub(crate) fn is_to_be_quiet() -> bool {
-    let log = settings::ALL.iter().find(|setting| setting.name == "GPUMEM_LOG");
-    let set = log.and_then(|log| log.parse(&std::env::var_os(log.name)?).ok());
-    set == Some(Value::Choice(Log::Quiet as usize))
+    let log = Id::Log.setting();
+    std::env::var_os(log.name).and_then(|said| log.parse(&said).ok()) == Some(Value::Choice(Log::Quiet as usize))
 }
 
 /// One line on stderr, in one write.

@@ -51,7 +51,7 @@ impl Request {
             Event => Class::Event,
             Reported => Class::Reported(0),
         };
-        Self { kind, class, location: kind.usual(), bytes, stream: 0, extra: 0 }
+        Self { kind, class, location: Location::usual(kind), bytes, stream: 0, extra: 0 }
     }
 
     /// Which sum its bytes are in. Those of a node are the device's only while the graph runs, and the driver counts them.
@@ -121,7 +121,7 @@ pub(crate) fn reported(shim: &Shim, call: &Call, pool: StrRef, addr: u64, bytes:
         bytes,
         time_ns: clock::now_ns(),
         extra: pool.into(),
-        location: kind.usual().word(),
+        location: Location::usual(kind).word(),
         kind: kind as u8,
         ..Default::default()
     };

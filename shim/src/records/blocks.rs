@@ -7,7 +7,7 @@ use crate::shim::Shim;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::{AllocSlot, ContextRef, StackRef};
-use gpumem_wire::location::Tally;
+use gpumem_wire::location::{Location, Tally};
 
 /// What is written of a block that is live.
 pub(crate) struct LiveBlock {
@@ -31,7 +31,7 @@ pub(crate) fn write(shim: &Shim, slot: u32, block: LiveBlock, (local, tid): (&Lo
             addr,
             bytes,
             time_ns: clock::now_ns(),
-            location: kind.usual().word(),
+            location: Location::usual(kind).word(),
             context,
             kind: kind as u8,
             stack,

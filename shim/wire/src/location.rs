@@ -1,6 +1,7 @@
 //! Where the bytes of an allocation lie. The location decides which sum they are in, and whether a limit of the device
 //! applies to them. A kind alone says only where such memory usually lies.
 
+use crate::counters::KINDS;
 use crate::kinds::{AllocKind, Space};
 
 /// Where an allocation lies.
@@ -71,28 +72,16 @@ impl Location {
     pub const fn is_device(self) -> bool {
         matches!(self.space(), Space::Device)
     }
-}
 
-impl AllocKind {
     /// Where memory of this kind lies, unless the program asks for another place.
-    pub const fn usual(self) -> Location {
-        match self {
-            Self::Device | Self::Pitch | Self::Async | Self::VmmPhysical | Self::Array | Self::MipmappedArray => {
-                Location::OwnDevice
-            }
-            Self::HostPinned | Self::HostRegistered => Location::Host,
-            Self::Managed => Location::Managed,
-            Self::VmmMapping
-            | Self::VmmReservation
-            | Self::IpcImport
-            | Self::ExternalMemory
-            | Self::ExternalMapping
-            | Self::VmmImport
-            | Self::Multicast
-            | Self::Reported
-            | Self::GraphNode
-            | Self::Code
-            | Self::Event => Location::Nowhere,
+    pub const fn usual(kind: AllocKind) -> Self {
+        use AllocKind::*;
+        match kind {
+            Device | Pitch | Async | VmmPhysical | Array | MipmappedArray => Self::OwnDevice,
+            HostPinned | HostRegistered => Self::Host,
+            AllocKind::Managed => Self::Managed,
+            VmmMapping | VmmReservation | IpcImport | ExternalMemory | ExternalMapping | VmmImport | Multicast
+            | Reported | GraphNode | Code | Event => Self::Nowhere,
         }
     }
 }
@@ -126,12 +115,12 @@ impl Tally {
             }
             at += 1;
         }
-        Self { kind, space: kind.usual().space(), index: kind as u8 }
+        Self { kind, space: Location::usual(kind).space(), index: kind as u8 }
     }
 
     /// Every row.
     pub fn all() -> impl Iterator<Item = Self> {
-        let usual = AllocKind::ALL.iter().map(|&kind| Self::of(kind, kind.usual().space()));
+        let usual = AllocKind::ALL.iter().map(|&kind| Self::of(kind, Location::usual(kind).space()));
         usual.chain(ELSEWHERE.iter().map(|&(kind, space, _)| Self::of(kind, space)))
     }
 
@@ -145,9 +134,29 @@ impl Tally {
         Self::all().filter(|row| row.space != Space::None)
     }
 
-    /// Its place in each block of counters.
-    pub(crate) const fn index(self) -> usize {
+    /// Its allocations: an index into a shard of [`crate::counters`].
+    pub const fn allocs(self) -> usize {
         self.index as usize
+    }
+
+    /// Its frees.
+    pub const fn frees(self) -> usize {
+        KINDS + self.index as usize
+    }
+
+    /// Its bytes that were ever allocated.
+    pub const fn alloc_bytes(self) -> usize {
+        2 * KINDS + self.index as usize
+    }
+
+    /// Its bytes that were ever freed.
+    pub const fn free_bytes(self) -> usize {
+        3 * KINDS + self.index as usize
+    }
+
+    /// Its allocations that failed.
+    pub const fn alloc_failures(self) -> usize {
+        4 * KINDS + self.index as usize
     }
 }
 
@@ -169,9 +178,11 @@ mod tests {
 
     #[test]
     fn each_row_has_a_place_and_a_space_of_its_own() {
-        let rows: Vec<Tally> = Tally::all().collect();
-        for (at, row) in rows.iter().enumerate() {
-            assert!(rows[..at].iter().all(|other| other.index() != row.index()), "{row:?}");
+        let mut seen = std::collections::HashSet::new();
+        for row in &Tally::all().collect::<Vec<Tally>>() {
+            for index in [row.allocs(), row.frees(), row.alloc_bytes(), row.free_bytes(), row.alloc_failures()] {
+                assert!(seen.insert(index) && index < 5 * KINDS, "{row:?} shares counter {index}");
+            }
             assert_eq!(Tally::of(row.kind, row.space), *row);
         }
         assert_eq!(Tally::of(AllocKind::Array, Space::Host).space, Space::Device, "an array lies on its device");

@@ -1,7 +1,8 @@
 //! Every variable that libgpumem.so reads: one table, used by the shim to read them, by the
 //! inspector to set, check and explain them, and by the docs.
 //!
-//! * `value`: what a variable may hold, and how a text becomes that.
+//! * `value`: what a variable may hold, and how a text becomes that. `parse`: texts that people write, such as sizes.
+//! * `group_limit`: a group's name and limit.
 //! * `alias`: names of other projects that stand for ones of ours.
 //! * `change`: how a variable is changed while the process runs.
 //! * `uncached`: variables of other projects that turn their own allocators off.
@@ -11,14 +12,18 @@
 
 mod alias;
 mod change;
+mod group_limit;
+mod parse;
 mod uncached;
 mod value;
 
 pub use alias::{ALIASES, Alias, aliases_in_force};
 pub use change::{change, find, live};
+pub use group_limit::GroupLimit;
+pub use parse::{parse_bool, parse_size, parse_time};
 use std::ffi::{OsStr, OsString};
 pub use uncached::{UNCACHED, Uncached, uncached};
-pub use value::{Complaint, Kind, Setting, Value, When, parse_bool, parse_size, parse_time};
+pub use value::{Complaint, Kind, Setting, Value, When};
 
 /// What every variable of ours begins with.
 pub const PREFIX: &str = "GPUMEM_";
@@ -132,11 +137,22 @@ choices! {
 }
 
 macro_rules! settings {
-    ($($(#[doc = $doc:literal])+ $field:ident: $ty:ty = $name:literal, $kind:expr, $default:literal, $when:ident;)*) => {
+    ($($(#[doc = $doc:literal])+ $id:ident $field:ident: $ty:ty = $name:literal, $kind:expr, $default:literal, $when:ident;)*) => {
+        /// A variable.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Id { $($(#[doc = $doc])+ $id,)* }
+
         /// Every variable, in the order in which help shows them.
         pub const ALL: &[Setting] = &[$(Setting {
-            name: $name, kind: $kind, default: $default, when: When::$when, doc: concat!($($doc),+),
+            id: Id::$id, name: $name, kind: $kind, default: $default, when: When::$when, doc: concat!($($doc),+),
         },)*];
+
+        impl Id {
+            /// The variable's row.
+            pub fn setting(self) -> &'static Setting {
+                &ALL[self as usize]
+            }
+        }
 
         /// The value of every variable, read once.
         #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,9 +172,8 @@ macro_rules! settings {
 
             /// Gives a variable another value; `None`: it is unset from now on.
             pub fn put(&mut self, setting: &Setting, value: Option<Value>) {
-                match setting.name {
-                    $($name => self.$field = value.and_then(<$ty as Field>::from_value).unwrap_or_default(),)*
-                    _ => {}
+                match setting.id {
+                    $(Id::$id => self.$field = value.and_then(<$ty as Field>::from_value).unwrap_or_default(),)*
                 }
             }
         }
@@ -167,73 +182,73 @@ macro_rules! settings {
 
 settings! {
     /// gpumem does nothing: every call goes straight to the real function, and nothing is recorded.
-    disable: bool = "GPUMEM_DISABLE", Kind::Bool, "0", Start;
+    Disable disable: bool = "GPUMEM_DISABLE", Kind::Bool, "0", Start;
     /// Directory of the ledgers, instead of $XDG_RUNTIME_DIR/gpumem, /dev/shm/gpumem-UID or /tmp/gpumem-UID.
-    dir: Option<OsString> = "GPUMEM_DIR", Kind::Path, "", Start;
+    Dir dir: Option<OsString> = "GPUMEM_DIR", Kind::Path, "", Start;
     /// Most frames of a call stack that are recorded; 0 records no stacks.
-    stacks: u32 = "GPUMEM_STACKS", Kind::Count { min: 0, max: 128 }, "32", Live;
+    Stacks stacks: u32 = "GPUMEM_STACKS", Kind::Count { min: 0, max: 128 }, "32", Live;
     /// Smallest allocation whose call stack is recorded.
-    stack_every: u64 = "GPUMEM_STACK_EVERY", Kind::Size { min: 0, max: u64::MAX }, "0", Live;
+    StackEvery stack_every: u64 = "GPUMEM_STACK_EVERY", Kind::Size { min: 0, max: u64::MAX }, "0", Live;
     /// Largest size of the ledger; records that do not fit are dropped and counted.
-    ledger_max: u64 = "GPUMEM_LEDGER_MAX", Kind::Size { min: 1 << 20, max: 4 << 30 }, "256MiB", Start;
+    LedgerMax ledger_max: u64 = "GPUMEM_LEDGER_MAX", Kind::Size { min: 1 << 20, max: 4 << 30 }, "256MiB", Start;
     /// Only record, change nothing; auto does so under GPU tools, and on drivers of a new major version without a verdict.
-    record_only: RecordOnly = "GPUMEM_RECORD_ONLY", Kind::Choice(RecordOnly::WORDS), "auto", Start;
+    RecordOnly record_only: RecordOnly = "GPUMEM_RECORD_ONLY", Kind::Choice(RecordOnly::WORDS), "auto", Start;
     /// What gpumem writes to stderr.
-    log: Log = "GPUMEM_LOG", Kind::Choice(Log::WORDS), "warn", Live;
+    Log log: Log = "GPUMEM_LOG", Kind::Choice(Log::WORDS), "warn", Live;
     /// One line of totals on stderr when the program exits.
-    summary: bool = "GPUMEM_SUMMARY", Kind::Bool, "0", Live;
+    Summary summary: bool = "GPUMEM_SUMMARY", Kind::Bool, "0", Live;
     /// How many events the ledger keeps: the newest ones.
-    events: u64 = "GPUMEM_EVENTS", Kind::Count { min: 64, max: 1 << 20 }, "4096", Start;
+    Events events: u64 = "GPUMEM_EVENTS", Kind::Count { min: 64, max: 1 << 20 }, "4096", Start;
     /// Tag of every allocation and graph that the program itself does not tag.
-    tag: Option<String> = "GPUMEM_TAG", Kind::Text, "", Live;
+    Tag tag: Option<String> = "GPUMEM_TAG", Kind::Text, "", Live;
     /// Run the control thread: heartbeat, samples over time, commands from gpumem.
-    control: bool = "GPUMEM_CONTROL", Kind::Bool, "1", Start;
+    Control control: bool = "GPUMEM_CONTROL", Kind::Bool, "1", Start;
     /// Time between two samples of who holds how much, which gpumem leaks reads; 0 takes one at each gpumem mark alone.
-    growth_interval: u64 = "GPUMEM_GROWTH_INTERVAL", Kind::Time, "1s", Live;
+    GrowthInterval growth_interval: u64 = "GPUMEM_GROWTH_INTERVAL", Kind::Time, "1s", Live;
     /// Most real graph execs that the graph cache keeps; 0 turns the graph cache off.
-    graph_cache: u64 = "GPUMEM_GRAPH_CACHE", Kind::Count { min: 0, max: 65536 }, "512", Live;
+    GraphCache graph_cache: u64 = "GPUMEM_GRAPH_CACHE", Kind::Count { min: 0, max: 65536 }, "512", Live;
     /// Most host and device bytes that the graph cache's real execs may take, estimated; 0 sets no bound.
-    graph_cache_bytes: u64 = "GPUMEM_GRAPH_CACHE_BYTES", Kind::Size { min: 0, max: u64::MAX }, "2GiB", Live;
+    GraphCacheBytes graph_cache_bytes: u64 = "GPUMEM_GRAPH_CACHE_BYTES", Kind::Size { min: 0, max: u64::MAX }, "2GiB", Live;
     /// An exec that was not launched for this time may be given to another graph of its class (with 0 only when a bound is reached). An exec without a graph is destroyed after ten times this time.
-    graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s", Live;
+    GraphIdle graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s", Live;
     /// Fold idle graphs of the program to a compact recipe; 0 leaves them with the driver.
-    graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1", Live;
+    GraphFold graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1", Live;
     /// Retarget HIP execs too, by hipGraphExecUpdate; 0 instantiates them anew.
-    hip_retarget: bool = "GPUMEM_HIP_RETARGET", Kind::Bool, "0", Start;
+    HipRetarget hip_retarget: bool = "GPUMEM_HIP_RETARGET", Kind::Bool, "0", Start;
     /// Keep freed device memory for the next allocation of its size; 0 leaves every call to the driver.
-    pool: bool = "GPUMEM_POOL", Kind::Bool, "1", Live;
+    Pool pool: bool = "GPUMEM_POOL", Kind::Bool, "1", Live;
     /// strict: a free waits as it does without gpumem; deferred: a free of a plain block on CUDA 12.5 or later does not wait, and its block is reused later.
-    free: FreeMode = "GPUMEM_FREE", Kind::Choice(FreeMode::WORDS), "strict", Live;
+    Free free: FreeMode = "GPUMEM_FREE", Kind::Choice(FreeMode::WORDS), "strict", Live;
     /// Most idle bytes that the pool keeps on each device; unset: a quarter of the device's memory.
-    pool_max: Option<u64> = "GPUMEM_POOL_MAX", Kind::Size { min: 0, max: u64::MAX }, "", Live;
+    PoolMax pool_max: Option<u64> = "GPUMEM_POOL_MAX", Kind::Size { min: 0, max: u64::MAX }, "", Live;
     /// Time within which idle memory goes back to the driver; 0 keeps it, up to GPUMEM_POOL_MAX. Unset: 10s, or 500ms in a program whose own allocator keeps what it frees (PyTorch's).
-    pool_decay: Option<u64> = "GPUMEM_POOL_DECAY", Kind::Time, "", Live;
+    PoolDecay pool_decay: Option<u64> = "GPUMEM_POOL_DECAY", Kind::Time, "", Live;
     /// Most memory that this process may take on each device; a request beyond it fails as out of memory.
-    limit: Option<u64> = "GPUMEM_LIMIT", Kind::Size { min: 1 << 20, max: u64::MAX }, "", Live;
+    Limit limit: Option<u64> = "GPUMEM_LIMIT", Kind::Size { min: 1 << 20, max: u64::MAX }, "", Live;
     /// One limit for all processes of a group: together they may take SIZE of each device. A request beyond it fails as out of memory, also where GPUMEM_LIMIT would have room.
-    limit_group: Option<String> = "GPUMEM_LIMIT_GROUP", Kind::Group, "", Start;
+    LimitGroup limit_group: Option<String> = "GPUMEM_LIMIT_GROUP", Kind::Group, "", Start;
     /// Place in managed memory the buffers by which the program's own pool grows.
-    pool_managed: bool = "GPUMEM_POOL_MANAGED", Kind::Bool, "0", Live;
+    PoolManaged pool_managed: bool = "GPUMEM_POOL_MANAGED", Kind::Bool, "0", Live;
     /// What an allocation gets when device memory runs out: an error, managed memory or pinned host memory.
-    oom_fallback: OomFallback = "GPUMEM_OOM_FALLBACK", Kind::Choice(OomFallback::WORDS), "none", Live;
+    OomFallback oom_fallback: OomFallback = "GPUMEM_OOM_FALLBACK", Kind::Choice(OomFallback::WORDS), "none", Live;
     /// When device memory runs out, name on stderr the request and the call sites that hold most.
-    oom_report: bool = "GPUMEM_OOM_REPORT", Kind::Bool, "1", Live;
+    OomReport oom_report: bool = "GPUMEM_OOM_REPORT", Kind::Bool, "1", Live;
     /// What to do if a call site asks for larger and larger buffers while its older buffers lie unused: report it, press (refuse one request, so that the program frees them) or spill the site's growth to managed memory.
-    stranded: Stranded = "GPUMEM_STRANDED", Kind::Choice(Stranded::WORDS), "report", Live;
+    Stranded stranded: Stranded = "GPUMEM_STRANDED", Kind::Choice(Stranded::WORDS), "report", Live;
     /// The program frees its own caches and retries when an allocation fails, so GPUMEM_STRANDED=press is safe.
-    stranded_retries: bool = "GPUMEM_STRANDED_RETRIES", Kind::Bool, "0", Live;
+    StrandedRetries stranded_retries: bool = "GPUMEM_STRANDED_RETRIES", Kind::Bool, "0", Live;
     /// Fill reused memory, to find programs that read memory before they write it.
-    pool_fill: Fill = "GPUMEM_POOL_FILL", Kind::Choice(Fill::WORDS), "none", Start;
+    PoolFill pool_fill: Fill = "GPUMEM_POOL_FILL", Kind::Choice(Fill::WORDS), "none", Start;
     /// Freed bytes that are kept from reuse, to find programs that use memory after its free.
-    quarantine: u64 = "GPUMEM_QUARANTINE", Kind::Size { min: 0, max: u64::MAX }, "0", Start;
+    Quarantine quarantine: u64 = "GPUMEM_QUARANTINE", Kind::Size { min: 0, max: u64::MAX }, "0", Start;
     /// Find writes behind allocations and to freed memory, at each free and by gpumem check; front: also writes in front of allocations; sync: also at each wait for the device.
-    guard: Guard = "GPUMEM_GUARD", Kind::Choice(Guard::WORDS), "0", Start;
+    Guard guard: Guard = "GPUMEM_GUARD", Kind::Choice(Guard::WORDS), "0", Start;
     /// Most bytes that GPUMEM_GUARD holds on each device: zones behind allocations, and freed memory that is kept from use.
-    guard_max: u64 = "GPUMEM_GUARD_MAX", Kind::Size { min: 0, max: u64::MAX }, "1GiB", Start;
+    GuardMax guard_max: u64 = "GPUMEM_GUARD_MAX", Kind::Size { min: 0, max: u64::MAX }, "1GiB", Start;
     /// Check at each free whether a live graph still refers to the memory; such frees are counted and shown in the events.
-    freed_in_graph: bool = "GPUMEM_FREED_IN_GRAPH", Kind::Bool, "0", Start;
+    FreedInGraph freed_in_graph: bool = "GPUMEM_FREED_IN_GRAPH", Kind::Bool, "0", Start;
     /// Write a trace of every allocation and free to this file.
-    record: Option<OsString> = "GPUMEM_RECORD", Kind::Path, "", Start;
+    Record record: Option<OsString> = "GPUMEM_RECORD", Kind::Path, "", Start;
 }
 
 /// Variables that the inspector alone reads: name and meaning.

@@ -10,6 +10,7 @@ mod reader;
 mod rules;
 mod shim;
 mod source;
+mod wire;
 
 use rules::House;
 use source::Crate;
@@ -38,6 +39,11 @@ fn stands(house: &House, all: &Crate) {
 #[test]
 fn the_inspector_keeps_its_layers_and_has_no_circle() {
     stands(&inspector::HOUSE, &inspector::HOUSE.read(&top()));
+}
+
+#[test]
+fn the_wire_has_no_circle() {
+    stands(&wire::HOUSE, &wire::HOUSE.read(&top()));
 }
 
 /// By paths and by the methods that are called.

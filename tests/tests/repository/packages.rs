@@ -7,7 +7,7 @@ use gpumem_tests::harness::artifacts::repository;
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Program, Ran, artifacts, command};
 use gpumem_tests::skipped::{installed, skipped};
-use gpumem_wire::group::Spec;
+use gpumem_wire::settings::GroupLimit;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -354,7 +354,7 @@ fn members_of_the_examples_meet() {
     }
     assert!(pod.matches("runAsUser").count() == 1 && !containers.contains("runAsUser"), "{pod}");
     for (group, folder) in [service, (group, mount.expect("a volume").into())] {
-        let spec = Spec::parse(group).unwrap_or_else(|| panic!("{group}"));
+        let spec = GroupLimit::parse(group).unwrap_or_else(|| panic!("{group}"));
         let (file, _) = spec.path(None, 0);
         assert_eq!((file.parent(), spec.limit), (Some(&*folder), 24 << 30), "{group}");
         // The same, in a folder that is there: what the one has taken the other cannot get.

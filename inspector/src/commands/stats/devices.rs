@@ -66,7 +66,7 @@ fn print_parts(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
 
 /// True for a part that is a kind of memory. Code is a kind, too, but takes no memory of its own.
 fn is_kind(part: &Share) -> bool {
-    AllocKind::from_name(part.name).is_some_and(|kind| kind.usual() != Location::Nowhere)
+    AllocKind::from_name(part.name).is_some_and(|kind| Location::usual(kind) != Location::Nowhere)
 }
 
 /// The kinds of recorded allocations, if there are several.
