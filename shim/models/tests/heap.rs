@@ -10,9 +10,9 @@ mod list;
 #[path = "../../src/process/heap/run.rs"]
 mod run;
 
-use atomic::AtomicU64;
+use atomic::{AtomicU64, Ordering::Relaxed};
 use gpumem_models::{Arc, Plain, model, thread};
-use list::List;
+use list::{ADDRESS_BITS, FreeList};
 use run::Run;
 
 const BLOCKS: usize = 8;
@@ -26,7 +26,7 @@ struct Block {
 
 struct Heap {
     blocks: [Block; BLOCKS],
-    list: List,
+    list: FreeList<ADDRESS_BITS>,
     run: Run,
 }
 
@@ -39,7 +39,7 @@ impl Heap {
     fn new(free: usize) -> Arc<Self> {
         let block = |_| Block { link: AtomicU64::new(0), bytes: Plain::new(0) };
         let blocks = std::array::from_fn(block);
-        let heap = Self { blocks, list: List(AtomicU64::new(0)), run: Run(AtomicU64::new(0)) };
+        let heap = Self { blocks, list: FreeList(AtomicU64::new(0)), run: Run(AtomicU64::new(0)) };
         (0..free).for_each(|index| heap.give_back(address(index)));
         Arc::new(heap)
     }
@@ -49,11 +49,11 @@ impl Heap {
     }
 
     fn take(&self) -> Option<u64> {
-        self.list.take(|address| &self.block(address).link)
+        self.list.take(|address| self.block(address).link.load(Relaxed))
     }
 
     fn give_back(&self, address: u64) {
-        self.list.put(address, &self.block(address).link);
+        self.list.put(address, |next| self.block(address).link.store(next, Relaxed));
     }
 
     /// Nobody else has the block: loom and Miri report who does.

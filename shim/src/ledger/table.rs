@@ -4,25 +4,23 @@ use super::file::{Backing, Full, Used};
 use super::publish::{publish, read_whole};
 use super::slots::Slots;
 use crate::process::heap;
+use crate::process::heap::list::FreeList;
 use crate::process::threads;
 use gpumem_wire::layout::Sealed;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// Free lists that threads are spread over.
 const LISTS: usize = 16;
-/// End of a free list.
-const NIL: u32 = u32::MAX;
 /// Stands for a slot: the table was full when the thing was recorded. The thing is counted all the same.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
+/// A list of free slots, by their numbers from 1.
 #[repr(align(64))]
-struct Head(AtomicU64);
+struct Free(FreeList<32>);
 
 /// A table of slots that come and go.
 ///
-/// Free slots are chained through memory of our own, not through the file, which anyone may have
-/// damaged. A head holds a tag in its upper half, so that a slot that was taken and put back in
-/// between is not mistaken for one that stayed.
+/// Free slots are chained through memory of our own, not through the file, which anyone may have damaged.
 pub(crate) struct Table<T: Sealed> {
     slots: Slots<T>,
     used: Used,
@@ -30,7 +28,7 @@ pub(crate) struct Table<T: Sealed> {
     next: AtomicU64,
     /// A bit for each list that may hold slots. A list to which no slot was ever given back is not searched.
     stocked: AtomicU32,
-    heads: [Head; LISTS],
+    free: [Free; LISTS],
     links: *mut AtomicU32,
 }
 
@@ -76,9 +74,9 @@ impl<T: Sealed> Table<T> {
         }
         // SAFETY: mmap made this mapping of `bytes` bytes just above, and no other thread knows it yet.
         unsafe { heap::use_small_pages(links, bytes) };
-        let heads = [const { Head(AtomicU64::new(NIL as u64)) }; LISTS];
+        let free = [const { Free(FreeList(AtomicU64::new(0))) }; LISTS];
         let (next, stocked) = (AtomicU64::new(0), AtomicU32::new(0));
-        Ok(Self { slots: Slots::new(base), used, capacity, next, stocked, heads, links: links.cast() })
+        Ok(Self { slots: Slots::new(base), used, capacity, next, stocked, free, links: links.cast() })
     }
 
     /// Where its slots lie.
@@ -123,24 +121,21 @@ impl<T: Sealed> Table<T> {
         found
     }
 
+    /// What stands behind a slot in its list: the number of the next one, from 1.
+    ///
+    /// # Safety
+    /// `take` gave the slot that has this number.
+    #[inline(always)]
+    unsafe fn link(&self, number: u64) -> &AtomicU32 {
+        // SAFETY: our caller vouches that the slot is below the capacity, and `links` has a word for each slot.
+        unsafe { &*self.links.add(number as usize - 1) }
+    }
+
     #[inline]
     fn pop(&self, list: usize) -> Option<u32> {
-        let head = &self.heads[list].0;
-        let mut seen = head.load(SeqCst);
-        loop {
-            let index = seen as u32;
-            if index == NIL {
-                return None;
-            }
-            // SAFETY: only indexes of slots that `take` gave come into a list. They are below the
-            // capacity, and `links` has a word for each.
-            let next = unsafe { (*self.links.add(index as usize)).load(Relaxed) };
-            let wanted = ((seen >> 32).wrapping_add(1) << 32) | u64::from(next);
-            match head.compare_exchange_weak(seen, wanted, AcqRel, Acquire) {
-                Ok(_) => return Some(index),
-                Err(now) => seen = now,
-            }
-        }
+        // SAFETY: only slots that `take` gave come into a list.
+        let link = |number| unsafe { self.link(number) }.load(Relaxed).into();
+        self.free[list].0.take(link).map(|number| number as u32 - 1)
     }
 
     #[inline]
@@ -212,18 +207,9 @@ impl<T: Sealed> Table<T> {
     pub(crate) fn clear(&self, index: u32) {
         self.hide(index);
         let list = threads::shard() % LISTS;
-        let head = &self.heads[list].0;
-        let mut seen = head.load(Relaxed);
-        loop {
-            // SAFETY: `take` gave `index`, so it is below the capacity, and `links` has a word for
-            // each slot.
-            unsafe { (*self.links.add(index as usize)).store(seen as u32, Relaxed) };
-            let wanted = ((seen >> 32).wrapping_add(1) << 32) | u64::from(index);
-            match head.compare_exchange_weak(seen, wanted, SeqCst, Relaxed) {
-                Ok(_) => break,
-                Err(now) => seen = now,
-            }
-        }
+        let number = u64::from(index) + 1;
+        // SAFETY: `take` gave `index` to our caller.
+        self.free[list].0.put(number, |next| unsafe { self.link(number) }.store(next as u32, Relaxed));
         if self.stocked.load(SeqCst) & (1 << list) == 0 {
             self.stocked.fetch_or(1 << list, SeqCst);
         }

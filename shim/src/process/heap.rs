@@ -14,7 +14,7 @@
 //! process if an allocation fails. For that moment there is a [`reserve`].
 
 mod classes;
-mod list;
+pub(crate) mod list;
 mod mapping;
 mod reserve;
 mod run;
@@ -25,7 +25,7 @@ mod atomic {
 
 use super::threads;
 use classes::{CLASSES, MOST_ALIGNED, bytes_of, class_of};
-use list::List;
+use list::{ADDRESS_BITS, FreeList};
 pub(crate) use mapping::use_small_pages;
 use mapping::{map, unmap};
 pub(crate) use reserve::{is_short, when_refused};
@@ -48,7 +48,7 @@ struct Heap;
 static HEAP: Heap = Heap;
 
 /// Free blocks of each class.
-static FREE: [List; CLASSES] = [const { List(AtomicU64::new(0)) }; CLASSES];
+static FREE: [FreeList<ADDRESS_BITS>; CLASSES] = [const { FreeList(AtomicU64::new(0)) }; CLASSES];
 
 /// Blocks of each class that were never handed out.
 static FRESH: [Run; CLASSES] = [const { Run(AtomicU64::new(0)) }; CLASSES];
@@ -147,7 +147,7 @@ unsafe fn link<'a>(block: u64) -> &'a AtomicU64 {
 /// A block of a class, null if there is no memory; and whether it is all zeroes, since it was never handed out.
 fn take(class: usize) -> (*mut u8, bool) {
     // SAFETY: the list has blocks of chunks only.
-    match FREE[class].take(|block| unsafe { link(block) }) {
+    match FREE[class].take(|block| unsafe { link(block) }.load(Relaxed)) {
         Some(block) => (block as *mut u8, false),
         None => (take_fresh(class), true),
     }
@@ -156,7 +156,7 @@ fn take(class: usize) -> (*mut u8, bool) {
 /// Puts a chain of blocks, linked from `first` to `last`, on the list of its class.
 fn put(class: usize, first: u64, last: u64) {
     // SAFETY: `last` is a block that our caller is giving back, so no other thread uses it.
-    FREE[class].put(first, unsafe { link(last) });
+    FREE[class].put(first, |next| unsafe { link(last) }.store(next, Relaxed));
 }
 
 /// A block that was never handed out.

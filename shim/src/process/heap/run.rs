@@ -1,14 +1,15 @@
 //! Memory that nobody has had yet, handed out from its beginning. What lies behind is not touched before.
 
 use super::atomic::{AtomicU64, Ordering::*};
-use super::list::ADDRESS;
+use super::list::ADDRESS_BITS;
 
 /// Pieces of one length in a row: the address of the first, and how many there are above it.
 ///
 /// Memory that was in a run never comes back into one, so no value of a run comes back.
 pub(super) struct Run(pub(super) AtomicU64);
 
-const COUNT: u32 = ADDRESS.count_ones();
+const COUNT: u32 = ADDRESS_BITS;
+const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
 
 /// What a run was when it was looked at.
 #[derive(Clone, Copy)]
