@@ -62,6 +62,15 @@ pub(crate) struct Numbers {
     pub doors: AtomicU32,
     /// 1 once the driver's initialisation came through a door.
     pub initialised: AtomicU32,
+    /// Threads that read a list of loaded objects: [`crate::stacks::modules`].
+    pub module_readers: AtomicU32,
+}
+
+impl Numbers {
+    fn wipe(&self) {
+        let Self { stage, doors, initialised, module_readers } = self;
+        [stage, doors, initialised, module_readers].into_iter().for_each(|number| number.store(0, Relaxed));
+    }
 }
 
 /// What nearly every call reads, in one line of the processor's caches. It outlives a fork.
@@ -139,7 +148,7 @@ fn map_page() -> Option<&'static Page> {
 /// The C library calls it in a child of `fork`, whose only thread it is.
 unsafe extern "C" fn wipe() {
     if let Some(Page { numbers, words }) = known_page() {
-        [&numbers.stage, &numbers.doors, &numbers.initialised].into_iter().for_each(|number| number.store(0, Relaxed));
+        numbers.wipe();
         words.iter().for_each(|word| word.store(null_mut(), Relaxed));
     }
 }

@@ -1,16 +1,18 @@
 //! The loaded objects: a sorted snapshot of what dl_iterate_phdr shows ([`fill`] makes one).
 //!
 //! A snapshot lives in a mapping of its own, since the program's `malloc` may call the shim. It is replaced as a whole.
-//! Readers are counted: the first refresh that finds no other reader unmaps the replaced snapshots. A snapshot may be out
-//! of date at any moment, so its addresses are followed only through [`read_memory`](crate::process::peek::read_memory).
+//! Readers are counted: the first refresh that finds no other reader unmaps the replaced snapshots. A child of a fork has
+//! none of its parent's readers, so their number is wiped. A snapshot may be out of date at any moment, so its addresses
+//! are followed only through [`read_memory`](crate::process::peek::read_memory).
 //! References to the objects would keep them valid, but the program's dlclose could then not unload them.
 
 mod fill;
 
 use super::rules;
 use crate::process::errno::KeepErrno;
+use crate::process::wiped;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// A loaded object.
 #[derive(Clone, Copy)]
@@ -70,25 +72,29 @@ impl Snapshot {
 }
 
 static CURRENT: AtomicPtr<Snapshot> = AtomicPtr::new(std::ptr::null_mut());
-static READERS: AtomicUsize = AtomicUsize::new(0);
 static RETIRED: [AtomicPtr<Snapshot>; 32] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 32];
 static SERIALS: AtomicU32 = AtomicU32::new(1);
 
 /// The modules as of the last refresh. While this lives, no snapshot is unmapped. So keep it briefly.
 pub(crate) struct Modules {
+    /// The number that counts this reader. `None` if there is no memory for it: the shim does not start then.
+    readers: Option<&'static AtomicU32>,
     snapshot: *const Snapshot,
 }
 
 impl Modules {
     /// The present snapshot; empty before the first refresh.
     pub(crate) fn current() -> Modules {
-        READERS.fetch_add(1, Ordering::SeqCst);
-        Modules { snapshot: CURRENT.load(Ordering::SeqCst) }
+        let readers = wiped::numbers().map(|numbers| &numbers.module_readers);
+        if let Some(readers) = readers {
+            readers.fetch_add(1, Ordering::SeqCst);
+        }
+        Modules { readers, snapshot: CURRENT.load(Ordering::SeqCst) }
     }
 
     fn snapshot(&self) -> Option<&Snapshot> {
         // SAFETY: null, or a snapshot that was complete when it was published. It stays mapped
-        // while READERS counts us.
+        // while we are counted among the readers.
         unsafe { self.snapshot.as_ref() }
     }
 
@@ -117,7 +123,9 @@ impl Modules {
 
 impl Drop for Modules {
     fn drop(&mut self) {
-        READERS.fetch_sub(1, Ordering::SeqCst);
+        // A signal handler may have forked in the middle of a read. The child's number began at 0 then.
+        let less = |readers: u32| readers.checked_sub(1);
+        let _ = self.readers.map(|readers| readers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less));
     }
 }
 
@@ -160,7 +168,7 @@ fn retire(old: *mut Snapshot) {
     }
     // A reader that is counted from here on finds only the new snapshot. One reader is our caller, which does not look at
     // `known` any more.
-    let alone = READERS.load(Ordering::SeqCst) == 1;
+    let alone = wiped::numbers().is_some_and(|process| process.module_readers.load(Ordering::SeqCst) == 1);
     for snapshot in taken.into_iter().filter(|snapshot| !snapshot.is_null()) {
         if alone {
             unmap(snapshot);
@@ -177,6 +185,12 @@ fn unmap(snapshot: *mut Snapshot) {
     // SAFETY: our caller has taken the pointer out of every place, and no reader is left. It is the
     // start of a mapping of `bytes` bytes.
     unsafe { libc::munmap(snapshot.cast(), (*snapshot).bytes) };
+}
+
+/// How many replaced snapshots are still mapped.
+#[cfg(test)]
+pub(super) fn retired() -> usize {
+    RETIRED.iter().filter(|slot| !slot.load(Ordering::SeqCst).is_null()).count()
 }
 
 /// What dl_iterate_phdr counts: objects ever loaded, and ever unloaded.

@@ -69,6 +69,27 @@ fn unloaded_objects_leave_the_list() {
     assert!(loaded.all().iter().any(|module| module.serial == serial));
 }
 
+/// A thread that reads a list while another one forks is not there in the child.
+#[test]
+fn a_child_unmaps_old_lists_although_its_parent_was_reading_one() {
+    let path = Library::build("shapes.c", &["-O2"]);
+    let read_by_another_thread = modules::refresh();
+    // SAFETY: the child calls the loader, whose locks the C library takes for a fork, and then `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        std::mem::forget(read_by_another_thread);
+        drop(Library::open(path));
+        drop(modules::refresh());
+        // SAFETY: `_exit` follows no pointer.
+        unsafe { libc::_exit(modules::retired() as c_int) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is a local that outlives the call.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    let _ = std::fs::remove_file(path);
+    assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 0), "lists that are never unmapped");
+}
+
 #[test]
 fn this_program_and_libc_are_listed() {
     let modules = modules::refresh();
