@@ -1,11 +1,10 @@
 //! Exports for other tools hold what the views show. Each format is read as its reader reads it.
 
 mod common;
+use common::pprof::Profile;
 use common::skipped::installed;
 use common::*;
-use flate2::read::GzDecoder;
 use serde_json::{Value, json};
-use std::io::Read;
 use std::path::Path;
 
 /// A directory with one running process, this test; the file that an export of it wrote.
@@ -75,69 +74,14 @@ fn speedscope_files_add_up() {
     }
 }
 
-/// The fields of a message of protobuf: number and content. Only what profiles have: numbers and lengths.
-fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>, u64)> {
-    let mut found = Vec::new();
-    while !bytes.is_empty() {
-        let key = varint(&mut bytes);
-        match key & 7 {
-            0 => found.push((key >> 3, Vec::new(), varint(&mut bytes))),
-            2 => {
-                let len = varint(&mut bytes) as usize;
-                found.push((key >> 3, bytes[..len].to_vec(), 0));
-                bytes = &bytes[len..];
-            }
-            other => panic!("wire type {other}"),
-        }
-    }
-    found
-}
-
-fn varint(bytes: &mut &[u8]) -> u64 {
-    let (mut value, mut shift) = (0, 0);
-    loop {
-        let byte = bytes[0];
-        *bytes = &bytes[1..];
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return value;
-        }
-        shift += 7;
-    }
-}
-
 #[test]
 fn pprof_profiles_add_up() {
-    let mut bytes = Vec::new();
-    GzDecoder::new(&exported("a.pb.gz")[..]).read_to_end(&mut bytes).unwrap();
-    let profile = fields(&bytes);
-    let of = |number| profile.iter().filter(move |field| field.0 == number).map(|field| &field.1);
-    let texts: Vec<String> = of(6).map(|text| String::from_utf8(text.clone()).unwrap()).collect();
-    assert_eq!(texts[0], "", "the first text is the empty one");
-    let units: Vec<_> = of(1)
-        .map(|value| fields(value).iter().map(|field| texts[field.2 as usize].clone()).collect::<Vec<_>>())
-        .collect();
+    let profile = Profile::read(&exported("a.pb.gz"));
     assert_eq!(
-        units,
-        [["alloc_objects", "count"], ["alloc_space", "bytes"], ["inuse_objects", "count"], ["inuse_space", "bytes"]]
+        profile.types,
+        ["alloc_objects count", "alloc_space bytes", "inuse_objects count", "inuse_space bytes", "space bytes"]
     );
-    let locations: Vec<u64> = of(4).map(|location| fields(location)[0].2).collect();
-    let mut sums = [0; 4];
-    for sample in of(2) {
-        let numbers = |number| {
-            let packed =
-                fields(sample).into_iter().find(|field| field.0 == number).map(|field| field.1).unwrap_or_default();
-            let (mut rest, mut numbers) = (&packed[..], Vec::new());
-            while !rest.is_empty() {
-                numbers.push(varint(&mut rest));
-            }
-            numbers
-        };
-        let values = numbers(2);
-        assert_eq!(values.len(), 4);
-        assert!(numbers(1).iter().all(|location| locations.contains(location)), "a stack of places that there are");
-        sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
-    }
+    let sums = profile.sums();
     assert_eq!((sums[2], sums[3]), (3, LIVE));
     assert!(sums[0] >= sums[2] && sums[1] > 0, "{sums:?}");
 }

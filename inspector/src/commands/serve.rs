@@ -1,17 +1,19 @@
-//! `gpumem serve`: metrics of all processes, for Prometheus.
+//! `gpumem serve`: metrics and profiles of all processes, for Prometheus and for stores of profiles.
 
 use crate::args::number;
 use crate::context::{Command, Context};
 use crate::failure::Result;
-use crate::metrics::{self, Detail, Format, Names, Naming};
-use crate::web::{self, Made, Pages, Ready, Wanted};
+use crate::metrics::{self, Collector, Detail, Format, Lack};
+use crate::web::{self, Asked, Made, Pages, Ready, Reply, StatusCode, Wanted};
 use serde::Serialize;
+use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::rc::Rc;
 
-/// Serve metrics of all processes over HTTP, for Prometheus
+/// Serve metrics and profiles of all processes over HTTP, for Prometheus, Pyroscope, Parca
 ///
-/// The metrics are those of every running process that gpumem ps lists, containers included. Root sees other users' processes.
+/// /metrics has the metrics, /debug/pprof/gpu?pid=PID the profile of a process, and /targets all that have one. Processes are those of every running process that gpumem ps lists, containers included. Root sees other users' processes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The address to listen on; the default is reached from this machine alone. Port 0 takes any free port
@@ -66,6 +68,36 @@ fn connections(text: &str) -> std::result::Result<usize, String> {
     number(text).ok().filter(|n| (1..=10_000).contains(n)).ok_or_else(|| "allowed: a number from 1 to 10000".into())
 }
 
+const JSON: &str = "application/json";
+const PLAIN: &str = "text/plain; charset=utf-8";
+/// What collectors of profiles demand of one.
+const PROFILE: &str = "application/octet-stream";
+
+/// The answer to what is asked besides the metrics.
+fn other(collector: &mut Collector, asked: &Asked<'_>) -> Option<Reply> {
+    let refused = |status, why: &str| Reply { status, kind: PLAIN, body: why.into() };
+    Some(match asked.path {
+        "/targets" if asked.host.is_empty() => refused(StatusCode::BAD_REQUEST, "the request says no host\n"),
+        "/targets" => {
+            let body = collector.targets(asked.host, asked.https).into();
+            Reply { status: StatusCode::OK, kind: JSON, body }
+        }
+        "/debug/pprof/gpu" => {
+            let mut words = asked.query.split('&').filter_map(|word| word.strip_prefix("pid="));
+            let Some(pid) = words.next().and_then(|pid| pid.parse().ok()) else {
+                return Some(refused(StatusCode::BAD_REQUEST, "whose? ?pid=PID; /targets lists all\n"));
+            };
+            match collector.profile(pid) {
+                Ok(profile) => Reply { status: StatusCode::OK, kind: PROFILE, body: profile.to_vec() },
+                Err((Lack::NotFound, why)) => refused(StatusCode::NOT_FOUND, &why),
+                Err((Lack::Forbidden, why)) => refused(StatusCode::FORBIDDEN, &why),
+                Err((Lack::Unavailable, why)) => refused(StatusCode::SERVICE_UNAVAILABLE, &why),
+            }
+        }
+        _ => return None,
+    })
+}
+
 impl Command for Args {
     const NAME: &'static str = "serve";
 
@@ -78,12 +110,13 @@ impl Command for Args {
         if let Some(why) = context.world.lacks_proc() {
             tracing::warn!("{why}");
         }
-        let world = context.world.clone();
-        let mut naming = Naming::Background(Names::default());
-        let pages = Pages::new(move || {
-            let page = metrics::of_all(&world, detail, &mut naming);
+        let collector = Rc::new(RefCell::new(Collector::new(context.world.clone(), detail)));
+        let of_metrics = Rc::clone(&collector);
+        let make = move || {
+            let page = of_metrics.borrow_mut().page();
             Made { text: page.write(Format::Text), open_metrics: page.write(Format::OpenMetrics) }
-        });
+        };
+        let pages = Pages::new(make, move |asked| other(&mut collector.borrow_mut(), asked));
         let wanted = Wanted {
             listen: self.listen,
             hosts: self.host.clone(),

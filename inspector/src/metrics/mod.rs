@@ -1,8 +1,9 @@
-//! What collectors of metrics get: `gpumem serve` over HTTP, `gpumem export --to prometheus` as a text.
+//! What collectors get: metrics and profiles, by `gpumem serve` over HTTP and by `gpumem export` as files.
 //!
 //! * [`table`]: every metric, with its name, its type and what it means. docs/metrics.md is made from it.
 //! * [`page`]: samples of metrics, and the two formats that they are written in.
 //! * [`of_process`], [`of_device`]: the samples of one process, and those of its devices.
+//! * [`pprof`]: a profile of one process. [`profiles`]: those that are asked for over HTTP, and of whom there are any.
 //! * [`names`]: the names of call sites, which no page waits for.
 //! * [`holders`]: the call sites and the tags that hold most, with the rest summed.
 
@@ -11,10 +12,13 @@ mod names;
 mod of_device;
 mod of_process;
 mod page;
+pub(crate) mod pprof;
+mod profiles;
 pub(crate) mod table;
 
-pub(crate) use names::Names;
+use names::Names;
 pub(crate) use page::{Format, Page};
+pub(crate) use profiles::{Lack, Refusal};
 
 use crate::model::Ledger;
 use crate::source::budget::{self, Budget};
@@ -24,8 +28,10 @@ use crate::source::liveness::Life;
 use crate::source::nvml::Books;
 use crate::source::world::World;
 use gpumem_wire::location::Tally;
+use profiles::Profiles;
 use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use table as t;
 
@@ -54,25 +60,50 @@ const MOST_ENDED: usize = 20;
 /// What reading a ledger takes of memory for each byte of its tables.
 const MEMORY_FACTOR: u64 = 2;
 
-/// Who looks up names.
-pub(crate) enum Naming {
-    /// This thread, once: a person waits, no longer than for one process.
-    Wait,
-    /// Another one, for the next pages.
-    Background(Names),
-}
-
 /// How long names are waited for, all processes together.
 const NAMES_WITHIN: Duration = Duration::from_secs(20);
 
-/// The page of all processes that run.
-pub(crate) fn of_all(world: &World, detail: Detail, naming: &mut Naming) -> Page {
+/// Answers one collector after another, and remembers what the next one needs.
+pub(crate) struct Collector {
+    world: World,
+    detail: Detail,
+    names: Names,
+    profiles: Profiles,
+}
+
+impl Collector {
+    pub(crate) fn new(world: World, detail: Detail) -> Self {
+        Self { world, detail, names: Names::default(), profiles: Profiles::default() }
+    }
+
+    /// The page of all processes that run.
+    pub(crate) fn page(&mut self) -> Page {
+        of_all(&self.world, self.detail, Some(&mut self.names))
+    }
+
+    /// The processes that have a profile, as JSON, for a collector that knows the server as `host`.
+    pub(crate) fn targets(&mut self, host: &str, https: bool) -> String {
+        self.profiles.targets(&self.world, host, https)
+    }
+
+    /// The profile of a process, packed by gzip.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn profile(&mut self, pid: u32) -> Result<Rc<[u8]>, Refusal> {
+        self.profiles.of(&self.world, pid, self.detail, &mut self.names)
+    }
+}
+
+/// The page of all processes that run. `names`: another thread looks names up, for the next pages. Without it this thread
+/// does, once: a person waits, no longer than for one process.
+pub(crate) fn of_all(world: &World, detail: Detail, mut names: Option<&mut Names>) -> Page {
     let begin = Instant::now();
     let mut page = Page::default();
     let books = Books::default();
     let survey = find::survey_within(world, Budget::new(budget::BYTES / 2, budget::TIME / 2));
     of_survey(&mut page, &survey.found, survey.warnings.len());
-    if let Naming::Background(names) = naming {
+    if let Some(names) = &mut names {
         names.begin();
     }
     let mut live: Vec<&FoundProcess> = survey.found.iter().filter(|found| found.is_live()).collect();
@@ -91,7 +122,7 @@ pub(crate) fn of_all(world: &World, detail: Detail, naming: &mut Naming) -> Page
             Ok(opened) => {
                 let mut ledger = Ledger::of(world, opened);
                 ledger.symbols.wait_at_most(NAMES_WITHIN.saturating_sub(begin.elapsed()));
-                of_found(&mut page, world, found, (ledger, &books), detail, naming);
+                of_found(&mut page, world, found, (ledger, &books), detail, names.as_deref_mut());
             }
             // One that ends meanwhile is left out.
             Err(_) if found.process.is_none() => {}
@@ -103,7 +134,7 @@ pub(crate) fn of_all(world: &World, detail: Detail, naming: &mut Naming) -> Page
             }
         }
     }
-    if let Naming::Background(names) = naming {
+    if let Some(names) = names {
         names.end();
     }
     page.add(&t::PROCESSES_LEFT_OUT, &[], left_out as f64);
@@ -118,18 +149,18 @@ fn of_found(
     found: &FoundProcess,
     (mut ledger, books): (Ledger, &Books),
     detail: Detail,
-    naming: &mut Naming,
+    names: Option<&mut Names>,
 ) {
     let header = &ledger.snapshot.header;
     let id = (found.pid, header.start_ticks ^ header.created_ns);
-    match naming {
+    match names {
         _ if !detail.symbols => ledger.symbols.disable(),
-        Naming::Background(names) => {
+        Some(names) => {
             names.give(id, &mut ledger);
             of_process::add(page, world, &ledger, books, detail.top);
             return names.take(id, world, found, ledger);
         }
-        Naming::Wait => {}
+        None => {}
     }
     of_process::add(page, world, &ledger, books, detail.top);
 }

@@ -13,6 +13,7 @@ use rustc_hash::FxHashSet;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
 
 /// A process, however often its number is used again.
 pub(super) type Id = (u32, u64);
@@ -50,11 +51,8 @@ impl Names {
     /// Begins a page: takes what was found since the last one.
     pub(super) fn begin(&mut self) {
         let Some((_, from)) = &self.thread else { return };
-        for (id, named) in from.try_iter() {
-            if let Some(of) = self.known.get_mut(&id) {
-                of.found.extend(named);
-            }
-        }
+        let found: Vec<Found> = from.try_iter().collect();
+        found.into_iter().for_each(|(id, named)| self.keep_found(id, named));
     }
 
     /// Gives the names that are known to a ledger, which looks none up itself.
@@ -68,19 +66,61 @@ impl Names {
 
     /// Takes back what is known, and has looked up what was wanted.
     pub(super) fn take(&mut self, id: Id, world: &World, found: &FoundProcess, ledger: Ledger) {
+        self.ask(id, world, found, &ledger);
+        if let Some(of) = self.now.get_mut(&id) {
+            of.known = ledger.symbols.into_known();
+        }
+    }
+
+    /// Has looked up what was wanted and was not asked for before.
+    fn ask(&mut self, id: Id, world: &World, found: &FoundProcess, ledger: &Ledger) {
         let Some(of) = self.now.get_mut(&id) else { return };
         let wanted = ledger.symbols.wanted().into_iter();
         let addresses: Vec<u64> = wanted.filter(|&address| of.asked.insert(address)).collect();
-        of.known = ledger.symbols.into_known();
         if addresses.is_empty() {
             return;
         }
         let (to, _) = self.thread.get_or_insert_with(|| start(world));
         let users = found.process.as_ref().map_or(Users::one(world.uid), Process::users);
         let owner = found.at.as_ref().map_or(users, |at| Users::one(at.seen.owner));
-        let job = Job { id, path: ledger.path, users: owner, process: found.process.clone(), addresses };
+        let job = Job { id, path: ledger.path.clone(), users: owner, process: found.process.clone(), addresses };
         // Without the thread, addresses stay what they are.
         let _ = to.send(job);
+    }
+
+    /// Waits for all names that a ledger wants, no longer than so. False if some are not known then.
+    pub(super) fn wait(
+        &mut self,
+        world: &World,
+        id: Id,
+        found: &FoundProcess,
+        ledger: &Ledger,
+        most: Duration,
+    ) -> bool {
+        let begin = Instant::now();
+        while !ledger.symbols.wanted().is_empty() {
+            self.ask(id, world, found, ledger);
+            let (Some((_, from)), Some(left)) = (&self.thread, most.checked_sub(begin.elapsed())) else { return false };
+            match from.recv_timeout(left) {
+                Ok((of, named)) if of == id => named.iter().for_each(|named| ledger.symbols.learn(named)),
+                Ok((of, named)) => self.keep_found(of, named),
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn keep_found(&mut self, id: Id, named: Vec<Named>) {
+        if let Some(of) = self.known.get_mut(&id) {
+            of.found.extend(named);
+        }
+    }
+
+    /// Takes back what is known, outside of a page.
+    pub(super) fn take_back(&mut self, id: Id, ledger: Ledger) {
+        if let Some(of) = self.now.remove(&id) {
+            self.known.insert(id, OfProcess { known: ledger.symbols.into_known(), ..of });
+        }
     }
 
     /// Ends a page: forgets processes that were not on it.

@@ -379,7 +379,8 @@ pub(crate) fn process_used(ledger: &Ledger, devices: &[Device]) -> Option<u64> {
     dumped(ledger).or(all).filter(|_| !devices.is_empty())
 }
 
-fn uuid(bytes: &[u8; 16]) -> String {
+/// A device's UUID as NVML writes it, without its prefix; empty if the driver told none.
+pub(crate) fn uuid(bytes: &[u8; 16]) -> String {
     if *bytes == [0; 16] {
         return String::new();
     }

@@ -274,6 +274,11 @@ impl Ledger {
         called::name_of(&self.snapshot, self.process.as_ref())
     }
 
+    /// The name of its program, also for one of Python's.
+    pub(crate) fn program(&self) -> String {
+        called::program_of(&self.snapshot, self.process.as_ref())
+    }
+
     /// The process to ask, if it runs.
     pub(crate) fn whom(&self) -> Whom<'_> {
         let (process, status) = (self.process.as_ref(), &self.status);

@@ -20,6 +20,14 @@ pub(crate) fn name_of(snapshot: &Snapshot, process: Option<&Process>) -> String 
     }
 }
 
+/// The name of its program, also for one of Python's.
+pub(crate) fn program_of(snapshot: &Snapshot, process: Option<&Process>) -> String {
+    match snapshot.text(snapshot.header.exe) {
+        exe if !exe.is_empty() => called(&exe, ""),
+        _ => name_of(snapshot, process),
+    }
+}
+
 /// True for `python`, `python3`, `python3.12` and their like.
 fn is_python(exe: &str) -> bool {
     exe.strip_prefix("python").is_some_and(|version| version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))

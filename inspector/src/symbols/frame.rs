@@ -1,7 +1,7 @@
 //! What one frame of a call stack means, and how it is written.
 
 use super::words::cut;
-use crate::text::file_name;
+use crate::text::{clean, file_name};
 use std::rc::Rc;
 
 /// What one frame means; an address has several where functions were inlined.
@@ -39,6 +39,14 @@ impl Frame {
     pub(crate) fn label(&self) -> String {
         let function = self.function.as_deref().map(|function| cut(function, MOST_WORDS));
         self.words(function.map(without_parameters))
+    }
+
+    /// For viewers that show file and line beside it: the function, else the module and the place in it.
+    pub(crate) fn name(&self) -> String {
+        match &self.function {
+            Some(function) => clean(function).into_owned(),
+            None => clean(&self.text()).into_owned(),
+        }
     }
 
     fn words(&self, function: Option<&str>) -> String {

@@ -4,7 +4,7 @@ use super::Config;
 use super::hosts::Hosts;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{ACCEPT, ALLOW, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response, StatusCode};
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -24,14 +24,37 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 const PLAIN: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 
+/// A request for another page than that of metrics.
+pub(crate) struct Asked<'a> {
+    pub path: &'a str,
+    pub query: &'a str,
+    /// By which name and port the client knows the server; empty if it does not say.
+    pub host: &'a str,
+    pub https: bool,
+}
+
+/// What is answered.
+pub(crate) struct Reply {
+    pub status: StatusCode,
+    pub kind: &'static str,
+    pub body: Vec<u8>,
+}
+
+type Other = dyn FnMut(&Asked<'_>) -> Option<Reply>;
+
 /// Makes the pages.
 pub(crate) struct Pages {
     make: RefCell<Box<dyn FnMut() -> Made>>,
+    other: RefCell<Box<Other>>,
 }
 
 impl Pages {
-    pub(crate) fn new(make: impl FnMut() -> Made + 'static) -> Self {
-        Self { make: RefCell::new(Box::new(make)) }
+    /// `make`: the metrics. `other`: any other page; `None` if there is none of that path.
+    pub(crate) fn new(
+        make: impl FnMut() -> Made + 'static,
+        other: impl FnMut(&Asked<'_>) -> Option<Reply> + 'static,
+    ) -> Self {
+        Self { make: RefCell::new(Box::new(make)), other: RefCell::new(Box::new(other)) }
     }
 }
 
@@ -62,7 +85,11 @@ impl Site {
                     Some(config) => config.lets_in(who).await,
                     None => true,
                 };
-                if may { self.route(&request) } else { who_are_you() }
+                if may {
+                    self.route(&request, config.is_some_and(|config| config.tls().is_some()))
+                } else {
+                    who_are_you()
+                }
             }
         };
         for (name, value) in config.map(Config::headers).unwrap_or_default() {
@@ -72,7 +99,7 @@ impl Site {
         Ok(answer)
     }
 
-    fn route(&self, request: &Request<Incoming>) -> Answer {
+    fn route(&self, request: &Request<Incoming>, https: bool) -> Answer {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut refused = answer(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD are answered\n");
             refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -82,8 +109,19 @@ impl Site {
             "/metrics" => self.metrics(wants_open_metrics(request)),
             "/-/healthy" => answer(StatusCode::OK, PLAIN, "gpumem serves\n"),
             "/" => answer(StatusCode::OK, HTML, INDEX),
-            _ => answer(StatusCode::NOT_FOUND, PLAIN, "not found; there are /metrics and /-/healthy\n"),
+            path => self.other(request, path, https).unwrap_or_else(|| answer(StatusCode::NOT_FOUND, PLAIN, NOT_FOUND)),
         }
+    }
+
+    fn other(&self, request: &Request<Incoming>, path: &str, https: bool) -> Option<Answer> {
+        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let asked = Asked { path, query: request.uri().query().unwrap_or_default(), host, https };
+        let Reply { status, kind, body } = (self.pages.other.borrow_mut())(&asked)?;
+        let mut answer = answer(status, kind, body);
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+        }
+        Some(answer)
     }
 
     fn metrics(&self, open: bool) -> Answer {
@@ -132,5 +170,8 @@ fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Ans
     answer
 }
 
+const NOT_FOUND: &str = "not found; there are /metrics, /targets, /debug/pprof/gpu?pid=PID and /-/healthy\n";
+
 const INDEX: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>gpumem</title></head><body>\
-<h1>gpumem</h1><p><a href=\"/metrics\">Metrics</a>: what processes hold on the GPU.</p></body></html>\n";
+<h1>gpumem</h1><p><a href=\"/metrics\">Metrics</a>: what processes hold on the GPU.</p>\
+<p><a href=\"/targets\">Targets</a>: the processes that have a profile, each at /debug/pprof/gpu?pid=PID.</p></body></html>\n";

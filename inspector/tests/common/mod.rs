@@ -5,6 +5,7 @@ pub mod cache;
 pub mod growth;
 pub mod opens;
 pub mod pool;
+pub mod pprof;
 pub mod selftest;
 #[path = "../../../tests/src/skipped.rs"]
 pub mod skipped;

@@ -40,12 +40,24 @@ impl Server {
 
     /// Sends bytes and reads until the server closes; what it answered, which may be nothing.
     pub fn say(&self, bytes: &[u8]) -> String {
+        String::from_utf8_lossy(&self.raw(bytes)).into_owned()
+    }
+
+    fn raw(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = self.connect();
         // It may have closed already: that is an answer.
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
-        String::from_utf8_lossy(&answer).into_owned()
+        answer
+    }
+
+    /// The head of an answer and its body, which may be no text.
+    pub fn fetch(&self, path: &str) -> (String, Vec<u8>) {
+        let asked = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.at);
+        let answer = self.raw(asked.as_bytes());
+        let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
+        (String::from_utf8_lossy(&answer[..end]).into_owned(), answer[end..].to_vec())
     }
 
     pub fn get(&self, path: &str, headers: &str) -> String {

@@ -1,12 +1,11 @@
 //! `gpumem export`: what a process holds, for other tools: collectors, viewers of profiles, spreadsheets.
 //!
 //! * [`all`]: everything, as JSON. [`rows`]: a line for each allocation.
-//! * [`stacks`]: live memory by call stack, which the viewers get: [`folded`], [`speedscope`], [`pprof`].
+//! * [`stacks`]: live memory by call stack, which viewers get: [`folded`], [`speedscope`]. [`pprof`] stands with the metrics.
 //! * [`torch`]: a snapshot as PyTorch's own. [`timeline`]: samples and events over time.
 
 mod all;
 mod folded;
-mod pprof;
 mod rows;
 mod speedscope;
 mod stacks;
@@ -17,7 +16,7 @@ use super::output::Written;
 use crate::args::Target;
 use crate::context::{Command, Context, to_stdout};
 use crate::failure::{Failure, Result};
-use crate::metrics::{self, Detail, Naming, Page};
+use crate::metrics::{self, Detail, Page, pprof};
 use crate::model::Ledger;
 use crate::text;
 use crate::view::json;
@@ -116,7 +115,7 @@ impl Command for Args {
         let ledger = if all { None } else { Some(context.ledger(&self.target)?) };
         let write = |out: &mut dyn Write| match &ledger {
             Some(ledger) => print(&mut context.limited(out), context, format, ledger),
-            None => write_page(out, &metrics::of_all(&context.world, self.detail(), &mut Naming::Wait)),
+            None => write_page(out, &metrics::of_all(&context.world, self.detail(), None)),
         };
         let Some(path) = file else {
             if format.is_text() {

@@ -80,7 +80,7 @@ pub(super) fn write(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()>
             sample.push(frames.named(stacks::NO_STACK));
         }
         for frame in stack.iter().rev() {
-            sample.push(frames.index(Shown { name: stacks::name(frame), file: frame.file.clone(), line: frame.line }));
+            sample.push(frames.index(Shown { name: frame.name(), file: frame.file.clone(), line: frame.line }));
         }
         sample
     };

@@ -1,8 +1,6 @@
 //! Live memory by call stack, as viewers of profiles want it.
 
 use crate::model::Ledger;
-use crate::symbols::Frame;
-use crate::text;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::StackRef;
 use std::collections::BTreeMap;
@@ -30,14 +28,6 @@ pub(super) fn held(ledger: &Ledger) -> Vec<StackBytes> {
         found.into_iter().map(|((kind, stack), (bytes, blocks))| StackBytes { kind, stack, bytes, blocks }).collect();
     held.sort_by_key(|held| std::cmp::Reverse(held.bytes));
     held
-}
-
-/// What a frame is called where its file and line stand beside it: the function, else the module and the offset.
-pub(super) fn name(frame: &Frame) -> String {
-    match &frame.function {
-        Some(function) => text::clean(function).into_owned(),
-        None => text::clean(&frame.text()).into_owned(),
-    }
 }
 
 /// What viewers show of an allocation whose stack was not recorded.

@@ -2,7 +2,6 @@
 //! block of device memory is a segment of its own.
 //! Source: `torch/cuda/_memory_viz.py` and `torch/csrc/cuda/memory_snapshot.cpp` of PyTorch 2.11.
 
-use super::stacks;
 use crate::model::Ledger;
 use crate::source::liveness::real_ns;
 use crate::view::lazy::Lazy;
@@ -80,7 +79,7 @@ struct Line {
 
 fn frames(ledger: &Ledger, alloc: &AllocSlot) -> Vec<Line> {
     let line = |frame: &crate::symbols::Frame| Line {
-        name: stacks::name(frame),
+        name: frame.name(),
         filename: frame.file.as_deref().or(frame.module.as_deref()).unwrap_or_default().to_owned(),
         line: frame.line.unwrap_or(0),
     };

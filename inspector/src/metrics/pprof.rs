@@ -1,15 +1,17 @@
-//! A heap profile for pprof: what is live now, and what was ever allocated, by call stack.
+//! A heap profile of GPU memory for pprof: what is live now, and what was ever allocated, by call stack.
 //! Source: <https://github.com/google/pprof/blob/main/proto/profile.proto>; numbers of fields are that file's.
 
-use super::stacks;
 use crate::model::Ledger;
+use crate::model::devices::uuid;
 use crate::source::liveness::real_ns;
 use crate::symbols::Frame;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use gpumem_wire::layout::StackRef;
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::layout::{AllocSlot, ContextRef, ContextSlot, StackRef, StrRef};
 use prost::Message;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::rc::Rc;
 
@@ -29,6 +31,10 @@ struct Profile {
     string_table: Vec<String>,
     #[prost(int64, tag = "9")]
     time_nanos: i64,
+    #[prost(message, optional, tag = "11")]
+    period_type: Option<ValueType>,
+    #[prost(int64, tag = "12")]
+    period: i64,
     #[prost(int64, tag = "14")]
     default_sample_type: i64,
 }
@@ -149,7 +155,7 @@ impl Maker {
         }
         let frames = ledger.symbols.frames(address);
         let line = |frame: &Frame| {
-            let function_id = self.function(&stacks::name(frame), frame.file.as_deref().unwrap_or_default());
+            let function_id = self.function(&frame.name(), frame.file.as_deref().unwrap_or_default());
             Line { function_id, line: frame.line.map_or(0, i64::from) }
         };
         let line = frames.iter().map(line).collect();
@@ -158,6 +164,10 @@ impl Maker {
         self.profile.location.push(Location { id, mapping_id, address, line });
         self.locations.insert(address, id);
         id
+    }
+
+    fn label(&mut self, key: &str, text: &str) -> Label {
+        Label { key: self.text(key), text: self.text(text) }
     }
 
     fn stack(&mut self, ledger: &Ledger, stack: StackRef) -> Vec<u64> {
@@ -174,6 +184,46 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// What the samples of live memory are apart by, besides their stack.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Apart {
+    stack: StackRef,
+    kind: AllocKind,
+    /// The context that the device is known from; `None` for memory that lies on no device.
+    context: Option<ContextRef>,
+    tag: StrRef,
+}
+
+/// Live blocks and their bytes.
+fn live(ledger: &Ledger) -> BTreeMap<Apart, (u64, u64)> {
+    let contexts = &ledger.snapshot.contexts;
+    let context_of = |alloc: &AllocSlot| {
+        let device = ledger.device_of(alloc)?;
+        let on = |slot: Option<&ContextSlot>| slot.is_some_and(|slot| slot.device == device);
+        let other = || contexts.iter().find(|(_, slot)| on(Some(slot))).map(|(&context, _)| context);
+        Some(alloc.context).filter(|context| on(contexts.get(context))).or_else(other)
+    };
+    let mut live = BTreeMap::<_, (u64, u64)>::new();
+    for alloc in &ledger.snapshot.allocs {
+        if let Some(kind) = AllocKind::from_u8(alloc.kind).filter(|_| alloc.takes_memory()) {
+            let on_device = alloc.location().is_device();
+            let context = if on_device { context_of(alloc) } else { None };
+            let apart = Apart { stack: alloc.stack, kind, context, tag: alloc.tag };
+            let (blocks, bytes) = live.entry(apart).or_default();
+            (*blocks, *bytes) = (*blocks + 1, bytes.saturating_add(alloc.bytes));
+        }
+    }
+    live
+}
+
+/// Asks for every name that the profile of a ledger will have.
+pub(super) fn want_names(ledger: &Ledger) {
+    for &stack in ledger.snapshot.stacks.keys() {
+        ledger.addresses(stack).iter().for_each(|&address| drop(ledger.symbols.frames(address)));
+    }
+}
+
+/// The profile. A frame whose name is not known yet is the place in its file.
 fn profile(ledger: &Ledger) -> Profile {
     let mut maker = Maker::default();
     maker.text("");
@@ -182,26 +232,44 @@ fn profile(ledger: &Ledger) -> Profile {
         maker.profile.sample_type.push(value);
     }
     maker.profile.default_sample_type = maker.text("inuse_space");
+    // Each allocation is counted.
+    maker.profile.period_type = Some(ValueType { what: maker.text("space"), unit: maker.text("bytes") });
+    maker.profile.period = 1;
     maker.profile.time_nanos = signed(real_ns(&ledger.snapshot.header, ledger.status.now_ns));
-    // What is live is counted by kind; what ever was, by stack alone.
-    let kind = maker.text("kind");
-    for held in stacks::held(ledger) {
-        let label = vec![Label { key: kind, text: maker.text(held.kind.name()) }];
-        let value = vec![0, 0, signed(held.blocks), signed(held.bytes)];
-        let location_id = maker.stack(ledger, held.stack);
+    let (exe, name) = (ledger.program(), ledger.name());
+    let mut of_all = vec![maker.label("process", &exe)];
+    if name != exe {
+        of_all.push(maker.label("script", &name));
+    }
+    for (Apart { stack, kind, context, tag }, (blocks, bytes)) in live(ledger) {
+        let mut label = of_all.clone();
+        label.push(maker.label("kind", kind.name()));
+        let uuid = context.and_then(|context| ledger.snapshot.contexts.get(&context)).map(|slot| uuid(&slot.uuid));
+        for (key, text) in [("device", uuid), ("tag", Some(ledger.snapshot.text(tag).into_owned()))] {
+            label.extend(text.filter(|text| !text.is_empty()).map(|text| maker.label(key, &text)));
+        }
+        let (location_id, value) = (maker.stack(ledger, stack), vec![0, 0, signed(blocks), signed(bytes)]);
         maker.profile.sample.push(Sample { location_id, value, label });
     }
-    let mut ever: Vec<_> = ledger.snapshot.stacks.iter().filter(|(_, stack)| stack.allocs > 0).collect();
+    // What was ever allocated is counted by stack alone. A store takes differences of these, so a stack that is still to
+    // be named comes once it is.
+    let is_told = |reference| !ledger.awaits_names(reference);
+    let stacks = ledger.snapshot.stacks.iter();
+    let mut ever: Vec<_> = stacks.filter(|&(&reference, stack)| stack.allocs > 0 && is_told(reference)).collect();
     ever.sort_by_key(|(reference, _)| **reference);
     for (&reference, stack) in ever {
         let value = vec![signed(stack.allocs), signed(stack.alloc_bytes), 0, 0];
         let location_id = maker.stack(ledger, reference);
-        maker.profile.sample.push(Sample { location_id, value, label: Vec::new() });
+        maker.profile.sample.push(Sample { location_id, value, label: of_all.clone() });
     }
     maker.profile
 }
 
-pub(super) fn write(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
+/// Writes the profile of a ledger, packed by gzip.
+///
+/// # Errors
+/// Those of `out`.
+pub(crate) fn write(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
     let mut packed = GzEncoder::new(out, Compression::default());
     packed.write_all(&profile(ledger).encode_to_vec())?;
     packed.finish().map(drop)

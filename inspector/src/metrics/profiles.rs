@@ -1,0 +1,170 @@
+//! Profiles for stores that come by for them every few seconds, and the list of processes that have one.
+//!
+//! A store takes what was ever allocated apart by differences, stack by stack. So a stack has to be written the same in
+//! each answer, and none is written before its names are known: the first answers of a process refuse, and what is new
+//! later is left out of these two sums for one answer. What is live is no difference and is always whole.
+
+use super::names::Id;
+use super::{Detail, MEMORY_FACTOR, Names, pprof};
+use crate::model::Ledger;
+use crate::source::budget::{self, Budget};
+use crate::source::choose;
+use crate::source::find::{self, FoundProcess, LedgerFile};
+use crate::source::process::Process;
+use crate::source::world::World;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Why there is no profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// No such process runs under the shim.
+    NotFound,
+    /// Its ledger may not be read by whoever serves.
+    Forbidden,
+    /// Later there will be one, or its ledger is larger than what is read at a time.
+    Unavailable,
+}
+
+/// Why there is no profile, and a line that says so.
+pub(crate) type Refusal = (Lack, String);
+
+/// A target as Prometheus' HTTP service discovery has it.
+/// Source: <https://prometheus.io/docs/prometheus/latest/http_sd/>
+#[derive(Serialize)]
+struct Target<'a> {
+    targets: [&'a str; 1],
+    labels: BTreeMap<&'static str, String>,
+}
+
+/// How long a list of processes is used again. A process that is not in it has a new list made.
+const LIST_FRESH: Duration = Duration::from_secs(5);
+/// How long an answer is served again, so that two stores cost no more than one.
+const ANSWER_FRESH: Duration = Duration::from_secs(1);
+/// How long an answer waits for names.
+const NAMES_WITHIN: Duration = Duration::from_millis(40);
+/// How long the first answers of a process refuse for want of names.
+const REFUSES_WITHIN: Duration = Duration::from_secs(60);
+/// Processes that a list has.
+const MOST: usize = 1000;
+
+/// What is remembered from one request to the next.
+#[derive(Default)]
+pub(super) struct Profiles {
+    list: Option<(Instant, Vec<FoundProcess>)>,
+    made: HashMap<u32, (Instant, Rc<[u8]>)>,
+    /// When each process that has no complete answer yet was first asked for; `None`: it had one.
+    began: HashMap<Id, Option<Instant>>,
+}
+
+/// True if the process of a list has not ended since.
+fn runs(world: &World, found: &FoundProcess) -> bool {
+    let same =
+        |process: &Process| Process::of(world, process.pid).is_some_and(|now| now.start_ticks == process.start_ticks);
+    // Without a process at hand the ledger tells.
+    found.process.as_ref().is_none_or(same)
+}
+
+impl Profiles {
+    /// The processes that run, at most so old.
+    fn list(&mut self, world: &World, fresh: Duration) -> &[FoundProcess] {
+        let list = self.list.take().filter(|(at, _)| at.elapsed() < fresh);
+        let (_, found) = self.list.insert(list.unwrap_or_else(|| {
+            let survey = find::survey_within(world, Budget::new(budget::BYTES / 2, budget::TIME / 2));
+            let live = |found: &FoundProcess| found.is_live() || found.process.is_some();
+            (Instant::now(), survey.found.into_iter().filter(live).take(MOST).collect())
+        }));
+        found
+    }
+
+    /// All processes that have a profile, for a collector that knows the server as `host`.
+    pub(super) fn targets(&mut self, world: &World, host: &str, https: bool) -> String {
+        let target = |found: &FoundProcess| {
+            let LedgerFile::Ledger { summary, .. } = &found.what else { return None };
+            let mut labels = BTreeMap::from([
+                ("__param_pid", found.pid.to_string()),
+                ("pid", found.pid.to_string()),
+                // Another process may have the number later.
+                ("start", summary.header.start_ticks.to_string()),
+                ("service_name", found.name()),
+            ]);
+            if https {
+                labels.insert("__scheme__", "https".into());
+            }
+            Some(Target { targets: [host], labels })
+        };
+        let all = self.list(world, ANSWER_FRESH).iter().filter(|found| found.is_live());
+        serde_json::to_string(&all.filter_map(target).collect::<Vec<_>>()).unwrap_or_default()
+    }
+
+    /// The profile of a process, packed by gzip.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) fn of(
+        &mut self,
+        world: &World,
+        pid: u32,
+        detail: Detail,
+        names: &mut Names,
+    ) -> Result<Rc<[u8]>, Refusal> {
+        self.made.retain(|_, (at, _)| at.elapsed() < ANSWER_FRESH);
+        if let Some((_, made)) = self.made.get(&pid) {
+            return Ok(Rc::clone(made));
+        }
+        let is = |found: &FoundProcess| found.pid == pid && found.is_live();
+        let is_listed = self.list(world, LIST_FRESH).iter().any(is);
+        let list = self.list(world, if is_listed { LIST_FRESH } else { ANSWER_FRESH });
+        let none = || (Lack::NotFound, format!("no process {pid} runs under gpumem; /targets lists those that do\n"));
+        let Some(at) = list.iter().position(|found| is(found) && runs(world, found)) else {
+            let of = list.iter().find(|found| found.pid == pid).ok_or_else(none)?;
+            return Err(match &of.what {
+                LedgerFile::Unreadable { why, .. } => (Lack::Forbidden, format!("{why}\n")),
+                _ => none(),
+            });
+        };
+        let found = &list[at];
+        let opened = choose::read_within(world, found, budget::BYTES / MEMORY_FACTOR);
+        let opened = opened.map_err(|why| (Lack::Unavailable, format!("{why}\n")))?;
+        let mut ledger = Ledger::of(world, opened);
+        if !ledger.status.running() {
+            return Err(none());
+        }
+        let id = (pid, ledger.snapshot.header.start_ticks ^ ledger.snapshot.header.created_ns);
+        let mut made = Vec::new();
+        let mut is_whole = true;
+        if detail.symbols {
+            names.begin();
+            names.give(id, &mut ledger);
+            pprof::want_names(&ledger);
+            is_whole = names.wait(world, id, found, &ledger, NAMES_WITHIN);
+        } else {
+            ledger.symbols.disable();
+        }
+        let began = self.began.entry(id).or_insert_with(|| Some(Instant::now()));
+        let refuses = !is_whole && began.is_some_and(|began| began.elapsed() < REFUSES_WITHIN);
+        if refuses {
+            names.take_back(id, ledger);
+            let why = "the names of its functions are being looked up; the next answer has them\n";
+            return Err((Lack::Unavailable, why.into()));
+        }
+        *began = None;
+        let written = pprof::write(&mut made, &ledger);
+        if detail.symbols {
+            names.take_back(id, ledger);
+        }
+        written.map_err(|error| (Lack::Unavailable, format!("{error}\n")))?;
+        let made: Rc<[u8]> = made.into();
+        self.made.insert(pid, (Instant::now(), Rc::clone(&made)));
+        self.forget_ended();
+        Ok(made)
+    }
+
+    /// Forgets when processes that are gone were first asked for.
+    fn forget_ended(&mut self) {
+        let Some((_, list)) = &self.list else { return };
+        self.began.retain(|(pid, _), _| list.iter().any(|found| found.pid == *pid));
+    }
+}
