@@ -1,9 +1,9 @@
-//! Threads that the program cancels.
+//! Keeps a thread that the program cancels from ending inside a hook.
 
 use std::ffi::c_int;
 use std::time::Duration;
 
-// The libc crate has no declaration of it.
+// The libc crate does not declare it.
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
@@ -11,8 +11,8 @@ unsafe extern "C" {
 /// `PTHREAD_CANCEL_DISABLE` of glibc's and musl's pthread.h.
 const DISABLE: c_int = 1;
 
-/// While this lives, a cancellation of this thread waits. Otherwise the thread could end in a system call of ours, and
-/// its unwinding would end the process where it meets frames of Rust.
+/// Defers a cancellation of this thread while it lives. Otherwise the thread could end in a system call of ours, and
+/// its unwinding would end the process on reaching Rust frames.
 pub(crate) struct Uncancelled(c_int);
 
 impl Uncancelled {
@@ -25,7 +25,7 @@ impl Uncancelled {
     }
 }
 
-/// Sleeps within a hook. A cancelled thread must not end there either.
+/// Sleeps within a hook, deferring cancellation.
 pub(crate) fn sleep(time: Duration) {
     let _uncancelled = Uncancelled::new();
     std::thread::sleep(time);

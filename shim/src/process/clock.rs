@@ -10,19 +10,19 @@ fn read(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// CLOCK_MONOTONIC to the tick (4 ms): enough for "when", at a quarter of the cost.
+/// CLOCK_MONOTONIC to the tick (4 ms): precise enough for the time of a record, at a quarter of the cost.
 #[inline]
 pub(crate) fn now_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC_COARSE)
 }
 
-/// [`Recent`] is never ahead of [`now_ns`] by more than this, ns: a time of the one that is greater than a time of the
-/// other by more than this was taken later.
+/// [`Recent`] is ahead of [`now_ns`] by at most this many ns. If a time from one exceeds a time from the other by more,
+/// it was taken later.
 pub(crate) const MOST_AHEAD_NS: u64 = Recent::GOOD_FOR / Recent::MOST_TICKS_IN_NS;
 
-/// When a thread last asked for the time, so that it need not ask again at once.
+/// The calling thread's last reading of the clock, reused for a while.
 ///
-/// Asking touches nine cache lines on seven pages, those of the C library and of the kernel. A thread that comes back
+/// Reading the clock touches nine cache lines on seven pages of the C library and the kernel. A thread that comes back
 /// after other work has to wait for each of them.
 pub struct Recent {
     ticks: Cell<u64>,
@@ -30,18 +30,18 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// For how many ticks of the counter an answer serves further questions: 22 ms at 3 GHz.
+    /// Number of counter ticks for which a reading is reused: 22 ms at 3 GHz.
     const GOOD_FOR: u64 = 1 << 26;
-    /// No processor counts more ticks than this in a nanosecond.
+    /// Upper bound on counter ticks per nanosecond, for any processor.
     const MOST_TICKS_IN_NS: u64 = 8;
 
-    /// Nothing was asked yet.
+    /// Creates the state before the first reading.
     pub const fn never() -> Self {
         Self { ticks: Cell::new(0), ns: Cell::new(0) }
     }
 
-    /// As [`now_ns`], but up to [`Self::GOOD_FOR`] ticks late. The answers to one thread keep their order: what is
-    /// added for the ticks since the last look at the clock is less than the time that passed.
+    /// As [`now_ns`], but up to [`Self::GOOD_FOR`] ticks late. Times given to one thread never go backwards: the amount
+    /// added for ticks since the last reading is less than the time that passed.
     #[inline(always)]
     pub fn now_ns(&self) -> u64 {
         #[cfg(target_arch = "x86_64")]
@@ -50,14 +50,14 @@ impl Recent {
             unsafe { std::arch::x86_64::_rdtsc() },
             now_ns,
         );
-        // This machine's counter has no such rate everywhere.
+        // The counter's rate differs between machines of this architecture.
         #[cfg(not(target_arch = "x86_64"))]
         self.at(0, now_ns)
     }
 
     #[inline(always)]
     fn at(&self, ticks: u64, clock: impl FnOnce() -> u64) -> u64 {
-        // A counter that went back, as after a move to another machine, looks far ahead here.
+        // A counter that went back, for example after a move to another machine, wraps to a large difference here.
         let since = ticks.wrapping_sub(self.ticks.get());
         if since >= Self::GOOD_FOR || ticks == 0 {
             return self.ask(ticks, clock);

@@ -1,4 +1,4 @@
-//! What is said of other copies of this library in the process.
+//! Messages about other copies of this library in the process.
 
 use super::elf::{self, First, Listing};
 use super::{stderr, wiped};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const FIX: &str = "name one libgpumem.so in LD_PRELOAD and /etc/ld.so.preload together";
 
-/// For the copy that works: the line about the others, if there are any.
+/// Returns the working copy's line about the other copies, if there are any.
 pub(crate) fn line_about_others() -> Option<String> {
     let objects = Listing::new();
     let paths: Vec<_> = objects.other_copies().map(String::from_utf8_lossy).collect();
@@ -18,8 +18,8 @@ pub(crate) fn line_about_others() -> Option<String> {
     Some(format!("{others}: {FIX}"))
 }
 
-/// For a copy that calls pass through although it steps aside: says so once, if the copy that works is of a release that
-/// does not.
+/// For a copy that steps aside while calls still pass through it: reports that once, if the working copy is of a
+/// release that does not report it.
 #[cold]
 pub(crate) fn say_that_we_step_aside() {
     static SAID: AtomicBool = AtomicBool::new(false);

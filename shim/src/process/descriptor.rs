@@ -1,22 +1,24 @@
-//! File descriptors of ours, in a process that is the program's. They are kept out of the way of the program's own, and
-//! one of the program's is never taken for ours. Programs close descriptors that they did not open (daemons,
-//! `closefrom`), and the number may come back as a file or socket of theirs.
+//! File descriptors of ours in the program's process.
+//!
+//! They are kept away from the program's numbers, and a descriptor of the program is never taken for ours. Programs
+//! close descriptors that they did not open (daemons, `closefrom`), and the number may come back as a file or socket of
+//! the program.
 
 use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// Where our descriptors begin, if the process may have so many.
+/// Lowest number for our descriptors, if the process's limit allows it.
 const FIRST: RawFd = 512;
 
-/// A descriptor and what it stood for when it was opened.
+/// A descriptor and the identity of its file when it was opened.
 pub(crate) struct Descriptor {
     fd: ManuallyDrop<OwnedFd>,
     identity: Option<(u64, u64)>,
 }
 
 impl Descriptor {
-    /// Moves a descriptor out of the program's way.
+    /// Moves a descriptor to a high number, out of the program's way.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         // SAFETY: F_DUPFD_CLOEXEC takes numbers, and `fd` is open because this owns it.
         let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST) };
@@ -30,7 +32,7 @@ impl Descriptor {
         Self { identity: identity(fd.as_raw_fd()), fd: ManuallyDrop::new(fd) }
     }
 
-    /// The descriptor, if it still stands for the same file.
+    /// Returns the descriptor if it still refers to the same file.
     pub(crate) fn get(&self) -> Option<RawFd> {
         let fd = self.fd.as_raw_fd();
         (self.identity.is_some() && identity(fd) == self.identity).then_some(fd)
@@ -52,7 +54,7 @@ impl From<File> for Descriptor {
     }
 }
 
-/// Device and inode behind a descriptor.
+/// Returns device and inode of a descriptor.
 pub(crate) fn identity(fd: RawFd) -> Option<(u64, u64)> {
     // SAFETY: zeroes are a valid stat, and fstat fills it. A descriptor that is not open gives an
     // error.

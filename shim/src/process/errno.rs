@@ -1,7 +1,7 @@
-//! `errno` of the calling thread, which is the program's: hooks leave it as it was.
+//! The calling thread's `errno`, which belongs to the program: hooks leave it unchanged.
 
-/// Puts errno back when it is dropped. Code that makes system calls outside of bookkeeping holds one. Bookkeeping puts
-/// errno back, too.
+/// Restores errno on drop. Code that makes system calls outside of bookkeeping holds one. Bookkeeping restores errno
+/// itself.
 pub(crate) struct KeepErrno(i32);
 
 impl KeepErrno {

@@ -1,9 +1,9 @@
-//! Two fences of unlike weight: one for what a thread does millions of times a second, and one for what another thread
-//! does once in a while.
+//! Two fences of different cost: a light one for an operation that a thread does millions of times a second, and a
+//! heavy one for an operation that another thread does rarely.
 //!
 //! Between a store and a load of another word a processor needs a fence, which takes as long as a hundred instructions.
-//! Where only two sides meet, the rare side can pay for both: `membarrier` (Linux 4.14) runs a fence on every processor
-//! that runs a thread of this process. Where the kernel refuses it, both sides pay.
+//! If only two sides meet, the rare side can pay for both: `membarrier` (Linux 4.14) runs a fence on every processor
+//! that runs a thread of this process. If the kernel refuses it, both sides pay.
 
 use std::sync::atomic::{AtomicU8, Ordering::*, compiler_fence, fence};
 
@@ -24,21 +24,21 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Registers with the kernel while the process has one thread. Later the kernel waits for every processor to pass through
-/// the scheduler, which takes 10 ms and more.
+/// Registers with the kernel while the process has one thread. Later the kernel waits for every processor to pass
+/// through the scheduler, which takes 10 ms or more.
 pub(crate) fn prepare_at_load() {
     if has_one_thread() {
         prepare();
     }
 }
 
-/// True if `/proc` says so: its folder of threads has one folder in it.
+/// True if the process has one thread according to `/proc`: its folder of threads contains one folder.
 fn has_one_thread() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self/task").is_ok_and(|task| task.nlink() == 3)
 }
 
-/// Asks the kernel, once in each process and before anything is fenced, since both sides have to do the same.
+/// Registers with the kernel, once per process and before the first fence, because both sides must use the same kind.
 pub(crate) fn prepare() {
     let known = WEIGHT.load(Relaxed);
     if known == ALIKE {
@@ -49,14 +49,14 @@ pub(crate) fn prepare() {
     WEIGHT.store(if registered { UNLIKE } else { ALIKE }, SeqCst);
 }
 
-/// The frequent side. Either the thread that comes out of [`heavy`] sees what this thread stored before, or this
-/// thread's following loads see what that thread stored before.
+/// Fence of the frequent side. Either the thread that returns from [`heavy`] sees this thread's earlier stores, or this
+/// thread's later loads see that thread's earlier stores.
 #[inline(always)]
 pub(crate) fn light() {
     if WEIGHT.load(Relaxed) == UNLIKE { compiler_fence(SeqCst) } else { fence(SeqCst) }
 }
 
-/// The rare side. False if the kernel has no such fence now.
+/// Fence of the rare side. Returns false if the kernel has no such fence now.
 pub(crate) fn heavy() -> bool {
     fence(SeqCst);
     let alike = WEIGHT.load(Relaxed) != UNLIKE;

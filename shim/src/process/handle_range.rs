@@ -1,13 +1,14 @@
-//! Handles that we give out: addresses in a range that is reserved, so two comparisons tell one from any other number.
+//! Handles that we give out: addresses in a reserved range, so that two comparisons tell a handle from any other
+//! number.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Bytes between two handles.
 pub(crate) const STRIDE: usize = 64;
-/// The most handles of a kind that a process can have at a time.
+/// Maximum number of handles of a kind in a process at a time.
 pub(crate) const HANDLES: usize = 1 << 20;
 
-/// Index of a handle if it lies in the range that begins at `start`.
+/// Returns the index of a handle if it lies in the range that begins at `start`.
 #[inline(always)]
 pub(crate) fn index_in(start: &AtomicUsize, handle: usize) -> Option<u32> {
     let start = start.load(Relaxed);

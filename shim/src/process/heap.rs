@@ -1,17 +1,17 @@
 //! Memory for the shim's own bookkeeping, straight from the kernel.
 //!
-//! The program's `malloc` may be anything: an interposer that calls `dlsym` inside it, one that takes
-//! a lock and then walks the loaded objects, a checker that aborts or counts leaks. Bookkeeping must
-//! enter none of them. So this library has an allocator of its own, which is made of mappings.
+//! The program's `malloc` may be anything: an interposer that calls `dlsym` inside it, one that takes a lock and then
+//! walks the loaded objects, a checker that aborts or counts leaks. Bookkeeping must not enter any of them, so this
+//! library has its own allocator over mappings.
 //!
-//! The allocator has no locks, since a child of `fork` or a bare `clone` must not find one held. Blocks of one size class
-//! ([`classes`]) come from chunks and go back to a [`list`]. Chunks are never unmapped.
+//! The allocator has no locks, since a child of `fork` or a bare `clone` must not find one held. Blocks of one size
+//! class ([`classes`]) come from chunks and go back to a [`list`]. Chunks are never unmapped.
 //!
-//! The allocator's memory is part of the program's process, so none is touched before it is needed. A chunk is handed out
+//! The allocator's memory is part of the program's process, so it is touched only when needed. A chunk is handed out
 //! block by block from its beginning ([`run`]). Chunks of short blocks of all classes share one mapping ([`mapping`]).
 //!
-//! The kernel may give no more (RLIMIT_AS, overcommit, the number of mappings), and Rust's collections end the
-//! process if an allocation fails. For that moment there is a [`reserve`].
+//! The kernel may refuse memory (RLIMIT_AS, overcommit, the number of mappings), and Rust's collections end the process
+//! if an allocation fails. For that case there is a [`reserve`].
 
 mod classes;
 pub(crate) mod list;
@@ -35,11 +35,11 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use zerocopy::FromZeros;
 
-/// Chunks begin at a multiple of this. Chunks of blocks that are no longer than this share one mapping.
+/// Chunks begin at a multiple of this. Chunks of blocks up to this length share one mapping.
 const CHUNK: usize = MOST_ALIGNED;
-/// A chunk has room for at least this many blocks.
+/// Minimum number of blocks in a chunk.
 const BLOCKS: usize = 4;
-/// Mappings are this long, or multiples of it.
+/// Mapping lengths are multiples of this.
 const PAGE: usize = 64 << 10;
 /// The allocator of this library.
 struct Heap;
@@ -56,8 +56,8 @@ static FRESH: [Run; CLASSES] = [const { Run(AtomicU64::new(0)) }; CLASSES];
 /// The part of a mapping that is in no chunk yet.
 static CHUNKS: Run = Run(AtomicU64::new(0));
 
-/// `bytes` from the kernel, or the `least` that serves from the reserve, and how many bytes that are; null if both are
-/// used up. The reserve gives no more than is needed, since many threads may need a part of it at one moment.
+/// Returns `bytes` from the kernel, or `least` bytes from the reserve, and how many; null if both are used up. The
+/// reserve gives no more than is needed, since many threads may need a part of it at once.
 fn obtain(bytes: usize, least: usize) -> (*mut u8, usize) {
     let (bytes, least) = (bytes.next_multiple_of(PAGE), least.next_multiple_of(CHUNK));
     #[cfg(test)]
@@ -70,7 +70,7 @@ fn obtain(bytes: usize, least: usize) -> (*mut u8, usize) {
     }
     let at = map(bytes);
     if at.is_null() {
-        // Taken before recording ends, so that this thread has a part of the reserve as well.
+        // Taken before recording ends, so that this thread also gets a part of the reserve.
         let kept = if is_soft() { null_mut() } else { reserve::take(least) };
         reserve::ran_short();
         return (kept, least);
@@ -92,8 +92,8 @@ fn is_soft() -> bool {
     threads::if_known(|local| local.soft.get()) == Some(true)
 }
 
-/// Runs `f`, which can do without the memory that it asks for. So `f` gets none of the reserve, which is for others. All
-/// memory that `f` gives back was asked for softly, too.
+/// Runs `f`, which can do without the memory that it asks for. So `f` gets none of the reserve, which is kept for other
+/// work. All memory that `f` frees was also asked for softly.
 pub(crate) fn softly<R>(f: impl FnOnce() -> R) -> R {
     threads::if_known(|local| local.soft.set(true));
     let result = f();
@@ -108,7 +108,7 @@ thread_local! {
     static RESERVE_ALONE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Runs `f` as if the kernel gave this thread no memory, and the reserve neither.
+/// Runs `f` as if neither the kernel nor the reserve gave this thread memory.
 #[cfg(test)]
 pub(crate) fn refused<R>(f: impl FnOnce() -> R) -> R {
     REFUSED.set(true);
@@ -117,7 +117,7 @@ pub(crate) fn refused<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// A slice of `len` things, all zeroes. A page of a long slice takes no memory until it is touched.
+/// Returns a slice of `len` zeroed values. A page of a long slice takes no memory until it is touched.
 pub(crate) fn zeroes<T: FromZeros>(len: usize) -> Box<[T]> {
     let Ok(layout) = Layout::array::<T>(len) else { return Box::default() };
     if layout.size() == 0 {
@@ -134,7 +134,7 @@ pub(crate) fn zeroes<T: FromZeros>(len: usize) -> Box<[T]> {
     }
 }
 
-/// The link inside a free block.
+/// Returns the link inside a free block.
 ///
 /// # Safety
 /// `block` is the address of a block of a chunk.
@@ -144,7 +144,8 @@ unsafe fn link<'a>(block: u64) -> &'a AtomicU64 {
     unsafe { &*(block as *const AtomicU64) }
 }
 
-/// A block of a class, null if there is no memory; and whether it is all zeroes, since it was never handed out.
+/// Returns a block of a class, null if there is no memory; and true if the block is all zeroes because it was never
+/// handed out.
 fn take(class: usize) -> (*mut u8, bool) {
     // SAFETY: the list has blocks of chunks only.
     match FREE[class].take(|block| unsafe { link(block) }.load(Relaxed)) {
@@ -159,7 +160,7 @@ fn put(class: usize, first: u64, last: u64) {
     FREE[class].put(first, |next| unsafe { link(last) }.store(next, Relaxed));
 }
 
-/// A block that was never handed out.
+/// Returns a block that was never handed out.
 #[cold]
 fn take_fresh(class: usize) -> *mut u8 {
     let (run, block) = (&FRESH[class], bytes_of(class));
@@ -184,7 +185,7 @@ fn take_fresh(class: usize) -> *mut u8 {
     chunk
 }
 
-/// Memory for blocks of a length, as zeroes, and the number of blocks; null if there is no memory.
+/// Returns zeroed memory for blocks of a length, and the number of blocks; null if there is no memory.
 fn new_chunk(block: usize) -> (*mut u8, usize) {
     if block > CHUNK {
         let (chunk, bytes) = obtain(block, block);
@@ -201,7 +202,7 @@ fn new_chunk(block: usize) -> (*mut u8, usize) {
         return (chunk, got / block);
     }
     if !chunk.is_null() {
-        // A rest stays unused: that of the earlier mapping, or that of this one if another thread was faster.
+        // A remainder stays unused: the earlier mapping's, or this one's if another thread was faster.
         CHUNKS.refill(seen, chunk.wrapping_add(bytes), got / CHUNK - pieces);
     }
     (chunk, bytes / block)
@@ -225,7 +226,7 @@ unsafe impl GlobalAlloc for Heap {
             None => {
                 let bytes = layout.size().next_multiple_of(PAGE);
                 if !is_soft() {
-                    // A map that ends gives back here also what it asked for softly.
+                    // A map also frees here, when it is dropped, the memory that it asked for softly.
                     reserve::long_block_ended(bytes);
                 }
                 if !reserve::contains(block) {
@@ -274,7 +275,8 @@ mod tests {
         assert!(flags.split(' ').any(|flag| flag == "nh"), "huge pages where they are on: {flags}");
     }
 
-    /// Sixteen threads that begin when the kernel gives no more need some six chunks each, of blocks of up to 16 KiB.
+    /// Sixteen threads that start when the kernel gives no more memory need about six chunks each, of blocks of up to
+    /// 16 KiB.
     #[test]
     fn the_reserve_serves_many_threads() {
         RESERVE_ALONE.set(true);

@@ -1,7 +1,9 @@
-//! What is known only when the program is loaded, before any of it runs: which objects are in the
-//! global scope from the start, and what the program's stderr is. Reading this, and one registration with the kernel that
-//! is slow later ([`fences`]), is all that happens at load, unless the processor lacks what this library was built to use.
-//! A constructor of a library that the program is linked with may run before, and have it read then.
+//! Facts that can only be read at load, before the program runs: the objects in the initial global scope, and the
+//! identity of the program's stderr.
+//!
+//! Load does no more than read these and make one registration with the kernel that would be slow later ([`fences`]),
+//! unless the processor lacks an instruction set that this library was built for. A constructor of a library that the
+//! program is linked with may run earlier, and the facts are read then.
 
 use super::{descriptor, elf, fences, processor, wiped};
 use std::ffi::{c_char, c_int};
@@ -11,9 +13,9 @@ static NOTED: AtomicBool = AtomicBool::new(false);
 static STDERR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// # Safety
-/// The loader calls it, with what the program was started with.
+/// The loader calls it, with the program's own arguments and environment.
 unsafe extern "C" fn at_load(_: c_int, argv: *const *const c_char, environment: *mut *mut c_char) {
-    // First of all: what comes behind it may need what is missing.
+    // This comes first: the code after it may need what is missing.
     if let Some(missing) = processor::lacking() {
         // SAFETY: the lists are the loader's, and a library that is preloaded is begun before any thread is.
         unsafe { processor::step_aside(missing, argv, environment) };
@@ -21,7 +23,7 @@ unsafe extern "C" fn at_load(_: c_int, argv: *const *const c_char, environment: 
     note();
 }
 
-/// On its own: what the compiler does for this must not come before the processor was looked at.
+/// A separate function: the compiler's code for it must not run before the processor check.
 #[inline(never)]
 fn note() {
     elf::objects_at_load();
@@ -32,7 +34,7 @@ fn note() {
     }
 }
 
-/// Once: what was closed then may be a file of the program's later.
+/// Records stderr once: if it was closed then, the number may later be a file of the program.
 fn note_stderr() {
     if NOTED.swap(true, Relaxed) {
         return;
@@ -47,7 +49,7 @@ fn note_stderr() {
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: unsafe extern "C" fn(c_int, *const *const c_char, *mut *mut c_char) = at_load;
 
-/// Whether descriptor 2 is what it was at load; a program may have closed it and opened a file.
+/// True if descriptor 2 is the same as at load. A program may have closed it and opened a file.
 pub(crate) fn stderr_is_the_same() -> bool {
     note_stderr();
     let now = descriptor::identity(libc::STDERR_FILENO);

@@ -1,9 +1,9 @@
-//! Locks that a panic does not spoil, and whose wait the program does not see.
+//! Locks that survive a panic and leave the program's errno alone.
 
 use super::errno::KeepErrno;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// Locks, whatever a panic left behind: every holder leaves consistent data. Leaves errno alone.
+/// Locks, also after a panic of a holder: every holder leaves consistent data. Preserves errno.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.try_lock() {
         Ok(held) => held,
@@ -12,7 +12,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// The kernel's answer to a wait goes to errno (EAGAIN, EINTR), which is the program's.
+/// Waits for the lock. The kernel's answer to a wait goes to errno (EAGAIN, EINTR), which is the program's, so errno is
+/// restored.
 #[cold]
 fn wait<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     let _errno = KeepErrno::new();
@@ -24,13 +25,13 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::SeqCst};
 
-    /// The wait ends early when a signal comes, and also when the lock is given up while the wait begins: errno is EINTR
-    /// or EAGAIN then.
+    /// The wait ends early when a signal arrives, and also when the lock is released while the wait begins: errno is
+    /// EINTR or EAGAIN then.
     #[test]
     fn a_wait_for_a_lock_leaves_errno_alone() {
         static CAME: AtomicUsize = AtomicUsize::new(0);
         /// # Safety
-        /// The C library calls it, or anyone: it needs nothing.
+        /// It needs nothing of its caller, the C library.
         unsafe extern "C" fn came(_: libc::c_int) {
             CAME.fetch_add(1, SeqCst);
         }
@@ -56,7 +57,7 @@ mod tests {
                 // SAFETY: this thread's errno, as above.
                 unsafe { *errno }
             });
-            // Signals come until the wait has been disturbed several times, however late it begins.
+            // Signals are sent until the wait has been disturbed several times, however late it begins.
             while CAME.load(SeqCst) < 20 {
                 std::thread::sleep(std::time::Duration::from_millis(2));
                 let waiter = waiter.load(SeqCst);

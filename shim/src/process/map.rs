@@ -1,4 +1,4 @@
-//! Maps that threads share.
+//! Maps shared by threads.
 
 use super::heap;
 use dashmap::{DashMap, SharedValue};
@@ -7,26 +7,26 @@ use std::hash::Hash;
 
 pub(crate) type Map<K, V> = DashMap<K, V, FxBuildHasher>;
 
-/// The parts of a map, each with a lock of its own. There are more parts than threads that usually use the map at one
-/// time. By default a map would have four parts for each processor, which on large machines is 64 KiB for an empty map.
+/// Number of parts of a map, each with its own lock: more than the number of threads that usually use the map at once.
+/// The default would be four parts per processor, which on large machines is 64 KiB for an empty map.
 const PARTS: usize = 16;
 
-/// A map that makes room when something comes into it.
+/// Creates a map that allocates when its first entry is added.
 pub(crate) fn new<K: Eq + Hash, V>() -> Map<K, V> {
     with_parts(PARTS)
 }
 
-/// The same in so many parts, a power of two.
+/// As [`new`], with a given number of parts, a power of two.
 pub(crate) fn with_parts<K: Eq + Hash, V>(parts: usize) -> Map<K, V> {
     DashMap::with_hasher_and_shard_amount(FxBuildHasher, parts)
 }
 
-/// There is no memory for one more, or its place is taken.
+/// There is no memory for another entry, or the key is taken.
 pub(crate) struct Refused;
 
-/// Puts a value into a map. A value that is there already is replaced and returned if `replaces`, and else the call is
-/// refused. If a part of the map is full and there is no memory for a larger one, the call is refused and the map stays as
-/// it was: many threads may find their parts full at one time. (The map's own functions would end the process.)
+/// Puts a value into a map. An existing value is replaced and returned if `replaces`; otherwise the call is refused. If
+/// a part of the map is full and there is no memory for a larger one, the call is refused and the map stays unchanged:
+/// many threads may find their parts full at once. (The map's own functions would end the process.)
 #[inline]
 pub(crate) fn put<K: Eq + Hash, V>(map: &Map<K, V>, key: K, value: V, replaces: bool) -> Result<Option<V>, Refused> {
     let hash_of = |key: &K| map.hash_usize(key) as u64;
@@ -52,7 +52,7 @@ pub(crate) fn put<K: Eq + Hash, V>(map: &Map<K, V>, key: K, value: V, replaces: 
 mod tests {
     use super::*;
 
-    /// Several threads find no memory for a larger part at one time, and none of them ends the process.
+    /// If several threads find no memory for a larger part at once, none of them ends the process.
     #[test]
     fn what_finds_no_memory_is_left_out() {
         const MANY: u64 = 20_000;

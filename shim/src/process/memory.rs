@@ -1,6 +1,5 @@
-//! The process's own memory: its mappings, which of their pages have been written, and what is in those. Nothing is
-//! touched that the process has not touched before: no page comes into being, and no fault reaches a handler of the
-//! program's.
+//! The process's own memory: its mappings, which of their pages have been written, and their contents. Pages that the
+//! process never touched are not touched here: no page comes into being, and no fault reaches a handler of the program.
 
 use super::descriptor::Descriptor;
 use super::page::page_bytes;
@@ -11,7 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// What is read at a time.
+/// Bytes read at a time.
 pub(crate) const PIECE: u64 = 1 << 20;
 
 /// A mapping, as `/proc/self/maps` has it.
@@ -21,13 +20,13 @@ pub(crate) struct Mapping {
     pub end: u64,
     pub readable: bool,
     pub writable: bool,
-    /// Shared with other processes, or with a file.
+    /// True if shared with other processes, or with a file.
     pub shared: bool,
     pub name: Vec<u8>,
 }
 
 impl Mapping {
-    /// Of one line.
+    /// Parses one line.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut fields = line.splitn(6, |&byte| byte == b' ');
         let (range, flags) = (std::str::from_utf8(fields.next()?).ok()?, fields.next()?);
@@ -39,22 +38,22 @@ impl Mapping {
         Some(Self { start, end, readable, writable, shared, name: name.trim_ascii_start().to_vec() })
     }
 
-    /// Whether the mapping is a device's: reading there may have any effect. Memory files have no device behind them.
-    /// Nor has memory that is shared with children (`MAP_SHARED | MAP_ANONYMOUS`), which the kernel calls by the third
-    /// name.
+    /// True if the mapping belongs to a device, which reading could affect. Memory files have no device behind them.
+    /// Neither does memory shared with children (`MAP_SHARED | MAP_ANONYMOUS`), which has the third name of
+    /// [`is_shared_memory`](Self::is_shared_memory).
     pub(crate) fn is_device(&self) -> bool {
         self.name.starts_with(b"/dev/") && !self.is_shared_memory()
             || self.name.windows(11).any(|part| part == b"/dev/nvidia")
     }
 
-    /// Whether it is a file that is memory, and no more.
+    /// True if its file is plain shared memory.
     pub(crate) fn is_shared_memory(&self) -> bool {
         const MEMORY: [&[u8]; 5] = [b"/dev/shm/", b"/dev/hugepages/", b"/dev/zero (deleted)", b"/memfd:", b"/SYSV"];
         MEMORY.iter().any(|memory| self.name.starts_with(memory))
     }
 }
 
-/// All of them, in the order of their addresses.
+/// Returns all mappings, in the order of their addresses.
 ///
 /// # Errors
 /// The system's.
@@ -63,20 +62,20 @@ pub(crate) fn mappings() -> std::io::Result<Vec<Mapping>> {
     Ok(text.split(|&byte| byte == b'\n').filter_map(Mapping::parse).collect())
 }
 
-/// Mappings in which nothing is, neither in memory nor swapped out; `None` if the kernel does not say.
+/// Returns mappings that hold nothing, neither in memory nor swapped out; `None` if the kernel does not say.
 pub(crate) fn empty_ones() -> Option<Vec<Range<u64>>> {
-    // Of a process with many mappings it is long.
+    // With many mappings the file is long.
     Some(empty_in(BufReader::new(File::open("/proc/self/smaps").ok()?)))
 }
 
 fn empty_in(mut smaps: impl BufRead) -> Vec<Range<u64>> {
-    /// What says how much of a mapping is there.
+    /// Lines that say how much of a mapping is held.
     const HELD: [&[u8]; 4] = [b"Rss:", b"Swap:", b"Shared_Hugetlb:", b"Private_Hugetlb:"];
     let (mut all, mut line) = (Vec::new(), Vec::new());
-    // The mapping at hand, while nothing says that there is something in it, and how many lines say that there is not.
+    // The current mapping while no line says that it holds something, and the number of lines that say it does not.
     let mut at_hand: Option<(Range<u64>, usize)> = None;
     let mut done = |at_hand: &mut Option<(Range<u64>, usize)>| {
-        // Kernels without huge pages have two of them.
+        // Kernels without huge pages have two of these lines.
         all.extend(at_hand.take().filter(|(_, told)| *told >= 2).map(|(range, _)| range));
     };
     while smaps.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
@@ -94,7 +93,7 @@ fn empty_in(mut smaps: impl BufRead) -> Vec<Range<u64>> {
     all
 }
 
-/// What is left of a range without others, which are sorted.
+/// Returns a range minus others, which are sorted.
 pub(crate) fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut left = Vec::new();
     let mut at = range.start;
@@ -110,7 +109,7 @@ pub(crate) fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64
     left
 }
 
-/// Which pages have something in them.
+/// Tells which pages hold something.
 pub(crate) struct Pages {
     map: Option<Descriptor>,
     page: u64,
@@ -121,18 +120,18 @@ impl Pages {
         Self { map: File::open("/proc/self/pagemap").ok().map(Descriptor::from), page: page_bytes() }
     }
 
-    /// The page behind the one that an address lies in.
+    /// Returns the start of the page after the one that holds an address.
     pub(crate) fn next(&self, at: u64) -> u64 {
         (at + 1).next_multiple_of(self.page)
     }
 
-    /// The pages that a range lies in.
+    /// Returns the range rounded out to whole pages.
     pub(crate) fn around(&self, range: &Range<u64>) -> Range<u64> {
         range.start / self.page * self.page..range.end.next_multiple_of(self.page)
     }
 
-    /// The whole pages of a piece of a mapping that hold what the process wrote. All of the piece where that cannot be
-    /// told.
+    /// Returns the whole pages of a piece of a mapping that hold what the process wrote; the whole piece if the kernel
+    /// cannot tell.
     pub(crate) fn filled(&self, mapping: &Mapping, piece: Range<u64>) -> Vec<Range<u64>> {
         let is_filled: Option<Vec<bool>> = if mapping.shared { self.cached(&piece) } else { self.written(&piece) };
         let Some(filled) = is_filled else { return vec![piece] };
@@ -147,7 +146,8 @@ impl Pages {
         parts
     }
 
-    /// Of private memory: pages that are there, or swapped out, and are no file's; what is not told is none.
+    /// For private memory: pages that are present or swapped out and do not belong to a file. Pages that the kernel
+    /// does not report are taken as empty.
     fn written(&self, piece: &Range<u64>) -> Option<Vec<bool>> {
         const PRESENT: u64 = 1 << 63;
         const SWAPPED: u64 = 1 << 62;
@@ -162,21 +162,21 @@ impl Pages {
         if read != bytes as isize {
             return None;
         }
-        // Of room that is kept free one page is as the other.
+        // In reserved but unused memory all pages have the same entry.
         if entries.first().is_some_and(|first| !is_filled(first)) && entries[1..] == entries[..entries.len() - 1] {
             return Some(Vec::new());
         }
         Some(entries.iter().map(is_filled).collect())
     }
 
-    /// Of private memory, as [`filled`](Self::filled) has it: ranges of whole pages that hold so many bytes together at most,
-    /// and up to where they are told. The kernel passes over what nobody wrote, however long that is. `None`: it does not do
-    /// that.
+    /// For private memory, as [`filled`](Self::filled): returns ranges of whole pages, together at most `most` bytes,
+    /// and the address up to which the answer holds. The kernel skips unwritten memory, however long it is. `None`: the
+    /// kernel cannot do that.
     pub(crate) fn written_from(&self, range: Range<u64>, most: u64) -> Option<(Vec<Range<u64>>, u64)> {
         pagemap::scan(self.map.as_ref()?.get()?, range, (most / self.page).max(1))
     }
 
-    /// For shared memory: pages that the kernel has.
+    /// For shared memory: pages that the kernel has cached.
     fn cached(&self, piece: &Range<u64>) -> Option<Vec<bool>> {
         let bytes = piece.end - piece.start;
         let mut pages = vec![0_u8; (bytes / self.page) as usize];
@@ -186,17 +186,17 @@ impl Pages {
     }
 }
 
-/// The aligned words of a part, which is no longer than [`PIECE`], up to the first that cannot be read.
+/// Returns the aligned words of a part, which is no longer than [`PIECE`], up to the first that cannot be read.
 pub(crate) fn words<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>) -> &'a [u8] {
     read_memory(part.start, of_room(part, room))
 }
 
-/// The same for memory that the process itself may not read just now.
+/// As [`words`], for memory that the process itself may not read now.
 pub(crate) fn words_by_force<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>) -> &'a [u8] {
     read_by_force(part.start, of_room(part, room))
 }
 
-/// One of the two.
+/// [`words`] or [`words_by_force`].
 pub(crate) type Read = for<'a> fn(&Range<u64>, &'a mut Vec<MaybeUninit<u8>>) -> &'a [u8];
 
 fn of_room<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>) -> &'a mut [MaybeUninit<u8>] {
@@ -205,7 +205,7 @@ fn of_room<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>) -> &'a mut
     &mut room[..bytes]
 }
 
-/// Whether a page is mapped.
+/// True if the page is mapped.
 pub(crate) fn is_mapped(at: u64) -> bool {
     let mut page = 0_u8;
     // SAFETY: mincore writes a byte for each page, of which there is one. What is not mapped is an error.
@@ -251,13 +251,13 @@ mod tests {
             of(2, 4, "Swap: 0 kB\n"),
             of(3, 0, "Swap: 8 kB\n"),
             of(4, 0, "Private_Hugetlb: 2048 kB\nSwap: 0 kB\n"),
-            // Of this one too little is said.
+            // This mapping has too few lines.
             of(5, 0, ""),
             of(6, 0, "Swap: 0 kB\n"),
         ];
         assert_eq!(empty_in(text.concat().as_bytes()), [1..2, 6..7]);
         assert_eq!(empty_in(&b""[..]), []);
-        // A page that is there, and none.
+        // A page that is present, and an absent one.
         let bytes = 2 << 20;
         // SAFETY: the mapping is private and anonymous, and the kernel chooses where it lies. It is this test's.
         let at = unsafe {
@@ -320,7 +320,7 @@ mod tests {
         assert!(words_by_force(&written, &mut room).is_empty() && !is_mapped(written.start));
     }
 
-    /// Memory that the process may not read just now is read all the same, without a fault.
+    /// Memory that the process may not read now is read anyway, without a fault.
     #[test]
     fn what_may_not_be_read_is_read_by_force() {
         let page = Pages::new().page;

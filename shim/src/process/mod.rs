@@ -1,7 +1,7 @@
-//! What the shim knows about the process that it is in, and what the shim owns there.
+//! Facts about the process that the shim is in, and what the shim owns there.
 //!
-//! That is the threads, the clock, the loaded objects, memory for our own records, and what was so when the process
-//! began. Nothing here knows of a GPU, and nothing here uses another room.
+//! It covers threads, the clock, loaded objects, memory for our own records, and facts from the start of the process.
+//! This room knows nothing of a GPU and uses no other room.
 
 pub(crate) mod cancel;
 pub(crate) mod clock;

@@ -1,39 +1,39 @@
-//! Which memory of the process is the shim's own. What lies there says nothing about the program.
+//! Tells which memory of the process is the shim's own. Its contents say nothing about the program.
 //!
-//! The kernel joins mappings that lie side by side, so a line in `/proc/self/maps` does not tell whose a mapping is.
-//! Nothing here locks or allocates, because the shim's allocator calls it and a child of `fork` goes on with it.
+//! The kernel joins adjacent mappings, so a line in `/proc/self/maps` does not tell whose a mapping is. Nothing here
+//! locks or allocates, because the shim's allocator calls it and a child of `fork` continues with it.
 
 use super::page::page_bytes;
 use super::threads;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
-/// For how many mappings there is room.
+/// Maximum number of mappings.
 const MOST: usize = 8192;
-/// Threads of ours at a time.
+/// Maximum number of our threads at a time.
 const THREADS: usize = 8;
-/// Stands for the beginning of a mapping while a thread changes its entry.
+/// Replaces the beginning of a mapping while a thread changes its entry.
 const BUSY: u64 = 1;
 
 /// Beginning and end of each mapping; 0: no mapping.
 static MAPPINGS: [(AtomicU64, AtomicU64); MOST] = [const { (AtomicU64::new(0), AtomicU64::new(0)) }; MOST];
-/// No mapping has ever been at a place behind this.
+/// Entries from here on have never held a mapping.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// There was no room for one.
+/// True once a mapping found no room here.
 static FULL: AtomicBool = AtomicBool::new(false);
-/// Our threads: the kernel's number, and where its stack begins and ends.
+/// Our threads: the kernel's thread number, and start and end of the stack.
 static STACKS: [(AtomicU32, AtomicU64, AtomicU64); THREADS] =
     [const { (AtomicU32::new(0), AtomicU64::new(0), AtomicU64::new(0)) }; THREADS];
 
-/// How often a mapping or thread has come or gone, plus 1.
+/// Number of mappings and threads that have come or gone, plus 1.
 static CHANGES: AtomicU64 = AtomicU64::new(1);
 
-/// A number that changes whenever the answer of [`ranges`] may change.
+/// Returns a number that changes whenever the answer of [`ranges`] may change.
 pub(crate) fn changes() -> u64 {
     CHANGES.load(SeqCst)
 }
 
-/// A mapping is ours from now on.
+/// Adds a mapping as ours.
 pub(crate) fn add(at: *const u8, bytes: usize) {
     let (start, end) = (at as u64, at as u64 + bytes as u64);
     add_range(start, end);
@@ -52,7 +52,7 @@ fn add_range(start: u64, end: u64) {
     FULL.store(true, Relaxed);
 }
 
-/// A mapping, or a part of one, is about to be unmapped.
+/// Removes a mapping, or a part of one, that is about to be unmapped.
 pub(crate) fn remove(at: *const u8, bytes: usize) {
     let (start, end) = (at as u64, at as u64 + bytes as u64);
     for (from, to) in &MAPPINGS[..USED.load(Acquire)] {
@@ -72,7 +72,7 @@ pub(crate) fn remove(at: *const u8, bytes: usize) {
     CHANGES.fetch_add(1, SeqCst);
 }
 
-/// While this lives, the calling thread is one of ours, with a stack of at most so many bytes.
+/// Marks the calling thread as ours while it lives, with a stack of at most the given bytes.
 pub(crate) struct OwnThread(Option<usize>);
 
 impl OwnThread {
@@ -94,13 +94,13 @@ impl OwnThread {
     }
 }
 
-/// Threads of ours that there are now.
+/// Returns the number of our threads that exist now.
 pub(crate) fn threads() -> u32 {
     let there = STACKS.iter().map(|(tid, ..)| tid.load(Acquire)).filter(|&tid| tid != 0 && threads::is_known(tid));
     there.count() as u32
 }
 
-/// What is above a thread's first frame is left to be found: it has no address of device memory.
+/// The range above a thread's first frame is not covered: it has no address of device memory.
 const PAGE: u64 = 4096;
 
 impl Drop for OwnThread {
@@ -113,7 +113,7 @@ impl Drop for OwnThread {
     }
 }
 
-/// All of them now, sorted; `None`: not all are known.
+/// Returns all ranges now, sorted; `None` if some are not known.
 pub(crate) fn ranges() -> Option<Vec<Range<u64>>> {
     if FULL.load(Relaxed) {
         return None;
@@ -130,12 +130,12 @@ pub(crate) fn ranges() -> Option<Vec<Range<u64>>> {
     Some(all)
 }
 
-/// The resident bytes of this process, and how many of them belong to no file and are shared with nobody.
+/// Returns the process's resident bytes, and how many of them are private and anonymous.
 fn of_process() -> (u64, u64) {
     resident_by(&std::fs::read("/proc/self/statm").unwrap_or_default())
 }
 
-/// The same by the text of `/proc/self/statm`.
+/// As [`of_process`], from the text of `/proc/self/statm`.
 pub(crate) fn resident_by(statm: &[u8]) -> (u64, u64) {
     let statm = std::str::from_utf8(statm).unwrap_or_default();
     let mut pages = statm.split_ascii_whitespace().skip(1).map(|pages| pages.parse::<u64>().unwrap_or(0));
@@ -144,12 +144,12 @@ pub(crate) fn resident_by(statm: &[u8]) -> (u64, u64) {
     (all * page, all.saturating_sub(of_files) * page)
 }
 
-/// Bytes of the heap that the driver keeps since the first work of ours, and whether there was any.
+/// Heap bytes that the driver keeps since our first work, and a flag that there was any.
 static KEPT_BY_DRIVER: AtomicU64 = AtomicU64::new(0);
 static WORKED: AtomicBool = AtomicBool::new(false);
 
-/// Runs work of ours that calls the driver. The first time the driver takes memory of the process's heap for it and keeps
-/// that, so what the heap rose by then is called ours. What the program took in that time is in it, once.
+/// Runs work of ours that calls the driver. The first time, the driver takes heap memory for it and keeps it, so the
+/// heap's growth by then counts as ours. It includes, once, what the program allocated in that time.
 pub(crate) fn keeping<R>(work: impl FnOnce() -> R) -> R {
     if WORKED.swap(true, Relaxed) {
         return work();
@@ -161,14 +161,14 @@ pub(crate) fn keeping<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Resident bytes that the process has because of gpumem.
+/// Returns the resident bytes that the process has because of gpumem.
 pub(crate) fn bytes() -> u64 {
     resident() + KEPT_BY_DRIVER.load(Relaxed)
 }
 
-/// Resident bytes of all mappings, asked of the kernel. What is unmapped meanwhile counts as nothing.
+/// Asks the kernel for the resident bytes of all our mappings. A mapping that is unmapped meanwhile counts as 0.
 fn resident() -> u64 {
-    /// Pages that are asked about at a time: 16 MiB of small ones.
+    /// Pages queried at a time: 16 MiB of small ones.
     const PAGES: usize = 4096;
     let (page, mut seen) = (page_bytes(), [0_u8; PAGES]);
     let mut bytes = 0;
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_part_that_goes_leaves_the_rest() {
-        // Addresses that no mapping has.
+        // Addresses outside any mapping.
         let at = 0x10_0000_u64 as *const u8;
         add(at, 0x9000);
         assert_eq!(known(0x10_4000), Some(0x10_0000..0x10_9000));
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_the_shims_heap_maps_is_its_own() {
-        // Longer than any block that is cut out of a chunk.
+        // Longer than any block of a chunk.
         let long = vec![7_u8; 8 << 20];
         let at = long.as_ptr() as u64;
         assert!(known(at).is_some_and(|range| range.contains(&(at + (8 << 20) - 1))));
@@ -223,7 +223,7 @@ mod tests {
         assert!(known(at).is_none());
     }
 
-    /// A page of ours is counted once it is touched, and no longer when it has gone back.
+    /// A page of ours counts once it is touched, and no longer after it is freed.
     #[test]
     fn what_is_touched_of_the_shims_memory_is_resident() {
         let grows = |before: u64, by: u64| resident() >= before + by;

@@ -1,12 +1,13 @@
-//! Which pages of private memory hold what the process wrote, told by the kernel without a look at each page
-//! (`PAGEMAP_SCAN`, since Linux 6.7). Of a terabyte that nobody wrote the entries of `/proc/self/pagemap` alone take ten seconds.
+//! Asks the kernel which pages of private memory hold what the process wrote, without a look at each page
+//! (`PAGEMAP_SCAN`, since Linux 6.7). For a terabyte of unwritten memory, reading the entries of `/proc/self/pagemap`
+//! alone takes ten seconds.
 
 use std::ops::Range;
 
-/// How many ranges the kernel tells at a time.
+/// Ranges that the kernel reports at a time.
 const REGIONS: usize = 256;
 
-/// As `linux/fs.h` has them: a page of a file, one that is there, one that is swapped out; and the call.
+/// From `linux/fs.h`: a page of a file, a present page, a swapped page; and the call.
 const OF_FILE: u64 = 1 << 2;
 const PRESENT: u64 = 1 << 3;
 const SWAPPED: u64 = 1 << 4;
@@ -19,7 +20,7 @@ struct Asked {
     flags: u64,
     start: u64,
     end: u64,
-    /// Up to where the kernel came.
+    /// Address up to which the kernel scanned.
     walked: u64,
     found: u64,
     room: u64,
@@ -30,8 +31,8 @@ struct Asked {
     returned: u64,
 }
 
-/// Ranges of pages that are there or swapped out, and are no file's: so many pages at most; and up to where they are told.
-/// `map`: `/proc/self/pagemap`. `None`: the kernel does not tell.
+/// Returns ranges of pages that are present or swapped out and do not belong to a file, at most `most_pages` pages, and
+/// the address up to which the answer holds. `map` is `/proc/self/pagemap`. `None`: the kernel does not tell.
 pub(super) fn scan(map: libc::c_int, range: Range<u64>, most_pages: u64) -> Option<(Vec<Range<u64>>, u64)> {
     let mut found = [[0_u64; 3]; REGIONS];
     let mut asked = Asked {
@@ -61,7 +62,7 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsRawFd;
 
-    /// The kernel passes over a terabyte that nobody wrote, and tells each page that somebody did. Nothing comes into being.
+    /// The kernel skips a terabyte of unwritten memory and reports each written page. No page comes into being.
     #[test]
     fn what_was_written_of_a_vast_mapping_is_told() {
         const BYTES: u64 = 1 << 40;
@@ -88,7 +89,7 @@ mod tests {
             }
             Some(all)
         };
-        // Kernels before 6.7 do not tell, and some machines forbid to ask.
+        // Kernels before 6.7 do not tell, and some machines forbid the call.
         if let Some(told) = all(BYTES / page) {
             assert_eq!(told, written);
             assert_eq!(all(1).as_deref(), Some(&written[..]), "one page at a time");

@@ -1,17 +1,17 @@
-//! Where the last panic of ours was: what a report of the bug needs.
+//! Keeps the place of our last panic, which a report of the bug needs.
 //!
-//! A contained panic prints nothing and ends nothing. Without its place nobody could find the bug.
+//! A contained panic prints nothing and ends nothing. Without its place the bug could not be found.
 
 use std::fmt::{self, Display, Write as _};
 use std::panic::PanicHookInfo;
 use std::sync::Mutex;
 
-/// Bytes of a place and a message that are kept; the rest is cut off.
+/// Bytes kept of a place and a message; the rest is cut off.
 const ROOM: usize = 200;
 
 static LAST: Mutex<Text> = Mutex::new(Text { bytes: [0; ROOM], len: 0 });
 
-/// A text that needs no memory of the heap.
+/// A text that needs no heap memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Text {
     bytes: [u8; ROOM],
@@ -21,7 +21,7 @@ pub(crate) struct Text {
 impl fmt::Write for Text {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = ROOM - self.len;
-        // A cut goes between two characters.
+        // A cut falls between two characters.
         let fits = (0..=text.len().min(room)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         self.bytes[self.len..self.len + fits].copy_from_slice(&text.as_bytes()[..fits]);
         self.len += fits;
@@ -38,7 +38,7 @@ impl Display for Text {
     }
 }
 
-/// The panic hook of our copy of std. It takes no memory and waits for no lock.
+/// Panic hook of our copy of std. It takes no memory and waits for no lock.
 pub(crate) fn note(info: &PanicHookInfo<'_>) {
     let Ok(mut last) = LAST.try_lock() else { return };
     last.len = 0;
@@ -51,12 +51,12 @@ pub(crate) fn note(info: &PanicHookInfo<'_>) {
     };
 }
 
-/// What failed by the last panic of this process, for people, with what a report of it needs.
+/// Returns a message that `what` failed by the last panic of this process, with the details that a report needs.
 pub(crate) fn failed(what: &str) -> String {
     format!("{what} failed (a bug in gpumem: please report it, with \"{}\")", last())
 }
 
-/// The place and the message of the last panic of this process.
+/// Returns place and message of the last panic of this process.
 fn last() -> Text {
     LAST.try_lock().map_or(Text { bytes: [0; ROOM], len: 0 }, |last| *last)
 }

@@ -1,12 +1,12 @@
-//! Reading memory that may not be there: an address that leads nowhere is no fault.
+//! Reads memory that may not be mapped, without a fault.
 
 use super::cancel::Uncancelled;
 use std::mem::{MaybeUninit, size_of};
 
-/// Copies from `address` and returns how many bytes could be read; an unmapped address is no fault.
+/// Copies from `address` and returns the bytes that could be read. An unmapped address causes no fault.
 ///
-/// The kernel does the reading (process_vm_readv on ourselves, 0.3 µs on a small VM), or
-/// /proc/self/mem where a sandbox refuses that. May change errno.
+/// The kernel does the reading (process_vm_readv on ourselves, 0.3 µs on a small VM), or /proc/self/mem if a sandbox
+/// refuses that. May change errno.
 pub(crate) fn read_memory(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: to.len() };
@@ -22,7 +22,7 @@ pub(crate) fn read_memory(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8]
     unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), read) }
 }
 
-/// The same for memory that the process itself may not read just now (`PROT_NONE`), as a debugger would read it.
+/// As [`read_memory`], for memory that the process itself may not read now (`PROT_NONE`), as a debugger would read it.
 pub(crate) fn read_by_force(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     let read = usize::try_from(read_proc_mem(address, to)).unwrap_or(0).min(to.len());
     // SAFETY: the kernel has written the first `read` bytes, and `read` is at most the length of
@@ -30,10 +30,10 @@ pub(crate) fn read_by_force(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u
     unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), read) }
 }
 
-/// Appends copies of several pieces of memory, each an address and a length, one behind the other, up to the first
-/// piece that is not there. Returns how many bytes that are. Takes one system call for 1024 pieces. May change errno.
+/// Appends copies of several pieces of memory, each an address and a length, up to the first piece that is not mapped.
+/// Returns the number of bytes copied. Takes one system call for 1024 pieces. May change errno.
 pub(crate) fn read_pieces(pieces: &[libc::iovec], to: &mut Vec<u8>) -> usize {
-    /// UIO_MAXIOV of the kernel.
+    /// The kernel's UIO_MAXIOV.
     const AT_ONCE: usize = 1024;
     let begin = to.len();
     for from in pieces.chunks(AT_ONCE) {
@@ -49,12 +49,12 @@ pub(crate) fn read_pieces(pieces: &[libc::iovec], to: &mut Vec<u8>) -> usize {
     to.len() - begin
 }
 
-/// Copies pieces one behind the other, up to the first byte that is not there; returns how many bytes were copied.
+/// Copies pieces one behind the other, up to the first unmapped byte; returns the number of bytes copied.
 ///
-/// The pieces are the caller's side of process_vm_writev, and the copy is the other process's, which is this one. The
-/// kernel looks up each page of the other process in its tables, and copies the caller's side as any call's arguments:
-/// sixty pieces on sixty pages take 2.5 µs this way and 13 µs by process_vm_readv (a small VM). The C library's function
-/// is not called: that of a sanitizer would look at the pieces itself.
+/// The pieces are the caller's side of process_vm_writev, and the copy is the other process's side, which is also this
+/// process. The kernel looks up each page of the other side in its tables, and copies the caller's side like any call's
+/// arguments: sixty pieces on sixty pages take 2.5 µs this way and 13 µs by process_vm_readv (a small VM). The C
+/// library's wrapper is not called: a sanitizer's version would look at the pieces itself.
 fn gather(from: &[libc::iovec], to: &mut [MaybeUninit<u8>]) -> usize {
     let all = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
     let (pieces, number) = (from.as_ptr(), from.len());
@@ -87,7 +87,7 @@ fn read_proc_mem(address: u64, to: &mut [MaybeUninit<u8>]) -> isize {
     }
 }
 
-/// What is at `address`, aligned or not. May change errno.
+/// Reads the value at `address`, aligned or not. May change errno.
 pub(crate) fn read_value<T: Plain>(address: u64) -> Option<T> {
     let mut value = MaybeUninit::<T>::uninit();
     // SAFETY: `value` has as many bytes as a `T`. They are written as MaybeUninit, so none need be
@@ -100,10 +100,10 @@ pub(crate) fn read_value<T: Plain>(address: u64) -> Option<T> {
     Some(unsafe { value.assume_init() })
 }
 
-/// Types for which any bytes are a value.
+/// Types for which any bytes are a valid value.
 ///
 /// # Safety
-/// That is what an implementor promises.
+/// An implementor promises that.
 pub(crate) unsafe trait Plain: Copy {}
 // SAFETY: any four bytes are a u32.
 unsafe impl Plain for u32 {}
@@ -149,7 +149,7 @@ mod tests {
         assert!(read_proc_mem(8, &mut read) < 0);
     }
 
-    /// A value of which only the first bytes can be read is no value.
+    /// A value of which only the first bytes can be read is not returned.
     #[test]
     fn what_is_cut_off_is_not_read() {
         // SAFETY: the mapping is private and anonymous, and the kernel chooses where it lies. The second page is

@@ -1,9 +1,9 @@
-//! A processor that lacks what this library was built to use (`-Ctarget-cpu=native`, on another machine).
+//! Handles a processor that lacks instructions this library was built for (`-Ctarget-cpu=native`, on another machine).
 //!
-//! Any function of such a library may end the program by SIGILL. So what is done here is small, and written so that a
-//! compiler has no reason for instructions on vectors: bytes are copied one by one. If the library came by LD_PRELOAD,
-//! the program is begun once more without it, before its `main`. Otherwise no hook does anything
-//! ([`super::wiped::disabled`]), which is not sure to help.
+//! Any function of such a library may end the program by SIGILL. So the code here is small, and written so that a
+//! compiler has no reason for vector instructions: bytes are copied one by one. If the library came by LD_PRELOAD, the
+//! program is started again without it, before its `main`. Otherwise no hook does anything
+//! ([`super::wiped::disabled`]), which may not be enough.
 
 use super::write;
 use gpumem_wire::processor::{COMPILED_IN, lacking_here};
@@ -11,31 +11,32 @@ use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
 use std::ptr::{read_volatile, write_volatile};
 
-/// What the inspector reads in the file, at [`gpumem_wire::processor::SECTION`].
+/// Read by the inspector from the file, at [`gpumem_wire::processor::SECTION`].
 #[used]
 #[unsafe(link_section = ".gpumem.needs")]
 static NEEDS: u64 = COMPILED_IN.to_le();
 
-/// What this library needs and the processor does not have.
+/// Returns a feature that this library needs and the processor lacks.
 pub(crate) fn lacking() -> Option<&'static str> {
     // SAFETY: it is a word of this library, which nothing changes. Volatile: what the file says counts, so that tests
     // can write it there.
     lacking_here(u64::from_le(unsafe { read_volatile(&NEEDS) }))
 }
 
-/// The variable, as it stands in an environment.
+/// The variable, as it appears in an environment.
 const PRELOAD: &CStr = c"LD_PRELOAD=";
-/// What the file of this library is called.
+/// File name of this library.
 const NAME: &CStr = c"libgpumem.so";
 
-/// Says what is missing, and begins the program again without this library. Returns if that cannot be done.
+/// Reports the missing feature and starts the program again without this library. Returns if that cannot be done.
 ///
 /// # Safety
 /// `argv` and `environment` are those of the process, and no other thread runs: the loader gives them to constructors,
 /// before `main`.
 #[cold]
 pub(super) unsafe fn step_aside(missing: &str, argv: *const *const c_char, environment: *mut *mut c_char) {
-    // SAFETY: both names end in NUL, and the value is a C string of the environment, which nobody changes meanwhile.
+    // SAFETY: both names end in NUL, and the value is a C string of the environment, which no other code changes
+    // meanwhile.
     let quiet = unsafe {
         let log = libc::getenv(c"GPUMEM_LOG".as_ptr());
         !log.is_null() && libc::strcmp(log, c"quiet".as_ptr()) == 0
@@ -84,11 +85,12 @@ impl Line {
     }
 }
 
-/// Takes this library out of LD_PRELOAD, and LD_PRELOAD out of the environment if nothing else is in it. False, and
-/// nothing is changed, if it is not there.
+/// Removes this library from LD_PRELOAD, and LD_PRELOAD from the environment if it is then empty. Returns false and
+/// changes nothing if this library is not in it.
 ///
 /// # Safety
-/// `environment` is a list of C strings that ends in NULL. List and strings may be written, and nobody else uses them.
+/// `environment` is a list of C strings that ends in NULL. List and strings may be written, and no other code uses
+/// them.
 unsafe fn cut(environment: *mut *mut c_char) -> bool {
     let mut at = environment;
     // SAFETY: the caller vouches for the list and its strings. No read goes past the NULL or a NUL: `behind` stops
@@ -114,7 +116,7 @@ unsafe fn cut(environment: *mut *mut c_char) -> bool {
     false
 }
 
-/// What stands behind a beginning, if the text begins so.
+/// Returns the rest of a text after `beginning`, if the text begins with it.
 ///
 /// # Safety
 /// `text` is a C string.
@@ -131,7 +133,8 @@ unsafe fn behind(mut text: *mut u8, beginning: &CStr) -> Option<*mut u8> {
     Some(text)
 }
 
-/// Whether a value of LD_PRELOAD names this library, and how long it is without. Written only if `write`.
+/// Returns true if a value of LD_PRELOAD names this library, and the value's length without it. Writes the shorter
+/// value only if `write`.
 ///
 /// # Safety
 /// `value` is a C string, which may be written.
@@ -195,7 +198,7 @@ mod tests {
             let left = list.iter().take_while(|text| !text.is_null()).map(|text| CStr::from_ptr(*text));
             (found, left.map(|text| text.to_str().unwrap().to_owned()).collect())
         };
-        // The strings are not freed: a CString that was shortened would be freed by a wrong length.
+        // The strings are leaked: a shortened CString would be freed with a wrong length.
         (found, left)
     }
 

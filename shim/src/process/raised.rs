@@ -1,8 +1,8 @@
-//! A count that is raised while something goes on, and lowered however that ends.
+//! A count that is raised during an operation and lowered at its end, also when unwinding.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-/// While this lives, a count is one higher.
+/// Raises a count by one while it lives.
 pub(crate) struct Raised<'a>(&'a AtomicU32);
 
 impl<'a> Raised<'a> {

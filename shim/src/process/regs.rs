@@ -1,21 +1,21 @@
-//! The registers that a walk of a thread's stack begins with.
+//! Registers from which a stack walk begins.
 
-/// Where a walk begins.
+/// Starting point of a walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Regs {
     /// A return address.
     pub pc: u64,
     /// The stack pointer after that return.
     pub sp: u64,
-    /// The frame pointer register then.
+    /// The frame pointer register after that return.
     pub fp: u64,
 }
 
 impl Regs {
-    /// The caller of the function that this is inlined into.
+    /// Returns the caller of the function that this is inlined into.
     ///
-    /// That function must keep a frame pointer (build with `-C force-frame-pointers=yes`). All
-    /// zeroes, which walks to nothing, if the register cannot be one.
+    /// That function must keep a frame pointer (build with `-C force-frame-pointers=yes`). If the register cannot be
+    /// one, all are zero and the walk is empty.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub fn of_caller() -> Regs {
@@ -24,7 +24,7 @@ impl Regs {
         unsafe {
             std::arch::asm!("mov {}, rbp", "mov {}, rsp", out(reg) fp, out(reg) sp, options(nomem, nostack, preserves_flags))
         };
-        // A frame of ours is small: no hook keeps more than 1 MiB on the stack.
+        // Our frames are small: no hook keeps more than 1 MiB on the stack.
         if fp.wrapping_sub(sp) > 1 << 20 || fp & 7 != 0 {
             return Regs::default();
         }
@@ -33,7 +33,7 @@ impl Regs {
         unsafe { Regs { pc: *((fp + 8) as *const u64), sp: fp + 16, fp: *(fp as *const u64) } }
     }
 
-    /// The caller of the function that this is inlined into.
+    /// Returns the caller of the function that this is inlined into.
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
     pub fn of_caller() -> Regs {

@@ -1,23 +1,23 @@
-//! Threads of our own, beside the program's.
+//! Our own threads, beside the program's.
 
 use super::own::OwnThread;
 use super::{elf, heap, threads};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Stacks are made of pages, of up to this many bytes.
+/// Upper bound on the bytes of a page, by which stacks are sized.
 const PAGE: usize = 64 << 10;
 
-/// Where a thread of ours has its stack, and how many bytes beside the storage that the C library puts there.
+/// Origin of the stack of our thread, and its bytes without the storage that the C library puts there.
 #[derive(Clone, Copy)]
 pub(crate) enum Stack {
-    /// The C library maps it.
+    /// Mapped by the C library.
     Bytes(usize),
-    /// Mapped as the stack of main is, so that it does not count against `RLIMIT_DATA` (`is_data_mapping` in the kernel's
-    /// mm/internal.h). The mapping stays until the process ends.
+    /// Mapped like the stack of main, so that it does not count against `RLIMIT_DATA` (`is_data_mapping` in the
+    /// kernel's mm/internal.h). The mapping stays until the process ends.
     Mapped(usize),
 }
 
-/// A mapping for [`Stack::Mapped`].
+/// Makes a mapping for [`Stack::Mapped`].
 fn mapped(bytes: usize) -> Option<*mut libc::c_void> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_GROWSDOWN | libc::MAP_STACK | libc::MAP_NORESERVE;
     // SAFETY: without MAP_FIXED the kernel picks addresses that are free. The advice is for this mapping alone: a huge
@@ -32,13 +32,13 @@ fn mapped(bytes: usize) -> Option<*mut libc::c_void> {
     }
 }
 
-/// Starts a thread of ours, which nobody waits for, with this stack. It blocks all signals: the program's must not
-/// be delivered to it.
+/// Starts a detached thread of ours with this stack. It blocks all signals: those of the program must not be delivered
+/// to it.
 ///
-/// The thread is started by the C library's own function. The standard library's first looks up a symbol, and waits for
-/// that while another thread opens a library.
+/// The thread is started by the C library's own function. The standard library's function first looks up a symbol, and
+/// that waits while another thread opens a library.
 pub(crate) fn spawn(stack: Stack, f: impl FnOnce() + Send + 'static) -> bool {
-    /// What the thread does, and the bytes of its stack.
+    /// The thread's work, and the bytes of its stack.
     type Work = (Box<dyn FnOnce() + Send>, usize);
     extern "C" fn run(work: *mut libc::c_void) -> *mut libc::c_void {
         // SAFETY: prctl reads a literal that ends in NUL. `work` is the box that `spawn` turned
@@ -50,13 +50,13 @@ pub(crate) fn spawn(stack: Stack, f: impl FnOnce() + Send + 'static) -> bool {
         threads::share_counts();
         let (work, stack) = *work;
         let _own = OwnThread::begin(&raw const stack as u64, stack as u64);
-        // The program does not miss what the thread leaves undone.
+        // The program does not miss the work that the thread leaves undone.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
             std::mem::forget(panic);
         }
         std::ptr::null_mut()
     }
-    // Threads have their thread-local storage on their stacks, and a program's may be larger than any stack of ours.
+    // Threads have their thread-local storage on their stacks, and the program's storage may be larger than our stack.
     let (Stack::Bytes(bytes) | Stack::Mapped(bytes)) = stack;
     let bytes = (bytes + elf::thread_storage()).next_multiple_of(PAGE);
     let low = match stack {

@@ -1,8 +1,8 @@
 //! A stack of our own, for work that needs more stack than a program's thread may have left: 70 KiB, while threads of
 //! 16 KiB exist.
 //!
-//! The work stays on the thread that asked. Another thread of ours would have to be waited for. It could wait in turn
-//! for the asking thread: inside a library's constructor, which holds the loader's lock that a new thread needs.
+//! The work stays on the thread that asked. If another thread did it, the asking thread would wait for it, and it could
+//! wait for the asking thread: inside a library's constructor, which holds the loader's lock that a new thread needs.
 
 use super::errno::KeepErrno;
 use super::own;
@@ -10,17 +10,17 @@ use std::arch::asm;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// The stack of the work (making a graph cache takes 260 KiB in a debug build), and below it pages that nobody may
-/// touch. Pages that are not touched take no memory.
+/// Bytes of the stack (making a graph cache takes 260 KiB in a debug build); below it lie guard pages. Untouched pages
+/// take no memory.
 const BYTES: usize = 1 << 20;
 const GUARD: usize = 64 << 10;
 
-/// Signals that an instruction of the thread itself raises. They cannot wait.
+/// Signals that an instruction of the thread itself raises. They cannot be deferred.
 const AT_ONCE: [libc::c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
 
-/// Runs `f` on a new stack. If there is no memory for one, `f` is not run and the answer is `None`, because nobody
-/// knows how much is left of this stack. `f` does not unwind. Signals wait meanwhile: a handler of the program may look
-/// where its stack is, or leave by `siglongjmp`.
+/// Runs `f` on a new stack. If there is no memory for one, `f` does not run and the result is `None`, because the room
+/// left on the current stack is unknown. `f` does not unwind. Signals are deferred meanwhile: a handler of the program
+/// may look where its stack is, or leave by `siglongjmp`.
 pub(crate) fn with_room<F: FnOnce() -> R, R>(f: F) -> Option<R> {
     let stack = Stack::new()?;
     let _waiting = Waiting::new();
@@ -49,11 +49,10 @@ extern "C" fn run<F: FnOnce() -> R, R>(work: *mut c_void) {
 /// Calls `run(data)` with the stack pointer at `top`.
 ///
 /// # Safety
-/// `top` is the aligned end of a stack that nobody uses, and large enough for `run`, which does not unwind.
+/// `top` is the aligned end of an unused stack that is large enough for `run`, which does not unwind.
 #[inline(never)]
 unsafe fn call_on(top: usize, run: extern "C" fn(*mut c_void), data: *mut c_void) {
-    // The old stack pointer is kept in a register that calls preserve. A walk of the stack goes on through the
-    // frame pointer.
+    // The old stack pointer stays in a register that calls preserve. A stack walk continues through the frame pointer.
     // SAFETY: our caller vouches for the stack at `top`. Every register that a call may change is
     // named, and the old stack pointer comes back from a preserved one.
     #[cfg(target_arch = "x86_64")]
@@ -124,7 +123,7 @@ impl Drop for Stack {
     }
 }
 
-/// While it lives, signals that can wait do.
+/// Defers signals that can be deferred while it lives.
 struct Waiting(Option<libc::sigset_t>);
 
 impl Waiting {

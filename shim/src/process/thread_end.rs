@@ -1,9 +1,9 @@
-//! Whether a thread has ended, as others may rely on it.
+//! Tells reliably that a thread has ended.
 //!
 //! The kernel still finds a thread (`tgkill`) for a while after `pthread_join` has returned, or gives its number to
-//! another. What it does before whoever joins the thread goes on is to mark the robust mutexes that the thread holds
-//! (exit_mm_release in kernel/fork.c). So each thread holds one, for as long as it lives, also while its destructors
-//! run; and whoever asks needs no system call.
+//! another thread. But before the joining thread continues, the kernel marks the robust mutexes that the ended thread
+//! held (exit_mm_release in kernel/fork.c). So each thread holds one for its whole life, also while its destructors
+//! run. Checking it needs no system call.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ use std::ops::Deref;
 // pthread.h
 const PTHREAD_MUTEX_ROBUST: libc::c_int = 1;
 
-/// What a thread holds until it ends. It stays where it is.
+/// Held by a thread until it ends. It is not moved.
 pub(crate) struct Life(UnsafeCell<libc::pthread_mutex_t>);
 
 // SAFETY: pthread mutexes are made for use by many threads, and `Life` is made where it stays.
@@ -20,7 +20,7 @@ unsafe impl Send for Life {}
 // SAFETY: all access goes through the pthread functions, which several threads may call at once.
 unsafe impl Sync for Life {}
 
-/// One that has memory of its own.
+/// A `Life` with its own memory.
 pub(crate) struct Lifetime(Box<MaybeUninit<Life>>);
 
 impl Default for Lifetime {
@@ -42,11 +42,11 @@ impl Deref for Lifetime {
     }
 }
 
-/// The calling thread holds it.
+/// Proof that the calling thread holds a `Life`.
 pub(crate) struct LifetimeHold<'a>(&'a Life);
 
 impl Life {
-    /// Makes one that no thread holds.
+    /// Makes a `Life` that no thread holds.
     ///
     /// # Safety
     /// The place has room for it, no thread uses it yet, and what is made there is not moved.
@@ -62,7 +62,8 @@ impl Life {
         }
     }
 
-    /// Takes hold of it, unless a thread has it that lives: it is held for a few instructions otherwise.
+    /// Takes it, unless a living thread has it. Apart from a thread's lifelong hold, it is held for a few instructions
+    /// only.
     pub(crate) fn hold(&self) -> Option<LifetimeHold<'_>> {
         // SAFETY: `make_at` has initialised the mutex, and it stays at its address while `self` lives.
         match unsafe { libc::pthread_mutex_trylock(self.0.get()) } {
@@ -78,7 +79,8 @@ impl Life {
 }
 
 impl LifetimeHold<'static> {
-    /// Until this thread has ended: the kernel has the mutex's address from now on, which is never freed.
+    /// Holds it until this thread has ended. The kernel keeps the mutex's address from now on; that memory is never
+    /// freed.
     pub(crate) fn for_life(self) {
         std::mem::forget(self);
     }
@@ -102,7 +104,7 @@ mod tests {
         for _ in 0..1000 {
             let held = std::thread::spawn(|| life.hold().map(LifetimeHold::for_life).is_some());
             assert!(held.join().unwrap());
-            // Joined, so nobody's.
+            // The thread was joined, so no thread holds it.
             let held = life.hold().expect("its thread has ended");
             assert!(std::thread::spawn(|| life.hold().is_none()).join().unwrap());
             drop(held);

@@ -1,23 +1,23 @@
-//! Which part of the threads' stacks is in use: what lies below a stack pointer was left there by calls that have returned.
+//! Tells which part of each thread's stack is in use. Data below a stack pointer was left by calls that have returned.
 //!
-//! A mapping does not tell where a stack begins: the kernel joins those that lie side by side, and a program may have a
-//! stack in memory that it has other things in as well. The C library knows. It keeps a record of each thread in the
-//! thread's own stack (glibc: `struct pthread`; musl has one, too), with the thread's number and where its stack lies; at
-//! which places of the record that is follows from our own thread's.
+//! A mapping does not tell where a stack begins: the kernel joins adjacent mappings, and a program may place a stack
+//! inside other memory. The C library knows. It keeps a record of each thread in the thread's own stack (glibc: `struct
+//! pthread`; musl has one, too), with the thread's number and the position of its stack. The offsets within the record
+//! are learned from our own thread's record.
 
 use super::peek::{read_memory, read_value};
 use super::threads;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Bytes of a record that are looked at.
+/// Bytes of a record that are examined.
 const RECORD: usize = 2048;
-/// Above a stack pointer the record is looked for in so many bytes, so many at a time.
+/// Above a stack pointer the record is searched for in `MOST` bytes, `PIECE` bytes at a time.
 const MOST: u64 = 16 << 20;
 const PIECE: usize = 64 << 10;
 const PAGE: u64 = 4096;
 
-/// The part of each thread's stack that is not in use now: from where the stack begins to its stack pointer. `first`: the
+/// Returns the unused part of each thread's stack: from the stack's beginning to its stack pointer. `first` is the
 /// mapping that is the stack of the process's first thread, whose record lies elsewhere.
 pub(crate) fn unused(first: Option<Range<u64>>) -> Vec<Range<u64>> {
     let Some(places) = Places::learn() else { return Vec::new() };
@@ -35,16 +35,16 @@ pub(crate) fn unused(first: Option<Range<u64>>) -> Vec<Range<u64>> {
     tasks.filter_map(of_task).collect()
 }
 
-/// The stack pointer of a thread that waits. What runs has none to tell.
+/// Returns the stack pointer of a waiting thread; a running thread reports none.
 fn stack_pointer(task: &std::path::Path) -> Option<u64> {
-    // `running`, or a call and its arguments, or -1; then the stack pointer and the place in the code.
+    // `running`, or a call and its arguments, or -1; then the stack pointer and the code address.
     let said = std::fs::read_to_string(task.join("syscall")).ok()?;
     let (before, _) = said.trim_end().rsplit_once(' ')?;
     let (_, stack) = before.rsplit_once(' ').unwrap_or(("", before));
     u64::from_str_radix(stack.strip_prefix("0x")?, 16).ok()
 }
 
-/// Where in its record the C library has the number of a thread, and the beginning and the bytes of its stack.
+/// Offsets in the C library's record of a thread's number, and of the beginning and bytes of its stack.
 #[derive(Clone, Copy, Debug)]
 struct Places {
     tid: usize,
@@ -55,15 +55,15 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// A stack in which `inside` lies, out of its beginning and its bytes.
+/// Returns the stack from its beginning and bytes, if `inside` lies in it.
 fn stack_with(inside: u64, start: u64, bytes: u64) -> Option<Range<u64>> {
     let end = start.checked_add(bytes)?;
-    // The program may give a stack that begins anywhere.
+    // The program may provide a stack that begins at any address.
     ((start..end).contains(&inside) && start >= PAGE && start.is_multiple_of(8)).then_some(start..end)
 }
 
 impl Places {
-    /// From the calling thread, which is one of ours: its stack is the C library's.
+    /// Learns the offsets from the calling thread, which is one of ours: its stack is the C library's.
     fn learn() -> Option<Self> {
         let (here, tid) = (0_u8, threads::os_id() as u32);
         // SAFETY: pthread_self takes nothing and answers an address, which is read through the kernel.
@@ -81,7 +81,7 @@ impl Places {
         Some(Self { tid, stack })
     }
 
-    /// The stack of a thread, by the record that lies above its stack pointer.
+    /// Finds a thread's stack by the record above its stack pointer.
     fn stack(self, tid: u32, pointer: u64) -> Option<Range<u64>> {
         let mut room = vec![MaybeUninit::uninit(); PIECE + RECORD];
         let begin = pointer & !7;
@@ -95,7 +95,7 @@ impl Places {
                     return Some(stack);
                 }
             }
-            // It ends here.
+            // The memory ends here.
             if bytes.len() < PIECE + RECORD && bytes.len() <= PIECE {
                 break;
             }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// Waits, with a local of its own far enough above its stack pointer.
+    /// Waits, with a local far enough above its stack pointer.
     fn waits(told: &Sender<u64>, end: &Receiver<()>) {
         let here = 0_u8;
         told.send(&raw const here as u64).unwrap();
@@ -118,7 +118,7 @@ mod tests {
 
     fn await_unused(near: impl Fn(&Range<u64>) -> bool) {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        // As in the shim, a thread whose stack is the C library's own asks.
+        // As in the shim, the asking thread has a stack of the C library's own.
         while !std::thread::scope(|scope| scope.spawn(|| unused(None)).join().unwrap()).iter().any(&near) {
             assert!(std::time::Instant::now() < until, "{:x?}", unused(None));
             std::thread::yield_now();
@@ -135,7 +135,7 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// The stack is a part of other memory: what lies below the stack is none of it.
+    /// The stack is part of other memory. Memory below the stack does not belong to it.
     #[test]
     fn a_stack_of_the_programs_begins_where_it_says() {
         const BYTES: usize = 256 << 10;

@@ -1,8 +1,8 @@
-//! What the shim knows of the calling thread, together, so that a hook looks for it once.
+//! The shim's state of the calling thread, in one place, so that a hook looks it up once.
 //!
-//! It lies in the shim's own memory, from the first call that is recorded on. It is there while the program's
-//! destructors run at the end of the thread, and is another thread's once the kernel says that its thread has ended. A
-//! thread for which there is no memory records nothing.
+//! It lies in the shim's own memory, from the thread's first recorded call on. It stays while the program's destructors
+//! run at the end of the thread. Another thread gets it once the kernel says that its thread has ended. A thread for
+//! which there is no memory records nothing.
 
 use super::clock::Recent;
 use super::errno::KeepErrno;
@@ -17,41 +17,41 @@ use std::ffi::c_void;
 use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
-/// The state of a thread. What most calls touch comes first, in one line of the processor's caches.
+/// The state of a thread. Fields that most calls touch come first, in one cache line.
 #[repr(C, align(64))]
 pub struct Local {
-    /// This thread is recording: calls that it makes meanwhile are not recorded.
+    /// True while this thread is recording: calls that it makes meanwhile are not recorded.
     pub busy: Cell<bool>,
-    /// It has launched kernels and not waited since: see [`crate::stranded`].
+    /// True if it has launched kernels and not waited since: see [`crate::stranded`].
     pub launched: Cell<bool>,
     shard: Cell<u32>,
     tid: Cell<u32>,
-    /// The generation of contexts in which this thread's context was found to be the only one there is, and
-    /// has not been changed since; 0: not known.
+    /// The generation of contexts in which this thread's context was found to be the only one and has not been changed
+    /// since; 0: not known.
     pub only_context: Cell<u32>,
-    /// Records that this thread made.
+    /// Number of records that this thread made.
     pub records: Cell<u64>,
-    /// As `only_context`, once an allocation of a runtime's came to that context's pool.
+    /// As `only_context`, set once an allocation of a runtime reached that context's pool.
     pub runtime_context: Cell<u32>,
-    /// Idle blocks that this thread keeps.
+    /// Idle blocks in this thread's cache.
     pub cache: Slot,
-    /// When it last asked for the time.
+    /// Its last reading of the clock.
     pub recent: Recent,
-    /// Serial numbers that are this thread's: the next one, and how many are left.
+    /// This thread's serial numbers: the next one, and how many are left.
     serials: Cell<(u64, u64)>,
     /// The context of its last record.
     pub context: Cell<LastContext>,
-    /// The call of a runtime's function that this thread is in: its site is the one worth keeping.
+    /// The runtime call that this thread is in, whose call site is the useful one.
     pub caller: Cell<Option<Regs>>,
-    /// It asks for memory that it can do without: [`super::heap::softly`].
+    /// True while it asks for memory that it can do without: [`super::heap::softly`].
     pub soft: Cell<bool>,
-    /// What its allocations are labelled with.
+    /// Labels for its allocations.
     pub tags: Tags,
-    /// What walks of its stack know ([`crate::stacks`]). The thread that has this memory next has it as well.
+    /// State of its stack walks ([`crate::stacks`]). The next thread with this memory inherits it.
     pub walks: Slot,
 }
 
-/// A place for a reference that only the room it belongs to puts in and takes out.
+/// A place for a reference that only the owning room sets and takes.
 pub struct Slot(Cell<*const c_void>);
 
 // SAFETY: a thread reaches its own slots only, through `local`. The constant that stands for no
@@ -63,7 +63,7 @@ impl Slot {
         Self(Cell::new(std::ptr::null()))
     }
 
-    /// What is in it.
+    /// Returns its reference.
     ///
     /// # Safety
     /// `T` is the type of all that is ever put in.
@@ -80,7 +80,7 @@ impl Slot {
     }
 }
 
-/// A context that was looked up, and when it stops being true.
+/// A context that was looked up, and when that result expires.
 #[derive(Clone, Copy)]
 pub struct LastContext {
     pub vendor: u8,
@@ -89,7 +89,7 @@ pub struct LastContext {
     pub context: ContextRef,
 }
 
-/// Tags nest this deep; deeper ones are counted and ignored.
+/// Maximum depth of nested tags; deeper ones are counted and ignored.
 const DEPTH: usize = 64;
 
 impl Local {
@@ -113,7 +113,8 @@ impl Local {
         }
     }
 
-    /// For one question of a thread for which there is no memory: it counts as recording, so that nothing is recorded.
+    /// Creates a state for one question of a thread for which there is no memory. It counts as recording, so that
+    /// nothing is recorded.
     fn for_now() -> Self {
         let local = Self::new();
         local.busy.set(true);
@@ -125,7 +126,7 @@ impl Local {
 
 thread_pointer!("gpumem_local", Local);
 
-/// Runs `f` with the state of the calling thread.
+/// Runs `f` with the calling thread's state.
 #[inline(always)]
 pub(crate) fn local<R>(f: impl FnOnce(&Local) -> R) -> R {
     // SAFETY: `f` gets the reference for its own call only: its lifetime is that of the argument.
@@ -141,7 +142,7 @@ fn without<R>(f: impl FnOnce(&Local) -> R) -> R {
     f(&Local::for_now())
 }
 
-/// Runs `f` with the state of the calling thread, if it has one: no memory is taken for it.
+/// Runs `f` with the calling thread's state if it has one; takes no memory for it.
 #[inline(always)]
 pub(crate) fn if_known<R>(f: impl FnOnce(&Local) -> R) -> Option<R> {
     // SAFETY: the pointer leads to the state that `first` has found for this thread, which is there until the thread is
@@ -149,7 +150,7 @@ pub(crate) fn if_known<R>(f: impl FnOnce(&Local) -> R) -> Option<R> {
     unsafe { known().as_ref() }.map(f)
 }
 
-/// As [`local`], for what is to be inlined whole. `None`: there is no memory.
+/// As [`local`], for callers that are inlined whole. `None`: there is no memory.
 ///
 /// # Safety
 /// The reference is not kept beyond the call that the thread is in, nor given to another thread.
@@ -168,12 +169,12 @@ pub(crate) unsafe fn here<'a>() -> Option<&'a Local> {
 fn first<'a>() -> Option<&'a Local> {
     let _errno = KeepErrno::new();
     let block = Block::take()?;
-    // A signal handler may have been faster, and what it knows is then lost.
+    // A signal handler may have been faster; its state is then lost.
     know(&block.local);
     Some(&block.local)
 }
 
-/// The state of a thread, and whether that thread still lives. Blocks are never freed.
+/// The state of a thread, and a mutex that tells if the thread still lives. Blocks are never freed.
 #[repr(C)]
 struct Block {
     local: Local,
@@ -183,20 +184,19 @@ struct Block {
 
 #[cfg(test)]
 thread_local! {
-    /// There is no memory for this thread.
+    /// Makes this thread find no memory.
     static REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// All blocks, the newest first.
 static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(null_mut());
-/// The block at which the next thread begins to look for one that is free.
+/// The block from which the next thread begins to look for a free one.
 static NEXT: AtomicPtr<Block> = AtomicPtr::new(null_mut());
 
 impl Block {
-    /// A block for the calling thread: one whose thread has ended, or a new one.
+    /// Returns a block for the calling thread: one whose thread has ended, or a new one.
     fn take() -> Option<&'static Self> {
-        /// At how many blocks a thread looks, so that making many threads takes no time that grows with the square of
-        /// their number.
+        /// Number of blocks that a thread examines, so that making many threads does not take quadratic time.
         const LOOKS: usize = 64;
         #[cfg(test)]
         if REFUSED.get() {
@@ -251,7 +251,7 @@ impl Block {
     }
 }
 
-/// The thread's number as the kernel has it, asked for once. The first call also tells `new`.
+/// Returns the kernel's number of this thread, asked for once. The first call also passes it to `new`.
 #[inline]
 pub(crate) fn tid(new: impl FnOnce(u32)) -> u32 {
     match local(|local| local.tid.get()) {
@@ -260,13 +260,13 @@ pub(crate) fn tid(new: impl FnOnce(u32)) -> u32 {
     }
 }
 
-/// The thread's number with the kernel. (The C library has a function for it since 2.30 alone.)
+/// Asks the kernel for this thread's number. (The C library has a function for it only since 2.30.)
 pub(crate) fn os_id() -> libc::pid_t {
     // SAFETY: gettid takes no arguments and cannot fail.
     unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
 }
 
-/// Whether the kernel has a thread of this process still.
+/// True if the kernel still has this thread of this process.
 pub(crate) fn is_known(tid: u32) -> bool {
     // SAFETY: tgkill takes numbers, and signal 0 is sent to no thread.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) == 0 }
@@ -280,7 +280,7 @@ fn first_tid(new: impl FnOnce(u32)) -> u32 {
     tid
 }
 
-/// Forgets this thread's number, and what its process had for it: after a fork both are others.
+/// Forgets this thread's number and its process's values for it: after a fork both differ.
 pub(crate) fn forget() {
     if_known(|local| {
         local.tid.set(0);
@@ -288,15 +288,15 @@ pub(crate) fn forget() {
     });
 }
 
-/// This thread's current context may be another from now on.
+/// Notes that this thread's current context may change.
 #[inline]
 pub(crate) fn context_changes() {
     if_known(|local| local.only_context.set(0));
 }
 
-/// For what asks several things of a thread: it is looked for once.
+/// For callers that ask several things of a thread: the state is looked up once.
 impl Local {
-    /// The next of the serial numbers that are this thread's; `more` gives so many, from the first on.
+    /// Returns this thread's next serial number; `more` takes a given number of them and returns the first.
     #[inline(always)]
     pub fn serial(&self, more: impl FnOnce(u64) -> u64) -> u64 {
         /// Numbers taken at a time.
@@ -309,12 +309,12 @@ impl Local {
         next
     }
 
-    /// The thread takes new serial numbers for what comes next.
+    /// Makes the thread take new serial numbers for its next records.
     pub fn ends_serials(&self) {
         self.serials.set((0, 0));
     }
 
-    /// Whether the thread has its numbers, and is not recording now.
+    /// True if the thread has its numbers and is not recording now.
     #[inline(always)]
     pub fn is_known(&self) -> bool {
         self.tid.get() != 0 && self.shard.get() != 0 && !self.busy.get()
@@ -329,44 +329,45 @@ impl Local {
         }
     }
 
-    /// As [`tid`], of a thread that is known.
+    /// As [`tid`], for a known thread.
     #[inline(always)]
     pub fn known_tid(&self) -> u32 {
         self.tid.get()
     }
 
-    /// As [`shard`], of a thread that is known.
+    /// As [`shard`], for a known thread.
     #[inline(always)]
     pub fn known_shard(&self) -> usize {
         self.shard.get() as usize
     }
 
-    /// Whether a tag is in force, or was hidden.
+    /// True if a tag is in force, or was hidden.
     #[inline(always)]
     pub fn has_tag(&self) -> bool {
         self.tags.depth.get() != 0
     }
 
-    /// Another record was made.
+    /// Counts another record.
     #[inline(always)]
     pub fn recorded(&self) {
         self.records.set(self.records.get().wrapping_add(1));
     }
 }
 
-/// A small number to spread threads over shards.
+/// Returns a small number that spreads threads over shards.
 #[inline]
 pub(crate) fn shard() -> usize {
     local(Local::shard)
 }
 
-/// Has this thread, which is one of ours, share its shard with others of ours: those of its own are the program's.
+/// Makes this thread, which is ours, share its shard with our other threads, because threads' own shards are for the
+/// program.
 pub(crate) fn share_counts() {
     const OURS: u32 = u32::MAX;
     local(|local| local.shard.set(OURS));
 }
 
-/// Numbers that one thread has at a time, from 1. All above them several threads may have.
+/// Shards up to this number, from 1, each belong to one thread at a time. Threads may share the ones above.
 pub(crate) const OWN: usize = 64;
 
 #[cold]
@@ -380,7 +381,7 @@ fn first_shard() -> usize {
     shard
 }
 
-/// The first number that no living thread has: a process that makes threads for ever has a few at a time.
+/// Returns the first number that no living thread has. A process that keeps making threads has few at a time.
 fn own_shard() -> Option<usize> {
     static LIVES: [OnceBox<Lifetime>; OWN] = [const { OnceBox::new() }; OWN];
     LIVES.iter().enumerate().find_map(|(index, life)| {
@@ -389,14 +390,14 @@ fn own_shard() -> Option<usize> {
     })
 }
 
-/// Labels that the program puts in force, innermost last.
+/// Labels set by the program, innermost last.
 pub struct Tags {
     depth: Cell<u32>,
     tags: [Slot; DEPTH],
 }
 
 impl Tags {
-    /// The innermost one: empty if none is in force, or that one hides the outer ones.
+    /// Returns the innermost label: empty if there is none, or if it hides the outer ones.
     #[inline]
     pub fn innermost(&self) -> &Slot {
         static NONE: Slot = Slot::empty();
@@ -406,21 +407,21 @@ impl Tags {
         }
     }
 
-    /// Makes room for one more, and gives it; `None`: it is counted, and the deepest one that there is room for stays
-    /// in force.
+    /// Makes room for another label and returns it. `None`: the label is only counted, and the deepest one with room
+    /// stays in force.
     pub fn push(&self) -> Option<&Slot> {
         let depth = self.depth.get();
         self.depth.set(depth.saturating_add(1));
         self.tags.get(depth as usize)
     }
 
-    /// Ends the innermost one; more ends than beginnings do nothing.
+    /// Ends the innermost label. Extra calls do nothing.
     pub fn pop(&self) {
         self.depth.set(self.depth.get().saturating_sub(1));
     }
 }
 
-/// The calling thread's name, as the kernel has it.
+/// Returns the calling thread's name, as the kernel has it.
 pub(crate) fn name() -> Vec<u8> {
     let mut name = [0_u8; 17];
     // SAFETY: PR_GET_NAME writes at most 16 bytes, the last of them NUL, and `name` has 17.
@@ -433,7 +434,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// As if it were recording, so that it does not record; and with numbers that others have as well.
+    /// The thread counts as recording, so it records nothing; and it shares its numbers with others.
     #[test]
     fn a_thread_without_memory_records_nothing() {
         let thread = std::thread::spawn(|| {
@@ -448,7 +449,7 @@ mod tests {
         thread.join().expect("no panic");
     }
 
-    /// The memory of threads that have ended serves others, and what they left there is gone.
+    /// Memory of ended threads serves new ones, without the old contents.
     #[test]
     fn memory_of_ended_threads_is_used_again() {
         let blocks = || {
@@ -470,7 +471,7 @@ mod tests {
         assert!((8..100).contains(&blocks()), "{} blocks for eight threads at a time", blocks());
     }
 
-    /// However many threads there were, those that are there have numbers of their own, and other ones than each other.
+    /// However many threads there were, the living ones have distinct numbers of their own.
     #[test]
     fn numbers_of_ended_threads_are_used_again() {
         for _ in 0..100 {

@@ -1,17 +1,17 @@
-//! A pointer of each thread to what the shim keeps for that thread, found by one load.
+//! A pointer per thread to the shim's state of that thread, found by one load.
 //!
-//! A library that is loaded before the program takes its static storage out of what all threads have. The C library has
-//! room for any size then, unless something made it lay threads out before: with LD_AUDIT set, as for a library that is
-//! opened later, all such libraries together have what `glibc.rtld.optional_static_tls` says, 512 bytes, and some more
-//! that are kept for other purposes (with glibc 2.36, libraries of up to 1,664 bytes were loaded). So what the shim
-//! knows of a thread lies in its own memory, and the static storage has pointers to it: 16 bytes, beside some 100 of
-//! Rust's library.
+//! A library that is loaded before the program takes its static storage from the space that all threads have. The C
+//! library normally has room for any size then. It has not if something made it lay out threads earlier: with LD_AUDIT
+//! set, as for a library that is opened later, all such libraries together have `glibc.rtld.optional_static_tls`, 512
+//! bytes, and some more that is kept for other purposes (with glibc 2.36, libraries of up to 1,664 bytes were loaded).
+//! So a thread's state lies in the shim's own memory, and static storage holds only pointers to it: 16 bytes, beside
+//! about 100 of Rust's library.
 //!
-//! Asking the loader for a thread's storage would take dozens of instructions each time, and a hook asks some twenty
-//! times. `-Z tls-model`, which would say of a `thread_local!` what the directives below say, is not stable.
+//! Asking the loader for a thread's storage would take dozens of instructions each time, and a hook asks about twenty
+//! times. `-Z tls-model`, which would do for a `thread_local!` what the directives below do, is not stable.
 
 /// Declares a pointer that every thread has, null at first, and `known` and `know`, which read and set the calling
-/// thread's. The symbol is this pointer's alone.
+/// thread's pointer. The symbol belongs to this pointer alone.
 macro_rules! thread_pointer {
     ($symbol:literal, $to:ty) => {
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -27,7 +27,7 @@ macro_rules! thread_pointer {
             ".popsection",
         );
 
-        /// What the calling thread's pointer leads to.
+        /// Returns the calling thread's pointer.
         #[cfg(target_arch = "x86_64")]
         #[inline(always)]
         fn known() -> *const $to {
@@ -61,7 +61,7 @@ macro_rules! thread_pointer {
             }
         }
 
-        /// What the calling thread's pointer leads to.
+        /// Returns the calling thread's pointer.
         #[cfg(target_arch = "aarch64")]
         #[inline(always)]
         fn known() -> *const $to {

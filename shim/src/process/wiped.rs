@@ -1,11 +1,11 @@
-//! What belongs to this process and not to a child of its fork: one page that a fork wipes, with a word for each thing
-//! that there is once in a process.
+//! Values that belong to this process and not to a child of its fork: one page that a fork wipes, with a word for each
+//! thing that exists once per process.
 //!
-//! The page is mapped with `MADV_WIPEONFORK`: in a child made by `fork` or by a bare `clone` it reads as zeroes, so
-//! that the child starts as a process of its own, whatever locks its parent's threads held. (`vfork` children share the
-//! parent's memory and do no GPU calls.)
+//! The page is mapped with `MADV_WIPEONFORK`: in a child made by `fork` or by a bare `clone` it reads as zeroes. So the
+//! child starts as a process of its own, whatever locks its parent's threads held. (`vfork` children share the parent's
+//! memory and make no GPU calls.)
 //!
-//! Each room keeps its own things in a [`Place`]. Here only the words are shared out, no type of a room is known.
+//! Each room keeps its own things in a [`Place`]. This file only assigns the words and knows no room's types.
 
 use super::elf::{self, First};
 use super::errno::KeepErrno;
@@ -14,28 +14,27 @@ use std::marker::PhantomData;
 use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
-/// What has a word on the page.
+/// A thing that has a word on the page.
 #[derive(Clone, Copy)]
 pub(crate) enum Word {
     /// The records of the process: [`crate::gate`].
     Shim,
     /// The allocation trace: [`crate::trace`].
     Trace,
-    /// Who looks at contexts: [`crate::progress::device`]. It outlives a stop of the recording, as does the thread that
-    /// looks.
+    /// The thread that visits contexts: [`crate::progress::device`]. Both outlive a stop of the recording.
     Visits,
-    /// Graph caches: [`crate::graphs`]. They outlive a stop of the recording: handles are in the program's hands.
+    /// Graph caches: [`crate::graphs`]. They outlive a stop of the recording, because the program holds handles.
     Cache(Vendor),
-    /// What was said when memory ran out: [`crate::request`].
+    /// What was reported when memory ran out: [`crate::request`].
     OutOfMemory,
-    /// Pools: [`crate::pool`]. Their blocks are in the program's hands.
+    /// Pools: [`crate::pool`]. The program holds their blocks.
     Pool(Vendor),
 }
 
 const WORDS: usize = 8;
 
 impl Word {
-    /// What nearly every call reads comes first.
+    /// Words that nearly every call reads come first.
     #[inline(always)]
     const fn index(self) -> usize {
         match self {
@@ -55,7 +54,7 @@ struct Page {
     words: [AtomicPtr<()>; WORDS],
 }
 
-/// Numbers of the process that a fork sets to 0. What they mean: [`crate::gate`].
+/// Numbers of the process that a fork resets to 0. [`crate::gate`] explains them.
 #[repr(C)]
 pub(crate) struct Numbers {
     pub stage: AtomicU32,
@@ -73,15 +72,15 @@ impl Numbers {
     }
 }
 
-/// What nearly every call reads, in one line of the processor's caches. It outlives a fork.
+/// Values that nearly every call reads, in one cache line. They outlive a fork.
 #[repr(C, align(64))]
 struct ReadByEachCall {
     page: AtomicPtr<Page>,
-    /// Where the ranges of exec and graph handles begin, by vendor: a child of a fork still has to know its
-    /// parent's handles from the library's.
+    /// Starts of the ranges of exec and graph handles, by vendor. A child of a fork still has to tell its parent's
+    /// handles from the library's.
     execs: [AtomicUsize; 2],
     graphs: [AtomicUsize; 2],
-    /// [`disabled`], once asked: 1 for no, 2 for yes.
+    /// Cached answer of [`disabled`]: 1 for no, 2 for yes.
     disabled: AtomicU32,
 }
 
@@ -92,12 +91,12 @@ static KNOWN: ReadByEachCall = ReadByEachCall {
     disabled: AtomicU32::new(0),
 };
 
-/// The page, made now if need be; `None` if there is no memory for it.
+/// Returns the page, made now if needed; `None` if there is no memory for it.
 fn page() -> Option<&'static Page> {
     known_page().or_else(map_page)
 }
 
-/// The page, if there is one.
+/// Returns the page if it exists.
 #[inline(always)]
 fn known_page() -> Option<&'static Page> {
     // SAFETY: null until `map_page` sets it, then the address of a whole Page, which is never
@@ -153,25 +152,25 @@ unsafe extern "C" fn wipe() {
     }
 }
 
-/// The numbers of this process, if the page is there.
+/// Returns this process's numbers if the page exists.
 #[inline(always)]
 pub(crate) fn known_numbers() -> Option<&'static Numbers> {
     known_page().map(|page| &page.numbers)
 }
 
-/// The numbers of this process; `None` if there is no memory for the page.
+/// Returns this process's numbers; `None` if there is no memory for the page.
 pub(crate) fn numbers() -> Option<&'static Numbers> {
     page().map(|page| &page.numbers)
 }
 
-/// Where a thing lies that there is once in a process. What is put there is never freed.
+/// The place of a thing that exists once per process. What is put there is never freed.
 pub(crate) struct Place<T: 'static> {
     word: Word,
     holds: PhantomData<fn() -> &'static T>,
 }
 
 impl<T> Place<T> {
-    /// The place behind a word.
+    /// Creates the place behind a word.
     ///
     /// # Safety
     /// All places of one word hold one type.
@@ -185,7 +184,7 @@ impl<T> Place<T> {
         &page.words[self.word.index()]
     }
 
-    /// What lies there, if anything.
+    /// Returns what lies there, if anything.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<&'static T> {
         let word = self.of(known_page()?);
@@ -194,15 +193,15 @@ impl<T> Place<T> {
         unsafe { word.load(Acquire).cast::<T>().as_ref() }
     }
 
-    /// Puts something there, in place of what there was. It stays away where there is no memory for the page.
+    /// Puts something there, replacing what was there. Does nothing if there is no memory for the page.
     pub(crate) fn set(&self, thing: &'static T) {
         if let Some(page) = page() {
             self.of(page).store(from_ref(thing).cast_mut().cast(), Release);
         }
     }
 
-    /// Puts something there, unless there is something; what is there then. Where there is no memory for the page
-    /// nobody else will find it.
+    /// Puts something there if the place is empty; returns what is there then. If there is no memory for the page,
+    /// later calls do not find it.
     pub(crate) fn set_if_empty(&self, made: Box<T>) -> &'static T {
         let made: &'static T = Box::leak(made);
         let Some(page) = page() else { return made };
@@ -214,7 +213,7 @@ impl<T> Place<T> {
         }
     }
 
-    /// What lies there, made now if there is nothing; `None` where there is no memory for the page.
+    /// Returns what lies there, made now if there is nothing; `None` if there is no memory for the page.
     pub(crate) fn get_or_default(&self) -> Option<&'static T>
     where
         T: Default,
@@ -222,7 +221,7 @@ impl<T> Place<T> {
         self.get().or_else(|| page().map(|_| self.set_if_empty(Box::default())))
     }
 
-    /// Takes out what lies there. No lock is taken, and no memory.
+    /// Takes out what lies there, without a lock and without memory.
     pub(crate) fn take(&self) -> Option<&'static T> {
         let word = self.of(known_page()?);
         // SAFETY: `new` asks that all places of a word hold one type, so a word that is not null
@@ -231,12 +230,14 @@ impl<T> Place<T> {
     }
 }
 
-/// `GPUMEM_DISABLE`, read once per process image: no hook is handed out, all others are a jump.
+/// True if the shim is switched off for this process image: no hook is handed out, and all others are a jump. Read
+/// once.
 ///
-/// So it is in a program with more rights than whoever started it (setuid, file capabilities), which the library
-/// can come into by /etc/ld.so.preload: its environment is not to be believed, and what it allocates is not for
-/// others to read. And so it is on a processor that lacks what this library was built to use ([`super::processor`]), and
-/// behind another copy of this library ([`super::elf`]).
+/// Besides `GPUMEM_DISABLE` there are three reasons:
+/// - The program has more rights than the user who started it (setuid, file capabilities); the library can get into it
+///   by /etc/ld.so.preload. Its environment is not to be trusted, and its allocations are not for others to read.
+/// - The processor lacks what this library was built to use ([`super::processor`]).
+/// - Another copy of this library works ([`super::elf`]).
 #[inline(always)]
 pub(crate) fn disabled() -> bool {
     match KNOWN.disabled.load(Relaxed) {
@@ -253,12 +254,12 @@ fn asked_to_be_disabled() -> bool {
     yes
 }
 
-/// What [`disabled`] would answer if it was asked now for the first time.
+/// Computes the answer of [`disabled`] anew.
 pub(super) fn is_to_be_disabled() -> bool {
     is_switched_off() || elf::first_copy() != First::This
 }
 
-/// True if nothing of this process is for us.
+/// True if the shim must leave this process alone.
 pub(super) fn is_switched_off() -> bool {
     // SAFETY: getauxval takes a number and follows no pointer. The name is a literal that ends in NUL. The value is a
     // C string, and is read before anything else runs here that could change the environment.
@@ -271,13 +272,13 @@ pub(super) fn is_switched_off() -> bool {
     }
 }
 
-/// Where the range of a vendor's exec handles begins; 0 while there is none.
+/// Returns the start of the range of a vendor's exec handles; 0 while there is none.
 #[inline(always)]
 pub(crate) fn exec_handles(vendor: Vendor) -> &'static AtomicUsize {
     &KNOWN.execs[vendor as usize - 1]
 }
 
-/// The same of graph handles.
+/// As [`exec_handles`], for graph handles.
 #[inline(always)]
 pub(crate) fn graph_handles(vendor: Vendor) -> &'static AtomicUsize {
     &KNOWN.graphs[vendor as usize - 1]

@@ -1,17 +1,17 @@
-//! A write to a descriptor that may be a pipe which nobody reads.
+//! Writes to a descriptor that may be a pipe without a reader.
 
 use std::mem::MaybeUninit;
 
-/// Not a local: a compiler may have instructions of later processors for filling one ([`super::processor`]).
+/// Not a local: to fill one, a compiler may use instructions of later processors ([`super::processor`]).
 static NOW: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// A whole line. If nobody reads there, nothing happens: a SIGPIPE would be ours and kill a program that never writes to
-/// stderr itself.
+/// Writes a whole line. Without a reader nothing happens: a SIGPIPE would be ours and kill a program that never writes
+/// to stderr itself.
 pub(super) fn to_stderr(line: &[u8]) {
     // SAFETY: all pointers are to locals, which the calls fill. The mask is this thread's and is put back. A SIGPIPE is
     // taken only if none was pending before, so it is the one that this write raised.
     unsafe {
-        // Nor is a full pipe waited for.
+        // A full pipe is not waited for either.
         let mut poll = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
         if libc::poll(&mut poll, 1, 0) != 1 {
             return;

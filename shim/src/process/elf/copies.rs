@@ -1,8 +1,9 @@
 //! Other copies of this library in the process: two files in LD_PRELOAD, or one there and one in /etc/ld.so.preload.
 //!
 //! The copy that was loaded first works. The others step aside: their hooks do nothing
-//! ([`crate::process::wiped::disabled`]). Each copy passes over the others when it resolves a name, so that no two of them
-//! call each other for ever. A release without this rule does not step aside; so the order of loading decides.
+//! ([`crate::process::wiped::disabled`]). Each copy passes over the others when it resolves a name, so that no two of
+//! them call each other for ever. A release without this rule does not step aside, so with such a release the order of
+//! loading decides.
 
 use super::tables::{Name, Tables};
 use super::{first_objects, our_dynamic};
@@ -11,16 +12,16 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 const RELEASE: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
 
-/// The symbol by which other copies know this one. It holds the release.
+/// The symbol by which copies recognise each other. It holds the release.
 #[used]
 #[unsafe(export_name = "gpumem_copy")]
 static COPY: [u8; RELEASE.len()] = *RELEASE.as_bytes().first_chunk().expect("all of it");
 
 const MARKER: &CStr = c"gpumem_copy";
-/// A copy without the marker has both of these.
+/// Symbols of releases without the marker; such a copy has both.
 const OLDER: [&CStr; 2] = [c"gpumem_push_tag", c"dlsym"];
 
-/// The copy of this library that has these tables, of whatever release; `None` for any other library.
+/// Returns the kind of copy, of any release, that has these tables; `None` for any other library.
 ///
 /// # Safety
 /// As for [`Tables::of`].
@@ -49,11 +50,11 @@ pub(super) unsafe fn is_copy(tables: &Tables) -> bool {
 pub(crate) enum First {
     This = 1,
     Another,
-    /// One of a release that knows nothing of other copies.
+    /// A copy of a release that does not recognise other copies.
     Older,
 }
 
-/// The copy that was loaded first and works. Looked up when this library is loaded.
+/// Returns the copy that was loaded first, the one that works. It is looked up when this library is loaded.
 pub(crate) fn first_copy() -> First {
     static KNOWN: AtomicU8 = AtomicU8::new(0);
     match KNOWN.load(Relaxed) {
@@ -79,6 +80,6 @@ fn look_for_first() -> First {
         let kind = unsafe { Tables::of(bias, dynamic).and_then(|tables| copy_of(&tables)) };
         first = first.or(kind);
     }
-    // The loader keeps this library in another list (`dlmopen`).
+    // With `dlmopen` the loader keeps this library in another list.
     First::This
 }

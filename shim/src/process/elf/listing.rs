@@ -1,4 +1,4 @@
-//! A copy of what the loader shows: all objects, in the order of loading, and where each has one symbol.
+//! A copy of the loader's list: all objects in the order of loading, and the address of one symbol in each.
 
 use super::shown::{Link, Shown, each};
 use super::tables::Name;
@@ -6,29 +6,29 @@ use super::{here, is_ours};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Room that the last copy needed: objects, and bytes of text.
+/// Room that the last copy needed: objects and bytes of text.
 static NEEDED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// All objects of a moment. Addresses in it may be of objects that are gone: they are compared, and not read.
+/// All objects at one moment. Its addresses may belong to objects that are gone: they are compared, never read.
 pub(crate) struct Listing {
     objects: Vec<Listed>,
     text: Vec<u8>,
 }
 
-/// An object. Its texts lie behind each other, each with a NUL: its path, its own name as a library, and, if
-/// they were asked for, those of the libraries that it was linked with.
+/// An object. Its texts follow each other, each with a NUL: its path, its own name as a library and, if asked for, the
+/// names of the libraries that it was linked with.
 #[derive(Clone, Copy)]
 struct Listed {
     start: usize,
     end: usize,
     symbol: usize,
-    /// Where its texts begin and end.
+    /// Start and end of its texts.
     texts: (usize, usize),
     is_first: bool,
     is_another_copy: bool,
 }
 
-/// A copy of gpumem that `RTLD_NEXT` gives.
+/// The kind of gpumem copy that `RTLD_NEXT` gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextCopy {
     This,
@@ -40,7 +40,7 @@ pub(crate) enum NextCopy {
 pub(crate) struct Entry<'a> {
     pub start: usize,
     end: usize,
-    /// Address of the symbol that was asked for, 0 if the object does not define it.
+    /// Address of the requested symbol, 0 if the object does not define it.
     pub symbol: usize,
     text: &'a [u8],
 }
@@ -50,12 +50,12 @@ impl<'a> Entry<'a> {
         self.text.strip_suffix(&[0]).unwrap_or(self.text).split(|&byte| byte == 0)
     }
 
-    /// As the loader knows it; empty for the program itself.
+    /// Returns the path as the loader knows it; empty for the program itself.
     pub(crate) fn path(&self) -> &'a [u8] {
         self.texts().next().unwrap_or_default()
     }
 
-    /// Last part of the path.
+    /// Returns the last part of the path.
     pub(crate) fn file_name(&self) -> &'a [u8] {
         super::file_name(self.path())
     }
@@ -64,7 +64,7 @@ impl<'a> Entry<'a> {
         (self.start..self.end).contains(&address)
     }
 
-    /// Whether a library of this name in a DT_NEEDED entry is this one.
+    /// True if a DT_NEEDED entry with this name means this library.
     fn is_named(&self, needed: &[u8]) -> bool {
         self.file_name() == needed || self.path() == needed || self.texts().nth(1) == Some(needed)
     }
@@ -76,12 +76,12 @@ impl<'a> Entry<'a> {
 }
 
 impl Listing {
-    /// All objects, by their paths alone.
+    /// Lists all objects with their paths only.
     pub(crate) fn new() -> Self {
         Self::take(None)
     }
 
-    /// All objects, with what they were linked with and where each defines this symbol.
+    /// Lists all objects with the libraries that each was linked with and the address of this symbol in each.
     pub(crate) fn with_symbol(name: &CStr) -> Self {
         Self::take(Some(&Name::new(name)))
     }
@@ -99,13 +99,13 @@ impl Listing {
             if wants[0] == listing.objects.len() && wants[1] == listing.text.len() {
                 return listing;
             }
-            // More may come until the next look.
+            // More objects may be loaded before the next look.
             room = wants.map(|wanted| wanted + wanted / 4);
             NEEDED.iter().zip(room).for_each(|(known, room)| known.store(room, Relaxed));
         }
     }
 
-    /// Adds an object where there is room for it; how many bytes of text it has.
+    /// Adds an object if there is room for it; returns its bytes of text.
     fn add(&mut self, shown: &Shown, name: Option<&Name>) -> usize {
         const END: u8 = 0;
         let begins = self.text.len();
@@ -150,12 +150,12 @@ impl Listing {
         Entry { start, end, symbol, text: &self.text[texts.0..texts.1] }
     }
 
-    /// In the order of loading; the program is first, preloaded ones follow.
+    /// Objects in the order of loading: the program first, then preloaded ones.
     pub(crate) fn objects(&self) -> impl Iterator<Item = Entry<'_>> {
         self.objects.iter().map(|listed| self.entry(listed))
     }
 
-    /// Which object, in the order of loading, holds an address.
+    /// Returns the index, in the order of loading, of the object that holds an address.
     fn position(&self, address: usize) -> Option<usize> {
         self.objects().position(|object| object.holds(address))
     }
@@ -166,8 +166,8 @@ impl Listing {
         copies.map(|object| self.entry(object).path())
     }
 
-    /// The copy of gpumem that `RTLD_NEXT` gives the object at an address; `None` if `RTLD_NEXT` gives another object or
-    /// finds nothing.
+    /// Returns the copy of gpumem that `RTLD_NEXT` gives the object at an address; `None` if `RTLD_NEXT` gives another
+    /// object or finds nothing.
     pub(crate) fn next_copy(&self, address: usize) -> Option<NextCopy> {
         let (caller, us) = (self.position(address)?, self.position(here()));
         let has_it = |object: &Listed| object.symbol != 0 || object.is_another_copy && object.is_first;
@@ -178,21 +178,24 @@ impl Listing {
         }
     }
 
-    /// Where the symbol is defined first behind the object at an address, in the global scope that the program began with.
+    /// Returns the address of the symbol's first definition behind the object at an address, in the initial global
+    /// scope.
     pub(crate) fn in_first_scope_behind(&self, address: usize) -> Option<usize> {
         let from = self.position(address).filter(|&from| self.objects[from].is_first)?;
         let behind = self.objects[from + 1..].iter().take_while(|object| object.is_first);
         behind.map(|object| object.symbol).find(|&symbol| symbol != 0)
     }
 
-    /// Where the symbol is defined first behind this library, in the global scope that the program began with.
+    /// Returns the address of the symbol's first definition behind this library, in the initial global scope.
     pub(crate) fn in_first_scope(&self) -> Option<usize> {
         self.in_first_scope_behind(here())
     }
 
-    /// Where it is defined first among the object at an address and what that was linked with, breadth first: the
-    /// loader's local scope of an object, without asking the loader (a thread in `dlopen` holds its lock, and may
-    /// wait for us).
+    /// Returns the address of the symbol's first definition in the object at an address and the libraries it was linked
+    /// with, breadth first.
+    ///
+    /// This is the loader's local scope of an object, found without the loader: a thread in `dlopen` holds the loader's
+    /// lock and may wait for us.
     pub(crate) fn in_scope_of(&self, address: usize) -> Option<usize> {
         let mut queue = vec![self.entry(&self.objects[self.position(address)?])];
         let mut next = 0;

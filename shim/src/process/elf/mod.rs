@@ -1,13 +1,13 @@
 //! Loaded objects and their symbols, read from memory.
 //!
-//! Used where `dlsym` cannot be used: to find the real `dlsym`, and to take a vendor's function from one particular
-//! file although others in the process export the same name. The loader is not asked to keep an object either
-//! (`RTLD_NOLOAD`): a thread in `dlopen` holds the loader's lock and may wait, in a constructor, for a thread that is
-//! here.
+//! It serves where `dlsym` cannot be used: to find the real `dlsym`, and to take a vendor's function from one
+//! particular file although others in the process export the same name. `RTLD_NOLOAD`, which would keep an object
+//! loaded, is not used either: a thread in `dlopen` holds the loader's lock and may wait, in a constructor, for a
+//! thread that is here.
 //!
-//! * [`copies`]: other copies of this library, which every look for a symbol here passes over.
-//! * [`shown`]: objects while the loader's list is locked, which is when their memory may be read.
-//! * [`listing`]: a copy of all of them.
+//! * [`copies`]: other copies of this library, which every symbol lookup here passes over.
+//! * [`shown`]: objects while the loader's list is locked, when their memory may be read.
+//! * [`listing`]: a copy of the whole list.
 //! * [`tables`]: symbols of one object.
 
 mod copies;
@@ -23,7 +23,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use tables::{Name, Tables};
 
-/// An object that the loader had mapped when it was asked.
+/// An object that was loaded at the time of the lookup.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
     /// The path as the loader knows it. Empty for the program itself.
@@ -33,28 +33,29 @@ pub(crate) struct Object {
     dynamic: usize,
 }
 
-/// Last part of a path.
+/// Returns the last part of a path.
 fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
 impl Object {
-    /// Last part of the path.
+    /// Returns the last part of the path.
     pub(crate) fn file_name(&self) -> &[u8] {
         file_name(&self.path)
     }
 
-    /// Whether an address lies in it.
+    /// True if the address lies in this object.
     pub(crate) fn holds(&self, address: usize) -> bool {
         (self.start..self.end).contains(&address)
     }
 
-    /// Address of a symbol that this object itself defines, of any version.
+    /// Returns the address of a symbol that this object itself defines, of any version.
     pub(crate) fn symbol(&self, name: &CStr) -> Option<usize> {
         self.symbols([name]).next().filter(|&address| address != 0)
     }
 
-    /// The addresses of several symbols, 0 for each that the object does not define. All are 0 if the object is gone.
+    /// Returns the addresses of several symbols, 0 for each that the object does not define. All are 0 if the object is
+    /// gone.
     pub(crate) fn symbols<'a>(&self, names: impl IntoIterator<Item = &'a CStr>) -> std::vec::IntoIter<usize> {
         let names: Vec<Name> = names.into_iter().map(Name::new).collect();
         let mut found = vec![0; names.len()];
@@ -69,12 +70,12 @@ impl Object {
     }
 }
 
-/// An address in this library.
+/// Returns an address in this library.
 fn here() -> usize {
     is_ours as *const () as usize
 }
 
-/// The address of this library's dynamic section.
+/// Returns the address of this library's dynamic section.
 fn our_dynamic() -> usize {
     unsafe extern "C" {
         /// The linker defines it in each object.
@@ -84,8 +85,8 @@ fn our_dynamic() -> usize {
     &raw const OURS as usize
 }
 
-/// The addresses of symbols where they are defined first among the objects behind this library that the program began
-/// with. All of these are in the global scope. 0 for a symbol that none of them defines.
+/// Returns the address of each symbol's first definition among the initial objects behind this library, 0 for a symbol
+/// that none of them defines. All these objects are in the global scope.
 pub(crate) fn symbols_in_first_scope<'a>(names: impl IntoIterator<Item = &'a CStr>) -> std::vec::IntoIter<usize> {
     let names: Vec<Name> = names.into_iter().map(Name::new).collect();
     let mut found = vec![0; names.len()];
@@ -100,12 +101,12 @@ pub(crate) fn symbols_in_first_scope<'a>(names: impl IntoIterator<Item = &'a CSt
     found.into_iter()
 }
 
-/// The same of one symbol.
+/// As [`symbols_in_first_scope`], for one symbol.
 pub(crate) fn symbol_in_first_scope(name: &CStr) -> Option<usize> {
     symbols_in_first_scope([name]).next().filter(|&address| address != 0)
 }
 
-/// True if an object before this library in the global scope defines `name`, be it another copy of this library.
+/// True if an object before this library in the global scope defines `name`, including another copy of this library.
 pub(crate) fn is_before_us(name: &CStr) -> bool {
     let (here, name, mut is_before) = (here(), Name::new(name), false);
     each(|shown| {
@@ -116,7 +117,7 @@ pub(crate) fn is_before_us(name: &CStr) -> bool {
     is_before
 }
 
-/// The object that an address lies in.
+/// Returns the object that holds an address.
 pub(crate) fn object_at(address: usize) -> Option<Object> {
     let mut object = Object { path: Vec::with_capacity(256), start: 0, end: 0, dynamic: 0 };
     loop {
@@ -149,7 +150,7 @@ pub(crate) fn is_in_another_copy(address: usize) -> bool {
     is_in_copy
 }
 
-/// The first object that defines `name`, without its path.
+/// Returns the first object that defines `name`, without its path.
 pub(crate) fn object_that_defines(name: &CStr) -> Option<Object> {
     let (name, mut found) = (Name::new(name), None);
     each(|shown| {
@@ -161,7 +162,7 @@ pub(crate) fn object_that_defines(name: &CStr) -> Option<Object> {
     found.map(|(start, end, dynamic)| Object { path: Vec::new(), start, end, dynamic })
 }
 
-/// How often the loader has unloaded an object.
+/// Returns how many objects the loader has unloaded so far.
 pub(crate) fn unloads() -> u64 {
     let mut unloads = 0;
     each(|object| {
@@ -171,7 +172,7 @@ pub(crate) fn unloads() -> u64 {
     unloads
 }
 
-/// Bytes of storage that a thread has of all objects together: the C library puts it on a new thread's stack.
+/// Bytes of thread-local storage per thread for all objects together. The C library puts it on a new thread's stack.
 pub(crate) fn thread_storage() -> usize {
     let mut bytes = 0;
     each(|object| {
@@ -181,7 +182,7 @@ pub(crate) fn thread_storage() -> usize {
     bytes
 }
 
-/// Whether an address lies in this library.
+/// True if an address lies in this library.
 pub(crate) fn is_ours(address: usize) -> bool {
     static RANGE: once_cell::race::OnceBox<(usize, usize)> = once_cell::race::OnceBox::new();
     let &(start, end) = RANGE.get_or_init(|| {
@@ -191,15 +192,14 @@ pub(crate) fn is_ours(address: usize) -> bool {
     (start..end).contains(&address)
 }
 
-/// Address of `name` in the first object after this library that defines it: what the loader would
-/// have bound a caller in the global scope to, had this library not been preloaded.
+/// Returns the address of `name` in the first object after this library that defines it. Without preloading, the loader
+/// would have bound a caller in the global scope to that definition.
 ///
-/// Called for the C library's own functions before anything else works, maybe inside somebody's
-/// allocator, maybe inside a checker that replaces `dl_iterate_phdr` and is not ready yet: calls
-/// nothing that can be replaced.
+/// This is called for the C library's own functions before anything else works, possibly inside another allocator, or
+/// inside a checker that replaces `dl_iterate_phdr` and is not ready yet. So it calls nothing that can be replaced.
 pub(crate) fn symbol_after_us(name: &CStr) -> Option<usize> {
     let (ours, name) = (our_dynamic(), Name::new(name));
-    // Objects that were loaded later may be closed while they are looked at.
+    // Objects that were loaded later may be closed during the search.
     let mut behind = first_objects().take(objects_at_load()).skip_while(|&(_, dynamic)| dynamic != ours);
     behind.next()?;
     // SAFETY: `take` leaves only objects that the program began with. The loader never unmaps
@@ -212,24 +212,24 @@ pub(crate) fn symbol_after_us(name: &CStr) -> Option<usize> {
     found.next()
 }
 
-/// The loader's count of unloaded objects at the last look. A thread that unloads one finds here no lower count than
-/// its own.
+/// The loader's count of unloaded objects at the last look. A thread that unloads an object finds at least its own
+/// count here.
 static UNLOADS: AtomicU64 = AtomicU64::new(0);
 
-/// Changes whenever the program may have unloaded a library.
+/// Returns a number that changes whenever the program may have unloaded a library.
 #[inline]
 pub(crate) fn generation() -> usize {
     UNLOADS.load(Relaxed) as usize
 }
 
-/// Looks whether an object was unloaded since the last look. If so, what was known of loaded objects may be wrong.
+/// Returns true if an object was unloaded since the last look. Earlier facts about loaded objects may then be wrong.
 pub(crate) fn look_for_unloads() -> bool {
     let unloads = unloads();
     UNLOADS.fetch_max(unloads, Relaxed) < unloads
 }
 
-/// How many objects the program began with. They come first in the loader's order, are all in the global scope, and are
-/// never unloaded. Counted at the first call.
+/// Returns the number of objects that the program began with. They come first in the loader's order, are all in the
+/// global scope, and are never unloaded. They are counted at the first call.
 pub(crate) fn objects_at_load() -> usize {
     static OBJECTS: AtomicUsize = AtomicUsize::new(0);
     if OBJECTS.load(Relaxed) == 0 {
@@ -239,8 +239,8 @@ pub(crate) fn objects_at_load() -> usize {
     OBJECTS.load(Relaxed)
 }
 
-/// Objects by the list that the loader keeps for debuggers, in the order of loading: what to add to an ELF
-/// address, and the dynamic section. The list is not locked; those that the program began with stay.
+/// Iterates over objects in the loader's list for debuggers, in the order of loading: the offset to add to an ELF
+/// address, and the dynamic section. The list is not locked, but the initial objects stay.
 fn first_objects() -> impl Iterator<Item = (usize, usize)> {
     #[repr(C)]
     struct LinkMap {

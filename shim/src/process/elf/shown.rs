@@ -1,30 +1,29 @@
-//! Loaded objects as the loader shows them, with its list locked.
+//! Loaded objects, visited while the loader's list is locked.
 //!
-//! Here alone the memory of objects is read that may be closed at any time: `dlclose` in another thread takes the same
-//! lock before it unmaps one. While the lock is held, nothing of another library is called, not even `malloc`, `memcpy`
+//! Only here is memory read of objects that may be closed at any time: `dlclose` in another thread takes the same lock
+//! before it unmaps one. While the lock is held, no function of another library is called, not even `malloc`, `memcpy`
 //! or `strlen`. A checker that replaces these (ThreadSanitizer) takes a lock of its own in them, and walks the loaded
-//! objects while it holds that lock. Copies go into room that was made before; where there is no room, what is missing
-//! is only counted.
+//! objects while it holds that lock. Copies go into room that was made before; what does not fit is only counted.
 
 use super::tables::{Name, Tables, entries};
 use super::{copies, our_dynamic};
 use std::ffi::{c_int, c_void};
 
-/// An object while it is shown.
+/// An object during its visit.
 pub(super) struct Shown<'a> {
     info: &'a libc::dl_phdr_info,
-    /// How many were shown before it.
+    /// Number of objects visited before it.
     pub index: usize,
     pub start: usize,
     pub end: usize,
     pub dynamic: usize,
-    /// Bytes of each thread's storage that it has.
+    /// Bytes of each thread's storage that belong to it.
     pub thread_storage: usize,
-    /// How often the loader has unloaded an object.
+    /// Number of objects that the loader has unloaded so far.
     pub unloads: u64,
 }
 
-/// A text of an object, while it is shown.
+/// A text of an object, during its visit.
 #[derive(Clone, Copy)]
 pub(super) struct Text {
     at: *const u8,
@@ -44,7 +43,7 @@ impl Text {
         Self { at, len }
     }
 
-    /// Appends the text if there is room for it. Whether there was.
+    /// Appends the text if there is room for it; returns true if there was.
     pub(super) fn copy_to(self, to: &mut Vec<u8>) -> bool {
         let used = to.len();
         if self.len > to.capacity() - used {
@@ -67,7 +66,7 @@ impl Shown<'_> {
         (self.start..self.end).contains(&address)
     }
 
-    /// The path as the loader knows it. Empty for the program itself.
+    /// Returns the path as the loader knows it; empty for the program itself.
     pub(super) fn path(&self) -> Text {
         // SAFETY: the loader's name is null or a C string. It stays while the list is locked, and a
         // Shown lives no longer than that.
@@ -80,7 +79,7 @@ impl Shown<'_> {
         unsafe { Tables::of(self.info.dlpi_addr as usize, self.dynamic) }
     }
 
-    /// The tables to look symbols up in. Another copy of this library has none.
+    /// Returns the tables for symbol lookup; `None` for another copy of this library.
     fn tables_to_search(&self) -> Option<Tables> {
         self.tables().filter(|_| !self.is_another_copy())
     }
@@ -92,14 +91,14 @@ impl Shown<'_> {
         self.dynamic != our_dynamic() && self.tables().is_some_and(|tables| unsafe { copies::is_copy(&tables) })
     }
 
-    /// True if this object defines a symbol, be it another copy of this library.
+    /// True if this object defines a symbol, also if it is another copy of this library.
     pub(super) fn defines(&self, name: &Name) -> bool {
         // SAFETY: the tables are those of this object, which stays mapped while the list is locked
         // (see `tables`).
         self.tables().is_some_and(|tables| unsafe { tables.find(name) } != 0)
     }
 
-    /// Looks up the symbols that have no address yet in this object, of any version.
+    /// Looks up, in this object and for any version, the symbols that have no address yet.
     pub(super) fn symbols(&self, names: &[Name], found: &mut [usize]) {
         let Some(tables) = self.tables_to_search() else { return };
         for (name, found) in names.iter().zip(found) {
@@ -111,14 +110,14 @@ impl Shown<'_> {
         }
     }
 
-    /// The address of one symbol, 0 if this object does not define it.
+    /// Returns the address of one symbol, 0 if this object does not define it.
     pub(super) fn symbol(&self, name: &Name) -> usize {
         // SAFETY: the tables are those of this object, which stays mapped while the list is locked
         // (see `tables`).
         self.tables_to_search().map_or(0, |tables| unsafe { tables.find(name) })
     }
 
-    /// Shows the object's own name as a library, and the names of the libraries that it was linked with.
+    /// Shows the object's own name as a library and the names of the libraries that it was linked with.
     pub(super) fn links(&self, mut show: impl FnMut(Link, Text)) {
         const DT_NEEDED: i64 = 1;
         const DT_SONAME: i64 = 14;
@@ -138,16 +137,16 @@ impl Shown<'_> {
     }
 }
 
-/// What a name in a dynamic section means.
+/// Meaning of a name in a dynamic section.
 pub(super) enum Link {
-    /// The object's own.
+    /// The object's own name.
     Own,
-    /// One that it was linked with.
+    /// A library that it was linked with.
     Needed,
 }
 
-/// Shows objects in the order of loading until `visit` says false. `visit` keeps to what the head of this file
-/// says.
+/// Visits objects in the order of loading until `visit` returns false. `visit` keeps to the rules at the head of this
+/// file.
 pub(super) fn each<F: FnMut(&Shown) -> bool>(visit: F) {
     struct Walk<F> {
         visit: F,

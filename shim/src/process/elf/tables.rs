@@ -1,14 +1,13 @@
-//! The tables of one object's dynamic section: its symbols by name, and what it was linked with.
+//! The tables of one object's dynamic section: its symbols by name, and the libraries it was linked with.
 //!
-//! What is read here may be unmapped by a `dlclose` of another thread: callers read it while the loader's list is
-//! locked, or of objects that stay. Nothing of another library is called, not even `memcpy` or `strlen`, for the reason
-//! that [`super::shown`] gives. Bytes are read as volatile, since the compiler would turn a plain loop into such a
-//! call.
+//! A `dlclose` in another thread may unmap this memory. So callers read it while the loader's list is locked, or only
+//! for objects that stay. No function of another library is called, not even `memcpy` or `strlen`, for the reason in
+//! [`super::shown`]. Bytes are read as volatile, since the compiler would turn a plain loop into such a call.
 
 use std::ffi::CStr;
 use std::ptr;
 
-/// A name to look for, with its hashes.
+/// A name to look up, with its hashes.
 pub(super) struct Name<'a> {
     bytes: &'a [u8],
     gnu: u32,
@@ -27,7 +26,7 @@ impl<'a> Name<'a> {
         Self { bytes, gnu, sysv }
     }
 
-    /// Whether the C string at an address is this name.
+    /// True if the C string at an address is this name.
     ///
     /// # Safety
     /// There is a C string at `text`.
@@ -54,7 +53,7 @@ pub(super) struct Tables {
     sysv_hash: *const u32,
 }
 
-/// Tags and values of a dynamic section.
+/// Iterates over tags and values of a dynamic section.
 ///
 /// # Safety
 /// `dynamic` is the address of a dynamic section, mapped for as long as the iterator is used.
@@ -70,7 +69,7 @@ pub(super) unsafe fn entries(dynamic: usize) -> impl Iterator<Item = (i64, usize
 }
 
 impl Tables {
-    /// Those of the object whose dynamic section is at `dynamic`; 0 for an object without one.
+    /// Returns the tables of the object with this dynamic section; `dynamic` is 0 for an object without one.
     ///
     /// # Safety
     /// The object is mapped, and stays so while the tables are used.
@@ -86,7 +85,7 @@ impl Tables {
             Self { bias, symbols: ptr::null(), strings: ptr::null(), gnu_hash: ptr::null(), sysv_hash: ptr::null() };
         // SAFETY: our caller vouches that the object is mapped, and so is its dynamic section.
         for (tag, value) in unsafe { entries(dynamic) } {
-            // glibc has relocated these in place, except in objects it maps read-only (the vDSO).
+            // glibc has relocated these in place, except in objects that it maps read-only (the vDSO).
             let address = if value < bias { bias + value } else { value };
             match tag {
                 DT_HASH => found.sysv_hash = address as *const u32,
@@ -99,12 +98,12 @@ impl Tables {
         (!found.symbols.is_null() && !found.strings.is_null()).then_some(found)
     }
 
-    /// The string at an offset of the string table.
+    /// Returns the string at an offset of the string table.
     pub(super) fn string(&self, offset: usize) -> *const u8 {
         self.strings.wrapping_add(offset)
     }
 
-    /// Address of a symbol that the object itself defines, of any version; 0 if it does not.
+    /// Returns the address of a symbol that the object itself defines, of any version; 0 if it does not.
     ///
     /// # Safety
     /// As for [`Tables::of`].
@@ -122,17 +121,17 @@ impl Tables {
         }
     }
 
-    /// The address of this symbol, if it has the name and is defined; else 0.
+    /// Returns the address of this symbol if it has the name and is defined; else 0.
     ///
     /// # Safety
-    /// As for [`Tables::of`]; `index` is that of a symbol.
+    /// As for [`Tables::of`]; `index` is the index of a symbol.
     unsafe fn defined(&self, index: usize, name: &Name) -> usize {
         // SAFETY: our caller vouches that the object is mapped and that `index` is a symbol's. The
         // symbol's name lies in the object's string table.
         unsafe {
             let symbol = self.symbols.add(index);
             let kind = (*symbol).st_info & 0xf;
-            // STT_NOTYPE, STT_OBJECT, STT_FUNC; a real function is never an ifunc in these libraries.
+            // STT_NOTYPE, STT_OBJECT, STT_FUNC: in these libraries a real function is never an ifunc.
             if (*symbol).st_shndx == 0 || kind > 2 || !name.is_at(self.strings.add((*symbol).st_name as usize)) {
                 return 0;
             }

@@ -1,20 +1,20 @@
-//! Sizes of the heap's blocks: four to a doubling, so that a block is at most a quarter larger than what was asked for.
+//! Sizes of the heap's blocks: four classes per doubling, so that a block is at most a quarter larger than the request.
 
 use std::alloc::Layout;
 
-/// Blocks of up to [`FINE`] bytes are multiples of this, and all are aligned to it.
+/// Blocks of up to [`FINE`] bytes are multiples of this. All blocks are aligned to it.
 pub(super) const SMALLEST: usize = 16;
 const FINE: usize = 64;
 const FINE_CLASSES: usize = FINE / SMALLEST;
-/// Classes to a doubling above that.
+/// Classes per doubling above [`FINE`].
 const STEPS: usize = 4;
 /// The longest block of a class.
 const LONGEST: usize = 128 << 10;
 pub(super) const CLASSES: usize = FINE_CLASSES + STEPS * (LONGEST / FINE).ilog2() as usize;
-/// Blocks are aligned to this at most.
+/// Maximum alignment of a block.
 pub(super) const MOST_ALIGNED: usize = 4096;
 
-/// The class of the blocks for a layout; `None` if they would be too long.
+/// Returns the class of the blocks for a layout; `None` if they would be too long.
 pub(super) fn class_of(layout: Layout) -> Option<usize> {
     let bytes = match layout.align() {
         ..=SMALLEST => layout.size().max(1),
@@ -34,7 +34,7 @@ fn step(bytes: usize) -> usize {
     (1 << bytes.ilog2()) / STEPS
 }
 
-/// Bytes of a class's blocks.
+/// Returns the length of a class's blocks.
 pub(super) fn bytes_of(class: usize) -> usize {
     match class.checked_sub(FINE_CLASSES) {
         None => (class + 1) * SMALLEST,

@@ -1,10 +1,10 @@
-//! Mappings of the allocator: made, advised and given back.
+//! Makes, advises and frees mappings of the allocator.
 
 use super::super::errno::KeepErrno;
 use super::super::own;
 use std::ptr::null_mut;
 
-/// A mapping of zeroes; null if the kernel refuses.
+/// Returns a zeroed mapping; null if the kernel refuses.
 pub(super) fn map(bytes: usize) -> *mut u8 {
     let _errno = KeepErrno::new();
     // SAFETY: without MAP_FIXED the kernel picks addresses that are free, so no other mapping is
@@ -22,8 +22,8 @@ pub(super) fn map(bytes: usize) -> *mut u8 {
     at.cast()
 }
 
-/// Asks the kernel for small pages in a mapping of which little may ever be touched. If huge pages were on, one word that
-/// is touched would take 2 MiB.
+/// Asks the kernel for small pages in a mapping that may stay mostly untouched. With huge pages, touching one word
+/// would take 2 MiB.
 ///
 /// # Safety
 /// The range is a mapping of the caller's own.
@@ -34,10 +34,10 @@ pub(crate) unsafe fn use_small_pages(at: *mut libc::c_void, bytes: usize) {
     unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
 }
 
-/// Gives a mapping back. If the kernel refuses that, too, the memory is lost.
+/// Unmaps a mapping. If the kernel refuses that, too, the memory is lost.
 ///
 /// # Safety
-/// A mapping of `map`, or the end of one, that nobody refers to.
+/// The range is a mapping of `map`, or the end of one, and nothing refers to it.
 pub(super) unsafe fn unmap(at: *mut u8, bytes: usize) {
     let _errno = KeepErrno::new();
     own::remove(at, bytes);

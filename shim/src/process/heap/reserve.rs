@@ -1,7 +1,7 @@
-//! Memory in reserve, for the moment in which the kernel gives no more.
+//! Memory in reserve, for the time when the kernel gives no more.
 //!
-//! The reserve has two parts: [`KEPT`], and a mapping twice as long as all long blocks together, since a collection that
-//! grows doubles. The first time that the kernel refuses, recording ends for good (see [`when_refused`]). Work that has
+//! The reserve has two parts: [`KEPT`], and a mapping twice as long as all long blocks together, since a collection
+//! that grows doubles. At the kernel's first refusal, recording ends for good (see [`when_refused`]). Work that has
 //! begun by then is finished with memory of the reserve. Many threads may need a long block at that moment. They can do
 //! without it and do not rely on the reserve: see [`softly`](super::softly).
 
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 /// Bytes of [`KEPT`].
 const KEPT_BYTES: usize = 1 << 20;
 
-/// The part of the reserve for short blocks. It is not touched before it is needed, so that it takes no memory.
+/// The part of the reserve for short blocks. It is touched only when needed, so until then it takes no memory.
 #[repr(align(65536))]
 struct Kept(UnsafeCell<[u8; KEPT_BYTES]>);
 
@@ -23,29 +23,29 @@ unsafe impl Sync for Kept {}
 
 static KEPT: Kept = Kept(UnsafeCell::new([0; KEPT_BYTES]));
 static KEPT_USED: AtomicUsize = AtomicUsize::new(0);
-/// The mapping for long blocks; its length is in its first word. 0: there is none.
+/// The mapping for long blocks, with its length in its first word. 0: there is none.
 static SPARE: AtomicUsize = AtomicUsize::new(0);
 /// The value of [`SPARE`] while a thread takes a part of the mapping.
 const BUSY: usize = 1;
-/// Turns for which a thread waits while another one takes a part. In a child of `fork` that other thread does not exist.
+/// Turns for which a thread waits while another one takes a part. In a child of `fork` the other thread does not exist.
 const TURNS: usize = 1_000_000;
-/// Bytes of long blocks, without those that are asked for [`softly`](super::softly).
+/// Bytes of long blocks, without those asked for [`softly`](super::softly).
 static LONG: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of long blocks for which the reserve is long enough.
+/// Bytes of long blocks that the reserve can cover.
 static COVERED: AtomicUsize = AtomicUsize::new(KEPT_BYTES / 4);
-/// Whether the kernel has refused.
+/// True once the kernel has refused memory.
 static SHORT: AtomicBool = AtomicBool::new(false);
-/// What to call then, each a `fn()`: one of each room that has something to close.
+/// Functions to call at the refusal, each a `fn()`: one for each room that has something to close.
 static CLOSE: [AtomicPtr<()>; CLOSES] = [const { AtomicPtr::new(null_mut()) }; CLOSES];
 const CLOSES: usize = 4;
 
-/// Whether the kernel has refused memory: nothing may be begun that needs more.
+/// True if the kernel has refused memory. Then nothing may begin that needs more.
 pub(crate) fn is_short() -> bool {
     SHORT.load(Relaxed)
 }
 
-/// Has `close` called once the kernel refuses memory; at once if the kernel already has. `close` runs inside the
-/// allocator: it takes no lock, asks for no memory, and may be called twice.
+/// Registers `close`, to be called when the kernel refuses memory; calls it at once if the kernel already has. `close`
+/// runs inside the allocator: it takes no lock, asks for no memory, and may be called twice.
 pub(crate) fn when_refused(close: fn()) {
     let close_at = close as *mut ();
     let has_place = CLOSE.iter().any(|place| match place.compare_exchange(null_mut(), close_at, SeqCst, SeqCst) {
@@ -58,7 +58,7 @@ pub(crate) fn when_refused(close: fn()) {
     }
 }
 
-/// The kernel has refused: recording ends.
+/// Ends recording after the kernel's refusal.
 #[cold]
 pub(super) fn ran_short() {
     if SHORT.swap(true, SeqCst) {
@@ -71,7 +71,7 @@ pub(super) fn ran_short() {
     }
 }
 
-/// A long block was made that has to find room in the reserve when it doubles.
+/// Counts a new long block, which needs room in the reserve when it doubles.
 pub(super) fn long_block_made(bytes: usize) {
     let long = LONG.fetch_add(bytes, Relaxed) + bytes;
     if long > COVERED.load(Relaxed) {
@@ -79,7 +79,7 @@ pub(super) fn long_block_made(bytes: usize) {
     }
 }
 
-/// A long block has ended. It may have been asked for softly, and then was not counted.
+/// Uncounts a long block that has ended. A block that was asked for softly was not counted.
 pub(super) fn long_block_ended(bytes: usize) {
     let _ = LONG.fetch_update(Relaxed, Relaxed, |long| Some(long.saturating_sub(bytes)));
 }
@@ -106,7 +106,7 @@ fn lengthen(long: usize) {
     }
 }
 
-/// Takes the mapping of the reserve for a moment; 0 if there is none.
+/// Takes the reserve's mapping for exclusive use; 0 if there is none.
 fn take_spare() -> usize {
     for _ in 0..TURNS {
         match SPARE.swap(BUSY, AcqRel) {
@@ -117,7 +117,7 @@ fn take_spare() -> usize {
     0
 }
 
-/// A part of the reserve, as zeroes; null if none is long enough.
+/// Returns a zeroed part of the reserve; null if none is long enough.
 #[cold]
 pub(super) fn take(bytes: usize) -> *mut u8 {
     let mut used = KEPT_USED.load(Relaxed);
@@ -140,7 +140,7 @@ pub(super) fn take(bytes: usize) -> *mut u8 {
     unsafe {
         let len = (spare as *const usize).read();
         let Some(rest) = len.checked_sub(bytes) else {
-            // Others may need less.
+            // Other threads may need less.
             SPARE.store(spare, Release);
             return null_mut();
         };
@@ -154,7 +154,7 @@ pub(super) fn take(bytes: usize) -> *mut u8 {
     }
 }
 
-/// Whether a block is a part of [`KEPT`], which cannot be unmapped.
+/// True if a block is a part of [`KEPT`], which cannot be unmapped.
 pub(super) fn contains(block: *mut u8) -> bool {
     (block as usize).wrapping_sub(KEPT.0.get() as usize) < KEPT_BYTES
 }
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_handed_out_once_and_as_zeroes() {
-        // Tests share the heap. A mapping that another test's thread keeps meanwhile serves as well.
+        // Tests share the heap. A mapping that another test's thread leaves meanwhile serves as well.
         let longest = COVERED.load(Relaxed) + PAGE;
         lengthen(longest);
         let mut seen: Vec<(usize, usize)> = Vec::new();
@@ -184,7 +184,7 @@ mod tests {
         assert!(take(1 << 40).is_null());
     }
 
-    /// A thread waits for another one that takes its part at that moment, and gets a part, too.
+    /// A thread waits while another one takes its part, and then also gets a part.
     #[test]
     fn threads_that_need_what_is_kept_at_one_time_all_get_some() {
         lengthen(COVERED.load(Relaxed) + PAGE);

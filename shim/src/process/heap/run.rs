@@ -1,22 +1,22 @@
-//! Memory that nobody has had yet, handed out from its beginning. What lies behind is not touched before.
+//! Memory that was never handed out, given out from its beginning. Memory behind that point is not touched.
 
 use super::atomic::{AtomicU64, Ordering::*};
 use super::list::ADDRESS_BITS;
 
-/// Pieces of one length in a row: the address of the first, and how many there are above it.
+/// Consecutive pieces of one length: the address of the first, and above it their number.
 ///
-/// Memory that was in a run never comes back into one, so no value of a run comes back.
+/// Memory that leaves a run never returns to one, so a run never has the same value twice.
 pub(super) struct Run(pub(super) AtomicU64);
 
 const COUNT: u32 = ADDRESS_BITS;
 const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
 
-/// What a run was when it was looked at.
+/// A run's value at one look.
 #[derive(Clone, Copy)]
 pub(super) struct Seen(u64);
 
 impl Run {
-    /// So many pieces of this length in a row.
+    /// Takes `pieces` consecutive pieces of `bytes` each.
     ///
     /// # Errors
     /// There are fewer.
@@ -33,7 +33,7 @@ impl Run {
         }
     }
 
-    /// Puts pieces in place of too few; `false` if another thread has changed the run since.
+    /// Replaces a run that has too few pieces; returns `false` if another thread has changed the run since.
     pub(super) fn refill(&self, seen: Seen, start: *mut u8, pieces: usize) -> bool {
         let new = start as u64 | (pieces as u64) << COUNT;
         self.0.compare_exchange(seen.0, new, AcqRel, Relaxed).is_ok()
