@@ -1,4 +1,4 @@
-//! The directory of ledgers: made, or checked to be safe to use.
+//! Makes the directory of ledgers, or checks that the existing one is safe to use.
 
 use std::ffi::CString;
 use std::fs::{DirBuilder, OpenOptions};
@@ -7,10 +7,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Its owner's alone.
+/// Access for the owner alone.
 const MODE: u32 = 0o700;
 
-/// Makes the directory, or checks that the one there is safe to use. `named`: the user named it.
+/// Makes the directory, or checks that the existing one is safe to use. `named`: the user named it.
 pub(crate) fn make(dir: &Path, uid: u32, named: bool) -> Result<(), String> {
     let cannot = |error: io::Error| format!("{}: cannot make the directory: {error}", dir.display());
     let made = if named { make_with_parents(dir) } else { make_one(dir) };
@@ -20,7 +20,7 @@ pub(crate) fn make(dir: &Path, uid: u32, named: bool) -> Result<(), String> {
         Err(error) => return Err(cannot(error)),
     }
     let what = std::fs::symlink_metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    // A directory that the user named may be a link, or shared with a group, on purpose.
+    // If the user named the directory, it may be a link or shared with a group on purpose.
     if named {
         return Ok(());
     }
@@ -30,14 +30,14 @@ pub(crate) fn make(dir: &Path, uid: u32, named: bool) -> Result<(), String> {
             dir.display()
         ));
     }
-    // One that a umask left closed to its own owner.
+    // A umask may have left it closed even to its owner.
     if what.mode() & MODE != MODE {
         set_mode(dir).map_err(cannot)?;
     }
     Ok(())
 }
 
-/// Makes a directory that its owner can use, whatever the umask takes away.
+/// Makes a directory that its owner can use, whatever the umask.
 fn make_one(dir: &Path) -> io::Result<()> {
     DirBuilder::new().mode(MODE).create(dir)?;
     set_mode(dir)
@@ -55,7 +55,7 @@ fn make_with_parents(dir: &Path) -> io::Result<()> {
     make_one(dir)
 }
 
-/// Sets the mode of a directory, which may not even be readable: of that very one, not of what a link leads to.
+/// Sets the mode of a directory, which may be unreadable. It changes this directory, not the target of a link.
 fn set_mode(dir: &Path) -> io::Result<()> {
     let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_DIRECTORY | libc::O_CLOEXEC;
     let held = OpenOptions::new().read(true).custom_flags(flags).open(dir)?;

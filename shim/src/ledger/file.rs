@@ -1,7 +1,7 @@
-//! The file behind a ledger: where it lies, that it is ours, and storage for its tables taken in time.
+//! The file behind a ledger: its path, the check that it is ours, and storage for its tables, taken in advance.
 //!
-//! Each table has its place for the largest size it may reach in memory; the file has only what is used. A table
-//! grows by a piece at the file's end, which is mapped behind what the table has.
+//! Each table has address space for its largest size; the file holds only what is used. A table grows by a piece at the
+//! file's end, which is mapped behind the table's present slots.
 
 use super::storage::{self, file_size_limit, free_bytes, lengthen};
 use crate::process::clock;
@@ -17,46 +17,47 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// Storage is taken in pieces: of this many bytes at first, of half of what there is later, up to
+/// Smallest piece of storage. A piece has this many bytes at first, later half of the present bytes, up to
 /// [`LARGEST_PIECE`] or this share of the table. Most processes need little, and each page taken is a page of memory.
 const PIECE: u64 = 64 << 10;
 const LARGEST_PIECE: u64 = 1 << 20;
 const LARGEST_SHARE: u64 = 64;
-/// Header and list of pieces.
+/// Bytes of the header and the list of pieces.
 const HEAD_BYTES: u64 = (HEADER_BYTES + MAX_PIECES * size_of::<PieceDesc>()) as u64;
-/// In a directory that the program may need itself (nobody named it for ledgers), a ledger takes this share of
-/// the free space at most.
+/// Maximum share of the free space that a ledger takes in a directory that the user did not name for ledgers, since the
+/// program may need that space itself.
 const SHARE_OF_FREE: u64 = 4;
 
-/// After a refusal nothing is asked for so long: some file systems look for room for milliseconds each time.
+/// Time after a refusal in which no storage is requested: some file systems search for room for milliseconds each time.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// A mapped file with its table directory.
 pub(crate) struct Backing {
     base: *mut u8,
-    /// Bytes of memory that all tables together may reach.
+    /// Maximum bytes of memory for all tables together.
     bytes: u64,
     file: Descriptor,
     directory: Vec<TableDesc>,
-    /// Slots of each table that are backed. The header says so too, for readers: anyone may have damaged it.
+    /// Backed slots of each table. The header has this number for readers, but it may have been damaged by another
+    /// process.
     used: [AtomicU64; MAX_TABLES],
-    /// Whether the directory is one that the user named.
+    /// True if the user named the directory.
     named: bool,
-    /// Held while storage is taken; never while anything else is done.
+    /// Held only while storage is taken.
     growing: Mutex<Growing>,
-    /// Until when no more storage is asked for, since there was none.
+    /// Time until which no storage is requested, after a refusal.
     refused_until_ns: AtomicU64,
 }
 
-/// What changes as the file grows.
+/// State that changes as the file grows.
 struct Growing {
     /// Bytes of the file.
     end: u64,
-    /// Bytes of each table that are mapped.
+    /// Mapped bytes of each table.
     mapped: [u64; MAX_TABLES],
-    /// Pieces that there are.
+    /// Number of pieces.
     pieces: usize,
-    /// A piece could not be mapped where it belongs; what is there now is not known.
+    /// True if a piece could not be mapped at its place; the contents there are unknown now.
     failed: bool,
 }
 
@@ -67,31 +68,31 @@ unsafe impl Send for Backing {}
 // `growing`.
 unsafe impl Sync for Backing {}
 
-/// There is no more room: the table's bound, the disk, or a limit of the process.
+/// No more room: the table's maximum, the disk, or a limit of the process.
 #[derive(Debug)]
 pub(crate) struct Full;
 
-/// Which process a ledger is of, and how its tables are laid out.
+/// The process that a ledger belongs to, and the layout of its tables.
 pub(crate) struct Plan<'a> {
     pub id: ProcessId,
     pub uid: u32,
     pub stack_depth: u32,
-    /// Each kind of table with its largest number of slots.
+    /// Each kind of table with its maximum number of slots.
     pub sizes: &'a [(TableKind, u64)],
 }
 
 impl Backing {
-    /// Makes the ledger's file in a directory that is there. `named`: the user named the directory.
+    /// Makes the ledger's file in an existing directory. `named`: the user named the directory.
     ///
     /// # Errors
-    /// A sentence for people.
+    /// A sentence for the user.
     pub(crate) fn create(plan: &Plan<'_>, dir: &Path, named: bool) -> Result<(Self, PathBuf), String> {
         let path = dir.join(plan.id.ledger_name());
         let fail = |what: &str, error: io::Error| format!("{}: {what}: {error}", path.display());
 
         let (mut header, directory, bytes) = header(plan);
         check_file_size_limit(bytes).map_err(|why| format!("{}: {why}", path.display()))?;
-        // A name is free unless this process replaced itself by exec: then the old ledger goes.
+        // The name is free unless this process replaced itself by exec. Then the old ledger is removed.
         if header_of(&path).is_some_and(|old| old.pid_ns != header.pid_ns && old.boot_id == header.boot_id) {
             return Err(format!(
                 "{}: a process of another container has this name: give each container its own GPUMEM_DIR",
@@ -113,7 +114,7 @@ impl Backing {
             unsafe { libc::munmap(base.cast(), bytes as usize) };
             return Err(undo(fail("cannot map the ledger", error)));
         }
-        // The magic last: a reader sees a whole header or none.
+        // The magic is written last: a reader sees a whole header or none.
         let magic = std::mem::take(&mut header.magic);
         // SAFETY: `map_at` has put storage behind the first page, which is as long as a header. The
         // mapping is page-aligned, and no one else has its address yet.
@@ -127,10 +128,10 @@ impl Backing {
         Ok((Self { base, bytes, file: file.into(), directory, used, named, growing, refused_until_ns }, path))
     }
 
-    /// Gives back the file, its storage, its memory and its descriptor: nothing will be recorded.
+    /// Frees the file, its storage, its memory and its descriptor: nothing will be recorded.
     ///
     /// # Safety
-    /// It was leaked out of a box, and nobody refers to it any more: its tables are gone.
+    /// It was leaked out of a box, and nothing refers to it any more: its tables are gone.
     pub(crate) unsafe fn discard(this: *const Self, path: &Path) {
         let _ = std::fs::remove_file(path);
         // SAFETY: our caller vouches that the pointer came from a box, and that no one refers to it
@@ -145,12 +146,12 @@ impl Backing {
         }
     }
 
-    /// Start of the mapping.
+    /// Returns the start of the mapping.
     pub(crate) fn base(&self) -> *mut u8 {
         self.base
     }
 
-    /// Where a table's slots begin, how many it may have, and its entry in the directory.
+    /// Returns the start of a table's slots, their maximum number, and the table's entry in the directory.
     pub(crate) fn table(&'static self, kind: TableKind) -> (*mut u8, u64, Used) {
         let index = self.directory.iter().position(|desc| desc.kind == kind as u32).unwrap_or_default();
         let desc = &self.directory[index];
@@ -160,7 +161,7 @@ impl Backing {
         (at, desc.capacity, Used { backing: self, index })
     }
 
-    /// Takes storage for a table, behind what it has, and maps it there.
+    /// Takes storage for a table, behind its present slots, and maps it there.
     fn add_piece(&self, growing: &mut Growing, table: usize, bytes: u64) -> Result<(), Full> {
         let pieces = growing.pieces;
         if growing.failed || pieces >= MAX_PIECES {
@@ -208,7 +209,7 @@ impl Backing {
     }
 }
 
-/// How much of a table is backed, in the directory of the mapped header.
+/// The number of backed slots of a table, in the directory of the mapped header.
 pub(crate) struct Used {
     backing: &'static Backing,
     index: usize,
@@ -222,13 +223,13 @@ impl Used {
         unsafe { &*self.backing.base.add(at).cast() }
     }
 
-    /// Slots that are backed.
+    /// Returns the number of backed slots.
     #[inline]
     pub(crate) fn used(&self) -> u64 {
         self.backing.used[self.index].load(Acquire)
     }
 
-    /// Rings: entries ever written.
+    /// For rings: number of entries ever written.
     pub(crate) fn written(&self) -> &AtomicU64 {
         self.field(std::mem::offset_of!(TableDesc, written))
     }
@@ -261,7 +262,7 @@ impl Used {
     }
 }
 
-/// Addresses for the whole ledger, with nothing behind them.
+/// Reserves addresses for the whole ledger, without storage.
 fn reserve(bytes: u64) -> Option<*mut u8> {
     // SAFETY: without MAP_FIXED the kernel picks addresses that are free. madvise concerns that
     // range only: no child needs it.
@@ -292,7 +293,7 @@ fn map_at(at: *mut u8, fd: RawFd, offset: u64, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The header as it is written, the tables with their places in memory, and the bytes that all of it may reach.
+/// Returns the header as it is written, the tables with their places in memory, and the maximum bytes of it all.
 fn header(plan: &Plan<'_>) -> (Header, Vec<TableDesc>, u64) {
     let mut header = Header::new_zeroed();
     header.magic = MAGIC;
@@ -314,25 +315,25 @@ fn header(plan: &Plan<'_>) -> (Header, Vec<TableDesc>, u64) {
         let slot = TableKind::from_u32(kind as u32).map_or(1, |(_, bytes)| bytes);
         *desc = TableDesc { kind: kind as u32, slot_bytes: slot as u32, capacity: slots, ..Default::default() };
         directory.push(TableDesc { offset, ..*desc });
-        // Tables on pages of their own: pieces are mapped by the page.
+        // Each table starts on its own page, because pieces are mapped by the page.
         offset += (slots * slot as u64).next_multiple_of(page_bytes());
         header.tables_len += 1;
     }
     (header, directory, offset)
 }
 
-/// This boot of the machine; zeroes if it cannot be told.
+/// Returns this boot's id; zeroes if it is unknown.
 pub(crate) fn boot_id() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     text.ok().and_then(|text| place::boot_id(&text)).unwrap_or_default()
 }
 
-/// The namespace that this process's pid is in; 0 if it cannot be told.
+/// Returns the pid namespace of this process; 0 if it is unknown.
 pub(crate) fn pid_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// The header of a ledger of our version, if the file is one.
+/// Returns the header if the file is a ledger of our version.
 pub(crate) fn header_of(path: &Path) -> Option<Header> {
     let mut page = [0; HEADER_BYTES];
     storage::open_own(path)?.read_exact_at(&mut page, 0).ok()?;
@@ -340,12 +341,12 @@ pub(crate) fn header_of(path: &Path) -> Option<Header> {
     (header.magic == MAGIC && header.version == VERSION).then_some(header)
 }
 
-/// This process by pid and start time.
+/// Returns this process's pid and start time.
 pub(crate) fn this_process() -> Result<ProcessId, String> {
     const WHOLE: &str = "/proc/self/stat";
     let pid = std::process::id();
-    // The first thread began with the process. qemu's user mode answers for the whole process itself, and a tick off; a
-    // /proc of another namespace has another number for the thread.
+    // The first thread began with the process. qemu's user mode answers only for the whole process, and is a tick off.
+    // In a /proc of another namespace the thread has another number.
     let stat = std::fs::read(format!("/proc/self/task/{pid}/stat")).or_else(|_| std::fs::read(WHOLE));
     let stat = stat.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => "/proc is not mounted here, by which a process is known".to_owned(),
@@ -355,7 +356,7 @@ pub(crate) fn this_process() -> Result<ProcessId, String> {
     Ok(ProcessId { pid, start_ticks })
 }
 
-/// A ledger that will not be able to grow is none.
+/// A ledger that will not be able to grow is refused.
 fn check_file_size_limit(bytes: u64) -> Result<(), String> {
     match file_size_limit() {
         Some(limit) if limit < bytes => Err(format!(

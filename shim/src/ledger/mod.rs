@@ -1,14 +1,14 @@
-//! The ledger: the file in which the shim keeps its records, so that others can read them at any time.
+//! The ledger: the file in which the shim keeps its records, so that other processes can read them at any time.
 //!
-//! It is memory-mapped. A reader asks nobody, and can come after the process is gone.
+//! It is memory-mapped. A reader needs no answer from the process, and can read after the process is gone.
 //!
-//! * [`file`](mod@file): making the file and letting its tables grow. [`directory`]: where ledgers lie. [`sweep`]:
-//!   removing what dead processes left.
-//! * [`storage`]: files of which no touch can end the program.
-//! * [`table`]: fixed slots, free lists, growth. [`ring`], [`words`]: the same without free lists. [`slots`]: where slots
-//!   lie; [`mod@publish`]: how one is written and read. None of them knows a meaning.
+//! * [`file`](mod@file): makes the file and grows its tables. [`directory`]: the ledgers' directory. [`sweep`]: removes
+//!   the files of dead processes.
+//! * [`storage`]: files that can be touched without ending the program.
+//! * [`table`]: fixed slots, free lists, growth. [`ring`], [`words`]: the same without free lists. [`slots`]: addresses
+//!   of slots. [`mod@publish`]: writes and reads one slot. None of these knows what a slot means.
 //! * [`text`]: interned strings.
-//! * This file: which tables there are and how large they are.
+//! * This file: the tables and their sizes.
 
 pub(crate) mod directory;
 pub(crate) mod file;
@@ -38,7 +38,7 @@ use table::{NO_SLOT, Table};
 use text::Texts;
 use words::Words;
 
-/// The header's fields that change after the ledger is made, at their places in [`Header`].
+/// The header's fields that change after creation, at their offsets in [`Header`].
 pub(crate) struct LiveHeader(*mut u8);
 
 // SAFETY: the header page belongs to no thread, and is mapped for as long as the ledger is.
@@ -101,19 +101,19 @@ pub(crate) struct Ledger {
     pub growth_points: Words,
     counters: Words,
     pub path: PathBuf,
-    /// Why better places could not have it, a sentence each.
+    /// One sentence for each better place, saying why the ledger could not lie there.
     pub passed_over: Vec<String>,
 }
 
-/// Where launches of execs are counted: the places in the tables, apart from the tables, so that a launch reads one
-/// line of the processor's caches to find them, not three on three pages.
+/// Counters of exec launches. Their addresses are kept apart from the tables, so that a launch reads one cache line to
+/// find them, not three on three pages.
 pub(crate) struct Launches {
     counters: Slots<u64>,
     execs: Slots<ExecSlot>,
 }
 
 impl Launches {
-    /// A launch begins: what it will be counted in is fetched while the library is at it.
+    /// Prefetches the counters of a launch that begins, while the library does the launch.
     #[inline(always)]
     pub(crate) fn begins(&self, slot: u32) {
         #[cfg(target_arch = "x86_64")]
@@ -128,7 +128,7 @@ impl Launches {
         let _ = slot;
     }
 
-    /// A launch was done, by the thread of this shard.
+    /// Counts a finished launch, by the thread of this shard.
     #[inline(always)]
     pub(crate) fn done(&self, shard: usize, slot: u32, at_ns: u64) {
         count(&self.counters, shard, &[(counters::LAUNCHES, 1)]);
@@ -143,8 +143,7 @@ impl Launches {
 /// Adds to counters, in the shard of the calling thread.
 #[inline(always)]
 fn count(counters: &Slots<u64>, shard: usize, counts: &[(usize, u64)]) {
-    // Each of the first threads has a shard of its own, which needs no atomic addition; the others share
-    // the rest.
+    // Each of the first threads has its own shard, which needs no atomic addition. Later threads share the rest.
     const OWN: usize = counters::OWN_SHARDS;
     const { assert!(OWN <= crate::process::threads::OWN) };
     if shard < OWN {
@@ -158,7 +157,7 @@ fn count(counters: &Slots<u64>, shard: usize, counts: &[(usize, u64)]) {
     }
 }
 
-/// As [`count`], where several threads do.
+/// As [`count`], for a shard that several threads share.
 #[cold]
 fn count_shared(counters: &Slots<u64>, shard: usize, counts: &[(usize, u64)]) {
     let first = (counters::OWN_SHARDS + shard % (counters::SHARDS - counters::OWN_SHARDS)) * counters::PER_SHARD;
@@ -167,8 +166,8 @@ fn count_shared(counters: &Slots<u64>, shard: usize, counts: &[(usize, u64)]) {
     }
 }
 
-/// Share of the ledger, in percent, that a table may reach. Live allocations are what grows; a
-/// stack of 32 frames takes 256 bytes of frames and 64 of its own.
+/// Maximum share of the ledger per table, in percent. Live allocations are the part that grows; a stack of 32 frames
+/// takes 256 bytes of frames and 64 of its own.
 const SHARES: &[(TableKind, u64)] = &[
     (TableKind::Allocs, 50),
     (TableKind::Frames, 16),
@@ -183,22 +182,22 @@ const SHARES: &[(TableKind, u64)] = &[
     (TableKind::Codes, 1),
 ];
 
-/// Samples kept: one a second, so about 17 minutes.
+/// Number of samples kept: at one a second, about 17 minutes.
 const SAMPLES: u64 = 1024;
 
-/// A row of growth with its points.
+/// Bytes of a growth row with its points.
 const GROWTH_ROW_BYTES: u64 = (size_of::<GrowthSlot>() + GROWTH_BLOCK * 8) as u64;
-/// The rows may take this share of the ledger, but are so many at least.
+/// The growth rows get this share of the ledger, but at least this number of rows.
 const GROWTH_SHARE: u64 = 128;
 const GROWTH_FEWEST: u64 = 8;
-/// Rows of shared memory may take this share of the ledger.
+/// Rows of shared memory get at most this share of the ledger.
 const SHARED_SHARE: u64 = 128;
 
 impl Ledger {
     /// Makes the ledger of this process.
     ///
     /// # Errors
-    /// A sentence for people when the directory or the file cannot be had.
+    /// A sentence for the user if the directory or the file cannot be made.
     pub(crate) fn create(settings: &gpumem_wire::settings::Settings) -> Result<Self, String> {
         let counters = (counters::SHARDS * counters::PER_SHARD) as u64;
         let ring_bytes = settings.events * size_of::<EventSlot>() as u64 + SAMPLES * size_of::<SampleSlot>() as u64;
@@ -212,7 +211,7 @@ impl Ledger {
             .map(|&(kind, percent)| {
                 let slot = TableKind::from_u32(kind as u32).map_or(1, |(_, bytes)| bytes as u64);
                 let slots = shared / 100 * percent / slot;
-                // Contexts and streams are referred to by 16 bits, 0 being none.
+                // References to contexts and streams have 16 bits; 0 means none.
                 let few = matches!(kind, TableKind::Contexts | TableKind::Streams);
                 (kind, if few { slots.min(u64::from(ContextRef::MAX) - 1) } else { slots })
             })
@@ -237,7 +236,7 @@ impl Ledger {
         Err(refusals.join("; "))
     }
 
-    /// `swept_later`: a control thread is to sweep the directory.
+    /// `swept_later`: a control thread will sweep the directory.
     fn create_in(plan: &Plan<'_>, dir: &Path, named: bool, swept_later: bool) -> Result<Self, String> {
         directory::make(dir, plan.uid, named)?;
         if !swept_later || sweep::is_overdue(dir) {
@@ -253,7 +252,7 @@ impl Ledger {
         })
     }
 
-    /// Removes some of what dead processes left beside this ledger. True if there may be more.
+    /// Removes some of the files that dead processes left beside this ledger. Returns true if there may be more.
     pub(crate) fn sweep(&self) -> bool {
         self.path.parent().is_some_and(sweep::sweep)
     }
@@ -287,7 +286,7 @@ impl Ledger {
         })
     }
 
-    /// Gives back the file and all that was taken for it: nothing will be recorded.
+    /// Frees the file and everything taken for it: nothing will be recorded.
     pub(crate) fn discard(self) {
         let (backing, path) = (std::ptr::from_ref(self.backing), self.path.clone());
         drop(self);
@@ -296,29 +295,29 @@ impl Ledger {
         unsafe { Backing::discard(backing, &path) };
     }
 
-    /// The header's changing fields.
+    /// Returns the header's changing fields.
     pub(crate) fn header(&self) -> &LiveHeader {
         &self.header
     }
 
-    /// Adds to a counter, in the shard of the calling thread: its number, as `threads::shard` has it.
+    /// Adds to a counter in the calling thread's shard, whose number `threads::shard` gives.
     #[inline(always)]
     pub(crate) fn count(&self, shard: usize, counter: usize, n: u64) {
         self.count_all(shard, &[(counter, n)]);
     }
 
-    /// As [`Ledger::count`], several at once.
+    /// As [`Ledger::count`], for several counters.
     #[inline(always)]
     pub(crate) fn count_all(&self, shard: usize, counts: &[(usize, u64)]) {
         count(&self.counters.words(), shard, counts);
     }
 
-    /// Where launches are counted.
+    /// Returns the counters of launches.
     pub(crate) fn launches(&self) -> Launches {
         Launches { counters: self.counters.words(), execs: self.execs.slots() }
     }
 
-    /// Adds an allocation to what a stack led to, in the shard of the calling thread ([`counters::SITES`]).
+    /// Adds an allocation to its stack's sum, in the calling thread's shard ([`counters::SITES`]).
     #[inline(always)]
     pub(crate) fn allocated_at(&self, shard: usize, stack: StackRef, bytes: u64) {
         if shard >= counters::OWN_SHARDS {
@@ -328,7 +327,7 @@ impl Ledger {
         let at = shard * counters::PER_SHARD + counters::SITES + 2 * way;
         let (site, of_site) = (self.counters.at(at), self.counters.at(at + 1));
         let known = site.load(Relaxed);
-        // The same stack, and room for one more.
+        // The same stack, with room for one more.
         if known ^ counters::site(stack, 0) < u64::from(u32::MAX) {
             site.store(known + 1, Relaxed);
             of_site.store(of_site.load(Relaxed).wrapping_add(bytes), Relaxed);
@@ -337,11 +336,11 @@ impl Ledger {
         }
     }
 
-    /// Adds a place's stack to its record, and gives the place to another.
+    /// Adds the sum of a place's stack to the stack's record, and gives the place to another stack.
     #[cold]
     fn next_stack(&self, site: &AtomicU64, of_site: &AtomicU64, stack: StackRef, bytes: u64) {
         let (known, sum) = (site.load(Relaxed), of_site.load(Relaxed));
-        // Nobody reads the place's bytes as those of the new stack.
+        // With 0 here, no reader takes the place's bytes for the new stack's.
         site.store(0, Relaxed);
         of_site.store(bytes, Relaxed);
         site.store(counters::site(stack, 1), Relaxed);
@@ -349,7 +348,7 @@ impl Ledger {
     }
 
     fn add_to_stack(&self, stack: StackRef, allocs: u64, bytes: u64) {
-        // The file may have been damaged by anybody.
+        // The file may have been damaged by another process.
         let Some(index) = stack.checked_sub(1).filter(|&index| u64::from(index) < self.stacks.handed_out()) else {
             return;
         };
@@ -357,7 +356,8 @@ impl Ledger {
         self.stacks.field(index, offset_of!(StackSlot, alloc_bytes)).fetch_add(bytes, Relaxed);
     }
 
-    /// What was ever made at a stack: allocations without those that threads' places still have, or graphs and execs.
+    /// Returns how often something was made at a stack: allocations without those still counted in threads' places, or
+    /// graphs and execs.
     pub(crate) fn made_at(&self, stack: StackRef, made: &[usize]) -> u64 {
         let Some(index) = stack.checked_sub(1).filter(|&index| u64::from(index) < self.stacks.handed_out()) else {
             return 0;
@@ -365,7 +365,7 @@ impl Ledger {
         made.iter().fold(0, |sum: u64, &offset| sum.wrapping_add(self.stacks.field(index, offset).load(Relaxed)))
     }
 
-    /// Allocations that threads' places have, by stack.
+    /// Returns the allocations counted in threads' places, by stack.
     pub(crate) fn in_places(&self) -> impl Iterator<Item = (StackRef, u64)> {
         let places = (0..counters::OWN_SHARDS).flat_map(|shard| {
             let first = shard * counters::PER_SHARD + counters::SITES;
@@ -375,7 +375,7 @@ impl Ledger {
         sites.map(|site| ((site >> 32) as StackRef, site & u64::from(u32::MAX)))
     }
 
-    /// The sum of a counter.
+    /// Returns the sum of a counter over all shards.
     pub(crate) fn counter(&self, counter: usize) -> u64 {
         (0..counters::SHARDS).fold(0_u64, |sum, shard| {
             sum.wrapping_add(self.counters.at(shard * counters::PER_SHARD + counter).load(Relaxed))

@@ -6,7 +6,7 @@ use gpumem_wire::layout::Sealed;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// A ring of slots; the newest overwrites the oldest. All of it is backed from the start.
+/// A ring of slots; the newest overwrites the oldest. The whole ring is backed from the start.
 pub(crate) struct Ring<T: Sealed> {
     base: *mut u8,
     used: Used,
@@ -29,7 +29,7 @@ impl<T: Sealed> Ring<T> {
         Ok(Self { base, used, capacity, slot: PhantomData })
     }
 
-    /// Writes what `make` gives for the next sequence number.
+    /// Writes the slot that `make` returns for the next sequence number.
     pub(crate) fn push(&self, make: impl FnOnce(u64) -> T) {
         let seq = self.used.written().fetch_add(1, Relaxed);
         // SAFETY: the remainder is below the capacity, and `new` has backed the whole ring. A slot

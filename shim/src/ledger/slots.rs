@@ -1,11 +1,10 @@
-//! Where slots and words of the ledger lie.
+//! Addresses of slots and words of the ledger.
 
 use gpumem_wire::layout::Sealed;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 
-/// Where the slots of a table, or its words, lie: apart from the table, for what touches few lines of the processor's
-/// caches.
+/// The address of a table's slots or words, kept apart from the table for code that should touch few cache lines.
 pub(crate) struct Slots<T> {
     pub(super) base: *mut u8,
     slot: PhantomData<fn() -> T>,
@@ -40,7 +39,7 @@ impl<T: Sealed> Slots<T> {
         }
     }
 
-    /// One of the slot's unsealed 64-bit fields, by its offset in the struct.
+    /// Returns one of the slot's unsealed 64-bit fields, by its offset in the struct.
     #[inline(always)]
     pub(crate) fn field(&self, index: u32, offset: usize) -> &AtomicU64 {
         debug_assert!(offset >= T::SEALED && offset.is_multiple_of(8));
@@ -49,7 +48,7 @@ impl<T: Sealed> Slots<T> {
 }
 
 impl Slots<u64> {
-    /// A word that is backed.
+    /// Returns a backed word.
     #[inline(always)]
     pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
         // SAFETY: callers pass an index below what `Words::filled` or `Words::append` has backed. That memory is

@@ -1,10 +1,10 @@
-//! Files of ours that are mapped and written in place, so that no touch of them can end the program.
+//! Files of ours that are mapped and written in place, so that touching them cannot end the program.
 //!
-//! A touch of a mapped page for which the file system has no room is a SIGBUS in whoever touches it. So:
-//! * Storage is taken at the file's end before anything there is touched. There is never a hole inside the
-//!   file's length: the kernel may take pages together, and a touch beside a hole then needs room for the hole.
-//! * Where a file system writes changed data to a new place, the file is exempt from that, or it is not used.
-//! * A file is new and ours: nothing that lies under its name before is opened.
+//! Touching a mapped page for which the file system has no room raises SIGBUS. So:
+//! * Storage is taken at the file's end before anything there is touched. The file never has a hole within its length:
+//!   the kernel may take pages together, and a touch beside a hole then needs room for the hole.
+//! * If a file system writes changed data to a new place, the file is exempted from that, or it is not used.
+//! * A file is new and ours: an existing file of its name is never opened.
 
 use crate::process::cancel::Uncancelled;
 use std::ffi::CStr;
@@ -14,15 +14,15 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// A file of ours is its owner's alone.
+/// Mode of our files: access for the owner alone.
 const MODE: libc::mode_t = 0o600;
-/// Never waits for a FIFO's other end or for a device, never follows a link out of the directory.
+/// Flags for opening: never wait for a FIFO's other end or for a device, never follow a link out of the directory.
 pub(crate) const CAREFULLY: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
-/// How much is written at a time where there is no `fallocate`.
+/// Zeroes to write at a time if there is no `fallocate`.
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Makes a file that can be mapped and written in place. On a file system that cannot have one, none is left.
-/// `named`: the user named the place, and bears with a file system that is slow when it is full.
+/// Makes a file that can be mapped and written in place. On an unsuitable file system no file is left. `named`: the
+/// user named the place, and accepts a file system that is slow when it is full.
 ///
 /// # Errors
 /// Those of the file system; also that the name is taken.
@@ -30,7 +30,7 @@ pub(crate) fn make(path: &Path, named: bool) -> io::Result<File> {
     let file =
         OpenOptions::new().read(true).write(true).create_new(true).mode(MODE).custom_flags(CAREFULLY).open(path)?;
     let fd = file.as_raw_fd();
-    // Whatever the umask takes away.
+    // Sets the mode, whatever the umask.
     // SAFETY: fchmod takes numbers, and `file` keeps the descriptor open.
     let made = match unsafe { libc::fchmod(fd, MODE) } {
         0 => in_place(fd, named),
@@ -40,26 +40,25 @@ pub(crate) fn make(path: &Path, named: bool) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file for reading if it is a regular one of this user's: what else may lie under a name of ours is
-/// left alone.
+/// Opens a file for reading if it is a regular file of this user. Anything else under a name of ours is left alone.
 pub(crate) fn open_own(path: &Path) -> Option<File> {
     // SAFETY: geteuid takes no arguments and cannot fail.
     let uid = unsafe { libc::geteuid() };
     let own = |what: std::fs::Metadata| what.is_file() && what.uid() == uid;
-    // Before it is opened: to open some devices is to do something with them.
+    // Checked before opening, since opening some devices has an effect.
     std::fs::symlink_metadata(path).ok().filter(|what| own(what.clone()))?;
     let file = OpenOptions::new().read(true).custom_flags(CAREFULLY).open(path).ok()?;
     file.metadata().is_ok_and(own).then_some(file)
 }
 
-/// `statfs` of the file systems that look for new room at each change.
+/// `statfs` types of the file systems that look for new room at each change.
 const BTRFS: u64 = 0x9123_683e;
 const ZFS: u64 = 0x2fc1_2fc1;
 const BCACHEFS: u64 = 0xca45_1a4e;
 const NILFS: u64 = 0x3434;
 const OVERLAY: u64 = 0x794c_7630;
 
-/// Makes sure that later changes of the file, which is still empty, are written where the data already lies.
+/// Ensures that later changes of the file, which is still empty, are written in place.
 fn in_place(fd: RawFd, named: bool) -> io::Result<()> {
     /// `FS_NOCOW_FL` of linux/fs.h: changes are not copied to a new place.
     const NOCOW: libc::c_int = 0x0080_0000;
@@ -93,10 +92,10 @@ fn in_place(fd: RawFd, named: bool) -> io::Result<()> {
     })
 }
 
-/// The file system that an overlay writes to, as far as its numbers tell. The overlay passes them on and puts its own
-/// name to them. The path of what it writes to leads nowhere inside of a container.
+/// Returns the file system that an overlay writes to, judged by the numbers that the overlay passes on under its own
+/// name. The path of the overlay's upper directory leads nowhere inside a container.
 fn below_overlay(what: &libc::statfs) -> u64 {
-    /// No other block is longer.
+    /// Longest block of any other file system.
     const LONG: u64 = 64 << 10;
     match () {
         // This file system does not count files.
@@ -107,16 +106,16 @@ fn below_overlay(what: &libc::statfs) -> u64 {
     }
 }
 
-/// Whether a mapped file on a file system of this kind is changed where it lies.
+/// Checks that a mapped file on a file system of this kind is changed in place.
 fn stays_in_place(kind: u64, nocow: bool, kernel: (u32, u32), named: bool) -> Result<(), String> {
-    // Before this version, a page of a NOCOW file needed new room for a moment, too.
+    // Before this version, a page of a NOCOW file also needed new room for a moment.
     const BTRFS_KEEPS_ITS_WORD: (u32, u32) = (6, 17);
     let why = match (kind, nocow) {
         (BTRFS, false) => "btrfs, where the file cannot be made NOCOW".to_owned(),
         (BTRFS, true) if kernel < BTRFS_KEEPS_ITS_WORD => {
             format!("btrfs under Linux {}.{}, older than 6.17", kernel.0, kernel.1)
         }
-        // Once this file system is full, a page that was written back waits for seconds before it may be written again.
+        // Once this file system is full, a page that was written back waits for seconds before it can be written again.
         (BTRFS, true) if !named => "btrfs".to_owned(),
         (ZFS, _) => "ZFS".to_owned(),
         (BCACHEFS, false) => "bcachefs".to_owned(),
@@ -126,7 +125,7 @@ fn stays_in_place(kind: u64, nocow: bool, kernel: (u32, u32), named: bool) -> Re
     Err(why)
 }
 
-/// Version of the running kernel; the oldest if it cannot be told.
+/// Returns the running kernel's version; the oldest if it is unknown.
 fn kernel() -> (u32, u32) {
     // SAFETY: zeroes are a valid utsname, and uname fills it with texts that end in NUL.
     let release = unsafe {
@@ -140,14 +139,14 @@ fn kernel() -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// Makes a file longer, from `from`, where it ends, by storage for `bytes`; where that fails the file is as it was.
+/// Lengthens a file from its end `from` by storage for `bytes`. On failure the file stays as it was.
 ///
 /// # Errors
 /// No more room on the disk, in a quota, or within the limits of the process.
 pub(crate) fn lengthen(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
     let _uncancelled = Uncancelled::new();
     let end = from + bytes;
-    // Beyond the limit a file operation is a SIGXFSZ, not an error.
+    // Beyond the limit a file operation raises SIGXFSZ instead of an error.
     if file_size_limit().is_some_and(|limit| limit < end) {
         return Err(io::Error::from_raw_os_error(libc::EFBIG));
     }
@@ -163,7 +162,7 @@ pub(crate) fn lengthen(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
             _ => Err(error),
         };
         if done.is_err() {
-            // The program gets back what was taken of the disk.
+            // The program gets the disk space back.
             // SAFETY: ftruncate takes numbers, and our caller keeps the descriptor open.
             unsafe { libc::ftruncate(fd, from as i64) };
         }
@@ -171,7 +170,7 @@ pub(crate) fn lengthen(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Storage for a range where there is no `fallocate`.
+/// Writes zeroes to a range if there is no `fallocate`.
 fn write_zeroes(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
     // SAFETY: our caller owns the descriptor and keeps it open. ManuallyDrop sees to it that this
     // File does not close it.
@@ -185,7 +184,7 @@ fn write_zeroes(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The longest file that this process may write, if there is a limit.
+/// Returns the longest file that this process may write, if there is a limit.
 pub(crate) fn file_size_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a local with room for the one rlimit that getrlimit writes.
@@ -193,7 +192,7 @@ pub(crate) fn file_size_limit() -> Option<u64> {
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// Free bytes of the file system; `None` if it has no bound.
+/// Returns the file system's free bytes; `None` if it has no bound.
 pub(crate) fn free_bytes(fd: RawFd) -> Option<u64> {
     // SAFETY: zeroes are a valid statvfs, and fstatvfs fills it. A descriptor that is not open
     // gives an error.

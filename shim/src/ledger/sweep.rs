@@ -1,8 +1,8 @@
-//! Sweeping up after dead processes, each time a ledger is made.
+//! Removes files of dead processes, each time a ledger is made.
 //!
 //! On a busy disk it takes 10 to 50 ms to remove one file. So the control thread does it, a few files at a time. The
-//! program's own thread does it only if so many files lie there that control threads cannot have had the time, or if there
-//! is to be no control thread.
+//! program's own thread does it only if there will be no control thread, or if there are so many files that control
+//! threads evidently had no time.
 
 use super::{file, storage};
 use gpumem_wire::layout::Header;
@@ -12,14 +12,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Ledgers of dead processes that are kept for those who come to look: of those that exited, and of those that
-/// did not get to, which tell what happened.
+/// Number of ledgers kept for later readers: of processes that exited, and of processes that died, whose ledgers tell
+/// what happened.
 const KEPT: usize = 8;
 
-/// Files that one sweep removes at most.
+/// Maximum number of files that one sweep removes.
 const AT_ONCE: usize = 16;
 
-/// With so many ledgers in a directory, control threads do not get to sweep it: those of programs that end at once.
+/// With this many ledgers in a directory, control threads evidently do not get to sweep it: those of programs that end
+/// at once.
 const OVERDUE: usize = 128;
 
 /// True if control threads have left too many ledgers in this directory.
@@ -29,8 +30,8 @@ pub(super) fn is_overdue(dir: &Path) -> bool {
     names.filter(|name| name.to_str().and_then(ProcessId::from_ledger_name).is_some()).nth(OVERDUE - 1).is_some()
 }
 
-/// Removes what dead processes of this user left: their ledgers but for the newest few of either kind, and their
-/// sockets. True if it has removed as many files as it may: there may be more.
+/// Removes files of this user's dead processes: their sockets, and their ledgers except the newest few of either kind.
+/// Returns true if it reached its limit, so that there may be more.
 pub(super) fn sweep(dir: &Path) -> bool {
     let Ok(entries) = std::fs::read_dir(dir) else { return false };
     let (mut exited, mut killed) = (Vec::new(), Vec::new());
@@ -38,8 +39,8 @@ pub(super) fn sweep(dir: &Path) -> bool {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(id) = name.to_str().and_then(ProcessId::from_ledger_name) else { continue };
-        // What a ledger says counts only for files of the ledger's own user. Anybody can write a ledger that names
-        // another process, or make a link.
+        // A ledger's header counts only if the file's owner is the user it names. Any user can write a ledger that
+        // names another process, or make a link.
         if let Ok(what) = entry.metadata()
             && let Some(header) = file::header_of(&entry.path())
             && (header.pid, header.start_ticks) == (id.pid, id.start_ticks)
@@ -69,8 +70,8 @@ fn remove(path: &Path, left: &mut usize) {
     }
 }
 
-/// Whether the process that wrote a ledger is certainly gone. Of a process in another pid namespace
-/// (a container that shares the directory) nothing is certain.
+/// True if the process that wrote a ledger is certainly gone. For a process in another pid namespace (a container that
+/// shares the directory) nothing is certain.
 fn is_dead(header: &Header, id: ProcessId) -> bool {
     let unknown = [0; 16];
     let boots = (header.boot_id, file::boot_id());
@@ -81,14 +82,14 @@ fn is_dead(header: &Header, id: ProcessId) -> bool {
         return false;
     }
     match std::fs::read(format!("/proc/{}/stat", id.pid)) {
-        // What cannot be read counts as alive.
+        // A process that cannot be read counts as alive.
         Ok(stat) => place::start_ticks(&stat).is_some_and(|start| start != id.start_ticks),
         // A /proc that hides processes also hides living ones.
         Err(error) => error.kind() == io::ErrorKind::NotFound && is_no_process(id.pid),
     }
 }
 
-/// Whether the kernel says that there is no process of this number.
+/// True if the kernel says that no process has this number.
 fn is_no_process(pid: u32) -> bool {
     let Ok(pid) = libc::pid_t::try_from(pid) else { return true };
     // SAFETY: kill takes two numbers, and signal 0 is sent to no process.

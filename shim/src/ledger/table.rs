@@ -1,4 +1,4 @@
-//! Fixed slots in the ledger: taken, written, cleared, without a lock on the way.
+//! Fixed slots in the ledger: taken, written and cleared without a lock.
 
 use super::file::{Backing, Full, Used};
 use super::publish::{publish, read_whole};
@@ -9,24 +9,24 @@ use crate::process::threads;
 use gpumem_wire::layout::Sealed;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
-/// Free lists that threads are spread over.
+/// Number of free lists, over which threads are spread.
 const LISTS: usize = 16;
-/// Stands for a slot: the table was full when the thing was recorded. The thing is counted all the same.
+/// In place of a slot: the table was full at the recording. The thing is still counted.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 /// A list of free slots, by their numbers from 1.
 #[repr(align(64))]
 struct Free(FreeList<32>);
 
-/// A table of slots that come and go.
+/// A table of slots that are taken and freed.
 ///
-/// Free slots are chained through memory of our own, not through the file, which anyone may have damaged.
+/// Free slots are chained through our own memory, not through the file, which another process may have damaged.
 pub(crate) struct Table<T: Sealed> {
     slots: Slots<T>,
     used: Used,
     capacity: u64,
     next: AtomicU64,
-    /// A bit for each list that may hold slots. A list to which no slot was ever given back is not searched.
+    /// A bit for each list that may hold slots. A list that never got a slot back is not searched.
     stocked: AtomicU32,
     free: [Free; LISTS],
     links: *mut AtomicU32,
@@ -35,7 +35,7 @@ pub(crate) struct Table<T: Sealed> {
 // SAFETY: the slots and the links belong to no thread; both mappings live at least as long as the
 // table.
 unsafe impl<T: Sealed> Send for Table<T> {}
-// SAFETY: slots and links are changed through atomics only. A slot is written by whoever took it.
+// SAFETY: slots and links are changed through atomics only. A slot is written by the caller that took it.
 unsafe impl<T: Sealed> Sync for Table<T> {}
 
 impl<T: Sealed> Drop for Table<T> {
@@ -46,7 +46,7 @@ impl<T: Sealed> Drop for Table<T> {
     }
 }
 
-/// Bytes of the links of so many slots.
+/// Returns the bytes of the links of a number of slots.
 fn links_bytes(capacity: u64) -> usize {
     (capacity as usize * size_of::<AtomicU32>()).max(1)
 }
@@ -79,26 +79,26 @@ impl<T: Sealed> Table<T> {
         Ok(Self { slots: Slots::new(base), used, capacity, next, stocked, free, links: links.cast() })
     }
 
-    /// Where its slots lie.
+    /// Returns the address of its slots.
     pub(crate) fn slots(&self) -> Slots<T> {
         self.slots
     }
 
-    /// Slots that the table may reach.
+    /// Returns the maximum number of slots.
     pub(crate) fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Slots that were ever handed out: all that is certainly backed.
+    /// Returns the number of slots ever handed out: only these are certainly backed.
     pub(crate) fn handed_out(&self) -> u64 {
         self.next.load(Relaxed)
     }
 
-    /// A free slot; `None` if the table is full or the ledger cannot grow.
+    /// Returns a free slot; `None` if the table is full or the ledger cannot grow.
     #[inline]
     pub(crate) fn take(&self) -> Option<u32> {
         let own = threads::shard() % LISTS;
-        // Slots that other threads gave back are used before new storage. Otherwise the table would grow for ever where
+        // Slots that other threads gave back are used before new storage. Otherwise the table would grow for ever if
         // one thread allocates and another frees.
         let stocked = self.stocked.load(Relaxed);
         let mut lists = (0..LISTS).map(|i| (own + i) % LISTS).filter(|list| stocked & (1 << list) != 0);
@@ -109,8 +109,8 @@ impl<T: Sealed> Table<T> {
         .or_else(|| self.fresh())
     }
 
-    /// Another thread's list has no slots any more. A thread that puts a slot there meanwhile either sees that its bit
-    /// is gone and sets it, or did so early enough for a second look to find the slot.
+    /// Marks another thread's list as empty, then looks at it once more. A thread that puts a slot there meanwhile
+    /// either sees that the bit is gone and sets it, or did so early enough for the second look to find the slot.
     #[cold]
     fn emptied(&self, list: usize) -> Option<u32> {
         self.stocked.fetch_and(!(1 << list), SeqCst);
@@ -121,7 +121,7 @@ impl<T: Sealed> Table<T> {
         found
     }
 
-    /// What stands behind a slot in its list: the number of the next one, from 1.
+    /// Returns the link of a slot in its list: the number of the next one, from 1.
     ///
     /// # Safety
     /// `take` gave the slot that has this number.
@@ -166,7 +166,7 @@ impl<T: Sealed> Table<T> {
         publish(self.words(index), &slot);
     }
 
-    /// What a slot holds. Only its owner may ask, or whoever can bear a mix of two writes.
+    /// Returns a slot's contents. Non-owners may see a mix of two writes.
     pub(crate) fn read(&self, index: u32) -> Option<T> {
         let mut slot = T::new_zeroed();
         for (bytes, word) in slot.as_mut_bytes().chunks_exact_mut(8).zip(self.words(index)) {
@@ -175,13 +175,13 @@ impl<T: Sealed> Table<T> {
         Some(slot)
     }
 
-    /// As [`Table::read`], for whoever is not its owner: `None` for a slot that is free or changes meanwhile.
+    /// As [`Table::read`], for non-owners: `None` for a slot that is free or changes meanwhile.
     pub(crate) fn read_if_whole(&self, index: u32) -> Option<T> {
         let mut slot = T::new_zeroed();
         read_whole(self.words(index), &mut slot).then_some(slot)
     }
 
-    /// Every record that is whole, one after another. One that changes meanwhile may be left out.
+    /// Visits every whole record. One that changes meanwhile may be left out.
     pub(crate) fn each(&self, mut each: impl FnMut(&T)) {
         self.each_slot(|_, slot| each(slot));
     }
@@ -202,7 +202,7 @@ impl<T: Sealed> Table<T> {
         self.words(index)[0].store(0, Release);
     }
 
-    /// Ends a slot and gives it back.
+    /// Ends a slot and frees it.
     #[inline]
     pub(crate) fn clear(&self, index: u32) {
         self.hide(index);
@@ -215,7 +215,7 @@ impl<T: Sealed> Table<T> {
         }
     }
 
-    /// As [`Table::hide`], and nothing for [`NO_SLOT`].
+    /// As [`Table::hide`]; does nothing for [`NO_SLOT`].
     #[inline(always)]
     pub(crate) fn hide_if_any(&self, index: u32) {
         if index != NO_SLOT {
@@ -223,7 +223,7 @@ impl<T: Sealed> Table<T> {
         }
     }
 
-    /// As [`Table::clear`], and nothing for [`NO_SLOT`].
+    /// As [`Table::clear`]; does nothing for [`NO_SLOT`].
     #[inline]
     pub(crate) fn clear_if_any(&self, index: u32) {
         if index != NO_SLOT {
@@ -231,7 +231,7 @@ impl<T: Sealed> Table<T> {
         }
     }
 
-    /// One of the slot's unsealed 64-bit fields, by its offset in the struct.
+    /// Returns one of the slot's unsealed 64-bit fields, by its offset in the struct.
     #[inline]
     pub(crate) fn field(&self, index: u32, offset: usize) -> &AtomicU64 {
         self.slots.field(index, offset)
@@ -257,7 +257,7 @@ mod tests {
         Table::new(backing).unwrap()
     }
 
-    /// Every thread takes slots and the next one gives them back: none is lost, and none handed out twice.
+    /// Each thread takes slots and the next thread frees them: none is lost, and none is handed out twice.
     #[test]
     fn slots_that_other_threads_give_back_serve_again() {
         const THREADS: usize = 6;
@@ -292,7 +292,7 @@ mod tests {
         // A few more slots may be used if two threads look at one list at once. Each slot served hundreds of times.
         let most = 2 * THREADS * LIVE;
         assert!(table.handed_out() <= most as u64, "{} slots for {most}", table.handed_out());
-        // All of them come again before any new one.
+        // All freed slots come before any new one.
         let all = table.handed_out();
         assert!((0..all).all(|_| table.take().is_some()));
         assert_eq!(table.handed_out(), all);

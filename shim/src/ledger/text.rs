@@ -1,4 +1,4 @@
-//! Interned text: each string is in the ledger once. And places for texts that change.
+//! Interned text: each string is in the ledger once. Also places for texts that change.
 
 use super::file::{Backing, Used};
 use crate::process::map::{self, Map};
@@ -7,7 +7,7 @@ use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Longest text that is kept; the rest is cut.
+/// Maximum bytes kept of a text; the rest is cut.
 const MAX_BYTES: usize = 4096;
 
 /// The Strings table.
@@ -34,7 +34,7 @@ impl Texts {
         Self { base, capacity, used, known, next: AtomicU64::new(4), adding: Mutex::new(()) }
     }
 
-    /// The reference of a text; 0 if it is empty or there is no more room.
+    /// Returns a text's reference; 0 if it is empty or there is no more room.
     pub(crate) fn intern(&self, text: &[u8]) -> StrRef {
         let text = &text[..text.len().min(MAX_BYTES)];
         if text.is_empty() {
@@ -55,11 +55,11 @@ impl Texts {
         reference
     }
 
-    /// Room for so many bytes at the end, backed and nobody else's. To be called with `adding` held.
+    /// Reserves `bytes` bytes at the end, backed, for the caller alone. Called with `adding` held.
     fn reserve(&self, bytes: usize) -> Option<u64> {
         let at = self.next.load(Relaxed);
         let end = at + 4 + bytes as u64;
-        // The bound is ours; what the file says of itself anyone may have changed.
+        // The bound is our own copy; another process may have changed the file's.
         if end > self.capacity || (end > self.used.used() && self.used.grow(end).is_err()) {
             return None;
         }
@@ -68,7 +68,7 @@ impl Texts {
     }
 
     /// # Safety
-    /// Room for as many bytes was reserved there, and nobody else writes to it now.
+    /// `reserve` gave these bytes, and no other thread writes to them now.
     unsafe fn write(&self, at: u64, text: &[u8]) {
         // SAFETY: our caller vouches that `reserve` gave these bytes, so they are backed, and that
         // no one else writes to them now.
@@ -79,13 +79,14 @@ impl Texts {
         }
     }
 
-    /// A place for a text that changes; `None` if there is no more room.
+    /// Returns a place for a text that changes; `None` if there is no more room.
     pub(crate) fn place(&self) -> Option<TextPlace> {
         let _adding = self.adding.lock().ok()?;
         NonZero::new(self.reserve(TextPlace::BYTES)? as StrRef).map(TextPlace)
     }
 
-    /// Writes a text to a place, cut to what the place holds; its reference. A reader may see parts of what was there before.
+    /// Writes a text to a place, cut to the place's length; returns its reference. A reader may see parts of the old
+    /// text.
     pub(crate) fn rewrite(&self, place: &mut TextPlace, text: &[u8]) -> StrRef {
         // SAFETY: `place` reserved so many bytes for this TextPlace. It is borrowed mutably, so no
         // one else writes there now.
@@ -94,10 +95,10 @@ impl Texts {
     }
 }
 
-/// Where a text is that changes.
+/// The place of a text that changes.
 pub(crate) struct TextPlace(NonZero<StrRef>);
 
 impl TextPlace {
-    /// Bytes that a place holds: as many as a thread's name has at most (PR_SET_NAME).
+    /// Bytes of a place: the maximum length of a thread's name (PR_SET_NAME).
     pub(crate) const BYTES: usize = 15;
 }

@@ -1,4 +1,4 @@
-//! Plain 64-bit words in the ledger, one behind the other.
+//! Consecutive plain 64-bit words in the ledger.
 
 use super::file::{Backing, Full, Used};
 use super::slots::Slots;
@@ -24,12 +24,12 @@ impl Words {
         Self { words: Slots::new(base), used, capacity, next: AtomicU64::new(0) }
     }
 
-    /// Where its words lie.
+    /// Returns the address of its words.
     pub(crate) fn words(&self) -> Slots<u64> {
         self.words
     }
 
-    /// All of it backed.
+    /// Backs the whole table.
     ///
     /// # Errors
     /// [`Full`] if the ledger has no storage for it.
@@ -38,14 +38,14 @@ impl Words {
         Ok(self)
     }
 
-    /// A word that is backed.
+    /// Returns a backed word.
     #[inline]
     pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
         debug_assert!((index as u64) < self.used.used());
         self.words.at(index)
     }
 
-    /// Appends words; where the first one is, or `None` if there is no more room.
+    /// Appends words; returns the index of the first one, or `None` if there is no more room.
     pub(crate) fn append(&self, words: &[u64]) -> Option<u64> {
         let len = words.len() as u64;
         let first = self.next.fetch_add(len, Relaxed);
