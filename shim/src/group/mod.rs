@@ -1,11 +1,11 @@
 //! This process as a member of a group: processes that share one limit (`GPUMEM_LIMIT_GROUP`).
 //!
-//! * [`sum`]: whether the group has room, without a lock. [`words`]: what members tell each other. [`seat`]: the slot
-//!   of this process in the file, and what was left by members that have ended.
-//! * This file: what this process takes, told to the others; who is short of memory.
+//! * [`sum`]: checks for room in the group, without a lock. [`words`]: what members tell each other. [`seat`]: this
+//!   process's slot in the file, and cleanup after ended members.
+//! * This file: tells the group what this process takes, and handles shortage of memory.
 //!
-//! The group is told of all bytes before the driver is asked for them, those that later lie idle in the pool among
-//! them. A request that the pool serves by itself asks nobody, since its bytes count as taken already.
+//! The group is told of all bytes before the driver is asked for them, including bytes that later lie idle in the pool.
+//! A request that the pool serves needs no check, since its bytes already count as taken.
 
 mod seat;
 mod sum;
@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 use std::sync::{Mutex, MutexGuard};
 use words::{DeviceWords, SlotWords, as_words};
 
-/// A device, as this process and as the group know it.
+/// A device, as known to this process and to the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub vendor: Vendor,
@@ -43,23 +43,22 @@ pub(crate) struct Group {
     pub spec: GroupLimit,
     at: Address,
     inner: Mutex<Inner>,
-    /// When the other members were last asked although nothing said that they keep anything.
+    /// Time at which the other members were last asked although no word said that they keep anything.
     asked_ns: AtomicU64,
 }
 
 struct Inner {
     seat: Option<Seat>,
-    /// All seats are taken. This process may take nothing meanwhile.
+    /// True if all seats are taken. This process may take nothing meanwhile.
     no_seat: bool,
-    /// The seat was lost, and that was not reported yet.
+    /// True if the seat was lost and that was not reported yet.
     lost: bool,
-    /// The control thread looks for calls of the other members, or will do so once there is a context.
+    /// True if the control thread checks for calls of the other members, or will do so once there is a context.
     hears: bool,
     devices: Vec<Own>,
 }
 
-/// What this process takes of a device. The words that the other members read are written from this and never read
-/// back.
+/// What this process takes of a device. The words that other members read are written from this and never read back.
 struct Own {
     place: Place,
     taken: u64,
@@ -80,16 +79,16 @@ pub(crate) struct Member {
 /// A group on a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Used {
-    /// The smallest limit that a member was given.
+    /// The smallest limit of any member.
     pub limit: u64,
-    /// Bytes that all members take, requests on their way among them.
+    /// Bytes that all members take, including pending requests.
     pub all: u64,
-    /// The largest first, this process among them.
+    /// Members with the largest first, including this process.
     pub holders: Vec<Member>,
 }
 
 impl Group {
-    /// Joins the group that the variables name. The text says what went wrong. `None` if they name no group.
+    /// Joins the group that the variables name; `None` if they name no group. The text says what went wrong.
     pub(crate) fn join(settings: &Settings) -> Option<(Self, Option<String>)> {
         let spec = settings.limit_group.as_deref().and_then(GroupLimit::parse)?;
         // SAFETY: geteuid takes no arguments and cannot fail.
@@ -104,7 +103,7 @@ impl Group {
         Some((group, said))
     }
 
-    /// The group for the ledger: its name, file and limit, a line each.
+    /// Describes the group for the ledger: its name, file and limit, a line each.
     pub(crate) fn described(&self) -> String {
         format!("{}\n{}\n{}", self.spec.name(), self.at.path.display(), self.spec.limit)
     }
@@ -139,7 +138,7 @@ impl Group {
             let byte = |index: usize| program.get(at * 8 + index).copied().unwrap_or(0);
             word.store(u64::from_ne_bytes(std::array::from_fn(byte)), Relaxed);
         }
-        // The limit comes first, so whoever sees what this process takes also sees its limit.
+        // The limit comes first, so a member that sees what this process takes also sees its limit.
         own.limit.store(self.spec.limit, Release);
         for at in 0..inner.devices.len() {
             list(&seat, &inner.devices, at);
@@ -148,7 +147,7 @@ impl Group {
         Ok(())
     }
 
-    /// What this process tells the group. A file that was cut short is not touched any more.
+    /// Locks this process's state. A file that was cut short is not touched any more.
     fn inner(&self) -> MutexGuard<'_, Inner> {
         let mut inner = lock(&self.inner);
         if inner.seat.as_ref().is_some_and(|seat| seat.is_cut(&self.at.path)) {
@@ -158,7 +157,7 @@ impl Group {
         inner
     }
 
-    /// Whether so many bytes more may be taken of a device. If so, they are reserved until [`Group::settle`].
+    /// Asks for `bytes` more of a device. If granted, they are reserved until [`Group::settle`].
     pub(crate) fn ask(&self, place: &Place, bytes: u64) -> Answer {
         let mut inner = self.inner();
         let Some(at) = inner.index(place).filter(|_| !inner.no_seat) else { return Answer::Full };
@@ -170,8 +169,7 @@ impl Group {
                 let told = &seat.own().devices[at].told;
                 sum::ask(told, own.reserved, bytes, self.spec.limit, || {
                     seat.others().map(move |slot| {
-                        // The device is read before the limit: a member that has told of this device has told its limit
-                        // before.
+                        // The device is read before the limit: a member writes its limit before it writes this device.
                         let told = slot.device(uuid).map(|device| &device.told);
                         (slot.limit.load(Acquire), told)
                     })
@@ -187,22 +185,22 @@ impl Group {
         answer
     }
 
-    /// What was reserved is counted as taken by now, or was not needed.
+    /// Ends a reservation: its bytes are counted as taken by now, or were not needed.
     pub(crate) fn settle(&self, place: &Place, bytes: u64) {
         self.change(place, |own| own.reserved = own.reserved.saturating_sub(bytes));
     }
 
-    /// The driver has given so many bytes.
+    /// Counts bytes that the driver has given.
     pub(crate) fn took(&self, place: &Place, bytes: u64) {
         self.change(place, |own| own.taken = own.taken.saturating_add(bytes));
     }
 
-    /// The driver has so many bytes back.
+    /// Counts bytes that the driver has back.
     pub(crate) fn gave(&self, place: &Place, bytes: u64) {
         self.change(place, |own| own.taken = own.taken.saturating_sub(bytes));
     }
 
-    /// So many bytes of what is taken are idle.
+    /// Sets how many of the taken bytes are idle.
     pub(crate) fn keeps(&self, place: &Place, bytes: u64) {
         self.change(place, |own| own.idle = bytes);
     }
@@ -214,7 +212,7 @@ impl Group {
         inner.tell(at);
     }
 
-    /// What the group takes of a device. Members that have ended are not among them.
+    /// Returns what the group takes of a device, without members that have ended.
     pub(crate) fn used(&self, place: &Place) -> Used {
         self.reap();
         let inner = self.inner();
@@ -234,7 +232,7 @@ impl Group {
             let name: Vec<u8> = slot.name.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
             let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
             let told = [&device.told.reserved, &device.told.taken, &device.idle].map(|word| word.load(Acquire));
-            // A process number of another pid namespace names nobody here.
+            // A process number of another pid namespace names no process here.
             let elsewhere = if slot.pid_ns.load(Relaxed) == namespace { "" } else { ", in another pid namespace" };
             let program = format!("{}{elsewhere}", String::from_utf8_lossy(name));
             add((slot.pid.load(Relaxed), program), (told[1], told[2], told[0]));
@@ -247,15 +245,15 @@ impl Group {
         used
     }
 
-    /// Takes out what ended members have told. Whether there were any.
+    /// Removes what ended members have told. Returns true if there were any.
     pub(crate) fn reap(&self) -> bool {
         self.inner().seat.as_ref().is_some_and(|seat| seat.reap(&self.at) > 0)
     }
 
-    /// Asks the other members to give back what they keep and do not use, since this process is short of so many bytes.
-    /// The answer is the number of this call. `None` if there is nobody to ask.
+    /// Asks the other members to free what they keep and do not use, since this process is short of `bytes` bytes.
+    /// Returns the number of this call; `None` if there is no member to ask.
     pub(crate) fn call_for(&self, place: &Place, bytes: u64, now_ns: u64) -> Option<u64> {
-        /// How often they are asked at most where nothing says that they keep anything.
+        /// Minimum time between calls if no word says that other members keep anything.
         const BLINDLY_EVERY_NS: u64 = 1_000_000_000;
         let mut inner = self.inner();
         let at = inner.index(place)?;
@@ -269,23 +267,23 @@ impl Group {
         self.asked_ns.store(now_ns, Relaxed);
         inner.devices[at].short = bytes;
         inner.tell(at);
-        // Whoever sees the number of the call also sees what it is for.
+        // A member that sees the number of the call also sees its purpose.
         inner.seat.as_ref().map(|seat| seat.all().head.wanted.fetch_add(1, SeqCst) + 1)
     }
 
-    /// Whether all other members that could give something have answered.
+    /// True if all other members that could free something have answered.
     pub(crate) fn have_answered(&self, place: &Place, call: u64) -> bool {
         let inner = self.inner();
         let answered = |seat| listeners(seat, place).all(|(slot, _)| slot.answered.load(Acquire) >= call);
         inner.seat.as_ref().is_none_or(answered)
     }
 
-    /// This process is not short any more, or gives up.
+    /// Ends this process's shortage, also when it gives up.
     pub(crate) fn call_ended(&self, place: &Place) {
         self.change(place, |own| own.short = 0);
     }
 
-    /// A call of another member that was not answered yet: its number, and the devices that it is about.
+    /// Returns an unanswered call of another member: its number and its devices.
     pub(crate) fn called(&self) -> Option<(u64, Vec<Place>)> {
         let inner = self.inner();
         let seat = inner.seat.as_ref()?;
@@ -302,7 +300,7 @@ impl Group {
         Some((call, inner.devices.iter().map(|own| own.place).filter(is_short).collect()))
     }
 
-    /// Nobody looks for calls any more.
+    /// Notes that this process no longer checks for calls.
     pub(crate) fn listens_no_more(&self) {
         let mut inner = self.inner();
         inner.hears = false;
@@ -311,14 +309,14 @@ impl Group {
         }
     }
 
-    /// A call was answered: whatever may go back is back.
+    /// Answers a call: what can be freed has been freed.
     pub(crate) fn answer(&self, call: u64) {
         if let Some(seat) = &self.inner().seat {
             seat.own().answered.store(call, Release);
         }
     }
 
-    /// Looks after the seat. If it was lost, or there was none, another is taken. The answer is a line for people.
+    /// Checks the seat. If it was lost, or there was none, takes another. Returns a line for the user.
     pub(crate) fn look_after(&self) -> Option<String> {
         let mut inner = self.inner();
         let inner = &mut *inner;
@@ -350,7 +348,7 @@ impl Group {
 }
 
 impl Inner {
-    /// The place at which a device is listed. If it was not listed and there is room, it is now.
+    /// Returns the index of a device in the list. Lists it first if there is room.
     fn index(&mut self, place: &Place) -> Option<usize> {
         let known = self.devices.iter().position(|own| own.place == *place);
         if known.is_none() && self.devices.len() < DEVICES {
@@ -370,7 +368,7 @@ impl Inner {
     }
 }
 
-/// The other members that have taken something of a device and look for calls.
+/// Returns the other members that take something of a device and check for calls.
 fn listeners<'a>(seat: &'a Seat, place: &Place) -> impl Iterator<Item = (&'a SlotWords, &'a DeviceWords)> {
     let uuid = as_words(&place.uuid);
     let listening = seat.others().filter(|slot| slot.limit.load(Acquire) != 0 && slot.hears.load(Relaxed) != 0);
@@ -378,7 +376,7 @@ fn listeners<'a>(seat: &'a Seat, place: &Place) -> impl Iterator<Item = (&'a Slo
     of_device.filter(|(_, device)| device.told.taken.load(Relaxed) != 0)
 }
 
-/// Tells what is taken of a device that is listed.
+/// Publishes what is taken of a listed device.
 fn tell(seat: &Seat, devices: &[Own], at: usize) {
     let (own, words) = (&devices[at], &seat.own().devices[at]);
     words.idle.store(own.idle, Relaxed);

@@ -1,6 +1,6 @@
-//! A member's place in the file of its group: the slot that it has locked.
+//! A member's place in its group's file: the slot that it has locked.
 //!
-//! The lock is one of the file's open description (`F_OFD_SETLK`). The mapping keeps this description open after the
+//! The lock belongs to the file's open description (`F_OFD_SETLK`). The mapping keeps this description open after the
 //! descriptor is closed. So no program can close it by accident, and the lock ends with the process, or with `exec`. A
 //! child of `fork` does not get the mapping.
 
@@ -17,32 +17,32 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::*};
 use zerocopy::IntoBytes;
 
-/// Why there is no seat.
+/// Reason why there is no seat.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SeatError {
     /// All seats are taken.
     NoSeat,
-    /// The file cannot be had, or cannot be trusted.
+    /// The file cannot be opened, or cannot be trusted.
     NoFile(String),
 }
 
-/// Where the file lies, and who asks.
+/// Path of the file, and the user.
 pub(super) struct Address {
     pub path: PathBuf,
-    /// The user named the directory.
+    /// True if the user named the directory.
     pub named: bool,
-    /// The directory is one of ours, and is made.
+    /// True if the directory is ours, to be made.
     pub make_directory: bool,
     pub uid: u32,
 }
 
-/// A slot of the file, for as long as this lives.
+/// A slot of the file, held while this lives.
 pub(super) struct Seat {
     all: *const FileWords,
     index: usize,
     /// Device and inode of the file.
     file: (u64, u64),
-    /// Number and start of the process, as the slot tells them.
+    /// Number and start time of the process, as in the slot.
     member: (u64, u64),
 }
 
@@ -52,30 +52,30 @@ unsafe impl Send for Seat {}
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // SAFETY: `take` has mapped so many bytes there, and whoever refers to them borrows the seat.
+        // SAFETY: `take` has mapped this many bytes there, and every reference to them borrows the seat.
         unsafe { libc::munmap(self.all.cast_mut().cast(), FILE_BYTES) };
     }
 }
 
 impl Seat {
-    /// Takes a seat. If there is no file, makes it.
+    /// Takes a seat, and makes the file if there is none.
     ///
     /// # Errors
     /// Why there is no seat.
     pub(super) fn take(at: &Address) -> Result<Self, SeatError> {
-        /// How often the file may vanish while it is opened.
+        /// Maximum number of times that the file may vanish while it is opened.
         const TRIES: usize = 16;
         for _ in 0..TRIES {
             let file = open(at).map_err(SeatError::NoFile)?;
             let _not_for_children = NotForChildren::new(&file);
             let index = (0..SLOTS).find(|index| lock(&file, *index));
             let Some(index) = index else {
-                // If nothing can be locked at all, no seat is taken.
+                // If locks fail altogether, no seat is taken.
                 return Err(no_lock(&file).map_or(SeatError::NoSeat, |error| SeatError::NoFile(describe(at, &error))));
             };
             let what = file.metadata().map_err(|error| SeatError::NoFile(describe(at, &error)))?;
-            // Whoever removes the file locks all of it first. With our lock held, the path either leads to this file or
-            // it was removed before.
+            // A process that removes the file locks all of it first. With our lock held, the path either leads to this
+            // file or it was removed before.
             if !is_at(&at.path, (what.dev(), what.ino())) {
                 continue;
             }
@@ -100,14 +100,14 @@ impl Seat {
         &self.all().slots[self.index]
     }
 
-    /// The slots of the others, also those that nobody has.
+    /// Returns the other slots, including free ones.
     pub(super) fn others(&self) -> impl Iterator<Item = &SlotWords> {
         let own = self.index;
         self.all().slots.iter().enumerate().filter(move |(index, _)| *index != own).map(|(_, slot)| slot)
     }
 
-    /// Whether this process still has this slot, and the file still lies where others look for it. A process that was
-    /// restored from a checkpoint on a disk has the mapping and not the lock.
+    /// True if this process still has this slot, and the file is still at its path. A process restored from a
+    /// checkpoint on disk has the mapping but not the lock.
     pub(super) fn is_kept(&self, path: &Path) -> bool {
         is_at(path, self.file)
             && self.own().pid.load(Relaxed) == self.member.0
@@ -115,14 +115,14 @@ impl Seat {
             && open_for_update(path).is_ok_and(|file| !lock(&file, self.index))
     }
 
-    /// Whether somebody cut the file short. To touch a page beyond the end would end the program.
+    /// True if the file was cut short. Touching a page beyond its end would end the program.
     pub(super) fn is_cut(&self, path: &Path) -> bool {
         let is_short =
             |what: std::fs::Metadata| (what.dev(), what.ino()) == self.file && what.len() < FILE_BYTES as u64;
         std::fs::symlink_metadata(path).is_ok_and(is_short)
     }
 
-    /// Takes out what members told that have ended; how many.
+    /// Removes what ended members told; returns the number of such members.
     pub(super) fn reap(&self, at: &Address) -> usize {
         let used: Vec<usize> =
             (0..SLOTS).filter(|index| *index != self.index && self.all().slots[*index].tells()).collect();
@@ -137,8 +137,8 @@ impl Seat {
         let dead = used.into_iter().filter(|index| {
             let free = lock(&file, *index);
             if free {
-                // Looked at once more under the lock: a member that came and went meanwhile has left nothing, or left
-                // something that has to go, too.
+                // Checked again under the lock: a member that came and went meanwhile has left nothing, or something
+                // that has to go, too.
                 self.all().slots[*index].clear();
                 unlock(&file, *index);
             }
@@ -154,11 +154,11 @@ static OPEN: AtomicI32 = AtomicI32::new(-1);
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// While this lives, a child that another thread forks closes the descriptor and the mapping. Otherwise the child would
-/// keep the seat of a member that ended before it. One thread has one of these at a time, because the group is locked.
+/// keep the seat of a member that ended before it. Only one exists at a time, because the group is locked.
 struct NotForChildren;
 
 impl NotForChildren {
-    /// Has to be dropped before the file is.
+    /// Dropped before the file is.
     fn new(file: &File) -> Self {
         static REGISTERED: AtomicBool = AtomicBool::new(false);
         if !REGISTERED.swap(true, Relaxed) {
@@ -180,8 +180,8 @@ impl Drop for NotForChildren {
 /// The C library calls it in a child of `fork`, whose only thread it is.
 unsafe extern "C" fn let_go() {
     let (fd, mapped) = (OPEN.swap(-1, Relaxed), MAPPED.swap(0, Relaxed));
-    // SAFETY: both calls may be made between fork and exec. The descriptor and the mapping are copies of what the
-    // thread had that was taking a seat. That thread is not in the child, so nobody there knows of them.
+    // SAFETY: both calls may be made between fork and exec. The descriptor and the mapping are copies of those of the
+    // thread that was taking a seat. That thread is not in the child, so no code there uses them.
     unsafe {
         if fd >= 0 {
             libc::close(fd);
@@ -196,7 +196,7 @@ fn describe(at: &Address, error: &io::Error) -> String {
     format!("{}: {error}", at.path.display())
 }
 
-/// Whether a path leads to this file, by device and inode.
+/// True if a path leads to this file, by device and inode.
 fn is_at(path: &Path, file: (u64, u64)) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|what| (what.dev(), what.ino()) == file)
 }
@@ -212,7 +212,7 @@ fn lock_call(file: &File, index: usize, kind: libc::c_int) -> bool {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &mut what) == 0 }
 }
 
-/// Locks a slot, if nobody has it.
+/// Locks a slot if it is free.
 fn lock(file: &File, index: usize) -> bool {
     lock_call(file, index, libc::F_WRLCK)
 }
@@ -221,13 +221,13 @@ fn unlock(file: &File, index: usize) {
     lock_call(file, index, libc::F_UNLCK);
 }
 
-/// The error of a file on which nothing can be locked. `None` if other processes have the locks.
+/// Returns the error of a file on which locks fail; `None` if other processes have the locks.
 fn no_lock(file: &File) -> Option<io::Error> {
     let error = if lock(file, 0) { return None } else { io::Error::last_os_error() };
     (!matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES))).then_some(error)
 }
 
-/// The file, after the checks that make it trusted. If there is none, it is made.
+/// Returns the file once it has passed the checks of trust. Makes it if there is none.
 fn open(at: &Address) -> Result<File, String> {
     let path = at.path.as_path();
     if at.make_directory
@@ -249,7 +249,7 @@ fn open_for_update(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(storage::CAREFULLY).open(path)
 }
 
-/// Why a file is not believed.
+/// Returns a reason to distrust a file.
 fn distrust(file: &File, uid: u32) -> io::Result<Option<String>> {
     let what = file.metadata()?;
     if !what.is_file() {
@@ -267,7 +267,7 @@ fn distrust(file: &File, uid: u32) -> io::Result<Option<String>> {
     Ok(fault.map(|fault| format!("{fault}: remove it once no process of the group runs")))
 }
 
-/// Makes the file under another name, so that nobody sees it half made. Then gives it its own name, unless another
+/// Makes the file under another name, so that no process sees it half made. Then gives it its own name, unless another
 /// process was faster.
 fn make(at: &Address) -> io::Result<()> {
     let mut name = at.path.as_os_str().to_owned();
@@ -310,7 +310,7 @@ fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Maps the file for this process alone, not for children of `fork`.
 fn map(file: &File) -> io::Result<*const FileWords> {
-    // SAFETY: mmap and madvise take numbers. The descriptor is open, and the file has so many bytes with storage.
+    // SAFETY: mmap and madvise take numbers. The descriptor is open, and the file has this many bytes with storage.
     unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let at = libc::mmap(std::ptr::null_mut(), FILE_BYTES, protection, libc::MAP_SHARED, file.as_raw_fd(), 0);
@@ -328,7 +328,7 @@ fn map(file: &File) -> io::Result<*const FileWords> {
 mod tests {
     use super::*;
 
-    /// A mapping without the lock, as a restored process has it, and a slot that somebody else has taken.
+    /// Tests a mapping without the lock, as in a restored process, and a slot that another process has taken.
     #[test]
     fn a_seat_is_kept_by_its_lock_and_by_what_it_tells() {
         let path = std::env::temp_dir().join(format!("gpumem-seat-{}", std::process::id()));

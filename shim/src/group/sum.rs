@@ -1,37 +1,37 @@
-//! Room in the limit of a group, without a lock that a killed or stopped member could hold.
+//! Checks for room in a group's limit, without a lock that a killed or stopped member could hold.
 //!
 //! Each member tells only of itself, in words that only it writes. It first reserves, and then adds up what all have
-//! told. Of two that ask at the same time at least one sees the other, because a full fence lies between the two steps
-//! of each. A member that finds the sum above the limit takes its reservation back. So the sum of what was granted is
-//! never above the limit, and both may be refused; they ask again then ([`Answer::Busy`]).
+//! told. If two ask at the same time, at least one sees the other, because a full fence lies between the two steps of
+//! each. A member that finds the sum above the limit takes its reservation back. So the sum of granted bytes never
+//! exceeds the limit. Both may be refused, and then ask again ([`Answer::Busy`]).
 //!
-//! What is granted stays reserved until it is counted as taken. Whoever adds up reads `reserved` first. So it finds
-//! bytes that move from `reserved` to `taken` in at least one of the two words, perhaps in both.
+//! Granted bytes stay reserved until they are counted as taken. The reader reads `reserved` first. So it finds bytes
+//! that move from `reserved` to `taken` in at least one of the two words, perhaps in both.
 
 use super::atomic::{AtomicU64, Ordering::*, fence};
 
-/// What a member tells of a device.
+/// A member's published bytes of a device.
 #[repr(C)]
 pub(super) struct MemberBytes {
     /// Bytes that the driver has given.
     pub taken: AtomicU64,
-    /// Bytes that requests on their way have been granted, or are asking for just now.
+    /// Bytes that pending requests have been granted, or are asking for now.
     pub reserved: AtomicU64,
 }
 
-/// Whether there is room.
+/// Answer to a request for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// There is room, and it is reserved.
     Granted,
-    /// There may be room once requests on their way have ended.
+    /// There may be room once pending requests have ended.
     Busy,
     /// There is no room.
     Full,
 }
 
-/// Asks for so many bytes more. `own`: this member's words, of which `before` are reserved; nobody else writes them
-/// meanwhile. `others`: the other members, with the limit that each was told, of which the smallest counts.
+/// Asks for more bytes. `own`: this member's words, of which `before` are reserved; no other thread writes them
+/// meanwhile. `others`: the other members, each with the limit that it was given; the smallest limit counts.
 pub(super) fn ask<'a, I: Iterator<Item = (u64, Option<&'a MemberBytes>)>>(
     own: &MemberBytes,
     before: u64,
@@ -61,7 +61,7 @@ pub(super) fn ask<'a, I: Iterator<Item = (u64, Option<&'a MemberBytes>)>>(
     if taken.saturating_add(bytes) > limit { Answer::Full } else { Answer::Busy }
 }
 
-/// What was reserved is counted as taken from now on, or was not needed.
+/// Publishes the taken and reserved bytes. Bytes no longer reserved are counted as taken, or were not needed.
 pub(super) fn tell(own: &MemberBytes, taken: u64, reserved: u64) {
     own.taken.store(taken, Release);
     own.reserved.store(reserved, Release);

@@ -1,4 +1,4 @@
-//! The file of a group as the words that members share.
+//! A group's file, as words that members share.
 
 use super::sum::MemberBytes;
 use gpumem_wire::group::{DEVICES, Device, HEAD_BYTES, Head, SLOTS, Slot};
@@ -40,7 +40,7 @@ pub(super) struct DeviceWords {
     pub short: AtomicU64,
 }
 
-/// All of the file.
+/// The whole file.
 #[repr(C)]
 pub(super) struct FileWords {
     pub head: HeadWords,
@@ -54,14 +54,14 @@ const _: () = assert!(offset_of!(SlotWords, devices) == offset_of!(Slot, devices
 const _: () = assert!(offset_of!(SlotWords, devices_len) == offset_of!(Slot, devices_len));
 const _: () = assert!(offset_of!(DeviceWords, idle) == offset_of!(Device, idle));
 
-/// A device's name as words.
+/// Returns a device's name as words.
 pub(super) fn as_words(uuid: &[u8; 16]) -> [u64; 2] {
     let word = |at: usize| uuid[at..at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     [word(0), word(8)]
 }
 
 impl SlotWords {
-    /// What the member tells of a device.
+    /// Returns what the member tells of a device.
     pub(super) fn device(&self, uuid: [u64; 2]) -> Option<&DeviceWords> {
         let used = (self.devices_len.load(Acquire) as usize).min(DEVICES);
         self.devices[..used]
@@ -69,16 +69,15 @@ impl SlotWords {
             .find(|device| device.uuid.iter().zip(uuid).all(|(word, its)| word.load(Relaxed) == its))
     }
 
-    /// Whether the slot tells of a member, present or ended.
+    /// True if the slot has data of a member, present or ended.
     pub(super) fn tells(&self) -> bool {
         self.limit.load(Acquire) != 0 || self.devices_len.load(Acquire) != 0
     }
 
-    /// The slot tells nothing from now on: its member has ended, or a new one comes. Only for a process that holds the
-    /// slot's lock.
+    /// Clears the slot, because its member has ended or a new one comes. Only for a process that holds the slot's lock.
     ///
-    /// The word that makes the slot tell something is cleared last. A process that is killed on the way leaves a slot
-    /// that the next one still finds.
+    /// The word that makes the slot count is cleared last. So if a process is killed on the way, the next one still
+    /// finds the slot.
     pub(super) fn clear(&self) {
         self.hears.store(0, Relaxed);
         for device in &self.devices {
