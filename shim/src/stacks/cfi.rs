@@ -1,7 +1,7 @@
-//! From a code address to its rule, by the object's .eh_frame_hdr and .eh_frame.
+//! Finds the rule of a code address in the object's .eh_frame_hdr and .eh_frame.
 //!
-//! Everything is copied before it is parsed (a dozen small reads, a few microseconds, once per
-//! address): the object may be unloaded by another thread at any moment.
+//! Everything is copied before it is parsed (about twelve small reads, a few microseconds, once per address): another
+//! thread may unload the object at any moment.
 
 use std::mem::MaybeUninit;
 
@@ -14,8 +14,8 @@ use super::modules::Module;
 use super::rules::{Kind, Rule, SavedFp};
 use crate::process::peek::{read_memory, read_value};
 
-/// Most bytes of a CIE and an FDE together. An FDE's program is cut, not refused: rows before the
-/// cut are right (the longest of libtorch_cuda and CPython are a few KiB).
+/// Maximum bytes of a CIE and an FDE together. An FDE's program is cut, not refused: rows before the cut are right (the
+/// longest of libtorch_cuda and CPython are a few KiB).
 const MOST_BYTES: usize = 8192;
 const MOST_CIE: usize = 512;
 
@@ -29,13 +29,13 @@ impl UnwindContextStorage<usize> for InPlace {
     type Stack = [UnwindTableRow<usize, InPlace>; 4];
 }
 
-/// The rule for `address` in `module`.
+/// Returns the rule for `address` in `module`.
 #[inline(never)]
 pub(super) fn rule_for(module: &Module, address: u64) -> Rule {
     find_fde(module.eh_frame_hdr, address).and_then(|fde| read_rule(fde, address)).unwrap_or(Rule::UNKNOWN)
 }
 
-/// Binary search in the table of .eh_frame_hdr, as all linkers write it: pairs of signed 32-bit
+/// Searches the table of .eh_frame_hdr by bisection, in the form that all linkers write: pairs of signed 32-bit
 /// distances from the header, function and FDE.
 fn find_fde(header: u64, address: u64) -> Option<u64> {
     const UDATA4: u8 = 0x03;
@@ -66,7 +66,7 @@ fn find_fde(header: u64, address: u64) -> Option<u64> {
 
 /// Evaluates the FDE for `address`.
 fn read_rule(fde: u64, address: u64) -> Option<Rule> {
-    // The two entries, one behind the other as if they were a whole section.
+    // The two entries follow each other as if they were a whole section.
     let mut buffer = [MaybeUninit::uninit(); MOST_BYTES];
     let head: [u8; 8] = read_value(fde)?;
     let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
@@ -93,7 +93,7 @@ fn read_rule(fde: u64, address: u64) -> Option<Rule> {
 
     let mut frames = EhFrame::new(section, LittleEndian);
     frames.set_address_size(8);
-    // Where the section would begin in memory, for pointers relative to their own place.
+    // The address at which the section would begin, for pointers relative to their own place.
     let bases = BaseAddresses::default().set_eh_frame(fde.wrapping_sub(cie_len as u64));
     let entry = frames.fde_from_offset(&bases, EhFrameOffset(cie_len), EhFrame::cie_from_offset).ok()?;
     if !entry.contains(address) {

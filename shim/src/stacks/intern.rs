@@ -1,11 +1,11 @@
 //! Numbers for call stacks: the same frames give the same number.
 //!
-//! Open addressing over the stacks' 64-bit hashes; frames are not compared (of 65 536 stacks two
-//! share a hash with a probability of 10⁻¹⁰). A known stack is found without a lock and without a
-//! write; a new one takes a short spinning lock.
+//! Open addressing over the stacks' 64-bit hashes. Frames are not compared (of 65 536 stacks two share a hash with a
+//! probability of 10⁻¹⁰). A known stack is found without a lock and without a write; a new one takes a short spinning
+//! lock.
 //!
-//! Entries lie where their hashes say, so each is on a page of its own in a large table. The first table is one page;
-//! a larger one takes its place when it is half full.
+//! An entry's place follows from its hash, so in a large table each entry is on a page of its own. The first table is
+//! one page; a larger one replaces it when it is half full.
 
 use crate::process::heap;
 use crate::process::threads;
@@ -17,21 +17,21 @@ struct Entry {
     id: AtomicU32,
 }
 
-/// Slots of the first table, by their number of bits, and how many bits each next one has more.
+/// Slots of the first table, as a number of bits, and the bits that each next table has more.
 const FIRST_BITS: u32 = 8;
 const MORE_BITS: u32 = 2;
-/// Tables, the last of which is larger than what 32-bit numbers can fill.
+/// Number of tables; the last one is larger than 32-bit numbers can fill.
 const TABLES: usize = 14;
 
-/// The address of a table. Its low bits, which are zeroes in an address of a page, hold the number of bits of its
-/// slots' indexes.
+/// The address of a table. A page's address has zeroes in its low bits, which hold the number of bits of a slot's
+/// index.
 #[derive(Clone, Copy)]
 struct Table(usize);
 
 const BITS: usize = 0xfff;
 
 impl Table {
-    /// The table at a place in the order of sizes, with nothing in it; `None` if there is no memory for it.
+    /// Makes the empty table at a place in the order of sizes; `None` if there is no memory for it.
     fn new(place: usize) -> Option<Self> {
         let bits = FIRST_BITS + MORE_BITS * place as u32;
         // SAFETY: without MAP_FIXED the kernel picks addresses that are free. Zeroes are free
@@ -55,7 +55,7 @@ impl Table {
     }
 
     /// # Safety
-    /// The interner that the table is of lives for so long.
+    /// The table's interner lives that long.
     #[inline(always)]
     unsafe fn entry<'a>(self, index: u64) -> &'a Entry {
         let entries = (self.0 & !BITS) as *const Entry;
@@ -65,22 +65,22 @@ impl Table {
     }
 }
 
-/// Gives out numbers from 0, one for each stack, up to a capacity.
+/// Numbers stacks from 0, up to a capacity.
 pub(crate) struct Interner {
     /// The [`Table`] that has all stacks.
     table: AtomicUsize,
-    /// All tables that were made. The smaller ones may still be read.
+    /// All tables ever made. The smaller ones may still be read.
     tables: [AtomicUsize; TABLES],
     capacity: u32,
     len: AtomicU32,
-    /// Thread id of who is adding a stack, 0 when nobody is.
+    /// Id of the thread that is adding a stack, else 0.
     adding: AtomicI32,
 }
 
 impl Interner {
-    /// Room for `capacity` stacks: 32 to 170 bytes each.
+    /// Creates an interner for `capacity` stacks: 32 to 170 bytes each.
     ///
-    /// `None` if the memory for the first ones cannot be had. Does not call malloc.
+    /// `None` if there is no memory for the first ones. Does not call malloc.
     pub(crate) fn new(capacity: u32) -> Option<Interner> {
         let first = Table::new(0)?;
         let tables = [const { AtomicUsize::new(0) }; TABLES];
@@ -89,16 +89,16 @@ impl Interner {
         Some(Interner { table, tables, capacity: capacity.max(8), len, adding: AtomicI32::new(0) })
     }
 
-    /// Stacks known.
+    /// Returns the number of known stacks.
     pub(crate) fn len(&self) -> u32 {
         self.len.load(Ordering::Acquire)
     }
 
-    /// The number of the stack with this hash ([`Walk::hash`](super::Walk::hash)).
+    /// Returns the number of the stack with this hash ([`Walk::hash`](super::Walk::hash)).
     ///
-    /// For a new one `add` is called with the next number, before anybody can get it, one call at
-    /// a time; if it returns false the number is not given out. `None` then, when the capacity is
-    /// used up, and when a signal handler interrupts its own thread in `add`.
+    /// For a new stack, `add` is called with the next number before any thread can get that number, one call at a time.
+    /// If `add` returns false, the number is not used. `None` in that case, if the capacity is used up, or if a signal
+    /// handler interrupts its own thread in `add`.
     #[inline]
     pub(crate) fn intern(&self, hash: u64, add: impl FnOnce(u32) -> bool) -> Option<u32> {
         // 0 means free, so a stack with hash 0 shares a number with those of hash 1.
@@ -114,7 +114,7 @@ impl Interner {
         Table(self.table.load(Ordering::Acquire))
     }
 
-    /// The number, or the table and the index where it would be put.
+    /// Returns the number, or the table and the index for a new entry.
     #[inline(always)]
     fn find(&self, hash: u64) -> Result<u32, (Table, u64)> {
         let table = self.table();
@@ -160,7 +160,7 @@ impl Interner {
         Some(id)
     }
 
-    /// Replaces the table by a larger one. `None` if there is no memory for it. Only for a thread that holds the lock.
+    /// Replaces the table by a larger one; `None` if there is no memory for it. Only for a thread that holds the lock.
     fn grow(&self) -> Option<()> {
         let old = self.table();
         let made = self.tables.iter().position(|table| table.load(Ordering::Relaxed) == 0)?;
@@ -185,8 +185,8 @@ impl Interner {
 
     fn lock(&self) -> Option<Unlock<'_>> {
         let me = threads::os_id();
-        // Adding a stack takes microseconds, but the ledger may have to grow for it: milliseconds, on
-        // a busy disk. Whoever died in it (a killed thread) must not stop others for good.
+        // Adding a stack takes microseconds, but the ledger may have to grow for it: milliseconds, on a busy disk. A
+        // thread that was killed while adding must not stop others for good.
         const SPINS: u32 = 1000;
         const SLEEPS: u32 = 20_000;
         for attempt in 0..SPINS + SLEEPS {
@@ -243,8 +243,7 @@ mod tests {
         assert_eq!(interner.len(), 100);
     }
 
-    /// A stack that was found in a smaller table has the same number in the larger ones. Most processes have few
-    /// stacks.
+    /// A stack found in a smaller table keeps its number in larger ones. Most processes have few stacks.
     #[test]
     fn tables_grow_with_their_stacks() {
         let interner = Interner::new(1 << 20).unwrap();

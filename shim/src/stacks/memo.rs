@@ -1,21 +1,21 @@
-//! A thread's last walk, which is confirmed instead of walked again.
+//! Remembers a thread's last walk, to confirm it instead of walking again.
 //!
 //! From one pc, stack pointer and frame pointer, the same rule leads to the same two words of the stack. If those words
-//! are what they were, the next frame is the one that it was. So a remembered walk is confirmed by loads that do not
-//! wait for each other, several times as fast as walking. Programs come to the same outer frames by different inner
-//! ones, so a walk that meets a remembered frame goes on from there by the memo. A memo gives no other answer than
-//! walking would: it is dropped when the rules change.
+//! are unchanged, so is the next frame. So a remembered walk is confirmed by loads that do not wait for each other,
+//! several times as fast as walking. Programs reach the same outer frames by different inner ones, so a walk that meets
+//! a remembered frame continues by the memo. A memo gives the same answer as walking: it is dropped when the rules
+//! change.
 
 use std::mem::MaybeUninit;
 
 use super::memory::StackReader;
 use crate::process::regs::Regs;
 
-/// How many frames are remembered: 32 bytes each.
+/// Maximum number of remembered frames, 32 bytes each.
 pub(super) const STEPS: usize = 64;
 
-/// A frame, and where its caller's frame pointer was saved. 0: nowhere, the register was kept. The return address is
-/// the word below the caller's stack pointer.
+/// A frame, and the address at which its caller's frame pointer was saved. 0: the register was kept. The return address
+/// is the word below the caller's stack pointer.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
     pub at: Regs,
@@ -35,13 +35,13 @@ pub(super) enum Last {
     Open,
 }
 
-/// The number of the walk that the memo holds.
+/// The number of the memo's walk.
 #[derive(Clone, Copy)]
 struct Named {
     /// The registry that gave the number, 0 if there is none.
     registry: usize,
     number: u32,
-    /// Where the last frame is, and whether there were more.
+    /// The last frame, and true if there were more.
     last: usize,
     cut: bool,
     /// The part of the stack that the walk read.
@@ -59,13 +59,13 @@ pub(super) struct Memo {
     steps: [Step; STEPS],
 }
 
-/// Where following a memo led.
+/// Result of following a memo.
 pub(super) enum Followed {
-    /// To its end.
+    /// Reached its end.
     End(Last),
-    /// The frames' room is used up.
+    /// The room for frames is used up.
     Full,
-    /// To the frame with this index, whose caller is another now.
+    /// Reached the frame with this index, whose caller has changed.
     Lost(usize),
 }
 
@@ -74,8 +74,8 @@ impl Memo {
         Memo { generation: 0, first: STEPS, last: Last::Open, named: NO_NAME, steps: [NO_STEP; STEPS] }
     }
 
-    /// The number that this registry gave the whole walk that begins here, and whether that walk was cut. Only if it is
-    /// the remembered walk, and all that it read of the stack lies within these bounds and is still the same.
+    /// Returns the registry's number of the whole walk that begins here, and true if that walk was cut. `None` unless
+    /// it is the remembered walk, and the stack words that it read lie within these bounds and are unchanged.
     #[inline(always)]
     pub(super) fn number(
         &self,
@@ -107,7 +107,7 @@ impl Memo {
         Some((*number, *cut))
     }
 
-    /// Gives the walk that has just been made a number, if the memo holds all of it.
+    /// Numbers the walk that has just been made, if the memo holds all of it.
     pub(super) fn name(
         &mut self,
         generation: u64,
@@ -122,7 +122,7 @@ impl Memo {
             && steps.first().is_some_and(|step| step.at == regs)
             && steps.len() >= frames.len()
             && steps.iter().zip(frames).all(|(step, frame)| step.at.pc == *frame)
-            // A walk that was not cut ended where the memo does.
+            // A walk that was not cut ended at the memo's end.
             && (cut || (steps.len() == frames.len() && self.last != Last::Open));
         self.named = NO_NAME;
         if holds && let Some(last) = (self.first + frames.len()).checked_sub(1) {
@@ -135,7 +135,7 @@ impl Memo {
         }
     }
 
-    /// Index to begin [`Memo::meet`] with.
+    /// Returns the index to begin [`Memo::meet`] with.
     #[inline(always)]
     pub(super) fn begin(&mut self, generation: u64) -> usize {
         if self.generation != generation {
@@ -146,7 +146,7 @@ impl Memo {
         self.first
     }
 
-    /// Moves `index` on to the frame at this stack pointer. Whether it is the same frame.
+    /// Moves `index` on to the frame at this stack pointer. Returns true if it is the same frame.
     #[inline(always)]
     pub(super) fn meet(&self, index: &mut usize, at: Regs) -> bool {
         while let Some(step) = self.steps.get(*index) {
@@ -158,7 +158,7 @@ impl Memo {
         false
     }
 
-    /// Adds frames from `index` on, as far as the stack still says the same.
+    /// Adds frames from `index` on, as long as the stack is unchanged.
     #[inline(always)]
     pub(super) fn follow(
         &self,
@@ -218,12 +218,12 @@ impl Memo {
     }
 }
 
-/// Frames of a walk in progress that are not in the memo.
+/// Frames of the current walk that are not in the memo.
 pub(super) struct Inner {
     len: usize,
-    /// There were more than fit.
+    /// True if there were more than fit.
     overflowed: bool,
-    /// All frames are found by words that a memo can confirm.
+    /// True if all frames are found by words that a memo can confirm.
     usable: bool,
     steps: [MaybeUninit<Step>; STEPS],
 }
@@ -251,7 +251,7 @@ impl Inner {
         }
     }
 
-    /// A frame was crossed that a memo cannot confirm.
+    /// Notes a frame that a memo cannot confirm.
     pub(super) fn spoil(&mut self) {
         self.usable = false;
     }

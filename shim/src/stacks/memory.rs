@@ -1,4 +1,4 @@
-//! Which part of the stack is certainly there, and careful reads of the rest.
+//! Tells which part of the stack is certainly mapped, and reads the rest through the kernel.
 
 use crate::process::errno::KeepErrno;
 use crate::process::peek::read_memory;
@@ -6,14 +6,15 @@ use crate::process::threads;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 
-/// How many bytes of stack it takes to look up a rule, at most: 17.2 KiB were measured in a release build and 31.2 in a
-/// debug build (see the test below). The rest is for a signal that comes meanwhile, whose frame takes 3 to 11 KiB.
+/// Stack bytes for a rule's lookup, at most: 17.2 KiB were measured in a release build and 31.2 in a debug build (see
+/// the test below). The rest is for a signal that arrives meanwhile, whose frame takes 3 to 11 KiB.
 #[cfg(target_arch = "x86_64")]
 const ROOM: u64 = if cfg!(debug_assertions) { 48 << 10 } else { 28 << 10 };
 
-/// Whether the calling thread's stack has room to look a rule up: programs have threads of 16 KiB.
-/// The main thread's stack grows on its own up to a limit; what is below any other's is a guard page, and below that
-/// may be anything: every page of the room is looked at.
+/// True if the calling thread's stack has room to look a rule up: programs have threads of 16 KiB.
+///
+/// The main thread's stack grows on its own up to a limit. Below any other stack is a guard page, and below that may be
+/// anything, so every page of the room is checked.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn has_room_below() -> bool {
     let here = 0_u8;
@@ -30,7 +31,7 @@ pub(super) fn has_room_below() -> bool {
     (1..=ROOM / PAGE).all(|page| read_memory(here.saturating_sub(page * PAGE), &mut probe).len() == 1)
 }
 
-/// Where the main thread's stack ends, and how many bytes long the kernel lets it become at the moment.
+/// Returns the end of the main thread's stack, and its maximum length at the moment.
 #[cfg(target_arch = "x86_64")]
 fn main_stack() -> Option<(u64, u64)> {
     // SAFETY: getauxval takes a number, and `limit` takes the one rlimit that is written. The
@@ -54,9 +55,9 @@ const COPY_WORDS: usize = 256;
 
 /// The part of a thread's own stack that is known to be mapped for as long as the thread runs.
 ///
-/// It ends where the C library (the thread's own descriptor) or the kernel (the random bytes above
-/// main's stack) put something that outlives every frame. pthread_getattr_np would know too, but it
-/// calls malloc, and reads /proc for the main thread.
+/// It ends at data that outlives every frame, put there by the C library (the thread's own descriptor) or the kernel
+/// (the random bytes above main's stack). pthread_getattr_np also knows the end, but it calls malloc, and reads /proc
+/// for the main thread.
 pub(super) struct KnownStack {
     low: Cell<u64>,
     high: Cell<u64>,
@@ -67,15 +68,15 @@ impl KnownStack {
         KnownStack { low: Cell::new(0), high: Cell::new(0) }
     }
 
-    /// Bounds that hold `sp`, or an empty range if `sp` is on some other stack (a coroutine's, a
-    /// signal handler's) that may be unmapped under us.
+    /// Returns bounds that hold `sp`. The range is empty if `sp` is on another stack (a coroutine's, a signal
+    /// handler's), which may be unmapped meanwhile.
     #[inline]
     pub(super) fn around(&self, sp: u64) -> (u64, u64) {
         let (low, high) = (self.low.get(), self.high.get());
         if sp >= low && sp < high { (low, high) } else { self.find(sp) }
     }
 
-    /// The bounds that are known, which may hold nothing.
+    /// Returns the known bounds, possibly empty.
     #[inline(always)]
     pub(super) fn known(&self) -> (u64, u64) {
         (self.low.get(), self.high.get())
@@ -106,7 +107,7 @@ fn stack_top() -> u64 {
     (if main { above_main } else { own }) & !7
 }
 
-/// Whether every page from `from` up to `to` can be read.
+/// True if every page from `from` up to `to` can be read.
 fn readable(mut from: u64, to: u64) -> bool {
     const AT_ONCE: usize = 64;
     let mut bytes = [MaybeUninit::<u8>::uninit(); AT_ONCE];
@@ -129,10 +130,10 @@ fn readable(mut from: u64, to: u64) -> bool {
     true
 }
 
-/// Words of a stack: directly where it is known to be mapped, through the kernel elsewhere.
+/// Reads words of a stack: directly if they are known to be mapped, else through the kernel.
 pub(super) struct StackReader {
     low: u64,
-    /// Bytes above `low` where a word may begin.
+    /// Bytes above `low` at which a word may begin.
     span: u64,
     copied_from: u64,
     copied: usize,
@@ -151,7 +152,7 @@ impl StackReader {
         }
     }
 
-    /// The word at `address`, if it can be read.
+    /// Returns the word at `address` if it can be read.
     #[inline(always)]
     pub(super) fn word(&mut self, address: u64) -> Option<u64> {
         if address.wrapping_sub(self.low) < self.span {
@@ -170,18 +171,18 @@ impl StackReader {
         }
         let index = (address.wrapping_sub(self.copied_from) / 8) as usize;
         if index < self.copied {
-            // SAFETY: `index` is below `copied`, and `read_memory` has written so many words.
+            // SAFETY: `index` is below `copied`, and `read_memory` has written that many words.
             return Some(unsafe { self.copy[index].assume_init() });
         }
         let _errno = KeepErrno::new();
         // SAFETY: `copy` has COPY_WORDS words. They are written as MaybeUninit, so none need be
         // initialised.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.copy.as_mut_ptr().cast(), COPY_WORDS * 8) };
-        // Aligned, so that neighbours on both sides come along; all of it is in one page.
+        // Aligned, so that neighbours on both sides are copied; all of it is in one page.
         self.copied_from = address & !(COPY_WORDS as u64 * 8 - 1);
         self.copied = read_memory(self.copied_from, bytes).len() / 8;
         let index = ((address - self.copied_from) / 8) as usize;
-        // SAFETY: `index` is below `copied`, and `read_memory` has written so many words.
+        // SAFETY: `index` is below `copied`, and `read_memory` has written that many words.
         (index < self.copied).then(|| unsafe { self.copy[index].assume_init() })
     }
 }
@@ -190,12 +191,12 @@ impl StackReader {
 mod tests {
     use super::*;
 
-    /// What `f` takes of this thread's stack, bytes: what it changes below this frame.
+    /// Returns how many bytes of this thread's stack `f` changes below this frame.
     #[cfg(target_arch = "x86_64")]
     #[inline(never)]
     fn taken(f: impl FnOnce()) -> u64 {
         const PAINTED: u64 = 128 << 10;
-        // For the frames of the test's own functions.
+        // Room for the frames of the test's own functions.
         const OWN: u64 = 1 << 10;
         const PAINT: u64 = 0xa5a5_a5a5_a5a5_a5a5;
         let sp: u64;
@@ -214,7 +215,7 @@ mod tests {
         sp - deepest.unwrap_or(sp - OWN)
     }
 
-    /// In a process of its own this is the first look, which also lists the loaded objects.
+    /// In a separate process this is the first look, which also lists the loaded objects.
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn looking_a_rule_up_keeps_within_its_room() {

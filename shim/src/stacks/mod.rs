@@ -3,30 +3,30 @@
 //! | file | what it holds |
 //! |---|---|
 //! | mod.rs | the walk |
-//! | rules.rs | how to get from a code address to its caller, remembered for the whole process |
-//! | cfi.rs | where rules come from: the object's .eh_frame |
+//! | rules.rs | rules that lead from a code address to its caller, remembered for the whole process |
+//! | cfi.rs | the source of rules: the object's .eh_frame |
 //! | modules.rs | the loaded objects |
 //! | memo.rs | each thread's last walk, confirmed rather than walked again |
-//! | memory.rs | which stack memory may be read directly |
+//! | memory.rs | stack memory that may be read directly |
 //! | intern.rs | numbers for stacks |
 //! | python | frames of Python |
 //!
-//! 32 frames cost 105 ns where the thread's last walk had most of them, 260 where every rule is known, 21 by frame
-//! pointers alone, 4250 with libgcc (a small VM, release build). A new address costs some microseconds and up to 20 KiB
-//! of the thread's stack.
+//! 32 frames cost 105 ns if the thread's last walk had most of them, 260 if every rule is known, 21 by frame pointers
+//! alone, 4250 with libgcc (a small VM, release build). A new address costs some microseconds and up to 20 KiB of the
+//! thread's stack.
 //!
-//! A walk on known code takes no lock, calls nothing and allocates nothing. It reads the stack only where that is known
-//! to be mapped. Anything else, unwind tables included, is read through the kernel. So garbage on the stack, or a
-//! dlclose in another thread, ends a walk and not the program.
+//! A walk on known code takes no lock, calls no function and allocates nothing. It reads only stack memory that is
+//! known to be mapped. Anything else, including unwind tables, is read through the kernel. So garbage on the stack, or
+//! a dlclose in another thread, ends a walk and not the program.
 //!
-//! Rules come from gimli rather than from an unwinder on top of it. Those keep references into the objects' memory,
-//! cache per thread, guess by frame pointer where nothing is known, and evaluate realigned and FFI frames (CPython's
-//! ctypes) anew each time.
+//! Rules come from gimli rather than from an unwinder on top of it. Those unwinders keep references into the objects'
+//! memory, cache per thread, guess by frame pointer if nothing is known, and evaluate realigned and FFI frames
+//! (CPython's ctypes) anew each time.
 //!
 //! A rule outlives its code until the next look at the loader's counters: on any address that has no rule yet, on a
-//! walk that ends oddly, and on [`modules::refresh`]. In between, new code may be loaded where other code was unloaded,
-//! with every return address equal. It could be walked by the old rules. Such a stack may be wrong, and no worse than
-//! that. Calling [`modules::refresh`] after each dlclose leaves no such time.
+//! walk that ends oddly, and on [`modules::refresh`]. Until then, new code may be loaded at the same addresses, with
+//! every return address equal, and be walked by the old rules. Such a stack may be wrong; nothing worse happens.
+//! Calling [`modules::refresh`] after each dlclose prevents it.
 
 use crate::process::errno::KeepErrno;
 use crate::process::regs::Regs;
@@ -56,31 +56,31 @@ use {
     rules::{Kind, Rule},
 };
 
-/// What a walk found.
+/// Result of a walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Walk {
     /// Frames written.
     pub len: usize,
     /// Hash of those frames, for [`intern::Interner::intern`].
     pub hash: u64,
-    /// There were more frames than room for them.
+    /// True if there were more frames than room for them.
     pub cut: bool,
-    /// The outermost frame of the thread was reached.
+    /// True if the thread's outermost frame was reached.
     pub complete: bool,
 }
 
-/// What walks know of their thread.
+/// State of a thread's walks.
 pub(crate) struct Thread {
     stack: KnownStack,
     walking: Cell<bool>,
-    /// For the one who set `walking`.
+    /// For the call that set `walking`.
     #[cfg(target_arch = "x86_64")]
     memo: std::cell::UnsafeCell<Memo>,
 }
 
 thread_pointer!("gpumem_walks", Thread);
 
-/// What walks know of the calling thread. `None`: there is no memory for it.
+/// Returns the calling thread's state. `None`: there is no memory for it.
 ///
 /// # Safety
 /// The reference is not kept beyond the call that the thread is in, nor given to another thread.
@@ -106,8 +106,8 @@ fn first<'a>() -> Option<&'a Thread> {
         // SAFETY: the layout is not empty.
         None => unsafe { alloc(Layout::new::<Thread>()).cast() },
     };
-    // SAFETY: it is null, new, or was the thread's that had this thread's state before and has ended. A signal handler
-    // may have been faster: then it has done its walks. What is there is never freed.
+    // SAFETY: It is null, new, or belonged to the thread that had this thread's memory before and has ended. A signal
+    // handler may have been faster: then it has done its walks. The memory is never freed.
     let thread = unsafe {
         if thread.is_null() {
             return None;
@@ -120,7 +120,7 @@ fn first<'a>() -> Option<&'a Thread> {
     Some(thread)
 }
 
-/// A walk in progress; it ends when this goes.
+/// Marks a walk in progress; the walk ends on drop.
 struct Walking<'a>(&'a Cell<bool>);
 
 impl Drop for Walking<'_> {
@@ -140,8 +140,8 @@ impl Thread {
         }
     }
 
-    /// The number that [`name`] gave the walk that begins here, and whether that was cut; `None` if it is to be
-    /// walked again. Calls nothing.
+    /// Returns the number that [`name`] gave the walk that begins here, and true if that walk was cut; `None` if it
+    /// must be walked again. Calls no function.
     #[inline(always)]
     pub(crate) fn number(&self, regs: Regs, registry: usize) -> Option<(u32, bool)> {
         #[cfg(target_arch = "x86_64")]
@@ -163,22 +163,22 @@ impl Thread {
     }
 }
 
-/// As [`Thread::number`], of the calling thread.
+/// As [`Thread::number`], for the calling thread.
 #[inline(always)]
 pub(crate) fn number(regs: Regs, registry: usize) -> Option<(u32, bool)> {
     // SAFETY: the reference ends with this call and stays on this thread.
     unsafe { state() }?.number(regs, registry)
 }
 
-/// The part of the calling thread's stack that is known to be mapped for as long as the thread runs: first byte and end.
-/// Empty before its first walk.
+/// Returns the part of the calling thread's stack that is known to be mapped for as long as the thread runs: first byte
+/// and end. Empty before its first walk.
 #[inline]
 pub(crate) fn own_stack() -> (u64, u64) {
     // SAFETY: the reference ends with this call and stays on this thread.
     unsafe { state() }.map_or((0, 0), |thread| thread.stack.known())
 }
 
-/// Gives the last walk a number, for [`Thread::number`]. `registry` names the registry that gave the number.
+/// Numbers the last walk, for [`Thread::number`]. `registry` identifies the registry that gave the number.
 #[inline]
 pub(crate) fn name(regs: Regs, frames: &[u64], cut: bool, registry: usize, number: u32) {
     #[cfg(target_arch = "x86_64")]
@@ -198,16 +198,16 @@ pub(crate) fn name(regs: Regs, frames: &[u64], cut: bool, registry: usize, numbe
     let _ = (regs, frames, cut, registry, number);
 }
 
-/// No user code is above this address; keeps garbage out of the cache's keys.
+/// No user code lies above this address. Keeps garbage out of the cache's keys.
 #[cfg(target_arch = "x86_64")]
 const HIGHEST_CODE: u64 = 1 << 47;
 
 /// Writes return addresses, innermost first, beginning with `regs.pc`.
 ///
-/// The code address that a signal interrupted is no return address; it is written plus one, so that
-/// address minus one is in the calling or interrupted instruction for every frame. Stops where no
-/// unwind information is found (JIT code: its address is the last frame). A walk inside a walk (a
-/// signal handler) finds nothing. Leaves errno alone.
+/// The code address that a signal interrupted is not a return address. It is written plus one, so that for every frame
+/// the address minus one lies in the calling or interrupted instruction. The walk stops if no unwind information is
+/// found (JIT code: its address is the last frame). A walk inside a walk (a signal handler) finds nothing. Leaves errno
+/// alone.
 #[inline]
 pub(crate) fn walk(regs: Regs, frames: &mut [u64]) -> Walk {
     // SAFETY: the reference ends with this walk and stays on this thread.
@@ -228,23 +228,23 @@ fn walk_thread(thread: &Thread, regs: Regs, frames: &mut [u64]) -> Walk {
     }
     let now = rules::generation();
     if now != generation {
-        // Code was unloaded since the last look: rules used so far may be wrong.
+        // Code was unloaded since the last look, so the rules used so far may be wrong.
         (walk, _) = walk_frames(thread, &mut stack, now, regs, frames);
     }
     walk.hash = hash(&frames[..walk.len]);
     walk
 }
 
-/// Why a walk ended.
+/// Reason for the end of a walk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// At the outermost frame, at code that is known to be unknown, or for lack of room.
+    /// At the outermost frame, at code without unwind information, or for lack of room.
     Usual,
-    /// At something that is no frame: an unusual stack, or rules that are out of date.
+    /// At data that is not a frame: an unusual stack, or rules that are out of date.
     Odd,
 }
 
-/// Finds out whether rules are out of date.
+/// Checks if rules are out of date.
 #[cold]
 fn recheck() {
     drop(modules::refresh());
@@ -265,7 +265,7 @@ fn walk_frames(
     let mut met = memo.begin(generation);
     let mut inner = Inner::new();
     let mut walk = Walk::default();
-    // 1: pc is a return address, the call is before it. 0: pc was interrupted by a signal.
+    // 1: pc is a return address, the call is before it. 0: a signal interrupted at pc.
     let mut back = 1;
     while at.pc != 0 && at.pc < HIGHEST_CODE {
         if memo.meet(&mut met, at) {
@@ -337,7 +337,7 @@ fn caller(stack: &mut StackReader, rule: Rule, cfa: u64, fp: u64) -> Option<Regs
     Some(Regs { pc, sp: cfa, fp })
 }
 
-/// Rules of realigned frames and signal frames.
+/// Applies rules of realigned frames and signal frames.
 #[cfg(target_arch = "x86_64")]
 #[cold]
 fn special(stack: &mut StackReader, rule: Rule, sp: u64, fp: u64) -> Option<Regs> {
@@ -365,7 +365,7 @@ fn special(stack: &mut StackReader, rule: Rule, sp: u64, fp: u64) -> Option<Regs
     Some(next)
 }
 
-/// Finds the rule for an address that is new.
+/// Finds the rule for a new address.
 #[cfg(target_arch = "x86_64")]
 #[cold]
 #[inline(never)]
@@ -386,7 +386,7 @@ fn learn(address: u64) -> Rule {
     }
 }
 
-/// By frame pointers, which the platform's ABI asks all code to keep.
+/// Walks by frame pointers, which the platform's ABI requires of all code.
 #[cfg(not(target_arch = "x86_64"))]
 fn walk_frames(
     _thread: &Thread,
@@ -395,7 +395,7 @@ fn walk_frames(
     regs: Regs,
     frames: &mut [u64],
 ) -> (Walk, End) {
-    // Signed return addresses have the signature above the address.
+    // A signed return address has its signature above the address bits.
     const ADDRESS: u64 = (1 << 48) - 1;
     let Regs { mut pc, mut sp, mut fp } = regs;
     let mut walk = Walk::default();

@@ -1,4 +1,4 @@
-//! The loaded objects: a sorted snapshot of what dl_iterate_phdr shows ([`fill`] makes one).
+//! The loaded objects: a sorted snapshot of the list that dl_iterate_phdr shows ([`fill`] makes one).
 //!
 //! A snapshot lives in a mapping of its own, since the program's `malloc` may call the shim. It is replaced as a whole.
 //! Readers are counted: the first refresh that finds no other reader unmaps the replaced snapshots. A child of a fork has
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 /// A loaded object.
 #[derive(Clone, Copy)]
 pub(crate) struct Module {
-    /// Number of the object. No other object of the process has had it, so numbers tell which objects are new or gone.
+    /// Number of the object, unique in the process, so that numbers tell which objects are new or gone.
     pub serial: u32,
     /// First byte of its lowest segment.
     pub start: u64,
@@ -29,21 +29,21 @@ pub(crate) struct Module {
     build_id_len: u8,
     path: *const u8,
     path_len: u32,
-    /// Address of .eh_frame_hdr, 0 without.
+    /// Address of .eh_frame_hdr, 0 if there is none.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) eh_frame_hdr: u64,
     notes: (u64, u64),
 }
 
 impl Module {
-    /// Absolute path of the file; empty if the object has none (vDSO: its name).
+    /// Returns the absolute path of the file; empty if the object has none (vDSO: its name).
     pub(crate) fn path(&self) -> &[u8] {
         // SAFETY: the path points into the snapshot's mapping, with this length. The mapping
         // outlives every reader of the module.
         unsafe { std::slice::from_raw_parts(self.path, self.path_len as usize) }
     }
 
-    /// The GNU build id, empty without. Ids longer than 32 bytes are cut.
+    /// Returns the GNU build id, empty if there is none. Ids longer than 32 bytes are cut.
     pub(crate) fn build_id(&self) -> &[u8] {
         &self.build_id[..self.build_id_len as usize]
     }
@@ -75,7 +75,7 @@ static CURRENT: AtomicPtr<Snapshot> = AtomicPtr::new(std::ptr::null_mut());
 static RETIRED: [AtomicPtr<Snapshot>; 32] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 32];
 static SERIALS: AtomicU32 = AtomicU32::new(1);
 
-/// The modules as of the last refresh. While this lives, no snapshot is unmapped. So keep it briefly.
+/// The modules as of the last refresh. While this lives, no snapshot is unmapped, so keep it briefly.
 pub(crate) struct Modules {
     /// The number that counts this reader. `None` if there is no memory for it: the shim does not start then.
     readers: Option<&'static AtomicU32>,
@@ -83,7 +83,7 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    /// The present snapshot; empty before the first refresh.
+    /// Returns the present snapshot; empty before the first refresh.
     pub(crate) fn current() -> Modules {
         let readers = wiped::numbers().map(|numbers| &numbers.module_readers);
         if let Some(readers) = readers {
@@ -98,17 +98,17 @@ impl Modules {
         unsafe { self.snapshot.as_ref() }
     }
 
-    /// Changes whenever the modules do; 0 before the first refresh.
+    /// Returns a number that changes whenever the modules do; 0 before the first refresh.
     pub(crate) fn generation(&self) -> u64 {
         self.snapshot().map_or(0, |snapshot| snapshot.generation)
     }
 
-    /// The modules by address.
+    /// Returns the modules, sorted by address.
     pub(crate) fn all(&self) -> &[Module] {
         self.snapshot().map_or(&[], Snapshot::modules)
     }
 
-    /// The module that holds `address`.
+    /// Returns the module that holds `address`.
     pub(crate) fn find(&self, address: u64) -> Option<&Module> {
         let all = self.all();
         let after = all.partition_point(|module| module.start <= address);
@@ -129,8 +129,8 @@ impl Drop for Modules {
     }
 }
 
-/// The modules as they are now. Takes a new snapshot if objects were loaded or unloaded since the last one; if not, this
-/// takes 50 ns on a small VM.
+/// Returns the modules as they are now. Takes a new snapshot if objects were loaded or unloaded since the last one;
+/// otherwise it takes 50 ns on a small VM.
 ///
 /// Takes the loader's list lock for a moment, never while another lock of ours is held.
 pub(crate) fn refresh() -> Modules {
@@ -159,14 +159,14 @@ pub(crate) fn refresh() -> Modules {
     known
 }
 
-/// Unmaps replaced snapshots unless somebody else may be reading one.
+/// Unmaps replaced snapshots unless another thread may be reading one.
 fn retire(old: *mut Snapshot) {
     let mut taken = [std::ptr::null_mut(); RETIRED.len() + 1];
     taken[0] = old;
     for (slot, taken) in RETIRED.iter().zip(&mut taken[1..]) {
         *taken = slot.swap(std::ptr::null_mut(), Ordering::SeqCst);
     }
-    // A reader that is counted from here on finds only the new snapshot. One reader is our caller, which does not look at
+    // A reader counted from here on finds only the new snapshot. One reader is our caller, which does not look at
     // `known` any more.
     let alone = wiped::numbers().is_some_and(|process| process.module_readers.load(Ordering::SeqCst) == 1);
     for snapshot in taken.into_iter().filter(|snapshot| !snapshot.is_null()) {

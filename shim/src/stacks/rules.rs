@@ -1,8 +1,8 @@
-//! What to do at a code address to get to the caller, and the cache that remembers it.
+//! Rules that lead from a code address to the caller, and the cache that remembers them.
 //!
-//! A rule belongs to the code, not to a thread: one cache serves the process. Its entries are two
-//! words, the second the rule and the first the key mixed with the rule, so that an entry torn by
-//! two writers matches no key; readers take no lock and write nothing.
+//! A rule belongs to the code, not to a thread: one cache serves the process. Its entries are two words, the second the
+//! rule and the first the key mixed with the rule, so that an entry torn by two writers matches no key. Readers take no
+//! lock and write nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// |---|---|
 /// | 0–2 | [`Kind`] |
 /// | 3–4 | [`SavedFp`] |
-/// | 8–31 | what to add to the base to get the CFA, in words, signed |
-/// | 32–47 | where the frame pointer was saved, in words from the CFA (or from fp), signed |
+/// | 8–31 | offset from the base to the CFA, in words, signed |
+/// | 32–47 | place of the saved frame pointer, in words from the CFA (or from fp), signed |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rule(u64);
 
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     End = 2,
     /// The kernel's frame below a signal handler.
     Signal = 3,
-    /// At what fp + offset points to (realigned stacks).
+    /// Loaded from fp + offset (realigned stacks).
     AtFp = 4,
     /// fp + offset.
     Fp = 5,
@@ -35,11 +35,11 @@ pub(super) enum Kind {
     Sp = 6,
 }
 
-/// Where the caller's frame pointer is.
+/// Place of the caller's frame pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum SavedFp {
-    /// In the register still.
+    /// Still in the register.
     Kept = 0,
     /// At CFA + offset.
     AtCfa = 1,
@@ -52,7 +52,7 @@ impl Rule {
     pub(super) const END: Rule = Rule(Kind::End as u64);
     pub(super) const SIGNAL: Rule = Rule(Kind::Signal as u64);
 
-    /// Offsets in bytes. `None` if they do not fit or are no multiples of 8.
+    /// Creates a rule from offsets in bytes; `None` if they do not fit or are not multiples of 8.
     pub(super) fn new(kind: Kind, cfa: i64, saved: SavedFp, fp: i64) -> Option<Rule> {
         let (cfa_words, fp_words) = (cfa >> 3, fp >> 3);
         if (cfa | fp) & 7 != 0 || cfa_words != (cfa_words << 40) >> 40 || fp_words != i64::from(fp_words as i16) {
@@ -68,7 +68,7 @@ impl Rule {
         (self.0 & 7) as u8
     }
 
-    /// Whether it is one of the two common kinds: base is fp or sp, fp kept or at the CFA.
+    /// True for the two common kinds: base is fp or sp, and fp is kept or at the CFA.
     #[inline(always)]
     pub(super) fn is_plain(self) -> bool {
         self.0 & 7 >= Kind::Fp as u64 && self.0 & (2 << 3) == 0
@@ -84,13 +84,13 @@ impl Rule {
         self.0 & (3 << 3) == (SavedFp::AtFp as u64) << 3
     }
 
-    /// Bytes.
+    /// In bytes.
     #[inline(always)]
     pub(super) fn cfa_offset(self) -> u64 {
         (((self.0 << 32) as i64 >> 40) << 3) as u64
     }
 
-    /// Bytes.
+    /// In bytes.
     #[inline(always)]
     pub(super) fn fp_offset(self) -> u64 {
         (((self.0 << 16) as i64 >> 48) << 3) as u64
@@ -107,7 +107,7 @@ struct Set {
     rules: [AtomicU64; WAYS],
 }
 
-/// 16384 rules in 256 KiB, of which a program touches what it uses: rules of code that lies together lie on one page.
+/// 16384 rules in 256 KiB. A program touches only the part it uses: rules of adjacent code lie on one page.
 static CACHE: Pages = Pages(
     [const { Set { mixed: [const { AtomicU64::new(0) }; WAYS], rules: [const { AtomicU64::new(0) }; WAYS] } }; SETS],
 );
@@ -118,7 +118,7 @@ struct Pages([Set; SETS]);
 /// Raised when code was unmapped; rules of earlier generations no longer match.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 
-/// The generation to look rules up with.
+/// Returns the generation for lookups.
 #[inline(always)]
 pub(super) fn generation() -> u64 {
     GENERATION.load(Ordering::Acquire)
@@ -128,17 +128,17 @@ pub(super) fn generation() -> u64 {
 pub(super) fn forget_all() {
     let generation = GENERATION.fetch_add(1, Ordering::AcqRel) + 1;
     if generation & 0xffff == 0 {
-        // The keys hold 16 bits of it: empty the cache before they come round.
+        // The keys hold 16 bits of the generation: empty the cache before they wrap around.
         for set in &CACHE.0 {
             set.rules.iter().for_each(|rule| rule.store(0, Ordering::Relaxed));
         }
     }
 }
 
-/// Forgets where nothing was known: an object that was loaded since may cover it.
+/// Forgets addresses without a rule: an object loaded since may cover them.
 pub(super) fn forget_unknown() {
     let unknown = Rule::UNKNOWN.0;
-    // An exchange writes where it fails, too, and a page that is written to takes memory.
+    // A failed exchange writes, too, and a page that is written to takes memory.
     let is_unknown = |rule: &&AtomicU64| rule.load(Ordering::Relaxed) == unknown;
     for rule in CACHE.0.iter().flat_map(|set| &set.rules).filter(is_unknown) {
         let _ = rule.compare_exchange(unknown, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -155,9 +155,9 @@ fn mix(key: u64, rule: u64) -> u64 {
     key ^ rule.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Code that shares a page of sets, bytes by their number of bits.
+/// Code that shares a page of sets: its bytes, as a number of bits.
 const CODE_BITS: u32 = 14;
-/// Sets of a page, likewise.
+/// Sets of a page, as a number of bits.
 const PAGE_BITS: u32 = (4096 / size_of::<Set>()).trailing_zeros();
 
 #[inline(always)]
@@ -167,7 +167,7 @@ fn set_of(address: u64) -> &'static Set {
     &CACHE.0[(page << PAGE_BITS) as usize | within as usize]
 }
 
-/// The rule for `address`, if it is remembered.
+/// Returns the remembered rule for `address`.
 #[inline(always)]
 pub(super) fn lookup(address: u64, generation: u64) -> Option<Rule> {
     let set = set_of(address);

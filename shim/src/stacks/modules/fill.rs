@@ -17,15 +17,15 @@ struct Filler {
     text_room: usize,
     adds: u64,
     subs: u64,
-    /// More modules or longer names than there is room for.
+    /// True if modules or names exceed the room.
     overflow: bool,
     seen: usize,
-    /// The program's own path, and the directory in which relative names begin: start and length of each text.
+    /// The program's own path, and the directory for relative names: start and length of each text.
     exe: (*const u8, usize),
     cwd: (*const u8, usize),
 }
 
-/// A new snapshot, which no other thread knows yet. `None` if the kernel gives no memory.
+/// Makes a snapshot that no other thread knows yet; `None` if the kernel gives no memory.
 pub(super) fn snapshot(known: &Modules) -> Option<*mut Snapshot> {
     let mut capacity = known.all().len() + 64;
     for _ in 0..8 {
@@ -84,7 +84,7 @@ pub(super) fn snapshot(known: &Modules) -> Option<*mut Snapshot> {
     None
 }
 
-/// Adds the build id and the serial. An object that was in the snapshot before keeps them.
+/// Adds the build id and the serial. An object from the earlier snapshot keeps them.
 fn complete(module: &mut Module, known: &Modules, subs: u64) {
     let old = known.find(module.start).filter(|old| old.start == module.start);
     let nothing_left = known.snapshot().is_some_and(|snapshot| snapshot.subs == subs);
@@ -101,7 +101,7 @@ fn complete(module: &mut Module, known: &Modules, subs: u64) {
 fn read_build_id(module: &mut Module) {
     const NT_GNU_BUILD_ID: u32 = 3;
     let (mut at, end) = module.notes;
-    // A few notes are usual. The bound is for garbage.
+    // A few notes are usual. The bound guards against garbage.
     for _ in 0..16 {
         if at + 16 > end {
             return;
@@ -186,7 +186,7 @@ impl Filler {
         self.len += 1;
     }
 
-    /// Stores an absolute path for the loader's name, which may be null. `None` if there is no room.
+    /// Stores an absolute path for the loader's name, which may be null; `None` if there is no room.
     fn path(&mut self, name: *const u8) -> Option<(*const u8, u32)> {
         let start = self.text.cast_const();
         let (mut len, mut is_relative) = (0, false);
@@ -217,7 +217,7 @@ impl Filler {
         Some((start, len as u32))
     }
 
-    /// Stores the path that a link leads to; an empty one if that cannot be read.
+    /// Stores the target of a link; an empty path if the link cannot be read.
     fn link(&mut self, path: &CStr) -> (*const u8, usize) {
         let (start, room) = (self.text.cast_const(), (libc::PATH_MAX as usize).min(self.text_room));
         // SAFETY: `path` is a C string. At most `room` bytes are written, and the text part has
@@ -228,7 +228,7 @@ impl Filler {
         (start, len)
     }
 
-    /// Appends a text, byte by byte: see the head of [`Filler`] on why no function copies it.
+    /// Appends a text, byte by byte: the head of [`Filler`] says why no function copies it.
     fn text(&mut self, (from, len): (*const u8, usize)) -> Option<()> {
         if len >= self.text_room {
             return None;

@@ -1,10 +1,10 @@
-//! Code objects: what they say of themselves.
+//! Reads code objects.
 
 use super::lines;
 use super::memory::Memory;
 use super::versions::*;
 
-/// Where the interpreter's types lie: an object is one of them if it says so.
+/// Addresses of the interpreter's types, by which objects are recognised.
 #[derive(Clone, Copy)]
 pub(super) struct Types {
     pub code: u64,
@@ -12,20 +12,20 @@ pub(super) struct Types {
     pub bytes: u64,
 }
 
-/// A function, or what else there is of Python code.
+/// A function, or another kind of Python code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Code {
-    /// Qualified where the version has that; in UTF-8, as all texts here.
+    /// Qualified if the version has that; in UTF-8, like all texts here.
     pub name: Vec<u8>,
     pub file: Vec<u8>,
     pub first_line: u32,
 }
 
-/// Bytes of a code object that are looked at.
+/// Bytes of a code object that are read.
 pub(super) const CODE_BYTES: usize = 144;
-/// Bytes of a text, or of a table of lines, that a print is made of: so many first ones, and the last eight.
+/// Bytes of a text, or of a line table, that go into a print: the first ones, and the last eight.
 const PRINTED: usize = 256;
-/// Longest text, in characters, and longest table of lines that are read.
+/// Longest text, in characters, and longest line table that are read.
 const MOST_CHARACTERS: u64 = 2048;
 const MOST_BYTES: u64 = 48 << 10;
 
@@ -36,7 +36,7 @@ fn mix(sum: u64, word: u64) -> u64 {
     (sum.rotate_left(23) ^ word).wrapping_mul(FACTOR)
 }
 
-/// Reads the object at an address, and tells if it is a code object.
+/// Reads the object at an address; returns true if it is a code object.
 #[inline(always)]
 pub(super) fn read_code(memory: &mut Memory, types: &Types, code: u64) -> bool {
     code != 0
@@ -44,8 +44,8 @@ pub(super) fn read_code(memory: &mut Memory, types: &Types, code: u64) -> bool {
         && memory.word(code.wrapping_add(OBJECT_TYPE)) == Some(types.code)
 }
 
-/// A number for a place in a code object: another function, file or table of lines gives another one, at the same
-/// address, too. The object's serial number, where the version gives one, stands for the table of lines.
+/// Returns a number for a place in a code object. Another function, file or line table gives another number, also at
+/// the same address. If the version gives the object's serial number, that replaces the line table.
 #[inline(always)]
 pub(super) fn print(memory: &mut Memory, shape: &Shape, code: u64, at: i64) -> Option<u64> {
     let mut word = |offset| memory.word(code + offset);
@@ -56,7 +56,7 @@ pub(super) fn print(memory: &mut Memory, shape: &Shape, code: u64, at: i64) -> O
     let sum = mix(mix(mix(sum, name), file), table);
     let sum = print_text(memory, shape, name, sum)?;
     let sum = print_text(memory, shape, file, sum)?;
-    // A part of the interpreter, and one that starts again, count from 1.
+    // Subinterpreters, and a restarted interpreter, count from 1.
     if serial != 0 {
         return Some(sum ^ sum >> 29);
     }
@@ -65,8 +65,8 @@ pub(super) fn print(memory: &mut Memory, shape: &Shape, code: u64, at: i64) -> O
     Some(sum ^ sum >> 29)
 }
 
-/// A number for a text: from its hash, a keyed one of 64 bits, if the interpreter has computed that, else from its
-/// contents.
+/// Returns a number for a text: from its hash, a keyed one of 64 bits, if the interpreter has computed that, else from
+/// its contents.
 #[inline(always)]
 fn print_text(memory: &mut Memory, shape: &Shape, text: u64, sum: u64) -> Option<u64> {
     const NO_HASH: u64 = u64::MAX;
@@ -109,7 +109,7 @@ fn print_bytes(memory: &mut Memory, at: u64, len: u64, sum: u64) -> Option<u64> 
     of(memory, at.checked_add(len - 8)?, 8, sum)
 }
 
-/// How a text's characters are stored.
+/// Storage form of a text's characters.
 struct Form {
     width: u64,
     compact: bool,
@@ -126,10 +126,10 @@ impl Form {
     }
 }
 
-/// The code object in words, and the line of a place in it.
+/// Returns the code object in words, and the line of a place in it.
 ///
 /// # Errors
-/// What is not as it should be.
+/// The property that is not as expected.
 #[cold]
 pub(super) fn read(
     memory: &mut Memory,

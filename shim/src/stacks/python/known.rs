@@ -1,17 +1,17 @@
-//! Places in Python code that were seen before, and the word that stands for each in a stack.
+//! Known places in Python code, and the word that stands for each in a stack.
 //!
 //! An entry has two words, the first mixed with the second, so that an entry torn by two writers matches nothing. A
-//! place is looked for by a number made of the address, the place in the code, and the contents of the code object
-//! ([`super::code::print`]), since addresses come back. A place that was forgotten, or never seen, is read anew.
+//! place is looked up by a number made of the address, the place in the code, and the contents of the code object
+//! ([`super::code::print`]), since addresses are reused. A place that was forgotten or is new is read again.
 
 use crate::process::heap;
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How many places are kept: 64 KiB. A program that uses PyTorch has some hundreds.
+/// Number of places kept: 64 KiB. A program that uses PyTorch has some hundreds.
 const PLACES: usize = 4096;
 
-/// The entries, once there is one.
+/// The entries; allocated for the first one.
 pub(super) struct SeenCode(OnceBox<Box<[AtomicU64]>>);
 
 impl SeenCode {
@@ -29,7 +29,7 @@ impl SeenCode {
         &words[at..at + 2]
     }
 
-    /// The word for a place. 0 is never one.
+    /// Returns the word for a place, never 0.
     #[inline(always)]
     pub(super) fn find(&self, print: u64) -> Option<u64> {
         let [mixed, word] = self.entry(print) else { return None };

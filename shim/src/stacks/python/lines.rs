@@ -1,8 +1,8 @@
-//! From the place in a code object to the line in the file: what CPython's `PyCode_Addr2Line` does.
+//! Computes a line in the file from a place in a code object, as CPython's `PyCode_Addr2Line` does.
 
 use super::versions::Lines;
 
-/// The line of the instruction that begins `at` bytes into the code; 0 where there is none.
+/// Returns the line of the instruction that begins `at` bytes into the code; 0 if there is none.
 pub(super) fn line(form: Lines, table: &[u8], first: u32, at: i64) -> u32 {
     if at < 0 {
         return first;
@@ -28,7 +28,7 @@ fn by_steps(table: &[u8], first: u32, at: i64) -> Option<i64> {
 }
 
 fn by_ranges(table: &[u8], first: u32, at: i64) -> Option<i64> {
-    /// Stands for a step: the range has no line.
+    /// In place of a step: the range has no line.
     const NO_LINE: i8 = -128;
     let (mut line, mut end) = (i64::from(first), 0);
     for range in table.chunks_exact(2) {
@@ -60,14 +60,14 @@ fn by_entries(table: &[u8], first: u32, at: i64) -> Option<i64> {
             const NO_LINE: u8 = 15;
             return (form != NO_LINE).then_some(line);
         }
-        // The first byte of an entry alone has its upper bit set.
+        // Only the first byte of an entry has its upper bit set.
         let len = behind.iter().position(|byte| byte & 0x80 != 0).unwrap_or(behind.len());
         rest = &behind[len..];
     }
     None
 }
 
-/// A number in groups of six bits, the lowest first; its lowest bit is the sign.
+/// Decodes a number from groups of six bits, the lowest first; its lowest bit is the sign.
 fn signed(bytes: &[u8]) -> i64 {
     let (mut value, mut shift) = (0_i64, 0);
     for byte in bytes.iter().take(6) {
@@ -84,7 +84,7 @@ fn signed(bytes: &[u8]) -> i64 {
 mod tests {
     use super::*;
 
-    // What the compilers of 3.9, 3.10 and 3.11 made of a function that begins in line 1, leaves hundreds of lines
+    // Tables by the compilers of 3.9, 3.10 and 3.11 for a function that begins in line 1, leaves hundreds of lines
     // empty and ends in an assignment over several lines; and the lines that `co_lines` and `dis` give for it.
     const STEPS: &[u8] = &[0, 127, 0, 127, 0, 47, 2, 1, 8, 127, 0, 75, 16, 3, 2, 255];
     const RANGES: &[u8] = &[0, 127, 0, 127, 2, 47, 8, 1, 0, 127, 6, 75, 2, 3, 6, 255, 8, 254];
@@ -114,7 +114,7 @@ mod tests {
         );
     }
 
-    /// A place beyond the end of its table has no line. Steps go on with the last line.
+    /// A place beyond the end of its table has no line. In tables of steps it has the last line.
     #[test]
     fn tables_that_are_cut_short_are_no_trouble() {
         for len in 0..ENTRIES.len() {

@@ -1,37 +1,37 @@
-//! The interpreter's memory, read through the kernel: an address that leads nowhere is no fault.
+//! Reads the interpreter's memory through the kernel, so that an invalid address causes no fault.
 //!
-//! What a thread of Python's runs is its own, and stays while it calls us. There is one exception: a thread that ends
-//! the interpreter, or a part of it, takes the states and frames of other threads away, at a moment of which they hear
-//! nothing. Any thread may do that, also while the process's first thread is in a call. A thread that has released the
-//! GIL can neither prevent it nor learn of it in time, so nothing is read directly.
+//! The state of a running Python thread is its own, and stays during its call to us. There is one exception: a thread
+//! that ends the interpreter or a subinterpreter frees the states and frames of other threads without notice. Any
+//! thread may do that, also while the process's first thread is in a call. A thread that has released the GIL can
+//! neither prevent it nor learn of it in time, so nothing is read directly.
 //!
-//! Asking costs a system call. What a thread read for its last stacks it will most likely read for the next one: that is
-//! fetched with one call before anything else, and only what is new is fetched piece by piece.
+//! Each read costs a system call. A thread most likely reads for the next stack what it read for its last ones. So that
+//! is fetched with one call first, and only new pieces are fetched one by one.
 
 use crate::process::peek::{read_memory, read_pieces};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
-/// Most pieces that are fetched together, and most bytes of them. A stack of 128 frames has five pieces a frame.
+/// Maximum number of pieces fetched together, and maximum bytes of them. A stack of 128 frames has five pieces a frame.
 const MOST_PIECES: usize = 1024;
 const MOST_BYTES: usize = 256 << 10;
 const PAGE: u64 = 4096;
-/// Bytes before and behind a piece among others that are fetched with it, within its pages: frames lie side by side
-/// since 3.11, the outer ones first.
+/// Bytes before and behind a piece among others that are fetched with it, within its pages: frames are adjacent since
+/// 3.11, the outer ones first.
 const BEFORE: u64 = 1024;
 const BEHIND: u64 = 256;
-/// Pieces within one page that are so close are fetched as one.
+/// Pieces within one page that are at most this far apart are fetched as one.
 const CLOSE: u64 = 512;
-/// For how many stacks that needed anything new a piece is kept since the last stack that asked for it.
+/// Lifetime of a piece, in stacks that needed anything new since the last stack that used the piece.
 const KEPT: u8 = 8;
 
 #[derive(Clone, Copy, Default)]
 struct Piece {
     at: u64,
     len: usize,
-    /// Where its bytes are.
+    /// Offset of its bytes.
     from: usize,
-    /// Stacks since one asked for it.
+    /// Number of stacks since one used it.
     age: u8,
 }
 
@@ -46,24 +46,24 @@ impl Piece {
     }
 }
 
-/// What was read for a stack. The next stack begins with it.
+/// Memory read for a stack. The next stack begins with it.
 #[derive(Default)]
 struct Fetched {
-    /// In the order of their addresses. The first ones are fetched together.
+    /// Pieces in the order of their addresses. The first ones are fetched together.
     pieces: Vec<Piece>,
-    /// The same for the kernel: the pieces that are fetched together.
+    /// The pieces that are fetched together, in the kernel's form.
     wanted: Vec<libc::iovec>,
     bytes: Vec<u8>,
-    /// What the last stack asked for, in its order.
+    /// Pieces that the last stack used, in its order.
     path: Vec<Piece>,
-    /// The same of this stack.
+    /// Pieces that this stack has used so far.
     asked: Vec<Piece>,
-    /// What the last stacks asked for.
+    /// Pieces that the last stacks used.
     recent: Vec<Piece>,
 }
 
 impl Fetched {
-    /// Where bytes are in what was fetched.
+    /// Returns the offset of bytes in the fetched memory.
     fn find(&self, at: u64, len: usize) -> Option<usize> {
         let behind = self.pieces.partition_point(|piece| piece.at <= at);
         let piece = self.pieces[..behind].last().filter(|piece| piece.holds(at, len))?;
@@ -98,14 +98,14 @@ impl Fetched {
         Some(from + (at - first) as usize)
     }
 
-    /// Fetches what the last stacks asked for.
+    /// Fetches the pieces that the last stacks used.
     fn begin(&mut self) {
         let Self { pieces, wanted, bytes, path, recent, .. } = self;
         bytes.clear();
         let there = read_pieces(wanted, bytes);
         let whole = pieces.partition_point(|piece| piece.from + piece.len <= there);
         if whole < pieces.len() {
-            // Pieces behind the first one that is not there were not read.
+            // Pieces behind the first unmapped one were not read.
             pieces.truncate(whole);
             wanted.truncate(whole);
             bytes.truncate(pieces.last().map_or(0, |piece| piece.from + piece.len));
@@ -114,7 +114,7 @@ impl Fetched {
         }
     }
 
-    /// Keeps what this stack asked for, for the next one.
+    /// Keeps the pieces that this stack used, for the next one.
     fn end(&mut self, left: bool, missed: bool) {
         if left {
             std::mem::swap(&mut self.path, &mut self.asked);
@@ -124,7 +124,7 @@ impl Fetched {
         }
     }
 
-    /// Finds out what to fetch together the next time, since something was missing.
+    /// Plans what to fetch together the next time, since something was missing.
     #[cold]
     fn plan(&mut self) {
         let Self { pieces, path, recent, .. } = self;
@@ -174,7 +174,7 @@ impl Copies {
         Self([const { AtomicPtr::new(std::ptr::null_mut()) }; 16])
     }
 
-    /// Runs `walk` with what the last stack of the thread of this number read.
+    /// Runs `walk` with the memory that the last stack of the thread `tid` read.
     pub(super) fn with<R>(&self, tid: u32, walk: impl FnOnce(&mut Memory) -> R) -> R {
         let place = &self.0[tid as usize % self.0.len()];
         let taken = place.swap(std::ptr::null_mut(), AcqRel);
@@ -219,11 +219,11 @@ pub(super) fn once<R>(walk: impl FnOnce(&mut Memory) -> R) -> R {
 /// Memory that may be unmapped.
 pub(super) struct Memory<'a> {
     fetched: &'a mut Fetched,
-    /// Something had to be fetched that was not fetched together with the rest.
+    /// True if something was fetched that was not fetched together with the rest.
     missed: bool,
-    /// This stack asked for something else than the last one.
+    /// True if this stack used something else than the last one.
     left: bool,
-    /// How many pieces it asked for before that.
+    /// Number of pieces that it used before that.
     asked: usize,
     window: Piece,
 }
@@ -235,7 +235,7 @@ impl<'a> Memory<'a> {
 
     #[inline(always)]
     fn piece(&mut self, at: u64, len: usize, is_among_others: bool) -> Option<Piece> {
-        // Most stacks ask for what the last one asked for, in the same order.
+        // Most stacks use the same pieces as the last one, in the same order.
         if let Some(piece) = self.fetched.path.get(self.asked)
             && (piece.at, piece.len) == (at, len)
             && !self.left
@@ -246,7 +246,7 @@ impl<'a> Memory<'a> {
         self.find(at, len, is_among_others)
     }
 
-    /// Finds a piece of a stack that is not the last one.
+    /// Finds a piece of a stack that differs from the last one.
     #[inline(never)]
     fn find(&mut self, at: u64, len: usize, is_among_others: bool) -> Option<Piece> {
         let fetched = &mut *self.fetched;
@@ -278,16 +278,16 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// What is not there is `None`.
+/// Reads return `None` for unmapped memory.
 impl Memory<'_> {
-    /// Says that the next reads lie in these bytes.
+    /// Announces that the next reads lie in these bytes.
     #[inline(always)]
     pub(super) fn window(&mut self, at: u64, len: usize) -> Option<()> {
         self.window = self.piece(at, len, false)?;
         Some(())
     }
 
-    /// As [`Memory::window`], and what lies around these bytes is likely to be asked for as well.
+    /// As [`Memory::window`], for bytes whose surroundings are likely to be needed as well.
     #[inline(always)]
     pub(super) fn window_among_others(&mut self, at: u64, len: usize) -> Option<()> {
         self.window = self.piece(at, len, true)?;
@@ -309,7 +309,7 @@ impl Memory<'_> {
         self.part::<1>(at).map(|[byte]| byte)
     }
 
-    /// Reads so many bytes.
+    /// Reads `len` bytes.
     #[inline(always)]
     pub(super) fn bytes(&mut self, at: u64, len: usize) -> Option<&[u8]> {
         let piece = self.piece(at, len, false)?;
@@ -336,7 +336,7 @@ mod tests {
         }
     }
 
-    /// Stacks that take turns find what each of them read, in any order.
+    /// Alternating stacks find what each of them read, in any order.
     #[test]
     fn several_stacks_are_remembered() {
         let stacks: Vec<Vec<u64>> = (0..4).map(|stack| (stack * 1000..stack * 1000 + 700).collect()).collect();
@@ -352,7 +352,7 @@ mod tests {
         }
     }
 
-    /// Memory that is gone is not found, and what lies behind it is read anew.
+    /// Unmapped memory is not found, and memory behind it is read again.
     #[test]
     fn memory_that_is_taken_away_is_no_fault() {
         // SAFETY: the mapping is private and anonymous, and the kernel chooses where it lies.
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!((read(), read()), ((None, Some(77)), (None, Some(77))));
     }
 
-    /// What lies around a piece is read with it, up to the ends of its pages.
+    /// Memory around a piece is read with it, up to the ends of its pages.
     #[test]
     fn neighbours_are_read_at_once() {
         let words: Vec<u64> = (0..4096).collect();
@@ -394,7 +394,7 @@ mod tests {
             let read = (0..4 * MOST_PIECES).filter(|at| memory.byte(large.as_ptr() as u64 + *at as u64).is_some());
             assert_eq!(read.count(), 2 * MOST_PIECES);
         });
-        // What one stack needs is too much to be fetched together with anything else: it is read anew each time.
+        // One stack needs too much to be fetched with anything else: it is read again each time.
         let copies = Copies::new();
         for _ in 0..2 {
             copies.with(1, |memory| {

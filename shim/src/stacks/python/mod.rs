@@ -1,18 +1,19 @@
-//! Python's frames: what a thread that is in CPython runs there, read without the GIL and without calling it.
+//! Python frames of a thread inside CPython, read without the GIL and without calling the interpreter.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | mod.rs | the interpreter of the process: whether there is one, and whether it may be read |
-//! | walk.rs | from a thread's state outwards |
-//! | code.rs | code objects: names, and whether one is still the one that it was |
-//! | known.rs | places in code that were seen before |
-//! | lines.rs | from a place in code to a line |
-//! | memory.rs | the interpreter's memory, which may go at any moment |
-//! | versions.rs | where each version keeps what is read |
+//! | mod.rs | the interpreter of the process: its presence, and whether it may be read |
+//! | walk.rs | the walk from a thread's state outwards |
+//! | code.rs | code objects: names, and whether one is still the same |
+//! | known.rs | known places in code |
+//! | lines.rs | the line of a place in code |
+//! | memory.rs | the interpreter's memory, which may be unmapped at any moment |
+//! | versions.rs | offsets of what is read, by version |
 //!
-//! A thread's state is found by the key that `PyGILState_GetThisThreadState` uses: a thread that has released the GIL
-//! still has it, where "the current" state is that of whoever has the GIL now. The key is found by what it leads to: of
-//! all that could be one in `_PyRuntime`, it is the one whose value, in this thread, is a state that names this thread.
+//! A thread's state is found by the key that `PyGILState_GetThisThreadState` uses. A thread that has released the GIL
+//! still has that state, while "the current" state belongs to the thread that has the GIL. The key is found by its
+//! value: among all candidates in `_PyRuntime`, it is the one whose value, in this thread, is a state that names this
+//! thread.
 
 mod code;
 mod known;
@@ -38,13 +39,13 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
 use versions::Version;
 use walk::{Interpreter, own_id};
 
-/// What is known of the process.
+/// What is known about the interpreter.
 mod state {
     /// There is no interpreter.
     pub(super) const NONE: u8 = 0;
     /// There is one that cannot be read.
     pub(super) const REFUSED: u8 = 1;
-    /// There is one, and no thread was seen yet that runs code of Python.
+    /// There is one, but no thread was seen yet that runs Python code.
     pub(super) const FOUND: u8 = 2;
     /// Frames are read.
     pub(super) const READ: u8 = 3;
@@ -57,7 +58,7 @@ pub(crate) struct Python {
     key: AtomicU32,
     /// The loader's count of unloaded objects when the interpreter was last seen.
     generation: AtomicUsize,
-    /// Looks for a thread that runs code of Python, while there was none.
+    /// Number of looks for a thread that runs Python code, while there was none.
     looks: AtomicU32,
     interpreter: once_cell::race::OnceBox<(Interpreter, Object, Version, u64)>,
     known: SeenCode,
@@ -65,7 +66,7 @@ pub(crate) struct Python {
     looking: Mutex<()>,
 }
 
-/// The result of a look, for people: the interpreter, and if its frames are not read, why.
+/// The result of a look, for the user: the interpreter and, if its frames are not read, the reason.
 pub(crate) struct Verdict {
     pub interpreter: String,
     pub refused: Option<String>,
@@ -85,13 +86,13 @@ impl Python {
         }
     }
 
-    /// Whether there is an interpreter whose frames may be read.
+    /// True if there is an interpreter whose frames may be read.
     #[inline(always)]
     pub(crate) fn is_there(&self) -> bool {
         self.state.load(Relaxed) >= state::FOUND
     }
 
-    /// Looks for an interpreter among the loaded objects, if none is known. `Some`: there is one now.
+    /// Looks for an interpreter among the loaded objects, if none is known. `Some`: one was found.
     #[cold]
     pub(crate) fn look(&self) -> Option<Verdict> {
         if self.state.load(Acquire) != state::NONE {
@@ -131,8 +132,8 @@ impl Python {
         }
     }
 
-    /// Writes the frames of the calling thread, innermost first; none if it runs no code of Python. `name` gives the
-    /// number of a code object that was not seen before, `say` hears why frames are not read from now on.
+    /// Writes the calling thread's frames, innermost first; none if it runs no Python code. `name` returns the number
+    /// of a new code object. `say` is told if frames are not read from now on, and why.
     pub(crate) fn walk(
         &self,
         frames: &mut [u64],
@@ -163,7 +164,7 @@ impl Python {
             _ => self.copies.with(tid, |memory| interpreter.walk(memory, thread, &self.known, frames, name)),
         };
         found.unwrap_or_else(|| {
-            // This thread is none of Python's, or the interpreter has started again and has another key.
+            // This thread is not one of Python's, or the interpreter has started again and has another key.
             if records % 128 < 4 {
                 self.look_for_key();
             }
@@ -171,7 +172,7 @@ impl Python {
         })
     }
 
-    /// Finds the key anew, if this thread has a state.
+    /// Looks for the key again, if this thread has a state.
     #[cold]
     fn look_for_key(&self) {
         let Some((interpreter, _, _, runtime)) = self.interpreter.get() else { return };
@@ -180,14 +181,14 @@ impl Python {
         }
     }
 
-    /// Looks, after something was unloaded, whether the interpreter is still there. If so, that is remembered. If not,
-    /// no frames are read any more.
+    /// Checks, after something was unloaded, if the interpreter is still there, and remembers that. If not, no frames
+    /// are read any more.
     #[cold]
     fn recheck(&self) -> bool {
         let Some((_, object, _, runtime)) = self.interpreter.get() else { return false };
         let generation = elf::generation();
         if object.symbol(RUNTIME) != Some(*runtime as usize) {
-            // Another interpreter may come later, and is left alone.
+            // Another interpreter may come later; it is left alone.
             self.state.store(state::REFUSED, Release);
             return false;
         }
@@ -195,14 +196,14 @@ impl Python {
         true
     }
 
-    /// Finds the key of this thread's state, and tries all that the state leads to. False: this thread runs no code of
-    /// Python, so nothing is known yet.
+    /// Finds the key of this thread's state, and tries everything that the state leads to. Returns false if this thread
+    /// runs no Python code, so that nothing is known yet.
     ///
     /// # Errors
     /// Why the frames cannot be read.
     #[cold]
     fn verify(&self) -> Result<bool, &'static str> {
-        /// So many first stacks are looked at, and after that one in so many.
+        /// Number of first stacks that are checked; after that one in this many.
         const EACH: u32 = 64;
         let looks = self.looks.fetch_add(1, Relaxed);
         if looks >= EACH && !looks.is_multiple_of(EACH) {
@@ -220,8 +221,8 @@ impl Python {
     }
 }
 
-/// A symbol that every interpreter exports since 3.7. The next ones tell the rest: its types, its version (since 3.11),
-/// a function of 3.10 and one of 3.9.
+/// A symbol that every interpreter exports since 3.7. The next symbols tell the rest: its types, its version (since
+/// 3.11), a function of 3.10 and one of 3.9.
 const RUNTIME: &CStr = c"_PyRuntime";
 const SYMBOLS: [&CStr; 7] = [
     RUNTIME,
@@ -233,20 +234,20 @@ const SYMBOLS: [&CStr; 7] = [
     c"PyThreadState_GetFrame",
 ];
 
-/// What this thread has under a key; 0 if nothing.
+/// Returns this thread's value of a key; 0 if there is none.
 #[inline(always)]
 fn thread_state(key: u32) -> u64 {
     // SAFETY: the C library answers with null where there is no such key.
     unsafe { libc::pthread_getspecific(key) as u64 }
 }
 
-/// The key under which this thread has a state that names this thread: a `Py_tss_t`, which is a 1 and the key, in the
-/// first part of `_PyRuntime`.
+/// Finds the key under which this thread has a state that names this thread: a `Py_tss_t`, which is a 1 and the key, in
+/// the first part of `_PyRuntime`.
 fn find_key(runtime: u64, thread_id: u64) -> Option<u32> {
     /// The key lies 584 to 2336 bytes in.
     const BYTES: usize = 8192;
     const MADE: u32 = 1;
-    /// PTHREAD_KEYS_MAX of glibc.
+    /// glibc's PTHREAD_KEYS_MAX.
     const KEYS: u32 = 1024;
     let mut bytes = [MaybeUninit::uninit(); BYTES];
     let read = read_memory(runtime, &mut bytes);

@@ -1,15 +1,15 @@
-//! Where CPython keeps what a walk reads, by version.
+//! Offsets of CPython's data that a walk reads, by version.
 //!
-//! 3.9 to 3.12 say nothing of it: these numbers are those of their headers, which no release of a minor version has
-//! changed. 3.13 and later publish most of them at the beginning of `_PyRuntime`. No number is believed before
+//! 3.9 to 3.12 do not publish them: these numbers are from their headers, which no release of a minor version has
+//! changed. 3.13 and later publish most of them at the beginning of `_PyRuntime`. No number is trusted before
 //! [`super::verdict`] has tried it on this process.
 
 use crate::process::peek::read_value;
 
-/// Versions whose frames are read, as people write them.
+/// Versions whose frames are read, as a text.
 pub(super) const KNOWN: &str = "3.9 to 3.14";
 
-/// A release, as `Py_Version` has it: major, minor and micro version, level and serial, from the upper byte down.
+/// A release, in the form of `Py_Version`: major, minor and micro version, level and serial, from the upper byte down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version(pub u32);
 
@@ -31,36 +31,36 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Where a thread's state refers to its innermost frame.
+/// The reference from a thread's state to its innermost frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Innermost {
     /// At this offset.
     Here(u64),
-    /// At the second offset in what the first offset leads to, which lies on the thread's own stack.
+    /// At the second offset of the structure that the first offset leads to, which lies on the thread's own stack.
     There(u64, u64),
 }
 
-/// How a frame says where in its code it is.
+/// A frame's position in its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Instruction {
-    /// As a number of units, each of so many bytes.
+    /// As a number of units: offset of the number, and bytes of a unit.
     Number(u64, i64),
     /// As an address. The code begins at the second offset of the code object.
     Address(u64, u64),
 }
 
-/// How a frame says that native code called it.
+/// The mark of a frame that native code called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// Each frame is called by native code.
+    /// Native code calls each frame.
     Each,
-    /// This byte says it.
+    /// This byte is the mark.
     Flag(u64),
-    /// A frame behind it that is none of Python's says it: this byte is 3 or more there.
+    /// A frame behind it that is not Python's is the mark: this byte is 3 or more there.
     Trampoline(u64),
 }
 
-/// How a table of lines is written.
+/// Format of a line table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lines {
     /// Steps of address and line (3.9).
@@ -71,7 +71,7 @@ pub(super) enum Lines {
     Entries,
 }
 
-/// All places of one version.
+/// All offsets of one version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub thread_id: u64,
@@ -81,12 +81,12 @@ pub(super) struct Shape {
     pub instruction: Instruction,
     pub entry: Entry,
     pub first_line: u64,
-    /// The qualified name, where there is one.
+    /// The qualified name, if the version has one.
     pub name: u64,
     pub file: u64,
     pub lines_at: u64,
     pub lines: Lines,
-    /// A number that no other code object has; 0 where there is none.
+    /// A unique number of a code object; 0 if there is none.
     pub serial: u64,
     /// Bytes of a text's head: of one in ASCII, and of any other.
     pub ascii: u64,
@@ -94,7 +94,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Bytes of a frame that are looked at, none of which lie behind its end.
+    /// Returns the bytes of a frame that are read, all within the frame.
     pub(super) fn frame_bytes(&self) -> usize {
         let last = match (self.instruction, self.entry) {
             (Instruction::Number(at, _), _) => at + 4,
@@ -105,7 +105,7 @@ impl Shape {
     }
 }
 
-/// Of every version: the type of an object, and length, hash and form of a text; length and bytes of a `bytes`.
+/// For every version: the type of an object; length, hash and form of a text; length and bytes of a `bytes`.
 pub(super) const OBJECT_TYPE: u64 = 8;
 pub(super) const TEXT_LENGTH: u64 = 16;
 pub(super) const TEXT_HASH: u64 = 24;
@@ -163,7 +163,7 @@ const V312: Shape = Shape {
     ..V311
 };
 
-/// Where `_Py_DebugOffsets` has what is read of it.
+/// Offsets in `_Py_DebugOffsets` of what is read.
 struct Published {
     current_frame: u64,
     thread_id: u64,
@@ -209,7 +209,7 @@ const P314: Published = Published {
     ascii: 640,
 };
 
-/// The shape of a release whose `_PyRuntime` lies at an address.
+/// Returns the shape of a release whose `_PyRuntime` lies at an address.
 ///
 /// # Errors
 /// Why its frames cannot be read.
@@ -227,7 +227,7 @@ pub(super) fn shape(version: Version, runtime: u64) -> Result<Shape, String> {
 
 fn published(version: Version, runtime: u64, at: &Published) -> Result<Shape, String> {
     const COOKIE: [u8; 8] = *b"xdebugpy";
-    /// The largest of these numbers: every structure of the interpreter is shorter than this.
+    /// Upper bound for these numbers: every structure of the interpreter is shorter than this.
     const MOST: u64 = 4096;
     let word = |offset: u64| read_value::<u64>(runtime + offset).ok_or("its offsets cannot be read");
     if read_value::<[u8; 8]>(runtime) != Some(COOKIE) || word(8)? != u64::from(version.0) {
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(shape(Version(0x030d_00f0), 0), Err("it does not publish its offsets".into()));
     }
 
-    /// What 3.13 publishes, and what it publishes in a free-threaded build.
+    /// Offsets published by 3.13, and by a free-threaded build of it.
     #[test]
     fn published_offsets_are_taken() {
         let mut words = vec![0_u64; 512];

@@ -1,4 +1,4 @@
-//! From a thread's state outwards, frame by frame.
+//! Walks from a thread's state outwards, frame by frame.
 
 use super::code::{self, Code, Types};
 use super::known::SeenCode;
@@ -6,35 +6,35 @@ use super::memory::Memory;
 use super::versions::*;
 use gpumem_wire::layout::PythonFrame;
 
-/// What all walks of a process have in common.
+/// Facts common to all walks of a process.
 pub(super) struct Interpreter {
     pub shape: Shape,
     pub types: Types,
 }
 
-/// What a walk found.
+/// Result of a walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Walk {
     /// Frames written.
     pub len: usize,
     /// Hash of those frames.
     pub hash: u64,
-    /// There were more than there was room for.
+    /// True if there were more frames than room.
     pub cut: bool,
 }
 
-/// This thread, as a thread's state names it.
+/// Returns this thread's id, as a thread's state has it.
 #[inline(always)]
 pub(super) fn own_id() -> u64 {
     // SAFETY: pthread_self takes no arguments and cannot fail.
     unsafe { libc::pthread_self() as u64 }
 }
 
-/// How many frames are looked at for each one that is written. Trampolines are not written, and a circle has to end.
+/// Maximum number of frames examined for each one written. Trampolines are not written, and a circle has to end.
 const LOOKS: usize = 3;
 
 impl Interpreter {
-    /// The innermost frame of a thread; 0 if it runs none.
+    /// Returns a thread's innermost frame; 0 if it runs none.
     #[inline(always)]
     pub(super) fn innermost(&self, memory: &mut Memory, thread: u64) -> Option<u64> {
         match self.shape.innermost {
@@ -46,7 +46,7 @@ impl Interpreter {
         }
     }
 
-    /// Bytes from the beginning of the code to the instruction that a frame is at.
+    /// Returns the bytes from the beginning of the code to a frame's instruction.
     #[inline(always)]
     fn instruction(&self, memory: &mut Memory, frame: u64, code: u64) -> Option<i64> {
         Some(match self.shape.instruction {
@@ -55,10 +55,10 @@ impl Interpreter {
         })
     }
 
-    /// The code object of a frame; `None` if it cannot be read, 0 if the frame is none of Python's.
+    /// Returns a frame's code object; `None` if it cannot be read, 0 if the frame is not Python's.
     #[inline(always)]
     fn code(&self, memory: &mut Memory, frame: u64) -> Option<u64> {
-        /// In the lowest bits of what a frame of 3.14 has.
+        /// Tags in the lowest bits of a reference in a frame of 3.14.
         const TAGS: u64 = 7;
         const FOREIGN: u8 = 3;
         memory.window_among_others(frame, self.shape.frame_bytes())?;
@@ -70,7 +70,7 @@ impl Interpreter {
         Some(memory.word(frame + self.shape.code)? & !TAGS)
     }
 
-    /// Reads from a frame if native code called it, as far as the frame itself says so.
+    /// Reads from a frame if native code called it, if the frame itself says so.
     #[inline(always)]
     fn read_entry(&self, memory: &mut Memory, frame: u64) -> Option<bool> {
         match self.shape.entry {
@@ -80,8 +80,8 @@ impl Interpreter {
         }
     }
 
-    /// Writes the frames of this thread, innermost first. `name` gives the number of a code object that was not seen
-    /// before. `None`: what should be this thread's state does not name this thread. It was freed, or is none of Python's.
+    /// Writes this thread's frames, innermost first. `name` returns the number of a new code object. `None`: the
+    /// supposed state of this thread does not name this thread. It was freed, or is not Python's.
     #[inline(always)]
     pub(super) fn walk(
         &self,
@@ -125,7 +125,7 @@ impl Interpreter {
         Some(walk)
     }
 
-    /// The word that stands for a frame in a stack.
+    /// Returns the word for a frame in a stack.
     #[inline(always)]
     fn word(
         &self,
@@ -148,7 +148,7 @@ impl Interpreter {
         Some(word | entry)
     }
 
-    /// A place in code that is new.
+    /// Reads a new place in code.
     #[cold]
     #[inline(never)]
     fn learn(
@@ -166,10 +166,10 @@ impl Interpreter {
         Some(word)
     }
 
-    /// Tries every frame of a thread, by reads that cannot fault; how many there are.
+    /// Tries every frame of a thread, by reads that cannot fault; returns their number.
     ///
     /// # Errors
-    /// What is not as it should be.
+    /// The property that is not as expected.
     pub(super) fn check(&self, memory: &mut Memory, thread: u64) -> Result<usize, &'static str> {
         const MOST: usize = 64;
         let (mut next, mut frames) = (self.innermost(memory, thread).ok_or("a thread's frames are not there")?, 0);

@@ -1,4 +1,4 @@
-//! Libraries that are loaded and unloaded between walks, and the list of loaded objects.
+//! Walks across loading and unloading of libraries, and the list of loaded objects.
 
 use std::ffi::{c_int, c_void};
 use std::os::unix::ffi::OsStrExt;

@@ -13,7 +13,7 @@ use crate::process::regs::Regs;
 
 pub(super) type Callback = unsafe extern "C" fn(*mut c_void);
 
-/// What both walkers found below the callback.
+/// Results of both walkers below the callback.
 pub(super) struct Probe {
     pub depth: usize,
     pub walk: Walk,
@@ -34,20 +34,20 @@ impl Probe {
         probe
     }
 
-    /// The oracle's frames from our first one on.
+    /// Returns the oracle's frames from our first one on.
     fn expected(&self) -> &[u64] {
         let first = self.oracle.iter().position(|frame| *frame == self.ours[0]);
         &self.oracle[first.unwrap_or_else(|| panic!("the oracle does not know {:#x}", self.ours[0]))..]
     }
 
-    /// Asserts that both found the same frames, and ours the end of the stack. `interrupted` frames are not
+    /// Asserts that both found the same frames, and that ours found the end of the stack. `interrupted` frames are not
     /// return addresses: ours are one higher.
     pub(crate) fn assert_same(&self, interrupted: usize) {
         self.assert_same_frames(interrupted);
         assert!(self.walk.complete, "{:?}", self.walk);
     }
 
-    /// The same, for stacks whose end nothing marks.
+    /// As [`assert_same`](Self::assert_same), for stacks whose end has no mark.
     pub(crate) fn assert_same_frames(&self, interrupted: usize) {
         let expected = self.expected();
         let same = |(ours, theirs): (&u64, &u64)| ours == theirs;
@@ -89,7 +89,7 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Compiles a file of this folder and returns where the library is.
+    /// Compiles a file of this folder and returns the library's path.
     pub(crate) fn build(source: &str, flags: &[&str]) -> PathBuf {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -117,7 +117,7 @@ impl Library {
         Library::open(Library::build(source, flags))
     }
 
-    /// A function of the library.
+    /// Returns a function of the library.
     ///
     /// # Safety
     /// `F` is the function's type, and it is not called after the library is dropped.

@@ -10,7 +10,7 @@ type Plain = unsafe extern "C" fn(Callback, *mut c_void);
 type Registers = unsafe extern "C" fn(c_int, c_int, c_int, c_int, Callback, *mut c_void) -> c_int;
 type Realigned = unsafe extern "C" fn(c_int, c_int, c_int, c_int, c_int, c_int, c_int, Callback, *mut c_void) -> c_int;
 
-/// Frames without a pointer can be followed where rules are read: on x86-64.
+/// Frames without a frame pointer can be followed only by rules: on x86-64.
 const SPARE: &str = if cfg!(target_arch = "x86_64") { "-fomit-frame-pointer" } else { "-fno-omit-frame-pointer" };
 
 const FLAGS: &[&[&str]] =
@@ -109,7 +109,7 @@ fn the_main_thread_and_others_know_their_stacks() {
         Probe::of(|call, with| unsafe { recurse(200, call, with) }).assert_same(0);
     };
     deep();
-    // A debug build looks no rule up where less than 48 KiB are left.
+    // A debug build looks no rule up with less than 48 KiB left.
     std::thread::Builder::new().stack_size(128 << 10).spawn(deep).unwrap().join().unwrap();
     std::thread::Builder::new().stack_size(128 << 20).spawn(deep).unwrap().join().unwrap();
 }
@@ -191,7 +191,7 @@ fn walks_that_share_frames_with_the_last_one_are_right() {
 fn a_signal_handler_may_walk_whenever_it_comes() {
     static HANDLED: AtomicUsize = AtomicUsize::new(0);
     /// # Safety
-    /// The C library calls it, or anyone: it needs nothing.
+    /// It needs nothing of its caller, the C library.
     unsafe extern "C" fn handler(_: c_int) {
         let mut frames = [0; 64];
         let found = walk(Regs::of_caller(), &mut frames);
@@ -273,7 +273,7 @@ fn code_without_unwind_information_ends_the_walk() {
         // SAFETY: the page holds the code above, which is a function of this type, and may be
         // executed.
         let jit: Plain = unsafe { std::mem::transmute(page) };
-        // The oracle aborts the process on such code in some versions: ours only.
+        // In some versions the oracle aborts the process on such code, so only our walk runs.
         /// # Safety
         /// `with` leads to a [`Probe`] that no one else uses.
         unsafe extern "C" fn only_ours(with: *mut c_void) {
