@@ -1,4 +1,4 @@
-//! What happens to allocations.
+//! Records allocations and frees.
 
 use super::{contexts, grouped};
 use crate::call::Call;
@@ -18,12 +18,12 @@ use gpumem_wire::location::{Location, Tally};
 use gpumem_wire::trace::Action;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Describes an allocation: what the program asked for, and where it lies. Limits, sums and views ask this, and the
+/// An allocation as the program requested it, and where its memory lies. Limits, sums and views read this, and the
 /// record is made from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub kind: AllocKind,
-    /// How its address or handle is found again.
+    /// The class under which its address or handle is looked up.
     pub class: Class,
     pub location: Location,
     pub bytes: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// A request for memory of a kind, where it usually lies.
+    /// Creates a request for memory of a kind, at its usual location.
     pub(crate) const fn new(kind: AllocKind, bytes: u64) -> Self {
         use AllocKind::*;
         let class = match kind {
@@ -54,7 +54,8 @@ impl Request {
         Self { kind, class, location: Location::usual(kind), bytes, stream: 0, extra: 0 }
     }
 
-    /// Which sum its bytes are in. Those of a node are the device's only while the graph runs, and the driver counts them.
+    /// Returns the sum that its bytes belong to. A node's bytes are device memory only while the graph runs, and the
+    /// driver counts them.
     pub(crate) const fn space(&self) -> Space {
         match self.kind {
             AllocKind::GraphNode | AllocKind::Code | AllocKind::Event => Space::None,
@@ -62,7 +63,7 @@ impl Request {
         }
     }
 
-    /// What it is counted with.
+    /// Returns the counters for it.
     fn tally(&self) -> Tally {
         Tally::of(self.kind, self.space())
     }
@@ -83,7 +84,7 @@ pub(crate) fn made(shim: &'static Shim, call: &Call, request: &Request, addr: u6
     let slot = AllocSlot { addr, bytes, time_ns, extra, stream, context, ..Default::default() };
     add(shim, call, class, AllocSlot { kind: kind as u8, location: location.word(), ..slot }, kind);
     if location.is_device() {
-        // The driver keeps a pool for memory in stream order.
+        // The driver keeps a pool for stream-ordered memory.
         let ordered = kind == AllocKind::Async;
         if ordered && !shim.registry.stream_ordered.load(Relaxed) {
             shim.registry.stream_ordered.store(true, Relaxed);
@@ -98,8 +99,8 @@ pub(crate) fn made(shim: &'static Shim, call: &Call, request: &Request, addr: u6
     }
 }
 
-/// The context that memory belongs to, and where the memory lies as seen from there. Memory of another device belongs
-/// to a context of that device; to none if the process has none there.
+/// Returns the context that memory belongs to, and the location as seen from there. Memory of another device belongs to
+/// a context of that device; to none if the process has none there.
 #[inline]
 pub(super) fn belongs_to(shim: &'static Shim, vendor: Vendor, location: Location) -> (ContextRef, Location) {
     let context = contexts::current(shim, vendor);
@@ -145,7 +146,7 @@ fn add(shim: &Shim, call: &Call, class: Class, slot: AllocSlot, kind: AllocKind)
     }
 }
 
-/// Writes and counts a record; what finds it, and its call stack.
+/// Writes and counts a record; returns its entry for lookups, and its call stack.
 #[inline]
 pub(super) fn list(shim: &Shim, call: &Call, slot: AllocSlot, kind: AllocKind) -> (Entry, StackRef) {
     let AllocSlot { bytes, context, .. } = slot;
@@ -161,8 +162,8 @@ pub(super) fn list(shim: &Shim, call: &Call, slot: AllocSlot, kind: AllocKind) -
     (entry, stack)
 }
 
-/// Notes an allocation or a free in the trace, unless it takes no memory of its own. `stream` is a
-/// reference to the stream's record.
+/// Writes an allocation or a free to the trace, unless it takes no memory of its own. `stream` is a reference to the
+/// stream's record.
 #[cold]
 pub(crate) fn trace(
     shim: &Shim,
@@ -179,7 +180,7 @@ pub(crate) fn trace(
     }
 }
 
-/// An allocation failed with an error of the driver.
+/// Records an allocation that failed with a driver error.
 pub(crate) fn failed(shim: &'static Shim, call: &Call, request: &Request, status: Status) {
     let Request { kind, bytes, .. } = *request;
     shim.count(request.tally().alloc_failures(), 1);
@@ -201,12 +202,12 @@ pub(crate) fn failed(shim: &'static Shim, call: &Call, request: &Request, status
     }
 }
 
-/// Takes an allocation out before its real free: another thread may get the address at once.
+/// Removes an allocation before its real free: another thread may get the address at once.
 #[inline]
 pub(crate) fn freeing(shim: &Shim, class: Class, addr: u64) -> Option<Entry> {
     let entry = shim.registry.allocations.remove(class, addr);
     if class == Class::Address {
-        // This memory goes back to the driver at once, whatever the free answers.
+        // This memory goes back to the driver at once, whatever the free returns.
         stranded::freed(shim, addr);
         if shim.settings.freed_in_graph
             && let Some(entry) = entry
@@ -222,7 +223,7 @@ pub(crate) fn freeing(shim: &Shim, class: Class, addr: u64) -> Option<Entry> {
     entry
 }
 
-/// The real free succeeded.
+/// Records a real free that succeeded.
 #[inline]
 pub(crate) fn freed(shim: &Shim, entry: Option<Entry>, addr: u64) {
     match entry {
@@ -232,7 +233,7 @@ pub(crate) fn freed(shim: &Shim, entry: Option<Entry>, addr: u64) {
     }
 }
 
-/// The real free failed, so the allocation is as live as before.
+/// Records a real free that failed: the allocation is still live.
 pub(crate) fn free_failed(shim: &Shim, class: Class, addr: u64, entry: Option<Entry>, status: Status) {
     shim.count(counters::FREE_FAILURES, 1);
     if let Some(entry) = entry {
@@ -247,15 +248,15 @@ pub(crate) fn free_failed(shim: &Shim, class: Class, addr: u64, entry: Option<En
     });
 }
 
-/// Puts back what was taken out for a free that failed. If the address was given out meanwhile, another thread's free
-/// of it has succeeded, and the entry has ended.
+/// Puts back the entry that was removed for a failed free. If the address was given out meanwhile, another thread's
+/// free of it has succeeded, and the entry has ended.
 pub(crate) fn restore(shim: &Shim, class: Class, addr: u64, entry: Entry) {
     if shim.registry.allocations.insert_if_absent(class, addr, entry).is_err() {
         ended(shim, entry);
     }
 }
 
-/// Notes in the trace the end of an allocation that no call frees by its address. The record still has the address.
+/// Writes to the trace the end of an allocation that no call frees by its address. The record still has the address.
 #[cold]
 fn trace_end(shim: &Shim, entry: Entry) {
     if entry.slot != NO_SLOT
@@ -265,7 +266,7 @@ fn trace_end(shim: &Shim, entry: Entry) {
     }
 }
 
-/// An allocation has ended.
+/// Ends an allocation's records.
 pub(crate) fn ended(shim: &Shim, entry: Entry) {
     if trace::on() && entry.kind == AllocKind::VmmPhysical {
         trace_end(shim, entry);
@@ -274,14 +275,13 @@ pub(crate) fn ended(shim: &Shim, entry: Entry) {
     shim.count(entry.tally().frees(), 1);
     shim.count(entry.tally().free_bytes(), entry.bytes);
     if entry.space == Space::Device {
-        // The group is told first. The record of an ended context in which nothing lives may soon be that of another
-        // context.
+        // The group is told first. The record of an ended context without live memory may soon serve another context.
         grouped::gave(shim, entry.context, entry.bytes);
         contexts::discharge(shim, entry.context, entry.bytes);
     }
 }
 
-/// What is known of an allocation has changed: its bytes, and a further value.
+/// Changes an allocation's bytes and further value.
 pub(super) fn changed(shim: &Shim, class: Class, addr: u64, change: impl FnOnce(&mut AllocSlot)) {
     let Some(entry) = shim.registry.allocations.remove(class, addr) else { return };
     let mut bytes = entry.bytes;
@@ -296,8 +296,8 @@ pub(super) fn changed(shim: &Shim, class: Class, addr: u64, change: impl FnOnce(
     restore(shim, class, addr, Entry { bytes, ..entry });
 }
 
-/// Marks an allocation as shown to other processes: that which begins at an address, or where `begins` says. Returns the
-/// place of its record, [`NO_SLOT`] if it has none.
+/// Marks an allocation as shown to other processes: the one that begins at `addr`, or at the address that `begins`
+/// returns. Returns the index of its record, [`NO_SLOT`] if it has none.
 pub(crate) fn exported(shim: &Shim, addr: u64, begins: impl FnOnce() -> Option<u64>) -> u32 {
     let at = |addr| shim.registry.allocations.get(Class::Address, addr).map(|entry| (addr, entry));
     at(addr).or_else(|| at(begins()?)).map_or(NO_SLOT, |(base, entry)| {
@@ -306,12 +306,12 @@ pub(crate) fn exported(shim: &Shim, addr: u64, begins: impl FnOnce() -> Option<u
     })
 }
 
-/// The same, by the place of its record.
+/// As [`exported`], by the index of its record.
 pub(crate) fn shown_at(shim: &Shim, slot: u32, addr: u64) {
     mark(shim, slot, addr, ALLOC_EXPORTED);
 }
 
-/// Marks the record of an allocation with a flag.
+/// Sets a flag in an allocation's record.
 pub(super) fn mark(shim: &Shim, slot: u32, addr: u64, flag: u8) {
     if slot != NO_SLOT
         && let Some(of) = shim.ledger.allocs.read(slot).filter(|of| of.addr == addr)
@@ -320,7 +320,7 @@ pub(super) fn mark(shim: &Shim, slot: u32, addr: u64, flag: u8) {
     }
 }
 
-/// The graph of a node has another handle for the program.
+/// Changes a node's graph to another handle of the program.
 pub(super) fn set_graph(shim: &Shim, slot: u32, graph: u64) {
     if slot != NO_SLOT
         && let Some(of) = shim.ledger.allocs.read(slot)
@@ -329,7 +329,7 @@ pub(super) fn set_graph(shim: &Shim, slot: u32, graph: u64) {
     }
 }
 
-/// What belongs to a context ends with it.
+/// Ends everything that belongs to a context.
 pub(crate) fn end_with(shim: &Shim, context: ContextRef) {
     for entry in shim.registry.allocations.drain(|entry| entry.ends_with(context)) {
         shim.count(counters::ENDED_WITH_CONTEXT, 1);
@@ -341,7 +341,7 @@ pub(crate) fn end_with(shim: &Shim, context: ContextRef) {
     stranded::context_ended(shim, context);
 }
 
-/// Whether there are any.
+/// True if anything belongs to the context.
 pub(crate) fn any_of(shim: &Shim, context: ContextRef) -> bool {
     shim.registry.allocations.any(|entry| entry.ends_with(context))
 }

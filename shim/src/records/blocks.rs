@@ -1,5 +1,5 @@
 //! The records of the pool's blocks. A block keeps its place in the ledger for as long as the pool has the block, so a
-//! request that an idle block serves needs no new place. The pool says what happens; it is written here alone.
+//! request served by an idle block needs no new place. The pool reports what happens; only this file writes it.
 
 use crate::process::clock;
 use crate::process::threads::Local;
@@ -9,19 +9,19 @@ use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::{AllocSlot, ContextRef, StackRef};
 use gpumem_wire::location::{Location, Tally};
 
-/// What is written of a block that is live.
+/// The record of a live block.
 pub(crate) struct LiveBlock {
     pub addr: u64,
-    /// As the program asked for them.
+    /// Bytes as the program requested them.
     pub bytes: u64,
     pub context: ContextRef,
-    /// A block lies where memory of its kind usually does.
+    /// A block lies at the usual location of memory of its kind.
     pub kind: AllocKind,
     pub flags: u8,
     pub stack: StackRef,
 }
 
-/// Writes the record of a live block, for this thread.
+/// Writes a live block's record, for this thread.
 #[inline(always)]
 pub(crate) fn write(shim: &Shim, slot: u32, block: LiveBlock, (local, tid): (&Local, u32)) {
     let LiveBlock { addr, bytes, context, kind, flags, stack } = block;
@@ -54,25 +54,25 @@ pub(crate) fn place(shim: &Shim) -> Option<u32> {
     slot
 }
 
-/// Hides the record of a block that is not live any more. The block keeps its place.
+/// Hides the record of a block that is no longer live. The block keeps its place.
 #[inline(always)]
 pub(crate) fn hide(shim: &Shim, slot: u32) {
     shim.ledger.allocs.hide_if_any(slot);
 }
 
-/// Gives the place of a block back.
+/// Frees a block's place.
 pub(crate) fn end(shim: &Shim, slot: u32) {
     shim.ledger.allocs.clear_if_any(slot);
 }
 
-/// Counts a block that came to be live.
+/// Counts a block that became live.
 #[inline]
 pub(crate) fn count_made(shim: &Shim, tally: Tally, bytes: u64) {
     shim.count(tally.allocs(), 1);
     shim.count(tally.alloc_bytes(), bytes);
 }
 
-/// Counts a block that is live no more.
+/// Counts a block that is no longer live.
 #[inline]
 pub(crate) fn count_ended(shim: &Shim, tally: Tally, bytes: u64) {
     shim.count(tally.frees(), 1);

@@ -1,4 +1,4 @@
-//! What happens to modules and libraries.
+//! Records modules and libraries.
 
 use super::allocations::{self, Request};
 use crate::call::Call;
@@ -6,16 +6,16 @@ use crate::records::registry::live::Class;
 use crate::shim::Shim;
 use gpumem_wire::kinds::AllocKind;
 
-/// How large code is, in bytes.
+/// The size of code, in bytes.
 #[derive(Clone, Copy)]
 pub(crate) enum Size {
-    /// As the image says.
+    /// As stated in the image.
     Said(u64),
-    /// By how much free memory fell.
+    /// As the drop of free memory.
     Measured(u64),
 }
 
-/// Code was loaded. `class`: whether the handle is that of a module or of a library.
+/// Records loaded code. `class`: the class of the handle, module or library.
 pub(crate) fn loaded(shim: &'static Shim, call: &Call, class: Class, handle: u64, size: Size) {
     let (bytes, extra) = match size {
         Size::Said(bytes) => (bytes, 0),
@@ -25,8 +25,7 @@ pub(crate) fn loaded(shim: &'static Shim, call: &Call, class: Class, handle: u64
     allocations::made(shim, call, &request, handle);
 }
 
-/// A part of code that was loaded before took so many bytes more. If the image says how large the code is, they are
-/// counted already.
+/// Adds bytes that a part of loaded code took later. They are already counted if the image states the size.
 pub(crate) fn grew(shim: &Shim, class: Class, handle: u64, bytes: u64) {
     allocations::changed(shim, class, handle, |slot| slot.bytes += slot.extra * bytes);
 }

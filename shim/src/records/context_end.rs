@@ -1,4 +1,4 @@
-//! A context ends, and all that belongs to it.
+//! Records the end of a context and of everything that belongs to it.
 
 use super::{allocations, execs, graph_memory, shared, streams};
 use crate::process::clock;
@@ -10,10 +10,9 @@ use gpumem_wire::layout::*;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::*;
 
-/// A context is gone, and what belonged to it.
+/// Records that a context is gone, with everything that belonged to it.
 pub(crate) fn ended(shim: &Shim, handle: u64, context: ContextRef) {
-    // 0: the context found no room in the table, so what belongs to it cannot be told from what belongs to other such
-    // contexts.
+    // 0: the context found no room in the table, so its contents cannot be told from those of other such contexts.
     if let Some(slot) = u32::from(context).checked_sub(1) {
         allocations::end_with(shim, context);
         shared::end_with(shim, context);
@@ -28,7 +27,7 @@ pub(crate) fn ended(shim: &Shim, handle: u64, context: ContextRef) {
     });
 }
 
-/// A green context has ended. What was made in it lives as long as the primary context.
+/// Records the end of a green context. What was made in it lives as long as the primary context.
 pub(crate) fn green_ended(shim: &Shim, device: Device, handle: u64, context: ContextRef) {
     if allocations::any_of(shim, context) || streams::any_of(shim, context) || execs::any_of(shim, context) {
         lock(&shim.registry.contexts.left).push((device, handle, context));
@@ -37,7 +36,7 @@ pub(crate) fn green_ended(shim: &Shim, device: Device, handle: u64, context: Con
     }
 }
 
-/// A device's primary context has ended, and with it what was left of green ones.
+/// Records the end of a device's primary context, and of what was left of green ones.
 pub(crate) fn greens_ended(shim: &Shim, device: Device) {
     let mut left = lock(&shim.registry.contexts.left);
     let gone: Vec<_> = left.extract_if(.., |(on, ..)| *on == device).collect();

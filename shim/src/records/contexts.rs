@@ -1,4 +1,4 @@
-//! Contexts: which memory belongs to them, how much of it lives, and what the device says.
+//! Contexts: the memory that belongs to each, how much of it is live, and the device's used bytes.
 
 use crate::process::clock;
 use crate::process::threads::{self, LastContext};
@@ -12,11 +12,11 @@ use gpumem_wire::layout::*;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// The device is asked for its free memory at most this often.
+/// Minimum time between queries of a device's free memory.
 const LOOK_EVERY_NS: u64 = 250_000_000;
 
-/// Whether this thread's context is known without asking. It is if the process has one context, this thread has had it,
-/// and has not changed it since.
+/// True if this thread's context is known without asking: the process has one context, this thread has had it, and has
+/// not changed it since.
 #[inline]
 pub(crate) fn has_the_only_context(shim: &Shim) -> bool {
     threads::local(|local| is_the_only_context_of(shim, local))
@@ -28,7 +28,7 @@ pub(crate) fn is_the_only_context_of(shim: &Shim, local: &threads::Local) -> boo
     local.only_context.get() == shim.registry.contexts.generation.load(Relaxed)
 }
 
-/// This thread was just found to have a context. Remembers that if there is no other context.
+/// Notes that this thread was just found to have a context, if there is no other context.
 pub(crate) fn found(shim: &Shim) {
     let contexts = &shim.registry.contexts;
     let generation = contexts.generation.load(Relaxed);
@@ -37,7 +37,7 @@ pub(crate) fn found(shim: &Shim) {
     }
 }
 
-/// The calling thread's context. A context that was not seen before is listed. 0 if there is none.
+/// Returns the calling thread's context, 0 if there is none. A new context is listed.
 #[inline]
 pub(crate) fn current(shim: &'static Shim, vendor: Vendor) -> ContextRef {
     let Some(handle) = vendor::of(vendor).current_context() else { return 0 };
@@ -51,8 +51,7 @@ pub(crate) fn current(shim: &'static Shim, vendor: Vendor) -> ContextRef {
     context
 }
 
-/// The context that the calling thread was last seen in, or one of those that there are. 0 if there is
-/// none.
+/// Returns the context that the calling thread was last seen in, or one of the existing contexts. 0 if there is none.
 pub(crate) fn last(shim: &Shim, vendor: Vendor) -> ContextRef {
     let contexts = &shim.registry.contexts;
     let generation = contexts.generation.load(Relaxed);
@@ -63,7 +62,7 @@ pub(crate) fn last(shim: &Shim, vendor: Vendor) -> ContextRef {
     }
 }
 
-/// The context of a handle. One that was not seen before is listed with this device, or with the current one.
+/// Returns the context of a handle. A new one is listed with this device, or with the current one.
 pub(crate) fn of_handle(
     shim: &'static Shim,
     vendor: Vendor,
@@ -114,7 +113,7 @@ pub(crate) fn of_handle(
         if vendor == Vendor::Hip {
             // Asked before interception counts as complete, because from then on the shim may do more than record.
             shim.ask_hip();
-            // HIP needs no initialisation by name; its doors are the only ones there are.
+            // HIP has no separate initialisation call to intercept; its doors are the only ones there are.
             shim.initialised();
         }
         shim.event(EventKind::ContextCreated, |event| {
@@ -127,7 +126,7 @@ pub(crate) fn of_handle(
     context
 }
 
-/// How much is in use on the device of a context in which nothing was recorded yet. 0 if that is not known.
+/// Returns the used bytes on a context's device before anything was recorded in the context. 0 if unknown.
 fn used_now(shim: &Shim, vendor: Vendor, handle: u64) -> u64 {
     // HIP's answers become the thread's last error.
     if vendor != Vendor::Cuda || shim.registry.streams.capturing() > 0 || shim.has_exited() {
@@ -137,8 +136,8 @@ fn used_now(shim: &Shim, vendor: Vendor, handle: u64) -> u64 {
     said.map_or(0, |(free, total)| total.saturating_sub(free))
 }
 
-/// The slot of an ended context that no live memory refers to. Contexts are kept after their end only for as long as
-/// there is room. The search begins where the last one ended, so it is short.
+/// Returns the slot of an ended context that no live memory refers to. Ended contexts are kept only while there is
+/// room. The search continues after the last one found, so it is short.
 #[cold]
 fn gone_context(shim: &Shim) -> Option<u32> {
     let table = &shim.ledger.contexts;
@@ -148,7 +147,7 @@ fn gone_context(shim: &Shim) -> Option<u32> {
         let gone = table.field(slot, offset_of!(ContextSlot, gone_ns));
         let since = gone.load(Relaxed);
         let empty = table.field(slot, offset_of!(ContextSlot, live_bytes)).load(Relaxed) == 0;
-        // The thread that sets it to 0 has the slot.
+        // The thread that sets it to 0 gets the slot.
         let ours = since != 0 && empty && gone.compare_exchange(since, 0, Relaxed, Relaxed).is_ok();
         ours.then_some(slot)
     })?;
@@ -170,12 +169,12 @@ fn gone_context(shim: &Shim) -> Option<u32> {
     Some(slot)
 }
 
-/// The reference of a context that was seen before.
+/// Returns the reference of a known context.
 pub(crate) fn known(shim: &Shim, vendor: Vendor, handle: u64) -> Option<ContextRef> {
     shim.registry.contexts.map.get(&(vendor, handle)).map(|known| known.context)
 }
 
-/// Takes a context out before its real end: another thread may get the handle at once.
+/// Removes a context before its real end: another thread may get the handle at once.
 pub(crate) fn going(shim: &Shim, vendor: Vendor, handle: u64) -> Option<Known> {
     let (_, known) = shim.registry.contexts.map.remove(&(vendor, handle))?;
     shim.registry.contexts.count.fetch_sub(1, Relaxed);
@@ -184,36 +183,36 @@ pub(crate) fn going(shim: &Shim, vendor: Vendor, handle: u64) -> Option<Known> {
     Some(known)
 }
 
-/// The real end failed.
+/// Restores a context whose real end failed.
 pub(crate) fn stays(shim: &Shim, vendor: Vendor, handle: u64, known: Known) {
     shim.registry.contexts.map.entry((vendor, handle)).or_insert(known);
     shim.registry.contexts.count.fetch_add(1, Relaxed);
     shim.registry.contexts.generation.fetch_add(2, Relaxed);
 }
 
-/// What is known of a device's primary context: its handle, if it was met.
+/// Returns the handles of a device's primary context, if it was met.
 pub(crate) fn primaries(shim: &Shim, vendor: Vendor, device: Device) -> Vec<u64> {
     let all = all(shim, vendor).into_iter();
     all.filter(|(_, known)| known.primary && known.device == device).map(|(handle, _)| handle).collect()
 }
 
-/// Whether a context is known, and some device's primary one.
+/// True if a context is known to be the primary context of a device.
 pub(crate) fn is_primary(shim: &Shim, vendor: Vendor, handle: u64) -> bool {
     shim.registry.contexts.map.get(&(vendor, handle)).is_some_and(|known| known.primary)
 }
 
-/// A context's record; `None` if it found no room.
+/// Returns a context's record; `None` if it found no room.
 pub(crate) fn slot(shim: &Shim, context: ContextRef) -> Option<ContextSlot> {
     shim.ledger.contexts.read(u32::from(context).checked_sub(1)?)
 }
 
-/// Takes out what is known of a device's primary context.
+/// Removes what is known of a device's primary context.
 pub(crate) fn primary_going(shim: &Shim, vendor: Vendor, device: Device) -> Vec<(u64, Known)> {
     let primary = primaries(shim, vendor, device).into_iter();
     primary.filter_map(|handle| Some((handle, going(shim, vendor, handle)?))).collect()
 }
 
-/// The program made a context there.
+/// Records the call stack at which the program made a context.
 pub(crate) fn made_at(shim: &Shim, context: ContextRef, stack: StackRef) {
     if let Some(field) = field(shim, context, offset_of!(ContextSlot, stack)) {
         field.store(stack.into(), Relaxed);
@@ -224,17 +223,16 @@ pub(crate) fn field(shim: &Shim, context: ContextRef, offset: usize) -> Option<&
     Some(shim.ledger.contexts.field(u32::from(context).checked_sub(1)?, offset))
 }
 
-/// The step of a peak. While a peak doubles its step goes up eight times by one, however small the parts are by which
-/// the peak grows.
+/// Returns the step of a peak. While a peak doubles, its step rises eight times by one, however small its increments.
 fn step(peak: u64) -> u64 {
-    /// How many binary digits of the peak count, from the first one on.
+    /// Number of leading binary digits of the peak that count.
     const DIGITS: u32 = 4;
     let rest = peak.checked_ilog2().unwrap_or(0).saturating_sub(DIGITS - 1);
     (u64::from(rest) << (DIGITS - 1)) + (peak >> rest)
 }
 
-/// Device bytes came to live in a context. `taken`: what the driver has just given for them. It is 0 if the driver had
-/// given that before, or gives it from a pool of its own.
+/// Adds live device bytes to a context. `taken`: bytes that the driver has just given for them; 0 if the driver had
+/// given them before, or gives them from its own pool.
 #[inline]
 pub(crate) fn charge(shim: &'static Shim, vendor: Vendor, context: ContextRef, bytes: u64, taken: u64, time_ns: u64) {
     let Some(live) = field(shim, context, offset_of!(ContextSlot, live_bytes)) else { return };
@@ -248,12 +246,12 @@ pub(crate) fn charge(shim: &'static Shim, vendor: Vendor, context: ContextRef, b
                 event.context = context;
                 event.a = now;
             });
-            // The peak is much more than at the last look, so the numbers of that look are too low.
+            // The peak has risen much since the last look, so the numbers of that look are too low.
             if !known || shim.registry.keeps_unseen() {
                 return look(shim, vendor, context, time_ns);
             }
         }
-        // A question takes as long as a tenth of an allocation, so growth that is known is not asked for.
+        // A query takes as long as a tenth of an allocation, so known growth is added without one.
         let grown = now.saturating_sub(before).min(bytes);
         if let Some(used) = field(shim, context, offset_of!(ContextSlot, used_bytes)).filter(|_| known && taken != 0) {
             used.fetch_add(grown + taken.saturating_sub(bytes), Relaxed);
@@ -262,14 +260,14 @@ pub(crate) fn charge(shim: &'static Shim, vendor: Vendor, context: ContextRef, b
     look_again(shim, vendor, context, time_ns);
 }
 
-/// Device bytes of a context are given back.
+/// Subtracts freed device bytes from a context.
 pub(crate) fn discharge(shim: &Shim, context: ContextRef, bytes: u64) {
     if let Some(live) = field(shim, context, offset_of!(ContextSlot, live_bytes)) {
         live.fetch_sub(bytes, Relaxed);
     }
 }
 
-/// Asks the device how much is used, but never while anything captures.
+/// Asks the device for its used bytes, but never during a capture.
 #[cold]
 fn look(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
     // And not once the process has ended its work, because the driver may be gone.
@@ -280,7 +278,7 @@ fn look(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
     if let Some((free, total)) = backend.memory_info() {
         device_said(shim, context, free, total, now);
     }
-    // What follows is asked only if the program uses the kind of memory that it is about.
+    // The queries below are made only if the program uses the kind of memory they are about.
     if !shim.registry.keeps_unseen() {
         return;
     }
@@ -298,7 +296,7 @@ fn look(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
     }
 }
 
-/// Looks again after something that may have changed much, unless the last look was just now.
+/// Looks again after a call that may have changed much, unless the last look was just now.
 #[inline]
 pub(crate) fn look_again(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
     if now.wrapping_sub(shim.registry.contexts.looked_ns.load(Relaxed)) >= LOOK_EVERY_NS {
@@ -306,11 +304,11 @@ pub(crate) fn look_again(shim: &'static Shim, vendor: Vendor, context: ContextRe
     }
 }
 
-/// The program asked how much is free. Now and then its answer is used here.
+/// Uses the program's own query of free memory as a look, now and then.
 #[inline]
 pub(crate) fn program_asked(shim: &'static Shim, vendor: Vendor, free: u64, total: u64) {
     let looked = shim.registry.contexts.looked_ns.load(Relaxed);
-    // Not even the clock is asked each time: a program may ask in a loop.
+    // Not even the clock is read each time: a program may ask in a loop.
     if looked != 0 && threads::local(|local| local.records.get()) % 8 != 0 {
         return;
     }
@@ -320,9 +318,9 @@ pub(crate) fn program_asked(shim: &'static Shim, vendor: Vendor, free: u64, tota
     }
 }
 
-/// Handles of the other contexts on the device of the context with this handle.
+/// Returns the handles of the other contexts on the same device.
 pub(crate) fn others(shim: &Shim, vendor: Vendor, handle: u64) -> Vec<u64> {
-    // The map's own length takes each of the map's locks, which costs as much as all else of a free that waits for
+    // The map's own length takes each of the map's locks, which costs as much as the rest of a free that waits for
     // nothing.
     if shim.registry.contexts.count.load(Relaxed) < 2 {
         return Vec::new();
@@ -334,24 +332,24 @@ pub(crate) fn others(shim: &Shim, vendor: Vendor, handle: u64) -> Vec<u64> {
     all(shim, vendor).into_iter().filter(other).map(|(other, _)| other).collect()
 }
 
-/// All contexts of a vendor.
+/// Returns all contexts of a vendor.
 pub(crate) fn all(shim: &Shim, vendor: Vendor) -> Vec<(u64, Known)> {
     let of_vendor = shim.registry.contexts.map.iter().filter(|entry| entry.key().0 == vendor);
     of_vendor.map(|entry| (entry.key().1, *entry.value())).collect()
 }
 
-/// Whether there are no more contexts than these.
+/// True if there are at most this many contexts.
 pub(crate) fn are_all(shim: &Shim, these: usize) -> bool {
     shim.registry.contexts.count.load(Relaxed) as usize <= these
 }
 
-/// Contexts on a device.
+/// Returns the contexts on a device.
 pub(crate) fn on(shim: &Shim, vendor: Vendor, device: Device) -> Vec<ContextRef> {
     let all = all(shim, vendor).into_iter().map(|(_, known)| known);
     all.filter(|known| known.device == device).map(|known| known.context).collect()
 }
 
-/// Devices of a vendor that have contexts.
+/// Returns a vendor's devices that have contexts.
 pub(crate) fn devices(shim: &Shim, vendor: Vendor) -> Vec<Device> {
     let mut devices: Vec<Device> = all(shim, vendor).into_iter().map(|(_, known)| known.device).collect();
     devices.sort_unstable();
@@ -359,7 +357,7 @@ pub(crate) fn devices(shim: &Shim, vendor: Vendor) -> Vec<Device> {
     devices
 }
 
-/// Device-wide used bytes, summed over devices, as last heard.
+/// Returns device-wide used bytes as of the last looks, summed over devices.
 pub(crate) fn device_used(shim: &Shim) -> u64 {
     let slots = shim.registry.contexts.map.iter().filter_map(|entry| u32::from(entry.context).checked_sub(1));
     let mut by_device = std::collections::BTreeMap::new();

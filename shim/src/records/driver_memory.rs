@@ -1,8 +1,8 @@
 //! Memory that the driver takes of a device for itself: for a context, for code, for the stacks of a kernel's threads.
-//! No call says how much. Free memory falls around calls that ask for none, so the device is asked before and after
+//! No call tells its size. Free memory falls around calls that ask for none, so the device is asked before and after
 //! such calls.
 //!
-//! What this process allocated or gave back meanwhile is taken off. What other processes did meanwhile is not known.
+//! What this process allocated or freed meanwhile is subtracted. What other processes did meanwhile is unknown.
 
 use super::contexts;
 use crate::call::Call;
@@ -16,7 +16,7 @@ use gpumem_wire::layout::{ContextRef, ContextSlot, StrRef};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Free memory of a device, and what this process is known to have of it.
+/// Free memory of a device, and the memory that this process is known to hold there.
 pub(crate) struct Look {
     context: ContextRef,
     free: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// By how many bytes free memory is lower in the later look `now`, without what the process itself allocated in
+    /// Returns how many bytes less free memory is in the later look `now`, without what the process itself allocated in
     /// between.
     fn fell(&self, now: &Self) -> i64 {
         let free = self.free.wrapping_sub(now.free) as i64;
@@ -32,8 +32,8 @@ impl Look {
     }
 }
 
-/// Asks the device of this thread's context. `None` while anything captures, once the process has ended its work, and
-/// for HIP, where each answer becomes the thread's last error.
+/// Asks the device of this thread's context. `None` during a capture, once the process has ended its work, and for HIP,
+/// whose answers become the thread's last error.
 pub(crate) fn look(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
     if vendor != Vendor::Cuda || shim.registry.streams.capturing() > 0 || shim.has_exited() {
         return None;
@@ -44,8 +44,8 @@ pub(crate) fn look(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
     Some(Look { context, free, held: held(shim, vendor, device) })
 }
 
-/// As [`look`], if this thread's context is on that device. It is asked before another context is made. A context that
-/// was never seen is not listed for this, since it may have ended, and the next context may have its handle.
+/// As [`look`], if this thread's context is on that device. It is called before another context is made. An unknown
+/// context is not listed for this, since it may have ended, and the next context may get its handle.
 pub(crate) fn look_on(shim: &'static Shim, vendor: Vendor, device: u32) -> Option<Look> {
     contexts::known(shim, vendor, vendor::of(vendor).current_context()?)?;
     let look = look(shim, vendor)?;
@@ -53,7 +53,7 @@ pub(crate) fn look_on(shim: &'static Shim, vendor: Vendor, device: u32) -> Optio
     (there == device).then_some(look)
 }
 
-/// What the process is known to have of a device: live and idle memory, and what the driver was seen to take.
+/// Returns what the process is known to hold of a device: live and idle memory, and what the driver was seen to take.
 fn held(shim: &Shim, vendor: Vendor, device: u32) -> u64 {
     let of = |context| {
         let slot = contexts::slot(shim, context).unwrap_or_default();
@@ -62,22 +62,22 @@ fn held(shim: &Shim, vendor: Vendor, device: u32) -> u64 {
     contexts::on(shim, vendor, device as i32).into_iter().map(of).fold(0, u64::wrapping_add)
 }
 
-/// The driver has taken the difference of free memory since before the call: how much. `of`: the context that it is for,
-/// or this thread's if that is `None`.
+/// Attributes the drop of free memory since before the call to the driver; returns the bytes. `of`: the context that it
+/// is for, or this thread's if `None`.
 pub(crate) fn since(shim: &'static Shim, call: &Call, before: &Look, what: Taken, of: Option<ContextRef>) -> u64 {
     let Some((now, fell)) = fell_since(shim, call, before) else { return 0 };
     took(shim, call, of.unwrap_or(now.context), fell, what, None);
     fell
 }
 
-/// By how much free memory is lower than before the call, and the look that says so. `None` if it is not.
+/// Returns the drop of free memory since before the call, and the look that shows it; `None` if it did not drop.
 fn fell_since(shim: &'static Shim, call: &Call, before: &Look) -> Option<(Look, u64)> {
     let now = look(shim, call.vendor)?;
     let fell = u64::try_from(before.fell(&now)).ok().filter(|&fell| fell > 0)?;
     Some((now, fell))
 }
 
-/// Adds what the driver took. `kernel`: the bytes of local memory that a thread of it has, and its name.
+/// Adds bytes that the driver took. `kernel`: a kernel's local memory per thread in bytes, and its name.
 fn took(shim: &'static Shim, call: &Call, context: ContextRef, bytes: u64, what: Taken, kernel: Option<(u32, StrRef)>) {
     if let Some(taken) = taken(shim, context, what) {
         taken.fetch_add(bytes, Relaxed);
@@ -94,17 +94,17 @@ fn took(shim: &'static Shim, call: &Call, context: ContextRef, bytes: u64, what:
     });
 }
 
-/// Bytes that the driver took in a context for one reason.
+/// Returns the bytes that the driver took in a context for one reason.
 fn taken(shim: &Shim, context: ContextRef, what: Taken) -> Option<&AtomicU64> {
     contexts::field(shim, context, ContextSlot::taken_at(what))
 }
 
-/// A first launch for which the driver took less is not asked for its local memory: that is code. 8 MiB are 32 bytes a
+/// If the driver took less for a first launch, local memory is not checked: the drop is code. 8 MiB are 32 bytes a
 /// thread on a device with 132 processors.
 const LOCAL_FROM: u64 = 8 << 20;
 
-/// As [`since`], for the first launch of a kernel. What the driver took is its local memory if no kernel before it had as
-/// much a thread.
+/// As [`since`], for the first launch of a kernel. The drop counts as its local memory if no kernel before had as much
+/// per thread.
 ///
 /// # Safety
 /// The driver has just accepted the launch of `function`, or refused it and taken nothing.
@@ -123,8 +123,8 @@ pub(crate) unsafe fn since_launch(shim: &'static Shim, call: &Call, before: &Loo
     took(shim, call, now.context, fell, Taken::Local, Some((local, name)));
 }
 
-/// The driver has taken the difference of free memory since before something of gpumem's own was made in this thread's
-/// context: how much.
+/// Attributes the drop of free memory, since before gpumem made something of its own in this thread's context, to
+/// gpumem; returns the bytes.
 pub(crate) fn own_since(shim: &'static Shim, before: &Look) -> u64 {
     let Some(now) = look(shim, Vendor::Cuda) else { return 0 };
     let fell = before.fell(&now).max(0) as u64;
@@ -139,8 +139,8 @@ pub(crate) fn own_since(shim: &'static Shim, before: &Look) -> u64 {
     fell
 }
 
-/// The driver has given back the difference of free memory since before the call, of what it took for these reasons. Code
-/// that a launch loaded goes with its module, too.
+/// Subtracts the rise of free memory since before the call from what the driver took for these reasons. Code that a
+/// launch loaded ends with its module, too.
 pub(crate) fn given_back(shim: &'static Shim, call: &Call, before: &Look, reasons: &[Taken]) {
     let Some(now) = look(shim, call.vendor) else { return };
     let mut rose = u64::try_from(before.fell(&now).saturating_neg()).unwrap_or(0);
@@ -153,31 +153,31 @@ pub(crate) fn given_back(shim: &'static Shim, call: &Call, before: &Look, reason
 
 /// Places for kernels. PyTorch launches some thousand different ones.
 const KERNELS: usize = 1 << 14;
-/// At how many places a kernel may stand. If all are taken, its first launch is not looked at.
+/// Number of places tried for a kernel. If all are taken, its first launch is not examined.
 const TRIES: usize = 8;
-/// The kernels that were launched, each at or behind a place that follows from its address.
+/// The launched kernels, each at or behind a place that follows from its address.
 static LAUNCHED: [AtomicU64; KERNELS] = [const { AtomicU64::new(0) }; KERNELS];
 
-/// When a frequent call was looked at first, and the time that all such looks took, and all such calls, ns.
+/// Time of the first look around a frequent call; then the total time of such looks and of such calls, ns.
 static FIRST_NS: AtomicU64 = AtomicU64::new(0);
 static SPENT_NS: AtomicU64 = AtomicU64::new(0);
 static CALLS_NS: AtomicU64 = AtomicU64::new(0);
-/// Such looks may take this long in all, and beyond that a share of the time since the first one, and of the time of the
-/// calls: on a busy machine both are slow.
+/// Such looks may take this long in total, and beyond that a share of the time since the first one, and of the calls'
+/// time: on a busy machine both are slow.
 const FREE_NS: u64 = 20_000_000;
 const SHARE: u64 = 128;
 const SHARE_OF_CALLS: u64 = 4;
 
-/// Remembers that a kernel was launched. True if no earlier launch of it is known.
+/// Remembers a kernel's launch. Returns true if no earlier launch of it is known.
 #[inline(always)]
 pub(crate) fn remember_launch(function: u64) -> bool {
-    // Functions lie at equal distances, and some distances would come to few places by the product alone.
+    // Functions lie at equal distances, and with the product alone some distances would share few places.
     let place =
         ((function ^ function >> 13).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - KERNELS.ilog2())) as usize;
     LAUNCHED[place].load(Relaxed) != function && remember_behind(place, function)
 }
 
-/// The rest of [`remember_launch`].
+/// Continues [`remember_launch`] behind its first place.
 #[inline(never)]
 fn remember_behind(place: usize, function: u64) -> bool {
     for at in place..place + TRIES {
@@ -194,13 +194,13 @@ fn remember_behind(place: usize, function: u64) -> bool {
     false
 }
 
-/// Code is unloaded. A kernel that comes to its addresses later was not launched yet.
+/// Forgets launches when code is unloaded: a kernel that is later loaded at its addresses was not launched yet.
 pub(crate) fn forget_launches() {
-    // A page that holds none is not touched.
+    // A page without entries is not touched.
     LAUNCHED.iter().filter(|known| known.load(Relaxed) != 0).for_each(|known| known.store(0, Relaxed));
 }
 
-/// Makes a frequent call, the time of which counts for looks.
+/// Makes a frequent call, whose time counts for the looks' share.
 pub(crate) fn timed<T>(real: impl FnOnce() -> T) -> T {
     let begin = clock::precise_ns();
     let done = real();
@@ -208,7 +208,7 @@ pub(crate) fn timed<T>(real: impl FnOnce() -> T) -> T {
     done
 }
 
-/// As [`look`], unless looks around frequent calls have taken their share of the time.
+/// As [`look`], unless looks around frequent calls have used up their share of the time.
 pub(crate) fn look_in_share(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
     let begin = clock::precise_ns();
     let first = FIRST_NS.compare_exchange(0, begin, Relaxed, Relaxed).err().unwrap_or(begin);
@@ -217,7 +217,7 @@ pub(crate) fn look_in_share(shim: &'static Shim, vendor: Vendor) -> Option<Look>
         return None;
     }
     let look = look(shim, vendor);
-    // The look behind the call takes as long.
+    // The look after the call takes as long.
     SPENT_NS.fetch_add(2 * clock::precise_ns().saturating_sub(begin), Relaxed);
     look
 }
@@ -230,12 +230,12 @@ mod tests {
     fn what_the_process_allocated_meanwhile_is_not_the_drivers() {
         let look = |free, held| Look { context: 1, free, held };
         assert_eq!(look(100, 30).fell(&look(60, 50)), 20);
-        // Another thread gave memory back.
+        // Another thread freed memory.
         assert_eq!(look(100, 30).fell(&look(110, 10)), 10);
         assert_eq!(look(100, 30).fell(&look(120, 30)), -20);
     }
 
-    /// Also once there are more kernels than was thought of at first, at addresses that lie as a driver's do.
+    /// Also with more kernels than expected, at addresses spaced like a driver's.
     #[test]
     fn a_kernel_is_launched_for_the_first_time_once() {
         for apart in [0x10, 0x40, 0x150, 0x1c0, 0x2a0, 0x1000] {

@@ -1,4 +1,4 @@
-//! What happens to the driver's pools for stream-ordered memory: where their memory lies.
+//! Records the driver's pools for stream-ordered memory: where their memory lies.
 
 use super::contexts;
 use crate::process::map;
@@ -8,7 +8,7 @@ use gpumem_wire::kinds::Vendor;
 use gpumem_wire::location::Location;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The program has a pool whose memory lies there. Without memory for that it stays unknown.
+/// Records the location of a pool's memory. If there is no memory for that, the location stays unknown.
 pub(crate) fn known(shim: &Shim, vendor: Vendor, pool: u64, location: Location) {
     let _ = map::put(&shim.registry.driver_pools.map, (vendor, pool), location, true);
 }
@@ -20,7 +20,7 @@ pub(crate) struct Known {
     devices: Vec<Device>,
 }
 
-/// Takes a pool out before its real end. What was allocated from it says for itself where it lies.
+/// Removes a pool before its real end. Allocations from it have their own location.
 pub(crate) fn destroying(shim: &Shim, vendor: Vendor, pool: u64) -> Known {
     let mut devices = Vec::new();
     shim.registry.driver_pools.current.retain(|&(of, device), current| {
@@ -34,7 +34,7 @@ pub(crate) fn destroying(shim: &Shim, vendor: Vendor, pool: u64) -> Known {
     Known { location, devices }
 }
 
-/// The real end failed.
+/// Restores a pool whose real end failed.
 pub(crate) fn stays(shim: &Shim, vendor: Vendor, pool: u64, was: Known) {
     if let Some(location) = was.location {
         known(shim, vendor, pool, location);
@@ -42,18 +42,18 @@ pub(crate) fn stays(shim: &Shim, vendor: Vendor, pool: u64, was: Known) {
     was.devices.into_iter().for_each(|device| chosen(shim, vendor, device, pool));
 }
 
-/// A device allocates from this pool from now on.
+/// Records that a device allocates from this pool now.
 pub(crate) fn chosen(shim: &Shim, vendor: Vendor, device: Device, pool: u64) {
     let _ = map::put(&shim.registry.driver_pools.current, (vendor, device), pool, true);
     shim.registry.driver_pools.chosen.store(true, Relaxed);
 }
 
-/// Where memory of a pool lies; unknown for a pool whose making was not seen.
+/// Returns the location of a pool's memory; unknown if the pool's creation was not seen.
 pub(crate) fn location(shim: &Shim, vendor: Vendor, pool: u64) -> Location {
     shim.registry.driver_pools.map.get(&(vendor, pool)).map_or(Location::Unknown, |location| *location)
 }
 
-/// The pool that a device allocates from, if the program chose it.
+/// Returns the pool that a device allocates from, if the program chose it.
 pub(crate) fn current(shim: &Shim, vendor: Vendor, device: Device) -> Option<u64> {
     if !shim.registry.driver_pools.chosen.load(Relaxed) {
         return None;
@@ -61,14 +61,14 @@ pub(crate) fn current(shim: &Shim, vendor: Vendor, device: Device) -> Option<u64
     shim.registry.driver_pools.current.get(&(vendor, device)).map(|pool| *pool)
 }
 
-/// True if memory in the order of a stream may lie elsewhere than on the device of the calling thread's context.
+/// True if stream-ordered memory may lie elsewhere than on the device of the calling thread's context.
 #[inline(always)]
 pub(crate) fn may_lie_elsewhere(shim: &Shim) -> bool {
     shim.registry.driver_pools.chosen.load(Relaxed) || shim.registry.contexts.count.load(Relaxed) > 1
 }
 
-/// Where memory lies that is allocated in the order of a stream, without a pool being named: in the current pool of the
-/// stream's device, which is the device's own memory unless the program chose another pool.
+/// Returns the location of stream-ordered memory that names no pool. It comes from the current pool of the stream's
+/// device, which is the device's own memory unless the program chose another pool.
 pub(crate) fn location_of_stream(shim: &'static Shim, vendor: Vendor, stream: u64) -> Location {
     let listed = shim.registry.streams.map.get(&(vendor, stream)).map(|entry| entry.context);
     let context = listed.unwrap_or_else(|| contexts::current(shim, vendor));

@@ -1,4 +1,4 @@
-//! What happens to executable graphs.
+//! Records executable graphs.
 
 use super::{contexts, graph_memory, graphs};
 use crate::call::Call;
@@ -16,14 +16,14 @@ use gpumem_wire::layout::*;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::*;
 
-/// How an update of an exec ended.
+/// Kind and result of an exec's update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Update {
     Whole { status: Status },
     Node,
 }
 
-/// An exec was instantiated, in `took_ns`.
+/// Records an exec that was instantiated in `took_ns`.
 pub(crate) fn instantiated(
     shim: &'static Shim,
     call: &Call,
@@ -41,7 +41,7 @@ pub(crate) fn instantiated(
     list(shim, call, graph, exec);
 }
 
-/// Counts and lists an exec of this graph: the rest of its slot follows from the call; the slot's index.
+/// Counts and lists an exec of this graph; the rest of its slot follows from the call. Returns the slot's index.
 pub(crate) fn list(shim: &'static Shim, call: &Call, graph: Graph, exec: ExecSlot) -> u32 {
     let total: u64 = exec.nodes.iter().map(|&n| u64::from(n)).sum();
     let (host_bytes, device_bytes) = exec_bytes(&exec.nodes);
@@ -76,13 +76,13 @@ pub(crate) fn list(shim: &'static Shim, call: &Call, graph: Graph, exec: ExecSlo
     slot
 }
 
-/// The number of an exec. What this thread allocates from now on has a higher one.
+/// Returns a new exec's number. Later allocations of this thread have higher ones.
 fn serial(shim: &Shim) -> u64 {
     threads::local(|local| local.ends_serials());
     shim.registry.serial()
 }
 
-/// An instantiate failed.
+/// Records a failed instantiate.
 pub(crate) fn instantiate_failed(shim: &Shim, call: &Call, graph: Graph, status: Status) {
     shim.count(counters::INSTANTIATE_FAILURES, 1);
     let stack = shim.site(call.site(), Made::Stream);
@@ -93,7 +93,7 @@ pub(crate) fn instantiate_failed(shim: &Shim, call: &Call, graph: Graph, status:
     });
 }
 
-/// A launch returned.
+/// Records a launch that returned.
 #[inline]
 pub(crate) fn launched(shim: &Shim, exec: u64, status: Status) {
     if status != 0 {
@@ -108,7 +108,7 @@ pub(crate) fn launched(shim: &Shim, exec: u64, status: Status) {
     }
 }
 
-/// An exec was updated, whole or in one node.
+/// Records an update of an exec, whole or in one node.
 pub(crate) fn updated(shim: &Shim, exec: u64, update: Update) {
     let entry = shim.registry.execs.get(exec).filter(|entry| entry.slot != NO_SLOT);
     let add = |offset| {
@@ -127,7 +127,7 @@ pub(crate) fn updated(shim: &Shim, exec: u64, update: Update) {
             shim.count(counters::UPDATES, 1);
             add(offset_of!(ExecSlot, updates));
         }
-        // No event: programs that update and instantiate anew on failure do so thousands of times.
+        // No event: programs that update, and instantiate anew on failure, do so thousands of times.
         Update::Whole { .. } => {
             shim.count(counters::UPDATE_FAILURES, 1);
             add(offset_of!(ExecSlot, failed_updates));
@@ -135,12 +135,12 @@ pub(crate) fn updated(shim: &Shim, exec: u64, update: Update) {
     }
 }
 
-/// An exec is gone; call before the real destroy, and [`stays`] if that fails.
+/// Removes an exec. Call it before the real destroy, and [`stays`] if that fails.
 pub(crate) fn going(shim: &Shim, exec: u64) -> Option<ExecEntry> {
     shim.registry.execs.remove(exec)
 }
 
-/// The real destroy succeeded.
+/// Records that the real destroy succeeded.
 pub(crate) fn ended(shim: &Shim, entry: ExecEntry) {
     if entry.slot != NO_SLOT {
         let state = shim.ledger.execs.field(entry.slot, offset_of!(ExecSlot, state)).load(Relaxed);
@@ -150,19 +150,19 @@ pub(crate) fn ended(shim: &Shim, entry: ExecEntry) {
     shim.count(counters::EXECS_DESTROYED, 1);
 }
 
-/// The real destroy failed.
+/// Restores an exec whose real destroy failed.
 pub(crate) fn stays(shim: &Shim, exec: u64, entry: ExecEntry) {
     shim.registry.execs.insert(exec, entry);
 }
 
-/// All execs of a context are gone with it.
+/// Ends all execs of a context.
 pub(crate) fn end_of(shim: &Shim, context: ContextRef) {
     for entry in shim.registry.execs.drain(|entry| entry.context == context) {
         ended(shim, entry);
     }
 }
 
-/// Whether a context has execs.
+/// True if a context has execs.
 pub(crate) fn any_of(shim: &Shim, context: ContextRef) -> bool {
     shim.registry.execs.any(|entry| entry.context == context)
 }

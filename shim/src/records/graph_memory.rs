@@ -1,9 +1,9 @@
-//! What happens to memory that nodes of graphs allocate. A node cannot be destroyed by itself: its record ends once both
-//! its graph and the graph's exec are gone. A free of its address ends what a launch allocated, and the node stays.
+//! Records memory that graph nodes allocate. A node cannot be destroyed by itself: its record ends once both its graph
+//! and the graph's exec are gone. A free of its address ends what a launch allocated, and the node stays.
 //!
-//! What a launch allocated and the graph does not free outlives both (docs/decisions/drivers.md). The driver knows an
-//! allocation at its address from the launch to the free, so it is asked once both are gone, and the record then says that
-//! the memory was left.
+//! Memory that a launch allocated and the graph does not free outlives both (docs/decisions/drivers.md). The driver
+//! knows an allocation at its address from the launch to the free. So the driver is asked once both are gone, and the
+//! record then says that the memory was left.
 
 use super::allocations::{self, Request, belongs_to, list};
 use crate::call::Call;
@@ -17,13 +17,13 @@ use gpumem_wire::location::Location;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{MutexGuard, PoisonError};
 
-/// `None`: no graph of the process allocates.
+/// Locks the nodes. `None`: no graph of the process allocates.
 fn inner(shim: &Shim) -> Option<MutexGuard<'_, Inner>> {
     let any = shim.registry.memory_nodes.load(Relaxed);
     any.then(|| shim.registry.graph_memory.inner.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A graph got a node that allocates at an address.
+/// Records a node that allocates at an address.
 pub(crate) fn added(shim: &'static Shim, call: &Call, request: &Request, addr: u64) {
     let Request { kind, bytes, extra, stream, .. } = *request;
     let (context, _) = belongs_to(shim, call.vendor, request.location);
@@ -43,8 +43,8 @@ pub(crate) fn added(shim: &'static Shim, call: &Call, request: &Request, addr: u
     nodes.all.push((addr, entry));
 }
 
-/// Memory at an address that has no record of its own was freed. True if a node of a graph allocates there: then the free
-/// ends what a launch has allocated. During a capture it may have become a node, and has freed nothing yet.
+/// Records a free at an address without a record of its own. Returns true if a graph node allocates there: then the
+/// free ends what a launch has allocated. During a capture the free may have become a node, and has freed nothing yet.
 pub(crate) fn freed(shim: &Shim, addr: u64) -> bool {
     let Some(mut inner) = inner(shim) else { return false };
     let is_there = inner.addresses.contains_key(&addr);
@@ -54,7 +54,7 @@ pub(crate) fn freed(shim: &Shim, addr: u64) -> bool {
     is_there
 }
 
-/// Ends the record of what a launch left at an address.
+/// Ends the record of memory that a launch left at an address.
 fn end_left(shim: &Shim, inner: &mut Inner, addr: u64) {
     if let Some(at) = inner.left.iter().position(|&(left, _)| left == addr)
         && let Some(left) = inner.left.remove(at)
@@ -63,7 +63,7 @@ fn end_left(shim: &Shim, inner: &mut Inner, addr: u64) {
     }
 }
 
-/// A graph with such nodes was instantiated.
+/// Records that a graph with such nodes was instantiated.
 pub(crate) fn instantiated(shim: &Shim, graph: u64, exec: u64) {
     shim.registry.memory_nodes.store(true, Relaxed);
     if let Some(nodes) = inner(shim).as_mut().and_then(|inner| inner.graphs.get_mut(&graph)) {
@@ -71,8 +71,8 @@ pub(crate) fn instantiated(shim: &Shim, graph: u64, exec: u64) {
     }
 }
 
-/// A capture ended. The graph that the driver gave, if any, has this handle for the program. A capture that failed leaves
-/// no graph: which one it was nobody tells, so the nodes end with the last capture of the process.
+/// Records the end of a capture. `given`: the driver's graph and the program's handle for it. A failed capture leaves
+/// no graph, and no call tells which one failed, so its nodes end with the last capture of the process.
 pub(crate) fn capture_ended(shim: &Shim, given: Option<(u64, u64)>) {
     let Some(mut inner) = inner(shim) else { return };
     if let Some((library, graph)) = given {
@@ -92,7 +92,7 @@ pub(crate) fn capture_ended(shim: &Shim, given: Option<(u64, u64)>) {
     }
 }
 
-/// A graph with such nodes became a part of another. It cannot be copied, so it was moved.
+/// Records that a graph with such nodes became part of another. It cannot be copied, so it was moved.
 pub(crate) fn moved(shim: &Shim, child: u64, parent: u64) {
     let Some(mut inner) = inner(shim) else { return };
     let Some(nodes) = inner.graphs.remove(&child) else { return };
@@ -100,12 +100,12 @@ pub(crate) fn moved(shim: &Shim, child: u64, parent: u64) {
     inner.graphs.entry(parent).or_default().all.extend(nodes.all);
 }
 
-/// A graph is about to be destroyed: another thread may get its handle at once.
+/// Removes a graph before its real destroy: another thread may get its handle at once.
 pub(crate) fn graph_going(shim: &Shim, graph: u64) -> Option<Nodes> {
     inner(shim)?.graphs.remove(&graph)
 }
 
-/// The real destroy of a graph returned. `is_held`: asks the driver whether something is allocated at an address.
+/// Records that a graph's real destroy returned. `is_held` asks the driver if something is allocated at an address.
 pub(crate) fn graph_gone(shim: &Shim, graph: u64, nodes: Nodes, succeeded: bool, is_held: impl Fn(u64) -> bool) {
     let Some(mut inner) = inner(shim) else { return };
     match succeeded {
@@ -115,7 +115,7 @@ pub(crate) fn graph_gone(shim: &Shim, graph: u64, nodes: Nodes, succeeded: bool,
     }
 }
 
-/// An exec is gone. `is_held`: as of [`graph_gone`].
+/// Records that an exec is gone. `is_held`: as in [`graph_gone`].
 pub(crate) fn exec_gone(shim: &Shim, exec: u64, is_held: impl Fn(u64) -> bool) {
     let Some(mut inner) = inner(shim) else { return };
     if let Some(nodes) = inner.execs.remove(&exec) {
@@ -124,26 +124,26 @@ pub(crate) fn exec_gone(shim: &Shim, exec: u64, is_held: impl Fn(u64) -> bool) {
     inner.graphs.values_mut().filter(|nodes| nodes.exec == exec).for_each(|nodes| nodes.exec = 0);
 }
 
-/// Records that are looked at again with each graph that goes: what is left may be freed by another graph.
+/// Number of left records that are checked again whenever a graph goes: another graph may free that memory.
 const LOOKS: usize = 32;
 
-/// Graph and exec of some nodes are gone. What launches left behind is marked, and the rest ends.
+/// Handles nodes whose graph and exec are gone: marks memory that launches left, and ends the other records.
 fn leave(shim: &Shim, mut inner: MutexGuard<'_, Inner>, nodes: Nodes, is_held: impl Fn(u64) -> bool) {
     let again = LOOKS.min(inner.left.len());
     let mut asked: Vec<(u64, Entry)> = inner.left.drain(..again).collect();
     for node in nodes.all {
-        // Of nodes at one address, the last one stands for them all. If a node of another graph has it, what is allocated
-        // there may be that graph's.
+        // The last node at an address stands for all of them. If another graph has a node there, the allocated memory
+        // may be that graph's.
         match inner.addresses.get(&node.0) {
             Some(1) => asked.push(node),
             _ => end_node(shim, &mut inner, node),
         }
     }
-    // Nothing is asked while anything captures: the next graph that goes asks for these, too.
+    // No query is made during a capture: the next graph that goes checks these, too.
     if shim.registry.streams.capturing() > 0 {
         return inner.left.extend(asked);
     }
-    // No lock is held over a call of the driver. A free that comes meanwhile finds nothing to end; the next look does.
+    // No lock is held over a driver call. A free that comes meanwhile finds nothing to end; the next look ends it.
     drop(inner);
     let (held, gone): (Vec<_>, Vec<_>) = asked.into_iter().partition(|&(addr, _)| is_held(addr));
     let Some(mut inner) = self::inner(shim) else { return };
@@ -152,7 +152,7 @@ fn leave(shim: &Shim, mut inner: MutexGuard<'_, Inner>, nodes: Nodes, is_held: i
     inner.left.extend(held);
 }
 
-/// What belongs to a context ends with it.
+/// Ends everything that belongs to a context.
 pub(crate) fn end_with(shim: &Shim, context: ContextRef) {
     let Some(mut inner) = inner(shim) else { return };
     let Inner { graphs, execs, left, .. } = &mut *inner;

@@ -1,4 +1,4 @@
-//! What happens to graphs.
+//! Records graphs.
 
 use super::contexts;
 use crate::call::Call;
@@ -15,12 +15,12 @@ use gpumem_wire::layout::*;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::*;
 
-/// Serial of a live graph.
+/// Returns a live graph's serial.
 pub(crate) fn serial(shim: &Shim, graph: u64) -> Option<u64> {
     shim.registry.graphs.get(Class::Graph, graph).map(|entry| entry.serial)
 }
 
-/// A graph came to be.
+/// Records a new graph.
 pub(crate) fn made(shim: &'static Shim, call: &Call, handle: Graph, nodes: u64, origin: GraphOrigin) {
     let key = handle as u64;
     if origin == GraphOrigin::Captured && shim.registry.graphs.get(Class::Graph, key).is_some() {
@@ -50,23 +50,23 @@ pub(crate) fn made(shim: &'static Shim, call: &Call, handle: Graph, nodes: u64, 
     }
 }
 
-/// A graph is gone; call before the real destroy, and [`stays`] if that fails.
+/// Removes a graph. Call it before the real destroy, and [`stays`] if that fails.
 pub(crate) fn going(shim: &Shim, handle: Graph) -> Option<GraphEntry> {
     shim.registry.graphs.remove(Class::Graph, handle as u64)
 }
 
-/// The real destroy succeeded.
+/// Records that the real destroy succeeded.
 pub(crate) fn ended(shim: &Shim, entry: GraphEntry) {
     shim.ledger.graphs.clear_if_any(entry.slot);
     shim.count(counters::GRAPHS_DESTROYED, 1);
 }
 
-/// The real destroy failed.
+/// Restores a graph whose real destroy failed.
 pub(crate) fn stays(shim: &Shim, handle: Graph, entry: GraphEntry) {
     shim.registry.graphs.insert(Class::Graph, handle as u64, entry);
 }
 
-/// A graph that the program built node by node has its nodes by now.
+/// Records the nodes of a graph that the program built node by node.
 pub(super) fn note_nodes(shim: &Shim, graph: GraphEntry, nodes: u64) {
     let table = &shim.ledger.graphs;
     table.field(graph.slot, offset_of!(GraphSlot, instantiates)).fetch_add(1, Relaxed);
@@ -76,14 +76,14 @@ pub(super) fn note_nodes(shim: &Shim, graph: GraphEntry, nodes: u64) {
     }
 }
 
-/// Host bytes of all graphs and execs now: of graphs, or of the recipes that stand for them; of real execs, parked ones
-/// among them; and of sources. Views add up the same numbers row by row.
+/// Returns the host bytes of all graphs and execs now: of graphs or their recipes, of real execs including parked ones,
+/// and of sources. Views add up the same numbers row by row.
 pub(crate) fn host_bytes(shim: &Shim) -> u64 {
     let ledger = &shim.ledger;
     let balance = |up, down| ledger.counter(up).saturating_sub(ledger.counter(down));
     let (mut graphs, mut native) = (0_u64, 0_u64);
     ledger.graphs.each(|graph| graphs = graphs.saturating_add(graph.held_bytes()));
-    // These rows are the execs that the program itself has. The graph cache counts its own execs.
+    // These rows are the program's own execs. The graph cache counts its own execs.
     ledger.execs.each(|exec| {
         if exec.exec_state() == Some(ExecState::Native) {
             native = native.saturating_add(exec.host_bytes);

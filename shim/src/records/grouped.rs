@@ -1,4 +1,4 @@
-//! Device memory, told to the group that shares a limit (`GPUMEM_LIMIT_GROUP`). Nothing happens where there is none.
+//! Reports device memory to the group that shares a limit (`GPUMEM_LIMIT_GROUP`). Without a group it does nothing.
 
 use super::contexts;
 use crate::group::{Group, Place};
@@ -6,15 +6,15 @@ use crate::shim::Shim;
 use gpumem_wire::kinds::{Severity, Vendor};
 use gpumem_wire::layout::ContextRef;
 
-/// The device of a context.
+/// Returns a context's device.
 pub(crate) fn place(shim: &Shim, context: ContextRef) -> Option<Place> {
     let slot = contexts::slot(shim, context)?;
     let (vendor, device) = (Vendor::from_u8(slot.vendor)?, slot.device as i32);
     Some(Place { vendor, device, uuid: named(slot.uuid, vendor, device) })
 }
 
-/// The name of a device in the group. Where the driver tells no UUID, it is made from the device's number, so that
-/// several devices do not have one name.
+/// Returns a device's name in the group. If the driver gives no UUID, the name is made from the device's number, so
+/// that devices do not share a name.
 fn named(uuid: [u8; 16], vendor: Vendor, device: i32) -> [u8; 16] {
     if uuid != [0; 16] {
         return uuid;
@@ -25,7 +25,7 @@ fn named(uuid: [u8; 16], vendor: Vendor, device: i32) -> [u8; 16] {
     name
 }
 
-/// The driver has given so many bytes.
+/// Reports bytes that the driver has given.
 #[inline(always)]
 pub(crate) fn took(shim: &Shim, context: ContextRef, bytes: u64) {
     if let Some(group) = &shim.group {
@@ -40,7 +40,7 @@ fn took_in(group: &Group, shim: &Shim, context: ContextRef, bytes: u64) {
     }
 }
 
-/// The driver has so many bytes back.
+/// Reports bytes that the driver has back.
 pub(crate) fn gave(shim: &Shim, context: ContextRef, bytes: u64) {
     if let Some(group) = shim.group.as_ref().filter(|_| bytes != 0)
         && let Some(place) = place(shim, context)
@@ -49,7 +49,7 @@ pub(crate) fn gave(shim: &Shim, context: ContextRef, bytes: u64) {
     }
 }
 
-/// Looks after the seat in the group, once a second.
+/// Checks the seat in the group, once a second.
 pub(crate) fn look_after(shim: &Shim) {
     if let Some(line) = shim.group.as_ref().and_then(|group| group.look_after()) {
         shim.message(Severity::Warning, &line);

@@ -1,4 +1,4 @@
-//! Records what the graph cache does: handles and their real execs, and folded graphs.
+//! Records the graph cache: handles and their real execs, and folded graphs.
 
 use super::{contexts, execs};
 use crate::call::Call;
@@ -12,20 +12,20 @@ use gpumem_wire::layout::*;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// A handle that was made.
+/// A new handle.
 pub(crate) struct MadeHandle {
     pub index: u32,
     pub handle: GraphExec,
     pub class: u64,
     pub counts: [u32; 16],
     pub source_bytes: u64,
-    /// Whether it has a real exec already, as the first handle of its class.
+    /// True if it has a real exec already, as the first handle of its class.
     pub resident: bool,
     /// Estimated instantiate time saved, ns.
     pub saved_ns: u64,
 }
 
-/// Whether handles may be ours now.
+/// Checks that handles may be ours now.
 ///
 /// # Errors
 /// Why not.
@@ -40,7 +40,7 @@ pub(crate) fn may_be_virtual(shim: &Shim) -> Result<(), Pinned> {
     }
 }
 
-/// A handle of ours came to be.
+/// Records a new handle of ours.
 pub(crate) fn made(shim: &'static Shim, call: &Call, made: &MadeHandle, graph: Graph, flags: u64, took_ns: u64) -> u32 {
     shim.count(counters::HANDLES_MADE, 1);
     shim.count(counters::SAVED_NS, made.saved_ns);
@@ -82,23 +82,23 @@ fn exec_is(shim: &Shim, slot: u32, state: ExecState, pinned: Pinned) {
     set_exec(shim, slot, offset_of!(ExecSlot, state), exec_state(state, pinned));
 }
 
-/// A handle has a real exec now.
+/// Records that a handle has a real exec now.
 pub(crate) fn resident(shim: &Shim, slot: u32) {
     exec_is(shim, slot, ExecState::Resident, Pinned::None);
 }
 
-/// A real exec was taken from a handle.
+/// Records that a handle lost its real exec.
 pub(crate) fn left(shim: &Shim, slot: u32) {
     exec_is(shim, slot, ExecState::Folded, Pinned::None);
     add_to_exec(shim, slot, offset_of!(ExecSlot, evictions), 1);
 }
 
-/// A real exec was instantiated for a handle.
+/// Records that a real exec was instantiated for a handle.
 pub(crate) fn instantiated(shim: &Shim, slot: u32) {
     add_to_exec(shim, slot, offset_of!(ExecSlot, instantiations), 1);
 }
 
-/// A launch found no exec that held what its handle means, and had one after `took_ns`.
+/// Records a launch that found no exec with its handle's contents, and had one after `took_ns`.
 pub(crate) fn missed(shim: &Shim, slot: u32, took_ns: u64) {
     shim.count(counters::MISS_NS, took_ns);
     if let Some(saved) = exec_field(shim, slot, offset_of!(ExecSlot, saved_ns)) {
@@ -106,7 +106,7 @@ pub(crate) fn missed(shim: &Shim, slot: u32, took_ns: u64) {
     }
 }
 
-/// A real exec was made to hold what a handle means. That took `took_ns` and `set` node setters.
+/// Records that a real exec was retargeted to a handle, in `took_ns` and with `set` node setters.
 pub(crate) fn retargeted(shim: &Shim, slot: u32, took_ns: u64, set: u64, recycled: bool) {
     shim.count(counters::RETARGETS, 1);
     shim.count(counters::RETARGET_NS, took_ns);
@@ -115,7 +115,7 @@ pub(crate) fn retargeted(shim: &Shim, slot: u32, took_ns: u64, set: u64, recycle
     add_to_exec(shim, slot, offset_of!(ExecSlot, retargets), 1);
 }
 
-/// A handle is of another class now.
+/// Records a handle's new class.
 pub(crate) fn class_is(shim: &Shim, slot: u32, class: u64) {
     let known = (slot != NO_SLOT).then(|| shim.ledger.execs.read(slot)).flatten();
     if let Some(exec) = known.filter(|exec| exec.class != class) {
@@ -123,14 +123,14 @@ pub(crate) fn class_is(shim: &Shim, slot: u32, class: u64) {
     }
 }
 
-/// A handle's exec stays with it for good.
+/// Records that a handle's exec stays with it for good.
 pub(crate) fn pinned(shim: &Shim, slot: u32, why: Pinned) {
     shim.count(counters::PINNED_MADE, 1);
     exec_is(shim, slot, ExecState::Native, why);
     source_is(shim, slot, 0);
 }
 
-/// An exec is the library's own, and why.
+/// Records that an exec is the library's own, and why.
 pub(crate) fn native(shim: &Shim, exec: u64, why: Pinned) {
     shim.count(counters::PINNED_MADE, 1);
     if let Some(entry) = shim.registry.execs.get(exec) {
@@ -138,7 +138,7 @@ pub(crate) fn native(shim: &Shim, exec: u64, why: Pinned) {
     }
 }
 
-/// How many bytes a handle's source takes now. A handle without a slot is not counted.
+/// Records the bytes of a handle's source. A handle without a slot is not counted.
 pub(crate) fn source_is(shim: &Shim, slot: u32, bytes: u64) {
     if let Some(field) = exec_field(shim, slot, offset_of!(ExecSlot, source_bytes)) {
         shim.count(counters::SOURCE_BYTES_ADDED, bytes);
@@ -151,7 +151,7 @@ fn exec_bytes_of(shim: &Shim, vendor: Vendor, context: u64) -> Option<&AtomicU64
     Some(shim.ledger.contexts.field(u32::from(context).checked_sub(1)?, offset_of!(ContextSlot, exec_bytes)))
 }
 
-/// A real exec came to be under the cache, in a context.
+/// Records a new real exec of the cache, in a context.
 pub(crate) fn real_made(shim: &Shim, vendor: Vendor, context: u64, bytes: (u64, u64)) {
     shim.count(counters::REAL_EXECS_MADE, 1);
     shim.count(counters::REAL_BYTES_ADDED, bytes.0 + bytes.1);
@@ -160,7 +160,7 @@ pub(crate) fn real_made(shim: &Shim, vendor: Vendor, context: u64, bytes: (u64, 
     }
 }
 
-/// A real exec left the cache.
+/// Records a real exec that left the cache.
 pub(crate) fn real_ended(shim: &Shim, vendor: Vendor, context: u64, bytes: (u64, u64), evicted: bool) {
     shim.count(counters::REAL_EXECS_ENDED, 1);
     shim.count(counters::REAL_BYTES_REMOVED, bytes.0 + bytes.1);
@@ -170,7 +170,7 @@ pub(crate) fn real_ended(shim: &Shim, vendor: Vendor, context: u64, bytes: (u64,
     }
 }
 
-/// More than half of the launches find no exec and no room for one.
+/// Records that more than half of the launches find no exec and no room for one.
 pub(crate) fn thrashes(shim: &Shim, by_count: bool, execs: u64, bytes: u64) {
     shim.count(counters::THRASHES, 1);
     let variable = if by_count { "GPUMEM_GRAPH_CACHE" } else { "GPUMEM_GRAPH_CACHE_BYTES" };
@@ -182,7 +182,7 @@ pub(crate) fn thrashes(shim: &Shim, by_count: bool, execs: u64, bytes: u64) {
     });
 }
 
-/// A call with a graph ran out of memory, and was made once more after so many bytes were given back.
+/// Records a graph call that ran out of memory, and was repeated after `bytes` bytes were freed.
 pub(crate) fn tried_again(shim: &Shim, bytes: u64, status: Status) {
     shim.event(EventKind::OomRetry, |event| {
         event.a = bytes;
@@ -195,7 +195,7 @@ fn graph_field(shim: &Shim, graph: u64, offset: usize) -> Option<&AtomicU64> {
     Some(shim.ledger.graphs.field(entry.slot, offset))
 }
 
-/// A graph is held as a recipe of this many bytes.
+/// Records that a graph is held as a recipe of this many bytes.
 pub(crate) fn graph_folded(shim: &Shim, graph: Graph, bytes: u64) {
     shim.count(counters::FOLDS, 1);
     if let Some(field) = graph_field(shim, graph as u64, offset_of!(GraphSlot, folded_bytes)) {
@@ -203,7 +203,7 @@ pub(crate) fn graph_folded(shim: &Shim, graph: Graph, bytes: u64) {
     }
 }
 
-/// A graph was built from its recipe.
+/// Records that a graph was rebuilt from its recipe.
 pub(crate) fn graph_unfolded(shim: &Shim, graph: Graph) {
     shim.count(counters::UNFOLDS, 1);
     if let Some(field) = graph_field(shim, graph as u64, offset_of!(GraphSlot, folded_bytes)) {

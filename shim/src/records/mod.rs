@@ -1,17 +1,17 @@
-//! What is recorded: for each noun of the API, what happens to it. These are functions on the shim. They keep the
-//! registry's maps and the ledger in step.
+//! The recording functions, one file for each noun of the API. They are functions on the shim, and keep the registry's
+//! maps and the ledger in step.
 //!
 //! A file uses those below it, from top to bottom:
 //!
-//! * [`context_end`]: a context ends, with all that belongs to it. `reported`: what the program itself says, by
-//!   `gpumem.h`. [`vmm`]: virtual memory. [`shared`]: memory that processes share. [`handles`]: what the graph cache does.
+//! * [`context_end`]: the end of a context and all that belongs to it. `reported`: the program's own reports, by
+//!   `gpumem.h`. [`vmm`]: virtual memory. [`shared`]: memory that processes share. [`handles`]: the graph cache.
 //! * [`code`] and [`events`]: records of allocations without memory of their own.
-//! * [`allocations`], [`blocks`], [`graphs`] and [`execs`], [`streams`], [`pooled`], [`driver_memory`], [`driver_pools`]: one noun
-//!   each.
-//! * [`site_text`]: call sites in words. [`contexts`]: to which context memory belongs. Everything belongs to a
+//! * [`allocations`], [`blocks`], [`graphs`] and [`execs`], [`streams`], [`pooled`], [`driver_memory`],
+//!   [`driver_pools`]: one noun each.
+//! * [`site_text`]: call sites in words. [`contexts`]: the context that memory belongs to. Everything belongs to a
 //!   context.
-//! * [`registry`]: what is live, as maps that find a record. They are passive: they know no shim, and only the files
-//!   above change them.
+//! * [`registry`]: everything live, as maps that find a record. The maps are passive: they know no shim, and only the
+//!   files above change them.
 
 pub(crate) mod allocations;
 pub(crate) mod blocks;

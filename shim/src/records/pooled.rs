@@ -1,5 +1,5 @@
-//! Records about a context's memory under the pool: what may be taken, what was placed elsewhere, what was refused. The
-//! pool itself writes the records of blocks.
+//! Records of a context's memory under the pool: limits, spilled allocations, refusals. The pool itself writes the
+//! records of blocks.
 
 use super::contexts;
 use crate::call::Call;
@@ -12,12 +12,12 @@ use gpumem_wire::layout::*;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::*;
 
-/// Share of the device that idle blocks may take where the user sets no bound.
+/// Share of the device for idle blocks if the user sets no bound.
 const SHARE: u64 = 4;
-/// The same where the device's memory is the machine's: a quarter of what all programs share would be too much.
+/// The share if the device's memory is the machine's: a quarter of what all programs share would be too much.
 const INTEGRATED_SHARE: u64 = 16;
 
-/// The driver refused a free, so the block is as live as before.
+/// Records that the driver refused a free: the block is still live.
 pub(crate) fn free_failed(shim: &Shim, addr: u64, status: Status) {
     shim.count(counters::FREE_FAILURES, 1);
     shim.event(EventKind::FreeFailed, |event| {
@@ -26,21 +26,21 @@ pub(crate) fn free_failed(shim: &Shim, addr: u64, status: Status) {
     });
 }
 
-/// What this process may take of a context's device. 0: no limit.
+/// Records how much this process may take of a context's device. 0: no limit.
 pub(crate) fn limit(shim: &Shim, context: ContextRef, limit: u64) {
     if let Some(field) = contexts::field(shim, context, offset_of!(ContextSlot, limit_bytes)) {
         field.store(limit, Relaxed);
     }
 }
 
-/// Live bytes outside of the device's memory were added to a context, or taken away.
+/// Adds (or subtracts) live bytes outside the device's memory to a context.
 pub(crate) fn spilled_bytes(shim: &Shim, context: ContextRef, bytes: i64) {
     if let Some(field) = contexts::field(shim, context, offset_of!(ContextSlot, spilled_bytes)) {
         field.fetch_add(bytes as u64, Relaxed);
     }
 }
 
-/// An allocation was placed outside of the device's memory.
+/// Records an allocation placed outside the device's memory.
 pub(crate) fn spilled(shim: &'static Shim, call: &Call, bytes: u64) {
     shim.count(counters::SPILLS, 1);
     shim.count(counters::SPILLED_BYTES, bytes);
@@ -54,7 +54,7 @@ pub(crate) fn spilled(shim: &'static Shim, call: &Call, bytes: u64) {
     });
 }
 
-/// An allocation did not fit under the quota, of this process or of its group.
+/// Records an allocation that exceeded the limit, of this process or of its group.
 pub(crate) fn limit_refused(shim: &Shim, bytes: u64, of_group: bool) {
     shim.count(counters::LIMIT_REFUSALS, 1);
     shim.event(EventKind::LimitRefused, |event| {
@@ -67,13 +67,13 @@ fn live_in(shim: &Shim, context: ContextRef) -> u64 {
     contexts::field(shim, context, offset_of!(ContextSlot, live_bytes)).map_or(0, |live| live.load(Relaxed))
 }
 
-/// Live device bytes of all contexts on a device.
+/// Returns the live device bytes of all contexts on a device.
 pub(crate) fn live_on(shim: &Shim, vendor: Vendor, device: i32) -> u64 {
     let on = contexts::on(shim, vendor, device);
     on.into_iter().map(|context| live_in(shim, context)).sum()
 }
 
-/// Idle bytes that a context may keep where the user sets no bound.
+/// Returns the idle bytes that a context may keep if the user sets no bound.
 pub(crate) fn device_share(shim: &Shim, context: ContextRef) -> u64 {
     let share = |slot: ContextSlot| slot.total_bytes / if slot.integrated == 0 { SHARE } else { INTEGRATED_SHARE };
     contexts::slot(shim, context).map_or(0, share)

@@ -1,4 +1,4 @@
-//! What the program tells about itself through `gpumem.h`: tags and sub-allocations.
+//! The program's reports through `gpumem.h`: tags and sub-allocations.
 
 use super::allocations;
 use crate::call::Call;
@@ -10,7 +10,7 @@ use crate::records::registry::tag::Tag;
 use gpumem_wire::kinds::Vendor;
 use std::ffi::{CStr, c_char, c_void};
 
-/// Bytes of a text that the program gave, at most 255 of them.
+/// Returns the bytes of the program's text, at most 255 of them.
 ///
 /// # Safety
 /// `text` is null or a C string.

@@ -1,15 +1,16 @@
-//! What happens to memory that processes share: allocations that are exported here, and those of others that are open here.
+//! Records memory that processes share: allocations exported here, and allocations of other processes opened here.
 //!
-//! A row names its allocation by a hash of the handle, which a reader compares with the rows of other ledgers. The handle
-//! itself opens the memory, so it is written nowhere.
+//! A row names its allocation by a hash of the handle, which a reader compares with the rows of other ledgers. The
+//! handle itself opens the memory, so it is written nowhere.
 //!
-//! Exporting an allocation twice gives the same handle, byte for byte (`tests/programs/ipc.c` checks it on GPUs and on the
-//! simulator), also by an address inside of it (an H200 with driver 580, docs/decisions/drivers.md). PyTorch relies on the
-//! first: it keeps what it has opened by the bytes of the handle (`ipcMemHandle_to_devptr` in
-//! c10/cuda/CUDACachingAllocator.cpp). So an allocation has one row as a rule, and the hash is of exactly those bytes that
-//! the other process passes in. A block of the pool is an allocation of the driver's, and has its handle.
+//! Exporting an allocation twice gives the same handle, byte for byte (`tests/programs/ipc.c` checks it on GPUs and on
+//! the simulator), also by an address inside of it (an H200 with driver 580, docs/decisions/drivers.md). PyTorch relies
+//! on the first: it looks up what it has opened by the bytes of the handle (`ipcMemHandle_to_devptr` in
+//! c10/cuda/CUDACachingAllocator.cpp). So an allocation usually has one row, and the hash covers exactly the bytes that
+//! the other process passes in. A block of the pool is one driver allocation, and has that allocation's handle.
 //!
-//! Frees pay nothing for it. A row has the serial of the allocation's record, and an export whose record is gone was freed.
+//! Frees pay nothing for it. A row has the serial of the allocation's record. If that record is gone, the exported
+//! allocation was freed.
 
 use super::allocations::{self, Request};
 use crate::call::Call;
@@ -24,19 +25,19 @@ use gpumem_wire::kinds::SharedKind;
 use gpumem_wire::layout::{AllocSlot, ContextRef, SharedSlot};
 use sha2::{Digest, Sha256};
 
-/// The name of an allocation for other processes: half of SHA-256 of its handle.
+/// Returns the allocation's name for other processes: half of SHA-256 of its handle.
 fn hash(handle: &IpcMemHandle) -> [u8; 16] {
     let all = Sha256::digest(handle.reserved);
     std::array::from_fn(|at| all[at])
 }
 
-/// An allocation was exported, whose record has this place. `around`: where it begins and how long it is, as the driver
-/// has it.
+/// Records the export of the allocation at `record`. `around`: its beginning and length, as the driver has them.
 pub(crate) fn exported(shim: &Shim, handle: &IpcMemHandle, record: u32, around: Option<(u64, u64)>) {
     add(shim, SharedKind::Exported, hash(handle), record, around.map(|(_, bytes)| bytes));
 }
 
-/// Memory of another process was opened at an address. Closed by another thread in the meantime, it has no record.
+/// Records that another process's memory was opened at an address. If another thread has closed it meanwhile, it gets
+/// no record.
 pub(crate) fn imported(shim: &Shim, handle: &IpcMemHandle, class: Class, addr: u64) {
     if let Some(entry) = shim.registry.allocations.get(class, addr) {
         add(shim, SharedKind::Imported, hash(handle), entry.slot, None);
@@ -64,7 +65,7 @@ fn add(shim: &Shim, kind: SharedKind, hash: [u8; 16], record: u32, bytes: Option
     }
 }
 
-/// Makes room for a row in a full table: what was closed goes, then the older half of what was freed.
+/// Makes room for a row in a full table: removes closed rows, then the older half of freed ones.
 #[inline]
 fn make_room(shim: &Shim, inner: &mut Inner) {
     if (inner.rows.len() as u64) < shim.ledger.shared.capacity() {
@@ -82,12 +83,12 @@ fn make_room(shim: &Shim, inner: &mut Inner) {
     }
 }
 
-/// True if the allocation of a row has not ended.
+/// True if a row's allocation has not ended.
 fn is_live(shim: &Shim, row: &Row) -> bool {
     shim.ledger.allocs.read_if_whole(row.record).is_some_and(|of| of.serial == row.serial)
 }
 
-/// Ends all rows but those that `stays` names.
+/// Ends all rows for which `stays` is false.
 fn retain(shim: &Shim, inner: &mut Inner, mut stays: impl FnMut(&Row) -> bool) {
     inner.rows.retain(|row| {
         let stays = stays(row);
@@ -98,8 +99,8 @@ fn retain(shim: &Shim, inner: &mut Inner, mut stays: impl FnMut(&Row) -> bool) {
     });
 }
 
-/// Records memory of another process that the program opened. If it is open already, the driver gives the same address and
-/// counts how often; it is one import all the same.
+/// Records another process's memory that the program opened. If it is open already, the driver gives the same address
+/// and counts how often; it stays one import.
 pub(crate) fn opened(shim: &'static Shim, call: &Call, request: &Request, addr: u64) {
     let mut inner = lock(&shim.registry.shared.inner);
     if shim.registry.allocations.get(Class::Import, addr).is_some() {
@@ -110,7 +111,8 @@ pub(crate) fn opened(shim: &'static Shim, call: &Call, request: &Request, addr: 
     }
 }
 
-/// The program is about to close memory at an address. True if that is open more than once: then it stays open.
+/// Called before the program closes memory at an address. Returns true if the memory is open more than once, so that it
+/// stays open.
 pub(crate) fn stays_open(shim: &Shim, addr: u64) -> bool {
     let mut inner = lock(&shim.registry.shared.inner);
     let Some(opens) = inner.opens.get_mut(&addr) else { return false };
@@ -121,19 +123,19 @@ pub(crate) fn stays_open(shim: &Shim, addr: u64) -> bool {
     true
 }
 
-/// The driver refused to close memory that was to stay open.
+/// Records that the driver refused to close memory that was to stay open.
 pub(crate) fn close_failed(shim: &Shim, addr: u64, status: Status) {
     *lock(&shim.registry.shared.inner).opens.entry(addr).or_default() += 1;
     allocations::free_failed(shim, Class::Import, addr, None, status);
 }
 
-/// The program has closed memory that was open at an address.
+/// Records that the program closed memory at an address.
 pub(crate) fn closed(shim: &Shim, addr: u64) {
     let mut inner = lock(&shim.registry.shared.inner);
     retain(shim, &mut inner, |row| row.kind != SharedKind::Imported || row.addr != addr || is_live(shim, row));
 }
 
-/// A context has ended: nobody can open what belonged to it.
+/// Records that a context has ended: its memory can no longer be opened.
 pub(crate) fn end_with(shim: &Shim, context: ContextRef) {
     let mut inner = lock(&shim.registry.shared.inner);
     retain(shim, &mut inner, |row| row.context != context);

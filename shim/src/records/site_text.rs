@@ -1,5 +1,5 @@
-//! Call sites as text for lines on stderr: files, and places in them. Functions and lines would need the loader's lock
-//! and files to be read; the inspector finds those.
+//! Call sites as text for lines on stderr: files, and offsets in them. Functions and lines would need the loader's lock
+//! and reading of files; the inspector finds those.
 
 use crate::shim::Shim;
 use crate::stacks::modules::{self, Modules};
@@ -7,10 +7,10 @@ use crate::stranded;
 use gpumem_wire::layout::StackRef;
 use std::fmt::Write;
 
-/// How many frames name a call site, from the program's innermost one outwards.
+/// Number of frames that name a call site, from the program's innermost one outwards.
 const FRAMES: usize = 3;
 
-/// What is loaded now.
+/// The modules loaded now.
 pub(crate) struct Places<'a> {
     shim: &'a Shim,
     modules: Modules,
@@ -21,7 +21,7 @@ impl<'a> Places<'a> {
         Self { shim, modules: modules::refresh() }
     }
 
-    /// A call site by files and places in them, the program's innermost first.
+    /// Returns a call site as files and offsets, the program's innermost first.
     pub(crate) fn of(&self, stack: StackRef) -> String {
         let frames = stranded::frames_of(self.shim, stack);
         let is_program = |pc: u64| self.modules.find(pc).is_some_and(|m| !stranded::is_runtime(m.path()));

@@ -1,4 +1,4 @@
-//! What happens to streams, and to the captures in progress on them.
+//! Records streams, and the captures in progress on them.
 
 use super::contexts;
 use crate::call::Call;
@@ -14,7 +14,7 @@ use gpumem_wire::layout::*;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::*;
 
-/// A stream came to be.
+/// Records a new stream.
 pub(crate) fn created(shim: &'static Shim, call: &Call, handle: u64, flags: u32, priority: i32) {
     let context = contexts::current(shim, call.vendor);
     let stack = shim.site(call.site(), Made::Stream);
@@ -35,18 +35,18 @@ pub(crate) fn created(shim: &'static Shim, call: &Call, handle: u64, flags: u32,
     }
 }
 
-/// Whether a stream is of a context. `None` if that is not known.
+/// Returns true if a stream belongs to a context. `None` if that is unknown.
 pub(crate) fn is_of(shim: &Shim, vendor: Vendor, stream: u64, context: u64) -> Option<bool> {
     let context = contexts::known(shim, vendor, context)?;
     Some(shim.registry.streams.map.get(&(vendor, stream)).is_some_and(|entry| entry.context == context))
 }
 
-/// Takes a stream out before its real destroy: another thread may get the handle at once.
+/// Removes a stream before its real destroy: another thread may get the handle at once.
 pub(crate) fn going(shim: &Shim, vendor: Vendor, handle: u64) -> Option<Entry> {
     shim.registry.streams.map.remove(&(vendor, handle)).map(|(_, entry)| entry)
 }
 
-/// The real destroy returned.
+/// Records that the real destroy returned.
 pub(crate) fn destroyed(shim: &Shim, vendor: Vendor, handle: u64, entry: Entry, status: Status) {
     if status != 0
         && let dashmap::Entry::Vacant(place) = shim.registry.streams.map.entry((vendor, handle))
@@ -62,19 +62,19 @@ fn end(shim: &Shim, entry: Entry) {
     shim.ledger.streams.clear_if_any(entry.slot);
 }
 
-/// Handles of the streams of a context, as far as it is known.
+/// Returns the known streams of a context.
 pub(crate) fn of(shim: &Shim, vendor: Vendor, context: u64) -> Vec<u64> {
     let context = contexts::known(shim, vendor, context);
     let streams = shim.registry.streams.map.iter();
     streams.filter(|its| context == Some(its.context)).map(|its| its.key().1).collect()
 }
 
-/// Whether a context has streams.
+/// True if a context has streams.
 pub(crate) fn any_of(shim: &Shim, context: ContextRef) -> bool {
     shim.registry.streams.map.iter().any(|its| its.context == context)
 }
 
-/// All streams of a context are gone with it.
+/// Ends all streams of a context.
 pub(crate) fn end_of(shim: &Shim, context: ContextRef) {
     shim.registry.streams.map.retain(|_, entry| {
         if entry.context == context {
@@ -84,7 +84,7 @@ pub(crate) fn end_of(shim: &Shim, context: ContextRef) {
     });
 }
 
-/// The key of a stream that captures. Per-thread default streams have the same handle in all threads, and no other
+/// Returns the key of a capturing stream. Per-thread default streams have the same handle in all threads, and no other
 /// default stream can capture.
 fn capture_key(shim: &Shim, stream: u64) -> u64 {
     const PER_THREAD: u64 = 2;
@@ -94,12 +94,12 @@ fn capture_key(shim: &Shim, stream: u64) -> u64 {
     }
 }
 
-/// A capture began.
+/// Records the beginning of a capture.
 pub(crate) fn capture_begun(shim: &Shim, vendor: Vendor, stream: u64, mode: i32) {
     let stream = capture_key(shim, stream);
     shim.count(counters::CAPTURES_BEGUN, 1);
     shim.registry.streams.capturing.fetch_add(1, Relaxed);
-    // Default streams, and streams from before the shim, are known only while they capture.
+    // Default streams, and streams made before gpumem was loaded, are known only while they capture.
     let unlisted = Entry { slot: NO_SLOT, context: 0, capturing: true };
     let mut entry = shim.registry.streams.map.entry((vendor, stream)).or_insert(unlisted);
     entry.capturing = true;
@@ -111,8 +111,8 @@ pub(crate) fn capture_begun(shim: &Shim, vendor: Vendor, stream: u64, mode: i32)
     }
 }
 
-/// The program ended a capture: with a graph, or with an error. An error without a capture in
-/// progress is the program's mistake and no capture.
+/// Records the end of a capture, with a graph or with an error. An error without a capture in progress is the program's
+/// mistake and not the end of a capture.
 pub(crate) fn capture_ended(shim: &Shim, vendor: Vendor, stream: u64, graph: u64, status: Status) {
     let stream = capture_key(shim, stream);
     let streams = &shim.registry.streams;

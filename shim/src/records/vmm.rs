@@ -1,4 +1,4 @@
-//! What happens to virtual memory: physical memory is created, mapped, unmapped and released.
+//! Records virtual memory: creation, mapping, unmapping and release of physical memory.
 
 use super::allocations::{self, Request};
 use crate::call::Call;
@@ -6,7 +6,7 @@ use crate::records::registry::live::Class;
 use crate::records::registry::vmm::{Mapping, Physical, Release, Unmap};
 use crate::shim::Shim;
 
-/// Physical memory was created, or imported from another process.
+/// Records physical memory that was created, or imported from another process.
 pub(crate) fn created(shim: &'static Shim, call: &Call, request: &Request, handle: u64) {
     allocations::made(shim, call, request, handle);
     let Some(entry) = shim.registry.allocations.remove(Class::Vmm, handle) else { return };
@@ -17,7 +17,7 @@ pub(crate) fn created(shim: &'static Shim, call: &Call, request: &Request, handl
     inner.handles.insert(handle, id);
 }
 
-/// The program holds a handle once more.
+/// Records another hold on a handle.
 pub(crate) fn retained(shim: &Shim, handle: u64) {
     let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
     let Some(id) = inner.handles.get(&handle).copied() else { return };
@@ -26,7 +26,7 @@ pub(crate) fn retained(shim: &Shim, handle: u64) {
     }
 }
 
-/// Takes one hold on a handle away before the real release, because another thread may get the handle's number at once.
+/// Removes one hold on a handle before the real release, because another thread may get the handle's number at once.
 pub(crate) fn releasing(shim: &Shim, handle: u64) -> Option<Release> {
     let mut inner = shim.registry.vmm.inner.lock().ok()?;
     let id = inner.handles.get(&handle).copied()?;
@@ -38,7 +38,7 @@ pub(crate) fn releasing(shim: &Shim, handle: u64) -> Option<Release> {
     Some(Release { handle, id })
 }
 
-/// The real release returned.
+/// Records that the real release returned.
 pub(crate) fn released(shim: &Shim, release: Release, succeeded: bool) {
     let ended = {
         let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
@@ -55,7 +55,7 @@ pub(crate) fn released(shim: &Shim, release: Release, succeeded: bool) {
     }
 }
 
-/// Physical memory got an address.
+/// Records that physical memory was mapped.
 pub(crate) fn mapped(shim: &'static Shim, call: &Call, request: &Request, addr: u64) {
     allocations::made(shim, call, request, addr);
     let (bytes, handle) = (request.bytes, request.extra);
@@ -67,7 +67,7 @@ pub(crate) fn mapped(shim: &'static Shim, call: &Call, request: &Request, addr: 
     inner.mappings.insert(addr, Mapping { bytes, physical });
 }
 
-/// Takes out all mappings that lie in a range before it is really unmapped.
+/// Removes all mappings in a range before it is really unmapped.
 pub(crate) fn unmapping(shim: &Shim, addr: u64, bytes: u64) -> Vec<Unmap> {
     let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return Vec::new() };
     let end = addr.saturating_add(bytes);
@@ -80,7 +80,7 @@ pub(crate) fn unmapping(shim: &Shim, addr: u64, bytes: u64) -> Vec<Unmap> {
     taken.collect()
 }
 
-/// The real unmap returned.
+/// Records that the real unmap returned.
 pub(crate) fn unmapped(shim: &Shim, gone: Vec<Unmap>, succeeded: bool) {
     let mut ended = Vec::new();
     {

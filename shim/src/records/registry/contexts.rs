@@ -1,4 +1,4 @@
-//! Contexts by vendor and handle, and counts over all of them. What happens to them is in [`crate::records::contexts`].
+//! Contexts by vendor and handle, and counts over all of them. [`crate::records::contexts`] changes them.
 
 use crate::process::map::{self, Map};
 use gpumem_abi::types::Device;
@@ -7,13 +7,13 @@ use gpumem_wire::layout::ContextRef;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
-/// A context that was met. What the pool and the graph cache rely on stands here too, since a record may find no room.
+/// A known context. Facts for the pool and the graph cache are here too, since a record may find no room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     /// 0: its record found no room.
     pub(crate) context: ContextRef,
     pub(crate) device: Device,
-    /// Whether it is the device's primary context.
+    /// True if it is the device's primary context.
     pub(crate) primary: bool,
 }
 
@@ -24,12 +24,11 @@ pub(crate) struct Contexts {
     pub(crate) generation: AtomicU32,
     /// Contexts in the map.
     pub(crate) count: AtomicU32,
-    /// When a device was last asked how much is used, and for which context. 0: for none that lives.
+    /// Time of the last query of a device's used bytes, and the context. 0: a context that is gone.
     pub(crate) looked_ns: AtomicU64,
     pub(crate) looked_in: AtomicU16,
     pub(crate) cursor: AtomicU32,
-    /// Green contexts that have ended, with their devices, although something that was made in them still lives in the
-    /// primary context.
+    /// Ended green contexts with their devices, kept while something made in them still lives in the primary context.
     pub(crate) left: Mutex<Vec<(Device, u64, ContextRef)>>,
 }
 

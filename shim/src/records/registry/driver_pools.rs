@@ -1,5 +1,5 @@
-//! The driver's own pools for stream-ordered memory: where the memory of each lies, and which one a device allocates
-//! from. What happens to them is in [`crate::records::driver_pools`].
+//! The driver's own pools for stream-ordered memory: each pool's location, and the pool that each device allocates
+//! from. [`crate::records::driver_pools`] changes them.
 
 use crate::process::map::{self, Map};
 use gpumem_abi::types::Device;
@@ -10,9 +10,9 @@ use std::sync::atomic::AtomicBool;
 /// Pools by vendor and handle.
 pub(crate) struct DriverPools {
     pub(crate) map: Map<(Vendor, u64), Location>,
-    /// The pools that the program has made current, by device.
+    /// Pools that the program made current, by device.
     pub(crate) current: Map<(Vendor, Device), u64>,
-    /// The program has made any current.
+    /// True once the program has made one current.
     pub(crate) chosen: AtomicBool,
 }
 

@@ -1,7 +1,7 @@
-//! What the driver takes for graphs, which no call tells.
+//! Estimates of the driver's memory for graphs, which no call tells.
 //!
-//! Measured on an H200, driver 580, CUDA 13.0, with 20 and more objects of 1000 nodes each: bytes for each node. The
-//! driver uses the memory of destroyed objects again, and gives none back.
+//! Measured on an H200, driver 580, CUDA 13.0, with 20 or more objects of 1000 nodes each: bytes for each node. The
+//! driver reuses the memory of destroyed objects, and gives none back.
 
 use gpumem_wire::kinds::NodeKind;
 
@@ -12,7 +12,7 @@ const EXEC_HOST_PER_NODE: u64 = 5877;
 /// Device bytes of an exec for each kernel or copy node; other kinds take none.
 const EXEC_DEVICE_PER_NODE: u64 = 2621;
 
-/// Host and device bytes of an exec with these nodes by kind.
+/// Returns an exec's host and device bytes, from its nodes by kind.
 pub(crate) fn exec_bytes(counts: &[u32; 16]) -> (u64, u64) {
     let of = |kind: NodeKind| u64::from(counts[kind as usize]);
     let total: u64 = counts.iter().map(|&n| u64::from(n)).sum();

@@ -1,5 +1,5 @@
-//! Live execs by handle. A program may hold very many handles of ours. These lie side by side, so the entries do, too: eight
-//! bytes for each. The library's own execs are in a map.
+//! Live execs by handle. A program may hold very many handles of ours. These are adjacent addresses, so the entries are
+//! adjacent too: eight bytes each. The library's own execs are in a map.
 
 use super::graphs::ExecEntry;
 use super::live::{Class, Live};
@@ -24,13 +24,13 @@ impl Execs {
         Self { own: Live::new(), ours: Default::default() }
     }
 
-    /// Where a handle of ours has its entry.
+    /// Returns the place of our handle's entry.
     fn place(&self, exec: u64) -> Option<(&Mutex<Row>, usize)> {
         let index = |vendor| index_in(wiped::exec_handles(vendor), exec as usize);
         VENDORS.iter().zip(&self.ours).find_map(|(&vendor, row)| Some((row, index(vendor)? as usize)))
     }
 
-    /// Adds an entry; the one that had its place, if any.
+    /// Adds an entry; returns the one it replaced, if any.
     pub(crate) fn insert(&self, exec: u64, entry: ExecEntry) -> Option<ExecEntry> {
         match self.place(exec) {
             Some((row, index)) => lock(row).replace(index, Some(entry)),
@@ -38,7 +38,7 @@ impl Execs {
         }
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(crate) fn remove(&self, exec: u64) -> Option<ExecEntry> {
         match self.place(exec) {
             Some((row, index)) => lock(row).replace(index, None),
@@ -53,7 +53,7 @@ impl Execs {
         }
     }
 
-    /// Takes out all entries that `wanted` names.
+    /// Removes all entries for which `wanted` is true.
     pub(crate) fn drain(&self, wanted: impl Fn(&ExecEntry) -> bool) -> Vec<ExecEntry> {
         let mut taken = self.own.drain(&wanted);
         for row in &self.ours {
@@ -70,7 +70,7 @@ impl Execs {
         taken
     }
 
-    /// Whether `wanted` names an entry.
+    /// True if `wanted` is true for an entry.
     pub(crate) fn any(&self, wanted: impl Fn(&ExecEntry) -> bool) -> bool {
         let in_row = |row: &Mutex<Row>| {
             lock(row).chunks.iter().flatten().any(|word| entry_of(*word).is_some_and(|its| wanted(&its)))
@@ -83,18 +83,18 @@ impl Execs {
     }
 }
 
-/// Entries of a chunk. Its pages take no memory until they are touched.
+/// Entries per chunk. Its pages take no memory until they are touched.
 const CHUNK: usize = 1024;
 
 /// Entries by the index of the handle.
 #[derive(Default)]
 struct Row {
     chunks: Vec<Box<[u64]>>,
-    /// Entries that there are.
+    /// Number of entries.
     there: usize,
 }
 
-/// Set in the word of an entry that there is.
+/// Set in the word of an existing entry.
 const THERE: u64 = 1 << 63;
 
 fn word_of(entry: ExecEntry) -> u64 {
@@ -110,7 +110,7 @@ impl Row {
         self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)
     }
 
-    /// Puts an entry, or none, in a place; what was there.
+    /// Sets or clears a place's entry; returns the old one.
     fn replace(&mut self, index: usize, entry: Option<ExecEntry>) -> Option<ExecEntry> {
         while entry.is_some() && self.chunks.len() <= index / CHUNK {
             self.chunks.push(heap::zeroes(CHUNK));

@@ -1,13 +1,13 @@
-//! Live things by pointer or handle. Values are copied out: no reference into the map leaves it,
-//! so no lock of it can be held over a call to the driver.
+//! Live things by pointer or handle. Values are copied out: no reference into the map leaves it, so none of its locks
+//! can be held over a driver call.
 
 use crate::process::map::{self, Map, Refused};
 
-/// What a key's number means. One number may be a device address and also a handle.
+/// Meaning of a key's number. One number may be both a device address and a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum Class {
-    /// An address of the one address space that hosts and devices share.
+    /// An address in the address space that hosts and devices share.
     Address,
     /// `CUmemGenericAllocationHandle`.
     Vmm,
@@ -17,23 +17,23 @@ pub(crate) enum Class {
     External,
     /// Address of a reservation: its first mapping has the same address.
     Reservation,
-    /// Address of a mapping: memory allocated there is the same address.
+    /// Address of a mapping: memory allocated there has the same address.
     Mapping,
     /// Graph handle.
     Graph,
     /// Exec handle.
     Exec,
-    /// Host address that was registered: it may lie in memory that was allocated.
+    /// Registered host address: it may lie in memory that was allocated.
     Registered,
-    /// Address that another process's memory was opened at.
+    /// Address at which another process's memory was opened.
     Import,
     /// Module handle.
     Module,
-    /// Library handle. A library is of no context.
+    /// Library handle. A library belongs to no context.
     Library,
     /// Event handle.
     Event,
-    /// A node of a graph that allocates. Its graph has it ([`super::graph_memory`]).
+    /// A graph node that allocates. Its graph owns it ([`super::graph_memory`]).
     Node,
     /// A part of an allocation that the program reported, by its pool.
     Reported(u32),
@@ -46,12 +46,12 @@ pub(crate) struct Live<V: Copy> {
 
 impl<V: Copy> Live<V> {
     pub(crate) fn new() -> Self {
-        // Every allocation that the pool does not serve comes here.
+        // Every allocation that the pool does not serve is recorded here.
         Self { map: map::with_parts(64) }
     }
 
-    /// Adds an entry; the one that had its place, if any. Where there is no memory it is left out: recording has ended
-    /// by then.
+    /// Adds an entry; returns the one it replaced, if any. If there is no memory the entry is left out: recording has
+    /// ended by then.
     #[inline]
     pub(crate) fn insert(&self, class: Class, key: u64, value: V) -> Option<V> {
         map::put(&self.map, (key, class), value, true).unwrap_or(None)
@@ -65,7 +65,7 @@ impl<V: Copy> Live<V> {
         map::put(&self.map, (key, class), value, false).map(|_| ())
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     #[inline]
     pub(crate) fn remove(&self, class: Class, key: u64) -> Option<V> {
         self.map.remove(&(key, class)).map(|(_, value)| value)
@@ -76,7 +76,7 @@ impl<V: Copy> Live<V> {
         self.map.get(&(key, class)).map(|value| *value)
     }
 
-    /// Takes out all entries that `wanted` names.
+    /// Removes all entries for which `wanted` is true.
     pub(crate) fn drain(&self, wanted: impl Fn(&V) -> bool) -> Vec<V> {
         let mut taken = Vec::new();
         self.map.retain(|_, value| {
@@ -89,7 +89,7 @@ impl<V: Copy> Live<V> {
         taken
     }
 
-    /// Whether `wanted` names an entry.
+    /// True if `wanted` is true for an entry.
     pub(crate) fn any(&self, wanted: impl Fn(&V) -> bool) -> bool {
         self.map.iter().any(|entry| wanted(entry.value()))
     }

@@ -1,15 +1,15 @@
-//! What is live in the process: allocations, graphs, execs, contexts, streams.
+//! Everything live in the process: allocations, graphs, execs, contexts, streams.
 //!
 //! The ledger's tables are the records. The maps here find a record by its pointer or handle. They are passive:
-//! [`crate::records`] changes them when something happens.
+//! [`crate::records`] changes them.
 //!
-//! * This file: all maps together, and the threads that are listed.
+//! * This file: all maps together, and the listed threads.
 //! * [`execs`]: execs by handle.
-//! * [`live`]: the map of allocations, graphs and the library's own execs. [`allocations`], [`graphs`]: what it holds.
+//! * [`live`]: the map of allocations, graphs and the library's own execs. [`allocations`], [`graphs`]: its entries.
 //! * [`contexts`], [`streams`], [`vmm`], [`driver_pools`], [`graph_memory`], [`shared`]: maps of one noun each.
-//! * [`sites`]: call stacks and the modules they lie in. [`python`]: the code that frames of Python run. [`tag`]: names
-//!   that the program gives.
-//! * [`summary`]: totals as the program exits. [`estimate`]: bytes that graphs and execs take.
+//! * [`sites`]: call stacks and the modules of their frames. [`python`]: the code that Python frames run. [`tag`]:
+//!   names that the program gives.
+//! * [`summary`]: totals at the program's exit. [`estimate`]: bytes of graphs and execs.
 
 pub(crate) mod allocations;
 pub(crate) mod contexts;
@@ -36,7 +36,7 @@ use gpumem_wire::settings::Settings;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// All that is live in the process.
+/// Everything live in the process.
 pub(crate) struct Registry {
     pub allocations: live::Live<allocations::Entry>,
     pub graphs: live::Live<graphs::GraphEntry>,
@@ -48,15 +48,15 @@ pub(crate) struct Registry {
     pub graph_memory: graph_memory::GraphMemory,
     pub shared: shared::Shared,
     pub sites: sites::Sites,
-    /// A graph has nodes that allocate, or memory was allocated in stream order. The driver then keeps memory
+    /// True once a graph has nodes that allocate, or memory was allocated in stream order. The driver then keeps memory
     /// that no call shows.
     pub memory_nodes: AtomicBool,
     pub stream_ordered: AtomicBool,
     serial: AtomicU64,
-    /// Where the next look for the place of an ended thread begins.
+    /// Start of the next search for an ended thread's slot.
     ended_thread: AtomicU64,
-    /// The names of listed threads, by their slots. They are not interned, because threads come without end, and each
-    /// may have a name of its own.
+    /// Names of listed threads, by their slots. They are not interned, because threads come without end, and each may
+    /// have its own name.
     names: Mutex<Vec<Option<TextPlace>>>,
 }
 
@@ -82,27 +82,27 @@ impl Registry {
         })
     }
 
-    /// Whether the driver may keep memory that no call shows.
+    /// True if the driver may keep memory that no call shows.
     pub(crate) fn keeps_unseen(&self) -> bool {
         self.memory_nodes.load(Relaxed) || self.stream_ordered.load(Relaxed)
     }
 
-    /// The next number in the order of records.
+    /// Returns the next number in the order of records.
     #[inline]
     pub(crate) fn serial(&self) -> u64 {
         self.serials(1)
     }
 
-    /// The first of so many new numbers.
+    /// Takes `count` new numbers; returns the first.
     #[inline]
     pub(crate) fn serials(&self, count: u64) -> u64 {
         self.serial.fetch_add(count, Relaxed)
     }
 
-    /// The slot of an ended thread in a full table, so that the threads that came last are listed.
+    /// Returns an ended thread's slot in a full table, so that the latest threads are listed.
     #[cold]
     fn slot_of_ended_thread(&self, ledger: &Ledger) -> Option<u32> {
-        /// How many slots are looked at. In a program with so many live threads, new ones have no names.
+        /// Number of slots examined. In a program with that many live threads, new ones have no names.
         const LOOKS: u64 = 64;
         let _errno = KeepErrno::new();
         let threads = &ledger.threads;
@@ -116,7 +116,7 @@ impl Registry {
         None
     }
 
-    /// Writes the name of the thread that has a slot now. 0 if the thread has no name, or there is no room for it.
+    /// Writes the name of the slot's present thread. Returns 0 if the thread has no name, or there is no room for it.
     fn name_at(&self, ledger: &Ledger, slot: u32, name: &[u8]) -> StrRef {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if names.len() <= slot as usize {
@@ -129,7 +129,7 @@ impl Registry {
         place.as_mut().map_or(0, |place| ledger.texts.rewrite(place, name))
     }
 
-    /// Lists a thread that was not seen before.
+    /// Lists a new thread.
     pub(crate) fn new_thread(&self, ledger: &Ledger, tid: u32) {
         let Some(slot) = ledger.threads.take().or_else(|| self.slot_of_ended_thread(ledger)) else { return };
         let name = self.name_at(ledger, slot, &threads::name());

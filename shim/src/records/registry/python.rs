@@ -1,4 +1,4 @@
-//! Frames of Python in call stacks: the code that they run, each function written into the ledger once.
+//! Python frames in call stacks: the code that they run, each function written into the ledger once.
 
 use crate::ledger::Ledger;
 use crate::process::lock::lock;
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The interpreter of the process, and the code of it that was seen.
+/// The process's interpreter, and its code seen so far.
 pub(crate) struct PythonSites {
     python: Python,
     /// Slots of code by name, file and first line.
@@ -24,13 +24,13 @@ impl PythonSites {
         sites
     }
 
-    /// Whether there is an interpreter whose frames may be read.
+    /// True if there is an interpreter whose frames may be read.
     #[inline(always)]
     pub(crate) fn is_there(&self) -> bool {
         self.python.is_there()
     }
 
-    /// Looks for an interpreter, where there was none.
+    /// Looks for an interpreter if none is known.
     #[cold]
     pub(crate) fn look(&self, ledger: &Ledger) {
         if let Some(verdict) = self.python.look() {
@@ -38,12 +38,12 @@ impl PythonSites {
         }
     }
 
-    /// Writes the frames of Python of the calling thread, innermost first.
+    /// Writes the calling thread's Python frames, innermost first.
     pub(crate) fn walk(&self, ledger: &Ledger, frames: &mut [u64]) -> Walk {
         self.python.walk(frames, &mut |code| self.number(ledger, code), &mut |verdict| say(ledger, verdict))
     }
 
-    /// The number of code; `None` if there is no room for it.
+    /// Returns the number of code; `None` if there is no room for it.
     fn number(&self, ledger: &Ledger, code: &Code) -> Option<u32> {
         let name = ledger.texts.intern(&code.name);
         let file = ledger.texts.intern(&code.file);
@@ -52,7 +52,7 @@ impl PythonSites {
         if let Some(&slot) = codes.get(&key) {
             return Some(slot);
         }
-        // What has no slot is not kept here either: a program may make code for as long as it runs.
+        // Code without a slot is not kept here either: a program may make code for as long as it runs.
         let Some(slot) = ledger.codes.take() else {
             ledger.count(threads::shard(), counters::DROPPED_RECORDS, 1);
             return None;
@@ -63,7 +63,7 @@ impl PythonSites {
     }
 }
 
-/// Writes which interpreter there is, and if its frames are not read, why.
+/// Writes the interpreter found and, if its frames are not read, the reason.
 #[cold]
 fn say(ledger: &Ledger, verdict: Verdict) {
     let why = verdict.refused.map_or(String::new(), |why| format!("\n{why}"));

@@ -1,4 +1,4 @@
-//! Call stacks: taken, interned, and the modules that their frames lie in published.
+//! Call stacks: takes and interns them, and publishes the modules of their frames.
 
 use super::python::PythonSites;
 use crate::ledger::Ledger;
@@ -15,12 +15,12 @@ use std::mem::offset_of;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
-/// Deepest stack that can be configured.
+/// Maximum configurable depth of a stack.
 const MAX_DEPTH: usize = 128;
-/// Deepest one that is usual.
+/// Usual maximum depth.
 const USUAL_DEPTH: usize = 32;
 
-/// What a stack led to, for its totals.
+/// Kind of thing made at a stack, for the stack's totals.
 #[derive(Clone, Copy)]
 pub(crate) enum Made {
     /// This many bytes.
@@ -34,11 +34,11 @@ pub(crate) enum Made {
 /// Stacks of the process.
 pub(crate) struct Sites {
     interner: Interner,
-    /// Most frames that are taken.
+    /// Maximum number of frames taken.
     depth: AtomicUsize,
     /// Smallest allocation whose stack is taken, bytes.
     smallest: AtomicU64,
-    /// Generation of the modules that are published.
+    /// Generation of the published modules.
     generation: AtomicU64,
     /// Slots of published modules by their number.
     published: Mutex<HashMap<u32, u32>>,
@@ -59,9 +59,9 @@ impl Sites {
         })
     }
 
-    /// A name for the numbers that this registry gives to stacks. In a child of a fork they differ from the numbers of
-    /// the parent's registry. They also differ from the numbers of stacks that were cut at another depth. The depth is
-    /// the highest byte of the name, which is 0 in each address of a program.
+    /// Returns a name for this registry's stack numbers. In a child of a fork the numbers differ from those of the
+    /// parent's registry. They also differ from the numbers of stacks cut at another depth. The depth is the highest
+    /// byte of the name, which is 0 in each address of a program.
     #[inline(always)]
     fn numbers_name(&self, depth: usize) -> usize {
         std::ptr::from_ref(self) as usize | depth << 56
@@ -77,35 +77,35 @@ impl Sites {
         self.smallest.load(Relaxed)
     }
 
-    /// From now on stacks have at most so many frames, and are taken of allocations that are at least so large.
+    /// Sets the maximum number of frames, and the smallest allocation whose stack is taken.
     pub(crate) fn set(&self, ledger: &Ledger, depth: u32, smallest: u64) {
         self.depth.store((depth as usize).min(MAX_DEPTH), Relaxed);
         self.smallest.store(smallest, Relaxed);
         ledger.header().stack_depth().store(depth, Relaxed);
     }
 
-    /// Whether an allocation of so many bytes is recorded with its stack.
+    /// True if an allocation of `bytes` is recorded with its stack.
     #[inline(always)]
     pub(crate) fn takes_stack(&self, bytes: u64) -> bool {
         self.depth() != 0 && bytes >= self.smallest()
     }
 
-    /// The stack of a call. 0 if no stack is to be taken, or there is no room for it.
+    /// Returns a call's stack. 0 if no stack is taken, or there is no room for it.
     #[inline]
     pub(crate) fn site(&self, ledger: &Ledger, regs: Regs, made: Made) -> StackRef {
         let depth = self.depth();
         if depth == 0 || matches!(made, Made::Memory(bytes) if bytes < self.smallest()) {
             return 0;
         }
-        // To clear the room for the deepest stack takes as long as a tenth of the walk.
+        // Clearing room for the deepest stack takes as long as a tenth of the walk.
         match depth {
             ..=USUAL_DEPTH => self.site_of::<USUAL_DEPTH>(ledger, regs, depth, made),
             _ => self.site_of::<MAX_DEPTH>(ledger, regs, depth, made),
         }
     }
 
-    /// The stack of an allocation, if it is the same as this thread's last one; the allocation is then counted in its
-    /// totals. `None`: the stack has to be taken. Calls nothing.
+    /// Returns an allocation's stack if it is the same as this thread's last one, and counts the allocation in its
+    /// totals. `None`: the stack has to be taken. Calls no function.
     #[inline(always)]
     pub(crate) fn known_site(&self, ledger: &Ledger, local: &Local, regs: Regs, bytes: u64) -> Option<StackRef> {
         if self.python.is_there() {
@@ -137,7 +137,7 @@ impl Sites {
         stack
     }
 
-    /// The stack of native frames with those of Python behind them.
+    /// Returns the stack of native frames followed by Python frames.
     #[inline(never)]
     fn with_python<const ROOM: usize>(
         &self,
@@ -155,7 +155,7 @@ impl Sites {
         self.intern(ledger, &frames[..native.len() + python.len], hash, walk.cut | python.cut, made)
     }
 
-    /// The number of a stack. What it led to is counted. 0 if there is no room for it.
+    /// Returns a stack's number and counts what was made. 0 if there is no room for it.
     #[inline]
     fn intern(&self, ledger: &Ledger, frames: &[u64], hash: u64, cut: bool, made: Made) -> StackRef {
         if cut {
@@ -177,7 +177,7 @@ impl Sites {
         id + 1
     }
 
-    /// Adds what a stack led to to its totals.
+    /// Adds what was made to a stack's totals.
     pub(crate) fn led_to(ledger: &Ledger, stack: StackRef, made: Made) {
         let Some(id) = stack.checked_sub(1) else { return };
         let add = |offset, n| {
@@ -194,7 +194,7 @@ impl Sites {
     #[cold]
     fn write_stack(ledger: &Ledger, id: u32, hash: u64, frames: &[u64]) -> bool {
         let Some(first_frame) = ledger.frames.append(frames) else { return false };
-        // Stacks are never given back and ids are given in order, so the slot is the id.
+        // Stacks are never freed and ids are given in order, so the slot is the id.
         let Some(slot) = ledger.stacks.take() else { return false };
         debug_assert_eq!(slot, id);
         let stack = StackSlot {

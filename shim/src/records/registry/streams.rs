@@ -1,12 +1,11 @@
-//! Streams by vendor and handle, and how many captures are in progress. What happens to them is in
-//! [`crate::records::streams`].
+//! Streams by vendor and handle, and the number of captures in progress. [`crate::records::streams`] changes them.
 
 use crate::process::map::{self, Map};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::{ContextRef, StreamRef};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
-/// What is needed to find a stream's record.
+/// Data to find a stream's record.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) slot: u32,
@@ -25,13 +24,13 @@ impl Streams {
         Self { map: map::new(), capturing: AtomicU32::new(0) }
     }
 
-    /// Captures in progress in the process.
+    /// Number of captures in progress in the process.
     #[inline]
     pub(crate) fn capturing(&self) -> u32 {
         self.capturing.load(Relaxed)
     }
 
-    /// Reference of a stream for [`gpumem_wire::layout::AllocSlot::stream`]; 0 for default streams.
+    /// Returns a stream's reference for [`gpumem_wire::layout::AllocSlot::stream`]; 0 for default streams.
     pub(crate) fn reference(&self, vendor: Vendor, handle: u64) -> StreamRef {
         let of = self.map.get(&(vendor, handle)).map(|entry| entry.slot.wrapping_add(1));
         of.and_then(|reference| reference.try_into().ok()).unwrap_or(0)

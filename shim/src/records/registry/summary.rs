@@ -8,7 +8,7 @@ use gpumem_wire::location::Tally;
 use gpumem_wire::units;
 
 impl Registry {
-    /// What was made and what is left, in one line.
+    /// Returns the totals made and left, in one line.
     pub(crate) fn summary(&self, ledger: &Ledger) -> String {
         let sum = |of: fn(Tally) -> usize, space| {
             Tally::all_in(space).fold(0_u64, |sum, row| sum.wrapping_add(ledger.counter(of(row))))
@@ -36,7 +36,7 @@ impl Registry {
     }
 }
 
-/// What the graph cache did with the execs, if it had any.
+/// Returns the graph cache's totals, if it had any handles.
 fn cache_summary(ledger: &Ledger) -> String {
     let handles = ledger.counter(counters::HANDLES_MADE);
     if handles == 0 {

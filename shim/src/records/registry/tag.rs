@@ -1,4 +1,4 @@
-//! Tags: the names that the program gives to what it allocates.
+//! Tags: names that the program gives to its allocations.
 
 use crate::ledger::text::Texts;
 use crate::process::threads;
@@ -7,23 +7,23 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// The most different tags. All further ones have one name.
+/// Maximum number of different tags. All further ones share one name.
 const MOST_TAGS: usize = 4096;
 
 /// A tag's text, kept for good. It is written into the ledger when something is recorded under it, since a program may
 /// set tags long before its first GPU call.
 pub(crate) struct Tag {
     text: Box<[u8]>,
-    /// The process that wrote it into its ledger, and where: the pid in the upper half, the reference in the lower.
+    /// The process that wrote it into its ledger, and its place: the pid in the upper half, the reference in the lower.
     place: AtomicU64,
 }
 
 impl Tag {
-    /// The tag of a text. `None` if the text is empty, or if the tag cannot be had without waiting for a thread that a
+    /// Returns the tag of a text. `None` if the text is empty, or if the tag would need a lock held by a thread that a
     /// `fork` left behind.
     pub(crate) fn of(text: &[u8]) -> Option<&'static Tag> {
         static KNOWN: Mutex<BTreeMap<&'static [u8], &'static Tag>> = Mutex::new(BTreeMap::new());
-        /// The process in which the lock is lost, because a thread held it that a fork left behind.
+        /// The process in which the lock is lost, because its holder was left behind by a `fork`.
         static LOST_IN: AtomicU32 = AtomicU32::new(0);
         if text.is_empty() || LOST_IN.load(Relaxed) == std::process::id() {
             return None;
@@ -50,7 +50,7 @@ impl Tag {
         Some(tag)
     }
 
-    /// The innermost tag of the calling thread that is in force, if any.
+    /// Returns the calling thread's innermost tag in force, if any.
     #[inline]
     pub(crate) fn in_force() -> Option<&'static Tag> {
         // SAFETY: only `push` puts something into these slots, and that is a Tag.
@@ -66,7 +66,7 @@ impl Tag {
         });
     }
 
-    /// Where its text is in this process's ledger.
+    /// Returns its text's reference in this process's ledger.
     pub(crate) fn reference(&self, texts: &Texts, pid: u32) -> StrRef {
         let place = self.place.load(Relaxed);
         if (place >> 32) as u32 == pid {

@@ -1,11 +1,11 @@
-//! Virtual memory management. Physical memory lives until all who hold its handle have released it and it is unmapped
+//! Virtual memory management. Physical memory lives until every holder of its handle has released it and it is unmapped
 //! everywhere.
 
 use super::allocations::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
-/// Physical memory that is held by handles, by mappings, or by both.
+/// Physical memory held by handles, by mappings, or by both.
 pub(crate) struct Physical {
     pub(crate) entry: Entry,
     pub(crate) handles: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Unmap {
     pub(crate) entry: Option<Entry>,
 }
 
-/// Who holds what. These calls take microseconds in the driver, so one lock will do; it is never
+/// Handles, mappings and their memory. These calls take microseconds in the driver, so one lock suffices; it is never
 /// held over one of them.
 #[derive(Default)]
 pub(crate) struct Vmm {
@@ -39,7 +39,7 @@ pub(crate) struct Vmm {
 
 #[derive(Default)]
 pub(crate) struct Inner {
-    /// By a number of our own, because a handle's number may come back while the memory is still mapped.
+    /// By a number of our own, because a handle's number may be reused while the memory is still mapped.
     pub(crate) physical: HashMap<u64, Physical>,
     pub(crate) handles: HashMap<u64, u64>,
     pub(crate) mappings: BTreeMap<u64, Mapping>,
@@ -47,7 +47,7 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// Takes out physical memory that nothing holds any more.
+    /// Removes physical memory that nothing holds any more.
     pub(crate) fn take_unheld(&mut self, id: u64) -> Option<Entry> {
         let physical = self.physical.get(&id)?;
         if physical.handles > 0 || physical.mappings > 0 {
