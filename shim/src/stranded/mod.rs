@@ -4,41 +4,43 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | watch.rs | one allocation, from the question to the answer |
-//! | mod.rs | what hooks call, and what is done about a site (`GPUMEM_STRANDED`) |
-//! | safe.rs | whether a graph still needs what a refusal would have freed |
-//! | state.rs | all that the shim knows of stranded growth |
-//! | uses.rs | which of its blocks work still uses |
-//! | sites.rs | what is known of call sites, and which requests were refused |
-//! | series.rs | what creeping growth looks like |
-//! | phase.rs | whether a thread is in the middle of a computation |
+//! | watch.rs | one allocation, from the request to the answer |
+//! | mod.rs | functions for hooks, and the action on a site (`GPUMEM_STRANDED`) |
+//! | safe.rs | check that no graph needs what a refusal would free |
+//! | state.rs | all state of stranded growth |
+//! | uses.rs | the site's blocks that work still uses |
+//! | sites.rs | call sites and refused requests |
+//! | series.rs | the shape of creeping growth |
+//! | phase.rs | check that a thread is in the middle of a computation |
 //! | programs.rs | programs that are known to free and retry |
 //!
 //! No vendor is known here, and no driver is called. A hook that allocates wraps its call in [`watched`], or asks a
-//! [`Watch`] where it has more ways to go. These call what follows, inside bookkeeping, and others may call it too:
+//! [`Watch`] if it has further choices. These call the following functions, inside bookkeeping, and others may call
+//! them too:
 //!
 //! * Before an allocation of at least [`SMALLEST`] bytes goes to the driver: [`asker`] once, then [`asked`]. A block
-//!   that the pool already has is no growth. On [`Verdict::Refuse`] the hook answers out of memory (2) and calls nothing
-//!   else. On [`Verdict::Spill`] it asks for managed memory.
+//!   that the pool already has is no growth. On [`Verdict::Refuse`] the hook answers out of memory (2) and calls
+//!   nothing else. On [`Verdict::Spill`] it asks for managed memory.
 //! * After it succeeded: [`made`]. After the program was told that memory ran out, by the driver or by a limit:
 //!   [`failed`].
-//! * **Before** a free: [`freed`]. It is true if the program was pressed for the block, which then has to go back to
-//!   the driver and must not be kept.
-//! * Where an idle block serves a request while one that failed is [`Stranded::waiting`]: [`served`].
-//! * At kernel launches: [`submitted`]. Where a thread waits for the device (streams, events, contexts, copies that
+//! * **Before** a free: [`freed`]. It returns true if the program was pressed for the block, which then has to go back
+//!   to the driver and must not be kept.
+//! * When an idle block serves a request while a failed one is [`Stranded::waiting`]: [`served`].
+//! * At kernel launches: [`submitted`]. When a thread waits for the device (streams, events, contexts, copies that
 //!   wait): [`synced`].
-//! * While [`watching`]: [`used`], with the arguments of what gives the device work. A sample is enough.
+//! * While [`watching`]: [`used`], with the arguments of calls that give the device work. A sample is enough.
 //! * For `GPUMEM_POOL_MANAGED`: [`is_pool_growth`]. For `gpumem trim --press`: [`press_now`].
 //! * When a context is gone: [`context_ended`].
 //!
-//! **press** answers out of memory to one request, once, and only where the program gives memory back and asks again.
-//! All of this has to hold:
+//! **press** answers out of memory to one request, once, and only if the program frees memory and asks again. All of
+//! this has to hold:
 //!
 //! * The site strands more than it asks for.
 //! * The program retries: `GPUMEM_STRANDED_RETRIES=1`, or see [`programs`], or this very site did before.
-//! * Stacks are taken, and the site's blocks are scratch: asked for in the middle of a computation, as this request is.
+//! * Stacks are taken, and the site's blocks are scratch: requested in the middle of a computation, as this one is.
 //! * Nothing captures, and no live graph may refer to a block of the same allocator ([`safe`]).
-//! * No earlier refusal waits for an answer. A refusal that frees nothing was the site's last.
+//! * No earlier refusal is still waiting for its thread's next request. A refusal that frees nothing was the site's
+//!   last.
 
 mod phase;
 pub(crate) mod programs;
@@ -70,11 +72,11 @@ use series::Older;
 use sites::{Key, Report, Request, Sites};
 use std::sync::atomic::Ordering::*;
 
-/// Allocations below this are not looked at, bytes.
+/// Smaller allocations are not examined, bytes.
 pub(crate) const SMALLEST: u64 = 1 << 20;
 /// Pools round their requests. ggml's pool rounds to this many bytes, after adding 5 %.
 const ROUNDED: u64 = 256;
-/// What is to be done with a request.
+/// Action on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The request goes its usual way.
@@ -85,7 +87,7 @@ pub(crate) enum Verdict {
     Spill,
 }
 
-/// The program gives the device work with these arguments, addresses among them.
+/// Notes arguments of work that the program gives the device, addresses among them.
 #[cold]
 pub(crate) fn used(words: &[u64]) {
     if words.iter().any(|&word| may_matter(word)) {
@@ -93,7 +95,7 @@ pub(crate) fn used(words: &[u64]) {
     }
 }
 
-/// Who makes a call in a context. The call's stack is taken.
+/// Identifies the caller in a context, and takes the call's stack.
 #[inline]
 pub(crate) fn asker(shim: &'static Shim, call: &Call, context: ContextRef) -> Asker {
     if call.vendor == Vendor::Hip {
@@ -103,10 +105,10 @@ pub(crate) fn asker(shim: &'static Shim, call: &Call, context: ContextRef) -> As
     Asker { stack: shim.site(site, Made::Stream), pc: site.pc, context, tid: shim.tid() }
 }
 
-/// A program asks for a block of at least [`SMALLEST`] bytes, which the driver would have to make.
+/// Judges a request for a block of at least [`SMALLEST`] bytes, which the driver would have to make.
 pub(crate) fn asked(shim: &Shim, asker: &Asker, bytes: u64) -> Verdict {
     let stranded = &shim.stranded;
-    // A mere report delays no request. But uses of blocks count from here on.
+    // In report mode no request is delayed. But uses of blocks count from here on.
     let may_refuse = !stranded.is(Mode::Report) || stranded.marked.load(Relaxed);
     if !stranded.on() || !(may_refuse || stranded.waiting() || stranded.uses.any()) {
         return Verdict::Nothing;
@@ -122,8 +124,8 @@ pub(crate) fn asked(shim: &Shim, asker: &Asker, bytes: u64) -> Verdict {
     }
 }
 
-/// A request of at least [`SMALLEST`] bytes was served without the driver. Called while [`Stranded::waiting`], since it
-/// may be the second try of one that failed.
+/// Notes that a request of at least [`SMALLEST`] bytes was served without the driver. Called while
+/// [`Stranded::waiting`], since it may be the second try of one that failed.
 #[cold]
 pub(crate) fn served(shim: &'static Shim, call: &Call, bytes: u64) {
     let asker = asker(shim, call, contexts::current(shim, call.vendor));
@@ -139,7 +141,7 @@ fn settled(shim: &Shim, answer: Request) {
     }
 }
 
-/// The block was made.
+/// Notes a new block.
 pub(crate) fn made(shim: &Shim, asker: &Asker, addr: u64, bytes: u64) {
     if !shim.stranded.on() {
         return;
@@ -148,7 +150,7 @@ pub(crate) fn made(shim: &Shim, asker: &Asker, addr: u64, bytes: u64) {
     let now_ns = if watching() { clock::precise_ns() } else { clock::now_ns() };
     let inside = phase::inside();
     let report = with_sites(shim, |sites| {
-        // The block before at this address was freed without our seeing it, if anything was known of the address.
+        // If the address was known, its previous block was freed without our seeing it.
         let was_known = shim.stranded.mark(addr).load(Relaxed) != 0 && sites.freed(addr);
         let (is_known, report) = sites.made(asker, addr, bytes, inside, now_ns);
         if was_known != is_known {
@@ -166,15 +168,15 @@ pub(crate) fn made(shim: &Shim, asker: &Asker, addr: u64, bytes: u64) {
     }
 }
 
-/// The program was told that there is no memory for its request.
+/// Notes that the program was told that there is no memory for its request.
 pub(crate) fn failed(shim: &Shim, asker: &Asker, bytes: u64) {
     if shim.stranded.on() {
         with_sites(shim, |sites| sites.refused(asker, bytes, false, phase::inside()));
     }
 }
 
-/// A block is about to be freed. True: this thread frees it because it was pressed to, so the block has to go back to
-/// the driver and must not be kept.
+/// Called before a block is freed. Returns true if this thread frees it because it was pressed to, so that the block
+/// has to go back to the driver and must not be kept.
 #[inline]
 pub(crate) fn freed(shim: &Shim, addr: u64) -> bool {
     shim.stranded.may_know(addr) && known_freed(shim, addr)
@@ -194,7 +196,7 @@ fn known_freed(shim: &Shim, addr: u64) -> bool {
     })
 }
 
-/// A context has ended, with all that was in it.
+/// Notes that a context has ended, with all that was in it.
 pub(crate) fn context_ended(shim: &Shim, context: ContextRef) {
     with_sites(shim, |sites| {
         for addr in sites.end_context(context) {
@@ -203,9 +205,9 @@ pub(crate) fn context_ended(shim: &Shim, context: ContextRef) {
     });
 }
 
-/// Whether a request is the growth of a pool inside the program, and not a buffer that the program works with. Growth
+/// True if a request is the growth of a pool inside the program, and not a buffer that the program works with. Growth
 /// comes in the middle of a computation, is rounded as pools round, and comes from a site that asks at no other time.
-/// docs/decisions says what that cannot tell.
+/// docs/decisions lists what this cannot tell apart.
 pub(crate) fn is_pool_growth(shim: &Shim, asker: &Asker, bytes: u64) -> bool {
     if !phase::inside() || !bytes.is_multiple_of(ROUNDED) {
         return false;
@@ -241,7 +243,7 @@ pub(crate) fn press_now(shim: &Shim) -> Result<String, String> {
     Ok(format!("{what}: its next request is refused once, so that the program gives them back"))
 }
 
-/// Works on the sites, and keeps the counters of what they hold in step.
+/// Works on the sites, and keeps their counters in step.
 fn with_sites<R>(shim: &Shim, f: impl FnOnce(&mut Sites) -> R) -> R {
     let mut sites = shim.stranded.sites();
     let before = sites.stranded;
@@ -269,7 +271,7 @@ fn with_sites<R>(shim: &Shim, f: impl FnOnce(&mut Sites) -> R) -> R {
     result
 }
 
-/// Whether this site allows that its request is refused now.
+/// True if this site's request may be refused now.
 fn may_press(shim: &Shim, asker: &Asker, key: Key) -> bool {
     let wanted = |sites: &Sites| {
         let known = sites.get(key)?;
@@ -285,7 +287,7 @@ fn may_press(shim: &Shim, asker: &Asker, key: Key) -> bool {
         && !safe::graph_needs(shim, &site)
 }
 
-/// Whether the program frees memory and asks again when a request of this site fails.
+/// True if the program frees memory and asks again when a request of this site fails.
 fn retries(shim: &Shim, site: &Asker, key: Key) -> bool {
     let seen = || shim.stranded.sites().get(key).is_some_and(|known| known.retries);
     shim.stranded.retries()
@@ -293,19 +295,19 @@ fn retries(shim: &Shim, site: &Asker, key: Key) -> bool {
         || safe::caller(shim, site.stack).is_some_and(|pc| shim.stranded.programs.retries(pc))
 }
 
-/// Whether a program is known to free memory and ask again when a request of this call stack fails.
+/// True if a program is known to free memory and ask again when a request of this call stack fails.
 pub(crate) fn program_retries(shim: &Shim, stack: StackRef) -> bool {
     let seen = || shim.stranded.sites().retries(stack);
     shim.stranded.retries() || seen() || safe::caller(shim, stack).is_some_and(|pc| shim.stranded.programs.retries(pc))
 }
 
-/// Whether this thread was refused memory although there is some, and has not asked again.
+/// True if this thread was refused memory although there is some, and has not asked again.
 pub(crate) fn pressed(shim: &Shim) -> bool {
     shim.stranded.waiting() && shim.stranded.sites().pressed(shim.tid())
 }
 
 fn press(shim: &Shim, asker: &Asker, key: Key, older: Older, bytes: u64) -> Verdict {
-    // A capture may have begun, or another thread may have pressed, since the question was asked.
+    // A capture may have begun, or another thread may have pressed, since the request was judged.
     let refused = shim.registry.streams.capturing() == 0
         && with_sites(shim, |sites| {
             let may = sites.get(key).is_some_and(|known| !known.barred) && !sites.waits(key);

@@ -1,43 +1,43 @@
-//! Whether a thread is in the middle of a computation: it has launched kernels and has not waited for
-//! the device since.
+//! Tells if a thread is in the middle of a computation: it has launched kernels and has not waited for the device
+//! since.
 //!
-//! Programs allocate what they will work with before they launch anything, or after they have waited
-//! for what they launched; what is asked for between launches is scratch.
+//! Programs allocate their working memory before they launch anything, or after they have waited for their launches.
+//! Memory requested between launches is scratch.
 
 use crate::process::threads::local;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Whether some thread has launched a kernel since this was last asked.
+/// True if a thread has launched a kernel since the last [`worked`].
 static WORK: AtomicBool = AtomicBool::new(false);
 
-/// This thread launches a kernel. Copies do not count: models are loaded by them.
+/// Notes that this thread launches a kernel. Copies do not count: models are loaded by them.
 #[inline(always)]
 pub(crate) fn submitted() {
     local(|local| local.launched.set(true));
     work();
 }
 
-/// The device is given work, or may be: HIP's launches are not seen.
+/// Notes that the device is given work, or may be: HIP's launches are not seen.
 #[inline(always)]
 pub(super) fn work() {
-    // Only the first launch after an allocation writes what all threads read.
+    // Only the first launch after an allocation writes the word that all threads read.
     if !WORK.load(Relaxed) {
         WORK.store(true, Relaxed);
     }
 }
 
-/// Whether a kernel was launched since this was last asked.
+/// Returns true if a kernel was launched since the last call.
 pub(super) fn worked() -> bool {
     WORK.swap(false, Relaxed)
 }
 
-/// This thread waited for a stream, an event or the device, or for a copy.
+/// Notes that this thread waited for a stream, an event, the device or a copy.
 #[inline(always)]
 pub(crate) fn synced() {
     local(|local| local.launched.set(false));
 }
 
-/// Whether it is in the middle of a computation.
+/// True if this thread is in the middle of a computation.
 #[inline]
 pub(crate) fn inside() -> bool {
     local(|local| local.launched.get())

@@ -1,13 +1,13 @@
-//! Programs that free memory and ask again when an allocation fails, told from outside.
+//! Recognises programs that free memory and ask again when an allocation fails.
 //!
-//! * ggml since llama.cpp's pull request 22155: its pool waits for the device, frees every cached
-//!   buffer and asks once more. The library that asks holds the line that it logs then. Older ones abort.
-//! * PyTorch: its allocator frees cached blocks and asks again, twice; that is in `libc10_cuda.so`, unless
+//! * ggml since llama.cpp's pull request 22155: its pool waits for the device, frees every cached buffer and asks once
+//!   more. The library that asks contains the line that it logs then. Older ones abort.
+//! * PyTorch: its allocator frees cached blocks and asks again, twice. That is in `libc10_cuda.so`, unless
 //!   `PYTORCH_NO_CUDA_MEMORY_CACHING` or `PYTORCH_NO_HIP_MEMORY_CACHING` is set.
 //!
-//! CuPy's pool retries too, but a module of CuPy asks for its pool and for others alike: it is known by
-//! what it does ([`super::sites`]), or by `GPUMEM_STRANDED_RETRIES=1`. cuBLAS, llama.cpp up to b8833 and
-//! most programs abort or report an error.
+//! CuPy's pool retries too, but one module of CuPy asks for its pool and for other uses. It is recognised by its
+//! behaviour ([`super::sites`]), or by `GPUMEM_STRANDED_RETRIES=1`. cuBLAS, llama.cpp up to b8833 and most programs
+//! abort or report an error.
 
 use crate::process::lock::lock;
 use crate::stacks::modules::{self, Module};
@@ -19,21 +19,21 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// What ggml logs before it tries again: the part of the line without numbers.
+/// The line that ggml logs before it tries again, without numbers.
 const GGML_LINE: &[u8] = b"cached buffers and retrying";
-/// For how many modules the answer is kept.
+/// Maximum number of modules whose answer is kept.
 const KNOWN: usize = 64;
 
-/// What is known of the modules of the process.
+/// What is known of the process's modules.
 pub(crate) struct Programs {
-    /// PyTorch's cache is switched off.
+    /// True if PyTorch's cache is switched off.
     pytorch_uncached: bool,
     /// Answers by the module's serial.
     known: Mutex<FxHashMap<u32, bool>>,
 }
 
 impl Programs {
-    /// Reads what hooks must not: the environment.
+    /// Reads the environment, which hooks must not read.
     pub(crate) fn new() -> Self {
         let set = |name| std::env::var_os(name).is_some();
         let pytorch_uncached = set("PYTORCH_NO_CUDA_MEMORY_CACHING") || set("PYTORCH_NO_HIP_MEMORY_CACHING");
@@ -45,8 +45,8 @@ impl Programs {
         !self.pytorch_uncached && modules::refresh().all().iter().any(has_pytorch_allocator)
     }
 
-    /// Whether the code at this address is an allocator that retries. Reads the module's file the first
-    /// time (5 MB of strings in a build of ggml: some milliseconds).
+    /// True if the code at this address is an allocator that retries. Reads the module's file the first time (5 MB of
+    /// strings in a build of ggml: some milliseconds).
     pub(crate) fn retries(&self, pc: u64) -> bool {
         let modules = modules::refresh();
         let Some(module) = modules.find(pc) else { return false };
@@ -77,8 +77,8 @@ fn has_pytorch_allocator(module: &Module) -> bool {
     name.starts_with(b"libc10_cuda.so") || name.starts_with(b"libc10_hip.so")
 }
 
-/// Whether the constants of an ELF file (`.rodata`) hold this text. Device code, which is most of such
-/// files, is in other sections and not read.
+/// Returns true if the constants of an ELF file (`.rodata`) contain this text. Device code, most of such files, is in
+/// other sections and not read.
 fn holds(path: &Path, text: &[u8]) -> Option<bool> {
     let _uncancelled = crate::process::cancel::Uncancelled::new();
     let file = File::open(path).ok()?;
@@ -93,13 +93,13 @@ fn holds(path: &Path, text: &[u8]) -> Option<bool> {
         if at + len as u64 == end {
             break;
         }
-        // The text may lie across two pieces.
+        // The text may span two pieces.
         at += (len - text.len() + 1) as u64;
     }
     Some(false)
 }
 
-/// Where `.rodata` lies in a 64-bit ELF file.
+/// Returns the position of `.rodata` in a 64-bit ELF file.
 fn rodata(file: &File) -> Option<(u64, u64)> {
     let mut header = [0; 64];
     file.read_exact_at(&mut header, 0).ok()?;
@@ -137,7 +137,7 @@ mod tests {
     fn a_constant_of_this_program_is_found_and_another_is_not() {
         let exe = std::env::current_exe().unwrap();
         assert_eq!(holds(&exe, GGML_LINE), Some(true));
-        // Not written out here, since then it would be a constant of this test, too.
+        // Not written out here, or it would be a constant of this test, too.
         let other: Vec<u8> = GGML_LINE.iter().rev().copied().collect();
         assert_eq!(holds(&exe, &other), Some(false));
         assert_eq!(holds(Path::new("/dev/null"), GGML_LINE), None);

@@ -1,8 +1,8 @@
-//! What a refusal would make the program free, and whether a graph still needs any of it.
+//! Checks that no graph needs what a refusal would make the program free.
 //!
-//! A program that is out of memory empties its whole cache, not only what one call site put there. So all blocks are
-//! looked at that the same function has asked the runtime for, however small. Only blocks of sites that are known to be
-//! no scratch are left out, because what the program works with is not in a cache.
+//! A program that is out of memory empties its whole cache, not only the blocks of one call site. So the check covers
+//! all blocks that the same function has requested from the runtime, however small. Only blocks of sites that are known
+//! not to be scratch are left out, because the program's working memory is not in a cache.
 
 use super::sites::Asker;
 use crate::shim::Shim;
@@ -13,22 +13,22 @@ use gpumem_wire::layout::{AllocSlot, Sealed, StackRef};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 
-/// How many frames are looked through for the program's own.
+/// Number of frames searched for the program's own.
 const INNERMOST: usize = 8;
 
-/// Whether more than recording is allowed.
+/// True if more than recording is allowed.
 pub(super) fn may_change(shim: &Shim) -> bool {
     shim.ledger.header().mode().load(std::sync::atomic::Ordering::Relaxed) == Mode::Active as u32
 }
 
-/// The innermost return address of a stack that is not in a GPU library.
+/// Returns the innermost return address of a stack that is not in a GPU library.
 pub(super) fn caller(shim: &Shim, stack: StackRef) -> Option<u64> {
     let modules = modules::refresh();
     let own = |pc: &u64| modules.find(*pc).is_some_and(|module| !is_runtime(module.path()));
     frames_of(shim, stack).into_iter().find(own)
 }
 
-/// The innermost return addresses of a stack.
+/// Returns the innermost return addresses of a stack.
 pub(crate) fn frames_of(shim: &Shim, stack: StackRef) -> Vec<u64> {
     let slot = stack.checked_sub(1).and_then(|slot| shim.ledger.stacks.read(slot));
     let frame = |index| shim.ledger.frames.at(index).load(std::sync::atomic::Ordering::Relaxed);
@@ -38,7 +38,7 @@ pub(crate) fn frames_of(shim: &Shim, stack: StackRef) -> Vec<u64> {
     })
 }
 
-/// Whether a live graph may refer to a block that the site's allocator holds.
+/// True if a live graph may refer to a block of the site's allocator.
 pub(super) fn graph_needs(shim: &Shim, site: &Asker) -> bool {
     if shim.registry.graphs.len() + shim.registry.execs.len() == 0 {
         return false;
@@ -49,7 +49,7 @@ pub(super) fn graph_needs(shim: &Shim, site: &Asker) -> bool {
     }
 }
 
-/// The ranges of the blocks that the same function asked for, sorted. `None` if they are not known.
+/// Returns the ranges of the blocks that the same function requested, sorted; `None` if they are unknown.
 fn blocks_beside(shim: &Shim, site: &Asker) -> Option<Vec<Range<u64>>> {
     if shim.ledger.counter(counters::DROPPED_RECORDS) > 0 {
         return None;
@@ -65,7 +65,7 @@ fn blocks_beside(shim: &Shim, site: &Asker) -> Option<Vec<Range<u64>>> {
         if slot.context != site.context || !device || kept.contains(&slot.stack) {
             continue;
         }
-        // A block without a stack may be anyone's.
+        // A block without a stack may belong to any function.
         let is_beside = |stack: StackRef| stack == 0 || caller(shim, stack) == Some(own);
         if *beside.entry(slot.stack).or_insert_with(|| is_beside(slot.stack)) {
             ranges.push(slot.addr..slot.addr.saturating_add(slot.bytes.max(1)));
@@ -75,12 +75,12 @@ fn blocks_beside(shim: &Shim, site: &Asker) -> Option<Vec<Range<u64>>> {
     Some(ranges)
 }
 
-/// Whether a slot is of something that lives.
+/// True if a slot's allocation is live.
 pub(crate) fn is_live(slot: &AllocSlot) -> bool {
     slot.check != 0 && slot.check == slot.seal()
 }
 
-/// The runtimes and the driver: the program's own frame is the one that calls them.
+/// True for a runtime or the driver: the program's own frame is the one that calls them.
 pub(crate) fn is_runtime(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     [&b"libcudart.so"[..], b"libcuda.so", b"libamdhip64.so", b"libgpumem.so"]

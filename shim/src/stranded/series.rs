@@ -1,14 +1,14 @@
-//! What creeping growth looks like: blocks of one call site, each a little larger than the one
-//! before, all still allocated.
+//! The shape of creeping growth: blocks of one call site, each a little larger than the one before, all still
+//! allocated.
 
-/// The least number of blocks of a series.
+/// Minimum number of blocks in a series.
 const LEAST: usize = 4;
-/// A step of at most a quarter is creeping: ggml's pool asks for 5 % more than it needs each time.
+/// A step of at most a quarter is creeping: ggml's pool requests 5 % more than it needs each time.
 const CREEP: (u64, u64) = (5, 4);
-/// A step of more than this is no creeping growth and ends the series. Early on, a context of 512 tokens doubles.
+/// A larger step is no creeping growth and ends the series. Early on, a context of 512 tokens doubles.
 const JUMP: u64 = 2;
 
-/// How many blocks are looked back at.
+/// Number of blocks that are considered, from the newest back.
 pub(super) const BACK: usize = 256;
 
 /// A live block of a call site.
@@ -17,43 +17,43 @@ pub(super) struct SeriesBlock {
     pub addr: u64,
     pub bytes: u64,
     pub made_ns: u64,
-    /// How often work had been submitted when the block was made: see [`older`].
+    /// Count of submitted work when the block was made: see [`older`].
     pub work: u64,
-    /// When work was last seen to use the block. 0: never.
+    /// Time of the last seen use by work. 0: never.
     pub used_ns: u64,
 }
 
-/// The older blocks of a series: all but the one that is asked for, or but the largest.
+/// The older blocks of a series: all but the requested one, or but the largest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Older {
     pub blocks: usize,
     pub bytes: u64,
-    /// The creeping steps among them, the one to the newest block included.
+    /// Number of creeping steps among them, including the step to the newest block.
     creeps: usize,
-    /// All blocks and creeping steps of the series, blocks that work still uses included.
+    /// All blocks and creeping steps of the series, including blocks that work still uses.
     all: (usize, usize),
 }
 
 impl Older {
-    /// Whether this is a series: with the newest block it is long enough, and takes more than twice as much as that
+    /// True if this is a series: with the newest block it is long enough, and takes more than twice as much as that
     /// block.
     pub(super) fn strand(&self, newest: u64) -> bool {
         self.blocks + 1 >= LEAST && self.creeps + 1 >= LEAST && self.bytes > newest
     }
 
-    /// Whether the next block may make this a series. From here on it matters which blocks are used.
+    /// True if the next block may make this a series. From here on it matters which blocks are used.
     pub(super) fn may_strand(&self) -> bool {
         self.all.0 + 2 >= LEAST && self.all.1 + 2 >= LEAST
     }
 }
 
-/// The blocks that a new block of `newest` bytes leaves behind, in the order in which they were made, once work has
-/// been submitted `work` times. A block that no work came after is not left behind, because nothing could use it yet.
+/// Returns the blocks that a new block of `newest` bytes leaves behind, in the order in which they were made, once work
+/// has been submitted `work` times. A block that no later work could use is not left behind.
 pub(super) fn older(blocks: &[SeriesBlock], newest: u64, work: u64) -> Older {
     let mut found = Older::default();
     let mut next = newest;
-    // A block that work still uses after the last one was made is not left behind. The last one itself was used until
-    // now, since its successor is only being made.
+    // A block used by work after the last one was made is not left behind. The last one itself was used until now,
+    // since its successor is only being made.
     let last_ns = blocks.last().map_or(0, |last| last.made_ns);
     for (back, block) in blocks.iter().rev().take(BACK).enumerate() {
         if block.bytes > next || next > block.bytes.saturating_mul(JUMP) {
@@ -121,7 +121,7 @@ mod tests {
         assert!(!strands(&[10 * MIB, 30 * MIB, 12 * MIB, 25 * MIB, 9 * MIB, 28 * MIB, 11 * MIB, 29 * MIB]));
         assert!(!strands(&[MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB]));
         assert!(!strands(&[MIB, 1100 << 10, 1200 << 10, 64 * MIB]));
-        // Growth, but what is asked for now is small.
+        // Growth, but the present request is small.
         assert!(!strands(&[100 * MIB, 105 * MIB, 110 * MIB, 116 * MIB, 50 * MIB]));
     }
 
@@ -148,7 +148,7 @@ mod tests {
         assert!(older(&all, newest, 4).strand(newest));
     }
 
-    /// A program that allocates, and gives the device nothing to do, leaves nothing unused.
+    /// If a program allocates but gives the device no work, no block counts as unused.
     #[test]
     fn what_no_work_came_after_is_not_left_behind() {
         let sizes: Vec<u64> = (100..120).map(|n| n * MIB).collect();

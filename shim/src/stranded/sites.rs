@@ -1,5 +1,5 @@
-//! Call sites that ask for large blocks: what they hold, what they strand, and which of their
-//! requests were refused. Pure bookkeeping: nothing here calls anything, and everything is bounded.
+//! Call sites that request large blocks: the blocks they hold and strand, and their refused requests. Pure bookkeeping:
+//! no outside code is called, and everything is bounded.
 
 mod site;
 
@@ -11,15 +11,15 @@ use std::ops::Range;
 
 pub(super) use site::{Report, SiteState};
 
-/// How many call sites are kept. Sites that hold nothing make way.
+/// Maximum number of call sites. Sites that hold nothing are dropped first.
 const SITES: usize = 512;
-/// How many blocks are kept, of all sites together and of one. Pools that strand have some hundred at most.
+/// Maximum number of blocks, of all sites together and of one. Pools that strand have some hundred at most.
 const BLOCKS: usize = 16384;
 const BLOCKS_OF_SITE: usize = 1024;
-/// How many refusals wait for their thread's next request.
+/// Maximum number of refusals that wait for their thread's next request.
 const REFUSALS: usize = 64;
-/// How long a refusal waits. A program that frees memory and asks again has done so by then, even after a wait for all
-/// of its work. Until then every free is looked at.
+/// Maximum wait of a refusal. A program that frees memory and asks again has done so by then, even after a wait for all
+/// of its work. Until then every free is examined.
 const LONGEST_WAIT_NS: u64 = 60_000_000_000;
 
 /// A call site: its stack, or the caller's return address if no stacks are taken.
@@ -27,7 +27,7 @@ pub(super) type Site = u64;
 /// A call site in a context: memory is per context.
 pub(super) type Key = (Site, ContextRef);
 
-/// Who asks.
+/// The source of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
     /// 0: no stack was taken.
@@ -44,31 +44,31 @@ impl Asker {
     }
 }
 
-/// A request that failed. The thread's next request tells whether the program retries.
+/// A request that failed. The thread's next request tells if the program retries.
 #[derive(Debug)]
 struct Refusal {
     tid: u32,
     key: Key,
     bytes: u64,
-    /// The bytes that the site gave back since then.
+    /// Bytes that the site freed since then.
     freed: u64,
-    /// Refused by us, and not by the driver.
+    /// True if we refused it, not the driver.
     ours: bool,
-    /// It was made in the middle of a computation.
+    /// True if it was made in the middle of a computation.
     inside: bool,
-    /// Until when it waits. 0: nobody has looked yet.
+    /// End of its wait. 0: not set yet.
     until_ns: u64,
 }
 
-/// What a request is.
+/// Classification of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// Nothing special is known of it.
+    /// An ordinary request.
     Plain,
     /// The second try of a request that failed. `inside`: the first try was made in the middle of a computation. The
     /// program's wait before its frees does not change that.
     Retry { inside: bool },
-    /// Nothing was freed, or something else is asked for, so the refusal before was in vain.
+    /// Nothing was freed, or the request differs, so the earlier refusal was in vain.
     InVain(Key),
     /// Growth of a site that strands.
     Growth(Key, Older),
@@ -85,15 +85,15 @@ pub(super) struct Sites {
     refusals: Vec<Refusal>,
     /// Sum of what all sites strand.
     pub stranded: u64,
-    /// How often [`Sites::work_given`] was called.
+    /// Number of calls of [`Sites::work_given`].
     work: u64,
-    /// A site is marked, or was.
+    /// True if a site is marked, or was.
     pub any_marked: bool,
-    /// How the blocks of watched sites have changed since that was last asked.
+    /// Change of the watched sites' blocks since the last [`Sites::newly_watched`].
     changed: Option<Watched>,
 }
 
-/// How watched blocks have changed: mostly one came or went; otherwise these are the blocks now.
+/// Change of watched blocks: usually one came or went; otherwise the blocks now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
     Came(Range<u64>),
@@ -107,7 +107,7 @@ impl Sites {
         (self.aliases.get(&key).copied().unwrap_or(key.0), key.1)
     }
 
-    /// The device was given work since the last block was made. So a block from before may lie unused.
+    /// Notes that the device was given work since the last block was made. So an earlier block may be unused.
     pub(super) fn work_given(&mut self) {
         self.work += 1;
     }
@@ -116,7 +116,7 @@ impl Sites {
         self.known.get(&key)
     }
 
-    /// The user wants the next request of this site refused.
+    /// Marks this site: the user wants its next request refused.
     pub(super) fn mark(&mut self, key: Key) {
         if let Some(known) = self.known.get_mut(&key) {
             known.marked = true;
@@ -124,22 +124,22 @@ impl Sites {
         }
     }
 
-    /// What is known of the site of an asker.
+    /// Returns the asker's site, if known.
     pub(super) fn of(&self, asker: &Asker) -> Option<&SiteState> {
         self.known.get(&self.key(asker))
     }
 
-    /// Whether the program freed memory and asked again when a request of this call stack failed.
+    /// True if the program freed memory and asked again when a request of this call stack failed.
     pub(super) fn retries(&self, stack: StackRef) -> bool {
         self.known.values().any(|known| known.retries && known.stack == stack)
     }
 
-    /// Requests that failed and were not followed by another yet.
+    /// Returns the number of failed requests without a following request.
     pub(super) fn refusals(&self) -> usize {
         self.refusals.len()
     }
 
-    /// A thread asks for a block. What that says about its last request, if that failed.
+    /// Settles a thread's last request, if that failed, by its new request.
     pub(super) fn settled(&mut self, asker: &Asker, bytes: u64) -> Request {
         if let Some(index) = self.refusals.iter().position(|refusal| refusal.tid == asker.tid) {
             let refusal = self.refusals.swap_remove(index);
@@ -164,7 +164,7 @@ impl Sites {
         Request::Plain
     }
 
-    /// A thread asks for a block that the driver would have to make.
+    /// Classifies a thread's request for a block that the driver would have to make.
     pub(super) fn asked(&mut self, asker: &Asker, bytes: u64) -> Request {
         let settled = self.settled(asker, bytes);
         if settled != Request::Plain {
@@ -181,7 +181,7 @@ impl Sites {
         }
     }
 
-    /// A request is refused, by us or by the driver.
+    /// Notes that a request is refused, by us or by the driver.
     pub(super) fn refused(&mut self, asker: &Asker, bytes: u64, ours: bool, inside: bool) {
         let key = self.key(asker);
         self.refusals.retain(|refusal| refusal.tid != asker.tid);
@@ -194,8 +194,8 @@ impl Sites {
         self.refusals.push(Refusal { tid: asker.tid, key, bytes, freed: 0, ours, inside, until_ns: 0 });
     }
 
-    /// Ends refusals that nothing came of. The answer is the sites of our own refusals among them, which were in vain.
-    /// Called after each change.
+    /// Ends refusals whose time is over. Returns the sites of our own refusals among them, which were in vain. Called
+    /// after each change.
     pub(super) fn expired(&mut self, now_ns: u64) -> Vec<Key> {
         let mut in_vain = Vec::new();
         self.refusals.retain_mut(|refusal| {
@@ -216,18 +216,18 @@ impl Sites {
         in_vain
     }
 
-    /// Whether a refusal of this site waits for its thread's next request.
+    /// True if a refusal of this site waits for its thread's next request.
     pub(super) fn waits(&self, key: Key) -> bool {
         self.refusals.iter().any(|refusal| refusal.key == key)
     }
 
-    /// Whether a refusal of ours waits for this thread's next request. Then what the thread frees goes back to the
+    /// True if a refusal of ours waits for this thread's next request. Then what the thread frees goes back to the
     /// driver.
     pub(super) fn pressed(&self, tid: u32) -> bool {
         self.refusals.iter().any(|refusal| refusal.ours && refusal.tid == tid)
     }
 
-    /// A block was made. Whether it is known from now on, and what people are to be told, if anything.
+    /// Notes a new block. Returns true if it is known from now on, and a report for the user, if one is due.
     pub(super) fn made(
         &mut self,
         asker: &Asker,
@@ -260,7 +260,7 @@ impl Sites {
         (true, report)
     }
 
-    /// Makes room for a new site: a site goes that holds nothing and is not known for anything.
+    /// Makes room for a new site by dropping one that holds nothing and has no special property.
     fn room_for(&mut self, key: Key) -> bool {
         if self.known.len() < SITES || self.known.contains_key(&key) {
             return true;
@@ -270,7 +270,7 @@ impl Sites {
         gone.is_some_and(|gone| self.known.remove(&gone).is_some())
     }
 
-    /// A block is about to be freed. Whether it was one of these.
+    /// Removes a block before its free. Returns true if it was known.
     pub(super) fn freed(&mut self, addr: u64) -> bool {
         let Some((bytes, key)) = self.blocks.remove(&addr) else { return false };
         for refusal in self.refusals.iter_mut().filter(|refusal| refusal.key == key) {
@@ -291,7 +291,7 @@ impl Sites {
         true
     }
 
-    /// Work was seen to use blocks, by their addresses and times.
+    /// Notes uses of blocks by work, as addresses and times.
     pub(super) fn used(&mut self, uses: &[(u64, u64)]) {
         let mut keys = FxHashSet::default();
         for &(addr, used_ns) in uses {
@@ -305,7 +305,7 @@ impl Sites {
         keys.into_iter().for_each(|key| self.look_again(key));
     }
 
-    /// From now on all watched blocks count as changed.
+    /// Counts all watched blocks as changed from now on.
     pub(super) fn watch_all(&mut self) {
         self.changed = Some(Watched::All(Vec::new()));
     }
@@ -318,7 +318,7 @@ impl Sites {
         }
     }
 
-    /// How the blocks of all watched sites have changed since this was last asked.
+    /// Returns how the blocks of all watched sites have changed since the last call.
     #[inline]
     pub(super) fn newly_watched(&mut self) -> Option<Watched> {
         if self.changed.is_some() { self.watched_now() } else { None }
@@ -333,14 +333,14 @@ impl Sites {
         Some(Watched::All(blocks.map(|block| block.addr..block.addr.saturating_add(block.bytes)).collect()))
     }
 
-    /// What a site strands now.
+    /// Recomputes what a site strands.
     fn look_again(&mut self, key: Key) {
         if let Some(change) = self.known.get_mut(&key).map(|known| known.look_again(self.work)) {
             self.apply(change);
         }
     }
 
-    /// What a look at a site changed for all.
+    /// Applies a site's change to the totals.
     fn apply(&mut self, change: Change) {
         self.stranded = self.stranded - change.stranded.start + change.stranded.end;
         if change.watched {
@@ -348,19 +348,19 @@ impl Sites {
         }
     }
 
-    /// The site that strands most, of those that may still be pressed.
+    /// Returns the site that strands most, of those that may still be pressed.
     pub(super) fn worst(&self) -> Option<(Key, &SiteState)> {
         let may = self.known.iter().filter(|(_, known)| known.stranded.0 > 0 && !known.barred);
         may.max_by_key(|(_, known)| known.stranded.0).map(|(&key, known)| (key, known))
     }
 
-    /// Stacks of blocks that are no scratch.
+    /// Returns the stacks of blocks that are not scratch.
     pub(super) fn kept(&self) -> FxHashSet<StackRef> {
         let kept = self.known.values().filter(|known| known.stack != 0 && !known.is_scratch());
         kept.map(|known| known.stack).collect()
     }
 
-    /// All that belonged to a context has ended with it.
+    /// Removes everything that belonged to an ended context.
     pub(super) fn end_context(&mut self, context: ContextRef) -> Vec<u64> {
         let gone = |key: &Key| key.1 == context;
         let addresses = self.blocks.iter().filter(|(_, (_, key))| gone(key)).map(|(&addr, _)| addr).collect();

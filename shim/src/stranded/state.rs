@@ -1,4 +1,4 @@
-//! What the shim knows of stranded growth.
+//! State of stranded growth.
 
 use super::programs::Programs;
 use super::sites::{Sites, Watched};
@@ -8,23 +8,23 @@ use gpumem_wire::settings::{Settings, Stranded as Mode};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::*};
 
-/// How many places there are for marks of addresses.
+/// Number of places for marks of addresses.
 const MARKS: usize = 4096;
 
-/// What the shim knows of stranded growth.
+/// State of stranded growth.
 pub(crate) struct Stranded {
     mode: AtomicU8,
-    /// The user says that the program retries.
+    /// True if the user says that the program retries.
     retries: AtomicBool,
     pub(super) programs: Programs,
     sites: Mutex<Sites>,
-    /// Uses of blocks that may come to be stranded.
+    /// Uses of blocks that may become stranded.
     pub uses: Uses,
-    /// How many known blocks have an address that falls on each place. So most frees need no lock.
+    /// For each place, the number of known blocks whose address falls on it. So most frees need no lock.
     marks: Box<[AtomicU32]>,
-    /// Requests that failed and wait for their thread's next one.
+    /// Number of failed requests that wait for their thread's next one.
     pub(super) refusals: AtomicU32,
-    /// The user wants requests of some site refused.
+    /// True if the user wants requests of some site refused.
     pub(super) marked: AtomicBool,
 }
 
@@ -36,7 +36,7 @@ impl Stranded {
             programs: Programs::new(),
             sites: Mutex::default(),
             uses: Uses::default(),
-            // If every free is looked at, any address may matter.
+            // If every free is examined, any address may matter.
             marks: (0..MARKS).map(|_| AtomicU32::new(settings.freed_in_graph.into())).collect(),
             refusals: AtomicU32::new(0),
             marked: AtomicBool::new(false),
@@ -57,7 +57,7 @@ impl Stranded {
         self.retries.store(retries, Relaxed);
     }
 
-    /// True if the program has an allocator of its own that keeps what it frees.
+    /// True if the program has its own allocator that keeps what it frees.
     pub(crate) fn has_own_cache(&self) -> bool {
         self.programs.has_own_cache()
     }
@@ -66,7 +66,7 @@ impl Stranded {
         self.retries.load(Relaxed)
     }
 
-    /// Whether a request that failed waits for its thread's next one.
+    /// True if a failed request waits for its thread's next one.
     #[inline(always)]
     pub(crate) fn waiting(&self) -> bool {
         self.refusals.load(Relaxed) != 0
@@ -76,7 +76,7 @@ impl Stranded {
         self.mode.load(Relaxed) == mode as u8
     }
 
-    /// Whether allocations are looked at.
+    /// True if allocations are examined.
     #[inline]
     pub(crate) fn on(&self) -> bool {
         !self.is(Mode::Off)
@@ -91,13 +91,13 @@ impl Stranded {
         &self.marks[(hash >> 52) as usize % MARKS]
     }
 
-    /// A block became known (1), or is known no more (−1). Only for a thread that has the sites locked.
+    /// Marks a block that became known (1) or unknown (−1). Only for a thread that has the sites locked.
     pub(super) fn marks(&self, addr: u64, more: i32) {
         let mark = self.mark(addr);
         mark.store(mark.load(Relaxed).wrapping_add_signed(more), Relaxed);
     }
 
-    /// Whether a free of this address may matter. Takes no lock.
+    /// True if a free of this address may matter. Takes no lock.
     #[inline]
     pub(crate) fn may_know(&self, addr: u64) -> bool {
         self.mark(addr).load(Relaxed) != 0 || self.waiting()

@@ -1,9 +1,9 @@
-//! Which older blocks of a growing call site work still uses, seen in what the program gives the device: arguments of
-//! kernels, copies and fills.
+//! Tells which older blocks of a growing call site work still uses, from what the program gives the device: arguments
+//! of kernels, copies and fills.
 //!
-//! Until a site may strand memory this costs one load at each submission. Then each argument that is an address in a
-//! watched block marks that block, under a lock that nobody waits for. A use that one call misses is seen at the next.
-//! Launches of graphs show nothing.
+//! Until a site may strand memory this costs one load per submission. Then each argument that is an address in a
+//! watched block marks that block, under a lock that is only tried, never waited for. A use that one call misses is
+//! seen at the next. Launches of graphs show no arguments.
 
 use super::sites::Watched;
 use crate::process::clock;
@@ -12,13 +12,13 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// The range that all watched blocks lie in. An end of 0: no block is watched.
+/// The range of all watched blocks. An end of 0: no block is watched.
 static FROM: AtomicU64 = AtomicU64::new(0);
 static TO: AtomicU64 = AtomicU64::new(0);
-/// The guard wants to know of all uses, whichever blocks are watched here.
+/// True if the guard needs all uses, whichever blocks are watched here.
 static ALL: AtomicBool = AtomicBool::new(false);
 
-/// From now on all arguments are looked at.
+/// Examines all arguments from now on.
 pub(crate) fn watch_all() {
     ALL.store(true, Relaxed);
     // No device memory lies below this address.
@@ -26,19 +26,19 @@ pub(crate) fn watch_all() {
     TO.store(u64::MAX, Relaxed);
 }
 
-/// Whether anybody wants to know of uses.
+/// True if uses are wanted.
 #[inline(always)]
 pub(crate) fn watching() -> bool {
     TO.load(Relaxed) != 0
 }
 
-/// Whether a word may be an address that somebody wants to know of.
+/// True if a word may be a wanted address.
 #[inline]
 pub(crate) fn may_matter(word: u64) -> bool {
     word >= FROM.load(Relaxed) && word < TO.load(Relaxed)
 }
 
-/// An argument, if it may be an address.
+/// Returns an argument as a word, 0 if it cannot be an address.
 #[inline(always)]
 pub(crate) fn word<T>(argument: &T) -> u64 {
     if size_of::<T>() != 8 {
@@ -49,17 +49,17 @@ pub(crate) fn word<T>(argument: &T) -> u64 {
     unsafe { std::ptr::from_ref(argument).cast::<u64>().read_unaligned() }
 }
 
-/// The blocks that are watched, by address.
+/// The watched blocks, by address.
 #[derive(Default)]
 pub(crate) struct Uses {
     blocks: Mutex<Vec<WatchedRange>>,
-    /// Some of them were used since that was last asked.
+    /// True if some of them were used since the last [`Uses::take`].
     any: AtomicBool,
 }
 
 struct WatchedRange {
     range: Range<u64>,
-    /// When it was last seen used. 0: not since that was last asked.
+    /// Time of the last seen use. 0: none since the last [`Uses::take`].
     used_ns: u64,
 }
 
@@ -91,13 +91,13 @@ impl Uses {
         TO.store(blocks.last().map_or(0, |last| last.range.end), Relaxed);
     }
 
-    /// Whether there is something to take.
+    /// True if there are uses to take.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.any.load(Relaxed)
     }
 
-    /// Addresses of blocks that were used since this was last asked, and when.
+    /// Returns the addresses of blocks used since the last call, and when.
     pub(crate) fn take(&self) -> Vec<(u64, u64)> {
         if !self.any.swap(false, Relaxed) {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! One allocation, from the question to the answer.
+//! One allocation, from the request to the answer.
 
 use super::{Asker, SMALLEST, Verdict};
 use crate::call::Call;
@@ -9,17 +9,16 @@ use crate::stranded;
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::layout::{ContextRef, StackRef};
 
-/// An allocation of the program that is looked at, if it is large enough.
+/// An allocation of the program, examined if it is large enough.
 pub(crate) struct Watch {
     asker: Option<Asker>,
     pub bytes: u64,
-    /// What is to be done with it.
+    /// Action on it.
     pub verdict: Verdict,
 }
 
 impl Watch {
-    /// The program asks for a block that the driver would have to make, in the context that it says or in the
-    /// current one.
+    /// Judges a request for a block that the driver would have to make, in the given context or in the current one.
     #[inline]
     pub(crate) fn new(call: &Call, bytes: u64, context: Option<ContextRef>) -> Self {
         let small = Self { asker: None, bytes, verdict: Verdict::Nothing };
@@ -35,7 +34,7 @@ impl Watch {
         })
     }
 
-    /// The request got this block, or was told that there is no memory, by the driver or by a limit. Does nothing for a
+    /// Notes the answer to the request: this block, or no memory, by the driver or by a limit. Does nothing for a
     /// request that was refused here.
     #[inline]
     pub(crate) fn answered(&self, status: Status, addr: u64) {
@@ -49,7 +48,7 @@ impl Watch {
         }
     }
 
-    /// The request got this block.
+    /// Notes that the request got this block.
     #[inline]
     pub(crate) fn made(&self, shim: &'static Shim, addr: u64) {
         if let Some(asker) = &self.asker {
@@ -57,13 +56,13 @@ impl Watch {
         }
     }
 
-    /// The call's stack, if one was to be taken. 0 where none could be.
+    /// Returns the call's stack, if one was to be taken. 0 if none could be.
     #[inline]
     pub(crate) fn stack(&self) -> Option<StackRef> {
         self.asker.map(|asker| asker.stack)
     }
 
-    /// Whether it is the growth of a pool inside the program.
+    /// True if it is the growth of a pool inside the program.
     pub(crate) fn is_pool_growth(&self) -> bool {
         match &self.asker {
             Some(asker) => gate::note(|shim| stranded::is_pool_growth(shim, asker, self.bytes)).unwrap_or(false),
@@ -72,7 +71,7 @@ impl Watch {
     }
 }
 
-/// Runs an allocation by `real`, which writes to `out`, unless it is to be refused. To spill takes more than one call
+/// Runs an allocation by `real`, which writes to `out`, unless it must be refused. Spilling takes more than one call
 /// and is not done here.
 ///
 /// # Safety

@@ -1,12 +1,12 @@
-//! One call site: what it holds, what it strands, and what people are told of it.
+//! One call site: the blocks it holds and strands, and its report for the user.
 
 use crate::stranded::series::{SeriesBlock, older};
 use gpumem_wire::layout::StackRef;
 use std::ops::Range;
 
-/// Sites that strand less than this are not reported, bytes.
+/// Sites that strand less are not reported, bytes.
 const LEAST_REPORTED: u64 = 16 << 20;
-/// A pool's site makes at least so many requests in the middle of a computation for each request at another time.
+/// A pool's site makes at least this many requests in the middle of a computation for each request at another time.
 const SCRATCH: u64 = 4;
 
 /// What is known of a site.
@@ -16,32 +16,32 @@ pub(in crate::stranded) struct SiteState {
     pub pc: u64,
     /// Live blocks, in the order in which they were made.
     pub blocks: Vec<SeriesBlock>,
-    /// The site strands memory, or did once.
+    /// True if the site strands memory, or did once.
     pub strands: bool,
-    /// The bytes and blocks that it strands now.
+    /// Bytes and blocks that it strands now.
     pub stranded: (u64, u64),
-    /// The site strands memory, or may with its next block. So uses of its blocks matter.
+    /// True if the site strands memory, or may with its next block. Then uses of its blocks matter.
     pub(super) watched: bool,
-    /// The stranded bytes when it was last reported.
+    /// The stranded bytes at its last report.
     pub(super) said: u64,
-    /// How many blocks were made in the middle of a computation, and how many at other times.
+    /// Number of blocks made in the middle of a computation, and at other times.
     pub(super) inside: u64,
     pub(super) outside: u64,
-    /// When a request of this site failed, the program freed memory and asked again.
+    /// True if, after a failed request of this site, the program freed memory and asked again.
     pub retries: bool,
-    /// A refusal was in vain, so there is never another one.
+    /// True after a refusal in vain: the site is never refused again.
     pub barred: bool,
-    /// The user wants the site's next request refused.
+    /// True if the user wants the site's next request refused.
     pub marked: bool,
 }
 
 impl SiteState {
-    /// Whether the site's blocks are scratch, and not what the program works with.
+    /// True if the site's blocks are scratch, and not the program's working memory.
     pub(in crate::stranded) fn is_scratch(&self) -> bool {
         self.inside > 0 && self.inside >= SCRATCH * self.outside
     }
 
-    /// Computes what the site strands now, and whether its blocks are watched. `work`: see [`Sites::work_given`].
+    /// Recomputes what the site strands, and if its blocks are watched. `work`: see [`Sites::work_given`].
     pub(super) fn look_again(&mut self, work: u64) -> Change {
         let (before, was_watched) = (self.stranded.0, self.watched);
         self.watched = self.strands || self.marked;
@@ -60,7 +60,8 @@ impl SiteState {
         Change { stranded: before..self.stranded.0, watched: self.watched != was_watched }
     }
 
-    /// The report for people, if one is due: once the site strands enough, and again when it strands twice as much.
+    /// Returns the report for the user, if one is due: once the site strands enough, and again when it strands twice as
+    /// much.
     pub(super) fn report(&mut self) -> Option<Report> {
         let (bytes, blocks) = self.stranded;
         if bytes < LEAST_REPORTED || bytes < self.said.saturating_mul(2) {
@@ -71,15 +72,15 @@ impl SiteState {
     }
 }
 
-/// What a look at a site found changed.
+/// Change that a look at a site found.
 pub(super) struct Change {
     /// The bytes that it strands, before and after.
     pub(super) stranded: Range<u64>,
-    /// Whether its blocks are watched now and were not before, or the other way round.
+    /// True if its blocks became watched, or ceased to be.
     pub(super) watched: bool,
 }
 
-/// What people are told of a site.
+/// A site's report for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stranded) struct Report {
     pub stack: StackRef,

@@ -1,4 +1,4 @@
-//! What the bookkeeping makes of requests, frees and refusals.
+//! Bookkeeping of requests, frees and refusals.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn asker(stack: StackRef, tid: u32) -> Asker {
     Asker { stack, pc: 0x5000, context: 1, tid }
 }
 
-/// A block is made after work was given.
+/// Makes a block after work was given.
 fn add(sites: &mut Sites, asker: &Asker, addr: u64, bytes: u64, now_ns: u64) -> Option<Report> {
     sites.work_given();
     sites.made(asker, addr, bytes, true, now_ns).1
@@ -20,7 +20,7 @@ fn key(stack: StackRef) -> Key {
     (u64::from(stack), 1)
 }
 
-/// A site that strands: blocks of 100 to 119 MiB at these addresses.
+/// Returns a site that strands: blocks of 100 to 119 MiB at these addresses.
 fn stranding(stack: StackRef) -> (Sites, Vec<u64>) {
     let mut sites = Sites::default();
     let addresses: Vec<u64> = (0..20).map(|n| (n + 1) << 30).collect();
@@ -61,7 +61,7 @@ fn a_refusal_that_is_followed_by_frees_and_the_same_request_may_come_again() {
     assert!(!sites.pressed(1));
     let known = sites.get(key(7)).unwrap();
     assert!(known.retries && !known.barred && known.blocks.len() == 1);
-    // Once it strands more than it asks for again, it may be refused again.
+    // Once it strands more than it requests again, it may be refused again.
     assert_eq!(sites.asked(&asker(7, 1), 126 * MIB), Request::Plain);
     add(&mut sites, &asker(7, 1), 98 << 30, 126 * MIB, 51);
     assert_eq!(sites.asked(&asker(7, 1), 132 * MIB), Request::Plain, "nothing could use the last block yet");
@@ -84,7 +84,7 @@ fn a_refusal_in_vain_is_the_last() {
     }
 }
 
-/// A thread that was refused may never ask for as much again, or be gone.
+/// A refused thread may never ask for as much again, or may end.
 #[test]
 fn a_refusal_waits_for_a_while() {
     let (mut sites, _) = stranding(7);
