@@ -1,5 +1,5 @@
-//! What the process gives the device to do: how many submissions there were, whether one is being made, and whether the
-//! device still takes any.
+//! Work that the process gives the device: the number of submissions, submissions in progress, and whether the device
+//! still takes any.
 //!
 //! A submission is counted from before the driver gets the call until the driver returns. Between two equal answers of
 //! [`submissions_if_none_open`] nothing was submitted. So a barrier that was made before the first answer still holds
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::
 mod atomic {
     pub(super) use std::sync::atomic::*;
 
-    /// Raises a count. Every thread that reads the count behind a fence of its own sees the new count, or this thread's
+    /// Raises a count. A thread that reads the count behind its own fence either sees the new count, or this thread's
     /// later writes come after that fence. `alone`: no other thread writes this count.
     #[inline(always)]
     pub(super) fn raise_before(count: &AtomicU64, alone: bool) {
@@ -35,51 +35,50 @@ mod atomic {
     }
 }
 
-/// How many threads have a line of their own. Other threads share lines.
+/// Number of threads with a line of their own. Other threads share lines.
 const OWN: usize = 64;
-// Two threads may have one number only among those that share lines.
+// Only threads that share lines may have the same number.
 const _: () = assert!(OWN <= threads::OWN);
 const LINES: usize = OWN + 16;
 
 /// In a child of a fork these are the parent's counts, perhaps with a submission open for ever. Then nothing ever
-/// counts as idle, which is right there, because nothing of the driver works in the child.
+/// counts as idle. That is right there, because the driver does not work in the child.
 static COUNTS: Counts<LINES, OWN> = Counts {
     shards: [const { Shard { begun: AtomicU64::new(0), done: AtomicU64::new(0) } }; LINES],
     used: AtomicUsize::new(0),
 };
 
-/// Something submits work and is not counted.
+/// True if something submits work without being counted.
 static UNCOUNTABLE: AtomicBool = AtomicBool::new(false);
-/// A context does not work any more.
+/// True if a context no longer works.
 static BROKEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether a device may wait for something outside of it.
+/// State of waits of a device for something outside it.
 static OUTSIDE: AtomicU8 = AtomicU8::new(NOTHING);
 const NOTHING: u8 = 0;
 /// Something was given since all devices were last seen idle.
 const PENDING: u8 = 1;
-/// As `PENDING`, and a thread looks whether all devices are idle.
+/// As `PENDING`, and a thread is checking if all devices are idle.
 const LOOKED_AT: u8 = 2;
-/// A graph may give it whenever the program launches that graph.
+/// A graph may give it at each launch by the program.
 const FOR_GOOD: u8 = 3;
 
-/// The device is given something that waits for the host or for another library. Called within [`submit`]. `in_graph`:
-/// it is part of a graph, which the program may launch whenever it likes.
+/// Notes that the device is given something that waits for the host or for another library. Called within [`submit`].
+/// `in_graph`: it is part of a graph, which the program may launch at any time.
 pub fn outside(in_graph: bool) {
     let now = if in_graph { FOR_GOOD } else { PENDING };
     // A look that has begun before does not see this.
     let _ = OUTSIDE.fetch_update(SeqCst, SeqCst, |known| (known != FOR_GOOD && known != now).then_some(now));
 }
 
-/// Whether waiting for the device may mean to wait for the program itself.
+/// True if waiting for the device may mean waiting for the program itself.
 pub fn is_outside() -> bool {
     OUTSIDE.load(Relaxed) != NOTHING
 }
 
-/// Runs a look at whether all devices are idle. If they are, no device waits for anything outside any more.
+/// Runs a look that checks if all devices are idle. If they are, no device waits for anything outside any more.
 pub fn no_outside_if(are_idle: impl FnOnce() -> bool) -> bool {
-    /// The state after the look, unless something was given to the device meanwhile. It is set even if the look
-    /// unwinds.
+    /// Sets the state after the look, also if the look unwinds, unless something was given to the device meanwhile.
     struct After(u8);
     impl Drop for After {
         fn drop(&mut self) {
@@ -98,16 +97,16 @@ pub fn no_outside_if(are_idle: impl FnOnce() -> bool) -> bool {
     are_idle
 }
 
-/// Runs a driver call that gives the device work, and counts it: as begun before the call and as done after it. It is
-/// done also when the call is left by an exception or by the end of the thread. A call that is left by `longjmp` stays
-/// open.
+/// Runs a driver call that gives the device work, and counts it: as begun before the call and as done after it. It also
+/// counts as done if the call is left by an exception or by the end of the thread. A call that is left by `longjmp`
+/// stays open.
 #[inline(always)]
 pub fn submit<R>(f: impl FnOnce() -> R) -> R {
     let _open = begin();
     f()
 }
 
-/// As [`submit`], for code that is to be inlined whole: counted as begun now, and as done when the value is dropped.
+/// As [`submit`], for code that is inlined whole: counted as begun now, and as done when the value is dropped.
 #[inline(always)]
 pub fn begin() -> impl Drop {
     threads::local(begin_here)
@@ -119,7 +118,7 @@ pub fn begin_here(local: &threads::Local) -> impl Drop + use<> {
     COUNTS.open(local.shard() - 1)
 }
 
-/// How many submissions there were so far. `None` while one is being made. `None` for good once something was submitted
+/// Returns the number of submissions so far; `None` while one is being made, and for good once something was submitted
 /// that is not counted.
 #[inline]
 pub fn submissions_if_none_open() -> Option<u64> {
@@ -131,29 +130,29 @@ pub fn submissions_if_none_open_elsewhere() -> Option<u64> {
     COUNTS.if_none_open_but_of(threads::shard() - 1).filter(|_| countable())
 }
 
-/// Whether nothing was submitted since [`submissions_if_none_open`] said `count`, as far as the calling thread can
-/// know. Another thread that is not ordered with this one may be beginning a submission.
+/// True if, as far as the calling thread can know, nothing was submitted since [`submissions_if_none_open`] returned
+/// `count`. Another thread that is not ordered with this one may be beginning a submission.
 #[inline(always)]
 pub fn unchanged_since(count: u64) -> bool {
     COUNTS.begun() == count && countable()
 }
 
-/// Something may give the device work and is not counted. Called before that. From now on [`submissions_if_none_open`]
-/// answers `None`.
+/// Called before something that may give the device work without being counted. From now on
+/// [`submissions_if_none_open`] returns `None`.
 #[cold]
 pub fn uncountable() {
     UNCOUNTABLE.store(true, SeqCst);
-    // A reader that does not see this does not see what the caller does next either.
+    // A reader that does not see this does not see the caller's next step either.
     fence(SeqCst);
 }
 
-/// Whether all that submits work is counted.
+/// True if everything that submits work is counted.
 #[inline]
 pub fn countable() -> bool {
     !UNCOUNTABLE.load(Relaxed)
 }
 
-/// Looks whether the answer of a call tells of work that went wrong.
+/// Checks if a call's answer reports work that failed.
 #[inline(always)]
 pub fn saw(status: Status) {
     if status != gpumem_abi::types::SUCCESS {
@@ -168,9 +167,9 @@ fn failed(status: Status) {
     }
 }
 
-/// Whether every later call gives this error too. Such are the errors of which cuda.h (13.0) says that the process must
-/// be terminated and relaunched, or the context destroyed. Such are also uncorrectable errors of memory and links, of
-/// which it says nothing. The numbers are the same for `CUresult`, `cudaError_t` and `hipError_t`.
+/// True if every later call gives this error too. These are the errors of which cuda.h (13.0) says that the process
+/// must be terminated and relaunched, or the context destroyed. Uncorrectable errors of memory and links, of which it
+/// says nothing, are sticky too. The numbers are the same for `CUresult`, `cudaError_t` and `hipError_t`.
 const fn is_sticky(status: Status) -> bool {
     matches!(
         status,
@@ -192,16 +191,16 @@ const fn is_sticky(status: Status) -> bool {
     )
 }
 
-/// Why nothing can be asked while [`broken`] says so, for people.
+/// The reason, for the user, why nothing can be asked while [`broken`] is true.
 pub const WHY_BROKEN: &str = "a context is broken: every call of it answers an error";
 
-/// Whether a call answered that its context does not work any more, and none has ended since.
+/// True if a call reported that its context no longer works, and no context has ended since.
 #[inline]
 pub fn broken() -> bool {
     BROKEN.load(Relaxed)
 }
 
-/// A context was destroyed or reset, and its error with it. No context that is left has the error.
+/// Notes that a context was destroyed or reset, which ends its error. No remaining context has the error.
 pub fn context_ended() {
     BROKEN.store(false, Release);
 }
@@ -211,7 +210,7 @@ mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-    /// One test, because there is one such state in a process.
+    /// One test, because a process has one such state.
     #[test]
     fn what_waits_outside_is_forgotten_when_idle_unless_a_graph_holds_it() {
         assert!(no_outside_if(|| true) && !is_outside());
@@ -300,7 +299,7 @@ mod tests {
         assert_eq!(counts.if_none_open(), Some(1));
     }
 
-    /// There are more threads than lines, and a reader that knows what had begun when it asked.
+    /// Tests more threads than lines, and a reader that knows how many had begun when it asked.
     #[test]
     fn threads_are_counted_each_time() {
         const THREADS: usize = LINES + 20;

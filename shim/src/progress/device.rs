@@ -1,5 +1,5 @@
-//! Whether a context, or any context of its device, has pending work: asked, or waited for. No event of one context
-//! covers the work of another. A free waits for the work of its own context alone; destroying an exec may wait for that
+//! Tells if a context, or any context of its device, has pending work, by asking or by waiting. No event of one context
+//! covers the work of another. A free waits only for the work of its own context; destroying an exec may wait for that
 //! of all.
 
 use super::activity;
@@ -16,9 +16,9 @@ use gpumem_wire::kinds::Vendor;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// Contexts that are being looked at, and contexts that are ending. An event in a context that has ended is not the
-/// driver's any more. Each process has its own ([`visits`]): in a child of a fork nobody looks, whatever the parent did
-/// then.
+/// Contexts that are being looked at, and contexts that are ending. An event in a context that has ended no longer
+/// exists for the driver. Each process has its own ([`visits`]): in a child of a fork no thread looks, whatever the
+/// parent did then.
 #[derive(Default)]
 pub(crate) struct Visits {
     now: Mutex<Now>,
@@ -34,22 +34,22 @@ struct Now {
 // SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
 const VISITS: Place<Visits> = unsafe { Place::new(Word::Visits) };
 
-/// Who looks at contexts in this process. It is made when it is first asked for. It outlives a stop of the recording,
-/// as the looking thread does. `None` if there is no memory for it.
+/// Returns this process's visits, made at the first call; `None` if there is no memory for it. They outlive a stop of
+/// the recording, as the looking thread does.
 fn visits() -> Option<&'static Visits> {
     VISITS.get_or_default()
 }
 
-/// Whoever ends a context waits this long for threads that look at it. They may wait for its work, and so does the
-/// driver when it ends a context.
+/// Maximum time that a thread ending a context waits for threads that look at it. They may wait for its work, and so
+/// does the driver when it ends a context.
 pub(crate) const LONGEST_HOLD: Duration = Duration::from_secs(30);
 
-/// While this lives, a context does not end.
+/// Keeps a context from ending while it lives.
 pub(crate) struct ContextHold(u64, &'static Visits);
 
 impl ContextHold {
-    /// `None` while the context is ending. Whoever ends it takes it, and all that is in it, out of the records before
-    /// it may be looked at again. So the caller has to ask next whether the records still have it.
+    /// Holds a context; `None` while the context is ending. A thread that ends it removes it, and all that is in it,
+    /// from the records before it may be looked at again. So the caller must ask next if the records still have it.
     pub(crate) fn begin(context: u64) -> Option<Self> {
         let all = visits()?;
         let mut visits = lock(&all.now);
@@ -60,26 +60,26 @@ impl ContextHold {
         Some(Self(context, all))
     }
 
-    /// Whether somebody waits for its end.
+    /// True if a thread waits for its end.
     pub(crate) fn is_wanted(&self) -> bool {
         lock(&self.1.now).closed.contains(&self.0)
     }
 }
 
-/// A name for a device's primary context whose handle is not known. It is no handle.
+/// Returns a name for a device's primary context whose handle is unknown. It is no handle.
 pub(crate) fn primary_of(device: Device) -> u64 {
     u64::MAX - u64::from(device as u32)
 }
 
-/// Runs a look at a context. The context does not end meanwhile. `None` if it is ending or has ended.
+/// Runs a look at a context, which does not end meanwhile. `None` if it is ending or has ended.
 pub(crate) fn look_in<R>(vendor: Vendor, context: u64, look: impl FnOnce() -> R) -> Option<R> {
     let _hold = ContextHold::begin(context)?;
     records::contexts::known(gate::shim()?, vendor, context)?;
     Some(look())
 }
 
-/// Called before contexts come to live, or live on: waits for threads that end these contexts. What was in an old
-/// context is out of the records before a new one takes its place.
+/// Waits for threads that end these contexts. Called before contexts come to live, or live on, so that the contents of
+/// an old context are out of the records before a new one takes its place.
 pub(crate) fn stay(contexts: Vec<u64>) -> Vec<ContextHold> {
     let Some(all) = visits().filter(|_| !contexts.is_empty()) else { return Vec::new() };
     let visits = lock(&all.now);
@@ -100,10 +100,10 @@ impl Drop for ContextHold {
     }
 }
 
-/// While this lives, contexts may end: nobody else looks at them.
+/// Lets contexts end while it lives: no other thread looks at them.
 pub(crate) struct NoHolds(Vec<u64>, Option<&'static Visits>);
 
-/// Waits until nobody looks at contexts that are about to end.
+/// Waits until no thread looks at contexts that are about to end.
 pub(crate) fn close(contexts: impl IntoIterator<Item = u64>) -> NoHolds {
     let closed = NoHolds(contexts.into_iter().collect(), visits());
     if let Some(all) = closed.1 {
@@ -132,14 +132,14 @@ impl Drop for NoHolds {
 /// (measured on an H200, driver 580), ns.
 const SOON_NS: u64 = 5_000;
 
-/// Whether [`is_idle`] has an answer.
+/// True if [`is_idle`] has an answer.
 pub(crate) fn can_tell(vendor: Vendor) -> bool {
     let calls = memory::calls(vendor);
     calls.sees_all() && calls.tells_all()
 }
 
-/// Whether the device of a context is known to be idle, and to be given nothing but what the calling thread itself is
-/// about to submit. Asked without waiting for work. `None` where the library cannot be asked.
+/// Returns true if a context's device is known to be idle, apart from what the calling thread itself is about to
+/// submit. Asked without waiting for work. `None` if the library cannot be asked.
 pub(crate) fn is_idle(vendor: Vendor, context: u64) -> Option<bool> {
     if !can_tell(vendor) {
         return None;
@@ -165,7 +165,7 @@ pub(crate) fn is_idle(vendor: Vendor, context: u64) -> Option<bool> {
     Some(if are_all { activity::no_outside_if(device_idle) } else { device_idle() })
 }
 
-/// Whether some remaining context answers that its work went wrong. HIP's contexts are not asked.
+/// True if a remaining context reports that its work failed. HIP's contexts are not asked.
 pub(crate) fn is_any_broken(vendor: Vendor) -> bool {
     let all = gate::shim().map_or_else(Vec::new, |shim| records::contexts::all(shim, vendor));
     let refuses = |context| memory::calls(vendor).within(context, || vendor::of(vendor).memory_info().is_none());
@@ -173,13 +173,13 @@ pub(crate) fn is_any_broken(vendor: Vendor) -> bool {
     vendor == Vendor::Cuda && all.into_iter().any(|(context, _)| is_broken(context))
 }
 
-/// All contexts on the device of one context, that one last.
+/// Returns all contexts on a context's device, that context last.
 fn contexts_beside(vendor: Vendor, context: u64) -> impl Iterator<Item = u64> {
     let others = gate::shim().map_or_else(Vec::new, |shim| records::contexts::others(shim, vendor, context));
     others.into_iter().chain([context])
 }
 
-/// Runs `f` in a context, with an event behind all its work, or without one where there are no such events. `None` if
+/// Runs `f` in a context, with an event behind all its work, or without one if there are no such events. `None` if
 /// something captures.
 fn behind_all_of<R>(calls: &'static dyn MemoryCalls, context: u64, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {
     calls.within(context, || {
@@ -196,7 +196,7 @@ fn behind_all_of<R>(calls: &'static dyn MemoryCalls, context: u64, f: impl FnOnc
 mod tests {
     use super::*;
 
-    /// Whoever retains the context has to wait also while the records no longer know such a context.
+    /// A thread that retains the context has to wait also while the records no longer know such a context.
     #[test]
     fn a_primary_context_is_not_made_again_while_it_is_let_go() {
         const DEVICE: Device = 7;
@@ -211,7 +211,7 @@ mod tests {
         assert!(ContextHold::begin(primary_of(DEVICE)).is_some());
     }
 
-    /// Otherwise a thread of the child that ends a context would wait for a thread that is not there.
+    /// Otherwise a thread of the child that ends a context would wait for a thread that does not exist.
     #[test]
     fn a_child_has_no_visits_of_its_parents() {
         const CONTEXT: u64 = 7;

@@ -1,24 +1,26 @@
-//! Queries of work: calls that ask the driver whether work has completed, or leave an event behind it.
+//! Queries of work: calls that ask the driver if work has completed, or leave an event behind it.
 //!
 //! A capture must not meet such a query: an event behind all work of a context invalidates a capture in any mode
 //! (measured on an H200, driver 580), and an event on a captured stream becomes part of the capture. So each query goes
-//! through a [`QueryGate`], and whoever begins a capture, or has a stream join one, closes the gates first. There is a gate for queries of whole
-//! contexts ([`unless_capturing`]), and one of each graph cache for queries of single streams. A stream that is being
-//! destroyed closes the second kind alone: frees of other threads still have to query their contexts meanwhile.
+//! through a [`QueryGate`], and a thread that begins a capture, or has a stream join one, closes the gates first. There
+//! is one gate for queries of whole contexts ([`unless_capturing`]), and one in each graph cache for queries of single
+//! streams. A stream that is being destroyed closes only the second kind: frees of other threads still have to query
+//! their contexts meanwhile.
 
 use crate::gate;
 use crate::process::clock;
 use crate::process::raised::Raised;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-/// A query waits for nothing. Whoever closes a gate waits this long for a thread that is descheduled in a query, ns.
+/// Maximum time that closing a gate waits for a thread that is descheduled in a query, ns. A query itself waits for
+/// nothing.
 const LONGEST_QUERY_NS: u64 = 1_000_000_000;
 
-/// Lets queries through until somebody closes it. Both sides end by themselves when they unwind.
+/// Lets queries through until it is closed. Both sides end by themselves when they unwind.
 pub(crate) struct QueryGate {
-    /// How many keep it closed.
+    /// Number of threads that keep it closed.
     closing: AtomicU32,
-    /// Queries in progress.
+    /// Number of queries in progress.
     querying: AtomicU32,
 }
 
@@ -27,14 +29,15 @@ impl QueryGate {
         Self { closing: AtomicU32::new(0), querying: AtomicU32::new(0) }
     }
 
-    /// Runs a query if the gate is open and `allowed` agrees. Whoever closes the gate waits until the query is made.
+    /// Runs a query if the gate is open and `allowed` agrees. A thread that closes the gate waits until the query is
+    /// made.
     pub(crate) fn query<R>(&self, allowed: impl FnOnce() -> bool, query: impl FnOnce() -> R) -> Option<R> {
         let _querying = Raised::new(&self.querying);
         let open = self.closing.load(SeqCst) == 0 && allowed();
         open.then(query)
     }
 
-    /// Closes the gate and waits for the queries in progress. The gate is closed while the answer lives.
+    /// Closes the gate and waits for the queries in progress. The gate stays closed while the result lives.
     #[must_use = "the gate opens again when the answer is dropped"]
     pub(crate) fn close(&self) -> Raised<'_> {
         let closing = Raised::new(&self.closing);
@@ -45,7 +48,7 @@ impl QueryGate {
         closing
     }
 
-    /// Whether nobody queries and nobody keeps the gate closed.
+    /// True if no query is in progress and no thread keeps the gate closed.
     #[cfg(test)]
     pub(crate) fn is_unused(&self) -> bool {
         self.closing.load(SeqCst) == 0 && self.querying.load(SeqCst) == 0
@@ -60,13 +63,13 @@ pub(crate) fn unless_capturing<R>(query: impl FnOnce() -> R) -> Option<R> {
     OF_CONTEXTS.query(|| !capturing(), query)
 }
 
-/// Whether anything in the process captures. If nobody counts captures, the answer is yes.
+/// True if anything in the process captures, also if captures are not counted.
 pub(crate) fn capturing() -> bool {
     gate::shim().is_none_or(|shim| shim.registry.streams.capturing() > 0)
 }
 
-/// A capture is about to begin: while the answer lives, no context is queried. The answer is dropped once the capture
-/// is counted or was refused.
+/// Called before a capture begins: while the result lives, no context is queried. It is dropped once the capture is
+/// counted or was refused.
 #[must_use = "until the capture is counted nobody may query"]
 pub(crate) fn capture_begins() -> Raised<'static> {
     OF_CONTEXTS.close()

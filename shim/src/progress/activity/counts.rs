@@ -1,9 +1,9 @@
-//! Two counts that say whether anything is under way, between its beginning and its end. Many threads keep them at
-//! little cost, and whoever wants to know reads them.
+//! Two counts that tell if anything is under way, between its beginning and its end. Many threads write them cheaply,
+//! and few read them.
 //!
-//! Each thread has a line of its own and raises `begun` there before, `done` after. The reader sums up `done`, then
-//! `begun`. On each line `begun` is never behind `done`. So if the sums are equal, the counts of every line are equal.
-//! And since all of `begun` was read after all of `done`, nothing was open in between: at the reader's fence.
+//! Each thread has its own line and raises `begun` there before, `done` after. The reader sums up `done`, then `begun`.
+//! On each line `begun` is never behind `done`. So if the sums are equal, the counts of every line are equal. And since
+//! all of `begun` was read after all of `done`, nothing was open in between: at the reader's fence.
 
 use super::atomic::{AtomicU64, AtomicUsize, Ordering::*, fence, raise_before};
 
@@ -21,20 +21,19 @@ pub(super) struct Counts<const N: usize, const OWN: usize> {
     pub used: AtomicUsize,
 }
 
-/// Something has begun. It is done when this is dropped, however that comes about.
+/// Something that has begun. It is done on drop, also when unwinding.
 pub(super) struct Open<'a> {
     shard: &'a Shard,
     alone: bool,
 }
 
 impl<const N: usize, const OWN: usize> Counts<N, OWN> {
-    /// Counts something as begun, before it begins. `thread` is the number of the calling thread, which no other thread
-    /// has.
+    /// Counts something as begun, before it begins. `thread` is the calling thread's number, which no other thread has.
     #[inline(always)]
     pub(super) fn open(&self, thread: usize) -> Open<'_> {
         let index = if thread < OWN { thread } else { OWN + (thread - OWN) % (N - OWN) };
         let shard = &self.shards[index];
-        // Once the line has counted, `used` is beyond it. Whoever sees the count sees that too.
+        // Before the line counts, `used` is beyond it. A reader that sees the count sees that too.
         if shard.begun.load(Acquire) == 0 {
             self.grow(index);
         }
@@ -49,7 +48,7 @@ impl<const N: usize, const OWN: usize> Counts<N, OWN> {
         fence(SeqCst);
     }
 
-    /// How many have begun, as far as the calling thread knows. If that equals an earlier answer of
+    /// Returns how many have begun, as far as the calling thread knows. If that equals an earlier answer of
     /// [`Counts::if_none_open`], all of them are done, since no line ever goes back.
     #[inline(always)]
     pub(super) fn begun(&self) -> u64 {
@@ -57,7 +56,7 @@ impl<const N: usize, const OWN: usize> Counts<N, OWN> {
         self.shards.iter().take(used).map(|shard| shard.begun.load(Acquire)).sum()
     }
 
-    /// How many are done, if all that have begun are done.
+    /// Returns how many are done, if all that have begun are done.
     #[inline]
     pub(super) fn if_none_open(&self) -> Option<u64> {
         self.if_only_open(0)
@@ -70,12 +69,12 @@ impl<const N: usize, const OWN: usize> Counts<N, OWN> {
         self.if_only_open(own.map_or(0, |own| own.begun.load(Relaxed) - own.done.load(Relaxed)))
     }
 
-    /// How many are done, if `open` is the difference to those that have begun.
+    /// Returns how many are done, if exactly `open` have begun and are not done.
     fn if_only_open(&self, open: u64) -> Option<u64> {
         let used = self.used.load(Relaxed);
-        // Acquire: whoever reads `done` also sees that it had begun before, and what was done.
+        // Acquire: a reader that sees `done` also sees that it had begun before, and what was done.
         let done: u64 = self.shards.iter().take(used).map(|shard| shard.done.load(Acquire)).sum();
-        // What has not raised `begun` by now begins after this.
+        // Anything that has not raised `begun` by now begins after this.
         fence(SeqCst);
         let used = self.used.load(Relaxed);
         let begun: u64 = self.shards.iter().take(used).map(|shard| shard.begun.load(Relaxed)).sum();
