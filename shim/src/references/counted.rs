@@ -1,8 +1,8 @@
-//! Words that refer to targets, without the driver's own.
+//! Counts words that refer to targets, apart from the driver's own.
 //!
 //! Other words that refer to the same block may tell what a word is. So words that may be the driver's are kept until
-//! all of them are there, or there is no more room. Of those that stand as the driver's do, some may be the program's all
-//! the same: they are counted apart.
+//! all of them are found, or there is no more room. Some words that stand like the driver's may still be the program's:
+//! they are counted apart.
 
 use super::Limit;
 use super::driver::{Patterns, STEPS};
@@ -26,9 +26,9 @@ pub(super) fn count(
     (found, counted.seen)
 }
 
-/// How many words are kept: 20 MiB of them.
+/// Maximum number of kept words: 20 MiB.
 const MOST: usize = 1 << 16;
-/// How many words of one block are looked at for what they point to.
+/// Maximum number of words per block that are examined for what they point to.
 const KNOWN: usize = 64;
 
 /// A word that may be the driver's.
@@ -47,7 +47,7 @@ struct Counted<'a> {
 
 impl<'a> Counted<'a> {
     fn new(targets: &'a Targets, patterns: &'a [Arc<Patterns>]) -> Self {
-        // The room is taken now, because the shim's own memory has to stay where it is while memory is looked through.
+        // The room is taken now, because the shim's own memory must not move during the search.
         let room = if patterns.is_empty() { 0 } else { MOST };
         let seen = vec![Seen::default(); targets.all().len()];
         Self { targets, patterns, seen, kept: Vec::with_capacity(room) }
@@ -87,11 +87,11 @@ impl<'a> Counted<'a> {
         }
     }
 
-    /// Counts what was kept.
+    /// Counts the kept words.
     fn settle(&mut self) {
         let mut kept = std::mem::take(&mut self.kept);
         kept.sort_by_key(|kept| kept.index);
-        // The target before, and the driver's words that refer to it: all, and those that surely are.
+        // The target before, and the driver's words that refer to it: all, and those that are certain.
         let mut before = (usize::MAX, Vec::new(), Vec::new());
         for same in kept.chunk_by_mut(|one, other| one.index == other.index) {
             let index = same[0].index;
@@ -116,7 +116,7 @@ impl<'a> Counted<'a> {
         self.kept = kept;
     }
 
-    /// Whether a word stands as it does in a record of the driver's: the record of its own block, or of the block that
+    /// True if a word stands as it does in a record of the driver: the record of its own block, or of the block that
     /// ends where this one begins.
     fn is_drivers(
         &self,
@@ -132,7 +132,7 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// Words that refer to one target are given another place, if they are so beside those that are known to be; which ones.
+/// Reclassifies candidate words of one target if they match next to confirmed ones; returns the newly confirmed.
 fn turn(same: &mut [CandidateWord], to: Place, is_so: impl Fn(&Near, &[Near]) -> bool) -> Vec<Near> {
     let mut known: Vec<Near> = Vec::new();
     for _ in 0..STEPS {

@@ -1,5 +1,5 @@
-//! Words of device memory that refer to allocations: live blocks of the pool. A kernel reads them while their context rests,
-//! many at a time; else they are copied out, piece by piece, beside whatever the device does.
+//! Words of device memory that refer to allocations: live blocks of the pool. A kernel reads them while their context
+//! rests, many at a time. Otherwise they are copied out piece by piece, beside the device's work.
 
 use super::targets::Targets;
 use super::{END, Limit};
@@ -17,15 +17,15 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// Of so many bytes there is room for all words: what the kernel reads at a time where it found more than it had room for.
+/// Bytes whose words always fit: the kernel reads this much at a time after it found more than it had room for.
 const LEAST_SCANNED: u64 = 64 << 10;
-/// Less than that, and fewer parts, are not worth a launch.
+/// Fewer bytes or parts are not worth a launch.
 const FEWEST_SCANNED: usize = 16;
-/// Who refers to whom is kept for so many pairs.
+/// Maximum number of pairs, of a referring and a referred allocation, that are kept.
 const MOST_EDGES: usize = 1 << 20;
-/// How long to wait while something captures: nothing is read then.
+/// Wait while something captures: nothing is read then.
 const NAP: Duration = Duration::from_millis(1);
-/// How long a copy may take. It waits for nothing, so one that takes longer never completes.
+/// Maximum time of a copy. It waits for nothing, so one that takes longer never completes.
 const LONGEST: Duration = Duration::from_secs(1);
 const NO_TIME: &str = "there was no time to read all of it";
 const ALL_CAPTURED: &str = "a stream was being captured all the time";
@@ -33,20 +33,20 @@ const ALL_CAPTURED: &str = "a stream was being captured all the time";
 /// The result of the search of device memory.
 #[derive(Default)]
 pub(super) struct DeviceSearch {
-    /// How many allocations were read. Below: their bytes.
+    /// Number of allocations that were read; `bytes` has their bytes.
     pub allocs: u64,
-    /// How many were freed meanwhile.
+    /// Number of allocations that were freed meanwhile.
     pub gone: u64,
     pub bytes: u64,
-    /// Of those, what a kernel has read, in how many launches.
+    /// Bytes of those that a kernel read, in `launches` launches.
     pub by_kernel: u64,
     pub launches: u64,
     /// Indexes of targets: the first refers to the second.
     pub edges: FxHashSet<(u32, u32)>,
-    /// There were more pairs.
+    /// True if there were more pairs.
     pub more_edges: bool,
     pub incomplete: Option<&'static str>,
-    /// Why no device memory is ever read here.
+    /// Reason why device memory is never read here.
     pub never: Option<&'static str>,
 }
 
@@ -80,37 +80,37 @@ pub(super) fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> 
     found
 }
 
-/// Parts that the kernel reads just now.
+/// Parts that the kernel is reading now.
 type Flights = VecDeque<(Flight, Vec<Part>)>;
 
-/// What comes next.
+/// The next step.
 enum Next {
     /// The kernel has begun.
     Begun(Flight, Vec<Part>),
-    /// Some are not there any more.
+    /// Some blocks are gone.
     Gone,
-    /// Nothing, before what is under way has ended.
+    /// Nothing can start until a running read has ended.
     Later,
-    /// By a copy.
+    /// It was read by a copy.
     Copied,
     Captured,
     Broken,
 }
 
-/// What blocks are read with.
+/// State for reading blocks.
 struct Read<'a> {
     pool: &'a pool::Pool,
     wanted: Wanted,
     targets: &'a Targets,
     seen: &'a mut [Seen],
     limit: &'a mut Limit,
-    /// What is left to be read: the next one stands last.
+    /// Parts left to be read: the next one stands last.
     left: Vec<Part>,
     /// Addresses of blocks that went meanwhile.
     gone: FxHashSet<u64>,
-    /// What the kernel reads next at most: less where it found more than there is room for.
+    /// Maximum that the kernel reads next: less after it found more than there is room for.
     most: u64,
-    /// Something is to be copied before the kernel is tried again.
+    /// True if something must be copied before the kernel is tried again.
     copies: bool,
 }
 
@@ -118,7 +118,7 @@ impl Read<'_> {
     /// Reads all that is left.
     ///
     /// # Errors
-    /// Why nothing more is read: what flies then is not ended.
+    /// Why nothing more is read. Reads in flight are not ended then.
     fn all(&mut self, found: &mut DeviceSearch, flights: &mut Flights) -> Result<(), &'static str> {
         let (mut why, mut ended) = (NO_TIME, None);
         while !self.left.is_empty() || !flights.is_empty() {
@@ -146,12 +146,12 @@ impl Read<'_> {
         Ok(())
     }
 
-    /// No longer than the search.
+    /// Returns the maximum wait, no longer than the search.
     fn longest(&self) -> Duration {
         LONGEST.min(self.limit.until.saturating_duration_since(Instant::now()))
     }
 
-    /// Has the kernel begin with what comes next.
+    /// Starts the kernel on the next parts.
     fn begin(&mut self, is_another: bool) -> Next {
         let Some(next) = self.left.last() else { return Next::Later };
         if self.copies {
@@ -178,7 +178,7 @@ impl Read<'_> {
         match why {
             Piece::Captured => Next::Captured,
             Piece::Broken => Next::Broken,
-            // The program has begun something: whether it is over is seen when ours is.
+            // The program has started work. Whether that has ended shows once our own read has ended.
             _ if is_another => Next::Later,
             _ => {
                 self.refused(words * 8);
@@ -187,13 +187,13 @@ impl Read<'_> {
         }
     }
 
-    /// The kernel did not read so many bytes: it is tried with fewer, and not at once.
+    /// Notes that the kernel did not read `bytes` bytes: it is tried with fewer, and not at once.
     fn refused(&mut self, bytes: u64) {
         self.most = (bytes / 8).max(LEAST_SCANNED);
         self.copies = true;
     }
 
-    /// Takes parts of one context from what is left, of so many words at most.
+    /// Takes parts of one context from what is left, at most `most` words.
     fn take(&mut self, most: u64) -> Vec<Part> {
         let (mut parts, mut words, mut pieces): (Vec<Part>, _, _) = (Vec::new(), 0, 0);
         while let Some(next) = self.left.last_mut() {
@@ -201,7 +201,7 @@ impl Read<'_> {
                 break;
             }
             let room = (most - words).min((RANGES - pieces) as u64 * PIECE);
-            // What is cut is cut between vectors.
+            // A part is cut between vectors.
             let taken = if next.words <= room { next.words } else { room / 2 * 2 };
             if taken == 0 && next.words > 0 {
                 break;
@@ -251,7 +251,7 @@ impl Read<'_> {
         if landed == Piece::Broken { Err(WHY_BROKEN) } else { Ok(()) }
     }
 
-    /// Reads some of what comes next by a copy.
+    /// Reads some of the next part by a copy.
     ///
     /// # Errors
     /// Why nothing more is read.
@@ -289,7 +289,7 @@ impl Read<'_> {
 }
 
 impl DeviceSearch {
-    /// Words of a target's memory.
+    /// Counts words of a target's memory.
     fn words(&mut self, from: usize, words: impl Iterator<Item = u64>, targets: &Targets, seen: &mut [Seen]) {
         for to in words.filter_map(|word| targets.find(word)) {
             if to == from {

@@ -1,38 +1,39 @@
-//! Which words are the driver's own records of memory.
+//! Recognises the driver's own records of memory.
 //!
-//! They lie in the heap, beside the program's, and no mapping tells them apart. But the driver keeps the same of each
-//! block. So blocks are taken that the program never knows of; all words that refer to these blocks are the driver's.
-//! If the same words stand around such a word for several blocks, they are a pattern. Where a pattern stands around a
-//! word that refers to any other block, that is the driver's record of the other block. The blocks have different
-//! sizes, so that a size can be recognised as one.
+//! They lie in the heap, beside the program's data, and no mapping tells them apart. But the driver keeps the same kind
+//! of record for each block. So private blocks are taken that the program does not know; all words that refer to these
+//! blocks are the driver's. If the same words stand around such a word for several blocks, they are a pattern. A word
+//! that refers to any other block, with a pattern around it, is the driver's record of that block. The private blocks
+//! have different sizes, so that a size can be recognised as one.
 //!
-//! A pattern has to say enough: a word among zeroes may belong to anyone, and so may an address beside its size. Parts
-//! of a pattern that differ around some word count for nothing. Behind a record may lie anything, and what was the same
-//! for all blocks that were taken at one time need not be the same for blocks of another time.
+//! A pattern has to say enough: a word among zeroes may belong to anything, and so may an address beside its size.
+//! Parts of a pattern that differ around some word count for nothing. Behind a record may lie anything, and words that
+//! were equal for all blocks taken at one time may differ for blocks of another time.
 //!
-//! A word of the program's may stand just so: it lies in memory that the program took right after the driver's, where for
-//! other blocks the driver itself has some. It is sure that a word is the driver's only if the piece of the heap that the
-//! word lies in says enough by itself, or is linked with one that does. Else the word is like the driver's, and its block is not called lost.
+//! A word of the program may stand just so: in memory that the program took right after the driver's, at a place that
+//! for other blocks the driver itself has. A word is certainly the driver's only if the piece of the heap that it lies
+//! in says enough by itself, or is linked with one that does. Otherwise the word is like the driver's, and its block is
+//! not called lost.
 
 use super::tokens::{AROUND, Back, Kind, LINKED, Near, Of, Token, WIDE, Window};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// How many blocks have to show a pattern.
+/// Number of blocks that must show a pattern.
 const SHOWN: usize = 3;
-/// How much a pattern has to be worth, besides the word itself.
+/// Minimum worth of a pattern, besides the word itself.
 const WORTH: u32 = 9;
-/// How much small numbers are worth together at most, and likewise the block's own addresses and sizes: programs have
-/// such words as well.
+/// Maximum worth of small numbers together, and likewise of the block's own addresses and sizes: programs have such
+/// words as well.
 const SMALL: u32 = 2;
 const OWN: u32 = 5;
-/// How many words of each block are looked at.
+/// Number of words of each block that are examined.
 pub(super) const MOST: usize = 32;
-/// How many patterns are kept.
+/// Maximum number of patterns.
 const PATTERNS: usize = 64;
-/// How many of the possible patterns of one word are tried.
+/// Number of the possible patterns of one word that are tried.
 const TRIED: usize = 8;
-/// How many steps of learning there are: known records point to other records, and those to further ones.
+/// Steps of learning: known records point to other records, and those to further ones.
 pub(super) const STEPS: usize = 4;
 
 /// A block, and the words that refer to it.
@@ -44,13 +45,13 @@ pub(super) struct ReferredBlock {
 }
 
 impl ReferredBlock {
-    /// The facts with which a word of this block is looked at.
+    /// Returns the facts with which a word of this block is examined.
     fn of<'a>(&self, at: u64, known: &'a [Near]) -> Of<'a> {
         Of { base: self.base, bytes: self.bytes, at, known }
     }
 }
 
-/// What stands around a word in a record of the driver's.
+/// Words that stand around a word in a record of the driver.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Pattern {
     near: [Option<Token>; WIDE],
@@ -58,7 +59,7 @@ struct Pattern {
 }
 
 impl Pattern {
-    /// What two words have in common, if that says something.
+    /// Returns what two words have in common, if that says something.
     fn of(one: &Window, of_one: Of<'_>, other: &Window, of_other: Of<'_>) -> Option<Self> {
         let center = of_one.center(one[AROUND]).filter(|&token| of_other.is(token, other[AROUND]))?;
         let mut near = [None; WIDE];
@@ -70,7 +71,7 @@ impl Pattern {
         (pattern.worth(|_, _| true, |_| true) >= WORTH).then_some(pattern)
     }
 
-    /// How much the parts that hold say, besides the word itself.
+    /// Returns how much the parts that hold say, besides the word itself.
     fn worth(&self, is_so: impl Fn(usize, Token) -> bool, is_back: impl Fn(Back) -> bool) -> u32 {
         let mut strong = if self.back.is_some_and(is_back) { LINKED } else { 0 };
         let (mut small, mut own) = (0, 0);
@@ -86,16 +87,16 @@ impl Pattern {
         strong + small.min(SMALL) + own.min(OWN)
     }
 
-    /// Whether this pattern stands around a word.
+    /// True if this pattern stands around a word.
     fn fits(&self, window: &Window, of: Of<'_>) -> bool {
         let is_so = |at: usize, token| of.is(token, window[at]);
         self.near[AROUND].is_some_and(|center| is_so(AROUND, center))
             && self.worth(is_so, |back| of.is_back(back)) >= WORTH
     }
 
-    /// Whether this pattern stands around a word, and the piece of memory that the word lies in says that it is the driver's,
-    /// by itself or since it is linked with a piece that is. The piece has all that the pattern has of the block: records of
-    /// other blocks lie in memory that is used again.
+    /// True if this pattern stands around a word, and the piece of memory that the word lies in shows that it is the
+    /// driver's, by itself or by a link with a piece that does. The piece has all that the pattern has of the block:
+    /// records of other blocks lie in memory that is reused.
     fn fits_surely(&self, near: &Near, of: Of<'_>) -> bool {
         let (own, window) = (near.own(), &near.window);
         let is_of_the_block = |token: Token| matches!(token, Token::Size | Token::End | Token::Last | Token::Inside(_));
@@ -120,17 +121,17 @@ impl Pattern {
         text
     }
 
-    /// How many blocks have a word with this pattern around it.
+    /// Returns how many blocks have a word with this pattern around it.
     fn shown(&self, blocks: &[Sample]) -> usize {
         blocks.iter().filter(|block| block.words().any(|(word, of)| self.fits(&word.window, of))).count()
     }
 }
 
-/// A block that patterns are learned from, and which of its words are explained so far.
+/// A block that patterns are learned from, and its words explained so far.
 struct Sample {
     block: ReferredBlock,
     is_known: Vec<bool>,
-    /// The words that were explained before the present step.
+    /// Words that were explained before the present step.
     known: Vec<Near>,
 }
 
@@ -144,7 +145,7 @@ impl Sample {
         self.block.words.iter().map(|word| (word, self.block.of(word.at, &self.known)))
     }
 
-    /// Marks the words that this pattern explains. The answer is how many are new.
+    /// Marks the words that this pattern explains; returns how many are new.
     fn mark(&mut self, pattern: &Pattern) -> usize {
         let fits: Vec<bool> = self.words().map(|(word, of)| pattern.fits(&word.window, of)).collect();
         let new = fits.iter().zip(&self.is_known).filter(|(fits, known)| **fits && !**known).count();
@@ -152,7 +153,7 @@ impl Sample {
         new
     }
 
-    /// Words that are marked now count as known in the next step.
+    /// Makes the words marked now known for the next step.
     fn step(&mut self) {
         let marked = self.block.words.iter().zip(&self.is_known).filter(|(_, known)| **known);
         self.known = marked.map(|(word, _)| word.clone()).collect();
@@ -163,11 +164,11 @@ impl Sample {
     }
 }
 
-/// What the driver's words look like.
+/// The patterns of the driver's words.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     all: Vec<Pattern>,
-    /// For each pattern, how many words it was the first to explain.
+    /// For each pattern, the number of words that it was the first to explain.
     words: Vec<usize>,
     /// For each block that was learned from: its bytes, its explained words, and all of its words.
     blocks: Vec<(u64, usize, usize)>,
@@ -191,7 +192,7 @@ impl Patterns {
         patterns
     }
 
-    /// One step: learns what can be learned from the words that are known.
+    /// Does one step: learns what follows from the known words.
     fn step(&mut self, blocks: &mut [Sample]) {
         for index in 0..blocks.len() {
             for number in 0..blocks[index].is_known.len() {
@@ -209,23 +210,23 @@ impl Patterns {
         self.all.len()
     }
 
-    /// Whether some pattern is about a word with this meaning. Most words fit none and need no second look.
+    /// True if a pattern is about a word with this meaning. Most words fit none and need no second look.
     pub(super) fn may_fit(&self, word: u64, of: Of<'_>) -> bool {
         self.all.iter().any(|pattern| pattern.near[AROUND].is_some_and(|center| of.is(center, word)))
     }
 
-    /// Whether the words around a word that refers to this block, or to its end, fit a pattern.
+    /// True if the words around a word that refers to this block, or to its end, fit a pattern.
     pub(super) fn fit(&self, window: &Window, of: Of<'_>) -> bool {
         self.all.iter().any(|pattern| pattern.fits(window, of))
     }
 
-    /// Whether that is sure. `of.known`: words of which it is sure.
+    /// True if that is certain. `of.known`: certain words.
     pub(super) fn fit_surely(&self, near: &Near, of: Of<'_>) -> bool {
         self.all.iter().any(|pattern| pattern.fits_surely(near, of))
     }
 
-    /// What was learned, for people: of each block its bytes, its explained words and all of its words; of each pattern
-    /// its words and its text.
+    /// Describes what was learned, for the user: of each block its bytes, its explained words and all of its words; of
+    /// each pattern its words and its text.
     pub(super) fn described(&self) -> (String, Vec<String>) {
         let blocks = self.blocks.iter().map(|(bytes, known, all)| format!("{bytes}:{known}/{all}"));
         let patterns =
@@ -234,7 +235,7 @@ impl Patterns {
     }
 }
 
-/// Of the patterns of a word that say most, the one that most blocks show.
+/// Returns, of a word's patterns that say most, the one that most blocks show.
 fn best(blocks: &[Sample], index: usize, number: usize) -> Option<Pattern> {
     let (word, of) = blocks[index].words().nth(number)?;
     let mut all: BTreeSet<(u32, Pattern)> = BTreeSet::new();
@@ -254,7 +255,7 @@ mod tests {
 
     const CODE: u64 = 0x7fff_0000_1230;
 
-    /// A record as a driver may keep it: an address of code, links, a size, and where the block lies.
+    /// A record as a driver may keep it: an address of code, links, a size, and the block's address.
     fn record(base: u64, bytes: u64, at: u64) -> ReferredBlock {
         let words = [0x61, CODE, at ^ 0x770, at ^ 0x330, bytes.next_multiple_of(512), base, base + bytes, 3, 0];
         let around = |of: usize| {
@@ -288,7 +289,7 @@ mod tests {
         // Behind the record may lie anything.
         base.window[WIDE - 1] = 0x1234;
         assert!(fit(&patterns, &base.window, of));
-        // The record of another size is that of another block, which was freed, and whose address was given out again.
+        // The record of another size belongs to another block, which was freed, and whose address was given out again.
         assert!(!fit(&patterns, &base.window, (of.0, of.1 + 4096)));
     }
 
@@ -343,7 +344,7 @@ mod tests {
         assert!(!patterns.fit(&node.window, other.of(node.at, &[])), "without the record it may be anyone's");
     }
 
-    /// And so does what the driver's record of a block points to.
+    /// A record that the driver's record of a block points to is the driver's, too.
     #[test]
     fn what_a_record_of_the_drivers_points_to_is_the_drivers() {
         let with_entry = |n: u64, base: u64, bytes: u64| {
@@ -363,7 +364,7 @@ mod tests {
         assert!(!patterns.fit(&entry.window, other.of(entry.at, &[])), "without the record it may be anyone's");
     }
 
-    /// A table of the program's with words that it has forgotten holds many of a block.
+    /// A table of the program with words that it has forgotten holds many of a block.
     #[test]
     fn many_words_take_no_longer() {
         let block = |n: u64| {

@@ -16,24 +16,24 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
-/// A mapping with more bytes than this is mostly reserved address space of runtimes and drivers. To look at each of its
-/// pages takes long, so the kernel is first asked whether the mapping has any memory.
+/// A larger mapping is mostly reserved address space of runtimes and drivers. Checking each of its pages takes long, so
+/// the kernel is first asked if the mapping has any memory.
 const VAST: u64 = 16 << 30;
-/// How many bytes of a vast mapping the kernel is asked about at a time.
+/// Bytes of a vast mapping that the kernel is asked about at a time.
 const STRIDE: u64 = 64 << 20;
 /// Bytes below its stack pointer that a thread may use.
 const RED_ZONE: u64 = 128;
 
-/// The outcome of a search of the host's memory.
+/// Result of a search of the host's memory.
 #[derive(Default)]
 pub(super) struct Found {
     /// Bytes that were read.
     pub bytes: u64,
     /// Words that refer to a target.
     pub words: u64,
-    /// Bytes of vast mappings without memory, which were passed over.
+    /// Bytes of vast mappings without memory, which were skipped.
     pub reserved: u64,
-    /// Why some memory was not read; `None` if all was.
+    /// Reason why some memory was not read; `None` if all was.
     pub incomplete: Option<String>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Word<'a> {
 }
 
 impl Word<'_> {
-    /// The word and its neighbours. A neighbour that cannot be read is zero.
+    /// Returns the word and its neighbours. An unreadable neighbour is zero.
     pub(super) fn window(&self) -> Window {
         let (bytes, at) = self.read;
         let first = at.wrapping_sub(AROUND * 8);
@@ -73,7 +73,7 @@ impl Word<'_> {
     }
 }
 
-/// Searches all of the host's memory, until `is_over` says so.
+/// Searches all of the host's memory, until `is_over` returns true.
 pub(super) fn look(shim: &Shim, targets: &Targets, is_over: impl FnMut() -> bool, each: impl FnMut(&Word)) -> Found {
     let mut found = Found::default();
     let mappings = match memory::mappings() {
@@ -108,14 +108,14 @@ pub(super) fn look(shim: &Shim, targets: &Targets, is_over: impl FnMut() -> bool
     look.found
 }
 
-/// Whether the process may have written to a mapping. A mapping without write access may have been written earlier, so it
-/// is read if it is private or shared memory. Other mapped files are not memory of the program.
+/// True if the process may have written to a mapping. A mapping without write access may have been written earlier, so
+/// it is read if it is private or shared memory. Other mapped files are not memory of the program.
 fn is_wanted(mapping: &Mapping) -> bool {
     let is_memory = mapping.readable && mapping.writable || !mapping.shared || mapping.is_shared_memory();
     is_memory && !mapping.is_device()
 }
 
-/// The unused parts of the stacks of threads that wait, sorted.
+/// Returns the unused parts of the stacks of waiting threads, sorted.
 fn unused_stacks(mappings: &[Mapping]) -> Vec<Range<u64>> {
     let first = mappings.iter().find(|mapping| mapping.name == b"[stack]").map(|first| first.start..first.end);
     let mut all = thread_stacks::unused(first);
@@ -133,7 +133,7 @@ struct Own {
 }
 
 impl Own {
-    /// Brings the ranges up to date. `false` if not all of them are known.
+    /// Updates the ranges. Returns `false` if not all of them are known.
     fn renew(&mut self, modules: &Modules) -> bool {
         let changes = own::changes();
         if changes == self.changes {
@@ -169,7 +169,7 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
     /// Searches a mapping.
     ///
     /// # Errors
-    /// The search cannot go on, with the reason.
+    /// Why the search cannot go on.
     fn mapping(&mut self, mapping: &Mapping) -> Result<(), &'static str> {
         if !is_wanted(mapping) || self.is_no_memory(mapping) {
             return Ok(());
@@ -197,7 +197,8 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
         Ok(())
     }
 
-    /// The ranges of a mapping, from an address on, that have contents, and the address up to which that is known.
+    /// Returns the ranges of a mapping, from an address on, that have contents, and the address up to which that is
+    /// known.
     fn filled(&self, mapping: &Mapping, start: u64) -> (Vec<Range<u64>>, u64) {
         let is_vast = mapping.end - mapping.start > VAST;
         if is_vast
@@ -231,14 +232,14 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
         Ok(())
     }
 
-    /// Whether a mapping is not memory of the program. The ledger has the address of each allocation, and the trace may
+    /// True if a mapping is not memory of the program. The ledger has the address of each allocation, and the trace may
     /// have it. Mappings such as `[vdso]` are the kernel's.
     fn is_no_memory(&self, mapping: &Mapping) -> bool {
         let trace = self.trace.as_ref().is_some_and(|trace| mapping.name.starts_with(trace));
         trace || mapping.name.starts_with(&self.ledger) || mapping.name.starts_with(b"[v")
     }
 
-    /// The kind of place that a mapping is.
+    /// Returns a mapping's kind of place.
     fn place(&self, mapping: &Mapping) -> Place {
         let range = mapping.start..mapping.end;
         match mapping.name.as_slice() {
@@ -274,7 +275,7 @@ impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
         Ok(())
     }
 
-    /// Searches the beginning of a part, as far as it can be read. The answer is the number of bytes that were read.
+    /// Searches the readable beginning of a part; returns the number of bytes read.
     fn words(&mut self, part: &Range<u64>, place: Place, read: memory::Read) -> u64 {
         let bytes = read(part, &mut self.room);
         self.found.bytes += bytes.len() as u64;

@@ -1,5 +1,5 @@
-//! What the driver's words look like in each context of the process. That is learned once for each context, from blocks
-//! of its own.
+//! The patterns of the driver's words in each context of the process, learned once for each context from private
+//! blocks.
 
 use super::Limit;
 use super::driver::{MOST, Patterns, ReferredBlock};
@@ -14,7 +14,7 @@ use crate::shim::Shim;
 use gpumem_wire::kinds::Vendor;
 use std::sync::{Arc, Mutex};
 
-/// For how many contexts it is kept. The first is forgotten for one more.
+/// Maximum number of contexts; the oldest is forgotten for a new one.
 const CONTEXTS: usize = 16;
 /// Sizes of the blocks, in units of 512 bytes: parts of what the driver takes at a time, and more than that.
 const SIZES: [u64; 22] = [
@@ -22,7 +22,7 @@ const SIZES: [u64; 22] = [
 ];
 const UNIT: u64 = 512;
 
-/// What was learned of a context: its pool, and which context of that pool.
+/// Patterns of a context: its pool, and which context of that pool.
 struct Learned {
     context_pool: usize,
     generation: u32,
@@ -31,7 +31,7 @@ struct Learned {
 
 static LEARNED: Mutex<Vec<Learned>> = Mutex::new(Vec::new());
 
-/// How the driver's words look in each context. If that is not known of one, also the reason.
+/// Returns the patterns of each context and, if a context has none, the reason.
 pub(super) fn patterns(shim: &'static Shim, limit: &mut Limit) -> (Vec<Arc<Patterns>>, Option<&'static str>) {
     let Some(pool) = pool::of(Vendor::Cuda) else { return (Vec::new(), Some("gpumem has no pool here")) };
     let context_pools = pool.context_pools();
@@ -79,7 +79,7 @@ fn learn(
     Ok(patterns)
 }
 
-/// All that refers to private blocks.
+/// Finds all words that refer to private blocks.
 fn look(shim: &'static Shim, private: &Private<'_>, limit: &mut Limit) -> Result<Vec<ReferredBlock>, &'static str> {
     // The address behind a block is its end, and another block may begin there.
     let target = |block: &std::ops::Range<u64>| Target {
@@ -90,7 +90,7 @@ fn look(shim: &'static Shim, private: &Private<'_>, limit: &mut Limit) -> Result
     let referred = |target: &Target| ReferredBlock {
         base: target.base,
         bytes: target.bytes,
-        // The room is taken now, because the shim's own memory has to stay where it is while memory is looked through.
+        // The room is taken now, because the shim's own memory must not move during the search.
         words: Vec::with_capacity(MOST),
     };
     let mut blocks: Vec<ReferredBlock> = targets.all().iter().map(referred).collect();
@@ -112,7 +112,7 @@ fn look(shim: &'static Shim, private: &Private<'_>, limit: &mut Limit) -> Result
     }
 }
 
-/// What is known, as facts of a search.
+/// Reports the patterns as facts of a search.
 pub(super) fn tell(patterns: &[Arc<Patterns>], why: Option<&'static str>, fact: &mut impl FnMut(&str, String)) {
     fact("driver_patterns", patterns.iter().map(|patterns| patterns.len()).sum::<usize>().to_string());
     let mut number = 0;

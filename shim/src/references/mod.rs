@@ -1,16 +1,16 @@
-//! Which words of the process refer to its live allocations, counted for `gpumem leaks --suspect`.
+//! Counts the process's words that refer to its live allocations, for `gpumem leaks --suspect`.
 //!
 //! It is never said that no word refers to a block, because the driver's own records hold the block's address too, and
-//! lie where the program's words lie. So words are counted, and the inspector ranks the blocks.
+//! lie among the program's words. So words are counted, and the inspector ranks the blocks.
 //!
-//! * [`targets`]: what is referred to. [`host`]: words of the process's memory. [`counted`]: words that count, apart
-//!   from the driver's own. [`driver`]: what the driver's words look like, in terms of [`tokens`]. [`known`]: learns
-//!   that for each context. [`device`]: words of device memory. Nodes of graphs are looked through by the graph cache.
-//! * This file: one search at a time, by a thread of its own, which ends in time and holds no lock. That thread also has
-//!   the guard read what it watches (`gpumem check`).
+//! * [`targets`]: the allocations referred to. [`host`]: words of the process's memory. [`counted`]: words that count,
+//!   apart from the driver's own. [`driver`]: patterns of the driver's words, in terms of [`tokens`]. [`known`]: learns
+//!   them for each context. [`device`]: words of device memory. The graph cache searches the nodes of graphs.
+//! * This file: one search at a time, on its own thread, which ends in time and holds no lock. That thread also has the
+//!   guard read what it watches (`gpumem check`).
 //!
-//! The program can observe nothing of a search but its time. Memory is read through the kernel, so it is no fault if
-//! memory is unmapped meanwhile. The program may move its pointers meanwhile, so the inspector asks twice.
+//! The program can observe nothing of a search but its time. Memory is read through the kernel, so memory that is
+//! unmapped meanwhile causes no fault. The program may move its pointers meanwhile, so the inspector asks twice.
 
 mod counted;
 mod device;
@@ -34,31 +34,31 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
 use targets::Targets;
 
-/// The stack of the thread that looks.
+/// Stack of the searching thread.
 const STACK: usize = 256 << 10;
-/// The longest time of a search, whatever is asked for.
+/// Maximum time of a search, whatever is requested.
 const LONGEST: Duration = Duration::from_secs(120);
-/// How long the asking client may take to read some of the answer, and all of it. The process does not end before the
+/// Time that the asking client has to read some of the answer, and all of it. The process does not end before the
 /// thread does.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_FOR_ALL: Duration = Duration::from_secs(10);
 
-/// The process that searches now. After a fork the child does not. 0: none.
+/// The process that searches now, 0 if none. After a fork the child does not search.
 static SEARCHING: AtomicU32 = AtomicU32::new(0);
-/// The process is about to end.
+/// True if the process is about to end.
 static END: AtomicBool = AtomicBool::new(false);
 
-/// Whether a search goes on in this process, with a thread of its own.
+/// True if a search is in progress in this process, on its own thread.
 pub(crate) fn is_going_on() -> bool {
     SEARCHING.load(Acquire) == std::process::id()
 }
 
-/// Has the search end soon.
+/// Makes the search end soon.
 pub(crate) fn end() {
     END.store(true, Relaxed);
 }
 
-/// Until when a search goes on.
+/// The end of a search.
 struct Limit {
     until: Instant,
     asker: Descriptor,
@@ -66,19 +66,19 @@ struct Limit {
 }
 
 impl Limit {
-    /// Looks whether the search has to end, and remembers if so. Called for each piece of memory.
+    /// Checks if the search has to end, and remembers it. Called for each piece of memory.
     fn check(&mut self) -> bool {
         self.is_over |= END.load(Relaxed) || Instant::now() >= self.until || has_hung_up(&self.asker);
         self.is_over
     }
 
-    /// The time that is left; none where the search has to end.
+    /// Returns the remaining time; zero if the search has to end.
     fn left(&mut self) -> Duration {
         if self.check() { Duration::ZERO } else { self.until.saturating_duration_since(Instant::now()) }
     }
 }
 
-/// While it lives, no other search begins.
+/// Keeps another search from beginning while it lives.
 struct Searching;
 
 impl Searching {
@@ -95,7 +95,7 @@ impl Drop for Searching {
     }
 }
 
-/// What is looked for.
+/// Target of a search.
 #[derive(Clone, Copy)]
 pub(crate) enum Look {
     /// Words that refer to allocations.
@@ -121,7 +121,7 @@ pub(crate) fn begin(
     let asker = Arc::new(asker);
     let for_thread = asker.clone();
     let started = spawn(Stack::Bytes(STACK), move || {
-        // Out of the way of the program's own threads.
+        // Lower priority than the program's own threads.
         // SAFETY: setpriority takes numbers; 0 is the calling thread, as Linux has it.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
         let Ok(descriptor) = for_thread.try_clone().map(|own| Descriptor::new(own.into())) else { return };
@@ -195,7 +195,7 @@ fn search(shim: &'static Shim, limit: &mut Limit) -> References {
     found
 }
 
-/// Whether the client is gone, so that nobody would read an answer.
+/// True if the client is gone, so that an answer would not be read.
 fn has_hung_up(asker: &Descriptor) -> bool {
     let Some(fd) = asker.get() else { return true };
     let mut poll = libc::pollfd { fd, events: 0, revents: 0 };
@@ -230,7 +230,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-    /// A request that is refused leaves the search that goes on as it is.
+    /// A refused request leaves the search in progress unchanged.
     #[test]
     fn one_search_goes_on_at_a_time_however_many_are_refused() {
         let first = Searching::begin().expect("nothing goes on");

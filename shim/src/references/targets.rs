@@ -16,8 +16,8 @@ pub(super) struct Target {
     pub end: u64,
     /// The number of its record.
     pub serial: u64,
-    /// Where the driver's own memory begins, which the driver has records of. A block of the pool may be longer than
-    /// what was asked for.
+    /// Beginning of the driver's own memory, which the driver has records of. A block of the pool may be longer than
+    /// the request.
     pub base: u64,
     pub bytes: u64,
 }
@@ -32,17 +32,17 @@ impl Target {
 pub(super) struct Targets {
     /// By their beginning.
     all: Vec<Target>,
-    /// How many of them are device memory.
+    /// Number of them that are device memory.
     on_device: usize,
     low: u64,
-    /// From `low` to behind the last one.
+    /// Distance from `low` to behind the last one.
     span: u64,
-    /// Most words are no address of a target. The filter rejects nearly all of them.
+    /// Most words are not addresses of a target. The filter rejects nearly all of them.
     filter: Box<[u64]>,
 }
 
 impl Targets {
-    /// What is live now, of memory that has an address of its own.
+    /// Returns the live allocations whose memory has an address of its own.
     pub(super) fn of(shim: &Shim) -> Self {
         let (mut all, mut on_device) = (Vec::new(), 0);
         shim.ledger.allocs.each(|slot| {
@@ -75,23 +75,24 @@ impl Targets {
         Self { on_device: all.len(), all, low, span: high - low, filter }
     }
 
-    /// How many of them are device memory, or managed.
+    /// Returns the number of them that are device memory, or managed.
     pub(super) fn on_device(&self) -> usize {
         self.on_device
     }
 
-    /// All of them, by their beginning.
+    /// Returns all of them, sorted by beginning.
     pub(super) fn all(&self) -> &[Target] {
         &self.all
     }
 
-    /// The target whose driver's memory ends at this address. The driver's record of it holds the address as well.
+    /// Returns the target whose driver memory ends at this address. The driver's record of it holds the address as
+    /// well.
     pub(super) fn ends_at(&self, index: usize, address: u64) -> Option<usize> {
         let before = index.checked_sub(1)?;
         (self.all[before].base + self.all[before].bytes == address).then_some(before)
     }
 
-    /// The index of the target that an address lies in. The address behind the last byte is not inside.
+    /// Returns the index of the target that an address lies in. The address behind the last byte is not inside.
     #[inline(always)]
     pub(super) fn find(&self, word: u64) -> Option<usize> {
         if word.wrapping_sub(self.low) >= self.span {
@@ -111,7 +112,8 @@ impl Targets {
     }
 }
 
-/// Handles without an address cannot be told from other words, and addresses without memory hold none.
+/// True if words can refer to this kind. Handles without an address cannot be told from other words, and addresses
+/// without memory hold none.
 fn is_looked_for(kind: AllocKind) -> bool {
     matches!(kind, AllocKind::Device | AllocKind::Pitch | AllocKind::Async | AllocKind::Managed | AllocKind::HostPinned)
 }
@@ -123,7 +125,7 @@ mod tests {
     #[test]
     fn an_address_inside_is_found_and_its_end_is_not() {
         let base = 0x7f00_0000_0000;
-        // One behind the other, small ones and one of many blocks, and one far away.
+        // Adjacent ones, small ones and one of many blocks, and one far away.
         let ranges = [(base, 512), (base + 512, 100), (base + 0x40_0000, 64 << 20), (base + (1 << 40), 4096)];
         let target = |(&(at, bytes), serial): (&(u64, u64), u64)| Target::new(at, at + bytes, serial);
         let mut all: Vec<_> = ranges.iter().zip(1..).map(target).collect();

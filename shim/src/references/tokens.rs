@@ -1,44 +1,44 @@
-//! What a word near an address of a block may mean.
+//! Meanings of a word near an address of a block.
 
 use std::fmt;
 use std::ops::Range;
 
-/// How many words are looked at on each side of a word.
+/// Number of words examined on each side of a word.
 pub(super) const AROUND: usize = 16;
-/// The words of a window, and its bytes.
+/// Words of a window; then its bytes.
 pub(super) const WIDE: usize = 2 * AROUND + 1;
 pub(super) const WINDOW: usize = WIDE * 8;
 
 /// A word and its neighbours.
 pub(super) type Window = [u64; WIDE];
 
-/// What a link from one of the driver's records to another is worth.
+/// Worth of a link from one of the driver's records to another.
 pub(super) const LINKED: u32 = 9;
-/// How near a link leads to the word that it is recognised by.
+/// Maximum distance between a link's target and the word that it is recognised by.
 const NEAR: u64 = 512;
 /// Sizes are rounded to these.
 const UNITS: [u64; 3] = [1, 512, 2 << 20];
 
-/// What a word means.
+/// Meaning of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Token {
     /// The same number in each record: a kind, a count, an address of the driver's code or data.
     Number(u64),
-    /// An address inside the block, so far behind its beginning.
+    /// An address inside the block, at this offset.
     Inside(u64),
-    /// The end of the block, its last byte, its size; or the same where the driver rounds the size.
+    /// The end of the block, its last byte, its size; or one of these with the size rounded as the driver does.
     End,
     Last,
     Size,
-    /// An address so far behind the word itself: the record points into itself.
+    /// An address at this distance behind the word itself: the record points into itself.
     Itself(i64),
-    /// An address so far behind another known word of the driver's that refers to the block: one of its records points
+    /// An address at this distance behind another known driver word that refers to the block: one of its records points
     /// to another.
     Link(i64),
 }
 
 impl Token {
-    /// How much it says that a word has this meaning.
+    /// Returns how much this meaning of a word says.
     pub(super) fn worth(self) -> u32 {
         match self {
             Self::Number(0) => 0,
@@ -58,10 +58,10 @@ impl Token {
     }
 }
 
-/// What the program itself may have beside the address of a block.
+/// Words that the program itself may have beside a block's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nothing that programs have there.
+    /// Words that programs do not have there.
     Strong,
     /// Small numbers.
     Small,
@@ -90,14 +90,14 @@ pub(super) struct Near {
     pub window: Window,
 }
 
-/// A word before memory that the C library gave out says how long that memory is, which is a multiple of 16, and that what
-/// lies before it is in use.
+/// Shortest length in the word before memory of the C library. That word gives the memory's length, a multiple of 16,
+/// and says that the memory before it is in use.
 const SHORTEST: u64 = 0x20;
 const LONGEST: u64 = 1 << 30;
 
 impl Near {
-    /// Which words around it lie in the same piece of the C library's memory, as far as that shows. What lies in another
-    /// piece may be anyone's.
+    /// Returns the surrounding words that lie in the same piece of the C library's memory, as far as that shows. A word
+    /// in another piece may belong to anything.
     pub(super) fn own(&self) -> Range<usize> {
         let begins_another = |&place: &usize| {
             let (at, word) = (self.address(place), self.window[place]);
@@ -112,7 +112,7 @@ impl Near {
         self.at.wrapping_add(8 * place as u64).wrapping_sub(8 * AROUND as u64)
     }
 
-    /// Whether an address lies in the same piece, within what is known of it.
+    /// True if an address lies in the same piece, within what is known of it.
     fn has(&self, address: u64) -> bool {
         let far = (address.wrapping_sub(self.at) as i64).div_euclid(8);
         usize::try_from(far.saturating_add(AROUND as i64)).is_ok_and(|place| self.own().contains(&place))
@@ -123,8 +123,8 @@ impl Near {
     }
 }
 
-/// The facts with which words are looked at: the block, the address of the word that refers to it, and which other
-/// words are the driver's.
+/// The facts with which words are examined: the block, the address of the word that refers to it, and the other words
+/// known to be the driver's.
 #[derive(Clone, Copy)]
 pub(super) struct Of<'a> {
     pub base: u64,
@@ -138,12 +138,12 @@ fn behind(word: u64, at: u64) -> Option<i64> {
     (far.unsigned_abs() <= NEAR).then_some(far)
 }
 
-/// A link back: a record of the driver's with a word of the block has an address near another such word. The numbers
-/// are the place in the window of the first word, and the distance behind the second.
+/// A link back: a driver record with a word of the block has an address near another such word. The numbers are the
+/// place in the window of the first word, and the distance behind the second.
 pub(super) type Back = (usize, i64);
 
 impl Of<'_> {
-    /// Whether a word has this meaning.
+    /// True if a word has this meaning.
     pub(super) fn is(&self, token: Token, word: u64) -> bool {
         match token {
             Token::Number(number) => word == number,
@@ -160,22 +160,22 @@ impl Of<'_> {
         UNITS.iter().any(|&unit| word == self.bytes.next_multiple_of(unit))
     }
 
-    /// The known words, without the word itself.
+    /// Returns the known words, without the word itself.
     fn others(&self) -> impl Iterator<Item = &Near> {
         self.known.iter().filter(|other| other.at != self.at)
     }
 
-    /// Whether a known record points to the word in this way.
+    /// True if a known record points to the word in this way.
     pub(super) fn is_back(&self, (place, far): Back) -> bool {
         self.others().any(|other| other.window[place].wrapping_sub(self.at) as i64 == far)
     }
 
-    /// Whether a known word lies in the same piece as this one, or one of the two pieces has an address in the other.
+    /// True if a known word lies in the same piece as this one, or one of the two pieces has an address in the other.
     pub(super) fn is_linked(&self, near: &Near) -> bool {
         self.others().any(|other| near.has(other.at) || near.leads_into(other) || other.leads_into(near))
     }
 
-    /// How known records point to the word, if they point to another word in the same way.
+    /// Returns how known records point to the word, if they point to another word in the same way.
     pub(super) fn back(&self, is_so: impl Fn(Back) -> bool) -> Option<Back> {
         let of_one = |other: &Near| {
             let places = other.window.iter().enumerate();
@@ -185,7 +185,7 @@ impl Of<'_> {
         self.others().find_map(of_one)
     }
 
-    /// What the word itself means: an address of the block, or its end.
+    /// Returns the meaning of the word itself: an address of the block, or its end.
     pub(super) fn center(&self, word: u64) -> Option<Token> {
         match word.wrapping_sub(self.base) {
             _ if self.is(Token::Last, word) => Some(Token::Last),
@@ -194,7 +194,7 @@ impl Of<'_> {
         }
     }
 
-    /// The meaning of a word that says most, of the meanings that it also has for another block.
+    /// Returns the meaning of a word that says most, of the meanings that it also has for another block.
     pub(super) fn best(&self, word: u64, is_so: impl Fn(Token) -> bool) -> Option<Token> {
         let of_block = [Token::Size, Token::End, Token::Last].into_iter().filter(|&token| self.is(token, word));
         let inside = Some(word.wrapping_sub(self.base)).filter(|&offset| offset < self.bytes).map(Token::Inside);
@@ -213,7 +213,7 @@ mod tests {
 
     const AT: u64 = 0x5500_0000_1000;
 
-    /// A word with these others so many words behind it.
+    /// Returns a word with these words at these distances behind it.
     fn near(at: u64, words: &[(i64, u64)]) -> Near {
         let mut window = [0; WIDE];
         for &(place, word) in words {
@@ -228,7 +228,7 @@ mod tests {
         let piece = near(AT, &[(-1, 0x31), (-5, 0x21), (5, 0x51), (15, 0x91)]);
         assert_eq!(piece.own(), AROUND..AROUND + 5);
         assert!(piece.has(AT) && piece.has(AT + 39) && !piece.has(AT + 40) && !piece.has(AT - 8));
-        // No length: one at no such address, an even one, one that is no multiple, one that is too short, and an address.
+        // Not a length: at a wrong address, even, not a multiple, too short, or an address.
         for (place, word) in [(-2, 0x31), (-1, 0x30), (-1, 0x39), (-1, 0x11), (-1, AT + 1)] {
             assert_eq!(near(AT, &[(place, word)]).own(), 0..WIDE, "{place} {word:#x}");
         }
