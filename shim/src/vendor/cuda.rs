@@ -10,7 +10,7 @@ use std::ptr::{null, null_mut};
 
 pub(super) struct Cuda;
 
-/// The answer if the driver has the function and it succeeded.
+/// Returns the answer if the driver has the function and it succeeded.
 fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
     (status == Some(SUCCESS)).then_some(answer)
 }
@@ -18,7 +18,7 @@ fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: i32 = 2;
 
-/// Makes a context current; whether [`leave`] has to be called.
+/// Makes a context current; returns true if [`leave`] has to be called.
 pub(super) fn enter(context: u64) -> bool {
     let mut current = null_mut();
     // SAFETY: rule of answers: `current` takes a handle. Our caller holds `context`, so it is
@@ -36,12 +36,12 @@ pub(super) fn leave() {
     let _ = unsafe { driver::cuCtxPopCurrent_v2(&mut context) };
 }
 
-/// Lets this thread make calls that a capture of it forbids. The answer is the mode from before.
+/// Lets this thread make calls that a capture of it forbids. Returns the previous mode.
 pub(super) fn relax() -> i32 {
     exchange(RELAXED)
 }
 
-/// Sets the thread's mode. The answer is the mode from before.
+/// Sets the thread's mode. Returns the previous mode.
 pub(super) fn exchange(mut mode: i32) -> i32 {
     // SAFETY: rule of answers: `mode` is read and written. The call changes this thread's mode
     // alone.
@@ -55,7 +55,7 @@ const CAPABILITY: [i32; 2] = [75, 76];
 /// `CU_DEVICE_ATTRIBUTE_INTEGRATED`.
 const INTEGRATED: i32 = 18;
 
-/// Name and compute capability of each device that the process sees.
+/// Returns name and compute capability of each device that the process sees.
 pub(crate) fn gpus() -> Vec<(Vec<u8>, (u32, u32))> {
     let mut devices = 0;
     // SAFETY: rule of answers: `devices` takes the number.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 macro_rules! emit_hooked {
     ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
-        /// Functions that have a hook: the index of each.
+        /// Index of each function with a hook.
         #[allow(non_camel_case_types, clippy::enum_variant_names)]
         #[derive(Clone, Copy)]
         #[repr(usize)]
@@ -24,7 +24,7 @@ gpumem_abi::driver_functions!(emit_hooked);
 
 macro_rules! emit_thunks {
     ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] ($($arg:ident),*);)*) => {
-        /// Functions that have a thunk: the index of each among these.
+        /// Index of each function with a thunk, among these.
         #[allow(non_camel_case_types, clippy::enum_variant_names)]
         #[repr(usize)]
         pub(crate) enum Thunk { $($name,)* Count }
@@ -38,7 +38,7 @@ gpumem_abi::graph_thunks!(emit_thunks);
 
 /// Functions with a hook come first, then those with a thunk.
 pub(crate) const HOOKS: usize = Function::Count as usize;
-/// How many there are.
+/// Total number of functions.
 pub(crate) const N: usize = HOOKS + Thunk::Count as usize;
 
 /// The functions that ours call: the driver's, or those of another interposer behind us.
@@ -46,7 +46,7 @@ static REAL: [AtomicUsize; N] = [const { AtomicUsize::new(0) }; N];
 /// The driver's own functions, by which its answers are recognised.
 static DRIVER: [AtomicUsize; N] = [const { AtomicUsize::new(0) }; N];
 
-/// Names with the NUL that lookups want.
+/// Names with the NUL that lookups need.
 const NAMES: [&CStr; N] = join(HOOK_NAMES, THUNK_NAMES);
 
 macro_rules! emit_calls {
@@ -56,7 +56,7 @@ macro_rules! emit_calls {
 
         static CALLS: Calls = Calls { $($name: AtomicUsize::new(0),)* };
 
-        // Driver functions that the shim calls itself; `None` where the driver lacks one.
+        // Driver functions that the shim calls itself; `None` if the driver lacks one.
         $(
             #[allow(non_snake_case)]
             /// # Safety
@@ -84,18 +84,18 @@ macro_rules! emit_calls {
 }
 gpumem_abi::driver_calls!(emit_calls);
 
-/// Whether the driver has events behind all work of a context (12.5 has).
+/// True if the driver has events behind all work of a context (12.5 has).
 pub(crate) fn has_context_events() -> bool {
     CALLS.cuCtxRecordEvent.load(Relaxed) != 0
 }
 
-/// Whether the driver frees memory in the order of a stream (11.2 does).
+/// True if the driver frees memory in stream order (11.2 does).
 pub(crate) fn frees_in_order() -> bool {
     let Calls { cuMemFreeAsync, cuStreamCreate, cuStreamSynchronize, .. } = &CALLS;
     [cuMemFreeAsync, cuStreamCreate, cuStreamSynchronize].into_iter().all(|call| call.load(Relaxed) != 0)
 }
 
-/// Whether the driver has all that the graph cache cannot do without (12.4 has).
+/// True if the driver has all functions that the graph cache needs (12.4 has).
 pub(crate) fn has_graph_calls() -> bool {
     let Calls {
         cuFuncGetParamInfo,
@@ -123,7 +123,7 @@ pub(crate) fn has_graph_calls() -> bool {
 }
 
 static BOUND: AtomicBool = AtomicBool::new(false);
-/// Where the driver that is bound begins.
+/// Start of the bound driver.
 static BOUND_AT: AtomicUsize = AtomicUsize::new(0);
 
 /// Forgets the driver if it was unloaded. A program may load it once to look and again to use it. Functions of ours
@@ -141,24 +141,24 @@ pub(crate) fn unbind_if_gone() {
     bind_calls(|| 0);
 }
 
-/// Address of a function, 0 if there is no driver or it lacks the function.
+/// Returns a function's address, 0 if there is no driver or it lacks the function.
 pub(crate) fn real(function: Function) -> usize {
     bind_if_loaded();
     known(function as usize)
 }
 
-/// Address of the function of this index if the driver is bound and has it, else 0.
+/// Returns the address of the function of this index if the driver is bound and has it, else 0.
 #[inline(always)]
 pub(crate) fn known(index: usize) -> usize {
     REAL[index].load(Relaxed)
 }
 
-/// The index of the driver's own function at an address.
+/// Returns the index of the driver's own function at an address.
 pub(crate) fn index_at(address: usize) -> Option<usize> {
     DRIVER.iter().position(|slot| slot.load(Relaxed) == address && address != 0)
 }
 
-/// Binds the driver if there is one and none was bound before. Whether it did.
+/// Binds the driver if there is one and none was bound before. Returns true if it did.
 pub(crate) fn bind_if_loaded() -> bool {
     if BOUND.load(Acquire) {
         return false;
@@ -168,14 +168,14 @@ pub(crate) fn bind_if_loaded() -> bool {
     driver.and_then(|driver| elf::object_at(driver.start)).filter(is_driver).inspect(bind).is_some()
 }
 
-/// What the driver's file is called.
+/// Beginning of the driver's file name.
 const FILE: &[u8] = b"libcuda.so";
 
 fn is_driver(object: &Object) -> bool {
     object.file_name().starts_with(FILE)
 }
 
-/// Binds the driver if this address is in it; whether it is.
+/// Binds the driver if this address is in it; returns true if it is.
 pub(crate) fn bind_at(address: usize) -> bool {
     match elf::object_at(address) {
         Some(object) if is_driver(&object) => {
@@ -191,8 +191,8 @@ fn bind(driver: &Object) {
         return;
     }
     let names = || NAMES.iter().chain(CALL_NAMES).copied();
-    // Another interposer behind us keeps its place, also for the calls that we make ourselves, because handles that it
-    // gave out mean nothing to the driver.
+    // Another interposer behind us keeps its place, also for our own calls, because handles that it gave out mean
+    // nothing to the driver.
     let mut found = driver.symbols(names()).zip(elf::symbols_in_first_scope(names())).map(|(own, first)| {
         let real = if first == 0 || driver.holds(first) { own } else { first };
         (own, real)

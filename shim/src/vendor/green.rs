@@ -1,4 +1,4 @@
-//! Green contexts that the program has.
+//! The program's green contexts.
 
 use crate::process::lock::lock;
 use gpumem_abi::types::{Context, Device, Stream};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 pub(crate) struct Green {
     pub handle: u64,
     pub device: Device,
-    /// The context that stands for it, once the program has asked for that.
+    /// The context that stands for it, once the program has asked for one.
     pub context: Option<u64>,
     /// Streams that were made for it, by name.
     pub streams: Vec<u64>,
@@ -17,10 +17,10 @@ pub(crate) struct Green {
 
 /// All green contexts of the process.
 pub(crate) static GREENS: Mutex<Vec<Green>> = Mutex::new(Vec::new());
-/// Some context stands for a green one.
+/// True if some context stands for a green one.
 static CONTEXTS: AtomicBool = AtomicBool::new(false);
 
-/// From now on a context stands for a green one. The answer is the device.
+/// Notes that a context stands for a green one. Returns the device.
 pub(crate) fn stands_for(context: u64, handle: Context) -> Option<Device> {
     CONTEXTS.store(true, Relaxed);
     with(handle, |green| {
@@ -29,18 +29,18 @@ pub(crate) fn stands_for(context: u64, handle: Context) -> Option<Device> {
     })
 }
 
-/// Whether a context stands for a green one. Its execs live on after it has ended, and then no others can be made of
-/// their graphs.
+/// True if a context stands for a green one. Its execs live on after its end, and then no others can be made of their
+/// graphs.
 pub(crate) fn is_one(context: u64) -> bool {
     CONTEXTS.load(Relaxed) && lock(&GREENS).iter().any(|green| green.context == Some(context))
 }
 
-/// Does something with a green context that the program has.
+/// Runs `f` on a green context of the program.
 pub(crate) fn with<R>(handle: Context, f: impl FnOnce(&mut Green) -> R) -> Option<R> {
     lock(&GREENS).iter_mut().find(|green| green.handle == handle as u64).map(f)
 }
 
-/// A stream was destroyed, whichever context it belonged to.
+/// Notes that a stream was destroyed, whichever context it belonged to.
 pub(crate) fn stream_gone(stream: Stream) {
     for green in lock(&GREENS).iter_mut() {
         green.streams.retain(|&its| its != stream as u64);

@@ -11,12 +11,12 @@ use std::ptr::{null, null_mut};
 
 pub(super) struct Hip;
 
-/// HIP programs work with devices; a device's number plus one stands for its context.
+/// Returns the number that stands for a device's context: the device's number plus one. HIP programs work with devices.
 pub(crate) fn context_of(device: Device) -> u64 {
     device as u64 + 1
 }
 
-/// The answer if HIP has the function and it succeeded.
+/// Returns the answer if HIP has the function and it succeeded.
 fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
     (status == Some(SUCCESS)).then_some(answer)
 }
@@ -27,10 +27,10 @@ const RELAXED: i32 = 2;
 /// `hipDeviceAttributeIntegrated`.
 const INTEGRATED: i32 = 16;
 
-/// Devices that [`enter`] can leave inside one another: to launch, to make an exec, to give back memory for it.
+/// Maximum nesting of devices that [`enter`] leaves: to launch, to make an exec, to free memory for it.
 const MOST_LEFT: usize = 8;
 
-/// The devices that a thread has left and comes back to, the last one first.
+/// The devices that a thread has left and returns to, the last one first.
 #[derive(Clone, Copy)]
 struct LeftDevices {
     devices: [Device; MOST_LEFT],
@@ -41,7 +41,7 @@ thread_local! {
     static LEFT: Cell<LeftDevices> = const { Cell::new(LeftDevices { devices: [0; MOST_LEFT], len: 0 }) };
 }
 
-/// Makes a device current; whether [`leave`] has to be called.
+/// Makes a device current; returns true if [`leave`] has to be called.
 pub(super) fn enter(context: u64) -> bool {
     let Some(device) = Hip.current_device().filter(|&device| context_of(device) != context) else { return false };
     let mut left = LEFT.get();
@@ -66,12 +66,12 @@ pub(super) fn leave() {
     let _ = unsafe { hip_runtime::hipSetDevice(left.devices[len]) };
 }
 
-/// Lets this thread call what a capture of it forbids; the mode before.
+/// Lets this thread make calls that a capture of it forbids; returns the previous mode.
 pub(super) fn relax() -> i32 {
     exchange(RELAXED)
 }
 
-/// Puts a thread's mode back, or another in its place; the one before.
+/// Sets a thread's mode; returns the previous one.
 pub(super) fn exchange(mut mode: i32) -> i32 {
     // SAFETY: rule of answers: `mode` is read and written. The call changes this thread's mode
     // alone.
@@ -79,21 +79,20 @@ pub(super) fn exchange(mut mode: i32) -> i32 {
     mode
 }
 
-/// The first release whose kinds of nodes begin with 0, as hipRuntimeGetVersion says it.
+/// The first release whose node kinds begin with 0, as a number of hipRuntimeGetVersion.
 const KINDS_FROM_ZERO: u32 = 50_300_000;
 
-/// Whether this release's kinds of nodes begin with 1: those up to ROCm 5.2 do.
+/// True if this release's node kinds begin with 1: those up to ROCm 5.2 do.
 fn counts_from_one() -> bool {
     static FROM_ONE: OnceBool = OnceBool::new();
     FROM_ONE.get_or_init(|| Hip.version().is_some_and(|version| version < KINDS_FROM_ZERO))
 }
 
-/// The kind that a `hipGraphNodeType` stands for. HIP's numbers are CUDA's up to the event nodes; behind them they
-/// differ.
+/// Returns the kind of a `hipGraphNodeType`. HIP's numbers are CUDA's up to the event nodes; behind them they differ.
 fn kind_numbered(number: i32, from_one: bool) -> NodeKind {
     match number - i32::from(from_one) {
         number @ 0..=7 => NodeKind::from_u8(number as u8).unwrap_or(NodeKind::Other),
-        // Behind the events ROCm 5.2 has copies of one dimension, and copies from and to a symbol, alone.
+        // Behind the events ROCm 5.2 has only one-dimensional copies, and copies from and to a symbol.
         8..=10 if from_one => NodeKind::Memcpy,
         _ if from_one => NodeKind::Other,
         8 => NodeKind::SemaphoreSignal,
@@ -144,7 +143,7 @@ impl Backend for Hip {
         info
     }
 
-    /// HIP's answer to this synchronises on some releases, so only the program's own are used.
+    /// HIP's answer to this synchronises on some releases, so only the program's own queries are used.
     fn memory_info(&self) -> Option<(u64, u64)> {
         None
     }
@@ -246,7 +245,7 @@ mod tests {
         const KIND: &str = "value hipGraphNodeType";
         let mut seen = 0;
         for line in gpumem_abi::KNOWN_HIP.lines().filter(|line| line.starts_with(KIND)) {
-            // How many there are: none that a node has.
+            // The count of kinds, which no node has.
             if line.starts_with("value hipGraphNodeTypeCount ") {
                 continue;
             }

@@ -1,9 +1,9 @@
 //! HIP graphs for the cache.
 //!
-//! HIP does not tell how a kernel's parameters lie, so a private clone stands for each graph: its exec
-//! can be destroyed and instantiated again, and no other exec stands in for it unless that is asked for
-//! (`GPUMEM_HIP_RETARGET=1`: by hipGraphExecUpdate). What is said of HIP here is what ROCm 5.2 to 6.3
-//! do by their sources; it was run against a simulation, and not on a device.
+//! HIP does not tell the layout of a kernel's parameters, so a private clone stands for each graph. The clone's exec
+//! can be destroyed and instantiated again. No other exec stands in for it unless `GPUMEM_HIP_RETARGET=1` (by
+//! hipGraphExecUpdate). Statements about HIP here are what ROCm 5.2 to 6.3 do by their sources; the code was run
+//! against a simulation, and not on a device.
 
 use super::graphs::{
     Code, Event, GraphBehaviour, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit,
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
 /// The HIP runtime.
 pub(super) struct HipGraphs {
-    /// Whether an exec may be given another graph of its class.
+    /// True if an exec may be given another graph of its class.
     pub retarget: bool,
 }
 
@@ -28,21 +28,21 @@ pub(super) struct HipGraphs {
 const NO_TIMING: u32 = 2;
 /// `hipErrorNotSupported`.
 const NOT_SUPPORTED: Status = 801;
-/// `hipStreamLegacy`, which HIP has since 6.3 only; NULL is the same stream in all functions but the
-/// `_spt` ones, which are not called here.
+/// `hipStreamLegacy`, which HIP has only since 6.3. NULL is the same stream in all functions but the `_spt` ones, which
+/// are not called here.
 const LEGACY: Stream = 1 as Stream;
 /// `hipStreamPerThread`: what NULL means to an `_spt` function.
 const PER_THREAD: Stream = 2 as Stream;
-/// Child graphs inside child graphs are followed this deep.
+/// Maximum depth of nested child graphs.
 const MAX_DEPTH: u32 = 16;
 /// Since ROCm 6.2 each update writes the parameters of all kernels to new memory, which HIP keeps until the exec ends
 /// (docs/decisions/graphs.md, "An exec of HIP's is made anew after 32 updates").
 const MOST_UPDATES: u32 = 32;
 
-/// A kernel was captured with more than HIP tells of its node.
+/// True if a kernel was captured with more than HIP tells of its node.
 static UNTOLD: AtomicBool = AtomicBool::new(false);
 
-/// From now on nodes of kernels may hold what no function of HIP tells, and what an update leaves as it was.
+/// Notes that kernel nodes may hold values that no HIP function tells, and that an update leaves unchanged.
 pub(crate) fn hip_nodes_hold_more() {
     UNTOLD.store(true, Relaxed);
 }
@@ -54,7 +54,7 @@ fn done(status: Option<Status>) -> Result<(), Status> {
     }
 }
 
-/// The stream, in the one way that every version takes.
+/// Returns the stream in the one form that every version takes.
 fn stream_of(to: StreamArg) -> Stream {
     match to.stream {
         stream if stream.is_null() && to.per_thread => PER_THREAD,
@@ -63,7 +63,7 @@ fn stream_of(to: StreamArg) -> Stream {
     }
 }
 
-/// Devices, asked for once: each has default streams of its own, which have the same names.
+/// Returns the number of devices, asked for once. Each device has its own default streams under the same names.
 fn devices() -> i32 {
     static DEVICES: AtomicI32 = AtomicI32::new(0);
     let mut count = DEVICES.load(Relaxed);
@@ -75,7 +75,7 @@ fn devices() -> i32 {
     count
 }
 
-/// A default stream with its device, where there are several.
+/// Returns a stream; if there are several devices, a default stream gets its device.
 #[inline]
 pub(super) fn named(to: StreamArg) -> StreamArg {
     if to.stream > PER_THREAD || devices() < 2 {
@@ -101,13 +101,13 @@ fn on<R>(device: Option<Device>, f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Runs `f` where this stream has this name.
+/// Runs `f` on the device on which this stream has this name.
 fn at<R>(to: StreamArg, f: impl FnOnce(Stream) -> R) -> R {
     on((to.home != 0).then(|| to.home as Device - 1), || f(stream_of(to)))
 }
 
-/// The answer of a question that the program did not ask: before HIP 7 "not ready" becomes the thread's
-/// last error, as refusals do in all versions, and the program must not find it.
+/// True if a query that the program did not make succeeded. Before HIP 7 "not ready" becomes the thread's last error,
+/// as refusals do in all versions. The program must not find it, so it is cleared.
 fn is_ok(status: Option<Status>) -> bool {
     // SAFETY: both functions take no arguments and touch this thread's last error only.
     unsafe {
@@ -118,7 +118,7 @@ fn is_ok(status: Option<Status>) -> bool {
     status == Some(SUCCESS)
 }
 
-/// An event on the device of a stream: on others it cannot be recorded.
+/// Makes an event on a stream's device: on others it cannot be recorded.
 fn new_event(stream: Stream) -> Option<Event> {
     let (mut device, mut event) = (0, null_mut());
     // SAFETY: rule of answers: `device` takes the ordinal. Rule of the program's handles: the
@@ -130,7 +130,7 @@ fn new_event(stream: Stream) -> Option<Event> {
     })
 }
 
-/// Why a node keeps its graph from being cloned and instantiated again.
+/// Returns why a node keeps its graph from being cloned and instantiated again.
 fn pinned(kind: NodeKind) -> Option<Pinned> {
     use NodeKind::*;
     match kind {
@@ -170,8 +170,7 @@ fn kinds(nodes: &[GraphNode], out: &mut Vec<u8>, depth: u32) -> Result<(), Pinne
     Ok(())
 }
 
-/// Adds the edges, by the places of their nodes and in HIP's order, which is the one that it pairs nodes
-/// by in an update.
+/// Adds the edges, by the indexes of their nodes and in HIP's order, by which it pairs nodes in an update.
 fn edges(graph: Graph, reading: &mut Reading) -> Option<()> {
     let mut len = 0;
     // SAFETY: rule of answers: with null arrays only `len` is written. Rule of the cache's handles:
@@ -204,8 +203,8 @@ impl GraphCalls for HipGraphs {
         if READY.get_or_init(hip_runtime::has_graph_calls) { Ok(()) } else { Err(Pinned::Lookup) }
     }
 
-    /// Graphs cannot be folded. ROCm before 6 destroys what an exec still uses, and orders launches by
-    /// their streams only.
+    /// Graphs cannot be folded. ROCm before 6 destroys what an exec still uses, and orders launches by their streams
+    /// only.
     fn behaviour(&self) -> GraphBehaviour {
         GraphBehaviour {
             folds: false,
@@ -227,14 +226,14 @@ impl GraphCalls for HipGraphs {
         reading.shape.extend_from_slice(&(reading.nodes.len() as u64).to_le_bytes());
         reading.shape.extend_from_slice(&reading.kinds);
         let known = edges(graph, reading).is_some();
-        // Updates of child graphs are not relied on. Copies of a row and of a volume are nodes of two classes, which HIP
-        // does not tell apart: an update reads the one as the other (docs/decisions/graphs.md, "Execs of HIP's go to
-        // another handle where an update does what it says").
+        // Updates of child graphs are not relied on. Copies of a row and of a volume are nodes of two classes, which
+        // HIP does not tell apart: an update reads the one as the other (docs/decisions/graphs.md, "Execs of HIP's go
+        // to another handle where an update does what it says").
         let has = |kind: NodeKind| reading.kinds.contains(&(kind as u8));
         let plain = reading.kinds.len() == reading.nodes.len() && !has(NodeKind::Memcpy);
         let told = !(UNTOLD.load(Relaxed) && has(NodeKind::Kernel));
         let shared = self.retarget && known && plain && told;
-        // A clone of a graph that is not takes no place among those that are.
+        // A clone of an unshared graph takes no place among the shared ones.
         reading.shape.push(u8::from(shared));
         Ok(if shared { Read::CloneShared } else { Read::CloneOnly })
     }
@@ -265,7 +264,7 @@ impl GraphCalls for HipGraphs {
         Hip.node_kind(node)?.1
     }
 
-    /// Not from parameters: clones stand for graphs.
+    /// Builds nothing from parameters: clones stand for graphs.
     fn build(&self, _: &[u8], _: &Records, _: bool) -> Result<(Graph, Vec<GraphNode>), Status> {
         Err(NOT_SUPPORTED)
     }
@@ -313,7 +312,7 @@ impl GraphCalls for HipGraphs {
         NOT_SUPPORTED
     }
 
-    /// What a failed instantiate answered stays the answer: nodes cannot be run one by one.
+    /// A failed instantiate stays failed: nodes cannot be run one by one.
     fn run(&self, _: &[u8], _: &Records, _: &[u32], _: StreamArg) -> Status {
         OUT_OF_MEMORY
     }
@@ -370,11 +369,11 @@ impl GraphCalls for HipGraphs {
         at(stream, |stream| is_ok(unsafe { hip_runtime::hipStreamQuery(stream) }))
     }
 
-    /// HIP's graphs without memory nodes keep none.
+    /// HIP keeps no memory for graphs without memory nodes.
     fn trim(&self) {}
 
-    /// A launch of a kernel whose module is gone is the program's own error: nothing is held that could
-    /// outlast it.
+    /// Returns nothing. A launch of a kernel whose module is gone is the program's own error, and nothing here outlasts
+    /// the module.
     fn functions_of(&self, _: Code, _: Visit<'_>) -> Vec<u64> {
         Vec::new()
     }

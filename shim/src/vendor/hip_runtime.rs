@@ -1,7 +1,8 @@
 //! The HIP runtime: its functions as each caller means them, and those that the shim calls itself.
 //!
-//! libamdhip64 calls its own exported names through the global scope and so comes back to us: a thread knows which call
-//! it is inside of. A call that returns into the library is its own, too, also on a thread of the library's.
+//! libamdhip64 calls its own exported names through the global scope, and these calls come back to us. So a thread
+//! remembers the call that it is inside of. A call that returns into the library is also the library's own, even on a
+//! thread of the library.
 
 use super::join;
 use super::providers::{LastCaller, Providers};
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 macro_rules! emit_hooked {
     ($($name:ident => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
-        /// Functions that have a hook: the index of each.
+        /// Index of each function with a hook.
         #[allow(non_camel_case_types, clippy::enum_variant_names)]
         #[repr(usize)]
         pub(crate) enum Function { $($name,)* Count }
@@ -27,7 +28,7 @@ gpumem_abi::hip_functions!(emit_hooked);
 
 macro_rules! emit_thunks {
     ($($name:ident ($($arg:ident),*);)*) => {
-        /// Functions that have a thunk: the index of each among these.
+        /// Index of each function with a thunk, among these.
         #[allow(non_camel_case_types, clippy::enum_variant_names)]
         #[repr(usize)]
         pub(crate) enum Thunk { $($name,)* Count }
@@ -43,19 +44,19 @@ gpumem_abi::hip_graph_thunks!(emit_thunks);
 pub(crate) const HOOKS: usize = Function::Count as usize;
 const N: usize = HOOKS + Thunk::Count as usize;
 
-/// Their names, as lookups want them.
+/// Their names, in the form that lookups need.
 pub(crate) static NAMES: [&CStr; N] = join(HOOK_NAMES, THUNK_NAMES);
 
 thread_local! {
-    /// Stack pointer of the HIP call of the program that this thread is inside of; 0 if there is none.
+    /// Stack pointer of the program's HIP call that this thread is inside of; 0 if there is none.
     static INSIDE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The call that it was made in; when that ends, what was there before is.
+/// The outer call; restored when the inner one ends.
 pub(crate) struct Inside(u64);
 
 impl Inside {
-    /// A call begins at this stack pointer.
+    /// Marks a call that begins at this stack pointer.
     #[inline(always)]
     pub(crate) fn at(sp: u64) -> Self {
         let outer = INSIDE.replace(sp);
@@ -64,8 +65,8 @@ impl Inside {
     }
 }
 
-/// Whether a call at this stack pointer is made inside of another. A call further up the stack than the one remembered
-/// is not: that one was left by `longjmp`.
+/// True if a call at this stack pointer is made inside of another. A call further up the stack than the remembered one
+/// is not: the remembered one was left by `longjmp`.
 #[inline(always)]
 fn is_inside(sp: u64) -> bool {
     INSIDE.get() > sp
@@ -91,7 +92,7 @@ macro_rules! emit_calls {
             /// As for HIP's function of this name.
             pub(crate) unsafe fn $name($($arg: $ty),*) -> Option<Status> {
                 let real = resolved(&CALLS.$name, c_name!($name))?;
-                // What HIP calls of itself meanwhile is not the program's.
+                // HIP's own inner calls are not the program's.
                 let mark = 0_u8;
                 let here = &raw const mark as u64;
                 let _inside = (INSIDE.get() < here).then(|| Inside::at(here));
@@ -106,7 +107,7 @@ macro_rules! emit_calls {
 }
 gpumem_abi::hip_calls!(emit_calls);
 
-/// Address of a function that the shim calls, looked up once.
+/// Returns the address of a function that the shim calls, looked up once.
 fn resolved(slot: &AtomicUsize, name: &CStr) -> Option<usize> {
     match slot.load(Relaxed) {
         0 => {
@@ -118,7 +119,7 @@ fn resolved(slot: &AtomicUsize, name: &CStr) -> Option<usize> {
     }
 }
 
-/// Whether HIP has all that the graph cache cannot do without (ROCm 5.2 has).
+/// True if HIP has all functions that the graph cache needs (ROCm 5.2 has).
 pub(crate) fn has_graph_calls() -> bool {
     macro_rules! all {
         ($($name:ident)*) => { [$((&CALLS.$name, c_name!($name))),*] };
@@ -132,7 +133,7 @@ pub(crate) fn has_graph_calls() -> bool {
 
 const FILE: &[u8] = b"libamdhip64.so";
 
-/// The HIP runtime's function, or another interposer's behind us.
+/// Returns the HIP runtime's function, or that of another interposer behind us.
 fn own_or_interposer(name: &CStr) -> Option<usize> {
     let interposer = elf::symbol_in_first_scope(name).filter(|&address| !PROVIDERS.is_real(address));
     interposer.or_else(|| {
@@ -148,7 +149,7 @@ thread_local! {
     static LAST: LastCaller<N> = const { Cell::new(None) };
 }
 
-/// Address of the function that this caller means, 0 if there is none.
+/// Returns the address of the function that this caller means, 0 if there is none.
 #[inline]
 pub(crate) fn real(caller: usize, index: usize) -> usize {
     LAST.with(|last| PROVIDERS.function(caller, last, index))
@@ -162,7 +163,7 @@ pub(crate) fn is_librarys_own(caller: usize, sp: u64) -> bool {
     is_inside(sp) || LAST.with(is_library)
 }
 
-/// Whether an address is in the HIP runtime.
+/// True if an address is in the HIP runtime.
 pub(crate) fn holds(address: usize) -> bool {
     PROVIDERS.is_real(address)
 }

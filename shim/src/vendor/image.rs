@@ -1,7 +1,6 @@
-//! How much of a device an image of code takes: the sections of a cubin, which is an ELF file, that are loaded there, or
-//! the variables that PTX declares.
-//! Source: the ELF format (gabi); the sections' names as `cuobjdump -elf` shows them; NVIDIA, PTX ISA, state spaces and
-//! variables.
+//! Device memory of a code image: the loaded sections of a cubin, which is an ELF file, or the variables that PTX
+//! declares. Source: the ELF format (gabi); the sections' names as `cuobjdump -elf` shows them; NVIDIA, PTX ISA, state
+//! spaces and variables.
 
 use crate::process::errno::KeepErrno;
 use crate::process::peek::read_memory;
@@ -16,8 +15,8 @@ const ALLOC: u64 = 2;
 /// Memory of a block of threads or of one thread. It is not loaded.
 const NOT_LOADED: [&[u8]; 2] = [b".nv.shared", b".nv.local"];
 
-/// Bytes of the device that the image at an address takes once all of it is loaded, as far as it says so. `None` if it
-/// says nothing: the name of a file, a fat binary, PTX without variables.
+/// Returns the device bytes of the image at an address once all of it is loaded, as far as it states them. `None` if it
+/// states nothing: a file name, a fat binary, PTX without variables.
 pub(crate) fn device_bytes(image: u64) -> Option<u64> {
     let _errno = KeepErrno::new();
     of_cubin(image).or_else(|| Some(of_ptx(&text(image)?)).filter(|&bytes| bytes > 0))
@@ -48,19 +47,19 @@ fn of_cubin(image: u64) -> Option<u64> {
     Some(sum)
 }
 
-/// Whether a section with the name at this address is not loaded.
+/// True if a section with the name at this address is not loaded.
 fn is_not_loaded(name: u64) -> Option<bool> {
     let name: [u8; 10] = read(name)?;
     Some(NOT_LOADED.iter().any(|prefix| name.starts_with(prefix)))
 }
 
-/// So many bytes from an address; `None` if they are not there.
+/// Reads `N` bytes from an address; `None` if they are not mapped.
 fn read<const N: usize>(address: u64) -> Option<[u8; N]> {
     let mut bytes = [MaybeUninit::uninit(); N];
     read_memory(address, &mut bytes).first_chunk().copied()
 }
 
-/// PTX at an address, up to its NUL. `None` if there is none.
+/// Reads the PTX at an address, up to its NUL; `None` if there is none.
 fn text(image: u64) -> Option<Vec<u8>> {
     /// The compiler takes minutes for more.
     const MOST: usize = 16 << 20;
@@ -69,7 +68,7 @@ fn text(image: u64) -> Option<Vec<u8>> {
     while text.len() < MOST {
         let at = image.checked_add(text.len() as u64)?;
         let mut page = [MaybeUninit::uninit(); PAGE as usize];
-        // What is mapped ends with a page.
+        // Mapped memory ends with a page.
         let read = read_memory(at, &mut page[..(PAGE - at % PAGE) as usize]);
         let end = read.iter().position(|&byte| byte == 0);
         text.extend_from_slice(&read[..end.unwrap_or(read.len())]);
@@ -88,7 +87,7 @@ fn is_ptx(text: &[u8]) -> bool {
     text.windows(9).any(|word| word == b".version ")
 }
 
-/// Bytes of the variables that PTX declares in memory of the device.
+/// Returns the bytes of the variables that PTX declares in device memory.
 fn of_ptx(text: &[u8]) -> u64 {
     let text = String::from_utf8_lossy(text);
     // These end with their line, and everything else with a semicolon or a brace.
@@ -104,7 +103,7 @@ fn of_ptx(text: &[u8]) -> u64 {
     sum
 }
 
-/// Bytes of the variables that a statement declares, such as `.visible .global .align 4 .b8 table[1024]`.
+/// Returns the bytes of the variables that a statement declares, such as `.visible .global .align 4 .b8 table[1024]`.
 fn declared(statement: &str) -> Option<u64> {
     let begin = statement.find(".global").into_iter().chain(statement.find(".const")).min()?;
     let (linking, rest) = statement.split_at(begin);
@@ -139,7 +138,7 @@ fn declared(statement: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A cubin with these sections: name, flags, bytes.
+    /// Makes a cubin with these sections: name, flags, bytes.
     fn cubin(sections: &[(&str, u64, u64)]) -> Vec<u8> {
         let mut names = vec![0];
         let mut rows = vec![[0_u8; SECTION]];
@@ -154,7 +153,7 @@ mod tests {
         };
         add(".shstrtab", 0, HEADER as u64, 0);
         sections.iter().for_each(|&(name, flags, bytes)| add(name, flags, 0, bytes));
-        // What is read of the last name goes beyond it.
+        // The read of the last name goes beyond it.
         names.extend([0; 16]);
         let mut image = vec![0; HEADER];
         image[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -181,7 +180,7 @@ mod tests {
         );
         assert_eq!(device_bytes(8), None);
         assert_eq!(device_bytes(c"./file.cubin".as_ptr() as u64), None);
-        // Its sections lie nowhere.
+        // Its section table is at an invalid address.
         image[0x28..0x30].copy_from_slice(&(1_u64 << 46).to_le_bytes());
         assert_eq!(device_bytes(image.as_ptr() as u64), None);
     }

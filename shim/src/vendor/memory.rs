@@ -1,7 +1,7 @@
-//! What the pool asks of a library: memory, and whether work on it has completed.
+//! Calls that the pool makes to a library: memory, and completion of work on it.
 //!
-//! Calls are made in the context of the memory ([`MemoryCalls::within`]) and with the thread's capture
-//! mode relaxed, so that none is refused or disturbs a capture (measured on an H200, driver 580).
+//! Calls are made in the context of the memory ([`MemoryCalls::within`]) and with the thread's capture mode relaxed, so
+//! that none is refused or disturbs a capture (measured on an H200, driver 580).
 
 mod cuda;
 mod hip;
@@ -24,43 +24,43 @@ const MAPPED: u32 = 3;
 
 /// The calls of one vendor's library.
 pub(crate) trait MemoryCalls: Sync {
-    /// Whether submissions of work and changes of a thread's context are seen, so that an idle device and the
-    /// current context can be told without a call.
+    /// True if submissions of work and changes of a thread's context are seen, so that an idle device and the current
+    /// context are known without a call.
     fn sees_all(&self) -> bool;
-    /// Enters a context; whether [`MemoryCalls::leave`] has to be called.
+    /// Enters a context; returns true if [`MemoryCalls::leave`] has to be called.
     fn enter(&self, context: u64) -> bool;
     fn leave(&self);
-    /// Lets this thread call what a capture of it forbids; the mode before.
+    /// Lets this thread make calls that a capture of it forbids; returns the previous mode.
     fn relax(&self) -> i32;
     fn unrelax(&self, before: i32);
     fn free(&self, addr: u64) -> Status;
-    /// Device memory of the current context that the program does not know of.
+    /// Returns device memory of the current context that the program does not know of.
     ///
     /// # Errors
-    /// The library's; 801 where it is not asked for any.
+    /// The library's; 801 if it is not asked for any.
     fn device(&self, bytes: usize) -> Result<u64, Status>;
-    /// Bytes of the current device that are free; `None` if that cannot be told.
+    /// Returns the current device's free bytes; `None` if unknown.
     fn free_bytes(&self) -> Option<u64>;
-    /// Whether a device frees memory in the order of streams, as far as is known: what [`MemoryCalls::release_stream`]
-    /// says, without a stream that is made.
+    /// True if a device is known to free memory in stream order: the answer of [`MemoryCalls::release_stream`], without
+    /// making a stream.
     fn has_release_streams(&self, device: Device) -> bool;
-    /// A stream of ours in the current context, on which memory is given back; `None` where there is no such way.
+    /// Makes a stream of ours in the current context for freeing memory; `None` if that is not possible.
     ///
     /// # Errors
     /// The library's.
     fn release_stream(&self, device: Device) -> Result<Option<ReleaseStream>, Status>;
     fn end_release_stream(&self, stream: ReleaseStream);
-    /// Has a release stream free memory that no work uses. It waits for no work, and nobody else has the memory until
-    /// [`MemoryCalls::pass`] has returned (both measured on an H200, driver 580).
+    /// Frees unused memory in stream order on the release stream. It waits for no work, and no other request gets the
+    /// memory until [`MemoryCalls::pass`] has returned (both measured on an H200, driver 580).
     fn free_on(&self, addr: u64, stream: ReleaseStream) -> Status;
-    /// Waits until a release stream has freed what it was to free.
+    /// Waits until a release stream has done its frees.
     fn pass(&self, stream: ReleaseStream) -> Status;
-    /// Managed memory of this size.
+    /// Returns managed memory of this size.
     ///
     /// # Errors
-    /// The library's; 801 where the device cannot use managed memory while the host does.
+    /// The library's; 801 if the device cannot use managed memory while the host does.
     fn managed(&self, device: Device, bytes: usize) -> Result<u64, Status>;
-    /// Pinned host memory that the device can use.
+    /// Returns pinned host memory that the device can use.
     ///
     /// # Errors
     /// The library's.
@@ -68,27 +68,27 @@ pub(crate) trait MemoryCalls: Sync {
     fn free_host(&self, addr: u64) -> Status;
     /// Fills memory, in the order of the default stream.
     fn fill(&self, addr: u64, byte: u8, bytes: usize) -> Status;
-    /// A stream of ours in the current context for fills; `None` if fills go to the default stream.
+    /// Makes a stream of ours in the current context for fills; `None` if fills go to the default stream.
     ///
     /// # Errors
     /// The library's.
     fn fill_stream(&self) -> Result<Option<Stream>, Status>;
-    /// Fills memory that no work uses on a fill stream, and waits for that and for no other work.
+    /// Fills unused memory on a fill stream, and waits only for that fill.
     fn fill_on(&self, addr: u64, byte: u8, bytes: usize, stream: Stream) -> Status;
     /// Waits for all work of the current context.
     fn synchronize(&self) -> Status;
-    /// An event behind all work of a context. It is made if there is none. `None` if there can be no such
-    /// event. Nothing may capture meanwhile.
+    /// Records an event after all work of a context, and makes the event if there is none. `None` if there can be no
+    /// such event. Nothing may capture meanwhile.
     fn behind_all(&self, context: u64, event: Option<Event>) -> Option<Event>;
-    /// Whether the vendor has such events.
+    /// True if the vendor has such events.
     fn tells_all(&self) -> bool;
-    /// Whether the work before an event has completed.
+    /// True if the work before an event has completed.
     fn completed(&self, event: Event) -> bool;
     fn wait(&self, event: Event) -> Status;
     fn drop_event(&self, event: Event);
 }
 
-/// The calls of a vendor.
+/// Returns a vendor's calls.
 pub(crate) fn calls(vendor: Vendor) -> &'static dyn MemoryCalls {
     match vendor {
         Vendor::Cuda => &cuda::Cuda,
@@ -97,7 +97,7 @@ pub(crate) fn calls(vendor: Vendor) -> &'static dyn MemoryCalls {
 }
 
 impl dyn MemoryCalls {
-    /// Runs `f` in a context, with calls allowed that a capture of this thread forbids.
+    /// Runs `f` in a context, and allows calls that a capture of this thread forbids.
     pub(crate) fn within<R>(&self, context: u64, f: impl FnOnce() -> R) -> R {
         let _uncancelled = Uncancelled::new();
         let _inside = Inside { calls: self, mode: self.relax(), entered: self.enter(context), _uncancelled };
@@ -105,12 +105,12 @@ impl dyn MemoryCalls {
     }
 }
 
-/// What a thread was before it entered a context: it is that again when this goes, however that comes about.
+/// Restores the thread's context and capture mode on drop, also when unwinding.
 struct Inside<'a> {
     calls: &'a dyn MemoryCalls,
     mode: i32,
     entered: bool,
-    /// A call of ours must not be where a cancelled thread ends: its unwinding would end the process.
+    /// Keeps a cancelled thread from ending in a call of ours: its unwinding would end the process.
     _uncancelled: Uncancelled,
 }
 
@@ -126,7 +126,7 @@ impl Drop for Inside<'_> {
 /// `CUDA_ERROR_NOT_SUPPORTED`, `hipErrorNotSupported`.
 const NOT_SUPPORTED: Status = 801;
 
-/// The answer of a call that hands out an address.
+/// Returns the result of a call that hands out an address.
 fn made(status: Option<Status>, addr: u64) -> Result<u64, Status> {
     match status {
         Some(SUCCESS) => Ok(addr),
@@ -144,7 +144,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
     use std::sync::Mutex;
 
-    /// Says what it was asked to do with its thread.
+    /// Logs the calls on its thread.
     #[derive(Default)]
     struct CallLog(Mutex<Vec<String>>);
 

@@ -1,10 +1,10 @@
-//! The real libraries: how they are found, and what the shim asks of them, CUDA and HIP behind the same traits.
+//! The real libraries: finding them, and the shim's calls to them, with CUDA and HIP behind the same traits.
 //!
-//! * Finding them: [`driver`], [`hip_runtime`], and [`providers`] where there are several.
+//! * Finding them: [`driver`], [`hip_runtime`], and [`providers`] if there are several.
 //! * This file: questions about contexts, devices and graphs. None of these calls touches a stream, so none can disturb
 //!   a capture (measured on an H200, driver 580, in all modes).
-//! * [`memory`]: what the pool calls, [`reader`]: what its guard does, [`scan`]: what finds addresses. [`graphs`]: what the graph cache calls, and
-//!   [`source`]: what it gets.
+//! * [`memory`]: calls for the pool. [`reader`]: calls for its guard. [`scan`]: the search for addresses. [`graphs`]:
+//!   calls for the graph cache, and [`source`]: the results.
 //!
 //! An answer may be `None`: the library lacks the function, or refused.
 //!
@@ -16,10 +16,10 @@
 //!   this thread is in. The program keeps it alive until that call returns.
 //! - **The cache's handles.** Graphs, nodes, execs and events that the graph cache passes are alive: it keeps each
 //!   until it destroys it through this room, and a lease or lock keeps other threads off meanwhile.
-//! - **The pool's memory.** An address that the pool gives back or fills is that of a block, or of host memory, that
-//!   came from this room and that the pool alone has.
+//! - **The pool's memory.** An address that the pool frees or fills is the address of a block, or of host memory, that
+//!   came from this room and that only the pool has.
 
-/// The name of a row as lookups want it.
+/// The name of a row, in the form that lookups need.
 macro_rules! c_name {
     ($name:ident) => {
         // SAFETY: `stringify` gives an identifier, which has no NUL, and `concat` puts the only NUL
@@ -62,41 +62,42 @@ pub(crate) struct DeviceInfo {
     pub name: Vec<u8>,
     pub uuid: [u8; 16],
     pub total_bytes: u64,
-    /// Its memory is the machine's. Of CUDA's devices alone: HIP numbers its attributes otherwise in each release.
+    /// True if its memory is the machine's. Only for CUDA's devices: HIP numbers its attributes differently in each
+    /// release.
     pub integrated: bool,
 }
 
-/// What the shim asks.
+/// Questions to a library.
 pub(crate) trait Backend: Sync {
-    /// The calling thread's context, as a number that differs between contexts.
+    /// Returns the calling thread's context, as a number that differs between contexts.
     fn current_context(&self) -> Option<u64>;
-    /// The device of the calling thread's context.
+    /// Returns the device of the calling thread's context.
     fn current_device(&self) -> Option<Device>;
-    /// Whether a device's primary context is alive.
+    /// True if a device's primary context is alive.
     fn primary_active(&self, device: Device) -> Option<bool>;
     fn device_info(&self, device: Device) -> DeviceInfo;
-    /// Device-wide free and total bytes, asked in the calling thread's context.
+    /// Returns device-wide free and total bytes, asked in the calling thread's context.
     fn memory_info(&self) -> Option<(u64, u64)>;
-    /// Bytes that the driver keeps for a device's default pool, live and idle.
+    /// Returns the bytes that the driver keeps for a device's default pool, live and idle.
     fn kept_by_pool(&self, device: Device) -> Option<u64>;
-    /// Bytes that the driver keeps for the memory nodes of a device's graphs.
+    /// Returns the bytes that the driver keeps for the memory nodes of a device's graphs.
     fn kept_for_graphs(&self, device: Device) -> Option<u64>;
-    /// Where the allocation begins that an address lies in, and its bytes.
+    /// Returns start and bytes of the allocation that an address lies in.
     fn allocation_around(&self, ptr: DevicePtr) -> Option<(u64, u64)>;
-    /// Where the memory at an address lies.
+    /// Returns the location of the memory at an address.
     fn location_of(&self, _ptr: DevicePtr) -> Option<Location> {
         None
     }
-    /// The graph that a stream captures into. The default stream is taken for the thread's own, since no other one can
-    /// capture.
+    /// Returns the graph that a stream captures into. The default stream is taken for the thread's own, since no other
+    /// one can capture.
     fn captures_into(&self, stream: Stream) -> Option<Graph>;
-    /// Version of the driver or runtime.
+    /// Returns the version of the driver or runtime.
     fn version(&self) -> Option<u32>;
-    /// Number of nodes of a graph, its child graphs not counted.
+    /// Returns the number of nodes of a graph, without those of child graphs.
     fn node_count(&self, graph: Graph) -> Option<usize>;
-    /// Fills `nodes`; how many there are.
+    /// Fills `nodes`; returns the number of nodes.
     fn nodes(&self, graph: Graph, nodes: &mut [GraphNode]) -> Option<usize>;
-    /// A node's kind by the vendor's number, and the graph inside it if it is a child graph.
+    /// Returns a node's kind by the vendor's number, and the graph inside it if it is a child graph.
     fn node_kind(&self, node: GraphNode) -> Option<(NodeKind, Option<Graph>)>;
 }
 
@@ -104,7 +105,7 @@ pub(crate) trait Backend: Sync {
 const PER_THREAD: usize = 2;
 const ACTIVE: i32 = 1;
 
-/// The backend of a vendor.
+/// Returns a vendor's backend.
 pub(crate) fn of(vendor: Vendor) -> &'static dyn Backend {
     match vendor {
         Vendor::Cuda => &cuda::Cuda,
@@ -112,7 +113,7 @@ pub(crate) fn of(vendor: Vendor) -> &'static dyn Backend {
     }
 }
 
-/// The graph calls of a vendor, made once for the process.
+/// Returns a vendor's graph calls, made once per process.
 pub(crate) fn graph_calls(vendor: Vendor, settings: &Settings) -> &'static dyn graphs::GraphCalls {
     match vendor {
         Vendor::Cuda => Box::leak(Box::<cuda_graphs::CudaGraphs>::default()),
@@ -122,7 +123,7 @@ pub(crate) fn graph_calls(vendor: Vendor, settings: &Settings) -> &'static dyn g
 
 pub(crate) use hip_graphs::hip_nodes_hold_more;
 
-/// A stream of the program's, apart from those of the same name.
+/// Returns the program's stream, distinct from others of the same name.
 #[inline]
 pub(crate) fn named(vendor: Vendor, to: graphs::StreamArg) -> graphs::StreamArg {
     match vendor {
@@ -131,10 +132,10 @@ pub(crate) fn named(vendor: Vendor, to: graphs::StreamArg) -> graphs::StreamArg 
     }
 }
 
-/// Child graphs are counted this deep.
+/// Maximum depth at which child graphs are counted.
 const MAX_DEPTH: u32 = 16;
 
-/// Nodes of a graph by kind, those of child graphs included.
+/// Returns the number of a graph's nodes by kind, including those of child graphs.
 pub(crate) fn count_nodes(backend: &dyn Backend, graph: Graph) -> [u32; 16] {
     let mut counts = [0; 16];
     count_into(backend, graph, &mut counts, 0);
@@ -161,7 +162,7 @@ fn buffer(len: usize) -> Result<Vec<GraphNode>, TryReserveError> {
     Ok(nodes)
 }
 
-/// Two lists as one.
+/// Joins two lists.
 pub(crate) const fn join<T: Copy, const A: usize, const B: usize, const N: usize>(
     first: [T; A],
     second: [T; B],

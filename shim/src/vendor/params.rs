@@ -1,4 +1,4 @@
-//! How long the parameters of kernels are, which a launch by pointers does not say.
+//! Bytes of kernel parameters, which a launch by pointers does not state.
 
 pub(crate) use super::cuda_graphs::functions::MAX_PARAM_BYTES;
 use super::cuda_graphs::functions::params_of;
@@ -8,14 +8,13 @@ use rustc_hash::FxHashMap;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex};
 
-/// Bytes of each parameter, by kernel. Those of code that goes are forgotten with all others: handles come
-/// back.
+/// Bytes of each parameter, by kernel. When code is unloaded all are forgotten, because handles come back.
 static KNOWN: Mutex<Option<FxHashMap<usize, Arc<[u32]>>>> = Mutex::new(None);
-/// Kernels that are kept.
+/// Maximum number of kernels kept.
 const KERNELS: usize = 8192;
 
-/// Bytes of each parameter of a kernel that was just launched, none if the driver does not say. `None` if it
-/// is not to be asked now, or another thread is here: nobody waits.
+/// Returns the bytes of each parameter of a kernel that was just launched, none if the driver does not tell. `None` if
+/// it may not be asked now, or another thread is here, which is not waited for.
 pub(crate) fn sizes(function: Opaque, may_ask: bool) -> Option<Arc<[u32]>> {
     let key = function as usize;
     if let Some(sizes) = KNOWN.try_lock().ok()?.as_ref().and_then(|known| known.get(&key)) {
@@ -30,11 +29,11 @@ pub(crate) fn sizes(function: Opaque, may_ask: bool) -> Option<Arc<[u32]>> {
     Some(sizes)
 }
 
-/// Entries of a list of extra parameters at most.
+/// Maximum number of entries in a list of extra parameters.
 const MOST_EXTRA: usize = 16;
 
-/// The buffer that a list of extra parameters names, and its bytes. `None` if it names none, or something that is
-/// not known.
+/// Returns the buffer that a list of extra parameters names, and its bytes. `None` if it names none, or has an unknown
+/// entry.
 ///
 /// # Safety
 /// NULL, or a list as `cuLaunchKernel` takes it.
@@ -59,7 +58,7 @@ pub(crate) unsafe fn packed(extra: *const usize) -> Option<(*const u8, usize)> {
     (!buffer.is_null()).then_some((buffer, bytes))
 }
 
-/// Code goes, or a context with all of its own. Not for a child of a fork, in which the lock may be held for ever.
+/// Forgets all kernels, when code or a context goes. Not for a child of a fork, in which the lock may be held for ever.
 pub(crate) fn forget() {
     if let Some(known) = lock(&KNOWN).as_mut() {
         known.clear();
@@ -68,7 +67,7 @@ pub(crate) fn forget() {
 
 #[cold]
 fn ask(function: Opaque) -> Option<Vec<u32>> {
-    // Launches take a kernel of a library in a function's place.
+    // Launches accept a library's kernel in place of a function.
     let params = params_of(function, null_mut()).or_else(|| params_of(null_mut(), function))?;
     Some(params.into_iter().map(|(_, bytes)| bytes).collect())
 }

@@ -1,14 +1,14 @@
-//! Which library of several a caller means: two cudarts in one process, plugins with their own, stubs
-//! and other interposers in scope.
+//! Finds the library that a caller means, if there are several: two cudarts in one process, plugins with their own,
+//! stubs and other interposers in scope.
 //!
-//! For each name, a caller gets what it would have got without us: another interposer in the global
-//! scope behind us, else what its own dependencies lead to, else the first in the global scope, else
-//! the first library of the right name that is loaded. The loader itself is not asked: a thread in
-//! `dlopen` holds its lock and may wait, in a constructor, for a thread that is here. The answers are kept per
-//! calling object, and the object per thread, until a library is unloaded ([`elf::generation`]).
+//! For each name, a caller gets the function that it would have got without us. In this order: another interposer in
+//! the global scope behind us, then the caller's own dependencies, then the first in the global scope, then the first
+//! loaded library of the right name. The loader itself is not asked: a thread in `dlopen` holds its lock and may wait,
+//! in a constructor, for a thread that is here. The answers are kept per calling object, and the object per thread,
+//! until a library is unloaded ([`elf::generation`]).
 //!
-//! Nobody waits: a child of `fork` must not find a lock held by a thread it does not have. Of the records there are
-//! so many and no more ([`caller`]).
+//! No thread waits: a child of `fork` must not find a lock held by a thread that it does not have. The number of
+//! records is fixed ([`caller`]).
 
 mod caller;
 
@@ -27,15 +27,15 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 /// The calling object that a thread saw last.
 pub(crate) type LastCaller<const N: usize> = Cell<Option<&'static Caller<N>>>;
 
-/// How many calling objects are remembered. Further ones take the place of the oldest.
+/// Number of calling objects that are remembered. Further ones replace the oldest.
 const CALLERS: usize = 128;
 
-/// The functions of one table, wherever they come from.
+/// The functions of one table, from any library.
 pub(crate) struct Providers<const N: usize> {
     names: &'static [&'static CStr; N],
-    /// What the file of the real library is called, e.g. `libcudart.so`.
+    /// Beginning of the real library's file name, e.g. `libcudart.so`.
     file: &'static [u8],
-    /// Records, made when first needed and never freed.
+    /// Records, made on first need and never freed.
     callers: [AtomicPtr<Caller<N>>; CALLERS],
     next: AtomicUsize,
 }
@@ -46,7 +46,7 @@ impl<const N: usize> Providers<N> {
         Self { names, file, callers, next: AtomicUsize::new(0) }
     }
 
-    /// Address of the function at `index` that a caller means; 0 if there is none.
+    /// Returns the address of the function at `index` that a caller means; 0 if there is none.
     #[inline]
     pub(crate) fn function(&self, address: usize, last: &LastCaller<N>, index: usize) -> usize {
         match last.get().and_then(|caller| caller.function(address, index, elf::generation())) {
@@ -69,7 +69,7 @@ impl<const N: usize> Providers<N> {
         let generation = elf::generation();
         let function = self.resolve(address, self.names[index]);
         let caller = known.map(|(caller, _)| caller).or_else(|| {
-            // A caller in no object is code that was made at run time. There is nothing to remember it by.
+            // A caller outside any object is code made at run time. There is nothing to remember it by.
             let object = elf::object_at(address)?;
             self.remember(&object, generation)
         });
@@ -88,8 +88,8 @@ impl<const N: usize> Providers<N> {
         self.callers.iter().filter_map(|place| unsafe { place.load(Acquire).as_ref() })
     }
 
-    /// An empty record for an object: the one that it had before, a new one, or the oldest. `None` while other threads
-    /// are at these.
+    /// Returns an empty record for an object: its earlier one, a new one, or the oldest. `None` while other threads
+    /// change these.
     fn remember(&self, object: &Object, generation: usize) -> Option<&'static Caller<N>> {
         let (start, end) = (object.start, object.end);
         let is_library = usize::from(object.file_name().starts_with(self.file));
@@ -141,7 +141,7 @@ impl<const N: usize> Providers<N> {
         objects.in_scope_of(caller).or(first).or_else(any).unwrap_or(0)
     }
 
-    /// Whether an address lies in a file named as the real library is.
+    /// True if an address lies in a file with the real library's name.
     pub(crate) fn is_real(&self, address: usize) -> bool {
         elf::object_at(address).is_some_and(|object| object.file_name().starts_with(self.file))
     }

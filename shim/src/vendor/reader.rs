@@ -1,12 +1,12 @@
-//! Reading memory on the device, for the guard: which of its bytes are not what they were left as.
+//! Reads memory on the device for the guard, to find bytes that have changed.
 //!
-//! A [`Reader`] has a stream of its own, on which nothing else is, so that what it reads waits for no work of the
-//! program's and nothing waits for it; pinned memory for answers; and, once the module could be loaded, the kernel of
+//! A [`Reader`] has a stream of its own with no other work on it, so that its reads do not wait for the program's work,
+//! nor the program's work for them. It has pinned memory for answers and, if the module could be loaded, the kernel of
 //! `kernels/guard.cu`.
 //!
-//! Memory is filled and read in two ways. By the device's processors (memset and the kernel), which is fast, and waits
-//! where a kernel of the program's has all processors. By copies, which its copy engines make: they are slower, and run
-//! beside any kernel. What is copied is compared here.
+//! Memory is filled and read in two ways. By the device's processors (memset and the kernel), which is fast, but waits
+//! if a kernel of the program has all processors. By copies on the copy engines, which are slower, but run beside any
+//! kernel. Copied memory is compared here.
 //!
 //! All calls are made in the context of the memory and with the thread's capture mode relaxed
 //! ([`super::memory::MemoryCalls::within`]). Only CUDA has readers: on HIP not all questions about sizes are seen, so
@@ -21,46 +21,46 @@ use std::sync::atomic::{AtomicU32, Ordering::Release};
 
 /// `…_PORTABLE | …_DEVICEMAP`.
 const MAPPED: u32 = 3;
-/// Threads of a block, as the kernel has them.
+/// Threads of a block, as in the kernel.
 const THREADS: u32 = 256;
 
-/// The kernel, as text with the NUL that the driver wants.
+/// The kernel, as text with the NUL that the driver needs.
 const PTX: &str = concat!(include_str!("../../../kernels/guard.ptx"), "\0");
 
-/// Pinned bytes of a reader, for answers and for what is copied.
+/// Pinned bytes of a reader, for answers and for copied memory.
 pub(crate) const ROOM: usize = 1 << 20;
-/// Pinned bytes behind those, which hold what memory is filled with by copies.
+/// Pinned bytes behind those, with the fill pattern for copies.
 const PATTERN: usize = 64 << 10;
-/// And behind those the word that has a kernel end, with a page of its own.
+/// Bytes behind those for the word that makes a kernel end, on a page of its own.
 const CANCEL: usize = 4096;
-/// All of it.
+/// All pinned bytes.
 pub(crate) const PINNED: usize = ROOM + PATTERN + CANCEL;
 
-/// What a chunk has, as the kernel writes it. Offsets are from the start of the range.
+/// Result for a chunk, as the kernel writes it. Offsets are from the start of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Mismatch {
-    /// The first byte that is another; all ones: none is.
+    /// The first byte that differs; all ones: none does.
     pub first: u64,
-    /// Behind the last one.
+    /// Behind the last byte that differs.
     pub end: u64,
     pub count: u64,
 }
 
-/// Answers that a reader has room for.
+/// Number of answers that a reader has room for.
 pub(crate) const ANSWERS: usize = ROOM / size_of::<Mismatch>();
 
 impl Mismatch {
     pub(crate) const NOTHING: Self = Self { first: u64::MAX, end: 0, count: 0 };
 
-    /// Both together.
+    /// Combines two results.
     pub(crate) fn and(self, other: Self) -> Self {
         Self { first: self.first.min(other.first), end: self.end.max(other.end), count: self.count + other.count }
     }
 
-    /// What of these bytes, which lie at this offset of the range, is not `value`.
+    /// Compares bytes at this offset of the range with `value`.
     pub(crate) fn of(bytes: &[u8], offset: u64, value: u8) -> Self {
-        // The usual answer, as fast as memory is compared: each byte is as the one before it.
+        // The usual case, as fast as memory is compared: each byte equals the one before it.
         let (Some(&first), Some(last)) = (bytes.first(), bytes.len().checked_sub(1)) else { return Self::NOTHING };
         if first == value && bytes[1..] == bytes[..last] {
             return Self::NOTHING;
@@ -70,15 +70,15 @@ impl Mismatch {
     }
 }
 
-/// Memory of one context is read by it, one thing after another. It is never freed: its context takes it along.
+/// Reads memory of one context, one operation after another. Its memory is never freed: it ends with its context.
 #[derive(Debug)]
 pub(crate) struct Reader {
     stream: usize,
-    /// Pinned, for host and device at one address.
+    /// Pinned memory, at one address for host and device.
     room: usize,
     /// 0: memory is copied.
     kernel: usize,
-    /// Which of the lists of `kernels/scan.cu` it has, while it may be read.
+    /// Index of its list of `kernels/scan.cu`, while it may be read.
     pub list: Option<usize>,
 }
 
@@ -97,14 +97,14 @@ impl Drop for Reader {
 }
 
 impl Reader {
-    /// One for the current context. It has no kernel so far. `value`: what it fills memory with by copies.
+    /// Makes a reader for the current context, without a kernel so far. `value`: the fill byte for copies.
     ///
     /// # Errors
     /// The driver's.
     pub(crate) fn new(value: u8) -> Result<Self, Status> {
         let (mut stream, mut host, mut room) = (null_mut(), 0, 0);
-        // SAFETY: rule of answers: each call writes a local of the type that its row declares. What was made goes
-        // back once where a later call fails.
+        // SAFETY: rule of answers: each call writes a local of the type that its row declares. What was made goes back
+        // once if a later call fails.
         unsafe {
             ok(driver::cuStreamCreate(&mut stream, STREAM_NON_BLOCKING))?;
             let pinned = ok(driver::cuMemHostAlloc(&mut host, PINNED, MAPPED))
@@ -119,20 +119,21 @@ impl Reader {
             })?;
             (room as *mut u8).add(ROOM).write_bytes(value, PATTERN);
         }
-        // What stands there is not the program's: addresses that are to be read, and copies of what refers to others.
+        // Its contents are not the program's: addresses to be read, and copies of what refers to others.
         own::add(room as *const u8, PINNED);
         Ok(Self { stream: stream as usize, room: room as usize, kernel: 0, list: None })
     }
 
-    /// Loads the kernel into the current context; its handle for [`Reader::has`]. Waits for work that runs there.
+    /// Loads the kernel into the current context; returns its handle for [`Reader::has`]. Waits for work that runs
+    /// there.
     ///
     /// # Errors
-    /// The driver's: one without a compiler for PTX among them.
+    /// The driver's, for example that it has no compiler for PTX.
     pub(crate) fn load() -> Result<usize, Status> {
         load_kernel(PTX, c"gpumem_guard_verify").map(|(_, function)| function as usize)
     }
 
-    /// Reads by this kernel from now on: that of its context.
+    /// Reads by this kernel, of the reader's context, from now on.
     pub(crate) fn has(&mut self, kernel: usize) {
         self.kernel = kernel;
     }
@@ -145,26 +146,26 @@ impl Reader {
         self.stream as Stream
     }
 
-    /// The room, as numbers: while nothing is under way.
+    /// Returns the room as numbers. Only while nothing is under way.
     pub(super) fn numbers(&mut self) -> &mut [u64] {
-        // SAFETY: the room is this reader's, is aligned to pages and as large. Nobody else writes it meanwhile: our callers
-        // ask before they begin something, or once all is done.
+        // SAFETY: the room is this reader's, is aligned to pages and as large. No other thread writes it meanwhile: our
+        // callers ask before they begin something, or once all is done.
         unsafe { std::slice::from_raw_parts_mut(self.room as *mut u64, ROOM / 8) }
     }
 
-    /// What a kernel looks at now and then.
+    /// Returns the word that a kernel checks now and then.
     pub(super) fn cancel_word(&self) -> &AtomicU32 {
         // SAFETY: the word lies behind the pattern, in memory of this reader's that is never freed, and is written through
         // this alone.
         unsafe { &*((self.room + ROOM + PATTERN) as *const AtomicU32) }
     }
 
-    /// Has a kernel that looks at its word end soon; what it has found then is not all.
+    /// Makes a kernel that checks its word end soon; its results are then incomplete.
     pub(crate) fn cancel(&self) {
         self.cancel_word().store(1, Release);
     }
 
-    /// Has memory filled, behind all that this reader does.
+    /// Fills memory, after everything that this reader does.
     ///
     /// # Errors
     /// The driver's.
@@ -174,7 +175,7 @@ impl Reader {
         ok(unsafe { driver::cuMemsetD8Async(addr, value, bytes as usize, self.stream()) })
     }
 
-    /// The same by copies of what [`Reader::new`] was given.
+    /// As [`fill`](Self::fill), by copies of the byte given to [`Reader::new`].
     ///
     /// # Errors
     /// The driver's.
@@ -182,12 +183,12 @@ impl Reader {
         let pattern = (self.room + ROOM) as Opaque;
         (0..bytes).step_by(PATTERN).try_for_each(|at| {
             let piece = (bytes - at).min(PATTERN as u64) as usize;
-            // SAFETY: rule of the pool's memory, as for `fill`. The pattern has as many bytes, and nobody writes it.
+            // SAFETY: rule of the pool's memory, as for `fill`. The pattern has as many bytes, and no code writes it.
             ok(unsafe { driver::cuMemcpyHtoDAsync_v2(addr + at, pattern, piece, self.stream()) })
         })
     }
 
-    /// Has memory read by the kernel, behind all that this reader does; `at`: the answer of the first chunk.
+    /// Reads memory with the kernel, after everything that this reader does; `at`: the answer of the first chunk.
     ///
     /// # Errors
     /// The driver's.
@@ -212,7 +213,7 @@ impl Reader {
         ok(unsafe { driver::cuLaunchKernel(kernel, blocks, 1, 1, THREADS, 1, 1, 0, self.stream(), params, null_mut()) })
     }
 
-    /// Has memory copied, behind all that this reader does: [`ROOM`] bytes at most.
+    /// Copies memory, after everything that this reader does: [`ROOM`] bytes at most.
     ///
     /// # Errors
     /// The driver's.
@@ -222,10 +223,10 @@ impl Reader {
         ok(unsafe { driver::cuMemcpyDtoHAsync_v2(self.room as Opaque, addr, bytes, self.stream()) })
     }
 
-    /// Whether all that it was to do is done.
+    /// True if all of its work is done.
     ///
     /// # Errors
-    /// The driver's: something of it failed.
+    /// The driver's: some of the work failed.
     pub(crate) fn is_done(&self) -> Result<bool, Status> {
         // SAFETY: the stream is this reader's, and its context is held.
         match unsafe { driver::cuStreamQuery(self.stream()) } {
@@ -234,7 +235,7 @@ impl Reader {
         }
     }
 
-    /// The answers of so many chunks, once all is done.
+    /// Returns the answers of `chunks` chunks, once all is done.
     pub(crate) fn answers(&mut self, at: usize, chunks: usize) -> Mismatch {
         let (at, chunks) = (at.min(ANSWERS), chunks.min(ANSWERS - at.min(ANSWERS)));
         // SAFETY: the room is this reader's and as large as all answers. Nothing writes it: all is done. Any bytes are
@@ -243,31 +244,31 @@ impl Reader {
         answers.iter().copied().fold(Mismatch::NOTHING, Mismatch::and)
     }
 
-    /// Has the first bytes of a part of the room copied to the device, behind all that this reader does.
+    /// Copies the first bytes of a part of the room to the device, after everything that this reader does.
     ///
     /// # Errors
     /// The driver's.
     ///
     /// # Safety
-    /// So many bytes from `to` on are memory of this context that only a kernel on this reader's stream reads. So many lie
-    /// in the room from `at` on.
+    /// `bytes` bytes from `to` on are memory of this context that only a kernel on this reader's stream reads. `bytes`
+    /// bytes lie in the room from `at` on.
     pub(super) unsafe fn copy_in(&self, to: u64, at: usize, bytes: usize) -> Result<(), Status> {
         // SAFETY: our caller vouches for both sides.
         ok(unsafe { driver::cuMemcpyHtoDAsync_v2(to, (self.room + at) as Opaque, bytes, self.stream()) })
     }
 
-    /// What was copied, once all is done.
+    /// Returns the copied bytes, once all is done.
     pub(crate) fn copied(&mut self, bytes: usize) -> &[u8] {
         // SAFETY: the room is this reader's, and nothing writes it: all is done.
         unsafe { std::slice::from_raw_parts(self.room as *const u8, bytes.min(ROOM)) }
     }
 }
 
-/// Loads a kernel into the current context, from text that ends with a NUL; its module, and its handle. Waits for work that
-/// runs there.
+/// Loads a kernel into the current context, from text that ends with a NUL; returns its module and its handle. Waits
+/// for work that runs there.
 ///
 /// # Errors
-/// The driver's: one without a compiler for PTX among them.
+/// The driver's, for example that it has no compiler for PTX.
 pub(super) fn load_kernel(ptx: &'static str, name: &CStr) -> Result<(Opaque, Opaque), Status> {
     let (mut module, mut function) = (null_mut(), null_mut());
     // SAFETY: rule of answers: each call writes a local of the type that its row declares. Both callers pass text that
@@ -282,7 +283,8 @@ pub(super) fn load_kernel(ptx: &'static str, name: &CStr) -> Result<(Opaque, Opa
 /// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
 const LOCAL_SIZE_BYTES: i32 = 3;
 
-/// A kernel in the current context, as calls about functions take it. A launch takes kernels of libraries, too.
+/// Returns a kernel of the current context, in the form that calls about functions take. A launch also accepts kernels
+/// of libraries.
 ///
 /// # Safety
 /// The driver has just been given a launch of the kernel.
@@ -296,7 +298,7 @@ unsafe fn function_of(kernel: Opaque) -> Opaque {
     }
 }
 
-/// Bytes of local memory that each thread of a kernel has.
+/// Returns the bytes of local memory per thread of a kernel.
 ///
 /// # Safety
 /// The driver has just been given a launch of the kernel.
@@ -307,7 +309,7 @@ pub(crate) unsafe fn local_bytes(kernel: Opaque) -> Option<u32> {
     u32::try_from(bytes).ok()
 }
 
-/// The name of a kernel, where the driver tells (12.3 does).
+/// Returns a kernel's name, if the driver tells it (12.3 does).
 ///
 /// # Safety
 /// The driver has just accepted a launch of the kernel.

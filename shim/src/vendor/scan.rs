@@ -1,5 +1,5 @@
-//! Words of device memory that may be addresses of what is live, found by the kernel of `kernels/scan.cu`, which is launched
-//! on the stream of a [`Reader`].
+//! Finds words of device memory that may be addresses of live allocations, with the kernel of `kernels/scan.cu` on the
+//! stream of a [`Reader`].
 
 use super::driver;
 use super::reader::{ROOM, Reader, load_kernel, ok};
@@ -8,46 +8,46 @@ use std::ffi::c_uint;
 use std::ptr::{from_mut, from_ref, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The kernel, as text with the NUL that the driver wants.
+/// The kernel, as text with the NUL that the driver needs.
 const PTX: &str = concat!(include_str!("../../../kernels/scan.ptx"), "\0");
 
-/// Threads of a block, and words that a block reads, as the kernel has them.
+/// Threads of a block, and words that a block reads, as in the kernel.
 const THREADS: u32 = 256;
 const TILE: u64 = (64 << 10) / 8;
-/// Pieces of a launch at most, and launches that may be under way at a time, as the kernel has them.
+/// Maximum pieces of a launch, and maximum launches under way at a time, as in the kernel.
 pub(crate) const RANGES: usize = 4096;
 pub(crate) const LISTS: usize = 2;
-/// Words of a piece at most: each piece has as many blocks of threads as the longest of its launch.
+/// Maximum words of a piece: each piece has as many blocks of threads as the longest of its launch.
 pub(crate) const PIECE: u64 = 16 * TILE;
-/// Where a piece begins is a multiple of this.
+/// A piece begins at a multiple of this.
 pub(crate) const ALIGNED: u64 = 16;
-/// Bytes of device memory that the lists take.
+/// Bytes of device memory for the lists.
 pub(crate) const LIST_BYTES: u64 = (LISTS * RANGES * size_of::<Range>()) as u64;
-/// Bits of the table of pages, as the kernel has them.
+/// Bits of the table of pages, as in the kernel.
 const BITS: usize = 16384;
 const PAGE: u64 = 2 << 20;
-/// Numbers of launches: the kernel keeps that of the one which was told to end, at first none.
+/// Numbers of launches. The kernel keeps the number of the launch that was told to end, at first none.
 static LAUNCHES: AtomicU32 = AtomicU32::new(1);
 /// The list lies at the end of a reader's room, and answers before it, behind their two numbers.
 const LIST: usize = ROOM - RANGES * size_of::<[u64; 2]>();
-/// Words that pass for which there is room.
+/// Maximum number of passing words.
 pub(crate) const FOUND: usize = (LIST - size_of::<[u64; 2]>()) / size_of::<Found>();
 
-/// A word that passes: where it stands, and what it is.
+/// A passing word: its address and its value.
 pub(crate) type Found = [u64; 2];
-/// A piece that is read: where it begins, and its words.
+/// A piece that is read: its start and its words.
 pub(crate) type Range = [u64; 2];
 
-/// The kernel as it was loaded into a context.
+/// The kernel as loaded into a context.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
     function: usize,
-    /// Its lists, in memory of the device.
+    /// Its lists, in device memory.
     lists: DevicePtr,
 }
 
-/// What a word is compared with: the kernel's last parameter. An address passes that lies between the lowest and the highest
-/// and whose page has a bit, as some page has whose number is the same modulo [`BITS`].
+/// Values that a word is compared with: the kernel's last parameter. A word passes if it lies between the lowest and
+/// the highest address, and the bit of its page's number modulo [`BITS`] is set.
 #[derive(Clone)]
 #[repr(C)]
 pub(crate) struct Wanted {
@@ -69,7 +69,7 @@ impl Wanted {
         Self { low, span: high.saturating_sub(low), pages }
     }
 
-    /// As the kernel has it.
+    /// The same test as in the kernel.
     #[cfg(test)]
     fn passes(&self, word: u64) -> bool {
         let bit = (word / PAGE) as usize % BITS;
@@ -80,7 +80,7 @@ impl Wanted {
 /// Loads the kernel into the current context. Waits for work that runs there.
 ///
 /// # Errors
-/// The driver's: one without a compiler for PTX among them.
+/// The driver's, for example that it has no compiler for PTX.
 pub(crate) fn load() -> Result<Kernel, Status> {
     let (module, function) = load_kernel(PTX, c"gpumem_scan")?;
     let (mut lists, mut bytes) = (0, 0);
@@ -90,7 +90,7 @@ pub(crate) fn load() -> Result<Kernel, Status> {
     if is_as_large { Ok(Kernel { function: function as usize, lists }) } else { Err(SYMBOL_NOT_FOUND) }
 }
 
-/// Has pieces of memory read, of at most [`PIECE`] words and [`RANGES`] of them, by the kernel, which [`load`] gave in this
+/// Reads pieces of memory, at most [`RANGES`] of at most [`PIECE`] words, with the kernel that [`load`] gave in this
 /// context. The reader has one of its [`LISTS`], which nothing else reads.
 ///
 /// # Errors
@@ -139,7 +139,7 @@ pub(crate) fn scan(reader: &mut Reader, kernel: &Kernel, ranges: &[Range], wante
     })
 }
 
-/// The words that passed, once all is done. `None`: there were more, or it was cancelled.
+/// Returns the passing words, once all is done. `None`: there were more, or it was cancelled.
 pub(crate) fn passed(reader: &mut Reader) -> Option<&[Found]> {
     if reader.cancel_word().load(Ordering::Acquire) != 0 {
         return None;
@@ -163,13 +163,13 @@ mod tests {
         for word in [0, base - 1, base + (32 << 20), base + (70 << 20), base + (1 << 40), u64::MAX] {
             assert!(!wanted.passes(word), "{word:#x}");
         }
-        // What shares a page with an address passes, and is looked up.
+        // A word that shares a page with an address passes, and is looked up.
         assert!(wanted.passes(base + 513));
         let none = Wanted::new(std::iter::empty());
         assert!(!none.passes(base) && !none.passes(0) && !none.passes(u64::MAX));
     }
 
-    /// The kernel's numbers are these.
+    /// The kernel has these numbers.
     #[test]
     fn the_kernel_has_the_same_numbers() {
         let source = include_str!("../../../kernels/scan.cu");

@@ -1,8 +1,8 @@
-//! What the nodes of a graph hold, as bytes: one record per node, and the folded form of them all.
+//! Contents of a graph's nodes as bytes: one record per node, and the folded form of them all.
 //!
 //! Only the backend knows what a record means. Here records are only compared and folded. Each record is kept as its
 //! difference from the record at the same place in the shape's base, or from an earlier record of the same length and
-//! beginning (the same kernel, in another layer). LZ4 packs what is left.
+//! beginning (the same kernel, in another layer). LZ4 packs the result.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::ops::Range;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Records {
     bytes: Vec<u8>,
-    /// Where each record ends.
+    /// End of each record.
     ends: Vec<u32>,
 }
 
@@ -31,7 +31,7 @@ impl Records {
         Some(start..end)
     }
 
-    /// The record of a node; empty if there is none.
+    /// Returns a node's record; empty if there is none.
     pub(crate) fn get(&self, index: usize) -> &[u8] {
         self.range(index).map_or(&[], |range| &self.bytes[range])
     }
@@ -42,7 +42,7 @@ impl Records {
         self.ends.push(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
     }
 
-    /// Puts another record in a node's place.
+    /// Replaces a node's record.
     pub(crate) fn replace(&mut self, index: usize, record: &[u8]) {
         let Some(range) = self.range(index) else { return };
         let (before, after) = (range.len() as i64, record.len() as i64);
@@ -55,8 +55,9 @@ impl Records {
     }
 }
 
-/// Bytes. The few of a small graph stand in place, so that its source is one block of 64 bytes. Many are kept in blocks
-/// that the heap's size classes hold without waste, since a folded graph may have some tens of kilobytes.
+/// Bytes. A small graph's few bytes are stored in place, so that its source is one block of 64 bytes. Longer ones are
+/// kept in blocks that the heap's size classes hold without waste, since a folded graph may have some tens of
+/// kilobytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Blob {
     Few { len: u8, bytes: [u8; FEW] },
@@ -84,7 +85,7 @@ impl Blob {
         }
     }
 
-    /// Bytes that are kept.
+    /// Returns the number of kept bytes.
     fn len(&self) -> usize {
         match self {
             Self::Few { len, .. } => (*len).into(),
@@ -114,12 +115,12 @@ impl Packed {
         if scratch.packed.len() < room {
             scratch.packed.resize(room, 0);
         }
-        // The output has all the room that LZ4 can need, so this cannot fail. If it did, nothing would unpack.
+        // The output has the maximum room that LZ4 can need, so this cannot fail. If it did, nothing would unpack.
         let len = lz4_flex::block::compress_into(raw, &mut scratch.packed).unwrap_or(0);
         Self { blob: Blob::new(&scratch.packed[..len]), raw: raw.len() as u32 }
     }
 
-    /// Unpacks into `scratch.raw`; whether that worked.
+    /// Unpacks into `scratch.raw`; returns true if that worked.
     fn unpack(&self, scratch: &mut Scratch) -> bool {
         self.blob.copy_to(&mut scratch.packed);
         scratch.raw.clear();
@@ -131,13 +132,13 @@ impl Packed {
         self.unpack(scratch).then_some(scratch.raw.as_slice())
     }
 
-    /// Bytes that are kept.
+    /// Returns the number of kept bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.blob.len() as u64
     }
 }
 
-/// Buffers that are used again. Otherwise large ones would come from the kernel page by page.
+/// Buffers that are reused. Otherwise large ones would come from the kernel page by page.
 #[derive(Default)]
 pub(crate) struct Scratch {
     raw: Vec<u8>,
@@ -151,22 +152,22 @@ pub(crate) struct Source {
     nodes: u32,
 }
 
-/// How a record is coded: as the base's. For the next two codes a 16-bit word follows in a second list.
+/// Code of a record: equal to the base's. For the next two codes a 16-bit word follows in a second list.
 const AS_BASE: u8 = 0;
-/// As an earlier record. The word says how many places back.
+/// Equal to an earlier record. The word is the distance back.
 const AS_EARLIER: u8 = 1;
-/// As it is. The word is its length.
+/// Stored whole. The word is its length.
 const AS_IS: u8 = 2;
 
-/// How many earlier records are looked at for a similar one.
+/// Number of earlier records that are searched for a similar one.
 const LOOK_BACK: usize = 64;
-/// Records begin with what they call: kernels with the function.
+/// Bytes at the beginning of a record that name what it calls: for kernels the function.
 const HEAD: usize = 8;
 
-/// Bytes of a word: most of what differs is a pointer.
+/// Bytes of a word: most differences are pointers.
 const WORD: usize = 8;
 
-/// Appends how a record differs from a model of the same length: a bit for each word, set if it differs, then the
+/// Appends the difference of a record from a model of the same length: a bit for each word, set if it differs, then the
 /// differences of those words. Most words are the same and never reach LZ4.
 fn push_difference(record: &[u8], model: &[u8], out: &mut Vec<u8>) {
     let bits = out.len();
@@ -189,11 +190,11 @@ fn push_difference(record: &[u8], model: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Turns the model in `record` into the record that differs from it. The answer is what is left of `body`.
+/// Turns the model in `record` into the record that differs from it. Returns the rest of `body`.
 fn take_difference<'a>(record: &mut [u8], body: &'a [u8]) -> Option<&'a [u8]> {
     let (bits, mut body) = body.split_at_checked(record.len().div_ceil(WORD).div_ceil(8))?;
     for (at, &differ) in bits.iter().enumerate() {
-        // A bit at a time: few are set.
+        // One bit at a time: few are set.
         let mut left = differ;
         while left != 0 {
             let start = (at * 8 + left.trailing_zeros() as usize) * WORD;
@@ -253,7 +254,7 @@ impl Source {
         Self { packed, nodes: nodes as u32 }
     }
 
-    /// Unfolds into `out`; whether that worked.
+    /// Unfolds into `out`; returns true if that worked.
     pub(crate) fn unfold(&self, base: Option<&Records>, out: &mut Records, scratch: &mut Scratch) -> bool {
         out.clear();
         if !self.packed.unpack(scratch) {
@@ -291,7 +292,7 @@ impl Source {
         true
     }
 
-    /// Bytes that are kept.
+    /// Returns the number of kept bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.packed.bytes()
     }

@@ -1,12 +1,12 @@
-//! Attributes of kernels that this process has ever given to a launch or a node, whatever their value.
+//! Records which kernel attributes this process has ever given to a launch or a node, whatever their value.
 //!
-//! If nobody has ever given an attribute, it has one value for all nodes of a function. It then need not be asked of
-//! each node, which is most of the cost of reading a graph (0.05 µs each, measured on an H200, driver 580). Handles are
-//! ours only where all ways to the driver are known.
+//! An attribute that was never given has one value for all nodes of a function. It then need not be asked of each node,
+//! which is most of the cost of reading a graph (0.05 µs each, measured on an H200, driver 580). Handles are ours only
+//! if all ways to the driver are known.
 //!
-//! An unknown attribute may mean anything. Graphs whose nodes have one stay the driver's own. They are those that it
-//! was set in, those that were captured while a launch had it, or from a stream that may have it, and those that call a
-//! function that has it. What locks here is not for a child of a fork, in which a lock may be held for ever.
+//! An unknown attribute may mean anything. Graphs whose nodes have one stay the driver's own. These are graphs that it
+//! was set in, graphs captured while a launch had it or from a stream that may have it, and graphs that call a function
+//! that has it. The locks here are not for a child of a fork, in which a lock may be held for ever.
 
 use super::layout::LaunchConfig;
 use super::shape::attribute;
@@ -25,7 +25,7 @@ const fn bit(id: u32) -> u32 {
     1 << if id < 31 { id } else { 31 }
 }
 
-/// A bit for each attribute that is known. None is above 30.
+/// A bit for each known attribute. None is above 30.
 const KNOWN: u32 = {
     let lists: [&[u32]; 3] = [&attribute::OF_NODES, &attribute::OF_FUNCTIONS, &attribute::OF_LAUNCHES];
     let (mut known, mut list) = (0, 0);
@@ -44,25 +44,25 @@ const KNOWN: u32 = {
 /// Attributes of functions end before this one: `CU_FUNC_ATTRIBUTE_MAX` of 12.4.
 const FUNCTION_ATTRIBUTES: i32 = 16;
 
-/// Graphs, functions and kernels with an unknown attribute, by handle. If such a handle comes back for something
-/// without one, that counts as having one: it stays the driver's own, too.
+/// Graphs, functions and kernels with an unknown attribute, by handle. If such a handle is reused for something without
+/// one, that counts as having one: it stays the driver's own, too.
 static UNKNOWN: Mutex<Option<FxHashSet<usize>>> = Mutex::new(None);
-/// Whether there is any.
+/// True if there is any.
 static ANY_UNKNOWN: AtomicBool = AtomicBool::new(false);
-/// A stream may have an unknown attribute, so whatever is captured from now on may have it.
+/// True if a stream may have an unknown attribute, so that everything captured from now on may have it.
 static IN_STREAMS: AtomicBool = AtomicBool::new(false);
-/// How many launches had an unknown attribute while something captured.
+/// Number of launches with an unknown attribute while something captured.
 static IN_CAPTURES: AtomicU64 = AtomicU64::new(0);
-/// Captures by their streams, and how many such launches there were when each began.
+/// Captures by their streams, with the number of such launches when each began.
 static CAPTURES: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 
-/// Whether it is known what an attribute does.
+/// True if the effect of an attribute is known.
 #[inline]
 pub(crate) fn is_known(id: u32) -> bool {
     KNOWN & bit(id) != 0
 }
 
-/// A node or a launch gets an attribute.
+/// Notes that a node or a launch gets an attribute.
 #[inline]
 pub(crate) fn attribute(id: u32) {
     if GIVEN.load(Relaxed) & bit(id) == 0 {
@@ -70,16 +70,16 @@ pub(crate) fn attribute(id: u32) {
     }
 }
 
-/// A launch says that all of its blocks run at once.
+/// Notes that a launch wants all of its blocks to run at once.
 #[inline]
 pub(crate) fn cooperative() {
     attribute(attribute::COOPERATIVE);
 }
 
-/// A launch that came with attributes: one of those that are not known.
+/// Notes the attributes of a launch; returns one of those that are unknown.
 ///
 /// # Safety
-/// `config` is NULL or a `CUlaunchConfig` of the program's.
+/// `config` is NULL or a `CUlaunchConfig` of the program.
 #[inline]
 pub(crate) unsafe fn launch(config: *const LaunchConfig) -> Option<u32> {
     let mut unknown = None;
@@ -98,7 +98,7 @@ pub(crate) unsafe fn launch(config: *const LaunchConfig) -> Option<u32> {
     unknown
 }
 
-/// While something captures, a launch has an attribute that is not known.
+/// Notes that a launch had an unknown attribute while something captured.
 pub(crate) fn unknown_in_capture() {
     IN_CAPTURES.fetch_add(1, SeqCst);
 }
@@ -108,13 +108,13 @@ fn mark(handle: usize) {
     ANY_UNKNOWN.store(true, SeqCst);
 }
 
-/// Whether a graph, function or kernel of this handle has an attribute that is not known.
+/// True if a graph, function or kernel of this handle has an unknown attribute.
 #[inline]
 pub(crate) fn has_unknown(handle: usize) -> bool {
     ANY_UNKNOWN.load(Relaxed) && lock(&UNKNOWN).as_ref().is_some_and(|all| all.contains(&handle))
 }
 
-/// A graph is being destroyed.
+/// Forgets a graph that is being destroyed.
 #[inline]
 pub(crate) fn forget(graph: Graph) {
     if ANY_UNKNOWN.load(Relaxed)
@@ -124,21 +124,22 @@ pub(crate) fn forget(graph: Graph) {
     }
 }
 
-/// One graph now holds what another holds.
+/// Notes that one graph now holds another's contents.
 pub(crate) fn inherits(from: Graph, to: Graph) {
     if has_unknown(from as usize) {
         mark(to as usize);
     }
 }
 
-/// A capture is about to begin.
+/// Notes that a capture is about to begin.
 pub(crate) fn capture_begins(stream: Stream) {
     lock(&CAPTURES).push((stream as usize, IN_CAPTURES.load(SeqCst)));
 }
 
-/// A capture of this stream has ended, or was refused. `graph` is the library's graph of it, if there is one.
+/// Notes that a capture of this stream has ended, or was refused. `graph` is the library's graph of it, if there is
+/// one.
 pub(crate) fn capture_ended(stream: Stream, graph: Option<Graph>) {
-    // Nothing is known of a capture that nobody saw begin.
+    // The capture's beginning was not seen, so nothing is known of it.
     let began = take_capture(stream).unwrap_or(0);
     let unknown = IN_STREAMS.load(Relaxed) || began != IN_CAPTURES.load(SeqCst);
     if let Some(graph) = graph.filter(|_| unknown) {
@@ -146,14 +147,15 @@ pub(crate) fn capture_ended(stream: Stream, graph: Option<Graph>) {
     }
 }
 
-/// Several captures may be on streams of one name, the threads' own default streams. Takes the one that began first.
+/// Takes the capture that began first on streams of one name. Several may exist: threads' own default streams share
+/// their name.
 fn take_capture(stream: Stream) -> Option<u64> {
     let mut all = lock(&CAPTURES);
     let at = all.iter().position(|(its, _)| *its == stream as usize)?;
     Some(all.remove(at).1)
 }
 
-/// The graph that a node is in; `None` if the driver does not say (13.1 does).
+/// Returns the graph that a node is in; `None` if the driver does not tell (13.1 does).
 fn graph_of(node: GraphNode) -> Option<Graph> {
     let mut graph = null_mut();
     // SAFETY: rule of answers: `graph` takes the handle. Rule of the program's handles: the program
@@ -162,12 +164,12 @@ fn graph_of(node: GraphNode) -> Option<Graph> {
     (status == Some(SUCCESS)).then_some(graph)
 }
 
-/// A node was given an unknown attribute. Whether it is now known that its graph has one.
+/// Notes that a node was given an unknown attribute. Returns true if its graph is known and now marked.
 pub(crate) fn unknown_in_node(node: GraphNode) -> bool {
     graph_of(node).map(|graph| mark(graph as usize)).is_some()
 }
 
-/// A node was given another node's attributes. Whether it is known which graphs have those.
+/// Notes that a node was given another node's attributes. Returns true if it is known which graphs have those.
 pub(crate) fn copied(to: GraphNode, from: GraphNode) -> bool {
     if !ANY_UNKNOWN.load(Relaxed) {
         return true;
@@ -175,20 +177,20 @@ pub(crate) fn copied(to: GraphNode, from: GraphNode) -> bool {
     graph_of(from).zip(graph_of(to)).map(|(from, to)| inherits(from, to)).is_some()
 }
 
-/// A stream is given an attribute that is not known.
+/// Notes that a stream is given an unknown attribute.
 pub(crate) fn unknown_in_stream() {
     IN_STREAMS.store(true, Relaxed);
 }
 
-/// Whether it is known what an attribute of functions does.
+/// True if the effect of a function attribute is known.
 pub(crate) fn is_known_of_functions(id: i32) -> bool {
     (0..FUNCTION_ATTRIBUTES).contains(&id)
 }
 
-/// A function, or a kernel, is given an attribute that is not known.
+/// Notes that a function, or a kernel, is given an unknown attribute.
 ///
 /// # Safety
-/// One of the program's, alive.
+/// The function is the program's and alive.
 pub(crate) unsafe fn unknown_in_function(function: Opaque) {
     mark(function as usize);
     let mut of_kernel = null_mut();
@@ -199,7 +201,7 @@ pub(crate) unsafe fn unknown_in_function(function: Opaque) {
     }
 }
 
-/// Whether nodes of one function may differ in an attribute. Priorities come from streams, too.
+/// True if nodes of one function may differ in an attribute. Priorities come from streams, too.
 pub(crate) fn may_differ(id: u32) -> bool {
     id == attribute::PRIORITY || GIVEN.load(Relaxed) & bit(id) != 0
 }
@@ -237,7 +239,7 @@ mod tests {
         assert_eq!(told(), [true, true, true, false]);
     }
 
-    /// The numbers of the table are those of the headers, and what is not in it is not known.
+    /// The table has the headers' numbers, and attributes outside it are unknown.
     #[test]
     fn what_is_known_is_in_the_headers() {
         use gpumem_abi::known::{EDGE_PORTS, EDGE_TYPES, FUNCTION_ATTRIBUTES as OF_ALL, LAUNCH_ATTRIBUTES};
@@ -257,7 +259,7 @@ mod tests {
         ] {
             assert_eq!((name(id), is_known(id)), (Some(as_named), true));
         }
-        // What the headers had when the rules were measured (13.0), and no more.
+        // Exactly what the headers had when the rules were measured (13.0).
         let known: Vec<u32> = (0..64).filter(|&id| is_known(id)).collect();
         let then: Vec<u32> = LAUNCH_ATTRIBUTES.iter().filter(|row| row.2 <= 13000).map(|row| row.1).collect();
         assert_eq!(known, then);

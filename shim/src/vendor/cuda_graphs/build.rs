@@ -1,4 +1,4 @@
-//! Makes nodes hold what records say: in an exec, in a graph that is built anew, or by doing their work on a stream.
+//! Writes records into nodes: of an exec, of a graph that is built anew, or by running their work on a stream.
 
 use super::functions::{Function, Functions, INVALID};
 use super::layout::*;
@@ -42,7 +42,7 @@ impl Called<'_> {
     }
 }
 
-/// A kernel as a record holds it, if its code is still loaded: the driver's struct without the parameters, and the
+/// Returns a kernel from its record, if its code is still loaded: the driver's struct without the parameters, and the
 /// parameters.
 fn kernel<'a, 'r>(called: &'a mut Called, record: &'r [u8]) -> Option<(KernelParams, &'a Function, &'r [u8])> {
     let (head, values) = kernel_parts(record)?;
@@ -83,7 +83,7 @@ fn with_values<R>(called: &mut Called, record: &[u8], f: impl FnOnce(&mut Kernel
     Some(f(&mut params))
 }
 
-/// The same with the parameters in one buffer, for a node that is read back in that form.
+/// As [`with_values`], with the parameters in one buffer, for a node that is read back in that form.
 fn with_buffer<R>(called: &mut Called, record: &[u8], f: impl FnOnce(&mut KernelParams) -> R) -> Option<R> {
     let (mut params, function, values) = kernel(called, record)?;
     let bytes = function.bytes as usize;
@@ -117,13 +117,13 @@ pub(super) fn set(
     Ok(given)
 }
 
-/// What a kernel is called with, apart from its parameters.
+/// Returns a kernel's launch configuration, apart from its parameters.
 fn shape_of(record: &[u8]) -> Option<impl PartialEq> {
     let (head, _) = KernelHead::read_from_prefix(record).ok()?;
     Some((head.function, head.kernel, head.grid, head.block, head.shared_bytes))
 }
 
-/// The context that a copy or a memset is made in.
+/// Returns the context that a copy or a memset is made in.
 fn context_of(kind: u8, record: &[u8]) -> Option<u64> {
     match NodeKind::from_u8(kind)? {
         NodeKind::Memcpy => Some(CopyRecord::read_from_bytes(record).ok()?.context),
@@ -142,7 +142,7 @@ fn set_node(called: &mut Called, exec: Option<GraphExec>, node: GraphNode, kind:
             // driver 580).
             NodeKind::Kernel => with_values(called, record, |params| {
                 if params.function != 0 {
-                    // One name is enough.
+                    // One of the two handles is enough.
                     (params.kernel, params.context) = (0, 0);
                 }
                 match exec {
@@ -174,7 +174,7 @@ fn set_node(called: &mut Called, exec: Option<GraphExec>, node: GraphNode, kind:
     status.flatten().unwrap_or(INVALID)
 }
 
-/// A graph with these nodes and edges; if not `exact`, without hints that are of no use.
+/// Builds a graph with these nodes and edges; if not `exact`, without hints that are of no use.
 pub(super) fn build(
     functions: &Functions,
     shape: &Shape,
@@ -239,7 +239,7 @@ fn fill(
         ok(status.flatten().or(Some(INVALID)))?;
         if entry.kind == NodeKind::Kernel {
             let set = shape.sets.get(usize::from(entry.set)).ok_or(INVALID)?;
-            // The attributes that a new node has by default are asked for once.
+            // A new node's default attributes are asked for once.
             let plain = plain.get_or_insert_with(|| attributes_of(node, set));
             let skipped = (!exact && !has_cluster(set)).then_some(attribute::CLUSTER_SCHEDULING);
             give_attributes(node, set, plain, skipped)?;
@@ -261,7 +261,7 @@ fn fill(
     Ok(nodes)
 }
 
-/// The attributes that a set names, as a node has them.
+/// Returns a node's values of the attributes that a set names.
 fn attributes_of(node: GraphNode, set: &Set) -> Set {
     let mut plain = Set::new();
     for &(id, _) in set {
@@ -275,6 +275,8 @@ fn attributes_of(node: GraphNode, set: &Set) -> Set {
     plain
 }
 
+/// True if the set has a cluster.
+///
 /// Captured kernels have a policy for scheduling clusters even without a cluster, and new nodes have none. If an exec
 /// is updated from one kind of nodes to the other, the device takes 0.1 µs more for each node from then on (measured on
 /// an H200, driver 580).
@@ -294,7 +296,7 @@ fn give_attributes(node: GraphNode, set: &Set, plain: &Set, skipped: Option<u32>
     Ok(())
 }
 
-/// Does the work of a graph on a stream, node after node.
+/// Runs a graph's work on a stream, node after node.
 pub(super) fn run(functions: &Functions, shape: &Shape, records: &Records, disabled: &[u32], to: StreamArg) -> Status {
     let Some(order) = shape.in_order() else { return INVALID };
     // Either all nodes are run or none.
@@ -316,7 +318,7 @@ pub(super) fn run(functions: &Functions, shape: &Shape, records: &Records, disab
     SUCCESS
 }
 
-/// The legacy or the per-thread form of a function, by the program's own call.
+/// Calls the legacy or the per-thread form of a function, like the program's own call.
 macro_rules! on {
     ($to:ident, $legacy:ident / $twin:ident($($arg:expr),*)) => {
         if $to.per_thread { driver::$twin($($arg),*) } else { driver::$legacy($($arg),*) }
@@ -364,7 +366,7 @@ fn run_node(called: &mut Called, kind: NodeKind, set: Option<&Set>, record: &[u8
     status.flatten().unwrap_or(INVALID)
 }
 
-/// Whether a launch has this value of an attribute by default (as read of nodes on an H200, driver 580).
+/// True if a launch has this value of an attribute by default (as read of nodes on an H200, driver 580).
 fn is_default(id: u32, value: &AttributeValue) -> bool {
     const DOMAINS: u64 = 0x0100;
     match id {
@@ -376,7 +378,7 @@ fn is_default(id: u32, value: &AttributeValue) -> bool {
 }
 
 /// # Safety
-/// The memory is the program's to set.
+/// The memory belongs to the program, which sets it.
 unsafe fn memset(of: &SetParams, to: StreamArg) -> Option<Status> {
     let (stream, dst, pitch) = (to.stream, of.dst, of.pitch as usize);
     let (width, height) = (of.width as usize, of.height.max(1) as usize);

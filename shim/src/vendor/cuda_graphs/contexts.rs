@@ -1,4 +1,5 @@
-//! Numbers for contexts. Default streams have the same handle in all contexts, but are another stream in each.
+//! Numbers for contexts. A default stream's handle is the same in all contexts, but each context has its own stream of
+//! that handle.
 
 use crate::vendor::driver;
 use crate::vendor::graphs::StreamArg;
@@ -8,16 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// `CU_STREAM_PER_THREAD`, the last of the special handles.
 const LAST_SPECIAL: usize = 2;
-/// How many contexts have a number of their own. Further ones share numbers.
+/// Number of contexts with a number of their own. Further ones share numbers.
 const CONTEXTS: usize = 256;
-/// Bits that a number may have where lanes are made of it.
+/// Bits available for a number that is made into a lane.
 const BITS: u32 = 23;
 
 /// A context's number is its place plus one. A context at the address of an ended one has the same number, but none of
 /// its execs.
 static KNOWN: [AtomicU64; CONTEXTS] = [const { AtomicU64::new(0) }; CONTEXTS];
 
-/// From 1.
+/// Returns a context's number, from 1.
 fn number_of(context: u64) -> u32 {
     for (at, slot) in KNOWN.iter().enumerate() {
         match slot.compare_exchange(0, context, Relaxed, Relaxed) {
@@ -30,7 +31,7 @@ fn number_of(context: u64) -> u32 {
     1 << BITS | (context >> 4) as u32 & ((1 << BITS) - 1)
 }
 
-/// The number of the current context; 0 for none.
+/// Returns the number of the current context; 0 for none.
 fn current() -> u32 {
     let mut context = null_mut();
     // SAFETY: rule of answers: `context` takes the handle.
@@ -40,13 +41,13 @@ fn current() -> u32 {
     }
 }
 
-/// A stream of the program's call, with its context if its handle alone is not enough.
+/// Returns a stream of the program's call, with its context if its handle alone is not enough.
 #[inline]
 pub(crate) fn named(to: StreamArg) -> StreamArg {
     if to.stream as usize > LAST_SPECIAL { to } else { StreamArg { home: current(), ..to } }
 }
 
-/// Whether a stream can be named here. A default stream of another context cannot.
+/// True if a stream can be named here. A default stream of another context cannot.
 pub(super) fn is_here(to: StreamArg) -> bool {
     to.home == 0 || to.home == current()
 }

@@ -1,4 +1,4 @@
-//! The edges of a CUDA graph, read.
+//! Reads the edges of a CUDA graph.
 
 use super::shape::{Edge, Shape};
 use crate::vendor::driver;
@@ -8,32 +8,32 @@ use gpumem_wire::kinds::Pinned;
 use rustc_hash::FxHashMap;
 use std::ptr::null_mut;
 
-/// A node that depends on another kernel through more than "it has ended" has edge data.
+/// Bytes of edge data. An edge has data if it means more than "the other node has ended".
 const EDGE_DATA: usize = 8;
-/// Dependencies of a node that are asked for at once.
+/// Number of a node's dependencies that are asked for at once.
 const FEW_EDGES: usize = 8;
 
-/// `CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER`, `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`: the last that there are.
+/// `CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER`, `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`: the highest that exist.
 pub(super) const LAST_PORT: u8 = 2;
 pub(super) const LAST_TYPE: u8 = 1;
 
-/// The answer of a call that reads a graph. If it failed, or there is no such call, the graph's parameters cannot be
-/// read.
+/// Checks the answer of a call that reads a graph. If it failed, or the call is missing, the graph's parameters cannot
+/// be read.
 pub(super) fn ok(status: Option<Status>) -> Result<(), Pinned> {
     if status == Some(SUCCESS) { Ok(()) } else { Err(Pinned::Parameters) }
 }
 
-/// Where the nodes of a graph are in it.
+/// Positions of a graph's nodes.
 struct Places<'a> {
     nodes: &'a [GraphNode],
-    /// Filled when it is first needed.
+    /// Filled on first need.
     index: &'a mut FxHashMap<usize, u32>,
     last: usize,
 }
 
 impl Places<'_> {
     fn of(&mut self, node: GraphNode) -> Result<u32, Pinned> {
-        // Edges mostly lead from node to node as these were added.
+        // Edges mostly follow the order in which nodes were added.
         if let Some(near) = (self.last..self.last + 2).find(|&at| self.nodes.get(at) == Some(&node)) {
             self.last = near;
             return Ok(near as u32);
@@ -47,7 +47,7 @@ impl Places<'_> {
     }
 }
 
-/// The edges by the node that they lead to, in the order of its dependencies. The driver pairs nodes by that order in
+/// Reads the edges by the node that they lead to, in the order of its dependencies, by which the driver pairs nodes in
 /// an update. Asking each node takes a third of the time of asking the graph, which gives the edges in another order
 /// (measured on an H200, driver 580).
 pub(super) fn edges(reading: &mut Reading, shape: &mut Shape) -> Result<(), Pinned> {
@@ -84,13 +84,13 @@ pub(super) fn edges(reading: &mut Reading, shape: &mut Shape) -> Result<(), Pinn
     Ok(())
 }
 
-/// Whether what an edge carries is known: `CUgraphEdgeData`'s ports, its type, and zeroes.
+/// True if an edge's data is known: `CUgraphEdgeData`'s ports, its type, and zeroes.
 fn is_known(data: &[u8; EDGE_DATA]) -> bool {
     let [from, to, kind, rest @ ..] = *data;
     from <= LAST_PORT && to == 0 && kind <= LAST_TYPE && rest == [0; 5]
 }
 
-/// Asks for dependencies, as many as there is room for; without room, how many there are.
+/// Asks for dependencies, as many as there is room for; without room, for their number.
 fn dependencies(
     node: GraphNode,
     deps: &mut [GraphNode],

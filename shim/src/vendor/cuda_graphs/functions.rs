@@ -1,7 +1,7 @@
-//! Kernels that graphs call: how their parameters lie, and which load of a module they are of.
+//! Kernels that graphs call: the layout of their parameters, and the load of a module that they come from.
 //!
-//! A function's address comes back when its module is unloaded and loaded again (JITs do that), so
-//! each load is a *generation*, which is part of every record that names the function.
+//! A function's address may come back when its module is unloaded and loaded again (JITs do that). So each load is a
+//! *generation*, which is part of every record that names the function.
 
 use crate::process::map::{self, Map};
 use crate::vendor::cuda;
@@ -18,11 +18,12 @@ const MAX_PARAMS: usize = 4096;
 /// Largest parameter space, bytes (since CUDA 12.1).
 pub(crate) const MAX_PARAM_BYTES: usize = 32_764;
 
-/// Compile-time attributes that decide whether one kernel can stand in for another in an exec:
+/// Compile-time attributes that decide if one kernel can stand in for another in an exec:
 /// `CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET` and the required cluster's width, height, depth.
 const TRAITS: [i32; 4] = [10, 11, 12, 13];
 
-/// `CUDA_ERROR_INVALID_VALUE`: among others, a kernel has no parameter with this number, or a record does not fit its kind.
+/// `CUDA_ERROR_INVALID_VALUE`: for example, a kernel has no parameter with this number, or a record does not fit its
+/// kind.
 pub(super) const INVALID: Status = 1;
 /// `CUDA_ERROR_NOT_FOUND`: a library is not loaded in a context.
 const NOT_FOUND: Status = 500;
@@ -37,7 +38,7 @@ pub(crate) struct Function {
     pub bytes: u32,
     /// Its [`TRAITS`], packed.
     pub traits: u32,
-    /// Module and library that it came from; 0: none, or the driver does not say.
+    /// Module and library that it came from; 0: none, or unknown.
     homes: [u64; 2],
     context: u64,
 }
@@ -45,7 +46,7 @@ pub(crate) struct Function {
 /// Kernels by handle.
 pub(crate) struct Functions {
     map: Map<u64, Arc<Function>>,
-    /// Those whose code is being unloaded.
+    /// Kernels whose code is being unloaded.
     going: Map<u64, Arc<Function>>,
     generations: AtomicU32,
 }
@@ -60,8 +61,8 @@ fn ok(status: Option<Status>) -> Option<()> {
     (status == Some(SUCCESS)).then_some(())
 }
 
-/// Offset and bytes of each parameter of a live function, or kernel where that is NULL; `None` if the driver
-/// does not say.
+/// Returns offset and bytes of each parameter of a live function, or of a kernel if the function is NULL; `None` if the
+/// driver does not tell.
 pub(crate) fn params_of(function: Opaque, kernel: Opaque) -> Option<Vec<(u32, u32)>> {
     let mut params = Vec::new();
     let ask = |index| {
@@ -80,7 +81,7 @@ pub(crate) fn params_of(function: Opaque, kernel: Opaque) -> Option<Vec<(u32, u3
         let (offset, size) = match ask(params.len()) {
             (Some(SUCCESS), offset, size) => (offset, size),
             // The driver gives this status behind the last parameter. A call may also fail with it once. Then the
-            // second call succeeds, and what is known of the function is not all.
+            // second call succeeds, and the list is incomplete.
             (Some(INVALID), ..) => return (ask(params.len()).0 == Some(INVALID)).then_some(params),
             _ => return None,
         };
@@ -92,7 +93,7 @@ pub(crate) fn params_of(function: Opaque, kernel: Opaque) -> Option<Vec<(u32, u3
 }
 
 impl Functions {
-    /// What is known of a kernel: by its function, or by its kernel handle where that is 0.
+    /// Returns a kernel's facts: by its function, or by its kernel handle if the function is 0.
     pub(crate) fn get(&self, function: u64, kernel: u64) -> Option<Arc<Function>> {
         let key = if function != 0 { function } else { kernel };
         if let Some(known) = self.map.get(&key) {
@@ -102,7 +103,7 @@ impl Functions {
         Some(self.map.entry(key).or_insert(made).clone())
     }
 
-    /// The same, without asking the driver: of a function that may be gone.
+    /// As [`get`](Self::get), without asking the driver, for a function that may be gone.
     pub(crate) fn known(&self, function: u64, kernel: u64) -> Option<Arc<Function>> {
         self.map.get(&if function != 0 { function } else { kernel }).map(|known| known.clone())
     }
@@ -124,7 +125,7 @@ impl Functions {
             if plain.is_null() {
                 ok(driver::cuKernelGetFunction(&mut plain, kernel))?;
             }
-            // If that is not known, the function is forgotten whenever any code is unloaded.
+            // If the module is unknown, the function is forgotten whenever any code is unloaded.
             let _ = driver::cuFuncGetModule(&mut module, plain);
             if !kernel.is_null() {
                 let _ = driver::cuKernelGetLibrary(&mut library, kernel);
@@ -147,7 +148,7 @@ impl Functions {
         })
     }
 
-    /// The handles of the functions of this code, and of the functions of which it is not known where they come from.
+    /// Returns the handles of this code's functions, and of functions whose code is unknown.
     pub(crate) fn of(&self, code: Code, visit: Visit<'_>) -> Vec<u64> {
         let (home, modules) = match code {
             Code::Module(module) => (module as u64, FxHashMap::default()),
@@ -162,8 +163,8 @@ impl Functions {
         self.map.iter().filter(|entry| is_of(entry.value())).map(|entry| *entry.key()).collect()
     }
 
-    /// The module that a library is in each context with functions whose library is not known. The driver tells the
-    /// library of kernels alone, and programs may name just the function. `None` where the driver does not say.
+    /// Returns the library's module in each context that has functions of an unknown library. The driver tells the
+    /// library only of kernels, and programs may name just the function. `None` if the driver does not tell.
     fn modules_of(&self, library: Opaque, visit: Visit<'_>) -> FxHashMap<u64, Option<u64>> {
         let mut modules = FxHashMap::default();
         for entry in self.map.iter().filter(|entry| entry.homes[1] == 0) {
@@ -177,14 +178,14 @@ impl Functions {
         modules
     }
 
-    /// Forgets these functions until it is known whether they are gone.
+    /// Sets these functions aside until it is known if they are gone.
     pub(crate) fn forget(&self, functions: &[u64]) {
         for (handle, function) in functions.iter().filter_map(|handle| self.map.remove(handle)) {
             self.going.insert(handle, function);
         }
     }
 
-    /// The functions are gone, or they are not after all, and records of them are valid then.
+    /// Drops the functions if they are gone. Otherwise restores them, and records of them stay valid.
     pub(crate) fn unloaded(&self, functions: &[u64], gone: bool) {
         for (handle, function) in functions.iter().filter_map(|handle| self.going.remove(handle)) {
             if !gone {
@@ -193,18 +194,17 @@ impl Functions {
         }
     }
 
-    /// Forgets those of a context, which goes with them: their addresses come back.
+    /// Forgets the functions of a context, which end with it: their addresses come back.
     pub(crate) fn forget_of(&self, context: u64) {
         self.map.retain(|_, function| function.context != context);
         self.going.retain(|_, function| function.context != context);
     }
 }
 
-/// The module that a library is in a context, or what the driver says instead. `None` for a context that ends, or
-/// is not known.
+/// Returns the library's module in a context, or the driver's error; `None` for a context that is ending or unknown.
 fn module_in(context: u64, library: Opaque, visit: Visit<'_>) -> Option<Result<u64, Status>> {
     let mut said = None;
-    // This is not the call that the program makes, so its other threads may end the context.
+    // The program's own call is another one, so its other threads may end the context.
     visit(context, &mut || {
         let mut module = null_mut();
         let entered = cuda::enter(context);

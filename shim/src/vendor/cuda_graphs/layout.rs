@@ -1,12 +1,11 @@
-//! The driver's structs for nodes, and what records hold of them. Sizes are checked against cudarc's
-//! `sys` in tests.
+//! The driver's structs for nodes, and the parts of them in records. Sizes are checked against cudarc's `sys` in tests.
 
 use gpumem_abi::types::Opaque;
 pub(super) use gpumem_abi::types::{AttributeValue, LaunchConfig};
 use std::ptr::from_mut;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A struct as the driver's functions take it.
+/// Passes a struct in the form that the driver's functions take.
 pub(super) fn opaque<T>(value: &mut T) -> Opaque {
     from_mut(value).cast()
 }
@@ -30,7 +29,7 @@ pub(super) struct KernelParams {
 /// Bytes of `CUDA_KERNEL_NODE_PARAMS_v1`.
 pub(super) const KERNEL_PARAMS_V1: usize = 56;
 
-/// What a kernel's record begins with; the bytes of its parameters follow.
+/// Beginning of a kernel's record; the bytes of its parameters follow.
 #[repr(C)]
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub(super) struct KernelHead {
@@ -92,7 +91,7 @@ pub(super) struct HostParams {
     pub data: u64,
 }
 
-/// A copy's record: the context that its setter wants, and its parameters.
+/// A copy's record: the context for its setter, and its parameters.
 #[repr(C)]
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub(super) struct CopyRecord {
@@ -100,7 +99,7 @@ pub(super) struct CopyRecord {
     pub params: CopyParams,
 }
 
-/// A memset's record, likewise.
+/// A memset's record: the context for its setter, and its parameters.
 #[repr(C)]
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub(super) struct SetRecord {

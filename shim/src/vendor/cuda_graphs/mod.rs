@@ -1,4 +1,5 @@
-//! CUDA graphs for the graph cache: a graph is read into a shape and a record for each node, and built from them again.
+//! CUDA graphs for the graph cache: reads a graph into a shape and a record for each node, and builds it from them
+//! again.
 
 pub(crate) mod attributes_set;
 mod build;
@@ -24,7 +25,7 @@ use gpumem_wire::kinds::{NodeKind, Pinned};
 use shape::Shape;
 use std::ptr::null_mut;
 
-/// The driver, and what it said of kernels.
+/// The driver, and its facts about kernels.
 #[derive(Default)]
 pub(super) struct CudaGraphs {
     functions: Functions,

@@ -1,4 +1,4 @@
-//! What no setter can change of copies and memsets: where their memory is.
+//! Properties of copies and memsets that no setter can change: the location of their memory.
 
 use super::layout::*;
 use crate::vendor::driver;
@@ -10,11 +10,11 @@ use zerocopy::IntoBytes;
 /// `CU_MEMORYTYPE_ARRAY` and `…_UNIFIED`.
 const ARRAY: u32 = 3;
 
-/// What no setter can change of a copy: the kinds of memory and their devices. For copies that are not one-dimensional,
-/// or that touch arrays, everything.
+/// Returns the properties of a copy that no setter can change: the kinds of memory and their devices. For copies that
+/// are not one-dimensional, or that touch arrays, it is everything.
 ///
 /// # Errors
-/// [`Pinned::Contexts`] where the memory is another device's.
+/// [`Pinned::Contexts`] if the memory is another device's.
 pub(super) fn tag_of_copy(params: &CopyParams, device: Device) -> Result<u64, Pinned> {
     let sides = [&params.src, &params.dst];
     let flat = params.height == 1
@@ -37,7 +37,7 @@ pub(super) fn tag_of_copy(params: &CopyParams, device: Device) -> Result<u64, Pi
 }
 
 /// As [`tag_of_copy`], for a memset. Of a 2D memset a setter changes only address and value (measured on an H200,
-/// driver 580), so all of it counts as fixed.
+/// driver 580), so the rest counts as fixed.
 ///
 /// # Errors
 /// As for [`tag_of_copy`].
@@ -63,7 +63,7 @@ const APART: u16 = 1 << 13;
 /// Memory of the host.
 const HOST: u16 = 0x7fff;
 
-/// Plain memory of another device: the node may belong to another context, which nothing tells.
+/// True for plain memory of another device. Its node may belong to another context, which no call tells.
 fn is_elsewhere(place: u16, device: Device) -> bool {
     place != HOST && place & !APART & 0xff00 == place_on(device) & 0xff00 && place & 0xff != place_on(device) & 0xff
 }
@@ -73,8 +73,8 @@ fn place_on(device: Device) -> u16 {
     2 << 8 | (device as u16 & 0xff)
 }
 
-/// The kind and device of the memory at an address. Memory of pools and of the virtual memory calls has no context, and
-/// the driver treats it differently in copies.
+/// Returns kind and device of the memory at an address. Memory of pools and of the virtual memory calls has no context,
+/// and the driver treats it differently in copies.
 fn place_of(address: u64) -> u16 {
     let (mut kind, mut device, mut managed, mut context) = (0_u32, 0_i32, 0_u32, 0_u64);
     // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, …_DEVICE_ORDINAL, …_IS_MANAGED, …_CONTEXT.
@@ -84,7 +84,7 @@ fn place_of(address: u64) -> u16 {
     // local of its attribute's type. The driver gives zeroes for addresses that it does not know.
     let status = unsafe { driver::cuPointerGetAttributes(4, ids.as_mut_ptr(), out.as_mut_ptr(), address) };
     match (status, kind) {
-        // Whether it is registered makes no difference to a setter (measured on an H200, driver 580).
+        // For a setter, registered and unregistered memory are the same (measured on an H200, driver 580).
         (Some(SUCCESS), 0 | 1) if managed == 0 => HOST,
         (Some(SUCCESS), kind) => {
             let apart = u16::from(context == 0) << 13 | (managed as u16 & 1) << 12;

@@ -1,4 +1,4 @@
-//! A CUDA graph, taken apart.
+//! Reads a CUDA graph.
 
 use super::attributes_set;
 use super::edges::{edges, ok};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// How deep child graphs inside child graphs are looked at.
+/// Maximum depth of nested child graphs.
 const MAX_DEPTH: u32 = 16;
 
 /// Reads a graph; `shape` is a buffer.
@@ -119,7 +119,7 @@ fn memset_params(node: GraphNode) -> Result<SetParams, Pinned> {
     Ok(params)
 }
 
-/// Handles of a graph's nodes.
+/// Returns the handles of a graph's nodes.
 pub(super) fn nodes_of(graph: Graph, nodes: &mut Vec<GraphNode>) -> Result<(), Pinned> {
     nodes.clear();
     let mut len = 0;
@@ -136,7 +136,7 @@ pub(super) fn nodes_of(graph: Graph, nodes: &mut Vec<GraphNode>) -> Result<(), P
     Ok(())
 }
 
-/// `unknown` gets the words for people about a kind that is not known.
+/// Returns a node's kind. `unknown` gets a text for the user if the kind is unknown.
 fn kind_of(node: GraphNode, unknown: &mut String) -> Result<NodeKind, Pinned> {
     let mut kind = 0;
     // SAFETY: rule of answers: `kind` takes the number. The node is one of a live graph.
@@ -154,7 +154,7 @@ struct Called {
     functions: Vec<Callee>,
     /// Index by function and kernel.
     index: FxHashMap<(u64, u64), usize>,
-    /// The one of the last node. Neighbouring nodes often call the same function.
+    /// Index of the last node's function. Neighbouring nodes often call the same one.
     last: usize,
 }
 
@@ -163,7 +163,7 @@ struct Callee {
     function: Arc<Function>,
     /// [`attribute::OF_FUNCTIONS`].
     attributes: Set,
-    /// The answers of its last node, and the index of all its attributes.
+    /// The answers for its last node, and the index of all its attributes.
     asked: Option<(OfNode, u16)>,
 }
 
@@ -193,7 +193,7 @@ fn ask(node: GraphNode, id: u32, value: &mut AttributeValue) -> Option<Status> {
     unsafe { driver::cuGraphKernelNodeGetAttribute(node, id as i32, opaque(value)) }
 }
 
-/// `known`: of another node of the same function.
+/// Asks for a node's attributes. `known`: those of another node of the same function.
 fn ask_node(node: GraphNode, known: Option<&OfNode>) -> Result<OfNode, Pinned> {
     let mut values = known.copied().unwrap_or_default();
     for (&id, value) in attribute::OF_NODES.iter().zip(&mut values) {
@@ -223,8 +223,8 @@ fn ask_function(node: GraphNode) -> Result<Set, Pinned> {
     Ok(set)
 }
 
-/// Attributes that this driver does not tell of kernel nodes: asking costs 1.3 µs each time, where the
-/// others cost 0.04 (measured on an H200, driver 580).
+/// Attributes that this driver does not tell of kernel nodes: asking costs 1.3 µs each time, while the others cost 0.04
+/// (measured on an H200, driver 580).
 static UNKNOWN: AtomicU32 = AtomicU32::new(0);
 
 fn kernel(
@@ -261,7 +261,7 @@ fn kernel(
         _ => {
             let of_node = attribute::OF_NODES.into_iter().zip(asked);
             let set: Set = of_node.chain(callee.attributes.iter().copied()).collect();
-            // The kernels of a graph have few different sets.
+            // A graph's kernels have few different sets.
             let at = shape.sets.iter().position(|known| *known == set).unwrap_or_else(|| {
                 shape.sets.push(set);
                 shape.sets.len() - 1
@@ -274,7 +274,7 @@ fn kernel(
     Ok(())
 }
 
-/// Appends a kernel's record; whether its parameters could be read.
+/// Appends a kernel's record; returns true if its parameters could be read.
 ///
 /// # Safety
 /// `params` describes a kernel, its pointers as the driver defines them, and `function` is that kernel.
@@ -318,7 +318,7 @@ pub(super) unsafe fn kernel_record(params: &KernelParams, function: &Function, b
     }
 }
 
-/// Looks into a child graph, which must be such that a clone can stand for it.
+/// Reads a child graph, and checks that a clone can stand for it.
 fn child(
     functions: &Functions,
     node: GraphNode,
@@ -359,7 +359,7 @@ fn child(
     Ok(())
 }
 
-/// The parts of a kernel's record.
+/// Splits a kernel's record into its parts.
 pub(super) fn kernel_parts(record: &[u8]) -> Option<(KernelHead, &[u8])> {
     KernelHead::read_from_prefix(record).ok()
 }

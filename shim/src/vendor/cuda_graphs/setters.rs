@@ -1,4 +1,4 @@
-//! The parameters of node setters, as records.
+//! Parameters of node setters, as records.
 
 use super::functions::Functions;
 use super::layout::*;
@@ -50,7 +50,7 @@ pub(super) unsafe fn record(functions: &Functions, kind: NodeKind, params: Sette
     }
 }
 
-/// Whether a kernel node's setter is given parameters in one block.
+/// True if a kernel node's setter is given parameters in one block.
 ///
 /// # Safety
 /// As for `GraphCalls::refuses`.
@@ -63,13 +63,13 @@ pub(super) unsafe fn is_packed(params: Setter) -> bool {
     copy.params == 0 && copy.extra != 0
 }
 
-/// Whether a node of this kind and tag can hold a record. It can if the record changes nothing that an exec cannot
-/// change, as far as the driver looks at a setter's parameters.
+/// True if a node of this kind and tag can hold a record. It can if the record changes only what an exec can change, as
+/// far as the driver checks a setter's parameters.
 pub(super) fn takes(functions: &Functions, tag: u64, kind: NodeKind, record: &[u8]) -> bool {
     let mut device = 0;
     // SAFETY: rule of answers: `device` takes the ordinal.
     let here = unsafe { driver::cuCtxGetDevice(&mut device) } == Some(SUCCESS);
-    // A setter changes nothing of copies and memsets with this bit.
+    // With this bit, a setter can change nothing of copies and memsets.
     let free = here && tag & 1 == 0;
     match kind {
         NodeKind::Kernel => kernel_parts(record).is_some_and(|(head, _)| {

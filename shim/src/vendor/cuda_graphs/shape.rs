@@ -26,10 +26,9 @@ pub(super) mod attribute {
     pub(crate) const CARVEOUT: u32 = 14;
     pub(crate) const NVLINK_SCHEDULING: u32 = 16;
 
-    /// What each node is asked for.
+    /// Attributes that are asked of each node.
     pub(crate) const OF_NODES: [u32; 4] = [COOPERATIVE, CLUSTER_DIMENSION, PRIORITY, DEVICE_UPDATABLE];
-    /// Hints to the scheduler and the caches, which change no result: one node of each function in a
-    /// graph is asked.
+    /// Hints to the scheduler and the caches, which change no result: one node of each function in a graph is asked.
     pub(crate) const OF_FUNCTIONS: [u32; 7] = [
         ACCESS_POLICY_WINDOW,
         CLUSTER_SCHEDULING,
@@ -39,12 +38,12 @@ pub(super) mod attribute {
         CARVEOUT,
         NVLINK_SCHEDULING,
     ];
-    /// Attributes that only a launch or a stream can be given: an entry that says nothing, how to wait for a stream,
-    /// and edges and events that a launch makes.
+    /// Attributes of launches or streams only: an empty entry, how to wait for a stream, and edges and events that a
+    /// launch makes.
     pub(crate) const OF_LAUNCHES: [u32; 5] = [0, 3, 6, 7, 12];
 }
 
-/// Attributes of one kernel node: those that the driver told.
+/// Attributes of one kernel node, as far as the driver tells them.
 pub(super) type Set = Vec<(u32, AttributeValue)>;
 
 /// One edge: indexes of its nodes, and `CUgraphEdgeData`.
@@ -62,10 +61,10 @@ pub(super) const PACKED: u64 = 1 << 31;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub kind: NodeKind,
-    /// Kernels: index of the attributes.
+    /// For kernels: index of the attributes.
     pub set: u16,
-    /// Kernels: the function's traits and [`PACKED`]; copies and memsets: what a setter cannot change of
-    /// them.
+    /// For kernels: the function's traits and [`PACKED`]. For copies and memsets: the properties that a setter cannot
+    /// change.
     pub tag: u64,
 }
 
@@ -85,7 +84,7 @@ impl Shape {
         self.edges.clear();
     }
 
-    /// Whether a node is a cooperative kernel's: it takes no parameters in one block (measured on an H200, driver 580).
+    /// True if a node is a cooperative kernel's: it takes no parameters in one block (measured on an H200, driver 580).
     pub(super) fn is_cooperative(&self, node: usize) -> bool {
         let set = self.nodes.get(node).and_then(|node| self.sets.get(usize::from(node.set)));
         let value = set.and_then(|set| set.iter().find(|(id, _)| *id == attribute::COOPERATIVE));
@@ -123,7 +122,7 @@ impl Shape {
         }
     }
 
-    /// `None` for bytes that [`Shape::write`] did not write.
+    /// Parses a shape; `None` for bytes that [`Shape::write`] did not write.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut input = Input(bytes);
         let context = input.u64()?;
@@ -161,8 +160,8 @@ impl Shape {
         (input.0.is_empty() && inside).then_some(shape)
     }
 
-    /// A fingerprint of the kinds of nodes, their attributes, and the kinds of edges. Whether a graph can be built
-    /// again depends on nothing else of its shape.
+    /// Returns a fingerprint of the kinds of nodes, their attributes, and the kinds of edges. These alone decide if a
+    /// graph can be built again.
     pub(super) fn features(&self) -> u64 {
         let kinds = self.nodes.iter().fold(0_u32, |kinds, node| kinds | 1 << (node.kind as u32 % 32));
         let mut edges: Vec<u64> = self.edges.iter().map(|edge| edge.data).collect();
@@ -173,9 +172,9 @@ impl Shape {
         hasher.finish()
     }
 
-    /// Whether an update that the driver accepts leaves an exec of this shape with exactly the other's nodes. For that
+    /// True if an update that the driver accepts leaves an exec of this shape with exactly the other's nodes. For that,
     /// both need the same kinds and edges, by which nodes are paired, and the same attributes, since some of those stay
-    /// as they were (measured on an H200, driver 580). The driver refuses what a copy or memset cannot become.
+    /// unchanged (measured on an H200, driver 580). The driver refuses changes that a copy or memset cannot make.
     pub(super) fn becomes(&self, other: &Self) -> bool {
         let set = |of: &Self, node: &Node| of.sets.get(usize::from(node.set)).cloned();
         let alike = |(a, b): (&Node, &Node)| match (a.kind, b.kind) {
@@ -188,7 +187,7 @@ impl Shape {
             && self.nodes.iter().zip(&other.nodes).all(alike)
     }
 
-    /// Indexes of all nodes, each behind those that it depends on; `None` if the edges go in a circle.
+    /// Returns indexes of all nodes, each behind its dependencies; `None` if the edges form a circle.
     pub(super) fn in_order(&self) -> Option<Vec<u32>> {
         let mut waits = vec![0_u32; self.nodes.len()];
         let mut next: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];

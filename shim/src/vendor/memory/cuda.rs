@@ -9,12 +9,12 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 
 const NO_TIMING: u32 = 2;
-/// `CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`: what frees in the order of streams.
+/// `CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`: needed for frees in stream order.
 const CUDA_POOLS: c_int = 115;
 /// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
 const CUDA_CONCURRENT: c_int = 89;
 
-/// Whether a device has what frees in the order of streams.
+/// True if a device supports frees in stream order.
 ///
 /// # Errors
 /// The driver's.
@@ -125,7 +125,7 @@ impl MemoryCalls for Cuda {
             made(driver::cuMemHostGetDevicePointer_v2(&mut addr, host, 0), 0).inspect_err(|_| {
                 let _ = driver::cuMemFreeHost(host);
             })?;
-            // One address for both, as on every 64-bit system; else it could not be freed by it.
+            // One address for both, as on every 64-bit system; otherwise it could not be freed by it.
             if addr == host { Ok(addr) } else { Err(NOT_SUPPORTED) }
         }
     }

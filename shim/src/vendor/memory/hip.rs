@@ -11,7 +11,7 @@ const HIP_CONCURRENT: c_int = 9;
 pub(super) struct Hip;
 
 impl MemoryCalls for Hip {
-    /// HIP has no boundary below its runtime where all work could be counted.
+    /// Below HIP's runtime there is no boundary at which all work could be counted.
     fn sees_all(&self) -> bool {
         false
     }
@@ -48,7 +48,7 @@ impl MemoryCalls for Hip {
         (status == Some(SUCCESS)).then_some(free as u64)
     }
 
-    /// What hipFreeAsync does with memory of hipMalloc is not known.
+    /// The effect of hipFreeAsync on memory of hipMalloc is unknown.
     fn has_release_streams(&self, _: Device) -> bool {
         false
     }
@@ -67,7 +67,7 @@ impl MemoryCalls for Hip {
         NOT_SUPPORTED
     }
 
-    /// Without XNACK managed memory is not moved, and what does not fit fails on first touch.
+    /// Without XNACK managed memory is not moved, and memory that does not fit fails on first touch.
     fn managed(&self, device: Device, bytes: usize) -> Result<u64, Status> {
         let (mut concurrent, mut addr) = (0, 0);
         // SAFETY: rule of answers: each call writes a local of the type that its row declares. HIP
@@ -137,7 +137,7 @@ impl MemoryCalls for Hip {
     fn drop_event(&self, _: Event) {}
 }
 
-/// Whether page faults of the device are served, which managed memory that moves needs.
+/// True if page faults of the device are served, which managed memory that moves needs.
 fn xnack() -> bool {
     std::env::var_os("HSA_XNACK").is_some_and(|value| value == "1")
 }

@@ -1,23 +1,23 @@
-//! A record that threads read without a lock while another one changes it: one that is taken for another object says so by
-//! its stamp, which a reader looks at before and after.
+//! A record that threads read without a lock while another thread changes it. Its stamp, which a reader checks before
+//! and after, shows if it was taken for another object.
 
 use super::atomic::{AtomicU64, AtomicUsize, Ordering::*, fence};
 
-/// A calling object, and the functions it was found to mean; 0 where it was not asked yet.
+/// A calling object, and the functions found for it; 0 if not looked up yet.
 pub(crate) struct Caller<const N: usize> {
     /// The generation in the lower half, the count of changes above it, and [`CHANGING`].
     pub(super) stamp: AtomicU64,
     pub(super) start: AtomicUsize,
     pub(super) end: AtomicUsize,
-    /// 1 if the object is a library of those that the functions come from.
+    /// 1 if the object is one of the libraries that the functions come from.
     pub(super) is_library: AtomicUsize,
     pub(super) functions: [AtomicUsize; N],
 }
 
-/// A thread is changing the record. Nobody believes the record now, and nobody else changes it.
+/// Set while a thread changes the record. Then the record is not valid, and no other thread changes it.
 const CHANGING: u64 = 1 << 63;
 
-/// Whether a record with this stamp is valid in a generation.
+/// True if a record with this stamp is valid in a generation.
 pub(super) fn is_of(stamp: u64, generation: usize) -> bool {
     stamp & CHANGING == 0 && stamp as u32 == generation as u32
 }
@@ -27,8 +27,8 @@ impl<const N: usize> Caller<N> {
         (self.start.load(Relaxed)..self.end.load(Relaxed)).contains(&address)
     }
 
-    /// The function at `index`, if this is the record of the object at an address and has it: 0 if it was not asked
-    /// for yet.
+    /// Returns the function at `index`, if this is the record of the object at an address: 0 if it was not looked up
+    /// yet.
     #[inline(always)]
     pub(super) fn function(&self, address: usize, index: usize, generation: usize) -> Option<usize> {
         self.read(address, generation, |caller| caller.functions[index].load(Relaxed))
@@ -52,7 +52,7 @@ impl<const N: usize> Caller<N> {
         (self.stamp.load(Relaxed) == stamp).then_some(value)
     }
 
-    /// Changes the record that has this stamp, unless the stamp has changed or another thread is at it.
+    /// Changes the record that has this stamp, unless the stamp has changed or another thread is changing it.
     pub(super) fn change(&self, stamp: u64, generation: usize, change: impl FnOnce(&Self)) -> bool {
         let ours =
             stamp & CHANGING == 0 && self.stamp.compare_exchange(stamp, stamp | CHANGING, AcqRel, Relaxed).is_ok();
