@@ -1,5 +1,5 @@
-//! Arrays: memory in the device's own layout, known by handles. Bytes are those of the elements, for `GPUMEM_LIMIT`
-//! too, because no call tells the device's padding.
+//! Arrays: memory in the device's own layout, identified by handles. Bytes are those of the elements, also for
+//! `GPUMEM_LIMIT`, because no call tells the device's padding.
 
 use super::{parameter, written};
 use crate::call::Call;
@@ -9,8 +9,8 @@ use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
 use std::ffi::c_uint;
 
-/// Bytes of one channel, by `CUarray_format` (`hipArray_Format` has the same numbers). Block-compressed
-/// and video formats count as one byte.
+/// Returns the bytes of one channel, by `CUarray_format` (`hipArray_Format` has the same numbers). Block-compressed and
+/// video formats count as one byte.
 fn channel_bytes(format: u32) -> usize {
     match format {
         0x02 | 0x09 | 0x10 => 2,
@@ -23,13 +23,13 @@ fn bytes_of(width: usize, height: usize, depth: usize, element: usize) -> usize 
     width.saturating_mul(height.max(1)).saturating_mul(depth.max(1)).saturating_mul(element)
 }
 
-/// Bytes of an element with these channels.
+/// Returns the bytes of an element with these channels.
 fn element(channels: &ChannelDesc) -> usize {
     [channels.x, channels.y, channels.z, channels.w].iter().map(|&bits| bits.max(0) as usize).sum::<usize>() / 8
 }
 
-/// Bytes of all levels of a mipmapped array: at most a third more than the first level in two dimensions, a seventh
-/// more in three.
+/// Returns the bytes of all levels of a mipmapped array: at most a third more than the first level in two dimensions, a
+/// seventh more in three.
 fn all_levels(width: usize, height: usize, depth: usize, element: usize, levels: c_uint) -> usize {
     (0..levels.min(usize::BITS - 1))
         .map(|level| bytes_of((width >> level).max(1), height >> level, depth >> level, element))
@@ -108,7 +108,7 @@ pub(crate) unsafe fn create_mipmapped(
     }
 }
 
-/// As [`create`], in the runtime's shape.
+/// As [`create`], with the runtime's parameters.
 pub(crate) unsafe fn create_channels(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Array, *const ChannelDesc, usize, usize, c_uint) -> Status,
@@ -125,7 +125,7 @@ pub(crate) unsafe fn create_channels(
     }
 }
 
-/// As [`create_3d`], in the runtime's shape.
+/// As [`create_3d`], with the runtime's parameters.
 pub(crate) unsafe fn create_channels_3d(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Array, *const ChannelDesc, Extent, c_uint) -> Status,
@@ -141,7 +141,7 @@ pub(crate) unsafe fn create_channels_3d(
     }
 }
 
-/// As [`create_mipmapped`], in the runtime's shape.
+/// As [`create_mipmapped`], with the runtime's parameters.
 pub(crate) unsafe fn create_channels_mipmapped(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Array, *const ChannelDesc, Extent, c_uint, c_uint) -> Status,

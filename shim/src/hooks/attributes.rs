@@ -1,4 +1,4 @@
-//! Attributes that this release does not know: which graphs have them ([`attributes_set`]), and that they were met
+//! Attributes unknown to this release: notes which graphs have them ([`attributes_set`]), and that they were met
 //! ([`crate::newer`]).
 
 use crate::gate;
@@ -7,12 +7,12 @@ use crate::vendor::attributes_set;
 use gpumem_abi::types::*;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Whether this process keeps such records. A child of a fork does not, because nothing of the driver works there.
+/// True if this process keeps such records. A child of a fork does not, because the driver does not work there.
 fn kept() -> bool {
     gate::shim().is_some()
 }
 
-/// A launch that came with attributes.
+/// Notes the attributes of a launch.
 ///
 /// # Safety
 /// `config` is the program's `CUlaunchConfig` of a launch that the driver has just accepted.
@@ -36,46 +36,47 @@ fn unknown_launch(id: u32) {
     }
 }
 
-/// A capture is about to begin.
+/// Notes that a capture is about to begin.
 pub(super) fn capture_begins(stream: Stream) {
     if kept() {
         attributes_set::capture_begins(stream);
     }
 }
 
-/// A capture of this stream has ended, or was refused. `graph` is the library's graph of it, if there is one.
+/// Notes that a capture of this stream has ended, or was refused. `graph` is the library's graph of it, if there is
+/// one.
 pub(super) fn capture_ended(stream: Stream, graph: Option<Graph>) {
     if kept() {
         attributes_set::capture_ended(stream, graph);
     }
 }
 
-/// One graph now holds what another holds.
+/// Notes that one graph now holds another's contents.
 pub(super) fn inherits(from: Graph, to: Graph) {
     if kept() {
         attributes_set::inherits(from, to);
     }
 }
 
-/// A graph is being destroyed.
+/// Forgets a graph that is being destroyed.
 pub(super) fn forget(graph: Graph) {
     if kept() {
         attributes_set::forget(graph);
     }
 }
 
-/// A node was given an unknown attribute. Whether it is now known that its graph has one.
+/// Notes that a node was given an unknown attribute. Returns true if its graph is known and now marked.
 pub(super) fn to_node(node: GraphNode, id: u32) -> bool {
     gate::record_if_started(|shim| shim.met(&format!("nodes with attribute {id}")));
     kept() && attributes_set::unknown_in_node(node)
 }
 
-/// A node was given another node's attributes. Whether it is known which graphs have those.
+/// Notes that a node was given another node's attributes. Returns true if it is known which graphs have those.
 pub(super) fn copied(to: GraphNode, from: GraphNode) -> bool {
     !kept() || attributes_set::copied(to, from)
 }
 
-/// A stream is given an attribute.
+/// Notes that a stream is given an attribute.
 pub(super) fn to_stream(id: u32) {
     if !attributes_set::is_known(id) {
         gate::record_if_started(|shim| shim.met(&format!("streams with attribute {id}")));
@@ -83,10 +84,10 @@ pub(super) fn to_stream(id: u32) {
     }
 }
 
-/// A function, or a kernel, was given an attribute.
+/// Notes that a function, or a kernel, was given an attribute.
 ///
 /// # Safety
-/// The library has just taken it: it is one of the program's, and alive.
+/// The library has just accepted it: it is the program's, and alive.
 pub(super) unsafe fn to_function(function: Opaque, id: i32) {
     if !attributes_set::is_known_of_functions(id) && kept() {
         gate::record_if_started(|shim| shim.met(&format!("functions with attribute {id}")));

@@ -71,7 +71,7 @@ pub(crate) unsafe fn begin_to_graph(
     status
 }
 
-/// The program begins a capture into a graph of its own. The capture replaces what the graph holds.
+/// The program begins a capture into a graph of its own. The capture replaces the graph's contents.
 pub(crate) unsafe fn begin_anew(
     call: Call,
     real: unsafe extern "C-unwind" fn(Stream, c_int, Graph, Opaque, Opaque) -> Status,

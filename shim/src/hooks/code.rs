@@ -1,4 +1,4 @@
-//! Code is loaded, and unloaded. The driver takes memory for it that no call names
+//! Loading and unloading of code. The driver takes memory for it that no call names
 //! ([`crate::records::driver_memory`]).
 
 use super::written;
@@ -19,26 +19,26 @@ pub(super) fn around(call: &Call, what: Taken, real: impl FnMut() -> Status) -> 
     measured(call, what, real).0
 }
 
-/// As [`around`]; the status and how much it was.
+/// As [`around`]; returns the status and the bytes taken.
 fn measured(call: &Call, what: Taken, real: impl FnMut() -> Status) -> (Status, u64) {
     let before = gate::note(|shim| driver_memory::look(shim, call.vendor)).flatten();
     let status = for_driver(call, real);
     (status, took_since(call, before, what))
 }
 
-/// As [`around`], unless such looks have taken their share of the time: for calls that programs make often.
+/// As [`around`], unless such looks have used up their share of the time: for calls that programs make often.
 pub(super) fn around_often(call: &Call, what: Taken, real: impl FnMut() -> Status) -> Status {
     measured_often(call, what, real).0
 }
 
-/// As [`around_often`]; the status and how much it was.
+/// As [`around_often`]; returns the status and the bytes taken.
 fn measured_often(call: &Call, what: Taken, real: impl FnMut() -> Status) -> (Status, u64) {
     let before = gate::record_if_started(|shim| driver_memory::look_in_share(shim, call.vendor)).flatten();
     let status = driver_memory::timed(|| for_driver(call, real));
     (status, took_since(call, before, what))
 }
 
-/// Records how much the driver took since the look before a call.
+/// Records how much the driver took since the look before a call; returns it.
 fn took_since(call: &Call, before: Option<driver_memory::Look>, what: Taken) -> u64 {
     let since = |before| gate::note(|shim| driver_memory::since(shim, call, &before, what, None));
     before.and_then(since).unwrap_or(0)
@@ -75,8 +75,7 @@ fn loading_part(call: &Call, class: Class, of: Opaque, real: impl FnMut() -> Sta
     status
 }
 
-/// As [`around`], for a kernel that was not launched before. It is a function of its own, so that other launches do not
-/// pay for it.
+/// As [`around`], for a kernel's first launch. It is a separate function, so that other launches do not pay for it.
 ///
 /// # Safety
 /// `real` launches `function`.
@@ -168,7 +167,7 @@ pub(crate) unsafe fn get_function(
     loading_part(&call, Class::Module, module, || unsafe { real(function, module, name) })
 }
 
-/// As [`get_function`], of what has one function or module in the current context.
+/// As [`get_function`], for a kernel or library, which has one function or module in the current context.
 pub(crate) unsafe fn get_own(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Opaque, Opaque) -> Status,
@@ -179,7 +178,7 @@ pub(crate) unsafe fn get_own(
     loading_part(&call, Class::Library, of, || unsafe { real(own, of) })
 }
 
-/// The program has a function loaded.
+/// The program loads a function.
 pub(crate) unsafe fn load_function(
     call: Call,
     real: unsafe extern "C-unwind" fn(Opaque) -> Status,

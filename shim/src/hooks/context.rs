@@ -1,4 +1,4 @@
-//! Contexts: made, and ended with all that belongs to them.
+//! Contexts: creation, and the end of a context with all that belongs to it.
 
 use super::{code, written};
 use crate::call::Call;
@@ -33,14 +33,14 @@ unsafe fn created(
     device: Device,
     primary: bool,
 ) -> Status {
-    // How much memory a context takes is seen only if the process has another context on the device. Without one nobody
-    // can ask.
+    // A context's memory is measured only if the process has another context on the device. Without one the device
+    // cannot be asked.
     let before = gate::note(|shim| {
         let is_there = primary && !records::contexts::primaries(shim, call.vendor, device).is_empty();
         if is_there { None } else { driver_memory::look_on(shim, call.vendor, device as u32) }
     });
     let status = for_driver(call, real);
-    // Behind the look, which remembers the context that was current then.
+    // After the look, which remembers the context that was current then.
     threads::context_changes();
     // SAFETY: rule of out-parameters: our caller passes the program's `ctx`, and `status` is its call's.
     if let Some(ctx) = unsafe { written(status, ctx) } {
@@ -83,8 +83,7 @@ pub(crate) unsafe fn pop_current(
 /// (NVIDIA's reference of cuCtxSetLimit).
 const LIMITS: [&str; 3] = ["stack of a GPU thread", "buffer of printf", "heap of malloc in kernels"];
 
-/// The value of each of [`LIMITS`] that was last reported. A program that sets the same value again and again is
-/// reported once.
+/// The last reported value of each of [`LIMITS`]. A program that sets the same value again and again is reported once.
 static TOLD: [AtomicU64; LIMITS.len()] = [const { AtomicU64::new(0) }; LIMITS.len()];
 
 /// The program sets a limit of the current context. `value` is in bytes for all of [`LIMITS`].
@@ -106,10 +105,10 @@ pub(crate) unsafe fn set_limit(
     status
 }
 
-/// Contexts that the program has attached to since it made them. A context stands here once for each time.
+/// Contexts that the program has attached to since it made them, one entry for each time.
 static ATTACHED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// The program uses a context once more.
+/// The program attaches to a context once more.
 pub(crate) unsafe fn attach(
     _call: Call,
     real: unsafe extern "C-unwind" fn(*mut Context, c_uint) -> Status,
@@ -126,7 +125,7 @@ pub(crate) unsafe fn attach(
     status
 }
 
-/// The program ends one use of a context. With the last use the context ends (NVIDIA's reference of cuCtxDetach).
+/// The program ends one use of a context. The context ends with its last use (NVIDIA's reference of cuCtxDetach).
 pub(crate) unsafe fn detach(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
     let used_more = gate::note(|_| {
         let mut attached = lock(&ATTACHED);
@@ -209,7 +208,7 @@ pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Conte
     threads::context_changes();
     let _closed = device::close([handle]);
     let going = || gate::note(|shim| records::contexts::going(shim, call.vendor, handle)).flatten();
-    // The driver refuses to destroy a primary context, so all that is in it stays.
+    // The driver refuses to destroy a primary context, so everything in it stays.
     if gate::note(|shim| records::contexts::is_primary(shim, call.vendor, handle)) == Some(true) {
         // SAFETY: rule of the call: `real` gets the context that the program destroys.
         let status = unsafe { real(ctx) };
@@ -226,7 +225,7 @@ pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Conte
     status
 }
 
-/// The graph cache and the pool let go of what is in a context. The answer is the blocks, for [`ended`].
+/// Releases what the graph cache and the pool keep in a context. Returns the blocks, for [`ended`].
 fn all_goes(call: &Call, context: u64, gone: bool) -> Option<Leaving<'static>> {
     let leaving = pool::of(call.vendor).map(|pool| pool.context_going(context));
     gate::note(|_| vendor::params::forget());
@@ -236,27 +235,27 @@ fn all_goes(call: &Call, context: u64, gone: bool) -> Option<Leaving<'static>> {
     leaving
 }
 
-/// The library has ended these contexts.
+/// Ends the records of contexts that the library has ended.
 fn gone(call: &Call, contexts: Vec<(u64, Known)>) {
     let leaving: Vec<_> = contexts.iter().filter_map(|&(context, _)| all_goes(call, context, true)).collect();
     ended(call, SUCCESS, contexts, leaving);
 }
 
-/// Nobody of ours looks at a device's primary context while this lives.
+/// Keeps our own threads from looking at a device's primary context while the result lives.
 pub(super) fn close_primary(call: &Call, device: Device) -> device::NoHolds {
     device::close(primary_of(call, device))
 }
 
-/// A device's primary context by its handle, if that was met, and by its device. Whoever releases the context takes it
-/// out of the records before all that was in it. In between another thread may make it live again, under the same
-/// handle.
+/// Returns the names of a device's primary context: its handle, if that was met, and a name for the device. A release
+/// removes the context from the records before its contents. In between, another thread may bring it back, under the
+/// same handle.
 fn primary_of(call: &Call, device: Device) -> Vec<u64> {
     let mut names = gate::note(|shim| records::contexts::primaries(shim, call.vendor, device)).unwrap_or_default();
     names.push(device::primary_of(device));
     names
 }
 
-/// Records the end of contexts that were taken out before it, or puts them back if it failed.
+/// Records the end of contexts that were removed before it, or puts them back if it failed.
 fn ended(
     call: &Call,
     status: Status,
@@ -273,7 +272,7 @@ fn ended(
             _ => records::contexts::stays(shim, call.vendor, handle, known),
         });
     }
-    // It is not known which context's error it was. Another context may still answer it.
+    // It is unknown which context the error belonged to. Another context may still report it.
     if status == SUCCESS && activity::broken() && !device::is_any_broken(call.vendor) {
         activity::context_ended();
     }
@@ -296,13 +295,13 @@ pub(crate) unsafe fn release_primary(
     status
 }
 
-/// The last holder of a device's primary context has released it.
+/// Ends the records of a device's primary context, which its last holder has released.
 pub(super) fn primary_gone(call: &Call, device: Device) {
     gone(call, gate::note(|shim| records::contexts::primary_going(shim, call.vendor, device)).unwrap_or_default());
     gate::note(|shim| records::context_end::greens_ended(shim, device));
 }
 
-/// The program resets a primary context, whoever else holds it.
+/// The program resets a primary context, regardless of other holders.
 pub(crate) unsafe fn reset_primary(
     call: Call,
     real: unsafe extern "C-unwind" fn(Device) -> Status,

@@ -1,4 +1,4 @@
-//! The driver's pools for stream-ordered memory: where the memory of each lies. Its allocations are in
+//! The driver's pools for stream-ordered memory: the location of each pool's memory. Allocations from them are in
 //! [`super::memory`].
 
 use super::{parameter, props_of, written};
@@ -27,7 +27,7 @@ pub(crate) unsafe fn create(
     }
 }
 
-/// A call has given the program this pool, with memory of that type at that location.
+/// Records a pool that a call has given the program, with memory of that type at that location.
 fn known(call: &Call, pool: Option<MemPool>, described: impl FnOnce() -> Option<(c_int, MemLocation)>) {
     let Some(pool) = pool else { return };
     let described = described();
@@ -40,7 +40,7 @@ fn known(call: &Call, pool: Option<MemPool>, described: impl FnOnce() -> Option<
     });
 }
 
-/// The program destroys a pool. What is allocated from it stays until it is freed.
+/// The program destroys a pool. Allocations from it stay until they are freed.
 pub(crate) unsafe fn destroy(
     call: Call,
     real: unsafe extern "C-unwind" fn(MemPool) -> Status,
@@ -73,7 +73,7 @@ pub(crate) unsafe fn of_device(
     }
 }
 
-/// The program asks for a device's current pool. If the program has not chosen it, it is the default pool.
+/// The program asks for a device's current pool. It is the default pool unless the program has chosen another.
 pub(crate) unsafe fn current(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut MemPool, Device) -> Status,
@@ -121,8 +121,8 @@ pub(crate) unsafe fn choose(
     status
 }
 
-/// The program chooses the current pool of a location. `cuMemAllocAsync` allocates from that of its device for pinned
-/// memory.
+/// The program chooses the current pool of a location. If that is a device's pool for pinned memory, `cuMemAllocAsync`
+/// allocates from it.
 pub(crate) unsafe fn choose_at(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut MemLocation, c_int, MemPool) -> Status,

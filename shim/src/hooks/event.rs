@@ -1,4 +1,4 @@
-//! Events, as things that a program may make ever more of.
+//! Events, counted because a program may make ever more of them.
 
 use super::written;
 use crate::call::Call;

@@ -1,5 +1,5 @@
-//! Executable graphs: launched, updated, destroyed. Handles of ours go to the cache
-//! ([`crate::graphs`]), the library's own to the library.
+//! Executable graphs: launch, update, destruction. Handles of ours go to the cache ([`crate::graphs`]), the library's
+//! own to the library.
 
 use super::graph_memory;
 use crate::call::Call;
@@ -18,8 +18,7 @@ use gpumem_abi::types::*;
 use gpumem_wire::kinds::{Pinned, Vendor};
 use std::ffi::{c_int, c_uint};
 
-/// The answer for a handle of ours in a process that has no cache: a child of a fork, where nothing of
-/// the driver works.
+/// The answer for a handle of ours in a process without a cache: a child of a fork, where the driver does not work.
 pub(super) const NOT_INITIALIZED: Status = 3;
 /// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`.
 const UPDATE_FAILURE: Status = 910;
@@ -28,10 +27,10 @@ const UPDATED: c_int = 0;
 const TOPOLOGY_CHANGED: c_int = 2;
 const NOT_SUPPORTED: c_int = 6;
 
-/// The cache, and the index there of a handle of ours. `None` for one of the library's own.
+/// Returns the cache and the index of a handle of ours; `None` for a handle of the library.
 ///
 /// # Errors
-/// What a call with a handle of ours answers where there is no cache.
+/// The answer to a call with a handle of ours if there is no cache.
 #[inline(always)]
 pub(super) fn ours(call: &Call, exec: GraphExec) -> Result<Option<(&'static Cache, u32)>, Status> {
     match graphs::exec_index(call.vendor, exec) {
@@ -40,7 +39,7 @@ pub(super) fn ours(call: &Call, exec: GraphExec) -> Result<Option<(&'static Cach
     }
 }
 
-/// The guard notes a launch, and reports it if its graph refers to freed memory.
+/// Has the guard note a launch, and report it if its graph refers to freed memory.
 #[cold]
 fn look_at(call: &Call, exec: GraphExec, to: StreamArg) {
     guarded::note_launch(call, to.stream, LaunchKind::Graph, &[]);
@@ -88,7 +87,7 @@ pub(crate) unsafe fn launch(call: Call, real: Launch, exec: GraphExec, stream: S
     unsafe { launch_on(call, real, exec, StreamArg::new(stream, false)) }
 }
 
-/// As [`launch`], where the default stream is the thread's own.
+/// As [`launch`], but the default stream is the thread's own.
 #[inline(always)]
 pub(crate) unsafe fn launch_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
@@ -102,7 +101,7 @@ pub(crate) unsafe fn upload(call: Call, real: Launch, exec: GraphExec, stream: S
     unsafe { upload_to(call, real, exec, StreamArg::new(stream, false)) }
 }
 
-/// As [`upload`], where the default stream is the thread's own.
+/// As [`upload`], but the default stream is the thread's own.
 pub(crate) unsafe fn upload_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
     // thread's own.
@@ -114,7 +113,7 @@ unsafe fn upload_to(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
     let real = |exec| activity::submit(|| unsafe { real(exec, to.stream) });
     let status = match ours(&call, exec) {
         Ok(Some((cache, index))) => match cache.upload(index, to, real) {
-            // The program got this memory when it instantiated. Its launches can do without an exec.
+            // The program got this memory when it instantiated. Its launches work without an exec.
             Ok(OUT_OF_MEMORY) | Err(OUT_OF_MEMORY) => SUCCESS,
             Ok(status) | Err(status) => status,
         },

@@ -1,4 +1,4 @@
-//! Single nodes of executable graphs: set, and switched on or off.
+//! Single nodes of executable graphs: parameters, and switching on or off.
 
 use super::exec::ours;
 use super::graph_use::LibraryParams;
@@ -13,7 +13,7 @@ use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Vendor};
 use std::ffi::{c_int, c_uint};
 
-/// Does something about one node of an exec.
+/// Runs a change or query of one node of an exec.
 pub(super) fn node(
     call: &Call,
     exec: GraphExec,
@@ -46,7 +46,7 @@ pub(crate) unsafe fn set_enabled(
     node(&call, exec, graph_node, Change::Enabled(enabled != 0), |exec, node| unsafe { real(exec, node, enabled) })
 }
 
-/// The program asks whether a node is switched on.
+/// The program asks if a node is switched on.
 pub(crate) unsafe fn get_enabled(
     call: Call,
     real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, *mut c_uint) -> Status,
@@ -189,7 +189,7 @@ pub(crate) unsafe fn set_params_ctx(
     set_in_context(call, real, exec, graph_node, params, ctx, None)
 }
 
-/// The program changes what a copy node copies (HIP).
+/// The program changes source, target or size of a copy node (HIP).
 pub(crate) unsafe fn set_copy(
     call: Call,
     real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Opaque, usize, c_int) -> Status,
@@ -205,7 +205,7 @@ pub(crate) unsafe fn set_copy(
     node(&call, exec, graph_node, Change::Other, |exec, node| unsafe { real(exec, node, dst, src, bytes, kind) })
 }
 
-/// The program changes what a node copies from or to a symbol (HIP).
+/// The program changes a node's copy from or to a symbol (HIP).
 pub(crate) unsafe fn set_symbol_copy(
     call: Call,
     real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Opaque, usize, usize, c_int) -> Status,

@@ -1,4 +1,4 @@
-//! Graphs: made, cloned, destroyed, instantiated.
+//! Graphs: creation, cloning, destruction, instantiation.
 
 use super::exec::NOT_INITIALIZED;
 use super::{attributes, graph_memory, parameter, written};
@@ -44,7 +44,7 @@ pub(crate) unsafe fn clone(
     clone: *mut Graph,
     original: Graph,
 ) -> Status {
-    // With a clone the program can look up the nodes of the original, and the other way round.
+    // With a clone the program can look up the nodes of the original, and vice versa.
     let original = graphs::seen_graph(call.vendor, original);
     // SAFETY: rule of the call: `real` gets the out-parameter `clone` as it came. Rule of handles:
     // `original` is the library's.
@@ -104,8 +104,8 @@ pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph
     status
 }
 
-/// Instantiates: a handle of ours where that is possible, or else the library's exec by `real`. `Ok(exec)`: the handle
-/// is ours, and the other out-parameters are not written yet.
+/// Instantiates: makes a handle of ours if possible, or else the library's exec by `real`. `Ok(exec)`: the handle is
+/// ours, and the other out-parameters are not written yet.
 ///
 /// # Safety
 /// `exec` is the program's out-parameter of the call that `real` makes.
@@ -142,7 +142,7 @@ unsafe fn instantiated(
         Err(why) => why,
     };
     if !matches!(why, Pinned::Off | Pinned::RecordOnly) {
-        // Nobody knows what the work of this exec waits for.
+        // It is unknown what the work of this exec waits for.
         activity::outside(true);
     }
     // The program may change the driver's own exec by this graph's nodes. So no other graph may stand in for the graph
@@ -199,7 +199,7 @@ pub(crate) unsafe fn instantiate(
     graph: Graph,
     flags: u64,
 ) -> Status {
-    // If the driver would refuse this, the driver itself has to do so.
+    // If the driver would refuse this, the driver itself must refuse it.
     let upload = flags & UPLOAD != 0;
     // SAFETY: rule of the call: `real` gets the out-parameter `exec` and the flags as they came.
     // Rule of handles: the graph is the library's.
@@ -253,7 +253,7 @@ instantiate_with_params!(
     instantiate_params, GraphInstantiateParams, false
 );
 instantiate_with_params!(
-    /// As [`instantiate_params`], where the default stream is the thread's own.
+    /// As [`instantiate_params`], but the default stream is the thread's own.
     instantiate_params_ptsz, GraphInstantiateParams, true
 );
 instantiate_with_params!(

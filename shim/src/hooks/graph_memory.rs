@@ -1,4 +1,4 @@
-//! Nodes of graphs that allocate.
+//! Graph nodes that allocate.
 
 use super::{get, parameter};
 use crate::call::Call;
@@ -20,7 +20,7 @@ const LOCATION: usize = 1;
 const BYTES: usize = 13;
 const ADDRESS: usize = 14;
 
-/// `CUgraphNodeParams` begins with the kind and a gap. What belongs to the kind follows.
+/// `CUgraphNodeParams` begins with the kind and a gap. The kind's own data follows.
 const OF_KIND: usize = 2;
 
 /// The program adds a node that allocates.
@@ -38,7 +38,8 @@ pub(crate) unsafe fn add_alloc(
     allocates(&call, graph, params.cast(), || unsafe { real(node, library, deps, len, params) })
 }
 
-/// Adds a node that allocates by `real`, the program's call, and records it. `params` is the program's, and may lead nowhere.
+/// Adds a node that allocates by `real`, the program's call, and records it. `params` is the program's, and may be
+/// invalid.
 fn allocates(call: &Call, graph: Graph, params: *const AllocParams, real: impl FnMut() -> Status) -> Status {
     let given = parameter(params).unwrap_or_default();
     let at = MemLocation { kind: given[LOCATION] as c_int, id: (given[LOCATION] >> 32) as c_int };
@@ -49,7 +50,7 @@ fn allocates(call: &Call, graph: Graph, params: *const AllocParams, real: impl F
     })
 }
 
-/// The program adds a node of any kind by `real`, with `CUgraphNodeParams` that may lead nowhere.
+/// Adds a node of any kind by `real`, with the program's `CUgraphNodeParams`, which may be invalid.
 pub(super) fn added(call: &Call, graph: Graph, params: Opaque, mut real: impl FnMut() -> Status) -> Status {
     let of_kind = params.cast::<u64>().wrapping_add(OF_KIND);
     let kind = parameter(params.cast::<u32>()).and_then(|kind| NodeKind::from_u8(u8::try_from(kind).ok()?));
@@ -64,14 +65,14 @@ pub(super) fn added(call: &Call, graph: Graph, params: Opaque, mut real: impl Fn
     status
 }
 
-/// Asks the driver whether something is allocated at an address. An answer of HIP would become the thread's last error, so
-/// nothing is known there.
+/// Asks the driver if something is allocated at an address. An answer of HIP would become the thread's last error, so
+/// HIP is not asked.
 pub(super) fn is_held(call: &Call, addr: u64) -> bool {
     let is_it = |(base, _)| base == addr;
     call.vendor == Vendor::Cuda && vendor::of(call.vendor).allocation_around(addr).is_some_and(is_it)
 }
 
-/// Turns a request in stream order into one for a node of the graph if the stream captures.
+/// Turns a stream-ordered request into one for a graph node if the stream captures.
 pub(super) fn in_capture(call: &Call, request: Request) -> Request {
     if !queries::capturing() {
         return request;

@@ -1,4 +1,4 @@
-//! Everything else that programs do with graphs and with the code that they refer to.
+//! Other uses of graphs, and of the code that they refer to.
 
 use super::code::around_unload;
 use super::{attributes, graph_memory, parameter, written};
@@ -69,20 +69,20 @@ pub(crate) unsafe fn add_child(
     status
 }
 
-/// `CUgraphNodeParams`: its kind, then a gap, then what belongs to the kind, such as the handle of a child graph.
+/// `CUgraphNodeParams`: its kind, then a gap, then the kind's own data, such as the handle of a child graph.
 type NodeParams = [u64; 32];
 const CHILD: usize = 2;
 
 /// A node's parameters for the library, with the library's handles in place of ours.
 pub(super) struct LibraryParams {
     program: *mut NodeParams,
-    /// What the library is given, and a copy of that from before the call. `None`: the program's own parameters will
-    /// do.
+    /// The parameters for the library, and a copy of them from before the call. `None`: the program's own parameters
+    /// serve.
     copy: Option<[NodeParams; 2]>,
 }
 
 impl LibraryParams {
-    /// `params` is the program's, and may lead nowhere.
+    /// Reads the program's `params`, which may be invalid.
     pub(super) fn of(vendor: Vendor, params: Opaque) -> Self {
         let program = params.cast::<NodeParams>();
         let plain = Self { program, copy: None };
@@ -91,25 +91,25 @@ impl LibraryParams {
         let kind = u8::try_from(kind).ok().and_then(NodeKind::from_u8).unwrap_or(NodeKind::Other);
         let places = match kind {
             NodeKind::Child => CHILD..CHILD + 1,
-            // For these kinds it is not known where a handle lies.
+            // For these kinds the position of a handle is unknown.
             NodeKind::Other => CHILD..size_of::<NodeParams>() / 8,
             _ => return plain,
         };
         let Some(given) = parameter(program) else { return plain };
         let mut copy = given;
         for word in &mut copy[places] {
-            // The child graph may be moved into the parent and belongs to it then.
+            // The child graph may be moved into the parent and then belongs to it.
             *word = graphs::seen_word(vendor, *word as usize) as u64;
         }
         Self { copy: (copy != given).then_some([copy, copy]), ..plain }
     }
 
-    /// What the library gets.
+    /// Returns the parameters for the library.
     pub(super) fn get(&mut self) -> Opaque {
         self.copy.as_mut().map_or(self.program.cast(), |[now, _]| std::ptr::from_mut(now).cast())
     }
 
-    /// The library has answered. What it wrote is given to the program.
+    /// Gives the program what the library wrote, after its answer.
     ///
     /// # Safety
     /// `params` of [`LibraryParams::of`] was the program's `CUgraphNodeParams`, or not readable, and this is the same
@@ -283,7 +283,7 @@ pub(crate) unsafe fn node_set_params(
     }
 }
 
-/// The program asks whether a stream captures.
+/// The program asks if a stream captures.
 pub(crate) unsafe fn capture_info(
     _: Call,
     real: unsafe extern "C-unwind" fn(Stream, *mut c_int, *mut u64) -> Status,

@@ -2,7 +2,7 @@
 //! context.
 //!
 //! Memory and execs that are made in a green context belong to the primary context and stay when the green one ends.
-//! Its streams answer 709 from then on, and their captures have ended. With its last holder the primary context ends.
+//! Its streams answer 709 from then on, and their captures have ended. The primary context ends with its last holder.
 //! (NVIDIA, CUDA driver API, cuGreenCtxDestroy; streams and execs as measured on an H200, driver 580.)
 
 use super::{context, stream, written};
@@ -48,8 +48,8 @@ pub(crate) unsafe fn create(
 }
 
 /// The program asks for the context that stands for a green one. The primary context and its other green ones may use
-/// memory that the program allocates there, but an event behind the work of this green context covers no other's work.
-/// Source: NVIDIA, CUDA driver API, cuCtxRecordEvent.
+/// memory that the program allocates there. But an event behind this green context's work covers no other context's
+/// work. Source: NVIDIA, CUDA driver API, cuCtxRecordEvent.
 pub(crate) unsafe fn to_context(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut Context, Context) -> Status,
@@ -63,7 +63,7 @@ pub(crate) unsafe fn to_context(
         if let Some(ctx) = written(status, ctx) {
             pool::reached_into();
             let device = stands_for(ctx as u64, green);
-            // This context ends, too, when the primary one ends.
+            // This context also ends when the primary one ends.
             start::record(|shim| records::contexts::of_handle(shim, call.vendor, ctx as u64, device, true));
         }
         status

@@ -1,6 +1,6 @@
-//! Launches of HIP after which a graph's node has something that HIP does not tell, or that an update changes: blocks
-//! that work together, events, a grid that is no multiple of its blocks (docs/decisions/graphs.md, "HIP's graphs have
-//! no recipes").
+//! HIP launches after which a graph's node has something that HIP does not tell, or that an update changes: blocks that
+//! work together, events, a grid that is not a multiple of its blocks (docs/decisions/graphs.md, "HIP's graphs have no
+//! recipes").
 
 use crate::call::Call;
 use crate::progress::queries;
@@ -29,33 +29,33 @@ macro_rules! launches {
 launches! {
     /// The program launches a kernel whose blocks work together.
     cooperative(f: Opaque, grid: Dim3, block: Dim3, params: Opaque, shared: c_uint, stream: Stream) if true;
-    /// The same, by the kernel of a module.
+    /// As [`cooperative`], with a kernel of a module.
     cooperative_of_module(
         f: Opaque, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
         stream: Stream, params: Opaque
     ) if true;
     /// The program launches a kernel with attributes.
     with_attributes(config: Opaque, f: Opaque, params: Opaque) if true;
-    /// The same, by the kernel of a module.
+    /// As [`with_attributes`], with a kernel of a module.
     with_attributes_of_module(config: Opaque, f: Opaque, params: Opaque, extra: Opaque) if true;
     /// The program launches a kernel between two events.
     with_events(
         f: Opaque, grid: Dim3, block: Dim3, params: Opaque, shared: usize, stream: Stream, start: Opaque, stop: Opaque,
         flags: c_int
     ) if !start.is_null() || !stop.is_null();
-    /// The same, by the kernel of a module; its grid is counted in threads.
+    /// As [`with_events`], with a kernel of a module; its grid is counted in threads.
     with_events_of_module(
         f: Opaque, x: c_uint, y: c_uint, z: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: usize,
         stream: Stream, params: Opaque, extra: Opaque, start: Opaque, stop: Opaque, flags: c_uint
     ) if !start.is_null() || !stop.is_null() || has_rest([(x, bx), (y, by), (z, bz)]);
-    /// The same, without flags.
+    /// As [`with_events_of_module`], without flags.
     with_events_of_module_hcc(
         f: Opaque, x: c_uint, y: c_uint, z: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: usize,
         stream: Stream, params: Opaque, extra: Opaque, start: Opaque, stop: Opaque
     ) if !start.is_null() || !stop.is_null() || has_rest([(x, bx), (y, by), (z, bz)]);
 }
 
-/// Whether a grid of threads, divided into blocks, leaves threads over.
+/// True if dividing a grid of threads into blocks leaves a remainder.
 fn has_rest(grid: [(c_uint, c_uint); 3]) -> bool {
     grid.into_iter().any(|(threads, block)| threads.checked_rem(block) != Some(0))
 }

@@ -49,8 +49,8 @@ pub(crate) unsafe fn export_pool_pointer(
     unsafe { exported(&call, status, data, ptr) }
 }
 
-/// What a call answered that shows an allocation to others: that which `ptr` is an address of, or inside of. If the call
-/// has succeeded, they may have its address from now on.
+/// Handles the answer of a call that shows an allocation to others: the one that `ptr` is an address of, or inside of.
+/// If the call succeeded, others may have its address from now on.
 pub(super) fn shown(call: &Call, status: Status, ptr: DevicePtr) -> Status {
     if status == SUCCESS {
         pool::pin(ptr);
@@ -62,18 +62,18 @@ pub(super) fn shown(call: &Call, status: Status, ptr: DevicePtr) -> Status {
 /// Marks the allocation as shown. Returns the place of its record.
 fn note_shown(shim: &Shim, call: &Call, ptr: DevicePtr) -> u32 {
     pool::note_shown(shim, ptr).unwrap_or_else(|| {
-        // No map of ours finds what an address lies in, and there may be a million.
+        // None of our maps finds the allocation around an address, and there may be a million.
         let begins = || vendor::of(call.vendor).allocation_around(ptr).map(|(base, _)| base);
         records::allocations::exported(shim, ptr, begins)
     })
 }
 
-/// As [`shown`], of a call that writes a handle by which another process opens the allocation.
+/// As [`shown`], for a call that writes a handle by which another process opens the allocation.
 ///
 /// # Safety
 /// `handle` is the program's out-parameter of that call, for 64 bytes.
 unsafe fn exported(call: &Call, status: Status, handle: Opaque, ptr: DevicePtr) -> Status {
-    // SAFETY: our caller vouches for `handle`. Bytes have no alignment.
+    // SAFETY: our caller vouches for `handle`. Bytes need no alignment.
     let handle = unsafe { written(status, handle.cast::<IpcMemHandle>()) };
     if let Some(handle) = handle {
         pool::pin(ptr);
@@ -113,7 +113,7 @@ unsafe fn opened(
     status
 }
 
-/// A request for memory of another process.
+/// Makes a request for memory of another process.
 fn import(class: Class, extra: u64) -> Request {
     Request { class, extra, ..Request::new(AllocKind::IpcImport, 0) }
 }
@@ -162,7 +162,7 @@ pub(crate) unsafe fn import_pool_pointer(
     unsafe { opened(&call, import(Class::Address, pool as u64), ptr, parameter(data.cast()), || real(ptr, pool, data)) }
 }
 
-/// The program takes memory of another API.
+/// The program imports memory of another API.
 pub(crate) unsafe fn import_external(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut ExternalMemory, *const ExternalMemoryDesc) -> Status,
@@ -184,7 +184,7 @@ pub(crate) unsafe fn import_external(
     }
 }
 
-/// The program lets go of memory of another API.
+/// The program releases memory of another API.
 pub(crate) unsafe fn destroy_external(
     _: Call,
     real: unsafe extern "C-unwind" fn(ExternalMemory) -> Status,

@@ -1,5 +1,5 @@
-//! Kernels. Each launch is counted as a submission ([`super::submit`]). Its arguments are looked at while somebody
-//! wants to know which memory they use ([`crate::stranded`]).
+//! Kernels. Each launch is counted as a submission ([`super::submit`]). Its arguments are examined while uses of memory
+//! are wanted ([`crate::stranded`]).
 
 use super::{attributes, code};
 use crate::call::Call;
@@ -14,7 +14,7 @@ use crate::vendor::{attributes_set, params};
 use gpumem_abi::types::*;
 use std::ffi::c_uint;
 
-/// How many words are looked at together.
+/// Number of words examined together.
 const WORDS: usize = 64;
 
 /// The program launches a kernel.
@@ -125,7 +125,7 @@ pub(crate) unsafe fn kernel_with_attributes(
     }
 }
 
-/// Counts a launch, and looks at its arguments if somebody wants to know.
+/// Counts a launch, and examines its arguments if uses are wanted.
 ///
 /// # Safety
 /// The arguments are those of the launch.
@@ -157,7 +157,7 @@ unsafe fn launched(
     status
 }
 
-/// As [`launched`], and the guard notes the launch. It is a function of its own, so that launches without a guard do
+/// As [`launched`], and has the guard note the launch. It is a separate function, so that launches without a guard do
 /// not pay for it.
 ///
 /// # Safety
@@ -184,8 +184,7 @@ unsafe fn launched_under_guard(
     status
 }
 
-/// Looks for memory in the arguments of a launch that the driver took. `kept`: the words that the guard keeps, if there
-/// is one.
+/// Looks for memory in the arguments of an accepted launch. `kept`: receives the words for the guard, if there is one.
 ///
 /// # Safety
 /// The arguments are those of the launch.
@@ -217,7 +216,7 @@ unsafe fn look_at(function: Opaque, params: *const *const u8, extra: *const usiz
     });
 }
 
-/// The buffer that a list of extra parameters names, and its bytes.
+/// Returns the buffer that a list of extra parameters names, and its bytes.
 ///
 /// # Safety
 /// A list as `cuLaunchKernel` takes it.
@@ -238,7 +237,7 @@ impl<F: FnMut(&[u64])> ArgumentWords<F> {
     /// Adds the words of one argument. Addresses in a struct lie at multiples of eight.
     ///
     /// # Safety
-    /// `at` is readable for so many bytes.
+    /// `at` is readable for `bytes` bytes.
     unsafe fn bytes(&mut self, at: *const u8, bytes: usize) {
         if at.is_null() {
             return;

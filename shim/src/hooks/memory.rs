@@ -27,7 +27,7 @@ pub(crate) unsafe fn alloc(
     unsafe { if serve(&call, ptr, bytes) { SUCCESS } else { alloc_slow(call, real, ptr, bytes) } }
 }
 
-/// Serves a request from an idle block of the thread's own. False: nothing was done.
+/// Serves a request from an idle block in the thread's own cache. Returns false if nothing was done.
 ///
 /// # Safety
 /// Rule of out-parameters: `ptr` is NULL or takes an address.
@@ -40,13 +40,13 @@ pub(super) unsafe fn serve(call: &Call, ptr: *mut DevicePtr, bytes: usize) -> bo
     true
 }
 
-/// Takes a block of the thread's own back. False: nothing was done.
+/// Takes back a block into the thread's own cache. Returns false if nothing was done.
 #[inline(always)]
 pub(super) fn take_back(vendor: Vendor, ptr: DevicePtr) -> bool {
     pool::of(vendor).is_some_and(|pool| pool.take_back(ptr))
 }
 
-/// A function of its own, so that the fast path needs few registers.
+/// A separate function, so that the fast path needs few registers.
 #[inline(never)]
 unsafe fn alloc_slow(
     call: Call,
@@ -73,9 +73,9 @@ pub(crate) unsafe fn alloc_with_flags(
     unsafe { get(&call, request, || real(ptr, bytes, flags), |_, status| written(status, ptr)) }
 }
 
-/// Bytes of pitched memory, computed before the library says how long its rows are. At least as many as it will be.
+/// Returns the bytes of pitched memory before the library tells the length of its rows: at least as many as it will be.
 fn rows(width: usize, height: usize) -> usize {
-    /// All known devices pad rows to a multiple of at most so many bytes.
+    /// All known devices pad rows to a multiple of at most this many bytes.
     const PITCH: usize = 512;
     width.checked_next_multiple_of(PITCH).unwrap_or(width).saturating_mul(height)
 }
@@ -95,7 +95,7 @@ pub(crate) unsafe fn alloc_pitch(
     unsafe { pitched(&call, ptr, pitch, width, height, || real(ptr, pitch, width, height, element)) }
 }
 
-/// As [`alloc_pitch`], in the runtime's shape.
+/// As [`alloc_pitch`], with the runtime's parameters.
 pub(crate) unsafe fn alloc_pitch_4(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, *mut usize, usize, usize) -> Status,
@@ -204,8 +204,8 @@ pub(crate) unsafe fn alloc_from_pool(
     get(&call, request, real, |_, status| unsafe { written(status, ptr) })
 }
 
-/// The program frees memory. This also serves stream-ordered, managed and externally mapped memory. The real function
-/// answers for pointers that are none of these.
+/// The program frees memory. This also serves stream-ordered, managed and externally mapped memory. For other pointers
+/// the real function answers.
 #[inline(always)]
 pub(crate) unsafe fn free(
     call: Call,
@@ -219,7 +219,7 @@ pub(crate) unsafe fn free(
     unsafe { free_slow(call, real, ptr) }
 }
 
-/// A function of its own, so that the fast path needs few registers.
+/// A separate function, so that the fast path needs few registers.
 #[inline(never)]
 unsafe fn free_slow(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
     // SAFETY: rule of the call: `real` gets the address that the program frees, or the block's own
@@ -243,7 +243,7 @@ pub(crate) unsafe fn free_async(
     pooled.unwrap_or_else(|| freed(Class::Address, ptr, || real(ptr)))
 }
 
-/// The program asks how much is free. The answer is kept, so that we need not ask ourselves.
+/// The program asks how much memory is free. The answer is kept, so that we need not ask ourselves.
 pub(crate) unsafe fn get_info(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut usize, *mut usize) -> Status,

@@ -1,12 +1,12 @@
-//! What happens at each call of the program: one file for each noun of the API.
+//! The hooks, which run at each call of the program: one file for each noun of the API.
 //!
 //! A hook reads as a sentence: what the program asked, what the driver answered, what is recorded.
 //!
 //! The law:
 //! 1. Decide, call the real function, record. No lock of ours is held while a real function runs.
 //! 2. Bookkeeping runs inside [`crate::gate`], which contains panics and keeps errno.
-//! 3. The program sees what the real function answered, out-parameters included.
-//! 4. No extra GPU call is made where the program could see it.
+//! 3. The program sees the real function's answer, including out-parameters.
+//! 4. No extra GPU call is made at a place where the program could see it.
 //!
 //! # Safety rules
 //! SAFETY comments of hooks name these rules:
@@ -14,16 +14,16 @@
 //!   that the program called, with the signature that the row of `abi` gives it. The arguments are the program's, and
 //!   the program vouches for them to the vendor's reference. So `real` may be called with them until the hook returns.
 //!   This is the `# Safety` section of every `unsafe fn` here that begins with a [`Call`](crate::call::Call).
-//! - **Parameters.** A pointer to what the program describes is NULL or valid during the call, as the reference says.
-//!   A program may break that rule in a call that fails for another reason. So it is followed only once the call has
-//!   succeeded; before that [`parameter`] reads what it leads to.
-//! - **Out-parameters.** A pointer for what the driver answers is NULL or valid for writes. Only a call that has
+//! - **Parameters.** A pointer to a description by the program is NULL or valid during the call, as the reference says.
+//!   A program may break that rule in a call that fails for another reason. So the pointer is followed only once the
+//!   call has succeeded; before that, [`parameter`] reads through it.
+//! - **Out-parameters.** A pointer for an answer of the driver is NULL or valid for writes. Only a call that has
 //!   succeeded has written it, so it is read only then ([`written`]).
-//! - **Handles.** Where a handle of ours may come, the graph cache puts the library's own in its place. So the library
-//!   gets only handles that it knows, or that the program made up.
+//! - **Handles.** If an argument may be a handle of ours, the graph cache puts the library's own in its place. So the
+//!   library gets only handles that it knows, or that the program made up.
 //!
-//! The shim starts with the first call that succeeds and makes or initialises something
-//! ([`crate::start::record`]). Failures and frees are recorded only if it has started.
+//! The shim starts with the first call that succeeds and makes or initialises something ([`crate::start::record`]).
+//! Failures and frees are recorded only if it has started.
 
 pub(crate) mod array;
 mod attributes;
@@ -60,7 +60,7 @@ use crate::{stacks, start};
 use gpumem_abi::types::*;
 use std::ffi::c_int;
 
-/// Gets memory for the program: [`request::get`], which starts the shim if need be.
+/// Gets memory for the program by [`request::get`], which starts the shim if necessary.
 #[inline]
 fn get(
     call: &Call,
@@ -71,8 +71,8 @@ fn get(
     request::get(&start::Rooms, call, request, real, found)
 }
 
-/// What an out-parameter holds after a call that answered `status`. `None` unless the call has succeeded: before, the
-/// pointer may lead anywhere.
+/// Returns an out-parameter after a call that answered `status`; `None` unless the call has succeeded: before, the
+/// pointer may be invalid.
 ///
 /// # Safety
 /// `out` is the program's out-parameter of that call.
@@ -85,9 +85,9 @@ pub(crate) unsafe fn written<T: Copy>(status: Status, out: *const T) -> Option<T
     unsafe { out.as_ref().copied() }
 }
 
-/// Reads what the program describes, if the pointer leads to it. Nobody has checked the pointer yet. If it leads
-/// nowhere, the library may have another reason to refuse the call, and gives its own answer. A pointer that does not
-/// lead to the thread's stack costs a system call.
+/// Reads a description by the program, if the pointer is valid. It was not checked yet. If it is invalid, the library
+/// may have another reason to refuse the call, and gives its own answer. A pointer outside the thread's stack costs a
+/// system call.
 fn parameter<T: Plain>(at: *const T) -> Option<T> {
     let (from, bytes) = (at as u64, size_of::<T>() as u64);
     let (low, high) = stacks::own_stack();
@@ -100,14 +100,14 @@ fn parameter<T: Plain>(at: *const T) -> Option<T> {
     if at.is_null() { None } else { read_value(from) }
 }
 
-/// What `CUmemAllocationProp` and `CUmemPoolProps` say of the memory: its allocation type, and where it is to lie.
+/// Returns what `CUmemAllocationProp` and `CUmemPoolProps` say of the memory: its allocation type, and its location.
 fn props_of(props: Opaque) -> Option<(c_int, MemLocation)> {
     // The types of shareable handles are the second number.
     let [kind, _, at, id] = parameter(props.cast::<[c_int; 4]>())?;
     Some((kind, MemLocation { kind: at, id }))
 }
 
-/// Structs of the API: numbers and addresses, which nobody follows.
+/// Structs of the API: numbers and addresses, which are never followed.
 macro_rules! plain {
     ($($type:ty),+ $(,)?) => { $(
         // SAFETY: the struct has numbers and addresses alone, and any bytes are one of those.

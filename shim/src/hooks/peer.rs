@@ -1,5 +1,5 @@
-//! What a program does with device memory that the pool has to know of. The program asks where a block begins and what
-//! it is, changes how it behaves, or hands it to other devices and drivers.
+//! Uses of device memory that the pool has to know of. The program asks for a block's start and properties, changes how
+//! it behaves, or hands it to other devices and drivers.
 
 use super::ipc::shown;
 use crate::call::Call;
@@ -20,8 +20,8 @@ pub(crate) unsafe fn enable(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets both arguments as they came.
     let status = unsafe { real(ctx, flags) };
-    // From the moment at which the program is told, by this call or another thread's, kernels of one device may use
-    // memory of the other. Any other answer opens nothing.
+    // As soon as the program is told, by this call or another thread's, kernels of one device may use memory of the
+    // other. Any other answer opens nothing.
     if matches!(status, SUCCESS | ALREADY) {
         pool::reached_into();
     }
@@ -83,8 +83,8 @@ pub(crate) unsafe fn set_attribute(
     unsafe { real(value, attribute, ptr) }
 }
 
-/// The last attribute of pointers that is known: `CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL` (HIP has fewer). For a
-/// later one the program gets the driver's own answer, about the block as the driver knows it.
+/// The last known attribute of pointers: `CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL` (HIP has fewer). For a later
+/// one the program gets the driver's own answer, about the block as the driver knows it.
 const LAST_ATTRIBUTE: c_int = 22;
 
 fn answered(attribute: c_int) {

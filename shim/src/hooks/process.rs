@@ -5,7 +5,7 @@ use crate::gate;
 use gpumem_abi::types::*;
 use std::ffi::c_uint;
 
-/// The program initialises the driver: the first GPU call there is.
+/// The program initialises the driver: the first GPU call of all.
 pub(crate) unsafe fn init(_: Call, real: unsafe extern "C-unwind" fn(c_uint) -> Status, flags: c_uint) -> Status {
     // SAFETY: rule of the call: `real` gets the flags as they came.
     let status = unsafe { real(flags) };
@@ -15,8 +15,8 @@ pub(crate) unsafe fn init(_: Call, real: unsafe extern "C-unwind" fn(c_uint) -> 
     status
 }
 
-/// Notes the end in the ledger. No driver call is made, because the driver may be gone by now. Nothing waits: that was
-/// done by the handlers that run before the library's own.
+/// Notes the end in the ledger. No driver call is made, because the driver may be gone by now. Nothing is waited for:
+/// the handlers that run before the library's own did that.
 extern "C" fn at_exit() {
     gate::record_if_started(|shim| {
         shim.exiting();

@@ -1,13 +1,12 @@
-//! `cudaMalloc` and `cudaFree` where a block of the thread's own cache serves them. The runtime is not asked then. All
-//! that the runtime would do is to make sure that the thread has a context, take a lock, and ask the driver, which is
-//! us. Sixteen threads of a program that links a shared cudart wait most of their time for that lock (measured on an
-//! H200, CUDA 13.0).
+//! Serves `cudaMalloc` and `cudaFree` from the thread's own cache, without calling the runtime. The runtime would only
+//! make sure that the thread has a context, take a lock, and ask the driver, which is us. Sixteen threads of a program
+//! that links a shared cudart wait most of their time for that lock (measured on an H200, CUDA 13.0).
 //!
-//! The fast path is taken only where the thread's context is known: an earlier allocation of this thread went through
-//! the runtime to that context, it is the only context of the process, and the thread has not changed it since. Since
-//! CUDA 12 `cudaSetDevice` changes the context at once (it makes the other device's context and asks the driver for
-//! it). Older runtimes put that off to the next call. In a process with an older runtime nobody takes the fast path.
-//! Neither function touches what `cudaGetLastError` returns when it succeeds.
+//! The fast path is taken only if the thread's context is known: an earlier allocation of this thread went through the
+//! runtime to that context, it is the only context of the process, and the thread has not changed it since. Since CUDA
+//! 12 `cudaSetDevice` changes the context at once (it makes the other device's context and asks the driver for it).
+//! Older runtimes defer that to the next call. So in a process with an older runtime no thread takes the fast path. On
+//! success, neither function touches what `cudaGetLastError` returns.
 
 use super::memory;
 use crate::call::Call;
@@ -24,16 +23,16 @@ const AT_ONCE: c_int = 12_000;
 /// The real `cudaMalloc` of a runtime that is new enough, and of one that is not.
 static NEW: AtomicUsize = AtomicUsize::new(0);
 static OLD: AtomicUsize = AtomicUsize::new(0);
-/// The process has a runtime that is not new enough.
+/// True if the process has a runtime that is not new enough.
 static ANY_OLD: AtomicBool = AtomicBool::new(false);
 
-/// Somebody asks for the driver's functions in the way of runtimes that are not new enough (11.3 to 11.8). They do that
-/// before any other call.
+/// Notes that the driver's functions are requested in the way of runtimes that are not new enough (11.3 to 11.8). They
+/// do that before any other call.
 pub(crate) fn asked_as_old() {
     ANY_OLD.store(true, Relaxed);
 }
 
-/// A call of this real `cudaMalloc` has succeeded, so the next one may take the fast path.
+/// Notes that a call of this real `cudaMalloc` has succeeded, so that the next one may take the fast path.
 #[inline]
 pub(crate) fn came_through(real: usize) {
     if NEW.load(Relaxed) == real || (OLD.load(Relaxed) != real && learn_whether_new(real)) {
@@ -60,17 +59,17 @@ fn learn_whether_new(real: usize) -> bool {
     new
 }
 
-/// Whether this thread's runtime calls go to the only context there is.
+/// True if this thread's runtime calls go to the only context.
 #[inline(always)]
 fn is_known() -> bool {
     // SAFETY: the reference ends with this function and stays on this thread.
     let Some(local) = (unsafe { threads::here() }) else { return false };
     let context = local.runtime_context.get();
-    // The pool checks whether it still is the only context.
+    // The pool checks if it still is the only context.
     context != 0 && local.only_context.get() == context && !ANY_OLD.load(Relaxed)
 }
 
-/// Serves a request without the runtime. False: nothing was done.
+/// Serves a request without the runtime. Returns false if nothing was done.
 ///
 /// # Safety
 /// `out` is the program's out-parameter.
@@ -80,7 +79,7 @@ pub(crate) unsafe fn malloc(call: &Call, out: *mut DevicePtr, bytes: usize) -> b
     is_known() && unsafe { memory::serve(call, out, bytes) }
 }
 
-/// Takes a block back without the runtime. False: nothing was done.
+/// Takes a block back without the runtime. Returns false if nothing was done.
 #[inline(always)]
 pub(crate) fn free(addr: DevicePtr) -> bool {
     is_known() && memory::take_back(Vendor::Cuda, addr)

@@ -1,6 +1,6 @@
-//! Work for the device: copies, fills, host functions, events, waits. Each call is counted and its answer looked at
-//! ([`crate::progress::activity`]). Its arguments are looked at only while somebody wants to know which memory they use
-//! ([`crate::stranded`]). Nothing else is done about it.
+//! Work for the device: copies, fills, host functions, events, waits. Each call is counted and its answer checked
+//! ([`crate::progress::activity`]). Its arguments are examined only while uses of memory are wanted
+//! ([`crate::stranded`]). Nothing else is done.
 
 pub(crate) use super::launch::{cooperative_kernel, kernel, kernel_with_attributes};
 use crate::call::Call;
@@ -14,7 +14,7 @@ use gpumem_abi::types::{Opaque, SUCCESS, Status, Stream};
 
 macro_rules! work {
     ($($name:ident($($arg:ident: $ty:ident),+) $first:block $($within:block)?)*) => { $(
-        /// The program gives the device work, with that many arguments.
+        /// The program gives the device work, by a call with this many arguments.
         #[inline]
         pub(crate) unsafe fn $name<$($ty),+>(
             call: Call,
@@ -50,13 +50,13 @@ work! {
     kernel_3(a: A, b: B, c: C) { stranded::submitted() }
     kernel_4(a: A, b: B, c: C, d: D) { stranded::submitted() }
     cooperative_3(a: A, b: B, c: C) { stranded::submitted(); attributes_set::cooperative() }
-    // Work that something outside of the device completes: a host function, a value in memory, a semaphore of another
+    // Work that something outside the device completes: a host function, a value in memory, a semaphore of another
     // library.
     outside_3(a: A, b: B, c: C) {} { activity::outside(queries::capturing()) }
     outside_4(a: A, b: B, c: C, d: D) {} { activity::outside(queries::capturing()) }
 }
 
-/// Looks at the arguments of a submission, for whoever wants to know of them.
+/// Passes the arguments of a submission to the parts that want to know of uses.
 #[cold]
 fn looked_at(call: &Call, words: &[u64]) {
     stranded::used(words);
@@ -69,10 +69,10 @@ fn looked_at(call: &Call, words: &[u64]) {
 const COPY_2D: usize = 128;
 const COPY_3D: usize = 200;
 
-/// Looks at a copy's description while somebody wants to know.
+/// Examines a copy's description while uses are wanted.
 ///
 /// # Safety
-/// A description of so many bytes, which the driver has just read.
+/// A description of `BYTES` bytes, which the driver has just read.
 #[inline(always)]
 unsafe fn described<const BYTES: usize>(call: &Call, status: Status, copy: Opaque) {
     if stranded::watching() && status == SUCCESS {
@@ -100,7 +100,7 @@ macro_rules! copies {
         }
 
         $(#[$doc])+
-        /// In the order of a stream.
+        /// In stream order.
         #[inline]
         pub(crate) unsafe fn $name_async(
             call: Call,

@@ -1,4 +1,4 @@
-//! Waiting for the device, and asking whether it is done: where errors of earlier work come to light.
+//! Waits for the device, and questions if it is done. Errors of earlier work show up here.
 
 use crate::call::Call;
 use crate::graphs::{self, folded};
@@ -17,7 +17,7 @@ pub(crate) unsafe fn waited_0(_: Call, real: unsafe extern "C-unwind" fn() -> St
     status
 }
 
-/// The program waits for a context, a stream or an event, or asks whether it is done.
+/// The program waits for a context, a stream or an event, or asks if it is done.
 #[inline]
 pub(crate) unsafe fn waited_1(_: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, what: Opaque) -> Status {
     folded::spare_time();
@@ -27,7 +27,7 @@ pub(crate) unsafe fn waited_1(_: Call, real: unsafe extern "C-unwind" fn(Opaque)
     status
 }
 
-/// This thread knows that work has completed.
+/// Notes that this thread knows that work has completed.
 #[inline(always)]
 fn waited(status: Status) {
     activity::saw(status);

@@ -32,7 +32,7 @@ pub(crate) unsafe fn create(
     status
 }
 
-/// The program takes physical memory of another process. Its size is not told.
+/// The program imports physical memory of another process. No call tells its size.
 pub(crate) unsafe fn import(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut VmmHandle, Opaque, c_int) -> Status,
@@ -85,7 +85,7 @@ pub(crate) unsafe fn retain(
     }
 }
 
-/// The program releases physical memory. What is mapped stays until it is unmapped.
+/// The program releases physical memory. Mapped memory stays until it is unmapped.
 pub(crate) unsafe fn release(
     _call: Call,
     real: unsafe extern "C-unwind" fn(VmmHandle) -> Status,
