@@ -1,4 +1,4 @@
-//! `dlsym` and `dlvsym`: how static cudarts, Python bindings and plugins find the driver.
+//! `dlsym` and `dlvsym`: the way by which static cudarts, Python bindings and plugins find the driver.
 //!
 //! Both are naked functions. They ask [`decide`], and if it has no answer they jump to the real function, which then
 //! sees the caller's return address. glibc takes the scope of `RTLD_NEXT` and `RTLD_DEFAULT` from that address. Behind
@@ -17,12 +17,12 @@ type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) ->
 static REAL_DLSYM: AtomicUsize = AtomicUsize::new(0);
 static REAL_DLVSYM: AtomicUsize = AtomicUsize::new(0);
 
-/// Answer of [`decide`]: jump to the real function with the arguments as they came.
+/// Answer of [`decide`]: jump to the real function with the unchanged arguments.
 const JUMP: usize = 0;
 /// Answer of [`decide`]: return NULL; `dlerror` has been set by the lookup that failed.
 const NOT_FOUND: usize = 1;
 
-/// The real `dlsym`: the next one in the global scope, so that another interposer keeps its place.
+/// Calls the real `dlsym`: the next one in the global scope, so that another interposer keeps its place.
 ///
 /// # Safety
 /// As for `dlsym`; scopes that depend on the caller are those of this library.
@@ -46,14 +46,14 @@ fn slot(slot: &AtomicUsize, name: &CStr) -> usize {
     real
 }
 
-/// The real `dlclose`, and a note that what was known of loaded libraries may be wrong now.
+/// Calls the real `dlclose`, and notes that earlier facts about loaded libraries may be wrong now.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     // SAFETY: the program's call of dlclose: the handle goes on as it came.
     let result = unsafe { real_dlclose(handle) };
     if elf::look_for_unloads() {
         unbind_if_gone();
-        // Stacks forget the code that was unloaded.
+        // Stacks forget the unloaded code.
         gate::record_if_started(|_| drop(crate::stacks::modules::refresh()));
     }
     result
@@ -72,11 +72,11 @@ unsafe fn real_dlclose(handle: *mut c_void) -> c_int {
     unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> c_int>(real)(handle) }
 }
 
-/// What to answer a lookup: one of ours, [`NOT_FOUND`], or [`JUMP`].
+/// Decides the answer to a lookup: one of our functions, [`NOT_FOUND`], or [`JUMP`].
 ///
 /// # Safety
-/// Called by the naked functions below with the arguments of a `dlsym` or, if `version` is not
-/// null, a `dlvsym`, and the address it returns to.
+/// Called by the naked functions below with the arguments of a `dlsym` or, if `version` is not null, a `dlvsym`, and
+/// the address it returns to.
 unsafe extern "C" fn decide(
     handle: *mut c_void,
     name: *const c_char,
@@ -99,12 +99,12 @@ unsafe extern "C" fn decide(
     let disabled = gate::disabled();
     let row = rows::row_named(name.to_bytes());
     let is_hip = hip::export_named(name.to_bytes()).is_some();
-    // These names are none of our exports. A disabled shim has nothing to do with them.
+    // We do not export these names. A disabled shim has nothing to do with them.
     let unknown = !disabled && row.is_none() && spare::is_for(name.to_bytes());
     if row.is_none() && !is_hip && !unknown && !runtime::is_exported(name.to_bytes()) {
         return JUMP;
     }
-    // Where our export hides another one, the answer is as if ours were not there.
+    // If our export hides another one, the answer is as if ours did not exist.
     let (found, shadowed) = if handle == libc::RTLD_NEXT {
         match next_without_us(name, return_address) {
             Some(found) => (found, true),
@@ -114,8 +114,8 @@ unsafe extern "C" fn decide(
         // SAFETY: the program asks for this lookup: the handle and the version go on as they came.
         match unsafe { lookup(handle, name, version) } {
             0 => return JUMP,
-            // A library that comes before us natively does so here, too. That we find ourselves first comes from the
-            // linker's -Bsymbolic.
+            // A library that natively comes before us also does so here. The linker's -Bsymbolic makes us find
+            // ourselves first.
             found if elf::is_ours(found) && handle == libc::RTLD_DEFAULT && elf::is_before_us(name) => return JUMP,
             found if elf::is_ours(found) => (real_behind(name, return_address), true),
             found => (found, false),
@@ -134,7 +134,7 @@ unsafe extern "C" fn decide(
     } else {
         hip::ours(name.to_bytes(), found)
     };
-    // A name of this kind may lead to the driver in a way of its own. Other names are any library's.
+    // A function of such a name may lead to the driver in its own way. Other names may belong to any library.
     let may_lead = || thunk::is_graph_function(name.to_bytes()) || gpumem_abi::may_submit(name.to_bytes());
     if ours.is_none() && !passes && may_lead() {
         spare::went_past(name.to_bytes());
@@ -165,8 +165,8 @@ unsafe fn lookup(handle: *mut c_void, name: &CStr, version: *const c_char) -> us
     unsafe { std::mem::transmute::<usize, Dlvsym>(real)(handle, name.as_ptr(), version) as usize }
 }
 
-/// What `RTLD_NEXT` would give this caller without gpumem; 0 if nothing, and `dlerror` says so. `None` if `RTLD_NEXT` leads
-/// to no copy of gpumem.
+/// Returns what `RTLD_NEXT` would give this caller without gpumem; 0 if nothing, with `dlerror` set. `None` if
+/// `RTLD_NEXT` leads to no copy of gpumem.
 fn next_without_us(name: &CStr, caller: usize) -> Option<usize> {
     let objects = elf::Listing::with_symbol(name);
     Some(match objects.next_copy(caller)? {
@@ -175,7 +175,7 @@ fn next_without_us(name: &CStr, caller: usize) -> Option<usize> {
     })
 }
 
-/// The symbol in the global scope behind us; 0 if there is none, and `dlerror` says so.
+/// Returns the symbol in the global scope behind us; 0 if there is none, with `dlerror` set.
 fn next_behind(name: &CStr) -> usize {
     // SAFETY: RTLD_NEXT is a handle that dlsym accepts. From here it stands for the global scope
     // behind this library.
@@ -187,11 +187,11 @@ fn next_behind(name: &CStr) -> usize {
     }
 }
 
-/// 0, for a name that no library but copies of gpumem has; has `dlerror` say so.
+/// Returns 0 for a name that only copies of gpumem define, with `dlerror` set.
 fn nowhere(name: &CStr) -> usize {
-    // SAFETY: RTLD_NOLOAD loads nothing and takes one reference, which is given back. The C library is never unloaded, so
-    // the handle stays good. It has no function of a GPU's, so the lookup fails; it comes last, because `dlerror` reports
-    // the last call.
+    // SAFETY: RTLD_NOLOAD loads nothing and takes one reference, which is given back. The C library is never unloaded,
+    // so the handle stays good. It defines no GPU function, so the lookup fails; it comes last, because `dlerror`
+    // reports the last call.
     unsafe {
         let handle = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
         if !handle.is_null() {
@@ -202,8 +202,8 @@ fn nowhere(name: &CStr) -> usize {
     0
 }
 
-/// What a caller would have found without this library: the symbol in the global scope behind us, or else in the
-/// caller's own scope. 0 if there is none.
+/// Returns what a caller would have found without this library: the symbol in the global scope behind us, or else in
+/// the caller's own scope. 0 if there is none.
 fn real_behind(name: &CStr, caller: usize) -> usize {
     match next_behind(name) {
         0 => match through_caller(name, caller) {
@@ -215,7 +215,7 @@ fn real_behind(name: &CStr, caller: usize) -> usize {
     }
 }
 
-/// The symbol in the caller's own dependencies; 0 if there is none or it is ours.
+/// Returns the symbol in the caller's own dependencies; 0 if there is none or it is ours.
 fn through_caller(name: &CStr, caller: usize) -> usize {
     let Some(path) = elf::object_at(caller).and_then(|object| std::ffi::CString::new(object.path).ok()) else {
         return 0;
@@ -234,9 +234,9 @@ fn through_caller(name: &CStr, caller: usize) -> usize {
     }
 }
 
-/// Whether a lookup comes from a library that must not find our function. One such library is a driver that looks for
-/// its own functions. Another is an interposer behind us that defines the name itself and that we call. One that we do
-/// not call (a table of functions that a framework fills itself) finds ours. Another copy of gpumem is one, too.
+/// True if a lookup comes from a library that must not find our function. This is a driver that looks for its own
+/// functions, another copy of gpumem, or an interposer behind us that defines the name itself and that we call. An
+/// interposer that we do not call (a table of functions that a framework fills itself) finds ours.
 fn must_find_the_real(name: &CStr, return_address: usize) -> bool {
     elf::object_at(return_address).is_some_and(|object| {
         let file = object.file_name();
@@ -251,8 +251,8 @@ fn must_find_the_real(name: &CStr, return_address: usize) -> bool {
     })
 }
 
-/// A naked function that asks [`decide`], or else jumps to the real function. `$no_version` makes the third argument of
-/// `decide` null if the function has no version.
+/// Defines a naked function that asks [`decide`], or else jumps to the real function. `$no_version` makes the third
+/// argument of `decide` null if the function has no version.
 macro_rules! lookup_door {
     ($name:ident($($arg:ident: $ty:ty),*), $real:ident, $no_version:literal) => {
         // Stack on entry: [rsp] return address. Three pushes keep the arguments and align the stack.

@@ -1,4 +1,4 @@
-//! The CUDA driver's door: exported `cu*` functions, and where they begin.
+//! The CUDA driver's door: exported `cu*` functions, and their addresses.
 
 mod procaddr;
 
@@ -18,7 +18,7 @@ use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// Where a function of ours begins.
+/// The address of a function of ours.
 #[derive(Clone, Copy, Debug)]
 struct Address(*const ());
 
@@ -71,7 +71,7 @@ gpumem_abi::graph_thunks!(driver_thunk_exports);
 
 thunk::through!(through, enter);
 
-/// Where a thunk jumps.
+/// Returns the address to which a thunk jumps.
 ///
 /// # Safety
 /// Called by a thunk of the table, with the words that it keeps.
@@ -81,12 +81,12 @@ unsafe extern "C" fn enter(index: usize, words: &mut Words, _: usize) -> usize {
 
 static ADDRESSES: [Address; N] = join(HOOK_ADDRESSES, THUNK_ADDRESSES);
 
-/// Address of our function of this row: a hook's, or a thunk.
+/// Returns the address of our function of this row: a hook's, or a thunk.
 pub fn ours(row: &Row) -> usize {
     ADDRESSES[row.index].0 as usize
 }
 
-/// Address of the driver's own function, 0 if there is no driver or it lacks the function.
+/// Returns the address of the driver's own function, 0 if there is no driver or it lacks the function.
 #[inline]
 fn real(function: Function) -> usize {
     real_at(function as usize)
@@ -102,19 +102,19 @@ fn real_at(index: usize) -> usize {
 
 #[cold]
 fn real_slow(index: usize) -> usize {
-    // Called by name before anything was looked up: a program linked to the driver.
+    // Called by name before any lookup: a program linked to the driver.
     if bind_if_loaded() {
         gate::door(Door::DriverExport);
     }
     known(index)
 }
 
-/// Address of a row's real function, 0 if the driver lacks it.
+/// Returns the address of a row's real function, 0 if the driver lacks it.
 pub(crate) fn real_of(row: &Row) -> usize {
     known(row.index)
 }
 
-/// Whether our function of this row leads to an address: the driver's, or an interposer's.
+/// True if our function of this row leads to an address: the driver's, or an interposer's.
 pub(crate) fn is_behind(row: &Row, address: usize) -> bool {
     bind_if_loaded();
     address != 0 && real_of(row) == address

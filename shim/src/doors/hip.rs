@@ -21,8 +21,8 @@ use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// Whether an argument is a handle of ours. HIP itself never has one, so such a call comes from the program, out of
-/// something that HIP calls back.
+/// True if an argument is a handle of ours. HIP itself never has one, so such a call comes from the program, inside a
+/// callback from HIP.
 #[inline]
 fn is_ours<T>(argument: &T) -> bool {
     if size_of::<T>() != size_of::<usize>() {
@@ -87,10 +87,10 @@ gpumem_abi::hip_graph_thunks!(hip_thunk_exports);
 
 thunk::through!(through, enter);
 
-/// Where a thunk jumps.
+/// Returns the address to which a thunk jumps.
 ///
 /// # Safety
-/// Called by a thunk of the table, with the words that it keeps on the caller's stack.
+/// Called by a thunk of the table, with the words that it keeps.
 unsafe extern "C" fn enter(index: usize, words: &mut Words, caller: usize) -> usize {
     let real = real(caller, HOOKS + index);
     // HIP calls itself, so these handles are its own.
@@ -102,13 +102,13 @@ unsafe extern "C" fn enter(index: usize, words: &mut Words, caller: usize) -> us
     thunk::pass(real, words, ARGS[index])
 }
 
-/// Address of our function of this name.
+/// Returns the address of our function of this name.
 pub(crate) fn export_named(name: &[u8]) -> Option<usize> {
     let index = NAMES.iter().position(|known| known.to_bytes() == name)?;
     Some(if index < HOOKS { hook(index) } else { thunk_at(index - HOOKS) })
 }
 
-/// Our function for an answer of the HIP runtime to this name.
+/// Returns our function for an answer of the HIP runtime to this name.
 pub(crate) fn ours(name: &[u8], answer: usize) -> Option<usize> {
     if !holds(answer) {
         return None;

@@ -1,25 +1,25 @@
-//! The rows of the driver's functions: which function `dlsym` and `cuGetProcAddress` are asked for. [`super::driver`]
-//! knows where our functions begin.
+//! The rows of the driver's functions: what `dlsym` and `cuGetProcAddress` are asked for. [`super::driver`] has the
+//! addresses of our functions.
 
 use crate::vendor::driver::{Function, HOOKS, N, Thunk, index_at};
 use crate::vendor::join;
 
-/// The flag of `cuGetProcAddress` and of HIP's that asks for the flavour whose default stream is per thread.
+/// The flag of `cuGetProcAddress`, and of HIP's, for the flavour whose default stream is per thread.
 pub(crate) const PER_THREAD: u64 = 2;
 
 /// One function of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// The number of its slot.
+    /// Index of its slot.
     pub index: usize,
     pub name: &'static str,
-    /// What `cuGetProcAddress` is asked for.
+    /// The name that `cuGetProcAddress` is asked for.
     pub base: &'static str,
-    /// First version of the API that gives it.
+    /// First version of the API that has it.
     pub since: u32,
     /// The flavour whose default stream is per thread.
     pub per_thread: bool,
-    /// Whether it is a thunk.
+    /// True for a thunk.
     pub thunk: bool,
 }
 
@@ -53,12 +53,12 @@ gpumem_abi::graph_thunks!(thunks);
 
 static ROWS: [Row; N] = join(HOOKED, THUNKS);
 
-/// All rows, in the order of the slots.
+/// Returns all rows, in the order of the slots.
 pub(crate) fn rows() -> &'static [Row] {
     &ROWS
 }
 
-/// The row of a symbol, as `dlsym` is asked for it.
+/// Returns the row of a symbol, by its `dlsym` name.
 pub fn row_named(name: &[u8]) -> Option<&'static Row> {
     let rows = rows();
     static SORTED: once_cell::race::OnceBox<Vec<u16>> = once_cell::race::OnceBox::new();
@@ -71,12 +71,12 @@ pub fn row_named(name: &[u8]) -> Option<&'static Row> {
     Some(&rows[order[found] as usize])
 }
 
-/// The row whose real function lies at an address.
+/// Returns the row whose real function lies at an address.
 pub(crate) fn row_at(address: usize) -> Option<&'static Row> {
     index_at(address).map(|index| &rows()[index])
 }
 
-/// The row for a base name at a version: the newest one that is not newer than the version.
+/// Returns the row for a base name at a version: the newest one that is not newer than the version.
 pub(crate) fn row_for(base: &[u8], version: u32, per_thread: bool) -> Option<&'static Row> {
     let newest = |per_thread| {
         rows()
@@ -87,7 +87,7 @@ pub(crate) fn row_for(base: &[u8], version: u32, per_thread: bool) -> Option<&'s
     if per_thread { newest(true).or_else(|| newest(false)) } else { newest(false) }
 }
 
-/// Whether the table has any row of this base name.
+/// True if the table has a row of this base name.
 pub(crate) fn knows_base(base: &[u8]) -> bool {
     rows().iter().any(|row| row.base.as_bytes() == base)
 }

@@ -80,7 +80,7 @@ thread_local! {
     static LAST: LastCaller<N> = const { Cell::new(None) };
 }
 
-/// An argument as a number. 0 for structs.
+/// An argument as a number; 0 for structs.
 trait Word {
     fn word(&self) -> usize;
 }
@@ -116,7 +116,7 @@ impl<T> Word for *const T {
     }
 }
 
-/// Whether a call that succeeded handed something out. Requests of size 0 do not reach the driver.
+/// True if a successful call handed something out. Requests of size 0 do not reach the driver.
 ///
 /// # Safety
 /// `words` are the arguments of a call of `name` that succeeded.
@@ -128,12 +128,12 @@ unsafe fn made_something(name: &str, words: &[usize]) -> bool {
         "cudaStreamEndCapture" | "cudaStreamEndCapture_ptsz" => words.get(1),
         _ => words.first(),
     };
-    // SAFETY: not null. Every row that comes here begins with the out-parameter of what it hands
-    // out. The call has succeeded, so a pointer's length at least is written there.
+    // SAFETY: not null. Every row that comes here begins with the out-parameter of what it hands out. The call has
+    // succeeded, so at least the bytes of a pointer are written there.
     out.is_some_and(|&out| out != 0 && unsafe { (out as *const usize).read_unaligned() } != 0)
 }
 
-/// Serves `cudaMalloc` and `cudaFree`, if the runtime would only ask us ([`runtime_memory`]). Whether it did.
+/// Serves `cudaMalloc` and `cudaFree`, if the runtime would only ask us ([`runtime_memory`]). Returns true if it did.
 ///
 /// # Safety
 /// `words` are the arguments of the program's call of `function`.
@@ -149,13 +149,13 @@ unsafe fn serve_fast(function: Function, regs: Regs, words: &[usize]) -> bool {
     }
 }
 
-/// The address of the runtime's function that this caller means. 0 if there is none.
+/// Returns the address of the runtime's function that this caller means, 0 if there is none.
 #[inline]
 fn real(caller: usize, index: usize) -> usize {
     LAST.with(|last| PROVIDERS.function(caller, last, index))
 }
 
-/// Whether this library exports a runtime function of this name.
+/// True if this library exports a runtime function of this name.
 pub(crate) fn is_exported(name: &[u8]) -> bool {
     NAMES.iter().any(|known| known.to_bytes() == name)
 }

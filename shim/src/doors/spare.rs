@@ -1,16 +1,17 @@
-//! Thunks for functions that no table knows. Newer drivers offer such functions, under a name that is not in the
-//! headers ([`gpumem_abi::known`]), or under a known name for a newer version of the API. Graph functions of HIP that
-//! no table has are among them, too.
+//! Thunks for functions that no table has. Newer drivers offer such functions, under a name that is not in the headers
+//! ([`gpumem_abi::known`]), or under a known name for a newer version of the API. They include graph functions of HIP
+//! that no table has.
 //!
-//! There is a fixed number of thunks. Each belongs to one real function for good, and the same function gets the same
-//! thunk. Nothing is guessed about what such a function does:
+//! The number of thunks is fixed. Each belongs to one real function for good, and the same function gets the same
+//! thunk. Nothing is guessed about such a function:
 //!
 //! * Handles of ours among the arguments are replaced by real ones. These execs stay with their handles for good.
 //! * A block of the pool among the arguments goes back to the driver when it is freed, since others may know of it.
-//! * Unless its name says that it only asks, it may give the device work. A thunk sees the call begin but not end. So
-//!   from the first such call on submissions are not counted any more.
-//! * One that may change what else is relied on (a newer form of a function that has a hook; captures, code, contexts,
-//!   frees, peers) is a call that the shim misses: from the first such call on interception is partial.
+//! * The function may give the device work, unless its name says that it only asks. A thunk sees the call begin but not
+//!   end. So from the first such call on, submissions are no longer counted.
+//! * A function that may change something else that the shim relies on (a newer form of a function that has a hook;
+//!   captures, code, contexts, frees, peers) is a call that the shim misses: from the first such call on, interception
+//!   is partial.
 
 use super::rows::rows;
 use super::thunk::{self, Words};
@@ -20,18 +21,18 @@ use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 const SPARES: usize = 256;
-/// The bytes of code from the start of one thunk to the start of the next.
+/// Bytes from the start of one thunk to the start of the next.
 const STRIDE: usize = 16;
 
-/// What is known of an unknown function, by its name.
+/// Facts about an unknown function, by its name.
 #[derive(Debug)]
 struct About {
     name: String,
-    /// It may give the device work.
+    /// True if it may give the device work.
     works: bool,
-    /// It may change what the shim relies on.
+    /// True if it may change what the shim relies on.
     changes: bool,
-    /// Its first call was reported, and the consequences were drawn.
+    /// True once its first call was reported and acted upon.
     told: AtomicBool,
 }
 
@@ -60,11 +61,11 @@ unsafe extern "C" fn enter(index: usize, words: &mut Words, _: usize) -> usize {
     if let Some(about) = ABOUT[index].get().filter(|_| !gate::disabled()) {
         called(about, words);
     }
-    // Nobody knows how many arguments an unknown function has.
+    // The number of an unknown function's arguments is unknown.
     thunk::pass(REAL[index].load(Relaxed), words, words.len())
 }
 
-/// The program calls a function that nobody knows.
+/// Handles the program's call of an unknown function.
 fn called(about: &About, words: &Words) {
     unknown::may_keep(words);
     if about.told.load(Relaxed) {
@@ -129,13 +130,13 @@ unsafe extern "C" fn pool() {
     )
 }
 
-/// Whether an exported function of this name matters, if no table has it.
+/// True if an exported function of this name matters although no table has it.
 pub(crate) fn is_for(symbol: &[u8]) -> bool {
     let known = || gpumem_abi::knows_symbol(symbol) && !thunk::is_graph_function(symbol);
     (gpumem_abi::is_drivers(symbol) && !known()) || thunk::is_graph_function(symbol) || gpumem_abi::may_submit(symbol)
 }
 
-/// The thunk of this function. `None` if all thunks are taken; then everything that relies on them ends.
+/// Returns the thunk of this function. `None` if all thunks are taken; then everything that relies on them ends.
 pub(crate) fn of(real: usize, name: &[u8]) -> Option<usize> {
     let index = claim(&REAL, real);
     match index {
@@ -145,7 +146,7 @@ pub(crate) fn of(real: usize, name: &[u8]) -> Option<usize> {
     index.map(thunk_at)
 }
 
-/// The program was given a function of this name as it is.
+/// Notes that the program was given a function of this name without a thunk.
 pub(crate) fn went_past(name: &[u8]) {
     let about = About::new(name);
     unknown::goes_past(&about.name);
@@ -159,7 +160,7 @@ fn thunk_at(index: usize) -> usize {
     (pool as *const () as usize).next_multiple_of(STRIDE) + index * STRIDE
 }
 
-/// The slot of this function, or the first free slot, which belongs to the function from then on.
+/// Returns the slot of this function, or the first free slot, which belongs to the function from then on.
 fn claim(slots: &[AtomicUsize], real: usize) -> Option<usize> {
     slots.iter().position(|slot| match slot.compare_exchange(0, real, Relaxed, Relaxed) {
         Ok(_) => true,

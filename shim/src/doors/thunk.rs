@@ -1,10 +1,9 @@
-//! Functions that take a graph handle and have no hook of their own: on the way to the real function, handles of ours
-//! become the real ones ([`crate::graphs::swap`]).
+//! Functions that take a graph handle and have no hook: on the way to the real function, handles of ours become the
+//! real ones ([`crate::graphs::swap`]).
 //!
-//! A thunk knows of its function only the name and the number of arguments. It passes the six arguments in integer
-//! registers to Rust code, puts them back, and jumps. The real function sees the caller's return address, the stack and
-//! all other registers as they came. Arguments beyond the sixth are on the stack and stay as they are; no function has
-//! a handle there.
+//! A thunk knows only its function's name and number of arguments. It passes the six arguments in integer registers to
+//! Rust code, puts them back, and jumps. The real function sees the caller's return address, the stack and all other
+//! registers unchanged. Arguments beyond the sixth stay on the stack; no function has a handle there.
 //!
 //! The upper halves of vector registers wider than 128 bits are not kept: no function of these APIs has an argument
 //! there.
@@ -16,19 +15,19 @@ use gpumem_abi::types::{SYMBOL_NOT_FOUND, Status};
 /// The arguments that a thunk shows, in order.
 pub(crate) type Words = [usize; 6];
 
-/// Where a thunk goes when there is no real function.
+/// Target of a thunk without a real function.
 extern "C" fn absent() -> Status {
     SYMBOL_NOT_FOUND
 }
 
-/// Where to jump with the arguments as they came.
+/// Returns the address to jump to with the unchanged arguments.
 #[inline]
 pub(crate) fn straight(real: usize) -> usize {
     if real == 0 { absent as *const () as usize } else { real }
 }
 
-/// Replaces handles of ours among the first `args` words by the real ones. The answer is where to jump. A register
-/// beyond the function's arguments may hold a handle from before, which must not count as used.
+/// Replaces handles of ours among the first `args` words by the real ones; returns the address to jump to. A register
+/// beyond the function's arguments may hold an earlier handle, which must not count as used.
 #[inline]
 pub(crate) fn pass(real: usize, words: &mut Words, args: usize) -> usize {
     if real == 0 || gate::disabled() {
@@ -42,7 +41,7 @@ pub(crate) fn pass(real: usize, words: &mut Words, args: usize) -> usize {
     real
 }
 
-/// Whether a function of this name may take a graph handle: what a thunk is for.
+/// True if a function of this name may take a graph handle and so needs a thunk.
 pub(crate) fn is_graph_function(name: &[u8]) -> bool {
     let begins = |start: &str| name.starts_with(start.as_bytes());
     (begins("cuGraph") && !begins("cuGraphics"))
@@ -50,7 +49,8 @@ pub(crate) fn is_graph_function(name: &[u8]) -> bool {
         || begins("hipDrvGraph")
 }
 
-/// The exported thunk of one function: it loads its number and jumps to the code that all thunks of its table share.
+/// Defines the exported thunk of one function: it loads its number and jumps to the code that all thunks of its table
+/// share.
 macro_rules! thunk {
     ($name:ident, $index:expr, $through:path) => {
         #[cfg(target_arch = "x86_64")]
@@ -87,7 +87,8 @@ macro_rules! thunk {
     };
 }
 
-/// The exported thunks of one table, in a module `export_thunk`, and `ARGS`: how many arguments each function has.
+/// Defines the exported thunks of one table, in a module `export_thunk`, and `ARGS`: the number of each function's
+/// arguments.
 macro_rules! thunks {
     ($through:ident; $($name:ident ($($arg:ident),*);)*) => {
         static ARGS: [usize; Thunk::Count as usize] = [$([$(stringify!($arg)),*].len(),)*];
@@ -99,12 +100,12 @@ macro_rules! thunks {
     };
 }
 
-/// The code that all thunks of one table share: keeps the arguments, asks `$enter(index, words, return address)` where
-/// to jump, and jumps.
+/// Defines the code that all thunks of one table share: it keeps the arguments, asks `$enter(index, words, return
+/// address)` for the target, and jumps.
 macro_rules! through {
     ($name:ident, $enter:path) => {
-        // r11 holds the thunk's number. The push aligns the stack to 16 bytes; 48 bytes of words and 128 of
-        // vector arguments keep it so.
+        // r11 holds the thunk's number. The push aligns the stack to 16 bytes; 48 bytes of words and 128 of vector
+        // arguments keep it so.
         #[cfg(target_arch = "x86_64")]
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {
@@ -158,8 +159,8 @@ macro_rules! through {
             )
         }
 
-        // w9 holds the thunk's number, x30 the return address. Words are x0 to x5; x6, x7 and x8 (where a
-        // result goes) follow them, then 128 bytes of vector arguments.
+        // w9 holds the thunk's number, x30 the return address. Words are x0 to x5; x6, x7 and x8 (the address of a
+        // result) follow them, then 128 bytes of vector arguments.
         #[cfg(target_arch = "aarch64")]
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {

@@ -1,4 +1,4 @@
-//! `cuGetProcAddress`: how every cudart gets the driver's functions, by name, version and flags.
+//! `cuGetProcAddress`: the way by which every cudart gets the driver's functions, by name, version and flags.
 
 use super::{ours, real_of};
 use crate::call::Call;
@@ -58,7 +58,7 @@ pub(super) unsafe fn v2(
     }
 }
 
-/// Replaces the driver's answer by our function, if the answer is a function of the table, or one that no table knows.
+/// Replaces the driver's answer by our function, if the answer is a function of the table, or one that no table has.
 /// `before` asks for the same function as of another version.
 ///
 /// # Safety
@@ -82,8 +82,8 @@ unsafe fn answer(
     let (real, name) = (real as usize, name.to_bytes());
     let row = row_of(real, name, version as u32, flags);
     let answer = row.map(ours).or_else(|| {
-        // The function is newer than the table. Whatever it does, its handles must be the driver's, and its submissions
-        // must be noticed.
+        // The function is newer than the table. Whatever it does, it must get the driver's own handles, and its
+        // submissions must be noticed.
         let new = !elf::is_ours(real) && is_new(real, name, version, before);
         new.then(|| spare::of(real, name)).flatten()
     });
@@ -94,7 +94,7 @@ unsafe fn answer(
     }
 }
 
-/// Whether a function without a row is unknown: by its name, or because the newest version whose functions are known
+/// True if a function without a row is unknown: by its name, or because the newest version whose functions are known
 /// gives another function.
 fn is_new(real: usize, base: &[u8], version: c_int, before: impl FnOnce(c_int) -> Option<usize>) -> bool {
     if !gpumem_abi::is_drivers(base) {
@@ -104,7 +104,7 @@ fn is_new(real: usize, base: &[u8], version: c_int, before: impl FnOnce(c_int) -
     !gpumem_abi::knows(base) || spare::is_for(base) || (version > newest && before(newest) != Some(real))
 }
 
-/// The row of the driver's answer: by its address, or else by what the table says of the version.
+/// Returns the row of the driver's answer: by its address, or else by the table's entry for the version.
 fn row_of(real: usize, base: &[u8], version: u32, flags: u64) -> Option<&'static Row> {
     if let Some(row) = row_at(real) {
         return Some(row);

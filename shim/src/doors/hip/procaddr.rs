@@ -1,8 +1,8 @@
 //! `hipGetProcAddress` and `hipGetDriverEntryPoint`: the HIP runtime's functions by name.
 //!
-//! Both answer with exported functions, which `hipGetProcAddress` finds by `dlsym` in the library itself
-//! (ROCm/clr, hipamd/src/hip_device.cpp, `hipGetProcAddress`). It ignores its flags up to ROCm 6.4, so which form a
-//! program got, the plain one or the twin with the thread's own default stream, is told by the answer alone.
+//! Both answer with exported functions, which `hipGetProcAddress` finds by `dlsym` in the library itself (ROCm/clr,
+//! hipamd/src/hip_device.cpp, `hipGetProcAddress`). Up to ROCm 6.4 it ignores its flags. So only the answer tells which
+//! form a program got: the plain one, or the twin with the thread's own default stream.
 
 use super::{export_named, holds, ours};
 use crate::call::Call;
@@ -16,7 +16,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 type Find = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status;
 type FindEntry = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, u64, *mut c_int) -> Status;
 
-/// Our function for an answer to this name. Where the answer is HIP's own twin `…_spt`, it is our function of that
+/// Returns our function for an answer to this name. If the answer is HIP's own twin `…_spt`, it is our function of that
 /// twin.
 fn ours_for(name: &[u8], answer: usize) -> Option<usize> {
     let twin = || {
@@ -61,7 +61,7 @@ pub(super) unsafe fn hip(
     unsafe { answered(real(symbol, pfn, version, flags, found), symbol, pfn) }
 }
 
-/// The same since ROCm 7.1, with no version to ask for.
+/// The form since ROCm 7.1, without a version.
 pub(super) unsafe fn entry_point(
     _: Call,
     real: FindEntry,
