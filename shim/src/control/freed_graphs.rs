@@ -1,10 +1,10 @@
-//! Finds graphs that are launched after memory that they refer to was freed. Natively such a launch writes into whatever
-//! lies there by then, too.
+//! Finds graphs that are launched after memory that they refer to was freed. Natively, such a launch also writes into
+//! whatever lies there by then.
 //!
 //! The program's calls pay nothing for it. About once a second the sources of new and changed execs are read, and the
 //! device allocations that they have addresses of are noted ([`index`], [`words`]). Later looks see which of those are
-//! gone, and which execs were launched since. Only a launch that certainly came after the free is told, and only if the
-//! call site of the memory did not get the same memory again (docs/decisions/graphs.md).
+//! gone, and which execs were launched since. A launch is reported only if it certainly came after the free, and only
+//! if the memory's call site did not get the same memory again (docs/decisions/graphs.md).
 
 mod index;
 mod words;
@@ -23,26 +23,26 @@ use std::sync::atomic::{Ordering::*, fence};
 use std::time::{Duration, Instant};
 use words::{Found, Words};
 
-/// After a look the thread takes none for this many times the time that the look took.
+/// After a look the thread pauses for this many times the look's duration.
 const REST: u32 = 100;
-/// Sources are read for this long in one look, ns. What is left comes next.
+/// Maximum time for reading sources in one look, ns. The rest is read in the next.
 const READING_NS: u64 = 5_000_000;
-/// Words that are kept in one look. A source that has more is read alone.
+/// Maximum number of words kept in one look. A source that has more is read alone.
 const MOST_WORDS: usize = 1 << 16;
-/// The most findings of one process that are events. The counter counts on.
+/// Maximum number of findings per process that become events. The counter continues.
 const MOST_FINDINGS: u64 = 256;
 
-/// What is known of what an exec refers to: one of the three states, or a set.
+/// What is known of an exec's references: one of the three states, or a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Refers(u32);
 
 impl Refers {
-    /// Its source is to be read.
+    /// Its source must be read.
     const UNREAD: Self = Self(0);
-    /// It was changed since the last look. Its source is read once it stays as it is: some programs change it in each
+    /// It was changed since the last look. Its source is read once it stays unchanged: some programs change it in each
     /// step.
     const CHANGING: Self = Self(1);
-    /// To nothing that is looked after, or its source cannot be read.
+    /// It refers to no tracked memory, or its source cannot be read.
     const NOTHING: Self = Self(2);
 
     fn to(set: Option<SetRef>) -> Self {
@@ -54,12 +54,12 @@ impl Refers {
     }
 }
 
-/// What was seen of an exec, by the slot of its record. The upper halves of numbers do not matter.
+/// What was seen of an exec, by the slot of its record. Only the lower halves of its numbers are kept.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// 0: no exec.
     serial: u32,
-    /// Changes, and launches, as far as the last look saw.
+    /// Changes and launches, as of the last look.
     changes: u32,
     launches: u16,
     /// The look that saw it last.
@@ -70,7 +70,7 @@ struct Seen {
 // A program may hold very many execs.
 const _: () = assert!(size_of::<Seen>() == 16);
 
-/// Execs of a piece. A list that is made longer and longer leaves its old places in the heap.
+/// Execs of a piece. A list that grows by copying leaves its old places in the heap.
 const PIECE: usize = 1024;
 
 /// What was seen of all execs.
@@ -78,7 +78,7 @@ const PIECE: usize = 1024;
 struct Execs(Vec<Box<[Seen]>>);
 
 impl Execs {
-    /// What was seen of the exec in a slot.
+    /// Returns what was seen of the exec in a slot.
     fn at(&mut self, slot: u32) -> &mut Seen {
         let (piece, at) = (slot as usize / PIECE, slot as usize % PIECE);
         while self.0.len() <= piece {
@@ -87,7 +87,7 @@ impl Execs {
         &mut self.0[piece][at]
     }
 
-    /// Slots up to the last piece.
+    /// Returns the number of slots up to the last piece.
     fn slots(&self) -> u32 {
         (self.0.len() * PIECE) as u32
     }
@@ -97,23 +97,23 @@ impl Execs {
     }
 }
 
-/// All that is known of execs and their memory.
+/// All execs and their memory.
 pub(super) struct FreedGraphs {
-    /// When the next look is due; `None`: never.
+    /// Time of the next look; `None`: never.
     next: Option<Instant>,
     execs: Execs,
     index: Index,
     looks: u16,
-    /// How stacks were taken at the start. A call site has another stack if that changes, so nothing is judged then.
+    /// Settings of stacks at the start. If they change, a call site has another stack, so nothing is judged then.
     stacks: (u32, u64),
-    /// Where reading of sources goes on.
+    /// Slot at which reading of sources continues.
     read_from: u32,
 }
 
-/// What one look saw.
+/// Result of one look.
 #[derive(Default)]
 struct Look {
-    /// Before then all allocations were freed that are gone by now.
+    /// Time before which all allocations were freed that are gone now.
     freed_ns: u64,
     /// Execs that were launched since the last look, and refer to freed memory.
     launched: Vec<(u32, SetRef)>,
@@ -124,17 +124,17 @@ fn how_stacks_are_taken(shim: &Shim) -> (u32, u64) {
     (settings.stacks, settings.stack_every)
 }
 
-/// Whether a launch came after another moment: `launch_ns` is the one of the record.
+/// True if a launch came after another moment: `launch_ns` is from the record.
 fn is_after(launch_ns: u64, moment_ns: u64) -> bool {
     launch_ns > moment_ns.saturating_add(clock::MOST_AHEAD_NS)
 }
 
-/// How often an exec was changed; the upper half does not matter.
+/// Returns how often an exec was changed, the lower half only.
 fn changes_of(exec: &ExecSlot) -> u32 {
     exec.updates.wrapping_add(exec.node_sets) as u32
 }
 
-/// How many allocations these call sites ever made.
+/// Returns how many allocations these call sites ever made.
 fn made_at(shim: &Shim, stacks: impl Iterator<Item = StackRef>) -> FxHashMap<StackRef, u64> {
     let made = |stack| (stack, shim.ledger.made_at(stack, &[offset_of!(StackSlot, allocs)]));
     let mut all: FxHashMap<_, _> = stacks.map(made).collect();
@@ -148,12 +148,12 @@ fn made_at(shim: &Shim, stacks: impl Iterator<Item = StackRef>) -> FxHashMap<Sta
     all
 }
 
-/// The same of one call site.
+/// As [`made_at`], for one call site.
 fn made_at_one(shim: &Shim, stack: StackRef) -> u64 {
     made_at(shim, std::iter::once(stack)).get(&stack).copied().unwrap_or(0)
 }
 
-/// Tells of an exec that was launched after memory was freed.
+/// Reports an exec that was launched after memory was freed.
 fn tell(shim: &Shim, exec: &ExecSlot, freed: &Block, owner: Option<&AllocSlot>) {
     shim.count(counters::LAUNCHED_AFTER_FREE, 1);
     if shim.ledger.counter(counters::LAUNCHED_AFTER_FREE) > MOST_FINDINGS {
@@ -188,7 +188,7 @@ impl FreedGraphs {
         Self { next, execs: Execs::default(), index: Index::default(), looks: 0, stacks, read_from: 0 }
     }
 
-    /// Looks if that is due.
+    /// Takes a look if it is due.
     pub(super) fn look_if_due(&mut self, shim: &Shim) {
         if self.next.is_none_or(|next| next > Instant::now()) || shim.ledger.execs.handed_out() == 0 {
             return;
@@ -197,7 +197,7 @@ impl FreedGraphs {
             *self = Self { next: None, ..Self::new(shim) };
             return;
         }
-        // As in growth.rs: the time that the thread worked counts.
+        // As in growth.rs: the thread's working time counts.
         let (begin, worked) = (Instant::now(), clock::worked_ns());
         self.look(shim);
         let took = Duration::from_nanos(clock::worked_ns().saturating_sub(worked));
@@ -225,7 +225,7 @@ impl FreedGraphs {
         }
     }
 
-    /// Notes which allocations are gone. The answer is a time after all their frees.
+    /// Notes which allocations are gone. Returns a time after all their frees.
     fn see_frees(&mut self, shim: &Shim) -> u64 {
         for (_, block) in self.index.blocks_mut() {
             let is_live =
@@ -239,10 +239,10 @@ impl FreedGraphs {
         clock::now_ns()
     }
 
-    /// Notes which execs are new, were changed, launched, destroyed.
+    /// Notes which execs are new, or were changed, launched or destroyed.
     fn see_execs(&mut self, shim: &Shim, look: &mut Look) {
         shim.ledger.execs.each_slot(|slot, exec| {
-            // The library's own: what it refers to cannot be read.
+            // The library's own execs: their references cannot be read.
             if exec.exec_state() != Some(ExecState::Native) {
                 self.see_exec(slot, exec, look);
             }
@@ -281,7 +281,7 @@ impl FreedGraphs {
         *self.execs.at(slot) = Seen { serial, changes, launches, look: self.looks, refers };
     }
 
-    /// Reads sources for a while. The answer is the execs whose source was read, and their words.
+    /// Reads sources for a while. Returns the execs whose source was read, and their words.
     fn read_sources(&mut self, shim: &Shim) -> (Vec<(u32, ExecSlot)>, Words) {
         let (mut read, mut words) = (Vec::new(), Words::default());
         let all = self.execs.slots();
@@ -296,7 +296,7 @@ impl FreedGraphs {
                 self.read_from = slot;
                 break;
             }
-            // Read before its source is: a change that comes meanwhile is seen by the next look.
+            // Read before its source: the next look sees a change that comes meanwhile.
             let Some(exec) = shim.ledger.execs.read_if_whole(slot).filter(|exec| exec.serial as u32 == seen.serial)
             else {
                 continue;
@@ -315,12 +315,12 @@ impl FreedGraphs {
         (read, words)
     }
 
-    /// Judges the launches of an exec that refers to freed memory, and tells what is certain.
+    /// Judges the launches of an exec that refers to freed memory, and reports what is certain.
     fn judge(&mut self, shim: &Shim, slot: u32, set: SetRef, found: &Found) {
         let seen = *self.execs.at(slot);
         let is_it = |exec: &ExecSlot| (exec.serial as u32, changes_of(exec)) == (seen.serial, seen.changes);
         let read = || shim.ledger.execs.read_if_whole(slot).filter(is_it);
-        // Changes are read once more behind the last launch: it may be of a source that came meanwhile.
+        // Changes are read again after the last launch, which may be of a source that came meanwhile.
         let (Some(exec), Some(_)) = (read(), read()) else { return };
         let mut told = Vec::new();
         for &at in self.index.blocks_of(set).iter() {
@@ -362,7 +362,7 @@ impl FreedGraphs {
         }
     }
 
-    /// Notes what an exec refers to.
+    /// Notes the references of an exec.
     fn note<'a>(
         &mut self,
         shim: &Shim,
@@ -370,8 +370,8 @@ impl FreedGraphs {
         refers: impl Iterator<Item = &'a (u32, AllocSlot)>,
     ) {
         let made_ns = exec.time_ns.max(exec.last_update_ns);
-        // The memory that the exec was made for came from another call site if this one made no other.
-        // The exec's own thread takes numbers above the exec's for what it allocates later, however soon that is.
+        // The exec's original memory came from another call site if this one made no other. The exec's own thread takes
+        // higher numbers than the exec's for later allocations, however soon they come.
         let is_later =
             |alloc: &AllocSlot| alloc.time_ns > made_ns || changes_of(exec) == 0 && alloc.serial > exec.serial;
         let is_strangers =
@@ -382,15 +382,15 @@ impl FreedGraphs {
         let seen = self.execs.at(*slot);
         seen.refers = Refers::to(set);
         if all.iter().any(|referred| referred.is_stranger) {
-            // The next look judges the launches so far: by then it is seen if the source came with an update that was
-            // still going on here.
+            // The next look judges the launches so far: by then it shows if the source came with an update that was
+            // still in progress here.
             seen.launches = seen.launches.wrapping_sub(1);
         }
     }
 }
 
-/// Whether a launch came when a block had been gone for so long that its call site cannot have got the same memory
-/// again, and freed it, between two looks.
+/// True if, at a launch, a block had been gone so long that its call site cannot have got the same memory again, and
+/// freed it, between two looks.
 fn is_gone_for_long(shim: &Shim, block: &Block, gone: Gone, launch_ns: u64) -> bool {
     block.stack != 0
         && gone.since_ns.is_some_and(|since_ns| is_after(launch_ns, since_ns))

@@ -1,7 +1,7 @@
-//! Samples of who holds how much, over time. Older samples are kept at a coarser resolution.
+//! Samples of memory holders over time. Older samples are kept at a coarser resolution.
 //!
-//! The program's calls count nothing for it. A sample reads the records of all live memory and adds up the bytes of each
-//! call stack, tag and class. That takes a few nanoseconds for each record. [`REST`] bounds the share of time that
+//! The program's calls count nothing for it. A sample reads the records of all live memory and adds up the bytes of
+//! each call stack, tag and class. That takes a few nanoseconds for each record. [`REST`] bounds the share of time that
 //! samples take.
 
 use super::proc_files::ProcFiles;
@@ -15,10 +15,10 @@ use std::mem::offset_of;
 use std::sync::atomic::{Ordering::*, fence};
 use std::time::{Duration, Instant};
 
-/// After a sample the thread takes none for this many times the time that the sample took.
+/// After a sample the thread pauses for this many times the sample's duration.
 const REST: u32 = 100;
 
-/// A key gets the row of another one only if it holds more than this many times as many bytes.
+/// A key gets another key's row only if it holds more than this many times as many bytes.
 const TAKES_OVER: u64 = 2;
 
 /// Live bytes, and the number of allocations.
@@ -39,7 +39,7 @@ impl Live {
 #[derive(Default)]
 struct Stranger {
     live: Live,
-    /// When the newest of its allocations was made; 0: not known.
+    /// Time of its newest allocation; 0: unknown.
     newest_ns: u64,
 }
 
@@ -48,24 +48,24 @@ struct Row {
     slot: u32,
     now: Live,
     peak: u64,
-    /// For a call site: how many things it ever made, now and at the last note. `None`: nothing was noted yet.
+    /// For a call site: number of things it ever made, now and at the last note. `None`: nothing was noted yet.
     made_now: u64,
     made: Option<u64>,
-    /// The least since the present point began, for each coarser level.
+    /// The minimum since the present point began, for each coarser level.
     least: [Live; GROWTH_LEVELS.len() - 1],
 }
 
 /// All rows of this process.
 pub(super) struct Growth {
     interval: Duration,
-    /// When the next sample is due; `None`: at the next mark.
+    /// Time of the next sample; `None`: at the next mark.
     next: Option<Instant>,
     rows: FxHashMap<Key, Row>,
-    /// Samples so far.
+    /// Number of samples so far.
     samples: u64,
     /// Time of the first sample of the present point, for each level.
     began_ns: [u64; GROWTH_LEVELS.len()],
-    /// There is no storage for a further row.
+    /// True if there is no storage for a further row.
     full: bool,
 }
 
@@ -85,7 +85,7 @@ impl Growth {
         growth
     }
 
-    /// Goes by the interval that is in force now.
+    /// Applies the present interval.
     pub(super) fn goes_by(&mut self, shim: &Shim) {
         let interval = Duration::from_nanos(shim.in_force.all().growth_interval);
         if interval != self.interval {
@@ -94,7 +94,7 @@ impl Growth {
         }
     }
 
-    /// When the next sample is due.
+    /// Returns when the next sample is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
     }
@@ -108,8 +108,7 @@ impl Growth {
 
     /// Takes a sample.
     pub(super) fn sample(&mut self, shim: &Shim, files: &mut ProcFiles) {
-        // The time that the thread worked counts, not the time that passed. So samples on a busy machine are late, but not
-        // rarer.
+        // The thread's working time counts, not the elapsed time. So samples on a busy machine are late, but not rarer.
         let (begin, worked) = (Instant::now(), clock::worked_ns());
         let now_ns = clock::precise_ns();
         let strangers = self.look(shim, files);
@@ -123,7 +122,7 @@ impl Growth {
         self.next = (!self.interval.is_zero()).then(|| begin + rest);
     }
 
-    /// Adds up the live bytes of each key: in its row, or, for keys without a row, in the map that is returned.
+    /// Adds up the live bytes of each key: in its row, or, for keys without a row, in the returned map.
     fn look(&mut self, shim: &Shim, files: &mut ProcFiles) -> FxHashMap<Key, Stranger> {
         let (rows, mut strangers) = (&mut self.rows, FxHashMap::<Key, Stranger>::default());
         rows.values_mut().for_each(|row| row.now = Live::default());
@@ -145,13 +144,13 @@ impl Growth {
         ledger.contexts.each(|context| {
             key_of_context(context).into_iter().for_each(|key| add(key, 0, context.time_ns));
         });
-        // What gpumem takes is never called the program's.
+        // gpumem's own memory is never attributed to the program.
         add((GrowthKind::Heap, 0), files.resident().1.saturating_sub(own::bytes()), 0);
         strangers
     }
 
-    /// Gives rows to the keys without one, those that hold most first. If there is no more room, they get the rows of the
-    /// keys that hold least.
+    /// Gives rows to the keys without one, largest first. If there is no more room, they get the rows of the smallest
+    /// keys.
     fn admit(&mut self, shim: &Shim, strangers: FxHashMap<Key, Stranger>, now_ns: u64) {
         if strangers.is_empty() {
             return;
@@ -178,19 +177,19 @@ impl Growth {
         }
     }
 
-    /// A row that no key had before.
+    /// Returns a row that no key had before.
     fn fresh(&mut self, shim: &Shim) -> Option<u32> {
         if self.full || self.rows.len() as u64 >= shim.ledger.growth.capacity() {
             return None;
         }
-        // Rows are never given back, so the block behind the last one is that of the next slot.
+        // Rows are never freed, so the block behind the last one belongs to the next slot.
         let slot = shim.ledger.growth_points.append(&[0; GROWTH_BLOCK]).and_then(|_| shim.ledger.growth.take());
         self.full = slot.is_none();
         slot
     }
 
-    /// Gives a row to a key. The key may have made its allocations long ago, so the row starts with the time of the newest
-    /// one.
+    /// Gives a row to a key. The key may have made its allocations long ago, so the row starts with the time of the
+    /// newest one.
     fn give(&mut self, shim: &Shim, slot: u32, key: Key, stranger: Stranger, now_ns: u64) {
         let (kind, key_of, made_ns) = (key.0 as u8, key.1, stranger.newest_ns);
         shim.ledger
@@ -247,8 +246,8 @@ impl Growth {
                 _ => 0,
             };
         }
-        // The places are read after the records. Counts that move from a place to a record meanwhile are missed this time,
-        // and never counted twice.
+        // The places are read after the records. Counts that move from a place to a record meanwhile are missed this
+        // time, and never counted twice.
         fence(Acquire);
         for (stack, allocs) in shim.ledger.in_places() {
             if let Some(row) = self.rows.get_mut(&(GrowthKind::Site, stack.into())) {
@@ -256,13 +255,13 @@ impl Growth {
             }
         }
         for row in self.rows.values_mut().filter(|row| row.made.is_none_or(|made| made < row.made_now)) {
-            // What was made before the row existed does not count.
+            // Things made before the row existed do not count.
             let Some(_) = row.made.replace(row.made_now) else { continue };
             shim.ledger.growth.field(row.slot, offset_of!(GrowthSlot, made_ns)).store(now_ns, Relaxed);
         }
     }
 
-    /// Writes one point of every row. The point has no time while it is being written. Its time is stored last.
+    /// Writes one point of every row. While it is being written the point has no time. Its time is stored last.
     fn write_point(&self, shim: &Shim, place: usize, time_ns: u64, coarse: Option<usize>) {
         let points = &shim.ledger.growth_points;
         if self.full && self.rows.is_empty() {

@@ -1,7 +1,7 @@
 //! Files of `/proc/self` that the control thread reads once a second: the number of threads and the resident memory.
 //!
-//! The files stay open. A process may have no descriptor left when it ends, and opening one at each read would take, for
-//! a moment, the number that the program's next file should get.
+//! The files stay open. A process may have no descriptor left when it ends, and opening one at each read would briefly
+//! take the number that the program's next file should get.
 
 use crate::process::descriptor::Descriptor;
 use crate::process::own;
@@ -39,7 +39,7 @@ impl Kept {
 /// The files that the control thread reads once a second.
 pub(super) struct ProcFiles {
     stat: Kept,
-    /// `None` if it could not be opened: then the resident memory is not known.
+    /// `None` if it could not be opened: then the resident memory is unknown.
     statm: Option<Kept>,
 }
 
@@ -50,7 +50,7 @@ impl ProcFiles {
         Ok(Self { stat: Kept::open("/proc/self/stat")?, statm: Kept::open("/proc/self/statm").ok() })
     }
 
-    /// Looks for other threads. Returns true if all have ended but `ours` of our own: main is then a zombie that the
+    /// Checks for other threads. Returns true if all have ended but `ours` of our own: main is then a zombie that the
     /// kernel keeps. A driver's threads count as others.
     ///
     /// # Errors
@@ -58,12 +58,12 @@ impl ProcFiles {
     pub(super) fn look_for_others(&mut self, ours: u32) -> Result<bool> {
         let mut stat = [0_u8; 1024];
         let stat = self.stat.read(&mut stat)?;
-        // First comes the state, and 17 fields later the number of threads (proc(5)).
+        // The state comes first, and 17 fields later the number of threads (proc(5)).
         let mut fields = place::stat_fields(stat);
         Ok(fields.next() == Some("Z") && fields.nth(16) == Some((1 + ours).to_string().as_str()))
     }
 
-    /// The resident bytes of the process, by [`own::resident_by`]; 0 if they cannot be read.
+    /// Returns the process's resident bytes, by [`own::resident_by`]; 0 if they cannot be read.
     pub(super) fn resident(&mut self) -> (u64, u64) {
         let mut statm = [0_u8; 256];
         let read = self.statm.as_mut().and_then(|file| file.read(&mut statm).ok());

@@ -1,5 +1,5 @@
-//! Variables that change while the process runs: which values are refused, who hears of a new value, and what is
-//! written down.
+//! Changes variables while the process runs: refuses values, tells the parts that apply them, and writes the changes
+//! down.
 
 use crate::gate;
 use crate::graphs;
@@ -12,10 +12,10 @@ use gpumem_wire::units;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::*;
 
-/// The variables that were changed since the start, with their values, by name.
+/// The variables changed since the start, with their values, by name.
 pub(super) type Changes = BTreeMap<&'static str, String>;
 
-/// Why there is nothing to do.
+/// Reason for doing nothing.
 pub(super) const NO_POOL: &str = "the pool is off, or was not needed so far";
 
 /// Changes a variable while the process runs, and writes that down.
@@ -35,7 +35,7 @@ pub(super) fn set(
     Ok(said)
 }
 
-/// Writes the variables that were changed since the start to the ledger.
+/// Writes the variables changed since the start to the ledger.
 fn write_down(shim: &Shim, setting: &'static Setting, value: &str, changes: &mut Changes) {
     changes.insert(setting.name, value.to_owned());
     let lines: Vec<String> = changes.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -43,8 +43,8 @@ fn write_down(shim: &Shim, setting: &'static Setting, value: &str, changes: &mut
     header.changes().store(shim.ledger.texts.intern(lines.join("\n").as_bytes()), Relaxed);
 }
 
-/// Shortens `GPUMEM_POOL_DECAY`, if the user chose none, once the program turns out to have an allocator that keeps what
-/// it frees. Such an allocator frees to give memory away: docs/decisions/pool.md has what its idle blocks bring.
+/// Shortens `GPUMEM_POOL_DECAY`, if the user set none, once the program turns out to have an allocator that keeps what
+/// it frees. Such an allocator frees to give memory away: docs/decisions/pool.md has the benefit of its idle blocks.
 pub(super) fn shorten_decay_beside_own_cache(shim: &'static Shim, changes: &mut Changes) {
     const SHORT: &str = "500ms";
     let is_chosen = shim.settings.pool_decay.is_some() || changes.contains_key(Id::PoolDecay.setting().name);
@@ -60,14 +60,14 @@ pub(super) fn shorten_decay_beside_own_cache(shim: &'static Shim, changes: &mut 
     }
 }
 
-/// Has pool and graph cache step aside for all later calls, as far as there is anything that can.
+/// Makes pool and graph cache step aside for all later calls, if they exist.
 pub(super) fn off(shim: &'static Shim, changes: &mut Changes) -> Result<String, String> {
     let said: Result<Vec<_>, _> =
         [Id::GraphCache, Id::Pool].map(|id| set(shim, id.setting().name, "0", false, changes)).into_iter().collect();
     said.map(|said| said.join("; "))
 }
 
-/// Whether a variable may have this value now. Nothing changes.
+/// Checks if a variable may have this value now. Changes nothing.
 ///
 /// # Errors
 /// Why not.
@@ -96,10 +96,10 @@ fn graph_cache_was_on(shim: &Shim) -> Result<(), String> {
     }
 }
 
-/// Whether what is live fits under a limit.
+/// Checks if the live bytes fit under a limit.
 ///
 /// # Errors
-/// What is live, if it does not fit.
+/// The live bytes, if they do not fit.
 fn has_room(shim: &'static Shim, limit: u64) -> Result<(), String> {
     pool::all().for_each(|pool| pool.report_all(shim));
     for vendor in [Vendor::Cuda, Vendor::Hip] {
@@ -117,12 +117,12 @@ fn has_room(shim: &'static Shim, limit: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Puts a new value in force. `None`: the variable is unset from now on.
+/// Puts a new value in force. `None` unsets the variable.
 ///
 /// # Errors
 /// Why it cannot be changed.
 fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) -> Result<String, String> {
-    // A pool or cache that is made from here on finds the new value. One that exists already is told.
+    // A pool or cache that is made later finds the new value. An existing one is told.
     let now = shim.in_force.put(setting, value);
     match setting.id {
         Id::Pool if now.pool => {
@@ -148,7 +148,7 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
                 pool.report_all(shim);
             }
         }
-        // The shim looks at the present value each time; the control thread at its interval after each command.
+        // The shim reads the present value each time; the control thread reads its interval after each command.
         Id::Log | Id::Summary | Id::OomReport | Id::GrowthInterval => {}
         // These are read once, at the start.
         Id::Disable
@@ -169,7 +169,7 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
     Ok(String::new())
 }
 
-/// Whether anything may be opened again. Once recording has ended, for want of memory or by a fault of ours, pool and
+/// Checks if anything may be opened again. Once recording has ended, for lack of memory or by a fault of ours, pool and
 /// graph cache stay closed with it.
 ///
 /// # Errors
@@ -179,12 +179,12 @@ fn books_are_open() -> Result<(), String> {
     gate::shim().map(|_| ()).ok_or_else(|| ended.to_owned())
 }
 
-/// Whether no pool keeps anything. A pool that is off may exist for the limit.
+/// True if no pool keeps anything. A pool that is off may exist for the limit.
 pub(super) fn nothing_is_kept() -> bool {
     pool::all().all(pool::Pool::is_closed)
 }
 
-/// From now on the graph caches follow these bounds.
+/// Makes the graph caches follow these bounds.
 fn graph_bounds(now: &Settings) {
     graphs::caches().for_each(|cache| cache.goes_by(now));
     // An idle process launches nothing that would apply the new bounds.

@@ -1,7 +1,7 @@
-//! The control socket: who may speak, one whole line from each client, and a reply.
+//! The control socket: checks who speaks, reads one whole line from each client, and replies.
 //!
-//! The thread that listens has other work. It looks at who a client is before it reads anything. A client has
-//! [`PATIENCE`] for its line and as much to take the reply, and is not waited for any longer.
+//! The listening thread has other work. It checks the client's user before it reads anything. A client has [`PATIENCE`]
+//! for its line and as much to take the reply.
 
 use crate::process::descriptor::Descriptor;
 use crate::shim::Shim;
@@ -12,13 +12,13 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-/// How long a client may take for its whole line.
+/// Maximum time that a client may take for its whole line.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Answers a client. If that is not possible, the answer is the client and the reason.
+/// Answers a client. If that is not possible, returns the client and the reason.
 type Later = dyn FnOnce(UnixStream) -> Result<(), (UnixStream, String)>;
 
-/// What a client gets.
+/// Answer to a client.
 pub(super) enum Answer {
     Line(String),
     /// Another thread answers the client when it has the answer.
@@ -32,7 +32,7 @@ impl Socket {
     pub(super) fn new(shim: &Shim) -> io::Result<Self> {
         let path = shim.socket_path();
         let listener = match UnixListener::bind(&path) {
-            // One of a dead process with this number.
+            // A socket of a dead process with this number.
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 std::fs::remove_file(&path)?;
                 UnixListener::bind(&path)?
@@ -45,17 +45,17 @@ impl Socket {
         Ok(Self(Descriptor::new(listener.into())))
     }
 
-    /// Waits for a client, for at most `wait`, and has its command carried out.
+    /// Waits at most `wait` for a client, and runs its command by `carry_out`.
     pub(super) fn serve(&self, wait: Duration, carry_out: impl FnOnce(&str) -> Answer) {
         let Some(fd) = self.0.get() else {
-            // The program closed our descriptor. Samples are all that is left to do.
+            // The program closed our descriptor. Only samples are left to do.
             return std::thread::sleep(wait);
         };
         if events(fd, libc::POLLIN, wait) == 0 || self.0.get().is_none() {
             return;
         }
-        // SAFETY: `self.0` owns the descriptor and has checked that it still is ours. ManuallyDrop
-        // sees to it that this listener does not close it.
+        // SAFETY: `self.0` owns the descriptor and has checked that it still is ours. ManuallyDrop keeps this listener
+        // from closing it.
         let listener = ManuallyDrop::new(unsafe { UnixListener::from_raw_fd(fd) });
         match listener.accept() {
             Ok((client, _)) => drop(answer(client, carry_out)),
@@ -64,10 +64,10 @@ impl Socket {
     }
 }
 
-/// The events of a descriptor, after `wait` at most.
+/// Returns the events of a descriptor, after `wait` at most.
 fn events(fd: RawFd, wanted: libc::c_short, wait: Duration) -> libc::c_short {
     let mut poll = libc::pollfd { fd, events: wanted, revents: 0 };
-    // Rounded up, and no longer than a second.
+    // Rounded up, and at most a second.
     let wait = wait.as_millis().min(1000) as i32 + i32::from(!wait.is_zero());
     // SAFETY: `poll` is a local, the one pollfd that the call is told of.
     if unsafe { libc::poll(&mut poll, 1, wait) } > 0 { poll.revents } else { 0 }
@@ -76,7 +76,7 @@ fn events(fd: RawFd, wanted: libc::c_short, wait: Duration) -> libc::c_short {
 fn answer(mut client: UnixStream, carry_out: impl FnOnce(&str) -> Answer) -> io::Result<()> {
     client.set_nonblocking(false)?;
     client.set_write_timeout(Some(PATIENCE))?;
-    // The user is checked before anything is read: what another user sends is not looked at.
+    // The user is checked before anything is read: input of another user is not examined.
     let reply = match same_user(&client) {
         false => "error this process belongs to another user".to_owned(),
         true => match line(&mut client)? {
@@ -101,7 +101,7 @@ fn answer(mut client: UnixStream, carry_out: impl FnOnce(&str) -> Answer) -> io:
     send(&client, format!("{reply}\n").as_bytes())
 }
 
-/// A whole line, without its end, or why there is none.
+/// Reads a whole line, without its end; otherwise returns why there is none.
 fn line(client: &mut UnixStream) -> io::Result<Result<String, String>> {
     let deadline = Instant::now() + PATIENCE;
     // There is room for the end of the line, too.
@@ -128,19 +128,19 @@ fn line(client: &mut UnixStream) -> io::Result<Result<String, String>> {
     }
 }
 
-/// Whether the client is gone, so that nobody would read an answer.
+/// True if the client is gone, so that an answer would not be read.
 fn has_hung_up(client: &UnixStream) -> bool {
     events(client.as_raw_fd(), 0, Duration::ZERO) & (libc::POLLHUP | libc::POLLERR) != 0
 }
 
-/// Sends without the SIGPIPE of a write that nobody reads. What does not fit at once has to wait for its reader.
+/// Sends without raising SIGPIPE if there is no reader. Bytes that do not fit at once have to wait for the reader.
 fn send(client: &UnixStream, bytes: &[u8]) -> io::Result<()> {
     // SAFETY: `bytes` is readable for its length, and `client` keeps the descriptor open.
     let sent = unsafe { libc::send(client.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Whether a client runs as this process's user, or as root.
+/// True if a client runs as this process's user, or as root.
 fn same_user(client: &UnixStream) -> bool {
     let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -229,8 +229,8 @@ mod tests {
         answer(server, |_| panic!("its sender is gone")).expect("nothing to do");
     }
 
-    /// The kernel tells each end of a socket which user made the other. A thread of root's can have another user for
-    /// that long.
+    /// The kernel tells each end of a socket which user made the other. A thread of root can have another user
+    /// meanwhile.
     #[test]
     fn a_stranger_is_refused_before_anything_is_read() {
         // SAFETY: geteuid takes no arguments and cannot fail.

@@ -1,4 +1,4 @@
-//! Which allocations the live execs refer to. Execs that refer to the same ones share one set.
+//! The allocations that live execs refer to. Execs that refer to the same ones share one set.
 
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::{AllocSlot, ContextRef, StackRef};
@@ -8,31 +8,31 @@ use std::rc::Rc;
 /// In a serial: see [`Block::of_stranger`].
 const STRANGER: u64 = 1 << 63;
 
-/// The most references that all sets hold. Execs beyond are not judged.
+/// Maximum number of references in all sets. Execs beyond it are not judged.
 const MOST_REFERENCES: usize = 1 << 18;
 
-/// An allocation that some exec refers to.
+/// An allocation that an exec refers to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub addr: u64,
     pub bytes: u64,
     pub serial: u64,
-    /// Where its record lies.
+    /// Slot of its record.
     pub slot: u32,
     pub stack: StackRef,
     pub context: ContextRef,
     /// `None`: the allocation is live.
     pub gone: Option<Gone>,
-    /// Sets that hold it.
+    /// Number of sets that hold it.
     sets: u32,
 }
 
 /// The allocation was freed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gone {
-    /// How many allocations its call site had made when it was last counted.
+    /// Number of allocations that its call site had made at the last count.
     pub made: Option<u64>,
-    /// Since when it has been gone without a break: its call site made no other one since then.
+    /// Time since which it has been gone without a break: its call site made no other one since then.
     pub since_ns: Option<u64>,
 }
 
@@ -42,39 +42,40 @@ impl Block {
         Self { addr, bytes, serial, slot, stack, context, gone: None, sets: 0 }
     }
 
-    /// Stands for memory that was freed before its exec was read: the live allocation that lies there now came after the
-    /// exec, and from another call site. Such a block counts as gone, and only this allocation as its next owner.
+    /// Creates a block for memory that was freed before its exec was read: the live allocation that lies there now came
+    /// after the exec, and from another call site. Such a block counts as gone, and only this allocation as its next
+    /// owner.
     fn of_stranger(slot: u32, alloc: &AllocSlot) -> Self {
         let serial = alloc.serial | STRANGER;
         Self { serial, stack: 0, gone: Some(Gone::default()), ..Self::of(slot, alloc) }
     }
 
-    /// True if nothing else is known of the memory than who has it now.
+    /// True if only the memory's present owner is known.
     pub(super) fn is_strangers(&self) -> bool {
         self.serial & STRANGER != 0
     }
 
-    /// True if this allocation may be told as the next owner.
+    /// True if this allocation may be reported as the next owner.
     pub(super) fn may_be_owned_by(&self, alloc: &AllocSlot) -> bool {
         !self.is_strangers() || self.serial == alloc.serial | STRANGER
     }
 
-    /// True if this allocation has the address, the size and the call site of the block, as far as call sites are known.
-    /// A program that frees and allocates a buffer in each step gets the same memory natively, too.
+    /// True if this allocation has the block's address, size and call site, as far as call sites are known. A program
+    /// that frees and allocates a buffer in each step gets the same memory natively, too.
     pub(super) fn is_made_again_by(&self, alloc: &AllocSlot) -> bool {
         let is_same_site = alloc.stack == self.stack || alloc.stack == 0 || self.stack == 0;
         !self.is_strangers() && is_same_site && (alloc.addr, alloc.bytes) == (self.addr, self.bytes)
     }
 }
 
-/// Whether an allocation is memory of a device that a graph may refer to by address.
+/// True if an allocation is device memory that a graph may refer to by address.
 pub(super) fn is_device_memory(alloc: &AllocSlot) -> bool {
     let has_address =
         [AllocKind::Device, AllocKind::Pitch, AllocKind::Async].iter().any(|&kind| alloc.kind == kind as u8);
     has_address && alloc.location().is_device()
 }
 
-/// What an exec refers to, by the places of the blocks.
+/// An exec's references, by the places of the blocks.
 struct Set {
     blocks: Rc<[u32]>,
     execs: u32,
@@ -83,10 +84,10 @@ struct Set {
 /// An allocation that an exec refers to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Referred {
-    /// Where its record lies.
+    /// Slot of its record.
     pub slot: u32,
     pub alloc: AllocSlot,
-    /// It came after the exec, and from another call site than what the exec was made for.
+    /// True if it came after the exec, and from another call site than the exec's original memory.
     pub is_stranger: bool,
 }
 
@@ -120,7 +121,7 @@ fn put<T>(all: &mut Vec<Option<T>>, unused: &mut Vec<u32>, value: T) -> u32 {
 }
 
 impl Index {
-    /// The set of these allocations, for one more exec. `None` if there are none, or no room for the set.
+    /// Returns the set of these allocations, for one more exec. `None` if there are none, or no room for the set.
     pub(super) fn set_of(&mut self, allocs: &[Referred]) -> Option<SetRef> {
         if self.references + allocs.len() > MOST_REFERENCES {
             return None;
@@ -136,7 +137,7 @@ impl Index {
         self.share(blocks)
     }
 
-    /// The set of these blocks, for one more exec.
+    /// Returns the set of these blocks, for one more exec.
     fn share(&mut self, blocks: Vec<u32>) -> Option<SetRef> {
         if blocks.is_empty() {
             return None;
@@ -159,7 +160,7 @@ impl Index {
         Some(set)
     }
 
-    /// An exec no longer has this set. The last one takes the set and its blocks along.
+    /// Releases an exec's hold on this set. The last release removes the set and its blocks.
     pub(super) fn release(&mut self, set: SetRef) {
         let Some(its) = self.sets.get_mut(set as usize).and_then(Option::as_mut) else { return };
         its.execs -= 1;
@@ -188,7 +189,7 @@ impl Index {
         }
     }
 
-    /// Takes blocks out of what an exec refers to. The answer is its set from now on.
+    /// Removes blocks from an exec's references. Returns its new set.
     pub(super) fn without(&mut self, set: SetRef, blocks: &[u32]) -> Option<SetRef> {
         let all = self.blocks_of(set);
         let left = self.share(all.iter().copied().filter(|at| !blocks.contains(at)).collect());
@@ -196,7 +197,7 @@ impl Index {
         left
     }
 
-    /// The places of a set's blocks.
+    /// Returns the places of a set's blocks.
     pub(super) fn blocks_of(&self, set: SetRef) -> Rc<[u32]> {
         let its = self.sets.get(set as usize).and_then(Option::as_ref);
         its.map_or_else(|| Rc::from([]), |set| set.blocks.clone())
@@ -206,7 +207,7 @@ impl Index {
         self.blocks.get(at as usize)?.as_ref()
     }
 
-    /// All blocks, with their places.
+    /// Returns all blocks, with their places.
     pub(super) fn blocks(&self) -> impl Iterator<Item = (u32, &Block)> {
         (0..).zip(&self.blocks).filter_map(|(at, block)| Some((at, block.as_ref()?)))
     }
@@ -215,7 +216,7 @@ impl Index {
         (0..).zip(&mut self.blocks).filter_map(|(at, block)| Some((at, block.as_mut()?)))
     }
 
-    /// A block was made again: from now on the execs refer to the new allocation.
+    /// Replaces a block that was made again: the execs now refer to the new allocation.
     pub(super) fn made_again(&mut self, at: u32, slot: u32, alloc: &AllocSlot) {
         let Some(block) = self.blocks.get_mut(at as usize).and_then(Option::as_mut) else { return };
         let before = block.serial;

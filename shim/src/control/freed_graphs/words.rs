@@ -5,18 +5,18 @@ use crate::ledger::Ledger;
 use gpumem_wire::layout::AllocSlot;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// What is smaller is no address, nor what is larger.
+/// Range of addresses. Smaller or larger words are not addresses.
 const ADDRESSES: std::ops::Range<u64> = 0x1_0000..1 << 56;
 
-/// Nodes that hold more bytes are left out: kernels with more than 256 bytes of parameters. Tables of addresses are handed
-/// over in place, and the part that a program does not fill has what lay there before (PyTorch's `cat` and its optimizers).
+/// Larger nodes are left out: kernels with more than 256 bytes of parameters. Tables of addresses are passed in place,
+/// and the part that a program does not fill has old contents (PyTorch's `cat` and its optimizers).
 const MOST_BYTES: usize = 56 + 256;
 
 /// A word of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Word {
     word: u64,
-    /// Whose source it is, by number.
+    /// Number of its source.
     of: u32,
     /// The node.
     record: u32,
@@ -33,19 +33,19 @@ pub(super) struct Words {
 struct Hit {
     of: u32,
     record: u32,
-    /// The place of the allocation among those that were found.
+    /// The allocation's place among the found ones.
     alloc: u32,
-    /// The word is the allocation's first address.
+    /// True if the word is the allocation's first address.
     is_start: bool,
 }
 
-/// What the live allocations have to do with words and blocks.
+/// Matches of the live allocations with words and blocks.
 #[derive(Default)]
 pub(super) struct Found {
     allocs: Vec<(u32, AllocSlot)>,
     hits: Vec<Hit>,
-    /// By the place of a freed block: the allocation that lies there now, and where its record lies. One that is the
-    /// block made again comes before others.
+    /// For the place of a freed block: the allocation that lies there now, and its record's slot. An allocation that is
+    /// the block made again comes before others.
     pub owners: FxHashMap<u32, (u32, AllocSlot)>,
 }
 
@@ -63,7 +63,7 @@ impl Words {
         self.words.extend(words.filter(|word| ADDRESSES.contains(word)).map(|word| Word { word, of, record }));
     }
 
-    /// Looks at all live allocations once. `gone` are freed blocks, with their places.
+    /// Searches all live allocations once. `gone` are freed blocks, with their places.
     pub(super) fn find(mut self, ledger: &Ledger, mut gone: Vec<(u32, Block)>) -> Found {
         self.words.sort_unstable();
         self.words.dedup();
@@ -97,13 +97,13 @@ impl Words {
     }
 }
 
-/// Notes of each freed block that this allocation lies where it lay.
+/// Notes, for each freed block, that this allocation now lies at its place.
 fn match_blocks(slot: u32, alloc: &AllocSlot, gone: &[(u32, Block)], longest: u64, found: &mut Found) {
     let end = alloc.addr.saturating_add(alloc.bytes);
     let behind = gone.partition_point(|(_, block)| block.addr < end);
     let near = gone[..behind].iter().rev().take_while(|(_, block)| block.addr.saturating_add(longest) > alloc.addr);
     for (at, block) in near.filter(|(_, block)| block.addr.saturating_add(block.bytes) > alloc.addr) {
-        // The record was not whole when the block was looked at, or another allocation than the one that counts.
+        // The record was not whole when the block was checked, or it is another allocation than the one that counts.
         if alloc.serial == block.serial || !block.may_be_owned_by(alloc) {
             continue;
         }
@@ -115,8 +115,8 @@ fn match_blocks(slot: u32, alloc: &AllocSlot, gone: &[(u32, Block)], longest: u6
 }
 
 impl Found {
-    /// Takes out what may be the end of one allocation as well as the start of the next: programs hand kernels the end
-    /// of a buffer.
+    /// Removes hits that may be the end of one allocation or the start of the next: programs pass kernels the end of a
+    /// buffer.
     fn without_ends(&mut self) {
         let end_of = |hit: &Hit| {
             let (_, alloc) = self.allocs[hit.alloc as usize];
@@ -130,7 +130,7 @@ impl Found {
         self.hits.dedup_by_key(|hit| (hit.of, hit.alloc));
     }
 
-    /// The allocations that the source of this number has addresses of.
+    /// Returns the allocations that the source of this number has addresses of.
     pub(super) fn of(&self, of: u32) -> impl Iterator<Item = &(u32, AllocSlot)> {
         let first = self.hits.partition_point(|hit| hit.of < of);
         self.hits[first..].iter().take_while(move |hit| hit.of == of).map(|hit| &self.allocs[hit.alloc as usize])
@@ -149,7 +149,8 @@ mod tests {
         AllocSlot { serial, addr: 0x7f00_0000_0000 + serial * BYTES, bytes: BYTES, kind, ..Default::default() }
     }
 
-    /// Which of three allocations side by side nodes refer to whose words are so far behind the first one's start.
+    /// Returns which of three adjacent allocations these nodes refer to. Their words are offsets from the first one's
+    /// start.
     fn referred(nodes: &[&[u64]]) -> Vec<u64> {
         let (mut words, mut found) = (Words::default(), Found::default());
         for (record, node) in nodes.iter().enumerate() {
