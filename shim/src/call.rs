@@ -1,4 +1,4 @@
-//! One call of the program: whose API, and where it came from.
+//! One call of the program: its API, and its origin.
 
 use crate::process::regs::Regs;
 use crate::process::threads;
@@ -17,7 +17,7 @@ impl Call {
         Self { vendor, regs }
     }
 
-    /// Where the program called: the call of the runtime's function, if this call comes from inside one.
+    /// Returns the place of the program's call: the runtime call, if this call comes from inside one.
     #[inline]
     pub(crate) fn site(&self) -> Regs {
         let outer = threads::local(|local| local.caller.get());
@@ -25,24 +25,24 @@ impl Call {
     }
 }
 
-/// Whether an inner call can have been made inside an outer one: then it is further down the stack. An outer call for
-/// which that is not so was left by `longjmp`.
+/// True if an inner call can have been made inside an outer one: then it is further down the stack. An outer call that
+/// is not further up was left by `longjmp`.
 #[inline]
 fn encloses(outer: &Regs, inner: &Regs) -> bool {
     outer.sp > inner.sp
 }
 
-/// While this lives, driver calls of this thread belong to the runtime's call that it was made for.
+/// Attributes driver calls of this thread to a runtime call while it lives.
 pub(crate) struct Anchor {
     outer: Option<Regs>,
     records: u64,
 }
 
-/// Remembers a call of a runtime's function for the driver calls that it will make.
+/// Remembers a runtime call for the driver calls that it will make.
 #[inline]
 pub(crate) fn anchor(call: Call) -> Anchor {
     threads::local(|local| {
-        // A runtime's function inside another one (a wrapper library): the program called the outer one.
+        // A runtime function inside another one (a wrapper library): the program called the outer one.
         let outer = local.caller.get().filter(|outer| encloses(outer, &call.regs));
         local.caller.set(outer.or(Some(call.regs)));
         Anchor { outer, records: local.records.get() }
@@ -50,7 +50,7 @@ pub(crate) fn anchor(call: Call) -> Anchor {
 }
 
 impl Anchor {
-    /// Whether no driver call was seen inside this runtime call so far.
+    /// True if no driver call was seen inside this runtime call so far.
     #[inline]
     pub(crate) fn saw_nothing(&self) -> bool {
         threads::local(|local| local.records.get() == self.records && !local.busy.get())

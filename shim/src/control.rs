@@ -1,7 +1,7 @@
-//! The control thread: a heartbeat, samples over time, commands of the inspector, memory that goes back in time.
+//! The control thread: a heartbeat, samples over time, commands of the inspector, timed release of memory.
 //!
 //! The thread starts with the first context, ends when no other thread is left, and blocks all signals. It calls the
-//! driver only to give back what the pool and the graph cache keep and nobody needs.
+//! driver only to free unneeded memory and execs of the pool and the graph cache.
 
 mod freed_graphs;
 mod growth;
@@ -37,13 +37,13 @@ use std::time::{Duration, Instant};
 /// The time between two samples.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The stack of the control thread, bytes: the C library's usual size, since the process may end on this thread and then
+/// Stack of the control thread, bytes: the C library's usual size, since the process may end on this thread and then
 /// runs its exit handlers there.
 const STACK: usize = 8 << 20;
-/// The same where the process has no room for that.
+/// Stack of the control thread if the process has no room for [`STACK`].
 const SMALL_STACK: usize = 256 << 10;
 
-/// Starts the thread, once in a process.
+/// Starts the thread, once per process.
 pub(crate) fn start(shim: &'static Shim) {
     static STARTED_FOR: AtomicU32 = AtomicU32::new(0);
     let pid = std::process::id();
@@ -67,7 +67,7 @@ pub(crate) fn start(shim: &'static Shim) {
             Err(_) => gate::stop(shim, "the control thread"),
         }
     };
-    // A thread that was refused once may be had the next time. A smaller stack is for a process without room.
+    // A thread that was refused may be granted the next time. The smaller stack is for a process without room.
     let _ = spawn(Stack::Mapped(STACK), work.clone())
         || spawn(Stack::Mapped(STACK), work.clone())
         || spawn(Stack::Bytes(SMALL_STACK), work);
@@ -76,13 +76,13 @@ pub(crate) fn start(shim: &'static Shim) {
     unsafe { libc::atexit(at_exit) };
 }
 
-/// The process is ending. What takes long is done before the library ends: from then on each call of the program fails,
-/// and threads that go on have the less time to act on that.
+/// Runs when the process is ending. Slow work is done before the library ends: from then on each call of the program
+/// fails, and running threads have less time to act on that.
 extern "C" fn at_exit() {
     gate::record_if_started(Shim::unreachable);
 }
 
-/// While this lives, the control thread looks for calls of the group's other members.
+/// Marks that the control thread checks for calls of the group's other members, while it lives.
 struct Listening(&'static Shim);
 
 impl Drop for Listening {
@@ -93,23 +93,24 @@ impl Drop for Listening {
     }
 }
 
-/// Why the control thread runs no more.
+/// Reason why the control thread has ended.
 enum Ended {
-    /// No thread of the program's is left.
+    /// No thread of the program is left.
     Last,
-    /// The thread cannot tell whether it is the last one. If it did not learn that, the process could not end.
+    /// The thread cannot tell if it is the last one. Without knowing it, the process could not end.
     Early,
 }
 
-/// The files and the socket of the control thread. The thread that starts it opens them, within a call of the program's:
-/// opened by another thread, each would take for a moment the number that the program's next file should get.
+/// The control thread's files and socket. The starting thread opens them, within a call of the program: opened by
+/// another thread, each would briefly take the number that the program's next file should get.
 struct Open {
     files: ProcFiles,
     socket: Option<Socket>,
 }
 
 impl Open {
-    /// `None`, and a line, if the thread could not tell whether it is the last one: the process could not end.
+    /// Opens them. Returns `None`, and reports it, if the thread could not tell that it is the last one: the process
+    /// could not end.
     fn new(shim: &'static Shim) -> Option<Self> {
         let files = ProcFiles::open().inspect_err(|error| cannot_tell(shim, error)).ok()?;
         let socket = Socket::new(shim).inspect_err(|error| {
@@ -132,13 +133,13 @@ fn run(shim: &'static Shim, Open { mut files, socket }: Open) -> Ended {
     let mut growth = Growth::new(shim);
     let mut freed_graphs = FreedGraphs::new(shim);
     let mut next = Instant::now();
-    // Not at once: while a program starts, it may close descriptors and rely on the numbers that it gets.
+    // Not at once: a starting program may close descriptors and rely on the numbers that it gets.
     let mut sweeps_from = Some(next + PERIOD);
     loop {
         if Instant::now() >= next {
             match files.look_for_others(own::threads()) {
                 Ok(false) => {}
-                // The thread that searches would then be the last one.
+                // Otherwise the searching thread would be the last one.
                 Ok(true) if references::is_going_on() => references::end(),
                 Ok(true) => return Ended::Last,
                 Err(error) => {
@@ -170,20 +171,20 @@ fn run(shim: &'static Shim, Open { mut files, socket }: Open) -> Ended {
     }
 }
 
-/// Has the process end as it would without this thread. The C library calls `exit(0)` on the last thread that ends: that
-/// is this one, with the program's signals. Another thread of ours may wait in the driver for work that nobody ends any
-/// more. Then this thread makes that call itself. `mask`: what the program's threads block.
+/// Makes the process end as it would without this thread. The C library calls `exit(0)` on the last thread that ends.
+/// That is this one, so it gets the program's signals. If another thread of ours waits in the driver for work that will
+/// never end, this thread makes that call itself. `mask`: the signals that the program's threads block.
 fn end(mask: &libc::sigset_t) {
     // SAFETY: `mask` is one that the C library filled in for `start`. The call changes this
     // thread's mask alone.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
     if own::threads() > 1 {
-        // SAFETY: exit takes a number. No thread of the program's is left that could call it, too.
+        // SAFETY: exit takes a number. No thread of the program is left that could also call it.
         unsafe { libc::exit(0) };
     }
 }
 
-/// Does what a line asks for. The answer is the reply.
+/// Carries out a command line; returns the reply.
 fn carry_out(
     shim: &'static Shim,
     line: &str,
@@ -209,13 +210,13 @@ fn carry_out(
     })
 }
 
-/// What takes long is done by a thread of its own, which answers.
+/// Starts a long task on its own thread, which answers.
 fn later(shim: &'static Shim, look: Look, longest_ms: u64) -> Answer {
     let longest = Duration::from_millis(longest_ms);
     Answer::Later(Box::new(move |asker| references::begin(shim, look, longest, asker)))
 }
 
-/// The reply for an answer.
+/// Returns the reply line for an answer.
 fn answer_line(answer: Result<String, String>) -> String {
     match answer {
         Ok(text) => format!("ok {text}"),
@@ -223,7 +224,7 @@ fn answer_line(answer: Result<String, String>) -> String {
     }
 }
 
-/// Gives back what the pool keeps. With `press`, also has the program give back what it strands.
+/// Frees what the pool keeps. With `press`, also makes the program free buffers it no longer uses.
 fn trim(shim: &'static Shim, press: bool) -> Result<String, String> {
     let execs = graphs::trim();
     let given = match (nothing_is_kept(), execs) {
@@ -241,10 +242,10 @@ fn trim(shim: &'static Shim, press: bool) -> Result<String, String> {
     }
 }
 
-/// Writes the present totals. `resident`: the bytes of the process, and those of them that are of no file.
+/// Writes the present totals. `resident`: the bytes of the process, and those of them that belong to no file.
 fn sample(shim: &'static Shim, (rss, rss_anon): (u64, u64)) {
     let ledger = &shim.ledger;
-    // Shards are read one after another, so an end may be seen and its beginning not.
+    // Shards are read one after another, so an end may be seen without its beginning.
     let made = |up, down| ledger.counter(up).saturating_sub(ledger.counter(down));
     let bytes = |space| Tally::all_in(space).map(|row| made(row.alloc_bytes(), row.free_bytes())).sum();
     let allocs = Tally::all_of_memory().map(|row| made(row.allocs(), row.frees())).sum();
@@ -271,7 +272,7 @@ fn sample(shim: &'static Shim, (rss, rss_anon): (u64, u64)) {
     ledger.header().heartbeat_ns().store(now, Relaxed);
 }
 
-/// Writes down for each context whether the pool serves it, and if not, why.
+/// Writes down for each context if the pool serves it, and if not, why.
 fn pool_states(shim: &Shim) {
     let contexts = &shim.ledger.contexts;
     for slot in 0..contexts.handed_out() as u32 {
@@ -281,7 +282,7 @@ fn pool_states(shim: &Shim) {
     }
 }
 
-/// What the pool keeps in all contexts.
+/// Returns the bytes that the pool keeps in all contexts.
 fn idle(shim: &Shim) -> u64 {
     let contexts = &shim.ledger.contexts;
     let there = (0..contexts.handed_out() as u32).filter_map(|slot| contexts.read(slot));

@@ -1,6 +1,6 @@
-//! Whether the shim acts, and the guard around all bookkeeping.
+//! Decides if the shim acts, and guards all bookkeeping.
 //!
-//! What a child of a fork must not have from its parent is on the page that a fork wipes ([`crate::process::wiped`]).
+//! State that a child of a fork must not inherit is on the page that a fork wipes ([`crate::process::wiped`]).
 
 use crate::process::cancel::Uncancelled;
 use crate::process::errno::KeepErrno;
@@ -15,11 +15,11 @@ use gpumem_wire::layout::Door;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{Ordering::*, fence};
 
-/// Nothing happened yet.
+/// Nothing has happened yet.
 const IDLE: u32 = 0;
 /// A thread is making the shim; others wait for it.
 const STARTING: u32 = 1;
-/// The shim is there.
+/// The shim exists.
 const STARTED: u32 = 2;
 /// The shim could not start, or has stopped. Every hook only calls the real function.
 const OFF: u32 = 3;
@@ -28,17 +28,17 @@ const OFF: u32 = 3;
 // word.
 const SHIM: Place<Shim> = unsafe { Place::new(Word::Shim) };
 
-/// The shim, if it is there. For bookkeeping that is under way already.
+/// Returns the shim if it exists. For bookkeeping that is in progress already.
 #[inline(always)]
 pub(crate) fn shim() -> Option<&'static Shim> {
     SHIM.get()
 }
 
-/// Records: runs `f` with the shim. If this is the process's first GPU call, the shim starts. `above`: the rooms that
-/// the shim may ask things of.
+/// Records: runs `f` with the shim. The shim starts if this is the process's first GPU call. `above`: the rooms that
+/// the shim may ask.
 ///
-/// `None` if there is no shim, or if this thread is recording already. A panic in `f` stops the shim. `errno` stays as
-/// it was.
+/// `None` if there is no shim, or if this thread is recording already. A panic in `f` stops the shim. `errno` stays
+/// unchanged.
 #[inline]
 pub(crate) fn record<R>(above: &'static dyn Above, f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
     let shim = match shim() {
@@ -48,14 +48,13 @@ pub(crate) fn record<R>(above: &'static dyn Above, f: impl FnOnce(&'static Shim)
     guarded(shim, f)
 }
 
-/// As [`record`], but does nothing if the shim is not there yet.
+/// As [`record`], but does nothing if the shim does not exist yet.
 #[inline]
 pub(crate) fn record_if_started<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
     guarded(shim()?, f)
 }
 
-/// Records something that does not start the shim, as [`crate::start::record`] does: failures, frees,
-/// attributes.
+/// Records something that does not start the shim, unlike [`crate::start::record`]: failures, frees, attributes.
 #[inline]
 pub(crate) fn note<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
     threads::local(|local| local.recorded());
@@ -111,13 +110,13 @@ fn start(above: &'static dyn Above) -> Option<&'static Shim> {
             };
             set_busy(false);
             match made {
-                // A shim that took the last of the memory could not go on.
+                // A shim that took the last of the memory could not continue.
                 Some(Some(shim)) if heap::is_short() => shim.cannot_begin(),
                 Some(Some(shim)) => {
                     SHIM.set(Box::leak(shim));
                     noted_meanwhile(process, initialised);
                 }
-                // The start has said why it failed.
+                // The start has reported why it failed.
                 Some(None) => {}
                 None => shim::no_room_to_begin(),
             }
@@ -147,7 +146,7 @@ fn noted_meanwhile(process: &Numbers, initialised: bool) {
     });
 }
 
-/// Ends recording for good after a panic of ours, with what failed and where in the ledger.
+/// Ends recording for good after a panic of ours; writes what failed and where to the ledger.
 #[cold]
 pub(crate) fn stop(shim: &'static Shim, what: &str) {
     if let Some(process) = wiped::known_numbers() {
@@ -160,10 +159,10 @@ pub(crate) fn stop(shim: &'static Shim, what: &str) {
     set_busy(false);
 }
 
-/// Our heap has only its reserve left: recording ends for good. Pools and graph caches hear of it by themselves
+/// Ends recording for good, because our heap has only its reserve left. Pools and graph caches are told separately
 /// ([`heap::when_refused`]).
 ///
-/// This is called inside of the allocator. So no lock is taken, and whatever this thread is doing goes on.
+/// This is called inside the allocator. So no lock is taken, and this thread continues what it is doing.
 #[cold]
 fn out_of_memory() {
     let Some(process) = wiped::known_numbers() else { return };
@@ -173,8 +172,8 @@ fn out_of_memory() {
     }
 }
 
-/// The driver's initialisation came through a door. That alone makes no ledger: programs that only
-/// ask whether there is a GPU leave nothing.
+/// Notes that the driver's initialisation came through a door. That alone makes no ledger: programs that only check for
+/// a GPU leave nothing.
 pub(crate) fn initialised() {
     if let Some(process) = wiped::numbers() {
         process.initialised.store(1, Relaxed);

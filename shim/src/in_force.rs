@@ -1,7 +1,7 @@
-//! The present values of the variables: what the process was started with, and what `gpumem set` changed.
+//! The present values of the variables: those of the start, and those that `gpumem set` changed.
 //!
-//! [`crate::shim::Shim::settings`] stays as it was at the start. A value that is read often, or where no lock may be
-//! taken, is an atomic here or beside its user.
+//! [`crate::shim::Shim::settings`] stays as it was at the start. A value that is read often, or in a place that may
+//! take no lock, is an atomic here or beside its user.
 
 use gpumem_wire::settings::{Log, Setting, Settings, Value};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -30,7 +30,7 @@ impl InForce {
         new
     }
 
-    /// From now on a variable has another value; `None`: it is unset. The answer is all variables as they are then.
+    /// Changes a variable; `None` unsets it. Returns all variables afterwards.
     pub(crate) fn put(&self, setting: &Setting, value: Option<Value>) -> Settings {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         now.put(setting, value);
@@ -45,27 +45,27 @@ impl InForce {
         self.oom_report.store(settings.oom_report, Relaxed);
     }
 
-    /// All variables as they are now.
+    /// Returns all present variables.
     pub(crate) fn all(&self) -> Settings {
         self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The bytes of each device that the process may take. 0: no limit.
+    /// Returns the bytes of each device that the process may take. 0: no limit.
     pub(crate) fn limit(&self) -> u64 {
         self.limit.load(Relaxed)
     }
 
-    /// Whether nothing is written to stderr.
+    /// True if nothing is written to stderr.
     pub(crate) fn quiet(&self) -> bool {
         self.quiet.load(Relaxed)
     }
 
-    /// Whether totals are written to stderr at the end.
+    /// True if totals are written to stderr at the end.
     pub(crate) fn summary(&self) -> bool {
         self.summary.load(Relaxed)
     }
 
-    /// Whether stderr is told who holds what when memory runs out.
+    /// True if a report of memory holders goes to stderr when memory runs out.
     pub(crate) fn oom_report(&self) -> bool {
         self.oom_report.load(Relaxed)
     }

@@ -1,14 +1,14 @@
-//! libgpumem.so is preloaded into a program. It sees every call to CUDA and HIP that takes or gives back memory, and
-//! keeps a ledger of what is live, which can be read from outside.
+//! libgpumem.so is preloaded into a program. It sees every call to CUDA and HIP that takes or frees memory, and keeps a
+//! ledger of live memory, which can be read from outside.
 //!
 //! A call comes in at a door ([`doors`]) and meets its hook ([`hooks`]). The hook calls the real function and has the
-//! outcome recorded ([`records`]) in the process's ledger ([`ledger`]), which the inspector reads.
-//! [`progress`] says what the device has done. [`vendor`] finds and calls the real libraries. [`stranded`] recognises
-//! call sites that strand memory. [`trace`] writes down every allocation, if the user wants that. [`stacks`] says who
-//! called. [`gate`] decides whether any of this happens, and contains panics.
+//! outcome recorded ([`records`]) in the process's ledger ([`ledger`]), which the inspector reads. [`progress`] tells
+//! what the device has done. [`vendor`] finds and calls the real libraries. [`stranded`] recognises call sites that
+//! strand memory. [`trace`] writes down every allocation, if the user wants that. [`stacks`] identifies the caller.
+//! [`gate`] decides if any of this happens, and contains panics.
 //!
-//! The exported names are those of the rows in `gpumem-abi`, `dlsym`, `dlvsym`, `dlclose`, `gpumem_copy`, and the four functions of
-//! `gpumem.h`.
+//! The exported names are those of the rows in `gpumem-abi`, `dlsym`, `dlvsym`, `dlclose`, `gpumem_copy`, and the four
+//! functions of `gpumem.h`.
 
 #![deny(unreachable_pub)]
 

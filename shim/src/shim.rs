@@ -28,13 +28,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 const NO_MEMORY: &str = "the process gets no more memory: recording ends here; the program runs on";
 
-/// Everything that the shim knows. What a launch of a graph reads comes first and lies in one cache line.
+/// All state of the shim. Fields that a launch of a graph reads come first, in one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Shim {
     pub launches: Launches,
-    /// The variables as they were when the process started.
+    /// The variables at the start of the process.
     pub settings: Settings,
-    /// The variables as they are now.
+    /// The present variables.
     pub in_force: InForce,
     pub ledger: Ledger,
     pub registry: Registry,
@@ -42,7 +42,7 @@ pub(crate) struct Shim {
     pub trust: Trust,
     /// The processes that share a limit with this one.
     pub group: Option<Group>,
-    /// What was met of the driver that this release does not know.
+    /// Features of the driver that were met and this release does not know.
     pub newer: Newer,
     pub above: &'static dyn Above,
     default_tag: AtomicU32,
@@ -53,13 +53,13 @@ pub(crate) struct Shim {
 }
 
 impl Shim {
-    /// Makes the shim. `None`, with one line on stderr, if it cannot keep a ledger.
+    /// Makes the shim. Returns `None`, with one line on stderr, if it cannot keep a ledger.
     ///
     /// `doors`: the doors that calls came through so far. `initialised`: the driver's initialisation came through one.
     /// `above`: the rooms that the records may ask.
     pub(crate) fn start(doors: u32, initialised: bool, above: &'static dyn Above) -> Option<Box<Self>> {
-        // A panic of ours is contained and reported in the ledger, not printed into the program's
-        // stderr by the default hook. This is our copy of std; a Rust program's is not touched.
+        // A panic of ours is contained and reported in the ledger. The default hook would print it to the program's
+        // stderr. This is our copy of std; a Rust program's copy is not touched.
         std::panic::set_hook(Box::new(panics::note));
         let (settings, complaints) = Settings::read(std::env::vars_os());
         let warn = |line: &dyn std::fmt::Display| {
@@ -121,7 +121,7 @@ impl Shim {
         Some(shim)
     }
 
-    /// Fills the ledger's header: which process this is, what was set, whether all calls are seen.
+    /// Fills the ledger's header: the process, the settings, and whether all calls are seen.
     fn introduce(&self, doors: u32, complaints: &[Complaint]) {
         let header = self.ledger.header();
         let text = |bytes: &[u8]| self.ledger.texts.intern(bytes);
@@ -167,7 +167,7 @@ impl Shim {
         );
     }
 
-    /// Begins the allocation trace, if one is wanted.
+    /// Begins the allocation trace, if one is requested.
     fn start_trace(&self) {
         let Some(path) = &self.settings.record else { return };
         match trace::start(path) {
@@ -176,14 +176,14 @@ impl Shim {
         }
     }
 
-    /// Appends to the allocation trace, if one is going on.
+    /// Appends to the allocation trace, if one is in progress.
     pub(crate) fn trace(&self, action: Action, kind: AllocKind, addr: u64, bytes: u64, stream: u64, stack: StackRef) {
         if let Some(end) = trace::note(action, kind, addr, bytes, stream, self.tid(), stack) {
             self.complain(&end);
         }
     }
 
-    /// The driver's initialisation came through a door, so no call before it can have been missed.
+    /// Notes that the driver's initialisation came through a door, so that no call before it can have been missed.
     pub(crate) fn initialised(&self) {
         self.ask_driver();
         if !self.unseen.load(Relaxed) {
@@ -191,18 +191,18 @@ impl Shim {
         }
     }
 
-    /// Asks the CUDA driver for its version, unless that is known, and decides by it what the shim may do.
+    /// Asks the CUDA driver for its version, unless known, and decides by it what the shim may do.
     pub(crate) fn ask_driver(&self) {
         self.trust.ask_driver(&self.settings, &self.ledger).iter().for_each(|line| self.complain(line));
     }
 
-    /// Asks the HIP runtime for its version, unless that is known, and decides by it what the shim may do. The program has
+    /// Asks the HIP runtime for its version, unless known, and decides by it what the shim may do. The program has
     /// called HIP.
     pub(crate) fn ask_hip(&self) {
         self.trust.ask_hip(&self.settings, &self.ledger);
     }
 
-    /// One line for people, here and in the ledger.
+    /// Reports one line to the user, here and in the ledger.
     fn complain(&self, line: &str) {
         self.message(Severity::Warning, line);
         if !self.in_force.quiet() {
@@ -210,7 +210,7 @@ impl Shim {
         }
     }
 
-    /// The program may not show a block to other processes.
+    /// Reports that the program may not show a block to other processes.
     #[cold]
     pub(crate) fn refused_export(&self) {
         self.complain(
@@ -219,7 +219,7 @@ impl Shim {
         );
     }
 
-    /// The process met something of the driver that this release does not know: a noun, as "nodes of kind 30".
+    /// Notes a feature of the driver that this release does not know: a noun, such as "nodes of kind 30".
     #[cold]
     pub(crate) fn met(&self, what: &str) {
         if let Some(all) = self.newer.add(what) {
@@ -228,7 +228,7 @@ impl Shim {
         }
     }
 
-    /// Some call was made that no door saw. From here on interception is partial.
+    /// Notes a call that no door saw. From here on interception is partial.
     pub(crate) fn went_past(&self, why: &str) {
         if !self.unseen.swap(true, Relaxed) {
             self.set_interception(Interception::Partial, why);
@@ -242,20 +242,20 @@ impl Shim {
         header.interception().store_relaxed(interception as u32);
     }
 
-    /// This thread's number; a thread not seen before is listed.
+    /// Returns this thread's number; lists a new thread.
     #[inline]
     pub(crate) fn tid(&self) -> u32 {
         threads::tid(|tid| self.registry.new_thread(&self.ledger, tid))
     }
 
-    /// The tag for what this thread allocates now.
+    /// Returns the tag for this thread's allocations now.
     #[inline]
     pub(crate) fn tag(&self) -> StrRef {
         Tag::in_force()
             .map_or_else(|| self.default_tag.load(Relaxed), |tag| tag.reference(&self.ledger.texts, self.pid))
     }
 
-    /// From now on allocations that the program itself does not tag have this tag.
+    /// Sets the tag for allocations that the program itself does not tag.
     pub(crate) fn set_default_tag(&self, tag: Option<&str>) {
         let text = tag.filter(|tag| !tag.is_empty()).map_or(0, |tag| self.ledger.texts.intern(tag.as_bytes()));
         self.default_tag.store(text, Relaxed);
@@ -267,26 +267,26 @@ impl Shim {
         if local.has_tag() { self.tag() } else { self.default_tag.load(Relaxed) }
     }
 
-    /// Whether an allocation of so many bytes is recorded with its stack.
+    /// True if an allocation of `bytes` is recorded with its stack.
     #[inline(always)]
     pub(crate) fn takes_stack(&self, bytes: u64) -> bool {
         self.registry.sites.takes_stack(bytes)
     }
 
-    /// The stack of a call. 0 if no stack is to be taken, or there is no room for it.
+    /// Returns a call's stack. 0 if no stack is taken, or there is no room for it.
     #[inline]
     pub(crate) fn site(&self, regs: Regs, made: Made) -> StackRef {
         self.registry.sites.site(&self.ledger, regs, made)
     }
 
-    /// The stack of an allocation, if it is the same as this thread's last one; the allocation is then counted in its
-    /// totals. `None`: the stack has to be taken. Calls nothing.
+    /// Returns an allocation's stack if it is the same as this thread's last one, and counts the allocation in its
+    /// totals. `None`: the stack has to be taken. Calls no function.
     #[inline(always)]
     pub(crate) fn known_site(&self, local: &threads::Local, regs: Regs, bytes: u64) -> Option<StackRef> {
         self.registry.sites.known_site(&self.ledger, local, regs, bytes)
     }
 
-    /// Adds what a stack led to to its totals.
+    /// Adds what was made to a stack's totals.
     pub(crate) fn led_to(&self, stack: StackRef, made: Made) {
         Sites::led_to(&self.ledger, stack, made);
     }
@@ -297,7 +297,7 @@ impl Shim {
         self.ledger.count(threads::shard(), counter, n);
     }
 
-    /// Writes a record into a table; [`NO_SLOT`] if there is no room for it.
+    /// Writes a record into a table; returns [`NO_SLOT`] if there is no room for it.
     #[inline]
     pub(crate) fn place<T: Sealed>(&self, table: &Table<T>, slot: T) -> u32 {
         match table.take() {
@@ -328,7 +328,7 @@ impl Shim {
         });
     }
 
-    /// Recording ends for good.
+    /// Ends recording for good.
     pub(crate) fn stopped(&self, why: &str) {
         self.ledger.header().state().store_relaxed(State::Stopped as u32);
         self.count(gpumem_wire::counters::PANICS, 1);
@@ -338,7 +338,7 @@ impl Shim {
         }
     }
 
-    /// Recording ends for good, for want of memory. No lock is taken: the allocator calls this.
+    /// Ends recording for good, for lack of memory. Takes no lock: the allocator calls this.
     pub(crate) fn out_of_memory(&self) {
         self.ledger.header().state().store_relaxed(State::Stopped as u32);
         let (kind, code) = (EventKind::Message as u8, Severity::Error as i32);
@@ -349,8 +349,8 @@ impl Shim {
         }
     }
 
-    /// There is too little memory to begin. Nothing is recorded, and what was taken is given back. No other thread has
-    /// seen this shim.
+    /// Gives up the start, because there is too little memory. Nothing is recorded, and what was taken is freed. No
+    /// other thread has seen this shim.
     pub(crate) fn cannot_begin(self: Box<Self>) {
         let Self { ledger, registry, settings, .. } = *self;
         drop(registry);
@@ -360,14 +360,14 @@ impl Shim {
         }
     }
 
-    /// The first context exists. From now on a control thread surprises nobody.
+    /// Notes that the first context exists. From now on a control thread does not surprise the program.
     pub(crate) fn context_exists(&'static self) {
         if self.settings.control {
             self.above.context_exists(self);
         }
     }
 
-    /// Where the control socket of this process is.
+    /// Returns the path of this process's control socket.
     pub(crate) fn socket_path(&self) -> PathBuf {
         // A directory's name need not be UTF-8.
         self.ledger.path.with_extension(SOCKET_SUFFIX.trim_start_matches('.'))
@@ -377,22 +377,22 @@ impl Shim {
         self.ledger.header().state().load(Relaxed) == State::Exited as u32
     }
 
-    /// The process ends: from here on the driver is not asked what it has.
+    /// Notes that the process ends: from here on the driver is not queried.
     pub(crate) fn exiting(&self) {
         self.ledger.header().exited_ns().store(clock::precise_ns(), Relaxed);
         self.ledger.header().state().store_relaxed(State::Exited as u32);
     }
 
-    /// Nobody reaches this process any more.
+    /// Removes the control socket: the process can no longer be reached.
     pub(crate) fn unreachable(&self) {
         let path = self.socket_path();
-        // To remove a file takes its directory's lock, to find that there is none does not.
+        // Removing a file takes its directory's lock; checking that there is none does not.
         if self.settings.control && path.exists() {
             let _ = std::fs::remove_file(path);
         }
     }
 
-    /// The process has ended its work. Nothing is recorded after this.
+    /// Notes that the process has ended its work. Nothing is recorded after this.
     pub(crate) fn exited(&self) {
         // The control thread may have made it only after exit began.
         self.unreachable();
@@ -402,14 +402,14 @@ impl Shim {
     }
 }
 
-/// There is not even memory to find out what may begin.
+/// Reports that there is not even memory to find out what may begin.
 pub(crate) fn no_room_to_begin() {
     if !is_to_be_quiet() {
         say(&"no memory for a stack; nothing is recorded, the program runs as without gpumem");
     }
 }
 
-/// A store whose order does not matter: readers check what they read.
+/// A store without ordering: readers check what they read.
 trait StoreRelaxed {
     fn store_relaxed(&self, value: u32);
 }

@@ -1,5 +1,5 @@
-//! The shim starts with the first call of the program that makes or initialises something. Here it is given the rooms
-//! above its records ([`Above`]).
+//! Starts the shim with the program's first call that makes or initialises something, and gives it the rooms above its
+//! records ([`Above`]).
 
 use crate::call::Call;
 use crate::process::threads;
@@ -10,14 +10,14 @@ use gpumem_wire::kinds::{AllocKind, Vendor};
 use gpumem_wire::layout::StackRef;
 use std::ops::Range;
 
-/// Records after the real call succeeded; starts the shim if need be.
+/// Records after the real call succeeded; starts the shim if necessary.
 #[inline]
 pub(crate) fn record<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
     threads::local(|local| local.recorded());
     gate::record(&Rooms, f)
 }
 
-/// A runtime's function made something, and the driver's hooks saw nothing of it. So some calls are not seen.
+/// Notes that a runtime function made something without a driver call that our hooks saw. So some calls are not seen.
 #[cold]
 pub(crate) fn unseen(name: &str) {
     gate::record(&Rooms, |shim| shim.went_past(&format!("{name} reached a driver past the shim")));

@@ -1,4 +1,4 @@
-//! What `shim/linked`, the same sources as a library, shows to its tests. Everything else is the shim's own.
+//! Parts of the shim that `shim/linked`, the same sources as a library, shows to its tests. Everything else is private.
 
 pub use crate::doors::driver::ours;
 pub use crate::doors::rows::row_named;

@@ -1,11 +1,11 @@
 //! The allocation trace (`GPUMEM_RECORD`): every allocation and free of the process, in order, in a file that
 //! [`gpumem_wire::trace`] describes.
 //!
-//! Records are appended without a lock: a number is taken, then its place is written. The file is mapped a piece at a
+//! Records are appended without a lock: a number is taken, then its place is written. The file is mapped one piece at a
 //! time. It grows by a whole piece before any byte of the piece is touched: see [`crate::ledger::storage`]. When no
-//! more storage can be had, the trace stops and says so in its header, in the ledger and on stderr.
+//! more storage is available, the trace stops and reports it in its header, in the ledger and on stderr.
 //!
-//! If the trace is off, an allocation costs one load more.
+//! If the trace is off, an allocation costs one more load.
 
 use crate::ledger::file::this_process;
 use crate::ledger::storage::{self, lengthen};
@@ -25,28 +25,28 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use zerocopy::IntoBytes;
 
-/// The records of a piece: 768 KiB of file.
+/// Records per piece: 768 KiB of file.
 const PER_PIECE: u64 = 16384;
 const PIECE: u64 = PER_PIECE * RECORD_BYTES;
-/// The most pieces of a trace: 12 GiB.
+/// Maximum number of pieces: 12 GiB.
 const PIECES: usize = 16384;
-/// How many file names are tried.
+/// Number of file names that are tried.
 const NAMES: u32 = 64;
 
 // SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
 const TRACE: Place<Trace> = unsafe { Place::new(Word::Trace) };
 
-/// Whether this process, or the one that it was forked from, writes a trace.
+/// True if this process, or the one that it was forked from, writes a trace.
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// Whether a trace may be going on.
+/// True if a trace may be in progress.
 #[inline(always)]
 pub(crate) fn on() -> bool {
     ON.load(Relaxed)
 }
 
-/// Appends a record if a trace is going on. Callers ask [`on`] first, because the arguments may be costly. The answer
-/// is a line for people, once, if the trace ends with this.
+/// Appends a record if a trace is in progress. Callers ask [`on`] first, because the arguments may be costly. Returns a
+/// line for the user, once, if the trace ends with this.
 ///
 /// A free is noted before the real free, so that no allocation of the same address comes before it in the trace.
 #[inline]
@@ -69,9 +69,9 @@ pub(crate) struct Trace {
     path: PathBuf,
     next: AtomicU64,
     pieces: Box<[Piece]>,
-    /// Bytes of a page: a mapping begins at a multiple of them in the file, a piece need not.
+    /// Bytes of a page. A mapping begins at a multiple of them in the file; a piece need not.
     page: u64,
-    /// The length of the file. Locked while a piece is taken, and for nothing else.
+    /// The length of the file. Locked only while a piece is taken.
     end: Mutex<u64>,
     stopped: AtomicBool,
 }
@@ -80,14 +80,14 @@ pub(crate) struct Trace {
 #[derive(Default)]
 struct Piece {
     at: AtomicPtr<AtomicU64>,
-    /// How many records are written. A full piece is unmapped.
+    /// Number of written records. A full piece is unmapped.
     written: AtomicU32,
 }
 
-/// Begins the trace of this process.
+/// Begins this process's trace.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub(crate) fn start(path: &OsStr) -> Result<&'static Trace, String> {
     let trace = Box::leak(Box::new(Trace::create(Path::new(path), page_bytes())?));
     TRACE.set(trace);
@@ -96,8 +96,8 @@ pub(crate) fn start(path: &OsStr) -> Result<&'static Trace, String> {
 }
 
 impl Trace {
-    /// A file that exists is left alone. Another process of this program wrote it, or an earlier run. Then the pid
-    /// becomes part of the name.
+    /// Makes the file. An existing file is left alone: another process of this program wrote it, or an earlier run.
+    /// Then the pid becomes part of the name.
     fn create(wanted: &Path, page: u64) -> Result<Self, String> {
         let fail = |path: &Path, error: &dyn std::fmt::Display| {
             format!("{}: cannot write an allocation trace there: {error}", path.display())
@@ -150,7 +150,7 @@ impl Trace {
         })
     }
 
-    /// Where it lies.
+    /// Returns the file's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -186,7 +186,7 @@ impl Trace {
         None
     }
 
-    /// How many bytes of a piece's mapping lie before the piece, since the mapping begins with a page.
+    /// Returns how many bytes of a piece's mapping lie before the piece, since the mapping begins with a page.
     fn before(&self, piece: u64) -> usize {
         ((HEADER_BYTES + piece * PIECE) % self.page) as usize
     }
@@ -212,7 +212,7 @@ impl Trace {
         Ok(at)
     }
 
-    /// Ends the trace because there is no room. The answer is a line for people, unless the trace had ended before.
+    /// Ends the trace because there is no room. Returns a line for the user, unless the trace had ended before.
     #[cold]
     fn stop(&self, errno: i32) -> Option<String> {
         if self.stopped.swap(true, AcqRel) {
@@ -231,7 +231,7 @@ impl Trace {
     }
 }
 
-/// Maps the piece at `offset`, and so many bytes before it.
+/// Maps the piece at `offset`, and `before` bytes before it.
 fn map_shared(fd: RawFd, offset: u64, before: usize) -> io::Result<*mut AtomicU64> {
     let (bytes, offset) = (before + PIECE as usize, offset - before as u64);
     // SAFETY: without MAP_FIXED the kernel picks addresses that are free. The caller has an open
@@ -244,7 +244,7 @@ fn map_shared(fd: RawFd, offset: u64, before: usize) -> io::Result<*mut AtomicU6
         return Err(io::Error::last_os_error());
     }
     // A child must not write into its parent's trace.
-    // SAFETY: mmap has just given this range of so many bytes to this thread alone.
+    // SAFETY: mmap has just given this range of `bytes` bytes to this thread alone.
     unsafe { libc::madvise(at, bytes, libc::MADV_DONTFORK) };
     // SAFETY: `before` is less than the bytes of the mapping.
     Ok(unsafe { at.byte_add(before) }.cast())

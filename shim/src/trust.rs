@@ -1,14 +1,14 @@
-//! Whether the shim may do more than record on this driver, and what decides that. In this order:
+//! Decides if the shim may do more than record on this driver. In this order:
 //!
 //! 1. `GPUMEM_RECORD_ONLY`, if it is 0 or 1.
 //! 2. A profiler or checker that is attached: record only.
 //! 3. A driver whose version cannot be true: record only.
 //! 4. The verdict that `gpumem selftest --rules` left for this driver, GPU and release ([`gpumem_wire::verdict`]): it
-//!    may turn the pool or the graph cache off, and lets a driver in that nobody knows.
+//!    may turn the pool or the graph cache off, and admits an untested driver.
 //! 5. The driver's version: everything is on, unless the driver is of a newer major version than those that were tested
-//!    ([`gpumem_abi::is_new_major`]): there gpumem only records. What a newer minor version adds is left alone where it
-//!    is met ([`crate::newer`]). HIP's functions are hooked one by one. A ROCm is known if the tables were held to its
-//!    major version ([`gpumem_abi::HIP_MAJORS`]). There are no verdicts on ROCm.
+//!    ([`gpumem_abi::is_new_major`]): then gpumem only records. Additions of a newer minor version are left alone when
+//!    they are met ([`crate::newer`]). HIP's functions are hooked one by one. A ROCm is known if the tables were
+//!    checked against its major version ([`gpumem_abi::HIP_MAJORS`]). There are no verdicts on ROCm.
 //!
 //! The shim tries nothing out. It reads the verdict once, at the process's first GPU call. It never reads one in a
 //! program that has more rights than its user, because the user's environment names the place of verdicts
@@ -25,31 +25,31 @@ use gpumem_wire::verdict::{self, Found, Subject};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
-/// What is known of the CUDA driver, and what the verdict on it turned off.
+/// Facts about the CUDA driver, and what the verdict on it turned off.
 #[derive(Default)]
 pub(crate) struct Trust {
-    /// The version as `cuDriverGetVersion` gives it. 0 while it was not asked.
+    /// The version as `cuDriverGetVersion` gives it. 0 until it was asked.
     driver: AtomicU32,
     no_pool: AtomicBool,
     no_graph_cache: AtomicBool,
-    /// The version as `hipRuntimeGetVersion` gives it. 0 while it was not asked.
+    /// The version as `hipRuntimeGetVersion` gives it. 0 until it was asked.
     hip: AtomicU32,
-    /// HIP's functions may have changed since the tables were made, so they are only recorded.
+    /// True if HIP's functions may have changed since the tables were made, so that they are only recorded.
     no_hip: AtomicBool,
 }
 
 impl Trust {
-    /// Whether the pool may be on.
+    /// True if the pool may be on.
     pub(crate) fn pool(&self, vendor: Vendor) -> bool {
         !self.turned_off(vendor, &self.no_pool)
     }
 
-    /// Whether the graph cache may be on.
+    /// True if the graph cache may be on.
     pub(crate) fn graph_cache(&self, vendor: Vendor) -> bool {
         !self.turned_off(vendor, &self.no_graph_cache)
     }
 
-    /// Whether a part is off for a vendor. `of_cuda` says so for CUDA.
+    /// True if a part is off for a vendor. `of_cuda` is the answer for CUDA.
     fn turned_off(&self, vendor: Vendor, of_cuda: &AtomicBool) -> bool {
         match vendor {
             Vendor::Cuda => of_cuda,
@@ -59,17 +59,17 @@ impl Trust {
     }
 }
 
-/// Versions that `cuDriverGetVersion` can answer: those of CUDA 5 to 99.
+/// Possible answers of `cuDriverGetVersion`: those of CUDA 5 to 99.
 const VERSIONS: std::ops::Range<u32> = 5000..100_000;
 
-/// Why a version of the driver cannot be true. A version that is wrong in another way does no harm, because what the
-/// driver has beyond what is known is left alone whatever its version.
+/// Returns why a version of the driver cannot be true. A version that is wrong in another way does no harm, because
+/// unknown features of the driver are left alone whatever its version.
 fn lie(version: u32) -> Option<String> {
     let is_one = VERSIONS.contains(&version);
     (!is_one).then(|| format!("the driver says that it is version {}, which there cannot be", version as i32))
 }
 
-/// `13020` as "13.2", and what HIP says, `60304220`, as "6.3".
+/// Formats `13020` as "13.2", and HIP's `60304220` as "6.3".
 fn words(version: u32) -> String {
     let (major, minor) = units::version(version);
     format!("{major}.{minor}")
@@ -93,8 +93,8 @@ impl Trust {
         }
     }
 
-    /// Asks the CUDA driver for its version, unless that is known or there is no driver. Decides by it what is not
-    /// decided yet. The answer is lines for people.
+    /// Asks the CUDA driver for its version, unless it is known or there is no driver. Decides by it what is undecided.
+    /// Returns lines for the user.
     pub(crate) fn ask_driver(&self, settings: &Settings, ledger: &Ledger) -> Vec<String> {
         if self.driver.load(Relaxed) != 0 {
             return Vec::new();
@@ -109,8 +109,8 @@ impl Trust {
         Vec::new()
     }
 
-    /// Asks the HIP runtime for its version, unless that is known. Decides by it what is not decided yet. Only called
-    /// once the program has called HIP, since nobody else may initialise it.
+    /// Asks the HIP runtime for its version, unless known. Decides by it what is undecided. Only called once the
+    /// program has called HIP, since only the program may initialise it.
     pub(crate) fn ask_hip(&self, settings: &Settings, ledger: &Ledger) {
         if self.hip.load(Relaxed) != 0 {
             return;
@@ -167,7 +167,7 @@ impl Trust {
         verdicts.refused
     }
 
-    /// Does what the verdicts say. The answer is a sentence about that, which begins with `whose`.
+    /// Follows the verdicts. Returns a sentence about that, which begins with `whose`.
     fn follow(&self, ledger: &Ledger, verdicts: &Verdicts, whose: &str) -> String {
         let off = |on: fn(&Found) -> bool| !verdicts.found.iter().all(on);
         let (pool, graph_cache) = (off(|found| found.verdict.pool), off(|found| found.verdict.graph_cache));
@@ -191,7 +191,7 @@ fn decided_by(ledger: &Ledger, what: &str) {
     ledger.header().decided().store(ledger.texts.intern(what.as_bytes()), Relaxed);
 }
 
-/// From now on the shim only records.
+/// Makes the shim only record.
 fn only_record(ledger: &Ledger, why: &str) {
     reason(ledger, why);
     ledger.header().mode().store(Mode::RecordOnly as u32, Relaxed);
@@ -202,17 +202,17 @@ fn reason(ledger: &Ledger, why: &str) {
     ledger.header().mode_reason().store(ledger.texts.intern(why.as_bytes()), Relaxed);
 }
 
-/// The verdicts on the devices of the process.
+/// The verdicts on the process's devices.
 struct Verdicts {
     found: Vec<Found>,
-    /// A line for each file that is there and is no valid verdict.
+    /// A line for each file that exists and is not a valid verdict.
     refused: Vec<String>,
-    /// Whether there is a verdict for each kind of GPU.
+    /// True if there is a verdict for each kind of GPU.
     of_all: bool,
 }
 
 impl Verdicts {
-    /// What the selftest found of this driver on the devices of this process.
+    /// Returns the selftest's verdicts on this driver for this process's devices.
     fn of(driver: u32) -> Self {
         let places = verdict::places();
         let mut all = Self { found: Vec::new(), refused: Vec::new(), of_all: false };
@@ -239,13 +239,13 @@ impl Verdicts {
         all
     }
 
-    /// The verdict to name: the first that turns something off, or else the first.
+    /// Returns the verdict to name: the first that turns something off, or else the first.
     fn deciding(&self) -> Option<&Found> {
         self.found.iter().find(|found| found.turns_off()).or(self.found.first())
     }
 }
 
-/// The profiler or checker that is attached to this process, in words.
+/// Returns the profiler or checker that is attached to this process, in words.
 fn tool() -> Option<String> {
     let variables = [
         "CUDA_INJECTION64_PATH",

@@ -1,5 +1,5 @@
-//! What the records ask of the rooms above them. The records define the trait, and [`crate::start`] implements it: no
-//! type of those rooms is known here.
+//! Questions of the records to the rooms above them. The records define the trait, and [`crate::start`] implements it:
+//! no type of those rooms is known here.
 //!
 //! A call that is served at once asks none of this. The rooms above are asked when memory ran out, when freed memory is
 //! looked for in graphs, and when the first context exists.
@@ -12,25 +12,26 @@ use std::ops::Range;
 
 /// The rooms above the records.
 pub(crate) trait Above: Sync {
-    /// The first context exists. From now on a control thread surprises nobody.
+    /// Called when the first context exists. From now on a control thread does not surprise the program.
     fn context_exists(&self, shim: &'static Shim);
 
-    /// The program is told that there is no device memory for its request.
+    /// Called when the program is told that there is no device memory for its request.
     fn ran_out(&self, shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, stack: StackRef);
 
-    /// Memory is about to be freed, whose record is in this slot, and graphs are to be looked through for it.
+    /// Looks through the graphs for memory that is about to be freed, whose record is in this slot.
     fn look_for_memory_in_graphs(&self, shim: &Shim, addr: u64, bytes: u64, slot: u32);
 
-    /// The same for a block of the pool, if one begins at this address.
+    /// As [`look_for_memory_in_graphs`](Self::look_for_memory_in_graphs), for a block of the pool, if one begins at
+    /// this address.
     fn look_for_block_in_graphs(&self, shim: &Shim, addr: u64);
 
-    /// Whether a live graph may refer to one of these ranges of addresses, which are sorted.
+    /// True if a live graph may refer to one of these ranges of addresses, which are sorted.
     fn graph_may_refer_to(&self, shim: &Shim, ranges: &[Range<u64>]) -> bool;
 
-    /// Whether a live graph refers to memory, for certain.
+    /// True if a live graph certainly refers to memory.
     fn graph_refers_to(&self, memory: &Range<u64>) -> bool;
 
-    /// Gives back all idle blocks of the device of this thread's context, or of all devices if the thread has no
-    /// context. The answer is the bytes that went back.
+    /// Frees all idle blocks of the device of this thread's context, or of all devices if the thread has no context.
+    /// Returns the freed bytes.
     fn flush_here(&self, vendor: Vendor) -> u64;
 }
