@@ -1,11 +1,10 @@
-//! What the inspector may ask of a running process, over its control socket: one line of text each
-//! way. The socket lies beside the ledger and answers its own user (and root) only.
+//! Requests of the inspector to a running process, over its control socket: one line of text each way. The socket lies
+//! beside the ledger and answers only its own user (and root).
 //!
-//! A request is a verb, a space, and an argument up to the end of the line. The answer is `ok`,
-//! maybe with a text, or `error` and what is wrong. Unknown verbs are an error, so that an older
-//! shim says so.
+//! A request is a verb, a space, and an argument up to the end of the line. The answer is `ok`, possibly with a text,
+//! or `error` and what is wrong. An unknown verb is an error, so that an older shim says so.
 
-/// Longest line either side believes, with its end, bytes. A longer one is refused and not cut.
+/// Maximum length of a line, with its end, in bytes. Both sides refuse a longer one rather than cut it.
 pub const MAX_LINE: usize = 1024;
 
 /// A request.
@@ -15,22 +14,22 @@ pub enum Request {
     Ping,
     /// Puts a named moment into the ring of events.
     Mark(String),
-    /// Gives what the pool keeps back to the driver; with `press`, also makes the program give back
-    /// what its own pool keeps.
+    /// Gives what the pool keeps back to the driver; with `press`, also makes the program give back what its own pool
+    /// keeps.
     Trim { press: bool },
-    /// Changes a variable, as [`crate::settings::change`] reads name and value. `force`: even where that does harm.
+    /// Changes a variable, as [`crate::settings::change`] reads name and value. `force`: even if that does harm.
     Set { name: String, value: String, force: bool },
-    /// Steps aside for what comes from then on: what is new is the driver's own, and nothing is kept.
+    /// Steps aside for all later calls: new objects are the driver's own, and nothing is kept.
     Off,
-    /// Reads all memory that the guard watches, for so long at most, and says what it found.
+    /// Reads all memory that the guard watches, for at most this time, and reports the findings.
     Check { longest_ms: u64 },
-    /// Looks for words that refer to live allocations, for so long at most; the answer has many lines
+    /// Searches for words that refer to live allocations, for at most this time; the answer has many lines
     /// ([`crate::references`]).
     References { longest_ms: u64 },
 }
 
 impl Request {
-    /// The request in a line, without its end.
+    /// Parses a line, without its end.
     ///
     /// # Errors
     /// A sentence that says what is allowed.
@@ -52,7 +51,7 @@ impl Request {
             },
             ("off", "") => Ok(Self::Off),
             ("off", _) => Err("off wants nothing".into()),
-            // Who says no time waits three seconds for the answer.
+            // A client that gives no time waits three seconds for the answer.
             ("check", "") => Ok(Self::Check { longest_ms: 2000 }),
             ("check" | "references", longest) => match (verb, longest.parse()) {
                 ("check", Ok(longest_ms)) => Ok(Self::Check { longest_ms }),
@@ -65,10 +64,10 @@ impl Request {
         }
     }
 
-    /// The line of this request, with its end. Control characters in it become spaces.
+    /// Returns the line of this request, with its end. Control characters in it become spaces.
     ///
     /// # Errors
-    /// A sentence that says how long it may be.
+    /// A sentence that states the maximum length.
     pub fn line(&self) -> Result<String, String> {
         let text = match self {
             Self::Ping => "ping".to_owned(),

@@ -1,7 +1,7 @@
-//! One row per counter. A counter only grows; it is the sum over all shards, wrapping.
+//! One row per counter. A counter only grows; its value is the sum over all shards, wrapping.
 //!
-//! What is live is a difference (`allocs - frees`), so that nothing can underflow and everything
-//! balances to zero when a program frees all.
+//! A live amount is a difference (`allocs - frees`), so that nothing can underflow and everything balances to zero when
+//! a program frees all.
 
 use crate::kinds::AllocKind;
 

@@ -5,9 +5,9 @@
 //! 4096    SLOTS times Slot: one for each member
 //! ```
 //!
-//! A member holds a lock of the kernel's on the first byte of its slot, through the mapping of the file, for as long as
-//! it runs. The kernel takes the lock back when the process ends, however it ends, in every container. So a slot whose
-//! byte is free has no member, and nothing that it says counts. A slot has one writer: whoever holds its lock.
+//! While it runs, a member holds a kernel lock on the first byte of its slot, through the mapping of the file. The
+//! kernel releases the lock when the process ends, however it ends, in every container. So a slot whose byte is
+//! unlocked has no member, and its contents do not count. A slot has one writer: the holder of its lock.
 
 use crate::read::Source;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -16,16 +16,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aG";
 /// Changes whenever anything in this file changes its meaning or place.
 pub const VERSION: u32 = 1;
-/// Members that a group may have.
+/// Maximum number of members.
 pub const SLOTS: usize = 256;
-/// Devices of which a member is counted.
+/// Maximum number of devices counted per member.
 pub const DEVICES: usize = 16;
 /// Bytes in front of the slots.
 pub const HEAD_BYTES: usize = 4096;
 /// Bytes of the whole file.
 pub const FILE_BYTES: usize = HEAD_BYTES + SLOTS * size_of::<Slot>();
 
-/// What the file begins with.
+/// Beginning of the file.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Head {
@@ -33,7 +33,7 @@ pub struct Head {
     pub version: u32,
     /// 0x01020304 as the writer's machine stores it.
     pub byte_order: u32,
-    /// Raised by each member that is short of memory: the others give back what they keep and do not use.
+    /// Raised by each member that is short of memory: the others free what they keep and do not use.
     pub wanted: u64,
 }
 
@@ -46,13 +46,13 @@ pub struct Slot {
     pub start_ticks: u64,
     /// Inode of /proc/self/ns/pid.
     pub pid_ns: u64,
-    /// Bytes of each device that the group may take, as this member was told; 0: the slot was never used.
+    /// Bytes of each device that the group may take, as set for this member; 0: the slot was never used.
     pub limit: u64,
-    /// [`Head::wanted`] when the member last gave back what it did not use.
+    /// [`Head::wanted`] when the member last freed what it did not use.
     pub answered: u64,
-    /// 1 while the member looks at [`Head::wanted`].
+    /// 1 while the member checks [`Head::wanted`].
     pub hears: u64,
-    /// How many of `devices` are in use.
+    /// Number of `devices` in use.
     pub devices_len: u64,
     pub _reserved: u64,
     /// Name of its program, zeroes behind it.
@@ -61,16 +61,16 @@ pub struct Slot {
     pub _pad: [u8; 128],
 }
 
-/// What a member takes of one device.
+/// A member's use of one device.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Device {
     pub uuid: [u8; 16],
-    /// Bytes that the driver has given, idle ones among them.
+    /// Bytes that the driver has given, including idle ones.
     pub taken: u64,
-    /// Bytes that requests on their way have been granted.
+    /// Bytes granted to pending requests.
     pub reserved: u64,
-    /// Bytes of `taken` that were idle when the member last looked.
+    /// Idle bytes of `taken` at the member's last look.
     pub idle: u64,
     /// Bytes that the member waits for.
     pub short: u64,
@@ -78,12 +78,12 @@ pub struct Device {
 
 const _: () = assert!(size_of::<Slot>() == 1024 && size_of::<Device>() == 48);
 
-/// Where a slot begins: its first byte is what its member locks.
+/// Returns the offset of a slot: its first byte is what its member locks.
 pub const fn slot_at(index: usize) -> usize {
     HEAD_BYTES + index * size_of::<Slot>()
 }
 
-/// Why a file is not read as a group's; `None` if it is one.
+/// Returns why a file is not read as a group's; `None` if it is one.
 pub fn fault(head: &[u8], file_bytes: u64) -> Option<&'static str> {
     let Ok((head, _)) = Head::read_from_prefix(head) else { return Some("it is too short") };
     if head.magic != MAGIC || head.byte_order != 0x0102_0304 {
@@ -97,12 +97,12 @@ pub fn fault(head: &[u8], file_bytes: u64) -> Option<&'static str> {
     }
 }
 
-/// What a new file begins with.
+/// Returns the beginning of a new file.
 pub fn new_head() -> Head {
     Head { magic: MAGIC, version: VERSION, byte_order: 0x0102_0304, wanted: 0 }
 }
 
-/// The slots of a file that somebody has used, each with its index. Whether somebody still does, its lock says.
+/// Returns the slots of a file that were ever used, each with its index. The slot's lock tells if it is still in use.
 ///
 /// # Errors
 /// A sentence that says what is wrong with the file.
@@ -126,12 +126,12 @@ pub fn slots(source: &(impl Source + ?Sized), file_bytes: u64) -> Result<Vec<(us
 }
 
 impl Slot {
-    /// The devices that are in use.
+    /// Returns the devices in use.
     pub fn devices(&self) -> &[Device] {
         &self.devices[..(self.devices_len as usize).min(DEVICES)]
     }
 
-    /// Name of the member's program.
+    /// Returns the name of the member's program.
     pub fn program(&self) -> String {
         let end = self.name.iter().position(|byte| *byte == 0).unwrap_or(self.name.len());
         String::from_utf8_lossy(&self.name[..end]).into_owned()

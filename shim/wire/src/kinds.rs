@@ -1,7 +1,7 @@
-//! The numbers stored in slots and what they are called.
+//! The numbers stored in slots, and their names.
 //!
-//! Each list is one table: the number is what the ledger holds, the name is what people and JSON
-//! see. Numbers are never reused; new rows go to the end.
+//! Each list is one table: the number is stored in the ledger, the name is shown to users and in JSON. Numbers are
+//! never reused; new rows go to the end.
 
 /// Declares a `u8`-sized list of names, with conversion both ways.
 macro_rules! names {
@@ -15,17 +15,17 @@ macro_rules! names {
             /// Every value, in the order of its number.
             pub const ALL: &'static [$ty] = &[$($ty::$variant,)*];
 
-            /// The value of a number read from a ledger; `None` when this version does not know it.
+            /// Returns the value of a number read from a ledger; `None` if this version does not know it.
             pub const fn from_u8(number: u8) -> Option<Self> {
                 match number { $($num => Some($ty::$variant),)* _ => None }
             }
 
-            /// The name shown to people and in JSON.
+            /// Returns the name shown to users and in JSON.
             pub const fn name(self) -> &'static str {
                 match self { $($ty::$variant => $name,)* }
             }
 
-            /// The value with this [`name`](Self::name).
+            /// Returns the value with this [`name`](Self::name).
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|kind| kind.name() == name)
             }
@@ -190,7 +190,7 @@ names! {
 }
 
 impl Pinned {
-    /// The reason in words, to follow "pinned:".
+    /// Returns the reason in words, to follow "pinned:".
     pub const fn why(self) -> &'static str {
         match self {
             Self::None => "nothing pins it",
@@ -240,7 +240,7 @@ names! {
 }
 
 impl PoolState {
-    /// The reason in words.
+    /// Returns the reason in words.
     pub const fn why(self) -> &'static str {
         match self {
             Self::Unused => "no memory was asked for so far",
@@ -389,10 +389,10 @@ names! {
 }
 
 impl Taken {
-    /// How many there are.
+    /// Number of reasons.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Its place among all, from 0.
+    /// Returns its index among all, from 0.
     pub const fn place(self) -> usize {
         self as usize - 1
     }

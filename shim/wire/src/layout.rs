@@ -7,15 +7,15 @@
 //! ```
 //!
 //! The file of a process has no holes: it grows at its end, by a piece for the table that needs one, and only
-//! [`TableDesc::used`] slots of a table are backed by storage. The writer takes storage (fallocate)
-//! before it raises `used`, so that a full disk is an error for the writer and never a SIGBUS. A hole inside the
-//! file's length could become a SIGBUS: the kernel may take a page for one slot together with holes beside it.
-//! A table is its pieces one behind the other; a slot may begin in one piece and end in the next.
-//! In a dump `pieces_len` is 0, and a table lies where its directory entry says.
+//! [`TableDesc::used`] slots of a table are backed by storage. The writer takes storage (fallocate) before it raises
+//! `used`, so that a full disk is an error for the writer and never a SIGBUS. A hole inside the file's length could
+//! become a SIGBUS: the kernel may take a page for one slot together with holes beside it. A table consists of its
+//! pieces in order; a slot may begin in one piece and end in the next. In a dump `pieces_len` is 0, and a table lies at
+//! the offset in its directory entry.
 //!
-//! A slot is valid when its `check` equals [`seal`] of its fixed part; 0 means free. The writer
-//! zeroes `check` first and sets it last, so that a slot caught half-written (by a copy, or by a
-//! SIGKILL) is seen as such. Fields behind the fixed part are counters that change on their own.
+//! A slot is valid if its `check` equals [`seal`] of its fixed part; 0 means free. The writer zeroes `check` first and
+//! sets it last, so that a half-written slot (by a copy, or by a SIGKILL) is recognised. Fields behind the fixed part
+//! are counters that change on their own.
 
 use crate::kinds::{ExecState, Pinned, PoolState, Space, Taken};
 use crate::location::Location;
@@ -281,22 +281,22 @@ slot! {
 }
 
 impl AllocSlot {
-    /// Where its bytes lie.
+    /// Returns the location of its bytes.
     pub const fn location(&self) -> Location {
         Location::of(self.location)
     }
 
-    /// Which sum its bytes are in.
+    /// Returns the sum that its bytes belong to.
     pub const fn space(&self) -> Space {
         self.location().space()
     }
 
-    /// True if its bytes count: it is no address, mapping, import or part of another allocation.
+    /// True if its bytes count: it is not an address, a mapping, an import or a part of another allocation.
     pub fn takes_memory(&self) -> bool {
         self.space() != Space::None
     }
 
-    /// The name of the pool that a part belongs to which the program reported; 0 for every other kind.
+    /// Returns the name of the pool of a part that the program reported; 0 for every other kind.
     pub fn pool_name(&self) -> StrRef {
         match self.kind == crate::kinds::AllocKind::Reported as u8 {
             true => StrRef::try_from(self.extra).unwrap_or(0),
@@ -393,14 +393,14 @@ impl PythonFrame {
     pub const ENTRY: u64 = 1 << 62;
     const LINE_BITS: u32 = 24;
 
-    /// The word for it. Lines beyond 16 777 215 are unknown.
+    /// Returns the word for it. Lines beyond 16 777 215 are unknown.
     pub const fn word(self) -> u64 {
         let line = if self.line >> Self::LINE_BITS == 0 { self.line } else { 0 };
         let entry = if self.entry { Self::ENTRY } else { 0 };
         Self::MARK | entry | (self.code as u64) << Self::LINE_BITS | line as u64
     }
 
-    /// The frame that a word stands for; `None` for an address.
+    /// Returns the frame that a word stands for; `None` for an address.
     pub const fn of(word: u64) -> Option<Self> {
         if word & Self::MARK == 0 {
             return None;
@@ -512,18 +512,18 @@ slot! {
 /// Bytes of [`ExecSlot`] that are sealed.
 pub const EXEC_SEALED: usize = 160;
 
-/// The word for [`ExecSlot::state`].
+/// Returns the word for [`ExecSlot::state`].
 pub const fn exec_state(state: ExecState, pinned: Pinned) -> u64 {
     state as u64 | (pinned as u64) << 8
 }
 
 impl ExecSlot {
-    /// Where its real exec is; `None` for a number that this version does not know.
+    /// Returns the state of its real exec; `None` for a number that this version does not know.
     pub fn exec_state(&self) -> Option<ExecState> {
         ExecState::from_u8(self.state as u8)
     }
 
-    /// Host and device bytes that it takes now, with its source: one that is folded has its source alone.
+    /// Returns the host and device bytes that it takes now, with its source. A folded one has only its source.
     pub fn held_bytes(&self) -> u64 {
         let real = match self.exec_state() {
             Some(ExecState::Folded | ExecState::Gone) => 0,
@@ -532,36 +532,36 @@ impl ExecSlot {
         real.saturating_add(self.source_bytes)
     }
 
-    /// Why the handle is the driver's own or keeps its real exec to itself.
+    /// Returns why the handle is the driver's own or keeps its real exec to itself.
     pub fn pinned(&self) -> Option<Pinned> {
         Pinned::from_u8((self.state >> 8) as u8)
     }
 }
 
 impl GraphSlot {
-    /// Host bytes that it takes now: those of its recipe if it is folded.
+    /// Returns the host bytes that it takes now: those of its recipe if it is folded.
     pub fn held_bytes(&self) -> u64 {
         if self.folded_bytes != 0 { self.folded_bytes } else { self.host_bytes }
     }
 }
 
 impl ContextSlot {
-    /// Bytes that the driver took for itself, for one reason.
+    /// Returns the bytes that the driver took for itself, for one reason.
     pub fn taken_for(&self, what: Taken) -> u64 {
         self.taken[what.place()]
     }
 
-    /// Where that number lies in the slot, bytes from its start.
+    /// Returns the offset of that number in the slot.
     pub const fn taken_at(what: Taken) -> usize {
         offset_of!(Self, taken) + what.place() * size_of::<u64>()
     }
 
-    /// The same for all reasons.
+    /// Returns the bytes that the driver took for itself, for all reasons.
     pub fn taken_bytes(&self) -> u64 {
         self.taken.into_iter().fold(0, u64::saturating_add)
     }
 
-    /// Whether the pool serves it; `None` for a number that this version does not know.
+    /// Returns the pool's state there; `None` for a number that this version does not know.
     pub fn pool_state(&self) -> Option<PoolState> {
         PoolState::from_u8(self.pool_state as u8)
     }
@@ -780,11 +780,11 @@ pub const GROWTH_BLOCK: usize = 2 * GROWTH_POINTS;
 /// Most rows that are kept: 512 take 1.5 MiB.
 pub const GROWTH_ROWS: u64 = 512;
 
-/// The check of a slot's fixed part: `bytes` without its first four, never 0.
+/// Returns the check of a slot's fixed part: `bytes` without its first four, never 0.
 ///
-/// Multiply-xor folds. They find halves of two records mixed, they do not defend against forgery:
-/// the reader bounds-checks whatever it believes. Four side by side, since a processor waits for each product
-/// before the next one of the same fold, and every record is sealed before its call returns.
+/// It uses multiply-xor folds. They detect mixed halves of two records, but do not defend against forgery: the reader
+/// bounds-checks every value. Four folds run side by side, since a processor waits for each product before the next one
+/// of the same fold, and every record is sealed before its call returns.
 #[inline(always)]
 pub fn seal(bytes: &[u8]) -> u32 {
     const FACTOR: u64 = 0xff51_afd7_ed55_8ccd;
@@ -805,10 +805,10 @@ pub fn seal(bytes: &[u8]) -> u32 {
 pub trait Sealed: FromBytes + IntoBytes + Immutable + KnownLayout + Copy {
     /// The table that holds such slots.
     const TABLE: TableKind;
-    /// How many of its first bytes are sealed.
+    /// Number of its first bytes that are sealed.
     const SEALED: usize;
 
-    /// The check that belongs to the slot as it is.
+    /// Computes the check of the slot's present contents.
     #[inline(always)]
     fn seal(&self) -> u32 {
         seal(&self.as_bytes()[..Self::SEALED])

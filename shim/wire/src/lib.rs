@@ -1,22 +1,22 @@
-//! What the shim writes and the inspector reads: one definition, no other code.
+//! The formats that the shim writes and the inspector reads: one definition, no other code.
 //!
 //! * [`layout`]: the ledger file, byte for byte: header, table directory, slots.
 //! * [`kinds`]: the numbers stored in slots, each with its name (allocation, graph node, event…).
-//! * [`command`]: what the inspector may ask of a running process.
+//! * [`command`]: requests of the inspector to a running process.
 //! * [`counters`]: one row per counter.
 //! * [`group`]: the file of processes that share one limit.
-//! * [`place`]: where ledgers lie and how they are named.
-//! * [`processor`]: what a build assumes of its processor, and what a processor has.
+//! * [`place`]: directories and names of ledgers.
+//! * [`processor`]: features that a build assumes of its processor, and those that a processor has.
 //! * [`read`]: bytes to an owned [`read::Snapshot`], without trusting a single one of them.
-//! * [`references`]: which words of a process refer to its allocations, as it says them.
+//! * [`references`]: a process's report of the words that refer to its allocations.
 //! * [`settings`]: every variable, one row each, with its parser.
-//! * [`tools`]: which libraries watch the GPU.
+//! * [`tools`]: libraries that watch the GPU.
 //! * [`trace`]: the file of an allocation trace.
 //! * [`units`]: bytes for people.
-//! * [`verdict`]: what the selftest found of a driver and GPU.
+//! * [`verdict`]: the selftest's findings on a driver and GPU.
 //!
-//! Nothing here touches the GPU, allocates on the writer's side, or knows how either side works.
-//! A change of layout changes [`layout::VERSION`]; the inspector refuses versions it does not know.
+//! Nothing here touches the GPU, allocates on the writer's side, or knows how either side works. A change of layout
+//! changes [`layout::VERSION`]; the inspector refuses versions it does not know.
 
 pub mod command;
 pub mod counters;

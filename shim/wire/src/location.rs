@@ -1,35 +1,36 @@
-//! Where the bytes of an allocation lie. The location decides which sum they are in, and whether a limit of the device
-//! applies to them. A kind alone says only where such memory usually lies.
+//! The location of an allocation's bytes. It decides which sum they belong to, and if a limit of the device applies to
+//! them. A kind alone tells only the usual location of such memory.
 
 use crate::counters::KINDS;
 use crate::kinds::{AllocKind, Space};
 
-/// Where an allocation lies.
+/// Location of an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Location {
     /// On the device of the record's context.
     #[default]
     OwnDevice,
-    /// On a device that the context does not tell, by the driver's number.
+    /// On a device that does not follow from the context, by the driver's number.
     Device(u16),
     /// In the host's memory.
     Host,
     /// In the host's memory, on this NUMA node.
     HostNode(u16),
-    /// The driver moves it between host and device.
+    /// Moved by the driver between host and device.
     Managed,
-    /// Not known.
+    /// Unknown.
     Unknown,
     /// It takes no memory of its own: addresses, mappings, imports, nodes of graphs, parts of other allocations.
     Nowhere,
 }
 
 impl Location {
-    /// Bits of a number in a word; the bits above say what is numbered.
+    /// Bits of the number in a word; the bits above tell what is numbered.
     const NUMBER_BITS: u32 = 12;
     const HIGHEST: u16 = (1 << Self::NUMBER_BITS) - 1;
 
-    /// The word for it in a record. A node with a number beyond 4095 becomes the host, a device becomes unknown.
+    /// Returns the word for it in a record. A node with a number beyond 4095 becomes the host, a device becomes
+    /// unknown.
     pub const fn word(self) -> u16 {
         let (what, number) = match self {
             Self::OwnDevice => (0, 0),
@@ -43,7 +44,7 @@ impl Location {
         what << Self::NUMBER_BITS | number
     }
 
-    /// The location of a word; unknown if this version does not know the word.
+    /// Returns the location of a word; unknown if this version does not know the word.
     pub const fn of(word: u16) -> Self {
         let number = word & Self::HIGHEST;
         match word >> Self::NUMBER_BITS {
@@ -57,7 +58,7 @@ impl Location {
         }
     }
 
-    /// Which sum its bytes are in.
+    /// Returns the sum that its bytes belong to.
     pub const fn space(self) -> Space {
         match self {
             Self::OwnDevice | Self::Device(_) => Space::Device,
@@ -73,7 +74,7 @@ impl Location {
         matches!(self.space(), Space::Device)
     }
 
-    /// Where memory of this kind lies, unless the program asks for another place.
+    /// Returns the usual location of memory of this kind, unless the program asks for another.
     pub const fn usual(kind: AllocKind) -> Self {
         use AllocKind::*;
         match kind {
@@ -86,7 +87,7 @@ impl Location {
     }
 }
 
-/// What is counted together: allocations of a kind that lie in one space. Each row has counters of its own.
+/// Allocations counted together: of one kind and in one space. Each row has its own counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tally {
     pub kind: AllocKind,
@@ -104,7 +105,8 @@ const ELSEWHERE: [(AllocKind, Space, u8); 5] = [
 ];
 
 impl Tally {
-    /// The row of a kind in a space. Memory of a kind that cannot lie there counts where the kind usually lies.
+    /// Returns the row of a kind in a space. Memory of a kind that cannot lie there counts at the kind's usual
+    /// location.
     #[inline(always)]
     pub const fn of(kind: AllocKind, space: Space) -> Self {
         let mut at = 0;
@@ -118,43 +120,43 @@ impl Tally {
         Self { kind, space: Location::usual(kind).space(), index: kind as u8 }
     }
 
-    /// Every row.
+    /// Returns every row.
     pub fn all() -> impl Iterator<Item = Self> {
         let usual = AllocKind::ALL.iter().map(|&kind| Self::of(kind, Location::usual(kind).space()));
         usual.chain(ELSEWHERE.iter().map(|&(kind, space, _)| Self::of(kind, space)))
     }
 
-    /// Every row of a space.
+    /// Returns every row of a space.
     pub fn all_in(space: Space) -> impl Iterator<Item = Self> {
         Self::all().filter(move |row| row.space == space)
     }
 
-    /// Every row of memory: all but those of addresses, mappings, imports and parts.
+    /// Returns every row of memory: all but those of addresses, mappings, imports and parts.
     pub fn all_of_memory() -> impl Iterator<Item = Self> {
         Self::all().filter(|row| row.space != Space::None)
     }
 
-    /// Its allocations: an index into a shard of [`crate::counters`].
+    /// Returns the index of its allocations in a shard of [`crate::counters`].
     pub const fn allocs(self) -> usize {
         self.index as usize
     }
 
-    /// Its frees.
+    /// Returns the index of its frees.
     pub const fn frees(self) -> usize {
         KINDS + self.index as usize
     }
 
-    /// Its bytes that were ever allocated.
+    /// Returns the index of its bytes ever allocated.
     pub const fn alloc_bytes(self) -> usize {
         2 * KINDS + self.index as usize
     }
 
-    /// Its bytes that were ever freed.
+    /// Returns the index of its bytes ever freed.
     pub const fn free_bytes(self) -> usize {
         3 * KINDS + self.index as usize
     }
 
-    /// Its allocations that failed.
+    /// Returns the index of its failed allocations.
     pub const fn alloc_failures(self) -> usize {
         4 * KINDS + self.index as usize
     }

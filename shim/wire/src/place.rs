@@ -1,7 +1,7 @@
-//! Where ledgers lie: `PID-STARTTICKS.ledger` in a directory of the user's.
+//! Paths of ledgers: `PID-STARTTICKS.ledger` in a directory of the user.
 //!
-//! The shim and the inspector derive the directories from the same rules, so that they meet: the shim takes the
-//! first one that can hold a ledger, the inspector looks in all of them.
+//! The shim and the inspector derive the directories from the same rules, so that they meet: the shim takes the first
+//! one that can hold a ledger, the inspector looks in all of them.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ pub const LEDGER_SUFFIX: &str = ".ledger";
 /// Ending of the name of a process's control socket.
 pub const SOCKET_SUFFIX: &str = ".sock";
 
-/// `$XDG_RUNTIME_DIR`, if it is a directory of this user's: under sudo or su it may name another's, or none.
+/// Returns `$XDG_RUNTIME_DIR` if it is a directory of this user: under sudo or su it may name another user's, or none.
 pub fn runtime_dir(uid: u32) -> Option<OsString> {
     std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| is_of(Path::new(dir), uid))
 }
@@ -23,11 +23,11 @@ fn is_of(dir: &Path, uid: u32) -> bool {
     std::fs::metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
 }
 
-/// Directories for ledgers, the best one first: `gpumem_dir` alone if set, else `gpumem` under `runtime_dir` if
-/// that is set, then one of the user's own in /dev/shm and in /tmp. Empty values count as unset, as the XDG
-/// specification has it.
+/// Returns the directories for ledgers, the best one first: `gpumem_dir` alone if set, else `gpumem` under
+/// `runtime_dir` if that is set, then the user's own directory in /dev/shm and in /tmp. Empty values count as unset, as
+/// in the XDG specification.
 ///
-/// The first two are memory: nothing that happens to a disk reaches the program through them.
+/// The first two are memory: problems of a disk do not reach the program through them.
 pub fn directories(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> Vec<PathBuf> {
     if let Some(dir) = gpumem_dir.filter(|dir| !dir.is_empty()) {
         return vec![PathBuf::from(dir)];
@@ -36,17 +36,17 @@ pub fn directories(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid:
     runtime.into_iter().chain(SHARED.map(|dir| PathBuf::from(format!("{dir}/{SHARED_PREFIX}{uid}")))).collect()
 }
 
-/// The best of [`directories`].
+/// Returns the best of [`directories`].
 pub fn directory(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
     directories(gpumem_dir, runtime_dir, uid).swap_remove(0)
 }
 
-/// Directories that all users share, in which each has one of their own.
+/// Directories that all users share, in which each user has a directory.
 pub const SHARED: [&str; 2] = ["/dev/shm", "/tmp"];
-/// What the name of a user's directory in them begins with; the user's number follows.
+/// Beginning of the name of a user's directory in them; the user's number follows.
 pub const SHARED_PREFIX: &str = "gpumem-";
 
-/// Who wrote a ledger, as its name says.
+/// The process that wrote a ledger, as in the ledger's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessId {
     pub pid: u32,
@@ -55,27 +55,27 @@ pub struct ProcessId {
 }
 
 impl ProcessId {
-    /// Name of the ledger of this process.
+    /// Returns the name of this process's ledger.
     pub fn ledger_name(&self) -> String {
         format!("{}-{}{LEDGER_SUFFIX}", self.pid, self.start_ticks)
     }
 
-    /// Name of the control socket of this process.
+    /// Returns the name of this process's control socket.
     pub fn socket_name(&self) -> String {
         format!("{}-{}{SOCKET_SUFFIX}", self.pid, self.start_ticks)
     }
 
-    /// The process that a ledger of this name belongs to; `None` if it is not a ledger's name.
+    /// Returns the process that a ledger of this name belongs to; `None` if it is not a ledger's name.
     pub fn from_ledger_name(name: &str) -> Option<Self> {
         Self::from_stem(name.strip_suffix(LEDGER_SUFFIX)?)
     }
 
-    /// The process that a socket of this name belongs to; `None` if it is not a socket's name.
+    /// Returns the process that a socket of this name belongs to; `None` if it is not a socket's name.
     pub fn from_socket_name(name: &str) -> Option<Self> {
         Self::from_stem(name.strip_suffix(SOCKET_SUFFIX)?)
     }
 
-    /// Names are as [`ProcessId::ledger_name`] writes them: `+5` and `05` are no numbers.
+    /// Parses a name as [`ProcessId::ledger_name`] writes it: `+5` and `05` are not numbers.
     fn from_stem(stem: &str) -> Option<Self> {
         let (pid, start) = stem.split_once('-')?;
         let id = Self { pid: pid.parse().ok()?, start_ticks: start.parse().ok()? };
@@ -83,22 +83,22 @@ impl ProcessId {
     }
 }
 
-/// The fields of `/proc/PID/stat` from the third on, the state.
+/// Iterates over the fields of `/proc/PID/stat` from the third on, the state.
 ///
-/// The command's name may hold spaces and parentheses, so fields are counted from its last `)`. It need not be
-/// UTF-8: the kernel cuts it after 15 bytes.
+/// The command's name may hold spaces and parentheses, so fields are counted from its last `)`. It need not be UTF-8:
+/// the kernel cuts it after 15 bytes.
 pub fn stat_fields(stat: &(impl AsRef<[u8]> + ?Sized)) -> impl Iterator<Item = &str> {
     let stat = stat.as_ref();
     let name = stat.iter().rposition(|&byte| byte == b')').map_or(stat.len(), |at| at + 1);
     std::str::from_utf8(&stat[name..]).unwrap_or_default().split_ascii_whitespace()
 }
 
-/// Start time of a process in clock ticks, out of what `/proc/PID/stat` holds.
+/// Returns a process's start time in clock ticks, from the contents of `/proc/PID/stat`.
 pub fn start_ticks(stat: &(impl AsRef<[u8]> + ?Sized)) -> Option<u64> {
     stat_fields(stat).nth(19)?.parse().ok()
 }
 
-/// The 16 bytes of a boot id (a UUID in text), `None` if it is not one.
+/// Returns the 16 bytes of a boot id (a UUID in text), `None` if it is not one.
 pub fn boot_id(text: &str) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
     let mut digits = text.bytes().filter(|&byte| byte != b'-' && !byte.is_ascii_whitespace());

@@ -1,28 +1,28 @@
-//! What a build assumes of its processor, and what a processor has.
+//! Features that a build assumes of its processor, and those that a processor has.
 //!
-//! A build for an architecture runs on all its processors. `RUSTFLAGS=-Ctarget-cpu=native` and the like build for some
-//! of them. Such a library ends the program by SIGILL on another processor, unless somebody looks before.
+//! A build for an architecture runs on all its processors. `RUSTFLAGS=-Ctarget-cpu=native` and similar flags build for
+//! some of them. On another processor, such a library ends the program by SIGILL, unless this is checked before.
 
-/// Section of libgpumem.so with what its build assumes: one word, little-endian, whose bit N means the Nth of
+/// Section of libgpumem.so with its build's assumptions: one word, little-endian, whose bit N means the Nth of
 /// [`FEATURES`] of the library's architecture.
 pub const SECTION: &str = ".gpumem.needs";
 
 /// A feature that compilers can be told to use.
 pub struct Feature {
-    /// As `-Ctarget-feature` calls it.
+    /// Its name in `-Ctarget-feature`.
     pub name: &'static str,
-    /// Where the processor says that it has the feature.
+    /// The processor's report of the feature.
     told: Told,
 }
 
 macro_rules! features {
     ($($name:tt $told:expr;)*) => {
-        /// Features beyond what every processor of this architecture has. A release only adds at the end: the places are
-        /// those of the bits in [`SECTION`].
+        /// Features beyond those of every processor of this architecture. A release only adds at the end: the places
+        /// are those of the bits in [`SECTION`].
         pub static FEATURES: &[Feature] =
             &[$(Feature { name: $name, told: $told }),*];
 
-        /// What this build assumes.
+        /// Features that this build assumes.
         pub const COMPILED_IN: u64 = {
             let (mut bits, mut at) = (0, 0);
             $(
@@ -35,17 +35,17 @@ macro_rules! features {
     };
 }
 
-/// What a build needs and this processor does not have, or the system does not let programs use.
+/// Returns a feature that a build needs and that this processor lacks, or that the system does not let programs use.
 ///
-/// Every processor of the architecture can execute this, however it was compiled: there are no shifts by a variable, no
-/// combination of "and" with "not", and nothing of more than a word, since compilers have instructions of later
+/// Every processor of the architecture can execute this, however it was compiled. It has no shifts by a variable, no
+/// combination of "and" with "not", and nothing wider than a word, since compilers have instructions of later
 /// processors for these.
 #[inline(never)]
 pub fn lacking_here(needs: u64) -> Option<&'static str> {
     lacking(needs, |feature| feature.told.now())
 }
 
-/// The first feature of some that a processor does not have. A feature that this release does not know counts as there.
+/// Returns the first needed feature that a processor lacks. A feature unknown to this release counts as present.
 fn lacking(needs: u64, has: impl Fn(&Feature) -> bool) -> Option<&'static str> {
     let mut bit = 1_u64;
     for feature in FEATURES {
@@ -67,7 +67,7 @@ mod told {
         Ecx,
     }
 
-    /// Which registers of vectors the system has to keep for the feature to be of use.
+    /// Vector registers that the system has to save for the feature to be usable.
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub(super) enum Kept {
         Sse,
@@ -107,7 +107,7 @@ mod told {
                 Self::Avx => 0x6,
                 Self::Avx512 => 0xe6,
             };
-            // Without OSXSAVE nobody can ask, and the system keeps none of them.
+            // Without OSXSAVE this cannot be asked, and the system saves none of them.
             cpuid(1).ecx & 1 << 27 != 0 && extended() & parts == parts
         }
     }
@@ -119,7 +119,7 @@ mod told {
         unsafe { __cpuid_count(leaf, 0) }
     }
 
-    /// XCR0: what the system keeps.
+    /// Reads XCR0: the registers that the system saves.
     fn extended() -> u64 {
         let (low, high): (u32, u32);
         // SAFETY: the caller has seen OSXSAVE, with which there is this instruction. It reads a register into two others,
@@ -180,7 +180,7 @@ features! {
     "sse4a" told(0x8000_0001, Ecx, 6, Sse);
 }
 
-/// A bit of what the kernel says of the processor.
+/// A bit of the kernel's report on the processor.
 #[cfg(target_arch = "aarch64")]
 struct Told {
     word: libc::c_ulong,
@@ -230,7 +230,7 @@ features! {
 mod tests {
     use super::*;
 
-    /// The bit of a feature.
+    /// Returns the bit of a feature.
     fn bit(name: &str) -> u64 {
         1 << FEATURES.iter().position(|feature| feature.name == name).expect("a feature of the table")
     }
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(lacking(bit(one), all), None);
         assert_eq!(lacking(bit(one) | bit(other), |feature| feature.name == one), Some(other));
         assert_eq!(lacking(bit(one) | bit(other), none), Some(one), "the first");
-        // Of a later release: nobody here can say anything against it.
+        // Of a later release, so nothing is known against it.
         assert_eq!(lacking(1 << 63, none), None);
     }
 
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(lacking_here(COMPILED_IN), None, "this test runs");
     }
 
-    /// The kernel lists what the processor has, by names of its own.
+    /// The kernel lists the processor's features under its own names.
     #[test]
     fn the_processor_has_what_the_kernel_says() {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

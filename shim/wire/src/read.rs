@@ -1,8 +1,8 @@
-//! Bytes of a ledger or a dump to an owned [`Snapshot`]. Nothing in the bytes is trusted: every
-//! offset, count and text is bounds-checked, and what does not hold is left out and counted.
+//! Reads the bytes of a ledger or a dump into an owned [`Snapshot`]. No byte is trusted: every offset, count and text
+//! is bounds-checked, and invalid entries are left out and counted.
 //!
-//! What a snapshot takes follows from the bytes that the file stores: holes cost nothing, tables lie beside one
-//! another, a frame belongs to one stack, and a text ends where the next one begins.
+//! The size of a snapshot follows from the bytes that the file stores: holes cost nothing, tables lie beside one
+//! another, a frame belongs to one stack, and a text ends at the beginning of the next one.
 
 mod directory;
 mod growth;
@@ -20,13 +20,13 @@ use std::fmt;
 use tables::Tables;
 use zerocopy::FromBytes;
 
-/// Largest file that is read at all: 4 GiB.
+/// Largest file that is read: 4 GiB.
 pub const MAX_FILE_BYTES: u64 = 4 << 30;
-/// Longest text that is believed.
+/// Maximum length of a text.
 const MAX_TEXT_BYTES: usize = 64 << 10;
-/// Longest name of a thread, device or tag that is believed.
+/// Maximum length of the name of a thread, device or tag.
 const MAX_NAME_BYTES: usize = 256;
-/// Deepest stack that is believed.
+/// Maximum depth of a stack.
 const MAX_FRAMES: u32 = 1024;
 
 /// Why a file is not a ledger.
@@ -34,7 +34,7 @@ const MAX_FRAMES: u32 = 1024;
 pub enum ReadError {
     /// Smaller than a header.
     TooShort { bytes: usize },
-    /// Does not begin as a ledger does.
+    /// Does not begin like a ledger.
     NotALedger,
     /// Written by a machine of another byte order.
     ByteOrder,
@@ -42,7 +42,7 @@ pub enum ReadError {
     Version { found: u32 },
     /// The directory contradicts itself.
     Directory { why: &'static str },
-    /// It has more than was to be read.
+    /// It has more bytes than allowed.
     TooMuch { bytes: u64 },
 }
 
@@ -66,12 +66,12 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// Everything a ledger said, owned.
+/// The whole contents of a ledger, owned.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub header: Header,
     pub allocs: Vec<AllocSlot>,
-    /// Memory that was shown to other processes, or is theirs.
+    /// Memory shown to other processes, or belonging to them.
     pub shared: Vec<SharedSlot>,
     pub stacks: HashMap<StackRef, Stack>,
     /// Python code, by its index.
@@ -81,7 +81,7 @@ pub struct Snapshot {
     pub execs: Vec<ExecSlot>,
     /// By [`ContextRef`].
     pub contexts: HashMap<ContextRef, ContextSlot>,
-    /// By index plus one, as [`AllocSlot::stream`] says it.
+    /// By index plus one, as in [`AllocSlot::stream`].
     pub streams: HashMap<u32, StreamSlot>,
     /// Oldest first.
     pub events: Vec<EventSlot>,
@@ -91,21 +91,21 @@ pub struct Snapshot {
     pub symbols: Vec<SymbolSlot>,
     /// Sums over all shards, by index as in [`counters`].
     pub counters: Vec<u64>,
-    /// Who held how much, over time.
+    /// Memory holders over time.
     pub growth: Growth,
-    /// Slots that were half-written or damaged and are left out.
+    /// Number of slots that were half-written or damaged and are left out.
     pub torn: u64,
-    /// The bytes that the file should have, where it ends before one of its tables does.
+    /// The bytes that the file should have, if it ends before one of its tables does.
     pub cut: Option<u64>,
-    /// Bytes that the file stores: what all of this follows from.
+    /// Bytes that the file stores, from which everything else follows.
     pub stored: u64,
     frames: Vec<u64>,
     strings: Vec<u8>,
-    /// Where texts begin that something refers to, in order.
+    /// Offsets of texts that something refers to, in order.
     texts: Vec<StrRef>,
 }
 
-/// A call stack with what came from it in all. [`Snapshot::frames`] has its frames.
+/// A call stack with the totals of what was made there. [`Snapshot::frames`] has its frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
     first_frame: u32,
@@ -121,14 +121,13 @@ impl Snapshot {
     /// Reads a ledger or a dump.
     ///
     /// # Errors
-    /// [`ReadError`] inside `Ok` when the bytes are not a ledger of this version, an I/O error of
-    /// the source as it is.
+    /// [`ReadError`] inside `Ok` if the bytes are not a ledger of this version; an I/O error of the source unchanged.
     pub fn read<S: Source + ?Sized>(source: &S) -> std::io::Result<Result<Self, ReadError>> {
         Self::read_tables(source, |_| true, u64::MAX)
     }
 
-    /// As [`Snapshot::read`], but tables that are not wanted stay empty: a list of processes needs
-    /// no allocations. Nothing is read if those that are wanted may have more than `most` bytes.
+    /// As [`Snapshot::read`], but unwanted tables stay empty: a list of processes needs no allocations. Nothing is read
+    /// if the wanted ones may have more than `most` bytes.
     ///
     /// # Errors
     /// As [`Snapshot::read`].
@@ -151,7 +150,7 @@ impl Snapshot {
         // Asked after the header was read: a ledger that is being written has at least that length from then on.
         let end = directory.values().map(Table::end).max().unwrap_or(0).max(1);
         let cut = if source.read_at(end - 1, &mut [0])? == 0 { Some(end) } else { None };
-        // What stacks led to is in part among the counters.
+        // The totals of stacks are partly among the counters.
         let needed = |kind| kind == TableKind::Counters && wanted(TableKind::Stacks);
         directory.retain(|&kind, _| wanted(kind) || needed(kind));
         let mut tables = Tables::new(source, directory)?;
@@ -163,7 +162,7 @@ impl Snapshot {
         let counted = tables.words(TableKind::Counters)?;
         let (mut stacks, mut left, mut lost) = (HashMap::<StackRef, Stack>::new(), frames.len(), 0);
         tables.for_each::<StackSlot>(|index, slot| match stack(&slot, frames.len()) {
-            // Stacks do not share frames: all have no more than there are.
+            // Stacks do not share frames: together they have no more than exist.
             Some(stack) if stack.frames as usize <= left && index < u32::MAX => {
                 left -= stack.frames as usize;
                 stacks.insert(index + 1, stack);
@@ -220,8 +219,8 @@ impl Snapshot {
         Ok(Ok(snapshot))
     }
 
-    /// Drops what a list of processes does not show: texts that neither the header nor a context refers to. Returns the
-    /// bytes that are left.
+    /// Drops texts that neither the header nor a context refers to, since a list of processes does not show them.
+    /// Returns the remaining bytes.
     pub fn shrink(&mut self) -> u64 {
         let mut strings = vec![0; 4];
         let mut keep = |at: &mut StrRef| {
@@ -245,12 +244,12 @@ impl Snapshot {
         (size_of::<Self>() + slots + self.counters.len() * 8 + self.strings.len()) as u64
     }
 
-    /// The bytes of a text, as many as are believed.
+    /// Returns the bytes of a text, up to the maximum length.
     fn text_bytes(&self, at: StrRef) -> &[u8] {
         self.bytes_of(at, MAX_TEXT_BYTES)
     }
 
-    /// Every reference to a text, in order.
+    /// Returns every reference to a text, in order.
     fn references(&self) -> Vec<StrRef> {
         let mut texts: Vec<_> = header_texts(&mut self.header.clone()).map(|at| *at).to_vec();
         // Neighbours are often alike, and there may be a million of them.
@@ -278,18 +277,18 @@ impl Snapshot {
         texts
     }
 
-    /// The return addresses of a stack, innermost first.
+    /// Returns the return addresses of a stack, innermost first.
     pub fn frames(&self, stack: &Stack) -> &[u64] {
         let first = stack.first_frame as usize;
         self.frames.get(first..first + stack.frames as usize).unwrap_or_default()
     }
 
-    /// The text at a reference; empty for 0 and for references that do not hold.
+    /// Returns the text at a reference; empty for 0 and for invalid references.
     pub fn text(&self, at: StrRef) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(self.bytes_of(at, MAX_TEXT_BYTES))
     }
 
-    /// As [`Snapshot::text`], for what is short: the name of a thread or a device, a tag.
+    /// As [`Snapshot::text`], for short texts: the name of a thread or a device, a tag.
     pub fn name(&self, at: StrRef) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(self.bytes_of(at, MAX_NAME_BYTES))
     }
@@ -303,25 +302,25 @@ impl Snapshot {
         let text = || {
             let begin = (at as usize).checked_add(4)?;
             let len = u32::from_le_bytes(self.strings.get(at as usize..begin)?.try_into().ok()?) as usize;
-            // One that would go on into the next is damaged, and ends there.
+            // A text that would continue into the next is damaged, and ends there.
             let bytes = self.strings.get(begin..end.min(self.strings.len()))?;
             Some(&bytes[..len.min(most).min(bytes.len())])
         };
         text().unwrap_or_default()
     }
 
-    /// The whole Strings table, for copies that keep every reference.
+    /// Returns the whole Strings table, for copies that keep every reference.
     pub fn strings(&self) -> &[u8] {
         &self.strings
     }
 
-    /// The sum of a counter.
+    /// Returns the sum of a counter.
     pub fn counter(&self, index: usize) -> u64 {
         self.counters.get(index).copied().unwrap_or(0)
     }
 }
 
-/// The header's references to texts.
+/// Returns the header's references to texts.
 fn header_texts(header: &mut Header) -> [&mut StrRef; 11] {
     [
         &mut header.mode_reason,
@@ -372,7 +371,7 @@ fn stack(slot: &StackSlot, frames: usize) -> Option<Stack> {
     })
 }
 
-/// Adds what one shard counted of its stacks ([`counters::SITES`]).
+/// Adds one shard's counts of its stacks ([`counters::SITES`]).
 fn add_sites(stacks: &mut HashMap<StackRef, Stack>, sites: &[u64]) {
     for place in sites.chunks_exact(2) {
         if let Some(stack) = stacks.get_mut(&((place[0] >> 32) as StackRef)) {
@@ -387,12 +386,12 @@ mod tests {
     use super::*;
     use zerocopy::{FromZeros, IntoBytes};
 
-    /// A small ledger: one allocation with a stack, its text, and one torn slot.
+    /// Returns a small ledger: one allocation with a stack, its text, and one torn slot.
     fn ledger() -> Vec<u8> {
         ledger_with(&[])
     }
 
-    /// The same with counters.
+    /// As [`ledger`], with counters.
     fn ledger_with(shards: &[u64]) -> Vec<u8> {
         let mut header = Header::new_zeroed();
         (header.magic, header.version, header.byte_order) = (MAGIC, VERSION, 0x0102_0304);
@@ -431,7 +430,7 @@ mod tests {
         Snapshot::read(bytes).unwrap()
     }
 
-    /// The same tables in pieces of 16 bytes, those of all tables by turns: slots lie across their ends.
+    /// Returns the same tables in pieces of 16 bytes, alternating between tables: slots lie across their ends.
     fn in_pieces() -> Vec<u8> {
         const PIECE: usize = 16;
         let whole = ledger();
@@ -530,7 +529,7 @@ mod tests {
         assert_eq!(texts(&small)[0], "/opt/app");
         assert!(small.strings().len() < 51_000 && whole.strings().len() > 110_000 && unused > 0);
         assert!((51_000..60_000).contains(&bytes), "{bytes}");
-        // What would be too much is not read.
+        // More than allowed is not read.
         let most = |most| Snapshot::read_tables(&file[..], |_| true, most).unwrap().map(drop);
         assert_eq!(most(file.len() as u64), Ok(()));
         assert!(matches!(most(100_000), Err(ReadError::TooMuch { bytes: 110_000.. })));
@@ -538,7 +537,7 @@ mod tests {
 
     #[test]
     fn what_shards_counted_of_a_stack_is_added_to_it() {
-        // Two shards: the same stack's allocations, and those of one that has no record.
+        // Two shards: allocations of the same stack, and of one that has no record.
         let mut shards = [0_u64; 2 * counters::PER_SHARD];
         for (shard, stack) in [(0, 1), (1, 1), (1, 9)] {
             let at = shard * counters::PER_SHARD + counters::SITES + 2 * (stack as usize % counters::SITE_WAYS);
@@ -574,7 +573,7 @@ mod tests {
         assert_eq!(read(&whole).unwrap().cut, None);
     }
 
-    /// One table of these bytes, which `used` slots claim to be.
+    /// Returns one table of these bytes, which claims `used` slots.
     fn table(kind: TableKind, bytes: &[u8], used: u64, offset: u64) -> (TableDesc, Vec<u8>) {
         let (_, slot) = TableKind::from_u32(kind as u32).unwrap();
         let desc = TableDesc { kind: kind as u32, slot_bytes: slot as u32, offset, capacity: used, used, written: 0 };
@@ -607,7 +606,7 @@ mod tests {
             let answer = read(&file_of(&[frames.clone(), other])).unwrap_err();
             assert!(matches!(answer, ReadError::Directory { .. }), "{offset}: {answer}");
         }
-        // What is not used takes no place.
+        // An unused table takes no room.
         assert!(read(&file_of(&[frames, table(TableKind::Counters, &[], 0, 4096)])).is_ok());
     }
 
@@ -627,7 +626,7 @@ mod tests {
 
     #[test]
     fn texts_are_together_no_longer_than_the_table() {
-        // Wherever one begins, these bytes say that it is 65,535 bytes long.
+        // At any offset, these bytes state a length of 65,535 bytes.
         let strings = vec![0xff_u8; 100_000];
         let tagged = |tag| {
             let mut slot = AllocSlot { tag, ..Default::default() };

@@ -1,4 +1,4 @@
-//! What a process says of the words that refer to its live allocations ([`crate::command::Request::References`]): lines
+//! A process's report of the words that refer to its live allocations ([`crate::command::Request::References`]): lines
 //! of text, one for each allocation, one for each block that refers to another, and facts about the search itself.
 //!
 //! ```text
@@ -9,7 +9,8 @@
 //! end
 //! ```
 //!
-//! Allocations are named by the number of their record ([`crate::layout::AllocSlot::serial`]). What has no `end` is cut.
+//! Allocations are identified by the number of their record ([`crate::layout::AllocSlot::serial`]). A report without
+//! `end` is cut.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,23 +19,23 @@ use std::fmt::Write;
 pub const FIRST: &str = "ok references 2";
 const LAST: &str = "end";
 
-/// Where a word that refers to an allocation was seen.
+/// The place of a word that refers to an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Place {
     /// Variables of the program or of a library.
     Data,
-    /// The heap of the C library that is called so.
+    /// The heap of the C library, named so in `/proc/self/maps`.
     Heap,
-    /// The part in use of a thread's stack.
+    /// The used part of a thread's stack.
     Stack,
-    /// Other memory of the process's own: further heaps, pinned memory, stacks of threads that ran.
+    /// Other memory of the process itself: further heaps, pinned memory, stacks of threads that ran.
     Memory,
-    /// Memory that is shared with other processes, or a file's.
+    /// Memory shared with other processes, or belonging to a file.
     Shared,
-    /// Of those, words that stand as the driver's own records of memory do.
+    /// Of those, words that stand like the driver's own records of memory.
     Driver,
-    /// Words that stand so as well, and that may be the program's all the same.
+    /// Words that stand like them, but may be the program's.
     DriverLike,
     /// Device memory of another allocation.
     Device,
@@ -59,7 +60,7 @@ impl Place {
         Self::Graph,
     ];
 
-    /// The name in JSON.
+    /// Returns the name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
@@ -75,7 +76,7 @@ impl Place {
         }
     }
 
-    /// Whether a word there shows that the program can still reach the memory.
+    /// True if a word there shows that the program can still reach the memory.
     pub const fn counts(self) -> bool {
         !matches!(self, Self::Driver | Self::DriverLike | Self::Itself)
     }
@@ -86,7 +87,7 @@ impl Place {
 pub struct Seen {
     /// By [`Place`].
     pub words: [u32; Place::ALL.len()],
-    /// The address of one that counts, on the host; 0: none was seen there.
+    /// The host address of one that counts; 0: none was seen there.
     pub at: u64,
 }
 
@@ -100,25 +101,25 @@ impl Seen {
         *count = count.saturating_add(words);
     }
 
-    /// Those that count.
+    /// Returns the number of words that count.
     pub fn references(&self) -> u64 {
         Place::ALL.iter().filter(|place| place.counts()).map(|&place| u64::from(self.of(place))).sum()
     }
 }
 
-/// All that was seen.
+/// The whole report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References {
     /// By the numbers of their records.
     pub allocs: BTreeMap<u64, Seen>,
-    /// Who refers to whom in device memory, by the same numbers.
+    /// Referring and referred allocations in device memory, by the same numbers.
     pub edges: Vec<(u64, u64)>,
-    /// What is to be known of the search: see `docs/suspects.md`.
+    /// Facts about the search: see `docs/suspects.md`.
     pub facts: BTreeMap<String, String>,
 }
 
 impl References {
-    /// A fact that is a number; 0 if it is not there.
+    /// Returns a fact that is a number; 0 if it is missing.
     pub fn number(&self, fact: &str) -> u64 {
         self.facts.get(fact).and_then(|value| value.parse().ok()).unwrap_or(0)
     }
@@ -144,7 +145,7 @@ impl References {
     }
 
     /// # Errors
-    /// What is wrong with the text.
+    /// A description of the fault in the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut lines = text.lines();
         if lines.next() != Some(FIRST) {

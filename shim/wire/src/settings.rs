@@ -1,14 +1,14 @@
-//! Every variable that libgpumem.so reads: one table, used by the shim to read them, by the
-//! inspector to set, check and explain them, and by the docs.
+//! Every variable that libgpumem.so reads: one table, used by the shim to read them, by the inspector to set, check and
+//! explain them, and by the docs.
 //!
-//! * `value`: what a variable may hold, and how a text becomes that. `parse`: texts that people write, such as sizes.
+//! * `value`: allowed values of a variable, and their parsing. `parse`: texts written by people, such as sizes.
 //! * `group_limit`: a group's name and limit.
-//! * `alias`: names of other projects that stand for ones of ours.
-//! * `change`: how a variable is changed while the process runs.
+//! * `alias`: names of other projects that stand for ours.
+//! * `change`: changing a variable while the process runs.
 //! * `uncached`: variables of other projects that turn their own allocators off.
 //!
-//! An empty value counts as unset. A value that is refused leaves the default in force; the refusal
-//! is one line that names the variable, the value, what is allowed and what happens now.
+//! An empty value counts as unset. A refused value leaves the default in force; the refusal is one line that names the
+//! variable, the value, what is allowed and what happens now.
 
 mod alias;
 mod change;
@@ -148,7 +148,7 @@ macro_rules! settings {
         },)*];
 
         impl Id {
-            /// The variable's row.
+            /// Returns the variable's row.
             pub fn setting(self) -> &'static Setting {
                 &ALL[self as usize]
             }
@@ -170,7 +170,7 @@ macro_rules! settings {
                 Self { $($field,)* }
             }
 
-            /// Gives a variable another value; `None`: it is unset from now on.
+            /// Gives a variable another value; `None` unsets it.
             pub fn put(&mut self, setting: &Setting, value: Option<Value>) {
                 match setting.id {
                     $(Id::$id => self.$field = value.and_then(<$ty as Field>::from_value).unwrap_or_default(),)*
@@ -261,12 +261,13 @@ pub const INSPECTOR: &[(&str, &str)] = &[
 ];
 
 impl Settings {
-    /// Time within which idle memory goes back, ns; 0: never by time. jemalloc's default if the user chose none.
+    /// Returns the time within which idle memory goes back, ns; 0: never by time. jemalloc's default if the user set
+    /// none.
     pub fn pool_decay_ns(&self) -> u64 {
         self.pool_decay.unwrap_or(10_000_000_000)
     }
 
-    /// The settings of an environment, and a line for each variable of ours that is refused or
+    /// Reads the settings of an environment; returns them and a line for each variable of ours that is refused or
     /// unknown.
     pub fn read(environment: impl Iterator<Item = (OsString, OsString)>) -> (Self, Vec<Complaint>) {
         let ours: Vec<_> = environment.filter(|(name, _)| is_read(name)).collect();
@@ -287,7 +288,7 @@ impl Settings {
         (settings.cleaned(), complaints)
     }
 
-    /// Empty texts and paths are unset ones.
+    /// Treats empty texts and paths as unset.
     fn cleaned(mut self) -> Self {
         self.dir = self.dir.filter(|dir| !dir.is_empty());
         self.tag = self.tag.filter(|tag| !tag.is_empty());
@@ -296,12 +297,12 @@ impl Settings {
     }
 }
 
-/// Whether a variable has to do with gpumem: it begins as ours do, or stands for one of ours.
+/// True if a variable concerns gpumem: it begins like ours, or stands for one of ours.
 pub fn is_read(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) || ALIASES.iter().any(|alias| name == alias.name)
 }
 
-/// A complaint if this begins as our variables do and is none of them.
+/// Returns a complaint if this begins like our variables and is none of them.
 pub fn unknown(name: &str) -> Option<Complaint> {
     let known = || ALL.iter().map(|setting| setting.name).chain(INSPECTOR.iter().map(|&(name, _)| name));
     if !name.starts_with(PREFIX) || known().any(|known| known == name) {
@@ -311,7 +312,7 @@ pub fn unknown(name: &str) -> Option<Complaint> {
     Some(Complaint::Unknown { name: name.to_owned(), meant: meant.map(|(_, known)| known) })
 }
 
-/// Letters to add, drop or change to turn one name into the other.
+/// Returns the number of letters to add, drop or change to turn one name into the other.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,8 +1,8 @@
-//! The file of an allocation trace (`GPUMEM_RECORD`): a page of header, then records of one size in
-//! the order in which they were taken.
+//! The file of an allocation trace (`GPUMEM_RECORD`): a page of header, then records of one size in the order in which
+//! they were taken.
 //!
-//! A record counts once its last word is written, and that holds a check over the others: what a
-//! killed process was about to write is skipped, and so is what was damaged.
+//! A record counts once its last word is written, which holds a check over the others. So records that a killed process
+//! was about to write are skipped, and so are damaged ones.
 
 use crate::kinds::AllocKind;
 use crate::read::Source;
@@ -15,14 +15,14 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aT";
 /// Changes whenever anything in this file changes its meaning or place.
 pub const VERSION: u32 = 1;
-/// Where records begin.
+/// Offset of the first record.
 pub const HEADER_BYTES: u64 = 4096;
 /// Words of a record.
 pub const WORDS: usize = 6;
 /// Bytes of a record.
 pub const RECORD_BYTES: u64 = WORDS as u64 * 8;
 
-/// What a trace begins with.
+/// Beginning of a trace.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Header {
@@ -36,11 +36,11 @@ pub struct Header {
     /// One moment on CLOCK_MONOTONIC, by which records are dated, and on CLOCK_REALTIME.
     pub created_ns: u64,
     pub created_real_ns: u64,
-    /// 0: the trace goes on, or the process ended. Else it stopped before: an errno.
+    /// 0: the trace continues, or the process ended. Otherwise it stopped before: an errno.
     pub stopped: u64,
 }
 
-/// What happened.
+/// Recorded action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Action {
@@ -49,7 +49,7 @@ pub enum Action {
     Free = 2,
     /// The allocation failed.
     Failed = 3,
-    /// The last free of this address was refused: the block is as live as before.
+    /// The last free of this address was refused: the block is still live.
     Unfreed = 4,
 }
 
@@ -61,7 +61,7 @@ pub struct Record {
     /// Pointer, or handle.
     pub addr: u64,
     pub bytes: u64,
-    /// The stream's handle where the call is ordered by one; else 0.
+    /// The stream's handle if the call is ordered by one; else 0.
     pub stream: u64,
     pub tid: u32,
     /// The call stack of an allocation in the ledger of the process; 0: none.
@@ -71,7 +71,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// The words of the record; the last one is to be written last.
+    /// Returns the words of the record. The last one must be written last.
     #[inline]
     pub fn words(&self) -> [u64; WORDS] {
         let mut words = [
@@ -86,7 +86,7 @@ impl Record {
         words
     }
 
-    /// The record of these words, if they are one.
+    /// Returns the record of these words, if they are one.
     pub fn of_words(words: [u64; WORDS]) -> Option<Self> {
         let last = words[WORDS - 1];
         let mut bare = words;
@@ -108,7 +108,7 @@ impl Record {
     }
 }
 
-/// 32 bits over the words, never 0.
+/// Returns 32 bits over the words, never 0.
 #[inline]
 fn check(words: &[u64; WORDS]) -> u64 {
     let hash = words.iter().fold(0x9e37_79b9_7f4a_7c15_u64, |hash, &word| {
@@ -123,15 +123,15 @@ pub struct Trace {
     pub header: Header,
     /// In the order of the file.
     pub records: Vec<Record>,
-    /// Places between records that hold none: writers that were killed, or damage.
+    /// Number of places between records that hold none: writers that were killed, or damage.
     pub torn: u64,
 }
 
-/// Why a file is no trace.
+/// Reason why a file is not a trace.
 #[derive(Debug)]
 pub enum TraceError {
     Io(io::Error),
-    /// It does not begin as one.
+    /// It does not begin like one.
     NotATrace,
     /// Of another version.
     Version(u32),
@@ -152,7 +152,7 @@ impl std::fmt::Display for TraceError {
 /// Reads a trace, also one that is being written.
 ///
 /// # Errors
-/// [`TraceError`]; a trace that was cut anywhere is none.
+/// [`TraceError`]. A trace that was cut anywhere is no error.
 pub fn read(file: &File) -> Result<Trace, TraceError> {
     let mut header = Header::new_zeroed();
     match FileExt::read_exact_at(file, header.as_mut_bytes(), 0) {
@@ -169,7 +169,7 @@ pub fn read(file: &File) -> Result<Trace, TraceError> {
     let mut piece = vec![0; 4096 * RECORD_BYTES as usize];
     let mut offset = HEADER_BYTES;
     while let Some(stretch) = file.stored_from(offset).map_err(TraceError::Io)? {
-        // What lies in a hole was never written.
+        // A record in a hole was never written.
         let skipped = stretch.start.saturating_sub(offset) / RECORD_BYTES;
         (empty, offset) = (empty.saturating_add(skipped), offset + skipped * RECORD_BYTES);
         while offset < stretch.end {
@@ -178,7 +178,7 @@ pub fn read(file: &File) -> Result<Trace, TraceError> {
             if whole == 0 {
                 return Ok(Trace { header, records, torn });
             }
-            // The piece may go beyond the stretch: a hole is not seen as one if it is small.
+            // The piece may go beyond the stretch: a small hole is not seen as one.
             for bytes in piece[..whole].chunks_exact(RECORD_BYTES as usize) {
                 let mut words = [0; WORDS];
                 words
@@ -247,7 +247,7 @@ mod tests {
         put(0, record(0));
         put(2, record(2));
         put(10_000, record(5));
-        // A hole of a terabyte is no work.
+        // A hole of a terabyte costs no work.
         file.set_len(1 << 40).unwrap();
         let trace = read(&file).unwrap();
         assert_eq!(trace.records, [record(0), record(2), record(5)]);

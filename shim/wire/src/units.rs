@@ -1,8 +1,8 @@
-//! Bytes for people: the same in what the shim says and in what the inspector shows.
+//! Bytes for people: the same in the shim's messages and in the inspector's views.
 
 const UNITS: &[&str] = &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
-/// Bytes with a binary unit: `0 B`, `1.5 KiB`, `32.0 MiB`.
+/// Formats bytes with a binary unit: `0 B`, `1.5 KiB`, `32.0 MiB`.
 pub fn bytes(n: u64) -> String {
     let mut unit = 0;
     let mut value = n as f64;
@@ -13,8 +13,8 @@ pub fn bytes(n: u64) -> String {
     if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// Major and minor version of a driver, as its number has it: 13020 is CUDA 13.2; 60304220, as `hipRuntimeGetVersion`
-/// answers, is ROCm 6.3.
+/// Returns major and minor version of a driver from its number: 13020 is CUDA 13.2; 60304220, an answer of
+/// `hipRuntimeGetVersion`, is ROCm 6.3.
 pub fn version(number: u32) -> (u32, u32) {
     match number {
         0..1_000_000 => (number / 1000, number % 1000 / 10),

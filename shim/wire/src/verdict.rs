@@ -1,4 +1,4 @@
-//! The verdict of `gpumem selftest --rules` on one driver and one kind of GPU: what may be on there.
+//! The verdict of `gpumem selftest --rules` on one driver and one kind of GPU: the parts that may be on there.
 //!
 //! ```text
 //! gpumem verdict 1
@@ -10,8 +10,8 @@
 //! end
 //! ```
 //!
-//! These lines, in this order, and nothing else. The inspector writes such files, the shim only reads them: from a
-//! directory of the system's or of the user's, which nobody else can write to.
+//! A file has these lines, in this order, and nothing else. The inspector writes such files, and the shim only reads
+//! them: from a directory of the system or of the user, which no other user can write to.
 
 use std::ffi::{CString, OsStr};
 use std::fmt;
@@ -24,26 +24,26 @@ use std::path::{Path, PathBuf};
 
 /// The directory that root writes and every process reads.
 pub const SYSTEM: &str = "/var/lib/gpumem";
-/// A verdict is no longer than this, bytes.
+/// Maximum length of a verdict, bytes.
 const MOST_BYTES: u64 = 1024;
 const FIRST: &str = "gpumem verdict 1";
 const LAST: &str = "end";
 
-/// What a verdict is about.
+/// Subject of a verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// Of gpumem, e.g. "0.1.0".
     pub release: String,
-    /// As `cuDriverGetVersion` says it, e.g. 14000.
+    /// As `cuDriverGetVersion` gives it, e.g. 14000.
     pub driver: u32,
-    /// The GPU's name. Others of this name and capability are like it.
+    /// The GPU's name. Other GPUs of this name and capability count as equal.
     pub gpu: String,
     /// Its compute capability, major and minor.
     pub capability: (u32, u32),
 }
 
 impl Subject {
-    /// The name of its file: of letters, digits, `.`, `-` and `_`.
+    /// Returns the name of its file: of letters, digits, `.`, `-` and `_`.
     pub fn file_name(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' };
         let gpu: String = self.gpu.chars().map(plain).take(80).collect();
@@ -52,7 +52,7 @@ impl Subject {
     }
 }
 
-/// What may be on.
+/// The parts that may be on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub subject: Subject,
@@ -71,7 +71,7 @@ impl fmt::Display for Verdict {
 
 impl Verdict {
     /// # Errors
-    /// What is wrong with the text.
+    /// A description of the fault in the text.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(text).map_err(|_| "it is no text")?;
         if text.contains('\0') {
@@ -116,7 +116,7 @@ fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// The user's own directory for verdicts: under `$XDG_STATE_HOME`, else under `$HOME`; `None` without either.
+/// Returns the user's own directory for verdicts: under `$XDG_STATE_HOME`, else under `$HOME`; `None` without either.
 /// Relative paths count as unset.
 pub fn user_place(state_home: Option<&OsStr>, home: Option<&OsStr>) -> Option<PathBuf> {
     let absolute = |dir: Option<&OsStr>| dir.map(PathBuf::from).filter(|dir| dir.is_absolute());
@@ -124,7 +124,7 @@ pub fn user_place(state_home: Option<&OsStr>, home: Option<&OsStr>) -> Option<Pa
     state.map(|state| state.join("gpumem"))
 }
 
-/// Where verdicts are looked for, in this order: the system's directory, then the user's.
+/// Returns the directories that are searched for verdicts, in this order: the system's, then the user's.
 pub fn places() -> Vec<PathBuf> {
     let user = user_place(std::env::var_os("XDG_STATE_HOME").as_deref(), std::env::var_os("HOME").as_deref());
     std::iter::once(PathBuf::from(SYSTEM)).chain(user).collect()
@@ -143,8 +143,8 @@ impl Found {
     }
 }
 
-/// Looks for the verdict on a subject in some places, for a process of user `uid`: the first one that is good, and a
-/// line for each one that is there and is none.
+/// Looks for the verdict on a subject in some places, for a process of user `uid`. Returns the first valid one, and a
+/// line for each file that exists and is not valid.
 pub fn find(places: &[PathBuf], subject: &Subject, uid: u32) -> (Option<Found>, Vec<String>) {
     let mut refused = Vec::new();
     for place in places {
@@ -158,7 +158,7 @@ pub fn find(places: &[PathBuf], subject: &Subject, uid: u32) -> (Option<Found>, 
     (None, refused)
 }
 
-/// The verdict on a subject in a place; `None` where there is no such file.
+/// Reads the verdict on a subject in a place; `None` if there is no such file.
 fn read(place: &Path, subject: &Subject, uid: u32) -> Result<Option<Verdict>, String> {
     let plain = |error: io::Error| error.to_string();
     let absent = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR));
@@ -198,7 +198,7 @@ fn read(place: &Path, subject: &Subject, uid: u32) -> Result<Option<Verdict>, St
     }
 }
 
-/// Whether root or the user, and nobody else, could have written it.
+/// Checks that only root or the user could have written it.
 fn trusted(meta: &std::fs::Metadata, uid: u32) -> Result<(), String> {
     match (meta.uid(), meta.mode() & 0o022) {
         (owner, _) if owner != 0 && owner != uid => Err(format!("is user {owner}'s")),
@@ -234,7 +234,7 @@ mod tests {
         Verdict { subject: subject(), pool: true, graph_cache: false }
     }
 
-    /// A directory of the test's own, gone afterwards.
+    /// A directory of the test's own, removed afterwards.
     struct Place(PathBuf);
 
     impl Place {
@@ -259,7 +259,7 @@ mod tests {
             find(std::slice::from_ref(&self.0), &subject(), uid())
         }
 
-        /// The one reason why the file is not believed.
+        /// Returns the one reason why the file is not trusted.
         #[track_caller]
         fn refused(&self) -> String {
             let (found, mut lines) = self.found();
@@ -332,7 +332,7 @@ mod tests {
         fs::set_permissions(&place.0, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(place.refused().ends_with("its directory can be written by others"));
         fs::set_permissions(&place.0, fs::Permissions::from_mode(0o755)).unwrap();
-        // To another user than its owner it is another user's, unless that is root.
+        // To a user other than its owner it is another user's, unless that is root.
         let (found, lines) = find(std::slice::from_ref(&place.0), &subject(), uid() + 1);
         match uid() {
             0 => assert!(found.is_some()),

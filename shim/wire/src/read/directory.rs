@@ -1,5 +1,5 @@
-//! Where the bytes of each table are, as the header's directory and the list of pieces say; checked before
-//! anything is read by it.
+//! Positions of each table's bytes, from the header's directory and the list of pieces; checked before anything is read
+//! by them.
 
 use super::{MAX_FILE_BYTES, ReadError, Source};
 use crate::layout::*;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use zerocopy::FromBytes;
 
-/// The list of pieces; empty where tables lie in one part each.
+/// Reads the list of pieces; empty if each table lies in one part.
 pub(super) fn pieces<S: Source + ?Sized>(source: &S, header: &Header) -> std::io::Result<Vec<PieceDesc>> {
     let len = (header.pieces_len as usize).min(MAX_PIECES);
     let mut bytes = vec![0; len * size_of::<PieceDesc>()];
@@ -16,7 +16,7 @@ pub(super) fn pieces<S: Source + ?Sized>(source: &S, header: &Header) -> std::io
     Ok(listed.filter_map(|piece| PieceDesc::read_from_bytes(piece).ok()).collect())
 }
 
-/// Where a table's bytes are.
+/// Position of a table's bytes.
 pub(super) struct Table {
     pub(super) desc: TableDesc,
     /// In the order of the table.
@@ -33,20 +33,20 @@ struct Part {
 }
 
 impl Table {
-    /// The bytes that are backed, as far as the parts reach.
+    /// Returns the backed bytes, as far as the parts reach.
     pub(super) fn bytes(&self) -> u64 {
         let reach = self.parts.last().map_or(0, |part| part.at + part.bytes);
         reach.min(self.desc.used * u64::from(self.desc.slot_bytes))
     }
 
-    /// Where the file must reach for all of them; 0 if there are none.
+    /// Returns the file length needed for all of them; 0 if there are none.
     pub(super) fn end(&self) -> u64 {
         let bytes = self.bytes();
         let last = self.parts.iter().rfind(|part| part.at < bytes);
         last.map_or(0, |part| part.offset + part.bytes.min(bytes - part.at))
     }
 
-    /// The first stretch from `at` of the table on in which something is stored, as [`Source::stored_from`] says it.
+    /// Returns the first stored stretch from `at` of the table on, as [`Source::stored_from`] does.
     pub(super) fn stored_from<S: Source + ?Sized>(&self, source: &S, at: u64) -> std::io::Result<Option<Range<u64>>> {
         let first = self.parts.partition_point(|part| part.at + part.bytes <= at);
         for part in &self.parts[first..] {
@@ -60,7 +60,7 @@ impl Table {
         Ok(None)
     }
 
-    /// Fills as much of `buffer` from `at` of the table on as there is; how many bytes that was.
+    /// Fills as much of `buffer` from `at` of the table on as there is; returns the number of bytes.
     pub(super) fn read_at<S: Source + ?Sized>(&self, source: &S, at: u64, buffer: &mut [u8]) -> std::io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
@@ -103,7 +103,7 @@ pub(super) fn directory(header: &Header, pieces: &[PieceDesc]) -> Result<HashMap
             return damaged("a table is listed twice");
         }
     }
-    // What lies over something else would be told twice: all tables together are no more than the file.
+    // Overlapping tables would be read twice: all tables together are no more than the file.
     let mut used: Vec<(u64, u64)> = match header.pieces_len {
         0 => {
             directory.values().filter(|table| table.bytes() > 0).map(|table| (table.desc.offset, table.end())).collect()
@@ -124,7 +124,7 @@ pub(super) fn directory(header: &Header, pieces: &[PieceDesc]) -> Result<HashMap
     Ok(directory)
 }
 
-/// The pieces of the table at this place of the directory, one behind the other.
+/// Returns the pieces of the table at this index of the directory, in order.
 fn parts(pieces: &[PieceDesc], table: usize) -> Vec<Part> {
     let mut at = 0;
     let of_table = pieces.iter().filter(|piece| piece.table as usize == table && piece.bytes > 0);

@@ -1,22 +1,22 @@
-//! Who held how much, over time: the rows of growth with their points.
+//! Memory holders over time: the rows of growth with their points.
 
 use super::source::Source;
 use super::tables::Tables;
 use crate::kinds::GrowthKind;
 use crate::layout::{GROWTH_BLOCK, GROWTH_LEVELS, GROWTH_POINTS, GrowthSlot, StrRef, TableKind};
 
-/// Rows of growth, as the ledger has them.
+/// Rows of growth from the ledger.
 #[derive(Clone, Debug, Default)]
 pub struct Growth {
     rows: Vec<(u32, GrowthSlot)>,
     words: Vec<u64>,
 }
 
-/// What a row held at one time.
+/// A row's memory at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
     pub time_ns: u64,
-    /// Samples that it stands for: it has the least bytes of them, and the time of the first.
+    /// Number of samples that it stands for: it has the minimum of their bytes, and the time of the first.
     pub samples: u64,
     pub bytes: u64,
     pub count: u64,
@@ -26,7 +26,7 @@ impl Growth {
     pub(super) fn read<S: Source + ?Sized>(tables: &mut Tables<'_, S>) -> std::io::Result<Self> {
         let rows = tables.slots::<GrowthSlot>()?;
         let mut words = tables.words(TableKind::GrowthPoints)?;
-        // A point that was written anew while the blocks were read is no point: its time has changed, or is 0.
+        // A point that was rewritten while the blocks were read is not used: its time has changed, or is 0.
         let times = tables.first_words(TableKind::GrowthPoints, GROWTH_POINTS)?;
         for (place, time) in words.iter_mut().take(GROWTH_POINTS).enumerate() {
             if times.get(place) != Some(time) {
@@ -36,33 +36,33 @@ impl Growth {
         Ok(Self { rows, words })
     }
 
-    /// Every row with its number.
+    /// Iterates over every row with its number.
     pub fn rows(&self) -> impl Iterator<Item = (u32, &GrowthSlot)> {
         self.rows.iter().map(|(row, slot)| (*row, slot))
     }
 
-    /// The words of all blocks, for copies.
+    /// Returns the words of all blocks, for copies.
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
-    /// Tags that rows are about.
+    /// Iterates over the tags of rows.
     pub(super) fn tags(&self) -> impl Iterator<Item = StrRef> {
         let tags = self.rows.iter().filter(|(_, slot)| slot.kind == GrowthKind::Tag as u8);
         tags.filter_map(|(_, slot)| StrRef::try_from(slot.key).ok())
     }
 
-    /// The samples that were taken, oldest first; far back one stands for many.
+    /// Returns the samples, oldest first; far back one stands for many.
     pub fn samples(&self) -> Vec<Point> {
         self.points_of(0, 0, false)
     }
 
-    /// What a row held, oldest first.
+    /// Returns the points of a row, oldest first.
     pub fn points(&self, row: u32, slot: &GrowthSlot) -> Vec<Point> {
         self.points_of(row as usize + 1, slot.since_ns, true)
     }
 
-    /// The points of a block that are no older than its row: the fine ones, and before them coarser ones.
+    /// Returns the points of a block that are no older than its row: the fine ones, preceded by coarser ones.
     fn points_of(&self, block: usize, since_ns: u64, held: bool) -> Vec<Point> {
         let word = |block: usize, at: usize| {
             let first = block.checked_mul(GROWTH_BLOCK)?;
@@ -105,7 +105,7 @@ mod tests {
             words[GROWTH_BLOCK + place] = bytes;
             words[GROWTH_BLOCK + GROWTH_POINTS + place] = bytes / 10;
         };
-        // The fine ring has come round.
+        // The fine ring has wrapped around.
         put(0, 103, 40);
         put(1, 101, 20);
         put(2, 102, 30);

@@ -1,18 +1,18 @@
-//! Where bytes come from, and how many of them there are: a file's length says nothing, since it may have holes.
+//! Sources of bytes, and the number of bytes stored: a file's length says nothing, since it may have holes.
 
 use std::io;
 use std::ops::Range;
 
 /// A file that may change or shrink meanwhile, or a buffer.
 pub trait Source {
-    /// Fills as much of `buffer` from `offset` on as there is; returns how many bytes that was.
+    /// Fills as much of `buffer` from `offset` on as there is; returns the number of bytes.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// The first stretch from `offset` on in which something is stored; `None` where nothing more is. What lies
-    /// outside of such stretches reads as zeroes.
+    /// Returns the first stored stretch from `offset` on; `None` if there is none. Bytes outside such stretches read as
+    /// zeroes.
     fn stored_from(&self, offset: u64) -> io::Result<Option<Range<u64>>>;
 
-    /// Bytes that are stored, holes left out.
+    /// Returns the number of stored bytes, without holes.
     fn stored(&self) -> io::Result<u64> {
         let (mut sum, mut offset) = (0_u64, 0);
         while let Some(stretch) = self.stored_from(offset)? {
@@ -60,7 +60,7 @@ impl Source for std::fs::File {
     }
 }
 
-/// Where the next stored byte or the next hole is; `None` behind the end. A file system that does not tell
+/// Returns the offset of the next stored byte or the next hole; `None` behind the end. A file system that does not tell
 /// answers as if there were no holes.
 #[cfg(unix)]
 fn seek(file: &std::fs::File, offset: u64, what: libc::c_int) -> io::Result<Option<u64>> {

@@ -1,22 +1,22 @@
-//! The tables of one file, a piece of slots at a time.
+//! Reads the tables of one file, a piece of slots at a time.
 
 use super::directory::Table;
 use super::source::Source;
 use crate::layout::{Sealed, TableKind};
 use std::collections::HashMap;
 
-/// Bytes that are read at a time: a claim of gigabytes in a small file allocates no more than this.
+/// Bytes read at a time: a claim of gigabytes in a small file allocates no more than this.
 const PIECE_BYTES: usize = 1 << 20;
-/// What a table may reach beyond twice the stored bytes: storage that was taken ahead of its use.
+/// Extent of a table that is allowed beyond twice the stored bytes: storage taken ahead of its use.
 const AHEAD_BYTES: u64 = 1 << 20;
 
 pub(super) struct Tables<'a, S: Source + ?Sized> {
     source: &'a S,
     directory: HashMap<TableKind, Table>,
     pub(super) stored: u64,
-    /// Where reading a table ends, in bytes from its start. A table fills from its start, so what lies further
-    /// out than the whole file has stored bytes is no record of a writer: the memory that a file costs follows
-    /// from what it stores, whatever it claims.
+    /// End of reading a table, in bytes from its start. A table fills from its start, so a record cannot lie further
+    /// out than the file's stored bytes. So the memory for reading a file follows from what it stores, whatever it
+    /// claims.
     reach: u64,
     pub(super) torn: u64,
 }
@@ -28,13 +28,13 @@ impl<'a, S: Source + ?Sized> Tables<'a, S> {
         Ok(Self { source, directory, stored, reach, torn: 0 })
     }
 
-    /// The most bytes that reading all tables can give.
+    /// Returns the maximum bytes that reading all tables can give.
     pub(super) fn bytes_at_most(&self) -> u64 {
         self.directory.values().map(|table| table.bytes().min(self.reach)).fold(0, u64::saturating_add)
     }
 
-    /// Hands out the stored parts of a table, a piece of whole slots at a time, each with the index of its first
-    /// slot. Holes are left out; their slots are zeroes.
+    /// Visits the stored parts of a table, a piece of whole slots at a time, each with the index of its first slot.
+    /// Holes are left out; their slots are zeroes.
     fn pieces(&self, kind: TableKind, mut each: impl FnMut(u64, &[u8])) -> std::io::Result<()> {
         let Some(table) = self.directory.get(&kind) else { return Ok(()) };
         let slot = u64::from(table.desc.slot_bytes);
@@ -43,7 +43,7 @@ impl<'a, S: Source + ?Sized> Tables<'a, S> {
         let mut piece = vec![0; end.min(PIECE_BYTES as u64 / slot * slot) as usize];
         while at < end {
             let Some(stretch) = table.stored_from(self.source, at)? else { break };
-            // A slot that is stored in part is read whole.
+            // A partly stored slot is read whole.
             at = at.max(stretch.start / slot * slot);
             let stop = end.min(stretch.end.next_multiple_of(slot));
             while at < stop {
@@ -59,7 +59,7 @@ impl<'a, S: Source + ?Sized> Tables<'a, S> {
         Ok(())
     }
 
-    /// The table as bytes; holes are zeroes.
+    /// Returns the table as bytes; holes are zeroes.
     pub(super) fn bytes(&self, kind: TableKind) -> std::io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.pieces(kind, |first, piece| {
@@ -69,7 +69,7 @@ impl<'a, S: Source + ?Sized> Tables<'a, S> {
         Ok(bytes)
     }
 
-    /// The table as words; holes are zeroes.
+    /// Returns the table as words; holes are zeroes.
     pub(super) fn words(&self, kind: TableKind) -> std::io::Result<Vec<u64>> {
         let mut words = Vec::new();
         self.pieces(kind, |first, piece| {
@@ -79,7 +79,7 @@ impl<'a, S: Source + ?Sized> Tables<'a, S> {
         Ok(words)
     }
 
-    /// The first words of a table, as they are now.
+    /// Returns the first words of a table, as they are now.
     pub(super) fn first_words(&self, kind: TableKind, words: usize) -> std::io::Result<Vec<u64>> {
         let Some(table) = self.directory.get(&kind) else { return Ok(Vec::new()) };
         let mut bytes = vec![0; table.bytes().min(self.reach).min(words as u64 * 8) as usize];
@@ -109,7 +109,7 @@ impl<'a, S: Source + ?Sized> Tables<'a, S> {
         Ok(())
     }
 
-    /// One more look at a slot that was caught in the middle of a change.
+    /// Reads a slot again that was caught in the middle of a change.
     fn again<T: Sealed>(&self, index: u32) -> Again<T> {
         let look = || {
             let table = self.directory.get(&T::TABLE)?;

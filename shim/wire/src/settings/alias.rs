@@ -1,4 +1,4 @@
-//! Variables of other projects that stand for ones of ours.
+//! Variables of other projects that stand for ours.
 
 use super::{Setting, parse_bool};
 use std::ffi::{OsStr, OsString};
@@ -13,8 +13,8 @@ pub struct Alias {
     pub doc: &'static str,
 }
 
-/// Names that users know from elsewhere. They count when set to anything but 0, no, false or off;
-/// where the variable of ours is set, that one counts.
+/// Names that users know from elsewhere. They count when set to anything but 0, no, false or off. If our variable is
+/// set, that one counts.
 pub const ALIASES: &[Alias] = &[
     Alias {
         name: "GGML_CUDA_POOL_USE_MANAGED",
@@ -31,13 +31,13 @@ pub const ALIASES: &[Alias] = &[
 ];
 
 impl Alias {
-    /// Whether this value switches it on.
+    /// True if this value switches it on.
     pub fn is_on(&self, value: &OsStr) -> bool {
         !value.is_empty() && value.to_str().and_then(parse_bool) != Some(false)
     }
 }
 
-/// The alias that decides what `setting` is, if one does.
+/// Returns the alias that decides `setting`, if there is one.
 pub(super) fn aliased(setting: &Setting, environment: &[(OsString, OsString)]) -> Option<&'static Alias> {
     ALIASES
         .iter()
@@ -45,7 +45,7 @@ pub(super) fn aliased(setting: &Setting, environment: &[(OsString, OsString)]) -
         .find(|alias| environment.iter().any(|(name, value)| name == alias.name && alias.is_on(value)))
 }
 
-/// Aliases that are in force in an environment: those that are on and whose variable is not set.
+/// Returns the aliases in force in an environment: those that are on and whose variable is not set.
 pub fn aliases_in_force(environment: &[(OsString, OsString)]) -> Vec<&'static Alias> {
     let set = |alias: &Alias| environment.iter().any(|(name, value)| name == alias.setting && !value.is_empty());
     let on = |alias: &Alias| environment.iter().any(|(name, value)| name == alias.name && alias.is_on(value));
@@ -78,7 +78,7 @@ mod tests {
         is(&[(pool, "1"), ("GPUMEM_POOL_MANAGED", "0")], (false, OomFallback::None));
         is(&[(fallback, "1"), ("GPUMEM_OOM_FALLBACK", "host")], (false, OomFallback::Host));
         is(&[(fallback, "1"), ("GPUMEM_OOM_FALLBACK", "")], (false, OomFallback::Managed));
-        // What is refused falls to the default, as the complaint says, and not to the alias.
+        // A refused value leads to the default, as the complaint says, and not to the alias.
         let (settings, complaints) = read(&[(fallback, "1"), ("GPUMEM_OOM_FALLBACK", "disk")]);
         assert_eq!((settings.oom_fallback, complaints), (OomFallback::None, 1));
         for alias in ALIASES {

@@ -3,20 +3,20 @@
 use super::{ALL, PREFIX, Setting, Value, When};
 use std::ffi::OsStr;
 
-/// Variables that `gpumem set` changes while the process runs.
+/// Iterates over the variables that `gpumem set` changes while the process runs.
 pub fn live() -> impl Iterator<Item = &'static Setting> {
     ALL.iter().filter(|setting| setting.when == When::Live)
 }
 
-/// The variable of this name, which may lack its prefix, in upper or lower case.
+/// Returns the variable of this name, which may lack its prefix, in upper or lower case.
 pub fn find(name: &str) -> Option<&'static Setting> {
     let upper = name.to_ascii_uppercase();
     let bare = upper.strip_prefix(PREFIX).unwrap_or(&upper);
     ALL.iter().find(|setting| &setting.name[PREFIX.len()..] == bare)
 }
 
-/// The variable and the value that a change at run time means. The name may lack its prefix; the
-/// value `default` goes back to the default, which is `None` where that is "unset".
+/// Parses a change at run time into the variable and the value. The name may lack its prefix; the value `default`
+/// restores the default, which is `None` if that is "unset".
 ///
 /// # Errors
 /// A sentence that says what is allowed.
@@ -67,7 +67,7 @@ mod tests {
         }
     }
 
-    /// What a change means is what a start with that value means, for each variable that can change.
+    /// For each variable that can change, a change means the same as a start with that value.
     #[test]
     fn a_change_is_what_a_start_with_that_value_is() {
         for setting in live() {

@@ -1,16 +1,16 @@
-//! A group's name and limit, as `GPUMEM_LIMIT_GROUP` says them, and where the group's file lies ([`crate::group`]).
+//! A group's name and limit, from `GPUMEM_LIMIT_GROUP`, and the path of the group's file ([`crate::group`]).
 
 use super::parse::parse_size;
 use crate::place::{SHARED, SHARED_PREFIX};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Ending of the name of a group's file, where the user did not name the file.
+/// Ending of the name of a group's file, if the user did not name the file.
 pub const SUFFIX: &str = ".group";
 /// The smallest limit.
 pub const LEAST: u64 = 1 << 20;
 
-/// What `GPUMEM_LIMIT_GROUP` says.
+/// The contents of `GPUMEM_LIMIT_GROUP`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupLimit {
     /// A name, or an absolute path.
@@ -20,7 +20,7 @@ pub struct GroupLimit {
 }
 
 impl GroupLimit {
-    /// `NAME:SIZE` or `/PATH:SIZE`; `None` for anything else.
+    /// Parses `NAME:SIZE` or `/PATH:SIZE`; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let (named, size) = text.trim().rsplit_once(':')?;
         let limit = parse_size(size).filter(|limit| *limit >= LEAST)?;
@@ -28,14 +28,14 @@ impl GroupLimit {
         (is_path || is_name(named)).then(|| Self { named: named.to_owned(), limit })
     }
 
-    /// What the group is called.
+    /// Returns the group's name.
     pub fn name(&self) -> &str {
         let file = Path::new(&self.named).file_name().and_then(OsStr::to_str).unwrap_or(&self.named);
         file.strip_suffix(SUFFIX).filter(|name| !name.is_empty()).unwrap_or(file)
     }
 
-    /// The group's file, and whether the user named its directory. `$XDG_RUNTIME_DIR` has no say: a user's services and
-    /// shells differ in it, and meet here.
+    /// Returns the group's file, and true if the user named its directory. `$XDG_RUNTIME_DIR` is not used: a user's
+    /// services and shells differ in it, and meet here.
     pub fn path(&self, gpumem_dir: Option<&OsStr>, uid: u32) -> (PathBuf, bool) {
         if self.named.starts_with('/') {
             return (PathBuf::from(&self.named), true);

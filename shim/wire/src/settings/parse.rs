@@ -1,6 +1,6 @@
-//! Texts that people write: yes and no, bytes, times.
+//! Parses texts written by people: yes and no, bytes, times.
 
-/// 0/1, no/yes, false/true, off/on; nothing else.
+/// Parses 0/1, no/yes, false/true, off/on; nothing else.
 pub fn parse_bool(text: &str) -> Option<bool> {
     let text = text.trim();
     let is = |words: [&str; 4]| words.iter().any(|word| word.eq_ignore_ascii_case(text));
@@ -13,8 +13,8 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A number before its unit, with a fraction if wanted, times that unit: what the unit does not divide is cut off. `None`
-/// for what is no number, has a fraction of the smallest unit, or is over 64 bits.
+/// Parses a number before its unit, optionally with a fraction, and multiplies it by that unit; a remainder is cut off.
+/// `None` if it is not a number, has a fraction of the smallest unit, or exceeds 64 bits.
 fn times(number: &str, unit: u64) -> Option<u64> {
     /// Digits of a fraction that count.
     const DIGITS: usize = 9;
@@ -29,14 +29,13 @@ fn times(number: &str, unit: u64) -> Option<u64> {
     u64::try_from(all).ok()
 }
 
-/// Where the unit begins behind a number.
+/// Returns the index of the unit behind a number.
 fn unit_at(text: &str) -> usize {
     text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len())
 }
 
-/// Bytes: a number, then a unit as GNU coreutils have them: none or B; K, M, G, T and KiB, MiB, GiB, TiB, powers
-/// of 1024; kB, MB, GB, TB, powers of 1000; in upper or lower case. `None` for anything else, and for what is
-/// over 64 bits.
+/// Parses bytes: a number, then a unit as in GNU coreutils: none or B; K, M, G, T and KiB, MiB, GiB, TiB, powers of
+/// 1024; kB, MB, GB, TB, powers of 1000; in upper or lower case. `None` for anything else, and for values over 64 bits.
 pub fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let unit_at = unit_at(text);
@@ -55,8 +54,8 @@ pub fn parse_size(text: &str) -> Option<u64> {
     times(&text[..unit_at], unit)
 }
 
-/// Nanoseconds: a number, then ns, us, ms, s, m or h; without a unit seconds. `None` for anything else, and for what is
-/// over 64 bits.
+/// Parses nanoseconds: a number, then ns, us, ms, s, m or h; seconds without a unit. `None` for anything else, and for
+/// values over 64 bits.
 pub fn parse_time(text: &str) -> Option<u64> {
     let text = text.trim();
     let unit_at = unit_at(text);

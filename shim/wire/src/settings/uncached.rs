@@ -1,4 +1,4 @@
-//! Variables of other projects that turn their own allocators off: each tensor is an allocation of the driver's then.
+//! Variables of other projects that turn their own allocators off: then each tensor is an allocation of the driver.
 
 use std::ffi::OsStr;
 
@@ -6,9 +6,9 @@ use std::ffi::OsStr;
 #[derive(Clone, Copy, Debug)]
 pub struct Uncached {
     pub name: &'static str,
-    /// What `gpumem run --tensors` sets it to.
+    /// The value that `gpumem run --tensors` sets.
     pub value: &'static str,
-    /// Whether other values turn the allocator off, too: its project asks only whether there is such a variable.
+    /// True if other values also turn the allocator off: its project checks only that the variable exists.
     pub any: bool,
     pub of: &'static str,
 }
@@ -21,7 +21,7 @@ pub const UNCACHED: &[Uncached] = &[
     Uncached { name: "XLA_PYTHON_CLIENT_ALLOCATOR", value: "platform", any: false, of: "JAX" },
 ];
 
-/// Whose allocator a variable with this value turns off.
+/// Returns the project whose allocator a variable with this value turns off.
 pub fn uncached(name: &OsStr, value: &OsStr) -> Option<&'static str> {
     let row = UNCACHED.iter().find(|row| name == row.name)?;
     (row.any || value == row.value).then_some(row.of)

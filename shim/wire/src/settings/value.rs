@@ -1,4 +1,4 @@
-//! What a variable may hold, and how a text becomes such a value.
+//! Allowed values of a variable, and their parsing.
 
 use super::Id;
 use super::group_limit::GroupLimit;
@@ -6,18 +6,18 @@ use super::parse::{parse_bool, parse_size, parse_time};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 
-/// What a variable may hold.
+/// Kind of a variable's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// 0/1, no/yes, false/true, off/on.
     Bool,
-    /// Any text that is UTF-8.
+    /// Any UTF-8 text.
     Text,
     /// An absolute path.
     Path,
-    /// A number in these bounds.
+    /// A number within these bounds.
     Count { min: u64, max: u64 },
-    /// Bytes in these bounds, with a unit if wanted: see [`parse_size`].
+    /// Bytes within these bounds, optionally with a unit: see [`parse_size`].
     Size { min: u64, max: u64 },
     /// A time with its unit: see [`parse_time`].
     Time,
@@ -57,7 +57,7 @@ impl fmt::Display for Kind {
 pub enum When {
     /// Once, when the process starts.
     Start,
-    /// `gpumem set` changes it while the process runs, too.
+    /// At the start, and by `gpumem set` while the process runs.
     Live,
 }
 
@@ -85,7 +85,7 @@ pub enum Value {
     Choice(usize),
 }
 
-/// One line about a variable that is not as it should be.
+/// One line about a variable with a wrong name or value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Complaint {
     /// The value does not fit; the default is in force.
@@ -112,10 +112,10 @@ impl fmt::Display for Complaint {
 }
 
 impl Setting {
-    /// The value of this text.
+    /// Parses this text.
     ///
     /// # Errors
-    /// A [`Complaint`] when the text is not what this setting allows.
+    /// A [`Complaint`] if the text is not allowed for this setting.
     pub fn parse(&self, raw: &OsStr) -> Result<Value, Complaint> {
         self.value(raw).ok_or_else(|| Complaint::Refused {
             setting: self.name,
@@ -146,7 +146,7 @@ impl Setting {
     }
 }
 
-/// Bytes as [`parse_size`] reads them back, in the largest unit that divides them.
+/// Bytes in the largest unit that divides them, as [`parse_size`] reads them back.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {
