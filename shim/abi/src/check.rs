@@ -1,6 +1,6 @@
-//! Holds the rows against cudarc's `sys`: as many arguments, each of the same size and alignment.
-//! Arguments of the same size travel in the same way here, since all of them are integers, pointers,
-//! or structs of more than 16 bytes.
+//! Compares the rows with cudarc's `sys`: the same number of arguments, each of the same size and alignment. Arguments
+//! of the same size are passed in the same way here, since all of them are integers, pointers, or structs of more than
+//! 16 bytes.
 
 use crate::known;
 use crate::types::*;
@@ -53,7 +53,7 @@ fn types_of<F: Shape>(_: F) -> Vec<&'static str> {
     F::types()
 }
 
-/// The name a version suffix belongs to: what `cuGetProcAddress` is asked for.
+/// Returns the name without its version suffix: the one that `cuGetProcAddress` is asked for.
 fn base_of(symbol: &str) -> &str {
     let name = symbol.strip_suffix("_ptsz").or(symbol.strip_suffix("_ptds")).unwrap_or(symbol);
     match name.rsplit_once("_v") {
@@ -89,8 +89,8 @@ fn driver_rows_have_the_abi_of_sys() {
     driver_calls!(emit_calls);
 }
 
-/// A thunk is told how many arguments its function has; that the handles are among them, and which ones
-/// they are, is what makes the row readable.
+/// A thunk is told how many arguments its function has. The row names them only for readers, who see that handles are
+/// among them, and which ones they are.
 #[test]
 fn thunks_have_the_arguments_of_sys() {
     use cudarc::driver::sys::*;
@@ -154,8 +154,8 @@ fn every_graph_function_has_a_row() {
     }
 }
 
-/// Each row is a function of the headers, and a form that they tell of. (Forms whose default stream is the thread's
-/// own came with 7.0, of functions that were older.)
+/// Each row is a function of the headers, in a form that they have. (Forms whose default stream is the thread's own
+/// came with 7.0, for functions that were older.)
 #[test]
 fn every_row_is_known() {
     let check = |name: &str, base: &str, since: u32| {
@@ -178,7 +178,7 @@ fn every_row_is_known() {
     graph_thunks!(thunks);
 }
 
-/// The functions that give the device work, of the headers as of sys: each has a row.
+/// Each function that gives the device work has a row, both those of the headers and those of sys.
 #[test]
 fn everything_known_that_submits_has_a_row() {
     let mut bases = Vec::new();
@@ -196,7 +196,7 @@ fn everything_known_that_submits_has_a_row() {
     assert!(missing.is_empty(), "no row for {missing:?}");
 }
 
-/// The source of sys.
+/// Returns the source of sys.
 pub(super) fn source_of_sys() -> String {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut metadata = std::process::Command::new(cargo);
@@ -210,7 +210,7 @@ pub(super) fn source_of_sys() -> String {
     std::fs::read_to_string(sys).expect("the source of sys")
 }
 
-/// Every function of sys, of whatever version of the API.
+/// Returns every function of sys, of any version of the API.
 fn functions_of_sys() -> Vec<String> {
     let sys = source_of_sys();
     let names = sys.split("pub unsafe fn cu").skip(1).filter_map(|rest| rest.split('(').next());
@@ -219,8 +219,8 @@ fn functions_of_sys() -> Vec<String> {
     names
 }
 
-/// What gives the device work must be counted: each function of sys whose name says so has a hook, and each
-/// hook that counts has such a name, so that a newer one of its kind is noticed.
+/// Work for the device must be counted: each function of sys whose name shows it has a hook. Each hook that counts has
+/// such a name, so that a newer one of its kind is noticed.
 #[test]
 fn everything_that_submits_has_a_row() {
     let mut rows = Vec::new();
@@ -238,7 +238,7 @@ fn everything_that_submits_has_a_row() {
     let counted = rows.iter().filter(|row| row.4 == "submit");
     for &(name, base, since, _, _, on_stream) in counted {
         assert!(crate::may_submit(name.as_bytes()), "{name}");
-        // Each form with a stream has a twin for the thread's own default stream, since there are such.
+        // Each form with a stream has a twin for the thread's own default stream, since such twins exist.
         let twin = |row: &&(&str, &str, u32, &str, &str, bool)| row.1 == base && row.2 >= since && row.3 == "ptds";
         let has_twin = rows.iter().any(|row| twin(&row));
         assert!(has_twin || !on_stream || matches!(base, "cuLaunchGridAsync" | "cuGLUnmapBufferObjectAsync"), "{name}");

@@ -1,4 +1,4 @@
-//! Holds HIP's rows against `known_hip.txt`: what headers and libraries of ROCm 5.2 to 7.2 say.
+//! Compares HIP's rows with `known_hip.txt`: headers and libraries of ROCm 5.2 to 7.2.
 
 use crate::KNOWN_HIP;
 use crate::types::*;
@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::offset_of;
 
-/// What the releases say of a function: the version of its symbol, where a library exports it, and the sizes of its
-/// arguments, where a header declares it.
+/// The releases' data on a function: the version of its symbol, if a library exports it, and the sizes of its
+/// arguments, if a header declares it.
 type Said = Vec<(Option<&'static str>, Option<Vec<usize>>)>;
 
 fn functions() -> BTreeMap<&'static str, Said> {
@@ -25,7 +25,7 @@ fn functions() -> BTreeMap<&'static str, Said> {
     all
 }
 
-/// Each row: name, and the sizes of its arguments.
+/// Returns each row: name, and the sizes of its arguments.
 fn rows() -> Vec<(&'static str, Vec<usize>)> {
     let mut rows = Vec::new();
     macro_rules! hooks {
@@ -37,7 +37,7 @@ fn rows() -> Vec<(&'static str, Vec<usize>)> {
     rows
 }
 
-/// Each thunk: name, and how many arguments it has.
+/// Returns each thunk: name, and number of arguments.
 fn thunks() -> Vec<(&'static str, usize)> {
     let mut rows = Vec::new();
     macro_rules! thunks {
@@ -47,7 +47,7 @@ fn thunks() -> Vec<(&'static str, usize)> {
     rows
 }
 
-/// What releases between those of `known_hip.txt` have: ROCm 6.3 (ROCm/clr, hipamd/src/hip_hcc.map.in).
+/// Functions of releases between those of `known_hip.txt`: ROCm 6.3 (ROCm/clr, hipamd/src/hip_hcc.map.in).
 const BETWEEN: [&str; 1] = ["hipExtHostAlloc"];
 
 #[test]
@@ -107,7 +107,7 @@ const MATTERS: [&str; 29] = [
     "GetMemHandle",
 ];
 
-/// Those of them that have no row, each with why.
+/// Those of them without a row, each with the reason.
 const LEFT_ALONE: [(&str, &str); 10] = [
     ("hipMemGetAllocationGranularity", "asks"),
     ("hipMemGetAllocationPropertiesFromHandle", "asks"),
@@ -161,7 +161,7 @@ fn holds(line: String, releases: &str) {
 
 #[test]
 fn structs_are_those_of_every_release() {
-    /// One field: where it is and how long.
+    /// One field: its offset and its length.
     macro_rules! fields {
         ($hip:literal is $ty:ident { $($field:ident = $of:literal),* } in $releases:expr) => { $({
             fn bytes<T>(_: fn(&$ty) -> &T) -> usize { size_of::<T>() }
@@ -202,7 +202,7 @@ fn numbers_are_those_of_every_release() {
     ] {
         holds(format!("value {name} {number}"), ALL);
     }
-    // What `shim/src/vendor` has beside these.
+    // Further values of `shim/src/vendor`.
     for line in [
         "hipErrorNotSupported 801",
         "hipErrorStreamCaptureUnsupported 900",
@@ -221,7 +221,7 @@ fn numbers_are_those_of_every_release() {
     holds("value hipStreamLegacy 1".into(), "6.4 7.2");
 }
 
-/// On a major version that is not among these, gpumem only records.
+/// On any other major version, gpumem only records.
 #[test]
 fn the_majors_that_are_served_are_those_of_the_headers() {
     let of = |line: &str| line.strip_prefix("release ")?.split(['.', ' ']).next()?.parse::<u32>().ok();

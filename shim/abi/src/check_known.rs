@@ -1,4 +1,4 @@
-//! What is known of the headers, against what else tells of them: cudarc's `sys`, and the functions that the shim calls.
+//! Compares what is known of the headers with other sources: cudarc's `sys`, and the functions that the shim calls.
 
 use crate::check::source_of_sys;
 use crate::known::*;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// Names, numbers, and the release in which each appeared.
 type List = &'static [(&'static str, u32, u32)];
 
-/// Lists by the enumeration that they are of, and what is left out of its names.
+/// Lists by their enumeration, and the prefix left out of its names.
 const LISTS: [(List, &str, &str); 5] = [
     (NODE_KINDS, "CUgraphNodeType_enum", "CU_GRAPH_NODE_TYPE_"),
     (LAUNCH_ATTRIBUTES, "CUlaunchAttributeID_enum", "CU_LAUNCH_ATTRIBUTE_"),
@@ -16,18 +16,18 @@ const LISTS: [(List, &str, &str); 5] = [
     (EDGE_TYPES, "CUgraphDependencyType_enum", "CU_GRAPH_DEPENDENCY_TYPE_"),
 ];
 
-/// The releases that sys tells apart and whose headers were read, as it calls them.
+/// Returns the releases that sys distinguishes and whose headers were read, under sys's names.
 fn releases_of_sys(sys: &str) -> Vec<(u32, String)> {
     let names = RELEASES.iter().map(|release| (*release, format!("feature = \"cuda-{release}\"")));
     names.filter(|(_, name)| sys.contains(name.as_str())).collect()
 }
 
-/// What an enumeration of sys has in a release: names without their beginning, and numbers.
+/// Returns an enumeration of sys in a release: names without their prefix, and numbers.
 fn of_sys(sys: &str, release: &str, name: &str, prefix: &str) -> BTreeSet<(String, u32)> {
     let head = format!("pub enum {name} {{\n");
     let mut found = BTreeSet::new();
     for (at, _) in sys.match_indices(&head) {
-        // One of each form stands behind the releases that have it; without such a line it is of all.
+        // Each form follows the line with its releases; without such a line it belongs to all.
         let mut before = sys[..at].lines().rev().take_while(|line| line.starts_with("#["));
         let of = before.find(|line| line.starts_with("#[cfg("));
         if of.is_some_and(|of| !of.contains(release)) {
@@ -42,7 +42,7 @@ fn of_sys(sys: &str, release: &str, name: &str, prefix: &str) -> BTreeSet<(Strin
     found
 }
 
-/// In each release that both tell of, what is known by then is what sys has, name by name.
+/// In each release that both cover, the known names and numbers are those of sys.
 #[test]
 fn numbers_are_those_of_sys() {
     let sys = source_of_sys();
@@ -62,7 +62,7 @@ fn numbers_are_those_of_sys() {
     }
 }
 
-/// Flags can be combined: for sys they are constants of a number.
+/// Flags can be combined: in sys they are constants of a number.
 #[test]
 fn flags_are_those_of_sys() {
     let sys = source_of_sys();
@@ -75,7 +75,7 @@ fn flags_are_those_of_sys() {
     assert_eq!(found, INSTANTIATE_FLAGS.iter().map(|row| (row.0, row.1)).collect());
 }
 
-/// Rows stand in order, each once, and are of releases whose headers were read: what is looked up is found.
+/// Rows are in order, unique, and of releases whose headers were read, so that lookups find them.
 #[test]
 fn rows_are_in_order_and_of_known_releases() {
     assert!(RELEASES.is_sorted_by(|one, next| one < next));
@@ -90,7 +90,7 @@ fn rows_are_in_order_and_of_known_releases() {
     }
 }
 
-/// What the shim itself calls the headers have too, in that form.
+/// The headers also have every function that the shim itself calls, in that form.
 #[test]
 fn what_the_shim_calls_is_known() {
     let mut called = 0;

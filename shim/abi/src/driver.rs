@@ -2,17 +2,16 @@
 //!
 //! `symbol ["base name" first-version flavour = sys] => module::hook(arguments);`
 //!
-//! * *base name, first version, flavour*: `cuGetProcAddress(base, v, …)` gives this symbol for
-//!   `v` from the first version on, up to the next row of the same base name and flavour
-//!   (`legacy` default stream, or `ptds`: per-thread default stream). A test holds it to the
-//!   headers ([`crate::known`]).
-//! * *sys*: the function of cudarc's `sys` with the same ABI, or `none` where it has none.
+//! * *base name, first version, flavour*: `cuGetProcAddress(base, v, …)` gives this symbol for `v` from the first
+//!   version on, up to the next row of the same base name and flavour (`legacy` default stream, or `ptds`: per-thread
+//!   default stream). A test compares it with the headers ([`crate::known`]).
+//! * *sys*: the function of cudarc's `sys` with the same ABI, or `none` if it has none.
 
-/// Hands all rows to the macro named, as `emit! { row; row; … }`.
+/// Passes all rows to the named macro, as `emit! { row; row; … }`.
 #[macro_export]
 macro_rules! driver_functions {
     ($emit:path) => { $emit! {
-        // Finding functions.
+        // Lookup of functions.
         cuGetProcAddress ["cuGetProcAddress" 11030 legacy = none] => procaddr::v1(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64);
         cuGetProcAddress_v2 ["cuGetProcAddress" 12000 legacy = cuGetProcAddress_v2] => procaddr::v2(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int);
 
@@ -381,7 +380,7 @@ macro_rules! driver_functions {
         cuWaitExternalSemaphoresAsync ["cuWaitExternalSemaphoresAsync" 10000 legacy = cuWaitExternalSemaphoresAsync] => submit::outside_4(semaphores: Opaque, params: Opaque, len: c_uint, stream: Stream);
         cuWaitExternalSemaphoresAsync_ptsz ["cuWaitExternalSemaphoresAsync" 10000 ptds = cuWaitExternalSemaphoresAsync] => submit::outside_4(semaphores: Opaque, params: Opaque, len: c_uint, stream: Stream);
 
-        // Work: what graphics APIs lend.
+        // Work: objects of graphics APIs.
         cuEGLStreamConsumerAcquireFrame ["cuEGLStreamConsumerAcquireFrame" 7000 legacy = none] => submit::work_4(conn: Opaque, resource: Opaque, streams: Opaque, timeout: c_uint);
         cuEGLStreamConsumerReleaseFrame ["cuEGLStreamConsumerReleaseFrame" 7000 legacy = none] => submit::work_3(conn: Opaque, resource: Opaque, streams: Opaque);
         cuEGLStreamProducerPresentFrame ["cuEGLStreamProducerPresentFrame" 7000 legacy = none] => submit::work_3(conn: Opaque, frame: EglFrame, streams: Opaque);
@@ -409,7 +408,7 @@ macro_rules! driver_functions {
         cuEventSynchronize ["cuEventSynchronize" 2000 legacy = cuEventSynchronize] => sync::waited_1(event: Opaque);
         cuEventQuery ["cuEventQuery" 2000 legacy = cuEventQuery] => sync::waited_1(event: Opaque);
 
-        // What the program asks of and does to memory that may be ours.
+        // Queries and changes by the program of memory that may be ours.
         cuPointerGetAttribute ["cuPointerGetAttribute" 4000 legacy = cuPointerGetAttribute] => peer::get_attribute(data: Opaque, attribute: c_int, ptr: DevicePtr);
         cuPointerGetAttributes ["cuPointerGetAttributes" 7000 legacy = cuPointerGetAttributes] => peer::get_attributes(len: c_uint, attributes: *mut c_int, data: *mut Opaque, ptr: DevicePtr);
         cuPointerSetAttribute ["cuPointerSetAttribute" 6000 legacy = cuPointerSetAttribute] => peer::set_attribute(value: Opaque, attribute: c_int, ptr: DevicePtr);
@@ -421,12 +420,12 @@ macro_rules! driver_functions {
     } };
 }
 
-/// Functions that take handles of graphs or of their nodes and carry no meaning of their own: they are
-/// passed on, with the real handles in place of ours.
+/// Functions that take handles of graphs or of their nodes and have no meaning of their own: they are passed on, with
+/// the real handles in place of ours.
 ///
-/// `symbol ["base name" first-version flavour = sys] (arguments);`: as above, arguments by their names.
-/// Those called `graph` and `exec` are the handles that may be ours. Names from after 13.0 and their
-/// versions: cudarc's bindings, and what cudart 13.5 asks for.
+/// `symbol ["base name" first-version flavour = sys] (arguments);`: as above, arguments by their names. Those called
+/// `graph` and `exec` are the handles that may be ours. Names newer than 13.0, and their versions, come from cudarc's
+/// bindings, and from the names that cudart 13.5 asks for.
 #[macro_export]
 macro_rules! graph_thunks {
     ($emit:path) => { $emit! {
@@ -490,8 +489,8 @@ macro_rules! graph_thunks {
     } };
 }
 
-/// Driver functions that the shim calls itself: `symbol = sys (arguments);`. The driver's own, or another
-/// interposer's behind us, also where the symbol is a row above.
+/// Driver functions that the shim calls itself: `symbol = sys (arguments);`. They are the driver's own, or another
+/// interposer's behind us, even if the symbol is a row above.
 #[macro_export]
 macro_rules! driver_calls {
     ($emit:path) => { $emit! {
@@ -575,7 +574,7 @@ macro_rules! driver_calls {
         cuGraphExecHostNodeSetParams = cuGraphExecHostNodeSetParams (exec: GraphExec, node: GraphNode, params: Opaque);
         cuDeviceGraphMemTrim = cuDeviceGraphMemTrim (device: Device);
 
-        // Memory that the pool takes, gives back and waits for.
+        // Memory that the pool takes, frees and waits for.
         cuMemFree_v2 = cuMemFree_v2 (ptr: DevicePtr);
         cuMemFreeAsync = cuMemFreeAsync (ptr: DevicePtr, stream: Stream);
         cuStreamCreate = cuStreamCreate (stream: *mut Stream, flags: c_uint);
@@ -591,7 +590,7 @@ macro_rules! driver_calls {
         cuEventSynchronize = cuEventSynchronize (event: Opaque);
         cuDeviceGetAttribute = cuDeviceGetAttribute (value: *mut c_int, attribute: c_int, device: Device);
 
-        // What the guard reads memory by.
+        // Reads by the guard.
         cuModuleLoadData = cuModuleLoadData (module: *mut Opaque, image: Opaque);
         cuModuleGetFunction = cuModuleGetFunction (function: *mut Opaque, module: Opaque, name: *const c_char);
         cuLaunchKernel = cuLaunchKernel (function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: *mut Opaque, extra: *mut Opaque);
@@ -599,7 +598,7 @@ macro_rules! driver_calls {
         cuMemcpyHtoDAsync_v2 = cuMemcpyHtoDAsync_v2 (dst: DevicePtr, src: Opaque, bytes: usize, stream: Stream);
         cuFuncGetName = none (name: *mut *const c_char, function: Opaque);
 
-        // The work of a node by itself.
+        // The work of a single node.
         cuLaunchKernelEx = cuLaunchKernelEx (config: Opaque, function: Opaque, params: *mut Opaque, extra: *mut Opaque);
         cuLaunchKernelEx_ptsz = cuLaunchKernelEx (config: Opaque, function: Opaque, params: *mut Opaque, extra: *mut Opaque);
         cuLaunchHostFunc = cuLaunchHostFunc (stream: Stream, function: Opaque, data: Opaque);

@@ -1,11 +1,11 @@
-//! Rows of the HIP runtime API. HIP has no lower boundary, so these names carry the meaning
-//! themselves; most of them share the hooks of the driver rows they resemble.
+//! Rows of the HIP runtime API. HIP has no lower boundary, so these names carry the meaning themselves; most of them
+//! share the hooks of the driver rows they resemble.
 //!
-//! `symbol => module::hook(arguments);`. What headers and libraries of ROCm 5.2 to 7.2 say of each is in
-//! `known_hip.txt`, which `hip_headers.py` makes; tests hold the rows to it. `hipGraphInstantiate` keeps its
-//! five arguments and `hipGraphExecUpdate` its four in all of them.
+//! `symbol => module::hook(arguments);`. The data of headers and libraries of ROCm 5.2 to 7.2 is in `known_hip.txt`,
+//! made by `hip_headers.py`; tests compare the rows with it. `hipGraphInstantiate` keeps its five arguments and
+//! `hipGraphExecUpdate` its four in all of them.
 
-/// Hands all rows to the macro named, as `emit! { row; row; … }`.
+/// Passes all rows to the named macro, as `emit! { row; row; … }`.
 #[macro_export]
 macro_rules! hip_functions {
     ($emit:path) => { $emit! {
@@ -140,9 +140,9 @@ macro_rules! hip_functions {
     } };
 }
 
-/// Functions that take handles of graphs or of their nodes and carry no meaning of their own: they are
-/// passed on, with the real handles in place of ours. `symbol (arguments);`, arguments by their names;
-/// those called `graph` and `exec` are the handles that may be ours.
+/// Functions that take handles of graphs or of their nodes and have no meaning of their own: they are passed on, with
+/// the real handles in place of ours. `symbol (arguments);`, arguments by their names; those called `graph` and `exec`
+/// are the handles that may be ours.
 #[macro_export]
 macro_rules! hip_graph_thunks {
     ($emit:path) => {
@@ -208,8 +208,8 @@ macro_rules! hip_graph_thunks {
     };
 }
 
-/// HIP functions that the shim calls itself: `symbol (arguments);`. HIP's own, or another
-/// interposer's behind us, also where the symbol is a row above.
+/// HIP functions that the shim calls itself: `symbol (arguments);`. They are HIP's own, or another interposer's behind
+/// us, even if the symbol is a row above.
 #[macro_export]
 macro_rules! hip_calls {
     ($emit:path) => {

@@ -1,25 +1,26 @@
-//! What the name of a driver's function says, and whether it is known.
+//! Judges a driver function by its name, and tells if it is known.
 
 use crate::known::{FUNCTIONS, RELEASES};
 
-/// The newest release whose functions are known; names and versions beyond it are not.
+/// The newest release whose functions are known; later names and versions are not.
 pub const NEWEST: u32 = RELEASES[RELEASES.len() - 1];
 
-/// Whether a driver's version belongs to a major release newer than those that were tested, which may change
-/// anything. A newer minor adds to its major release and takes nothing away; what is older is known.
+/// True if a driver's version belongs to a major release newer than those that were tested, which may change anything.
+/// A newer minor release adds to its major release and removes nothing; older ones are known.
 pub fn is_new_major(version: u32) -> bool {
     version / 1000 > NEWEST / 1000
 }
 
-/// The major versions of ROCm that the tables of HIP were held to: `known_hip.txt` has releases of each.
+/// The major versions of ROCm that the tables of HIP were checked against: `known_hip.txt` has releases of each.
 pub const HIP_MAJORS: std::ops::RangeInclusive<u32> = 5..=7;
 
-/// Whether a name is as the driver's are: `cudaMalloc`, `cublasCreate` and the like are not.
+/// True if a name has the driver's form: `cudaMalloc`, `cublasCreate` and the like do not.
 pub fn is_drivers(name: &[u8]) -> bool {
     name.strip_prefix(b"cu").and_then(<[u8]>::first).is_some_and(u8::is_ascii_uppercase)
 }
 
-/// A name without what says that its default stream is the thread's, and its form: 1 unless it ends in `_v2` or so.
+/// Splits a name into its base, without the suffix for the thread's own default stream, and its form: 1 unless it ends
+/// in `_v2` or so.
 fn base_and_form(name: &str) -> (&str, u32) {
     let plain = name.strip_suffix("_ptsz").or(name.strip_suffix("_ptds")).unwrap_or(name);
     let form = plain.rsplit_once("_v").and_then(|(base, digits)| Some((base, digits.parse().ok()?)));
@@ -30,20 +31,20 @@ fn known(base: &str) -> Option<&'static (&'static str, &'static [u32], u32)> {
     FUNCTIONS.binary_search_by(|row| row.0.cmp(base)).ok().map(|at| &FUNCTIONS[at])
 }
 
-/// Whether a function is known by the name that `cuGetProcAddress` takes.
+/// True if a function is known by the name that `cuGetProcAddress` takes.
 pub fn knows(base: &[u8]) -> bool {
     std::str::from_utf8(base).is_ok_and(|base| known(base).is_some())
 }
 
-/// Whether a function is known by the name that the driver exports.
+/// True if a function is known by the name that the driver exports.
 pub fn knows_symbol(symbol: &[u8]) -> bool {
     let Ok(symbol) = std::str::from_utf8(symbol) else { return false };
     let (base, form) = base_and_form(symbol);
-    // A name may end as forms do, and be none.
+    // A name may end like a form without being one.
     known(symbol).is_some() || known(base).is_some_and(|&(_, _, newest)| form <= newest)
 }
 
-/// Whether a function of this name only tells something, as far as a name can say: it gives the device no work and
+/// True if a function of this name only queries something, as far as a name can tell: it gives the device no work and
 /// changes nothing.
 pub fn only_asks(name: &[u8]) -> bool {
     const WORDS: [&str; 4] = ["Get", "Query", "Is", "Enumerate"];
@@ -57,8 +58,8 @@ pub fn only_asks(name: &[u8]) -> bool {
     WORDS.iter().any(word)
 }
 
-/// Whether a driver function of this name gives the device work, as far as a name can tell. A driver that
-/// is newer than the tables may have more of them than there are rows.
+/// True if a driver function of this name gives the device work, as far as a name can tell. A driver that is newer than
+/// the tables may have more of them than there are rows.
 pub fn may_submit(name: &[u8]) -> bool {
     const BEGINNINGS: &[&str] = &[
         "cuLaunch",

@@ -1,14 +1,14 @@
-//! Rows of the CUDA runtime API: names whose call site is worth keeping, and `cudaFree`, which with
-//! `cudaMalloc` need not go through the runtime where the pool serves them.
+//! Rows of the CUDA runtime API: names whose call site is worth keeping, and `cudaFree`. `cudaMalloc` and `cudaFree`
+//! need not go through the runtime if the pool serves them.
 //!
-//! `symbol = sys (arguments);`. All of them do the same: find the real function through the caller,
-//! remember who called, call. What happens is recorded below, at the driver.
+//! `symbol = sys (arguments);`. All of them do the same: find the real function through the caller, remember who
+//! called, call. The recording is done below, at the driver.
 //!
 //! Only names whose arguments travel in the same registers in every cudart from 11 to 13 are here.
-//! `cudaGraphInstantiate` had five arguments before 12.0 and has three since: the row passes five,
-//! and a callee that takes three ignores the rest.
+//! `cudaGraphInstantiate` had five arguments before 12.0 and has three since: the row passes five, and a callee that
+//! takes three ignores the rest.
 
-/// Hands all rows to the macro named, as `emit! { row; row; … }`.
+/// Passes all rows to the named macro, as `emit! { row; row; … }`.
 #[macro_export]
 macro_rules! runtime_functions {
     ($emit:path) => { $emit! {

@@ -15,7 +15,7 @@ pub const OUT_OF_MEMORY: Status = 2;
 pub const STREAM_NON_BLOCKING: u32 = 1;
 /// `CUDA_ERROR_NOT_READY`, `cudaErrorNotReady`, `hipErrorNotReady`.
 pub const NOT_READY: Status = 600;
-/// `…_SHARED_OBJECT_SYMBOL_NOT_FOUND`: what a hook answers when there is no real function behind it.
+/// `…_SHARED_OBJECT_SYMBOL_NOT_FOUND`: a hook's answer if there is no real function behind it.
 pub const SYMBOL_NOT_FOUND: Status = 302;
 
 /// `CUdeviceptr`, `void *` of the runtimes: an address that device code uses.
