@@ -1,10 +1,10 @@
-//! Why a launch did not happen.
+//! Reasons why a launch did not happen.
 
 use crate::MAX_SPIN;
 use cudarc::driver::result::DriverError;
 use std::{fmt, time::Duration};
 
-/// Why nothing was launched.
+/// Reason why nothing was launched.
 #[derive(Debug)]
 pub enum LaunchError {
     /// The address is null or not a multiple of the element's size.

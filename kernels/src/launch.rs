@@ -4,12 +4,12 @@ use crate::{Kernel, LaunchError, PTX};
 use cudarc::driver::{result, result::DriverError, sys};
 use std::{ffi::c_void, ops::Range, time::Duration};
 
-/// The longest that [`Kernels::spin`] keeps a device busy; the kernel itself
-/// stops there too, so that no mistake can hang a GPU.
+/// Maximum time that [`Kernels::spin`] keeps a device busy. The kernel itself stops there too, so that no mistake can
+/// hang a GPU.
 pub const MAX_SPIN: Duration = Duration::from_secs(2);
 
 const BLOCK: u32 = 256;
-// Enough blocks to fill any device; the kernels loop over what is left.
+// Enough blocks to fill any device; the kernels loop over the rest.
 const MAX_GRID: u64 = 1024;
 
 /// A range of 32-bit words that kernels may read and write.
@@ -23,11 +23,11 @@ impl Words {
     /// Names the `len` words at `address`.
     ///
     /// # Errors
-    /// `Address` when it is null or not a multiple of 4, `Range` when it wraps.
+    /// `Address` if it is null or not a multiple of 4, `Range` if it wraps.
     ///
     /// # Safety
-    /// The words must stay allocated, and accessible to the device in the
-    /// context of the stream, until every kernel launched with them is over.
+    /// The words must stay allocated, and accessible to the device in the context of the stream, until every kernel
+    /// launched with them is over.
     pub unsafe fn from_raw(address: sys::CUdeviceptr, len: u64) -> Result<Words, LaunchError> {
         if address == 0 || !address.is_multiple_of(4) {
             return Err(LaunchError::Address { address, align: 4 });
@@ -39,10 +39,10 @@ impl Words {
         Ok(Words { address, len })
     }
 
-    /// The words of `range`, counted from the first of these.
+    /// Returns the words of `range`, counted from the first of these.
     ///
     /// # Errors
-    /// `Range` when it is not within these.
+    /// `Range` if it is not within these.
     pub fn slice(self, range: Range<u64>) -> Result<Words, LaunchError> {
         if range.start > range.end || range.end > self.len {
             return Err(LaunchError::Range { asked: range.end.max(range.start), have: self.len });
@@ -50,17 +50,17 @@ impl Words {
         Ok(Words { address: self.address + range.start * 4, len: range.end - range.start })
     }
 
-    /// The address of the first word.
+    /// Returns the address of the first word.
     pub fn address(self) -> sys::CUdeviceptr {
         self.address
     }
 
-    /// How many words.
+    /// Returns the number of words.
     pub fn len(self) -> u64 {
         self.len
     }
 
-    /// Whether there are none; kernels then do nothing.
+    /// True if there are none; kernels then do nothing.
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
@@ -86,7 +86,7 @@ impl Stream {
         Stream(stream)
     }
 
-    /// The handle.
+    /// Returns the handle.
     pub fn raw(self) -> sys::CUstream {
         self.0
     }
@@ -109,8 +109,8 @@ impl Kernels {
     /// Loads [`PTX`] into the current context.
     ///
     /// # Errors
-    /// What `cuModuleLoadData` and `cuModuleGetFunction` say, such as
-    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current.
+    /// Those of `cuModuleLoadData` and `cuModuleGetFunction`, such as `CUDA_ERROR_INVALID_CONTEXT` if no context is
+    /// current.
     pub fn load() -> Result<Kernels, DriverError> {
         // SAFETY: the driver reads PTX up to a NUL byte, and PTX is a constant that ends in one.
         let module = unsafe { result::module::load_data(PTX.as_ptr().cast()) }?;
@@ -125,18 +125,17 @@ impl Kernels {
     /// Unloads the module.
     ///
     /// # Errors
-    /// What `cuModuleUnload` says.
+    /// Those of `cuModuleUnload`.
     ///
     /// # Safety
-    /// No kernel of it may still run, nor be launched afterwards, through a
-    /// copy of this or through a graph.
+    /// No kernel of it may still run, nor be launched afterwards, through a copy of this or through a graph.
     pub unsafe fn unload(self) -> Result<(), DriverError> {
         // SAFETY: our caller vouches that no kernel of the module runs or is launched later. `self`
         // is consumed, so the module is unloaded once.
         unsafe { result::module::unload(self.module) }
     }
 
-    /// The function handle, for graph nodes and launches with attributes.
+    /// Returns the function handle, for graph nodes and launches with attributes.
     pub fn function(&self, kernel: Kernel) -> sys::CUfunction {
         self.functions[kernel as usize]
     }
@@ -144,19 +143,18 @@ impl Kernels {
     /// Writes `value` to every word of `dst`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's.
     pub fn fill(&self, stream: Stream, dst: Words, value: u32) -> Result<(), LaunchError> {
         let (mut p, mut n, mut v) = (dst.address, dst.len, value);
         let mut params = [arg(&mut p), arg(&mut n), arg(&mut v)];
         self.launch(Kernel::Fill, stream, dst.len, &mut params)
     }
 
-    /// Adds to the 64-bit counter at `mismatches` how many words of `src` are
-    /// not `value`. The caller sets the counter to 0 first.
+    /// Adds to the 64-bit counter at `mismatches` how many words of `src` are not `value`. The caller sets the counter
+    /// to 0 first.
     ///
     /// # Errors
-    /// `Range` when `mismatches` has fewer than two words, `Address` when it is
-    /// not a multiple of 8, or what the driver says.
+    /// `Range` if `mismatches` has fewer than two words, `Address` if it is not a multiple of 8, or the driver's.
     pub fn verify(&self, stream: Stream, src: Words, value: u32, mismatches: Words) -> Result<(), LaunchError> {
         if mismatches.len < 2 {
             return Err(LaunchError::Range { asked: 2, have: mismatches.len });
@@ -169,12 +167,10 @@ impl Kernels {
         self.launch(Kernel::Verify, stream, src.len, &mut params)
     }
 
-    /// Writes `src[i] * factor`, modulo 2^32, to `dst[i]`. The two may be the
-    /// same words.
+    /// Writes `src[i] * factor`, modulo 2^32, to `dst[i]`. The two may be the same words.
     ///
     /// # Errors
-    /// `Lengths` when they differ, `Overlap` when they share only some words,
-    /// or what the driver says.
+    /// `Lengths` if they differ, `Overlap` if they share only some words, or the driver's.
     pub fn scale(&self, stream: Stream, dst: Words, src: Words, factor: u32) -> Result<(), LaunchError> {
         if dst.len != src.len {
             return Err(LaunchError::Lengths { dst: dst.len, src: src.len });
@@ -190,8 +186,7 @@ impl Kernels {
     /// Keeps `stream` busy for `time`, then writes 1 to the first word of `done`.
     ///
     /// # Errors
-    /// `SpinTooLong` above [`MAX_SPIN`], `Range` when `done` is empty, or what
-    /// the driver says.
+    /// `SpinTooLong` above [`MAX_SPIN`], `Range` if `done` is empty, or the driver's.
     pub fn spin(&self, stream: Stream, time: Duration, done: Option<Words>) -> Result<(), LaunchError> {
         if time > MAX_SPIN {
             return Err(LaunchError::SpinTooLong { asked: time });

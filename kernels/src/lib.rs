@@ -1,11 +1,9 @@
 //! The device code that tests and the demo run, and a checked launcher for it.
 //!
-//! [`PTX`] is the text of `gpumem.ptx`, built from `gpumem.cu` by
-//! `build-ptx.sh`; `check-ptx.sh` and a test below hold one to the other.
-//! [`Kernels::load`] makes a module of it in the current context, and each
-//! launch function checks what can be checked before the driver is called:
-//! nothing here can write outside the [`Words`] that it is given, and
-//! no spin is longer than [`MAX_SPIN`].
+//! [`PTX`] is the text of `gpumem.ptx`, built from `gpumem.cu` by `build-ptx.sh`; `check-ptx.sh` and a test below
+//! compare one with the other. [`Kernels::load`] makes a module of it in the current context. Each launch function
+//! makes all possible checks before it calls the driver: nothing here can write outside the [`Words`] that it is given,
+//! and no spin is longer than [`MAX_SPIN`].
 
 mod error;
 mod launch;
@@ -15,7 +13,7 @@ pub use launch::{Kernels, MAX_SPIN, Stream, Words};
 
 use std::ffi::CStr;
 
-/// The PTX of all four kernels, as `cuModuleLoadData` takes it.
+/// The PTX of all four kernels, in the form for `cuModuleLoadData`.
 ///
 /// It targets `sm_75`, the oldest architecture that CUDA 13 still accepts.
 pub const PTX: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("../gpumem.ptx"), "\0").as_bytes()) {
@@ -40,7 +38,7 @@ impl Kernel {
     /// Every kernel, in the order of the source.
     pub const ALL: [Kernel; 4] = [Kernel::Fill, Kernel::Verify, Kernel::Scale, Kernel::Spin];
 
-    /// The name to look up in the module.
+    /// Returns the name to look up in the module.
     pub const fn name(self) -> &'static CStr {
         match self {
             Kernel::Fill => c"gpumem_fill",
@@ -50,7 +48,7 @@ impl Kernel {
         }
     }
 
-    /// The sizes of the parameters in bytes, in order; each is aligned to its size.
+    /// Returns the sizes of the parameters in bytes, in order; each is aligned to its size.
     pub const fn parameter_sizes(self) -> &'static [usize] {
         match self {
             Kernel::Fill => &[8, 8, 4],
@@ -66,7 +64,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// The recorded hash always; the whole file where the clang that built it is.
+    /// Checks the recorded hash always, and the whole file if the clang that built it is installed.
     #[test]
     fn ptx_belongs_to_its_source() {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/check-ptx.sh");
@@ -74,7 +72,7 @@ mod tests {
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
 
-    /// `parameter_sizes` is what the PTX declares, kernel by kernel.
+    /// `parameter_sizes` matches the PTX, kernel by kernel.
     #[test]
     fn parameters_match_the_ptx() {
         let text = PTX.to_str().expect("PTX is ASCII");
