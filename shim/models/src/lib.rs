@@ -1,8 +1,8 @@
-//! What a model of lock-free code is written with: atomics, threads and memory that are checked.
+//! Tools for models of lock-free code: checked atomics, threads and memory.
 //!
-//! A test of this crate takes a file of the shim's by `#[path]` and gives it the atomics of this crate. Under loom the
-//! test runs in every order that threads can have, and reads every value that a weak memory may show. Under Miri
-//! (`make miri`) it runs as it stands, once for each seed.
+//! A test of this crate takes a file of the shim by `#[path]` and gives it the atomics of this crate. Under loom the
+//! test runs in every order that threads can have, and reads every value that a weak memory may show. Under Miri (`make
+//! miri`) it runs as it stands, once for each seed.
 
 #[cfg(not(miri))]
 pub use loom::{
@@ -20,8 +20,8 @@ use loom::cell::UnsafeCell;
 #[cfg(miri)]
 use std::cell::UnsafeCell;
 
-/// Runs a model. `preemptions`: how often, in one run, a thread is interrupted that could go on. With more of them runs
-/// take longer, and few faults need more than two.
+/// Runs a model. `preemptions`: maximum number of times per run that a runnable thread is interrupted. With more of
+/// them runs take longer, and few faults need more than two.
 pub fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
     #[cfg(not(miri))]
     {
@@ -36,8 +36,8 @@ pub fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
     }
 }
 
-/// Memory that is read and written without atomics. If two threads come to it, and nothing puts one of them first, loom
-/// and Miri report the race.
+/// Memory that is read and written without atomics. If two threads access it without an order between them, loom and
+/// Miri report the race.
 #[derive(Debug, Default)]
 pub struct Plain<T>(UnsafeCell<T>);
 
@@ -45,12 +45,12 @@ pub struct Plain<T>(UnsafeCell<T>);
 unsafe impl<T: Send> Sync for Plain<T> {}
 
 impl<T: Copy> Plain<T> {
-    /// Holds this value.
+    /// Creates memory with this value.
     pub fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn read(&self) -> T {
         #[cfg(not(miri))]
         // SAFETY: loom has looked for a race before it gives the pointer, which is valid for this call.
@@ -60,7 +60,7 @@ impl<T: Copy> Plain<T> {
         return unsafe { *self.0.get() };
     }
 
-    /// Another value.
+    /// Sets the value.
     pub fn write(&self, value: T) {
         #[cfg(not(miri))]
         // SAFETY: loom has looked for a race before it gives the pointer, which is valid for this call.

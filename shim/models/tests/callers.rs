@@ -1,4 +1,4 @@
-//! A record of a calling object is read while it is taken for another object: nobody gets a function of the other one's.
+//! While a record of a calling object is taken for another object, no reader gets the other object's function.
 
 mod atomic {
     pub use gpumem_models::atomic::*;
@@ -13,10 +13,10 @@ use gpumem_models::{Arc, model, thread};
 
 /// No object is unloaded meanwhile.
 const GENERATION: usize = 7;
-/// Two objects: where each lies, and the function that it means.
+/// Two objects: the start of each, and its function.
 const OBJECTS: [(usize, usize); 2] = [(0x1000, 11), (0x3000, 33)];
 
-/// The record, of the first object.
+/// Returns the record, of the first object.
 fn record() -> Arc<Caller<1>> {
     let (start, function) = OBJECTS[0];
     Arc::new(Caller {
@@ -28,7 +28,7 @@ fn record() -> Arc<Caller<1>> {
     })
 }
 
-/// Takes the record for the second object, and then has its function. Whether this thread was the one.
+/// Takes the record for the second object, which then has its function. Returns true if this thread did it.
 fn take(record: &Caller<1>) -> bool {
     let (start, function) = OBJECTS[1];
     let was_begun = record.change(record.stamp.load(Acquire), GENERATION, |record| {
@@ -44,7 +44,7 @@ fn take(record: &Caller<1>) -> bool {
         && record.change(stamp, GENERATION, |record| record.functions[0].store(function, Relaxed))
 }
 
-/// What the record says of an object: nothing, that it was not asked yet, or its own function.
+/// Returns what the record says of an object: nothing, that it was not asked yet, or its own function.
 fn asks(record: &Caller<1>, object: usize) -> Option<usize> {
     let (start, function) = OBJECTS[object];
     let found = record.function(start + 8, 0, GENERATION);

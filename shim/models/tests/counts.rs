@@ -1,11 +1,11 @@
-//! Every order in which threads can run the counts of `activity`, and every value that a weak memory may
-//! show them, by loom.
+//! Tests the counts of `activity` with loom, in every order of threads, and with every value that a weak memory may
+//! show them.
 
 mod atomic {
     pub use gpumem_models::atomic::*;
 
-    /// As the shim's own where it has no locked instruction: loom takes `SeqCst` of anything but a fence for
-    /// less than it is.
+    /// Like the shim's own version without a locked instruction: loom takes `SeqCst` of anything but a fence for less
+    /// than it is.
     pub fn raise_before(count: &AtomicU64, alone: bool) {
         if alone {
             count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -36,7 +36,7 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
     gpumem_models::model(3, run);
 }
 
-/// A thread works in the open; another asks. What it can see of the work, it sees in the count.
+/// A thread has open work while another one asks. Any work that the asking thread can see is in the count.
 fn open_is_never_quiet(threads: [usize; 2]) {
     model(move || {
         let (counts, open) = (counts(), Arc::new(AtomicUsize::new(0)));
@@ -48,7 +48,7 @@ fn open_is_never_quiet(threads: [usize; 2]) {
             })
         });
         let before = open.load(Relaxed) as u64;
-        // As a reader that has looked at anything else of the program's.
+        // Like a reader that has looked at something else of the program.
         fence(SeqCst);
         if let Some(total) = counts.if_none_open() {
             assert!(total >= before, "{total} where {before} were seen to have begun");
@@ -70,8 +70,8 @@ fn threads_that_share_a_line() {
     open_is_never_quiet([2, 3]);
 }
 
-/// The reader answers that all is quiet, and says so; work that begins and does not see that it said so
-/// must be in its answer: one of the two sees the other.
+/// The reader finds that all is quiet, and publishes it. Work that begins without seeing this must be in the reader's
+/// count: one of the two sees the other.
 #[test]
 fn one_sees_the_other() {
     model(|| {
@@ -91,7 +91,7 @@ fn one_sees_the_other() {
     });
 }
 
-/// What was submitted before something that the reader has seen is in its answer.
+/// Work submitted before something that the reader has seen is in its count.
 #[test]
 fn what_came_before_is_counted() {
     model(|| {
@@ -105,7 +105,7 @@ fn what_came_before_is_counted() {
             })
         };
         if flag.load(Acquire) == 1 {
-            // Without a fence of the reader's.
+            // Without a fence of the reader.
             assert!(counts.begun() >= 1);
             assert_ne!(counts.if_none_open(), Some(0));
         }

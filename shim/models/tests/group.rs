@@ -1,5 +1,6 @@
-//! Every order in which members of a group can ask for room, by loom: the sum of what was granted is never above the limit,
-//! what is given back can be had again, and of two that ask for the last bytes one gets them once the other asks no more.
+//! Tests with loom every order in which members of a group can ask for room. The sum of granted bytes is never above
+//! the limit. Returned bytes can be granted again. If two ask for the last bytes, one gets them once the other stops
+//! asking.
 
 mod atomic {
     pub use gpumem_models::atomic::*;
@@ -16,7 +17,7 @@ const LIMIT: u64 = 10;
 
 struct Group {
     members: Vec<MemberBytes>,
-    /// What the driver has given to all.
+    /// Bytes that the driver has given to all.
     real: AtomicU64,
 }
 
@@ -30,12 +31,12 @@ fn ask_as(group: &Group, own: usize, bytes: u64) -> Answer {
     ask(&group.members[own], 0, bytes, LIMIT, others)
 }
 
-/// A member takes so many bytes, and gives them back if it is to; whether there was room.
+/// Makes a member ask for bytes, and return them if `gives_back`; returns the answer.
 fn takes(group: &Group, own: usize, bytes: u64, gives_back: bool) -> Answer {
     let answer = ask_as(group, own, bytes);
     if answer == Answer::Granted {
         assert!(group.real.fetch_add(bytes, SeqCst) + bytes <= LIMIT, "above the limit");
-        // As the shim does: counted as taken first, and not reserved any more then.
+        // As the shim does: counted as taken first, then no longer reserved.
         tell(&group.members[own], bytes, bytes);
         tell(&group.members[own], bytes, 0);
         if gives_back {
@@ -57,7 +58,7 @@ fn two_that_ask_at_once_never_get_more_than_there_is() {
         let here = takes(&group, 0, 6, false);
         let there = other.join().unwrap();
         assert!([here, there].iter().filter(|answer| **answer == Answer::Granted).count() <= 1);
-        // Nobody asks any more: who was told that the group is busy gets what there is.
+        // No other member asks any more, so a member that found the group busy gets the remaining bytes.
         if here != Answer::Granted && there != Answer::Granted {
             assert_eq!(takes(&group, 0, 6, false), Answer::Granted);
         }
@@ -65,7 +66,7 @@ fn two_that_ask_at_once_never_get_more_than_there_is() {
     });
 }
 
-/// Somebody who reads while bytes go from reserved to taken finds them.
+/// A reader finds bytes while they move from reserved to taken.
 #[test]
 fn bytes_on_their_way_are_found() {
     model(3, || {
@@ -99,7 +100,7 @@ fn three_that_ask_at_once() {
     });
 }
 
-/// A smaller limit that one member was told counts for all.
+/// A smaller limit of one member counts for all.
 #[test]
 fn the_smallest_limit_counts() {
     model(3, || {

@@ -1,5 +1,5 @@
-//! The shim's own heap: no block and no piece of memory is two threads' at once, and what one thread left in a block is
-//! behind it when the next one has the block.
+//! The shim's own heap: no block and no piece of memory belongs to two threads at once. One thread's accesses to a
+//! block come before those of the block's next owner.
 
 mod atomic {
     pub use gpumem_models::atomic::*;
@@ -20,7 +20,7 @@ const BLOCKS: usize = 8;
 struct Block {
     /// Its first word, while it is in the list.
     link: AtomicU64,
-    /// What its owner has in it.
+    /// The owner's contents.
     bytes: Plain<u64>,
 }
 
@@ -35,7 +35,7 @@ fn address(index: usize) -> u64 {
 }
 
 impl Heap {
-    /// A heap with so many of its blocks in its list.
+    /// Creates a heap with `free` of its blocks in its list.
     fn new(free: usize) -> Arc<Self> {
         let block = |_| Block { link: AtomicU64::new(0), bytes: Plain::new(0) };
         let blocks = std::array::from_fn(block);
@@ -56,7 +56,7 @@ impl Heap {
         self.list.put(address, |next| self.block(address).link.store(next, Relaxed));
     }
 
-    /// Nobody else has the block: loom and Miri report who does.
+    /// Uses the block, which must belong to this thread alone: loom and Miri report other users.
     fn use_it(&self, address: u64, own: u64) {
         let bytes = &self.block(address).bytes;
         bytes.write(own);
@@ -70,8 +70,8 @@ impl Heap {
     }
 }
 
-/// One thread takes two blocks and puts the first one back, while another has begun to take it: the head is the same
-/// block then, and its next one is another.
+/// One thread takes two blocks and puts the first one back, while another has begun to take it. The head is then the
+/// same block, but its next block is another.
 #[test]
 fn a_block_that_came_back_is_not_mistaken_for_one_that_stayed() {
     model(3, || {
@@ -120,8 +120,8 @@ fn a_block_goes_from_thread_to_thread_with_what_is_in_it() {
     });
 }
 
-/// As the heap does where no block comes back: out of the run, or out of a new chunk of two, whose second block goes into
-/// the run, or to the list if another thread was faster.
+/// Takes a block like the heap does if no block comes back: out of the run, or out of a new chunk of two, whose second
+/// block goes into the run, or to the list if another thread was faster.
 fn fresh(heap: &Heap, chunk: usize) -> u64 {
     let seen = match heap.run.take(16, 1) {
         Ok(block) => return block as u64,

@@ -1,4 +1,4 @@
-//! A slot of the ledger changes while somebody reads it who holds no lock and may be another process.
+//! A slot of the ledger changes while a reader without a lock, possibly in another process, reads it.
 
 mod atomic {
     pub use gpumem_models::atomic::*;
@@ -42,14 +42,14 @@ fn slot_in_use() -> Arc<[AtomicU64; WORDS]> {
     words
 }
 
-/// The slot's owner gives it back, and the next one writes it.
+/// The slot's owner frees it, and the next one writes it.
 fn change(words: &[AtomicU64]) {
     words[0].store(0, Release);
     publish(words, &slot_of(2));
 }
 
-/// A thread reads while this one changes the slot. This one comes first in loom's first run, and the reader may see any
-/// value then that was ever there, as far as the orders allow it.
+/// Runs a thread that reads while this one changes the slot. This one comes first in loom's first run, and the reader
+/// may then see any value that was ever there, as far as the orders allow it.
 fn read_while_it_changes(read: impl Fn(&[AtomicU64]) + Clone + Send + Sync + 'static) {
     model(3, move || {
         let words = slot_in_use();
@@ -74,7 +74,7 @@ fn a_slot_that_is_read_whole_is_one_owners_with_its_totals() {
     });
 }
 
-/// Another process has the kernel copy the words, in whatever order, and then believes the check alone.
+/// Another process has the kernel copy the words, in any order, and then relies on the check alone.
 fn copied_is_never_a_mix(order: [usize; WORDS]) {
     read_while_it_changes(move |words| {
         let mut slot = Slot::new_zeroed();

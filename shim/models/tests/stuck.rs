@@ -1,4 +1,5 @@
-//! Readers that did not complete in time: whoever is told that all of them have may give back the memory that they read.
+//! Readers that did not complete in time. A thread that is told that all of them have completed may free the memory
+//! that they read.
 
 mod sync {
     pub use gpumem_models::Mutex;
@@ -21,7 +22,7 @@ use gpumem_models::{Arc, Plain, model, thread};
 use stuck::Stuck;
 use sync::{AtomicBool, Mutex, Ordering::*, lock};
 
-/// What a reader does: the device reads the memory, and says so.
+/// A reader's work: the device reads the memory, and reports it.
 struct Work {
     memory: Plain<u64>,
     done: AtomicBool,
@@ -66,7 +67,7 @@ fn memory_goes_back_only_once_the_device_is_done_with_it() {
         };
         if settle(&stuck) {
             assert!(work.done.load(Relaxed), "another thread was just asking the device");
-            // It has gone back: loom and Miri report it if the device may still read it.
+            // It was freed: loom and Miri report it if the device may still read it.
             work.memory.write(2);
         }
         device.join().unwrap();
@@ -76,7 +77,7 @@ fn memory_goes_back_only_once_the_device_is_done_with_it() {
     });
 }
 
-/// Another thread has asked already: what it saw to be done is before what follows here.
+/// Another thread has asked already: what it saw as done comes before what follows here.
 #[test]
 fn who_hears_that_all_are_done_comes_after_it() {
     model(3, || {
@@ -117,7 +118,7 @@ fn a_reader_that_is_added_meanwhile_counts() {
     });
 }
 
-/// A context ends, and its readers with it, while a thread asks about one: the pool may be another context's then.
+/// A context ends, and its readers with it, while a thread asks about one. The pool may then serve another context.
 #[test]
 fn no_reader_of_a_context_that_ended_comes_back() {
     model(3, || {
