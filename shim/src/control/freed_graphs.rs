@@ -32,7 +32,7 @@ const MOST_WORDS: usize = 1 << 16;
 /// Maximum number of findings per process that become events. The counter continues.
 const MOST_FINDINGS: u64 = 256;
 
-/// What is known of an exec's references: one of the three states, or a set.
+/// Known references of an exec: one of the three states, or a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Refers(u32);
 
@@ -54,7 +54,7 @@ impl Refers {
     }
 }
 
-/// What was seen of an exec, by the slot of its record. Only the lower halves of its numbers are kept.
+/// Last seen state of an exec, by the slot of its record. Only the lower halves of its numbers are kept.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// 0: no exec.
@@ -73,12 +73,12 @@ const _: () = assert!(size_of::<Seen>() == 16);
 /// Execs of a piece. A list that grows by copying leaves its old places in the heap.
 const PIECE: usize = 1024;
 
-/// What was seen of all execs.
+/// Last seen states of all execs.
 #[derive(Default)]
 struct Execs(Vec<Box<[Seen]>>);
 
 impl Execs {
-    /// Returns what was seen of the exec in a slot.
+    /// Returns the last seen state of the exec in a slot.
     fn at(&mut self, slot: u32) -> &mut Seen {
         let (piece, at) = (slot as usize / PIECE, slot as usize % PIECE);
         while self.0.len() <= piece {

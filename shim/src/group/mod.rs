@@ -58,7 +58,7 @@ struct Inner {
     devices: Vec<Own>,
 }
 
-/// What this process takes of a device. The words that other members read are written from this and never read back.
+/// This process's use of a device. The words that other members read are written from this and never read back.
 struct Own {
     place: Place,
     taken: u64,
@@ -67,7 +67,7 @@ struct Own {
     short: u64,
 }
 
-/// A member and what it takes of a device.
+/// A member and its use of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub pid: u64,

@@ -36,8 +36,8 @@ fn all_levels(width: usize, height: usize, depth: usize, element: usize, levels:
         .sum()
 }
 
-/// Gets an array by `real`. The program's description is read before the call only if there is a limit. Without one, the
-/// library is the first to read it.
+/// Gets an array by `real`. The program's description is read before the call only if there is a limit. Without one,
+/// the library is the first to read it.
 ///
 /// # Safety
 /// `array` is the program's out-parameter of `real`.

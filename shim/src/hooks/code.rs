@@ -115,7 +115,8 @@ pub(crate) unsafe fn load_module(
     module: *mut Opaque,
     image: Opaque,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets both arguments as they came, `module` among them, which is the out-parameter.
+    // SAFETY: rule of the call: `real` gets both arguments as they came, `module` among them, which is the
+    // out-parameter.
     unsafe { loading(&call, Class::Module, module, image, || real(module, image)) }
 }
 
@@ -129,7 +130,8 @@ pub(crate) unsafe fn load_module_ex(
     names: Opaque,
     values: Opaque,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came, `module` among them, which is the out-parameter.
+    // SAFETY: rule of the call: `real` gets all arguments as they came, `module` among them, which is the
+    // out-parameter.
     unsafe { loading(&call, Class::Module, module, image, || real(module, image, options, names, values)) }
 }
 

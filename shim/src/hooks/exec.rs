@@ -39,7 +39,7 @@ pub(super) fn ours(call: &Call, exec: GraphExec) -> Result<Option<(&'static Cach
     }
 }
 
-/// Has the guard note a launch, and report it if its graph refers to freed memory.
+/// Makes the guard note a launch, and report it if its graph refers to freed memory.
 #[cold]
 fn look_at(call: &Call, exec: GraphExec, to: StreamArg) {
     guarded::note_launch(call, to.stream, LaunchKind::Graph, &[]);

@@ -13,8 +13,8 @@ use gpumem_wire::kinds::{AllocKind, NodeKind, Vendor};
 use gpumem_wire::location::Location;
 use std::ffi::c_int;
 
-/// `CUDA_MEM_ALLOC_NODE_PARAMS`, `hipMemAllocNodeParams`: the pool's properties, access, bytes, and the address that the
-/// library writes.
+/// `CUDA_MEM_ALLOC_NODE_PARAMS`, `hipMemAllocNodeParams`: the pool's properties, access, bytes, and the address that
+/// the library writes.
 type AllocParams = [u64; 15];
 const LOCATION: usize = 1;
 const BYTES: usize = 13;
@@ -34,7 +34,8 @@ pub(crate) unsafe fn add_alloc(
     params: Opaque,
 ) -> Status {
     let library = graphs::seen_graph(call.vendor, graph);
-    // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles: the graph is the library's.
+    // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles: the graph is the
+    // library's.
     allocates(&call, graph, params.cast(), || unsafe { real(node, library, deps, len, params) })
 }
 

@@ -30,8 +30,8 @@ pub(crate) unsafe fn alloc_flags(
     flags: c_uint,
 ) -> Status {
     let request = Request { extra: flags.into(), ..Request::new(AllocKind::HostPinned, bytes as u64) };
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only after
-    // success.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only
+    // after success.
     unsafe { get(&call, request, || real(ptr, bytes, flags), |_, status| written(status, ptr)) }
 }
 

@@ -86,8 +86,8 @@ unsafe fn exported(call: &Call, status: Status, handle: Opaque, ptr: DevicePtr) 
     status
 }
 
-/// Opens memory of another process by `real`, which has its handle. The call does not tell the size, so the driver is asked
-/// about the address.
+/// Opens memory of another process by `real`, which has its handle. The call does not tell the size, so the driver is
+/// asked about the address.
 ///
 /// # Safety
 /// `ptr` is the program's out-parameter of `real`.
@@ -203,8 +203,8 @@ pub(crate) unsafe fn map_external(
     desc: *const ExternalBufferDesc,
 ) -> Status {
     let request = Request { extra: memory as u64, ..Request::new(AllocKind::ExternalMapping, 0) };
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only after
-    // success.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only
+    // after success.
     unsafe {
         get(
             &call,

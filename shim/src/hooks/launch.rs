@@ -157,7 +157,7 @@ unsafe fn launched(
     status
 }
 
-/// As [`launched`], and has the guard note the launch. It is a separate function, so that launches without a guard do
+/// As [`launched`], and makes the guard note the launch. It is a separate function, so that launches without a guard do
 /// not pay for it.
 ///
 /// # Safety

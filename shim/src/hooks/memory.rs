@@ -68,8 +68,8 @@ pub(crate) unsafe fn alloc_with_flags(
     flags: c_uint,
 ) -> Status {
     let request = Request { extra: flags.into(), ..Request::new(AllocKind::Device, bytes as u64) };
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only after
-    // success.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only
+    // after success.
     unsafe { get(&call, request, || real(ptr, bytes, flags), |_, status| written(status, ptr)) }
 }
 
@@ -137,8 +137,8 @@ pub(crate) unsafe fn alloc_3d(
 ) -> Status {
     let height = extent.height.saturating_mul(extent.depth);
     let request = Request::new(AllocKind::Pitch, rows(extent.width, height) as u64);
-    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters: `ptr` is read only after
-    // success.
+    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters: `ptr` is read only
+    // after success.
     unsafe {
         get(
             &call,
@@ -164,8 +164,8 @@ pub(crate) unsafe fn alloc_managed(
     flags: c_uint,
 ) -> Status {
     let request = Request { extra: flags.into(), ..Request::new(AllocKind::Managed, bytes as u64) };
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only after
-    // success.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only
+    // after success.
     unsafe { get(&call, request, || real(ptr, bytes, flags), |_, status| written(status, ptr)) }
 }
 

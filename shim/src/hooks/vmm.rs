@@ -23,7 +23,8 @@ pub(crate) unsafe fn create(
     let described = props_of(prop);
     let location = described.map_or(Location::Unknown, |(kind, at)| place::named(kind, at));
     let request = Request { location, ..Request::new(AllocKind::VmmPhysical, bytes as u64) };
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `handle` among them, which is the out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `handle` among them, which is the
+    // out-parameter.
     let status =
         unsafe { get(&call, request, || real(handle, bytes, prop, flags), |_, status| written(status, handle)) };
     if let Some((kind, at)) = described.filter(|_| status == SUCCESS && location == Location::Unknown) {
@@ -41,7 +42,8 @@ pub(crate) unsafe fn import(
     kind: c_int,
 ) -> Status {
     let request = Request::new(AllocKind::VmmImport, 0);
-    // SAFETY: rule of the call: `real` gets the arguments as they came, `handle` among them, which is the out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `handle` among them, which is the
+    // out-parameter.
     unsafe { get(&call, request, || real(handle, os_handle, kind), |_, status| written(status, handle)) }
 }
 
@@ -111,8 +113,8 @@ pub(crate) unsafe fn reserve(
     flags: u64,
 ) -> Status {
     let request = Request::new(AllocKind::VmmReservation, bytes as u64);
-    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only after
-    // success.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters: `ptr` is read only
+    // after success.
     unsafe { get(&call, request, || real(ptr, bytes, alignment, addr, flags), |_, status| written(status, ptr)) }
 }
 

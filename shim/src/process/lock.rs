@@ -35,8 +35,8 @@ mod tests {
         unsafe extern "C" fn came(_: libc::c_int) {
             CAME.fetch_add(1, SeqCst);
         }
-        // SAFETY: zeroes are a valid sigaction: no flags, so calls are not begun anew. `came` has the type of a handler,
-        // and nothing else in these tests uses SIGURG.
+        // SAFETY: zeroes are a valid sigaction: no flags, so calls are not begun anew. `came` has the type of a
+        // handler, and nothing else in these tests uses SIGURG.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = came as *const () as usize;

@@ -48,8 +48,8 @@ pub(super) fn scan(map: libc::c_int, range: Range<u64>, most_pages: u64) -> Opti
         returned: PRESENT | SWAPPED,
         ..Default::default()
     };
-    // SAFETY: the kernel reads and writes `asked`, which is as long as it says, and writes as many of `found` as it is told
-    // there is room for. Our caller has just looked that the descriptor still is ours.
+    // SAFETY: the kernel reads and writes `asked`, which is as long as it says, and writes as many of `found` as it is
+    // told there is room for. Our caller has just looked that the descriptor still is ours.
     let told = unsafe { libc::ioctl(map, PAGEMAP_SCAN, &raw mut asked) };
     let told = usize::try_from(told).ok().filter(|&told| told <= REGIONS && asked.walked > range.start)?;
     Some((found[..told].iter().map(|&[start, end, _]| start..end).collect(), asked.walked.min(range.end)))

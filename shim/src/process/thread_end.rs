@@ -69,7 +69,8 @@ impl Life {
         match unsafe { libc::pthread_mutex_trylock(self.0.get()) } {
             0 => Some(LifetimeHold(self)),
             libc::EOWNERDEAD => {
-                // SAFETY: pthread_mutex_trylock answered EOWNERDEAD, so this thread holds the mutex now, as the call asks.
+                // SAFETY: pthread_mutex_trylock answered EOWNERDEAD, so this thread holds the mutex now, as the call
+                // asks.
                 unsafe { libc::pthread_mutex_consistent(self.0.get()) };
                 Some(LifetimeHold(self))
             }

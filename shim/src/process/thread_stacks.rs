@@ -150,8 +150,8 @@ mod tests {
         let stack = memory.as_ptr() as u64 + BYTES as u64;
         let ((told, here), (end, ended)) = (channel(), channel::<()>());
         let both = Box::into_raw(Box::new((told, ended)));
-        // SAFETY: zeroes are a valid attribute before it is initialised. The upper half of `memory` is the thread's alone,
-        // and outlives it: it is joined below.
+        // SAFETY: zeroes are a valid attribute before it is initialised. The upper half of `memory` is the thread's
+        // alone, and outlives it: it is joined below.
         let thread = unsafe {
             let (mut how, mut thread) = (std::mem::zeroed(), std::mem::zeroed());
             assert_eq!(libc::pthread_attr_init(&mut how), 0);

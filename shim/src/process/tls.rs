@@ -48,8 +48,8 @@ macro_rules! thread_pointer {
         /// Sets the calling thread's pointer.
         #[cfg(target_arch = "x86_64")]
         fn know(to: *const $to) {
-            // SAFETY: the symbol names the eight bytes of this thread's storage that `known` reads. Only this thread has
-            // them, and the other registers stay as they are.
+            // SAFETY: the symbol names the eight bytes of this thread's storage that `known` reads. Only this thread
+            // has them, and the other registers stay as they are.
             unsafe {
                 std::arch::asm!(
                     concat!("mov {at}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"),
@@ -85,8 +85,8 @@ macro_rules! thread_pointer {
         /// Sets the calling thread's pointer.
         #[cfg(target_arch = "aarch64")]
         fn know(to: *const $to) {
-            // SAFETY: the symbol names the eight bytes of this thread's storage that `known` reads. Only this thread has
-            // them, and the other registers stay as they are.
+            // SAFETY: the symbol names the eight bytes of this thread's storage that `known` reads. Only this thread
+            // has them, and the other registers stay as they are.
             unsafe {
                 std::arch::asm!(
                     concat!("adrp {at}, :gottprel:", $symbol),

@@ -25,7 +25,7 @@ pub(crate) enum Word {
     Visits,
     /// Graph caches: [`crate::graphs`]. They outlive a stop of the recording, because the program holds handles.
     Cache(Vendor),
-    /// What was reported when memory ran out: [`crate::request`].
+    /// The report made when memory ran out: [`crate::request`].
     OutOfMemory,
     /// Pools: [`crate::pool`]. The program holds their blocks.
     Pool(Vendor),

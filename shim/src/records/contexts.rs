@@ -113,7 +113,7 @@ pub(crate) fn of_handle(
         if vendor == Vendor::Hip {
             // Asked before interception counts as complete, because from then on the shim may do more than record.
             shim.ask_hip();
-            // HIP has no separate initialisation call to intercept; its doors are the only ones there are.
+            // HIP needs no initialisation call; its doors are the only ones there are.
             shim.initialised();
         }
         shim.event(EventKind::ContextCreated, |event| {
@@ -206,7 +206,7 @@ pub(crate) fn slot(shim: &Shim, context: ContextRef) -> Option<ContextSlot> {
     shim.ledger.contexts.read(u32::from(context).checked_sub(1)?)
 }
 
-/// Removes what is known of a device's primary context.
+/// Removes a device's primary context from the known ones.
 pub(crate) fn primary_going(shim: &Shim, vendor: Vendor, device: Device) -> Vec<(u64, Known)> {
     let primary = primaries(shim, vendor, device).into_iter();
     primary.filter_map(|handle| Some((handle, going(shim, vendor, handle)?))).collect()

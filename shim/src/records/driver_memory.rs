@@ -24,8 +24,8 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Returns how many bytes less free memory is in the later look `now`, without what the process itself allocated in
-    /// between.
+    /// Returns how much free memory fell from this look to the later look `now`, in bytes, without what the process
+    /// itself allocated in between.
     fn fell(&self, now: &Self) -> i64 {
         let free = self.free.wrapping_sub(now.free) as i64;
         free.saturating_sub(now.held.wrapping_sub(self.held) as i64)

@@ -13,7 +13,7 @@ pub(crate) fn known(shim: &Shim, vendor: Vendor, pool: u64, location: Location) 
     let _ = map::put(&shim.registry.driver_pools.map, (vendor, pool), location, true);
 }
 
-/// What is known of a pool.
+/// Known facts of a pool.
 pub(crate) struct Known {
     location: Option<Location>,
     /// Devices that allocate from it.

@@ -1,6 +1,6 @@
 //! Counts words that refer to targets, apart from the driver's own.
 //!
-//! Other words that refer to the same block may tell what a word is. So words that may be the driver's are kept until
+//! Other words that refer to the same block may show what a word is. So words that may be the driver's are kept until
 //! all of them are found, or there is no more room. Some words that stand like the driver's may still be the program's:
 //! they are counted apart.
 

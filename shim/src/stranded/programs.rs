@@ -24,7 +24,7 @@ const GGML_LINE: &[u8] = b"cached buffers and retrying";
 /// Maximum number of modules whose answer is kept.
 const KNOWN: usize = 64;
 
-/// What is known of the process's modules.
+/// Known facts of the process's modules.
 pub(crate) struct Programs {
     /// True if PyTorch's cache is switched off.
     pytorch_uncached: bool,

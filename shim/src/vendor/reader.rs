@@ -155,8 +155,8 @@ impl Reader {
 
     /// Returns the word that a kernel checks now and then.
     pub(super) fn cancel_word(&self) -> &AtomicU32 {
-        // SAFETY: the word lies behind the pattern, in memory of this reader's that is never freed, and is written through
-        // this alone.
+        // SAFETY: the word lies behind the pattern, in memory of this reader's that is never freed, and is written
+        // through this alone.
         unsafe { &*((self.room + ROOM + PATTERN) as *const AtomicU32) }
     }
 
@@ -290,8 +290,8 @@ const LOCAL_SIZE_BYTES: i32 = 3;
 /// The driver has just been given a launch of the kernel.
 unsafe fn function_of(kernel: Opaque) -> Opaque {
     let mut function = null_mut();
-    // SAFETY: rule of answers: `function` takes the handle. Our caller vouches for the kernel, and the call refuses one that
-    // is a function already (H100, driver 580: 400).
+    // SAFETY: rule of answers: `function` takes the handle. Our caller vouches for the kernel, and the call refuses one
+    // that is a function already (H100, driver 580: 400).
     match unsafe { driver::cuKernelGetFunction(&mut function, kernel) } {
         Some(SUCCESS) => function,
         _ => kernel,
@@ -315,8 +315,8 @@ pub(crate) unsafe fn local_bytes(kernel: Opaque) -> Option<u32> {
 /// The driver has just accepted a launch of the kernel.
 pub(crate) unsafe fn name_of(kernel: Opaque) -> Option<String> {
     let mut name = null_mut::<std::ffi::c_char>().cast_const();
-    // SAFETY: rule of answers: `name` takes a text that the driver keeps for as long as the kernel is loaded. Our caller
-    // vouches for the kernel.
+    // SAFETY: rule of answers: `name` takes a text that the driver keeps for as long as the kernel is loaded. Our
+    // caller vouches for the kernel.
     unsafe {
         ok(driver::cuFuncGetName(from_mut(&mut name), function_of(kernel))).ok()?;
         let name = name.as_ref().map(from_ref)?;

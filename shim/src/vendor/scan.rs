@@ -84,7 +84,8 @@ impl Wanted {
 pub(crate) fn load() -> Result<Kernel, Status> {
     let (module, function) = load_kernel(PTX, c"gpumem_scan")?;
     let (mut lists, mut bytes) = (0, 0);
-    // SAFETY: rule of answers: both are locals of the types that the row declares. The driver has just given the module.
+    // SAFETY: rule of answers: both are locals of the types that the row declares. The driver has just given the
+    // module.
     unsafe { ok(driver::cuModuleGetGlobal_v2(&mut lists, &mut bytes, module, c"gpumem_scan_ranges".as_ptr()))? };
     let is_as_large = bytes as u64 == LIST_BYTES;
     if is_as_large { Ok(Kernel { function: function as usize, lists }) } else { Err(SYMBOL_NOT_FOUND) }
@@ -103,8 +104,8 @@ pub(crate) fn scan(reader: &mut Reader, kernel: &Kernel, ranges: &[Range], wante
     numbers[LIST / 8..][..ranges.len() * 2].copy_from_slice(ranges.as_flattened());
     let mut answers = numbers.as_ptr() as u64;
     reader.cancel_word().store(0, Ordering::Release);
-    // SAFETY: the list is the kernel's, of which the pool gives each reader another one until its stream has nothing left
-    // to do. The room has the pieces, as was just written.
+    // SAFETY: the list is the kernel's, of which the pool gives each reader another one until its stream has nothing
+    // left to do. The room has the pieces, as was just written.
     unsafe { reader.copy_in(list, LIST, size_of_val(ranges))? };
     let (mut list, mut count) = (list, ranges.len() as u64);
     let mut cancel = from_ref(reader.cancel_word()) as u64;
@@ -120,8 +121,8 @@ pub(crate) fn scan(reader: &mut Reader, kernel: &Kernel, ranges: &[Range], wante
     let tiles = ranges.iter().map(|&[_, words]| words.div_ceil(TILE)).max().unwrap_or(0).max(1) as c_uint;
     let (function, params) = (kernel.function as Opaque, params.as_mut_ptr());
     // SAFETY: the kernel has these six parameters, the last of which is a `Wanted`, and its module is never unloaded.
-    // It reads the list and its pieces, which the pool keeps until this reader has come to them, and the word of `cancel`,
-    // and writes answers, for which it is told how much room there is.
+    // It reads the list and its pieces, which the pool keeps until this reader has come to them, and the word of
+    // `cancel`, and writes answers, for which it is told how much room there is.
     ok(unsafe {
         driver::cuLaunchKernel(
             function,

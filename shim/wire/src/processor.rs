@@ -122,8 +122,8 @@ mod told {
     /// Reads XCR0: the registers that the system saves.
     fn extended() -> u64 {
         let (low, high): (u32, u32);
-        // SAFETY: the caller has seen OSXSAVE, with which there is this instruction. It reads a register into two others,
-        // which are named here, and touches no memory and no flag.
+        // SAFETY: the caller has seen OSXSAVE, with which there is this instruction. It reads a register into two
+        // others, which are named here, and touches no memory and no flag.
         unsafe {
             std::arch::asm!(
                 "xgetbv", in("ecx") 0, out("eax") low, out("edx") high,

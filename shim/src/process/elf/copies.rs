@@ -75,8 +75,8 @@ fn look_for_first() -> First {
         if dynamic == our_dynamic() {
             return first.unwrap_or(First::This);
         }
-        // SAFETY: this runs while the program is loaded, when all objects stay, or while `dlopen` loads this library and
-        // holds the loader's lock. So no object before this one is unmapped meanwhile.
+        // SAFETY: this runs while the program is loaded, when all objects stay, or while `dlopen` loads this library
+        // and holds the loader's lock. So no object before this one is unmapped meanwhile.
         let kind = unsafe { Tables::of(bias, dynamic).and_then(|tables| copy_of(&tables)) };
         first = first.or(kind);
     }

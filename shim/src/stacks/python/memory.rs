@@ -5,8 +5,8 @@
 //! thread may do that, also while the process's first thread is in a call. A thread that has released the GIL can
 //! neither prevent it nor learn of it in time, so nothing is read directly.
 //!
-//! Each read costs a system call. A thread most likely reads for the next stack what it read for its last ones. So that
-//! is fetched with one call first, and only new pieces are fetched one by one.
+//! Each read costs a system call. For the next stack a thread most likely reads the same memory as for its last ones.
+//! So that memory is fetched with one call first, and only new pieces are fetched one by one.
 
 use crate::process::peek::{read_memory, read_pieces};
 use std::mem::MaybeUninit;
@@ -203,8 +203,8 @@ impl Drop for Copies {
         for place in &mut self.0 {
             let left = std::mem::replace(place.get_mut(), std::ptr::null_mut());
             if !left.is_null() {
-                // SAFETY: `with` put the pointer there out of a box. `self` is borrowed mutably, so no other thread can take
-                // it out.
+                // SAFETY: `with` put the pointer there out of a box. `self` is borrowed mutably, so no other thread can
+                // take it out.
                 drop(unsafe { Box::from_raw(left) });
             }
         }

@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
 use versions::Version;
 use walk::{Interpreter, own_id};
 
-/// What is known about the interpreter.
+/// States of the search for an interpreter.
 mod state {
     /// There is no interpreter.
     pub(super) const NONE: u8 = 0;

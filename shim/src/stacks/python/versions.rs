@@ -163,7 +163,7 @@ const V312: Shape = Shape {
     ..V311
 };
 
-/// Offsets in `_Py_DebugOffsets` of what is read.
+/// Offsets in `_Py_DebugOffsets` of the published offsets.
 struct Published {
     current_frame: u64,
     thread_id: u64,

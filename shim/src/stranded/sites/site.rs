@@ -9,7 +9,7 @@ const LEAST_REPORTED: u64 = 16 << 20;
 /// A pool's site makes at least this many requests in the middle of a computation for each request at another time.
 const SCRATCH: u64 = 4;
 
-/// What is known of a site.
+/// State of a call site.
 #[derive(Debug, Default)]
 pub(in crate::stranded) struct SiteState {
     pub stack: StackRef,

@@ -13,8 +13,8 @@ pub struct Uncached {
     pub of: &'static str,
 }
 
-/// Sources: `c10::cuda::CUDACachingAllocator` (`forceUncachedAllocator`); "GPU memory allocation" in JAX's documentation.
-/// CuPy has none: its pool is turned off by a call, `cupy.cuda.set_allocator(None)`.
+/// Sources: `c10::cuda::CUDACachingAllocator` (`forceUncachedAllocator`); "GPU memory allocation" in JAX's
+/// documentation. CuPy has none: its pool is turned off by a call, `cupy.cuda.set_allocator(None)`.
 pub const UNCACHED: &[Uncached] = &[
     Uncached { name: "PYTORCH_NO_CUDA_MEMORY_CACHING", value: "1", any: true, of: "PyTorch" },
     Uncached { name: "PYTORCH_NO_HIP_MEMORY_CACHING", value: "1", any: true, of: "PyTorch" },
