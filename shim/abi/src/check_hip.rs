@@ -146,7 +146,7 @@ fn what_matters_has_a_row() {
     }
 }
 
-/// Every release that has it says so.
+/// Returns the releases that have this line.
 fn say(line: &str) -> Vec<&'static str> {
     let said = KNOWN_HIP.lines().filter_map(|known| known.split_once(" : ").filter(|known| known.0 == line));
     said.flat_map(|known| known.1.split(' ')).collect()

@@ -36,7 +36,7 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
     gpumem_models::model(3, run);
 }
 
-/// A thread has open work while another one asks. Any work that the asking thread can see is in the count.
+/// Runs a thread with open work while another one asks. Any work that the asking thread can see is in the count.
 fn open_is_never_quiet(threads: [usize; 2]) {
     model(move || {
         let (counts, open) = (counts(), Arc::new(AtomicUsize::new(0)));

@@ -42,7 +42,7 @@ fn slot_in_use() -> Arc<[AtomicU64; WORDS]> {
     words
 }
 
-/// The slot's owner frees it, and the next one writes it.
+/// Frees the slot as its owner, and writes it as the next one.
 fn change(words: &[AtomicU64]) {
     words[0].store(0, Release);
     publish(words, &slot_of(2));
@@ -74,7 +74,7 @@ fn a_slot_that_is_read_whole_is_one_owners_with_its_totals() {
     });
 }
 
-/// Another process has the kernel copy the words, in any order, and then relies on the check alone.
+/// Checks a copy of the words by the kernel for another process, in any order, which relies on the check alone.
 fn copied_is_never_a_mix(order: [usize; WORDS]) {
     read_while_it_changes(move |words| {
         let mut slot = Slot::new_zeroed();

@@ -15,7 +15,7 @@ use gpumem_abi::types::{SYMBOL_NOT_FOUND, Status};
 /// The arguments that a thunk shows, in order.
 pub(crate) type Words = [usize; 6];
 
-/// Target of a thunk without a real function.
+/// Answers for a thunk without a real function.
 extern "C" fn absent() -> Status {
     SYMBOL_NOT_FOUND
 }

@@ -158,7 +158,7 @@ static MAPPED: AtomicUsize = AtomicUsize::new(0);
 struct NotForChildren;
 
 impl NotForChildren {
-    /// Dropped before the file is.
+    /// Creates the guard, which must be dropped before the file.
     fn new(file: &File) -> Self {
         static REGISTERED: AtomicBool = AtomicBool::new(false);
         if !REGISTERED.swap(true, Relaxed) {

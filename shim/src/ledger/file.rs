@@ -229,7 +229,7 @@ impl Used {
         self.backing.used[self.index].load(Acquire)
     }
 
-    /// For rings: number of entries ever written.
+    /// Returns, for rings, the number of entries ever written.
     pub(crate) fn written(&self) -> &AtomicU64 {
         self.field(std::mem::offset_of!(TableDesc, written))
     }
@@ -356,7 +356,7 @@ pub(crate) fn this_process() -> Result<ProcessId, String> {
     Ok(ProcessId { pid, start_ticks })
 }
 
-/// A ledger that will not be able to grow is refused.
+/// Refuses a ledger that will not be able to grow.
 fn check_file_size_limit(bytes: u64) -> Result<(), String> {
     match file_size_limit() {
         Some(limit) if limit < bytes => Err(format!(

@@ -236,7 +236,7 @@ impl Ledger {
         Err(refusals.join("; "))
     }
 
-    /// `swept_later`: a control thread will sweep the directory.
+    /// Makes the ledger in a directory. `swept_later`: a control thread will sweep the directory.
     fn create_in(plan: &Plan<'_>, dir: &Path, named: bool, swept_later: bool) -> Result<Self, String> {
         directory::make(dir, plan.uid, named)?;
         if !swept_later || sweep::is_overdue(dir) {

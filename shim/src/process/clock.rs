@@ -10,7 +10,7 @@ fn read(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// CLOCK_MONOTONIC to the tick (4 ms): precise enough for the time of a record, at a quarter of the cost.
+/// Returns CLOCK_MONOTONIC to the tick (4 ms): precise enough for the time of a record, at a quarter of the cost.
 #[inline]
 pub(crate) fn now_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC_COARSE)
@@ -76,17 +76,17 @@ impl Recent {
     }
 }
 
-/// CLOCK_MONOTONIC.
+/// Returns CLOCK_MONOTONIC.
 pub(crate) fn precise_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// The processor time of the calling thread, without the time in which it did not run.
+/// Returns the calling thread's processor time, without the time in which it did not run.
 pub(crate) fn worked_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// CLOCK_REALTIME.
+/// Returns CLOCK_REALTIME.
 pub(crate) fn real_ns() -> u64 {
     read(libc::CLOCK_REALTIME)
 }

@@ -18,8 +18,8 @@ pub(crate) fn line_about_others() -> Option<String> {
     Some(format!("{others}: {FIX}"))
 }
 
-/// For a copy that steps aside while calls still pass through it: reports that once, if the working copy is of a
-/// release that does not report it.
+/// Reports once that this copy steps aside while calls still pass through it, if the working copy is of a release that
+/// does not report it.
 #[cold]
 pub(crate) fn say_that_we_step_aside() {
     static SAID: AtomicBool = AtomicBool::new(false);

@@ -49,14 +49,14 @@ pub(crate) fn prepare() {
     WEIGHT.store(if registered { UNLIKE } else { ALIKE }, SeqCst);
 }
 
-/// Fence of the frequent side. Either the thread that returns from [`heavy`] sees this thread's earlier stores, or this
-/// thread's later loads see that thread's earlier stores.
+/// Fences for the frequent side. Either the thread that returns from [`heavy`] sees this thread's earlier stores, or
+/// this thread's later loads see that thread's earlier stores.
 #[inline(always)]
 pub(crate) fn light() {
     if WEIGHT.load(Relaxed) == UNLIKE { compiler_fence(SeqCst) } else { fence(SeqCst) }
 }
 
-/// Fence of the rare side. Returns false if the kernel has no such fence now.
+/// Fences for the rare side. Returns false if the kernel has no such fence now.
 pub(crate) fn heavy() -> bool {
     fence(SeqCst);
     let alike = WEIGHT.load(Relaxed) != UNLIKE;

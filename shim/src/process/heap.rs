@@ -78,7 +78,7 @@ fn obtain(bytes: usize, least: usize) -> (*mut u8, usize) {
     (at, bytes)
 }
 
-/// Memory for a block that is too long for the classes.
+/// Returns memory for a block that is too long for the classes.
 fn obtain_long(bytes: usize) -> *mut u8 {
     let bytes = bytes.next_multiple_of(PAGE);
     let (at, _) = obtain(bytes, bytes);

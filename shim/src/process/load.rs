@@ -23,7 +23,8 @@ unsafe extern "C" fn at_load(_: c_int, argv: *const *const c_char, environment: 
     note();
 }
 
-/// A separate function: the compiler's code for it must not run before the processor check.
+/// Reads the facts. It is a separate function, because the compiler's code for it must not run before the processor
+/// check.
 #[inline(never)]
 fn note() {
     elf::objects_at_load();

@@ -146,8 +146,8 @@ impl Pages {
         parts
     }
 
-    /// For private memory: pages that are present or swapped out and do not belong to a file. Pages that the kernel
-    /// does not report are taken as empty.
+    /// Tells, for private memory, which pages are present or swapped out and do not belong to a file. Pages that the
+    /// kernel does not report are taken as empty.
     fn written(&self, piece: &Range<u64>) -> Option<Vec<bool>> {
         const PRESENT: u64 = 1 << 63;
         const SWAPPED: u64 = 1 << 62;
@@ -169,14 +169,14 @@ impl Pages {
         Some(entries.iter().map(is_filled).collect())
     }
 
-    /// For private memory, as [`filled`](Self::filled): returns ranges of whole pages, together at most `most` bytes,
-    /// and the address up to which the answer holds. The kernel skips unwritten memory, however long it is. `None`: the
-    /// kernel cannot do that.
+    /// Returns, for private memory, what [`filled`](Self::filled) does: ranges of whole pages, together at most `most`
+    /// bytes, and the address up to which the answer holds. The kernel skips unwritten memory, however long it is.
+    /// `None`: the kernel cannot do that.
     pub(crate) fn written_from(&self, range: Range<u64>, most: u64) -> Option<(Vec<Range<u64>>, u64)> {
         pagemap::scan(self.map.as_ref()?.get()?, range, (most / self.page).max(1))
     }
 
-    /// For shared memory: pages that the kernel has cached.
+    /// Tells, for shared memory, which pages the kernel has cached.
     fn cached(&self, piece: &Range<u64>) -> Option<Vec<bool>> {
         let bytes = piece.end - piece.start;
         let mut pages = vec![0_u8; (bytes / self.page) as usize];

@@ -76,7 +76,7 @@ pub(crate) fn remove(at: *const u8, bytes: usize) {
 pub(crate) struct OwnThread(Option<usize>);
 
 impl OwnThread {
-    /// `here`: an address in the thread's first frame.
+    /// Begins. `here` is an address in the thread's first frame.
     pub(crate) fn begin(here: u64, stack: u64) -> Self {
         let ours = threads::os_id() as u32;
         for (index, (tid, low, high)) in STACKS.iter().enumerate() {

@@ -38,7 +38,7 @@ impl Display for Text {
     }
 }
 
-/// Panic hook of our copy of std. It takes no memory and waits for no lock.
+/// Records a panic. It is the panic hook of our copy of std, takes no memory and waits for no lock.
 pub(crate) fn note(info: &PanicHookInfo<'_>) {
     let Ok(mut last) = LAST.try_lock() else { return };
     last.len = 0;

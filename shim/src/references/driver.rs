@@ -255,7 +255,7 @@ mod tests {
 
     const CODE: u64 = 0x7fff_0000_1230;
 
-    /// A record as a driver may keep it: an address of code, links, a size, and the block's address.
+    /// Returns a record as a driver may keep it: an address of code, links, a size, and the block's address.
     fn record(base: u64, bytes: u64, at: u64) -> ReferredBlock {
         let words = [0x61, CODE, at ^ 0x770, at ^ 0x330, bytes.next_multiple_of(512), base, base + bytes, 3, 0];
         let around = |of: usize| {

@@ -421,7 +421,7 @@ fn walk_frames(
     (walk, End::Usual)
 }
 
-/// Four chains, so that multiplications overlap.
+/// Hashes frames in four chains, so that multiplications overlap.
 #[inline(always)]
 fn hash(frames: &[u64]) -> u64 {
     const FACTOR: u64 = 0xff51_afd7_ed55_8ccd;

@@ -84,13 +84,13 @@ impl Rule {
         self.0 & (3 << 3) == (SavedFp::AtFp as u64) << 3
     }
 
-    /// In bytes.
+    /// Returns the offset in bytes.
     #[inline(always)]
     pub(super) fn cfa_offset(self) -> u64 {
         (((self.0 << 32) as i64 >> 40) << 3) as u64
     }
 
-    /// In bytes.
+    /// Returns the offset in bytes.
     #[inline(always)]
     pub(super) fn fp_offset(self) -> u64 {
         (((self.0 << 16) as i64 >> 48) << 3) as u64

@@ -310,7 +310,7 @@ impl Sites {
         self.changed = Some(Watched::All(Vec::new()));
     }
 
-    /// Two changes are reported as the list of all blocks.
+    /// Notes a change. Two changes are reported as the list of all blocks.
     fn watched_changed(&mut self, how: Watched) {
         match self.changed {
             None => self.changed = Some(how),

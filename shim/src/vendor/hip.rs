@@ -143,7 +143,7 @@ impl Backend for Hip {
         info
     }
 
-    /// HIP's answer to this synchronises on some releases, so only the program's own queries are used.
+    /// Returns nothing: HIP's answer to this synchronises on some releases, so only the program's own queries are used.
     fn memory_info(&self) -> Option<(u64, u64)> {
         None
     }

@@ -312,7 +312,7 @@ impl GraphCalls for HipGraphs {
         NOT_SUPPORTED
     }
 
-    /// A failed instantiate stays failed: nodes cannot be run one by one.
+    /// Returns out of memory. A failed instantiate stays failed: nodes cannot be run one by one.
     fn run(&self, _: &[u8], _: &Records, _: &[u32], _: StreamArg) -> Status {
         OUT_OF_MEMORY
     }
@@ -369,7 +369,7 @@ impl GraphCalls for HipGraphs {
         at(stream, |stream| is_ok(unsafe { hip_runtime::hipStreamQuery(stream) }))
     }
 
-    /// HIP keeps no memory for graphs without memory nodes.
+    /// Does nothing: HIP keeps no memory for graphs without memory nodes.
     fn trim(&self) {}
 
     /// Returns nothing. A launch of a kernel whose module is gone is the program's own error, and nothing here outlasts
@@ -387,7 +387,7 @@ impl GraphCalls for HipGraphs {
         true
     }
 
-    /// HIP instantiates and destroys during captures.
+    /// Returns success: HIP instantiates and destroys during captures.
     fn allowed(&self) -> Status {
         SUCCESS
     }

@@ -69,7 +69,7 @@ impl Wanted {
         Self { low, span: high.saturating_sub(low), pages }
     }
 
-    /// The same test as in the kernel.
+    /// Makes the same test as the kernel.
     #[cfg(test)]
     fn passes(&self, word: u64) -> bool {
         let bit = (word / PAGE) as usize % BITS;

@@ -22,8 +22,8 @@ pub const SITES: usize = 256;
 /// Places for stacks in a shard.
 pub const SITE_WAYS: usize = (PER_SHARD - SITES) / 2;
 
-/// The first word of such a place: a stack's reference, and its number of allocations, which is less than `u32::MAX`.
-/// The second word has the bytes of these allocations.
+/// Returns the first word of such a place: a stack's reference, and its number of allocations, which is less than
+/// `u32::MAX`. The second word has the bytes of these allocations.
 pub const fn site(stack: u32, allocs: u32) -> u64 {
     (stack as u64) << 32 | allocs as u64
 }

@@ -98,7 +98,7 @@ impl TableKind {
         (TableKind::Shared, size_of::<SharedSlot>()),
     ];
 
-    /// The kind of this number, with the bytes of one slot.
+    /// Returns the kind of this number, with the bytes of one slot.
     pub fn from_u32(number: u32) -> Option<(TableKind, usize)> {
         Self::ALL.iter().copied().find(|(kind, _)| *kind as u32 == number)
     }

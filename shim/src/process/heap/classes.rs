@@ -29,7 +29,7 @@ pub(super) fn class_of(layout: Layout) -> Option<usize> {
     (class < CLASSES).then_some(class)
 }
 
-/// Distance between the classes around a size above [`FINE`].
+/// Returns the distance between the classes around a size above [`FINE`].
 fn step(bytes: usize) -> usize {
     (1 << bytes.ilog2()) / STEPS
 }

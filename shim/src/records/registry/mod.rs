@@ -61,7 +61,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// `None` if there is no memory for it.
+    /// Creates the registry; `None` if there is no memory for it.
     pub(crate) fn new(settings: &Settings, ledger: &Ledger) -> Option<Self> {
         Some(Self {
             allocations: live::Live::new(),

@@ -46,7 +46,7 @@ pub(crate) struct Sites {
 }
 
 impl Sites {
-    /// `None` if there is no memory for it.
+    /// Creates the stacks' registry; `None` if there is no memory for it.
     pub(crate) fn new(settings: &Settings, ledger: &Ledger) -> Option<Self> {
         let room = u32::try_from(ledger.stacks.capacity()).unwrap_or(u32::MAX);
         Some(Self {

@@ -24,7 +24,7 @@ impl Streams {
         Self { map: map::new(), capturing: AtomicU32::new(0) }
     }
 
-    /// Number of captures in progress in the process.
+    /// Returns the number of captures in progress in the process.
     #[inline]
     pub(crate) fn capturing(&self) -> u32 {
         self.capturing.load(Relaxed)

@@ -11,7 +11,7 @@ const HIP_CONCURRENT: c_int = 9;
 pub(super) struct Hip;
 
 impl MemoryCalls for Hip {
-    /// Below HIP's runtime there is no boundary at which all work could be counted.
+    /// Returns false: below HIP's runtime there is no boundary at which all work could be counted.
     fn sees_all(&self) -> bool {
         false
     }
@@ -48,7 +48,7 @@ impl MemoryCalls for Hip {
         (status == Some(SUCCESS)).then_some(free as u64)
     }
 
-    /// The effect of hipFreeAsync on memory of hipMalloc is unknown.
+    /// Returns false: the effect of hipFreeAsync on memory of hipMalloc is unknown.
     fn has_release_streams(&self, _: Device) -> bool {
         false
     }
