@@ -139,7 +139,7 @@ impl Sites {
         self.refusals.len()
     }
 
-    /// Settles a thread's last request, if that failed, by its new request.
+    /// Settles a thread's last request, if that failed, by its new request; returns the new request's classification.
     pub(super) fn settled(&mut self, asker: &Asker, bytes: u64) -> Request {
         if let Some(index) = self.refusals.iter().position(|refusal| refusal.tid == asker.tid) {
             let refusal = self.refusals.swap_remove(index);
