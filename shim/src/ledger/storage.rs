@@ -172,8 +172,7 @@ pub(crate) fn lengthen(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
 
 /// Writes zeroes to a range if there is no `fallocate`.
 fn write_zeroes(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
-    // SAFETY: our caller owns the descriptor and keeps it open. ManuallyDrop sees to it that this
-    // File does not close it.
+    // SAFETY: our caller owns the descriptor and keeps it open. ManuallyDrop keeps this File from closing it.
     let file = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
     let mut done = 0;
     while done < bytes {

@@ -88,8 +88,8 @@ impl Texts {
     /// Writes a text to a place, cut to the place's length; returns its reference. A reader may see parts of the old
     /// text.
     pub(crate) fn rewrite(&self, place: &mut TextPlace, text: &[u8]) -> StrRef {
-        // SAFETY: `place` reserved so many bytes for this TextPlace. It is borrowed mutably, so no
-        // one else writes there now.
+        // SAFETY: `place` reserved `BYTES` bytes for this TextPlace. It is borrowed mutably, so no one else writes
+        // there now.
         unsafe { self.write(place.0.get().into(), &text[..text.len().min(TextPlace::BYTES)]) };
         place.0.get()
     }

@@ -68,9 +68,9 @@ pub(crate) fn spawn(stack: Stack, f: impl FnOnce() + Send + 'static) -> bool {
     };
     let work = Box::into_raw(Box::new((Box::new(f) as Box<dyn FnOnce() + Send>, bytes)));
     // A new thread inherits the signal mask.
-    // SAFETY: all structs are locals for which zeroes are valid, and the C library fills them in.
-    // `run` has the type that is asked for. `low` is a mapping of `bytes` that nobody else knows.
-    // If no thread began, the box and the mapping have no other owner.
+    // SAFETY: all structs are locals for which zeroes are valid, and the C library fills them in. `run` has the type
+    // that is asked for. `low` is a mapping of `bytes` that no other code knows. If no thread began, the box and the
+    // mapping have no other owner.
     unsafe {
         let (mut all, mut before, mut how) = (std::mem::zeroed(), std::mem::zeroed(), std::mem::zeroed());
         let mut thread = std::mem::zeroed();

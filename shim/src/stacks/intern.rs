@@ -44,7 +44,7 @@ impl Table {
         if at == libc::MAP_FAILED {
             return None;
         }
-        // SAFETY: mmap made this mapping of so many bytes just above, and no other thread knows it yet.
+        // SAFETY: mmap made this mapping of this size just above, and no other thread knows it yet.
         unsafe { heap::use_small_pages(at, size_of::<Entry>() << bits) };
         Some(Self(at as usize | bits as usize))
     }
@@ -59,8 +59,8 @@ impl Table {
     #[inline(always)]
     unsafe fn entry<'a>(self, index: u64) -> &'a Entry {
         let entries = (self.0 & !BITS) as *const Entry;
-        // SAFETY: `new` made the mapping with so many slots, a power of two that the index is masked by. Our caller
-        // vouches that it is still there: only the interner's end unmaps tables.
+        // SAFETY: `new` made the mapping with `slots` slots, a power of two that masks the index. Our caller vouches
+        // that it is still there: only the interner's end unmaps tables.
         unsafe { &*entries.add((index & (self.slots() - 1)) as usize) }
     }
 }

@@ -320,8 +320,8 @@ impl GraphCalls for HipGraphs {
     fn mark(&self, event: Option<Event>, to: StreamArg) -> Option<Event> {
         at(to, |stream| {
             let record = |event: Event| {
-                // SAFETY: rule of the cache's handles: the event is one of the cache's. Rule of the
-                // program's handles: the stream is alive.
+                // SAFETY: rule of the cache's handles: the event belongs to the cache. Rule of the program's handles:
+                // the stream is alive.
                 let recorded = is_ok(unsafe { hip_runtime::hipEventRecord(event as Opaque, stream) });
                 if !recorded {
                     self.drop_event(event);
@@ -333,20 +333,20 @@ impl GraphCalls for HipGraphs {
     }
 
     fn completed(&self, event: Event) -> bool {
-        // SAFETY: rule of the cache's handles: the event is one of the cache's, and alive.
+        // SAFETY: rule of the cache's handles: the event belongs to the cache and is alive.
         is_ok(unsafe { hip_runtime::hipEventQuery(event as Opaque) })
     }
 
     fn wait(&self, to: StreamArg, event: Event) -> Status {
-        // SAFETY: rule of the cache's handles: the event is one of the cache's. Rule of the
-        // program's handles: the stream is alive.
+        // SAFETY: rule of the cache's handles: the event belongs to the cache. Rule of the program's handles: the
+        // stream is alive.
         at(to, |stream| unsafe { hip_runtime::hipStreamWaitEvent(stream, event as Opaque, 0) })
             .unwrap_or(SYMBOL_NOT_FOUND)
     }
 
     fn drop_event(&self, event: Event) {
-        // SAFETY: rule of the cache's handles: the event is one of the cache's. Nothing waits for
-        // it any more, and it is destroyed once.
+        // SAFETY: rule of the cache's handles: the event belongs to the cache. Nothing waits for it any more, and it is
+        // destroyed once.
         let _ = unsafe { hip_runtime::hipEventDestroy(event as Opaque) };
     }
 

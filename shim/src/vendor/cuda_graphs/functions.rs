@@ -67,8 +67,8 @@ pub(crate) fn params_of(function: Opaque, kernel: Opaque) -> Option<Vec<(u32, u3
     let mut params = Vec::new();
     let ask = |index| {
         let (mut offset, mut size) = (0, 0);
-        // SAFETY: rule of answers: `offset` and `size` take the numbers. Our caller passes a
-        // function or a kernel of a node or launch of the program's, so it is alive.
+        // SAFETY: rule of answers: `offset` and `size` take the numbers. Our caller passes a function or a kernel of
+        // the program's node or launch, so it is alive.
         let status = unsafe {
             match function.is_null() {
                 false => driver::cuFuncGetParamInfo(function, index, &mut offset, &mut size),

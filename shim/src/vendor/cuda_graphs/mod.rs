@@ -166,8 +166,8 @@ impl GraphCalls for CudaGraphs {
             }
             return None;
         }
-        // SAFETY: rule of the cache's handles: the event is one of the cache's. Rule of the
-        // program's handles: the stream is alive.
+        // SAFETY: rule of the cache's handles: the event belongs to the cache. Rule of the program's handles: the
+        // stream is alive.
         unsafe {
             let event = match event {
                 Some(event) => event as Opaque,
@@ -190,14 +190,14 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn completed(&self, event: Event) -> bool {
-        // SAFETY: rule of the cache's handles: the event is one of the cache's, and alive.
+        // SAFETY: rule of the cache's handles: the event belongs to the cache and is alive.
         unsafe { driver::cuEventQuery(event as Opaque) == Some(SUCCESS) }
     }
 
     fn wait(&self, to: StreamArg, event: Event) -> Status {
         let event = event as Opaque;
-        // SAFETY: rule of the cache's handles: the event is one of the cache's. Rule of the
-        // program's handles: the stream is alive.
+        // SAFETY: rule of the cache's handles: the event belongs to the cache. Rule of the program's handles: the
+        // stream is alive.
         let status = unsafe {
             match to.per_thread {
                 true => driver::cuStreamWaitEvent_ptsz(to.stream, event, 0),
@@ -208,8 +208,8 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn drop_event(&self, event: Event) {
-        // SAFETY: rule of the cache's handles: the event is one of the cache's. Nothing waits for
-        // it any more, and it is destroyed once.
+        // SAFETY: rule of the cache's handles: the event belongs to the cache. Nothing waits for it any more, and it is
+        // destroyed once.
         let _ = unsafe { driver::cuEventDestroy_v2(event as Opaque) };
     }
 
