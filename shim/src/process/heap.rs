@@ -41,6 +41,9 @@ const CHUNK: usize = MOST_ALIGNED;
 const BLOCKS: usize = 4;
 /// Mapping lengths are multiples of this.
 const PAGE: usize = 64 << 10;
+/// The number of low bits of a block's address that are zero. Lists leave them out and have a longer tag instead.
+const ALIGNED: u32 = 4;
+
 /// The allocator of this library.
 struct Heap;
 
@@ -48,7 +51,7 @@ struct Heap;
 static HEAP: Heap = Heap;
 
 /// Free blocks of each class.
-static FREE: [FreeList<ADDRESS_BITS>; CLASSES] = [const { FreeList(AtomicU64::new(0)) }; CLASSES];
+static FREE: [FreeList<{ ADDRESS_BITS - ALIGNED }>; CLASSES] = [const { FreeList(AtomicU64::new(0)) }; CLASSES];
 
 /// Blocks of each class that were never handed out.
 static FRESH: [Run; CLASSES] = [const { Run(AtomicU64::new(0)) }; CLASSES];
@@ -148,8 +151,8 @@ unsafe fn link<'a>(block: u64) -> &'a AtomicU64 {
 /// handed out.
 fn take(class: usize) -> (*mut u8, bool) {
     // SAFETY: the list has blocks of chunks only.
-    match FREE[class].take(|block| unsafe { link(block) }.load(Relaxed)) {
-        Some(block) => (block as *mut u8, false),
+    match FREE[class].take(|block| unsafe { link(block << ALIGNED) }.load(Relaxed)) {
+        Some(block) => ((block << ALIGNED) as *mut u8, false),
         None => (take_fresh(class), true),
     }
 }
@@ -157,7 +160,7 @@ fn take(class: usize) -> (*mut u8, bool) {
 /// Puts a chain of blocks, linked from `first` to `last`, on the list of its class.
 fn put(class: usize, first: u64, last: u64) {
     // SAFETY: `last` is a block that our caller is giving back, so no other thread uses it.
-    FREE[class].put(first, |next| unsafe { link(last) }.store(next, Relaxed));
+    FREE[class].put(first >> ALIGNED, |next| unsafe { link(last) }.store(next, Relaxed));
 }
 
 /// Returns a block that was never handed out.
@@ -179,7 +182,8 @@ fn take_fresh(class: usize) -> *mut u8 {
     }
     for index in 1..others {
         // SAFETY: the index is below `len`, so this is a block of the chunk that was just made.
-        unsafe { link(start + (index * block) as u64) }.store(start + ((index + 1) * block) as u64, Relaxed);
+        unsafe { link(start + (index * block) as u64) }
+            .store((start + ((index + 1) * block) as u64) >> ALIGNED, Relaxed);
     }
     put(class, start + block as u64, start + (others * block) as u64);
     chunk
