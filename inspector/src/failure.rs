@@ -29,7 +29,7 @@ impl Code {
         (Code::Ok, "all went well"),
         (
             Code::Error,
-            "an error: a damaged file, no permission, a command that the process refused or did not answer, a check of doctor with severity error, a failure in selftest; attach, which attaches to nothing; leaks --fail-over, --fail-rate: too little is known to tell",
+            "an error: a damaged file, no permission, a command that the process refused or did not answer, a check of doctor with severity error, a failure in selftest; leaks --fail-over, --fail-rate: too little is known to tell",
         ),
         (Code::Usage, "wrong usage; selftest: it could not run"),
         (

@@ -331,8 +331,6 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         std::fs::write(&path, pool::pooled(me()).finish()).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    let sleeper = Sleeper::start();
-    let without = sleeper.id().pid.to_string();
     let variables = {
         let mut ledger = begin(me());
         ledger.header.settings = ledger.text("GPUMEM_POOL_MAX=much\nGGML_CUDA_POOL_USE_MANAGED=1");
@@ -427,7 +425,6 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["get", &variables],
         &["clean", "--dry-run"],
         &["doctor"],
-        &["attach", &without],
         &["run", "--lib", library, "--print-env", "--", "true"],
         &["selftest", "--lib", library, "--keep", kept.to_str().unwrap()],
     ] {

@@ -1,5 +1,4 @@
-//! Running processes that have no shim: what `gpumem doctor PID` and `gpumem attach PID` say of them. The processes stay
-//! as they were.
+//! Running processes that have no shim: what `gpumem doctor PID` says of them. The processes stay as they were.
 
 mod common;
 use common::skipped::{ROOT, skipped};
@@ -27,19 +26,14 @@ fn until(what: &str, done: impl Fn() -> bool) {
     panic!("waited for {what}");
 }
 
-/// Findings of this process, by id, as doctor and attach have them; both have the same.
+/// Findings of this process, by id.
 fn findings(pid: u32) -> Vec<(String, String)> {
     let dir = dir();
-    let all = ["doctor", "attach"].map(|command| {
-        let answer = dir.gpumem(&[command, "--json", &pid.to_string()]);
-        let report: Value = serde_json::from_str(&answer.out).unwrap_or_else(|_| panic!("{}", answer.err));
-        let of_it = report["findings"].as_array().unwrap().iter().filter(|finding| finding["pid"] == pid);
-        let text = |finding: &Value, field: &str| finding[field].as_str().unwrap_or_default().to_owned();
-        of_it.map(|finding| (text(finding, "id"), text(finding, "finding"))).collect::<Vec<_>>()
-    });
-    let [doctor, attach] = all;
-    assert_eq!(doctor, attach);
-    doctor
+    let answer = dir.gpumem(&["doctor", "--json", &pid.to_string()]);
+    let report: Value = serde_json::from_str(&answer.out).unwrap_or_else(|_| panic!("{}", answer.err));
+    let of_it = report["findings"].as_array().unwrap().iter().filter(|finding| finding["pid"] == pid);
+    let text = |finding: &Value, field: &str| finding[field].as_str().unwrap_or_default().to_owned();
+    of_it.map(|finding| (text(finding, "id"), text(finding, "finding"))).collect()
 }
 
 #[track_caller]
@@ -107,8 +101,8 @@ fn a_process_with_more_rights_than_its_user_is_told() {
         return;
     }
     says(pid, "reach", "it is setuid or setgid or has file capabilities");
-    let answer = dir.gpumem(&["attach", &pid.to_string()]);
-    assert!(answer.code == 1 && !answer.out.contains("gpumem run"), "{}", answer.out);
+    let answer = dir.gpumem(&["doctor", &pid.to_string()]);
+    assert!(answer.code == 1 && !answer.out.contains("gpumem run -- "), "{}", answer.out);
 }
 
 #[test]
@@ -122,40 +116,21 @@ fn a_static_process_is_told() {
     let pid = child.0.id();
     until("a program", || std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program));
     says(pid, "reach", "it is statically linked");
-    let answer = dir.gpumem(&["attach", &pid.to_string()]);
-    assert!(answer.code == 1 && !answer.out.contains("gpumem run"), "{}", answer.out);
+    let answer = dir.gpumem(&["doctor", &pid.to_string()]);
+    assert!(answer.code == 1 && !answer.out.contains("gpumem run -- "), "{}", answer.out);
 }
 
 #[test]
-fn attach_says_why_not_and_what_to_type_instead() {
+fn it_is_told_that_gpumem_does_not_attach_and_what_to_type_instead() {
     let dir = dir();
     // It waits for what nobody writes.
     let cat = Command::new("cat").args(["-", "it's 3"]).stdin(Stdio::piped()).spawn().unwrap();
     let child = Sleeper(cat);
-    let pid = child.0.id().to_string();
+    let pid = child.0.id();
     until("cat", || std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"cat\0")));
-    let answer = dir.gpumem(&["attach", &pid]);
-    assert_eq!(answer.code, 1, "{}", answer.err);
-    assert!(answer.out.starts_with("gpumem does not attach to a running process: "), "{}", answer.out);
+    says(pid, "reach", "gpumem does not attach to a running process");
+    let answer = dir.gpumem(&["doctor", &pid.to_string()]);
     let instead = "gpumem run -- cat - 'it'\\''s 3'";
     assert!(squeeze(&answer.out).replace('\n', " ").contains(instead), "{}", answer.out);
-    assert!(answer.err.contains("nothing was attached to"), "{}", answer.err);
-    let answer = dir.gpumem(&["attach", "--json", &pid]);
-    let report: Value = serde_json::from_str(&answer.out).unwrap();
-    assert_eq!((answer.code, &report["schema_version"], &report["command"]), (1, &2.into(), &"attach".into()));
-    assert_eq!((&report["has_gpumem"], &report["instead"]), (&false.into(), &instead.into()));
-    // There is none.
-    let answer = dir.gpumem(&["attach", &gone().pid.to_string()]);
-    assert_eq!((answer.code, answer.out.as_str()), (3, ""));
-    assert_eq!(dir.gpumem(&["attach", "nobody-is-called-this"]).code, 3);
-    // One that has it already.
-    let lib = library(dir.path());
-    let child = Sleeper(Command::new("sleep").arg("600").env("LD_PRELOAD", &lib).spawn().unwrap());
-    let pid = child.0.id();
-    let mapped =
-        || std::fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains("libgpumem.so"));
-    until("the preload", mapped);
-    let answer = dir.gpumem(&["attach", &pid.to_string()]);
-    assert_eq!(answer.code, 0, "{}", answer.err);
-    assert!(answer.out.contains("was started under gpumem"), "{}", answer.out);
+    assert_eq!(dir.gpumem(&["doctor", &gone().pid.to_string()]).code, 3);
 }

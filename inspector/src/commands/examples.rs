@@ -43,7 +43,6 @@ pub const EXAMPLES: &[(&str, &str, &str)] = &[
     ),
     ("clean", "gpumem clean --dry-run", "Shows which ledgers of ended processes would be removed."),
     ("doctor", "gpumem doctor 4711", "Says why something is missing of process 4711, and what to do."),
-    ("attach", "gpumem attach 4711", "Says why that is not done, and how to start process 4711 under gpumem."),
     ("selftest", "gpumem selftest --seconds 60", "Tries this machine's GPU and driver for a minute."),
     ("check", "gpumem check 4711", "Looks now for writes where none should be, under GPUMEM_GUARD=1."),
     ("completions", "gpumem completions bash", "Prints what bash needs to complete gpumem's words."),

@@ -124,7 +124,7 @@ fn ending(command: &str, names: &[String]) -> String {
 /// Commands that answer the next question, in groups that belong together.
 fn near(command: &str) -> impl Iterator<Item = &'static str> {
     const GROUPS: [&[&str]; 6] = [
-        &["run", "ps", "doctor", "attach", "selftest"],
+        &["run", "ps", "doctor", "selftest"],
         &["allocs", "leaks", "graphs", "stats", "events", "top"],
         &["mark", "dump", "diff", "record", "leaks"],
         &["set", "get", "trim", "off"],

@@ -2,7 +2,6 @@
 //! This file lists the commands, in the order in which help has them.
 
 mod allocs;
-mod attach;
 mod check;
 mod clean;
 mod diff;
@@ -90,7 +89,6 @@ commands! {
     Report(report::Args),
     Clean(clean::Args),
     Doctor(doctor::Args),
-    Attach(attach::Args),
     Selftest(selftest::Args),
     Completions(generate::Completions),
     Man(generate::Man),

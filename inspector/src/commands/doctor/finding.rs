@@ -63,7 +63,7 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("proc", "processes of this user can be inspected"),
     ("stale-ledgers", "no ledgers of ended processes lie around"),
     ("reach", "a preload reaches the program"),
-    ("state", "a process without the shim is neither stopped nor traced (doctor PID and attach only)"),
+    ("state", "a process without the shim is neither stopped nor traced (doctor PID only)"),
     ("ledger", "the process has written a readable ledger"),
     ("interception", "every call of the process is recorded"),
     ("mode", "gpumem is active in the process: it does more than record; the finding names what decided that"),

@@ -22,7 +22,7 @@ mod reading;
 mod shared;
 mod system;
 mod trust;
-pub(super) mod without_shim;
+mod without_shim;
 
 pub use finding::CHECKS;
 
@@ -149,7 +149,7 @@ fn sort(findings: &mut [Finding]) {
 
 /// The only process of this name, if it has no ledger, and no process with a ledger and no file has the name. Other
 /// commands can show nothing of it, and this one can say why.
-pub(super) fn without_ledger(context: &Context, survey: &Survey, target: &OsStr) -> Option<u32> {
+fn without_ledger(context: &Context, survey: &Survey, target: &OsStr) -> Option<u32> {
     let is_path = target.as_encoded_bytes().contains(&b'/') || std::path::Path::new(target).exists();
     let name = target.to_string_lossy();
     if is_path || survey.found.iter().any(|found| found.is_live() && found.is_called(&name)) {
@@ -164,7 +164,7 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     writeln!(out, "{} in order", text::count(report.checks_ok as u64, "check"))
 }
 
-pub(super) fn print_findings(out: &mut dyn Write, findings: &[Finding]) -> std::io::Result<()> {
+fn print_findings(out: &mut dyn Write, findings: &[Finding]) -> std::io::Result<()> {
     for finding in findings {
         let word = finding.severity.name();
         let style = match finding.severity {

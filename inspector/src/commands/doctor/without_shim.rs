@@ -3,33 +3,26 @@
 use super::finding::{Finding, Severity};
 use crate::launch::elf::{PRIVILEGED, foreign};
 use crate::source::process::Process;
-use crate::source::standing::Standing;
+use crate::source::standing::{Standing, command_line};
 use crate::source::world::World;
 use crate::text;
 use gpumem_wire::settings::Settings;
 use std::ffi::OsStr;
 
-/// What to do where nothing helps.
-const BEYOND: &str = "no preload reaches it";
-
 /// All findings about such a process.
-pub(in crate::commands) fn check(world: &World, process: &Process) -> Vec<Finding> {
+pub(super) fn check(world: &World, process: &Process) -> Vec<Finding> {
     let standing = Standing::of(world, process.pid);
     let mut findings = vec![reach(world, process, &standing)];
     findings.extend(state(world, process, &standing));
     findings
 }
 
-/// Whether findings say that starting the program under gpumem does not help either.
-pub(in crate::commands) fn are_beyond_reach(findings: &[Finding]) -> bool {
-    findings.iter().any(|finding| finding.fix == BEYOND)
-}
-
 /// Why it has no shim.
 fn reach(world: &World, process: &Process, standing: &Standing) -> Finding {
     let who = text::clean(&process.name).into_owned();
     let finding = |severity, text: String| Finding::new("reach", severity, format!("{who} {text}")).of(process.pid);
-    let beyond = |why: &str| finding(Severity::Error, format!("has no libgpumem.so: {why}")).fix(BEYOND);
+    let beyond =
+        |why: &str| finding(Severity::Error, format!("has no libgpumem.so: {why}")).fix("no preload reaches it");
     let exe = world.proc.join(process.pid.to_string()).join("exe");
     if let Some(why) = foreign(&exe) {
         return beyond(&why);
@@ -49,7 +42,11 @@ fn reach(world: &World, process: &Process, standing: &Standing) -> Finding {
         None => {
             let (_, complaints) = Settings::read(environment.into_iter());
             let variables = if complaints.is_empty() { "" } else { "; its GPUMEM_ variables have mistakes too" };
-            finding(Severity::Warning, format!("was started without libgpumem.so{variables}")).fix("start it again: gpumem run -- COMMAND")
+            let words: Vec<String> = command_line(world, process).iter().map(|word| text::shell_word(word)).collect();
+            let command = if words.is_empty() { "COMMAND".to_owned() } else { words.join(" ") };
+            let said = "was started without libgpumem.so, and gpumem does not attach to a running process";
+            finding(Severity::Warning, format!("{said}{variables}"))
+                .fix(format!("end it and start it again: gpumem run -- {command}"))
         }
     }
 }
