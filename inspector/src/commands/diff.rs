@@ -12,7 +12,7 @@ use crate::model::totals::{self, Live};
 use crate::model::{Head, Ledger};
 use crate::report::lines;
 use crate::text::units;
-use crate::view::table::{BAD, GOOD, HEAD, Side, Table, paint};
+use crate::view::table::{BAD, GOOD, HEAD, Table, paint};
 use anstyle::Style;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -175,48 +175,23 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
 
 /// Call sites: of allocations, then of graphs.
 fn print_sites(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()> {
-    let right = Side::Right;
-    let mut table = Table::new(&[
-        ("growth", right),
-        ("per minute", right),
-        ("before", right),
-        ("after", right),
-        ("count", right),
-        ("site", Side::Left),
-    ])
-    .gives_way(&["count", "before", "per minute"], wide);
-    let plain = |text| (text, Style::new());
-    for change in &report.allocs {
-        table.styled([
-            (units::signed_bytes(change.bytes_change), tint(change.bytes_change)),
-            plain(change.bytes_per_minute.map(units::signed_bytes).unwrap_or_default()),
-            plain(units::bytes(change.bytes_before)),
-            plain(units::bytes(change.bytes_after)),
-            plain(units::signed(change.count_change)),
-            plain(change.site.clone()),
-        ]);
-    }
-    section(out, &table, "allocations are the same at every site", report.allocs_total - report.allocs.len())?;
-    let mut table = Table::new(&[
-        ("growth~", right),
-        ("before~", right),
-        ("after~", right),
-        ("graphs", right),
-        ("execs", right),
-        ("site", Side::Left),
-    ])
-    .gives_way(&["before~", "graphs"], wide);
-    for change in &report.graphs {
-        table.styled([
-            (units::signed_bytes(change.bytes_change), tint(change.bytes_change)),
-            plain(units::bytes(change.bytes_before)),
-            plain(units::bytes(change.bytes_after)),
-            plain(units::signed(change.graphs_change)),
-            plain(units::signed(change.execs_change)),
-            plain(change.site.clone()),
-        ]);
-    }
-    section(out, &table, "graphs and execs are the same at every site", report.graphs_total - report.graphs.len())
+    let grown = |bytes: i64| (units::signed_bytes(bytes), tint(bytes));
+    let table = Table::<Change>::new()
+        .right("growth", 0, |change| grown(change.bytes_change))
+        .right("per minute", 3, |change| change.bytes_per_minute.map(units::signed_bytes).unwrap_or_default())
+        .bytes("before", 2, |change| change.bytes_before)
+        .bytes("after", 0, |change| change.bytes_after)
+        .right("count", 1, |change| units::signed(change.count_change))
+        .text("site", 0, |change| &change.site);
+    section(out, &table.wide(wide), &report.allocs, report.allocs_total, "allocations are the same at every site")?;
+    let table = Table::<GraphChange>::new()
+        .right("growth~", 0, |change| grown(change.bytes_change))
+        .bytes("before~", 1, |change| change.bytes_before)
+        .bytes("after~", 0, |change| change.bytes_after)
+        .right("graphs", 2, |change| units::signed(change.graphs_change))
+        .right("execs", 0, |change| units::signed(change.execs_change))
+        .text("site", 0, |change| &change.site);
+    section(out, &table.wide(wide), &report.graphs, report.graphs_total, "graphs and execs are the same at every site")
 }
 
 /// What the pool kept and did.
@@ -263,11 +238,11 @@ fn print_cache(out: &mut dyn Write, before: &Cache, after: &Cache) -> std::io::R
     )
 }
 
-fn section(out: &mut dyn Write, table: &Table, same: &str, hidden: usize) -> std::io::Result<()> {
+fn section<T>(out: &mut dyn Write, table: &Table<T>, rows: &[T], total: usize, same: &str) -> std::io::Result<()> {
     writeln!(out)?;
-    if table.is_empty() {
+    if rows.is_empty() {
         return writeln!(out, "{same}");
     }
-    table.print(out)?;
-    lines::more(out, hidden)
+    table.print(out, || rows.iter())?;
+    lines::more(out, total - rows.len())
 }

@@ -10,7 +10,7 @@ use crate::source::liveness::real_ns;
 use crate::text::count;
 use crate::text::units;
 use crate::view::lazy::Lazy;
-use crate::view::table::{BAD, DIM, Line, Side, Table, WARN, paint};
+use crate::view::table::{BAD, DIM, Table, WARN, paint};
 use anstyle::Style;
 use gpumem_wire::kinds::{AllocKind, EventKind, Severity, Taken};
 use gpumem_wire::layout::EventSlot;
@@ -243,28 +243,17 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
     if lost > 0 {
         writeln!(out, "{}", paint(DIM, format!("… {} earlier: -n 0 shows all", units::number(lost as u64))))?;
     }
-    let table = Table::new(&[
-        ("time", Side::Right),
-        ("ago", Side::Right),
-        ("what", Side::Left),
-        ("thread", Side::Left),
-        ("text", Side::Left),
-        ("site", Side::Left),
-    ]);
-    let line = |event: Row| {
-        let style = match event.severity {
-            "error" => BAD,
-            "warning" => WARN,
-            _ => Style::new(),
-        };
-        Line::styled([
-            (units::clock(event.time_unix_ns), DIM),
-            (units::span(event.age_ns), Style::new()),
-            (event.kind.clone(), style),
-            (format!("{} {}", event.tid, event.thread).trim_end().to_owned(), DIM),
-            (event.text.clone(), style),
-            (event.site.clone(), Style::new()),
-        ])
+    let style = |event: &Row| match event.severity {
+        "error" => BAD,
+        "warning" => WARN,
+        _ => Style::new(),
     };
-    table.print_lines(out, || report.events.iter().map(line))
+    let table = Table::<Row>::new()
+        .right("time", 0, |event| (units::clock(event.time_unix_ns), DIM))
+        .span("ago", 0, |event| event.age_ns)
+        .left("what", 0, |event| (event.kind.clone(), style(event)))
+        .left("thread", 0, |event| (format!("{} {}", event.tid, event.thread).trim_end().to_owned(), DIM))
+        .left("text", 0, |event| (event.text.clone(), style(event)))
+        .text("site", 0, |event| &event.site);
+    table.print(out, || report.events.iter())
 }

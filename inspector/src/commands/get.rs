@@ -5,7 +5,7 @@ use crate::args::{Target, candidates};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::model::variables::{self, Source, Variable};
-use crate::view::table::{DIM, Side, Table};
+use crate::view::table::{DIM, Table};
 use anstyle::Style;
 use gpumem_wire::settings;
 use serde::Serialize;
@@ -63,20 +63,17 @@ fn find(name: &str) -> Result<&'static str> {
 }
 
 fn print(out: &mut dyn Write, variables: &[Variable]) -> std::io::Result<()> {
-    let mut table = Table::new(&[("variable", Side::Left), ("from", Side::Left), ("can change", Side::Left)]);
-    for variable in variables {
-        let style = if variable.source == Source::Default { DIM } else { Style::new() };
-        let from = match (&variable.refused, variable.alias) {
-            (Some(refused), _) => format!("{}; {refused:?} of the environment is refused", variable.source.name()),
-            (None, Some(alias)) if variable.source == Source::Environment => format!("environment: {alias}"),
-            _ if variable.value.is_empty() => format!("{}: unset", variable.source.name()),
-            _ => variable.source.name().to_owned(),
-        };
-        table.styled([
-            (format!("{}={}", variable.name, variable.value), style),
-            (from, style),
-            (if variable.live { "while it runs" } else { "at the start" }.to_owned(), DIM),
-        ]);
-    }
-    table.print(out)
+    let style = |variable: &Variable| if variable.source == Source::Default { DIM } else { Style::new() };
+    let from = |variable: &Variable| match (&variable.refused, variable.alias) {
+        (Some(refused), _) => format!("{}; {refused:?} of the environment is refused", variable.source.name()),
+        (None, Some(alias)) if variable.source == Source::Environment => format!("environment: {alias}"),
+        _ if variable.value.is_empty() => format!("{}: unset", variable.source.name()),
+        _ => variable.source.name().to_owned(),
+    };
+    let can_change = |variable: &Variable| if variable.live { "while it runs" } else { "at the start" };
+    let table = Table::<Variable>::new()
+        .left("variable", 0, |variable| (format!("{}={}", variable.name, variable.value), style(variable)))
+        .left("from", 0, |variable| (from(variable), style(variable)))
+        .left("can change", 0, |variable| (can_change(variable).to_owned(), DIM));
+    table.print(out, || variables.iter())
 }

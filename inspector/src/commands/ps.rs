@@ -5,8 +5,7 @@ use crate::failure::{Code, Failure, Result};
 use crate::model::totals::{self, Live};
 use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::text::{self, units};
-use crate::view::table::{BAD, DIM, GOOD, Side, Table, WARN};
-use anstyle::Style;
+use crate::view::table::{BAD, DIM, GOOD, Table, WARN};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, Mode};
 use serde::Serialize;
@@ -164,59 +163,35 @@ fn status(row: &Row) -> String {
     }
 }
 
-/// What `ps` can do without, the first ones first.
-const GIVING_WAY: &[&str] = &["managed", "mode", "rss", "host", "intercepted", "graphs", "execs"];
-
 fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()> {
-    let right = Side::Right;
-    let mut table = Table::new(&[
-        ("pid", right),
-        ("name", Side::Left),
-        ("status", Side::Left),
-        ("intercepted", Side::Left),
-        ("mode", Side::Left),
-        ("device", right),
-        ("managed", right),
-        ("host", right),
-        ("allocs", right),
-        ("graphs", right),
-        ("execs", right),
-        ("rss", right),
-    ])
-    .gives_way(GIVING_WAY, wide);
+    let known = |row: &&Row| row.ledger.is_some() && row.status != "unreadable";
+    let of_known = |row: &&Row, text: String| if known(row) { text } else { String::new() };
+    let style = |row: &Row| match row.status {
+        "running" | "elsewhere" => GOOD,
+        "unreadable" => BAD,
+        "no-gpu-call" => DIM,
+        _ => WARN,
+    };
+    let complete = |row: &Row| if row.interception == Interception::Complete.name() { GOOD } else { WARN };
+    let table = Table::<&Row>::new()
+        .right("pid", 0, |row| row.pid.to_string())
+        .text("name", 0, |row| &row.name)
+        .left("status", 0, |row| (status(row), style(row)))
+        .left("intercepted", 5, |row| (row.interception.to_owned(), complete(row)))
+        .left("mode", 2, |row| row.mode)
+        .right("device", 0, |row| of_known(row, units::bytes(row.live.device)))
+        .right("managed", 1, |row| of_known(row, units::bytes(row.live.managed)))
+        .right("host", 4, |row| of_known(row, units::bytes(row.live.host)))
+        .right("allocs", 0, |row| of_known(row, units::number(row.live.count)))
+        .right("graphs", 6, |row| of_known(row, units::number(row.graphs)))
+        .right("execs", 7, |row| of_known(row, units::number(row.execs)))
+        .right("rss", 3, |row| row.rss_bytes.map(units::bytes).unwrap_or_default());
     // Each update of gpumem leaves some behind: one line for all of them.
     let (others, mut shown): (Vec<_>, Vec<_>) =
         report.processes.iter().partition(|row| row.status == "unreadable" && row.of_other_version);
     let helpers = if wide { BTreeMap::new() } else { fold(&mut shown) };
-    for row in &shown {
-        let known = row.ledger.is_some() && row.status != "unreadable";
-        let bytes = |n: u64| if known { units::bytes(n) } else { String::new() };
-        let number = |n: u64| if known { units::number(n) } else { String::new() };
-        let style = match row.status {
-            "running" | "elsewhere" => GOOD,
-            "unreadable" => BAD,
-            "no-gpu-call" => DIM,
-            _ => WARN,
-        };
-        let interception = if row.interception == Interception::Complete.name() { GOOD } else { WARN };
-        let plain = |text: String| (text, Style::new());
-        table.styled([
-            plain(row.pid.to_string()),
-            plain(row.name.clone()),
-            (status(row), style),
-            (row.interception.to_owned(), interception),
-            plain(row.mode.to_owned()),
-            plain(bytes(row.live.device)),
-            plain(bytes(row.live.managed)),
-            plain(bytes(row.live.host)),
-            plain(number(row.live.count)),
-            plain(number(row.graphs)),
-            plain(number(row.execs)),
-            plain(row.rss_bytes.map(units::bytes).unwrap_or_default()),
-        ]);
-    }
     if !shown.is_empty() {
-        table.print(out)?;
+        table.wide(wide).print(out, || shown.iter())?;
     }
     for (name, count) in helpers {
         writeln!(out, "{} {} made no GPU call: --wide lists them", units::number(count), text::clean(name))?;

@@ -13,8 +13,7 @@ use crate::report::{growth, shared};
 use crate::source::find::FoundProcess;
 use crate::source::nvml::Books;
 use crate::text::{clean, units};
-use crate::view::table::{BAD, Side, Table, WARN, paint};
-use anstyle::Style;
+use crate::view::table::{BAD, Table, WARN, paint};
 use serde::Serialize;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -118,36 +117,18 @@ fn answer<C: Command>(context: &Context, target: &Target, several: &[FoundProces
 }
 
 fn print(out: &mut dyn Write, report: &Report, command: &str) -> std::io::Result<()> {
-    let (left, right) = (Side::Left, Side::Right);
-    let mut table = Table::new(&[
-        ("pid", right),
-        ("name", left),
-        ("grows", right),
-        ("device", right),
-        ("managed", right),
-        ("host", right),
-        ("idle", right),
-        ("driver's count", right),
-        ("verdict", left),
-        ("first to look at", left),
-    ])
-    .without(&["managed", "host", "idle"]);
-    for row in &report.processes {
-        let plain = |text: String| (text, Style::new());
-        table.styled([
-            plain(row.pid.to_string()),
-            plain(clean(&row.name).into_owned()),
-            (row.grows.clone(), BAD),
-            plain(units::bytes(row.live.device)),
-            plain(units::bytes(row.live.managed)),
-            plain(units::bytes(row.live.host)),
-            plain(units::bytes(row.idle_bytes)),
-            plain(row.counted_bytes.map(units::bytes).unwrap_or_default()),
-            plain(row.verdict.unwrap_or_default().to_owned()),
-            plain(row.site.clone().unwrap_or_default()),
-        ]);
-    }
-    table.print(out)?;
+    let table = Table::<Row>::new()
+        .right("pid", 0, |row| row.pid.to_string())
+        .text("name", 0, |row| &row.name)
+        .right("grows", 0, |row| (row.grows.clone(), BAD))
+        .bytes("device", 0, |row| row.live.device)
+        .bytes("managed", 1, |row| row.live.managed)
+        .bytes("host", 2, |row| row.live.host)
+        .bytes("idle", 3, |row| row.idle_bytes)
+        .right("driver's count", 0, |row| row.counted_bytes.map(units::bytes).unwrap_or_default())
+        .left("verdict", 0, |row| row.verdict.unwrap_or_default())
+        .left("first to look at", 0, |row| row.site.clone().unwrap_or_default());
+    table.print(out, || report.processes.iter())?;
     for row in &report.processes {
         for line in shared::lines(&row.sharing, false) {
             writeln!(out, "{} pid {} ({}): {line}", paint(WARN, "shared:"), row.pid, clean(&row.name))?;

@@ -4,7 +4,7 @@ use super::lines::{self, line};
 use crate::model::pool::{Guard, OfContext, Pool, StrandedSite};
 use crate::text::units;
 use crate::text::{clean, count};
-use crate::view::table::{HEAD, Side, Table, WARN, paint};
+use crate::view::table::{HEAD, Table, WARN, paint};
 use std::io::Write;
 
 /// "at most 1.0 GiB", or what holds where nothing is set.
@@ -196,34 +196,21 @@ fn print_contexts(out: &mut dyn Write, contexts: &[OfContext]) -> std::io::Resul
     if contexts.len() < 2 && contexts.iter().all(plain) {
         return Ok(());
     }
-    let right = Side::Right;
-    let mut table = Table::new(&[
-        ("  context", right),
-        ("device", right),
-        ("live", right),
-        ("peak", right),
-        ("idle", right),
-        ("idle peak", right),
-        ("spilled", right),
-        ("limit", right),
-        ("pool", Side::Left),
-    ]);
-    for context in contexts {
-        let some = |bytes: u64| if bytes == 0 { String::new() } else { units::bytes(bytes) };
-        let why = if context.reason.is_empty() { String::new() } else { format!(": {}", context.reason) };
-        table.row([
-            context.context.to_string(),
-            context.device.to_string(),
-            units::bytes(context.live_bytes),
-            units::bytes(context.peak_bytes),
-            units::bytes(context.idle_bytes),
-            units::bytes(context.idle_peak_bytes),
-            some(context.spilled_live_bytes),
-            some(context.limit_bytes),
-            format!("{}{why}", context.state),
-        ]);
-    }
-    table.print(out)
+    let why = |context: &OfContext| match context.reason.as_str() {
+        "" => context.state.to_owned(),
+        reason => format!("{}: {reason}", context.state),
+    };
+    let table = Table::<OfContext>::new()
+        .right("  context", 0, |context| context.context.to_string())
+        .right("device", 0, |context| context.device.to_string())
+        .bytes("live", 0, |context| context.live_bytes)
+        .bytes("peak", 0, |context| context.peak_bytes)
+        .bytes("idle", 0, |context| context.idle_bytes)
+        .bytes("idle peak", 0, |context| context.idle_peak_bytes)
+        .some_bytes("spilled", 0, |context| context.spilled_live_bytes)
+        .some_bytes("limit", 0, |context| context.limit_bytes)
+        .left("pool", 0, why);
+    table.print(out, || contexts.iter())
 }
 
 fn print_stranded(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
@@ -238,23 +225,12 @@ fn print_stranded(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
         }
     };
     writeln!(out, "\n{title}")?;
-    let mut table = Table::new(&[
+    let table = Table::<StrandedSite>::new()
         // A site reports again when it strands more: what is freed since is in the total alone.
-        ("unused then", Side::Right),
-        ("blocks", Side::Right),
-        ("reports", Side::Right),
-        ("last report", Side::Right),
-        ("site", Side::Left),
-    ]);
-    for site in &pool.stranded {
-        table.row([
-            units::bytes(site.bytes),
-            units::number(site.blocks),
-            units::number(site.times),
-            format!("{} ago", units::span(site.last_age_ns)),
-            site.site.clone(),
-        ]);
-        table.below(lines::stack(&site.stack));
-    }
-    table.print(out)
+        .bytes("unused then", 0, |site| site.bytes)
+        .number("blocks", 0, |site| site.blocks)
+        .number("reports", 0, |site| site.times)
+        .right("last report", 0, |site| format!("{} ago", units::span(site.last_age_ns)))
+        .text("site", 0, |site| &site.site);
+    table.below(|site| lines::stack(&site.stack)).print(out, || pool.stranded.iter())
 }

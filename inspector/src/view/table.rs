@@ -1,9 +1,10 @@
-//! Plain tables: columns padded to their widest cell. On a terminal that is too narrow columns of numbers give way as
-//! a whole, those first that the table names, and text is shortened. A number is never cut, nor is text that the table
-//! keeps.
+//! Plain tables: a list of columns, each of which says what a row has in it. Columns are padded to their widest cell. On a
+//! terminal that is too narrow columns give way as a whole: those that say nothing first, then in the order that they
+//! name, then numbers. Text is shortened. A number is never cut, nor is text in a column that keeps it.
 
-use crate::text;
+use crate::text::{self, units};
 use anstyle::{AnsiColor, Style};
+use std::borrow::Borrow;
 use std::io::Write;
 use unicode_width::UnicodeWidthStr;
 
@@ -25,55 +26,55 @@ pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
 
 /// Where a cell's text stands in its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+enum Side {
     Left,
     Right,
 }
 
-struct Cell {
+/// What a row has in a column.
+pub(crate) struct Cell {
     text: String,
     style: Style,
 }
 
-/// A row, and what is said below it.
-pub(crate) struct Line {
-    cells: Vec<Cell>,
-    below: Vec<String>,
-}
-
-impl Line {
-    /// A row; text is cleaned of control characters.
-    pub(crate) fn new(cells: impl IntoIterator<Item = String>) -> Self {
-        Self::styled(cells.into_iter().map(|text| (text, Style::new())))
-    }
-
-    /// A row whose cells have styles.
-    pub(crate) fn styled(cells: impl IntoIterator<Item = (String, Style)>) -> Self {
-        let cells = cells.into_iter().map(|(text, style)| Cell { text: text::clean(&text).into_owned(), style });
-        Self { cells: cells.collect(), below: Vec::new() }
-    }
-
-    /// The row with lines below it.
-    pub(crate) fn below(mut self, lines: Vec<String>) -> Self {
-        self.below = lines;
-        self
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        (text, Style::new()).into()
     }
 }
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+/// Text is cleaned of control characters.
+impl From<(String, Style)> for Cell {
+    fn from((text, style): (String, Style)) -> Self {
+        Self { text: text::clean(&text).into_owned(), style }
+    }
+}
+
+/// A column of a table whose rows are of type `T`.
+struct Column<'a, T> {
+    title: &'a str,
+    side: Side,
+    way: u8,
+    is_kept: bool,
+    cell: Box<dyn Fn(&T) -> Cell + 'a>,
+}
+
+/// What is said below a row, a line each.
+type Below<'a, T> = Box<dyn Fn(&T) -> Vec<String> + 'a>;
 
 /// Rows under a heading.
-pub(crate) struct Table {
-    columns: Vec<(&'static str, Side)>,
-    rows: Vec<Line>,
-    /// Columns that a narrow terminal may do without, the first ones first.
-    giving_way: &'static [&'static str],
-    /// Columns of text that are shown whole.
-    kept: &'static [&'static str],
-    /// Whether `--wide` was given; `None` where the command has no such option.
+pub(crate) struct Table<'a, T> {
+    columns: Vec<Column<'a, T>>,
+    below: Option<Below<'a, T>>,
+    /// True if `--wide` was given; `None` if the command has no such option.
     wide: Option<bool>,
 }
-
-/// Hands every row to its argument.
-type Rows<'a> = &'a dyn Fn(&mut dyn FnMut(&Line) -> std::io::Result<()>) -> std::io::Result<()>;
 
 /// How much of its width the last column keeps before columns that the table names give way for it, and how much before
 /// others do.
@@ -83,91 +84,111 @@ const LAST_KEEPS: usize = 24;
 const TEXT_KEEPS: usize = 12;
 /// Between two columns.
 const GAP: usize = 2;
+/// What a cell says that says nothing.
+const NOTHING: [&str; 4] = ["", "0", "0 B", "never"];
 
-impl Table {
-    /// A table with these columns.
-    pub(crate) fn new(columns: &[(&'static str, Side)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new(), giving_way: &[], kept: &[], wide: None }
+/// A column that is shown: its number, its width, and whether it says anything.
+#[derive(Clone, Copy)]
+struct Shown {
+    column: usize,
+    width: usize,
+    says: bool,
+}
+
+impl<'a, T> Table<'a, T> {
+    /// A table without columns.
+    pub(crate) fn new() -> Self {
+        Self { columns: Vec::new(), below: None, wide: None }
     }
 
-    /// Leaves out these columns first, in this order, until the others fit on the terminal, if there is one; says
-    /// so, and that `--wide` shows all, which is `wide`.
-    pub(crate) fn gives_way(mut self, columns: &'static [&'static str], wide: bool) -> Self {
-        self.giving_way = columns;
-        self.wide = Some(wide);
+    fn column<C: Into<Cell>>(mut self, title: &'a str, side: Side, way: u8, cell: impl Fn(&T) -> C + 'a) -> Self {
+        self.columns.push(Column { title, side, way, is_kept: false, cell: Box::new(move |row| cell(row).into()) });
         self
     }
 
-    /// As [`gives_way`](Self::gives_way), where no option shows all.
-    pub(crate) fn without(mut self, columns: &'static [&'static str]) -> Self {
-        self.giving_way = columns;
+    /// Adds a column of text, which may be shortened. Columns with a number other than 0 as their `way` give way on a
+    /// narrow terminal, those with a low number first.
+    pub(crate) fn left<C: Into<Cell>>(self, title: &'a str, way: u8, cell: impl Fn(&T) -> C + 'a) -> Self {
+        self.column(title, Side::Left, way, cell)
+    }
+
+    /// Adds a column of text that the row has.
+    pub(crate) fn text(self, title: &'a str, way: u8, text: impl Fn(&T) -> &str + 'a) -> Self {
+        self.left(title, way, move |row| text(row).to_owned())
+    }
+
+    /// Adds a column that is never cut.
+    pub(crate) fn right<C: Into<Cell>>(self, title: &'a str, way: u8, cell: impl Fn(&T) -> C + 'a) -> Self {
+        self.column(title, Side::Right, way, cell)
+    }
+
+    /// Adds a column of bytes.
+    pub(crate) fn bytes(self, title: &'a str, way: u8, value: impl Fn(&T) -> u64 + 'a) -> Self {
+        self.right(title, way, move |row| units::bytes(value(row)))
+    }
+
+    /// Adds a column of bytes, empty for none.
+    pub(crate) fn some_bytes(self, title: &'a str, way: u8, value: impl Fn(&T) -> u64 + 'a) -> Self {
+        self.right(title, way, move |row| Some(value(row)).filter(|&n| n > 0).map(units::bytes).unwrap_or_default())
+    }
+
+    /// Adds a column of numbers.
+    pub(crate) fn number(self, title: &'a str, way: u8, value: impl Fn(&T) -> u64 + 'a) -> Self {
+        self.right(title, way, move |row| units::number(value(row)))
+    }
+
+    /// Adds a column of times, given in nanoseconds.
+    pub(crate) fn span(self, title: &'a str, way: u8, value: impl Fn(&T) -> u64 + 'a) -> Self {
+        self.right(title, way, move |row| units::span(value(row)))
+    }
+
+    /// Shows the text of the column that was added last whole: half of a word says something else.
+    pub(crate) fn kept(mut self) -> Self {
+        self.columns.iter_mut().next_back().into_iter().for_each(|column| column.is_kept = true);
         self
     }
 
-    /// Shortens none of the text in these columns: half of a word says something else.
-    pub(crate) fn keeps(mut self, columns: &'static [&'static str]) -> Self {
-        self.kept = columns;
-        self
+    /// `--wide` shows all columns, and is given or not.
+    pub(crate) fn wide(self, wide: bool) -> Self {
+        Self { wide: Some(wide), ..self }
     }
 
-    /// Adds a row.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(Line::new(cells));
+    /// Says these lines below a row.
+    pub(crate) fn below(self, below: impl Fn(&T) -> Vec<String> + 'a) -> Self {
+        Self { below: Some(Box::new(below)), ..self }
     }
 
-    /// Adds a row whose cells have styles.
-    pub(crate) fn styled(&mut self, cells: impl IntoIterator<Item = (String, Style)>) {
-        self.rows.push(Line::styled(cells));
+    /// Writes the table; columns that are empty in every row are left out. Rows are made twice: how wide a column is, the
+    /// last row may say.
+    pub(crate) fn print<I>(&self, out: &mut dyn Write, rows: impl Fn() -> I) -> std::io::Result<()>
+    where
+        I: Iterator<Item: Borrow<T>>,
+    {
+        self.print_at(out, terminal_columns(), rows)
     }
 
-    /// Adds lines below the row that was added last.
-    pub(crate) fn below(&mut self, lines: Vec<String>) {
-        if let Some(last) = self.rows.last_mut() {
-            last.below = lines;
-        }
-    }
-
-    /// True when no row was added.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    /// Writes the table; columns that are empty in every row are left out.
-    pub(crate) fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        self.print_at(out, terminal_columns(), &|each| self.rows.iter().try_for_each(each))
-    }
-
-    /// Writes rows that are made as they are shown, and made twice: how wide a column is, the last row may say.
-    pub(crate) fn print_lines<I: Iterator<Item = Line>>(
-        &self,
-        out: &mut dyn Write,
-        lines: impl Fn() -> I,
-    ) -> std::io::Result<()> {
-        self.print_at(out, terminal_columns(), &|each| lines().try_for_each(|line| each(&line)))
-    }
-
-    fn print_at(&self, out: &mut dyn Write, edge: Option<usize>, rows: Rows) -> std::io::Result<()> {
-        // `None`: empty in every row.
-        let mut widths: Vec<Option<usize>> = vec![None; self.columns.len()];
-        rows(&mut |line| {
-            for (width, cell) in widths.iter_mut().zip(&line.cells).filter(|(_, cell)| !cell.text.is_empty()) {
-                *width = Some(width.unwrap_or(0).max(cell.text.width()));
+    fn print_at<I>(&self, out: &mut dyn Write, edge: Option<usize>, rows: impl Fn() -> I) -> std::io::Result<()>
+    where
+        I: Iterator<Item: Borrow<T>>,
+    {
+        let mut shown: Vec<Shown> =
+            (0..self.columns.len()).map(|column| Shown { column, width: 0, says: false }).collect();
+        for row in rows() {
+            for of in &mut shown {
+                let text = (self.columns[of.column].cell)(row.borrow()).text;
+                of.width = of.width.max(text.width());
+                of.says |= !NOTHING.contains(&&*text);
             }
-            Ok(())
-        })?;
-        // Columns by number, each with its width.
-        let wide = |(column, width): (usize, &Option<usize>)| {
-            let heading = self.columns.get(column)?.0.width();
-            Some((column, (*width)?.max(heading)))
-        };
-        let mut shown: Vec<(usize, usize)> = widths.iter().enumerate().filter_map(wide).collect();
+        }
+        shown.retain(|of| of.width > 0);
+        shown.iter_mut().for_each(|of| of.width = of.width.max(self.columns[of.column].title.width()));
         let left_out = edge.map(|edge| self.fit(&mut shown, edge)).unwrap_or_default();
-        let heads: Vec<_> = self.columns.iter().map(|&(name, _)| Cell { text: name.to_owned(), style: HEAD }).collect();
-        self.line(out, &heads, &shown)?;
-        rows(&mut |line| {
-            self.line(out, &line.cells, &shown)?;
-            line.below.iter().try_for_each(|line| writeln!(out, "{}", paint(DIM, text::clean(line))))
-        })?;
+        self.line(out, &shown, |column| Cell { text: column.title.to_owned(), style: HEAD })?;
+        for row in rows() {
+            self.line(out, &shown, |column| (column.cell)(row.borrow()))?;
+            let below = self.below.as_ref().map(|below| below(row.borrow())).unwrap_or_default();
+            below.iter().try_for_each(|line| writeln!(out, "{}", paint(DIM, text::clean(line))))?;
+        }
         if left_out > 0 {
             let columns = text::count(left_out, "column");
             let how = if self.wide.is_some() { "--wide" } else { "a wider terminal" };
@@ -177,28 +198,29 @@ impl Table {
     }
 
     /// Makes the columns fit before the edge of the terminal; how many gave way.
-    fn fit(&self, shown: &mut Vec<(usize, usize)>, edge: usize) -> u64 {
+    fn fit(&self, shown: &mut Vec<Shown>, edge: usize) -> u64 {
         let all = shown.len();
         if self.wide != Some(true) {
-            for &name in self.giving_way {
+            let mut ways: Vec<Shown> = shown.iter().copied().filter(|of| self.columns[of.column].way > 0).collect();
+            ways.sort_by_key(|of| (of.says, self.columns[of.column].way));
+            for first in ways {
                 if self.least(shown, LAST_WANTS) <= edge {
                     break;
                 }
-                shown.retain(|&(column, _)| self.columns[column].0 != name);
+                shown.retain(|of| of.column != first.column);
             }
             // Then numbers, the last ones first. The first column stays: it is what rows are sorted by.
             while self.least(shown, LAST_KEEPS) > edge {
-                let numbers = |&(column, _): &(usize, usize)| self.columns[column].1 == Side::Right;
+                let numbers = |of: &Shown| self.columns[of.column].side == Side::Right;
                 match shown.iter().rposition(numbers).filter(|&place| place > 0) {
                     Some(place) => drop(shown.remove(place)),
                     None => break,
                 }
             }
             // Then text beside text that is kept.
-            while !self.kept.is_empty() && self.least(shown, LAST_KEEPS) > edge {
+            while self.columns.iter().any(|column| column.is_kept) && self.least(shown, LAST_KEEPS) > edge {
                 let last = shown.len().saturating_sub(1);
-                let gives = |&place: &usize| !self.is_kept(shown[place].0);
-                match (1..last).rev().find(gives) {
+                match (1..last).rev().find(|&place| !self.columns[shown[place].column].is_kept) {
                     Some(place) => drop(shown.remove(place)),
                     None => break,
                 }
@@ -209,54 +231,49 @@ impl Table {
     }
 
     /// Columns of the terminal that a line takes at least, where the last column keeps this much.
-    fn least(&self, shown: &[(usize, usize)], last_keeps: usize) -> usize {
+    fn least(&self, shown: &[Shown], last_keeps: usize) -> usize {
         let last = shown.len().saturating_sub(1);
-        let width = |(place, &(column, width)): (usize, &(usize, usize))| match self.columns[column].1 {
-            Side::Right => width,
-            Side::Left if self.is_kept(column) => width,
-            Side::Left if place == last => width.min(last_keeps),
-            Side::Left => width.min(TEXT_KEEPS.max(self.columns[column].0.width())),
+        let width = |(place, of): (usize, &Shown)| match &self.columns[of.column] {
+            column if column.side == Side::Right || column.is_kept => of.width,
+            _ if place == last => of.width.min(last_keeps),
+            column => of.width.min(TEXT_KEEPS.max(column.title.width())),
         };
         shown.iter().enumerate().map(width).sum::<usize>() + last * GAP
     }
 
-    fn is_kept(&self, column: usize) -> bool {
-        self.kept.contains(&self.columns[column].0)
-    }
-
     /// Takes what is too much from text: from the last column first, then from the widest others.
-    fn shorten(&self, shown: &mut [(usize, usize)], edge: usize) {
-        let taken = shown.iter().map(|(_, width)| width + GAP).sum::<usize>().saturating_sub(GAP);
+    fn shorten(&self, shown: &mut [Shown], edge: usize) {
+        let taken = shown.iter().map(|of| of.width + GAP).sum::<usize>().saturating_sub(GAP);
         let mut over = taken.saturating_sub(edge);
         let last = shown.len().saturating_sub(1);
         // With --wide the other columns stay whole, and lines may be too long.
         let others = if self.wide == Some(true) { 0 } else { last };
         let mut order: Vec<usize> = (0..others).collect();
-        order.sort_by_key(|&place| std::cmp::Reverse(shown[place].1));
+        order.sort_by_key(|&place| std::cmp::Reverse(shown[place].width));
         let keeps = |place: usize| if place == last { LAST_KEEPS } else { TEXT_KEEPS };
         for place in std::iter::once(last).chain(order).take(shown.len()) {
-            let (column, width) = &mut shown[place];
-            let (title, side) = self.columns[*column];
-            if side == Side::Left && !self.kept.contains(&title) {
+            let Shown { column, width, .. } = &mut shown[place];
+            let Column { title, side, is_kept, .. } = &self.columns[*column];
+            if *side == Side::Left && !is_kept {
                 let less = over.min(width.saturating_sub(keeps(place).max(title.width())));
                 (*width, over) = (*width - less, over - less);
             }
         }
     }
 
-    fn line(&self, out: &mut dyn Write, row: &[Cell], shown: &[(usize, usize)]) -> std::io::Result<()> {
-        let empty = Cell { text: String::new(), style: Style::new() };
+    fn line(&self, out: &mut dyn Write, shown: &[Shown], cell: impl Fn(&Column<T>) -> Cell) -> std::io::Result<()> {
         let mut line = String::new();
-        for (index, &(column, width)) in shown.iter().enumerate() {
-            let cell = row.get(column).unwrap_or(&empty);
+        for (index, &Shown { column, width, .. }) in shown.iter().enumerate() {
+            let column = &self.columns[column];
+            let Cell { text, style } = cell(column);
             let last = index + 1 == shown.len();
-            let text = match self.columns[column].1 {
-                Side::Left => text::shorten(&cell.text, width),
-                Side::Right => cell.text.as_str().into(),
+            let text = match column.side {
+                Side::Left => text::shorten(&text, width),
+                Side::Right => text.as_str().into(),
             };
             let padding = " ".repeat(width.saturating_sub(text.width()));
-            let painted = if text.is_empty() { String::new() } else { paint(cell.style, &text) };
-            match self.columns[column].1 {
+            let painted = if text.is_empty() { String::new() } else { paint(style, &text) };
+            match column.side {
                 Side::Right => line.extend([padding, painted]),
                 Side::Left if last => line.push_str(&painted),
                 Side::Left => line.extend([painted, padding]),
@@ -287,32 +304,26 @@ pub(crate) fn terminal_size() -> Option<(usize, usize)> {
 mod tests {
     use super::*;
 
-    fn print(table: &Table) -> String {
+    fn print<T>(table: &Table<T>, rows: &[T], edge: Option<usize>) -> String {
         let mut out = Vec::new();
-        table.print(&mut out).unwrap();
+        table.print_at(&mut out, edge, || rows.iter()).unwrap();
         anstream::adapter::strip_str(&String::from_utf8(out).unwrap()).to_string()
     }
 
     #[test]
     fn columns_line_up_and_empty_ones_vanish() {
-        let mut table = Table::new(&[("bytes", Side::Right), ("tag", Side::Left), ("site", Side::Left)]);
-        table.row(["1 B".into(), String::new(), "main".into()]);
-        table.row(["10.0 MiB".into(), String::new(), "esc\x1b[31m".into()]);
-        assert_eq!(print(&table), "   bytes  site\n     1 B  main\n10.0 MiB  esc\\x1b[31m\n");
+        let table = Table::<(u64, &str)>::new().bytes("bytes", 0, |row| row.0);
+        let table = table.left("tag", 0, |_| "").text("site", 0, |row| row.1);
+        let said = print(&table, &[(1, "main"), (10 << 20, "esc\x1b[31m")], None);
+        assert_eq!(said, "   bytes  site\n     1 B  main\n10.0 MiB  esc\\x1b[31m\n");
     }
+
     #[test]
     fn a_narrow_terminal_has_fewer_columns() {
-        let names = [("a", Side::Right), ("b", Side::Right), ("c", Side::Right), ("site", Side::Left)];
-        let made = |wide| {
-            let mut table = Table::new(&names).gives_way(&["c", "a"], wide);
-            table.row(["aaaaaaaa".into(), "bbbbbbbb".into(), "cccccccc".into(), "s".repeat(30)]);
-            table
-        };
         let at = |edge, wide| {
-            let mut out = Vec::new();
-            let table = made(wide);
-            table.print_at(&mut out, edge, &|each| table.rows.iter().try_for_each(each)).unwrap();
-            anstream::adapter::strip_str(&String::from_utf8(out).unwrap()).to_string()
+            let table = Table::new().right("a", 2, |()| "aaaaaaaa").right("b", 0, |()| "bbbbbbbb");
+            let table = table.right("c", 1, |()| "cccccccc").left("site", 0, |()| "s".repeat(30));
+            print(&table.wide(wide), &[()], edge)
         };
         let all = at(None, false);
         assert_eq!((at(Some(60), false), all.lines().count()), (all.clone(), 2), "8 + 2 thrice, and 30");
@@ -326,15 +337,19 @@ mod tests {
     }
 
     #[test]
+    fn columns_that_say_nothing_give_way_first() {
+        let table = Table::new().right("a", 1, |()| "aaaaaaaa").right("b", 2, |()| "0 B");
+        let shown = print(&table.left("site", 0, |()| "s".repeat(30)), &[()], Some(42));
+        assert!(shown.starts_with("       a  site\n"), "{shown}");
+    }
+
+    #[test]
     fn numbers_are_whole_on_any_terminal() {
-        let (left, right) = (Side::Left, Side::Right);
-        let mut table =
-            Table::new(&[("growth", right), ("name", left), ("after", right), ("why", left), ("site", left)]);
-        table.row(["+10.0 MiB".into(), "n".repeat(40), "100.0 MiB".into(), "w".repeat(20), "s".repeat(50)]);
+        let table = Table::<()>::new().right("growth", 0, |()| "+10.0 MiB").left("name", 0, |()| "n".repeat(40));
+        let table = table.right("after", 0, |()| "100.0 MiB").left("why", 0, |()| "w".repeat(20));
+        let table = table.left("site", 0, |()| "s".repeat(50));
         for edge in 40..140 {
-            let mut out = Vec::new();
-            table.print_at(&mut out, Some(edge), &|each| table.rows.iter().try_for_each(each)).unwrap();
-            let shown = anstream::adapter::strip_str(&String::from_utf8(out).unwrap()).to_string();
+            let shown = print(&table, &[()], Some(edge));
             assert!(shown.lines().all(|line| edge < 63 || line.width() <= edge), "{edge}:\n{shown}");
             assert!(shown.contains("+10.0 MiB"), "{edge}:\n{shown}");
             let note = "… 1 column left out to fit: a wider terminal shows all\n";

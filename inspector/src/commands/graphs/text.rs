@@ -5,9 +5,9 @@ use crate::model::Ledger;
 use crate::report::cache;
 use crate::report::head;
 use crate::report::lines;
-use crate::text::{self, units};
+use crate::text::{count, units};
 use crate::view::lazy::Lazy;
-use crate::view::table::{Line, Side, Table};
+use crate::view::table::Table;
 use gpumem_wire::kinds::ExecState;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,8 +23,8 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args:
     writeln!(
         out,
         "{} and {} live, about {} of host and {} of device memory; instantiated so far: {} in {}",
-        text::count(total.graphs, "graph"),
-        text::count(total.execs, "exec"),
+        count(total.graphs, "graph"),
+        count(total.execs, "exec"),
         units::bytes(total.host_bytes_estimated),
         units::bytes(total.device_bytes_estimated),
         units::number(report.counters["execs_created"]),
@@ -33,10 +33,10 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args:
     writeln!(
         out,
         "{}, {} ({} failed), {} ({} failed)",
-        text::count(report.counters["launches"], "launch"),
-        text::count(report.counters["updates"], "update"),
+        count(report.counters["launches"], "launch"),
+        count(report.counters["updates"], "update"),
         units::number(report.counters["update_failures"]),
-        text::count(report.counters["captures_begun"], "capture"),
+        count(report.counters["captures_begun"], "capture"),
         units::number(report.counters["captures_failed"]),
     )?;
     cache::print_head(out, &report.cache)?;
@@ -61,49 +61,6 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args:
     Ok(())
 }
 
-/// What the tables can do without on a narrow terminal, the first ones first.
-const OF_GROUPS: &[&str] = &[
-    "sources",
-    "saved",
-    "oldest",
-    "folded",
-    "evicted",
-    "ever",
-    "hits",
-    "failed",
-    "retargets",
-    "instantiated",
-    "updates",
-    "nodes of execs",
-    "last launch",
-    "resident",
-    "device~",
-    "graphs",
-    "pinned",
-    "launches",
-];
-const OF_EXECS: &[&str] = &[
-    "sets",
-    "failed",
-    "saved",
-    "evicted",
-    "retargets",
-    "instantiated",
-    "hits",
-    "made in",
-    "source",
-    "nodes",
-    "updates",
-    "class",
-    "age",
-    "tag",
-    "last launch",
-    "of graph",
-    "device~",
-    "launches",
-];
-const OF_GRAPHS: &[&str] = &["folded", "instantiated", "last used", "tag", "age", "origin", "execs", "serial"];
-
 fn age(ns: Option<u64>) -> String {
     ns.map_or("never".into(), |ns| format!("{} ago", units::span(ns)))
 }
@@ -115,166 +72,86 @@ fn nodes(nodes: &BTreeMap<&'static str, u64>) -> String {
 }
 
 fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
-    let right = Side::Right;
-    let table = Table::new(&[
-        ("graphs", right),
-        ("execs", right),
-        ("ever", right),
-        ("host~", right),
-        ("device~", right),
-        ("launches", right),
-        ("last launch", right),
-        ("updates", right),
-        ("failed", right),
-        ("resident", right),
-        ("folded", right),
-        ("sources", right),
-        ("hits", right),
-        ("retargets", right),
-        ("instantiated", right),
-        ("evicted", right),
-        ("saved", right),
-        ("oldest", right),
-        ("nodes of execs", Side::Left),
-        ("pinned", Side::Left),
-        (by_name(args.by), Side::Left),
-    ])
-    .gives_way(OF_GROUPS, args.wide);
-    let line = |row: Row| {
-        let virtual_execs = row.resident + row.folded + row.gone;
-        // What is not under the graph cache has none of its numbers.
-        let under = |n: u64| if virtual_execs > 0 { units::number(n) } else { String::new() };
-        let line = Line::new([
-            units::number(row.graphs),
-            units::number(row.execs),
-            if row.execs_ever > 0 { units::number(row.execs_ever) } else { String::new() },
-            units::bytes(row.host_bytes_estimated),
-            units::bytes(row.device_bytes_estimated),
-            units::number(row.launches),
-            if row.execs > 0 { age(row.last_launch_age_ns) } else { String::new() },
-            units::number(row.updates),
-            units::number(row.failed_updates),
-            under(row.resident),
-            under(row.folded),
-            if virtual_execs > 0 { units::bytes(row.source_bytes) } else { String::new() },
-            under(row.hits),
-            under(row.retargets),
-            under(row.instantiations),
-            under(row.evictions),
-            if row.saved_ns > 0 { units::span(row.saved_ns) } else { String::new() },
-            units::span(row.oldest_age_ns),
-            nodes(&row.nodes),
-            nodes(&row.pinned_by),
-            row.key.clone(),
-        ]);
-        line.below(lines::stack(&row.stack))
-    };
+    // What is not under the graph cache has none of its numbers.
+    let under = |row: &Row, n: String| if row.resident + row.folded + row.gone > 0 { n } else { String::new() };
+    let table = Table::<Row>::new()
+        .number("graphs", 16, |row| row.graphs)
+        .number("execs", 0, |row| row.execs)
+        .right("ever", 6, |row| if row.execs_ever > 0 { units::number(row.execs_ever) } else { String::new() })
+        .bytes("host~", 0, |row| row.host_bytes_estimated)
+        .bytes("device~", 15, |row| row.device_bytes_estimated)
+        .number("launches", 18, |row| row.launches)
+        .right("last launch", 13, |row| if row.execs > 0 { age(row.last_launch_age_ns) } else { String::new() })
+        .number("updates", 11, |row| row.updates)
+        .number("failed", 8, |row| row.failed_updates)
+        .right("resident", 14, |row| under(row, units::number(row.resident)))
+        .right("folded", 4, |row| under(row, units::number(row.folded)))
+        .right("sources", 1, |row| under(row, units::bytes(row.source_bytes)))
+        .right("hits", 7, |row| under(row, units::number(row.hits)))
+        .right("retargets", 9, |row| under(row, units::number(row.retargets)))
+        .right("instantiated", 10, |row| under(row, units::number(row.instantiations)))
+        .right("evicted", 5, |row| under(row, units::number(row.evictions)))
+        .right("saved", 2, |row| if row.saved_ns > 0 { units::span(row.saved_ns) } else { String::new() })
+        .span("oldest", 3, |row| row.oldest_age_ns)
+        .left("nodes of execs", 12, |row| nodes(&row.nodes))
+        .left("pinned", 17, |row| nodes(&row.pinned_by))
+        .text(by_name(args.by), 0, |row| &row.key);
     if !report.groups.is_empty() {
-        table.print_lines(out, || report.groups.iter().map(line))?;
+        table.wide(args.wide).below(|row| lines::stack(&row.stack)).print(out, || report.groups.iter())?;
     }
     lines::more(out, report.groups_total - report.groups.len())
 }
 
 fn print_execs(out: &mut dyn Write, execs: &Lazy<ExecRow>, wide: bool) -> std::io::Result<()> {
-    let right = Side::Right;
-    let table = Table::new(&[
-        ("exec", right),
-        ("state", Side::Left),
-        ("class", Side::Left),
-        ("of graph", right),
-        ("host~", right),
-        ("device~", right),
-        ("source", right),
-        ("made in", right),
-        ("launches", right),
-        ("last launch", right),
-        ("updates", right),
-        ("failed", right),
-        ("sets", right),
-        ("hits", right),
-        ("retargets", right),
-        ("instantiated", right),
-        ("evicted", right),
-        ("saved", right),
-        ("age", right),
-        ("tag", Side::Left),
-        ("nodes", Side::Left),
-        ("site", Side::Left),
-    ])
-    .gives_way(OF_EXECS, wide);
-    table.print_lines(out, || execs.iter().map(exec_line))
-}
-
-fn exec_line(exec: ExecRow) -> Line {
-    let gone = if exec.graph_live { "" } else { " (gone)" };
-    let state = match exec.pinned {
+    let state = |exec: &ExecRow| match exec.pinned {
         Some(pinned) => format!("{}: {pinned}", exec.state),
         // Without a reason nobody looked: the process only records.
         None if exec.state == ExecState::Native.name() => String::new(),
         None => exec.state.to_owned(),
     };
-    let under = |n: u64| if exec.hits.is_some() { units::number(n) } else { String::new() };
-    let line = Line::new([
-        format!("{:#x}", exec.handle),
-        state,
+    let gone = |exec: &ExecRow| if exec.graph_live { "" } else { " (gone)" };
+    let graph = |exec: &ExecRow| Some(exec.graph_serial).filter(|&serial| serial > 0);
+    let under = |exec: &ExecRow, n| if exec.hits.is_some() { units::number(n) } else { String::new() };
+    let table = Table::<ExecRow>::new()
+        .right("exec", 0, |exec| format!("{:#x}", exec.handle))
+        .left("state", 0, state)
         // Enough to tell classes of one process apart.
-        exec.class.chars().take(8).collect(),
-        if exec.graph_serial == 0 { String::new() } else { format!("#{}{gone}", exec.graph_serial) },
-        units::bytes(exec.host_bytes_estimated),
-        units::bytes(exec.device_bytes_estimated),
-        if exec.source_bytes > 0 { units::bytes(exec.source_bytes) } else { String::new() },
-        units::span(exec.instantiate_ns),
-        units::number(exec.launches),
-        age(exec.last_launch_age_ns),
-        units::number(exec.updates),
-        units::number(exec.failed_updates),
-        units::number(exec.node_sets),
-        exec.hits.map(units::number).unwrap_or_default(),
-        under(exec.retargets),
-        under(exec.instantiations),
-        under(exec.evictions),
-        if exec.saved_ns > 0 { units::span(exec.saved_ns) } else { String::new() },
-        units::span(exec.age_ns),
-        exec.tag.clone(),
-        nodes(&exec.nodes),
-        exec.site.clone(),
-    ]);
-    line.below(lines::stack(&exec.stack))
+        .left("class", 12, |exec| exec.class.chars().take(8).collect::<String>())
+        .right("of graph", 16, |exec| graph(exec).map_or(String::new(), |of| format!("#{of}{}", gone(exec))))
+        .bytes("host~", 0, |exec| exec.host_bytes_estimated)
+        .bytes("device~", 17, |exec| exec.device_bytes_estimated)
+        .some_bytes("source", 9, |exec| exec.source_bytes)
+        .span("made in", 8, |exec| exec.instantiate_ns)
+        .number("launches", 18, |exec| exec.launches)
+        .right("last launch", 15, |exec| age(exec.last_launch_age_ns))
+        .number("updates", 11, |exec| exec.updates)
+        .number("failed", 2, |exec| exec.failed_updates)
+        .number("sets", 1, |exec| exec.node_sets)
+        .right("hits", 7, |exec| exec.hits.map(units::number).unwrap_or_default())
+        .right("retargets", 5, |exec| under(exec, exec.retargets))
+        .right("instantiated", 6, |exec| under(exec, exec.instantiations))
+        .right("evicted", 4, |exec| under(exec, exec.evictions))
+        .right("saved", 3, |exec| if exec.saved_ns > 0 { units::span(exec.saved_ns) } else { String::new() })
+        .span("age", 13, |exec| exec.age_ns)
+        .text("tag", 14, |exec| &exec.tag)
+        .left("nodes", 10, |exec| nodes(&exec.nodes))
+        .text("site", 0, |exec| &exec.site);
+    table.wide(wide).below(|exec| lines::stack(&exec.stack)).print(out, || execs.iter())
 }
 
 fn print_graphs(out: &mut dyn Write, graphs: &Lazy<GraphRow>, wide: bool) -> std::io::Result<()> {
-    let right = Side::Right;
-    let table = Table::new(&[
-        ("graph", right),
-        ("serial", right),
-        ("origin", Side::Left),
-        ("nodes", right),
-        ("host~", right),
-        ("folded", Side::Left),
-        ("instantiated", right),
-        ("execs", right),
-        ("age", right),
-        ("last used", right),
-        ("tag", Side::Left),
-        ("site", Side::Left),
-    ])
-    .gives_way(OF_GRAPHS, wide);
-    let line = |graph: GraphRow| {
-        let line = Line::new([
-            format!("{:#x}", graph.handle),
-            format!("#{}", graph.serial),
-            graph.origin.to_owned(),
-            units::number(graph.nodes),
-            units::bytes(graph.host_bytes_estimated),
-            if graph.folded_bytes > 0 { "yes".into() } else { String::new() },
-            units::number(graph.instantiates),
-            units::number(graph.execs_live),
-            units::span(graph.age_ns),
-            age(graph.last_used_age_ns),
-            graph.tag.clone(),
-            graph.site.clone(),
-        ]);
-        line.below(lines::stack(&graph.stack))
-    };
-    table.print_lines(out, || graphs.iter().map(line))
+    let table = Table::<GraphRow>::new()
+        .right("graph", 0, |graph| format!("{:#x}", graph.handle))
+        .right("serial", 8, |graph| format!("#{}", graph.serial))
+        .left("origin", 6, |graph| graph.origin)
+        .number("nodes", 0, |graph| graph.nodes)
+        .bytes("host~", 0, |graph| graph.host_bytes_estimated)
+        .left("folded", 1, |graph| if graph.folded_bytes > 0 { "yes" } else { "" })
+        .number("instantiated", 2, |graph| graph.instantiates)
+        .number("execs", 7, |graph| graph.execs_live)
+        .span("age", 5, |graph| graph.age_ns)
+        .right("last used", 3, |graph| age(graph.last_used_age_ns))
+        .text("tag", 4, |graph| &graph.tag)
+        .text("site", 0, |graph| &graph.site);
+    table.wide(wide).below(|graph| lines::stack(&graph.stack)).print(out, || graphs.iter())
 }

@@ -11,7 +11,7 @@ use crate::model::{Head, Ledger};
 use crate::report::{head, lines};
 use crate::source::ask::{ask_within, longest_work_ms};
 use crate::text::{self, clean, units};
-use crate::view::table::{BAD, Side, Table, WARN, paint, terminal_columns};
+use crate::view::table::{BAD, Table, WARN, paint, terminal_columns};
 use anstyle::Style;
 use gpumem_wire::command::Request;
 use gpumem_wire::references::References;
@@ -312,52 +312,29 @@ fn words(standing: Standing, all_was_read: bool) -> &'static str {
 }
 
 fn by_site(out: &mut dyn Write, sites: &[Site], all_was_read: bool) -> std::io::Result<()> {
-    let (left, right) = (Side::Left, Side::Right);
-    let mut table = Table::new(&[
-        ("bytes", right),
-        ("count", right),
-        ("oldest", right),
-        ("references", left),
-        ("growth", left),
-        ("site", left),
-    ])
-    .without(&["oldest"])
-    .keeps(&["references"]);
-    for site in sites {
-        table.styled([
-            (units::bytes(site.bytes), Style::new()),
-            (units::number(site.live), Style::new()),
-            (units::span(site.oldest_age_ns), Style::new()),
-            (words(site.standing, all_was_read).to_owned(), style(site.standing)),
-            (site.growth.unwrap_or_default().to_owned(), Style::new()),
-            (site.site.clone(), Style::new()),
-        ]);
-    }
-    table.print(out)
+    let table = Table::<Site>::new()
+        .bytes("bytes", 0, |site| site.bytes)
+        .number("count", 0, |site| site.live)
+        .span("oldest", 1, |site| site.oldest_age_ns)
+        .left("references", 0, |site| (words(site.standing, all_was_read).to_owned(), style(site.standing)))
+        .kept()
+        .left("growth", 0, |site| site.growth.unwrap_or_default())
+        .text("site", 0, |site| &site.site);
+    table.print(out, || sites.iter())
 }
 
 fn one_by_one(out: &mut dyn Write, rows: &[Row], all_was_read: bool) -> std::io::Result<()> {
-    let (left, right) = (Side::Left, Side::Right);
-    let mut table = Table::new(&[
-        ("address", right),
-        ("bytes", right),
-        ("age", right),
-        ("references", left),
-        ("seen", left),
-        ("site", left),
-    ])
-    .without(&["seen"])
-    .keeps(&["references"]);
-    for Row { held, site } in rows {
-        let seen: Vec<String> = held.seen.iter().map(|(place, words)| format!("{words} {place}")).collect();
-        table.styled([
-            (format!("{:#x}", held.address), Style::new()),
-            (units::bytes(held.bytes), Style::new()),
-            (units::span(held.age_ns), Style::new()),
-            (words(held.standing, all_was_read).to_owned(), style(held.standing)),
-            (seen.join(", "), Style::new()),
-            (site.clone(), Style::new()),
-        ]);
-    }
-    table.print(out)
+    let seen = |held: &Held| {
+        let seen = held.seen.iter().map(|(place, words)| format!("{words} {place}"));
+        seen.collect::<Vec<_>>().join(", ")
+    };
+    let table = Table::<Row>::new()
+        .right("address", 0, |row| format!("{:#x}", row.held.address))
+        .bytes("bytes", 0, |row| row.held.bytes)
+        .span("age", 0, |row| row.held.age_ns)
+        .left("references", 0, |row| (words(row.held.standing, all_was_read).to_owned(), style(row.held.standing)))
+        .kept()
+        .left("seen", 1, |row| seen(&row.held))
+        .text("site", 0, |row| &row.site);
+    table.print(out, || rows.iter())
 }

@@ -7,7 +7,7 @@ use crate::model::suspects::{Grown, Suspect, is_site};
 use crate::model::verdict::Verdict;
 use crate::report::{growth, head, lines, shared};
 use crate::text::{self, clean, units};
-use crate::view::table::{BAD, DIM, HEAD, Side, Table, WARN, paint, terminal_size};
+use crate::view::table::{BAD, DIM, HEAD, Table, WARN, paint, terminal_size};
 use gpumem_wire::kinds::GrowthKind;
 use std::io::Write;
 
@@ -205,24 +205,15 @@ fn outside(out: &mut dyn Write, heap: &Suspect, ledger: &Ledger) -> std::io::Res
 
 /// Those that do not grow. What they came with at the start is no growth, so it is told since a moment alone.
 fn in_short(out: &mut dyn Write, rows: &[&Row], with_growth: bool) -> std::io::Result<()> {
-    let right = Side::Right;
-    let mut table = Table::new(&[
-        ("live", right),
-        ("count", right),
-        ("growth", right),
-        ("freed", right),
-        ("verdict", Side::Left),
-        ("who", Side::Left),
-    ]);
-    for Row { suspect, .. } in rows {
-        table.row([
-            growth::bytes(suspect),
-            units::number(suspect.live),
-            suspect.since().filter(|_| with_growth).map(|grown| change(suspect, grown)).unwrap_or_default(),
-            suspect.freed_share.map(|share| format!("{:.0} %", share * 100.0)).unwrap_or_default(),
-            suspect.verdict.short().to_owned(),
-            in_column(suspect),
-        ]);
-    }
-    table.print(out)
+    let grown = |suspect: &Suspect| suspect.since().filter(|_| with_growth).map(|grown| change(suspect, grown));
+    let table = Table::<&Row>::new()
+        .right("live", 0, |row| growth::bytes(&row.suspect))
+        .number("count", 0, |row| row.suspect.live)
+        .right("growth", 0, |row| grown(&row.suspect).unwrap_or_default())
+        .right("freed", 0, |row| {
+            row.suspect.freed_share.map_or(String::new(), |share| format!("{:.0} %", share * 100.0))
+        })
+        .left("verdict", 0, |row| row.suspect.verdict.short())
+        .left("who", 0, |row| in_column(&row.suspect));
+    table.print(out, || rows.iter())
 }

@@ -5,7 +5,7 @@ use crate::model::devices::Device;
 use crate::model::totals::Host;
 use crate::report::{self, growth::rate, lines::line};
 use crate::text::{count, units};
-use crate::view::table::{DIM, HEAD, Side, Table, WARN, paint};
+use crate::view::table::{DIM, HEAD, Table, WARN, paint};
 use std::io::Write;
 
 /// Rows of devices, where there are several.
@@ -45,28 +45,17 @@ pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()>
 
 /// A row each.
 fn print_devices(out: &mut dyn Write, devices: &[Device]) -> std::io::Result<()> {
-    let right = Side::Right;
-    let mut table = Table::new(&[
-        ("recorded", right),
-        ("peak", right),
-        ("idle", right),
-        ("execs~", right),
-        ("used by all", right),
-        ("device", Side::Left),
-    ]);
-    let some = |bytes: u64| if bytes == 0 { String::new() } else { units::bytes(bytes) };
-    for device in devices.iter().take(DEVICES) {
-        table.row([
-            units::bytes(device.tracked_bytes),
-            units::bytes(device.peak_bytes),
-            some(device.idle_bytes),
-            some(device.graph_bytes),
-            some(device.used_bytes),
-            format!("{}: {}, {}", device.device, device.name, units::bytes(device.total_bytes)),
-        ]);
-    }
+    let table = Table::<Device>::new()
+        .bytes("recorded", 0, |device| device.tracked_bytes)
+        .bytes("peak", 0, |device| device.peak_bytes)
+        .some_bytes("idle", 0, |device| device.idle_bytes)
+        .some_bytes("execs~", 0, |device| device.graph_bytes)
+        .some_bytes("used by all", 0, |device| device.used_bytes)
+        .left("device", 0, |device| {
+            format!("{}: {}, {}", device.device, device.name, units::bytes(device.total_bytes))
+        });
     writeln!(out)?;
-    table.print(out)?;
+    table.print(out, || devices.iter().take(DEVICES))?;
     match devices.len().saturating_sub(DEVICES) as u64 {
         0 => Ok(()),
         more => writeln!(out, "{}", paint(DIM, format!("… {more} more: --all shows them"))),

@@ -1,14 +1,15 @@
 //! All that `stats` knows.
 
 use super::{Report, devices};
-use crate::model::growth::COLUMNS;
+use crate::model::growth::{COLUMNS, Growth};
 use crate::model::taken::TakenBy;
 use crate::model::totals::{Host, KindTotal};
 use crate::report;
 use crate::report::lines::line;
 use crate::text::{clean, units};
-use crate::view::table::{HEAD, Side, Table, paint};
+use crate::view::table::{HEAD, Table, paint};
 use gpumem_wire::counters;
+use std::collections::BTreeMap;
 use std::io::Write;
 
 /// Prints what stands below the head.
@@ -28,34 +29,20 @@ pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()>
 }
 
 fn print_kinds(out: &mut dyn Write, kinds: &[KindTotal]) -> std::io::Result<()> {
-    let right = Side::Right;
-    let mut table = Table::new(&[
-        ("kind", Side::Left),
-        ("memory", Side::Left),
-        ("live", right),
-        ("count", right),
-        ("allocated", right),
-        ("times", right),
-        ("freed", right),
-        ("failed", right),
-    ]);
-    for kind in kinds {
-        table.row([
-            kind.kind.to_owned(),
-            if kind.space == "none" { "-".to_owned() } else { kind.space.to_owned() },
-            units::bytes(kind.live_bytes),
-            units::number(kind.live),
-            units::bytes(kind.alloc_bytes),
-            units::number(kind.allocs),
-            units::number(kind.frees),
-            if kind.failures > 0 { units::number(kind.failures) } else { String::new() },
-        ]);
-    }
-    if table.is_empty() {
+    if kinds.is_empty() {
         return writeln!(out, "\nnothing was allocated");
     }
     writeln!(out)?;
-    table.print(out)
+    let table = Table::<KindTotal>::new()
+        .left("kind", 0, |kind| kind.kind)
+        .left("memory", 0, |kind| if kind.space == "none" { "-" } else { kind.space })
+        .bytes("live", 0, |kind| kind.live_bytes)
+        .number("count", 0, |kind| kind.live)
+        .bytes("allocated", 0, |kind| kind.alloc_bytes)
+        .number("times", 0, |kind| kind.allocs)
+        .number("freed", 0, |kind| kind.frees)
+        .right("failed", 0, |kind| if kind.failures > 0 { units::number(kind.failures) } else { String::new() });
+    table.print(out, || kinds.iter())
 }
 
 /// Call sites that had the driver take memory for itself.
@@ -64,19 +51,13 @@ fn print_taken(out: &mut dyn Write, rows: &[TakenBy]) -> std::io::Result<()> {
         return Ok(());
     }
     writeln!(out, "\n{}", paint(HEAD, "what the driver took for itself: free memory fell by it around these calls"))?;
-    let right = Side::Right;
-    let mut table =
-        Table::new(&[("bytes", right), ("times", right), ("last", right), ("for", Side::Left), ("site", Side::Left)]);
-    for row in rows {
-        table.row([
-            units::bytes(row.bytes),
-            units::number(row.times),
-            units::span(row.last_age_ns),
-            row.what.to_owned(),
-            row.site.clone(),
-        ]);
-    }
-    table.print(out)
+    let table = Table::<TakenBy>::new()
+        .bytes("bytes", 0, |row| row.bytes)
+        .number("times", 0, |row| row.times)
+        .span("last", 0, |row| row.last_age_ns)
+        .left("for", 0, |row| row.what)
+        .text("site", 0, |row| &row.site);
+    table.print(out, || rows.iter())
 }
 
 fn print_host(out: &mut dyn Write, host: &Host) -> std::io::Result<()> {
@@ -117,28 +98,18 @@ fn print_growth(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let Some(growth) = &report.growth else { return Ok(()) };
     let title = format!("growth over {} ({} samples)", units::span(growth.span_ns), growth.samples);
     writeln!(out, "\n{}", paint(HEAD, title))?;
-    let mut table = Table::new(&[
-        ("", Side::Left),
-        ("first", Side::Right),
-        ("last", Side::Right),
-        ("peak", Side::Right),
-        ("per minute", Side::Right),
-        ("last minute", Side::Right),
-    ]);
-    for row in growth.rows.iter().filter(|row| row.peak > 0) {
-        let bytes = row.what.ends_with("_bytes");
-        let show = |n| if bytes { units::bytes(n) } else { units::number(n) };
-        let change = row.per_minute.round() as i64;
-        table.row([
-            format!("  {}", row.what.trim_end_matches("_bytes").replace('_', " ")),
-            show(row.first),
-            show(row.last),
-            show(row.peak),
-            if bytes { units::signed_bytes(change) } else { units::signed(change) },
-            if bytes { units::signed_bytes(row.last_minute) } else { units::signed(row.last_minute) },
-        ]);
-    }
-    if table.is_empty() { Ok(()) } else { table.print(out) }
+    let bytes = |row: &Growth| row.what.ends_with("_bytes");
+    let show = |row: &Growth, n| if bytes(row) { units::bytes(n) } else { units::number(n) };
+    let change = |row: &Growth, n| if bytes(row) { units::signed_bytes(n) } else { units::signed(n) };
+    let table = Table::<Growth>::new()
+        .left("", 0, |row| format!("  {}", row.what.trim_end_matches("_bytes").replace('_', " ")))
+        .right("first", 0, |row| show(row, row.first))
+        .right("last", 0, |row| show(row, row.last))
+        .right("peak", 0, |row| show(row, row.peak))
+        .right("per minute", 0, |row| change(row, row.per_minute.round() as i64))
+        .right("last minute", 0, |row| change(row, row.last_minute));
+    let rows = || growth.rows.iter().filter(|row| row.peak > 0);
+    if rows().next().is_none() { Ok(()) } else { table.print(out, rows) }
 }
 
 fn print_counters(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
@@ -180,16 +151,13 @@ const SAMPLE_HEADS: [&str; COLUMNS.len()] = [
 
 /// Every sample of growth.
 pub(super) fn print_samples(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
-    let heads: Vec<_> =
-        std::iter::once(("age", Side::Right)).chain(SAMPLE_HEADS.iter().map(|&name| (name, Side::Right))).collect();
-    let mut table = Table::new(&heads);
-    for sample in &report.samples {
-        let age = units::span(sample["age_ns"]);
-        let cells = COLUMNS.iter().map(|&(name, _)| {
-            if name.ends_with("_bytes") { units::bytes(sample[name]) } else { units::number(sample[name]) }
-        });
-        table.row(std::iter::once(age).chain(cells));
-    }
+    type Sample = BTreeMap<&'static str, u64>;
+    let with_column = |table: Table<'static, Sample>, (title, &(name, _)): (&'static str, &(&'static str, _))| {
+        let show = if name.ends_with("_bytes") { units::bytes } else { units::number };
+        table.right(title, 0, move |sample| show(sample[name]))
+    };
+    let age = Table::new().span("age", 0, |sample: &Sample| sample["age_ns"]);
+    let table = SAMPLE_HEADS.into_iter().zip(COLUMNS).fold(age, with_column);
     writeln!(out)?;
-    table.print(out)
+    table.print(out, || report.samples.iter())
 }

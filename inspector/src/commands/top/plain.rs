@@ -14,7 +14,7 @@ use crate::model::{Head, Ledger};
 use crate::report::{self, head};
 use crate::source::nvml::Books;
 use crate::text::{self, units};
-use crate::view::table::{DIM, HEAD, Side, Table, paint, terminal_size};
+use crate::view::table::{DIM, HEAD, Table, paint, terminal_size};
 use gpumem_wire::counters;
 use gpumem_wire::layout::StackRef;
 use gpumem_wire::location::Tally;
@@ -244,21 +244,12 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> 
         writeln!(out, "{}", paint(DIM, rates.unwrap_or_else(|| "rates from the next look on".into())))?;
     }
     writeln!(out)?;
-    let mut table = Table::new(&[
-        ("live", Side::Right),
-        ("change", Side::Right),
-        ("count", Side::Right),
-        ("oldest", Side::Right),
-        ("site", Side::Left),
-    ]);
-    for site in &report.sites {
-        table.row([
-            units::bytes(site.bytes),
-            site.bytes_change.filter(|&change| change != 0).map(units::signed_bytes).unwrap_or_default(),
-            units::number(site.live),
-            units::span(site.oldest_age_ns),
-            site.site.clone(),
-        ]);
-    }
-    if table.is_empty() { Ok(()) } else { table.print(out) }
+    let change = |site: &Site| site.bytes_change.filter(|&change| change != 0).map(units::signed_bytes);
+    let table = Table::<Site>::new()
+        .bytes("live", 0, |site| site.bytes)
+        .right("change", 0, |site| change(site).unwrap_or_default())
+        .number("count", 0, |site| site.live)
+        .span("oldest", 0, |site| site.oldest_age_ns)
+        .text("site", 0, |site| &site.site);
+    if report.sites.is_empty() { Ok(()) } else { table.print(out, || report.sites.iter()) }
 }
