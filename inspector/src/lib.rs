@@ -36,7 +36,7 @@ mod view;
 mod web;
 
 pub use cli::{Args, answer, main};
-pub use commands::doctor::CHECKS;
+pub use commands::doctor::check_list;
 pub use commands::examples::EXAMPLES;
 pub use failure::Code;
 pub use metrics::table::{Kind, Metric, all as metrics};

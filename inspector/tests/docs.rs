@@ -6,7 +6,7 @@
 mod common;
 use clap::CommandFactory;
 use common::*;
-use gpumem_inspector::{CHECKS, Code};
+use gpumem_inspector::{Code, check_list};
 use gpumem_wire::kinds::{AllocKind, ExecState, Pinned, PoolState, SharedKind};
 use gpumem_wire::layout::{
     ALLOC_LEFT, AllocSlot, ExecSlot, HEADER_BYTES, MAX_PIECES, MAX_TABLES, SharedSlot, StackSlot, TableKind, VERSION,
@@ -98,7 +98,7 @@ fn generated_parts_are_up_to_date() {
     hold(
         "cli.md",
         "checks",
-        &table(["id", "in order when"], CHECKS.iter().map(|(id, what)| [format!("`{id}`"), (*what).into()])),
+        &table(["id", "in order when"], check_list().map(|(id, what)| [format!("`{id}`"), what.into()])),
     );
     hold("cli.md", "variables", &variables());
     hold(

@@ -54,7 +54,7 @@ fn waits(dir: &Path, flags: &[&str]) -> Option<PathBuf> {
 fn a_stopped_process_is_told_and_stays_stopped() {
     let sleeper = Sleeper::start();
     let pid = sleeper.id().pid;
-    assert!(!findings(pid).iter().any(|(id, _)| id == "state"));
+    says(pid, "state", "neither stopped nor traced");
     // SAFETY: kill takes two numbers, and the child is this test's own.
     assert_eq!(unsafe { libc::kill(pid as i32, libc::SIGSTOP) }, 0);
     until("a stopped child", || status(pid, "State:").starts_with('T'));

@@ -1,6 +1,7 @@
 //! Graphs of a process that were launched after memory that they refer to was freed.
 
-use super::finding::{Finding, Severity};
+use super::finding::{Finding, warning};
+use super::subject::Whole;
 use crate::model::Ledger;
 use crate::model::sites::Sites;
 use crate::text::{self, count, units};
@@ -27,7 +28,8 @@ struct Launched<'a> {
 type Where = (StackRef, StackRef, Option<StackRef>);
 
 /// All of them.
-pub(super) fn check(ledger: &Ledger) -> Vec<Finding> {
+pub(super) fn check(of: &Whole) -> Vec<Finding> {
+    let ledger = of.ledger;
     let mut by_site: BTreeMap<Where, Vec<Launched>> = BTreeMap::new();
     let launched = launched(ledger);
     let known = launched.len() as u64;
@@ -53,7 +55,7 @@ fn finding(ledger: &Ledger, said: String) -> Finding {
          gpumem events --problems {} has each of them",
         ledger.whose()
     );
-    Finding::new("freed-graph", Severity::Warning, said).fix(fix)
+    warning(said).fix(fix)
 }
 
 /// The launches that the ring of events still has. The events of one launch come one after another on one thread.

@@ -1,7 +1,8 @@
 //! Whether a process grows: which call sites, by the samples of what each of them held; and the process as a whole, by
 //! the samples of its totals.
 
-use super::finding::{Finding, Severity};
+use super::finding::{Finding, Severity, finding, info, warning};
+use super::subject::Whole;
 use crate::model::Ledger;
 use crate::model::growth::{self, Growth};
 use crate::model::suspects::{self, Suspect, Suspects};
@@ -32,32 +33,29 @@ const WHAT: [(&str, &str, &str); 3] = [
     ("rss_of_program_bytes", "resident memory, without gpumem's own,", "gpumem stats PID"),
 ];
 
-/// All of them.
-pub(super) fn check(ledger: &Ledger) -> Vec<Finding> {
-    let found = suspects::find(ledger, None);
-    let mut findings = sites(ledger, &found);
-    if findings.is_empty() {
-        findings = totals(ledger, found.without_row == 0 && found.samples.points.len() >= ENOUGH);
+/// Call sites that grow, or else the process as a whole.
+pub(super) fn check(of: &Whole) -> Vec<Finding> {
+    let found = sites(of.ledger, &of.suspects);
+    if !found.is_empty() {
+        return found;
     }
-    findings.push(code(ledger, &found));
-    findings
+    totals(of.ledger, of.suspects.without_row == 0 && of.suspects.samples.points.len() >= ENOUGH)
 }
 
 /// Warns if one call site holds much code in many modules.
-fn code(ledger: &Ledger, found: &Suspects) -> Finding {
-    let of_code = found.all.iter().filter(|suspect| suspect.kind == GrowthKind::Code.name());
+pub(super) fn code(of: &Whole) -> Option<Finding> {
+    let of_code = of.suspects.all.iter().filter(|suspect| suspect.kind == GrowthKind::Code.name());
     let most = of_code.max_by_key(|suspect| suspect.bytes);
-    let Some(most) = most.filter(|most| most.bytes >= MUCH_CODE && most.live >= MANY_MODULES) else {
-        return Finding::new("code", Severity::Ok, "no call site holds much code in many modules");
-    };
-    let unloaded = match ledger.snapshot.counter(counters::frees(AllocKind::Code)) {
+    let most = most.filter(|most| most.bytes >= MUCH_CODE && most.live >= MANY_MODULES)?;
+    let unloaded = match of.ledger.snapshot.counter(counters::frees(AllocKind::Code)) {
         0 => "none was ever unloaded".to_owned(),
         n => format!("{} unloaded in this process", units::number(n)),
     };
     let (bytes, modules) = (crate::report::growth::bytes(most), units::number(most.live));
-    let said = format!("{bytes} of code in {modules} modules that {} loaded; {unloaded}", clean(&most.key));
-    let finding = Finding::new("code", Severity::Warning, said).bytes(most.bytes);
-    finding.fix(advice(ledger, most).map_or_else(String::new, Cure::text))
+    warning(format!("{bytes} of code in {modules} modules that {} loaded; {unloaded}", clean(&most.key)))
+        .bytes(most.bytes)
+        .fix(advice(of.ledger, most).map_or_else(String::new, Cure::text))
+        .into()
 }
 
 /// Call sites that grow steadily, and the heap where that does.
@@ -68,7 +66,7 @@ fn sites(ledger: &Ledger, found: &Suspects) -> Vec<Finding> {
         let said = format!("{} more grow steadily", count(more.len() as u64, "call site"));
         let all = more.iter().map(|suspect| bytes(suspect)).fold(0, u64::saturating_add);
         let per_minute = more.iter().map(|suspect| suspect.bytes_per_minute).sum();
-        findings.push(finding(said, per_minute, all).paste(format!("gpumem leaks {}", ledger.whose())));
+        findings.push(grown(said, per_minute, all).paste(format!("gpumem leaks {}", ledger.whose())));
     }
     if let Some(heap) = found.heap.as_ref().filter(|heap| heap.grows()) {
         let said = format!(
@@ -76,7 +74,7 @@ fn sites(ledger: &Ledger, found: &Suspects) -> Vec<Finding> {
             rate(heap.bytes_per_minute)
         );
         findings.push(
-            finding(said, heap.bytes_per_minute, bytes(heap))
+            grown(said, heap.bytes_per_minute, bytes(heap))
                 .fix("it is the program's own memory: a profiler of its heap tells more"),
         );
     }
@@ -84,9 +82,9 @@ fn sites(ledger: &Ledger, found: &Suspects) -> Vec<Finding> {
 }
 
 /// A finding about something that grows by so much a minute, and grew by so many bytes in all.
-fn finding(said: String, per_minute: f64, bytes: u64) -> Finding {
+fn grown(said: String, per_minute: f64, bytes: u64) -> Finding {
     let severity = if per_minute >= MUCH { Severity::Warning } else { Severity::Info };
-    Finding::new("growth", severity, said).bytes(bytes)
+    finding(severity, said).bytes(bytes)
 }
 
 fn site(ledger: &Ledger, suspect: &Suspect) -> Finding {
@@ -100,7 +98,7 @@ fn site(ledger: &Ledger, suspect: &Suspect) -> Finding {
         (None, None) => format!("{who}: {}: {held}", verdict(suspect)),
     };
     let finding =
-        finding(said, suspect.bytes_per_minute, bytes(suspect)).fix(caveat(ledger, suspect).unwrap_or_default());
+        grown(said, suspect.bytes_per_minute, bytes(suspect)).fix(caveat(ledger, suspect).unwrap_or_default());
     let of_graphs = suspect.balance.as_ref().map(|balance| of_balance(ledger, suspect, balance));
     if let Some((fault, Some(Cure::Paste(bound)))) = of_graphs {
         return finding.fix(fault).paste(bound);
@@ -120,14 +118,12 @@ fn bytes(suspect: &Suspect) -> u64 {
 /// Growth of the whole process that no call site explains. The samples say how much it is, and not where it comes from.
 /// `is_judged`: each call site was judged, so that the device's memory comes and goes.
 fn totals(ledger: &Ledger, is_judged: bool) -> Vec<Finding> {
-    let finding = |severity, text: String| Finding::new("growth", severity, text);
     let Some((span_ns, rows)) = growth::growth(ledger).filter(|&(span_ns, _)| span_ns >= SHORTEST_NS) else {
-        return vec![finding(Severity::Info, "too little was recorded to judge: ask again later".into())];
+        return vec![info("too little was recorded to judge: ask again later")];
     };
     let is_asked = |name: &str| !(is_judged && name == "device_live_bytes");
     let of = |name: &str| rows.iter().find(|row| row.what == name && is_asked(name)).filter(|row| grows(row, span_ns));
-    let grown: Vec<Finding> = WHAT
-        .iter()
+    WHAT.iter()
         .filter_map(|&(name, what, command)| of(name).map(|row| (row, what, command)))
         .map(|(row, what, command)| {
             let said = format!(
@@ -138,13 +134,9 @@ fn totals(ledger: &Ledger, is_judged: bool) -> Vec<Finding> {
                 units::span(span_ns)
             );
             let pid = ledger.pid().to_string();
-            finding(Severity::Warning, said).bytes(row.last_minute.unsigned_abs()).paste(command.replace("PID", &pid))
+            warning(said).bytes(row.last_minute.unsigned_abs()).paste(command.replace("PID", &pid))
         })
-        .collect();
-    match grown.is_empty() {
-        true => vec![finding(Severity::Ok, "nothing grew steadily over the last minute".into())],
-        false => grown,
-    }
+        .collect()
 }
 
 /// Returns true if a number grows steadily: in the last minute, before that, and near its peak. A rise that has ended is

@@ -1,13 +1,12 @@
 //! Checks of a process's memory: the pool, what ran out, what is stranded, what is near a limit, what lies idle.
 
-use super::finding::{Finding, Severity};
+use super::finding::{Finding, Severity, info, ok, warning};
+use super::subject::Whole;
 use crate::model::devices::Device;
-use crate::model::overview::Overview;
 use crate::model::pool::{Pool, StrandedSite};
 use crate::model::{Ledger, RECENT_NS, variables};
 use crate::report::cure::{self, Cure};
 use crate::report::pool::{head, stranded_words};
-use crate::source::nvml::Books;
 use crate::text::{self, units};
 use gpumem_wire::kinds::EventKind;
 use gpumem_wire::layout::EventSlot;
@@ -21,51 +20,45 @@ const LITTLE: u64 = 64 << 20;
 /// Idle memory that goes back within this time needs none either, ns.
 const SOON_NS: u64 = 60_000_000_000;
 
-/// All of them.
-pub(super) fn check(ledger: &Ledger) -> Vec<Finding> {
-    let Overview { pool, devices, .. } = Overview::of(ledger, &Books::closed());
-    let settings = ledger.settings();
-    let mut findings = vec![on(ledger, &pool), memory(ledger, &pool, &settings)];
-    findings.extend(stranded(ledger, &pool, &settings));
-    findings.push(near_the_limit(ledger, &pool, &settings));
-    findings.push(idle(ledger, &pool));
-    findings.extend(devices.iter().filter_map(local_memory));
-    findings
-}
-
 /// Local memory of kernels that takes less needs no advice, bytes.
 const LITTLE_LOCAL: u64 = 256 << 20;
 
 /// Warns of local memory that takes much, and names the kernel that has most.
-fn local_memory(device: &Device) -> Option<Finding> {
-    let local = device.local.as_ref().filter(|local| local.bytes >= LITTLE_LOCAL)?;
-    let (kernel, each, all) = (text::clean(&local.kernel), units::bytes(local.per_thread), units::bytes(local.bytes));
-    let finding = format!(
-        "kernel {kernel} has {each} of local memory a thread, for which the driver took about {all} of device {} at its \
-         first launch and keeps it",
-        device.device
-    );
-    let fix = "smaller arrays in the kernel, or __launch_bounds__ so that fewer registers spill; the context keeps the \
-               memory until it ends";
-    Some(Finding::new("local-memory", Severity::Warning, finding).fix(fix))
+pub(super) fn local(of: &Whole) -> Vec<Finding> {
+    let of_device = |device: &Device| {
+        let local = device.local.as_ref().filter(|local| local.bytes >= LITTLE_LOCAL)?;
+        let (kernel, each) = (text::clean(&local.kernel), units::bytes(local.per_thread));
+        let said = format!(
+            "kernel {kernel} has {each} of local memory a thread, for which the driver took about {} of device {} at its \
+             first launch and keeps it",
+            units::bytes(local.bytes),
+            device.device
+        );
+        Some(warning(said).fix(
+            "smaller arrays in the kernel, or __launch_bounds__ so that fewer registers spill; the context keeps the \
+             memory until it ends",
+        ))
+    };
+    of.overview.devices.iter().filter_map(of_device).collect()
 }
 
 /// Whether the pool is on, and where it is not.
-fn on(ledger: &Ledger, pool: &Pool) -> Finding {
-    let finding = |severity, text: String| Finding::new("pool", severity, text);
+pub(super) fn pool(of: &Whole) -> Finding {
+    let pool = &of.overview.pool;
+    let off = || info(format!("off: {}", pool.reason));
     match pool.state {
-        "off" if !ledger.settings().pool => finding(Severity::Info, format!("off: {}", pool.reason))
-            .fix("start it without GPUMEM_POOL=0 to have freed memory kept for the next allocation"),
-        "off" => finding(Severity::Info, format!("off: {}", pool.reason)),
-        "unused" => finding(Severity::Ok, pool.reason.clone()),
+        "off" if !of.settings.pool => {
+            off().fix("start it without GPUMEM_POOL=0 to have freed memory kept for the next allocation")
+        }
+        "off" => off(),
+        "unused" => ok(&*pool.reason),
         _ => {
-            let not: Vec<_> = pool
+            let not = pool
                 .not_served()
-                .map(|context| format!("context {} on device {}: {}", context.context, context.device, context.reason))
-                .collect();
-            match not.is_empty() {
-                true => finding(Severity::Ok, head(pool).unwrap_or_default()),
-                false => finding(Severity::Info, format!("on, but not everywhere: {}", not.join("; "))),
+                .map(|context| format!("context {} on device {}: {}", context.context, context.device, context.reason));
+            match not.collect::<Vec<_>>().as_slice() {
+                [] => ok(head(pool).unwrap_or_default()),
+                not => info(format!("on, but not everywhere: {}", not.join("; "))),
             }
         }
     }
@@ -77,7 +70,9 @@ fn is_recent(ledger: &Ledger, event: &EventSlot) -> bool {
 }
 
 /// Whether an allocation ran out.
-fn memory(ledger: &Ledger, pool: &Pool, settings: &Settings) -> Finding {
+pub(super) fn ran_out(of: &Whole) -> Option<Finding> {
+    let Whole { ledger, settings, .. } = of;
+    let pool = &of.overview.pool;
     let ran_out = ledger.last_event(EventKind::OutOfMemory, |_| true);
     let refused = ledger.last_event(EventKind::LimitRefused, |event| match ran_out {
         Some(ran_out) => {
@@ -87,17 +82,18 @@ fn memory(ledger: &Ledger, pool: &Pool, settings: &Settings) -> Finding {
         }
         None => true,
     });
-    match (ran_out, refused) {
+    let found = match (ran_out, refused) {
         (Some(event), Some(refused)) | (None, Some(refused @ event)) if refused.b == 1 => of_group(ledger, event),
         (Some(ran_out), Some(_)) => at_the_limit(ledger, ran_out, settings),
         (Some(ran_out), None) => out_of_memory(ledger, ran_out, settings),
         (None, _) if pool.limit_refusals > 0 => {
             let said =
                 format!("{} refused at {}", text::count(pool.limit_refusals, "allocation"), limit_in_words(ledger));
-            refused_at_the_limit(ledger, pool, refused, Finding::new("memory", Severity::Info, said))
+            refused_at_the_limit(ledger, pool, refused, info(said))
         }
-        _ => Finding::new("memory", Severity::Ok, "no allocation ran out of memory"),
-    }
+        _ => return None,
+    };
+    found.into()
 }
 
 /// An allocation ran out at the limit of the group, and not because the device is full: who held what then.
@@ -114,10 +110,10 @@ fn of_group(ledger: &Ledger, event: &EventSlot) -> Finding {
         value.map_or(String::new(), |value| value.value),
         units::span(ledger.age(event.time_ns)),
     );
-    let severity = if is_recent(ledger, event) { Severity::Warning } else { Severity::Info };
+    let found = if is_recent(ledger, event) { warning } else { info };
     let fix =
         "start all processes of the group with a larger limit, or end one that holds much: the smallest limit counts";
-    Finding::new("memory", severity, text::clean(&said)).bytes(event.a).fix(fix)
+    found(text::clean(&said).into_owned()).bytes(event.a).fix(fix)
 }
 
 /// Allocations were refused at the limit, and the program went on.
@@ -129,13 +125,17 @@ fn refused_at_the_limit(ledger: &Ledger, pool: &Pool, refused: Option<&EventSlot
             let finding = finding.bytes(event.a);
             // If there is room, the limit was raised since.
             let still = ledger.settings().limit.is_some_and(|limit| limit < wanted);
-            if still { raise(ledger, finding.severity(Severity::Warning), wanted) } else { finding }
+            if still { raise(ledger, as_warning(finding), wanted) } else { finding }
         }
         None if ledger.settings().limit.is_some() => {
-            finding.severity(Severity::Warning).fix("raise GPUMEM_LIMIT if the device has that much")
+            as_warning(finding).fix("raise GPUMEM_LIMIT if the device has that much")
         }
         _ => finding,
     }
+}
+
+fn as_warning(finding: Finding) -> Finding {
+    Finding { severity: Severity::Warning, ..finding }
 }
 
 /// As it was typed.
@@ -159,8 +159,7 @@ fn at_the_limit(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> Fi
         units::bytes(live)
     );
     let still = settings.limit.is_some_and(|limit| limit < wanted) && is_recent(ledger, ran_out);
-    let finding = Finding::new("memory", if still { Severity::Warning } else { Severity::Info }, said);
-    if still { raise(ledger, finding.bytes(asked), wanted) } else { finding }
+    if still { raise(ledger, warning(said).bytes(asked), wanted) } else { info(said) }
 }
 
 /// With what to raise the limit to, where the device has that much.
@@ -188,9 +187,9 @@ fn out_of_memory(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> F
     let holders = format!("gpumem allocs {} says who holds it", ledger.pid());
     // It is still to be seen whether the variable that was set since is enough.
     if !is_recent(ledger, ran_out) || variables::were_set_since(ledger, "GPUMEM_OOM_FALLBACK", ran_out.time_ns) {
-        return Finding::new("memory", Severity::Info, said);
+        return info(said);
     }
-    let finding = Finding::new("memory", Severity::Warning, said).bytes(ran_out.a);
+    let finding = warning(said).bytes(ran_out.a);
     match settings.oom_fallback {
         OomFallback::None => {
             set(ledger, finding, "OOM_FALLBACK=managed", &format!("; {holders}, and what does not fit is spilled then"))
@@ -209,20 +208,18 @@ pub(super) fn set(ledger: &Ledger, finding: Finding, change: &str, more: &str) -
 }
 
 /// Call sites that strand memory.
-fn stranded(ledger: &Ledger, pool: &Pool, settings: &Settings) -> Vec<Finding> {
-    if pool.stranded.is_empty() {
-        return vec![Finding::new("stranded", Severity::Ok, "no call site was seen to strand memory")];
-    }
-    if pool.stranded_bytes == 0 {
+pub(super) fn stranded(of: &Whole) -> Vec<Finding> {
+    let pool = &of.overview.pool;
+    if pool.stranded_bytes == 0 && !pool.stranded.is_empty() {
         let sites = text::count(pool.stranded.len() as u64, "call site");
-        let said = format!("{sites} stranded memory for a while, which is freed by now");
-        return vec![Finding::new("stranded", Severity::Info, said)];
+        return vec![info(format!("{sites} stranded memory for a while, which is freed by now"))];
     }
-    pool.stranded.iter().filter(|site| site.now_bytes > 0).map(|site| one_stranded(ledger, site, settings)).collect()
+    let now = pool.stranded.iter().filter(|site| site.now_bytes > 0);
+    now.map(|site| one_stranded(of.ledger, site, &of.settings)).collect()
 }
 
 fn one_stranded(ledger: &Ledger, site: &StrandedSite, settings: &Settings) -> Finding {
-    let finding = Finding::new("stranded", Severity::Warning, stranded_words(site)).bytes(site.now_bytes);
+    let finding = warning(stranded_words(site)).bytes(site.now_bytes);
     let stacks = "gpumem stats --all shows the call stacks";
     let retries = "GPUMEM_STRANDED=press instead, if the program frees its caches and retries when memory runs out";
     match cure::of_stranding(ledger) {
@@ -233,40 +230,35 @@ fn one_stranded(ledger: &Ledger, site: &StrandedSite, settings: &Settings) -> Fi
 }
 
 /// Whether what is live leaves room under the limit.
-fn near_the_limit(ledger: &Ledger, pool: &Pool, settings: &Settings) -> Finding {
-    let Some(limit) = settings.limit else { return Finding::new("limit", Severity::Ok, "GPUMEM_LIMIT is unset") };
+pub(super) fn near_the_limit(of: &Whole) -> Finding {
+    let Some(limit) = of.settings.limit else { return ok("GPUMEM_LIMIT is unset") };
     let mut live: BTreeMap<u32, u64> = BTreeMap::new();
-    for context in &pool.in_contexts {
+    for context in &of.overview.pool.in_contexts {
         let sum = live.entry(context.device).or_default();
         *sum = sum.saturating_add(context.live_bytes);
     }
-    let limit_text = limit_in_words(ledger);
+    let limit_text = limit_in_words(of.ledger);
     match live.into_iter().max_by_key(|&(_, bytes)| bytes) {
         Some((device, bytes)) if bytes > limit / 10 * 9 => {
             let said = format!("{} of {limit_text} are live on device {device}", units::bytes(bytes));
-            let finding = Finding::new("limit", Severity::Warning, said).bytes(bytes);
-            raise(ledger, finding, bytes.saturating_add(bytes / 4))
+            raise(of.ledger, warning(said).bytes(bytes), bytes.saturating_add(bytes / 4))
         }
-        _ => Finding::new("limit", Severity::Ok, format!("there is room under {limit_text}")),
+        _ => ok(format!("there is room under {limit_text}")),
     }
 }
 
 /// Whether idle memory goes back by itself.
-fn idle(ledger: &Ledger, pool: &Pool) -> Finding {
+pub(super) fn idle(of: &Whole) -> Finding {
+    let pool = &of.overview.pool;
     let live: u64 = pool.in_contexts.iter().map(|context| context.live_bytes).sum();
-    let much = pool.idle_bytes >= LITTLE && pool.idle_bytes >= live / 3;
     let said = format!("{} lie idle in the pool, beside {} live", units::bytes(pool.idle_bytes), units::bytes(live));
-    match pool.decay_ns {
-        0 if much => {
-            let said = format!("{said}, and stay there: GPUMEM_POOL_DECAY=0");
-            let finding = Finding::new("idle", Severity::Info, said).bytes(pool.idle_bytes);
-            set(ledger, finding, "POOL_DECAY=10s", &format!("; gpumem trim {} gives it back once", ledger.pid()))
-        }
-        decay if much && decay > SOON_NS => {
-            let said = format!("{said}, and go back within {}", units::span(decay));
-            let finding = Finding::new("idle", Severity::Info, said).bytes(pool.idle_bytes);
-            set(ledger, finding, "POOL_DECAY=10s", &format!("; gpumem trim {} gives it back once", ledger.pid()))
-        }
-        _ => Finding::new("idle", Severity::Ok, said),
-    }
+    let goes = match pool.decay_ns {
+        _ if pool.idle_bytes < LITTLE || pool.idle_bytes < live / 3 => return ok(said),
+        0 => "stay there: GPUMEM_POOL_DECAY=0".to_owned(),
+        decay if decay > SOON_NS => format!("go back within {}", units::span(decay)),
+        _ => return ok(said),
+    };
+    let found = info(format!("{said}, and {goes}")).bytes(pool.idle_bytes);
+    let more = format!("; gpumem trim {} gives it back once", of.ledger.pid());
+    set(of.ledger, found, "POOL_DECAY=10s", &more)
 }

@@ -1,16 +1,15 @@
 //! `gpumem doctor`: checks, each with an id, a finding and a fix.
 //!
-//! * [`system`]: this machine and this shell: the library, variables, directory, driver.
-//! * [`process`]: one process: is everything recorded, and if not, why.
+//! * [`checks`]: the table of all checks, and how they are run. What it names stands in:
+//! * [`system`], [`preload`]: this machine and this shell: the library, variables, directory, driver.
 //! * [`without_shim`]: one process that has no shim: why, and what stands in the way.
+//! * [`process`]: one process: is everything recorded, and if not, why. [`trust`]: is more done than to record.
 //! * [`memory`]: of one process: the pool, what ran out, what is stranded, limits, idle memory.
-//! * [`graphs`]: of one process: the graph cache, and what is parked in it.
-//! * [`freed_graphs`]: of one process: graphs that were launched after their memory was freed.
-//! * [`growth`]: of one process: whether it grows. [`shared`]: what is freed in one process and open in another.
-//! * [`trust`]: of one process: what decided whether more is done than to record.
-//! * [`preload`]: whether the loader takes libgpumem.so.
-//! * [`finding`]: the list of checks, and what one finds.
+//! * [`graphs`]: the graph cache, and what is parked in it. [`freed_graphs`]: launches after memory was freed.
+//! * [`growth`]: whether a process grows. [`shared`]: what is freed in one process and open in another.
+//! * [`subject`]: what is checked. [`reading`]: reading it. [`finding`]: what one finds.
 
+mod checks;
 mod finding;
 mod freed_graphs;
 mod graphs;
@@ -20,18 +19,20 @@ mod preload;
 mod process;
 mod reading;
 mod shared;
+mod subject;
 mod system;
 mod trust;
 mod without_shim;
 
-pub use finding::CHECKS;
+pub use checks::check_list;
 
 use crate::args::Target;
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::model::Ledger;
-use crate::source::find::Survey;
+use crate::source::find::{FoundProcess, LedgerFile, Survey};
 use crate::source::process::Process;
+use crate::source::world::World;
 use crate::source::{choose, find};
 use crate::text;
 use crate::view::table::{BAD, DIM, GOOD, HEAD, WARN, paint};
@@ -41,6 +42,7 @@ use reading::Reading;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use subject::{Machine, Subject, WithoutShim};
 
 /// Check this machine and the processes with the shim: each finding with what to do about it
 ///
@@ -78,11 +80,11 @@ impl Command for Args {
             Some(_) => find::survey(&world.wide()),
             None => find::survey(world),
         };
-        let mut findings = system::check(world, &survey);
+        let mut findings = checks::of_machine(&Machine { world, survey: &survey });
         match &self.target {
             None => {
                 let reading = Reading::of_all(&survey.found);
-                let of_all = survey.found.iter().flat_map(|found| process::check(world, found, &reading));
+                let of_all = survey.found.iter().flat_map(|found| of_found(world, found, &reading));
                 findings.extend(of_all);
             }
             Some(target) => {
@@ -114,30 +116,49 @@ impl Args {
             let running = survey.found.iter().filter(is_its).find(|found| found.is_live() && ledger.status.running());
             let itself = || survey.found.iter().filter(is_its).find(|found| found.path() == Some(&ledger.path));
             return Ok(match running.or_else(itself) {
-                Some(found) => process::check(world, found, &Reading::of_one(&survey.found)),
-                None => process::of_file(&ledger),
+                Some(found) => of_found(world, found, &Reading::of_one(&survey.found)),
+                None => of_file(&ledger),
             });
         };
-        let mut findings = Vec::new();
-        for found in survey.found.iter().filter(|found| found.pid == pid) {
-            findings.extend(process::check(world, found, &Reading::of_one(&survey.found)));
+        let reading = Reading::of_one(&survey.found);
+        let its: Vec<_> = survey.found.iter().filter(|found| found.pid == pid).collect();
+        if !its.is_empty() {
+            return Ok(its.into_iter().flat_map(|found| of_found(world, found, &reading)).collect());
         }
-        if !survey.found.iter().any(|found| found.pid == pid) {
-            let process = Process::of(world, pid).ok_or_else(|| {
-                let none = || {
-                    Failure::nothing(format!("there is no process {pid}")).fix("gpumem ps lists those with the shim")
-                };
-                world.without_proc().unwrap_or_else(none)
-            })?;
-            findings.extend(without_shim::check(world, &process));
-        }
-        Ok(findings)
+        let process = Process::of(world, pid).ok_or_else(|| {
+            let none =
+                || Failure::nothing(format!("there is no process {pid}")).fix("gpumem ps lists those with the shim");
+            world.without_proc().unwrap_or_else(none)
+        })?;
+        Ok(about(pid, checks::without_shim(&WithoutShim { world, process: &process })))
     }
+}
+
+fn about(pid: u32, findings: Vec<Finding>) -> Vec<Finding> {
+    findings.into_iter().map(|finding| Finding { pid: Some(pid), ..finding }).collect()
+}
+
+/// The findings about a process that has the shim, or had it.
+fn of_found(world: &World, found: &FoundProcess, reading: &Reading) -> Vec<Finding> {
+    let findings = process::without_ledger(world, found, reading).unwrap_or_else(|| match &found.what {
+        // A dead process needs no cure. stale-ledgers counts it.
+        LedgerFile::Ledger { summary, status, .. } if status.running() || reading.is_named() => {
+            let read = reading.read(world, found);
+            checks::of_subject(&Subject::found(world, found, (summary, status), &read, reading))
+        }
+        _ => Vec::new(),
+    });
+    about(found.pid, findings)
+}
+
+/// The findings of a dump, or of a ledger that lies elsewhere.
+fn of_file(ledger: &Ledger) -> Vec<Finding> {
+    about(ledger.pid(), checks::of_subject(&Subject::file(ledger)))
 }
 
 /// The findings of all checks that need only a ledger: first what is broken, then what takes most memory.
 pub(super) fn of_ledger(ledger: &Ledger) -> Vec<Finding> {
-    let mut findings = process::of_file(ledger);
+    let mut findings = of_file(ledger);
     sort(&mut findings);
     findings
 }

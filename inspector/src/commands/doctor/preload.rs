@@ -1,6 +1,7 @@
 //! Checks of what is preloaded: that libgpumem.so is there, and that the loader takes it.
 
-use super::finding::{Finding, Severity};
+use super::finding::{Finding, error, info, ok, warning};
+use super::subject::Machine;
 use crate::failure::plain;
 use crate::launch::elf::{MACHINE, program};
 use crate::launch::{library, processor};
@@ -10,35 +11,34 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The library that `gpumem run` preloads.
-pub(super) fn library(world: &World) -> Finding {
+pub(super) fn library(of: &Machine) -> Finding {
     let named = std::env::var_os("GPUMEM_LIB").map(PathBuf::from);
-    let lib = match library::find(named.as_deref()) {
-        Ok(lib) => lib,
-        Err(failure) => {
-            return Finding::new("library", Severity::Error, failure.what).fix(failure.fix.unwrap_or_default());
-        }
-    };
-    if let Some(why) = world.lacks_proc() {
-        return Finding::new("library", Severity::Info, format!("{} was not tried: {why}", lib.display())).fix(MOUNT);
-    }
-    match loads(&lib) {
-        Ok(()) => Finding::new("library", Severity::Ok, format!("{} loads", lib.display())),
-        Err(why) => Finding::new("library", Severity::Error, format!("{} does not load: {why}", lib.display()))
-            .fix("use the libgpumem.so of this release, built for this machine and its glibc"),
+    match library::find(named.as_deref()) {
+        Err(failure) => error(failure.what).fix(failure.fix.unwrap_or_default()),
+        Ok(lib) => match of.world.lacks_proc().ok_or_else(|| loads(&lib)) {
+            Ok(why) => info(format!("{} was not tried: {why}", lib.display())).fix(MOUNT),
+            Err(Ok(())) => ok(format!("{} loads", lib.display())),
+            Err(Err(why)) => error(format!("{} does not load: {why}", lib.display()))
+                .fix("use the libgpumem.so of this release, built for this machine and its glibc"),
+        },
     }
 }
 
 /// The libraries in this shell's LD_PRELOAD. The loader says that it cannot preload one, but not why.
-pub(super) fn named(world: &World, list: &str) -> Vec<Finding> {
+pub(super) fn named(of: &Machine) -> Vec<Finding> {
+    in_list(of.world, &std::env::var("LD_PRELOAD").unwrap_or_default())
+}
+
+fn in_list(world: &World, list: &str) -> Vec<Finding> {
     let named: Vec<_> = list.split([' ', ':']).filter(|entry| file_name(entry) == "libgpumem.so").collect();
     if named.is_empty() {
-        return vec![Finding::new("preload", Severity::Ok, "LD_PRELOAD of this shell names no libgpumem.so")];
+        return vec![ok("LD_PRELOAD of this shell names no libgpumem.so")];
     }
     named.into_iter().map(|entry| judge(world, entry)).collect()
 }
 
 fn judge(world: &World, entry: &str) -> Finding {
-    let error = |why: &str| Finding::new("preload", Severity::Error, format!("LD_PRELOAD names {entry}: {why}"));
+    let wrong = |why: &str| error(format!("LD_PRELOAD names {entry}: {why}"));
     let right = match library::find(None) {
         Ok(lib) => format!("name {} there", lib.display()),
         Err(_) => "name the libgpumem.so of this release there by its whole path, or unset LD_PRELOAD".into(),
@@ -47,26 +47,24 @@ fn judge(world: &World, entry: &str) -> Finding {
     // The loader looks for a bare name, and replaces $LIB and its like, by rules of its own.
     if entry.contains('/') && !entry.contains('$') {
         if !path.exists() {
-            return error("there is no such file").fix(right);
+            return wrong("there is no such file").fix(right);
         }
         match program(path) {
-            None => return error("it is no library, or this user may not read it").fix(right),
-            Some(elf) if elf.bits != 64 => return error("it is a 32-bit library").fix(right),
-            Some(elf) if elf.machine != MACHINE => return error("it is built for another processor").fix(right),
+            None => return wrong("it is no library, or this user may not read it").fix(right),
+            Some(elf) if elf.bits != 64 => return wrong("it is a 32-bit library").fix(right),
+            Some(elf) if elf.machine != MACHINE => return wrong("it is built for another processor").fix(right),
             Some(_) => {}
         }
     }
     if let Some(why) = world.lacks_proc() {
-        let said = format!("{entry} of LD_PRELOAD was not tried: {why}");
-        return Finding::new("preload", Severity::Info, said).fix(MOUNT);
+        return info(format!("{entry} of LD_PRELOAD was not tried: {why}")).fix(MOUNT);
     }
     match loads(path) {
-        Err(why) => error(&why).fix(right),
+        Err(why) => wrong(&why).fix(right),
         Ok(()) if entry.contains('/') && !path.is_absolute() => {
-            let said = format!("LD_PRELOAD names {entry}, which is found from this directory alone");
-            Finding::new("preload", Severity::Warning, said).fix(right)
+            warning(format!("LD_PRELOAD names {entry}, which is found from this directory alone")).fix(right)
         }
-        Ok(()) => Finding::new("preload", Severity::Ok, format!("{entry} of LD_PRELOAD loads")),
+        Ok(()) => ok(format!("{entry} of LD_PRELOAD loads")),
     }
 }
 
@@ -92,6 +90,7 @@ fn loads(lib: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::Severity;
     use super::*;
 
     #[test]
@@ -101,7 +100,7 @@ mod tests {
         let list = format!("/lib/other.so:{}", lib.display());
         let world = World::here(Some(temp.path().to_owned()));
         let check = |said: &str| {
-            let [found] = &named(&world, &list)[..] else { panic!("one library is ours") };
+            let [found] = &in_list(&world, &list)[..] else { panic!("one library is ours") };
             assert_eq!(found.severity, Severity::Error);
             assert!(found.finding.contains(said), "{}", found.finding);
             assert!(!found.fix.is_empty());
@@ -119,7 +118,7 @@ mod tests {
         head[18..20].copy_from_slice(&MACHINE.0.to_le_bytes());
         std::fs::write(&lib, head).unwrap();
         check("cannot be preloaded");
-        let severity = |list: &str| named(&world, list).iter().map(|found| found.severity).collect::<Vec<_>>();
+        let severity = |list: &str| in_list(&world, list).iter().map(|found| found.severity).collect::<Vec<_>>();
         assert_eq!(severity("/lib/other.so /lib/one.so"), [Severity::Ok]);
         assert_eq!(
             severity("libgpumem.so:/a/libgpumem.so"),

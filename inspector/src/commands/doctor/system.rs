@@ -1,98 +1,71 @@
 //! Checks of this machine and this shell.
 
-use super::finding::{Finding, Severity};
-use super::preload;
+use super::finding::{Finding, Severity, error, finding, info, ok, warning};
+use super::subject::Machine;
 use crate::failure::plain;
-use crate::source::find::{FoundProcess, Survey};
-use crate::source::world::{MOUNT, World};
+use crate::source::find::FoundProcess;
+use crate::source::world::MOUNT;
 use crate::text::{self, units};
-use gpumem_wire::settings::{Alias, Settings, aliases_in_force};
+use gpumem_wire::settings::{Alias, Complaint, Settings, aliases_in_force};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Everything that needs no process.
-pub(super) fn check(world: &World, survey: &Survey) -> Vec<Finding> {
-    let mut findings = vec![preload::library(world)];
-    findings.extend(preload::named(world, &std::env::var("LD_PRELOAD").unwrap_or_default()));
-    findings.extend(variables());
-    findings.push(directory(&world.own_dir, world.uid, world.narrow));
-    findings.push(driver());
-    findings.push(runtimes());
-    findings.extend(devices());
-    findings.push(nvml());
-    findings.push(proc(world, survey));
-    findings.push(stale(survey));
-    findings.extend(other_versions(survey));
-    findings
-}
-
-fn variables() -> Vec<Finding> {
+pub(super) fn variables(_: &Machine) -> Vec<Finding> {
     let (_, complaints) = Settings::read(std::env::vars_os());
-    let found: Vec<_> = complaints
-        .iter()
-        .map(|complaint| {
-            Finding::new("variables", Severity::Warning, complaint.to_string()).fix("correct or unset the variable")
-        })
-        .collect();
+    let wrong = |complaint: &Complaint| warning(complaint.to_string()).fix("correct or unset the variable");
     let aliases = aliases_in_force(&std::env::vars_os().collect::<Vec<_>>());
-    let found: Vec<_> = found.into_iter().chain(aliases.into_iter().map(alias)).collect();
-    if found.is_empty() {
-        return vec![Finding::new("variables", Severity::Ok, "the GPUMEM_ variables of this shell are in order")];
-    }
-    found
+    complaints.iter().map(wrong).chain(aliases.into_iter().map(alias)).collect()
 }
 
 /// A variable of another project that stands for one of ours.
 pub(super) fn alias(alias: &Alias) -> Finding {
-    let said = format!("{} is set; gpumem reads it as {}={}", alias.name, alias.setting, alias.value);
-    Finding::new("variables", Severity::Info, said).fix(format!("{} itself overrides it", alias.setting))
+    info(format!("{} is set; gpumem reads it as {}={}", alias.name, alias.setting, alias.value))
+        .fix(format!("{} itself overrides it", alias.setting))
 }
 
 /// Less free space than this may cut a ledger short.
 const LITTLE_SPACE: u64 = 64 << 20;
 
+pub(super) fn directory(of: &Machine) -> Finding {
+    judged(&of.world.own_dir, of.world.uid, of.world.narrow)
+}
+
 /// As the shim judges it: the default directory has to be the user's alone; one that was named may be a link,
 /// another user's, or shared, and only has to be of use. Root may only want to look.
-fn directory(dir: &Path, uid: u32, named: bool) -> Finding {
+fn judged(dir: &Path, uid: u32, named: bool) -> Finding {
     let shown = dir.display();
-    let finding = |severity, text: String| Finding::new("directory", severity, text);
     let another = "set GPUMEM_DIR to a directory that the program can write";
     let meta = if named { std::fs::metadata(dir) } else { std::fs::symlink_metadata(dir) };
     let meta = match meta {
         Ok(meta) => meta,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
             return match nearest(dir).filter(|parent| writable(parent)) {
-                Some(_) => finding(Severity::Ok, format!("{shown} will be made when a program first uses the GPU")),
-                None => finding(Severity::Error, format!("{shown} does not exist and cannot be made")).fix(another),
+                Some(_) => ok(format!("{shown} will be made when a program first uses the GPU")),
+                None => error(format!("{shown} does not exist and cannot be made")).fix(another),
             };
         }
-        Err(error) => {
-            return finding(Severity::Error, format!("{shown}: {}", plain(&error)))
-                .fix("set GPUMEM_DIR to another directory");
+        Err(why) => {
+            return error(format!("{shown}: {}", plain(&why))).fix("set GPUMEM_DIR to another directory");
         }
     };
     if !meta.is_dir() {
-        return finding(Severity::Error, format!("{shown} is not a directory"))
-            .fix("remove it, or set GPUMEM_DIR to another");
+        return error(format!("{shown} is not a directory")).fix("remove it, or set GPUMEM_DIR to another");
     }
     let (owner, mode) = (meta.uid(), meta.mode() & 0o7777);
     let word = text::os_word(dir.as_os_str());
     if !named && owner != uid {
-        return finding(Severity::Error, format!("{shown} belongs to user {owner}"))
+        return error(format!("{shown} belongs to user {owner}"))
             .fix("remove it as that user, or set GPUMEM_DIR to a directory of your own");
     }
     if !named && mode & 0o022 != 0 {
-        return finding(
-            Severity::Error,
-            format!("{shown} can be written by others (mode {mode:o}): nothing is recorded"),
-        )
-        .fix(format!("chmod 700 {word}"));
+        return error(format!("{shown} can be written by others (mode {mode:o}): nothing is recorded"))
+            .fix(format!("chmod 700 {word}"));
     }
     if !writable(dir) && uid != 0 {
         let fix = if owner == uid { format!("chmod u+wx {word}") } else { another.into() };
-        return finding(Severity::Error, format!("{shown} cannot be written")).fix(fix);
+        return error(format!("{shown} cannot be written")).fix(fix);
     }
     let others = match mode & 0o022 {
         0 if uid == 0 || owner == uid || owner == 0 => None,
@@ -105,14 +78,12 @@ fn directory(dir: &Path, uid: u32, named: bool) -> Finding {
             true => format!("chmod go-w {word}, unless it is shared on purpose"),
             false => "set GPUMEM_DIR to a directory of your own, unless this one is shared on purpose".into(),
         };
-        return finding(Severity::Warning, format!("{shown} works, but {others}")).fix(fix);
+        return warning(format!("{shown} works, but {others}")).fix(fix);
     }
     match free_bytes(dir) {
-        Some(free) if free < LITTLE_SPACE => {
-            finding(Severity::Warning, format!("{shown} has {} of free space", units::bytes(free)))
-                .fix("gpumem clean --all, or set GPUMEM_DIR to a directory with more")
-        }
-        free => finding(Severity::Ok, format!("{shown} is in order, {} free", free.map_or("?".into(), units::bytes))),
+        Some(free) if free < LITTLE_SPACE => warning(format!("{shown} has {} of free space", units::bytes(free)))
+            .fix("gpumem clean --all, or set GPUMEM_DIR to a directory with more"),
+        free => ok(format!("{shown} is in order, {} free", free.map_or("?".into(), units::bytes))),
     }
 }
 
@@ -176,109 +147,82 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-fn driver() -> Finding {
+pub(super) fn driver(_: &Machine) -> Finding {
     let kernel = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
     let kernel = kernel.as_deref().and_then(|text| text.lines().next()).map(str::trim);
     let cuda = installed("libcuda.so");
     match (kernel, cuda.is_empty(), Path::new("/sys/module/amdgpu").exists()) {
-        (Some(kernel), false, _) => Finding::new("driver", Severity::Ok, format!("{kernel}; {}", list(&cuda))),
-        (Some(kernel), true, _) => {
-            Finding::new("driver", Severity::Warning, format!("the kernel has {kernel}, but no libcuda.so was found"))
-                .fix("install the driver's user-space libraries, or start the container with them")
-        }
+        (Some(kernel), false, _) => ok(format!("{kernel}; {}", list(&cuda))),
+        (Some(kernel), true, _) => warning(format!("the kernel has {kernel}, but no libcuda.so was found"))
+            .fix("install the driver's user-space libraries, or start the container with them"),
         (None, false, amd) => {
             let severity = if amd { Severity::Ok } else { Severity::Info };
-            Finding::new(
-                "driver",
-                severity,
-                format!("{} is installed, and the NVIDIA kernel driver is not loaded", list(&cuda)),
-            )
+            finding(severity, format!("{} is installed, and the NVIDIA kernel driver is not loaded", list(&cuda)))
         }
-        (None, true, true) => Finding::new("driver", Severity::Ok, "the amdgpu kernel driver is loaded"),
-        (None, true, false) => Finding::new("driver", Severity::Info, "no GPU driver is installed here"),
+        (None, true, true) => ok("the amdgpu kernel driver is loaded"),
+        (None, true, false) => info("no GPU driver is installed here"),
     }
 }
 
-fn runtimes() -> Finding {
+pub(super) fn runtimes(_: &Machine) -> Finding {
     let found: Vec<_> = ["libcudart.so", "libamdhip64.so"].iter().flat_map(|start| installed(start)).collect();
     match found.is_empty() {
-        true => Finding::new(
-            "runtimes",
-            Severity::Ok,
-            "no CUDA or HIP runtime in the system's directories: programs bring their own",
-        ),
-        false => Finding::new("runtimes", Severity::Ok, list(&found)),
+        true => ok("no CUDA or HIP runtime in the system's directories: programs bring their own"),
+        false => ok(list(&found)),
     }
 }
 
-fn devices() -> Vec<Finding> {
-    let nodes = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm", "/dev/kfd"];
-    let closed: Vec<_> = nodes
-        .iter()
-        .filter(|node| Path::new(node).exists())
-        .filter(|node| {
-            let Ok(path) = CString::new(**node) else { return false };
-            // SAFETY: `path` is a CString: it ends in NUL and lives until access returns.
-            unsafe { libc::access(path.as_ptr(), libc::R_OK | libc::W_OK) != 0 }
-        })
-        .collect();
-    if closed.is_empty() {
-        return vec![Finding::new("devices", Severity::Ok, "the device files that exist can be opened")];
-    }
-    let finding = |node: &&&str| {
-        Finding::new("devices", Severity::Warning, format!("{node} cannot be opened by this user"))
-            .fix(format!("add the user to the group that owns it (ls -l {node})"))
+pub(super) fn devices(_: &Machine) -> Vec<Finding> {
+    let is_closed = |node: &&str| {
+        let Ok(path) = CString::new(*node) else { return false };
+        // SAFETY: `path` is a CString: it ends in NUL and lives until access returns.
+        unsafe { libc::access(path.as_ptr(), libc::R_OK | libc::W_OK) != 0 }
     };
-    closed.iter().map(finding).collect()
+    let nodes = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm", "/dev/kfd"].into_iter();
+    let closed = nodes.filter(|node| Path::new(node).exists()).filter(is_closed);
+    let found = closed.map(|node| {
+        warning(format!("{node} cannot be opened by this user"))
+            .fix(format!("add the user to the group that owns it (ls -l {node})"))
+    });
+    found.collect()
 }
 
-fn nvml() -> Finding {
+pub(super) fn nvml(_: &Machine) -> Option<Finding> {
     match installed("libnvidia-ml.so").is_empty() {
-        true => Finding::new(
-            "nvml",
-            Severity::Ok,
-            "no libnvidia-ml.so: gpumem stats cannot show what the driver counts for a process",
-        ),
-        false => Finding::new("nvml", Severity::Ok, "libnvidia-ml.so is installed"),
+        true => ok("no libnvidia-ml.so: gpumem stats cannot show what the driver counts for a process").into(),
+        false => None,
     }
 }
 
-fn proc(world: &World, survey: &Survey) -> Finding {
-    let mounts = std::fs::read_to_string(world.proc.join("self/mountinfo")).unwrap_or_default();
+pub(super) fn proc(of: &Machine) -> Option<Finding> {
+    let mounts = std::fs::read_to_string(of.world.proc.join("self/mountinfo")).unwrap_or_default();
     let hidden = mounts.lines().any(|line| {
         line.contains(" /proc ") && ["hidepid=1", "hidepid=2", "hidepid=inv"].iter().any(|option| line.contains(option))
     });
-    if let Some(why) = world.lacks_proc() {
-        return Finding::new("proc", Severity::Error, why).fix(MOUNT);
+    if let Some(why) = of.world.lacks_proc() {
+        return error(why).fix(MOUNT).into();
     }
-    match (survey.warnings.first(), hidden && world.uid != 0) {
-        (Some(warning), _) => Finding::new("proc", Severity::Warning, warning.clone())
-            .fix("run gpumem as the user of that process, or as root"),
-        (None, true) => Finding::new("proc", Severity::Info, "/proc hides the processes of other users (hidepid)")
-            .fix("run gpumem as the user of the process, or as root"),
-        (None, false) => Finding::new("proc", Severity::Ok, "processes can be inspected"),
+    match (of.survey.warnings.first(), hidden && of.world.uid != 0) {
+        (Some(said), _) => warning(said).fix("run gpumem as the user of that process, or as root").into(),
+        (None, true) => info("/proc hides the processes of other users (hidepid)")
+            .fix("run gpumem as the user of the process, or as root")
+            .into(),
+        (None, false) => None,
     }
 }
 
-fn stale(survey: &Survey) -> Finding {
-    let dead: Vec<_> = survey.found.iter().filter(|found| found.status().is_some() && !found.is_live()).collect();
-    if dead.is_empty() {
-        return Finding::new("stale-ledgers", Severity::Ok, "no ledger of an ended process was found");
-    }
-    let finding = format!("{} of ended processes, {}", text::count(dead.len() as u64, "ledger"), bytes_of(&dead));
-    Finding::new("stale-ledgers", Severity::Info, finding)
-        .fix("look at them with gpumem allocs PID; gpumem clean removes those older than a day")
-}
-
-/// One line for all: each update of gpumem leaves some behind.
-fn other_versions(survey: &Survey) -> Option<Finding> {
-    let dead: Vec<_> = survey.found.iter().filter(|found| found.is_dead_of_other_version()).collect();
-    let ledgers = text::count(dead.len() as u64, "ledger");
-    let finding = format!("{ledgers} of ended processes, written by other versions of gpumem, {}", bytes_of(&dead));
-    (!dead.is_empty()).then(|| {
-        Finding::new("stale-ledgers", Severity::Info, finding)
-            .fix("gpumem clean removes those older than a day, gpumem clean --all removes all")
-    })
+/// One line for those that can be read, and one for those of other versions: each update of gpumem leaves some behind.
+pub(super) fn stale(of: &Machine) -> Vec<Finding> {
+    let all = |is: fn(&FoundProcess) -> bool, whose: &str, fix: &str| {
+        let ledgers: Vec<&FoundProcess> = of.survey.found.iter().filter(|found| is(found)).collect();
+        let (count, bytes) = (text::count(ledgers.len() as u64, "ledger"), bytes_of(&ledgers));
+        (!ledgers.is_empty()).then(|| info(format!("{count} of ended processes{whose}, {bytes}")).fix(fix))
+    };
+    let known = |found: &FoundProcess| found.status().is_some() && !found.is_live();
+    let known = all(known, "", "look at them with gpumem allocs PID; gpumem clean removes those older than a day");
+    let fix = "gpumem clean removes those older than a day, gpumem clean --all removes all";
+    let others = all(FoundProcess::is_dead_of_other_version, ", written by other versions of gpumem", fix);
+    known.into_iter().chain(others).collect()
 }
 
 /// What their files take, in words. Blocks, not length: ledgers are sparse.
@@ -298,7 +242,7 @@ mod tests {
         let uid = std::fs::metadata(temp.path()).unwrap().uid();
         let dir = temp.path().join("ledgers");
         let mode = |mode| std::fs::set_permissions(&dir, PermissionsExt::from_mode(mode)).unwrap();
-        let both = |uid| [false, true].map(|named| directory(&dir, uid, named).severity);
+        let both = |uid| [false, true].map(|named| judged(&dir, uid, named).severity);
         assert_eq!(both(uid), [Severity::Ok; 2], "it can be made");
         std::fs::create_dir(&dir).unwrap();
         mode(0o700);
@@ -306,24 +250,21 @@ mod tests {
         // The shim records in what belongs to another user where that was named, and nowhere else.
         let severity = if uid == 0 { Severity::Ok } else { Severity::Warning };
         assert_eq!(both(uid + 1), [Severity::Error, severity], "root may leave a directory to others");
-        assert_eq!(directory(&dir, 0, true).severity, Severity::Ok, "root looks at another's");
+        assert_eq!(judged(&dir, 0, true).severity, Severity::Ok, "root looks at another's");
         for (bits, said) in [(0o1777, "anyone can write there (mode 1777)"), (0o2770, "can write there (mode 2770)")] {
             mode(bits);
             assert_eq!(both(uid), [Severity::Error, Severity::Warning], "{bits:o}");
             assert_eq!(both(uid + 1), [Severity::Error, Severity::Warning], "{bits:o}");
-            assert!(directory(&dir, uid, false).fix.starts_with("chmod 700 "));
-            let shared = directory(&dir, uid, true);
+            assert!(judged(&dir, uid, false).fix.starts_with("chmod 700 "));
+            let shared = judged(&dir, uid, true);
             assert!(shared.finding.contains(said) && shared.fix.ends_with("unless it is shared on purpose"));
         }
         // A link may be named; one in the default place is somebody's trick.
         let link = temp.path().join("link");
         std::os::unix::fs::symlink(&dir, &link).unwrap();
-        assert_eq!(
-            [false, true].map(|named| directory(&link, uid, named).severity),
-            [Severity::Error, Severity::Warning]
-        );
+        assert_eq!([false, true].map(|named| judged(&link, uid, named).severity), [Severity::Error, Severity::Warning]);
         let file = temp.path().join("file");
         std::fs::write(&file, "").unwrap();
-        assert_eq!([false, true].map(|named| directory(&file, uid, named).severity), [Severity::Error; 2]);
+        assert_eq!([false, true].map(|named| judged(&file, uid, named).severity), [Severity::Error; 2]);
     }
 }

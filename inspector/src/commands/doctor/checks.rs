@@ -1,0 +1,161 @@
+//! The table of checks, and how they are run.
+
+use super::finding::{Finding, ok};
+use super::subject::{ANSWERS, ENDED, EVERY, FILE, MAPPED, Machine, RUNNING, Subject, Whole, WithoutShim};
+use super::{freed_graphs, graphs, growth, memory, preload, process, shared, system, trust, without_shim};
+
+/// A check.
+pub(super) struct Check {
+    pub id: &'static str,
+    /// What is so if it finds nothing.
+    pub in_order: &'static str,
+    look: Look,
+}
+
+/// What a check looks at.
+enum Look {
+    Machine(fn(&Machine) -> Vec<Finding>),
+    WithoutShim(fn(&WithoutShim) -> Vec<Finding>),
+    /// A process, or what it has left, if one of these is so.
+    Process(fn(&Subject) -> Vec<Finding>, u8),
+    /// The same, if its whole ledger was read.
+    Whole(fn(&Whole) -> Vec<Finding>, u8),
+}
+
+/// A row: what is so if the check finds nothing, its name, what it looks at, and the function.
+macro_rules! checks {
+    ($($(#[doc = $in_order:literal])+ $id:literal: $look:ident($check:path $(, $when:expr)?),)*) => {
+        /// Every check, in the order in which they are run and in which docs/cli.md lists them.
+        pub(super) const CHECKS: &[Check] = &[$(
+            Check {
+                id: $id,
+                in_order: concat!($($in_order),+).trim_ascii_start(),
+                look: Look::$look(|of| $check(of).into_iter().collect() $(, $when)?),
+            },
+        )*];
+    };
+}
+
+checks! {
+    /// libgpumem.so is found and loads into a program
+    "library": Machine(preload::library),
+    /// each libgpumem.so that LD_PRELOAD of this shell names can be loaded
+    "preload": Machine(preload::named),
+    /// every GPUMEM_ variable of this shell is known and has an allowed value, and no variable of another project
+    /// stands for one
+    "variables": Machine(system::variables),
+    /// the directory of the ledgers can be written, has space, and is closed to other users (one that GPUMEM_DIR or
+    /// --dir names may be shared on purpose)
+    "directory": Machine(system::directory),
+    /// a GPU driver is installed; the finding names it
+    "driver": Machine(system::driver),
+    /// a CUDA or HIP runtime is found; the finding names those that programs here would load
+    "runtimes": Machine(system::runtimes),
+    /// the device files can be opened
+    "devices": Machine(system::devices),
+    /// NVML can be asked for the driver's own figures on memory
+    "nvml": Machine(system::nvml),
+    /// processes of this user can be inspected
+    "proc": Machine(system::proc),
+    /// no ledgers of ended processes lie around
+    "stale-ledgers": Machine(system::stale),
+    /// a preload reaches the program
+    "reach": WithoutShim(without_shim::reach),
+    /// a process without the shim is neither stopped nor traced (doctor PID only)
+    "state": WithoutShim(without_shim::state),
+    /// the process has written a readable ledger
+    "ledger": Process(process::ledger, EVERY),
+    /// every call of the process is recorded
+    "interception": Process(process::interception, RUNNING | FILE),
+    /// gpumem is active in the process: it does more than record; the finding names what decided that
+    "mode": Process(trust::mode, EVERY),
+    /// every verdict of gpumem selftest --rules that was found is believed
+    "verdict": Process(trust::verdict, EVERY),
+    /// the ROCm of the process is no newer than the newest that gpumem's tables were compared with
+    "rocm": Process(trust::rocm, EVERY),
+    /// the process has met no function, node kind, attribute or flag of the driver that this release does not know
+    "unknown": Process(trust::unknown, EVERY),
+    /// the process still records
+    "recording": Process(process::recording, EVERY),
+    /// a process that has ended had freed its memory before (doctor PID only)
+    "left": Process(process::left, ENDED),
+    /// every record fits into the ledger
+    "dropped": Process(process::dropped, EVERY),
+    /// every recorded call has a call stack
+    "stacks": Whole(process::stacks, EVERY),
+    /// if the process runs Python, call stacks have its frames
+    "python": Whole(process::python, EVERY),
+    /// freed memory is kept for the next allocation, in every context
+    "pool": Whole(memory::pool, EVERY),
+    /// no allocation ran out of memory
+    "memory": Whole(memory::ran_out, EVERY),
+    /// no call site asks for larger and larger buffers while its older ones lie unused
+    "stranded": Whole(memory::stranded, EVERY),
+    /// live memory leaves room under GPUMEM_LIMIT
+    "limit": Whole(memory::near_the_limit, EVERY),
+    /// if much memory is idle, it goes back to the driver with time
+    "idle": Whole(memory::idle, EVERY),
+    /// no kernel has so many arrays and spilled registers that the driver takes much memory for them
+    "local-memory": Whole(memory::local, EVERY),
+    /// graph execs are under the graph cache, and its bounds are wide enough
+    "graph-cache": Whole(graphs::bounds, EVERY),
+    /// at most half of the real execs' memory belongs to destroyed graphs
+    "parked": Whole(graphs::parked, EVERY),
+    /// no graph was launched after memory that it refers to was freed
+    "freed-graph": Whole(freed_graphs::check, EVERY),
+    /// no call site grows steadily, and no memory without a known call site does
+    "growth": Whole(growth::check, EVERY),
+    /// no call site holds much code in many modules
+    "code": Whole(growth::code, EVERY),
+    /// nothing that was freed is still open in another process
+    "shared": Whole(shared::check, RUNNING),
+    /// the process was started with settings that are known and allowed
+    "complaints": Process(process::complaints, EVERY),
+    /// no variable of another project decides what gpumem does
+    "aliases": Whole(process::aliases, RUNNING),
+    /// the control thread of the process is alive
+    "heartbeat": Process(process::heartbeat, RUNNING),
+    /// the process answers on its control socket
+    "control": Process(process::control, ANSWERS),
+    /// no other tool watches the GPU in the process
+    "tools": Process(process::tools, MAPPED),
+    /// shim and gpumem are of the same release
+    "version": Process(process::version, RUNNING),
+}
+
+/// The names of all checks, and what is in order if they find nothing.
+pub fn check_list() -> impl Iterator<Item = (&'static str, &'static str)> {
+    CHECKS.iter().map(|check| (check.id, check.in_order))
+}
+
+/// Checks this machine and this shell.
+pub(super) fn of_machine(of: &Machine) -> Vec<Finding> {
+    run(|look| if let Look::Machine(check) = look { Some(check(of)) } else { None })
+}
+
+/// Checks a process that has no shim.
+pub(super) fn without_shim(of: &WithoutShim) -> Vec<Finding> {
+    run(|look| if let Look::WithoutShim(check) = look { Some(check(of)) } else { None })
+}
+
+/// Checks a process that has the shim, or what it has left.
+pub(super) fn of_subject(subject: &Subject) -> Vec<Finding> {
+    run(|look| match look {
+        Look::Process(check, when) if when & subject.is != 0 => Some(check(subject)),
+        Look::Whole(check, when) if when & subject.is != 0 => subject.whole.as_ref().ok().map(check),
+        _ => None,
+    })
+}
+
+/// Runs the checks that `look` has an answer of.
+fn run(look: impl Fn(&Look) -> Option<Vec<Finding>>) -> Vec<Finding> {
+    let named = |check: &Check| {
+        let mut found = look(&check.look)?;
+        if found.is_empty() {
+            found.push(ok(check.in_order));
+        }
+        found.iter_mut().for_each(|finding| finding.id = check.id);
+        Some(found)
+    };
+    CHECKS.iter().filter_map(named).flatten().collect()
+}

@@ -1,0 +1,107 @@
+//! What is checked: this machine, a process, or what it has left.
+
+use super::reading::Reading;
+use crate::failure::Failure;
+use crate::model::Ledger;
+use crate::model::overview::Overview;
+use crate::model::shared::{self, Shared};
+use crate::model::suspects::{self, Suspects};
+use crate::source::find::{FoundProcess, Survey};
+use crate::source::liveness::{Life, Status};
+use crate::source::nvml::Books;
+use crate::source::process::{Mapped, Process};
+use crate::source::world::World;
+use gpumem_wire::read::Snapshot;
+use gpumem_wire::settings::Settings;
+
+/// This machine and this shell.
+pub(super) struct Machine<'a> {
+    pub world: &'a World,
+    pub survey: &'a Survey,
+}
+
+/// A running process that has no shim.
+pub(super) struct WithoutShim<'a> {
+    pub world: &'a World,
+    pub process: &'a Process,
+}
+
+/// What a subject is, as bits: a process that runs, the ledger of one that has ended, a dump or a ledger elsewhere.
+pub(super) const RUNNING: u8 = 1;
+pub(super) const ENDED: u8 = 2;
+pub(super) const FILE: u8 = 4;
+pub(super) const EVERY: u8 = RUNNING | ENDED | FILE;
+/// A running process that has a control thread, and one whose mappings could be read.
+pub(super) const ANSWERS: u8 = 8;
+pub(super) const MAPPED: u8 = 16;
+
+/// A process that has the shim, or what it has left.
+pub(super) struct Subject<'a> {
+    pub pid: u32,
+    pub name: String,
+    pub summary: &'a Snapshot,
+    pub status: &'a Status,
+    pub is: u8,
+    pub mapped: Mapped,
+    /// Its ledger read as a whole, or why it could not be.
+    pub whole: Result<Whole<'a>, &'a Failure>,
+}
+
+/// A ledger that was read as a whole, and what several checks ask of it.
+pub(super) struct Whole<'a> {
+    pub ledger: &'a Ledger,
+    pub overview: Overview,
+    pub settings: Settings,
+    pub suspects: Suspects,
+    /// What it shares with other processes that run.
+    pub sharing: Shared,
+}
+
+impl<'a> Whole<'a> {
+    fn of(ledger: &'a Ledger, sharing: Shared) -> Self {
+        let (overview, suspects) = (Overview::of(ledger, &Books::closed()), suspects::find(ledger, None));
+        Self { ledger, overview, settings: ledger.settings(), suspects, sharing }
+    }
+}
+
+impl<'a> Subject<'a> {
+    /// A process that was found, or what it has left; `read` is its whole ledger.
+    pub(super) fn found(
+        world: &World,
+        found: &FoundProcess,
+        (summary, status): (&'a Snapshot, &'a Status),
+        read: &'a Result<Ledger, Failure>,
+        reading: &Reading,
+    ) -> Self {
+        let mapped = found.process.as_ref().filter(|_| status.running()).and_then(|its| its.mapped(world).ok());
+        let answers = summary.header.heartbeat_ns != 0 && status.life == Life::Running && read.is_ok();
+        let bits =
+            [(RUNNING, status.running()), (ENDED, !status.running()), (ANSWERS, answers), (MAPPED, mapped.is_some())];
+        let sharing = |ledger: &Ledger| match status.running() && shared::is_shared(ledger) {
+            true => shared::of(world, ledger, reading.others(), |found| reading.read(world, found)),
+            false => Shared::default(),
+        };
+        Self {
+            pid: found.pid,
+            name: found.name(),
+            summary,
+            status,
+            is: bits.iter().filter(|(_, is)| *is).fold(0, |is, (bit, _)| is | bit),
+            mapped: mapped.unwrap_or_default(),
+            whole: read.as_ref().map(|ledger| Whole::of(ledger, sharing(ledger))),
+        }
+    }
+
+    /// A dump, or a ledger that lies elsewhere.
+    pub(super) fn file(ledger: &'a Ledger) -> Self {
+        Self {
+            pid: ledger.pid(),
+            name: ledger.name(),
+            summary: &ledger.snapshot,
+            status: &ledger.status,
+            is: FILE,
+            mapped: Mapped::default(),
+            whole: Ok(Whole::of(ledger, Shared::default())),
+        }
+    }
+}
