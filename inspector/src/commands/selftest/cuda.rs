@@ -4,7 +4,7 @@
 use super::suite::{Check, Outcome, Suite, SuiteReport, Under, command, ledger, watch};
 use super::{Advice, Failed, Part, Section, Setup};
 use crate::failure::Result;
-use gpumem_wire::kinds::{Interception, Mode};
+use gpumem_wire::kinds::Mode;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -66,6 +66,17 @@ pub(super) fn programs(lib: &Path) -> std::result::Result<Programs, String> {
     Ok(Programs { conformance: helper("conformance", lib)?, differ: helper("differ", lib)? })
 }
 
+/// The conformance suite.
+pub(super) fn suite(program: &Path) -> Suite<'_> {
+    Suite { name: "conformance", program, args: &[], says: "conformance:" }
+}
+
+/// What it says without the preload.
+pub(super) fn natively(suite: &Suite, setup: &Setup) -> std::result::Result<SuiteReport, String> {
+    eprintln!("selftest: the rules of the CUDA driver, natively");
+    suite.natively(setup).map_err(|why| format!("the CUDA driver: {why}"))
+}
+
 /// Runs everything; inside, why it cannot run here.
 ///
 /// # Errors
@@ -75,31 +86,27 @@ pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, Stri
         Ok(programs) => programs,
         Err(why) => return Ok(Err(why)),
     };
-    let suite = Suite { program: &conformance, args: &[], says: "conformance:" };
-    eprintln!("selftest: the rules of the CUDA driver, natively");
-    let native = match suite.run(None, Some(&setup.log("conformance-native"))) {
+    let suite = suite(&conformance);
+    let native = match natively(&suite, setup) {
         Ok(native) => native,
-        Err(why) => return Ok(Err(format!("the CUDA driver: {why}"))),
+        Err(why) => return Ok(Err(why)),
     };
     let by_default = by_default(&conformance, &native, &setup.under("default", &[])?);
     eprintln!("selftest: the same under the preload");
-    let preloaded = preloaded(&suite, setup, &native.checks, "preloaded", &[ACTIVE])?;
+    let preloaded = suite.preloaded(setup, &native.checks, "preloaded", &[ACTIVE], None)?;
     eprintln!("selftest: random graph programs for {} s, from number {} on", setup.seconds, setup.seed);
     let (differential, files) = differential(&differ, setup, &[ACTIVE]);
     let parts = vec![Part::of("conformance", "native", &native.checks, None), preloaded, differential];
-    let mut section =
-        Section { vendor: "CUDA", device: native.device.clone(), parts, advice: Vec::new(), notes: Vec::new() };
+    let mut section = Section::new("CUDA", &native, parts);
     if section.held() {
         match by_default {
             Ok(()) => section.notes.push("the graph cache is on by default; nothing has to be set".into()),
-            Err(why) if why.starts_with("driver ") => section.advice.push(Advice {
-                variable: ACTIVE.0,
-                value: ACTIVE.1,
-                needed: false,
-                why: format!(
+            Err(why) if why.starts_with("driver ") => {
+                let why = format!(
                     "safe here, and needed for the graph cache: {why}; gpumem selftest --rules says so for good"
-                ),
-            }),
+                );
+                section.advice.push(Advice::new(ACTIVE, false, why));
+            }
             Err(why) => section.notes.push(format!("by default gpumem only records here: {why}")),
         }
     } else {
@@ -123,40 +130,6 @@ fn by_default(conformance: &Path, native: &SuiteReport, under: &Under) -> std::r
         true => Err(snapshot.text(snapshot.header.mode_reason).into_owned()),
         false => Ok(()),
     }
-}
-
-/// The suite under the preload. That it was under it is a check of its own.
-pub(super) fn preloaded(
-    suite: &Suite,
-    setup: &Setup,
-    native: &[Check],
-    name: &str,
-    variables: &[(&'static str, &'static str)],
-) -> Result<Part> {
-    let under = setup.under(name, variables)?;
-    let told = match suite.run(Some(&under), Some(&setup.log(&format!("conformance-{name}")))) {
-        Ok(told) => told,
-        Err(why) => return Ok(Part::broken("conformance", "preloaded", why)),
-    };
-    let mut part = Part::of("conformance", "preloaded", &told.checks, Some(native));
-    match preload_is_active(&under, told.pid) {
-        Ok(()) => part.ok += 1,
-        Err(why) => part.fail("preload.is_active", why),
-    }
-    Ok(part)
-}
-
-/// Whether a process had the shim do its work, on every call.
-pub(super) fn preload_is_active(under: &Under, pid: u32) -> std::result::Result<(), String> {
-    let snapshot = ledger(under, pid).ok_or("the preloaded process left no ledger")?;
-    let header = &snapshot.header;
-    if header.interception != Interception::Complete as u32 {
-        return Err(format!("interception is not complete: {}", snapshot.text(header.interception_reason)));
-    }
-    if header.mode == Mode::RecordOnly as u32 {
-        return Err(format!("record-only: {}", snapshot.text(header.mode_reason)));
-    }
-    Ok(())
 }
 
 /// Random graph programs, natively against preloaded with these variables; and the files of those that differ.
@@ -218,8 +191,7 @@ fn cured(
     files: &[PathBuf],
 ) -> Result<Advice> {
     eprintln!("selftest: what failed again, without the graph cache");
-    let as_natively = |part: &Part| part.failures.iter().all(|failed| failed.why.starts_with("as natively"));
-    let again = preloaded(suite, setup, native, "cache-off", &[ACTIVE, CACHE_OFF])?;
+    let again = suite.preloaded(setup, native, "cache-off", &[ACTIVE, CACHE_OFF], None)?;
     let same = |file: &PathBuf| {
         let mut pair = command(differ, None);
         pair.arg("pair").arg(file).arg("--lib").arg(&setup.lib);
@@ -227,20 +199,11 @@ fn cured(
         watch(pair, None, |_| ()).is_ok_and(|ended| ended.status.is_some_and(|status| status.success()))
     };
     let why = match () {
-        () if !as_natively(&again) || !files.iter().all(same) => {
-            return Ok(Advice {
-                variable: "GPUMEM_DISABLE",
-                value: "1",
-                needed: true,
-                why: "what failed fails without the graph cache too: do not use gpumem here".into(),
-            });
+        () if !again.fails_as_natively() || !files.iter().all(same) => return Ok(Advice::disable()),
+        () if section.parts[1..].iter().all(Part::fails_as_natively) => {
+            "this driver breaks rules that the graph cache is built on; nothing else differed"
         }
-        () if section.parts[1..].iter().all(as_natively) => {
-            "this driver breaks rules that the graph cache is built on; nothing else differed".into()
-        }
-        () => {
-            "preloaded programs do not do what they do natively; without the graph cache, what was run again did".into()
-        }
+        () => "preloaded programs do not do what they do natively; without the graph cache, what was run again did",
     };
-    Ok(Advice { variable: CACHE_OFF.0, value: CACHE_OFF.1, needed: true, why })
+    Ok(Advice::new(CACHE_OFF, true, why))
 }

@@ -27,7 +27,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use suite::{Check, Outcome};
+use suite::{Check, Outcome, SuiteReport};
 
 /// Try gpumem on this machine's GPU: what holds natively and preloaded, and what may be switched on
 ///
@@ -187,6 +187,11 @@ impl Part {
     fn held(&self) -> bool {
         self.failed == 0 && self.ok > 0
     }
+
+    /// True if whatever failed did so natively too.
+    fn fails_as_natively(&self) -> bool {
+        self.failures.iter().all(|failed| failed.why.starts_with("as natively"))
+    }
 }
 
 /// A variable to set.
@@ -197,6 +202,17 @@ struct Advice {
     /// Whether things go wrong without; else it may be set.
     needed: bool,
     why: String,
+}
+
+impl Advice {
+    fn new((variable, value): (&'static str, &'static str), needed: bool, why: impl Into<String>) -> Self {
+        Self { variable, value, needed, why: why.into() }
+    }
+
+    fn disable() -> Self {
+        let why = "what failed fails without the graph cache too: do not use gpumem here";
+        Self::new(("GPUMEM_DISABLE", "1"), true, why)
+    }
 }
 
 /// What was found on one kind of GPU.
@@ -211,6 +227,10 @@ struct Section {
 }
 
 impl Section {
+    fn new(vendor: &'static str, native: &SuiteReport, parts: Vec<Part>) -> Self {
+        Self { vendor, device: native.device.clone(), parts, advice: Vec::new(), notes: Vec::new() }
+    }
+
     fn held(&self) -> bool {
         self.parts.iter().all(Part::held)
     }

@@ -181,14 +181,12 @@ type Tried = (Section, Verdict, Vec<String>);
 
 fn tried_on(setup: &Setup, driver: &Driver, programs: &Programs) -> std::result::Result<Tried, String> {
     let first = driver.gpus.first().ok_or("the CUDA driver: it has no device")?;
-    let suite = Suite { program: &programs.conformance, args: &[], says: "conformance:" };
-    eprintln!("selftest: the rules of the CUDA driver, natively");
-    let native =
-        suite.run(None, Some(&setup.log("conformance-native"))).map_err(|why| format!("the CUDA driver: {why}"))?;
+    let suite = cuda::suite(&programs.conformance);
+    let native = cuda::natively(&suite, setup)?;
     let mut parts = vec![Part::of("conformance", "native", &native.checks, None)];
     let on = decided(&native.checks, |on| {
         let run = preloaded(setup, &suite, programs, &native.checks, on)?;
-        let holds = run.iter().all(as_natively);
+        let holds = run.iter().all(|part| part.ok > 0 && part.fails_as_natively());
         parts.extend(run);
         Ok(holds)
     })?;
@@ -199,8 +197,7 @@ fn tried_on(setup: &Setup, driver: &Driver, programs: &Programs) -> std::result:
         let Gpu { name, capability: (major, minor) } = gpu;
         format!("{name} ({major}.{minor}): name it in CUDA_VISIBLE_DEVICES to try it")
     });
-    let section =
-        Section { vendor: "CUDA", device: native.device.clone(), parts, advice: Vec::new(), notes: Vec::new() };
+    let section = Section::new("CUDA", &native, parts);
     Ok((section, Verdict { subject, pool: on.pool, graph_cache: on.graph_cache }, others.collect()))
 }
 
@@ -228,19 +225,14 @@ fn preloaded(
     on: On,
 ) -> std::result::Result<Vec<Part>, String> {
     eprintln!("selftest: the same under the preload ({})", on.name());
-    let run = cuda::preloaded(suite, setup, native, on.name(), &on.variables());
-    let mut parts = vec![Part { run: on.name(), ..run.map_err(|failure| failure.what)? }];
+    let run = suite.preloaded(setup, native, on.name(), &on.variables(), None);
+    let mut parts = vec![run.map_err(|failure| failure.what)?];
     if on.graph_cache {
         eprintln!("selftest: random graph programs for {} s, from number {} on", setup.seconds, setup.seed);
         let (part, _) = cuda::differential(&programs.differ, setup, &on.variables());
         parts.push(Part { run: on.name(), ..part });
     }
     Ok(parts)
-}
-
-/// Whether whatever failed did so natively too.
-fn as_natively(part: &Part) -> bool {
-    part.ok > 0 && part.failures.iter().all(|failed| failed.why.starts_with("as natively"))
 }
 
 /// Where the verdict goes.

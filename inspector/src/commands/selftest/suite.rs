@@ -1,8 +1,10 @@
 //! A suite of checks in a process of its own: one JSON line for each check. If a check ends the process or hangs, that
 //! check has failed, and another process goes on with the next check.
 
+use super::{Part, Setup};
 use crate::failure::plain;
 use crate::source::open::{Owner, snapshot};
+use gpumem_wire::kinds::{Interception, Mode};
 use gpumem_wire::read::Snapshot;
 use serde::Deserialize;
 use std::fs::File;
@@ -149,6 +151,8 @@ pub(super) struct SuiteReport {
 
 /// A program with checks, and how it is told to run them.
 pub(super) struct Suite<'a> {
+    /// The part of the selftest that it is.
+    pub name: &'static str,
     pub program: &'a Path,
     /// Before `--list`, `--json` and `--after`.
     pub args: &'a [&'a str],
@@ -170,7 +174,7 @@ impl Suite<'_> {
     ///
     /// # Errors
     /// Why it cannot run here.
-    pub(super) fn run(&self, under: Option<&Under>, log: Option<&Path>) -> Result<SuiteReport, String> {
+    fn run(&self, under: Option<&Under>, log: Option<&Path>) -> Result<SuiteReport, String> {
         let mut log = log.and_then(|log| File::create(log).ok());
         let mut told = SuiteReport { checks: Vec::new(), device: String::new(), pid: 0 };
         let mut after: Option<String> = None;
@@ -208,6 +212,61 @@ impl Suite<'_> {
         let why = format!("the checks behind it did not run: {MOST_DEATHS} processes ended");
         told.checks.extend(after.map(|name| Check { name, result: Outcome::Fail, detail: vec![why] }));
         Ok(told)
+    }
+}
+
+impl Suite<'_> {
+    /// Runs it without the preload.
+    ///
+    /// # Errors
+    /// Why it cannot run here.
+    pub(super) fn natively(&self, setup: &Setup) -> Result<SuiteReport, String> {
+        self.run(None, Some(&setup.log(&format!("{}-native", self.name))))
+    }
+
+    /// Runs it under the preload. That the preload worked, and what this part is about was `exercised` (a counter, and what
+    /// it counts of execs), is a check of its own.
+    ///
+    /// # Errors
+    /// When no directory can be made for it.
+    pub(super) fn preloaded(
+        &self,
+        setup: &Setup,
+        native: &[Check],
+        run: &'static str,
+        variables: &[(&'static str, &'static str)],
+        exercised: Option<(usize, &str)>,
+    ) -> crate::failure::Result<Part> {
+        let name = format!("{}-{run}", self.name);
+        let under = setup.under(&name, variables)?;
+        let told = match self.run(Some(&under), Some(&setup.log(&name))) {
+            Ok(told) => told,
+            Err(why) => return Ok(Part::broken(self.name, run, why)),
+        };
+        let mut part = Part::of(self.name, run, &told.checks, Some(native));
+        match did_its_work(&under, told.pid, exercised) {
+            Ok(()) => part.ok += 1,
+            Err(why) => part.fail("preload.is_active", why),
+        }
+        Ok(part)
+    }
+}
+
+/// Whether a process had the shim do its work, on every call.
+fn did_its_work(under: &Under, pid: u32, exercised: Option<(usize, &str)>) -> Result<(), String> {
+    let snapshot = ledger(under, pid).ok_or("the preloaded process left no ledger")?;
+    let header = &snapshot.header;
+    if header.interception != Interception::Complete as u32 {
+        return Err(format!("interception is not complete: {}", snapshot.text(header.interception_reason)));
+    }
+    if header.mode == Mode::RecordOnly as u32 {
+        return Err(format!("record-only: {}", snapshot.text(header.mode_reason)));
+    }
+    match exercised {
+        Some((counter, what)) if snapshot.counter(counter) == 0 => {
+            Err(format!("no exec was {what}: this part tried nothing"))
+        }
+        _ => Ok(()),
     }
 }
 
