@@ -6,20 +6,24 @@ use super::execs::{held, hits, state, state_name, why_pinned};
 use super::sites::Sites;
 use gpumem_wire::kinds::{ExecState, NodeKind, Pinned};
 use gpumem_wire::layout::{ExecSlot, GraphSlot, StackRef};
+use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 /// Graphs and execs that came from one place.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Group {
+    #[serde(skip)]
     pub stack: StackRef,
     pub graphs: u64,
     pub execs: u64,
     /// Nodes of the execs, by kind.
+    #[serde(serialize_with = "with_names")]
     pub nodes: Nodes,
     /// Nodes of the graphs.
     pub graph_nodes: u64,
     pub launches: u64,
+    #[serde(skip)]
     pub last_launch_ns: u64,
     pub updates: u64,
     pub failed_updates: u64,
@@ -30,6 +34,7 @@ pub(crate) struct Group {
     pub folded: u64,
     pub gone: u64,
     /// Execs that are not under it, and why.
+    #[serde(rename = "pinned_by")]
     pub pinned: BTreeMap<&'static str, u64>,
     pub source_bytes: u64,
     pub hits: u64,
@@ -38,12 +43,21 @@ pub(crate) struct Group {
     pub evictions: u64,
     pub saved_ns: u64,
     /// Held now, sources included; estimated.
+    #[serde(rename = "host_bytes_estimated")]
     pub host_bytes: u64,
+    #[serde(rename = "device_bytes_estimated")]
     pub device_bytes: u64,
+    #[serde(skip)]
     pub oldest_ns: u64,
     /// Ever made at these stacks.
+    #[serde(rename = "graphs_ever")]
     pub graphs_total: u64,
+    #[serde(rename = "execs_ever")]
     pub execs_total: u64,
+}
+
+fn with_names<S: Serializer>(nodes: &Nodes, to: S) -> Result<S::Ok, S::Error> {
+    by_name(nodes).serialize(to)
 }
 
 /// Nodes by the number of their kind.

@@ -125,6 +125,11 @@ impl Ledger {
         self.status.now_ns.saturating_sub(then_ns)
     }
 
+    /// As [`age`](Self::age); `None` for 0, which means never.
+    pub(crate) fn age_of(&self, then_ns: u64) -> Option<u64> {
+        (then_ns != 0).then(|| self.age(then_ns))
+    }
+
     /// The call site of a stack: one of its frames.
     pub(crate) fn site(&self, stack: StackRef) -> Option<u64> {
         if let Some(&site) = self.sites.borrow().get(&stack) {

@@ -8,7 +8,8 @@
 //! * [`parts`]: parts of allocations that the program itself reported.
 //! * [`cache`]: the graph cache: what it holds, what it did, whether its bounds are too tight.
 //! * [`execs`]: one exec or one graph: its state, its class, what it takes.
-//! * [`graphs`]: graphs and execs, in groups and one by one.
+//! * [`graphs`]: graphs and execs in groups.
+//! * [`rows`]: allocations, graphs and execs one by one, as JSON has them.
 //! * [`pool`]: the pool: what it keeps, what it did, what it placed elsewhere, what is stranded.
 //! * [`sites`]: call sites, named so that they can be told apart.
 //! * [`totals`]: sums, and the host's memory explained. [`devices`]: each device's.
@@ -51,6 +52,7 @@ pub(crate) mod parts;
 pub(crate) mod pool;
 pub(crate) mod recording;
 pub(crate) mod references;
+pub(crate) mod rows;
 pub(crate) mod shared;
 pub(crate) mod sites;
 pub(crate) mod summary;

@@ -10,11 +10,11 @@ use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::{self, By, Filter, Group, Key, Sort};
 use crate::model::marks::{self, Moment, Since};
 use crate::model::parts::{Part, Parts};
+use crate::model::rows::Alloc;
 use crate::model::sites::Sites;
 use crate::model::suspects;
 use crate::model::totals::{self, KindTotal, Live};
 use crate::model::{Head, Ledger};
-use crate::source::liveness::real_ns;
 use crate::symbols::Frame;
 use crate::text::units;
 use crate::view::lazy::Lazy;
@@ -136,21 +136,10 @@ struct GroupRow {
 
 #[derive(Serialize)]
 struct AllocRow {
-    address: u64,
-    bytes: u64,
-    kind: &'static str,
-    age_ns: u64,
-    time_unix_ns: u64,
-    serial: u64,
-    tid: u32,
+    #[serde(flatten)]
+    alloc: Alloc,
     thread: String,
-    tag: String,
-    /// Where it lies; nothing for what takes no memory of its own.
-    location: String,
     device: String,
-    context: u16,
-    stream: u16,
-    flags: Vec<&'static str>,
     site: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parts: Vec<Part>,
@@ -304,20 +293,9 @@ fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: us
     let parts = Parts::of(ledger).by(ledger, |alloc| Some(alloc.serial));
     let row = move |alloc: &AllocSlot| {
         Row::Alloc(Box::new(AllocRow {
-            address: alloc.addr,
-            bytes: alloc.bytes,
-            kind: AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name),
-            age_ns: ledger.age(alloc.time_ns),
-            time_unix_ns: real_ns(&ledger.snapshot.header, alloc.time_ns),
-            serial: alloc.serial,
-            tid: alloc.tid,
+            alloc: Alloc::of(ledger, alloc),
             thread: ledger.thread(alloc.tid).to_owned(),
-            tag: ledger.snapshot.text(alloc.tag).into_owned(),
-            location: ledger.location(alloc),
             device: ledger.device(alloc.context),
-            context: alloc.context,
-            stream: alloc.stream,
-            flags: Ledger::flags(alloc),
             site: sites.name(alloc.stack).to_string(),
             parts: parts.get(&alloc.serial).cloned().unwrap_or_default(),
             stack: if args.stacks { ledger.frames(alloc.stack) } else { Vec::new() },

@@ -68,15 +68,15 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
 fn print_allocs(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
     let allocs = || report.rows.iter().filter_map(|row| if let Row::Alloc(alloc) = row { Some(alloc) } else { None });
     let table = Table::<Box<AllocRow>>::new()
-        .right("address", 0, |alloc| format!("{:#x}", alloc.address))
-        .bytes("bytes", 0, |alloc| alloc.bytes)
-        .left("kind", 0, |alloc| alloc.kind)
-        .span("age", 0, |alloc| alloc.age_ns)
-        .left("thread", 0, |alloc| format!("{} {}", alloc.tid, alloc.thread).trim_end().to_owned())
-        .text("memory", 0, |alloc| &alloc.location)
-        .right("stream", 0, |alloc| if alloc.stream == 0 { String::new() } else { alloc.stream.to_string() })
-        .left("flags", 0, |alloc| alloc.flags.join(","))
-        .text("tag", 0, |alloc| &alloc.tag)
-        .text("site", 0, |alloc| &alloc.site);
-    table.below(|alloc| below(&alloc.parts, if args.stacks { &alloc.stack } else { &[] })).print(out, allocs)
+        .right("address", 0, |row| format!("{:#x}", row.alloc.address))
+        .bytes("bytes", 0, |row| row.alloc.bytes)
+        .left("kind", 0, |row| row.alloc.kind)
+        .span("age", 0, |row| row.alloc.age_ns)
+        .left("thread", 0, |row| format!("{} {}", row.alloc.tid, row.thread).trim_end().to_owned())
+        .text("memory", 0, |row| &row.alloc.location)
+        .right("stream", 0, |row| if row.alloc.stream == 0 { String::new() } else { row.alloc.stream.to_string() })
+        .left("flags", 0, |row| row.alloc.flags.join(","))
+        .text("tag", 0, |row| &row.alloc.tag)
+        .text("site", 0, |row| &row.site);
+    table.below(|row| below(&row.parts, if args.stacks { &row.stack } else { &[] })).print(out, allocs)
 }

@@ -1,7 +1,8 @@
 //! A line for each live allocation: CSV, and JSON.
 
-use super::all::Alloc;
+use super::all::Row;
 use crate::model::Ledger;
+use crate::model::rows::Alloc;
 use crate::model::sites::Sites;
 use crate::source::liveness::real_ns;
 use crate::view::json;
@@ -54,7 +55,7 @@ fn field(text: &str) -> String {
 #[derive(serde::Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
-    alloc: Alloc,
+    alloc: Row<Alloc>,
     site: &'a str,
 }
 
@@ -62,7 +63,7 @@ struct Line<'a> {
 pub(super) fn json_lines(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
     let sites = Sites::of_allocs(ledger);
     for alloc in &ledger.snapshot.allocs {
-        json::plain(out, &Line { alloc: Alloc::of(ledger, alloc), site: &sites.name(alloc.stack) })?;
+        json::plain(out, &Line { alloc: Row::of_alloc(ledger, alloc), site: &sites.name(alloc.stack) })?;
         out.write_all(b"\n")?;
     }
     Ok(())

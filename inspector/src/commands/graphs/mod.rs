@@ -8,12 +8,13 @@ use crate::failure::Result;
 use crate::model::cache::{self, Cache};
 use crate::model::execs;
 use crate::model::graphs::{self, By, Filter, Group, Key};
+use crate::model::rows::{Exec, Graph};
 use crate::model::sites::Sites;
 use crate::model::{Head, Ledger};
 use crate::symbols::Frame;
 use crate::view::lazy::Lazy;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{ExecState, GraphOrigin, Pinned};
+use gpumem_wire::kinds::ExecState;
 use gpumem_wire::layout::{ExecSlot, GraphSlot};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -76,31 +77,10 @@ struct Report<'a> {
 #[derive(Serialize)]
 struct Row {
     key: String,
-    graphs: u64,
-    execs: u64,
-    graphs_ever: u64,
-    execs_ever: u64,
+    #[serde(flatten)]
+    group: Group,
     exec_nodes: u64,
-    nodes: BTreeMap<&'static str, u64>,
-    graph_nodes: u64,
-    launches: u64,
     last_launch_age_ns: Option<u64>,
-    updates: u64,
-    failed_updates: u64,
-    node_sets: u64,
-    instantiate_ns: u64,
-    resident: u64,
-    folded: u64,
-    gone: u64,
-    pinned_by: BTreeMap<&'static str, u64>,
-    hits: u64,
-    retargets: u64,
-    instantiations: u64,
-    evictions: u64,
-    saved_ns: u64,
-    source_bytes: u64,
-    host_bytes_estimated: u64,
-    device_bytes_estimated: u64,
     oldest_age_ns: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stack: Vec<Frame>,
@@ -108,20 +88,9 @@ struct Row {
 
 #[derive(Serialize)]
 struct GraphRow {
-    handle: u64,
-    serial: u64,
-    origin: &'static str,
-    nodes: u64,
-    /// 0: the driver holds it.
-    folded_bytes: u64,
-    host_bytes_estimated: u64,
-    instantiates: u64,
+    #[serde(flatten)]
+    graph: Graph,
     execs_live: u64,
-    age_ns: u64,
-    last_used_age_ns: Option<u64>,
-    tid: u32,
-    tag: String,
-    context: u16,
     site: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stack: Vec<Frame>,
@@ -129,43 +98,10 @@ struct GraphRow {
 
 #[derive(Serialize)]
 struct ExecRow {
-    handle: u64,
-    serial: u64,
-    graph_serial: u64,
+    #[serde(flatten)]
+    exec: Exec,
     /// False: the graph that it was instantiated from is gone.
     graph_live: bool,
-    state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pinned: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pinned_why: Option<&'static str>,
-    /// Sixteen hexadecimal digits; empty without a class.
-    class: String,
-    flags: u64,
-    nodes_total: u64,
-    nodes: BTreeMap<&'static str, u64>,
-    launches: u64,
-    last_launch_age_ns: Option<u64>,
-    updates: u64,
-    failed_updates: u64,
-    node_sets: u64,
-    instantiate_ns: u64,
-    /// Absent where the exec is not under the graph cache.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hits: Option<u64>,
-    retargets: u64,
-    instantiations: u64,
-    evictions: u64,
-    saved_ns: u64,
-    source_bytes: u64,
-    host_bytes_estimated: u64,
-    device_bytes_estimated: u64,
-    /// Host and device bytes of a real exec for it, whether it has one now or not.
-    real_bytes_estimated: u64,
-    age_ns: u64,
-    tid: u32,
-    tag: String,
-    context: u16,
     site: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stack: Vec<Frame>,
@@ -197,12 +133,12 @@ fn report<'a>(args: &'a Args, ledger: &'a Ledger, limit: usize) -> Report<'a> {
     let named = Rc::clone(&sites);
     let group_row = move |at: usize| {
         let (key, group) = &groups[at];
-        row(ledger, key_text(ledger, &named, key), group, args.stacks || args.by == By::Stack)
+        row(ledger, key_text(ledger, &named, key), group.clone(), args.stacks || args.by == By::Stack)
     };
     let counted = counters::ALL.iter().filter(|(index, ..)| GRAPH_COUNTERS.contains(index));
     Report {
         process: ledger.head(),
-        total: row(ledger, "total".into(), &graphs::total(ledger, &cache), false),
+        total: row(ledger, "total".into(), graphs::total(ledger, &cache), false),
         cache,
         counters: counted.map(|&(index, name, _)| (name, ledger.snapshot.counter(index))).collect(),
         groups_total,
@@ -233,41 +169,15 @@ const GRAPH_COUNTERS: &[usize] = &[
     counters::NODES_INSTANTIATED,
 ];
 
-fn row(ledger: &Ledger, key: String, group: &Group, stack: bool) -> Row {
+fn row(ledger: &Ledger, key: String, group: Group, stack: bool) -> Row {
     Row {
         key,
-        graphs: group.graphs,
-        execs: group.execs,
-        graphs_ever: group.graphs_total,
-        execs_ever: group.execs_total,
         exec_nodes: group.nodes.iter().sum(),
-        nodes: graphs::by_name(&group.nodes),
-        graph_nodes: group.graph_nodes,
-        launches: group.launches,
-        last_launch_age_ns: since(ledger, group.last_launch_ns),
-        updates: group.updates,
-        failed_updates: group.failed_updates,
-        node_sets: group.node_sets,
-        instantiate_ns: group.instantiate_ns,
-        resident: group.resident,
-        folded: group.folded,
-        gone: group.gone,
-        pinned_by: group.pinned.clone(),
-        hits: group.hits,
-        retargets: group.retargets,
-        instantiations: group.instantiations,
-        evictions: group.evictions,
-        saved_ns: group.saved_ns,
-        source_bytes: group.source_bytes,
-        host_bytes_estimated: group.host_bytes,
-        device_bytes_estimated: group.device_bytes,
+        last_launch_age_ns: ledger.age_of(group.last_launch_ns),
         oldest_age_ns: if group.graphs + group.execs == 0 { 0 } else { ledger.age(group.oldest_ns) },
         stack: if stack { ledger.frames(group.stack) } else { Vec::new() },
+        group,
     }
-}
-
-fn since(ledger: &Ledger, then_ns: u64) -> Option<u64> {
-    (then_ns != 0).then(|| ledger.age(then_ns))
 }
 
 /// What a group has in common: the heading of its column.
@@ -307,19 +217,8 @@ fn graph_rows<'a>(ledger: &'a Ledger, sites: &Rc<Sites>, limit: usize, stacks: b
     chosen.truncate(limit);
     let sites = Rc::clone(sites);
     let row = move |graph: &GraphSlot| GraphRow {
-        handle: graph.handle,
-        serial: graph.serial,
-        origin: GraphOrigin::from_u8(graph.origin).map_or("unknown", GraphOrigin::name),
-        nodes: graph.nodes,
-        folded_bytes: graph.folded_bytes,
-        host_bytes_estimated: graph.held_bytes(),
-        instantiates: graph.instantiates,
+        graph: Graph::of(ledger, graph),
         execs_live: execs.get(&graph.serial).map_or(0, Vec::len) as u64,
-        age_ns: ledger.age(graph.time_ns),
-        last_used_age_ns: since(ledger, graph.last_used_ns),
-        tid: graph.tid,
-        tag: ledger.snapshot.text(graph.tag).into_owned(),
-        context: graph.context,
         site: sites.name(graph.stack).to_string(),
         stack: if stacks { ledger.frames(graph.stack) } else { Vec::new() },
     };
@@ -339,36 +238,8 @@ fn exec_rows<'a>(
     chosen.truncate(limit);
     let sites = Rc::clone(sites);
     let row = move |exec: &ExecSlot| ExecRow {
-        handle: exec.handle,
-        serial: exec.serial,
-        graph_serial: exec.graph_serial,
+        exec: Exec::of(ledger, exec),
         graph_live: live.contains(&exec.graph_serial),
-        state: execs::state_name(exec),
-        pinned: execs::why_pinned(exec).map(Pinned::name),
-        pinned_why: execs::why_pinned(exec).map(Pinned::why),
-        class: execs::class_name(exec),
-        flags: exec.flags,
-        nodes_total: u64::from(exec.nodes_total),
-        nodes: graphs::by_name(&exec.nodes.map(u64::from)),
-        launches: exec.launches,
-        last_launch_age_ns: since(ledger, exec.last_launch_ns),
-        updates: exec.updates,
-        failed_updates: exec.failed_updates,
-        node_sets: exec.node_sets,
-        instantiate_ns: exec.instantiate_ns,
-        hits: execs::hits(exec),
-        retargets: exec.retargets,
-        instantiations: exec.instantiations,
-        evictions: exec.evictions,
-        saved_ns: exec.saved_ns,
-        source_bytes: exec.source_bytes,
-        host_bytes_estimated: execs::held(exec).host_all(),
-        device_bytes_estimated: execs::held(exec).device,
-        real_bytes_estimated: exec.host_bytes.saturating_add(exec.device_bytes),
-        age_ns: ledger.age(exec.time_ns),
-        tid: exec.tid,
-        tag: ledger.snapshot.text(exec.tag).into_owned(),
-        context: exec.context,
         site: sites.name(exec.stack).to_string(),
         stack: if stacks { ledger.frames(exec.stack) } else { Vec::new() },
     };

@@ -1,7 +1,7 @@
 //! Graphs and execs as tables.
 
 use super::{Args, ExecRow, GraphRow, Report, Row, by_name};
-use crate::model::Ledger;
+use crate::model::{Ledger, graphs};
 use crate::report::cache;
 use crate::report::head;
 use crate::report::lines;
@@ -16,17 +16,18 @@ use std::io::Write;
 pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
     head::print(out, &report.process, ledger)?;
     let total = &report.total;
-    let made = [total.graphs, total.execs, report.counters["graphs_created"], report.counters["execs_created"]];
+    let made =
+        [total.group.graphs, total.group.execs, report.counters["graphs_created"], report.counters["execs_created"]];
     if made == [0; 4] {
         return writeln!(out, "no graph was made so far");
     }
     writeln!(
         out,
         "{} and {} live, about {} of host and {} of device memory; instantiated so far: {} in {}",
-        count(total.graphs, "graph"),
-        count(total.execs, "exec"),
-        units::bytes(total.host_bytes_estimated),
-        units::bytes(total.device_bytes_estimated),
+        count(total.group.graphs, "graph"),
+        count(total.group.execs, "exec"),
+        units::bytes(total.group.host_bytes),
+        units::bytes(total.group.device_bytes),
         units::number(report.counters["execs_created"]),
         units::span(report.counters["instantiate_ns"]),
     )?;
@@ -73,28 +74,34 @@ fn nodes(nodes: &BTreeMap<&'static str, u64>) -> String {
 
 fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
     // What is not under the graph cache has none of its numbers.
-    let under = |row: &Row, n: String| if row.resident + row.folded + row.gone > 0 { n } else { String::new() };
+    let under = |row: &Row, n: String| {
+        if row.group.resident + row.group.folded + row.group.gone > 0 { n } else { String::new() }
+    };
     let table = Table::<Row>::new()
-        .number("graphs", 16, |row| row.graphs)
-        .number("execs", 0, |row| row.execs)
-        .right("ever", 6, |row| if row.execs_ever > 0 { units::number(row.execs_ever) } else { String::new() })
-        .bytes("host~", 0, |row| row.host_bytes_estimated)
-        .bytes("device~", 15, |row| row.device_bytes_estimated)
-        .number("launches", 18, |row| row.launches)
-        .right("last launch", 13, |row| if row.execs > 0 { age(row.last_launch_age_ns) } else { String::new() })
-        .number("updates", 11, |row| row.updates)
-        .number("failed", 8, |row| row.failed_updates)
-        .right("resident", 14, |row| under(row, units::number(row.resident)))
-        .right("folded", 4, |row| under(row, units::number(row.folded)))
-        .right("sources", 1, |row| under(row, units::bytes(row.source_bytes)))
-        .right("hits", 7, |row| under(row, units::number(row.hits)))
-        .right("retargets", 9, |row| under(row, units::number(row.retargets)))
-        .right("instantiated", 10, |row| under(row, units::number(row.instantiations)))
-        .right("evicted", 5, |row| under(row, units::number(row.evictions)))
-        .right("saved", 2, |row| if row.saved_ns > 0 { units::span(row.saved_ns) } else { String::new() })
+        .number("graphs", 16, |row| row.group.graphs)
+        .number("execs", 0, |row| row.group.execs)
+        .right(
+            "ever",
+            6,
+            |row| if row.group.execs_total > 0 { units::number(row.group.execs_total) } else { String::new() },
+        )
+        .bytes("host~", 0, |row| row.group.host_bytes)
+        .bytes("device~", 15, |row| row.group.device_bytes)
+        .number("launches", 18, |row| row.group.launches)
+        .right("last launch", 13, |row| if row.group.execs > 0 { age(row.last_launch_age_ns) } else { String::new() })
+        .number("updates", 11, |row| row.group.updates)
+        .number("failed", 8, |row| row.group.failed_updates)
+        .right("resident", 14, |row| under(row, units::number(row.group.resident)))
+        .right("folded", 4, |row| under(row, units::number(row.group.folded)))
+        .right("sources", 1, |row| under(row, units::bytes(row.group.source_bytes)))
+        .right("hits", 7, |row| under(row, units::number(row.group.hits)))
+        .right("retargets", 9, |row| under(row, units::number(row.group.retargets)))
+        .right("instantiated", 10, |row| under(row, units::number(row.group.instantiations)))
+        .right("evicted", 5, |row| under(row, units::number(row.group.evictions)))
+        .right("saved", 2, |row| if row.group.saved_ns > 0 { units::span(row.group.saved_ns) } else { String::new() })
         .span("oldest", 3, |row| row.oldest_age_ns)
-        .left("nodes of execs", 12, |row| nodes(&row.nodes))
-        .left("pinned", 17, |row| nodes(&row.pinned_by))
+        .left("nodes of execs", 12, |row| nodes(&graphs::by_name(&row.group.nodes)))
+        .left("pinned", 17, |row| nodes(&row.group.pinned))
         .text(by_name(args.by), 0, |row| &row.key);
     if !report.groups.is_empty() {
         table.wide(args.wide).below(|row| lines::stack(&row.stack)).print(out, || report.groups.iter())?;
@@ -103,55 +110,55 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
 }
 
 fn print_execs(out: &mut dyn Write, execs: &Lazy<ExecRow>, wide: bool) -> std::io::Result<()> {
-    let state = |exec: &ExecRow| match exec.pinned {
-        Some(pinned) => format!("{}: {pinned}", exec.state),
+    let state = |row: &ExecRow| match row.exec.pinned {
+        Some(pinned) => format!("{}: {pinned}", row.exec.state),
         // Without a reason nobody looked: the process only records.
-        None if exec.state == ExecState::Native.name() => String::new(),
-        None => exec.state.to_owned(),
+        None if row.exec.state == ExecState::Native.name() => String::new(),
+        None => row.exec.state.to_owned(),
     };
-    let gone = |exec: &ExecRow| if exec.graph_live { "" } else { " (gone)" };
-    let graph = |exec: &ExecRow| Some(exec.graph_serial).filter(|&serial| serial > 0);
-    let under = |exec: &ExecRow, n| if exec.hits.is_some() { units::number(n) } else { String::new() };
+    let gone = |row: &ExecRow| if row.graph_live { "" } else { " (gone)" };
+    let graph = |row: &ExecRow| Some(row.exec.graph_serial).filter(|&serial| serial > 0);
+    let under = |row: &ExecRow, n| if row.exec.hits.is_some() { units::number(n) } else { String::new() };
     let table = Table::<ExecRow>::new()
-        .right("exec", 0, |exec| format!("{:#x}", exec.handle))
+        .right("exec", 0, |row| format!("{:#x}", row.exec.handle))
         .left("state", 0, state)
         // Enough to tell classes of one process apart.
-        .left("class", 12, |exec| exec.class.chars().take(8).collect::<String>())
-        .right("of graph", 16, |exec| graph(exec).map_or(String::new(), |of| format!("#{of}{}", gone(exec))))
-        .bytes("host~", 0, |exec| exec.host_bytes_estimated)
-        .bytes("device~", 17, |exec| exec.device_bytes_estimated)
-        .some_bytes("source", 9, |exec| exec.source_bytes)
-        .span("made in", 8, |exec| exec.instantiate_ns)
-        .number("launches", 18, |exec| exec.launches)
-        .right("last launch", 15, |exec| age(exec.last_launch_age_ns))
-        .number("updates", 11, |exec| exec.updates)
-        .number("failed", 2, |exec| exec.failed_updates)
-        .number("sets", 1, |exec| exec.node_sets)
-        .right("hits", 7, |exec| exec.hits.map(units::number).unwrap_or_default())
-        .right("retargets", 5, |exec| under(exec, exec.retargets))
-        .right("instantiated", 6, |exec| under(exec, exec.instantiations))
-        .right("evicted", 4, |exec| under(exec, exec.evictions))
-        .right("saved", 3, |exec| if exec.saved_ns > 0 { units::span(exec.saved_ns) } else { String::new() })
-        .span("age", 13, |exec| exec.age_ns)
-        .text("tag", 14, |exec| &exec.tag)
-        .left("nodes", 10, |exec| nodes(&exec.nodes))
-        .text("site", 0, |exec| &exec.site);
-    table.wide(wide).below(|exec| lines::stack(&exec.stack)).print(out, || execs.iter())
+        .left("class", 12, |row| row.exec.class.chars().take(8).collect::<String>())
+        .right("of graph", 16, |row| graph(row).map_or(String::new(), |of| format!("#{of}{}", gone(row))))
+        .bytes("host~", 0, |row| row.exec.host_bytes_estimated)
+        .bytes("device~", 17, |row| row.exec.device_bytes_estimated)
+        .some_bytes("source", 9, |row| row.exec.source_bytes)
+        .span("made in", 8, |row| row.exec.instantiate_ns)
+        .number("launches", 18, |row| row.exec.launches)
+        .right("last launch", 15, |row| age(row.exec.last_launch_age_ns))
+        .number("updates", 11, |row| row.exec.updates)
+        .number("failed", 2, |row| row.exec.failed_updates)
+        .number("sets", 1, |row| row.exec.node_sets)
+        .right("hits", 7, |row| row.exec.hits.map(units::number).unwrap_or_default())
+        .right("retargets", 5, |row| under(row, row.exec.retargets))
+        .right("instantiated", 6, |row| under(row, row.exec.instantiations))
+        .right("evicted", 4, |row| under(row, row.exec.evictions))
+        .right("saved", 3, |row| if row.exec.saved_ns > 0 { units::span(row.exec.saved_ns) } else { String::new() })
+        .span("age", 13, |row| row.exec.age_ns)
+        .text("tag", 14, |row| &row.exec.tag)
+        .left("nodes", 10, |row| nodes(&row.exec.nodes))
+        .text("site", 0, |row| &row.site);
+    table.wide(wide).below(|row| lines::stack(&row.stack)).print(out, || execs.iter())
 }
 
-fn print_graphs(out: &mut dyn Write, graphs: &Lazy<GraphRow>, wide: bool) -> std::io::Result<()> {
+fn print_graphs(out: &mut dyn Write, rows: &Lazy<GraphRow>, wide: bool) -> std::io::Result<()> {
     let table = Table::<GraphRow>::new()
-        .right("graph", 0, |graph| format!("{:#x}", graph.handle))
-        .right("serial", 8, |graph| format!("#{}", graph.serial))
-        .left("origin", 6, |graph| graph.origin)
-        .number("nodes", 0, |graph| graph.nodes)
-        .bytes("host~", 0, |graph| graph.host_bytes_estimated)
-        .left("folded", 1, |graph| if graph.folded_bytes > 0 { "yes" } else { "" })
-        .number("instantiated", 2, |graph| graph.instantiates)
-        .number("execs", 7, |graph| graph.execs_live)
-        .span("age", 5, |graph| graph.age_ns)
-        .right("last used", 3, |graph| age(graph.last_used_age_ns))
-        .text("tag", 4, |graph| &graph.tag)
-        .text("site", 0, |graph| &graph.site);
-    table.wide(wide).below(|graph| lines::stack(&graph.stack)).print(out, || graphs.iter())
+        .right("graph", 0, |row| format!("{:#x}", row.graph.handle))
+        .right("serial", 8, |row| format!("#{}", row.graph.serial))
+        .left("origin", 6, |row| row.graph.origin)
+        .number("nodes", 0, |row| row.graph.nodes)
+        .bytes("host~", 0, |row| row.graph.host_bytes_estimated)
+        .left("folded", 1, |row| if row.graph.folded_bytes > 0 { "yes" } else { "" })
+        .number("instantiated", 2, |row| row.graph.instantiates)
+        .number("execs", 7, |row| row.execs_live)
+        .span("age", 5, |row| row.graph.age_ns)
+        .right("last used", 3, |row| age(row.graph.last_used_age_ns))
+        .text("tag", 4, |row| &row.graph.tag)
+        .text("site", 0, |row| &row.site);
+    table.wide(wide).below(|row| lines::stack(&row.stack)).print(out, || rows.iter())
 }
