@@ -56,7 +56,6 @@ fn every_answer_is_within(dir: &Dir, file: &Path) {
         &["stats", "--all", "--json"],
         &["events", "-n", "0"],
         &["events", "--json"],
-        &["top", "--once", "--json"],
         &["export", "--format", "json"],
         &["export", "--format", "csv"],
         &["export", "--format", "prometheus"],

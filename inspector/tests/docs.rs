@@ -413,7 +413,6 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["stats", file, "--samples"],
         &["events", file],
         &["events", &ended],
-        &["top", file, "--count", "2", "--interval", "0.05"],
         &["dump", file, "-o", dump.to_str().unwrap()],
         &["dump", file, "-o", dump.to_str().unwrap()],
         &["diff", empty.to_str().unwrap(), file],

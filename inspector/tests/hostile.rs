@@ -18,7 +18,6 @@ const VIEWS: &[&[&str]] = &[
     &["graphs", "--all", "--stacks"],
     &["stats", "--samples", "--all"],
     &["events"],
-    &["top", "--once"],
     &["export", "--format", "json"],
     &["export", "--format", "csv"],
     &["export", "--format", "prometheus"],

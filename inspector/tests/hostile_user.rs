@@ -16,7 +16,6 @@ const VIEWS: &[&[&str]] = &[
     &["allocs", "--stacks"],
     &["leaks", "--all", "--stacks"],
     &["graphs", "--all", "--stacks"],
-    &["top", "--once"],
     &["export", "--to", "folded"],
     &["export", "--to", "prometheus"],
     &["report", "-o", "-"],
@@ -174,7 +173,7 @@ fn a_ledgers_name_that_is_no_file_is_left_alone() {
         let ledger = format!("{}-1.ledger", 0x3fff_0000 + number);
         std::fs::rename(dir.path().join(name), dir.path().join(&ledger)).unwrap();
         let whole = dir.path().join(&ledger);
-        for args in [&["ps"][..], &["doctor", "--all"], &["clean"], &["top", "--once"]] {
+        for args in [&["ps"][..], &["doctor", "--all"], &["clean"]] {
             dir.gpumem(args);
         }
         for args in

@@ -45,7 +45,6 @@ fn directories_and_files_need_not_be_utf8() {
         assert!(named(&json(&path, &[os(view), file.as_os_str()])["process"]["ledger"]), "{view}");
         assert!(named(&json(&path, &[os(view), os("--file"), file.as_os_str()])["process"]["ledger"]), "{view}");
     }
-    json(&path, &[os("top"), os("--once")]);
     json(&path, &[os("diff"), file.as_os_str(), file.as_os_str()]);
     json(&path, &[os("doctor")]);
     let dump = path.join(OsStr::from_bytes(b"\xff.gpumem"));

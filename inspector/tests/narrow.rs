@@ -59,7 +59,6 @@ fn no_line_is_longer_than_the_terminal_and_no_word_is_broken() {
         &["events"],
         &["ps"],
         &["get"],
-        &["top", "--once"],
     ] {
         for columns in [60, 80, 100] {
             let lines = terminal::lines(&dir, columns, args);

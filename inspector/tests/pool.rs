@@ -138,7 +138,7 @@ fn what_is_stranded_has_its_call_site() {
     cache::count(&mut freed, counters::STRANDED_REMOVED, 24 * MIB);
     let freed = with(freed);
     assert!(freed.ok(&["stats", "--all"]).contains("stranded, and freed since"));
-    assert!(!freed.ok(&["top", "--once"]).contains("warning:"));
+    assert!(!freed.ok(&["stats"]).contains("warning:"));
     let site = &stranded[0];
     assert_eq!((&site["bytes"], &site["blocks"], &site["times"]), (&json!(24 * MIB), &json!(3), &json!(2)));
     assert_eq!(site["site"], "demo-server+0x101");
@@ -148,10 +148,8 @@ fn what_is_stranded_has_its_call_site() {
     let row = |text: &str| text.lines().find(|line| line.contains("demo-server+0x101")).map(squeeze);
     assert!(row(&text).unwrap().starts_with("24.0 MiB 3 2 "), "{text}");
     assert!(text.contains("demo-server+0x901"), "its stack: {text}");
-    for view in [&["stats"][..], &["top", "--once"]] {
-        let warning = "warning: 24.0 MiB in 3 older blocks lie unused while demo-server+0x101";
-        assert!(dir.ok(view).contains(warning), "{view:?}");
-    }
+    let warning = "warning: 24.0 MiB in 3 older blocks lie unused while demo-server+0x101";
+    assert!(dir.ok(&["stats"]).contains(warning));
     // Since the report some of it was freed: the total is of now, the row is of then, and both say so.
     let mut less = pooled(me());
     cache::count(&mut less, counters::STRANDED_REMOVED, 8 * MIB);
@@ -184,7 +182,7 @@ fn spilled_memory_is_marked() {
 #[test]
 fn a_ledger_without_the_pool_has_no_word_of_it() {
     let dir = with(demo(me()));
-    for view in [&["stats"][..], &["top", "--once"], &["allocs"]] {
+    for view in [&["stats"][..], &["allocs"]] {
         let text = dir.ok(view);
         assert!(!text.contains("pool"), "{view:?}:\n{text}");
     }
@@ -220,7 +218,7 @@ fn a_pool_that_is_off_says_why() {
         ledger.header.interception_reason = ledger.text("used before");
     };
     is(state(PoolState::Interception, partial), "off", "interception is partial: used before");
-    let text = with(pooled(me())).ok(&["top", "--once"]);
+    let text = with(pooled(me())).ok(&["stats"]);
     let line = "pool on (strict): 48.0 MiB idle in 3 blocks (at most 256.0 MiB), 99 % hits, 16.0 MiB spilled\n";
     assert!(text.contains(line), "{text}");
 }

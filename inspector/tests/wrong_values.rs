@@ -114,7 +114,6 @@ fn wrong_files_are_named_in_words() {
             &["stats", file],
             &["events", file],
             &["leaks", file],
-            &["top", "--once", file],
             &["get", file],
             &["set", file, "LIMIT=1GiB"],
             &["trim", file],

@@ -104,11 +104,6 @@ fn pinned(cache: &Cache, before: &str) -> String {
     }
 }
 
-/// How many lines [`print_head`] writes.
-pub(crate) fn height(cache: &Cache) -> usize {
-    lines(cache).len() + usize::from(cache.thrash.as_ref().is_some_and(|thrash| thrash.recent))
-}
-
 /// Prints [`lines`], and a warning where it thrashes.
 pub(crate) fn print_head(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     for line in lines(cache) {

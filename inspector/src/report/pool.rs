@@ -1,4 +1,4 @@
-//! The pool in words: for the head of `top`, for `doctor`, and as a part of `stats --all`.
+//! The pool in words: for the heads of views, for `doctor`, and as a part of `stats --all`.
 
 use super::lines::{self, line};
 use crate::model::pool::{Guard, OfContext, Pool, StrandedSite};
@@ -36,11 +36,6 @@ pub(crate) fn head(pool: &Pool) -> Option<String> {
     };
     let idle = format!("{} idle in {}", units::bytes(pool.idle_bytes), count(pool.idle_blocks, "block"));
     Some(format!("pool {} ({}): {idle} ({}){hits}{spilled}", pool.state, pool.free, bound(pool)))
-}
-
-/// How many lines [`print_head`] writes.
-pub(crate) fn height(pool: &Pool) -> usize {
-    usize::from(head(pool).is_some()) + usize::from(worst(pool).is_some())
 }
 
 /// Prints [`head`], and a warning where memory is stranded.

@@ -158,27 +158,6 @@ fn take(chars: impl Iterator<Item = char>, columns: usize) -> String {
         .collect()
 }
 
-/// A painted line cut at so many columns; its styles are kept, and ended where it is cut.
-pub(crate) fn cut(line: &str, columns: usize) -> String {
-    let mut out = String::with_capacity(line.len());
-    let (mut left, mut in_style) = (columns, false);
-    for c in line.chars() {
-        if c == '\x1b' || in_style {
-            // A style is `ESC [ … m`, and nothing else escapes here: text is cleaned.
-            in_style = c != 'm';
-        } else {
-            let width = unicode_width::UnicodeWidthChar::width(c).unwrap_or(0);
-            if width > left {
-                out.push_str("\x1b[0m");
-                break;
-            }
-            left -= width;
-        }
-        out.push(c);
-    }
-    out
-}
-
 /// A painted line broken between words where it is longer than so many columns. A number stays with its unit, and what
 /// follows stands below the line's last column of text.
 pub(crate) fn wrap(line: &str, columns: usize) -> Cow<'_, str> {
@@ -292,13 +271,6 @@ mod tests {
         assert_eq!(shell_word("a-b/c=1"), "a-b/c=1");
         assert_eq!(shell_word(""), "''");
         assert_eq!(shell_word("it's $HOME"), "'it'\\''s $HOME'");
-    }
-
-    #[test]
-    fn painted_lines_are_cut_by_what_is_seen() {
-        assert_eq!(cut("\x1b[1mbold\x1b[0m plain", 20), "\x1b[1mbold\x1b[0m plain");
-        assert_eq!(cut("\x1b[1mbold\x1b[0m plain", 6), "\x1b[1mbold\x1b[0m p\x1b[0m");
-        assert_eq!(cut("日本", 3), "日\x1b[0m");
     }
 
     #[test]

@@ -237,7 +237,6 @@ impl Scene {
                 &["clean", "--all", "--dry-run"],
                 &["doctor", "--all"],
                 &["export", "--to", "prometheus"],
-                &["top", "--once"],
                 &["allocs", "--no-symbols"],
                 &["allocs", "--no-symbols", &me],
                 &["leaks", "--no-symbols", "demo"],
@@ -250,9 +249,7 @@ impl Scene {
                 &["report", "-o", "-"],
                 &["dump", "-o", "/dev/null"],
             ],
-            Self::Mappings(_) => {
-                &[&["ps"], &["doctor", &me], &["doctor", "--all"], &["allocs", &me], &["top", "--once"]]
-            }
+            Self::Mappings(_) => &[&["ps"], &["doctor", &me], &["doctor", "--all"], &["allocs", &me], &["stats", &me]],
         };
         let words = random.pick(asked).iter().map(|&word| word.to_owned());
         let dir = dir.join(LEDGERS).to_str().expect("a scratch directory is text").to_owned();

@@ -39,7 +39,6 @@ const VIEWS: &[&[&str]] = &[
     &["stats", "--samples", "--all"],
     &["events", "-n", "0"],
     &["events", "--problems"],
-    &["top", "--once"],
     &["export", "--format", "json"],
     &["export", "--format", "csv"],
     &["export", "--format", "prometheus"],

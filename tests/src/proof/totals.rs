@@ -6,7 +6,6 @@ mod text;
 
 use super::{Bench, Measured};
 use gpumem_wire::kinds::Space;
-use gpumem_wire::units;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -224,12 +223,11 @@ fn of_the_program(pairs: &mut Pairs, stats: &Value, said: &Value) {
 
 /// Live bytes by kind of memory, in all views.
 fn live(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> Result<(), String> {
-    let (ps, top) = (views.json(&["ps"])?, views.json(&["top", "--once"])?);
+    let ps = views.json(&["ps"])?;
     let process = &ps["processes"][0];
     for memory in ["device", "host", "managed", "unknown", "count"] {
         let total = number(&stats["live"][memory]);
         pairs.equal(format!("ps, live {memory}"), total, number(&process["live"][memory]));
-        pairs.equal(format!("top, live {memory}"), total, number(&top["live"][memory]));
     }
     let mut sums: BTreeMap<&str, [u64; 4]> = BTreeMap::new();
     for kind in stats["kinds"].as_array().into_iter().flatten() {
@@ -247,19 +245,9 @@ fn live(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> Result<(), Strin
         count += live;
     }
     pairs.equal("allocations of all kinds", number(&stats["live"]["count"]), count);
-    pairs.equal("ps, graphs", number(&top["graphs"]), number(&process["graphs"]));
-    pairs.equal("ps, execs", number(&top["execs"]), number(&process["execs"]));
-    pairs.equal("sites of top", sum(&top["sites"], "bytes"), live_bytes(stats));
-    pairs.equal("allocations of top's sites", sum(&top["sites"], "live"), number(&stats["live"]["count"]));
-    let text = views.text(&["top", "--once"])?;
-    let line = format!(
-        "device {} (peak {})  managed {}  host {}",
-        units::bytes(number(&stats["live"]["device"])),
-        units::bytes(number(&top["device_peak_bytes"])),
-        units::bytes(number(&stats["live"]["managed"])),
-        units::bytes(number(&stats["live"]["host"])),
-    );
-    pairs.shown(&text, "top", &line);
+    let total = &views.json(&["graphs"])?["total"];
+    pairs.equal("ps, graphs", number(&total["graphs"]), number(&process["graphs"]));
+    pairs.equal("ps, execs", number(&total["execs"]), number(&process["execs"]));
     Ok(())
 }
 
@@ -320,9 +308,6 @@ fn graphs(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> Result<(), Str
     pairs.equal("real execs of the graph cache", number(&cache["real_execs"]), real);
     let device: u64 = sum(&stats["devices"], "graph_bytes");
     pairs.equal("device bytes of graphs", number(&total["device_bytes_estimated"]), device);
-    let top = views.json(&["top", "--once"])?;
-    pairs.equal("top, host bytes of graphs", number(&top["graph_host_bytes_estimated"]), in_stats);
-    pairs.equal("top, device bytes of graphs", number(&top["graph_device_bytes_estimated"]), device);
     Ok(())
 }
 

@@ -69,7 +69,7 @@ fn a_process_that_is_killed_stays_to_be_looked_at() {
 
 /// What changes the process: asked first, done, and seen.
 #[test]
-fn a_mark_a_trim_and_a_variable_reach_the_process() {
+fn a_mark_and_a_trim_reach_the_process() {
     let running = held();
     let mut top = top(&running, 80, 24, &["-d", "0.2"]);
     top.shows("device memory, live");
@@ -78,11 +78,6 @@ fn a_mark_a_trim_and_a_variable_reach_the_process() {
     top.press("5").shows("mark").shows("warm up");
     top.press("t").shows("(y/n)").press("n").shows("nothing was done");
     top.press("t").shows("(y/n)").press("y").hides("(y/n)").hides("nothing was done");
-    top.press("v").shows("VARIABLE=VALUE");
-    top.press("POOL_DECAY=7s\r").shows("set GPUMEM_POOL_DECAY of pid");
-    top.press("y").shows("GPUMEM_POOL_DECAY is 7s now");
-    let decay = running.gpumem(&["get", &running.pid().to_string(), "POOL_DECAY"]);
-    assert_eq!(decay["variables"][0]["value"], "7s");
     top.press("q");
     assert_eq!((top.ended(), top.left()), (0, vec![]));
     running.finish().ok();
@@ -95,7 +90,7 @@ fn a_baseline_shows_what_changed_and_readonly_changes_nothing() {
     top.shows("device memory, live");
     top.press("b").shows("Δ live").shows("Δ baseline");
     top.press("B").hides("Δ live");
-    top.press("t").shows("--readonly").press("m").shows("--readonly").press("v").shows("--readonly");
+    top.press("t").shows("--readonly").press("m").shows("--readonly");
     top.press(" ").shows("paused").press(" ").hides("paused");
     top.press("q");
     assert_eq!(top.ended(), 0);

@@ -146,7 +146,7 @@ fn tabs(buffer: &mut Buffer, area: Rect, now: Tab) {
 /// What is typed or asked, what was said, or how rows are shown.
 fn footer(buffer: &mut Buffer, area: Rect, state: &State, look: Option<&Look>) {
     if let Some(prompt) = &state.prompt {
-        return self::prompt(buffer, area, prompt, state);
+        return self::prompt(buffer, area, prompt);
     }
     if let Some(message) = &state.message {
         let tone = if message.bad { Tone::Bad } else { Tone::Good };
@@ -186,10 +186,8 @@ fn footer(buffer: &mut Buffer, area: Rect, state: &State, look: Option<&Look>) {
     put_parts(buffer, area, &parts);
 }
 
-fn prompt(buffer: &mut Buffer, area: Rect, prompt: &Prompt, state: &State) {
+fn prompt(buffer: &mut Buffer, area: Rect, prompt: &Prompt) {
     let label = prompt.label();
-    // A complaint about what was typed stands behind it.
-    let wrong = state.message.as_ref().map(|message| format!("  {}", message.text)).unwrap_or_default();
     let width = usize::from(area.width);
     put(buffer, area, &label, BOLD);
     let at = text::width(&label).min(width);
@@ -203,8 +201,6 @@ fn prompt(buffer: &mut Buffer, area: Rect, prompt: &Prompt, state: &State) {
     if let Some(cell) = buffer.cell_mut((cursor, area.y)) {
         cell.set_style(CHOSEN);
     }
-    let behind = Rect { x: cursor + 1, width: area.right().saturating_sub(cursor + 1), ..area };
-    put(buffer, behind, &text::shorten(&wrong, usize::from(behind.width).max(4)), style(Tone::Bad));
 }
 
 fn title<'a>(look: &Look, column: &'a super::look::Column) -> &'a str {

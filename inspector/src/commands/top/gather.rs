@@ -16,8 +16,8 @@ pub(super) use memory::Memory;
 pub(super) use processes::processes;
 
 use super::look::{Ask, Head, Look, Sheet, Tab};
+use crate::model::Ledger;
 use crate::model::sites::Sites;
-use crate::model::{Ledger, variables};
 use crate::source::world::World;
 use crate::text::units;
 use std::time::Duration;
@@ -69,14 +69,12 @@ fn head(view: &View) -> Head {
     let recorded = format!("recorded for {}", units::span(ledger.age(ledger.snapshot.header.created_ns)));
     let running = ledger.status.running();
     let contexts = ledger.snapshot.contexts.values().filter(|context| context.gone_ns == 0);
-    let variable = |variable: variables::Variable| (variable.name.to_owned(), variable.value);
     Head {
         name: ledger.name(),
         pid: ledger.pid(),
         status: if running { recorded } else { format!("{}, {recorded}", ledger.status.text()) },
         running,
         idle_bytes: contexts.fold(0, |sum: u64, context| sum.saturating_add(context.idle_bytes)),
-        variables: variables::of(ledger).into_iter().map(variable).collect(),
         baseline_age: view.memory.baseline().map(|baseline| baseline.at.elapsed()),
     }
 }

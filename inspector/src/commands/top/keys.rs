@@ -30,7 +30,6 @@ pub(super) enum Does {
     EndBaseline,
     Mark,
     Trim,
-    Set,
     Slower,
     Faster,
     Now,
@@ -131,7 +130,6 @@ pub(super) const KEYS: &[Line] = &[
         says: "trim: give what the pool keeps back to the driver (asks first)",
         does: &[key('t', Does::Trim)],
     },
-    Line { keys: "v", says: "set a variable of the process (asks first)", does: &[key('v', Does::Set)] },
     Line {
         keys: "+, -, R",
         says: "look less often, more often, at once",

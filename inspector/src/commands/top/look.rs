@@ -80,8 +80,6 @@ pub(super) struct Head {
     pub running: bool,
     /// What the pool could give back.
     pub idle_bytes: u64,
-    /// Variables in force, by name.
-    pub variables: Vec<(String, String)>,
     /// How long ago the baseline was taken.
     pub baseline_age: Option<Duration>,
 }

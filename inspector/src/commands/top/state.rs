@@ -284,7 +284,6 @@ impl State {
             _ if !look.head.running => self.complain("only running processes take commands"),
             Does::Mark => self.prompt = Some(Prompt::new(PromptKind::Mark, "")),
             Does::Trim => self.prompt = Some(Prompt::trim(&look.head)),
-            Does::Set => self.prompt = Some(Prompt::new(PromptKind::Set, "")),
             _ => {}
         }
         None
@@ -292,7 +291,7 @@ impl State {
 
     fn type_key(&mut self, key: &KeyEvent, look: Option<&Look>) -> Option<Effect> {
         let mut prompt = self.prompt.take()?;
-        let answer = prompt.key(key, look.map(|look| &look.head));
+        let answer = prompt.key(key);
         if let PromptKind::Filter { .. } = prompt.what {
             self.filter.clone_from(&prompt.text);
             if let Some(look) = look {
@@ -301,13 +300,8 @@ impl State {
         }
         match answer {
             prompt::Answer::Goes => self.prompt = Some(prompt),
-            prompt::Answer::Asks(next) => self.prompt = Some(*next),
             prompt::Answer::Over => {}
             prompt::Answer::No(why) => self.say(&why),
-            prompt::Answer::Wrong(why) => {
-                self.complain(&why);
-                self.prompt = Some(prompt);
-            }
             prompt::Answer::Do(request) => return Some(Effect::Act(request)),
         }
         None

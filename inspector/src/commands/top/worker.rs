@@ -275,8 +275,6 @@ impl Reader {
         let said = ask(&ledger.whom(), request).map_err(|failure| failure.to_string())?;
         Ok(match request {
             Request::Mark(name) => format!("marked {name:?}"),
-            Request::Set { name, value, .. } if said.is_empty() => format!("{name} is {value} now"),
-            Request::Set { name, value, .. } => format!("{name} is {value} now: {said}"),
             _ => said,
         })
     }

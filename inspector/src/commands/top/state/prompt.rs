@@ -3,7 +3,6 @@
 use super::super::look::Head;
 use crate::text::units;
 use gpumem_wire::command::Request;
-use gpumem_wire::settings;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// Longest text that is typed.
@@ -23,8 +22,6 @@ pub(in super::super) enum PromptKind {
     Filter { before: String },
     /// The name of a mark.
     Mark,
-    /// `VARIABLE=VALUE`.
-    Set,
     /// Whether this is really to be done.
     Sure { question: String, request: Request },
 }
@@ -33,13 +30,9 @@ pub(in super::super) enum PromptKind {
 pub(super) enum Answer {
     /// More is typed.
     Goes,
-    /// Something else is asked.
-    Asks(Box<Prompt>),
     /// Nothing is to be done.
     Over,
     No(String),
-    /// What was typed cannot be; it can be changed.
-    Wrong(String),
     Do(Request),
 }
 
@@ -60,7 +53,6 @@ impl Prompt {
         match &self.what {
             PromptKind::Filter { .. } => "only rows with: ".into(),
             PromptKind::Mark => "name of the mark: ".into(),
-            PromptKind::Set => "set VARIABLE=VALUE: ".into(),
             PromptKind::Sure { question, .. } => format!("{question} (y/n) "),
         }
     }
@@ -72,7 +64,7 @@ impl Prompt {
         }
     }
 
-    pub(super) fn key(&mut self, key: &KeyEvent, head: Option<&Head>) -> Answer {
+    pub(super) fn key(&mut self, key: &KeyEvent) -> Answer {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match (&self.what, key.code) {
             (PromptKind::Sure { request, .. }, KeyCode::Char('y' | 'Y')) if !control => Answer::Do(request.clone()),
@@ -83,7 +75,7 @@ impl Prompt {
             }
             (_, KeyCode::Esc) => Answer::No("nothing was done".into()),
             (_, KeyCode::Char('c' | 'g')) if control => Answer::No("nothing was done".into()),
-            (_, KeyCode::Enter) => self.enter(head),
+            (_, KeyCode::Enter) => self.enter(),
             (_, KeyCode::Char('u')) if control => {
                 self.text.clear();
                 Answer::Goes
@@ -100,32 +92,13 @@ impl Prompt {
         }
     }
 
-    fn enter(&self, head: Option<&Head>) -> Answer {
+    fn enter(&self) -> Answer {
         let text = self.text.trim();
         match &self.what {
             PromptKind::Filter { .. } => Answer::Over,
-            PromptKind::Mark | PromptKind::Set if text.is_empty() => Answer::No("nothing was done".into()),
+            PromptKind::Mark if text.is_empty() => Answer::No("nothing was done".into()),
             PromptKind::Mark => Answer::Do(Request::Mark(text.to_owned())),
-            PromptKind::Set => set(text, head),
             PromptKind::Sure { .. } => Answer::Goes,
         }
     }
-}
-
-/// Whether this variable is to be set, if it can be.
-fn set(text: &str, head: Option<&Head>) -> Answer {
-    let Some((name, value)) = text.split_once('=').map(|(name, value)| (name.trim(), value.trim())) else {
-        return Answer::Wrong(format!("{text:?} is no VARIABLE=VALUE, such as POOL_MAX=1GiB"));
-    };
-    let setting = match settings::change(name, value) {
-        Ok((setting, _)) => setting,
-        Err(why) => return Answer::Wrong(why),
-    };
-    let value = if value.is_empty() { "default" } else { value };
-    let old = head.and_then(|head| head.variables.iter().find(|(known, _)| known == setting.name));
-    let old = old.map(|(_, old)| old.as_str()).filter(|old| !old.is_empty()).unwrap_or("unset");
-    let pid = head.map_or(0, |head| head.pid);
-    let question = format!("set {} of pid {pid} from {old} to {value}?", setting.name);
-    let request = Request::Set { name: setting.name.into(), value: value.into(), force: false };
-    Answer::Asks(Box::new(Prompt::new(PromptKind::Sure { question, request }, "")))
 }

@@ -143,20 +143,6 @@ fn nothing_happens_to_the_process_before_it_was_asked() {
 }
 
 #[test]
-fn a_variable_is_set_behind_a_question_and_only_as_it_may_be() {
-    let mut state = state();
-    let mut look = look(&state, &[]);
-    look.head.variables = vec![("GPUMEM_POOL_MAX".into(), "1GiB".into())];
-    assert_eq!(press(&mut state, &look, "vPOOL_MAX=much\r"), None);
-    assert!(state.message.as_ref().unwrap().bad && state.prompt.is_some(), "what was typed can be changed");
-    assert_eq!(press(&mut state, &look, "\x08\x08\x08\x082GiB\r"), None);
-    let label = state.prompt.as_ref().unwrap().label();
-    assert_eq!(label, "set GPUMEM_POOL_MAX of pid 7 from 1GiB to 2GiB? (y/n) ");
-    let set = Request::Set { name: "GPUMEM_POOL_MAX".into(), value: "2GiB".into(), force: false };
-    assert_eq!(press(&mut state, &look, "y"), Some(Effect::Act(set)));
-}
-
-#[test]
 fn what_was_seen_before_the_process_was_chosen_says_nothing_of_it() {
     let mut state = State::new(None, Duration::from_secs(1), false);
     let mut list = look(&state, &[]);
@@ -174,7 +160,7 @@ fn what_was_seen_before_the_process_was_chosen_says_nothing_of_it() {
 fn readonly_asks_nothing() {
     let mut state = State::new(Some("/7.ledger".into()), Duration::from_secs(1), true);
     let look = look(&state, &[]);
-    for key in ["m", "t", "v"] {
+    for key in ["m", "t"] {
         assert_eq!(press(&mut state, &look, key), None);
         assert!(state.prompt.is_none() && state.message.as_ref().unwrap().text.contains("--readonly"));
     }
