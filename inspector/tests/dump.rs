@@ -8,7 +8,6 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 fn one() -> Dir {
     let dir = dir();
@@ -110,78 +109,6 @@ fn a_dump_to_stdout_has_its_report_elsewhere() {
 }
 
 #[test]
-fn a_trace_is_not_written_over_what_is_no_file() {
-    let dir = dir();
-    let pipe = pipe(&dir);
-    let lib = dir.path().join("libgpumem.so");
-    std::fs::write(&lib, "").unwrap();
-    let mut command = Command::new("timeout");
-    command.arg("20").arg(env!("CARGO_BIN_EXE_gpumem")).args([
-        "record",
-        "--trace",
-        "--lib",
-        lib.to_str().unwrap(),
-        "-o",
-    ]);
-    let answer = answer({
-        command.args([pipe.to_str().unwrap(), "--", "true"]);
-        command
-    });
-    assert_eq!(answer.code, 125, "{}", answer.err);
-    assert!(answer.err.contains("is not a regular file") && answer.err.contains("name another file with -o"));
-    assert!(std::fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
-}
-
-/// `gpumem record --trace ARGS` in this directory, with a library that may be anything.
-fn record(dir: &Dir, lib: &Path, args: &[&str]) -> Answer {
-    let mut command = gpumem();
-    command.current_dir(dir.path()).args(["record", "--trace", "--lib"]).arg(lib).args(args);
-    answer(command)
-}
-
-#[test]
-fn a_trace_outlives_a_command_that_makes_none() {
-    let dir = dir();
-    let lib = dir.path().join("libgpumem.so");
-    std::fs::write(&lib, "").unwrap();
-    let (old, aside) = (dir.path().join("t"), dir.path().join("t~"));
-    let trace = [&gpumem_wire::trace::MAGIC[..], b"the old one"].concat();
-    std::fs::write(&old, &trace).unwrap();
-    // Nowhere, and there but not to be executed.
-    std::fs::write(dir.path().join("plain"), "").unwrap();
-    for (command, code) in [("nosuch", 127), ("./nosuch", 127), ("./plain", 126)] {
-        let answer = record(&dir, &lib, &["-o", "t", "--", command]);
-        assert_eq!(answer.code, code, "{command}: {}", answer.err);
-        assert_eq!(std::fs::read(&old).unwrap(), trace, "{command}");
-        assert!(!aside.exists(), "{command}");
-    }
-    let answer = record(&dir, &lib, &["-o", "t", "--", "true"]);
-    assert_eq!(answer.code, 0, "{}", answer.err);
-    assert_eq!(std::fs::read(&aside).unwrap(), trace);
-    let real = dir.path().canonicalize().unwrap();
-    let said = format!("gpumem: writing the trace to {0}/t; the trace that was there is now {0}/t~\n", real.display());
-    assert!(answer.err.starts_with(&said), "{}", answer.err);
-    // What bears the second name and is no trace is somebody's.
-    std::fs::write(&old, &trace).unwrap();
-    std::fs::write(&aside, "precious").unwrap();
-    assert_eq!(record(&dir, &lib, &["-o", "t", "--", "true"]).code, 125);
-    assert_eq!((std::fs::read(&old).unwrap(), std::fs::read(&aside).unwrap()), (trace, b"precious".into()));
-}
-
-#[test]
-fn where_a_trace_goes_is_told_and_never_stdout() {
-    let dir = dir();
-    let lib = dir.path().join("libgpumem.so");
-    std::fs::write(&lib, "").unwrap();
-    let answer = record(&dir, &lib, &["--", "sh", "-c", "echo $GPUMEM_RECORD"]);
-    assert!(answer.out.ends_with(".trace\n"), "{}", answer.out);
-    assert!(answer.err.starts_with(&format!("gpumem: writing the trace to {}", answer.out)), "{}", answer.err);
-    let answer = record(&dir, &lib, &["-o", "-", "--", "true"]);
-    assert_eq!(answer.code, 2);
-    assert!(answer.err.contains("cannot be written to stdout"), "{}", answer.err);
-}
-
-#[test]
 fn a_dump_that_was_cut_short_is_no_empty_process() {
     let dir = one();
     let file = dir.path().join("d");
@@ -237,4 +164,14 @@ fn the_dump_that_was_there_is_kept() {
     // What is no dump has no second name.
     std::fs::write(&file, "notes").unwrap();
     assert!(!dir.ok(&["dump", "-o", name]).contains("was there"));
+}
+
+#[test]
+fn a_dump_without_a_name_is_named_by_its_pid() {
+    let (dir, work) = (dir(), tempfile::tempdir().unwrap());
+    dir.put(me(), demo(me()));
+    let mut command = gpumem();
+    command.env("GPUMEM_DIR", dir.path()).current_dir(work.path()).arg("dump");
+    assert_eq!(answer(command).code, 0);
+    assert!(work.path().join(format!("gpumem-{}.gpumem", me().pid)).is_file());
 }

@@ -6,6 +6,7 @@ use common::skipped::installed;
 use common::*;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::process::Command;
 
 /// A directory with one running process, this test; the file that an export of it wrote.
 fn exported(name: &str) -> Vec<u8> {
@@ -158,15 +159,16 @@ fn lines_of_json_hold_every_allocation() {
 fn a_format_has_to_be_named() {
     let dir = dir();
     dir.put(me(), demo(me()));
-    for (args, words) in [
+    for (args, words, code) in [
         (
             &["export", "-o", "/tmp/x.unknown"][..],
             "the ending of /tmp/x.unknown names no format; known are .speedscope.json",
+            1,
         ),
-        (&["export", "-o", "-"], "stdout has no ending that names a format"),
+        (&["export", "-o", "-"], "no file is named, and no format; known are .speedscope.json", 2),
     ] {
         let answer = dir.gpumem(args);
-        assert_eq!(answer.code, 1, "{args:?}");
+        assert_eq!(answer.code, code, "{args:?}");
         assert!(answer.err.contains(words) && answer.err.contains("--to"), "{}", answer.err);
     }
     assert!(!Path::new("/tmp/x.unknown").exists());
@@ -174,4 +176,19 @@ fn a_format_has_to_be_named() {
     let odd = dir.path().join("stacks.json");
     dir.ok(&["export", "--to", "folded", "-o", odd.to_str().unwrap()]);
     assert!(std::fs::read_to_string(odd).unwrap().contains("device;"));
+}
+
+/// A collector of metrics is another user. What else is exported has paths and command lines.
+#[test]
+fn metrics_may_be_read_by_others() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = dir();
+    dir.put(me(), demo(me()));
+    for (name, mode) in [("a.prom", 0o644), ("a.json", 0o600)] {
+        let file = dir.path().join(name);
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask 022; exec \"$0\" export -o \"$1\"", env!("CARGO_BIN_EXE_gpumem")]).arg(&file);
+        assert!(command.env("GPUMEM_DIR", dir.path()).status().unwrap().success());
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, mode, "{name}");
+    }
 }

@@ -177,7 +177,7 @@ fn a_ledgers_name_that_is_no_file_is_left_alone() {
             dir.gpumem(args);
         }
         for args in
-            [&["allocs"][..], &["allocs", "--file"], &["report", "-o", "-"], &["record", "--export", "csv"], &["diff"]]
+            [&["allocs"][..], &["allocs", "--file"], &["report", "-o", "-"], &["export", "--to", "csv"], &["diff"]]
         {
             let words: Vec<&str> = args.iter().copied().chain([whole.to_str().unwrap()]).collect();
             let answer = dir.gpumem(&words);

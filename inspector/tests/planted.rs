@@ -70,12 +70,7 @@ fn pipes_are_neither_exported_nor_recorded_over() {
     let pipe = dir.path().join("pipe");
     fifo(&pipe);
     let pipe = pipe.to_str().unwrap();
-    for args in [
-        &["record", "--export", "csv", pipe][..],
-        &["record", "--trace", "-o", pipe, "--", "true"],
-        &["export", "--format", "json", pipe],
-        &["diff", pipe, pipe],
-    ] {
+    for args in [&["export", "--to", "csv", pipe][..], &["export", "--format", "json", pipe], &["diff", pipe, pipe]] {
         let answer = dir.gpumem(args);
         assert!(matches!(answer.code, 1 | 125), "{args:?}: {}", answer.err);
         assert!(answer.err.contains("regular file"), "{args:?}: {}", answer.err);
@@ -85,13 +80,13 @@ fn pipes_are_neither_exported_nor_recorded_over() {
     let file = std::fs::File::create(&trace).unwrap();
     file.set_len(1 << 40).unwrap();
     let begin = Instant::now();
-    assert_eq!(dir.gpumem(&["record", "--export", "csv", trace.to_str().unwrap()]).code, 1);
+    assert_eq!(dir.gpumem(&["export", "--to", "csv", trace.to_str().unwrap()]).code, 1);
     let mut header = [0_u8; 4096];
     header[..8].copy_from_slice(&gpumem_wire::trace::MAGIC);
     header[8..12].copy_from_slice(&gpumem_wire::trace::VERSION.to_le_bytes());
     header[12..16].copy_from_slice(&(gpumem_wire::trace::RECORD_BYTES as u32).to_le_bytes());
     std::os::unix::fs::FileExt::write_all_at(&file, &header, 0).unwrap();
-    assert_eq!(dir.ok(&["record", "--export", "csv", trace.to_str().unwrap()]).lines().count(), 1);
+    assert_eq!(dir.ok(&["export", "--to", "csv", trace.to_str().unwrap()]).lines().count(), 1);
     assert!(begin.elapsed() < GUARD);
 }
 

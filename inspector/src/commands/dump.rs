@@ -1,6 +1,6 @@
 //! `gpumem dump`: a copy that explains itself anywhere: the tables, and the symbols of their stacks.
 
-use super::output::save;
+use super::output::{PRIVATE, save};
 use crate::args::Target;
 use crate::compose::Composer;
 use crate::context::{Command, Context};
@@ -23,9 +23,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// The file to write; an existing dump is renamed to FILE~. A device or a pipe is written in place. With - the dump
-    /// goes to stdout and the report to stderr
+    /// goes to stdout and the report to stderr [default: gpumem-PID.gpumem]
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    output: PathBuf,
+    output: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -54,16 +54,17 @@ impl Command for Args {
     fn run(&self, context: &Context) -> Result<()> {
         let ledger = context.ledger(&self.target)?;
         let (composer, symbols) = compose(context, &ledger, !self.target.no_symbols);
-        let to_stdout = self.output == Path::new("-");
-        let old_file = if to_stdout { None } else { keep(&self.output) };
+        let output = self.output.clone().unwrap_or_else(|| format!("gpumem-{}.gpumem", ledger.pid()).into());
+        let to_stdout = output == Path::new("-");
+        let old_file = if to_stdout { None } else { keep(&output) };
         let saved = match to_stdout {
             true => to(&mut std::io::stdout().lock(), composer),
-            false => save(&self.output, |out| composer.write(out)),
+            false => save(&output, PRIVATE, |out| composer.write(out)),
         };
-        let name = if to_stdout { "stdout".into() } else { text::os(self.output.as_os_str()) };
+        let name = if to_stdout { "stdout".to_owned() } else { text::os(output.as_os_str()).into_owned() };
         let bytes = saved.map_err(|error| Failure::io(format!("cannot write {name}"), &error))?;
         let report = Report {
-            file: self.output.clone(),
+            file: output,
             old_file,
             bytes,
             pid: ledger.pid(),

@@ -8,6 +8,10 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// The mode of a file that is the user's alone, as a ledger is, and of one that others may read if the umask lets them.
+pub(super) const PRIVATE: u32 = 0o600;
+pub(super) const FOR_OTHERS: u32 = 0o644;
+
 /// Writes a file; the bytes that were written.
 ///
 /// A regular file, or one that is not there yet, is written beside its place and renamed, so that no reader
@@ -15,19 +19,19 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// Those of the system; a file that was there is as it was then.
-pub(super) fn save(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<u64> {
+pub(super) fn save(path: &Path, mode: u32, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<u64> {
     let place = match std::fs::metadata(path) {
         Ok(meta) if meta.is_file() => path.canonicalize()?,
         Ok(_) => return fill(OpenOptions::new().write(true).open(path)?, write),
         // The link leads nowhere yet. Opening it makes the file that it names.
         Err(error) if error.kind() == ErrorKind::NotFound && path.is_symlink() => {
-            return fill(OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?, write);
+            return fill(OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?, write);
         }
         Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
         Err(error) => return Err(error),
     };
     let draft = draft_of(&place)?;
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
     let written = fill(file, write).and_then(|bytes| std::fs::rename(&draft, &place).map(|()| bytes));
     if written.is_err() {
         let _ = std::fs::remove_file(&draft);
@@ -48,9 +52,9 @@ impl Written {
     ///
     /// # Errors
     /// Those of the system, with the file's name.
-    pub(super) fn new(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Self> {
+    pub(super) fn new(path: &Path, mode: u32, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Self> {
         let name = text::os(path.as_os_str());
-        let bytes = save(path, write).map_err(|error| Failure::io(format!("cannot write {name}"), &error))?;
+        let bytes = save(path, mode, write).map_err(|error| Failure::io(format!("cannot write {name}"), &error))?;
         Ok(Self { file: path.to_owned(), bytes })
     }
 }

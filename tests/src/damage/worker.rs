@@ -133,7 +133,7 @@ impl Case {
         let file = path.to_str().expect("a scratch directory is text").to_owned();
         let in_dir = ["--dir".to_owned(), dir.to_str().expect("as above").to_owned()];
         let mut words: Vec<String> = match (kind, random.below(16)) {
-            (Kind::Trace, 1..) => vec!["record".into(), "--export".into(), "csv".into(), file],
+            (Kind::Trace, 1..) => vec!["export".into(), "--to".into(), "csv".into(), file],
             (Kind::Recording, _) => vec!["report".into(), "-o".into(), "-".into(), file],
             (_, 0) => [&["ps".to_owned()][..], &in_dir].concat(),
             (_, 1) => [&["clean".to_owned(), "--all".into(), "--dry-run".into()][..], &in_dir].concat(),

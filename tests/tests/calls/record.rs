@@ -220,27 +220,15 @@ fn gpumem(dir: &Path, args: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn gpumem_record_runs_and_exports() {
+fn a_trace_is_exported_as_text() {
     let scratch = Scratch::new();
     let basic = artifacts().programs.join("basic");
-    let basic = basic.to_str().expect("UTF-8");
-    let ran = gpumem(scratch.path(), &["record", "--trace", "-o", "trace", "--", basic]);
+    let trace = scratch.path().join("trace");
+    let paths = [&trace, &basic].map(|path| path.to_str().expect("UTF-8"));
+    let ran = gpumem(scratch.path(), &["run", "--record", paths[0], "--", paths[1]]);
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    let trace = read(&scratch.path().join("trace"));
-    // A second recording renames the first trace. A file that is not a trace stays.
-    assert!(gpumem(scratch.path(), &["record", "--trace", "-o", "trace", "--", basic]).status.success());
-    assert_ne!(read(&scratch.path().join("trace")).header.pid, trace.header.pid);
-    assert_eq!(read(&scratch.path().join("trace~")).header.pid, trace.header.pid);
     std::fs::write(scratch.path().join("mine"), "precious").expect("a file");
-    let refused = gpumem(scratch.path(), &["record", "--trace", "-o", "mine", "--", basic]);
-    assert_eq!(refused.status.code(), Some(125));
-    assert_eq!(std::fs::read(scratch.path().join("mine")).expect("it is there"), b"precious");
-    // Without a name it is named by pid.
-    assert!(gpumem(scratch.path(), &["record", "--trace", "--", basic]).status.success());
-    let named = std::fs::read_dir(scratch.path()).expect("a folder").map(|entry| entry.expect("an entry").file_name());
-    assert_eq!(named.filter(|name| name.to_string_lossy().ends_with(".trace")).count(), 1);
-
-    let exported = gpumem(scratch.path(), &["record", "--export", "csv", "trace"]);
+    let exported = gpumem(scratch.path(), &["export", "--to", "csv", "./trace"]);
     assert!(exported.status.success() && exported.stderr.is_empty());
     let text = String::from_utf8(exported.stdout).expect("UTF-8");
     let mut lines = text.lines();
@@ -262,11 +250,7 @@ fn gpumem_record_runs_and_exports() {
         rows += 1;
     }
     assert!(live.is_empty() && rows > 10);
-    for (args, code) in [
-        (&["record", "--export", "csv", "none"][..], 3),
-        (&["record", "--export", "csv", "mine"], 1),
-        (&["record", "--trace"], 2),
-    ] {
+    for (args, code) in [(&["export", "--to", "csv", "none"][..], 3), (&["export", "--to", "csv", "./mine"], 1)] {
         assert_eq!(gpumem(scratch.path(), args).status.code(), Some(code), "{args:?}");
     }
 }

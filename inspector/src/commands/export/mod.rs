@@ -3,6 +3,7 @@
 //! * [`all`]: everything, as JSON. [`rows`]: a line for each allocation.
 //! * [`stacks`]: live memory by call stack, which viewers get: [`folded`], [`speedscope`]. [`pprof`] stands with the metrics.
 //! * [`torch`]: a snapshot as PyTorch's own. [`timeline`]: samples and events over time.
+//! * [`trace`]: each allocation and free, of a trace.
 
 mod all;
 mod folded;
@@ -11,11 +12,12 @@ mod speedscope;
 mod stacks;
 mod timeline;
 mod torch;
+mod trace;
 
-use super::output::Written;
+use super::output::{FOR_OTHERS, PRIVATE, Written};
 use crate::args::Target;
 use crate::context::{Command, Context, to_stdout};
-use crate::failure::{Failure, Result};
+use crate::failure::{Code, Failure, Result};
 use crate::metrics::{self, Detail, Page, pprof};
 use crate::model::Ledger;
 use crate::text;
@@ -31,7 +33,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// The format [default: by the ending of FILE; with --json alone, json]
-    #[arg(long, visible_alias = "format", value_enum, value_name = "FORMAT", required_unless_present_any = ["output", "json"])]
+    #[arg(long, visible_alias = "format", value_enum, value_name = "FORMAT")]
     to: Option<Format>,
     /// The file to write; without it, or with -, stdout
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
@@ -45,7 +47,8 @@ pub(super) enum Format {
     Prometheus,
     /// Everything in the ledger: every allocation, graph, exec, counter, sample (.json)
     Json,
-    /// A line for each live allocation (.csv)
+    /// A line for each live allocation; of a trace (GPUMEM_RECORD) for each allocation and free, in the columns of RMM's
+    /// log (.csv)
     Csv,
     /// A line of JSON for each live allocation (.jsonl)
     Jsonl,
@@ -99,11 +102,15 @@ impl Command for Args {
         let of_json = || (file.is_none() && context.global.json).then_some(Format::Json);
         let Some(format) = self.to.or_else(|| file.and_then(Format::of)).or_else(of_json) else {
             let endings = ENDINGS.iter().map(|(ending, _)| *ending).collect::<Vec<_>>().join(" ");
-            let what = match file {
-                Some(path) => format!("the ending of {} names no format", text::clean(&text::os(path.as_os_str()))),
-                None => "stdout has no ending that names a format".into(),
+            let (code, what) = match file {
+                Some(path) => {
+                    let name = text::os(path.as_os_str());
+                    (Code::Error, format!("the ending of {} names no format", text::clean(&name)))
+                }
+                None => (Code::Usage, "no file is named, and no format".into()),
             };
-            return Err(Failure::error(format!("{what}; known are {endings}")).fix("name it: --to speedscope"));
+            let fix = "name a file with one of them (-o FILE), or the format: --to speedscope";
+            return Err(Failure::new(code, format!("{what}; known are {endings}")).fix(fix));
         };
         if file.is_none() && !matches!(format, Format::Json | Format::Jsonl) {
             let name = clap::ValueEnum::to_possible_value(&format);
@@ -112,10 +119,13 @@ impl Command for Args {
         let named = self.target.target.is_some() || self.target.file.is_some();
         // Metrics are of all processes unless one is named: none is a result too, for a collector.
         let all = format == Format::Prometheus && !named;
-        let ledger = if all { None } else { Some(context.ledger(&self.target)?) };
-        let write = |out: &mut dyn Write| match &ledger {
-            Some(ledger) => print(&mut context.limited(out), context, format, ledger),
-            None => write_page(out, &metrics::of_all(&context.world, self.detail(), None)),
+        let target = self.target.target.as_deref().or(self.target.file.as_deref()).map(Path::new);
+        let trace = target.filter(|_| format == Format::Csv).map(trace::named).transpose()?.flatten();
+        let ledger = if all || trace.is_some() { None } else { Some(context.ledger(&self.target)?) };
+        let write = |out: &mut dyn Write| match (&trace, &ledger) {
+            (Some(trace), _) => trace::csv(out, trace),
+            (None, Some(ledger)) => print(&mut context.limited(out), context, format, ledger),
+            (None, None) => write_page(out, &metrics::of_all(&context.world, self.detail(), None)),
         };
         let Some(path) = file else {
             if format.is_text() {
@@ -128,7 +138,9 @@ impl Command for Args {
             let written = write(&mut out).and_then(|()| out.flush());
             return written.map_err(to_stdout);
         };
-        let written = Written::new(path, write)?;
+        // A page of metrics is for a collector, which is another user.
+        let mode = if format == Format::Prometheus { FOR_OTHERS } else { PRIVATE };
+        let written = Written::new(path, mode, write)?;
         context.print(&written, |out, written| writeln!(out, "wrote {written}"))
     }
 }

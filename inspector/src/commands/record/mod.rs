@@ -2,12 +2,10 @@
 //!
 //! * [`session`]: one process after another look. [`started`]: a command, and all that it starts.
 //! * [`place`]: the file: bounded, in parts, never over what is somebody's.
-//! * [`trace`]: the other kind of recording: every single call, written by the shim.
 
 mod place;
 mod session;
 mod started;
-mod trace;
 
 use crate::args::{Target, candidates, size, span};
 use crate::context::{Command, Context};
@@ -25,7 +23,7 @@ use std::time::Duration;
 /// the graph cache did, marks and failures, and each large allocation by itself. It ends with the process or with Ctrl-C.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A pid or a process name; not needed if only one process fits. With --export, the path of a trace
+    /// A pid or a process name; not needed if only one process fits
     #[arg(value_name = "PID|NAME", add = candidates::processes())]
     target: Option<OsString>,
     /// The file to write; an existing recording is renamed to FILE~ [default: gpumem-PID.rec.gz]
@@ -44,13 +42,6 @@ pub(crate) struct Args {
     /// FILE.1, and a new file begins
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = most)]
     max_size: u64,
-    /// Let the shim write a trace of every single allocation and free instead of a recording. The trace grows without
-    /// bound [default file: gpumem-PID.trace]
-    #[arg(long, requires = "command")]
-    trace: bool,
-    /// Record nothing: write the named trace to stdout as text
-    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["output", "command", "trace"], requires = "target")]
-    export: Option<trace::Format>,
     /// libgpumem.so to preload, instead of the one found beside gpumem
     #[arg(long, value_name = "FILE", env = "GPUMEM_LIB", hide_env_values = true)]
     lib: Option<PathBuf>,
@@ -82,20 +73,15 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// Those of choosing the process and of writing the file; those of `gpumem run`; a trace that cannot be read. With a
-    /// command that was started, its exit code is that of `gpumem`.
+    /// Those of choosing the process and of writing the file; those of `gpumem run`. With a command that was started, its
+    /// exit code is that of `gpumem`.
     fn run(&self, context: &Context) -> Result<()> {
         if self.output.as_deref() == Some(Path::new("-")) {
             return Err(Failure::new(Code::Usage, "a recording cannot be written to stdout").fix("name a file with -o"));
         }
-        match (self.export, &self.target) {
-            (Some(trace::Format::Csv), Some(path)) => {
-                context.no_json("--export csv")?;
-                trace::export(Path::new(path))
-            }
-            _ if self.trace => trace::record(self, context),
-            _ if !self.command.is_empty() => started::record(self, context),
-            _ => self.attach(context),
+        match self.command.is_empty() {
+            true => self.attach(context),
+            false => started::record(self, context),
         }
     }
 }

@@ -6,7 +6,7 @@ pub(super) mod gather;
 mod page;
 mod recorded;
 
-use super::output::Written;
+use super::output::{PRIVATE, Written};
 use crate::args::Target;
 use crate::context::{Command, Context};
 use crate::failure::Result;
@@ -97,7 +97,7 @@ impl Command for Args {
         };
         let write = |out: &mut dyn Write| report.write(&mut context.limited(out), context.global.json);
         let Some(name) = name else { return context.write(write) };
-        let written = Written::new(&name, write)?;
+        let written = Written::new(&name, PRIVATE, write)?;
         context.print(&written, |out, written| writeln!(out, "wrote {written}: open it in a browser"))
     }
 }

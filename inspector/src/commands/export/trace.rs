@@ -1,103 +1,28 @@
-//! Traces of every single call: `--trace` runs a command and lets the shim write one, `--export` writes one as text.
+//! A trace, which has every single allocation and free (GPUMEM_RECORD), in the columns of RMM's log:
+//! Thread,Time,Action,Pointer,Size,Stream; only device and managed memory that has a pointer.
 
-use super::Args;
-use crate::context::Context;
-use crate::failure::{Code, Failure, Result, plain};
-use crate::launch::start;
+use crate::failure::{Failure, Result, plain};
 use crate::source::open;
-use crate::text;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::trace::{self, Action, Record, Trace};
 use std::collections::HashMap;
-use std::ffi::OsString;
-use std::io::{BufWriter, ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{Read, Write};
+use std::path::Path;
 
-/// What a trace is exported as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Format {
-    /// The columns of RMM's log: Thread,Time,Action,Pointer,Size,Stream; only device and managed memory
-    /// that has a pointer
-    Csv,
-}
-
-/// Becomes the command; returns only when it could not be started.
-pub(super) fn record(args: &Args, context: &Context) -> Result<()> {
-    let failed = |failure: Failure| Failure { code: Code::RunFailed, ..failure };
-    let mut environment =
-        start::environment(args.lib.as_deref(), &args.command, context.global.dir.as_deref()).map_err(failed)?;
-    // This process becomes the command: its pid is ours.
-    let named = args.output.clone().unwrap_or_else(|| format!("gpumem-{}.trace", std::process::id()).into());
-    let output = std::path::absolute(&named).map_err(|error| failed(Failure::io(named.display(), &error)))?;
-    // A link stays a link. The file that it leads to is moved.
-    let output = output.canonicalize().unwrap_or(output);
-    start::look_up(&args.command)?;
-    let aside = make_way(&output).map_err(failed)?;
-    let shown = |path: &Path| text::clean(&text::os(path.as_os_str())).into_owned();
-    let place = shown(&output);
-    match &aside {
-        Some(aside) => {
-            anstream::eprintln!(
-                "gpumem: writing the trace to {place}; the trace that was there is now {}",
-                shown(aside)
-            );
-        }
-        None if args.output.is_none() => anstream::eprintln!("gpumem: writing the trace to {place}"),
-        None => {}
-    }
-    environment.push(("GPUMEM_RECORD".into(), output.clone().into()));
-    let not_started = start::become_command(&args.command, environment);
-    if let Some(aside) = aside {
-        std::fs::rename(&aside, &output).map_err(|error| failed(Failure::io(output.display(), &error)))?;
-    }
-    not_started
-}
-
-/// Moves a trace that is in the way to the name with a `~`, and answers that: the shim writes none over
-/// what is there, and whether the command makes one is not known before. Another process may be writing
-/// the old one: it goes on.
-fn make_way(path: &Path) -> Result<Option<PathBuf>> {
-    if !is_trace(path)? {
+/// The trace in a file; `None` if there is none in it.
+///
+/// # Errors
+/// Those of reading it.
+pub(super) fn named(path: &Path) -> Result<Option<Trace>> {
+    // Opening a pipe would wait for its writer.
+    if !std::fs::metadata(path).is_ok_and(|meta| meta.is_file()) {
         return Ok(None);
     }
-    let mut aside = OsString::from(path);
-    aside.push("~");
-    let aside = PathBuf::from(aside);
-    is_trace(&aside)?;
-    std::fs::rename(path, &aside).map_err(|error| Failure::io(path.display(), &error))?;
-    Ok(Some(aside))
-}
-
-/// Whether there is a trace; false where there is nothing.
-///
-/// # Errors
-/// Anything else that is there.
-fn is_trace(path: &Path) -> Result<bool> {
-    let left_alone = |why: &str| {
-        Err(Failure::error(format!("{} {why}: it is left alone", path.display())).fix("name another file with -o"))
-    };
-    // Opening a pipe would wait for its writer.
-    match std::fs::metadata(path) {
-        Ok(meta) if !meta.is_file() => return left_alone("is not a regular file"),
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(Failure::io(path.display(), &error)),
+    let mut magic = [0; trace::MAGIC.len()];
+    if !open::any(path)?.read_exact(&mut magic).is_ok_and(|()| magic == trace::MAGIC) {
+        return Ok(None);
     }
-    let mut file = open::any(path)?;
-    let mut magic = [0; 8];
-    match file.read_exact(&mut magic).is_ok() && magic == trace::MAGIC {
-        true => Ok(true),
-        false => left_alone("exists and is not a trace"),
-    }
-}
-
-/// Writes a trace to stdout as text.
-///
-/// # Errors
-/// Those of reading it, and of stdout.
-pub(super) fn export(path: &Path) -> Result<()> {
-    let file = open::any(path)?;
-    let trace = trace::read(&file).map_err(|why| Failure::error(format!("{}: {why}", path.display())))?;
+    let trace = trace::read(&open::any(path)?).map_err(|why| Failure::error(format!("{}: {why}", path.display())))?;
     if trace.torn > 0 {
         tracing::warn!("{}: {} records are missing or damaged and left out", path.display(), trace.torn);
     }
@@ -105,12 +30,11 @@ pub(super) fn export(path: &Path) -> Result<()> {
         let why = std::io::Error::from_raw_os_error(trace.header.stopped as i32);
         tracing::warn!("{}: the trace stopped before the process did: {}", path.display(), plain(&why));
     }
-    let mut out = BufWriter::new(anstream::stdout().lock());
-    csv(&mut out, &trace).and_then(|()| out.flush()).map_err(|error| Failure::io("cannot write to stdout", &error))
+    Ok(Some(trace))
 }
 
 /// As RMM's logging_resource_adaptor writes it, except that the thread is the kernel's number for it.
-fn csv(out: &mut impl Write, trace: &Trace) -> std::io::Result<()> {
+pub(super) fn csv(out: &mut dyn Write, trace: &Trace) -> std::io::Result<()> {
     writeln!(out, "Thread,Time,Action,Pointer,Size,Stream")?;
     let undone = undone(&trace.records);
     let shown = trace.records.iter().zip(undone).filter(|(record, undone)| !undone && has_pointer(record.kind));
