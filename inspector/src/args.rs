@@ -116,6 +116,20 @@ pub(crate) struct Target {
     pub stack: StackMode,
 }
 
+/// Which running process is asked.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Asked {
+    /// A pid, a process name, or the path of a ledger; not needed if only one process runs
+    #[arg(value_name = "PID|NAME|FILE", add = candidates::processes())]
+    target: Option<OsString>,
+}
+
+impl Asked {
+    pub(crate) fn target(&self) -> Target {
+        Target { target: self.target.clone(), ..Target::default() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

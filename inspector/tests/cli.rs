@@ -73,6 +73,7 @@ fn usage_errors_have_their_own_code() {
     ] {
         failure(&dir, args, 2);
     }
+    assert!(failure(&dir, &["export"], 2).contains(".speedscope.json"), "the endings that there are");
     assert!(failure(&dir, &["run", "--stacks", "129", "--", "true"], 2).contains("a number from 0 to 128"));
 }
 

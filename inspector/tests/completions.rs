@@ -151,3 +151,11 @@ fn names_of_processes_are_cleaned() {
     assert!(said.contains(&me().pid.to_string()), "{said}");
     assert!(!said.contains('\x1b') && said.contains("a\\x1b[31mb\\nc"), "{said}");
 }
+
+#[test]
+fn guides_and_commands_are_offered_to_help() {
+    let Some(offered) = bash(&place(), &["gpumem", "help", "py"]) else { return };
+    assert_eq!(offered, ["pytorch"]);
+    let Some(offered) = bash(&place(), &["gpumem", "help", "lea"]) else { return };
+    assert_eq!(offered, ["leaks"]);
+}

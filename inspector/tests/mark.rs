@@ -76,3 +76,25 @@ fn a_process_that_does_not_answer_is_given_up_on() {
     assert_eq!(got.code, 1);
     assert!(got.err.contains("did not answer in 3 s"), "{}", got.err);
 }
+
+#[test]
+fn a_pid_before_the_name_is_told() {
+    let dir = dir();
+    dir.put(me(), demo(me()));
+    let pid = me().pid.to_string();
+    let answer = dir.gpumem(&["mark", &pid, "warm up"]);
+    assert_eq!(answer.code, 3);
+    let order = format!("the name of the mark comes first: gpumem mark 'warm up' {pid}");
+    assert!(answer.err.contains(&order), "{}", answer.err);
+}
+
+#[test]
+fn what_asks_a_process_has_no_options_of_views() {
+    let dir = dir();
+    dir.put(me(), demo(me()));
+    for command in ["trim", "off", "check"] {
+        for option in ["--no-symbols", "--stack=native"] {
+            assert_eq!(dir.gpumem(&[command, option]).code, 2, "{command} {option}");
+        }
+    }
+}

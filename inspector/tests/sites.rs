@@ -128,3 +128,21 @@ fn diff_names_both_sides_together() {
         assert_eq!(texts(&report["graphs"], "site"), SITES[1..], "{by}");
     }
 }
+
+#[test]
+fn the_standard_library_of_cpp_is_no_caller() {
+    let dir = dir();
+    let mut composer = ledger(&[(&[KV, LOAD], 64), (&[KV, SLOT], 8)]);
+    for (address, name) in [
+        (WRAP, "Buffer::Buffer(unsigned long)"),
+        (KV, "std::__detail::_MakeUniq<Buffer>::__single_object std::make_unique<Buffer, int>(int&&)"),
+        (LOAD, "load()"),
+        (SLOT, "slot()"),
+        (MAIN, "main"),
+    ] {
+        composer.symbol(address, 0, name, "a.cpp", 1, "/opt/app");
+    }
+    dir.put(me(), composer);
+    let keys = texts(&dir.json(&["allocs"])["rows"], "key");
+    assert_eq!(keys, ["Buffer::Buffer a.cpp:1 ← load a.cpp:1", "Buffer::Buffer a.cpp:1 ← slot a.cpp:1"]);
+}

@@ -421,3 +421,23 @@ fn warnings_come_before_numbers() {
     assert!(text.contains("warning: interception is partial: libcuda was used before the shim"), "{text}");
     assert!(text.contains("warning: 12 records did not fit and are missing: raise GPUMEM_LEDGER_MAX"), "{text}");
 }
+
+#[test]
+fn peaks_that_follow_one_another_are_one_line() {
+    let dir = dir();
+    let mut ledger = begin(me());
+    let event = |seq, kind: EventKind, mib| EventSlot { seq, kind: kind as u8, a: mib * MIB, ..Default::default() };
+    ledger.slots([
+        event(0, EventKind::PeakGrew, 1),
+        event(1, EventKind::PeakGrew, 2),
+        event(2, EventKind::PeakGrew, 3),
+        event(3, EventKind::PoolReleased, 4),
+        event(4, EventKind::PeakGrew, 5),
+    ]);
+    dir.put(me(), ledger);
+    let text = squeeze(&dir.ok(&["events"]));
+    assert_eq!(text.matches("peak-grew").count(), 2, "{text}");
+    assert!(text.contains("3.0 MiB of device memory live, after 2 lower peaks"), "{text}");
+    assert!(text.ends_with("5.0 MiB of device memory live") && !text.contains("earlier"), "{text}");
+    assert_eq!(dir.json(&["events"])["events"].as_array().unwrap().len(), 5);
+}

@@ -1,7 +1,7 @@
 //! `gpumem check`: makes a running process read all memory that its guard watches.
 
 use super::said;
-use crate::args::{Target, span};
+use crate::args::{Asked, span};
 use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::source::ask::longest_work_ms;
@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    target: Target,
+    whom: Asked,
     /// How long the command waits for the process at most
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "10s")]
     timeout: Duration,
@@ -32,6 +32,6 @@ impl Command for Args {
     /// Those of choosing the process and of asking it; that it has no guard.
     fn run(&self, context: &Context) -> Result<()> {
         let longest_ms = longest_work_ms(self.timeout);
-        said::print_within(context, &self.target, &Request::Check { longest_ms }, self.timeout)
+        said::print_within(context, &self.whom.target(), &Request::Check { longest_ms }, self.timeout)
     }
 }

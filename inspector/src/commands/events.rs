@@ -56,6 +56,9 @@ struct Row {
     /// `info`, `warning` or `error`.
     severity: &'static str,
     text: String,
+    /// Events that the row stands for.
+    #[serde(skip)]
+    times: u64,
     code: i32,
     a: u64,
     b: u64,
@@ -81,18 +84,28 @@ impl Command for Args {
             (self.kind.is_empty() || kind.is_some_and(|kind| self.kind.iter().any(|name| name == kind.name())))
                 && (!self.problems || severity(event) != Severity::Info)
         };
-        let mut chosen: Vec<&EventSlot> = events.iter().filter(wanted).collect();
+        let mut chosen: Vec<(&EventSlot, u64)> = events.iter().filter(wanted).map(|event| (event, 1)).collect();
         let events_total = chosen.len();
+        if !context.global.json {
+            chosen = fold(&chosen);
+        }
         let limit = context.rows(self.limit);
         let sites = Sites::of_events(&ledger);
         let report = Report {
             process: ledger.head(),
-            events: Lazy::of(chosen.split_off(events_total.saturating_sub(limit)), |event| row(&ledger, &sites, event)),
+            events: Lazy::of(chosen.split_off(chosen.len().saturating_sub(limit)), |event| row(&ledger, &sites, event)),
             events_total,
             events_lost: events.first().map_or(0, |event| event.seq),
         };
         context.print(&report, |out, report| print(out, report, &ledger))
     }
+}
+
+/// Makes one of peaks that follow one another: the last has the most, and stands for so many.
+fn fold<'a>(events: &[(&'a EventSlot, u64)]) -> Vec<(&'a EventSlot, u64)> {
+    let is_peak = |event: &EventSlot| event.kind == EventKind::PeakGrew as u8;
+    let runs = events.chunk_by(|(a, _), (b, _)| is_peak(a) && is_peak(b) && a.context == b.context);
+    runs.filter_map(|run| Some((run.last()?.0, run.len() as u64))).collect()
 }
 
 pub(in crate::commands) fn severity(event: &EventSlot) -> Severity {
@@ -117,7 +130,7 @@ pub(in crate::commands) fn severity(event: &EventSlot) -> Severity {
     }
 }
 
-fn row(ledger: &Ledger, sites: &Sites, event: &EventSlot) -> Row {
+fn row(ledger: &Ledger, sites: &Sites, (event, times): (&EventSlot, u64)) -> Row {
     let kind = EventKind::from_u8(event.kind);
     Row {
         seq: event.seq,
@@ -125,7 +138,11 @@ fn row(ledger: &Ledger, sites: &Sites, event: &EventSlot) -> Row {
         time_unix_ns: real_ns(&ledger.snapshot.header, event.time_ns),
         kind: kind.map_or(format!("kind {}", event.kind), |kind| kind.name().to_owned()),
         severity: severity(event).name(),
-        text: sentence(ledger, event, kind),
+        text: match times {
+            1 => sentence(ledger, event, kind),
+            _ => format!("{}, after {}", sentence(ledger, event, kind), count(times - 1, "lower peak")),
+        },
+        times,
         code: event.code,
         a: event.a,
         b: event.b,
@@ -239,9 +256,9 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
         return writeln!(out, "no events");
     }
     writeln!(out)?;
-    let lost = report.events_total - report.events.len();
+    let lost = report.events_total as u64 - report.events.iter().map(|event| event.times).sum::<u64>();
     if lost > 0 {
-        writeln!(out, "{}", paint(DIM, format!("… {} earlier: -n 0 shows all", units::number(lost as u64))))?;
+        writeln!(out, "{}", paint(DIM, format!("… {} earlier: -n 0 shows all", units::number(lost))))?;
     }
     let style = |event: &Row| match event.severity {
         "error" => BAD,

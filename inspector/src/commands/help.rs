@@ -4,6 +4,9 @@ use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::text::width;
 use crate::view::table::{DIM, HEAD, paint, terminal_size};
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::Write;
 
 /// Guides: how they are named, what they are about, and their text.
@@ -26,8 +29,20 @@ const GUIDES: &[(&str, &str, &str)] = &[
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// A command or a guide; without it: all of them
-    #[arg(value_name = "COMMAND|GUIDE")]
+    #[arg(value_name = "COMMAND|GUIDE", add = ArgValueCompleter::new(topics))]
     topic: Option<String>,
+}
+
+/// Guides and commands, as a shell offers them.
+fn topics(word: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = word.to_str().unwrap_or_default();
+    let guides = GUIDES.iter().map(|&(name, about, _)| (name, about));
+    let commands = super::examples::EXAMPLES.iter().map(|&(name, ..)| (name, ""));
+    let all = guides.chain(commands).filter(|(name, _)| name.starts_with(typed)).collect::<BTreeMap<_, _>>();
+    let offered = |(name, about): (&str, &'static str)| {
+        CompletionCandidate::new(name).help(Some(about).filter(|about| !about.is_empty()).map(Into::into))
+    };
+    all.into_iter().map(offered).collect()
 }
 
 impl Command for Args {

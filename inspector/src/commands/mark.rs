@@ -1,9 +1,10 @@
 //! `gpumem mark NAME`: a named moment among the events of a running process.
 
-use crate::args::Target;
+use crate::args::Asked;
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::source::ask::ask;
+use crate::source::choose;
 use crate::text;
 use gpumem_wire::command::Request;
 use serde::Serialize;
@@ -15,7 +16,7 @@ pub(crate) struct Args {
     #[arg(value_name = "NAME")]
     name: String,
     #[command(flatten)]
-    target: Target,
+    whom: Asked,
 }
 
 #[derive(Serialize)]
@@ -35,11 +36,24 @@ impl Command for Args {
         if self.name.trim().is_empty() {
             return Err(Failure::new(Code::Usage, "a mark needs a name"));
         }
-        let ledger = context.live_ledger(&self.target)?;
+        let ledger = context.live_ledger(&self.whom.target()).map_err(|failure| self.hint(failure))?;
         ask(&ledger.whom(), &Request::Mark(self.name.clone()))?;
         let report = Report { pid: ledger.pid(), mark: self.name.clone() };
         context.print(&report, |out, report| {
             writeln!(out, "marked {:?} in pid {}; gpumem events shows it", text::clean(&report.mark), report.pid)
         })
+    }
+}
+
+impl Args {
+    /// A pid as the name looks like the wrong order.
+    fn hint(&self, failure: Failure) -> Failure {
+        match self.whom.target().target {
+            Some(whom) if failure.code == Code::Nothing && choose::pid(&self.name).is_some() => {
+                let (pid, name) = (&self.name, text::os_word(&whom));
+                failure.fix(format!("the name of the mark comes first: gpumem mark {name} {pid}"))
+            }
+            _ => failure,
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! `gpumem off`: makes gpumem step aside in a running process.
 
 use super::said;
-use crate::args::Target;
+use crate::args::Asked;
 use crate::context::{Command, Context};
 use crate::failure::Result;
 use gpumem_wire::command::Request;
@@ -14,7 +14,7 @@ use gpumem_wire::command::Request;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    target: Target,
+    whom: Asked,
 }
 
 impl Command for Args {
@@ -25,6 +25,6 @@ impl Command for Args {
     /// # Errors
     /// Those of choosing the process and of asking it.
     fn run(&self, context: &Context) -> Result<()> {
-        said::print(context, &self.target, &Request::Off, "pool and graph cache are off")
+        said::print(context, &self.whom.target(), &Request::Off, "pool and graph cache are off")
     }
 }

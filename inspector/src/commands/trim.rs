@@ -1,6 +1,6 @@
 //! `gpumem trim`: makes a running process give back what its pool keeps.
 
-use crate::args::Target;
+use crate::args::Asked;
 use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::source::ask::ask;
@@ -18,7 +18,7 @@ pub(crate) struct Args {
     #[arg(long)]
     press: bool,
     #[command(flatten)]
-    target: Target,
+    whom: Asked,
 }
 
 #[derive(Serialize)]
@@ -36,7 +36,7 @@ impl Command for Args {
     /// # Errors
     /// Those of choosing the process and of asking it.
     fn run(&self, context: &Context) -> Result<()> {
-        let ledger = context.live_ledger(&self.target)?;
+        let ledger = context.live_ledger(&self.whom.target())?;
         let said = ask(&ledger.whom(), &Request::Trim { press: self.press })?;
         let report = Report { pid: ledger.pid(), press: self.press, said };
         context.print(&report, |out, report| writeln!(out, "pid {}: {}", report.pid, text::clean(&report.said)))

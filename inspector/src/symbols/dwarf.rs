@@ -98,7 +98,9 @@ fn symbols(mut frames: FrameIter<'_, Bytes>) -> Vec<Symbol> {
 /// A function's name as its source has it. Names of other languages than Rust and C++ may be theirs all the same.
 fn demangled(name: &str, language: Option<DwLang>) -> String {
     let rust = || rustc_demangle::try_demangle(name).ok().map(|name| format!("{name:#}"));
-    let cpp = || cpp_demangle::Symbol::new(name).ok().and_then(|name| name.demangle().ok());
+    // A template carries its return type in front.
+    let options = cpp_demangle::DemangleOptions::new().no_return_type();
+    let cpp = || cpp_demangle::Symbol::new(name).ok().and_then(|name| name.demangle_with_options(&options).ok());
     let found = match language {
         Some(gimli::DW_LANG_Rust) => rust(),
         Some(

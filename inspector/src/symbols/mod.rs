@@ -25,6 +25,7 @@ mod words;
 
 pub(crate) use frame::Frame;
 pub(crate) use later::Named;
+pub(crate) use runtime::is_standard;
 pub(crate) use words::Room;
 
 use apart::{Apart, Lost, Patience};

@@ -82,12 +82,20 @@ pub(super) fn is_library(path: &str) -> bool {
     LIBRARIES.iter().any(|start| name.starts_with(start))
 }
 
-/// True for the (demangled) name of a function that belongs to a GPU runtime.
+/// Beginnings of the names of functions of the standard library of C++, which hand calls on.
+const STANDARD: &[&str] = &["std::", "__gnu_cxx::"];
+
+/// True for a frame in the standard library of C++: its callers are what a user looks for.
+pub(crate) fn is_standard(name: &str) -> bool {
+    STANDARD.iter().any(|start| name.starts_with(start))
+}
+
+/// True for the (demangled) name of a function that belongs to a GPU runtime, or only hands its call on.
 pub(super) fn is_function(name: &str) -> bool {
     // C++ templates in the vendor's headers carry their return type in front.
     let name = name.strip_prefix("cudaError ").or(name.strip_prefix("cudaError_t ")).unwrap_or(name);
     let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
-    begins(FUNCTIONS) || begins(DRIVER)
+    begins(FUNCTIONS) || begins(DRIVER) || is_standard(name)
 }
 
 #[cfg(test)]
@@ -109,6 +117,7 @@ mod tests {
             "cudart::cudaApiMalloc(void**, unsigned long)",
             "cudaError cudaMallocManaged<float>",
             "cuMemAlloc_v2",
+            "std::allocator<float>::allocate(unsigned long)",
         ] {
             assert!(is_function(name), "{name}");
         }

@@ -9,6 +9,7 @@
 //! innermost line of the user's own is named with it.
 
 use super::Ledger;
+use crate::symbols::is_standard;
 use crate::symbols::python::{self, Whose};
 use crate::text::CALLED_BY;
 use gpumem_wire::layout::{PythonFrame, StackRef};
@@ -114,11 +115,13 @@ pub(in crate::model) fn step(
         return Some(format!("{}{}{}", site.first()?, CALLED_BY, own.first()?).into());
     }
     let skipped = together - 1;
-    for &frame in &steps[skipped..] {
+    for (outwards, &frame) in steps[skipped..].iter().enumerate() {
         let words = words(frame)?;
-        match words.get(depth) {
+        let is_shown = |&(inlined, word): &(usize, &Rc<str>)| outwards + inlined == 0 || !is_standard(word);
+        let mut shown = words.iter().enumerate().filter(is_shown).map(|(_, word)| word);
+        match shown.clone().nth(depth) {
             Some(word) => return Some(Rc::clone(word)),
-            None => depth -= words.len(),
+            None => depth -= shown.by_ref().count(),
         }
     }
     None
