@@ -90,6 +90,11 @@ pub(crate) fn number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     number.ok_or_else(|| format!("allowed: a number from 0 to {most}"))
 }
 
+/// What a value of an option is called on the command line.
+pub(crate) fn name_of(value: impl clap::ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
 /// When to colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Color {

@@ -30,7 +30,7 @@ struct Report {
     warnings: Vec<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Row {
     pid: u32,
     name: String,
@@ -102,17 +102,10 @@ fn row(context: &Context, found: &FoundProcess) -> Row {
         name: found.name(),
         uid: found.process.as_ref().map(|process| process.uid),
         status: "unreadable",
-        status_text: String::new(),
-        status_short: String::new(),
-        ago_ns: 0,
-        interception: "",
-        mode: "",
-        live: Live::default(),
-        graphs: 0,
-        execs: 0,
         rss_bytes: resident.map(|resident| resident.rss),
         ledger: found.path().map(Into::into),
         of_other_version: found.is_dead_of_other_version(),
+        ..Row::default()
     };
     match &found.what {
         LedgerFile::Unreadable { why, .. } => row.status_text = why.what.clone(),

@@ -4,7 +4,7 @@
 
 mod text;
 
-use crate::args::{Target, since, size, span};
+use crate::args::{Target, name_of, since, size, span};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::{self, By, Filter, Group, Key, Sort};
@@ -85,7 +85,7 @@ fn kind_parser() -> clap::builder::PossibleValuesParser {
 struct Report<'a> {
     process: Head,
     /// What a row is: `site`, `stack`, …, or `allocation`.
-    by: &'static str,
+    by: String,
     rows: Lazy<'a, Row>,
     /// Rows that there are, shown or not.
     rows_total: usize,
@@ -182,7 +182,7 @@ fn report<'a>(args: &'a Args, context: &Context, ledger: &'a Ledger) -> Result<R
     };
     Ok(Report {
         process: ledger.head(),
-        by: if args.all { "allocation" } else { by_name(args.by) },
+        by: if args.all { "allocation".to_owned() } else { name_of(args.by) },
         rows,
         rows_total,
         live: sums.live,
@@ -192,19 +192,6 @@ fn report<'a>(args: &'a Args, context: &Context, ledger: &'a Ledger) -> Result<R
         process_live: totals::live(&ledger.snapshot),
         kinds: totals::kinds(ledger),
     })
-}
-
-pub(in crate::commands) fn by_name(by: By) -> &'static str {
-    match by {
-        By::Site => "site",
-        By::Stack => "stack",
-        By::Kind => "kind",
-        By::Size => "size",
-        By::Thread => "thread",
-        By::Tag => "tag",
-        By::Context => "context",
-        By::Device => "device",
-    }
 }
 
 /// Rows, how many there are, and their sums.

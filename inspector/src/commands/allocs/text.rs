@@ -60,7 +60,7 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         .right("oldest", 4, |group| age(group, group.oldest_age_ns))
         .right("newest", 1, |group| age(group, group.newest_age_ns))
         .some_bytes("addresses", 0, |group| group.address_bytes)
-        .text(report.by, 0, |group| &group.key);
+        .text(&report.by, 0, |group| &group.key);
     let table = table.below(move |group| below(&group.parts, if with_stacks { &group.stack } else { &[] }));
     table.print(out, groups)
 }

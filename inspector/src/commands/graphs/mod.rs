@@ -180,19 +180,6 @@ fn row(ledger: &Ledger, key: String, group: Group, stack: bool) -> Row {
     }
 }
 
-/// What a group has in common: the heading of its column.
-pub(in crate::commands) fn by_name(by: By) -> &'static str {
-    match by {
-        By::Site => "site",
-        By::Stack => "stack",
-        By::Thread => "thread",
-        By::Tag => "tag",
-        By::Context => "context",
-        By::Class => "class",
-        By::State => "state",
-    }
-}
-
 pub(in crate::commands) fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
     match key {
         Key::Site(site) => site.to_string(),

@@ -1,6 +1,7 @@
 //! Graphs and execs as tables.
 
-use super::{Args, ExecRow, GraphRow, Report, Row, by_name};
+use super::{Args, ExecRow, GraphRow, Report, Row};
+use crate::args::name_of;
 use crate::model::{Ledger, graphs};
 use crate::report::cache;
 use crate::report::head;
@@ -77,6 +78,7 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
     let under = |row: &Row, n: String| {
         if row.group.resident + row.group.folded + row.group.gone > 0 { n } else { String::new() }
     };
+    let by = name_of(args.by);
     let table = Table::<Row>::new()
         .number("graphs", 16, |row| row.group.graphs)
         .number("execs", 0, |row| row.group.execs)
@@ -102,7 +104,7 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         .span("oldest", 3, |row| row.oldest_age_ns)
         .left("nodes of execs", 12, |row| nodes(&graphs::by_name(&row.group.nodes)))
         .left("pinned", 17, |row| nodes(&row.group.pinned))
-        .text(by_name(args.by), 0, |row| &row.key);
+        .text(&by, 0, |row| &row.key);
     if !report.groups.is_empty() {
         table.wide(args.wide).below(|row| lines::stack(&row.stack)).print(out, || report.groups.iter())?;
     }

@@ -165,7 +165,7 @@ fn over_time(charts: &[Chart], moments: &[Moment], timeline: &str) -> Markup {
                 details.moments open[moments.len() <= 8] {
                     summary { (text::count(moments.len() as u64, "moment")) " to know of" }
                     table {
-                        thead { tr { th scope="col" { "when" } th scope="col" { "what" } th scope="col" { "said" } } }
+                        (heads(&["when", "what", "said"]))
                         tbody {
                             @for moment in moments {
                                 tr.oom[moment.out_of_memory] {
@@ -200,20 +200,17 @@ fn holders(summary: &Summary) -> Markup {
             h2 #sites-title { "Who holds memory" }
             div.wide tabindex="0" role="region" aria-labelledby="sites-title" {
                 table.sortable #sites {
-                    thead {
-                        tr {
-                            th scope="col" { "live" } th scope="col" { "blocks" } th scope="col" { "peak" }
-                            th scope="col" { "since first" } th scope="col" { "per minute" }
-                            th scope="col" { "ever made" } th scope="col" { "freed" } th scope="col" { "oldest" }
-                            th scope="col" { "verdict" } th scope="col" { "kind" } th scope="col" { "who" }
-                        }
-                    }
+                    (heads(&["live", "blocks", "peak", "since first", "per minute", "ever made", "freed", "oldest", "verdict", "kind", "who"]))
                     tbody { @for holder in &summary.holders[..shown] { (row(holder)) } }
                 }
             }
             @if missing > 0 { p.remark { (units::number(missing)) " more hold less." } }
         }
     }
+}
+
+fn heads(names: &[&str]) -> Markup {
+    html! { thead { tr { @for name in names { th scope="col" { (name) } } } } }
 }
 
 fn row(holder: &Holder) -> Markup {
@@ -243,12 +240,7 @@ fn large_ones(large: &[LargeOne], total: u64) -> Markup {
                 h2 #large-title { "Large allocations" }
                 div.wide tabindex="0" role="region" aria-labelledby="large-title" {
                     table.sortable {
-                        thead {
-                            tr {
-                                th scope="col" { "size" } th scope="col" { "made" } th scope="col" { "gone by" }
-                                th scope="col" { "kind" } th scope="col" { "tag" } th scope="col" { "call site" }
-                            }
-                        }
+                        (heads(&["size", "made", "gone by", "kind", "tag", "call site"]))
                         tbody {
                             @for one in large {
                                 tr {
@@ -281,13 +273,7 @@ fn graphs(summary: &Summary, has_chart: bool) -> Markup {
             @if !summary.graphs.is_empty() {
                 div.wide tabindex="0" role="region" aria-labelledby="graphs-title" {
                     table.sortable {
-                        thead {
-                            tr {
-                                th scope="col" { "host" } th scope="col" { "device" } th scope="col" { "graphs" }
-                                th scope="col" { "execs" } th scope="col" { "launches" } th scope="col" { "resident" }
-                                th scope="col" { "folded" } th scope="col" { "pinned" } th scope="col" { "call site" }
-                            }
-                        }
+                        (heads(&["host", "device", "graphs", "execs", "launches", "resident", "folded", "pinned", "call site"]))
                         tbody { @for graphs in &summary.graphs { (row_of_graphs(graphs)) } }
                     }
                 }

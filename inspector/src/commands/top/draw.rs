@@ -251,7 +251,7 @@ fn sheet(
     }
     let last = |at: usize| at + 1 == sheet.columns.len() && !sheet.of.is_empty();
     let column = |(at, column): (usize, &super::look::Column)| Column {
-        title: if last(at) { sheet.of } else { lines::static_title(look, column) },
+        title: if last(at) { &sheet.of } else { lines::static_title(look, column) },
         kind: column.kind,
         least: column.least,
         gives_way: column.gives_way,

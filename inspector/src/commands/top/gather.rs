@@ -15,12 +15,11 @@ mod processes;
 pub(super) use memory::Memory;
 pub(super) use processes::processes;
 
-use super::look::{Ask, Head, Look, Sheet, Tab};
+use super::look::{Ask, Head, Look, Tab};
 use crate::model::Ledger;
 use crate::model::sites::Sites;
 use crate::source::world::World;
 use crate::text::units;
-use std::time::Duration;
 
 /// What each tab is made from.
 struct View<'a> {
@@ -36,17 +35,7 @@ pub(super) fn look(world: &World, ledger: &Ledger, ask: &Ask, memory: &mut Memor
     let sites = allocs::sites(ledger);
     memory.remember(ledger, ask);
     let view = View { world, ledger, sites, ask, memory };
-    let mut look = Look {
-        ask: ask.clone(),
-        head: head(&view),
-        warnings: ledger.head().warnings(),
-        lines: Vec::new(),
-        numbers: Sheet::default(),
-        list: Sheet::default(),
-        detail: None,
-        unnamed: 0,
-        pace: Duration::ZERO,
-    };
+    let mut look = Look::new(ask, head(&view), ledger.head().warnings());
     look.warnings.extend(ledger.cut_short());
     match ask.tab {
         Tab::Overview | Tab::Allocations => {

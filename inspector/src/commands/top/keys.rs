@@ -60,18 +60,18 @@ const fn code(code: KeyCode, does: Does) -> (KeyCode, KeyModifiers, Does) {
     (code, NONE, does)
 }
 
+const fn line(keys: &'static str, says: &'static str, does: &'static [(KeyCode, KeyModifiers, Does)]) -> Line {
+    Line { keys, says, does }
+}
+
 /// Every key, in the order in which `?` shows them.
 pub(super) const KEYS: &[Line] = &[
-    Line {
-        keys: "?",
-        says: "show these keys, or hide them",
-        does: &[key('?', Does::Help), code(KeyCode::F(1), Does::Help)],
-    },
-    Line { keys: "q, Ctrl-C", says: "quit", does: &[key('q', Does::Quit), ctrl('c', Does::Quit)] },
-    Line {
-        keys: "1 … 5, Tab, ← →",
-        says: "go to a tab",
-        does: &[
+    line("?", "show these keys, or hide them", &[key('?', Does::Help), code(KeyCode::F(1), Does::Help)]),
+    line("q, Ctrl-C", "quit", &[key('q', Does::Quit), ctrl('c', Does::Quit)]),
+    line(
+        "1 … 5, Tab, ← →",
+        "go to a tab",
+        &[
             key('1', Does::Tab(Tab::Overview)),
             key('2', Does::Tab(Tab::Allocations)),
             key('3', Does::Tab(Tab::Graphs)),
@@ -82,11 +82,11 @@ pub(super) const KEYS: &[Line] = &[
             code(KeyCode::BackTab, Does::PreviousTab),
             code(KeyCode::Left, Does::PreviousTab),
         ],
-    },
-    Line {
-        keys: "↑ ↓, j k, PgUp PgDn, Home End",
-        says: "go through the rows",
-        does: &[
+    ),
+    line(
+        "↑ ↓, j k, PgUp PgDn, Home End",
+        "go through the rows",
+        &[
             code(KeyCode::Up, Does::Up),
             key('k', Does::Up),
             code(KeyCode::Down, Does::Down),
@@ -96,50 +96,42 @@ pub(super) const KEYS: &[Line] = &[
             code(KeyCode::Home, Does::First),
             code(KeyCode::End, Does::Last),
         ],
-    },
-    Line {
-        keys: "Enter",
-        says: "look closely at a row: its call stacks; of all processes: at this one",
-        does: &[code(KeyCode::Enter, Does::Open)],
-    },
-    Line {
-        keys: "Esc",
-        says: "go back: to the rows, to no filter, to all processes",
-        does: &[code(KeyCode::Esc, Does::Back), code(KeyCode::Backspace, Does::Back)],
-    },
-    Line {
-        keys: "s, S, r",
-        says: "sort by the next column, by the one before, the other way round",
-        does: &[key('s', Does::NextSort), key('S', Does::PreviousSort), key('r', Does::Reverse)],
-    },
-    Line {
-        keys: "g, G",
-        says: "group by something else: site, stack, kind, size, thread, tag, context, device; graphs also by class and state",
-        does: &[key('g', Does::NextGroup), key('G', Does::PreviousGroup)],
-    },
-    Line { keys: "/", says: "show only rows with a text", does: &[key('/', Does::Filter)] },
-    Line { keys: "Space, p", says: "pause, go on", does: &[key(' ', Does::Pause), key('p', Does::Pause)] },
-    Line {
-        keys: "b, B",
-        says: "take a baseline: columns show what changed since; end that",
-        does: &[key('b', Does::Baseline), key('B', Does::EndBaseline)],
-    },
-    Line { keys: "m", says: "set a mark in the process (asks for its name)", does: &[key('m', Does::Mark)] },
-    Line {
-        keys: "t",
-        says: "trim: give what the pool keeps back to the driver (asks first)",
-        does: &[key('t', Does::Trim)],
-    },
-    Line {
-        keys: "+, -, R",
-        says: "look less often, more often, at once",
-        does: &[key('+', Does::Slower), key('-', Does::Faster), key('R', Does::Now)],
-    },
-    Line {
-        keys: "Ctrl-L, Ctrl-Z",
-        says: "draw anew, suspend",
-        does: &[ctrl('l', Does::Redraw), ctrl('z', Does::Suspend)],
-    },
+    ),
+    line(
+        "Enter",
+        "look closely at a row: its call stacks; of all processes: at this one",
+        &[code(KeyCode::Enter, Does::Open)],
+    ),
+    line(
+        "Esc",
+        "go back: to the rows, to no filter, to all processes",
+        &[code(KeyCode::Esc, Does::Back), code(KeyCode::Backspace, Does::Back)],
+    ),
+    line(
+        "s, S, r",
+        "sort by the next column, by the one before, the other way round",
+        &[key('s', Does::NextSort), key('S', Does::PreviousSort), key('r', Does::Reverse)],
+    ),
+    line(
+        "g, G",
+        "group by something else: site, stack, kind, size, thread, tag, context, device; graphs also by class and state",
+        &[key('g', Does::NextGroup), key('G', Does::PreviousGroup)],
+    ),
+    line("/", "show only rows with a text", &[key('/', Does::Filter)]),
+    line("Space, p", "pause, go on", &[key(' ', Does::Pause), key('p', Does::Pause)]),
+    line(
+        "b, B",
+        "take a baseline: columns show what changed since; end that",
+        &[key('b', Does::Baseline), key('B', Does::EndBaseline)],
+    ),
+    line("m", "set a mark in the process (asks for its name)", &[key('m', Does::Mark)]),
+    line("t", "trim: give what the pool keeps back to the driver (asks first)", &[key('t', Does::Trim)]),
+    line(
+        "+, -, R",
+        "look less often, more often, at once",
+        &[key('+', Does::Slower), key('-', Does::Faster), key('R', Does::Now)],
+    ),
+    line("Ctrl-L, Ctrl-Z", "draw anew, suspend", &[ctrl('l', Does::Redraw), ctrl('z', Does::Suspend)]),
 ];
 
 /// What a key does; `None`: nothing.

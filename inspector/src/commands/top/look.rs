@@ -69,6 +69,23 @@ pub(super) struct Look {
     pub pace: Duration,
 }
 
+impl Look {
+    /// A look without lines and tables.
+    pub(super) fn new(ask: &Ask, head: Head, warnings: Vec<String>) -> Self {
+        Self {
+            ask: ask.clone(),
+            head,
+            warnings,
+            lines: Vec::new(),
+            numbers: Sheet::default(),
+            list: Sheet::default(),
+            detail: None,
+            unnamed: 0,
+            pace: Duration::ZERO,
+        }
+    }
+}
+
 /// Whom it is about.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Head {
@@ -89,7 +106,7 @@ pub(super) struct Head {
 pub(super) struct Sheet {
     pub columns: &'static [Column],
     /// What the last column has, where that can be chosen.
-    pub of: &'static str,
+    pub of: String,
     pub rows: Vec<Row>,
     /// Rows that there are besides.
     pub left_out: usize,

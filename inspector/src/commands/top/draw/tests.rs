@@ -135,7 +135,7 @@ pub(super) fn look(state: &State) -> Look {
         warnings: vec!["1,024 records did not fit and are missing: raise GPUMEM_LEDGER_MAX".into()],
         lines: vec!["each second: 12345 allocations, 12344 frees, 88888 launches, 12 instantiates, 3 updates".into()],
         numbers: Sheet { columns: NUMBERS, rows: numbers, ..Sheet::default() },
-        list: Sheet { columns: ALLOCATIONS, of: "site", rows: sites, left_out: 0, empty: "nothing is live" },
+        list: Sheet { columns: ALLOCATIONS, of: "site".into(), rows: sites, left_out: 0, empty: "nothing is live" },
         detail: None,
         unnamed: 0,
         pace: Duration::from_secs(2),
@@ -214,7 +214,7 @@ fn graphs() {
         counted("real instantiates", 12_345, 0.0),
         counted("evictions", 1_234, 720.0),
     ];
-    let list = Sheet { columns: GRAPHS, of: "site", rows, left_out: 0, empty: "no graphs" };
+    let list = Sheet { columns: GRAPHS, of: "site".into(), rows, left_out: 0, empty: "no graphs" };
     let lines = ["graph cache on: 64 of at most 64 real execs serve 1,036 handles of 12 classes, 3 are parked"];
     let (state, look) = tab("3", numbers, list, &lines);
     holds("graphs", &state, &look);

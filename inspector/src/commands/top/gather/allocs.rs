@@ -2,7 +2,8 @@
 
 use super::super::look::{ALLOCATIONS, Cell, Row, Sheet, Tone};
 use super::View;
-use crate::commands::allocs::{by_name, key_text};
+use crate::args::name_of;
+use crate::commands::allocs::key_text;
 use crate::model::Ledger;
 use crate::model::allocs::{self, By, Filter, Group, Key, Sort};
 use crate::model::history::{self, Samples, Series};
@@ -59,7 +60,7 @@ pub(super) fn sheet(view: &View, by: By) -> Sheet {
     let samples = Samples::of(view.ledger);
     let held = history::of_groups(view.ledger, &samples, by, &view.sites);
     let rows = groups.iter().map(|group| row(view, group, change(group), &samples, held.get(&group.key)));
-    Sheet { columns: ALLOCATIONS, of: by_name(by), rows: rows.collect(), left_out, empty: "nothing is live" }
+    Sheet { columns: ALLOCATIONS, of: name_of(by), rows: rows.collect(), left_out, empty: "nothing is live" }
 }
 
 /// Adds groups of the baseline of which nothing is live any more.

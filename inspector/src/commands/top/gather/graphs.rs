@@ -5,7 +5,8 @@ use super::View;
 use super::allocs::bars;
 use super::memory::held;
 use super::overview::{counted, gathered, numbers, totals};
-use crate::commands::graphs::{by_name, key_text};
+use crate::args::name_of;
+use crate::commands::graphs::key_text;
 use crate::model::graphs::{self, Filter, Group, Key};
 use crate::model::history::{self, Samples, Series};
 use crate::model::sites::Sites;
@@ -62,7 +63,7 @@ fn sheet(view: &View, sites: &Sites) -> Sheet {
         let name = Cell::text(key_text(view.ledger, sites, key));
         Row::new(id(view, sites, key), cells.into_iter().chain([name]).collect())
     });
-    Sheet { columns: GRAPHS, of: by_name(by), rows: rows.collect(), left_out, empty: "no graphs" }
+    Sheet { columns: GRAPHS, of: name_of(by), rows: rows.collect(), left_out, empty: "no graphs" }
 }
 
 fn row(view: &View, group: &Group, before: Option<[u64; 4]>, series: Option<&Series>, samples: &Samples) -> Vec<Cell> {
@@ -107,18 +108,4 @@ fn detail(view: &View, sites: &Sites, wanted: &str) -> Vec<String> {
         lines.extend(view.ledger.frames(group.stack).iter().map(|frame| format!("  {}", frame.text())));
     }
     lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::graphs::By;
-    use clap::ValueEnum;
-
-    #[test]
-    fn groups_are_called_as_on_the_command_line() {
-        for by in By::value_variants() {
-            assert_eq!(by.to_possible_value().unwrap().get_name(), by_name(*by));
-        }
-    }
 }

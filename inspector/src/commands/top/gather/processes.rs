@@ -10,7 +10,6 @@ use crate::text::{self, count};
 use gpumem_wire::counters;
 use gpumem_wire::layout::SampleSlot;
 use gpumem_wire::read::{Point, Snapshot};
-use std::time::Duration;
 
 /// Longest name of a process in the table.
 const NAME: usize = 20;
@@ -20,22 +19,10 @@ pub(in super::super) fn processes(world: &World, ask: &Ask) -> Look {
     let survey = find::survey(world);
     let rows: Vec<Row> = survey.found.iter().filter(|found| !found.is_unreadable_and_dead()).map(row).collect();
     let running = survey.found.iter().filter(|found| found.is_live()).count() as u64;
-    Look {
-        ask: ask.clone(),
-        head: Head { status: format!("{} with libgpumem.so", count(running, "process")), ..Head::default() },
-        warnings: survey.warnings,
-        lines: Vec::new(),
-        numbers: Sheet::default(),
-        list: Sheet {
-            columns: PROCESSES,
-            rows,
-            empty: "no process with libgpumem.so; start one with: gpumem run -- COMMAND",
-            ..Sheet::default()
-        },
-        detail: None,
-        unnamed: 0,
-        pace: Duration::ZERO,
-    }
+    let head = Head { status: format!("{} with libgpumem.so", count(running, "process")), ..Head::default() };
+    let empty = "no process with libgpumem.so; start one with: gpumem run -- COMMAND";
+    let list = Sheet { columns: PROCESSES, rows, empty, ..Sheet::default() };
+    Look { list, ..Look::new(ask, head, survey.warnings) }
 }
 
 fn row(found: &FoundProcess) -> Row {
