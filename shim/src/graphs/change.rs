@@ -4,8 +4,8 @@ use super::class::Recipe;
 use super::class::{Class, Shape};
 use super::contained;
 use super::handle::INVALID;
-use super::handle::source_bytes;
 use super::handle::{Body, Handle};
+use super::handle::{context_of, source_bytes};
 use super::needed::Need;
 use super::real::{LOST, Lease};
 use super::{Cache, Work};
@@ -54,7 +54,10 @@ impl Cache {
         let mut recipe = None;
         if !body.apart().owned && !class.alone && self.usable() {
             let follow = || self.with_work(|work| self.follow(handle, &mut body, &class, graph, work));
-            match self.relaxed(|| contained(self, follow))? {
+            let relaxed = self.library.relax();
+            let verdict = contained(self, follow)?;
+            drop(relaxed);
+            match verdict {
                 Verdict::Followed => return Ok(Updated::Virtually),
                 Verdict::Refused(recipe) => {
                     self.fold(graph, &recipe);
@@ -121,8 +124,8 @@ impl Cache {
             }
             let known = read || self.unfold(body, work);
             let set = known && {
-                let retarget = || self.retarget(&mut lease, &mut work.target, &body.edits().disabled);
-                self.in_context(class.shape.context, retarget).is_ok()
+                let _entered = self.library.enter(class.shape.context);
+                self.retarget(&mut lease, &mut work.target, &body.edits().disabled).is_ok()
             };
             if !set {
                 // The library decides about the update, and is given an exec that is as it was before.
@@ -147,7 +150,7 @@ impl Cache {
         let Some(class) = body.class.clone().filter(|_| !body.apart().owned) else { return false };
         let mut shape = |shape: &Shape| shape.key.unpacked(&mut work.scratch).map(<[u8]>::to_vec);
         let shapes = shape(&class.shape).zip(shape(&recipe.shape));
-        if !shapes.is_some_and(|(from, to)| self.calls.becomes(&from, &to)) {
+        if !shapes.is_some_and(|(from, to)| self.library.calls.becomes(&from, &to)) {
             return false;
         }
         let Some(base) = recipe.shape.base(&mut work.scratch) else { return false };
@@ -185,7 +188,10 @@ impl Cache {
     pub(super) fn real_for(&self, handle: &Handle, body: &Body) -> Result<Lease, Status> {
         match handle.lease() {
             Some(lease) => Ok(lease),
-            None => self.alone_with_driver(body, || self.held(handle, body, LOST)),
+            None => {
+                let _within = self.library.relax_in(context_of(body));
+                self.held(handle, body, LOST)
+            }
         }
     }
 
@@ -203,7 +209,7 @@ impl Cache {
             let (slot, bytes, context) = (handle.slot.load(Relaxed), real.take_bytes(), real.context.load(Relaxed));
             self.release(bytes);
             gate::record_if_started(|shim| {
-                records::handles::real_ended(shim, self.vendor, context, bytes, false);
+                records::handles::real_ended(shim, self.library.vendor, context, bytes, false);
                 records::handles::pinned(shim, slot, why);
             });
         }
@@ -241,8 +247,8 @@ impl Cache {
         real: impl FnOnce(GraphExec) -> Status,
     ) -> Result<Status, Status> {
         let owned = self.live(index)?.1.apart().owned;
-        if !owned && !self.calls.behaviour().uploads {
-            let said = self.query_stream(to, || !capturing(), || self.calls.query(to));
+        if !owned && !self.library.calls.behaviour().uploads {
+            let said = self.query_stream(to, || !capturing(), || self.library.calls.query(to));
             if matches!(said, Some(SUCCESS | NOT_READY)) {
                 return Ok(SUCCESS);
             }

@@ -2,7 +2,7 @@
 
 use super::Cache;
 use super::child;
-use super::handle::{Body, Handle, INVALID};
+use super::handle::{Body, Handle, INVALID, context_of};
 use super::real::Lease;
 use crate::gate;
 use crate::records;
@@ -93,21 +93,22 @@ impl Cache {
                     let shape = class.shape.key.unpacked(&mut work.scratch);
                     // SAFETY: not NULL, and the program's own parameters for a setter of this kind.
                     // They are valid during its call, which this is part of.
-                    shape.is_some_and(|shape| unsafe { self.calls.refuses(shape, at, kind, setter) })
+                    shape.is_some_and(|shape| unsafe { self.library.calls.refuses(shape, at, kind, setter) })
                 });
                 if refuses {
                     return Some(INVALID);
                 }
                 let mut record = Vec::new();
-                let takes = self.alone_with_driver(body, || {
-                    // SAFETY: not NULL, and the program's own parameters for a setter of this kind.
-                    // They are valid during its call, which this is part of.
-                    let held = unsafe { self.calls.record(kind, setter, &mut record) };
-                    held && self.with_work(|work| {
+                let within = self.library.relax_in(context_of(body));
+                // SAFETY: not NULL, and the program's own parameters for a setter of this kind.
+                // They are valid during its call, which this is part of.
+                let held = unsafe { self.library.calls.record(kind, setter, &mut record) };
+                let takes = held
+                    && self.with_work(|work| {
                         let shape = class.shape.key.unpacked(&mut work.scratch);
-                        shape.is_some_and(|shape| self.calls.takes(shape, at, kind, &record))
-                    })
-                });
+                        shape.is_some_and(|shape| self.library.calls.takes(shape, at, kind, &record))
+                    });
+                drop(within);
                 takes.then_some(())?;
                 self.keep_change(body, at, record);
             }
@@ -134,7 +135,7 @@ impl Cache {
         let mut record = Vec::new();
         // SAFETY: the library has just accepted these parameters for a node of this kind, in the
         // program's call that this is part of.
-        if !unsafe { self.calls.record(kind, setter, &mut record) } {
+        if !unsafe { self.library.calls.record(kind, setter, &mut record) } {
             return false;
         }
         lease.body().content.replace(at as usize, &record);

@@ -16,16 +16,16 @@ pub(super) fn node_inside(
     to: Graph,
     place_of: impl Fn(GraphNode) -> Option<u32>,
 ) -> Option<GraphNode> {
-    let (ours, theirs) = (cache.calls.nodes(cache.unfolded(from)?)?, cache.calls.nodes(to)?);
+    let (ours, theirs) = (cache.library.calls.nodes(cache.unfolded(from)?)?, cache.library.calls.nodes(to)?);
     ours.into_iter().find_map(|ours| {
-        let from = cache.calls.child_graph(ours)?;
+        let from = cache.library.calls.child_graph(ours)?;
         let theirs = *theirs.get(place_of(ours)? as usize)?;
-        find(cache, from, node, cache.calls.child_graph(theirs)?, 1)
+        find(cache, from, node, cache.library.calls.child_graph(theirs)?, 1)
     })
 }
 
 fn find(cache: &Cache, from: Graph, node: GraphNode, to: Graph, depth: u32) -> Option<GraphNode> {
-    let (ours, theirs) = (cache.calls.nodes(from)?, cache.calls.nodes(to)?);
+    let (ours, theirs) = (cache.library.calls.nodes(from)?, cache.library.calls.nodes(to)?);
     if depth == MAX_DEPTH || ours.len() != theirs.len() {
         return None;
     }
@@ -33,7 +33,7 @@ fn find(cache: &Cache, from: Graph, node: GraphNode, to: Graph, depth: u32) -> O
         return theirs.get(at).copied();
     }
     ours.iter().zip(&theirs).find_map(|(&a, &b)| {
-        let (a, b) = (cache.calls.child_graph(a)?, cache.calls.child_graph(b)?);
+        let (a, b) = (cache.library.calls.child_graph(a)?, cache.library.calls.child_graph(b)?);
         find(cache, a, node, b, depth + 1)
     })
 }

@@ -3,7 +3,7 @@
 
 use super::choose::Origin;
 use super::class::{Class, Template};
-use super::handle::{Body, Handle};
+use super::handle::{Body, Handle, context_of};
 use super::real::{Lease, NOWHERE, StreamKey};
 use super::{Cache, Work, contained};
 use crate::gate;
@@ -40,7 +40,7 @@ impl Cache {
         let start = clock::precise_ns();
         let status = {
             let _alone = clone.alone();
-            self.calls.update(lease.real().exec(), clone.graph)
+            self.library.calls.update(lease.real().exec(), clone.graph)
         };
         if status != SUCCESS {
             // The exec may hold parts of both graphs now. A new exec, made of the clone, takes its place.
@@ -64,49 +64,52 @@ impl Cache {
 
     /// Whether an exec was updated so often that a new one is to take its place.
     fn is_worn(&self, lease: &mut Lease) -> bool {
-        lease.body().updates >= self.calls.behaviour().most_updates
+        lease.body().updates >= self.library.calls.behaviour().most_updates
     }
 
     /// The program is about to update a handle. If the handle's exec is worn and its last launch has completed, a new
     /// exec, made of the handle's clone, takes its place. If none can be made, the worn exec stays.
     pub(super) fn replace_worn(&self, index: u32, handle: &Handle, body: &Body) {
-        let wears =
-            self.calls.behaviour().most_updates != u32::MAX && !body.apart().owned && body.apart().template.is_some();
+        let wears = self.library.calls.behaviour().most_updates != u32::MAX
+            && !body.apart().owned
+            && body.apart().template.is_some();
         let Some(class) = body.class.as_ref().filter(|_| wears) else { return };
         let Some(mut lease) = handle.lease() else { return };
         if !self.is_worn(&mut lease) {
             return;
         }
-        self.alone_with_driver(body, move || {
-            if !self.known_completed(&mut lease) {
-                return;
-            }
-            let made = contained(self, || {
-                self.with_work(|work| {
-                    work.clone = body.apart().template.clone();
-                    self.make_over_bound(class, work)
-                })
-            });
-            match made {
-                Ok(Ok(made)) => {
-                    self.evict_and_destroy(lease, true);
-                    let slot = handle.slot.load(Relaxed);
-                    gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
-                    self.publish(made, index, handle);
-                }
-                Ok(Err(status)) => self.calls.unheard(status),
-                Err(_) => {}
-            }
+        let _within = self.library.relax_in(context_of(body));
+        // The lease ends within.
+        let mut lease = lease;
+        if !self.known_completed(&mut lease) {
+            return;
+        }
+        let made = contained(self, || {
+            self.with_work(|work| {
+                work.clone = body.apart().template.clone();
+                self.make_over_bound(class, work)
+            })
         });
+        match made {
+            Ok(Ok(made)) => {
+                self.evict_and_destroy(lease, true);
+                let slot = handle.slot.load(Relaxed);
+                gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
+                self.publish(made, index, handle);
+            }
+            Ok(Err(status)) => self.library.calls.unheard(status),
+            Err(_) => {}
+        }
     }
 
     /// The library has updated an exec from a graph. Whether a clone of that graph stands for the handle now.
     pub(super) fn clone_follows(&self, lease: &mut Lease, body: &mut Body, graph: Graph) -> bool {
-        if body.apart().owned || !self.calls.behaviour().clones_follow {
+        if body.apart().owned || !self.library.calls.behaviour().clones_follow {
             return false;
         }
-        let clone = self.relaxed(|| self.with_work(|work| self.same_clone(body, graph, work)));
-        let Some(clone) = clone else { return false };
+        let relaxed = self.library.relax();
+        let Some(clone) = self.with_work(|work| self.same_clone(body, graph, work)) else { return false };
+        drop(relaxed);
         lease.body().holds = Arc::downgrade(&clone);
         body.apart_mut().template = Some(clone);
         true
@@ -116,7 +119,7 @@ impl Cache {
     fn same_clone(&self, body: &Body, graph: Graph, work: &mut Work) -> Option<Arc<Template>> {
         let class = body.class.as_ref().filter(|class| class.alone && !self.holds_user_objects(graph))?;
         work.read = Weak::new();
-        let read = self.calls.read(graph, &mut work.reading).ok()?;
+        let read = self.library.calls.read(graph, &mut work.reading).ok()?;
         if read == Read::Whole || Packed::new(&work.reading.shape, &mut work.scratch) != class.shape.key {
             return None;
         }
@@ -125,9 +128,9 @@ impl Cache {
 
     /// A private clone. Clones keep the order of nodes (measured on an H200, driver 580).
     pub(super) fn cloned(&self, graph: Graph) -> Result<Template, Pinned> {
-        let clone = self.calls.clone_of(graph).map_err(|_| Pinned::None)?;
-        let nodes = self.calls.nodes(clone).unwrap_or_default();
-        Ok(Template::new(clone, nodes, Records::default(), Default::default(), self.calls))
+        let clone = self.library.calls.clone_of(graph).map_err(|_| Pinned::None)?;
+        let nodes = self.library.calls.nodes(clone).unwrap_or_default();
+        Ok(Template::new(clone, nodes, Records::default(), Default::default(), self.library.calls))
     }
 
     /// An exec was launched on a stream. If its last launch was on another stream, remembers an event that tells when
@@ -135,7 +138,7 @@ impl Cache {
     pub(super) fn leaves_stream(&self, lease: &mut Lease, stream_key: StreamKey) {
         let real = lease.real();
         let before = real.stream_key.load(Relaxed);
-        if before == stream_key || before == NOWHERE || self.calls.behaviour().outlived {
+        if before == stream_key || before == NOWHERE || self.library.calls.behaviour().outlived {
             return;
         }
         match self.event_behind(lease, before) {

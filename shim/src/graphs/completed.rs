@@ -38,7 +38,7 @@ impl Cache {
     /// legacy stream waits for what all blocking streams were given since. Who waits for the event's stream then waits for
     /// that work, too, and it may end only when the host lets it.
     fn adds_no_wait(&self, stream: StreamArg) -> bool {
-        !activity::is_outside() || !self.calls.waits_for_legacy(stream)
+        !activity::is_outside() || !self.library.calls.waits_for_legacy(stream)
     }
 
     /// Leaves an event behind the last launch of an exec that is taken from its handle, so that the end of this launch
@@ -64,7 +64,7 @@ impl Cache {
         if !real.marked.load(Relaxed) {
             let event = self.event_behind(lease, last)?;
             if let Some(unused) = lease.body().event.replace(event) {
-                self.calls.drop_event(unused);
+                self.library.calls.drop_event(unused);
             }
             real.marked.store(true, Relaxed);
         }
@@ -74,11 +74,11 @@ impl Cache {
     /// Whether the last launch of an exec is known to have completed.
     pub(super) fn has_completed(&self, lease: &mut Lease, stream_key: StreamKey) -> bool {
         if lease.real().marked.load(Relaxed) {
-            return lease.body().event.is_some_and(|event| self.calls.completed(event));
+            return lease.body().event.is_some_and(|event| self.library.calls.completed(event));
         }
         let Some(stream) = real::stream_of(stream_key) else { return false };
         let real = lease.real();
-        self.query_stream(stream, || is_on(real, stream_key), || self.calls.idle(stream)).unwrap_or(false)
+        self.query_stream(stream, || is_on(real, stream_key), || self.library.calls.idle(stream)).unwrap_or(false)
     }
 
     /// Whether all launches on streams other than the last one have completed.
@@ -97,9 +97,9 @@ impl Cache {
     /// Forgets the events of earlier launches that have completed.
     pub(super) fn forget_completed(&self, lease: &mut Lease) {
         lease.body().earlier.retain(|&event| {
-            let completed = self.calls.completed(event);
+            let completed = self.library.calls.completed(event);
             if completed {
-                self.calls.drop_event(event);
+                self.library.calls.drop_event(event);
             }
             !completed
         });
@@ -109,7 +109,8 @@ impl Cache {
     /// `None` for a stream of another context, which may end before.
     #[inline]
     pub(super) fn mark_in(&self, context: u64, event: Option<Event>, to: StreamArg) -> Option<Event> {
-        self.in_context(context, || self.calls.mark(event, to))
+        let _entered = self.library.enter(context);
+        self.library.calls.mark(event, to)
     }
 
     /// Queries a stream, or leaves an event on it, if `there` agrees and that disturbs no capture. Whoever begins a
@@ -126,9 +127,9 @@ impl Cache {
     /// Whether a stream may be queried now, and be given an event.
     pub(super) fn may_ask(&self, stream: StreamArg) -> bool {
         !capturing()
-            || (self.calls.behaviour().asked_beside_captures
+            || (self.library.calls.behaviour().asked_beside_captures
                 && !real::is_legacy(key_of(stream))
-                && !self.calls.captures(stream))
+                && !self.library.calls.captures(stream))
     }
 }
 

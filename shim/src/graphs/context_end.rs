@@ -58,7 +58,8 @@ impl Cache {
     /// The same. What other threads still use at `end` is abandoned.
     pub(super) fn context_going_by(&self, end: u64, context: u64, gone: bool) {
         self.destroy_folded(Some(context), gone);
-        self.relaxed(|| self.end_all_in(end, context, gone));
+        let _relaxed = self.library.relax();
+        self.end_all_in(end, context, gone);
     }
 
     fn end_all_in(&self, end: u64, context: u64, gone: bool) {
@@ -81,7 +82,7 @@ impl Cache {
             match wait_until(end, asked) {
                 Some(Some(mut lease)) if real.is_in(context) => {
                     // The program's own call ends pending launches. Until then their exec has to be there.
-                    let runs = !gone && !self.calls.behaviour().outlived && !self.known_completed(&mut lease);
+                    let runs = !gone && !self.library.calls.behaviour().outlived && !self.known_completed(&mut lease);
                     self.end_in(lease, false, gone || runs);
                 }
                 Some(_) => {}
@@ -98,12 +99,12 @@ impl Cache {
                 && let Some(pending) = self.pendings.take(handle)
                 && !gone
             {
-                self.calls.drop_event(pending.event);
+                self.library.calls.drop_event(pending.event);
             }
         }
         self.forget_recipes_of(context);
         lock(&self.known).forget_classes_of(context);
-        self.calls.context_gone(context);
+        self.library.calls.context_gone(context);
     }
 
     /// A handle's context ends. From now on the handle means nothing and keeps nothing, until the program destroys it.
@@ -126,7 +127,8 @@ impl Cache {
         for real in self.reals().into_iter().filter(|real| !real.is_in(going)) {
             let (stream_key, own) = (real.stream_key.load(Relaxed), real.context.load(Relaxed));
             let of_own = |stream| {
-                gate::record_if_started(|shim| records::streams::is_of(shim, self.vendor, stream, own)).flatten()
+                gate::record_if_started(|shim| records::streams::is_of(shim, self.library.vendor, stream, own))
+                    .flatten()
             };
             if handle_of(stream_key).and_then(of_own) != Some(false) {
                 continue;
@@ -146,7 +148,8 @@ impl Cache {
     #[must_use = "until the stream is destroyed nobody may look at it"]
     pub(crate) fn stream_going(&self, stream: Stream) -> Raised<'_> {
         let no_queries = self.stream_queries.close();
-        self.relaxed(|| self.leave_stream(StreamArg::new(stream, false)));
+        let _relaxed = self.library.relax();
+        self.leave_stream(StreamArg::new(stream, false));
         no_queries
     }
 
@@ -180,23 +183,26 @@ impl Cache {
     /// The answer is the functions of the code, for [`Cache::code_went`].
     #[must_use = "what is known of code that stays comes back"]
     pub(crate) fn code_going(&self, code: Code) -> Vec<u64> {
+        let relaxed = self.library.relax();
         let functions =
-            self.relaxed(|| self.calls.functions_of(code, &|context, look| _ = look_in(self.vendor, context, look)));
+            self.library.calls.functions_of(code, &|context, look| _ = look_in(self.library.vendor, context, look));
+        drop(relaxed);
         if functions.is_empty() {
             return functions;
         }
         self.destroy_folded(None, false);
         let _going = Raised::new(&self.going);
         // From here on nothing is built of this code.
-        self.calls.forget(&functions);
+        self.library.calls.forget(&functions);
         wait_for(|| (self.making.load(SeqCst) == 0).then_some(()));
-        self.relaxed(|| self.functions_going(&functions));
+        let _relaxed = self.library.relax();
+        self.functions_going(&functions);
         functions
     }
 
     /// The code was unloaded, or the unload failed. Handles of that code go on meaning what they meant.
     pub(crate) fn code_went(&self, functions: &[u64], gone: bool) {
-        self.calls.unloaded(functions, gone);
+        self.library.calls.unloaded(functions, gone);
     }
 
     fn functions_going(&self, functions: &[u64]) {
@@ -239,7 +245,7 @@ impl Cache {
     /// An attribute was set. If the library accepts the attribute but does not tell its value, the attribute would be
     /// lost when one graph is made of another.
     pub(crate) fn attribute_set(&self, node: GraphNode, attribute: u32) {
-        if !self.calls.tells(node, attribute) {
+        if !self.library.calls.tells(node, attribute) {
             self.close(Pinned::Parameters);
         }
     }

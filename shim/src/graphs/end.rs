@@ -51,9 +51,9 @@ impl Cache {
         } else {
             {
                 let _alone = body.template.as_ref().map(|template| template.alone());
-                self.calls.destroy_exec(real.exec());
+                self.library.calls.destroy_exec(real.exec());
             }
-            body.event.into_iter().chain(body.earlier).for_each(|event| self.calls.drop_event(event));
+            body.event.into_iter().chain(body.earlier).for_each(|event| self.library.calls.drop_event(event));
             drop(body.template);
         }
         let context = real.context.load(Relaxed);
@@ -62,7 +62,9 @@ impl Cache {
         lock(&self.inner).unused.push(real);
         if counted {
             self.release(bytes);
-            gate::record_if_started(|shim| records::handles::real_ended(shim, self.vendor, context, bytes, evicted));
+            gate::record_if_started(|shim| {
+                records::handles::real_ended(shim, self.library.vendor, context, bytes, evicted)
+            });
         }
     }
 }

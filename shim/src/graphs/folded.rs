@@ -1,9 +1,9 @@
 //! Graph handles of ours. A captured graph that the program keeps, and has no node handles of, is held as a recipe
 //! while nobody looks at it. It is built again when somebody does.
 
+use super::Cache;
 use super::class::Recipe;
 use super::nodes::{self, KnownNodes};
-use super::{Cache, Work};
 use crate::gate;
 use crate::process::handle_range::index_in;
 use crate::process::lock::lock;
@@ -93,7 +93,7 @@ impl Graphs {
 impl Cache {
     /// Whether new graphs are ours, so that they can be folded.
     fn folds(&self) -> bool {
-        self.fold.load(Relaxed) && self.calls.behaviour().folds
+        self.fold.load(Relaxed) && self.library.calls.behaviour().folds
     }
 
     fn graph_index(&self, graph: Graph) -> Option<u32> {
@@ -186,16 +186,16 @@ impl Cache {
     }
 
     fn build(&self, recipe: &Recipe) -> Option<(Graph, Vec<GraphNode>)> {
-        let build = |work: &mut Work| {
+        let _within = self.library.relax_in(recipe.shape.context);
+        self.with_work(|work| {
             let base = recipe.shape.base(&mut work.scratch)?;
             let mut records = Records::default();
             if !recipe.source.unfold(Some(&base), &mut records, &mut work.scratch) {
                 return None;
             }
             let shape = recipe.shape.key.unpacked(&mut work.scratch)?;
-            self.calls.build(shape, &records, true).ok()
-        };
-        self.relaxed(|| self.in_context(recipe.shape.context, || self.with_work(build)))
+            self.library.calls.build(shape, &records, true).ok()
+        })
     }
 
     /// What a graph of ours holds was read. From now on the recipe stands for the graph.
@@ -209,7 +209,7 @@ impl Cache {
         drop(known);
         if let Some((graph, _)) = oldest {
             WAITING.fetch_sub(1, Relaxed);
-            self.calls.destroy_graph(graph as Graph);
+            self.library.calls.destroy_graph(graph as Graph);
         }
     }
 
@@ -242,7 +242,8 @@ impl Cache {
         let _ending = Raised::new(&self.ending);
         drop(known);
         if !now.is_empty() && !gone {
-            self.relaxed(|| now.into_iter().for_each(|(graph, _)| self.calls.destroy_graph(graph as Graph)));
+            let _relaxed = self.library.relax();
+            now.into_iter().for_each(|(graph, _)| self.library.calls.destroy_graph(graph as Graph));
         }
     }
 

@@ -20,7 +20,9 @@ impl Cache {
     /// event.
     pub(super) fn again<R>(&self, context: u64, call: impl FnOnce() -> Result<R, Status>) -> Result<R, Status> {
         let is_first = age_of(&self.short_ns, clock::now_ns()) > SHORT_SINCE_NS;
-        let bytes = self.in_context(context, || self.give_back_all()).unwrap_or(0);
+        let entered = self.library.enter(context);
+        let bytes = self.give_back_all().unwrap_or(0);
+        drop(entered);
         let answer = call();
         let status = answer.as_ref().err().copied().unwrap_or(SUCCESS);
         if is_first {
@@ -33,7 +35,7 @@ impl Cache {
     /// the bytes, as far as they are known; `None` if there was nothing to give back.
     pub(crate) fn give_back_all(&self) -> Option<u64> {
         self.short_ns.store(clock::now_ns(), Relaxed);
-        let mut bytes = gate::shim().map_or(0, |shim| shim.above.flush_here(self.vendor));
+        let mut bytes = gate::shim().map_or(0, |shim| shim.above.flush_here(self.library.vendor));
         let mut anything = bytes > 0;
         let mut idle_devices = IdleDevices::default();
         let here = self.contexts_here();
@@ -46,7 +48,7 @@ impl Cache {
             }
         }
         self.destroy_folded(None, false);
-        self.calls.trim();
+        self.library.calls.trim();
         anything |= gate::shim().is_some_and(|shim| shim.registry.memory_nodes.load(Relaxed));
         gate::record_if_started(|shim| {
             shim.count(counters::OOM_RETRIES, 1);
@@ -57,10 +59,10 @@ impl Cache {
 
     /// The contexts on the device of this thread's context. `None` if the device is not known.
     fn contexts_here(&self) -> Option<Vec<u64>> {
-        let context = vendor::of(self.vendor).current_context()?;
+        let context = vendor::of(self.library.vendor).current_context()?;
         let shim = gate::shim()?;
-        records::contexts::known(shim, self.vendor, context)?;
-        Some(records::contexts::others(shim, self.vendor, context).into_iter().chain([context]).collect())
+        records::contexts::known(shim, self.library.vendor, context)?;
+        Some(records::contexts::others(shim, self.library.vendor, context).into_iter().chain([context]).collect())
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn is_graph(vendor: Vendor, graph: Graph) -> bool {
 /// Uploads a handle of ours.
 pub(crate) fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
     let (Some(index), Some(cache)) = (exec_index(vendor, exec), cache(vendor)) else { return INVALID };
-    match cache.upload(index, to, |exec| cache.calls.upload(exec, to)) {
+    match cache.upload(index, to, |exec| cache.library.calls.upload(exec, to)) {
         // The program got this memory when it instantiated. Its launches can do without an exec.
         Err(OUT_OF_MEMORY) => SUCCESS,
         Ok(status) | Err(status) => status,

@@ -2,7 +2,7 @@
 
 use super::choose::Origin;
 use super::contained;
-use super::handle::{Body, Handle, INVALID};
+use super::handle::{Body, Handle, INVALID, context_of};
 use super::real::{Lease, StreamKey};
 use super::{Cache, Work};
 use crate::gate;
@@ -40,6 +40,7 @@ impl Cache {
 
     /// The same for a launch. Natively the launch would have had its exec.
     pub(super) fn missed(&self, handle: &Handle, body: &Body, stream_key: StreamKey) -> Result<Lease, Status> {
+        let _entered = self.library.enter(context_of(body));
         let start = clock::precise_ns();
         let lease = self.held(handle, body, stream_key)?;
         let took = clock::precise_ns() - start;
@@ -107,21 +108,21 @@ impl Cache {
         let check = |status| if status == SUCCESS { Ok(()) } else { Err(status) };
         let _alone = template.alone();
         let SetCount { nodes, mut reshaped } =
-            self.calls.set(Some(exec), template.nodes(class), &body.content, target)?;
+            self.library.calls.set(Some(exec), template.nodes(class), &body.content, target)?;
         let node = |index: u32| template.nodes.get(index as usize).copied().ok_or(INVALID);
         for &index in body.disabled.iter().filter(|index| !disabled.contains(index)) {
-            check(self.calls.set_enabled(exec, node(index)?, true))?;
+            check(self.library.calls.set_enabled(exec, node(index)?, true))?;
             reshaped += 1;
         }
         for &index in disabled.iter().filter(|index| !body.disabled.contains(index)) {
-            check(self.calls.set_enabled(exec, node(index)?, false))?;
+            check(self.library.calls.set_enabled(exec, node(index)?, false))?;
             reshaped += 1;
         }
         body.disabled = disabled.to_vec();
         std::mem::swap(&mut body.content, target);
         // Another handle had the exec and never launched it. An upload would save the device that time, but what is
         // uploaded may run the code of another kernel (docs/decisions/drivers.md).
-        let early = !body.launched && self.calls.behaviour().set_early_is_slow && nodes + reshaped > 0;
+        let early = !body.launched && self.library.calls.behaviour().set_early_is_slow && nodes + reshaped > 0;
         real.degrades(if early { body.content.len() as u64 } else { reshaped }, body.content.len());
         Ok(nodes)
     }
@@ -135,8 +136,8 @@ impl Cache {
         let body = lease.body();
         let (Some(class), Some(template)) = (&body.class, &body.template) else { return Err(INVALID) };
         let _alone = template.alone();
-        let set = || self.calls.set(Some(exec), template.nodes(class), target, &body.content);
-        self.in_context(context, set).map(drop)
+        let _entered = self.library.enter(context);
+        self.library.calls.set(Some(exec), template.nodes(class), target, &body.content).map(drop)
     }
 
     /// An exec of a graph that is built for this handle alone. No setter is needed.

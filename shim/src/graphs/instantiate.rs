@@ -2,7 +2,7 @@
 
 use super::class::{Class, Recipe, Shape};
 use super::contained;
-use super::handle::{Apart, Body};
+use super::handle::{Apart, Body, context_of};
 use super::needed::Need;
 use super::nodes::KnownNodes;
 use super::real::LOST;
@@ -57,10 +57,11 @@ impl Cache {
         if !self.usable() {
             return Err(Pinned::None);
         }
-        self.calls.ready()?;
+        self.library.calls.ready()?;
         let flags = flags & !UPLOAD;
         let made = || self.with_work(|work| self.made(graph, flags, graph_serial, work));
-        self.relaxed(|| contained(self, made)).unwrap_or(Err(Pinned::None))
+        let _relaxed = self.library.relax();
+        contained(self, made).unwrap_or(Err(Pinned::None))
     }
 
     fn made(&self, graph: Graph, flags: u64, graph_serial: Option<u64>, work: &mut Work) -> Result<MadeHandle, Pinned> {
@@ -153,7 +154,7 @@ impl Cache {
             return Err(Pinned::UserObjects);
         }
         work.read = Weak::new();
-        let read = self.calls.read(real, &mut work.reading);
+        let read = self.library.calls.read(real, &mut work.reading);
         if !work.reading.unknown.is_empty() {
             gate::record_if_started(|shim| shim.met(&work.reading.unknown));
         }
@@ -217,14 +218,16 @@ impl Cache {
     /// Whether a graph built from what was read reads the same. That is tried once for each set of features. Graphs for
     /// which it does not are kept as clones.
     fn rebuilds(&self, work: &mut Work) -> bool {
-        let features = self.calls.features(&work.reading.shape);
+        let features = self.library.calls.features(&work.reading.shape);
         if let Some(&known) = lock(&self.known).rebuilds.get(&features) {
             return known;
         }
-        let Ok((graph, _)) = self.calls.build(&work.reading.shape, &work.reading.records, true) else { return false };
+        let Ok((graph, _)) = self.library.calls.build(&work.reading.shape, &work.reading.records, true) else {
+            return false;
+        };
         let mut again = Reading::default();
-        let read = self.calls.read(graph, &mut again);
-        self.calls.destroy_graph(graph);
+        let read = self.library.calls.read(graph, &mut again);
+        self.library.calls.destroy_graph(graph);
         let same = again.shape == work.reading.shape && again.records == work.reading.records;
         let rebuilds = read == Ok(Read::Whole) && same;
         let mut known = lock(&self.known);
@@ -249,7 +252,7 @@ impl Cache {
 
     /// Whether the library would answer normally. Where work went wrong, all its calls answer that error.
     pub(super) fn usable(&self) -> bool {
-        !activity::broken() || self.calls.allowed() == SUCCESS
+        !activity::broken() || self.library.calls.allowed() == SUCCESS
     }
 
     /// Whether execs may be made and destroyed now. A capture that forbids such calls is disturbed here as it is by the
@@ -259,7 +262,7 @@ impl Cache {
     /// What the library answers then.
     pub(crate) fn allowed(&self) -> Result<(), Status> {
         match capturing() {
-            true => match self.calls.allowed() {
+            true => match self.library.calls.allowed() {
                 SUCCESS => Ok(()),
                 status => Err(status),
             },
@@ -287,7 +290,9 @@ impl Cache {
         }
         let body = std::mem::take(&mut *guard);
         self.need_is(self.need_of(&body), Need::default());
-        self.alone_with_driver(&body, || self.part_for_ever(handle, &body));
+        let within = self.library.relax_in(context_of(&body));
+        self.part_for_ever(handle, &body);
+        drop(within);
         let slot = handle.slot.swap(NO_SLOT, Relaxed);
         drop(guard);
         self.execs.give(index);

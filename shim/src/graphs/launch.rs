@@ -66,7 +66,7 @@ unsafe fn launch_here(local: &threads::Local, cache: &Cache, real: Launch, index
     if let Some(shim) = shim {
         shim.launches.begins(slot);
     }
-    let stream_key = key_by_handle(to.stream).unwrap_or_else(|| key_of_default(cache.vendor, to));
+    let stream_key = key_by_handle(to.stream).unwrap_or_else(|| key_of_default(cache.library.vendor, to));
     let submission = activity::begin_here(local);
     let (status, at_ns) = match shared(cache, handle, stream_key) {
         Some(exec) => {
@@ -141,10 +141,11 @@ impl Cache {
     #[cold]
     #[inline(never)]
     unsafe fn launch_leased(&self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> (Status, u64) {
-        let to = vendor::named(self.vendor, to);
+        let to = vendor::named(self.library.vendor, to);
+        let _relaxed = self.library.relax();
         // SAFETY: our caller vouches for `real` and the stream, and `launch_relaxed` asks for the
         // same.
-        let status = self.relaxed(|| unsafe { self.launch_relaxed(real, index, handle, to) });
+        let status = unsafe { self.launch_relaxed(real, index, handle, to) };
         (status, clock::now_ns())
     }
 
@@ -161,7 +162,7 @@ impl Cache {
         let stream_key = key_of(to);
         let mut lease = match handle.lease() {
             Some(lease) => lease,
-            None => match self.in_context(context_of(&body), || self.missed(handle, &body, stream_key)) {
+            None => match self.missed(handle, &body, stream_key) {
                 Ok(lease) => lease,
                 // The program's own instantiate succeeded long ago, so an error of ours is no answer to a launch.
                 Err(status) => {
@@ -238,10 +239,10 @@ impl Cache {
         let pending = self.pendings.take(handle)?;
         // A stream that captures is not touched. Its launch is refused anyway.
         if pending.stream_key != stream_key
-            && !self.calls.completed(pending.event)
-            && !(capturing() && self.calls.captures(to))
+            && !self.library.calls.completed(pending.event)
+            && !(capturing() && self.library.calls.captures(to))
         {
-            self.calls.wait(to, pending.event);
+            self.library.calls.wait(to, pending.event);
         }
         Some(pending)
     }
@@ -252,13 +253,13 @@ impl Cache {
         let Some(pending) = pending else { return false };
         let over = if status == SUCCESS { Some(pending) } else { self.pendings.put_back(handle, pending) };
         let waits = over.is_none();
-        over.iter().for_each(|over| self.calls.drop_event(over.event));
+        over.iter().for_each(|over| self.library.calls.drop_event(over.event));
         waits
     }
 
     /// There is no memory for an exec: submits the work of the nodes one after the other, in the order of their edges.
     fn one_by_one(&self, handle: &Handle, body: &Body, to: StreamArg, stream_key: StreamKey) -> Status {
-        if capturing() && self.calls.captures(to) {
+        if capturing() && self.library.calls.captures(to) {
             return CAPTURE_UNSUPPORTED;
         }
         let pending = self.wait_for_pending(handle, to, stream_key);
@@ -269,7 +270,7 @@ impl Cache {
             let target = std::mem::take(&mut work.target);
             let shape = body.class.as_ref().and_then(|class| class.shape.key.unpacked(&mut work.scratch));
             let status =
-                shape.map_or(OUT_OF_MEMORY, |shape| self.calls.run(shape, &target, &body.edits().disabled, to));
+                shape.map_or(OUT_OF_MEMORY, |shape| self.library.calls.run(shape, &target, &body.edits().disabled, to));
             work.target = target;
             status
         });
@@ -278,7 +279,7 @@ impl Cache {
             gate::record_if_started(|shim| shim.count(counters::ONE_BY_ONE, 1));
             // The handle's next launch has to wait for this one, whatever exec it gets. That matters more than which
             // context the event belongs to.
-            let mark = || self.mark_in(context_of(body), None, to).or_else(|| self.calls.mark(None, to));
+            let mark = || self.mark_in(context_of(body), None, to).or_else(|| self.library.calls.mark(None, to));
             if let Some(event) = self.query_stream(to, || true, mark).flatten() {
                 self.set_pending(handle, Pending { event, stream_key });
             }
@@ -299,11 +300,12 @@ impl Cache {
             let never = !lease.body().launched;
             // If nothing can tell when its last launch completes, no handle could ever take the exec. So it is
             // destroyed now.
-            let lost = self.is_unknowable(real, real.stream_key.load(Relaxed)) && !device::can_tell(self.vendor);
+            let lost =
+                self.is_unknowable(real, real.stream_key.load(Relaxed)) && !device::can_tell(self.library.vendor);
             let at_once = body.apart().owned || lost || never;
             let too_many = || self.has_too_many() && self.parked_go() == 0;
             let goes = at_once || touched || alone || self.over_bound() || too_many();
-            if goes && (at_once || !self.calls.behaviour().outlived || self.known_completed(&mut lease)) {
+            if goes && (at_once || !self.library.calls.behaviour().outlived || self.known_completed(&mut lease)) {
                 self.end(lease, false);
             } else {
                 self.mark_last(&mut lease);
@@ -312,7 +314,7 @@ impl Cache {
         }
         self.destroy_completed();
         if let Some(pending) = self.pendings.take(handle) {
-            self.calls.drop_event(pending.event);
+            self.library.calls.drop_event(pending.event);
         }
     }
 }

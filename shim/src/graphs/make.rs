@@ -71,7 +71,7 @@ impl Cache {
             let Some(held) = content.as_mut() else { return Ok(None) };
             let set = {
                 let _alone = template.alone();
-                self.calls.set(None, template.nodes(class), held, &work.target)
+                self.library.calls.set(None, template.nodes(class), held, &work.target)
             };
             match set {
                 Ok(SetCount { nodes: 0, .. }) => {}
@@ -94,7 +94,7 @@ impl Cache {
     /// The library's.
     pub(super) fn exec_from(&self, template: &Template, class: &Class) -> Result<GraphExec, Status> {
         let _alone = template.alone();
-        self.calls.instantiate(template.graph, class.flags)
+        self.library.calls.instantiate(template.graph, class.flags)
     }
 
     /// Adds an exec that was just instantiated. Its room is reserved already.
@@ -126,7 +126,7 @@ impl Cache {
         real.class.store(Arc::as_ptr(class) as usize, Relaxed);
         lease.set_exec(exec, class.shape.context);
         let context = class.shape.context;
-        gate::record_if_started(|shim| records::handles::real_made(shim, self.vendor, context, bytes));
+        gate::record_if_started(|shim| records::handles::real_made(shim, self.library.vendor, context, bytes));
         lease
     }
 
@@ -170,8 +170,8 @@ impl Cache {
     pub(super) fn build_template(&self, class: &Class, work: &mut Work) -> Result<Arc<Template>, Status> {
         let base = class.shape.base(&mut work.scratch).ok_or(INVALID)?;
         let shape = class.shape.bytes(&mut work.scratch).ok_or(INVALID)?;
-        let (graph, nodes) = self.calls.build(&shape, &work.target, false)?;
-        Ok(Arc::new(Template::new(graph, nodes, work.target.clone(), (base, shape), self.calls)))
+        let (graph, nodes) = self.library.calls.build(&shape, &work.target, false)?;
+        Ok(Arc::new(Template::new(graph, nodes, work.target.clone(), (base, shape), self.library.calls)))
     }
 
     /// A template made of the graph that was just read: the graph itself if it is folded, otherwise a clone of it. An
@@ -188,12 +188,12 @@ impl Cache {
         let (real, nodes) = match self.folded_out_of(graph, recipe) {
             Some(real) => (real, work.reading.nodes.clone()),
             None => {
-                let clone = self.calls.clone_of(self.unfolded(graph)?).ok()?;
-                (clone, self.calls.nodes(clone).unwrap_or_default())
+                let clone = self.library.calls.clone_of(self.unfolded(graph)?).ok()?;
+                (clone, self.library.calls.nodes(clone).unwrap_or_default())
             }
         };
         let content = work.reading.records.clone();
-        let template = Arc::new(Template::new(real, nodes, content, (base, shape), self.calls));
+        let template = Arc::new(Template::new(real, nodes, content, (base, shape), self.library.calls));
         // A template without known nodes is of no use and is dropped.
         let making = self.begin_making().filter(|_| template.nodes.len() == class.shape.nodes());
         making.map(|_| {

@@ -91,7 +91,7 @@ pub(crate) enum SourceRead {
 /// left out. Waits for no lock, and holds none of the exec's while `each` runs.
 pub(crate) fn each_record_of_exec(exec: u64, mut each: impl FnMut(&[u8])) -> SourceRead {
     let handle_in = |cache: &'static Cache| {
-        let index = exec_index(cache.vendor, exec as GraphExec)?;
+        let index = exec_index(cache.library.vendor, exec as GraphExec)?;
         Some((cache, cache.execs.get(index)?))
     };
     match super::caches().find_map(handle_in) {

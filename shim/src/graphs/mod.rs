@@ -20,7 +20,8 @@
 //!   [`completed`]. The bounds: [`bounds`]. Whether the cache thrashes: [`thrash`].
 //! * The program's own graphs are packed too, while the program does not use them: [`folded`].
 //! * What there is: a handle ([`handle`]), a real exec ([`real`]), shapes, classes and sources ([`class`]), nodes that
-//!   the program knows ([`nodes`]), how many execs are needed ([`needed`]). What has to be put back: [`scopes`].
+//!   the program knows ([`nodes`]), how many execs are needed ([`needed`]). The library, and what has to be put back
+//!   after a call of it: [`library`].
 //!
 //! No vendor is known here: all calls are those of [`crate::vendor::graphs`].
 
@@ -44,6 +45,7 @@ mod handle_arguments;
 pub(crate) mod hold;
 pub(crate) mod instantiate;
 pub(crate) mod launch;
+mod library;
 pub(crate) mod make;
 mod memory_use;
 mod needed;
@@ -52,7 +54,6 @@ mod parked;
 pub(crate) mod real;
 mod replace;
 mod resident;
-mod scopes;
 mod take;
 #[cfg(test)]
 mod tests;
@@ -80,6 +81,7 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::{Pinned, Severity, Vendor};
 use gpumem_wire::settings::Settings;
 use handle::{Handle, Handles, Pendings};
+use library::Library;
 use needed::Needed;
 use real::RealExec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -105,8 +107,7 @@ pub(crate) struct Cache {
     /// The cache is near a bound. Launches leave events, so that completed execs can be told from pending ones.
     pub pressed: AtomicBool,
     pub execs: Handles<Handle>,
-    pub vendor: Vendor,
-    pub calls: &'static dyn GraphCalls,
+    pub library: Library,
     pub bounds: Bounds,
     pub graphs: Handles<GraphHandle>,
     pub fold: AtomicBool,
@@ -167,8 +168,7 @@ impl Cache {
         starts: (&'static AtomicUsize, &'static AtomicUsize),
     ) -> Option<Self> {
         Some(Self {
-            vendor,
-            calls,
+            library: Library { vendor, calls },
             bounds: Bounds {
                 count: settings.graph_cache.into(),
                 bytes: settings.graph_cache_bytes.into(),

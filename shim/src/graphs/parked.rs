@@ -82,16 +82,15 @@ impl Cache {
             return (0, self.parked());
         }
         let mut gone = 0;
-        let _ = self.relaxed(|| {
-            super::contained(self, || {
-                self.destroy_completed();
-                let mut idle_devices = IdleDevices::default();
-                for real in self.candidates(0) {
-                    // Somebody else's context is left alone as soon as it ends.
-                    let goes = || due(real) && self.goes(real, &mut idle_devices);
-                    gone += usize::from(!self.is_ending() && self.in_context_of(real, goes) == Some(true));
-                }
-            })
+        let _relaxed = self.library.relax();
+        let _ = super::contained(self, || {
+            self.destroy_completed();
+            let mut idle_devices = IdleDevices::default();
+            for real in self.candidates(0) {
+                // Somebody else's context is left alone as soon as it ends.
+                let entered = if self.is_ending() { None } else { self.library.enter_context_of(real) };
+                gone += usize::from(entered.is_some() && due(real) && self.goes(real, &mut idle_devices));
+            }
         });
         (gone, self.parked())
     }

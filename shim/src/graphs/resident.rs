@@ -38,7 +38,7 @@ impl Cache {
     /// The next launch of a handle has to wait for this one.
     pub(super) fn set_pending(&self, handle: &Handle, pending: Pending) {
         if let Some(old) = self.pendings.put(handle, pending) {
-            self.calls.drop_event(old.event);
+            self.library.calls.drop_event(old.event);
         }
     }
 }

@@ -71,11 +71,11 @@ impl Cache {
             // The last launch was on a stream that is gone, or that only another thread can name. If the device is
             // idle, that launch has completed.
             _ if self.is_unknowable(real, last)
-                && idle_devices.of(self.vendor, real.context.load(Relaxed)) == Some(true) =>
+                && idle_devices.of(self.library.vendor, real.context.load(Relaxed)) == Some(true) =>
             {
                 false
             }
-            _ if last != stream_key || last == LOST || !self.calls.behaviour().outlived => return None,
+            _ if last != stream_key || last == LOST || !self.library.calls.behaviour().outlived => return None,
             // The exec's handle has ended. Nobody asks when its last launch completes, and the next launch comes after
             // it on the same stream.
             _ if real.is_parked() => true,
@@ -84,10 +84,10 @@ impl Cache {
                     let body = lease.body();
                     // The stream is that of this launch, so the stream lives. If it captures, the launch fails.
                     let stream = real::stream_of(last)?;
-                    if capturing() && self.calls.captures(stream) {
+                    if capturing() && self.library.calls.captures(stream) {
                         return None;
                     }
-                    body.event = self.calls.mark(body.event.take(), stream);
+                    body.event = self.library.calls.mark(body.event.take(), stream);
                     body.event?;
                 }
                 true
@@ -111,7 +111,7 @@ impl Cache {
         let turn = if waits { Some(self.aside.turn()?) } else { None };
         let hold = ContextHold::begin(context)?;
         // If the library cannot tell whether the device is idle, this exec is treated like any other.
-        if waits && !idle_devices.of(self.vendor, context).unwrap_or(true) {
+        if waits && !idle_devices.of(self.library.vendor, context).unwrap_or(true) {
             return None;
         }
         // Another exec may have been made in its place meanwhile.
@@ -122,7 +122,7 @@ impl Cache {
     /// Destroys an exec. `true` if it is gone; an exec whose end may wait is destroyed later, by another thread.
     pub(crate) fn end_idle(&self, idle: Idle, evicted: bool) -> bool {
         let Idle { lease, hold, turn } = idle;
-        let vendor = self.vendor;
+        let vendor = self.library.vendor;
         let Some(turn) = turn else {
             self.end(lease, evicted);
             return true;
@@ -131,8 +131,11 @@ impl Cache {
             let _hold = hold;
             let Some(cache) = super::cache(vendor).filter(|cache| !cache.is_ending()) else { return };
             let context = lease.real().context.load(Relaxed);
-            let end = || cache.in_context(context, || cache.end(lease, evicted));
-            let _ = cache.relaxed(|| super::contained(cache, end));
+            let _relaxed = cache.library.relax();
+            let _ = super::contained(cache, || {
+                let _entered = cache.library.enter(context);
+                cache.end(lease, evicted);
+            });
         })
     }
 
@@ -161,11 +164,10 @@ impl Cache {
         }
         let mut idle_devices = IdleDevices::default();
         for real in self.reals().into_iter().filter(|real| real.to_destroy.load(Relaxed)) {
-            self.in_context_of(real, || {
-                if let Some(idle) = self.take_idle(real, &mut idle_devices).filter(|_| real.to_destroy.load(Relaxed)) {
-                    self.end_idle(idle, false);
-                }
-            });
+            let Some(_entered) = self.library.enter_context_of(real) else { continue };
+            if let Some(idle) = self.take_idle(real, &mut idle_devices).filter(|_| real.to_destroy.load(Relaxed)) {
+                self.end_idle(idle, false);
+            }
         }
     }
 }

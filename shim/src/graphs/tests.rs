@@ -236,7 +236,10 @@ fn what_a_call_was_made_within_is_put_back_when_the_call_unwinds() {
     let (cache, library, _) = cache(Library::default());
     let unwinds = |f: &dyn Fn()| catch_unwind(AssertUnwindSafe(f)).expect_err("it throws");
     let throws = || resume_unwind(Box::new(7));
-    unwinds(&|| cache.relaxed(|| cache.in_context(CONTEXT, throws)));
+    unwinds(&|| {
+        let _within = cache.library.relax_in(CONTEXT);
+        throws();
+    });
     assert_eq!((library.relaxed.load(SeqCst), library.entered.load(SeqCst)), (0, 0));
     let stream = StreamArg::new(0x70 as Stream, false);
     unwinds(&|| {

@@ -1,0 +1,71 @@
+//! The library that a cache stands for, and the states that its calls are made in. Each state is undone however a call
+//! ends: a call of the library may be left by an exception, or by the end of the thread.
+
+use super::real::RealExec;
+use crate::process::cancel::Uncancelled;
+use crate::progress::device::ContextHold;
+use crate::vendor::graphs::GraphCalls;
+use gpumem_wire::kinds::Vendor;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// One vendor's library.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Library {
+    pub vendor: Vendor,
+    pub calls: &'static dyn GraphCalls,
+}
+
+/// While this lives, this thread may make calls that a capture of it forbids. Inside is the mode from before.
+#[must_use = "the mode from before comes back when this is dropped"]
+pub(super) struct AnyMode {
+    calls: &'static dyn GraphCalls,
+    mode: i32,
+    /// A call of ours must not be where a cancelled thread ends: its unwinding would end the process.
+    _uncancelled: Uncancelled,
+}
+
+impl Drop for AnyMode {
+    fn drop(&mut self) {
+        self.calls.unrelax(self.mode);
+    }
+}
+
+/// While this lives, another context is current, if it was to be entered.
+#[must_use = "the context is left when this is dropped"]
+pub(super) struct Entered(Option<&'static dyn GraphCalls>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(calls) = self.0 {
+            calls.leave();
+        }
+    }
+}
+
+impl Library {
+    /// While the answer lives, this thread may make calls that a capture of it forbids.
+    pub(super) fn relax(self) -> AnyMode {
+        let _uncancelled = Uncancelled::new();
+        AnyMode { calls: self.calls, mode: self.calls.relax(), _uncancelled }
+    }
+
+    /// While the answer lives, this context is current. For 0, whatever context is.
+    pub(super) fn enter(self, context: u64) -> Entered {
+        Entered((context != 0 && self.calls.enter(context)).then_some(self.calls))
+    }
+
+    /// Both of these.
+    pub(super) fn relax_in(self, context: u64) -> (Entered, AnyMode) {
+        let relaxed = self.relax();
+        (self.enter(context), relaxed)
+    }
+
+    /// While the answer lives, the context of an exec is current and does not end. `None` if it ends just now or has
+    /// ended.
+    pub(super) fn enter_context_of(self, real: &RealExec) -> Option<(Entered, ContextHold)> {
+        let context = real.context.load(Relaxed);
+        let hold = ContextHold::begin(context)?;
+        real.is_in(context).then(|| (self.enter(context), hold))
+    }
+}
