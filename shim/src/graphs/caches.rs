@@ -1,7 +1,7 @@
 //! The caches of the process, one for each vendor: made, turned off and on, looked after, ended.
 
 use super::bounds::OVER;
-use super::{Cache, OFF, cache, caches, contained, is_off, place};
+use super::{Cache, OFF, cache, caches, is_off, place};
 use crate::process::{heap, stack, wiped};
 use crate::shim::Shim;
 use crate::{gate, records, vendor};
@@ -33,7 +33,7 @@ fn back_under_bounds() {
     OVER.store(false, Relaxed);
     for cache in caches() {
         let _relaxed = cache.library.relax();
-        let _ = contained(cache, || cache.back_under_bounds());
+        let _ = cache.handles.contain(|| cache.back_under_bounds());
         OVER.fetch_or(cache.over_bound() || cache.to_destroy.load(Relaxed) > 0, Relaxed);
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
         None => stack::with_room(|| make(vendor)).unwrap_or(Err(Pinned::Room))?,
     };
     gate::record_if_started(records::handles::may_be_virtual).unwrap_or(Err(Pinned::Off))?;
-    known.is_open().map(|()| known)
+    known.handles.is_open().map(|()| known)
 }
 
 #[cold]

@@ -2,7 +2,6 @@
 
 use super::class::Recipe;
 use super::class::{Class, Shape};
-use super::contained;
 use super::handle::INVALID;
 use super::handle::{Body, Handle};
 use super::handle::{context_of, source_bytes};
@@ -10,14 +9,13 @@ use super::needed::Need;
 use super::real::{LOST, Lease};
 use super::{Cache, Work};
 use crate::gate;
-use crate::process::lock::lock;
 use crate::progress::queries::capturing;
 use crate::records;
 use crate::vendor::graphs::{Read, StreamArg};
 use gpumem_abi::types::{Graph, GraphExec, NOT_READY, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::Pinned;
 use std::sync::atomic::Ordering::*;
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 /// How an update by the program went.
 pub(crate) enum Updated {
@@ -30,16 +28,6 @@ pub(crate) enum Updated {
 }
 
 impl Cache {
-    /// A handle in use, its locked body, and its class.
-    pub(super) fn live(&self, index: u32) -> Result<(&'static Handle, MutexGuard<'static, Body>, Arc<Class>), Status> {
-        let handle = self.execs.get(index).ok_or(INVALID)?;
-        let body = lock(&handle.body);
-        match (body.apart().ended, body.class.clone()) {
-            (Some(status), _) => Err(status),
-            (None, class) => Ok((handle, body, class.ok_or(INVALID)?)),
-        }
-    }
-
     /// The program updates a handle from a graph. `real` asks the library, with a real exec and graph.
     ///
     /// # Errors
@@ -50,12 +38,12 @@ impl Cache {
         graph: Graph,
         real: impl FnOnce(GraphExec, Graph) -> Status,
     ) -> Result<Updated, Status> {
-        let (handle, mut body, class) = self.live(index)?;
+        let (handle, mut body, class) = self.handles.live(index)?;
         let mut recipe = None;
         if !body.apart().owned && !class.alone && self.usable() {
             let follow = || self.with_work(|work| self.follow(handle, &mut body, &class, graph, work));
             let relaxed = self.library.relax();
-            let verdict = contained(self, follow)?;
+            let verdict = self.handles.contain(follow)?;
             drop(relaxed);
             match verdict {
                 Verdict::Followed => return Ok(Updated::Virtually),
@@ -78,7 +66,7 @@ impl Cache {
             recipe.as_ref().is_some_and(&mut becomes) || self.clone_follows(&mut lease, &mut body, library)
         };
         if status != SUCCESS || follows {
-            self.publish(lease, index, handle);
+            self.handles.publish(lease, index, handle);
         } else {
             // The exec now holds what the library made of both graphs, and no other exec may stand in for it.
             self.own(lease, index, handle, &mut body, Pinned::DriverUpdate);
@@ -222,12 +210,12 @@ impl Cache {
         why: Option<Pinned>,
         f: impl FnOnce(GraphExec) -> R,
     ) -> Result<R, Status> {
-        let (handle, mut body, _) = self.live(index)?;
+        let (handle, mut body, _) = self.handles.live(index)?;
         let lease = self.real_for(handle, &body)?;
         let result = f(lease.real().exec());
         match why {
             Some(why) => self.own(lease, index, handle, &mut body, why),
-            None => self.publish(lease, index, handle),
+            None => self.handles.publish(lease, index, handle),
         }
         Ok(result)
     }
@@ -246,7 +234,7 @@ impl Cache {
         to: StreamArg,
         real: impl FnOnce(GraphExec) -> Status,
     ) -> Result<Status, Status> {
-        let owned = self.live(index)?.1.apart().owned;
+        let owned = self.handles.live(index)?.1.apart().owned;
         if !owned && !self.library.calls.behaviour().uploads {
             let said = self.query_stream(to, || !capturing(), || self.library.calls.query(to));
             if matches!(said, Some(SUCCESS | NOT_READY)) {

@@ -28,7 +28,7 @@ impl Cache {
         change: Change,
         real: impl FnOnce(GraphExec, GraphNode) -> Status,
     ) -> Result<Status, Status> {
-        let (handle, mut body, class) = self.live(index)?;
+        let (handle, mut body, class) = self.handles.live(index)?;
         let alive = self.is_graph_alive(&body);
         let at = alive.then(|| self.place_of(&body, node)).flatten();
         let mut lease = match self.real_for(handle, &body) {
@@ -46,7 +46,7 @@ impl Cache {
             there.or_else(|| class.alone.then(inside).flatten()).map(|there| (at, there))
         });
         let Some((at, there)) = there.flatten() else {
-            self.publish(lease, index, handle);
+            self.handles.publish(lease, index, handle);
             return Err(INVALID);
         };
         let status = {
@@ -54,7 +54,7 @@ impl Cache {
             real(lease.real().exec(), there)
         };
         if status != SUCCESS || !change.changes() {
-            self.publish(lease, index, handle);
+            self.handles.publish(lease, index, handle);
             return Ok(status);
         }
         let remembered = match (at, change) {
@@ -72,7 +72,7 @@ impl Cache {
         };
         if remembered && !class.alone {
             self.source_changed(handle, &body);
-            self.publish(lease, index, handle);
+            self.handles.publish(lease, index, handle);
         } else {
             self.own(lease, index, handle, &mut body, Pinned::NodeSet);
         }

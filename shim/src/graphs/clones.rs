@@ -5,7 +5,7 @@ use super::choose::Origin;
 use super::class::{Class, Template};
 use super::handle::{Body, Handle, context_of};
 use super::real::{Lease, NOWHERE, StreamKey};
-use super::{Cache, Work, contained};
+use super::{Cache, Work};
 use crate::gate;
 use crate::process::clock;
 use crate::records;
@@ -84,7 +84,7 @@ impl Cache {
         if !self.known_completed(&mut lease) {
             return;
         }
-        let made = contained(self, || {
+        let made = self.handles.contain(|| {
             self.with_work(|work| {
                 work.clone = body.apart().template.clone();
                 self.make_over_bound(class, work)
@@ -95,7 +95,7 @@ impl Cache {
                 self.evict_and_destroy(lease, true);
                 let slot = handle.slot.load(Relaxed);
                 gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
-                self.publish(made, index, handle);
+                self.handles.publish(made, index, handle);
             }
             Ok(Err(status)) => self.library.calls.unheard(status),
             Err(_) => {}

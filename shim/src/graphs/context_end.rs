@@ -65,7 +65,7 @@ impl Cache {
     fn end_all_in(&self, end: u64, context: u64, gone: bool) {
         let is_in = |body: &Body| body.class.as_ref().is_some_and(|class| class.shape.context == context);
         let mut ended = Vec::new();
-        for (_, handle) in self.execs.all() {
+        for (_, handle) in self.handles.all() {
             // A handle that another thread uses meanwhile is a race of the program's own.
             let Ok(mut body) = handle.body.try_lock() else { continue };
             if is_in(&body) {
@@ -92,14 +92,11 @@ impl Cache {
         self.streams_of_others(context);
         wait_until(end, || (self.ending.load(SeqCst) == 0).then_some(()));
         // A thread that took an exec from a handle meanwhile has left the handle an event.
-        for (_, handle) in self.execs.all() {
+        for (_, handle) in self.handles.all() {
             let Ok(body) = handle.body.try_lock() else { continue };
             let ended = || body.apart().ended.is_some() && ended.iter().any(|its| std::ptr::eq(*its, handle));
-            if (is_in(&body) || ended())
-                && let Some(pending) = self.pendings.take(handle)
-                && !gone
-            {
-                self.library.calls.drop_event(pending.event);
+            if is_in(&body) || ended() {
+                self.handles.drop_pending(handle, gone);
             }
         }
         self.forget_recipes_of(context);
@@ -170,7 +167,7 @@ impl Cache {
                 real.marked.store(lease.body().event.is_some(), Relaxed);
             }
         }
-        self.pendings.rename(stream_key, LOST);
+        self.handles.rename_stream(stream_key, LOST);
     }
 
     /// Code is about to be unloaded. The library lets execs of that code run on (measured on an H200, driver 580). So
@@ -217,7 +214,7 @@ impl Cache {
         };
         self.forget_templates(runs);
         let start = clock::precise_ns();
-        for (index, handle) in self.execs.all() {
+        for (index, handle) in self.handles.all() {
             // A handle that another thread uses meanwhile is of other code, or that is a race of the program's own.
             let Ok(mut body) = handle.body.try_lock() else { continue };
             let Some(real) = handle.resident().filter(|_| !body.apart().owned && body.class.is_some()) else {
@@ -246,7 +243,7 @@ impl Cache {
     /// lost when one graph is made of another.
     pub(crate) fn attribute_set(&self, node: GraphNode, attribute: u32) {
         if !self.library.calls.tells(node, attribute) {
-            self.close(Pinned::Parameters);
+            self.handles.close(Pinned::Parameters);
         }
     }
 

@@ -37,12 +37,7 @@ impl Cache {
         let body = std::mem::take(lease.body());
         // An exec that stays with its handle for good is not counted.
         let counted = real.class.swap(0, Relaxed) != 0;
-        if let Some(handle) = real.handle_index().and_then(|index| self.execs.get(index))
-            && handle.resident().is_some_and(|its| std::ptr::eq(its, real))
-        {
-            handle.loses(&lease);
-        }
-        real.set_handle(None);
+        self.handles.lose(&lease);
         real.stream_key.store(NOWHERE, Relaxed);
         let bytes = real.take_bytes();
         if gone || lease.is_abandoned() {

@@ -108,7 +108,7 @@ impl Cache {
             // The graph was captured into a graph of the program's own.
             return self.graphs.address(index);
         }
-        if !self.folds() || seen || self.is_open().is_err() {
+        if !self.folds() || seen || self.handles.is_open().is_err() {
             return real;
         }
         drop(known);

@@ -33,7 +33,7 @@ pub(crate) const INVALID: Status = 1;
 
 /// Handles of one kind. `start` is a static: a child of `fork` still has to know its parent's.
 #[repr(C)]
-pub(crate) struct Handles<T: 'static> {
+pub(crate) struct HandleTable<T: 'static> {
     near: [AtomicPtr<T>; NEAR],
     /// All other chunks. Most of them are never touched.
     far: Box<[AtomicPtr<T>]>,
@@ -48,7 +48,7 @@ struct Free {
     ended: std::collections::VecDeque<u32>,
 }
 
-impl<T: Default> Handles<T> {
+impl<T: Default> HandleTable<T> {
     /// `None` if the range cannot be reserved.
     pub(crate) fn new(start: &'static AtomicUsize) -> Option<Self> {
         if start.load(Acquire) == 0 {
@@ -338,7 +338,7 @@ mod tests {
     fn handles_are_told_from_other_addresses_and_used_again() {
         static START: AtomicUsize = AtomicUsize::new(0);
         assert_eq!(index_in(&START, 0), None);
-        let handles = Handles::<AtomicUsize>::new(&START).unwrap();
+        let handles = HandleTable::<AtomicUsize>::new(&START).unwrap();
         assert!(handles.get(0).is_none());
         let (first, slot) = handles.take().unwrap();
         slot.store(7, Relaxed);
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn many_handles_are_behind_one_another() {
         static START: AtomicUsize = AtomicUsize::new(0);
-        let handles = Handles::<AtomicUsize>::new(&START).unwrap();
+        let handles = HandleTable::<AtomicUsize>::new(&START).unwrap();
         let many = CHUNK * (NEAR + 3);
         for wanted in 0..many {
             let (index, slot) = handles.take().unwrap();

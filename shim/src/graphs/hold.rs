@@ -1,7 +1,6 @@
 //! A handle gets an exec that holds what it means: an exec is chosen for it, and retargeted node by node.
 
 use super::choose::Origin;
-use super::contained;
 use super::handle::{Body, Handle, INVALID, context_of};
 use super::real::{Lease, StreamKey};
 use super::{Cache, Work};
@@ -35,7 +34,7 @@ impl Cache {
 
     /// As [`Cache::hold`], with panics contained.
     pub(crate) fn held(&self, handle: &Handle, body: &Body, stream_key: StreamKey) -> Result<Lease, Status> {
-        contained(self, || self.with_work(|work| self.hold(handle, body, stream_key, work)))?
+        self.handles.contain(|| self.with_work(|work| self.hold(handle, body, stream_key, work)))?
     }
 
     /// The same for a launch. Natively the launch would have had its exec.

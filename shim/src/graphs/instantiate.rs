@@ -1,7 +1,6 @@
 //! A handle is made, and ends.
 
 use super::class::{Class, Recipe, Shape};
-use super::contained;
 use super::handle::{Apart, Body, context_of};
 use super::needed::Need;
 use super::nodes::KnownNodes;
@@ -61,7 +60,7 @@ impl Cache {
         let flags = flags & !UPLOAD;
         let made = || self.with_work(|work| self.made(graph, flags, graph_serial, work));
         let _relaxed = self.library.relax();
-        contained(self, made).unwrap_or(Err(Pinned::None))
+        self.handles.contain(made).unwrap_or(Err(Pinned::None))
     }
 
     fn made(&self, graph: Graph, flags: u64, graph_serial: Option<u64>, work: &mut Work) -> Result<MadeHandle, Pinned> {
@@ -92,7 +91,7 @@ impl Cache {
         // Setters name the nodes that the graph has now. Of a folded graph nobody has any nodes.
         let nodes = self.folded(graph).is_none().then(|| pack_nodes(work));
         let took = clock::precise_ns() - start;
-        let (index, handle) = self.execs.take().ok_or(Pinned::Room)?;
+        let (index, handle) = self.handles.take().ok_or(Pinned::Room)?;
         let source_bytes =
             recipe.as_ref().map_or(0, |recipe| recipe.source.bytes()) + nodes.as_ref().map_or(0, KnownNodes::bytes);
         let mut body = lock(&handle.body);
@@ -117,7 +116,7 @@ impl Cache {
                 Err(_) => {
                     self.need_is(need, Need::default());
                     *body = Body::default();
-                    self.execs.give(index);
+                    self.handles.give(index);
                     return Err(Pinned::None);
                 }
             }
@@ -127,7 +126,7 @@ impl Cache {
         let saved_ns = class.instantiate_ns.load(Relaxed).saturating_sub(took);
         Ok(MadeHandle {
             index,
-            handle: self.execs.address(index),
+            handle: self.handles.address(index),
             class: class.number(),
             counts: class.shape.counts,
             source_bytes,
@@ -270,19 +269,12 @@ impl Cache {
         }
     }
 
-    /// Tells a handle its slot in the ledger.
-    pub(crate) fn listed(&self, index: u32, slot: u32) {
-        if let Some(handle) = self.execs.get(index) {
-            handle.slot.store(slot, Relaxed);
-        }
-    }
-
     /// A handle ends.
     ///
     /// # Errors
     /// 1 if it is not in use.
     pub(crate) fn end_handle(&self, index: u32) -> Result<(), Status> {
-        let handle = self.execs.get(index).ok_or(super::handle::INVALID)?;
+        let handle = self.handles.get(index).ok_or(super::handle::INVALID)?;
         self.allowed()?;
         let mut guard = lock(&handle.body);
         if guard.class.is_none() && guard.apart().ended.is_none() {
@@ -295,7 +287,7 @@ impl Cache {
         drop(within);
         let slot = handle.slot.swap(NO_SLOT, Relaxed);
         drop(guard);
-        self.execs.give(index);
+        self.handles.give(index);
         gate::record_if_started(|shim| {
             shim.count(counters::HANDLES_ENDED, 1);
             records::handles::source_is(shim, slot, 0);

@@ -60,7 +60,7 @@ unsafe fn launch_without_memory(cache: &Cache, real: Launch, index: u32, to: Str
 #[inline(always)]
 unsafe fn launch_here(local: &threads::Local, cache: &Cache, real: Launch, index: u32, to: StreamArg) -> Status {
     local.recorded();
-    let Some(handle) = cache.execs.get(index) else { return never_given() };
+    let Some(handle) = cache.handles.get(index) else { return never_given() };
     let slot = handle.slot.load(Relaxed);
     let shim = gate::shim();
     if let Some(shim) = shim {
@@ -173,7 +173,7 @@ impl Cache {
                 }
             },
         };
-        let pending = self.wait_for_pending(handle, to, stream_key);
+        let pending = self.handles.wait_for_pending(handle, to, stream_key);
         // SAFETY: this thread holds the lease of the exec, so it is alive. Our caller vouches for
         // `real` and the stream.
         let mut status = unsafe { real(lease.real().exec(), to.stream) };
@@ -203,12 +203,12 @@ impl Cache {
             }
             lease.body().launched = true;
         }
-        let waits = self.waited(handle, pending, status);
+        let waits = self.handles.waited(handle, pending, status);
         match handle.resident() {
             // The launch that was to wait for the pending one was refused. If the handle kept this exec, its next
             // launch would not know that it has to wait.
             None if waits => drop(lease),
-            _ => self.publish(lease, index, handle),
+            _ => self.handles.publish(lease, index, handle),
         }
         drop(body);
         // After a launch that failed nothing may be asked, because its error is the thread's last error.
@@ -234,35 +234,12 @@ impl Cache {
         }
     }
 
-    /// Makes the stream wait for this handle's last launch, if that was made with another exec on another stream.
-    fn wait_for_pending(&self, handle: &Handle, to: StreamArg, stream_key: StreamKey) -> Option<Pending> {
-        let pending = self.pendings.take(handle)?;
-        // A stream that captures is not touched. Its launch is refused anyway.
-        if pending.stream_key != stream_key
-            && !self.library.calls.completed(pending.event)
-            && !(capturing() && self.library.calls.captures(to))
-        {
-            self.library.calls.wait(to, pending.event);
-        }
-        Some(pending)
-    }
-
-    /// The launch that waited for the pending one was made, or it was refused and the next one has to wait instead.
-    /// Whether the latter is so.
-    fn waited(&self, handle: &Handle, pending: Option<Pending>, status: Status) -> bool {
-        let Some(pending) = pending else { return false };
-        let over = if status == SUCCESS { Some(pending) } else { self.pendings.put_back(handle, pending) };
-        let waits = over.is_none();
-        over.iter().for_each(|over| self.library.calls.drop_event(over.event));
-        waits
-    }
-
     /// There is no memory for an exec: submits the work of the nodes one after the other, in the order of their edges.
     fn one_by_one(&self, handle: &Handle, body: &Body, to: StreamArg, stream_key: StreamKey) -> Status {
         if capturing() && self.library.calls.captures(to) {
             return CAPTURE_UNSUPPORTED;
         }
-        let pending = self.wait_for_pending(handle, to, stream_key);
+        let pending = self.handles.wait_for_pending(handle, to, stream_key);
         let status = self.with_work(|work| {
             if !self.unfold(body, work) {
                 return OUT_OF_MEMORY;
@@ -274,14 +251,14 @@ impl Cache {
             work.target = target;
             status
         });
-        self.waited(handle, pending, status);
+        self.handles.waited(handle, pending, status);
         if status == SUCCESS {
             gate::record_if_started(|shim| shim.count(counters::ONE_BY_ONE, 1));
             // The handle's next launch has to wait for this one, whatever exec it gets. That matters more than which
             // context the event belongs to.
             let mark = || self.mark_in(context_of(body), None, to).or_else(|| self.library.calls.mark(None, to));
             if let Some(event) = self.query_stream(to, || true, mark).flatten() {
-                self.set_pending(handle, Pending { event, stream_key });
+                self.handles.set_pending(handle, Pending { event, stream_key });
             }
         }
         status
@@ -313,8 +290,6 @@ impl Cache {
             }
         }
         self.destroy_completed();
-        if let Some(pending) = self.pendings.take(handle) {
-            self.library.calls.drop_event(pending.event);
-        }
+        self.handles.drop_pending(handle, false);
     }
 }

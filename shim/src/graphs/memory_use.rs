@@ -22,7 +22,7 @@ pub(crate) fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
             *counted += usize::from(found != Reference::Unused);
             matches!(found, Reference::Refers | Reference::MayRefer)
         };
-        if cache.execs.all().any(|(_, handle)| ours(&mut execs, cache.exec_refers(handle, ranges)))
+        if cache.handles.all().any(|(_, handle)| ours(&mut execs, cache.exec_refers(handle, ranges)))
             || cache.graphs.all().any(|(_, handle)| ours(&mut graphs, cache.graph_refers(handle, ranges)))
         {
             return true;
@@ -38,7 +38,7 @@ pub(crate) fn refers_to(memory: &Range<u64>) -> bool {
     let within = memory.start..memory.end.saturating_sub(1);
     let range = std::slice::from_ref(&within);
     super::caches().any(|cache| {
-        cache.execs.all().any(|(_, handle)| cache.exec_refers(handle, range) == Reference::Refers)
+        cache.handles.all().any(|(_, handle)| cache.exec_refers(handle, range) == Reference::Refers)
             || cache.graphs.all().any(|(_, handle)| cache.graph_refers(handle, range) == Reference::Refers)
     })
 }
@@ -46,7 +46,7 @@ pub(crate) fn refers_to(memory: &Range<u64>) -> bool {
 /// Whether a graph that is launched certainly refers to one of these ranges, which are sorted.
 pub(crate) fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u64>]) -> bool {
     let found = super::cache(vendor).and_then(|cache| {
-        let handle = cache.execs.get(exec_index(vendor, exec)?)?;
+        let handle = cache.handles.get(exec_index(vendor, exec)?)?;
         Some(cache.exec_refers(handle, ranges))
     });
     found == Some(Reference::Refers)
@@ -66,7 +66,7 @@ pub(crate) fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
         Reference::Refers | Reference::DoesNot => 1,
     };
     for cache in super::caches() {
-        for (_, handle) in cache.execs.all() {
+        for (_, handle) in cache.handles.all() {
             execs += counted(cache.each_of_exec(handle, &mut each));
         }
         for (_, handle) in cache.graphs.all() {
@@ -92,7 +92,7 @@ pub(crate) enum SourceRead {
 pub(crate) fn each_record_of_exec(exec: u64, mut each: impl FnMut(&[u8])) -> SourceRead {
     let handle_in = |cache: &'static Cache| {
         let index = exec_index(cache.library.vendor, exec as GraphExec)?;
-        Some((cache, cache.execs.get(index)?))
+        Some((cache, cache.handles.get(index)?))
     };
     match super::caches().find_map(handle_in) {
         Some((cache, handle)) => cache.each_enabled(handle, &mut each),

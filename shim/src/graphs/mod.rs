@@ -16,8 +16,8 @@
 //! * How execs are made: [`make`]. What goes when memory is short: [`give_back`].
 //! * An exec is taken from the handle that has it: [`take`]. How execs are destroyed: [`end`]. The thread that destroys
 //!   execs whose end may wait: [`aside`].
-//! * How a handle gets and loses its exec: [`resident`]. Whether the last launch of an exec has completed:
-//!   [`completed`]. The bounds: [`bounds`]. Whether the cache thrashes: [`thrash`].
+//! * What the program holds, and how a handle gets and loses its exec: [`handles`]. Whether the last launch of an exec
+//!   has completed: [`completed`]. The bounds: [`bounds`]. Whether the cache thrashes: [`thrash`].
 //! * The program's own graphs are packed too, while the program does not use them: [`folded`].
 //! * What there is: a handle ([`handle`]), a real exec ([`real`]), shapes, classes and sources ([`class`]), nodes that
 //!   the program knows ([`nodes`]), how many execs are needed ([`needed`]). The library, and what has to be put back
@@ -42,6 +42,7 @@ pub(crate) mod folded;
 mod give_back;
 pub(crate) mod handle;
 mod handle_arguments;
+mod handles;
 pub(crate) mod hold;
 pub(crate) mod instantiate;
 pub(crate) mod launch;
@@ -53,7 +54,6 @@ pub(crate) mod nodes;
 mod parked;
 pub(crate) mod real;
 mod replace;
-mod resident;
 mod take;
 #[cfg(test)]
 mod tests;
@@ -65,9 +65,7 @@ pub(crate) use handle_arguments::{
 };
 pub(crate) use memory_use::{SourceRead, each_record, each_record_of_exec, exec_refers_to, may_refer_to, refers_to};
 
-use crate::gate;
 use crate::process::lock::lock;
-use crate::process::panics;
 use crate::process::wiped::{Place, Word};
 use crate::progress::queries::QueryGate;
 use crate::vendor::graphs::{GraphCalls, Reading};
@@ -76,16 +74,14 @@ use aside::Aside;
 use bounds::Bounds;
 use class::{Interned, Shape, Template};
 use folded::GraphHandle;
-use gpumem_abi::types::Status;
-use gpumem_wire::counters;
-use gpumem_wire::kinds::{Pinned, Severity, Vendor};
+use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::Settings;
-use handle::{Handle, Handles, Pendings};
+use handle::HandleTable;
+use handles::Handles;
 use library::Library;
 use needed::Needed;
 use real::RealExec;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, Weak};
 use thrash::Thrash;
 
@@ -106,13 +102,11 @@ pub(crate) struct Work {
 pub(crate) struct Cache {
     /// The cache is near a bound. Launches leave events, so that completed execs can be told from pending ones.
     pub pressed: AtomicBool,
-    pub execs: Handles<Handle>,
+    handles: Handles,
     pub library: Library,
     pub bounds: Bounds,
-    pub graphs: Handles<GraphHandle>,
+    pub graphs: HandleTable<GraphHandle>,
     pub fold: AtomicBool,
-    /// Why new handles are the library's own: a [`Pinned`]. 0: new handles are ours.
-    closed: AtomicU8,
     /// Closed while a capture begins, and while a stream is destroyed.
     stream_queries: QueryGate,
     /// Threads that destroy graphs which nothing refers to any more.
@@ -136,8 +130,6 @@ pub(crate) struct Cache {
     known: Mutex<Interned>,
     real_graphs: Mutex<folded::Graphs>,
     thrash: Thrash,
-    /// What the next launches of handles have to wait for.
-    pendings: Pendings,
 }
 
 /// What is counted.
@@ -167,17 +159,17 @@ impl Cache {
         settings: &Settings,
         starts: (&'static AtomicUsize, &'static AtomicUsize),
     ) -> Option<Self> {
+        let library = Library { vendor, calls };
         Some(Self {
-            library: Library { vendor, calls },
+            library,
             bounds: Bounds {
                 count: settings.graph_cache.into(),
                 bytes: settings.graph_cache_bytes.into(),
                 idle_ns: settings.graph_idle.into(),
             },
-            execs: Handles::new(starts.0)?,
-            graphs: Handles::new(starts.1)?,
+            handles: Handles::new(library, starts.0)?,
+            graphs: HandleTable::new(starts.1)?,
             fold: settings.graph_fold.into(),
-            closed: AtomicU8::new(0),
             ending: AtomicU32::new(0),
             to_destroy: AtomicU32::new(0),
             going: AtomicU32::new(0),
@@ -193,24 +185,13 @@ impl Cache {
             known: Mutex::default(),
             real_graphs: Mutex::default(),
             thrash: Thrash::default(),
-            pendings: Pendings::default(),
         })
     }
 
-    /// Whether new handles may be ours.
-    ///
-    /// # Errors
-    /// Why not.
-    pub(crate) fn is_open(&self) -> Result<(), Pinned> {
-        match self.closed.load(Relaxed) {
-            0 => Ok(()),
-            why => Err(Pinned::from_u8(why).unwrap_or(Pinned::UnknownCall)),
-        }
-    }
-
-    /// From now on new handles are the library's own.
-    pub(crate) fn close(&self, why: Pinned) {
-        self.closed.store(why as u8, Relaxed);
+    /// What the program holds.
+    #[inline(always)]
+    pub(crate) fn handles(&self) -> &Handles {
+        &self.handles
     }
 
     /// Whether the process ends.
@@ -266,21 +247,4 @@ const fn place(vendor: Vendor) -> Place<Cache> {
 #[inline(always)]
 pub(crate) fn cache(vendor: Vendor) -> Option<&'static Cache> {
     place(vendor).get()
-}
-
-/// `CUDA_ERROR_UNKNOWN`, the answer where bookkeeping failed and the library was not asked.
-const UNKNOWN: Status = 999;
-
-/// Contains a panic of ours: new handles are the library's own from then on.
-pub(crate) fn contained<R>(cache: &Cache, f: impl FnOnce() -> R) -> Result<R, Status> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
-        // The payload is leaked on purpose: dropping it could panic once more.
-        std::mem::forget(panic);
-        cache.close(Pinned::Off);
-        gate::record_if_started(|shim| {
-            shim.count(counters::PANICS, 1);
-            shim.message(Severity::Error, &format!("{} and is off", panics::failed("the graph cache")));
-        });
-        UNKNOWN
-    })
 }

@@ -83,7 +83,7 @@ impl Cache {
         }
         let mut gone = 0;
         let _relaxed = self.library.relax();
-        let _ = super::contained(self, || {
+        let _ = self.handles.contain(|| {
             self.destroy_completed();
             let mut idle_devices = IdleDevices::default();
             for real in self.candidates(0) {

@@ -93,7 +93,7 @@ impl Cache {
                 true
             }
         };
-        self.evict(&mut lease, pending, last);
+        self.handles.evict(&mut lease, pending, last);
         Some(lease)
     }
 
@@ -132,7 +132,7 @@ impl Cache {
             let Some(cache) = super::cache(vendor).filter(|cache| !cache.is_ending()) else { return };
             let context = lease.real().context.load(Relaxed);
             let _relaxed = cache.library.relax();
-            let _ = super::contained(cache, || {
+            let _ = cache.handles.contain(|| {
                 let _entered = cache.library.enter(context);
                 cache.end(lease, evicted);
             });
@@ -144,7 +144,7 @@ impl Cache {
     /// event.
     pub(super) fn evict_and_destroy(&self, mut lease: Lease, completed: bool) {
         // The stream may be destroyed meanwhile. LOST is the key of no stream.
-        self.evict(&mut lease, !completed, LOST);
+        self.handles.evict(&mut lease, !completed, LOST);
         self.destroy_when_completed(lease);
     }
 

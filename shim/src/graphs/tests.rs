@@ -363,14 +363,18 @@ fn a_handle_means_nothing_when_its_context_is_gone() {
         let shape = Arc::new(Shape::new(Packed::default(), 1, &Reading::default(), CONTEXT, Source::default()));
         let source = Arc::new(Source::default());
         let class = Arc::new(Class::new(shape, 0, false));
-        let (index, handle) = cache.execs.take().unwrap();
+        let (index, handle) = cache.handles.take().unwrap();
         *lock(&handle.body) = Body { class: Some(class.clone()), source: Some(source.clone()), ..Body::default() };
-        cache.set_pending(handle, Pending { event: EVENT, stream_key: LOST });
+        cache.handles.set_pending(handle, Pending { event: EVENT, stream_key: LOST });
         cache.context_going(CONTEXT + 1, gone);
         assert_eq!((Arc::strong_count(&class), Arc::strong_count(&source)), (2, 2));
         cache.context_going(CONTEXT, gone);
         assert_eq!((Arc::strong_count(&class), Arc::strong_count(&source)), (1, 1));
-        assert!(!handle.waits.load(SeqCst) && cache.pendings.take(handle).is_none(), "its event is of that context");
+        assert!(
+            !handle.waits.load(SeqCst)
+                && cache.handles.wait_for_pending(handle, StreamArg::new(0x70 as Stream, false), LOST).is_none(),
+            "its event is of that context"
+        );
         assert_eq!((cache.end_handle(index), cache.end_handle(index)), (Ok(()), Err(INVALID)));
     }
 }

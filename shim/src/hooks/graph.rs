@@ -128,7 +128,7 @@ unsafe fn instantiated(
                 Ok(made) => {
                     let took = clock::precise_ns() - start;
                     let slot = gate::note(|shim| records::handles::made(shim, call, &made, graph, flags, took));
-                    cache.listed(made.index, slot.unwrap_or(NO_SLOT));
+                    cache.handles().listed(made.index, slot.unwrap_or(NO_SLOT));
                     // SAFETY: our caller vouches for the program's out-parameter, which is not NULL
                     // here. The program gets the handle in place of what the driver would have
                     // written.

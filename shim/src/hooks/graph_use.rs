@@ -205,7 +205,7 @@ pub(crate) unsafe fn set_attribute(
         match attributes_set::is_known(attribute as u32) {
             true => cache.attribute_set(node, attribute as u32),
             false if attributes::to_node(node, attribute as u32) => {}
-            false => cache.close(Pinned::UnknownAttribute),
+            false => cache.handles().close(Pinned::UnknownAttribute),
         }
     }
     status
@@ -222,7 +222,7 @@ pub(crate) unsafe fn copy_attributes(
     // library's.
     let status = unsafe { real(to, from) };
     if status == SUCCESS && !attributes::copied(to, from) {
-        graphs::cache_to_be(call.vendor).into_iter().for_each(|cache| cache.close(Pinned::UnknownAttribute));
+        graphs::cache_to_be(call.vendor).into_iter().for_each(|cache| cache.handles().close(Pinned::UnknownAttribute));
     }
     status
 }

@@ -1,0 +1,194 @@
+//! What the program holds: its handles, what their next launches wait for, and whether new handles may be ours.
+
+use super::class::Class;
+use super::handle::{Body, Handle, HandleTable, INVALID, Pending, Pendings};
+use super::library::Library;
+use super::real::{Lease, NOWHERE, StreamKey};
+use crate::gate;
+use crate::process::lock::lock;
+use crate::process::panics;
+use crate::progress::queries::capturing;
+use crate::records;
+use crate::vendor::graphs::StreamArg;
+use gpumem_abi::types::{SUCCESS, Status};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{Pinned, Severity};
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::*};
+use std::sync::{Arc, MutexGuard};
+
+/// `CUDA_ERROR_UNKNOWN`, the answer where bookkeeping failed and the library was not asked.
+const UNKNOWN: Status = 999;
+
+/// The handles of the program's execs. What a launch reads comes first.
+#[repr(C)]
+pub(crate) struct Handles {
+    execs: HandleTable<Handle>,
+    library: Library,
+    /// Why new handles are the library's own: a [`Pinned`]. 0: new handles are ours.
+    closed: AtomicU8,
+    /// What the next launches of handles have to wait for.
+    pendings: Pendings,
+}
+
+impl Handles {
+    /// `None` if no handles can be reserved.
+    pub(super) fn new(library: Library, start: &'static AtomicUsize) -> Option<Self> {
+        let (execs, closed) = (HandleTable::new(start)?, AtomicU8::new(0));
+        Some(Self { execs, library, closed, pendings: Pendings::default() })
+    }
+
+    /// What is behind a handle; `None` if it was never given out.
+    #[inline(always)]
+    pub(super) fn get(&self, index: u32) -> Option<&'static Handle> {
+        self.execs.get(index)
+    }
+
+    /// A handle that is not in use; `None` if there is none left.
+    pub(super) fn take(&self) -> Option<(u32, &'static Handle)> {
+        self.execs.take()
+    }
+
+    /// Gives a handle back.
+    pub(super) fn give(&self, index: u32) {
+        self.execs.give(index);
+    }
+
+    /// The handle of an index, as the program has it.
+    pub(super) fn address(&self, index: u32) -> *mut c_void {
+        self.execs.address(index)
+    }
+
+    /// All that were ever given out.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u32, &'static Handle)> {
+        self.execs.all()
+    }
+
+    /// A handle in use, its locked body, and its class.
+    pub(super) fn live(&self, index: u32) -> Result<(&'static Handle, MutexGuard<'static, Body>, Arc<Class>), Status> {
+        let handle = self.get(index).ok_or(INVALID)?;
+        let body = lock(&handle.body);
+        match (body.apart().ended, body.class.clone()) {
+            (Some(status), _) => Err(status),
+            (None, class) => Ok((handle, body, class.ok_or(INVALID)?)),
+        }
+    }
+
+    /// Tells a handle its slot in the ledger.
+    pub(crate) fn listed(&self, index: u32, slot: u32) {
+        if let Some(handle) = self.get(index) {
+            handle.slot.store(slot, Relaxed);
+        }
+    }
+
+    /// Whether new handles may be ours.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn is_open(&self) -> Result<(), Pinned> {
+        match self.closed.load(Relaxed) {
+            0 => Ok(()),
+            why => Err(Pinned::from_u8(why).unwrap_or(Pinned::UnknownCall)),
+        }
+    }
+
+    /// From now on new handles are the library's own.
+    pub(crate) fn close(&self, why: Pinned) {
+        self.closed.store(why as u8, Relaxed);
+    }
+
+    /// Contains a panic of ours: new handles are the library's own from then on.
+    pub(super) fn contain<R>(&self, f: impl FnOnce() -> R) -> Result<R, Status> {
+        catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
+            // The payload is leaked on purpose: dropping it could panic once more.
+            std::mem::forget(panic);
+            self.close(Pinned::Off);
+            gate::record_if_started(|shim| {
+                shim.count(counters::PANICS, 1);
+                shim.message(Severity::Error, &format!("{} and is off", panics::failed("the graph cache")));
+            });
+            UNKNOWN
+        })
+    }
+
+    /// Gives an exec to a handle, and tells the records if it had none.
+    pub(super) fn publish(&self, lease: Lease, index: u32, handle: &Handle) {
+        if handle.resident().is_none() {
+            let slot = handle.slot.load(Relaxed);
+            gate::record_if_started(|shim| records::handles::resident(shim, slot));
+        }
+        handle.gets(&lease, index);
+    }
+
+    /// Takes an exec from its handle.
+    pub(super) fn evict(&self, lease: &mut Lease, pending: bool, stream_key: StreamKey) {
+        let real = lease.real();
+        let handle = real.handle_index().and_then(|index| self.get(index));
+        if let Some(handle) = handle {
+            let slot = handle.slot.load(Relaxed);
+            gate::record_if_started(|shim| records::handles::left(shim, slot));
+            if let Some(event) = lease.body().event.take_if(|_| pending) {
+                self.set_pending(handle, Pending { event, stream_key });
+            }
+            // The handle's exec is cleared last: the next launch, or the handle's end, that sees it cleared also sees what
+            // was stored above.
+            handle.loses(lease);
+        }
+        real.marked.store(false, Relaxed);
+        real.stream_key.store(if pending { stream_key } else { NOWHERE }, Relaxed);
+    }
+
+    /// An exec ends: its handle has none then.
+    pub(super) fn lose(&self, lease: &Lease) {
+        let real = lease.real();
+        if let Some(handle) = real.handle_index().and_then(|index| self.get(index))
+            && handle.resident().is_some_and(|its| std::ptr::eq(its, real))
+        {
+            handle.loses(lease);
+        }
+        real.set_handle(None);
+    }
+
+    /// The next launch of a handle has to wait for this one.
+    pub(super) fn set_pending(&self, handle: &Handle, pending: Pending) {
+        if let Some(old) = self.pendings.put(handle, pending) {
+            self.library.calls.drop_event(old.event);
+        }
+    }
+
+    /// The handle's next launch waits for nothing. If the context of what it waited for is `gone`, so is the event.
+    pub(super) fn drop_pending(&self, handle: &Handle, gone: bool) {
+        if let Some(pending) = self.pendings.take(handle)
+            && !gone
+        {
+            self.library.calls.drop_event(pending.event);
+        }
+    }
+
+    /// Makes a stream wait for the handle's last launch, if that was made with another exec on another stream.
+    pub(super) fn wait_for_pending(&self, handle: &Handle, to: StreamArg, stream_key: StreamKey) -> Option<Pending> {
+        let pending = self.pendings.take(handle)?;
+        let calls = self.library.calls;
+        // A stream that captures is not touched. Its launch is refused anyway.
+        if pending.stream_key != stream_key && !calls.completed(pending.event) && !(capturing() && calls.captures(to)) {
+            calls.wait(to, pending.event);
+        }
+        Some(pending)
+    }
+
+    /// The launch that waited for the pending one was made, or it was refused and the next one has to wait instead.
+    /// Whether the latter is so.
+    pub(super) fn waited(&self, handle: &Handle, pending: Option<Pending>, status: Status) -> bool {
+        let Some(pending) = pending else { return false };
+        let over = if status == SUCCESS { Some(pending) } else { self.pendings.put_back(handle, pending) };
+        let waits = over.is_none();
+        over.iter().for_each(|over| self.library.calls.drop_event(over.event));
+        waits
+    }
+
+    /// A stream is another one from now on, in whatever launch was made there.
+    pub(super) fn rename_stream(&self, stream_key: StreamKey, to: StreamKey) {
+        self.pendings.rename(stream_key, to);
+    }
+}
