@@ -100,7 +100,9 @@ impl Cache {
         if let Some(mut lease) = handle.lease() {
             // The library may refuse to set a node, and also to set it back. Then another exec takes this one's place,
             // and the launches of the new exec have to wait for the last launch of this one.
-            let Some(completed) = self.completed_or_marked(&mut lease) else { return Verdict::Asked(Some(recipe)) };
+            let Some(completed) = self.completion.completed_or_marked(&mut lease) else {
+                return Verdict::Asked(Some(recipe));
+            };
             resident = Some((lease, completed));
         }
         let (before, changes) = (body.source.replace(recipe.source.clone()), body.take_changes());
@@ -236,7 +238,7 @@ impl Cache {
     ) -> Result<Status, Status> {
         let owned = self.handles.live(index)?.1.apart().owned;
         if !owned && !self.library.calls.behaviour().uploads {
-            let said = self.query_stream(to, || !capturing(), || self.library.calls.query(to));
+            let said = self.completion.query_stream(to, || !capturing(), || self.library.calls.query(to));
             if matches!(said, Some(SUCCESS | NOT_READY)) {
                 return Ok(SUCCESS);
             }

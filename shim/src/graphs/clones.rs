@@ -4,7 +4,7 @@
 use super::choose::Origin;
 use super::class::{Class, Template};
 use super::handle::{Body, Handle, context_of};
-use super::real::{Lease, NOWHERE, StreamKey};
+use super::real::Lease;
 use super::{Cache, Work};
 use crate::gate;
 use crate::process::clock;
@@ -81,7 +81,7 @@ impl Cache {
         let _within = self.library.relax_in(context_of(body));
         // The lease ends within.
         let mut lease = lease;
-        if !self.known_completed(&mut lease) {
+        if !self.completion.known_completed(&mut lease) {
             return;
         }
         let made = self.handles.contain(|| {
@@ -131,21 +131,5 @@ impl Cache {
         let clone = self.library.calls.clone_of(graph).map_err(|_| Pinned::None)?;
         let nodes = self.library.calls.nodes(clone).unwrap_or_default();
         Ok(Template::new(clone, nodes, Records::default(), Default::default(), self.library.calls))
-    }
-
-    /// An exec was launched on a stream. If its last launch was on another stream, remembers an event that tells when
-    /// that launch completes.
-    pub(super) fn leaves_stream(&self, lease: &mut Lease, stream_key: StreamKey) {
-        let real = lease.real();
-        let before = real.stream_key.load(Relaxed);
-        if before == stream_key || before == NOWHERE || self.library.calls.behaviour().outlived {
-            return;
-        }
-        match self.event_behind(lease, before) {
-            Some(event) => lease.body().earlier.push(event),
-            None => lease.body().unknown = true,
-        }
-        // There are not more of these events than streams in use.
-        self.forget_completed(lease);
     }
 }

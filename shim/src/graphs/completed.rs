@@ -5,14 +5,38 @@
 //! stream that captures, the event would become part of the capture. The legacy stream is a barrier for all blocking
 //! streams, captured ones among them.
 
-use super::Cache;
+use super::library::Library;
 use super::real::{self, Lease, NOWHERE, RealExec, StreamKey, key_of};
+use crate::process::raised::Raised;
 use crate::progress::activity;
-use crate::progress::queries::capturing;
+use crate::progress::queries::{QueryGate, capturing};
 use crate::vendor::graphs::{Event, StreamArg};
 use std::sync::atomic::Ordering::*;
 
-impl Cache {
+/// What is known of the completion of launches, and the gate that questions about it pass.
+pub(super) struct Completion {
+    library: Library,
+    /// Closed while a capture begins, and while a stream is destroyed.
+    queries: QueryGate,
+}
+
+impl Completion {
+    pub(super) const fn new(library: Library) -> Self {
+        Self { library, queries: QueryGate::new() }
+    }
+
+    /// While the answer lives, no stream is queried.
+    #[must_use = "nobody may look at streams meanwhile"]
+    pub(super) fn close(&self) -> Raised<'_> {
+        self.queries.close()
+    }
+
+    /// Whether nobody queries a stream and nobody keeps others from it.
+    #[cfg(test)]
+    pub(super) fn is_unused(&self) -> bool {
+        self.queries.is_unused()
+    }
+
     /// Whether it cannot be known when the last launch of an exec completes: there is no event behind it, and this
     /// thread may not query its stream.
     pub(super) fn is_unknowable(&self, real: &RealExec, last: StreamKey) -> bool {
@@ -105,6 +129,22 @@ impl Cache {
         });
     }
 
+    /// Leaves an event behind the last launch, unless something captures.
+    pub(super) fn mark_launch(&self, lease: &mut Lease, to: StreamArg, context: u64) -> bool {
+        let body = lease.body();
+        let event = body.event.take();
+        match self.query_stream(to, || true, || self.mark_in(context, event, to)) {
+            Some(marked) => {
+                body.event = marked;
+                marked.is_some()
+            }
+            None => {
+                body.event = event;
+                false
+            }
+        }
+    }
+
     /// An event behind the work of a stream of this context. The event lives as long as the execs that it is left for.
     /// `None` for a stream of another context, which may end before.
     #[inline]
@@ -121,7 +161,7 @@ impl Cache {
         there: impl FnOnce() -> bool,
         look: impl FnOnce() -> R,
     ) -> Option<R> {
-        self.stream_queries.query(|| there() && self.may_ask(stream), look)
+        self.queries.query(|| there() && self.may_ask(stream), look)
     }
 
     /// Whether a stream may be queried now, and be given an event.
@@ -130,6 +170,22 @@ impl Cache {
             || (self.library.calls.behaviour().asked_beside_captures
                 && !real::is_legacy(key_of(stream))
                 && !self.library.calls.captures(stream))
+    }
+
+    /// An exec was launched on a stream. If its last launch was on another stream, remembers an event that tells when
+    /// that launch completes.
+    pub(super) fn leave_stream(&self, lease: &mut Lease, stream_key: StreamKey) {
+        let real = lease.real();
+        let before = real.stream_key.load(Relaxed);
+        if before == stream_key || before == NOWHERE || self.library.calls.behaviour().outlived {
+            return;
+        }
+        match self.event_behind(lease, before) {
+            Some(event) => lease.body().earlier.push(event),
+            None => lease.body().unknown = true,
+        }
+        // There are not more of these events than streams in use.
+        self.forget_completed(lease);
     }
 }
 

@@ -82,7 +82,9 @@ impl Cache {
             match wait_until(end, asked) {
                 Some(Some(mut lease)) if real.is_in(context) => {
                     // The program's own call ends pending launches. Until then their exec has to be there.
-                    let runs = !gone && !self.library.calls.behaviour().outlived && !self.known_completed(&mut lease);
+                    let runs = !gone
+                        && !self.library.calls.behaviour().outlived
+                        && !self.completion.known_completed(&mut lease);
                     self.end_in(lease, false, gone || runs);
                 }
                 Some(_) => {}
@@ -144,7 +146,7 @@ impl Cache {
     /// may get the same handle. While the answer lives, no stream is queried.
     #[must_use = "until the stream is destroyed nobody may look at it"]
     pub(crate) fn stream_going(&self, stream: Stream) -> Raised<'_> {
-        let no_queries = self.stream_queries.close();
+        let no_queries = self.completion.close();
         let _relaxed = self.library.relax();
         self.leave_stream(StreamArg::new(stream, false));
         no_queries
@@ -161,9 +163,9 @@ impl Cache {
                 continue;
             }
             // Without an event the exec counts as pending until it is launched again.
-            if let Some(mut lease) = lease.filter(|lease| !lease.is_abandoned() && self.may_ask(to)) {
+            if let Some(mut lease) = lease.filter(|lease| !lease.is_abandoned() && self.completion.may_ask(to)) {
                 let event = lease.body().event.take();
-                lease.body().event = self.mark_in(real.context.load(Relaxed), event, to);
+                lease.body().event = self.completion.mark_in(real.context.load(Relaxed), event, to);
                 real.marked.store(lease.body().event.is_some(), Relaxed);
             }
         }
@@ -251,6 +253,6 @@ impl Cache {
     /// dropped once the capture is counted or was refused, or the stream has joined.
     #[must_use = "until the stream captures nobody may look at it"]
     pub(crate) fn capture_begins(&self) -> Raised<'_> {
-        self.stream_queries.close()
+        self.completion.close()
     }
 }

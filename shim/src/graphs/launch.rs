@@ -2,7 +2,7 @@
 
 use super::Cache;
 use super::handle::{Body, Edits, Handle, INVALID, Pending, context_of};
-use super::real::{Lease, RealExec, StreamKey, key_by_handle, key_of};
+use super::real::{RealExec, StreamKey, key_by_handle, key_of};
 use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
@@ -194,9 +194,9 @@ impl Cache {
         let exec = lease.real();
         exec.used(clock::now_ns(), std::mem::take(&mut lease.body().stays));
         if status == SUCCESS {
-            self.leaves_stream(&mut lease, stream_key);
+            self.completion.leave_stream(&mut lease, stream_key);
             exec.stream_key.store(stream_key, Relaxed);
-            let marked = self.pressed.load(Relaxed) && self.mark(&mut lease, to, context_of(&body));
+            let marked = self.pressed.load(Relaxed) && self.completion.mark_launch(&mut lease, to, context_of(&body));
             exec.marked.store(marked, Relaxed);
             if marked {
                 exec.launched_ns.store(clock::precise_ns(), Relaxed);
@@ -216,22 +216,6 @@ impl Cache {
             self.back_under_bounds_at_once();
         }
         status
-    }
-
-    /// Leaves an event behind the last launch, unless something captures.
-    fn mark(&self, lease: &mut Lease, to: StreamArg, context: u64) -> bool {
-        let body = lease.body();
-        let event = body.event.take();
-        match self.query_stream(to, || true, || self.mark_in(context, event, to)) {
-            Some(marked) => {
-                body.event = marked;
-                marked.is_some()
-            }
-            None => {
-                body.event = event;
-                false
-            }
-        }
     }
 
     /// There is no memory for an exec: submits the work of the nodes one after the other, in the order of their edges.
@@ -256,8 +240,9 @@ impl Cache {
             gate::record_if_started(|shim| shim.count(counters::ONE_BY_ONE, 1));
             // The handle's next launch has to wait for this one, whatever exec it gets. That matters more than which
             // context the event belongs to.
-            let mark = || self.mark_in(context_of(body), None, to).or_else(|| self.library.calls.mark(None, to));
-            if let Some(event) = self.query_stream(to, || true, mark).flatten() {
+            let mark =
+                || self.completion.mark_in(context_of(body), None, to).or_else(|| self.library.calls.mark(None, to));
+            if let Some(event) = self.completion.query_stream(to, || true, mark).flatten() {
                 self.handles.set_pending(handle, Pending { event, stream_key });
             }
         }
@@ -277,15 +262,17 @@ impl Cache {
             let never = !lease.body().launched;
             // If nothing can tell when its last launch completes, no handle could ever take the exec. So it is
             // destroyed now.
-            let lost =
-                self.is_unknowable(real, real.stream_key.load(Relaxed)) && !device::can_tell(self.library.vendor);
+            let lost = self.completion.is_unknowable(real, real.stream_key.load(Relaxed))
+                && !device::can_tell(self.library.vendor);
             let at_once = body.apart().owned || lost || never;
             let too_many = || self.has_too_many() && self.parked_go() == 0;
             let goes = at_once || touched || alone || self.over_bound() || too_many();
-            if goes && (at_once || !self.library.calls.behaviour().outlived || self.known_completed(&mut lease)) {
+            if goes
+                && (at_once || !self.library.calls.behaviour().outlived || self.completion.known_completed(&mut lease))
+            {
                 self.end(lease, false);
             } else {
-                self.mark_last(&mut lease);
+                self.completion.mark_last(&mut lease);
                 self.mark_to_destroy(&lease, goes && alone);
             }
         }

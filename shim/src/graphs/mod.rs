@@ -67,12 +67,12 @@ pub(crate) use memory_use::{SourceRead, each_record, each_record_of_exec, exec_r
 
 use crate::process::lock::lock;
 use crate::process::wiped::{Place, Word};
-use crate::progress::queries::QueryGate;
 use crate::vendor::graphs::{GraphCalls, Reading};
 use crate::vendor::source::{Records, Scratch, Source};
 use aside::Aside;
 use bounds::Bounds;
 use class::{Interned, Shape, Template};
+use completed::Completion;
 use folded::GraphHandle;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::Settings;
@@ -107,8 +107,7 @@ pub(crate) struct Cache {
     pub bounds: Bounds,
     pub graphs: HandleTable<GraphHandle>,
     pub fold: AtomicBool,
-    /// Closed while a capture begins, and while a stream is destroyed.
-    stream_queries: QueryGate,
+    completion: Completion,
     /// Threads that destroy graphs which nothing refers to any more.
     pub ending: AtomicU32,
     /// How many execs are to be destroyed that no handle can use: their launches may be pending.
@@ -174,7 +173,7 @@ impl Cache {
             to_destroy: AtomicU32::new(0),
             going: AtomicU32::new(0),
             making: AtomicU32::new(0),
-            stream_queries: QueryGate::new(),
+            completion: Completion::new(library),
             pressed: AtomicBool::new(false),
             inner: Mutex::default(),
             aside: Arc::default(),

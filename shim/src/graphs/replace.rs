@@ -75,6 +75,6 @@ impl Cache {
         // The exec may have been launched or taken since.
         let real = lease.real();
         let same = real.stream_key.load(Relaxed) == stream_key && real.marked.load(Relaxed);
-        same && launched(real) <= before && !self.has_completed(&mut lease, stream_key)
+        same && launched(real) <= before && !self.completion.has_completed(&mut lease, stream_key)
     }
 }

@@ -62,15 +62,15 @@ impl Cache {
             return None;
         }
         let last = real.stream_key.load(Relaxed);
-        if !self.earlier_completed(&mut lease) {
+        if !self.completion.earlier_completed(&mut lease) {
             return None;
         }
         let pending = match last {
             NOWHERE => false,
-            _ if self.has_completed(&mut lease, last) => false,
+            _ if self.completion.has_completed(&mut lease, last) => false,
             // The last launch was on a stream that is gone, or that only another thread can name. If the device is
             // idle, that launch has completed.
-            _ if self.is_unknowable(real, last)
+            _ if self.completion.is_unknowable(real, last)
                 && idle_devices.of(self.library.vendor, real.context.load(Relaxed)) == Some(true) =>
             {
                 false
@@ -140,7 +140,7 @@ impl Cache {
     }
 
     /// Takes from its handle an exec that was only partly changed. Unless its last launch has `completed`, there is an
-    /// event behind that launch ([`Cache::completed_or_marked`]), and the next launch of the handle waits for the
+    /// event behind that launch ([`Completion::completed_or_marked`](super::completed::Completion::completed_or_marked)), and the next launch of the handle waits for the
     /// event.
     pub(super) fn evict_and_destroy(&self, mut lease: Lease, completed: bool) {
         // The stream may be destroyed meanwhile. LOST is the key of no stream.

@@ -244,7 +244,7 @@ fn what_a_call_was_made_within_is_put_back_when_the_call_unwinds() {
     let stream = StreamArg::new(0x70 as Stream, false);
     unwinds(&|| {
         let there = || resume_unwind(Box::new(7));
-        cache.query_stream(stream, there, || ());
+        cache.completion.query_stream(stream, there, || ());
     });
     unwinds(&|| {
         let _no_queries = cache.capture_begins();
@@ -254,7 +254,7 @@ fn what_a_call_was_made_within_is_put_back_when_the_call_unwinds() {
         let _no_queries = cache.stream_going(stream.stream);
         throws();
     });
-    assert!(cache.stream_queries.is_unused());
+    assert!(cache.completion.is_unused());
 }
 
 #[test]
