@@ -54,7 +54,7 @@ impl Cache {
         let Bounds { count, bytes, idle_ns } = &self.bounds;
         bytes.store(settings.graph_cache_bytes, Relaxed);
         idle_ns.store(settings.graph_idle, Relaxed);
-        self.fold.store(settings.graph_fold, Relaxed);
+        self.sources.apply_settings(settings);
         // 0 turns the cache off. The execs that there are keep their bound.
         if settings.graph_cache != 0 {
             count.store(settings.graph_cache, Relaxed);

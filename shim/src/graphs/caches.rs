@@ -1,6 +1,7 @@
 //! The caches of the process, one for each vendor: made, turned off and on, looked after, ended.
 
 use super::bounds::OVER;
+use super::sources::folded;
 use super::{Cache, OFF, cache, caches, is_off, place};
 use crate::process::{heap, stack, wiped};
 use crate::shim::Shim;
@@ -18,6 +19,19 @@ pub(crate) fn step_aside() -> &'static str {
 /// New handles may be ours again after [`step_aside`].
 pub(crate) fn step_back_in() {
     OFF.store(false, Relaxed);
+}
+
+/// Destroys the folded graphs that wait for it, just before the program waits for the device.
+#[inline(always)]
+pub(crate) fn spare_time() {
+    if folded::any_waiting() {
+        destroy_waiting();
+    }
+}
+
+#[cold]
+fn destroy_waiting() {
+    caches().for_each(|cache| cache.sources.destroy_folded(None, false));
 }
 
 /// The program has waited for work. Execs that could not be destroyed before that work completed may be destroyed now.

@@ -14,8 +14,8 @@ use crate::records;
 use crate::vendor::graphs::{Read, StreamArg};
 use gpumem_abi::types::{Graph, GraphExec, NOT_READY, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::Pinned;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
-use std::sync::{Arc, Weak};
 
 /// How an update by the program went.
 pub(crate) enum Updated {
@@ -41,28 +41,29 @@ impl Cache {
         let (handle, mut body, class) = self.handles.live(index)?;
         let mut recipe = None;
         if !body.apart().owned && !class.alone && self.usable() {
-            let follow = || self.with_work(|work| self.follow(handle, &mut body, &class, graph, work));
+            let follow = || self.sources.with_work(|work| self.follow(handle, &mut body, &class, graph, work));
             let relaxed = self.library.relax();
             let verdict = self.handles.contain(follow)?;
             drop(relaxed);
             match verdict {
                 Verdict::Followed => return Ok(Updated::Virtually),
                 Verdict::Refused(recipe) => {
-                    self.fold(graph, &recipe);
+                    self.sources.fold(graph, &recipe);
                     return Ok(Updated::Refused);
                 }
                 Verdict::Asked(read) => recipe = read,
             }
         }
         // The library decides, and is given an exec that holds what the handle means.
-        let known = self.folded(graph).is_some();
-        let library = self.unfolded(graph).ok_or(if known { OUT_OF_MEMORY } else { INVALID })?;
+        let known = self.sources.folded(graph).is_some();
+        let library = self.sources.unfolded(graph).ok_or(if known { OUT_OF_MEMORY } else { INVALID })?;
         self.replace_worn(index, handle, &body);
         let mut lease = self.real_for(handle, &body)?;
         let status = real(lease.real().exec(), library);
         lease.body().updates = lease.body().updates.saturating_add(1);
         let follows = status == SUCCESS && {
-            let mut becomes = |recipe| self.with_work(|work| self.becomes(&mut lease, handle, &mut body, recipe, work));
+            let mut becomes =
+                |recipe| self.sources.with_work(|work| self.becomes(&mut lease, handle, &mut body, recipe, work));
             recipe.as_ref().is_some_and(&mut becomes) || self.clone_follows(&mut lease, &mut body, library)
         };
         if status != SUCCESS || follows {
@@ -74,16 +75,18 @@ impl Cache {
         self.source_changed(handle, &body);
         if let Some(recipe) = recipe {
             // Programs instantiate a graph after its update was refused. The graph need not be read again then.
-            self.fold(graph, &recipe);
+            self.sources.fold(graph, &recipe);
         }
         Ok(Updated::Really(status))
     }
 
     /// If the graph is of the handle's class, the handle means it from now on.
     fn follow(&self, handle: &Handle, body: &mut Body, class: &Class, graph: Graph, work: &mut Work) -> Verdict {
-        let folded = self.folded(graph);
+        let folded = self.sources.folded(graph);
         let read = folded.is_none();
-        let Ok((Read::Whole, Some(recipe))) = self.recipe_of(graph, folded, work) else { return Verdict::Asked(None) };
+        let Ok((Read::Whole, Some(recipe))) = self.sources.recipe_of(graph, folded, work) else {
+            return Verdict::Asked(None);
+        };
         if !Arc::ptr_eq(&recipe.shape, &class.shape) {
             let number = |shape: &Shape| (shape.context, shape.nodes());
             let (ours, theirs) = (number(&class.shape), number(&recipe.shape));
@@ -93,7 +96,7 @@ impl Cache {
             };
         }
         if body.source.as_ref() == Some(&recipe.source) && body.edits().changes.is_empty() {
-            self.fold(graph, &recipe);
+            self.sources.fold(graph, &recipe);
             return Verdict::Followed; // as right after instantiate
         }
         let mut resident = None;
@@ -109,10 +112,9 @@ impl Cache {
         // The resident exec is set now, as the library would do, so that launches stay short.
         if let Some((mut lease, completed)) = resident {
             if read {
-                work.read = Weak::new();
-                std::mem::swap(&mut work.target, &mut work.reading.records);
+                work.target_is_read();
             }
-            let known = read || self.unfold(body, work);
+            let known = read || work.unfold(body);
             let set = known && {
                 let _entered = self.library.enter(class.shape.context);
                 self.retarget(&mut lease, &mut work.target, &body.edits().disabled).is_ok()
@@ -130,7 +132,7 @@ impl Cache {
             }
         }
         self.source_changed(handle, body);
-        self.fold(graph, &recipe);
+        self.sources.fold(graph, &recipe);
         Verdict::Followed
     }
 
@@ -143,11 +145,10 @@ impl Cache {
         if !shapes.is_some_and(|(from, to)| self.library.calls.becomes(&from, &to)) {
             return false;
         }
-        let Some(base) = recipe.shape.base(&mut work.scratch) else { return false };
-        if !recipe.source.unfold(Some(&base), &mut work.target, &mut work.scratch) {
+        if !work.unpack(&recipe.shape, &recipe.source) {
             return false;
         }
-        let now = self.class_of(&recipe.shape, class.flags, |shape, flags| Class::new(shape, flags, false));
+        let now = self.sources.class_of(&recipe.shape, class.flags, |shape, flags| Class::new(shape, flags, false));
         if now.instantiate_ns.load(Relaxed) == 0 {
             // The library has taken a graph of this class, so the class counts as one that it instantiates.
             now.took(class.instantiate_ns.load(Relaxed));

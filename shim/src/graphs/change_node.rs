@@ -89,7 +89,7 @@ impl Cache {
         match change {
             Change::Set(_, setter) if setter.params.is_null() => return Some(INVALID),
             Change::Set(kind, setter) => {
-                let refuses = self.with_work(|work| {
+                let refuses = self.sources.with_work(|work| {
                     let shape = class.shape.key.unpacked(&mut work.scratch);
                     // SAFETY: not NULL, and the program's own parameters for a setter of this kind.
                     // They are valid during its call, which this is part of.
@@ -104,7 +104,7 @@ impl Cache {
                 // They are valid during its call, which this is part of.
                 let held = unsafe { self.library.calls.record(kind, setter, &mut record) };
                 let takes = held
-                    && self.with_work(|work| {
+                    && self.sources.with_work(|work| {
                         let shape = class.shape.key.unpacked(&mut work.scratch);
                         shape.is_some_and(|shape| self.library.calls.takes(shape, at, kind, &record))
                     });
@@ -148,9 +148,9 @@ impl Cache {
         changes.retain(|(known, _)| *known != at);
         changes.push((at, record.into()));
         if changes.len() > MANY_CHANGES {
-            self.with_work(|work| {
+            self.sources.with_work(|work| {
                 let base = body.class.as_ref().and_then(|class| class.shape.base(&mut work.scratch));
-                if let Some(base) = base.filter(|_| self.unfold(body, work)) {
+                if let Some(base) = base.filter(|_| work.unfold(body)) {
                     body.source = Some(Source::fold(&work.target, Some(&base), &mut work.scratch).into());
                     body.take_changes();
                 }
@@ -168,9 +168,9 @@ impl Cache {
     /// Index of one of the program's nodes among those of the graph that the handle came from.
     fn place_of(&self, body: &Body, node: GraphNode) -> Option<u32> {
         match &body.apart().nodes {
-            Some(nodes) => self.with_work(|work| nodes.place_of(node, &mut work.scratch)),
+            Some(nodes) => self.sources.with_work(|work| nodes.place_of(node, &mut work.scratch)),
             // The graph was folded. Its nodes are now those of the graph that was built for the program since.
-            None => self.place_in_unfolded(body.graph as Graph, node),
+            None => self.sources.place_in_unfolded(body.graph as Graph, node),
         }
     }
 }

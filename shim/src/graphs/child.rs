@@ -16,7 +16,7 @@ pub(super) fn node_inside(
     to: Graph,
     place_of: impl Fn(GraphNode) -> Option<u32>,
 ) -> Option<GraphNode> {
-    let (ours, theirs) = (cache.library.calls.nodes(cache.unfolded(from)?)?, cache.library.calls.nodes(to)?);
+    let (ours, theirs) = (cache.library.calls.nodes(cache.sources.unfolded(from)?)?, cache.library.calls.nodes(to)?);
     ours.into_iter().find_map(|ours| {
         let from = cache.library.calls.child_graph(ours)?;
         let theirs = *theirs.get(place_of(ours)? as usize)?;

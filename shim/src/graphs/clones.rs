@@ -10,10 +10,9 @@ use crate::gate;
 use crate::process::clock;
 use crate::records;
 use crate::vendor::graphs::Read;
-use crate::vendor::source::{Packed, Records};
+use crate::vendor::source::Packed;
 use gpumem_abi::types::{Graph, SUCCESS, Status};
 use gpumem_wire::counters;
-use gpumem_wire::kinds::Pinned;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
 
@@ -85,7 +84,7 @@ impl Cache {
             return;
         }
         let made = self.handles.contain(|| {
-            self.with_work(|work| {
+            self.sources.with_work(|work| {
                 work.clone = body.apart().template.clone();
                 self.make_over_bound(class, work)
             })
@@ -108,7 +107,7 @@ impl Cache {
             return false;
         }
         let relaxed = self.library.relax();
-        let Some(clone) = self.with_work(|work| self.same_clone(body, graph, work)) else { return false };
+        let Some(clone) = self.sources.with_work(|work| self.same_clone(body, graph, work)) else { return false };
         drop(relaxed);
         lease.body().holds = Arc::downgrade(&clone);
         body.apart_mut().template = Some(clone);
@@ -117,19 +116,12 @@ impl Cache {
 
     /// A clone of a graph that has the handle's shape.
     fn same_clone(&self, body: &Body, graph: Graph, work: &mut Work) -> Option<Arc<Template>> {
-        let class = body.class.as_ref().filter(|class| class.alone && !self.holds_user_objects(graph))?;
+        let class = body.class.as_ref().filter(|class| class.alone && !self.sources.holds_user_objects(graph))?;
         work.read = Weak::new();
         let read = self.library.calls.read(graph, &mut work.reading).ok()?;
         if read == Read::Whole || Packed::new(&work.reading.shape, &mut work.scratch) != class.shape.key {
             return None;
         }
-        self.cloned(graph).ok().map(Arc::new)
-    }
-
-    /// A private clone. Clones keep the order of nodes (measured on an H200, driver 580).
-    pub(super) fn cloned(&self, graph: Graph) -> Result<Template, Pinned> {
-        let clone = self.library.calls.clone_of(graph).map_err(|_| Pinned::None)?;
-        let nodes = self.library.calls.nodes(clone).unwrap_or_default();
-        Ok(Template::new(clone, nodes, Records::default(), Default::default(), self.library.calls))
+        Template::clone_of(graph, self.library.calls).ok().map(Arc::new)
     }
 }

@@ -7,7 +7,6 @@ use super::needed::Need;
 use super::real::{LOST, Lease, handle_of, key_of};
 use crate::gate;
 use crate::process::clock;
-use crate::process::lock::lock;
 use crate::process::raised::Raised;
 use crate::progress::device::look_in;
 use crate::records;
@@ -57,7 +56,7 @@ impl Cache {
 
     /// The same. What other threads still use at `end` is abandoned.
     pub(super) fn context_going_by(&self, end: u64, context: u64, gone: bool) {
-        self.destroy_folded(Some(context), gone);
+        self.sources.destroy_folded(Some(context), gone);
         let _relaxed = self.library.relax();
         self.end_all_in(end, context, gone);
     }
@@ -92,7 +91,7 @@ impl Cache {
             }
         }
         self.streams_of_others(context);
-        wait_until(end, || (self.ending.load(SeqCst) == 0).then_some(()));
+        wait_until(end, || (!self.sources.is_ending_graph()).then_some(()));
         // A thread that took an exec from a handle meanwhile has left the handle an event.
         for (_, handle) in self.handles.all() {
             let Ok(body) = handle.body.try_lock() else { continue };
@@ -101,8 +100,7 @@ impl Cache {
                 self.handles.drop_pending(handle, gone);
             }
         }
-        self.forget_recipes_of(context);
-        lock(&self.known).forget_classes_of(context);
+        self.sources.forget_context(context);
         self.library.calls.context_gone(context);
     }
 
@@ -189,7 +187,7 @@ impl Cache {
         if functions.is_empty() {
             return functions;
         }
-        self.destroy_folded(None, false);
+        self.sources.destroy_folded(None, false);
         let _going = Raised::new(&self.going);
         // From here on nothing is built of this code.
         self.library.calls.forget(&functions);

@@ -47,7 +47,7 @@ impl Cache {
                 anything = true;
             }
         }
-        self.destroy_folded(None, false);
+        self.sources.destroy_folded(None, false);
         self.library.calls.trim();
         anything |= gate::shim().is_some_and(|shim| shim.registry.memory_nodes.load(Relaxed));
         gate::record_if_started(|shim| {

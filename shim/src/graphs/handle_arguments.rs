@@ -35,8 +35,8 @@ pub(crate) fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
 /// The program's handle of a captured graph. New handles are ours only while handles may be ours.
 pub(crate) fn captured(vendor: Vendor, library: Graph) -> Graph {
     match open(vendor) {
-        Ok(cache) => cache.captured(library),
-        Err(_) => cache(vendor).map_or(library, |cache| cache.handle_of(library)),
+        Ok(cache) => cache.sources.captured(library),
+        Err(_) => cache(vendor).map_or(library, |cache| cache.sources.handle_of(library)),
     }
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn library_graph(vendor: Vendor, graph: Graph) -> Graph {
     if !is_graph(vendor, graph) {
         return graph;
     }
-    cache(vendor).and_then(|cache| cache.unfolded(graph)).unwrap_or(std::ptr::null_mut())
+    cache(vendor).and_then(|cache| cache.sources.unfolded(graph)).unwrap_or(std::ptr::null_mut())
 }
 
 /// The same, for any call.
@@ -54,7 +54,7 @@ pub(crate) fn seen_graph(vendor: Vendor, graph: Graph) -> Graph {
     if !is_graph(vendor, graph) {
         return graph;
     }
-    cache(vendor).and_then(|cache| cache.seen(graph)).unwrap_or(std::ptr::null_mut())
+    cache(vendor).and_then(|cache| cache.sources.seen(graph)).unwrap_or(std::ptr::null_mut())
 }
 
 /// The library's handle behind a word that may be a handle of ours, for functions that nobody knows. Otherwise the word

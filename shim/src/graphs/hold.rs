@@ -12,29 +12,13 @@ use crate::vendor::graphs::SetCount;
 use crate::vendor::source::Records;
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
-use std::sync::{Arc, Weak};
 
 impl Cache {
-    /// Writes what a handle means now into `work.target`. Whether that could be done.
-    pub(crate) fn unfold(&self, body: &Body, work: &mut Work) -> bool {
-        let (Some(class), Some(source)) = (&body.class, &body.source) else { return false };
-        if body.edits().changes.is_empty() && work.read.as_ptr() == Arc::as_ptr(source) {
-            work.read = Weak::new();
-            std::mem::swap(&mut work.target, &mut work.reading.records);
-            return true;
-        }
-        let Some(base) = class.shape.base(&mut work.scratch) else { return false };
-        if !source.unfold(Some(&base), &mut work.target, &mut work.scratch) {
-            return false;
-        }
-        body.edits().changes.iter().for_each(|(node, record)| work.target.replace(*node as usize, record));
-        true
-    }
-
     /// As [`Cache::hold`], with panics contained.
     pub(crate) fn held(&self, handle: &Handle, body: &Body, stream_key: StreamKey) -> Result<Lease, Status> {
-        self.handles.contain(|| self.with_work(|work| self.hold(handle, body, stream_key, work)))?
+        self.handles.contain(|| self.sources.with_work(|work| self.hold(handle, body, stream_key, work)))?
     }
 
     /// The same for a launch. Natively the launch would have had its exec.
@@ -60,7 +44,7 @@ impl Cache {
     ) -> Result<Lease, Status> {
         let class = body.class.clone().ok_or(INVALID)?;
         let slot = handle.slot.load(Relaxed);
-        if !class.alone && !self.unfold(body, work) {
+        if !class.alone && !work.unfold(body) {
             return Err(INVALID);
         }
         work.clone = body.apart().template.clone();
@@ -146,7 +130,7 @@ impl Cache {
         body: &Body,
         work: &mut Work,
     ) -> Result<Lease, Status> {
-        if !self.unfold(body, work) {
+        if !work.unfold(body) {
             return Err(INVALID);
         }
         let template = self.build_template(class, work)?;

@@ -1,6 +1,6 @@
 //! A handle is made, and ends.
 
-use super::class::{Class, Recipe, Shape};
+use super::class::{Class, Template};
 use super::handle::{Apart, Body, context_of};
 use super::needed::Need;
 use super::nodes::KnownNodes;
@@ -14,23 +14,18 @@ use crate::progress::activity;
 use crate::progress::queries::capturing;
 use crate::records;
 use crate::records::handles::MadeHandle;
-use crate::vendor::graphs::{Read, Reading};
-use crate::vendor::source::{Packed, Source};
+use crate::vendor::graphs::Read;
 use gpumem_abi::types::{Graph, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Pinned;
-use rustc_hash::FxHasher;
-use std::hash::Hasher;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
-use std::sync::{Arc, Weak};
 
 /// `…_DEVICE_LAUNCH`: kernels get the handle, and they know no handles of ours.
 const DEVICE_LAUNCH: u64 = 4;
 /// All flags that there are: `…_AUTO_FREE_ON_LAUNCH`, `…_UPLOAD`, `…_DEVICE_LAUNCH`, `…_USE_NODE_PRIORITY`.
 const KNOWN_FLAGS: u64 = 15;
-/// Sets of features that are remembered.
-const MOST_FEATURES: usize = 1024;
 /// `…_UPLOAD`: this is done once and is no property of the exec.
 const UPLOAD: u64 = 2;
 
@@ -58,38 +53,38 @@ impl Cache {
         }
         self.library.calls.ready()?;
         let flags = flags & !UPLOAD;
-        let made = || self.with_work(|work| self.made(graph, flags, graph_serial, work));
+        let made = || self.sources.with_work(|work| self.made(graph, flags, graph_serial, work));
         let _relaxed = self.library.relax();
         self.handles.contain(made).unwrap_or(Err(Pinned::None))
     }
 
     fn made(&self, graph: Graph, flags: u64, graph_serial: Option<u64>, work: &mut Work) -> Result<MadeHandle, Pinned> {
         let start = clock::precise_ns();
-        let folded = self.folded(graph);
+        let folded = self.sources.folded(graph);
         let is_read = folded.is_none();
-        let real_graph = || self.unfolded(graph).ok_or(Pinned::None);
-        let (class, recipe, template, of_class) = match self.recipe_of(graph, folded, work)? {
+        let real_graph = || self.sources.unfolded(graph).ok_or(Pinned::None);
+        let (class, recipe, template, of_class) = match self.sources.recipe_of(graph, folded, work)? {
             (Read::Whole, recipe) => {
                 let recipe = recipe.ok_or(Pinned::Parameters)?;
-                let class = self.class_of(&recipe.shape, flags, |shape, flags| Class::new(shape, flags, false));
+                let class = self.sources.class_of(&recipe.shape, flags, |shape, flags| Class::new(shape, flags, false));
                 let first = is_read && class.instantiate_ns.load(Relaxed) == 0;
                 let of_class = if first { self.read_template(graph, &class, &recipe, work) } else { None };
-                self.fold(graph, &recipe);
+                self.sources.fold(graph, &recipe);
                 (class, Some(recipe), None, of_class)
             }
             (read, _) => {
-                let template = Arc::new(self.cloned(real_graph()?)?);
+                let template = Arc::new(Template::clone_of(real_graph()?, self.library.calls)?);
                 let shared = read == Read::CloneShared;
-                let (shape, _) = self.shape_of_reading(work, !shared);
+                let (shape, _) = self.sources.shape_of_reading(work, !shared);
                 let class = match shared {
-                    true => self.class_of(&shape, flags, Class::of_clones),
+                    true => self.sources.class_of(&shape, flags, Class::of_clones),
                     false => Arc::new(Class::new(shape, flags, true)),
                 };
                 (class, None, Some(template), None)
             }
         };
         // Setters name the nodes that the graph has now. Of a folded graph nobody has any nodes.
-        let nodes = self.folded(graph).is_none().then(|| pack_nodes(work));
+        let nodes = self.sources.folded(graph).is_none().then(|| pack_nodes(work));
         let took = clock::precise_ns() - start;
         let (index, handle) = self.handles.take().ok_or(Pinned::Room)?;
         let source_bytes =
@@ -133,120 +128,6 @@ impl Cache {
             resident: first,
             saved_ns: if first { 0 } else { saved_ns },
         })
-    }
-
-    /// What a graph holds. It is known if the graph is folded; otherwise the graph is read into `work.reading`.
-    ///
-    /// # Errors
-    /// Why no other exec can stand in for one of this graph.
-    pub(crate) fn recipe_of(
-        &self,
-        graph: Graph,
-        folded: Option<Recipe>,
-        work: &mut Work,
-    ) -> Result<(Read, Option<Recipe>), Pinned> {
-        if let Some(recipe) = folded {
-            return Ok((Read::Whole, Some(recipe)));
-        }
-        let real = self.unfolded(graph).ok_or(Pinned::None)?;
-        if self.holds_user_objects(real) {
-            return Err(Pinned::UserObjects);
-        }
-        work.read = Weak::new();
-        let read = self.library.calls.read(real, &mut work.reading);
-        if !work.reading.unknown.is_empty() {
-            gate::record_if_started(|shim| shim.met(&work.reading.unknown));
-        }
-        match read? {
-            read @ (Read::CloneOnly | Read::CloneShared) => Ok((read, None)),
-            // The library pairs the nodes of two graphs from the sinks on, in the order in which they became sinks. It
-            // does not tell this order, and a clone keeps it (measured on an H200, driver 580).
-            Read::Whole if work.reading.sinks > 1 => Ok((Read::CloneOnly, None)),
-            // An update in the form from before CUDA 12 compares the places of all nodes that both graphs ever had. A
-            // clone keeps these places as well (measured there too).
-            Read::Whole if self.may_lack_nodes(graph) => Ok((Read::CloneOnly, None)),
-            Read::Whole => {
-                let (shape, base) = self.shape_of_reading(work, false);
-                if base && !self.rebuilds(work) {
-                    return Ok((Read::CloneOnly, None));
-                }
-                let base = match base {
-                    true => None,
-                    false => shape.base(&mut work.scratch),
-                };
-                // For the base itself this is the difference from itself.
-                let base = base.as_deref().unwrap_or(&work.reading.records);
-                let source = Arc::new(Source::fold(&work.reading.records, Some(base), &mut work.scratch));
-                work.read = Arc::downgrade(&source);
-                Ok((Read::Whole, Some(Recipe { shape, source })))
-            }
-        }
-    }
-
-    /// The shape of what was read. Whether the shape is new; then what was read is its base.
-    pub(super) fn shape_of_reading(&self, work: &mut Work, alone: bool) -> (Arc<Shape>, bool) {
-        let Reading { shape, records, .. } = &work.reading;
-        let mut hasher = FxHasher::default();
-        hasher.write(shape);
-        let id = hasher.finish();
-        if !alone && let Some(known) = self.shape_of(shape, id, &mut work.scratch) {
-            return (known, false);
-        }
-        if work.reading.waits_outside() {
-            activity::outside(true);
-        }
-        let key = Packed::new(shape, &mut work.scratch);
-        let context = shape.first_chunk().map_or(0, |context| u64::from_le_bytes(*context));
-        let base = if alone { Source::default() } else { Source::fold(records, None, &mut work.scratch) };
-        let made = Arc::new(Shape::new(key, id, &work.reading, context, base));
-        if alone {
-            return (made, true);
-        }
-        let mut known = lock(&self.known);
-        known.forget_gone_shapes();
-        let same = known.shapes.entry(id).or_default();
-        same.retain(|shape| shape.strong_count() > 0);
-        // Another thread may have made the same shape first.
-        if let Some(first) = same.iter().filter_map(Weak::upgrade).find(|shape| shape.key == made.key) {
-            return (first, false);
-        }
-        same.push(Arc::downgrade(&made));
-        (made, true)
-    }
-
-    /// Whether a graph built from what was read reads the same. That is tried once for each set of features. Graphs for
-    /// which it does not are kept as clones.
-    fn rebuilds(&self, work: &mut Work) -> bool {
-        let features = self.library.calls.features(&work.reading.shape);
-        if let Some(&known) = lock(&self.known).rebuilds.get(&features) {
-            return known;
-        }
-        let Ok((graph, _)) = self.library.calls.build(&work.reading.shape, &work.reading.records, true) else {
-            return false;
-        };
-        let mut again = Reading::default();
-        let read = self.library.calls.read(graph, &mut again);
-        self.library.calls.destroy_graph(graph);
-        let same = again.shape == work.reading.shape && again.records == work.reading.records;
-        let rebuilds = read == Ok(Read::Whole) && same;
-        let mut known = lock(&self.known);
-        if known.rebuilds.len() >= MOST_FEATURES {
-            known.rebuilds.clear();
-        }
-        known.rebuilds.insert(features, rebuilds);
-        rebuilds
-    }
-
-    pub(super) fn class_of(&self, shape: &Arc<Shape>, flags: u64, new: fn(Arc<Shape>, u64) -> Class) -> Arc<Class> {
-        let mut known = lock(&self.known);
-        known.forget_gone_classes();
-        let entry = known.classes.entry((Arc::as_ptr(shape) as usize, flags)).or_default();
-        if let Some(class) = entry.upgrade().filter(|class| Arc::ptr_eq(&class.shape, shape)) {
-            return class;
-        }
-        let class = Arc::new(new(shape.clone(), flags));
-        *entry = Arc::downgrade(&class);
-        class
     }
 
     /// Whether the library would answer normally. Where work went wrong, all its calls answer that error.

@@ -224,8 +224,8 @@ impl Cache {
             return CAPTURE_UNSUPPORTED;
         }
         let pending = self.handles.wait_for_pending(handle, to, stream_key);
-        let status = self.with_work(|work| {
-            if !self.unfold(body, work) {
+        let status = self.sources.with_work(|work| {
+            if !work.unfold(body) {
                 return OUT_OF_MEMORY;
             }
             let target = std::mem::take(&mut work.target);

@@ -13,8 +13,8 @@ use crate::records;
 use crate::vendor::graphs::SetCount;
 use crate::vendor::source::Records;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, Status};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
-use std::sync::{Arc, Weak};
 
 impl Cache {
     /// Instantiates one more exec, for which room is reserved.
@@ -185,10 +185,10 @@ impl Cache {
         work: &mut Work,
     ) -> Option<Arc<Template>> {
         let (base, shape) = (class.shape.base(&mut work.scratch)?, class.shape.bytes(&mut work.scratch)?);
-        let (real, nodes) = match self.folded_out_of(graph, recipe) {
+        let (real, nodes) = match self.sources.folded_out_of(graph, recipe) {
             Some(real) => (real, work.reading.nodes.clone()),
             None => {
-                let clone = self.library.calls.clone_of(self.unfolded(graph)?).ok()?;
+                let clone = self.library.calls.clone_of(self.sources.unfolded(graph)?).ok()?;
                 (clone, self.library.calls.nodes(clone).unwrap_or_default())
             }
         };
@@ -204,8 +204,7 @@ impl Cache {
 
     /// Templates that hold functions of code that is being unloaded are not instantiated any more.
     pub(crate) fn forget_templates(&self, of: impl Fn(&Class, &Records) -> bool) {
-        let classes: Vec<_> = lock(&self.known).classes.values().filter_map(Weak::upgrade).collect();
-        for class in classes {
+        for class in self.sources.classes() {
             let Some(template) = class.template() else { continue };
             // A template whose content another thread is changing may be given some of these functions.
             let content = template.content.try_lock();

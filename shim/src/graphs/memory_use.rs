@@ -1,13 +1,14 @@
 //! Whether a live graph may refer to memory. That is looked up in what its nodes hold. A graph that cannot be read may
 //! refer to any memory.
 
-use super::class::Class;
-use super::folded::GraphHandle;
-use super::handle::{Body, Handle};
+use super::Cache;
+use super::class::{Class, Shape};
+use super::handle::Handle;
 use super::handle_arguments::exec_index;
-use super::{Cache, Work};
+use super::sources::Sources;
+use super::sources::folded::GraphHandle;
 use crate::shim::Shim;
-use crate::vendor::source::Records;
+use crate::vendor::source::Source;
 use gpumem_abi::types::GraphExec;
 use gpumem_wire::kinds::Vendor;
 use std::ops::Range;
@@ -22,8 +23,11 @@ pub(crate) fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
             *counted += usize::from(found != Reference::Unused);
             matches!(found, Reference::Refers | Reference::MayRefer)
         };
-        if cache.handles.all().any(|(_, handle)| ours(&mut execs, cache.exec_refers(handle, ranges)))
-            || cache.graphs.all().any(|(_, handle)| ours(&mut graphs, cache.graph_refers(handle, ranges)))
+        if cache.handles().all().any(|(_, handle)| ours(&mut execs, exec_refers(cache.sources(), handle, ranges)))
+            || cache
+                .sources()
+                .all_graphs()
+                .any(|(_, handle)| ours(&mut graphs, graph_refers(cache.sources(), handle, ranges)))
         {
             return true;
         }
@@ -38,16 +42,19 @@ pub(crate) fn refers_to(memory: &Range<u64>) -> bool {
     let within = memory.start..memory.end.saturating_sub(1);
     let range = std::slice::from_ref(&within);
     super::caches().any(|cache| {
-        cache.handles.all().any(|(_, handle)| cache.exec_refers(handle, range) == Reference::Refers)
-            || cache.graphs.all().any(|(_, handle)| cache.graph_refers(handle, range) == Reference::Refers)
+        cache.handles().all().any(|(_, handle)| exec_refers(cache.sources(), handle, range) == Reference::Refers)
+            || cache
+                .sources()
+                .all_graphs()
+                .any(|(_, handle)| graph_refers(cache.sources(), handle, range) == Reference::Refers)
     })
 }
 
 /// Whether a graph that is launched certainly refers to one of these ranges, which are sorted.
 pub(crate) fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u64>]) -> bool {
     let found = super::cache(vendor).and_then(|cache| {
-        let handle = cache.handles.get(exec_index(vendor, exec)?)?;
-        Some(cache.exec_refers(handle, ranges))
+        let handle = cache.handles().get(exec_index(vendor, exec)?)?;
+        Some(exec_refers(cache.sources(), handle, ranges))
     });
     found == Some(Reference::Refers)
 }
@@ -66,11 +73,11 @@ pub(crate) fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
         Reference::Refers | Reference::DoesNot => 1,
     };
     for cache in super::caches() {
-        for (_, handle) in cache.handles.all() {
-            execs += counted(cache.each_of_exec(handle, &mut each));
+        for (_, handle) in cache.handles().all() {
+            execs += counted(each_of_exec(cache.sources(), handle, &mut each));
         }
-        for (_, handle) in cache.graphs.all() {
-            graphs += counted(cache.each_of_graph(handle, &mut each));
+        for (_, handle) in cache.sources().all_graphs() {
+            graphs += counted(each_of_graph(cache.sources(), handle, &mut each));
         }
     }
     // Those that are the library's own cannot be read.
@@ -92,16 +99,16 @@ pub(crate) enum SourceRead {
 pub(crate) fn each_record_of_exec(exec: u64, mut each: impl FnMut(&[u8])) -> SourceRead {
     let handle_in = |cache: &'static Cache| {
         let index = exec_index(cache.library.vendor, exec as GraphExec)?;
-        Some((cache, cache.handles.get(index)?))
+        Some((cache, cache.handles().get(index)?))
     };
     match super::caches().find_map(handle_in) {
-        Some((cache, handle)) => cache.each_enabled(handle, &mut each),
+        Some((cache, handle)) => each_enabled(cache.sources(), handle, &mut each),
         None => SourceRead::Unreadable,
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reference {
+enum Reference {
     /// The handle is not in use.
     Unused,
     Refers,
@@ -110,115 +117,77 @@ pub(super) enum Reference {
     DoesNot,
 }
 
-impl Reference {
-    fn of(refers: Option<bool>) -> Self {
-        match refers {
-            Some(true) => Self::Refers,
-            Some(false) => Self::DoesNot,
-            None => Self::MayRefer,
-        }
-    }
+/// Whether what a handle means refers to one of these ranges. `read` hands out what the handle means, record by record.
+fn refers(ranges: &[Range<u64>], read: impl FnOnce(&mut dyn FnMut(&[u8])) -> Reference) -> Reference {
+    let mut found = false;
+    let read = read(&mut |record| found = found || holds(record, ranges));
+    if found { Reference::Refers } else { read }
 }
 
-impl Cache {
-    fn exec_refers(&self, handle: &Handle, ranges: &[Range<u64>]) -> Reference {
-        let Ok(body) = handle.body.try_lock() else { return Reference::MayRefer };
-        match &body.class {
-            // Nothing can be launched in a context that is gone.
-            _ if body.apart().ended.is_some() => Reference::DoesNot,
-            None => Reference::Unused,
-            Some(class) if class.alone || body.apart().owned => Reference::MayRefer,
-            Some(_) => Reference::of(self.with_work(|work| body_refers(&body, ranges, work))),
-        }
-    }
-
-    fn graph_refers(&self, handle: &GraphHandle, ranges: &[Range<u64>]) -> Reference {
-        match handle.recipe_if_free() {
-            None => Reference::Unused,
-            Some(None) => Reference::MayRefer,
-            Some(Some(recipe)) => Reference::of(self.with_work(|work| {
-                let base = recipe.shape.base(&mut work.scratch)?;
-                let whole = recipe.source.unfold(Some(&base), &mut work.target, &mut work.scratch);
-                whole.then(|| hold(&work.target, ranges))
-            })),
-        }
-    }
+fn exec_refers(sources: &Sources, handle: &Handle, ranges: &[Range<u64>]) -> Reference {
+    refers(ranges, |each| each_of_exec(sources, handle, each))
 }
 
-impl Cache {
-    fn each_of_exec(&self, handle: &Handle, each: &mut impl FnMut(&[u8])) -> Reference {
-        let Ok(body) = handle.body.try_lock() else { return Reference::MayRefer };
-        match &body.class {
-            // Nothing can be launched in a context that is gone.
-            _ if body.apart().ended.is_some() => Reference::DoesNot,
-            None => Reference::Unused,
-            Some(class) if class.alone || body.apart().owned => Reference::MayRefer,
-            Some(class) => Reference::of(self.with_work(|work| {
-                let base = class.shape.base(&mut work.scratch)?;
-                let source = body.source.as_ref()?;
-                source.unfold(Some(&base), &mut work.target, &mut work.scratch).then(|| {
-                    hand_out(&work.target, each);
-                    body.edits().changes.iter().for_each(|(_, record)| each(record));
-                    false
-                })
-            })),
-        }
-    }
+fn graph_refers(sources: &Sources, handle: &GraphHandle, ranges: &[Range<u64>]) -> Reference {
+    refers(ranges, |each| each_of_graph(sources, handle, each))
+}
 
-    fn each_enabled(&self, handle: &Handle, each: &mut impl FnMut(&[u8])) -> SourceRead {
-        let Ok(body) = handle.body.try_lock() else { return SourceRead::Busy };
-        let is_readable = |class: &&Arc<Class>| !class.alone && !body.apart().owned && body.apart().ended.is_none();
-        let (Some(class), Some(source)) = (body.class.as_ref().filter(is_readable), &body.source) else {
-            return SourceRead::Unreadable;
-        };
-        let (shape, source) = (class.shape.clone(), source.clone());
-        let (changes, disabled) = (body.edits().changes.clone(), body.edits().disabled.clone());
-        // A launch may wait for this lock, and to unfold a large graph takes a while.
-        drop(body);
-        self.with_work(|work| {
-            let Some(base) = shape.base(&mut work.scratch) else { return SourceRead::Unreadable };
-            if !source.unfold(Some(&base), &mut work.target, &mut work.scratch) {
-                return SourceRead::Unreadable;
+fn each_of_exec(sources: &Sources, handle: &Handle, each: &mut dyn FnMut(&[u8])) -> Reference {
+    let Ok(body) = handle.body.try_lock() else { return Reference::MayRefer };
+    match (&body.class, &body.source) {
+        // Nothing can be launched in a context that is gone.
+        _ if body.apart().ended.is_some() => Reference::DoesNot,
+        (None, _) => Reference::Unused,
+        (Some(class), Some(source)) if !class.alone && !body.apart().owned => {
+            let read = each_of_source(sources, &class.shape, source, each);
+            // Changes count besides what was there before: that is read again if the changes are taken back.
+            if read == Reference::DoesNot {
+                body.edits().changes.iter().for_each(|(_, record)| each(record));
             }
-            changes.iter().for_each(|(at, record)| work.target.replace(*at as usize, record));
-            let enabled = (0..work.target.len()).filter(|&at| !disabled.contains(&(at as u32)));
-            enabled.for_each(|at| each(work.target.get(at)));
-            SourceRead::Whole
-        })
-    }
-
-    fn each_of_graph(&self, handle: &GraphHandle, each: &mut impl FnMut(&[u8])) -> Reference {
-        match handle.recipe_if_free() {
-            None => Reference::Unused,
-            Some(None) => Reference::MayRefer,
-            Some(Some(recipe)) => Reference::of(self.with_work(|work| {
-                let base = recipe.shape.base(&mut work.scratch)?;
-                let whole = recipe.source.unfold(Some(&base), &mut work.target, &mut work.scratch);
-                whole.then(|| {
-                    hand_out(&work.target, each);
-                    false
-                })
-            })),
+            read
         }
+        _ => Reference::MayRefer,
     }
 }
 
-fn hand_out(records: &Records, each: &mut impl FnMut(&[u8])) {
-    (0..records.len()).for_each(|index| each(records.get(index)));
-}
-
-/// `None`: that cannot be told.
-fn body_refers(body: &Body, ranges: &[Range<u64>], work: &mut Work) -> Option<bool> {
-    let base = body.class.as_ref()?.shape.base(&mut work.scratch)?;
-    if !body.source.as_ref()?.unfold(Some(&base), &mut work.target, &mut work.scratch) {
-        return None;
+fn each_of_graph(sources: &Sources, handle: &GraphHandle, each: &mut dyn FnMut(&[u8])) -> Reference {
+    match handle.recipe_if_free() {
+        None => Reference::Unused,
+        Some(None) => Reference::MayRefer,
+        Some(Some(recipe)) => each_of_source(sources, &recipe.shape, &recipe.source, each),
     }
-    // Changes count besides what was there before: that is read again if the changes are taken back.
-    Some(hold(&work.target, ranges) || body.edits().changes.iter().any(|(_, record)| holds(record, ranges)))
 }
 
-fn hold(records: &Records, ranges: &[Range<u64>]) -> bool {
-    (0..records.len()).any(|index| holds(records.get(index), ranges))
+/// [`Reference::DoesNot`] if it could be read.
+fn each_of_source(sources: &Sources, shape: &Shape, source: &Source, each: &mut dyn FnMut(&[u8])) -> Reference {
+    sources.with_work(|work| {
+        if !work.unpack(shape, source) {
+            return Reference::MayRefer;
+        }
+        (0..work.target.len()).for_each(|index| each(work.target.get(index)));
+        Reference::DoesNot
+    })
+}
+
+fn each_enabled(sources: &Sources, handle: &Handle, each: &mut impl FnMut(&[u8])) -> SourceRead {
+    let Ok(body) = handle.body.try_lock() else { return SourceRead::Busy };
+    let is_readable = |class: &&Arc<Class>| !class.alone && !body.apart().owned && body.apart().ended.is_none();
+    let (Some(class), Some(source)) = (body.class.as_ref().filter(is_readable), &body.source) else {
+        return SourceRead::Unreadable;
+    };
+    let (shape, source) = (class.shape.clone(), source.clone());
+    let (changes, disabled) = (body.edits().changes.clone(), body.edits().disabled.clone());
+    // A launch may wait for this lock, and to unfold a large graph takes a while.
+    drop(body);
+    sources.with_work(|work| {
+        if !work.unpack(&shape, &source) {
+            return SourceRead::Unreadable;
+        }
+        changes.iter().for_each(|(at, record)| work.target.replace(*at as usize, record));
+        let enabled = (0..work.target.len()).filter(|&at| !disabled.contains(&(at as u32)));
+        enabled.for_each(|at| each(work.target.get(at)));
+        SourceRead::Whole
+    })
 }
 
 /// Whether any eight bytes of a record are an address in a range. Parameters may lie anywhere in a record.

@@ -38,7 +38,6 @@ mod clones;
 mod completed;
 pub(crate) mod context_end;
 mod end;
-pub(crate) mod folded;
 mod give_back;
 pub(crate) mod handle;
 mod handle_arguments;
@@ -54,12 +53,13 @@ pub(crate) mod nodes;
 mod parked;
 pub(crate) mod real;
 mod replace;
+mod sources;
 mod take;
 #[cfg(test)]
 mod tests;
 mod thrash;
 
-pub(crate) use caches::{cache_to_be, housekeeping, open, step_aside, step_back_in, trim, waited};
+pub(crate) use caches::{cache_to_be, housekeeping, open, spare_time, step_aside, step_back_in, trim, waited};
 pub(crate) use handle_arguments::{
     captured, exec_index, is_graph, library_graph, seen_graph, seen_word, swap, unknown_passed, upload,
 };
@@ -67,35 +67,20 @@ pub(crate) use memory_use::{SourceRead, each_record, each_record_of_exec, exec_r
 
 use crate::process::lock::lock;
 use crate::process::wiped::{Place, Word};
-use crate::vendor::graphs::{GraphCalls, Reading};
-use crate::vendor::source::{Records, Scratch, Source};
+use crate::vendor::graphs::GraphCalls;
 use aside::Aside;
 use bounds::Bounds;
-use class::{Interned, Shape, Template};
 use completed::Completion;
-use folded::GraphHandle;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::Settings;
-use handle::HandleTable;
 use handles::Handles;
 use library::Library;
 use needed::Needed;
 use real::RealExec;
+use sources::{Sources, Work};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use thrash::Thrash;
-
-/// Buffers for one call.
-#[derive(Default)]
-pub(crate) struct Work {
-    pub reading: Reading,
-    /// The source whose records are in `reading`. A handle is mostly launched right after its graph was read.
-    pub read: Weak<Source>,
-    pub scratch: Scratch,
-    pub target: Records,
-    /// The clone that stands for the handle, if its class has clones.
-    pub clone: Option<Arc<Template>>,
-}
 
 /// The graph cache of one vendor's library. What a launch reads comes first, in one line of the processor's caches.
 #[repr(C, align(64))]
@@ -105,11 +90,7 @@ pub(crate) struct Cache {
     handles: Handles,
     pub library: Library,
     pub bounds: Bounds,
-    pub graphs: HandleTable<GraphHandle>,
-    pub fold: AtomicBool,
     completion: Completion,
-    /// Threads that destroy graphs which nothing refers to any more.
-    pub ending: AtomicU32,
     /// How many execs are to be destroyed that no handle can use: their launches may be pending.
     pub to_destroy: AtomicU32,
     /// How many threads are unloading code.
@@ -125,9 +106,7 @@ pub(crate) struct Cache {
     ending_process: AtomicBool,
     /// When memory was short last, ns.
     short_ns: AtomicU64,
-    works: Mutex<Vec<Work>>,
-    known: Mutex<Interned>,
-    real_graphs: Mutex<folded::Graphs>,
+    sources: Sources,
     thrash: Thrash,
 }
 
@@ -167,9 +146,7 @@ impl Cache {
                 idle_ns: settings.graph_idle.into(),
             },
             handles: Handles::new(library, starts.0)?,
-            graphs: HandleTable::new(starts.1)?,
-            fold: settings.graph_fold.into(),
-            ending: AtomicU32::new(0),
+            sources: Sources::new(library, settings, starts.1)?,
             to_destroy: AtomicU32::new(0),
             going: AtomicU32::new(0),
             making: AtomicU32::new(0),
@@ -180,11 +157,13 @@ impl Cache {
             looking_after: AtomicU32::new(0),
             ending_process: AtomicBool::new(false),
             short_ns: AtomicU64::new(0),
-            works: Mutex::default(),
-            known: Mutex::default(),
-            real_graphs: Mutex::default(),
             thrash: Thrash::default(),
         })
+    }
+
+    /// What graphs hold, and the program's own graphs.
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.sources
     }
 
     /// What the program holds.
@@ -198,28 +177,9 @@ impl Cache {
         self.ending_process.load(SeqCst)
     }
 
-    /// Runs `f` with buffers, which are used again.
-    pub(crate) fn with_work<R>(&self, f: impl FnOnce(&mut Work) -> R) -> R {
-        let mut work = lock(&self.works).pop().unwrap_or_default();
-        let result = f(&mut work);
-        work.clone = None;
-        let mut works = lock(&self.works);
-        // As many as threads usually meet here.
-        if works.len() < 4 {
-            works.push(work);
-        }
-        result
-    }
-
     /// All real execs, for those who look for some.
     pub(crate) fn reals(&self) -> Vec<&'static RealExec> {
         lock(&self.inner).reals.clone()
-    }
-
-    /// The shape that has these bytes. `id` is the fingerprint of the bytes.
-    pub(crate) fn shape_of(&self, bytes: &[u8], id: u64, scratch: &mut Scratch) -> Option<Arc<Shape>> {
-        let same: Vec<_> = lock(&self.known).shapes.get(&id)?.iter().filter_map(Weak::upgrade).collect();
-        same.into_iter().find(|shape| shape.is(bytes, scratch))
     }
 }
 

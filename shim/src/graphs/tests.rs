@@ -1,11 +1,11 @@
 //! Threads that destroy contexts beside threads that use what is in them, stopped inside the library.
 
+use super::Cache;
 use super::class::{Class, Shape, Template};
 use super::handle::INVALID;
 use super::handle::{Body, Pending};
 use super::real::{LOST, RealExec};
 use super::take::IdleDevices;
-use super::{Cache, Work};
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::vendor::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit};
@@ -327,8 +327,8 @@ fn what_an_exec_held_goes_with_its_context() {
 fn a_context_waits_for_graphs_that_are_destroyed_in_spare_time() {
     let (gate, begun, open) = Gate::new();
     let (cache, library, _) = cache(Library { graph_destroyed: gate, ..Library::default() });
-    lock(&cache.real_graphs).wait_to_go(0x91 as Graph, CONTEXT);
-    let spares = spawn(move || cache.destroy_folded(None, false));
+    cache.sources.wait_to_go(0x91 as Graph, CONTEXT);
+    let spares = spawn(move || cache.sources.destroy_folded(None, false));
     begun.recv().unwrap();
     let destroys = spawn(move || destroy_context(cache, library));
     sleep(Duration::from_millis(20));
@@ -337,22 +337,6 @@ fn a_context_waits_for_graphs_that_are_destroyed_in_spare_time() {
     spares.join().unwrap();
     destroys.join().unwrap();
     assert_eq!(library.dead.load(SeqCst), 0);
-}
-
-/// The next context may have the handle of the one that went.
-#[test]
-fn classes_go_with_their_context() {
-    let (cache, _, real) = cache(Library::default());
-    let shape = Arc::new(Shape::new(Packed::default(), 1, &Reading::default(), CONTEXT, Source::default()));
-    let new = |shape, flags| Class::new(shape, flags, false);
-    let class = cache.class_of(&shape, 0, new);
-    lock(&cache.known).shapes.entry(1).or_default().push(Arc::downgrade(&shape));
-    cache.context_going(CONTEXT + 1, false);
-    assert!(Arc::ptr_eq(&class, &cache.class_of(&shape, 0, new)) && real.in_use());
-    assert_eq!(lock(&cache.known).shapes.len(), 1);
-    cache.context_going(CONTEXT, true);
-    assert!(!Arc::ptr_eq(&class, &cache.class_of(&shape, 0, new)) && !real.in_use());
-    assert!(lock(&cache.known).shapes.is_empty());
 }
 
 /// The program may destroy such a handle whenever it likes, once.
@@ -376,44 +360,5 @@ fn a_handle_means_nothing_when_its_context_is_gone() {
             "its event is of that context"
         );
         assert_eq!((cache.end_handle(index), cache.end_handle(index)), (Ok(()), Err(INVALID)));
-    }
-}
-
-/// Programs make the same few graphs again and again, with nothing left of them in between.
-#[test]
-fn shapes_and_classes_that_are_gone_are_forgotten() {
-    let (cache, ..) = cache(Library::default());
-    let mut work = Work::default();
-    let mut come_and_go = |shapes: u64| {
-        for turn in 0..2000 {
-            work.reading.shape = [CONTEXT, turn % shapes].map(u64::to_le_bytes).concat();
-            let (shape, new) = cache.shape_of_reading(&mut work, false);
-            assert!(new, "nothing of the last turn is left");
-            drop(cache.class_of(&shape, turn % 3, |shape, flags| Class::new(shape, flags, false)));
-        }
-        let known = lock(&cache.known);
-        (known.shapes.values().map(Vec::len).sum::<usize>(), known.classes.len())
-    };
-    for shapes in [1, 100] {
-        let (shapes_known, classes_known) = come_and_go(shapes);
-        assert!(shapes_known <= 128 && classes_known <= 128, "{shapes}: {shapes_known}, {classes_known}");
-    }
-}
-
-/// Shapes and classes that somebody has stay, however many they are.
-#[test]
-fn shapes_and_classes_in_use_stay_known() {
-    let (cache, ..) = cache(Library::default());
-    let mut work = Work::default();
-    let mut made = |number: u64| {
-        work.reading.shape = [CONTEXT, number].map(u64::to_le_bytes).concat();
-        let (shape, new) = cache.shape_of_reading(&mut work, false);
-        (cache.class_of(&shape, 0, |shape, flags| Class::new(shape, flags, false)), new)
-    };
-    let all: Vec<_> = (0..500).map(&mut made).collect();
-    assert!(all.iter().all(|(_, new)| *new));
-    for (number, (class, _)) in all.iter().enumerate() {
-        let (same, new) = made(number as u64);
-        assert!(Arc::ptr_eq(class, &same) && !new);
     }
 }

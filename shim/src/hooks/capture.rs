@@ -66,7 +66,7 @@ pub(crate) unsafe fn begin_to_graph(
     let status = begun(&call, stream, mode, || unsafe { real(stream, graph, deps, data, len, mode) });
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
         // The program has the graph, and may have its nodes.
-        cache.given_out(graph);
+        cache.sources().given_out(graph);
     }
     status
 }
@@ -87,7 +87,7 @@ pub(crate) unsafe fn begin_anew(
     let status = begun(&call, stream, mode, || unsafe { real(stream, mode, graph, callback, data) });
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
         // The program has the graph and its nodes.
-        cache.given_out(graph);
+        cache.sources().given_out(graph);
     }
     status
 }

@@ -52,7 +52,7 @@ pub(crate) unsafe fn clone(
         let status = real(clone, original);
         if let Some(clone) = written(status, clone) {
             if let Some(cache) = graphs::cache(call.vendor) {
-                cache.inherits(original, clone);
+                cache.sources().inherits(original, clone);
             }
             attributes::inherits(original, clone);
             let nodes = vendor::of(call.vendor).node_count(clone).unwrap_or(0) as u64;
@@ -70,11 +70,11 @@ pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph
     let library = match (graphs::is_graph(call.vendor, graph), graphs::cache(call.vendor)) {
         (false, cache) => {
             if let Some(cache) = cache {
-                cache.forget_graph(graph);
+                cache.sources().forget_graph(graph);
             }
             Ok(Some(graph))
         }
-        (true, Some(cache)) => cache.end_graph(graph),
+        (true, Some(cache)) => cache.sources().end_graph(graph),
         (true, None) => Err(NOT_INITIALIZED),
     };
     let status = match library {

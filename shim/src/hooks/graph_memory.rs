@@ -79,7 +79,7 @@ pub(super) fn in_capture(call: &Call, request: Request) -> Request {
         return request;
     }
     let Some(library) = vendor::of(call.vendor).captures_into(request.stream as Stream) else { return request };
-    let graph = graphs::cache(call.vendor).map_or(library, |cache| cache.handle_of(library));
+    let graph = graphs::cache(call.vendor).map_or(library, |cache| cache.sources().handle_of(library));
     let location = match request.location {
         Location::Device(_) => request.location,
         _ => Location::OwnDevice,

@@ -43,7 +43,7 @@ pub(crate) unsafe fn retain_user_object(
     // graph is the library's.
     let status = unsafe { real(graph, object, count, flags) };
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
-        cache.note_user_objects(graph);
+        cache.sources().note_user_objects(graph);
     }
     status
 }
@@ -63,7 +63,7 @@ pub(crate) unsafe fn add_child(
     // graphs are the library's.
     let status = unsafe { real(node, graph, deps, len, child) };
     if let Some(cache) = graphs::cache(call.vendor).filter(|_| status == SUCCESS) {
-        cache.inherits(child, graph);
+        cache.sources().inherits(child, graph);
         attributes::inherits(child, graph);
     }
     status
@@ -308,11 +308,11 @@ unsafe fn ask_of_capture(call: &Call, graph: *mut Graph, real: impl FnOnce(*mut 
     // `status` is the call's.
     let captured = unsafe { written(status, graph) }.filter(|graph| !graph.is_null());
     if let (Some(captured), Some(cache)) = (captured, graphs::cache_to_be(call.vendor)) {
-        cache.given_out(captured);
+        cache.sources().given_out(captured);
         // The program's own handle, if it captures into a graph of ours.
         // SAFETY: the call has just written `graph`, so it may be written. The program gets its own
         // handle there.
-        unsafe { *graph = cache.handle_of(captured) };
+        unsafe { *graph = cache.sources().handle_of(captured) };
     }
     status
 }

@@ -1,7 +1,7 @@
 //! Waits for the device, and questions if it is done. Errors of earlier work show up here.
 
 use crate::call::Call;
-use crate::graphs::{self, folded};
+use crate::graphs;
 use crate::pool::{guard, guarded};
 use crate::progress::activity;
 use crate::stranded;
@@ -10,7 +10,7 @@ use gpumem_abi::types::*;
 /// The program waits for all work of the current context.
 #[inline]
 pub(crate) unsafe fn waited_0(_: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
-    folded::spare_time();
+    graphs::spare_time();
     // SAFETY: rule of the call: `real` takes no arguments.
     let status = unsafe { real() };
     waited(status);
@@ -20,7 +20,7 @@ pub(crate) unsafe fn waited_0(_: Call, real: unsafe extern "C-unwind" fn() -> St
 /// The program waits for a context, a stream or an event, or asks if it is done.
 #[inline]
 pub(crate) unsafe fn waited_1(_: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, what: Opaque) -> Status {
-    folded::spare_time();
+    graphs::spare_time();
     // SAFETY: rule of the call: `real` gets the context, stream or event as it came.
     let status = unsafe { real(what) };
     waited(status);

@@ -1,17 +1,16 @@
 //! Graph handles of ours. A captured graph that the program keeps, and has no node handles of, is held as a recipe
 //! while nobody looks at it. It is built again when somebody does.
 
-use super::Cache;
-use super::class::Recipe;
-use super::nodes::{self, KnownNodes};
+use super::Sources;
 use crate::gate;
+use crate::graphs::class::Recipe;
+use crate::graphs::handle::INVALID;
+use crate::graphs::nodes::{self, KnownNodes};
 use crate::process::handle_range::index_in;
 use crate::process::lock::lock;
 use crate::process::raised::Raised;
 use crate::records;
-use crate::vendor::source::Records;
 use gpumem_abi::types::{Graph, GraphNode, Status};
-use gpumem_wire::kinds::Vendor;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -38,10 +37,15 @@ struct GraphBody {
 impl GraphHandle {
     /// What the graph is known to hold. `None` if no graph is behind the handle. `Some(None)` if that is not known, or
     /// cannot be looked up without waiting.
-    pub(super) fn recipe_if_free(&self) -> Option<Option<Recipe>> {
+    pub(in crate::graphs) fn recipe_if_free(&self) -> Option<Option<Recipe>> {
         let Ok(body) = self.body.try_lock() else { return Some(None) };
         // A graph that the program has seen may have been changed since.
         body.in_use.then(|| body.recipe.clone().filter(|_| !body.seen))
+    }
+
+    /// The context of a recipe ends, so nothing can be built from the recipe any more.
+    pub(super) fn forget_recipe_of(&self, context: u64) {
+        lock(&self.body).recipe.take_if(|recipe| recipe.shape.context == context);
     }
 }
 
@@ -52,21 +56,10 @@ const MOST_WAITING: usize = 2;
 /// Graphs that wait to be destroyed, in all caches.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Destroys the graphs that wait for it, just before the program waits for the device.
+/// Whether graphs wait to be destroyed.
 #[inline(always)]
-pub(crate) fn spare_time() {
-    if WAITING.load(Relaxed) != 0 {
-        destroy_waiting();
-    }
-}
-
-#[cold]
-fn destroy_waiting() {
-    for vendor in [Vendor::Cuda, Vendor::Hip] {
-        if let Some(cache) = super::cache(vendor) {
-            cache.destroy_folded(None, false);
-        }
-    }
+pub(in crate::graphs) fn any_waiting() -> bool {
+    WAITING.load(Relaxed) != 0
 }
 
 /// What is known of the library's own graphs.
@@ -84,13 +77,18 @@ pub(crate) struct Graphs {
 
 impl Graphs {
     /// A graph has to be destroyed before this context ends.
-    pub(super) fn wait_to_go(&mut self, graph: Graph, context: u64) {
+    fn wait_to_go(&mut self, graph: Graph, context: u64) {
         self.waiting.push_back((graph as usize, context));
         WAITING.fetch_add(1, Relaxed);
     }
 }
 
-impl Cache {
+impl Sources {
+    #[cfg(test)]
+    pub(in crate::graphs) fn wait_to_go(&self, graph: Graph, context: u64) {
+        lock(&self.real_graphs).wait_to_go(graph, context);
+    }
+
     /// Whether new graphs are ours, so that they can be folded.
     fn folds(&self) -> bool {
         self.fold.load(Relaxed) && self.library.calls.behaviour().folds
@@ -108,7 +106,7 @@ impl Cache {
             // The graph was captured into a graph of the program's own.
             return self.graphs.address(index);
         }
-        if !self.folds() || seen || self.handles.is_open().is_err() {
+        if !self.folds() || seen {
             return real;
         }
         drop(known);
@@ -188,13 +186,9 @@ impl Cache {
     fn build(&self, recipe: &Recipe) -> Option<(Graph, Vec<GraphNode>)> {
         let _within = self.library.relax_in(recipe.shape.context);
         self.with_work(|work| {
-            let base = recipe.shape.base(&mut work.scratch)?;
-            let mut records = Records::default();
-            if !recipe.source.unfold(Some(&base), &mut records, &mut work.scratch) {
-                return None;
-            }
+            work.unpack(&recipe.shape, &recipe.source).then_some(())?;
             let shape = recipe.shape.key.unpacked(&mut work.scratch)?;
-            self.library.calls.build(shape, &records, true).ok()
+            self.library.calls.build(shape, &work.target, true).ok()
         })
     }
 
@@ -214,7 +208,7 @@ impl Cache {
     }
 
     /// The same, and the caller gets the library's graph. `None` if the graph stays as it is.
-    pub(super) fn folded_out_of(&self, graph: Graph, recipe: &Recipe) -> Option<Graph> {
+    pub(in crate::graphs) fn folded_out_of(&self, graph: Graph, recipe: &Recipe) -> Option<Graph> {
         let handle = self.graph_index(graph).and_then(|index| self.graphs.get(index))?;
         let mut body = lock(&handle.body);
         if body.seen || !body.in_use {
@@ -253,11 +247,11 @@ impl Cache {
     /// # Errors
     /// 1 if the handle is not in use.
     pub(crate) fn end_graph(&self, graph: Graph) -> Result<Option<Graph>, Status> {
-        let index = self.graph_index(graph).ok_or(super::handle::INVALID)?;
-        let handle = self.graphs.get(index).ok_or(super::handle::INVALID)?;
+        let index = self.graph_index(graph).ok_or(INVALID)?;
+        let handle = self.graphs.get(index).ok_or(INVALID)?;
         let mut body = lock(&handle.body);
         if !body.in_use {
-            return Err(super::handle::INVALID);
+            return Err(INVALID);
         }
         let body = std::mem::take(&mut *body);
         if let Some(real) = body.real {
@@ -285,15 +279,5 @@ impl Cache {
         let handle = self.graphs.get(self.graph_index(graph)?)?;
         let body = lock(&handle.body);
         self.with_work(|work| body.nodes.as_ref()?.place_of(node, &mut work.scratch))
-    }
-
-    /// The context of these recipes ends, so nothing can be built from them any more.
-    pub(crate) fn forget_recipes_of(&self, context: u64) {
-        for (_, handle) in self.graphs.all() {
-            let mut body = lock(&handle.body);
-            if body.recipe.as_ref().is_some_and(|recipe| recipe.shape.context == context) {
-                body.recipe = None;
-            }
-        }
     }
 }

@@ -1,0 +1,133 @@
+//! What graphs hold: shapes and classes ([`known`]), the program's own graphs while they are folded ([`folded`]), and how
+//! a graph is read ([`read`]). This file has the buffers that it all needs.
+
+pub(super) mod folded;
+mod known;
+mod read;
+
+use super::class::{Class, Shape, Template};
+use super::handle::{Body, HandleTable};
+use super::library::Library;
+use crate::process::lock::lock;
+use crate::vendor::graphs::Reading;
+use crate::vendor::source::{Records, Scratch, Source};
+use folded::{GraphHandle, Graphs};
+use gpumem_wire::settings::Settings;
+use known::Known;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex, Weak};
+
+/// Buffers that are kept for the next calls: as many as threads usually meet here.
+const KEPT: usize = 4;
+
+/// Buffers for one call.
+#[derive(Default)]
+pub(crate) struct Work {
+    pub reading: Reading,
+    /// The source whose records are in `reading`. A handle is mostly launched right after its graph was read.
+    pub read: Weak<Source>,
+    pub scratch: Scratch,
+    pub target: Records,
+    /// The clone that stands for the handle, if its class has clones.
+    pub clone: Option<Arc<Template>>,
+}
+
+impl Work {
+    /// Writes what a source holds into `target`. Whether that could be done.
+    pub(super) fn unpack(&mut self, shape: &Shape, source: &Source) -> bool {
+        let base = shape.base(&mut self.scratch);
+        base.is_some_and(|base| source.unfold(Some(&base), &mut self.target, &mut self.scratch))
+    }
+
+    /// Writes what a handle means now into `target`. Whether that could be done.
+    pub(super) fn unfold(&mut self, body: &Body) -> bool {
+        let (Some(class), Some(source)) = (&body.class, &body.source) else { return false };
+        if body.edits().changes.is_empty() && self.read.as_ptr() == Arc::as_ptr(source) {
+            self.target_is_read();
+            return true;
+        }
+        if !self.unpack(&class.shape, source) {
+            return false;
+        }
+        body.edits().changes.iter().for_each(|(node, record)| self.target.replace(*node as usize, record));
+        true
+    }
+
+    /// What was read is what `target` has to hold.
+    pub(super) fn target_is_read(&mut self) {
+        self.read = Weak::new();
+        std::mem::swap(&mut self.target, &mut self.reading.records);
+    }
+}
+
+/// What graphs and execs can be made of, and the program's own graphs.
+pub(crate) struct Sources {
+    library: Library,
+    known: Known,
+    works: Mutex<Vec<Work>>,
+    graphs: HandleTable<GraphHandle>,
+    real_graphs: Mutex<Graphs>,
+    /// Whether the user wants graphs folded.
+    fold: AtomicBool,
+    /// Threads that destroy graphs which nothing refers to any more.
+    ending: AtomicU32,
+}
+
+impl Sources {
+    /// `None` if no handles can be reserved.
+    pub(super) fn new(library: Library, settings: &Settings, start: &'static AtomicUsize) -> Option<Self> {
+        Some(Self {
+            library,
+            known: Known::default(),
+            works: Mutex::default(),
+            graphs: HandleTable::new(start)?,
+            real_graphs: Mutex::default(),
+            fold: settings.graph_fold.into(),
+            ending: AtomicU32::new(0),
+        })
+    }
+
+    /// Follows these variables from now on.
+    pub(super) fn apply_settings(&self, settings: &Settings) {
+        self.fold.store(settings.graph_fold, Relaxed);
+    }
+
+    /// Runs `f` with buffers, which are used again.
+    pub(super) fn with_work<R>(&self, f: impl FnOnce(&mut Work) -> R) -> R {
+        let mut work = lock(&self.works).pop().unwrap_or_default();
+        let result = f(&mut work);
+        work.clone = None;
+        let mut works = lock(&self.works);
+        if works.len() < KEPT {
+            works.push(work);
+        }
+        result
+    }
+
+    pub(super) fn class_of(&self, shape: &Arc<Shape>, flags: u64, new: fn(Arc<Shape>, u64) -> Class) -> Arc<Class> {
+        self.known.class(shape, flags, new)
+    }
+
+    /// All classes that something refers to.
+    pub(super) fn classes(&self) -> Vec<Arc<Class>> {
+        self.known.classes()
+    }
+
+    /// A context ends. Nothing can be made of what was known of its graphs.
+    pub(super) fn forget_context(&self, context: u64) {
+        for (_, handle) in self.graphs.all() {
+            handle.forget_recipe_of(context);
+        }
+        self.known.forget_context(context);
+    }
+
+    /// Whether a thread is destroying a graph that nothing refers to any more.
+    pub(super) fn is_ending_graph(&self) -> bool {
+        self.ending.load(SeqCst) != 0
+    }
+
+    /// All graphs of ours that were ever given out.
+    pub(super) fn all_graphs(&self) -> impl Iterator<Item = (u32, &'static GraphHandle)> {
+        self.graphs.all()
+    }
+}

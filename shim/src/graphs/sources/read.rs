@@ -1,0 +1,101 @@
+//! A graph is read: into a recipe, if other execs can stand in for one of the graph.
+
+use super::{Sources, Work};
+use crate::gate;
+use crate::graphs::class::{Recipe, Shape};
+use crate::progress::activity;
+use crate::vendor::graphs::{Read, Reading};
+use crate::vendor::source::{Packed, Source};
+use gpumem_abi::types::Graph;
+use gpumem_wire::kinds::Pinned;
+use rustc_hash::FxHasher;
+use std::hash::Hasher;
+use std::sync::{Arc, Weak};
+
+impl Sources {
+    /// What a graph holds. It is known if the graph is folded; otherwise the graph is read into `work.reading`.
+    ///
+    /// # Errors
+    /// Why no other exec can stand in for one of this graph.
+    pub(in crate::graphs) fn recipe_of(
+        &self,
+        graph: Graph,
+        folded: Option<Recipe>,
+        work: &mut Work,
+    ) -> Result<(Read, Option<Recipe>), Pinned> {
+        if let Some(recipe) = folded {
+            return Ok((Read::Whole, Some(recipe)));
+        }
+        let real = self.unfolded(graph).ok_or(Pinned::None)?;
+        if self.holds_user_objects(real) {
+            return Err(Pinned::UserObjects);
+        }
+        work.read = Weak::new();
+        let read = self.library.calls.read(real, &mut work.reading);
+        if !work.reading.unknown.is_empty() {
+            gate::record_if_started(|shim| shim.met(&work.reading.unknown));
+        }
+        match read? {
+            read @ (Read::CloneOnly | Read::CloneShared) => Ok((read, None)),
+            // The library pairs the nodes of two graphs from the sinks on, in the order in which they became sinks. It
+            // does not tell this order, and a clone keeps it (measured on an H200, driver 580).
+            Read::Whole if work.reading.sinks > 1 => Ok((Read::CloneOnly, None)),
+            // An update in the form from before CUDA 12 compares the places of all nodes that both graphs ever had. A
+            // clone keeps these places as well (measured there too).
+            Read::Whole if self.may_lack_nodes(graph) => Ok((Read::CloneOnly, None)),
+            Read::Whole => {
+                let (shape, base) = self.shape_of_reading(work, false);
+                if base && !self.rebuilds(work) {
+                    return Ok((Read::CloneOnly, None));
+                }
+                let base = match base {
+                    true => None,
+                    false => shape.base(&mut work.scratch),
+                };
+                // For the base itself this is the difference from itself.
+                let base = base.as_deref().unwrap_or(&work.reading.records);
+                let source = Arc::new(Source::fold(&work.reading.records, Some(base), &mut work.scratch));
+                work.read = Arc::downgrade(&source);
+                Ok((Read::Whole, Some(Recipe { shape, source })))
+            }
+        }
+    }
+
+    /// The shape of what was read. Whether the shape is new; then what was read is its base.
+    pub(in crate::graphs) fn shape_of_reading(&self, work: &mut Work, alone: bool) -> (Arc<Shape>, bool) {
+        let Reading { shape, records, .. } = &work.reading;
+        let mut hasher = FxHasher::default();
+        hasher.write(shape);
+        let id = hasher.finish();
+        if !alone && let Some(known) = self.known.shape(shape, id, &mut work.scratch) {
+            return (known, false);
+        }
+        if work.reading.waits_outside() {
+            activity::outside(true);
+        }
+        let key = Packed::new(shape, &mut work.scratch);
+        let context = shape.first_chunk().map_or(0, |context| u64::from_le_bytes(*context));
+        let base = if alone { Source::default() } else { Source::fold(records, None, &mut work.scratch) };
+        let made = Arc::new(Shape::new(key, id, &work.reading, context, base));
+        if alone { (made, true) } else { self.known.add_shape(made) }
+    }
+
+    /// Whether a graph built from what was read reads the same. That is tried once for each set of features. Graphs for
+    /// which it does not are kept as clones.
+    fn rebuilds(&self, work: &mut Work) -> bool {
+        let features = self.library.calls.features(&work.reading.shape);
+        if let Some(known) = self.known.rebuilds(features) {
+            return known;
+        }
+        let Ok((graph, _)) = self.library.calls.build(&work.reading.shape, &work.reading.records, true) else {
+            return false;
+        };
+        let mut again = Reading::default();
+        let read = self.library.calls.read(graph, &mut again);
+        self.library.calls.destroy_graph(graph);
+        let same = again.shape == work.reading.shape && again.records == work.reading.records;
+        let rebuilds = read == Ok(Read::Whole) && same;
+        self.known.set_rebuilds(features, rebuilds);
+        rebuilds
+    }
+}
