@@ -1,7 +1,7 @@
 //! The caches of the process, one for each vendor: made, turned off and on, looked after, ended.
 
-use super::bounds::OVER;
 use super::sources::folded;
+use super::store::bounds::OVER;
 use super::{Cache, OFF, cache, caches, is_off, place};
 use crate::process::{heap, stack, wiped};
 use crate::shim::Shim;
@@ -47,22 +47,22 @@ fn back_under_bounds() {
     OVER.store(false, Relaxed);
     for cache in caches() {
         let _relaxed = cache.library.relax();
-        let _ = cache.handles.contain(|| cache.back_under_bounds());
-        OVER.fetch_or(cache.over_bound() || cache.to_destroy.load(Relaxed) > 0, Relaxed);
+        let _ = cache.handles().contain(|| cache.store.back_under_bounds());
+        OVER.fetch_or(cache.store.has_to_destroy(), Relaxed);
     }
 }
 
 /// What the control thread does once a second.
 pub(crate) fn housekeeping() {
     for cache in caches() {
-        cache.housekeeping(false);
+        cache.store.housekeeping(false, is_off());
     }
 }
 
 /// Destroys all parked execs, for `gpumem trim`. The answer is a sentence for people, or `None` where nothing was
 /// parked.
 pub(crate) fn trim() -> Option<String> {
-    let all = caches().map(|cache| cache.housekeeping(true));
+    let all = caches().map(|cache| cache.store.housekeeping(true, is_off()));
     let (gone, stay) = all.fold((0, 0), |(gone, stay), (more, left)| (gone + more, stay + left));
     match (gone, stay) {
         (0, 0) => None,
@@ -74,7 +74,7 @@ pub(crate) fn trim() -> Option<String> {
 /// The process is ending. From now on threads of ours destroy nothing.
 extern "C" fn at_exit() {
     for cache in caches() {
-        cache.end_housekeeping();
+        cache.store.end_housekeeping();
     }
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
         None => stack::with_room(|| make(vendor)).unwrap_or(Err(Pinned::Room))?,
     };
     gate::record_if_started(records::handles::may_be_virtual).unwrap_or(Err(Pinned::Off))?;
-    known.handles.is_open().map(|()| known)
+    known.handles().is_open().map(|()| known)
 }
 
 #[cold]

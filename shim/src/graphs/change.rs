@@ -5,8 +5,9 @@ use super::class::{Class, Shape};
 use super::handle::INVALID;
 use super::handle::{Body, Handle};
 use super::handle::{context_of, source_bytes};
-use super::needed::Need;
 use super::real::{LOST, Lease};
+use super::retarget::{restore, retarget};
+use super::store::needed::Need;
 use super::{Cache, Work};
 use crate::gate;
 use crate::progress::queries::capturing;
@@ -33,17 +34,17 @@ impl Cache {
     /// # Errors
     /// A status for the program when the handle is no good.
     pub(crate) fn update(
-        &self,
+        &'static self,
         index: u32,
         graph: Graph,
         real: impl FnOnce(GraphExec, Graph) -> Status,
     ) -> Result<Updated, Status> {
-        let (handle, mut body, class) = self.handles.live(index)?;
+        let (handle, mut body, class) = self.handles().live(index)?;
         let mut recipe = None;
         if !body.apart().owned && !class.alone && self.usable() {
             let follow = || self.sources.with_work(|work| self.follow(handle, &mut body, &class, graph, work));
             let relaxed = self.library.relax();
-            let verdict = self.handles.contain(follow)?;
+            let verdict = self.handles().contain(follow)?;
             drop(relaxed);
             match verdict {
                 Verdict::Followed => return Ok(Updated::Virtually),
@@ -67,10 +68,10 @@ impl Cache {
             recipe.as_ref().is_some_and(&mut becomes) || self.clone_follows(&mut lease, &mut body, library)
         };
         if status != SUCCESS || follows {
-            self.handles.publish(lease, index, handle);
+            self.handles().publish(lease, index, handle);
         } else {
             // The exec now holds what the library made of both graphs, and no other exec may stand in for it.
-            self.own(lease, index, handle, &mut body, Pinned::DriverUpdate);
+            self.store.own(lease, index, handle, &mut body, Pinned::DriverUpdate);
         }
         self.source_changed(handle, &body);
         if let Some(recipe) = recipe {
@@ -81,7 +82,14 @@ impl Cache {
     }
 
     /// If the graph is of the handle's class, the handle means it from now on.
-    fn follow(&self, handle: &Handle, body: &mut Body, class: &Class, graph: Graph, work: &mut Work) -> Verdict {
+    fn follow(
+        &'static self,
+        handle: &Handle,
+        body: &mut Body,
+        class: &Class,
+        graph: Graph,
+        work: &mut Work,
+    ) -> Verdict {
         let folded = self.sources.folded(graph);
         let read = folded.is_none();
         let Ok((Read::Whole, Some(recipe))) = self.sources.recipe_of(graph, folded, work) else {
@@ -103,7 +111,7 @@ impl Cache {
         if let Some(mut lease) = handle.lease() {
             // The library may refuse to set a node, and also to set it back. Then another exec takes this one's place,
             // and the launches of the new exec have to wait for the last launch of this one.
-            let Some(completed) = self.completion.completed_or_marked(&mut lease) else {
+            let Some(completed) = self.store.completion().completed_or_marked(&mut lease) else {
                 return Verdict::Asked(Some(recipe));
             };
             resident = Some((lease, completed));
@@ -117,12 +125,12 @@ impl Cache {
             let known = read || work.unfold(body);
             let set = known && {
                 let _entered = self.library.enter(class.shape.context);
-                self.retarget(&mut lease, &mut work.target, &body.edits().disabled).is_ok()
+                retarget(self.library, &mut lease, &mut work.target, &body.edits().disabled).is_ok()
             };
             if !set {
                 // The library decides about the update, and is given an exec that is as it was before.
-                if known && self.restore(&mut lease, &work.target).is_err() {
-                    self.evict_and_destroy(lease, completed);
+                if known && restore(self.library, &mut lease, &work.target).is_err() {
+                    self.store.evict_and_destroy(lease, completed);
                 }
                 body.source = before;
                 if !changes.is_empty() {
@@ -138,7 +146,14 @@ impl Cache {
 
     /// The library has updated a handle's exec from a graph of another class. Whether the handle now means exactly that
     /// graph, and the exec is one of the graph's class.
-    fn becomes(&self, lease: &mut Lease, handle: &Handle, body: &mut Body, recipe: &Recipe, work: &mut Work) -> bool {
+    fn becomes(
+        &'static self,
+        lease: &mut Lease,
+        handle: &Handle,
+        body: &mut Body,
+        recipe: &Recipe,
+        work: &mut Work,
+    ) -> bool {
         let Some(class) = body.class.clone().filter(|_| !body.apart().owned) else { return false };
         let mut shape = |shape: &Shape| shape.key.unpacked(&mut work.scratch).map(<[u8]>::to_vec);
         let shapes = shape(&class.shape).zip(shape(&recipe.shape));
@@ -161,14 +176,14 @@ impl Cache {
         body.take_changes();
         let (slot, number) = (handle.slot.load(Relaxed), now.number());
         gate::record_if_started(|shim| records::handles::class_is(shim, slot, number));
-        let before = self.need_of(body);
+        let before = Need::of(body);
         body.class = Some(now);
-        self.need_is(before, self.need_of(body));
+        self.store.need_is(before, Need::of(body));
         true
     }
 
     /// Tells the records how many bytes a handle's source takes now.
-    pub(super) fn source_changed(&self, handle: &Handle, body: &Body) {
+    pub(super) fn source_changed(&'static self, handle: &Handle, body: &Body) {
         if !body.apart().owned {
             let (slot, bytes) = (handle.slot.load(Relaxed), source_bytes(body));
             gate::record_if_started(|shim| records::handles::source_is(shim, slot, bytes));
@@ -176,7 +191,7 @@ impl Cache {
     }
 
     /// The handle's real exec, leased. If the handle has none, one is made to hold what the handle means.
-    pub(super) fn real_for(&self, handle: &Handle, body: &Body) -> Result<Lease, Status> {
+    pub(super) fn real_for(&'static self, handle: &Handle, body: &Body) -> Result<Lease, Status> {
         match handle.lease() {
             Some(lease) => Ok(lease),
             None => {
@@ -186,39 +201,19 @@ impl Cache {
         }
     }
 
-    /// From now on an exec stays with this handle: no other exec may stand in for what it holds.
-    pub(super) fn own(&self, lease: Lease, index: u32, handle: &Handle, body: &mut Body, why: Pinned) {
-        let real = lease.real();
-        handle.gets(&lease, index);
-        if !body.apart().owned {
-            let before = self.need_of(body);
-            body.apart_mut().owned = true;
-            self.need_is(before, Need::default());
-            body.source = None;
-            body.take_changes();
-            real.class.store(0, Relaxed);
-            let (slot, bytes, context) = (handle.slot.load(Relaxed), real.take_bytes(), real.context.load(Relaxed));
-            self.release(bytes);
-            gate::record_if_started(|shim| {
-                records::handles::real_ended(shim, self.library.vendor, context, bytes, false);
-                records::handles::pinned(shim, slot, why);
-            });
-        }
-    }
-
     /// Runs `f` with the handle's real exec. If `why` gives a reason, the exec stays with the handle from now on.
     pub(crate) fn with_real<R>(
-        &self,
+        &'static self,
         index: u32,
         why: Option<Pinned>,
         f: impl FnOnce(GraphExec) -> R,
     ) -> Result<R, Status> {
-        let (handle, mut body, _) = self.handles.live(index)?;
+        let (handle, mut body, _) = self.handles().live(index)?;
         let lease = self.real_for(handle, &body)?;
         let result = f(lease.real().exec());
         match why {
-            Some(why) => self.own(lease, index, handle, &mut body, why),
-            None => self.handles.publish(lease, index, handle),
+            Some(why) => self.store.own(lease, index, handle, &mut body, why),
+            None => self.handles().publish(lease, index, handle),
         }
         Ok(result)
     }
@@ -232,14 +227,14 @@ impl Cache {
     /// # Errors
     /// A status for the program when the handle is not valid.
     pub(crate) fn upload(
-        &self,
+        &'static self,
         index: u32,
         to: StreamArg,
         real: impl FnOnce(GraphExec) -> Status,
     ) -> Result<Status, Status> {
-        let owned = self.handles.live(index)?.1.apart().owned;
+        let owned = self.handles().live(index)?.1.apart().owned;
         if !owned && !self.library.calls.behaviour().uploads {
-            let said = self.completion.query_stream(to, || !capturing(), || self.library.calls.query(to));
+            let said = self.store.completion().query_stream(to, || !capturing(), || self.library.calls.query(to));
             if matches!(said, Some(SUCCESS | NOT_READY)) {
                 return Ok(SUCCESS);
             }

@@ -22,13 +22,13 @@ impl Cache {
     /// # Errors
     /// A status for the program when handle or node are no good.
     pub(crate) fn node(
-        &self,
+        &'static self,
         index: u32,
         node: GraphNode,
         change: Change,
         real: impl FnOnce(GraphExec, GraphNode) -> Status,
     ) -> Result<Status, Status> {
-        let (handle, mut body, class) = self.handles.live(index)?;
+        let (handle, mut body, class) = self.handles().live(index)?;
         let alive = self.is_graph_alive(&body);
         let at = alive.then(|| self.place_of(&body, node)).flatten();
         let mut lease = match self.real_for(handle, &body) {
@@ -46,7 +46,7 @@ impl Cache {
             there.or_else(|| class.alone.then(inside).flatten()).map(|there| (at, there))
         });
         let Some((at, there)) = there.flatten() else {
-            self.handles.publish(lease, index, handle);
+            self.handles().publish(lease, index, handle);
             return Err(INVALID);
         };
         let status = {
@@ -54,7 +54,7 @@ impl Cache {
             real(lease.real().exec(), there)
         };
         if status != SUCCESS || !change.changes() {
-            self.handles.publish(lease, index, handle);
+            self.handles().publish(lease, index, handle);
             return Ok(status);
         }
         let remembered = match (at, change) {
@@ -72,16 +72,22 @@ impl Cache {
         };
         if remembered && !class.alone {
             self.source_changed(handle, &body);
-            self.handles.publish(lease, index, handle);
+            self.handles().publish(lease, index, handle);
         } else {
-            self.own(lease, index, handle, &mut body, Pinned::NodeSet);
+            self.store.own(lease, index, handle, &mut body, Pinned::NodeSet);
         }
         Ok(status)
     }
 
     /// The same where no exec can be had. Natively there would be one, so the handle remembers the change and the next
     /// exec gets it. `None` if only the library can say whether it accepts the change.
-    fn node_without(&self, handle: &Handle, body: &mut Body, at: Option<u32>, change: Change) -> Option<Status> {
+    fn node_without(
+        &'static self,
+        handle: &Handle,
+        body: &mut Body,
+        at: Option<u32>,
+        change: Change,
+    ) -> Option<Status> {
         let class = body.class.clone().filter(|class| !class.alone && !body.apart().owned)?;
         let Some(at) = at else { return Some(INVALID) };
         let has_switch =
@@ -131,7 +137,7 @@ impl Cache {
     }
 
     /// Keeps what a setter did. Whether a source can hold that.
-    fn remember(&self, lease: &mut Lease, body: &mut Body, at: u32, kind: NodeKind, setter: Setter) -> bool {
+    fn remember(&'static self, lease: &mut Lease, body: &mut Body, at: u32, kind: NodeKind, setter: Setter) -> bool {
         let mut record = Vec::new();
         // SAFETY: the library has just accepted these parameters for a node of this kind, in the
         // program's call that this is part of.
@@ -143,7 +149,7 @@ impl Cache {
         true
     }
 
-    fn keep_change(&self, body: &mut Body, at: u32, record: Vec<u8>) {
+    fn keep_change(&'static self, body: &mut Body, at: u32, record: Vec<u8>) {
         let changes = &mut body.edits_mut().changes;
         changes.retain(|(known, _)| *known != at);
         changes.push((at, record.into()));
@@ -159,14 +165,14 @@ impl Cache {
     }
 
     /// As in the library, setters accept a graph's nodes for as long as the graph lives.
-    fn is_graph_alive(&self, body: &Body) -> bool {
+    fn is_graph_alive(&'static self, body: &Body) -> bool {
         let Some(serial) = body.graph_serial else { return true };
         let now = gate::record_if_started(|shim| records::graphs::serial(shim, body.graph));
         now.is_none_or(|now| now == Some(serial.get()))
     }
 
     /// Index of one of the program's nodes among those of the graph that the handle came from.
-    fn place_of(&self, body: &Body, node: GraphNode) -> Option<u32> {
+    fn place_of(&'static self, body: &Body, node: GraphNode) -> Option<u32> {
         match &body.apart().nodes {
             Some(nodes) => self.sources.with_work(|work| nodes.place_of(node, &mut work.scratch)),
             // The graph was folded. Its nodes are now those of the graph that was built for the program since.

@@ -10,7 +10,7 @@ const MAX_DEPTH: u32 = 16;
 /// `place_of` gives the places that nodes of `from` had when `to` was made of it. The program may have removed nodes
 /// and added others since.
 pub(super) fn node_inside(
-    cache: &Cache,
+    cache: &'static Cache,
     from: Graph,
     node: GraphNode,
     to: Graph,
@@ -24,7 +24,7 @@ pub(super) fn node_inside(
     })
 }
 
-fn find(cache: &Cache, from: Graph, node: GraphNode, to: Graph, depth: u32) -> Option<GraphNode> {
+fn find(cache: &'static Cache, from: Graph, node: GraphNode, to: Graph, depth: u32) -> Option<GraphNode> {
     let (ours, theirs) = (cache.library.calls.nodes(from)?, cache.library.calls.nodes(to)?);
     if depth == MAX_DEPTH || ours.len() != theirs.len() {
         return None;

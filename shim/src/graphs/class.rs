@@ -1,6 +1,7 @@
 //! What execs have in common: the shape of their graphs, and the flags that they were instantiated with.
 
 use crate::process::lock::lock;
+use crate::records::registry::estimate;
 use crate::vendor::graphs::{GraphCalls, Nodes, Reading};
 use crate::vendor::source::{Packed, Records, Scratch, Source};
 use gpumem_abi::types::{Graph, GraphNode};
@@ -75,6 +76,11 @@ impl Shape {
 
     pub(crate) fn nodes(&self) -> usize {
         self.kinds.len()
+    }
+
+    /// Host and device bytes that an exec of this shape takes, as far as they can be estimated.
+    pub(crate) fn exec_bytes(&self) -> (u64, u64) {
+        estimate::exec_bytes(&self.counts)
     }
 }
 

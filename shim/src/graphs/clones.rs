@@ -1,10 +1,10 @@
 //! Handles whose source is a private clone of their graph, and execs whose launches the library does not order. An exec
 //! of this kind is taken from nobody while one of its launches is pending.
 
-use super::choose::Origin;
 use super::class::{Class, Template};
 use super::handle::{Body, Handle, context_of};
 use super::real::Lease;
+use super::store::choose::Origin;
 use super::{Cache, Work};
 use crate::gate;
 use crate::process::clock;
@@ -22,7 +22,7 @@ impl Cache {
     /// # Errors
     /// The library's, from instantiate.
     pub(super) fn hold_clone(
-        &self,
+        &'static self,
         mut lease: Lease,
         found: Origin,
         class: &Arc<Class>,
@@ -54,21 +54,27 @@ impl Cache {
     }
 
     /// A new exec of the clone in `work`, instead of one that nobody can use any more.
-    fn instead_of(&self, lease: Lease, class: &Arc<Class>, slot: u32, work: &mut Work) -> Result<Lease, Status> {
-        self.destroy_when_completed(lease);
-        let lease = self.make_over_bound(class, work)?;
+    fn instead_of(
+        &'static self,
+        lease: Lease,
+        class: &Arc<Class>,
+        slot: u32,
+        work: &mut Work,
+    ) -> Result<Lease, Status> {
+        self.store.destroy_when_completed(lease);
+        let lease = self.store.make_over_bound(&self.sources, class, work)?;
         gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
         Ok(lease)
     }
 
     /// Whether an exec was updated so often that a new one is to take its place.
-    fn is_worn(&self, lease: &mut Lease) -> bool {
+    fn is_worn(&'static self, lease: &mut Lease) -> bool {
         lease.body().updates >= self.library.calls.behaviour().most_updates
     }
 
     /// The program is about to update a handle. If the handle's exec is worn and its last launch has completed, a new
     /// exec, made of the handle's clone, takes its place. If none can be made, the worn exec stays.
-    pub(super) fn replace_worn(&self, index: u32, handle: &Handle, body: &Body) {
+    pub(super) fn replace_worn(&'static self, index: u32, handle: &Handle, body: &Body) {
         let wears = self.library.calls.behaviour().most_updates != u32::MAX
             && !body.apart().owned
             && body.apart().template.is_some();
@@ -80,21 +86,21 @@ impl Cache {
         let _within = self.library.relax_in(context_of(body));
         // The lease ends within.
         let mut lease = lease;
-        if !self.completion.known_completed(&mut lease) {
+        if !self.store.completion().known_completed(&mut lease) {
             return;
         }
-        let made = self.handles.contain(|| {
+        let made = self.handles().contain(|| {
             self.sources.with_work(|work| {
                 work.clone = body.apart().template.clone();
-                self.make_over_bound(class, work)
+                self.store.make_over_bound(&self.sources, class, work)
             })
         });
         match made {
             Ok(Ok(made)) => {
-                self.evict_and_destroy(lease, true);
+                self.store.evict_and_destroy(lease, true);
                 let slot = handle.slot.load(Relaxed);
                 gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
-                self.handles.publish(made, index, handle);
+                self.handles().publish(made, index, handle);
             }
             Ok(Err(status)) => self.library.calls.unheard(status),
             Err(_) => {}
@@ -102,7 +108,7 @@ impl Cache {
     }
 
     /// The library has updated an exec from a graph. Whether a clone of that graph stands for the handle now.
-    pub(super) fn clone_follows(&self, lease: &mut Lease, body: &mut Body, graph: Graph) -> bool {
+    pub(super) fn clone_follows(&'static self, lease: &mut Lease, body: &mut Body, graph: Graph) -> bool {
         if body.apart().owned || !self.library.calls.behaviour().clones_follow {
             return false;
         }
@@ -115,7 +121,7 @@ impl Cache {
     }
 
     /// A clone of a graph that has the handle's shape.
-    fn same_clone(&self, body: &Body, graph: Graph, work: &mut Work) -> Option<Arc<Template>> {
+    fn same_clone(&'static self, body: &Body, graph: Graph, work: &mut Work) -> Option<Arc<Template>> {
         let class = body.class.as_ref().filter(|class| class.alone && !self.sources.holds_user_objects(graph))?;
         work.read = Weak::new();
         let read = self.library.calls.read(graph, &mut work.reading).ok()?;

@@ -87,7 +87,7 @@ pub(crate) fn swap(words: &mut [usize; 6]) {
 /// A function that may take a handle of ours is handed out without a thunk. From now on new handles are the library's
 /// own.
 pub(crate) fn unknown_passed(name: &str) {
-    caches().for_each(|cache| cache.handles.close(Pinned::UnknownCall));
+    caches().for_each(|cache| cache.handles().close(Pinned::UnknownCall));
     gate::record_if_started(|shim| {
         shim.went_past(&format!("{name} is given to the program without a door of its own"))
     });

@@ -2,9 +2,9 @@
 
 use super::class::{Class, Template};
 use super::handle::{Apart, Body, context_of};
-use super::needed::Need;
 use super::nodes::KnownNodes;
 use super::real::LOST;
+use super::store::needed::Need;
 use super::{Cache, Work};
 use crate::gate;
 use crate::ledger::table::NO_SLOT;
@@ -36,7 +36,7 @@ impl Cache {
     /// Why the handle has to be the library's own. [`Pinned::None`] means that an instantiate failed: then the library
     /// gives its own error.
     pub(crate) fn instantiate_handle(
-        &self,
+        &'static self,
         graph: Graph,
         flags: u64,
         graph_serial: Option<u64>,
@@ -55,10 +55,16 @@ impl Cache {
         let flags = flags & !UPLOAD;
         let made = || self.sources.with_work(|work| self.made(graph, flags, graph_serial, work));
         let _relaxed = self.library.relax();
-        self.handles.contain(made).unwrap_or(Err(Pinned::None))
+        self.handles().contain(made).unwrap_or(Err(Pinned::None))
     }
 
-    fn made(&self, graph: Graph, flags: u64, graph_serial: Option<u64>, work: &mut Work) -> Result<MadeHandle, Pinned> {
+    fn made(
+        &'static self,
+        graph: Graph,
+        flags: u64,
+        graph_serial: Option<u64>,
+        work: &mut Work,
+    ) -> Result<MadeHandle, Pinned> {
         let start = clock::precise_ns();
         let folded = self.sources.folded(graph);
         let is_read = folded.is_none();
@@ -68,7 +74,8 @@ impl Cache {
                 let recipe = recipe.ok_or(Pinned::Parameters)?;
                 let class = self.sources.class_of(&recipe.shape, flags, |shape, flags| Class::new(shape, flags, false));
                 let first = is_read && class.instantiate_ns.load(Relaxed) == 0;
-                let of_class = if first { self.read_template(graph, &class, &recipe, work) } else { None };
+                let of_class =
+                    if first { self.store.read_template(&self.sources, graph, &class, &recipe, work) } else { None };
                 self.sources.fold(graph, &recipe);
                 (class, Some(recipe), None, of_class)
             }
@@ -86,7 +93,7 @@ impl Cache {
         // Setters name the nodes that the graph has now. Of a folded graph nobody has any nodes.
         let nodes = self.sources.folded(graph).is_none().then(|| pack_nodes(work));
         let took = clock::precise_ns() - start;
-        let (index, handle) = self.handles.take().ok_or(Pinned::Room)?;
+        let (index, handle) = self.handles().take().ok_or(Pinned::Room)?;
         let source_bytes =
             recipe.as_ref().map_or(0, |recipe| recipe.source.bytes()) + nodes.as_ref().map_or(0, KnownNodes::bytes);
         let mut body = lock(&handle.body);
@@ -101,17 +108,17 @@ impl Cache {
             *body.apart_mut() = Apart { template, nodes, ..Apart::default() };
         }
         handle.lost_its.store(false, Relaxed);
-        let need = self.need_of(&body);
-        self.need_is(Need::default(), need);
+        let need = Need::of(&body);
+        self.store.need_is(Need::default(), need);
         let first = class.instantiate_ns.load(Relaxed) == 0;
         if first {
             // The first exec of a class is made here, so that errors appear where the program expects them.
             match self.hold(handle, &body, LOST, work) {
                 Ok(lease) => handle.gets(&lease, index),
                 Err(_) => {
-                    self.need_is(need, Need::default());
+                    self.store.need_is(need, Need::default());
                     *body = Body::default();
-                    self.handles.give(index);
+                    self.handles().give(index);
                     return Err(Pinned::None);
                 }
             }
@@ -121,7 +128,7 @@ impl Cache {
         let saved_ns = class.instantiate_ns.load(Relaxed).saturating_sub(took);
         Ok(MadeHandle {
             index,
-            handle: self.handles.address(index),
+            handle: self.handles().address(index),
             class: class.number(),
             counts: class.shape.counts,
             source_bytes,
@@ -131,7 +138,7 @@ impl Cache {
     }
 
     /// Whether the library would answer normally. Where work went wrong, all its calls answer that error.
-    pub(super) fn usable(&self) -> bool {
+    pub(super) fn usable(&'static self) -> bool {
         !activity::broken() || self.library.calls.allowed() == SUCCESS
     }
 
@@ -140,7 +147,7 @@ impl Cache {
     ///
     /// # Errors
     /// What the library answers then.
-    pub(crate) fn allowed(&self) -> Result<(), Status> {
+    pub(crate) fn allowed(&'static self) -> Result<(), Status> {
         match capturing() {
             true => match self.library.calls.allowed() {
                 SUCCESS => Ok(()),
@@ -154,21 +161,21 @@ impl Cache {
     ///
     /// # Errors
     /// 1 if it is not in use.
-    pub(crate) fn end_handle(&self, index: u32) -> Result<(), Status> {
-        let handle = self.handles.get(index).ok_or(super::handle::INVALID)?;
+    pub(crate) fn end_handle(&'static self, index: u32) -> Result<(), Status> {
+        let handle = self.handles().get(index).ok_or(super::handle::INVALID)?;
         self.allowed()?;
         let mut guard = lock(&handle.body);
         if guard.class.is_none() && guard.apart().ended.is_none() {
             return Err(super::handle::INVALID);
         }
         let body = std::mem::take(&mut *guard);
-        self.need_is(self.need_of(&body), Need::default());
+        self.store.need_is(Need::of(&body), Need::default());
         let within = self.library.relax_in(context_of(&body));
-        self.part_for_ever(handle, &body);
+        self.store.retire_exec(handle, &body);
         drop(within);
         let slot = handle.slot.swap(NO_SLOT, Relaxed);
         drop(guard);
-        self.handles.give(index);
+        self.handles().give(index);
         gate::record_if_started(|shim| {
             shim.count(counters::HANDLES_ENDED, 1);
             records::handles::source_is(shim, slot, 0);

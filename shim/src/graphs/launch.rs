@@ -1,14 +1,14 @@
 //! A handle is launched: with its resident exec, or with one that is made to hold what the handle means.
 
 use super::Cache;
-use super::handle::{Body, Edits, Handle, INVALID, Pending, context_of};
+use super::handle::{Body, Handle, INVALID, Pending, context_of};
 use super::real::{RealExec, StreamKey, key_by_handle, key_of};
 use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::process::threads;
+use crate::progress::activity;
 use crate::progress::queries::capturing;
-use crate::progress::{activity, device};
 use crate::vendor;
 use crate::vendor::graphs::StreamArg;
 use gpumem_abi::types::{GraphExec, OUT_OF_MEMORY, SUCCESS, Status, Stream};
@@ -31,7 +31,7 @@ pub(crate) type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Statu
 /// # Safety
 /// `real` is the library's launch, `to` the stream of the program's call.
 #[inline(always)]
-pub(crate) unsafe fn launch(cache: &Cache, real: Launch, index: u32, to: StreamArg) -> Status {
+pub(crate) unsafe fn launch(cache: &'static Cache, real: Launch, index: u32, to: StreamArg) -> Status {
     // SAFETY: the reference is used in this function alone, which runs on the thread that it belongs to. Our caller
     // vouches for `real` and the stream.
     unsafe {
@@ -48,7 +48,7 @@ pub(crate) unsafe fn launch(cache: &Cache, real: Launch, index: u32, to: StreamA
 /// As there.
 #[cold]
 #[inline(never)]
-unsafe fn launch_without_memory(cache: &Cache, real: Launch, index: u32, to: StreamArg) -> Status {
+unsafe fn launch_without_memory(cache: &'static Cache, real: Launch, index: u32, to: StreamArg) -> Status {
     // SAFETY: our caller vouches for `real` and the stream.
     threads::local(|local| unsafe { launch_here(local, cache, real, index, to) })
 }
@@ -58,9 +58,15 @@ unsafe fn launch_without_memory(cache: &Cache, real: Launch, index: u32, to: Str
 /// # Safety
 /// As there.
 #[inline(always)]
-unsafe fn launch_here(local: &threads::Local, cache: &Cache, real: Launch, index: u32, to: StreamArg) -> Status {
+unsafe fn launch_here(
+    local: &threads::Local,
+    cache: &'static Cache,
+    real: Launch,
+    index: u32,
+    to: StreamArg,
+) -> Status {
     local.recorded();
-    let Some(handle) = cache.handles.get(index) else { return never_given() };
+    let Some(handle) = cache.handles().get(index) else { return never_given() };
     let slot = handle.slot.load(Relaxed);
     let shim = gate::shim();
     if let Some(shim) = shim {
@@ -95,9 +101,9 @@ unsafe fn launch_here(local: &threads::Local, cache: &Cache, real: Launch, index
 
 /// The exec of a handle with its lease shared, if a launch needs no more than that.
 #[inline(always)]
-fn shared(cache: &Cache, handle: &Handle, stream_key: StreamKey) -> Option<&'static RealExec> {
+fn shared(cache: &'static Cache, handle: &Handle, stream_key: StreamKey) -> Option<&'static RealExec> {
     let exec = handle.resident()?;
-    if cache.pressed.load(Relaxed) || !exec.share() {
+    if cache.store.is_pressed() || !exec.share() {
         return None;
     }
     // Looked at once more, because the exec may have been taken away before the lease was shared. On another stream
@@ -140,7 +146,7 @@ impl Cache {
     /// As for [`launch`].
     #[cold]
     #[inline(never)]
-    unsafe fn launch_leased(&self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> (Status, u64) {
+    unsafe fn launch_leased(&'static self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> (Status, u64) {
         let to = vendor::named(self.library.vendor, to);
         let _relaxed = self.library.relax();
         // SAFETY: our caller vouches for `real` and the stream, and `launch_relaxed` asks for the
@@ -151,7 +157,7 @@ impl Cache {
 
     /// # Safety
     /// As for [`launch`].
-    unsafe fn launch_relaxed(&self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> Status {
+    unsafe fn launch_relaxed(&'static self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> Status {
         let body = lock(&handle.body);
         if let Some(status) = body.apart().ended {
             return status;
@@ -173,7 +179,7 @@ impl Cache {
                 }
             },
         };
-        let pending = self.handles.wait_for_pending(handle, to, stream_key);
+        let pending = self.handles().wait_for_pending(handle, to, stream_key);
         // SAFETY: this thread holds the lease of the exec, so it is alive. Our caller vouches for
         // `real` and the stream.
         let mut status = unsafe { real(lease.real().exec(), to.stream) };
@@ -186,7 +192,7 @@ impl Cache {
                     status => Err(status),
                 }
             };
-            status = self.again(context_of(&body), again).err().unwrap_or(SUCCESS);
+            status = self.store.again(&self.sources, context_of(&body), again).err().unwrap_or(SUCCESS);
             if status == OUT_OF_MEMORY && !body.apart().owned {
                 status = self.one_by_one(handle, &body, to, stream_key);
             }
@@ -194,36 +200,37 @@ impl Cache {
         let exec = lease.real();
         exec.used(clock::now_ns(), std::mem::take(&mut lease.body().stays));
         if status == SUCCESS {
-            self.completion.leave_stream(&mut lease, stream_key);
+            self.store.completion().leave_stream(&mut lease, stream_key);
             exec.stream_key.store(stream_key, Relaxed);
-            let marked = self.pressed.load(Relaxed) && self.completion.mark_launch(&mut lease, to, context_of(&body));
+            let marked =
+                self.store.is_pressed() && self.store.completion().mark_launch(&mut lease, to, context_of(&body));
             exec.marked.store(marked, Relaxed);
             if marked {
                 exec.launched_ns.store(clock::precise_ns(), Relaxed);
             }
             lease.body().launched = true;
         }
-        let waits = self.handles.waited(handle, pending, status);
+        let waits = self.handles().waited(handle, pending, status);
         match handle.resident() {
             // The launch that was to wait for the pending one was refused. If the handle kept this exec, its next
             // launch would not know that it has to wait.
             None if waits => drop(lease),
-            _ => self.handles.publish(lease, index, handle),
+            _ => self.handles().publish(lease, index, handle),
         }
         drop(body);
         // After a launch that failed nothing may be asked, because its error is the thread's last error.
-        if status == SUCCESS && self.over_bound() {
-            self.back_under_bounds_at_once();
+        if status == SUCCESS && self.store.is_over_bound() {
+            self.store.back_under_bounds_at_once();
         }
         status
     }
 
     /// There is no memory for an exec: submits the work of the nodes one after the other, in the order of their edges.
-    fn one_by_one(&self, handle: &Handle, body: &Body, to: StreamArg, stream_key: StreamKey) -> Status {
+    fn one_by_one(&'static self, handle: &Handle, body: &Body, to: StreamArg, stream_key: StreamKey) -> Status {
         if capturing() && self.library.calls.captures(to) {
             return CAPTURE_UNSUPPORTED;
         }
-        let pending = self.handles.wait_for_pending(handle, to, stream_key);
+        let pending = self.handles().wait_for_pending(handle, to, stream_key);
         let status = self.sources.with_work(|work| {
             if !work.unfold(body) {
                 return OUT_OF_MEMORY;
@@ -235,48 +242,21 @@ impl Cache {
             work.target = target;
             status
         });
-        self.handles.waited(handle, pending, status);
+        self.handles().waited(handle, pending, status);
         if status == SUCCESS {
             gate::record_if_started(|shim| shim.count(counters::ONE_BY_ONE, 1));
             // The handle's next launch has to wait for this one, whatever exec it gets. That matters more than which
             // context the event belongs to.
-            let mark =
-                || self.completion.mark_in(context_of(body), None, to).or_else(|| self.library.calls.mark(None, to));
-            if let Some(event) = self.completion.query_stream(to, || true, mark).flatten() {
-                self.handles.set_pending(handle, Pending { event, stream_key });
+            let mark = || {
+                self.store
+                    .completion()
+                    .mark_in(context_of(body), None, to)
+                    .or_else(|| self.library.calls.mark(None, to))
+            };
+            if let Some(event) = self.store.completion().query_stream(to, || true, mark).flatten() {
+                self.handles().set_pending(handle, Pending { event, stream_key });
             }
         }
         status
-    }
-
-    /// Parks the exec of a handle that ends, or destroys it if no other can use it.
-    pub(crate) fn part_for_ever(&self, handle: &Handle, body: &Body) {
-        if let Some(mut lease) = handle.lease() {
-            let real = lease.real();
-            handle.loses(&lease);
-            let Edits { changes, disabled } = body.edits();
-            let touched = !changes.is_empty() || !disabled.is_empty();
-            let alone = body.class.as_ref().is_none_or(|class| !class.shared);
-            // The library may wait for the device when it destroys an exec that never ran (measured on an H200, driver
-            // 580). It is destroyed now, where the program expects that, and not later when room is needed.
-            let never = !lease.body().launched;
-            // If nothing can tell when its last launch completes, no handle could ever take the exec. So it is
-            // destroyed now.
-            let lost = self.completion.is_unknowable(real, real.stream_key.load(Relaxed))
-                && !device::can_tell(self.library.vendor);
-            let at_once = body.apart().owned || lost || never;
-            let too_many = || self.has_too_many() && self.parked_go() == 0;
-            let goes = at_once || touched || alone || self.over_bound() || too_many();
-            if goes
-                && (at_once || !self.library.calls.behaviour().outlived || self.completion.known_completed(&mut lease))
-            {
-                self.end(lease, false);
-            } else {
-                self.completion.mark_last(&mut lease);
-                self.mark_to_destroy(&lease, goes && alone);
-            }
-        }
-        self.destroy_completed();
-        self.handles.drop_pending(handle, false);
     }
 }

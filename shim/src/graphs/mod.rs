@@ -25,20 +25,13 @@
 //!
 //! No vendor is known here: all calls are those of [`crate::vendor::graphs`].
 
-mod aside;
-mod bounds;
 mod caches;
-mod candidates;
 pub(crate) mod change;
 pub(crate) mod change_node;
 mod child;
-pub(crate) mod choose;
 pub(crate) mod class;
 mod clones;
 mod completed;
-pub(crate) mod context_end;
-mod end;
-mod give_back;
 pub(crate) mod handle;
 mod handle_arguments;
 mod handles;
@@ -46,18 +39,12 @@ pub(crate) mod hold;
 pub(crate) mod instantiate;
 pub(crate) mod launch;
 mod library;
-pub(crate) mod make;
 mod memory_use;
-mod needed;
 pub(crate) mod nodes;
-mod parked;
 pub(crate) mod real;
-mod replace;
+mod retarget;
 mod sources;
-mod take;
-#[cfg(test)]
-mod tests;
-mod thrash;
+mod store;
 
 pub(crate) use caches::{cache_to_be, housekeeping, open, spare_time, step_aside, step_back_in, trim, waited};
 pub(crate) use handle_arguments::{
@@ -65,68 +52,24 @@ pub(crate) use handle_arguments::{
 };
 pub(crate) use memory_use::{SourceRead, each_record, each_record_of_exec, exec_refers_to, may_refer_to, refers_to};
 
-use crate::process::lock::lock;
+use crate::process::raised::Raised;
 use crate::process::wiped::{Place, Word};
-use crate::vendor::graphs::GraphCalls;
-use aside::Aside;
-use bounds::Bounds;
-use completed::Completion;
-use gpumem_wire::kinds::Vendor;
+use crate::vendor::graphs::{Code, GraphCalls};
+use gpumem_abi::types::{GraphNode, Stream};
+use gpumem_wire::kinds::{Pinned, Vendor};
 use gpumem_wire::settings::Settings;
 use handles::Handles;
 use library::Library;
-use needed::Needed;
-use real::RealExec;
 use sources::{Sources, Work};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Mutex};
-use thrash::Thrash;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use store::ExecStore;
 
 /// The graph cache of one vendor's library. What a launch reads comes first, in one line of the processor's caches.
 #[repr(C, align(64))]
 pub(crate) struct Cache {
-    /// The cache is near a bound. Launches leave events, so that completed execs can be told from pending ones.
-    pub pressed: AtomicBool,
-    handles: Handles,
-    pub library: Library,
-    pub bounds: Bounds,
-    completion: Completion,
-    /// How many execs are to be destroyed that no handle can use: their launches may be pending.
-    pub to_destroy: AtomicU32,
-    /// How many threads are unloading code.
-    pub going: AtomicU32,
-    /// How many threads are instantiating a template, whatever code it was built from.
-    pub making: AtomicU32,
-    inner: Mutex<Inner>,
-    /// The thread that destroys what may wait.
-    aside: Arc<Aside>,
-    /// How many threads of ours look after parked execs.
-    looking_after: AtomicU32,
-    /// The process ends: those threads begin nothing more.
-    ending_process: AtomicBool,
-    /// When memory was short last, ns.
-    short_ns: AtomicU64,
+    store: ExecStore,
     sources: Sources,
-    thrash: Thrash,
-}
-
-/// What is counted.
-#[derive(Default)]
-struct Inner {
-    /// Every real exec there is or was.
-    pub reals: Vec<&'static RealExec>,
-    pub unused: Vec<&'static RealExec>,
-    pub count: u64,
-    pub bytes: u64,
-    pub needed: Needed,
-}
-
-impl Inner {
-    /// Real execs of a class. For 0, all execs that do not stay with one handle for good.
-    pub(crate) fn of_class(&self, class: usize) -> impl Iterator<Item = &'static RealExec> {
-        let is = move |its: usize| its != 0 && (class == 0 || its == class);
-        self.reals.iter().copied().filter(move |real| real.in_use() && is(real.class.load(Relaxed)))
-    }
+    library: Library,
 }
 
 impl Cache {
@@ -138,27 +81,9 @@ impl Cache {
         starts: (&'static AtomicUsize, &'static AtomicUsize),
     ) -> Option<Self> {
         let library = Library { vendor, calls };
-        Some(Self {
-            library,
-            bounds: Bounds {
-                count: settings.graph_cache.into(),
-                bytes: settings.graph_cache_bytes.into(),
-                idle_ns: settings.graph_idle.into(),
-            },
-            handles: Handles::new(library, starts.0)?,
-            sources: Sources::new(library, settings, starts.1)?,
-            to_destroy: AtomicU32::new(0),
-            going: AtomicU32::new(0),
-            making: AtomicU32::new(0),
-            completion: Completion::new(library),
-            pressed: AtomicBool::new(false),
-            inner: Mutex::default(),
-            aside: Arc::default(),
-            looking_after: AtomicU32::new(0),
-            ending_process: AtomicBool::new(false),
-            short_ns: AtomicU64::new(0),
-            thrash: Thrash::default(),
-        })
+        let (store, sources) =
+            (ExecStore::new(library, settings, starts.0)?, Sources::new(library, settings, starts.1)?);
+        Some(Self { store, sources, library })
     }
 
     /// What graphs hold, and the program's own graphs.
@@ -169,17 +94,56 @@ impl Cache {
     /// What the program holds.
     #[inline(always)]
     pub(crate) fn handles(&self) -> &Handles {
-        &self.handles
+        self.store.handles()
     }
 
-    /// Whether the process ends.
-    pub(super) fn is_ending(&self) -> bool {
-        self.ending_process.load(SeqCst)
+    /// Follows these variables from now on.
+    pub(crate) fn goes_by(&self, settings: &Settings) {
+        self.store.apply_settings(settings);
+        self.sources.apply_settings(settings);
     }
 
-    /// All real execs, for those who look for some.
-    pub(crate) fn reals(&self) -> Vec<&'static RealExec> {
-        lock(&self.inner).reals.clone()
+    /// Memory of this device is short: gives back everything that nobody needs now, here and in the pool. The answer is
+    /// the bytes, as far as they are known; `None` if there was nothing to give back.
+    pub(crate) fn give_back_all(&'static self) -> Option<u64> {
+        self.store.give_back_all(&self.sources)
+    }
+
+    /// A context is about to be destroyed (or is `gone`), and all execs in it with it.
+    pub(crate) fn context_going(&self, context: u64, gone: bool) {
+        self.store.context_going(&self.sources, context, gone);
+    }
+
+    /// A stream is about to be destroyed. While the answer lives, no stream is queried.
+    #[must_use = "until the stream is destroyed nobody may look at it"]
+    pub(crate) fn stream_going(&self, stream: Stream) -> Raised<'_> {
+        self.store.stream_going(stream)
+    }
+
+    /// A capture is about to begin, or a stream to join one. While the answer lives, no stream is queried. The answer is
+    /// dropped once the capture is counted or was refused, or the stream has joined.
+    #[must_use = "until the stream captures nobody may look at it"]
+    pub(crate) fn capture_begins(&self) -> Raised<'_> {
+        self.store.completion().close()
+    }
+
+    /// Code is about to be unloaded. The answer is its functions, for [`Self::code_went`].
+    #[must_use = "what is known of code that stays comes back"]
+    pub(crate) fn code_going(&self, code: Code) -> Vec<u64> {
+        self.store.code_going(&self.sources, code)
+    }
+
+    /// The code was unloaded, or the unload failed. Handles of that code go on meaning what they meant.
+    pub(crate) fn code_went(&self, functions: &[u64], gone: bool) {
+        self.library.calls.unloaded(functions, gone);
+    }
+
+    /// An attribute was set. If the library accepts the attribute but does not tell its value, the attribute would be
+    /// lost when one graph is made of another.
+    pub(crate) fn attribute_set(&self, node: GraphNode, attribute: u32) {
+        if !self.library.calls.tells(node, attribute) {
+            self.handles().close(Pinned::Parameters);
+        }
     }
 }
 

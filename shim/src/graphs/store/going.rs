@@ -1,18 +1,20 @@
 //! Contexts end, streams are destroyed and code is unloaded while execs depend on them.
 
-use super::Cache;
-use super::class::Class;
-use super::handle::{Body, Handle};
+use super::ExecStore;
+use super::make::forget_templates;
 use super::needed::Need;
-use super::real::{LOST, Lease, handle_of, key_of};
 use crate::gate;
+use crate::graphs::class::Class;
+use crate::graphs::handle::{Body, Handle};
+use crate::graphs::real::{LOST, Lease, handle_of, key_of};
+use crate::graphs::sources::Sources;
 use crate::process::clock;
 use crate::process::raised::Raised;
 use crate::progress::device::look_in;
 use crate::records;
 use crate::vendor::graphs::{Code, StreamArg};
 use crate::vendor::source::Records;
-use gpumem_abi::types::{GraphNode, Status, Stream};
+use gpumem_abi::types::{Status, Stream};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::sync::atomic::Ordering::*;
 
@@ -45,23 +47,23 @@ fn wait_until<R>(end: u64, answer: impl Fn() -> Option<R>) -> Option<R> {
     }
 }
 
-impl Cache {
+impl ExecStore {
     /// A context is about to be destroyed (or is `gone`), and all execs in it with it.
     ///
     /// Once the context is gone the driver crashes on anything that was in it (measured on an H200, driver 580). What
     /// is left is only forgotten then.
-    pub(crate) fn context_going(&self, context: u64, gone: bool) {
-        self.context_going_by(clock::precise_ns() + LONGEST_USE_NS, context, gone);
+    pub(in crate::graphs) fn context_going(&self, sources: &Sources, context: u64, gone: bool) {
+        self.context_going_by(sources, clock::precise_ns() + LONGEST_USE_NS, context, gone);
     }
 
     /// The same. What other threads still use at `end` is abandoned.
-    pub(super) fn context_going_by(&self, end: u64, context: u64, gone: bool) {
-        self.sources.destroy_folded(Some(context), gone);
+    pub(in crate::graphs) fn context_going_by(&self, sources: &Sources, end: u64, context: u64, gone: bool) {
+        sources.destroy_folded(Some(context), gone);
         let _relaxed = self.library.relax();
-        self.end_all_in(end, context, gone);
+        self.end_all_in(sources, end, context, gone);
     }
 
-    fn end_all_in(&self, end: u64, context: u64, gone: bool) {
+    fn end_all_in(&self, sources: &Sources, end: u64, context: u64, gone: bool) {
         let is_in = |body: &Body| body.class.as_ref().is_some_and(|class| class.shape.context == context);
         let mut ended = Vec::new();
         for (_, handle) in self.handles.all() {
@@ -91,7 +93,7 @@ impl Cache {
             }
         }
         self.streams_of_others(context);
-        wait_until(end, || (!self.sources.is_ending_graph()).then_some(()));
+        wait_until(end, || (!sources.is_ending_graph()).then_some(()));
         // A thread that took an exec from a handle meanwhile has left the handle an event.
         for (_, handle) in self.handles.all() {
             let Ok(body) = handle.body.try_lock() else { continue };
@@ -100,14 +102,14 @@ impl Cache {
                 self.handles.drop_pending(handle, gone);
             }
         }
-        self.sources.forget_context(context);
+        sources.forget_context(context);
         self.library.calls.context_gone(context);
     }
 
     /// A handle's context ends. From now on the handle means nothing and keeps nothing, until the program destroys it.
     fn end_body(&self, handle: &Handle, body: &mut Body, gone: bool) {
         handle.real.store(std::ptr::null_mut(), Release);
-        self.need_is(self.need_of(body), Need::default());
+        self.need_is(Need::of(body), Need::default());
         let before = std::mem::take(body);
         body.apart_mut().ended = Some(CONTEXT_IS_DESTROYED);
         if gone {
@@ -143,7 +145,7 @@ impl Cache {
     /// A stream is about to be destroyed. An exec whose last launch was on it needs an event now, since another stream
     /// may get the same handle. While the answer lives, no stream is queried.
     #[must_use = "until the stream is destroyed nobody may look at it"]
-    pub(crate) fn stream_going(&self, stream: Stream) -> Raised<'_> {
+    pub(in crate::graphs) fn stream_going(&self, stream: Stream) -> Raised<'_> {
         let no_queries = self.completion.close();
         let _relaxed = self.library.relax();
         self.leave_stream(StreamArg::new(stream, false));
@@ -177,9 +179,9 @@ impl Cache {
     /// That does no harm: the exec's nodes are set through the nodes of the template, and the library accepts those
     /// whatever code they call (measured there). But such a template is not instantiated any more.
     ///
-    /// The answer is the functions of the code, for [`Cache::code_went`].
+    /// The answer is the functions of the code, for [`Cache::code_went`](crate::graphs::Cache::code_went).
     #[must_use = "what is known of code that stays comes back"]
-    pub(crate) fn code_going(&self, code: Code) -> Vec<u64> {
+    pub(in crate::graphs) fn code_going(&self, sources: &Sources, code: Code) -> Vec<u64> {
         let relaxed = self.library.relax();
         let functions =
             self.library.calls.functions_of(code, &|context, look| _ = look_in(self.library.vendor, context, look));
@@ -187,22 +189,17 @@ impl Cache {
         if functions.is_empty() {
             return functions;
         }
-        self.sources.destroy_folded(None, false);
-        let _going = Raised::new(&self.going);
+        sources.destroy_folded(None, false);
+        let _going = self.making.close();
         // From here on nothing is built of this code.
         self.library.calls.forget(&functions);
-        wait_for(|| (self.making.load(SeqCst) == 0).then_some(()));
+        wait_for(|| self.making.is_idle().then_some(()));
         let _relaxed = self.library.relax();
-        self.functions_going(&functions);
+        self.functions_going(sources, &functions);
         functions
     }
 
-    /// The code was unloaded, or the unload failed. Handles of that code go on meaning what they meant.
-    pub(crate) fn code_went(&self, functions: &[u64], gone: bool) {
-        self.library.calls.unloaded(functions, gone);
-    }
-
-    fn functions_going(&self, functions: &[u64]) {
+    fn functions_going(&self, sources: &Sources, functions: &[u64]) {
         let runs = |class: &Class, records: &Records| {
             let head = |index| records.get(index).first_chunk().map(|head| u64::from_le_bytes(*head));
             let kernel = |&index: &usize| class.shape.kind(index) == NodeKind::Kernel;
@@ -212,7 +209,7 @@ impl Cache {
             let body = lease.body();
             body.class.as_ref().is_some_and(|class| runs(class, &body.content))
         };
-        self.forget_templates(runs);
+        forget_templates(sources.classes(), runs);
         let start = clock::precise_ns();
         for (index, handle) in self.handles.all() {
             // A handle that another thread uses meanwhile is of other code, or that is a race of the program's own.
@@ -237,20 +234,5 @@ impl Cache {
                 self.end(lease, true);
             }
         }
-    }
-
-    /// An attribute was set. If the library accepts the attribute but does not tell its value, the attribute would be
-    /// lost when one graph is made of another.
-    pub(crate) fn attribute_set(&self, node: GraphNode, attribute: u32) {
-        if !self.library.calls.tells(node, attribute) {
-            self.handles.close(Pinned::Parameters);
-        }
-    }
-
-    /// A capture is about to begin, or a stream to join one. While the answer lives, no stream is queried. The answer is
-    /// dropped once the capture is counted or was refused, or the stream has joined.
-    #[must_use = "until the stream captures nobody may look at it"]
-    pub(crate) fn capture_begins(&self) -> Raised<'_> {
-        self.completion.close()
     }
 }

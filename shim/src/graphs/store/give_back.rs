@@ -1,9 +1,10 @@
 //! Memory is short: execs that nobody needs are destroyed, and the call that ran out is made once more.
 
-use super::Cache;
-use super::real::RealExec;
+use super::ExecStore;
 use super::take::IdleDevices;
 use crate::gate;
+use crate::graphs::real::RealExec;
+use crate::graphs::sources::Sources;
 use crate::process::clock;
 use crate::records;
 use crate::vendor;
@@ -14,14 +15,19 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 /// If memory was last short longer ago than this, the next shortage is a new one.
 const SHORT_SINCE_NS: u64 = 1_000_000_000;
 
-impl Cache {
+impl ExecStore {
     /// A call with a graph ran out of memory. Everything that nobody needs now is given back on the device of `context` (0:
     /// of this thread's context), and the call is made once more. If memory stays short, only the first such call is an
     /// event.
-    pub(super) fn again<R>(&self, context: u64, call: impl FnOnce() -> Result<R, Status>) -> Result<R, Status> {
+    pub(in crate::graphs) fn again<R>(
+        &'static self,
+        sources: &Sources,
+        context: u64,
+        call: impl FnOnce() -> Result<R, Status>,
+    ) -> Result<R, Status> {
         let is_first = age_of(&self.short_ns, clock::now_ns()) > SHORT_SINCE_NS;
         let entered = self.library.enter(context);
-        let bytes = self.give_back_all().unwrap_or(0);
+        let bytes = self.give_back_all(sources).unwrap_or(0);
         drop(entered);
         let answer = call();
         let status = answer.as_ref().err().copied().unwrap_or(SUCCESS);
@@ -33,21 +39,21 @@ impl Cache {
 
     /// Memory of this device is short: gives back everything that nobody needs now, here and in the pool. The answer is
     /// the bytes, as far as they are known; `None` if there was nothing to give back.
-    pub(crate) fn give_back_all(&self) -> Option<u64> {
+    pub(crate) fn give_back_all(&'static self, sources: &Sources) -> Option<u64> {
         self.short_ns.store(clock::now_ns(), Relaxed);
         let mut bytes = gate::shim().map_or(0, |shim| shim.above.flush_here(self.library.vendor));
         let mut anything = bytes > 0;
         let mut idle_devices = IdleDevices::default();
         let here = self.contexts_here();
         let is_here = |real: &RealExec| here.as_ref().is_none_or(|here| here.contains(&real.context.load(Relaxed)));
-        for real in self.candidates(0).into_iter().filter(|real| is_here(real)) {
+        for real in self.execs.in_order(0).into_iter().filter(|real| is_here(real)) {
             if let Some(idle) = self.take_idle(real, &mut idle_devices) {
                 bytes += real.bytes();
                 self.end_idle(idle, true);
                 anything = true;
             }
         }
-        self.sources.destroy_folded(None, false);
+        sources.destroy_folded(None, false);
         self.library.calls.trim();
         anything |= gate::shim().is_some_and(|shim| shim.registry.memory_nodes.load(Relaxed));
         gate::record_if_started(|shim| {

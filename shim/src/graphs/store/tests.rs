@@ -1,11 +1,11 @@
 //! Threads that destroy contexts beside threads that use what is in them, stopped inside the library.
 
-use super::Cache;
-use super::class::{Class, Shape, Template};
-use super::handle::INVALID;
-use super::handle::{Body, Pending};
-use super::real::{LOST, RealExec};
 use super::take::IdleDevices;
+use crate::graphs::Cache;
+use crate::graphs::class::{Class, Shape, Template};
+use crate::graphs::handle::INVALID;
+use crate::graphs::handle::{Body, Pending};
+use crate::graphs::real::{LOST, RealExec};
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::vendor::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit};
@@ -194,8 +194,8 @@ fn cache(library: Library) -> (&'static Shared, &'static Library, &'static RealE
     let class = Arc::new(Class::new(Arc::new(shape), 0, false));
     let empty: (Arc<Records>, Arc<[u8]>) = Default::default();
     let template = Arc::new(Template::new(0x90 as Graph, vec![], Records::default(), empty, library));
-    cache.reserve((0, 0), true);
-    let mut lease = cache.keep(&class, template, EXEC, Records::default(), (0, 0));
+    cache.store.reserve((0, 0), true);
+    let mut lease = cache.store.keep(&class, template, EXEC, Records::default(), (0, 0));
     lease.body().event = Some(EVENT);
     let real = lease.real();
     real.stream_key.store(LOST, Relaxed);
@@ -204,30 +204,14 @@ fn cache(library: Library) -> (&'static Shared, &'static Library, &'static RealE
 }
 
 /// What a thread does that wants room. Whether it got the exec and destroyed it.
-fn evict(cache: &Cache, real: &'static RealExec) -> bool {
-    cache.take_idle(real, &mut IdleDevices::default()).map(|idle| cache.end_idle(idle, true)).is_some()
+fn evict(cache: &'static Cache, real: &'static RealExec) -> bool {
+    cache.store.take_idle(real, &mut IdleDevices::default()).map(|idle| cache.store.end_idle(idle, true)).is_some()
 }
 
 /// What a thread does that destroys the context.
 fn destroy_context(cache: &Cache, library: &Library) {
     cache.context_going(CONTEXT, false);
     library.gone.store(true, SeqCst);
-}
-
-/// A large exec does not take the room of small ones, which would all go before it fits.
-#[test]
-fn room_is_made_by_one_that_is_large_enough() {
-    let (cache, _, real) = cache(Library::default());
-    real.set_bytes((30, 10));
-    cache.reserve((50, 10), true); // 60 bytes of another, and this one's, which nobody reserved
-    lock(&cache.inner).bytes += 40;
-    for (count, bytes, fits) in
-        [(0, 100, (40, true)), (0, 100, (41, false)), (0, 0, (900, true)), (2, 0, (900, true)), (1, 0, (1, false))]
-    {
-        cache.bounds.count.store(count, Relaxed);
-        cache.bounds.bytes.store(bytes, Relaxed);
-        assert_eq!(cache.fits_in_place_of((fits.0, 0), real), fits.1, "{count} execs, {bytes} bytes: {fits:?}");
-    }
 }
 
 /// A call of the library may be left by an exception, or by the end of the thread.
@@ -244,7 +228,7 @@ fn what_a_call_was_made_within_is_put_back_when_the_call_unwinds() {
     let stream = StreamArg::new(0x70 as Stream, false);
     unwinds(&|| {
         let there = || resume_unwind(Box::new(7));
-        cache.completion.query_stream(stream, there, || ());
+        cache.store.completion.query_stream(stream, there, || ());
     });
     unwinds(&|| {
         let _no_queries = cache.capture_begins();
@@ -254,7 +238,7 @@ fn what_a_call_was_made_within_is_put_back_when_the_call_unwinds() {
         let _no_queries = cache.stream_going(stream.stream);
         throws();
     });
-    assert!(cache.completion.is_unused());
+    assert!(cache.store.completion.is_unused());
 }
 
 #[test]
@@ -299,7 +283,7 @@ fn what_is_used_for_too_long_is_abandoned_with_its_context() {
         let (cache, library, real) = cache(Library { looked: gate, ..Library::default() });
         let evicts = spawn(move || evict(cache, real));
         begun.recv().unwrap();
-        cache.context_going_by(clock::precise_ns(), CONTEXT, false);
+        cache.store.context_going_by(&cache.sources, clock::precise_ns(), CONTEXT, false);
         library.gone.store(true, SeqCst);
         open.send(over).unwrap();
         assert_eq!(evicts.join().unwrap(), over);
@@ -347,16 +331,16 @@ fn a_handle_means_nothing_when_its_context_is_gone() {
         let shape = Arc::new(Shape::new(Packed::default(), 1, &Reading::default(), CONTEXT, Source::default()));
         let source = Arc::new(Source::default());
         let class = Arc::new(Class::new(shape, 0, false));
-        let (index, handle) = cache.handles.take().unwrap();
+        let (index, handle) = cache.handles().take().unwrap();
         *lock(&handle.body) = Body { class: Some(class.clone()), source: Some(source.clone()), ..Body::default() };
-        cache.handles.set_pending(handle, Pending { event: EVENT, stream_key: LOST });
+        cache.handles().set_pending(handle, Pending { event: EVENT, stream_key: LOST });
         cache.context_going(CONTEXT + 1, gone);
         assert_eq!((Arc::strong_count(&class), Arc::strong_count(&source)), (2, 2));
         cache.context_going(CONTEXT, gone);
         assert_eq!((Arc::strong_count(&class), Arc::strong_count(&source)), (1, 1));
         assert!(
             !handle.waits.load(SeqCst)
-                && cache.handles.wait_for_pending(handle, StreamArg::new(0x70 as Stream, false), LOST).is_none(),
+                && cache.handles().wait_for_pending(handle, StreamArg::new(0x70 as Stream, false), LOST).is_none(),
             "its event is of that context"
         );
         assert_eq!((cache.end_handle(index), cache.end_handle(index)), (Ok(()), Err(INVALID)));

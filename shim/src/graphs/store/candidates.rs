@@ -1,27 +1,85 @@
-//! Which execs are looked at for a launch whose handle has none, and in which order.
+//! The real execs that there are: which are looked at for a launch whose handle has none, and in which order.
 
-use super::Cache;
-use super::real::RealExec;
+use crate::graphs::real::{Lease, RealExec, StreamKey};
 use crate::process::lock::lock;
+use std::cmp::Reverse;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::*;
 
 /// How many candidates are asked whether they have completed, before an exec is made above the bound instead.
 pub(super) const MAX_TRIES: usize = 8;
 /// How many execs are put in order. Some are asked whether they have completed, and some are asked for another reason.
 const FIRST: usize = 2 * MAX_TRIES;
+/// Parked execs that are asked whether they are over before the others are left for another time.
+pub(super) const ASKED: usize = 8;
+/// Of those, so many that were used longest ago: the last ones may all run.
+const ASKED_OLDEST: usize = 2;
 
-impl Cache {
+/// Places of real execs. They are used again and never freed.
+#[derive(Default)]
+pub(super) struct Execs(Mutex<Places>);
+
+#[derive(Default)]
+struct Places {
+    /// Every real exec there is or was.
+    all: Vec<&'static RealExec>,
+    unused: Vec<&'static RealExec>,
+}
+
+impl Places {
+    /// Real execs of a class. For 0, all execs that do not stay with one handle for good.
+    fn of_class(&self, class: usize) -> impl Iterator<Item = &'static RealExec> {
+        let is = move |its: usize| its != 0 && (class == 0 || its == class);
+        self.all.iter().copied().filter(move |real| real.in_use() && is(real.class.load(Relaxed)))
+    }
+}
+
+impl Execs {
+    /// All that there are or were.
+    pub(super) fn all(&self) -> Vec<&'static RealExec> {
+        lock(&self.0).all.clone()
+    }
+
+    /// A place for a real exec, leased.
+    pub(super) fn take_place(&self) -> Lease {
+        loop {
+            let unused = lock(&self.0).unused.pop();
+            let real = unused.unwrap_or_else(|| {
+                let real: &'static RealExec = Box::leak(Box::default());
+                lock(&self.0).all.push(real);
+                real
+            });
+            // A thread may be looking at an unused place for a moment.
+            if let Some(lease) = real.lease() {
+                return lease;
+            }
+            self.give_place(real);
+            std::thread::yield_now();
+        }
+    }
+
+    /// The exec at a place is gone.
+    pub(super) fn give_place(&self, real: &'static RealExec) {
+        lock(&self.0).unused.push(real);
+    }
+
+    /// How many execs are parked.
+    pub(super) fn parked(&self) -> usize {
+        lock(&self.0).of_class(0).filter(|real| real.is_parked()).count()
+    }
+
     /// Real execs of a class, or of all classes if `class` is 0. Parked ones come first, and among those the least
     /// recently used.
-    pub(super) fn candidates(&self, class: usize) -> Vec<&'static RealExec> {
-        let mut found: Vec<_> = lock(&self.inner).of_class(class).map(|real| (in_line(real), real)).collect();
+    pub(super) fn in_order(&self, class: usize) -> Vec<&'static RealExec> {
+        let mut found: Vec<_> = lock(&self.0).of_class(class).map(|real| (in_line(real), real)).collect();
         found.sort_by_key(|(place, _)| *place);
         found.into_iter().map(|(_, real)| real).collect()
     }
 
     /// Those execs of a class that may be asked whether a launch can have them.
-    pub(super) fn first_candidates(&self, class: usize, is_cold: impl Fn(&RealExec) -> bool) -> Candidates {
+    pub(super) fn candidates(&self, class: usize, is_cold: impl Fn(&RealExec) -> bool) -> Candidates {
         let (mut first, mut cold, mut parked) = (First::default(), First::default(), Vec::new());
-        for real in lock(&self.inner).of_class(class) {
+        for real in lock(&self.0).of_class(class) {
             let place = in_line(real);
             first.offer(place, real);
             if is_cold(real) {
@@ -36,8 +94,22 @@ impl Cache {
 
     /// The first of all execs for which `is` holds.
     pub(super) fn first_of_all(&self, is: impl Fn(&RealExec) -> bool) -> Option<&'static RealExec> {
-        lock(&self.inner).of_class(0).filter(|real| is(real)).min_by_key(|real| in_line(real))
+        lock(&self.0).of_class(0).filter(|real| is(real)).min_by_key(|real| in_line(real))
     }
+}
+
+/// Of the parked ones among `ours`, those to be asked first whether a launch on a stream may have them.
+pub(super) fn parked_first(ours: &[&'static RealExec], stream_key: StreamKey) -> Vec<&'static RealExec> {
+    let mut parked: Vec<_> = ours.iter().copied().filter(|real| real.is_parked()).collect();
+    // What runs on this very stream need not be over.
+    parked.sort_by_cached_key(|real| (real.stream_key.load(Relaxed) != stream_key, Reverse(real.place())));
+    if parked.len() > ASKED {
+        let mut oldest = parked.split_off(ASKED - ASKED_OLDEST);
+        oldest.sort_by_cached_key(|real| real.place());
+        oldest.truncate(ASKED_OLDEST);
+        parked.extend(oldest);
+    }
+    parked
 }
 
 /// The place of an exec in the order in which execs go: parked ones first, and among them the one that was used longest

@@ -1,8 +1,8 @@
 //! An exec is taken from the handle that has it: for another handle, or to be destroyed.
 
-use super::Cache;
+use super::ExecStore;
 use super::aside::Turn;
-use super::real::{self, LOST, Lease, NOWHERE, RealExec, StreamKey};
+use crate::graphs::real::{self, LOST, Lease, NOWHERE, RealExec, StreamKey};
 use crate::progress::device::ContextHold;
 use crate::progress::queries::capturing;
 use crate::progress::{activity, device};
@@ -10,7 +10,7 @@ use gpumem_wire::kinds::Vendor;
 use std::sync::atomic::Ordering::*;
 
 /// An exec whose last launch has completed, and whose context does not end meanwhile.
-pub(crate) struct Idle {
+pub(super) struct Idle {
     lease: Lease,
     hold: ContextHold,
     /// The thread that destroys it, if its end may wait.
@@ -20,7 +20,7 @@ pub(crate) struct Idle {
 /// Whether devices are idle, as asked while one exec is chosen. A device that is not idle, or that cannot be asked, is
 /// not asked again.
 #[derive(Default)]
-pub(crate) struct IdleDevices(Vec<(u64, Option<bool>)>);
+pub(super) struct IdleDevices(Vec<(u64, Option<bool>)>);
 
 impl IdleDevices {
     /// `None` if the library cannot tell.
@@ -36,13 +36,13 @@ impl IdleDevices {
     }
 }
 
-impl Cache {
+impl ExecStore {
     /// Takes an exec of a class (of any class, for 0) from whoever has it, if its last launch has completed or was made
     /// on this same stream.
     ///
     /// The handle that had the exec remembers a launch that may still be pending.
     pub(super) fn take(
-        &self,
+        &'static self,
         real: &'static RealExec,
         class: usize,
         stream_key: StreamKey,
@@ -105,7 +105,7 @@ impl Cache {
     /// (87 ms behind a kernel of 100, measured there). Such an exec is taken only while the device is idle. While pending
     /// work may wait for the program, every exec counts as such an exec. Work may begin right after the look, so a thread
     /// that may wait destroys such an exec. If that thread is not available, the exec is not taken.
-    pub(crate) fn take_idle(&self, real: &'static RealExec, idle_devices: &mut IdleDevices) -> Option<Idle> {
+    pub(super) fn take_idle(&'static self, real: &'static RealExec, idle_devices: &mut IdleDevices) -> Option<Idle> {
         let context = real.context.load(Relaxed);
         let waits = may_wait(real);
         let turn = if waits { Some(self.aside.turn()?) } else { None };
@@ -120,29 +120,29 @@ impl Cache {
     }
 
     /// Destroys an exec. `true` if it is gone; an exec whose end may wait is destroyed later, by another thread.
-    pub(crate) fn end_idle(&self, idle: Idle, evicted: bool) -> bool {
+    pub(super) fn end_idle(&'static self, idle: Idle, evicted: bool) -> bool {
         let Idle { lease, hold, turn } = idle;
-        let vendor = self.library.vendor;
         let Some(turn) = turn else {
             self.end(lease, evicted);
             return true;
         };
         turn.run(move || {
             let _hold = hold;
-            let Some(cache) = super::cache(vendor).filter(|cache| !cache.is_ending()) else { return };
-            let context = lease.real().context.load(Relaxed);
-            let _relaxed = cache.library.relax();
-            let _ = cache.handles.contain(|| {
-                let _entered = cache.library.enter(context);
-                cache.end(lease, evicted);
+            if self.is_ending() {
+                return;
+            }
+            let _relaxed = self.library.relax();
+            let _ = self.handles.contain(|| {
+                let _entered = self.library.enter(lease.real().context.load(Relaxed));
+                self.end(lease, evicted);
             });
         })
     }
 
     /// Takes from its handle an exec that was only partly changed. Unless its last launch has `completed`, there is an
-    /// event behind that launch ([`Completion::completed_or_marked`](super::completed::Completion::completed_or_marked)), and the next launch of the handle waits for the
+    /// event behind that launch ([`Completion::completed_or_marked`](crate::graphs::completed::Completion::completed_or_marked)), and the next launch of the handle waits for the
     /// event.
-    pub(super) fn evict_and_destroy(&self, mut lease: Lease, completed: bool) {
+    pub(in crate::graphs) fn evict_and_destroy(&'static self, mut lease: Lease, completed: bool) {
         // The stream may be destroyed meanwhile. LOST is the key of no stream.
         self.handles.evict(&mut lease, !completed, LOST);
         self.destroy_when_completed(lease);
@@ -150,7 +150,7 @@ impl Cache {
 
     /// Handles an exec that holds parts of two graphs: no handle gets it any more, and it is destroyed when that needs
     /// no wait.
-    pub(super) fn destroy_when_completed(&self, mut lease: Lease) {
+    pub(in crate::graphs) fn destroy_when_completed(&'static self, mut lease: Lease) {
         lease.body().broken = true;
         self.mark_to_destroy(&lease, true);
         drop(lease);
@@ -158,7 +158,7 @@ impl Cache {
     }
 
     /// Destroys what is to be destroyed and has completed by now.
-    pub(super) fn destroy_completed(&self) {
+    pub(in crate::graphs) fn destroy_completed(&'static self) {
         if self.to_destroy.load(Relaxed) == 0 {
             return;
         }

@@ -1,5 +1,6 @@
 //! How many execs the program needs at once. Natively there would be one for each of its handles.
 
+use crate::graphs::handle::Body;
 use std::ops::{Add, Sub};
 
 /// A number of execs, and their estimated bytes.
@@ -10,6 +11,15 @@ pub(crate) struct Need {
 }
 
 impl Need {
+    /// What a handle needs of what the bounds limit: an exec, if it is in use and has none for good.
+    pub(in crate::graphs) fn of(body: &Body) -> Self {
+        let class = body.class.as_ref().filter(|_| !body.apart().owned);
+        class.map_or_else(Self::default, |class| {
+            let (host, device) = class.shape.exec_bytes();
+            Self { execs: 1, bytes: host + device }
+        })
+    }
+
     fn or_more(self, other: Self) -> Self {
         Self { execs: self.execs.max(other.execs), bytes: self.bytes.max(other.bytes) }
     }

@@ -5,64 +5,59 @@
 //! PyTorch; the constant caches miss 340 times more for each). An exec that is instantiated has no such nodes, but
 //! takes the host four times as long as a retarget.
 
+use super::ExecStore;
 use super::candidates::MAX_TRIES;
-use super::class::Class;
-use super::real::{Lease, RealExec, StreamKey};
-use super::take::IdleDevices;
-use super::{Cache, Work};
+use super::choose::Search;
 use crate::gate;
+use crate::graphs::real::{Lease, RealExec, StreamKey};
+use crate::graphs::sources::Work;
 use crate::process::clock;
 use crate::progress::activity;
 use gpumem_wire::counters;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 /// By how many instantiates the device has to be behind, so that it does not run dry during one. Everything else that
 /// making an exec takes is shorter than one instantiate.
 const BEHIND: u64 = 2;
 
-impl Cache {
-    /// Makes a new exec instead of taking the oldest of `ours`, if that one is degraded and the device is behind. The
-    /// new exec gets the room of one whose last launch has completed, preferably of a degraded one. It also takes the
-    /// oldest one's place in the order of uses, unless this launch `counts` as a use. So launches make an exec or
+impl Search<'_> {
+    /// Makes a new exec instead of taking the oldest one of the class, if that one is degraded and the device is behind.
+    /// The new exec gets the room of one whose last launch has completed, preferably of a degraded one. It also takes the
+    /// oldest one's place in the order of uses, unless this launch counts as a use. So launches make an exec or
     /// retarget by turns, and making execs takes no more time than the device does.
-    pub(super) fn replace(
-        &self,
-        class: &Arc<Class>,
-        ours: &[&'static RealExec],
-        (stream_key, counts): (StreamKey, bool),
-        bytes: (u64, u64),
-        work: &mut Work,
-        idle_devices: &mut IdleDevices,
-    ) -> Option<Lease> {
-        let oldest = *ours.first()?;
-        let takes = BEHIND * class.instantiate_ns.load(Relaxed);
+    pub(super) fn replace(&mut self, work: &mut Work) -> Option<Lease> {
+        let oldest = *self.ours.first.first()?;
+        let takes = BEHIND * self.class.instantiate_ns.load(Relaxed);
         // Work that waits for the program completes when the program likes, and the library may wait for it.
         if !oldest.degraded.load(Relaxed) || activity::is_outside() {
             return None;
         }
-        let all = self.candidates(0);
-        if !self.is_behind(&all, stream_key, takes) {
+        let store = self.store;
+        let all = store.execs.in_order(0);
+        if !store.is_behind(&all, self.stream_key, takes) {
             return None;
         }
         // Only an exec whose room is enough by itself. Many small ones are not destroyed for one large one.
-        let goes = |real: &&'static RealExec| !ptr::eq(*real, oldest) && self.fits_in_place_of(bytes, real);
+        let goes =
+            |real: &&'static RealExec| !ptr::eq(*real, oldest) && store.bounds.fits_in_place_of(self.bytes, real);
         let mut others: Vec<_> = all.into_iter().filter(goes).collect();
         others.sort_by_key(|real| (!real.is_parked(), !real.degraded.load(Relaxed)));
-        let idle = others.into_iter().take(MAX_TRIES).find_map(|real| self.take_idle(real, idle_devices))?;
-        self.end_idle(idle, true);
-        if !self.reserve(bytes, false) {
+        let idle = others.into_iter().take(MAX_TRIES).find_map(|real| self.take_idle(real))?;
+        store.end_idle(idle, true);
+        if !self.reserve() {
             return None;
         }
         // If the library makes none, the oldest is taken.
-        let mut lease = self.make(class, bytes, work).ok()?;
+        let mut lease = store.make(self.sources, self.class, self.bytes, work).ok()?;
         gate::record_if_started(|shim| shim.count(counters::MADE_ANEW, 1));
         lease.real().takes_place_of(oldest);
-        lease.body().stays = !counts;
+        lease.body().stays = !self.counts;
         Some(lease)
     }
+}
 
+impl ExecStore {
     /// Whether something that was launched on this stream `ns` ago has not completed. What was launched since runs
     /// after it, so the stream has work for about as long.
     fn is_behind(&self, all: &[&'static RealExec], stream_key: StreamKey, ns: u64) -> bool {

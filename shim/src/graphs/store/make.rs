@@ -1,11 +1,14 @@
 //! Real execs are made and destroyed.
 
-use super::class::Recipe;
-use super::class::{Class, Template};
-use super::handle::INVALID;
-use super::real::{self, Lease, NOWHERE, RealExec};
-use super::{Cache, Work};
+use super::ExecStore;
 use crate::gate;
+use crate::graphs::class::Recipe;
+use crate::graphs::class::{Class, Template};
+use crate::graphs::handle::Body;
+use crate::graphs::handle::INVALID;
+use crate::graphs::real::{self, Lease, NOWHERE};
+use crate::graphs::retarget::retarget;
+use crate::graphs::sources::{Sources, Work};
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::process::raised::Raised;
@@ -16,29 +19,46 @@ use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, Status};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-impl Cache {
+impl ExecStore {
     /// Instantiates one more exec, for which room is reserved.
-    pub(super) fn make(&self, class: &Arc<Class>, bytes: (u64, u64), work: &mut Work) -> Result<Lease, Status> {
-        self.instantiate(class, bytes, work).inspect_err(|_| self.release(bytes))
+    pub(super) fn make(
+        &'static self,
+        sources: &Sources,
+        class: &Arc<Class>,
+        bytes: (u64, u64),
+        work: &mut Work,
+    ) -> Result<Lease, Status> {
+        self.instantiate(sources, class, bytes, work).inspect_err(|_| self.release(bytes))
     }
 
     /// The same, without regard to the bounds.
-    pub(super) fn make_over_bound(&self, class: &Arc<Class>, work: &mut Work) -> Result<Lease, Status> {
-        let bytes = self.estimate(&class.shape);
+    pub(in crate::graphs) fn make_over_bound(
+        &'static self,
+        sources: &Sources,
+        class: &Arc<Class>,
+        work: &mut Work,
+    ) -> Result<Lease, Status> {
+        let bytes = class.shape.exec_bytes();
         self.reserve(bytes, true);
-        self.make(class, bytes, work)
+        self.make(sources, class, bytes, work)
     }
 
-    fn instantiate(&self, class: &Arc<Class>, bytes: (u64, u64), work: &mut Work) -> Result<Lease, Status> {
+    fn instantiate(
+        &'static self,
+        sources: &Sources,
+        class: &Arc<Class>,
+        bytes: (u64, u64),
+        work: &mut Work,
+    ) -> Result<Lease, Status> {
         let (template, _making) = self.template(class, work)?;
-        if let Some((exec, content)) = self.exec_of(&template, class, work)? {
+        if let Some((exec, content)) = self.exec_of(sources, &template, class, work)? {
             return Ok(self.keep(class, template, exec, content, bytes));
         }
         // The template holds parts of two graphs. Setters of its execs accept its nodes, and that is all it is still
         // good for.
         class.forget_template();
         let template = self.build_template(class, work)?;
-        let (exec, content) = self.exec_of(&template, class, work)?.ok_or(INVALID)?;
+        let (exec, content) = self.exec_of(sources, &template, class, work)?.ok_or(INVALID)?;
         Ok(self.keep(class, template, exec, content, bytes))
     }
 
@@ -51,10 +71,16 @@ impl Cache {
     ///
     /// # Errors
     /// The library's, from instantiate.
-    fn exec_of(&self, template: &Template, class: &Class, work: &Work) -> Result<Option<(GraphExec, Records)>, Status> {
+    fn exec_of(
+        &'static self,
+        sources: &Sources,
+        template: &Template,
+        class: &Class,
+        work: &Work,
+    ) -> Result<Option<(GraphExec, Records)>, Status> {
         match self.try_exec_of(template, class, work) {
             // What goes back may be waited for: nothing of the template's is locked meanwhile.
-            Err(OUT_OF_MEMORY) => self.again(0, || self.try_exec_of(template, class, work)),
+            Err(OUT_OF_MEMORY) => self.again(sources, 0, || self.try_exec_of(template, class, work)),
             other => other,
         }
     }
@@ -92,13 +118,38 @@ impl Cache {
     ///
     /// # Errors
     /// The library's.
-    pub(super) fn exec_from(&self, template: &Template, class: &Class) -> Result<GraphExec, Status> {
+    fn exec_from(&self, template: &Template, class: &Class) -> Result<GraphExec, Status> {
         let _alone = template.alone();
         self.library.calls.instantiate(template.graph, class.flags)
     }
 
+    /// An exec of a graph that is built for this handle alone. No setter is needed.
+    pub(in crate::graphs) fn make_of(
+        &'static self,
+        class: &Arc<Class>,
+        body: &Body,
+        work: &mut Work,
+    ) -> Result<Lease, Status> {
+        if !work.unfold(body) {
+            return Err(INVALID);
+        }
+        let template = self.build_template(class, work)?;
+        let exec = self.exec_from(&template, class)?;
+        let bytes = class.shape.exec_bytes();
+        self.reserve(bytes, true);
+        let mut target = lock(&template.content).clone().unwrap_or_default();
+        let mut lease = self.keep(class, template, exec, target.clone(), bytes);
+        match retarget(self.library, &mut lease, &mut target, &body.edits().disabled) {
+            Ok(_) => Ok(lease),
+            Err(status) => {
+                self.destroy_when_completed(lease);
+                Err(status)
+            }
+        }
+    }
+
     /// Adds an exec that was just instantiated. Its room is reserved already.
-    pub(crate) fn keep(
+    pub(in crate::graphs) fn keep(
         &self,
         class: &Arc<Class>,
         template: Arc<Template>,
@@ -106,7 +157,7 @@ impl Cache {
         content: Records,
         bytes: (u64, u64),
     ) -> Lease {
-        let mut lease = self.slot();
+        let mut lease = self.execs.take_place();
         let real = lease.real();
         *lease.body() = real::Body {
             class: Some(class.clone()),
@@ -130,24 +181,6 @@ impl Cache {
         lease
     }
 
-    /// A place for a real exec, leased.
-    pub(super) fn slot(&self) -> Lease {
-        loop {
-            let unused = lock(&self.inner).unused.pop();
-            let real = unused.unwrap_or_else(|| {
-                let real: &'static RealExec = Box::leak(Box::default());
-                lock(&self.inner).reals.push(real);
-                real
-            });
-            // A thread may be looking at an unused place for a moment.
-            if let Some(lease) = real.lease() {
-                return lease;
-            }
-            lock(&self.inner).unused.push(real);
-            std::thread::yield_now();
-        }
-    }
-
     /// The template of a class, to be instantiated: the present one, or one built of what the handle means, which
     /// `work.target` holds. The present one may hold the code of other handles. That code cannot be unloaded before the
     /// answer's guard is dropped. While code is being unloaded, each handle gets a template of its own.
@@ -155,7 +188,7 @@ impl Cache {
         if class.alone {
             return Ok((work.clone.clone().ok_or(INVALID)?, None));
         }
-        let making = self.begin_making();
+        let making = self.making.begin();
         if let Some(template) = class.template().filter(|_| making.is_some()) {
             return Ok((template, making));
         }
@@ -167,7 +200,7 @@ impl Cache {
     }
 
     /// A template built of what `work.target` holds.
-    pub(super) fn build_template(&self, class: &Class, work: &mut Work) -> Result<Arc<Template>, Status> {
+    fn build_template(&self, class: &Class, work: &mut Work) -> Result<Arc<Template>, Status> {
         let base = class.shape.base(&mut work.scratch).ok_or(INVALID)?;
         let shape = class.shape.bytes(&mut work.scratch).ok_or(INVALID)?;
         let (graph, nodes) = self.library.calls.build(&shape, &work.target, false)?;
@@ -177,48 +210,42 @@ impl Cache {
     /// A template made of the graph that was just read: the graph itself if it is folded, otherwise a clone of it. An
     /// exec of it is what the program would have had, and neither takes as long as building a graph does. The class has
     /// this template for as long as somebody refers to it.
-    pub(super) fn read_template(
+    pub(in crate::graphs) fn read_template(
         &self,
+        sources: &Sources,
         graph: Graph,
         class: &Class,
         recipe: &Recipe,
         work: &mut Work,
     ) -> Option<Arc<Template>> {
         let (base, shape) = (class.shape.base(&mut work.scratch)?, class.shape.bytes(&mut work.scratch)?);
-        let (real, nodes) = match self.sources.folded_out_of(graph, recipe) {
+        let (real, nodes) = match sources.folded_out_of(graph, recipe) {
             Some(real) => (real, work.reading.nodes.clone()),
             None => {
-                let clone = self.library.calls.clone_of(self.sources.unfolded(graph)?).ok()?;
+                let clone = self.library.calls.clone_of(sources.unfolded(graph)?).ok()?;
                 (clone, self.library.calls.nodes(clone).unwrap_or_default())
             }
         };
         let content = work.reading.records.clone();
         let template = Arc::new(Template::new(real, nodes, content, (base, shape), self.library.calls));
         // A template without known nodes is of no use and is dropped.
-        let making = self.begin_making().filter(|_| template.nodes.len() == class.shape.nodes());
+        let making = self.making.begin().filter(|_| template.nodes.len() == class.shape.nodes());
         making.map(|_| {
             class.set_template(&template);
             template
         })
     }
+}
 
-    /// Templates that hold functions of code that is being unloaded are not instantiated any more.
-    pub(crate) fn forget_templates(&self, of: impl Fn(&Class, &Records) -> bool) {
-        for class in self.sources.classes() {
-            let Some(template) = class.template() else { continue };
-            // A template whose content another thread is changing may be given some of these functions.
-            let content = template.content.try_lock();
-            let goes = content.map_or(true, |content| content.as_ref().is_none_or(|content| of(&class, content)));
-            if goes {
-                class.forget_template();
-            }
+/// Templates that hold functions of code that is being unloaded are not instantiated any more.
+pub(super) fn forget_templates(classes: Vec<Arc<Class>>, of: impl Fn(&Class, &Records) -> bool) {
+    for class in classes {
+        let Some(template) = class.template() else { continue };
+        // A template whose content another thread is changing may be given some of these functions.
+        let content = template.content.try_lock();
+        let goes = content.map_or(true, |content| content.as_ref().is_none_or(|content| of(&class, content)));
+        if goes {
+            class.forget_template();
         }
-    }
-
-    /// While the answer lives, this thread is between reading a class's template and having an exec of it. `None` while
-    /// code is being unloaded.
-    fn begin_making(&self) -> Option<Raised<'_>> {
-        let making = Raised::new(&self.making);
-        (self.going.load(SeqCst) == 0).then_some(making)
     }
 }

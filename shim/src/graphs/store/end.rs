@@ -1,16 +1,18 @@
 //! Real execs are destroyed, or marked to be destroyed once they have completed.
 
-use super::Cache;
+use super::ExecStore;
 use super::bounds::to_go;
-use super::real::{Lease, NOWHERE};
+use super::needed::Need;
 use crate::gate;
-use crate::process::lock::lock;
+use crate::graphs::handle::{Body, Handle};
+use crate::graphs::real::{Lease, NOWHERE};
 use crate::records;
+use gpumem_wire::kinds::Pinned;
 use std::sync::atomic::Ordering::*;
 
-impl Cache {
+impl ExecStore {
     /// Destroys a real exec. Pending launches of it go on.
-    pub(crate) fn end(&self, lease: Lease, evicted: bool) {
+    pub(super) fn end(&self, lease: Lease, evicted: bool) {
         self.end_in(lease, evicted, false);
     }
 
@@ -25,11 +27,11 @@ impl Cache {
         }
     }
 
-    /// As [`Cache::end`]. If the exec's context is gone already, no call to the library is made.
+    /// As [`Self::end`]. If the exec's context is gone already, no call to the library is made.
     ///
     /// Until the library is done with it, the exec is leased and listed in its context. A thread that ends the context
-    /// finds it there and waits ([`Cache::context_going`]).
-    pub(crate) fn end_in(&self, mut lease: Lease, evicted: bool, gone: bool) {
+    /// finds it there and waits ([`Self::end_context`]).
+    pub(super) fn end_in(&self, mut lease: Lease, evicted: bool, gone: bool) {
         let real = lease.real();
         if real.to_destroy.swap(false, Relaxed) {
             self.to_destroy.fetch_sub(1, Relaxed);
@@ -54,11 +56,31 @@ impl Cache {
         let context = real.context.load(Relaxed);
         lease.set_unused();
         drop(lease);
-        lock(&self.inner).unused.push(real);
+        self.execs.give_place(real);
         if counted {
             self.release(bytes);
             gate::record_if_started(|shim| {
                 records::handles::real_ended(shim, self.library.vendor, context, bytes, evicted)
+            });
+        }
+    }
+
+    /// From now on an exec stays with this handle: no other exec may stand in for what it holds.
+    pub(in crate::graphs) fn own(&self, lease: Lease, index: u32, handle: &Handle, body: &mut Body, why: Pinned) {
+        let real = lease.real();
+        handle.gets(&lease, index);
+        if !body.apart().owned {
+            let before = Need::of(body);
+            body.apart_mut().owned = true;
+            self.need_is(before, Need::default());
+            body.source = None;
+            body.take_changes();
+            real.class.store(0, Relaxed);
+            let (slot, bytes, context) = (handle.slot.load(Relaxed), real.take_bytes(), real.context.load(Relaxed));
+            self.release(bytes);
+            gate::record_if_started(|shim| {
+                records::handles::real_ended(shim, self.library.vendor, context, bytes, false);
+                records::handles::pinned(shim, slot, why);
             });
         }
     }

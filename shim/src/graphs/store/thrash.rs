@@ -1,6 +1,6 @@
 //! Whether the cache thrashes: launches retarget only because there is no room for more execs.
 
-use super::Cache;
+use super::bounds::Bounds;
 use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
@@ -36,17 +36,17 @@ pub(super) struct Thrash {
     before: Mutex<LastValues>,
 }
 
-impl Cache {
+impl Thrash {
     /// A launch found neither an exec of its own nor room for one. The answer is the number of such launches.
-    pub(super) fn found_no_room(&self) -> u64 {
-        let misses = self.thrash.misses.fetch_add(1, Relaxed) + 1;
+    pub(super) fn found_no_room(&self, bounds: &Bounds) -> u64 {
+        let misses = self.misses.fetch_add(1, Relaxed) + 1;
         if misses == 1 || misses.is_multiple_of(THRASH_WINDOW) {
-            self.look_for_thrash();
+            self.look(bounds);
         }
         misses
     }
 
-    fn look_for_thrash(&self) {
+    fn look(&self, bounds: &Bounds) {
         let now = clock::now_ns();
         let counter = |of| gate::record_if_started(|shim| shim.ledger.counter(of)).unwrap_or(0);
         let values = LastValues {
@@ -55,23 +55,18 @@ impl Cache {
             miss_ns: counter(counters::MISS_NS),
             at_ns: now,
         };
-        let before = std::mem::replace(&mut *lock(&self.thrash.before), values);
+        let before = std::mem::replace(&mut *lock(&self.before), values);
         let since = |of: fn(&LastValues) -> u64| of(&values).wrapping_sub(of(&before));
         let most_miss = since(|values| values.launches) < 2 * THRASH_WINDOW;
         let took = since(|values| values.miss_ns);
         let costs = took > since(|values| values.saved_ns) && took > since(|values| values.at_ns) / COSTLY_SHARE;
-        let printed = self.thrash.printed_ns.load(Relaxed);
+        let printed = self.printed_ns.load(Relaxed);
         let first = before.at_ns == 0;
         if first || !(most_miss || costs) || (printed != 0 && now.saturating_sub(printed) < THRASH_EVERY_NS) {
             return;
         }
-        self.thrash.printed_ns.store(now, Relaxed);
-        let (count, bytes) = {
-            let inner = lock(&self.inner);
-            (inner.count, inner.bytes)
-        };
-        let most = self.bounds.count.load(Relaxed);
-        let by_count = most != 0 && count >= most;
+        self.printed_ns.store(now, Relaxed);
+        let (count, bytes, by_count) = bounds.taken();
         gate::record_if_started(|shim| records::handles::thrashes(shim, by_count, count, bytes));
     }
 }

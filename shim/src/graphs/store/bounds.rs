@@ -1,0 +1,209 @@
+//! The bounds of the cache: what counts against them, how many execs are needed, and whether anything is above them.
+
+use super::needed::{Need, Needed};
+use crate::graphs::real::RealExec;
+use crate::process::clock;
+use crate::process::lock::lock;
+use gpumem_wire::settings::Settings;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+
+/// Destroying an exec and instantiating it again costs about ten times a retarget. So an exec has to be idle for this
+/// many times `GPUMEM_GRAPH_IDLE` before another class gets its room.
+pub(super) const COLD_TIMES: u64 = 10;
+/// How long an exec is kept that no launch has wanted, if `GPUMEM_GRAPH_IDLE` is 0 (no time counts as idle).
+const LONG_NS: u64 = 10_000_000_000;
+/// So many execs, and bytes of them, are kept beyond the most that were lately needed at once: one handle that goes
+/// through a few shapes finds an exec for each. A native run has no such memory.
+const SPARE: Need = Need { execs: 12, bytes: 1 << 20 };
+
+/// Some execs are to be destroyed and could not be yet: execs above the bounds, or execs that no handle can use.
+pub(in crate::graphs) static OVER: AtomicBool = AtomicBool::new(false);
+
+/// Notes that some exec is to be destroyed when it can be.
+pub(super) fn to_go() {
+    OVER.store(true, Relaxed);
+}
+
+/// Bounds, as the user set them (0: no such bound; they may change while the process runs), and what counts against
+/// them.
+pub(super) struct Bounds {
+    count: AtomicU64,
+    bytes: AtomicU64,
+    idle_ns: AtomicU64,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    count: u64,
+    bytes: u64,
+    needed: Needed,
+}
+
+impl Bounds {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            count: settings.graph_cache.into(),
+            bytes: settings.graph_cache_bytes.into(),
+            idle_ns: settings.graph_idle.into(),
+            taken: Mutex::default(),
+        }
+    }
+
+    /// Follows these variables from now on.
+    pub(super) fn apply_settings(&self, settings: &Settings) {
+        self.bytes.store(settings.graph_cache_bytes, Relaxed);
+        self.idle_ns.store(settings.graph_idle, Relaxed);
+        // 0 turns the cache off. The execs that there are keep their bound.
+        if settings.graph_cache != 0 {
+            self.count.store(settings.graph_cache, Relaxed);
+        }
+    }
+
+    /// The most execs and the most bytes.
+    fn most(&self) -> (u64, u64) {
+        (self.count.load(Relaxed), self.bytes.load(Relaxed))
+    }
+
+    /// After so long without a launch an exec counts as cold; 0: never.
+    pub(super) fn idle_ns(&self) -> u64 {
+        self.idle_ns.load(Relaxed)
+    }
+
+    /// How long something is kept for a handle that may come: as long as the exec of another class is.
+    pub(super) fn long_ns(&self) -> u64 {
+        match self.idle_ns() {
+            0 => LONG_NS,
+            idle => idle.saturating_mul(COLD_TIMES),
+        }
+    }
+
+    /// Counts an exec that is about to be made, if there is room for it. If `over`, it is counted without room as well.
+    /// Whether there was room. `pressed` gets whether the cache is near a bound then.
+    pub(super) fn reserve(&self, (host, device): (u64, u64), over: bool, pressed: &AtomicBool) -> bool {
+        let mut taken = lock(&self.taken);
+        let bytes = host + device;
+        let room = self.has_room(taken.count, taken.bytes + bytes);
+        if room || over {
+            taken.count += 1;
+            taken.bytes += bytes;
+            self.look_at_pressure(&taken, pressed);
+        }
+        room
+    }
+
+    /// An exec is gone, or was not made after all. `pressed` as for [`Self::reserve`].
+    pub(super) fn release(&self, (host, device): (u64, u64), pressed: &AtomicBool) {
+        let mut taken = lock(&self.taken);
+        taken.count -= 1;
+        taken.bytes -= host + device;
+        self.look_at_pressure(&taken, pressed);
+    }
+
+    /// Whether there would be room for an exec if another went.
+    pub(super) fn fits_in_place_of(&self, (host, device): (u64, u64), other: &RealExec) -> bool {
+        let taken = lock(&self.taken);
+        let left = taken.bytes.saturating_sub(other.bytes());
+        self.has_room(taken.count.saturating_sub(1), left + host + device)
+    }
+
+    /// Whether there may be one exec more than `others`, with so many bytes in all.
+    fn has_room(&self, others: u64, bytes: u64) -> bool {
+        let (count, most) = self.most();
+        (count == 0 || others < count) && (most == 0 || bytes <= most)
+    }
+
+    fn look_at_pressure(&self, taken: &Taken, pressed: &AtomicBool) {
+        let (count, bytes) = self.most();
+        let near = |now: u64, most: u64| most != 0 && now >= most - most / 4;
+        pressed.store(near(taken.count, count) || near(taken.bytes, bytes), Relaxed);
+        if self.is_exceeded(taken) {
+            to_go();
+        }
+    }
+
+    fn is_exceeded(&self, taken: &Taken) -> bool {
+        let (count, bytes) = self.most();
+        (count != 0 && taken.count > count) || (bytes != 0 && taken.bytes > bytes)
+    }
+
+    /// Whether there are more execs than the bounds allow.
+    pub(super) fn are_exceeded(&self) -> bool {
+        self.is_exceeded(&lock(&self.taken))
+    }
+
+    /// Whether there are more execs than was lately needed at once, and a few.
+    pub(super) fn has_too_many(&self) -> bool {
+        let taken = lock(&self.taken);
+        let most = taken.needed.lately(clock::now_ns(), self.long_ns() / 2) + SPARE;
+        taken.count > most.execs || taken.bytes > most.bytes
+    }
+
+    /// Whether there are fewer execs than handles that need one.
+    pub(super) fn has_fewer_than_handles(&self) -> bool {
+        let taken = lock(&self.taken);
+        taken.count < taken.needed.now().execs
+    }
+
+    /// Execs and their bytes, and whether there are as many execs as there may be.
+    pub(super) fn taken(&self) -> (u64, u64, bool) {
+        let (most, taken) = (self.count.load(Relaxed), lock(&self.taken));
+        (taken.count, taken.bytes, most != 0 && taken.count >= most)
+    }
+
+    /// From now on a handle needs this, and no longer what it needed `before`.
+    pub(super) fn need_is(&self, before: Need, need: Need) {
+        if before != need {
+            let (now, window) = (clock::now_ns(), self.long_ns() / 2);
+            let needed = &mut lock(&self.taken).needed;
+            needed.becomes(needed.now() - before + need, now, window);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bounds(count: u64, bytes: u64) -> (Bounds, AtomicBool) {
+        let (settings, _) = Settings::read(std::iter::empty());
+        let bounds = Bounds::new(&settings);
+        bounds.count.store(count, Relaxed);
+        bounds.bytes.store(bytes, Relaxed);
+        (bounds, AtomicBool::new(false))
+    }
+
+    /// A large exec does not take the room of small ones, which would all go before it fits.
+    #[test]
+    fn room_is_made_by_one_that_is_large_enough() {
+        let real = RealExec::default();
+        real.set_bytes((30, 10));
+        for (count, bytes, fits) in
+            [(0, 100, (40, true)), (0, 100, (41, false)), (0, 0, (900, true)), (2, 0, (900, true)), (1, 0, (1, false))]
+        {
+            let (bounds, pressed) = bounds(0, 0);
+            // 60 bytes of another, and this one's.
+            for bytes in [(50, 10), (30, 10)] {
+                bounds.reserve(bytes, true, &pressed);
+            }
+            bounds.count.store(count, Relaxed);
+            bounds.bytes.store(bytes, Relaxed);
+            assert_eq!(bounds.fits_in_place_of((fits.0, 0), &real), fits.1, "{count} execs, {bytes} bytes: {fits:?}");
+        }
+    }
+
+    #[test]
+    fn an_exec_above_the_bound_is_counted_if_it_is_made_all_the_same() {
+        let (bounds, pressed) = bounds(4, 0);
+        assert_eq!([false; 2].map(|over| bounds.reserve((1, 1), over, &pressed)), [true; 2]);
+        assert!(!pressed.load(Relaxed));
+        assert!(bounds.reserve((1, 1), false, &pressed) && pressed.load(Relaxed), "near the bound");
+        assert!(bounds.reserve((1, 1), false, &pressed) && !bounds.are_exceeded());
+        assert!(!bounds.reserve((1, 1), false, &pressed) && !bounds.are_exceeded());
+        assert!(!bounds.reserve((1, 1), true, &pressed) && bounds.are_exceeded());
+        assert_eq!(bounds.taken(), (5, 10, true));
+        (0..3).for_each(|_| bounds.release((1, 1), &pressed));
+        assert!(!bounds.are_exceeded() && !pressed.load(Relaxed));
+    }
+}

@@ -1,0 +1,172 @@
+//! The order in which a launch without an exec looks for one (docs/graphs.md, "A launch"). Facts go in, a decision comes
+//! out; the store carries it out, and asks again if it came to nothing.
+
+use super::bounds::COLD_TIMES;
+
+/// One of this many misses without room counts as a use: the exec that the miss takes moves to the newest place in the
+/// order of uses. On such a miss an unused exec of another class may be destroyed as well.
+const PROMOTED: u64 = 32;
+
+/// What to try next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A parked exec of the class.
+    TakeParked,
+    /// A new one for a handle that comes back, within the bounds.
+    MakeOwn,
+    /// An exec of the class that was not launched for long.
+    TakeCold,
+    /// A new one, within the bounds.
+    Make,
+    /// A new one, in the room of an exec of another class that nobody wants.
+    MakeForUnwanted,
+    /// A new one instead of a degraded one.
+    Replace,
+    /// The exec of the class that was used longest ago.
+    TakeOldest,
+    /// A new one, in the room of any exec of another class.
+    MakeForAny,
+    /// A new one, above the bound.
+    MakeOver,
+}
+
+/// What is known of a handle that needs an exec.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    /// Execs of its class may go from one handle to another.
+    pub is_shared: bool,
+    /// It had an exec, and another handle took it.
+    pub comes_back: bool,
+    /// There are fewer execs than handles that need one.
+    pub fewer_than_handles: bool,
+    /// Memory was short so long ago, ns.
+    pub short_age_ns: u64,
+    /// For how long something is kept for a handle that may come, ns.
+    pub long_ns: u64,
+}
+
+impl Facts {
+    /// What to try after `failed`, which came to nothing.
+    pub(super) fn next(&self, failed: Option<Step>) -> Step {
+        let step = match failed {
+            None => Step::TakeParked,
+            Some(Step::TakeParked) => Step::MakeOwn,
+            Some(Step::MakeOwn) => Step::TakeCold,
+            Some(Step::TakeCold) => Step::Make,
+            Some(Step::Make) => Step::MakeForUnwanted,
+            Some(Step::MakeForUnwanted) => Step::Replace,
+            Some(Step::Replace) => Step::TakeOldest,
+            Some(Step::TakeOldest) => Step::MakeForAny,
+            Some(Step::MakeForAny | Step::MakeOver) => Step::MakeOver,
+        };
+        if self.allows(step) { step } else { self.next(Some(step)) }
+    }
+
+    fn allows(&self, step: Step) -> bool {
+        match step {
+            Step::TakeParked | Step::TakeCold | Step::Replace | Step::TakeOldest => self.is_shared,
+            // Natively the handle would have had its own exec all the time.
+            Step::MakeOwn => self.comes_back && self.fewer_than_handles && self.short_age_ns > self.long_ns,
+            Step::Make | Step::MakeForUnwanted | Step::MakeForAny | Step::MakeOver => true,
+        }
+    }
+}
+
+/// What an exec is worth to a launch of another class, or to another handle of its own class.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Age {
+    /// Since its last launch.
+    pub ns: u64,
+    pub is_parked: bool,
+    /// `GPUMEM_GRAPH_IDLE`. 0: no time counts as idle.
+    pub idle_ns: u64,
+}
+
+impl Age {
+    /// Whether another handle of its class may have it although there is room for a new one.
+    pub(super) fn is_cold(self) -> bool {
+        self.idle_ns != 0 && self.ns > self.idle_ns
+    }
+
+    /// Whether no launch has wanted it for so long that another class gets its room. An exec that a handle has never
+    /// goes because of its age if `GPUMEM_GRAPH_IDLE` is 0.
+    pub(super) fn is_unwanted(self) -> bool {
+        match self.is_parked {
+            true => self.ns > self.idle_ns,
+            false => self.idle_ns != 0 && self.ns > self.idle_ns.saturating_mul(COLD_TIMES),
+        }
+    }
+}
+
+/// Whether a miss counts as a use. `misses`: those without room so far, with this one.
+pub(super) fn counts(misses: u64) -> bool {
+    misses.is_multiple_of(PROMOTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FACTS: Facts =
+        Facts { is_shared: true, comes_back: true, fewer_than_handles: true, short_age_ns: 11, long_ns: 10 };
+
+    /// All that is tried if nothing succeeds.
+    fn steps(facts: &Facts) -> Vec<Step> {
+        let mut tried = vec![facts.next(None)];
+        while tried.last() != Some(&Step::MakeOver) {
+            tried.push(facts.next(tried.last().copied()));
+        }
+        tried
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_documentation() {
+        let all = [
+            Step::TakeParked,
+            Step::MakeOwn,
+            Step::TakeCold,
+            Step::Make,
+            Step::MakeForUnwanted,
+            Step::Replace,
+            Step::TakeOldest,
+            Step::MakeForAny,
+            Step::MakeOver,
+        ];
+        assert_eq!(steps(&FACTS), all);
+    }
+
+    #[test]
+    fn a_handle_gets_an_exec_of_its_own_only_if_there_is_reason_to() {
+        for facts in [
+            Facts { comes_back: false, ..FACTS },
+            Facts { fewer_than_handles: false, ..FACTS },
+            Facts { short_age_ns: 10, ..FACTS },
+        ] {
+            assert!(!steps(&facts).contains(&Step::MakeOwn), "{facts:?}");
+            assert_eq!(steps(&facts).len(), 8);
+        }
+    }
+
+    #[test]
+    fn an_exec_that_stays_with_its_handle_is_taken_by_no_other() {
+        let made = [Step::MakeOwn, Step::Make, Step::MakeForUnwanted, Step::MakeForAny, Step::MakeOver];
+        assert_eq!(steps(&Facts { is_shared: false, ..FACTS }), made);
+    }
+
+    #[test]
+    fn what_is_cold_and_what_nobody_wants() {
+        let age = |ns, is_parked, idle_ns| Age { ns, is_parked, idle_ns };
+        let facts = [
+            (age(11, false, 10), (true, false)),
+            (age(10, true, 10), (false, false)),
+            (age(11, true, 10), (true, true)),
+            (age(101, false, 10), (true, true)),
+            (age(u64::MAX, false, 0), (false, false)),
+            (age(1, true, 0), (false, true)),
+        ];
+        for (age, told) in facts {
+            assert_eq!((age.is_cold(), age.is_unwanted()), told, "{age:?}");
+        }
+        assert_eq!((1..=96).filter(|&misses| counts(misses)).collect::<Vec<_>>(), [32, 64, 96]);
+    }
+}
