@@ -1,6 +1,7 @@
 //! Arguments of the program's calls: which of them are handles of ours, and which object of the library is behind each.
 
 use super::caches::open;
+use super::change;
 use super::handle::INVALID;
 use super::{cache, caches};
 use crate::gate;
@@ -25,7 +26,7 @@ pub(crate) fn is_graph(vendor: Vendor, graph: Graph) -> bool {
 /// Uploads a handle of ours.
 pub(crate) fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
     let (Some(index), Some(cache)) = (exec_index(vendor, exec), cache(vendor)) else { return INVALID };
-    match cache.upload(index, to, |exec| cache.library.calls.upload(exec, to)) {
+    match change::upload(cache, index, to, |exec| cache.library.calls.upload(exec, to)) {
         // The program got this memory when it instantiated. Its launches can do without an exec.
         Err(OUT_OF_MEMORY) => SUCCESS,
         Ok(status) | Err(status) => status,
@@ -66,8 +67,8 @@ pub(crate) fn seen_word(vendor: Vendor, word: usize) -> usize {
     match exec_index(vendor, word as GraphExec) {
         Some(index) => {
             // What the function does with the exec is not known, so no other exec may stand in for it any more.
-            let exec =
-                cache(vendor).map(|cache| cache.with_real(index, Some(Pinned::UnknownCall), |exec| exec as usize));
+            let exec = cache(vendor)
+                .map(|cache| change::with_real(cache, index, Some(Pinned::UnknownCall), |exec| exec as usize));
             exec.and_then(Result::ok).unwrap_or(0)
         }
         None => word,

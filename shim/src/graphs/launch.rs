@@ -87,7 +87,7 @@ unsafe fn launch_here(
         }
         // SAFETY: our caller vouches for `real` and the stream, and `launch_leased` asks for the
         // same.
-        None => unsafe { cache.launch_leased(real, index, handle, to) },
+        None => unsafe { launch_leased(cache, real, index, handle, to) },
     };
     drop(submission);
     if status != SUCCESS {
@@ -138,125 +138,126 @@ fn failed(status: Status) -> Status {
     status
 }
 
-impl Cache {
-    /// Launches with the calls allowed that a capture of this thread would forbid, because more than the launch is done
-    /// here.
-    ///
-    /// # Safety
-    /// As for [`launch`].
-    #[cold]
-    #[inline(never)]
-    unsafe fn launch_leased(&'static self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> (Status, u64) {
-        let to = vendor::named(self.library.vendor, to);
-        let _relaxed = self.library.relax();
-        // SAFETY: our caller vouches for `real` and the stream, and `launch_relaxed` asks for the
-        // same.
-        let status = unsafe { self.launch_relaxed(real, index, handle, to) };
-        (status, clock::now_ns())
-    }
+/// Launches with the calls allowed that a capture of this thread would forbid, because more than the launch is done
+/// here.
+///
+/// # Safety
+/// As for [`launch`].
+#[cold]
+#[inline(never)]
+unsafe fn launch_leased(
+    cache: &'static Cache,
+    real: Launch,
+    index: u32,
+    handle: &Handle,
+    to: StreamArg,
+) -> (Status, u64) {
+    let to = vendor::named(cache.library.vendor, to);
+    let _relaxed = cache.library.relax();
+    // SAFETY: our caller vouches for `real` and the stream, and `launch_relaxed` asks for the
+    // same.
+    let status = unsafe { launch_relaxed(cache, real, index, handle, to) };
+    (status, clock::now_ns())
+}
 
-    /// # Safety
-    /// As for [`launch`].
-    unsafe fn launch_relaxed(&'static self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> Status {
-        let body = lock(&handle.body);
-        if let Some(status) = body.apart().ended {
-            return status;
-        }
-        if body.class.is_none() {
-            return INVALID;
-        }
-        let stream_key = key_of(to);
-        let mut lease = match handle.lease() {
-            Some(lease) => lease,
-            None => match self.missed(handle, &body, stream_key) {
-                Ok(lease) => lease,
-                // The program's own instantiate succeeded long ago, so an error of ours is no answer to a launch.
-                Err(status) => {
-                    return match self.one_by_one(handle, &body, to, stream_key) {
-                        done @ (SUCCESS | CAPTURE_UNSUPPORTED) => done,
-                        _ => status,
-                    };
-                }
-            },
+/// # Safety
+/// As for [`launch`].
+unsafe fn launch_relaxed(cache: &'static Cache, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> Status {
+    let body = lock(&handle.body);
+    if let Some(status) = body.apart().ended {
+        return status;
+    }
+    if body.class.is_none() {
+        return INVALID;
+    }
+    let stream_key = key_of(to);
+    let mut lease = match handle.lease() {
+        Some(lease) => lease,
+        None => match cache.store.missed(&cache.sources, handle, &body, stream_key) {
+            Ok(lease) => lease,
+            // The program's own instantiate succeeded long ago, so an error of ours is no answer to a launch.
+            Err(status) => {
+                return match one_by_one(cache, handle, &body, to, stream_key) {
+                    done @ (SUCCESS | CAPTURE_UNSUPPORTED) => done,
+                    _ => status,
+                };
+            }
+        },
+    };
+    let pending = cache.handles().wait_for_pending(handle, to, stream_key);
+    // SAFETY: this thread holds the lease of the exec, so it is alive. Our caller vouches for
+    // `real` and the stream.
+    let mut status = unsafe { real(lease.real().exec(), to.stream) };
+    if status == OUT_OF_MEMORY {
+        let again = || {
+            // SAFETY: this thread still holds the lease of the exec, so it is alive. Our caller
+            // vouches for `real` and the stream.
+            match unsafe { real(lease.real().exec(), to.stream) } {
+                SUCCESS => Ok(()),
+                status => Err(status),
+            }
         };
-        let pending = self.handles().wait_for_pending(handle, to, stream_key);
-        // SAFETY: this thread holds the lease of the exec, so it is alive. Our caller vouches for
-        // `real` and the stream.
-        let mut status = unsafe { real(lease.real().exec(), to.stream) };
-        if status == OUT_OF_MEMORY {
-            let again = || {
-                // SAFETY: this thread still holds the lease of the exec, so it is alive. Our caller
-                // vouches for `real` and the stream.
-                match unsafe { real(lease.real().exec(), to.stream) } {
-                    SUCCESS => Ok(()),
-                    status => Err(status),
-                }
-            };
-            status = self.store.again(&self.sources, context_of(&body), again).err().unwrap_or(SUCCESS);
-            if status == OUT_OF_MEMORY && !body.apart().owned {
-                status = self.one_by_one(handle, &body, to, stream_key);
-            }
+        status = cache.store.again(&cache.sources, context_of(&body), again).err().unwrap_or(SUCCESS);
+        if status == OUT_OF_MEMORY && !body.apart().owned {
+            status = one_by_one(cache, handle, &body, to, stream_key);
         }
-        let exec = lease.real();
-        exec.used(clock::now_ns(), std::mem::take(&mut lease.body().stays));
-        if status == SUCCESS {
-            self.store.completion().leave_stream(&mut lease, stream_key);
-            exec.stream_key.store(stream_key, Relaxed);
-            let marked =
-                self.store.is_pressed() && self.store.completion().mark_launch(&mut lease, to, context_of(&body));
-            exec.marked.store(marked, Relaxed);
-            if marked {
-                exec.launched_ns.store(clock::precise_ns(), Relaxed);
-            }
-            lease.body().launched = true;
-        }
-        let waits = self.handles().waited(handle, pending, status);
-        match handle.resident() {
-            // The launch that was to wait for the pending one was refused. If the handle kept this exec, its next
-            // launch would not know that it has to wait.
-            None if waits => drop(lease),
-            _ => self.handles().publish(lease, index, handle),
-        }
-        drop(body);
-        // After a launch that failed nothing may be asked, because its error is the thread's last error.
-        if status == SUCCESS && self.store.is_over_bound() {
-            self.store.back_under_bounds_at_once();
-        }
-        status
     }
+    let exec = lease.real();
+    exec.used(clock::now_ns(), std::mem::take(&mut lease.body().stays));
+    if status == SUCCESS {
+        cache.store.completion().leave_stream(&mut lease, stream_key);
+        exec.stream_key.store(stream_key, Relaxed);
+        let marked =
+            cache.store.is_pressed() && cache.store.completion().mark_launch(&mut lease, to, context_of(&body));
+        exec.marked.store(marked, Relaxed);
+        if marked {
+            exec.launched_ns.store(clock::precise_ns(), Relaxed);
+        }
+        lease.body().launched = true;
+    }
+    let waits = cache.handles().waited(handle, pending, status);
+    match handle.resident() {
+        // The launch that was to wait for the pending one was refused. If the handle kept this exec, its next
+        // launch would not know that it has to wait.
+        None if waits => drop(lease),
+        _ => cache.handles().publish(lease, index, handle),
+    }
+    drop(body);
+    // After a launch that failed nothing may be asked, because its error is the thread's last error.
+    if status == SUCCESS && cache.store.is_over_bound() {
+        cache.store.back_under_bounds_at_once();
+    }
+    status
+}
 
-    /// There is no memory for an exec: submits the work of the nodes one after the other, in the order of their edges.
-    fn one_by_one(&'static self, handle: &Handle, body: &Body, to: StreamArg, stream_key: StreamKey) -> Status {
-        if capturing() && self.library.calls.captures(to) {
-            return CAPTURE_UNSUPPORTED;
-        }
-        let pending = self.handles().wait_for_pending(handle, to, stream_key);
-        let status = self.sources.with_work(|work| {
-            if !work.unfold(body) {
-                return OUT_OF_MEMORY;
-            }
-            let target = std::mem::take(&mut work.target);
-            let shape = body.class.as_ref().and_then(|class| class.shape.key.unpacked(&mut work.scratch));
-            let status =
-                shape.map_or(OUT_OF_MEMORY, |shape| self.library.calls.run(shape, &target, &body.edits().disabled, to));
-            work.target = target;
-            status
-        });
-        self.handles().waited(handle, pending, status);
-        if status == SUCCESS {
-            gate::record_if_started(|shim| shim.count(counters::ONE_BY_ONE, 1));
-            // The handle's next launch has to wait for this one, whatever exec it gets. That matters more than which
-            // context the event belongs to.
-            let mark = || {
-                self.store
-                    .completion()
-                    .mark_in(context_of(body), None, to)
-                    .or_else(|| self.library.calls.mark(None, to))
-            };
-            if let Some(event) = self.store.completion().query_stream(to, || true, mark).flatten() {
-                self.handles().set_pending(handle, Pending { event, stream_key });
-            }
-        }
-        status
+/// There is no memory for an exec: submits the work of the nodes one after the other, in the order of their edges.
+fn one_by_one(cache: &'static Cache, handle: &Handle, body: &Body, to: StreamArg, stream_key: StreamKey) -> Status {
+    if capturing() && cache.library.calls.captures(to) {
+        return CAPTURE_UNSUPPORTED;
     }
+    let pending = cache.handles().wait_for_pending(handle, to, stream_key);
+    let status = cache.sources.with_work(|work| {
+        if !work.unfold(body) {
+            return OUT_OF_MEMORY;
+        }
+        let target = std::mem::take(&mut work.target);
+        let shape = body.class.as_ref().and_then(|class| class.shape.key.unpacked(&mut work.scratch));
+        let status =
+            shape.map_or(OUT_OF_MEMORY, |shape| cache.library.calls.run(shape, &target, &body.edits().disabled, to));
+        work.target = target;
+        status
+    });
+    cache.handles().waited(handle, pending, status);
+    if status == SUCCESS {
+        gate::record_if_started(|shim| shim.count(counters::ONE_BY_ONE, 1));
+        // The handle's next launch has to wait for this one, whatever exec it gets. That matters more than which
+        // context the event belongs to.
+        let mark = || {
+            cache.store.completion().mark_in(context_of(body), None, to).or_else(|| cache.library.calls.mark(None, to))
+        };
+        if let Some(event) = cache.store.completion().query_stream(to, || true, mark).flatten() {
+            cache.handles().set_pending(handle, Pending { event, stream_key });
+        }
+    }
+    status
 }

@@ -3,8 +3,11 @@
 
 use super::real::RealExec;
 use crate::process::cancel::Uncancelled;
+use crate::progress::activity;
 use crate::progress::device::ContextHold;
+use crate::progress::queries::capturing;
 use crate::vendor::graphs::GraphCalls;
+use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -67,5 +70,25 @@ impl Library {
         let context = real.context.load(Relaxed);
         let hold = ContextHold::begin(context)?;
         real.is_in(context).then(|| (self.enter(context), hold))
+    }
+
+    /// Whether the library would answer normally. Where work went wrong, all its calls answer that error.
+    pub(super) fn is_usable(self) -> bool {
+        !activity::broken() || self.calls.allowed() == SUCCESS
+    }
+
+    /// Whether execs may be made and destroyed now. A capture that forbids such calls is disturbed here as it is by the
+    /// library's own call.
+    ///
+    /// # Errors
+    /// What the library answers then.
+    pub(super) fn allowed(self) -> Result<(), Status> {
+        match capturing() {
+            true => match self.calls.allowed() {
+                SUCCESS => Ok(()),
+                status => Err(status),
+            },
+            false => Ok(()),
+        }
     }
 }

@@ -1,41 +1,31 @@
 //! The graph cache: many handles of the program's, few real execs of the driver's.
 //!
 //! The program holds handles of ours ([`handle`]). A handle means a class ([`class`]) and the parameters of its nodes,
-//! packed as its source ([`crate::vendor::source`]), or a private clone of its graph ([`clones`]).
+//! packed as its source ([`crate::vendor::source`]), or a private clone of its graph.
 //!
-//! This file has the cache itself. The others are parts of it. A part uses those below it, from top to bottom:
+//! A cache has two parts, and this file puts them together. [`store`] has the real execs and, below them, the handles
+//! ([`handles`]) and what is known of completion ([`completed`]). [`sources`] has what execs and graphs are made of, and
+//! the program's own graphs while they are folded. The fields of a part are its own. The files, from top to bottom:
 //!
 //! * [`handle_arguments`]: handles of ours in the program's calls, and what is behind them. [`caches`]: the caches of
 //!   the process, made, turned off and on, looked after.
-//! * A handle comes to be and ends: [`instantiate`]. The program changes an exec: [`change`], [`child`]. Contexts,
-//!   streams and modules end: [`context_end`]. Whether a graph refers to memory: [`memory_use`].
-//! * A launch: [`launch`]. It needs an exec that holds what the handle means ([`hold`]): its own, one that is
-//!   *retargeted* node by node, a new one, or a clone ([`clones`]).
-//! * Which exec a launch gets: [`choose`], among the [`candidates`]. When a new exec is better than a retargeted one:
-//!   [`replace`]. Execs that no handle has: [`parked`].
-//! * How execs are made: [`make`]. What goes when memory is short: [`give_back`].
-//! * An exec is taken from the handle that has it: [`take`]. How execs are destroyed: [`end`]. The thread that destroys
-//!   execs whose end may wait: [`aside`].
-//! * What the program holds, and how a handle gets and loses its exec: [`handles`]. Whether the last launch of an exec
-//!   has completed: [`completed`]. The bounds: [`bounds`]. Whether the cache thrashes: [`thrash`].
-//! * The program's own graphs are packed too, while the program does not use them: [`folded`].
-//! * What there is: a handle ([`handle`]), a real exec ([`real`]), shapes, classes and sources ([`class`]), nodes that
-//!   the program knows ([`nodes`]), how many execs are needed ([`needed`]). The library, and what has to be put back
-//!   after a call of it: [`library`].
+//! * A handle comes to be: [`instantiate`]. The program changes an exec: [`change`]. Whether a graph refers to memory:
+//!   [`memory_use`]. A launch: [`launch`].
+//! * The parts: [`store`], [`sources`].
+//! * An exec is made to hold other contents: [`retarget`]. What the program holds, and how a handle gets and loses its
+//!   exec: [`handles`]. Whether the last launch of an exec has completed: [`completed`].
+//! * What there is: a handle ([`handle`]), a real exec ([`real`]), shapes and classes ([`class`]), nodes that the program
+//!   knows ([`nodes`]). The library, and what has to be put back after a call of it: [`library`].
 //!
 //! No vendor is known here: all calls are those of [`crate::vendor::graphs`].
 
 mod caches;
 pub(crate) mod change;
-pub(crate) mod change_node;
-mod child;
 pub(crate) mod class;
-mod clones;
 mod completed;
 pub(crate) mod handle;
 mod handle_arguments;
 mod handles;
-pub(crate) mod hold;
 pub(crate) mod instantiate;
 pub(crate) mod launch;
 mod library;
@@ -55,7 +45,7 @@ pub(crate) use memory_use::{SourceRead, each_record, each_record_of_exec, exec_r
 use crate::process::raised::Raised;
 use crate::process::wiped::{Place, Word};
 use crate::vendor::graphs::{Code, GraphCalls};
-use gpumem_abi::types::{GraphNode, Stream};
+use gpumem_abi::types::{GraphNode, Status, Stream};
 use gpumem_wire::kinds::{Pinned, Vendor};
 use gpumem_wire::settings::Settings;
 use handles::Handles;
@@ -95,6 +85,22 @@ impl Cache {
     #[inline(always)]
     pub(crate) fn handles(&self) -> &Handles {
         self.store.handles()
+    }
+
+    /// Whether execs may be made and destroyed now.
+    ///
+    /// # Errors
+    /// What the library answers to a capture that forbids that.
+    pub(crate) fn allowed(&self) -> Result<(), Status> {
+        self.library.allowed()
+    }
+
+    /// A handle ends.
+    ///
+    /// # Errors
+    /// 1 if it is not in use.
+    pub(crate) fn end_handle(&'static self, index: u32) -> Result<(), Status> {
+        self.store.end_handle(index)
     }
 
     /// Follows these variables from now on.

@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::gate;
 use crate::graphs;
 use crate::graphs::Cache;
-use crate::graphs::change::Updated;
+use crate::graphs::change::{self, Updated};
 use crate::graphs::launch::{self as launches, Launch};
 use crate::pool::guard::{self, LaunchKind};
 use crate::pool::guarded;
@@ -112,8 +112,8 @@ unsafe fn upload_to(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
     // SAFETY: rule of the call: `real` gets the program's stream. Rule of handles: the exec is the library's.
     let real = |exec| activity::submit(|| unsafe { real(exec, to.stream) });
     let status = match ours(&call, exec) {
-        Ok(Some((cache, index))) => match cache.upload(index, to, real) {
-            // The program got this memory when it instantiated. Its launches work without an exec.
+        Ok(Some((cache, index))) => match change::upload(cache, index, to, real) {
+            // The program got this memory when it instantiated. Its launches can do without an exec.
             Ok(OUT_OF_MEMORY) | Err(OUT_OF_MEMORY) => SUCCESS,
             Ok(status) | Err(status) => status,
         },
@@ -160,7 +160,7 @@ fn whole(
     tell: impl FnOnce(c_int),
 ) -> Status {
     let status = match ours(call, exec) {
-        Ok(Some((cache, index))) => match cache.update(index, graph, real) {
+        Ok(Some((cache, index))) => match change::update(cache, index, graph, real) {
             Ok(Updated::Virtually) => {
                 tell(UPDATED);
                 SUCCESS
@@ -271,7 +271,7 @@ pub(crate) unsafe fn get_id(
 
 fn on_real(call: &Call, exec: GraphExec, why: Option<Pinned>, real: impl FnOnce(GraphExec) -> Status) -> Status {
     match ours(call, exec) {
-        Ok(Some((cache, index))) => cache.with_real(index, why, real).unwrap_or_else(|status| status),
+        Ok(Some((cache, index))) => change::with_real(cache, index, why, real).unwrap_or_else(|status| status),
         Ok(None) => real(exec),
         Err(status) => status,
     }

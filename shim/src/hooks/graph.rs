@@ -5,6 +5,7 @@ use super::{attributes, graph_memory, parameter, written};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
+use crate::graphs::instantiate::instantiate_handle;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
 use crate::progress::activity;
@@ -124,7 +125,7 @@ unsafe fn instantiated(
                 return Err(status);
             }
             let serial = gate::note(|shim| records::graphs::serial(shim, graph as u64)).flatten();
-            match cache.instantiate_handle(graph, flags, serial) {
+            match instantiate_handle(cache, graph, flags, serial) {
                 Ok(made) => {
                     let took = clock::precise_ns() - start;
                     let slot = gate::note(|shim| records::handles::made(shim, call, &made, graph, flags, took));

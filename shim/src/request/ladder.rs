@@ -3,7 +3,7 @@
 //!
 //! The ladder has one way in, [`again`]: it makes a call of the program's, and makes it once more after each step that
 //! gave something back. Two callers cannot use that as it is. A block of the pool's is asked for in two sizes, and may be
-//! placed elsewhere: [`obtain`]. The graph cache stands below this room, and makes calls of its own: `Cache::again`, which
+//! placed elsewhere: [`obtain`]. The graph cache stands below this room, and makes calls of its own: `ExecStore::again`, which
 //! has the pool's blocks go back through [`crate::shim::Above`].
 
 use super::Request;

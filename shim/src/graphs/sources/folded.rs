@@ -37,7 +37,7 @@ struct GraphBody {
 impl GraphHandle {
     /// What the graph is known to hold. `None` if no graph is behind the handle. `Some(None)` if that is not known, or
     /// cannot be looked up without waiting.
-    pub(in crate::graphs) fn recipe_if_free(&self) -> Option<Option<Recipe>> {
+    pub(crate) fn recipe_if_free(&self) -> Option<Option<Recipe>> {
         let Ok(body) = self.body.try_lock() else { return Some(None) };
         // A graph that the program has seen may have been changed since.
         body.in_use.then(|| body.recipe.clone().filter(|_| !body.seen))
@@ -58,7 +58,7 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether graphs wait to be destroyed.
 #[inline(always)]
-pub(in crate::graphs) fn any_waiting() -> bool {
+pub(crate) fn any_waiting() -> bool {
     WAITING.load(Relaxed) != 0
 }
 
@@ -85,7 +85,7 @@ impl Graphs {
 
 impl Sources {
     #[cfg(test)]
-    pub(in crate::graphs) fn wait_to_go(&self, graph: Graph, context: u64) {
+    pub(crate) fn wait_to_go(&self, graph: Graph, context: u64) {
         lock(&self.real_graphs).wait_to_go(graph, context);
     }
 
@@ -208,7 +208,7 @@ impl Sources {
     }
 
     /// The same, and the caller gets the library's graph. `None` if the graph stays as it is.
-    pub(in crate::graphs) fn folded_out_of(&self, graph: Graph, recipe: &Recipe) -> Option<Graph> {
+    pub(crate) fn folded_out_of(&self, graph: Graph, recipe: &Recipe) -> Option<Graph> {
         let handle = self.graph_index(graph).and_then(|index| self.graphs.get(index))?;
         let mut body = lock(&handle.body);
         if body.seen || !body.in_use {

@@ -2,7 +2,8 @@
 
 use super::{Sources, Work};
 use crate::gate;
-use crate::graphs::class::{Recipe, Shape};
+use crate::graphs::class::{Recipe, Shape, Template};
+use crate::graphs::handle::Body;
 use crate::progress::activity;
 use crate::vendor::graphs::{Read, Reading};
 use crate::vendor::source::{Packed, Source};
@@ -17,7 +18,7 @@ impl Sources {
     ///
     /// # Errors
     /// Why no other exec can stand in for one of this graph.
-    pub(in crate::graphs) fn recipe_of(
+    pub(crate) fn recipe_of(
         &self,
         graph: Graph,
         folded: Option<Recipe>,
@@ -62,7 +63,7 @@ impl Sources {
     }
 
     /// The shape of what was read. Whether the shape is new; then what was read is its base.
-    pub(in crate::graphs) fn shape_of_reading(&self, work: &mut Work, alone: bool) -> (Arc<Shape>, bool) {
+    pub(crate) fn shape_of_reading(&self, work: &mut Work, alone: bool) -> (Arc<Shape>, bool) {
         let Reading { shape, records, .. } = &work.reading;
         let mut hasher = FxHasher::default();
         hasher.write(shape);
@@ -97,5 +98,17 @@ impl Sources {
         let rebuilds = read == Ok(Read::Whole) && same;
         self.known.set_rebuilds(features, rebuilds);
         rebuilds
+    }
+
+    /// A clone of a graph that has the handle's shape.
+    pub(crate) fn same_clone(&self, body: &Body, graph: Graph) -> Option<Arc<Template>> {
+        let class = body.class.as_ref().filter(|class| class.alone && !self.holds_user_objects(graph))?;
+        self.with_work(|work| {
+            work.read = Weak::new();
+            let read = self.library.calls.read(graph, &mut work.reading).ok()?;
+            let same = Packed::new(&work.reading.shape, &mut work.scratch) == class.shape.key;
+            (read != Read::Whole && same).then_some(())?;
+            Template::clone_of(graph, self.library.calls).ok().map(Arc::new)
+        })
     }
 }

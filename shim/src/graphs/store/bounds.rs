@@ -18,7 +18,7 @@ const LONG_NS: u64 = 10_000_000_000;
 const SPARE: Need = Need { execs: 12, bytes: 1 << 20 };
 
 /// Some execs are to be destroyed and could not be yet: execs above the bounds, or execs that no handle can use.
-pub(in crate::graphs) static OVER: AtomicBool = AtomicBool::new(false);
+pub(crate) static OVER: AtomicBool = AtomicBool::new(false);
 
 /// Notes that some exec is to be destroyed when it can be.
 pub(super) fn to_go() {

@@ -1,5 +1,11 @@
 //! Which real exec a handle gets: a parked or cold one, a new one, or one of another handle. [`policy`](super::policy)
-//! says what is tried next, and here it is tried.
+//! says what is tried, and here it is tried.
+//!
+//! **A new exec instead of a retarget.** Where the device is behind, the host has the time to make one.
+//! When an exec's node is given another grid, block, shared memory or function, the device reads that node's parameters
+//! afresh at every launch from then on (H200, driver 580: 0.1 µs for a kernel of few parameters, 0.45 for those of
+//! PyTorch; the constant caches miss 340 times more for each). An exec that is instantiated has no such nodes, but
+//! takes the host four times as long as a retarget.
 
 use super::ExecStore;
 use super::candidates::{Candidates, MAX_TRIES, parked_first};
@@ -11,14 +17,20 @@ use crate::graphs::class::Class;
 use crate::graphs::real::{Lease, RealExec, StreamKey};
 use crate::graphs::sources::{Sources, Work};
 use crate::process::clock;
+use crate::progress::activity;
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
+/// By how many instantiates the device has to be behind, so that it does not run dry during one. Everything else that
+/// making an exec takes is shorter than one instantiate.
+const BEHIND: u64 = 2;
+
 /// Where the exec of a handle came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::graphs) enum Origin {
+pub(super) enum Origin {
     /// Just instantiated.
     New,
     /// The exec of a handle that was destroyed.
@@ -31,29 +43,30 @@ pub(in crate::graphs) enum Origin {
 type Found = (Lease, Origin);
 
 /// The search for an exec.
-pub(super) struct Search<'a> {
-    pub(super) store: &'static ExecStore,
-    pub(super) sources: &'a Sources,
-    pub(super) class: &'a Arc<Class>,
-    pub(super) stream_key: StreamKey,
+struct Search<'a> {
+    store: &'static ExecStore,
+    sources: &'a Sources,
+    class: &'a Arc<Class>,
+    work: &'a mut Work,
+    stream_key: StreamKey,
     /// What a new exec takes.
-    pub(super) bytes: (u64, u64),
+    bytes: (u64, u64),
     now: u64,
     idle_ns: u64,
-    pub(super) ours: Candidates,
+    ours: Candidates,
     /// How many execs may still be asked whether they can be had.
     tries: usize,
-    pub(super) idle_devices: IdleDevices,
+    idle_devices: IdleDevices,
     /// Whether this launch counts as a use of the exec that it gets, although there is no room for a new one.
-    pub(super) counts: bool,
+    counts: bool,
 }
 
 impl ExecStore {
-    /// A real exec for a class, leased. The order is that of [`Facts::next`].
+    /// A real exec for a class, leased. The order is that of [`Facts::steps`].
     ///
     /// # Errors
     /// The library's, from instantiate.
-    pub(in crate::graphs) fn acquire(
+    pub(super) fn acquire(
         &'static self,
         sources: &Sources,
         class: &Arc<Class>,
@@ -62,53 +75,53 @@ impl ExecStore {
         work: &mut Work,
     ) -> Result<Found, Status> {
         self.destroy_completed();
+        let (now, idle_ns) = (clock::now_ns(), self.bounds.idle_ns());
         let facts = Facts {
             is_shared: class.shared,
             comes_back,
             fewer_than_handles: comes_back && self.bounds.has_fewer_than_handles(),
-            short_age_ns: age_of(&self.short_ns, clock::now_ns()),
+            short_age_ns: age_of(&self.short_ns, now),
             long_ns: self.bounds.long_ns(),
         };
-        let mut search = Search::new(self, sources, class, stream_key);
-        let mut step = None;
-        loop {
-            let next = facts.next(step);
-            if let Some(found) = search.carry_out(next, work)? {
-                return Ok(found);
-            }
-            step = Some(next);
-        }
-    }
-}
-
-impl<'a> Search<'a> {
-    fn new(store: &'static ExecStore, sources: &'a Sources, class: &'a Arc<Class>, stream_key: StreamKey) -> Self {
-        let mut search = Self {
-            store,
+        let mut search = Search {
+            store: self,
             sources,
             class,
+            work,
             stream_key,
             bytes: class.shape.exec_bytes(),
-            now: clock::now_ns(),
-            idle_ns: store.bounds.idle_ns(),
+            now,
+            idle_ns,
             ours: Candidates::default(),
             tries: MAX_TRIES,
             idle_devices: IdleDevices::default(),
             counts: false,
         };
         if class.shared {
-            search.ours = store.execs.candidates(search.key(), |real| search.age(real).is_cold());
+            search.ours = self.execs.candidates(search.key(), |real| search.age(real).is_cold());
         }
-        search
+        for step in facts.steps() {
+            if let Some(found) = search.carry_out(step)? {
+                return Ok(found);
+            }
+        }
+        // A launch does not wait for pending work. The new exec goes above the bound, and an exec is destroyed once
+        // one has completed.
+        if !self.reserve(search.bytes, true) {
+            gate::record_if_started(|shim| shim.count(counters::OVER_BOUND, 1));
+        }
+        search.make()
     }
+}
 
-    /// What a decision comes to; `None` for nothing.
-    fn carry_out(&mut self, step: Step, work: &mut Work) -> Result<Option<Found>, Status> {
+impl Search<'_> {
+    /// What a step comes to; `None` for nothing.
+    fn carry_out(&mut self, step: Step) -> Result<Option<Found>, Status> {
         match step {
             Step::TakeParked => Ok(self.take_first(parked_first(&self.ours.parked, self.stream_key))),
             Step::MakeOwn if self.reserve() => {
                 self.store.parked_go();
-                Ok(self.make(work).ok())
+                Ok(self.make().ok())
             }
             Step::TakeCold => {
                 let cold = std::mem::take(&mut self.ours.cold);
@@ -116,42 +129,31 @@ impl<'a> Search<'a> {
             }
             Step::Make if self.reserve() => {
                 self.make_way_for_growth();
-                self.make(work).map(Some)
+                self.make().map(Some)
             }
+            Step::MakeOwn | Step::Make => Ok(None),
             Step::MakeForUnwanted => {
                 self.counts = counts(self.store.thrash.found_no_room(&self.store.bounds));
                 // A parked exec of another class goes first. Now and then a cold exec of another class goes as well; not
                 // more often, because after a pause all execs are cold.
                 let goes = |real: &RealExec| real.is_parked() || (self.counts && self.age(real).is_unwanted());
-                let unwanted = self.store.execs.first_of_all(|real| self.is_of_another(real) && goes(real));
-                self.make_for(unwanted, work)
+                self.make_for(self.store.execs.first_of_all(|real| self.is_of_another(real) && goes(real)))
             }
-            Step::Replace => Ok(self.replace(work).map(|lease| (lease, Origin::New))),
+            Step::Replace => Ok(self.replace().map(|lease| (lease, Origin::New))),
             Step::TakeOldest => {
                 let first = std::mem::take(&mut self.ours.first);
-                Ok(self.take_first(first).map(|(mut lease, found)| {
-                    // The exec stays the oldest in the order of uses, so it also serves the next launch that finds no
-                    // room. Otherwise handles that take turns, and are a few more than there are execs, would all lose
-                    // their execs before they come again.
-                    lease.body().stays = !self.counts;
-                    (lease, found)
-                }))
+                let mut found = self.take_first(first);
+                // The exec stays the oldest in the order of uses, so it also serves the next launch that finds no
+                // room. Otherwise handles that take turns, and are a few more than there are execs, would all lose
+                // their execs before they come again.
+                found.iter_mut().for_each(|(lease, _)| lease.body().stays = !self.counts);
+                Ok(found)
             }
             Step::MakeForAny => {
-                let all = self.store.execs.in_order(0);
-                let others = all.into_iter().filter(|real| self.is_of_another(real)).take(MAX_TRIES);
-                let others: Vec<_> = others.collect();
-                self.make_for(others, work)
+                let all = self.store.execs.in_order(0).into_iter();
+                let others: Vec<_> = all.filter(|real| self.is_of_another(real)).take(MAX_TRIES).collect();
+                self.make_for(others)
             }
-            // A launch does not wait for pending work. The new exec goes above the bound, and an exec is destroyed once
-            // one has completed.
-            Step::MakeOver => {
-                if !self.store.reserve(self.bytes, true) {
-                    gate::record_if_started(|shim| shim.count(counters::OVER_BOUND, 1));
-                }
-                self.make(work).map(Some)
-            }
-            Step::MakeOwn | Step::Make => Ok(None),
         }
     }
 
@@ -178,31 +180,27 @@ impl<'a> Search<'a> {
         })
     }
 
-    pub(super) fn take_idle(&mut self, real: &'static RealExec) -> Option<Idle> {
+    fn take_idle(&mut self, real: &'static RealExec) -> Option<Idle> {
         self.store.take_idle(real, &mut self.idle_devices)
     }
 
-    pub(super) fn reserve(&self) -> bool {
+    fn reserve(&self) -> bool {
         self.store.reserve(self.bytes, false)
     }
 
     /// A new exec, for which room is reserved.
-    fn make(&self, work: &mut Work) -> Result<Found, Status> {
-        let lease = self.store.make(self.sources, self.class, self.bytes, work)?;
+    fn make(&mut self) -> Result<Found, Status> {
+        let lease = self.store.make(self.sources, self.class, self.bytes, self.work)?;
         Ok((lease, Origin::New))
     }
 
     /// A new exec, once there is room because others were destroyed: the first of these that can be.
-    fn make_for(
-        &mut self,
-        others: impl IntoIterator<Item = &'static RealExec>,
-        work: &mut Work,
-    ) -> Result<Option<Found>, Status> {
+    fn make_for(&mut self, others: impl IntoIterator<Item = &'static RealExec>) -> Result<Option<Found>, Status> {
         for real in others {
             if let Some(idle) = self.take_idle(real) {
                 self.store.end_idle(idle, true);
                 if self.reserve() {
-                    return self.make(work).map(Some);
+                    return self.make().map(Some);
                 }
             }
         }
@@ -220,5 +218,55 @@ impl<'a> Search<'a> {
             }
         }
         self.store.parked_go();
+    }
+
+    /// Makes a new exec instead of taking the oldest one of the class, if that one is degraded and the device is behind.
+    /// The new exec gets the room of one whose last launch has completed, preferably of a degraded one. It also takes the
+    /// oldest one's place in the order of uses, unless this launch counts as a use. So launches make an exec or
+    /// retarget by turns, and making execs takes no more time than the device does.
+    fn replace(&mut self) -> Option<Lease> {
+        let oldest = *self.ours.first.first()?;
+        let takes = BEHIND * self.class.instantiate_ns.load(Relaxed);
+        // Work that waits for the program completes when the program likes, and the library may wait for it.
+        if !oldest.degraded.load(Relaxed) || activity::is_outside() {
+            return None;
+        }
+        let store = self.store;
+        let all = store.execs.in_order(0);
+        if !self.is_behind(&all, takes) {
+            return None;
+        }
+        // Only an exec whose room is enough by itself. Many small ones are not destroyed for one large one.
+        let goes =
+            |real: &&'static RealExec| !ptr::eq(*real, oldest) && store.bounds.fits_in_place_of(self.bytes, real);
+        let mut others: Vec<_> = all.into_iter().filter(goes).collect();
+        others.sort_by_key(|real| (!real.is_parked(), !real.degraded.load(Relaxed)));
+        let idle = others.into_iter().take(MAX_TRIES).find_map(|real| self.take_idle(real))?;
+        store.end_idle(idle, true);
+        if !self.reserve() {
+            return None;
+        }
+        // If the library makes none, the oldest is taken.
+        let (mut lease, _) = self.make().ok()?;
+        gate::record_if_started(|shim| shim.count(counters::MADE_ANEW, 1));
+        lease.real().takes_place_of(oldest);
+        lease.body().stays = !self.counts;
+        Some(lease)
+    }
+
+    /// Whether something that was launched on this stream `ns` ago has not completed. What was launched since runs
+    /// after it, so the stream has work for about as long.
+    fn is_behind(&self, all: &[&'static RealExec], ns: u64) -> bool {
+        let stream_key = self.stream_key;
+        let before = clock::precise_ns().saturating_sub(ns);
+        let of_stream =
+            all.iter().filter(|real| real.stream_key.load(Relaxed) == stream_key && real.marked.load(Relaxed));
+        let launched = |real: &RealExec| real.launched_ns.load(Relaxed);
+        let long_ago = of_stream.filter(|real| launched(real) <= before).max_by_key(|real| launched(real));
+        let Some(mut lease) = long_ago.and_then(|real| real.lease()) else { return false };
+        // The exec may have been launched or taken since.
+        let real = lease.real();
+        let same = real.stream_key.load(Relaxed) == stream_key && real.marked.load(Relaxed);
+        same && launched(real) <= before && !self.store.completion.has_completed(&mut lease, stream_key)
     }
 }

@@ -66,7 +66,7 @@ impl ExecStore {
     }
 
     /// From now on an exec stays with this handle: no other exec may stand in for what it holds.
-    pub(in crate::graphs) fn own(&self, lease: Lease, index: u32, handle: &Handle, body: &mut Body, why: Pinned) {
+    pub(crate) fn own(&self, lease: Lease, index: u32, handle: &Handle, body: &mut Body, why: Pinned) {
         let real = lease.real();
         handle.gets(&lease, index);
         if !body.apart().owned {

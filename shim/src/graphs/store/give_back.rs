@@ -19,7 +19,7 @@ impl ExecStore {
     /// A call with a graph ran out of memory. Everything that nobody needs now is given back on the device of `context` (0:
     /// of this thread's context), and the call is made once more. If memory stays short, only the first such call is an
     /// event.
-    pub(in crate::graphs) fn again<R>(
+    pub(crate) fn again<R>(
         &'static self,
         sources: &Sources,
         context: u64,

@@ -52,12 +52,12 @@ impl ExecStore {
     ///
     /// Once the context is gone the driver crashes on anything that was in it (measured on an H200, driver 580). What
     /// is left is only forgotten then.
-    pub(in crate::graphs) fn context_going(&self, sources: &Sources, context: u64, gone: bool) {
+    pub(crate) fn context_going(&self, sources: &Sources, context: u64, gone: bool) {
         self.context_going_by(sources, clock::precise_ns() + LONGEST_USE_NS, context, gone);
     }
 
     /// The same. What other threads still use at `end` is abandoned.
-    pub(in crate::graphs) fn context_going_by(&self, sources: &Sources, end: u64, context: u64, gone: bool) {
+    pub(crate) fn context_going_by(&self, sources: &Sources, end: u64, context: u64, gone: bool) {
         sources.destroy_folded(Some(context), gone);
         let _relaxed = self.library.relax();
         self.end_all_in(sources, end, context, gone);
@@ -145,7 +145,7 @@ impl ExecStore {
     /// A stream is about to be destroyed. An exec whose last launch was on it needs an event now, since another stream
     /// may get the same handle. While the answer lives, no stream is queried.
     #[must_use = "until the stream is destroyed nobody may look at it"]
-    pub(in crate::graphs) fn stream_going(&self, stream: Stream) -> Raised<'_> {
+    pub(crate) fn stream_going(&self, stream: Stream) -> Raised<'_> {
         let no_queries = self.completion.close();
         let _relaxed = self.library.relax();
         self.leave_stream(StreamArg::new(stream, false));
@@ -179,9 +179,9 @@ impl ExecStore {
     /// That does no harm: the exec's nodes are set through the nodes of the template, and the library accepts those
     /// whatever code they call (measured there). But such a template is not instantiated any more.
     ///
-    /// The answer is the functions of the code, for [`Cache::code_went`](crate::graphs::Cache::code_went).
+    /// The answer is the functions of the code, for [`GraphCalls::unloaded`](crate::vendor::graphs::GraphCalls::unloaded).
     #[must_use = "what is known of code that stays comes back"]
-    pub(in crate::graphs) fn code_going(&self, sources: &Sources, code: Code) -> Vec<u64> {
+    pub(crate) fn code_going(&self, sources: &Sources, code: Code) -> Vec<u64> {
         let relaxed = self.library.relax();
         let functions =
             self.library.calls.functions_of(code, &|context, look| _ = look_in(self.library.vendor, context, look));

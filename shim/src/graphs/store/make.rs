@@ -32,7 +32,7 @@ impl ExecStore {
     }
 
     /// The same, without regard to the bounds.
-    pub(in crate::graphs) fn make_over_bound(
+    pub(crate) fn make_over_bound(
         &'static self,
         sources: &Sources,
         class: &Arc<Class>,
@@ -124,12 +124,7 @@ impl ExecStore {
     }
 
     /// An exec of a graph that is built for this handle alone. No setter is needed.
-    pub(in crate::graphs) fn make_of(
-        &'static self,
-        class: &Arc<Class>,
-        body: &Body,
-        work: &mut Work,
-    ) -> Result<Lease, Status> {
+    pub(crate) fn make_of(&'static self, class: &Arc<Class>, body: &Body, work: &mut Work) -> Result<Lease, Status> {
         if !work.unfold(body) {
             return Err(INVALID);
         }
@@ -149,7 +144,7 @@ impl ExecStore {
     }
 
     /// Adds an exec that was just instantiated. Its room is reserved already.
-    pub(in crate::graphs) fn keep(
+    pub(crate) fn keep(
         &self,
         class: &Arc<Class>,
         template: Arc<Template>,
@@ -210,7 +205,7 @@ impl ExecStore {
     /// A template made of the graph that was just read: the graph itself if it is folded, otherwise a clone of it. An
     /// exec of it is what the program would have had, and neither takes as long as building a graph does. The class has
     /// this template for as long as somebody refers to it.
-    pub(in crate::graphs) fn read_template(
+    pub(crate) fn read_template(
         &self,
         sources: &Sources,
         graph: Graph,

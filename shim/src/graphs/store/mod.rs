@@ -2,8 +2,9 @@
 //!
 //! This file has the store itself. The others are parts of it, from top to bottom:
 //!
-//! * Contexts, streams and code end: [`going`]. Which exec a launch gets: [`choose`], by the order of [`policy`]. When a
-//!   new exec is better than a retargeted one: [`replace`].
+//! * A handle ends: [`retire`]. Contexts, streams and code end: [`going`].
+//! * An exec is made to hold what a handle means ([`hold`]): one that is *retargeted* node by node, a new one, or one
+//!   that is updated from a clone ([`clones`]). Which exec a launch gets: [`choose`], by the order of [`policy`].
 //! * How execs are made: [`make`], and who does so: [`making`]. What goes when memory is short: [`give_back`]. Execs that
 //!   no handle has: [`parked`].
 //! * An exec is taken from the handle that has it: [`take`]. How execs are destroyed: [`end`]. The thread that destroys
@@ -14,16 +15,18 @@
 mod aside;
 pub(super) mod bounds;
 mod candidates;
-pub(super) mod choose;
+mod choose;
+mod clones;
 mod end;
 mod give_back;
 mod going;
+mod hold;
 mod make;
 mod making;
 pub(super) mod needed;
 mod parked;
 mod policy;
-mod replace;
+mod retire;
 mod take;
 #[cfg(test)]
 mod tests;

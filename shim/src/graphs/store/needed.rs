@@ -12,7 +12,7 @@ pub(crate) struct Need {
 
 impl Need {
     /// What a handle needs of what the bounds limit: an exec, if it is in use and has none for good.
-    pub(in crate::graphs) fn of(body: &Body) -> Self {
+    pub(crate) fn of(body: &Body) -> Self {
         let class = body.class.as_ref().filter(|_| !body.apart().owned);
         class.map_or_else(Self::default, |class| {
             let (host, device) = class.shape.exec_bytes();

@@ -4,11 +4,10 @@
 use super::ExecStore;
 use super::candidates::ASKED;
 use super::take::{IdleDevices, may_wait};
-use crate::graphs::handle::{Body, Edits, Handle};
 use crate::graphs::real::RealExec;
 use crate::process::clock;
 use crate::process::raised::Raised;
-use crate::progress::{activity, device};
+use crate::progress::activity;
 use std::sync::atomic::Ordering::*;
 
 /// At most so many surplus execs are destroyed at a time. Each time goes with one new exec, so their number falls.
@@ -35,7 +34,7 @@ impl ExecStore {
 
     /// What is done once a second, and when somebody asks (then `all` that is parked goes): execs that are over the
     /// bounds, too many, or parked for too long go as far as they can; if the cache is `off`, all parked ones. How many did, and how many are parked.
-    pub(in crate::graphs) fn housekeeping(&'static self, all: bool, off: bool) -> (usize, usize) {
+    pub(crate) fn housekeeping(&'static self, all: bool, off: bool) -> (usize, usize) {
         let _at_work = Raised::new(&self.looking_after);
         let (now, long) = (clock::now_ns(), self.bounds.long_ns());
         let due = |real: &RealExec| {
@@ -62,7 +61,7 @@ impl ExecStore {
 
     /// No thread of ours destroys anything any more. One that is at it is not waited for for ever: what it waits for
     /// may be the program's own.
-    pub(in crate::graphs) fn end_housekeeping(&self) {
+    pub(crate) fn end_housekeeping(&self) {
         self.ending_process.store(true, SeqCst);
         let start = clock::precise_ns();
         let at_work = || self.looking_after.load(SeqCst) != 0 || self.aside.is_at_work();
@@ -73,12 +72,12 @@ impl ExecStore {
 
     /// Gets back under the bounds after they were exceeded, right after a launch. Only execs are destroyed that need no
     /// idle device for that.
-    pub(in crate::graphs) fn back_under_bounds_at_once(&'static self) {
+    pub(crate) fn back_under_bounds_at_once(&'static self) {
         self.back_under_bounds_where(|real| !may_wait(real));
     }
 
     /// The same after the program has waited, perhaps for all pending work.
-    pub(in crate::graphs) fn back_under_bounds(&'static self) {
+    pub(crate) fn back_under_bounds(&'static self) {
         self.destroy_completed();
         self.back_under_bounds_where(|_| true);
     }
@@ -91,36 +90,5 @@ impl ExecStore {
             }
             self.goes(real, &mut idle_devices);
         }
-    }
-
-    /// Parks the exec of a handle that ends, or destroys it if no other can use it.
-    pub(in crate::graphs) fn retire_exec(&'static self, handle: &Handle, body: &Body) {
-        if let Some(mut lease) = handle.lease() {
-            let real = lease.real();
-            handle.loses(&lease);
-            let Edits { changes, disabled } = body.edits();
-            let touched = !changes.is_empty() || !disabled.is_empty();
-            let alone = body.class.as_ref().is_none_or(|class| !class.shared);
-            // The library may wait for the device when it destroys an exec that never ran (measured on an H200, driver
-            // 580). It is destroyed now, where the program expects that, and not later when room is needed.
-            let never = !lease.body().launched;
-            // If nothing can tell when its last launch completes, no handle could ever take the exec. So it is
-            // destroyed now.
-            let lost = self.completion.is_unknowable(real, real.stream_key.load(Relaxed))
-                && !device::can_tell(self.library.vendor);
-            let at_once = body.apart().owned || lost || never;
-            let too_many = || self.bounds.has_too_many() && self.parked_go() == 0;
-            let goes = at_once || touched || alone || self.is_over_bound() || too_many();
-            if goes
-                && (at_once || !self.library.calls.behaviour().outlived || self.completion.known_completed(&mut lease))
-            {
-                self.end(lease, false);
-            } else {
-                self.completion.mark_last(&mut lease);
-                self.mark_to_destroy(&lease, goes && alone);
-            }
-        }
-        self.destroy_completed();
-        self.handles.drop_pending(handle, false);
     }
 }

@@ -1,5 +1,5 @@
-//! The order in which a launch without an exec looks for one (docs/graphs.md, "A launch"). Facts go in, a decision comes
-//! out; the store carries it out, and asks again if it came to nothing.
+//! The order in which a launch without an exec looks for one (docs/graphs.md, "A launch"). Facts go in, decisions come
+//! out; the store carries them out, one after the other until one succeeds.
 
 use super::bounds::COLD_TIMES;
 
@@ -26,8 +26,6 @@ pub(super) enum Step {
     TakeOldest,
     /// A new one, in the room of any exec of another class.
     MakeForAny,
-    /// A new one, above the bound.
-    MakeOver,
 }
 
 /// What is known of a handle that needs an exec.
@@ -45,21 +43,22 @@ pub(super) struct Facts {
     pub long_ns: u64,
 }
 
+/// All that may be tried before a new exec is made above the bound.
+const ORDER: [Step; 8] = [
+    Step::TakeParked,
+    Step::MakeOwn,
+    Step::TakeCold,
+    Step::Make,
+    Step::MakeForUnwanted,
+    Step::Replace,
+    Step::TakeOldest,
+    Step::MakeForAny,
+];
+
 impl Facts {
-    /// What to try after `failed`, which came to nothing.
-    pub(super) fn next(&self, failed: Option<Step>) -> Step {
-        let step = match failed {
-            None => Step::TakeParked,
-            Some(Step::TakeParked) => Step::MakeOwn,
-            Some(Step::MakeOwn) => Step::TakeCold,
-            Some(Step::TakeCold) => Step::Make,
-            Some(Step::Make) => Step::MakeForUnwanted,
-            Some(Step::MakeForUnwanted) => Step::Replace,
-            Some(Step::Replace) => Step::TakeOldest,
-            Some(Step::TakeOldest) => Step::MakeForAny,
-            Some(Step::MakeForAny | Step::MakeOver) => Step::MakeOver,
-        };
-        if self.allows(step) { step } else { self.next(Some(step)) }
+    /// What to try, one after the other until something succeeds. If nothing does, a new exec goes above the bound.
+    pub(super) fn steps(&self) -> impl Iterator<Item = Step> {
+        ORDER.into_iter().filter(|step| self.allows(*step))
     }
 
     fn allows(&self, step: Step) -> bool {
@@ -67,7 +66,7 @@ impl Facts {
             Step::TakeParked | Step::TakeCold | Step::Replace | Step::TakeOldest => self.is_shared,
             // Natively the handle would have had its own exec all the time.
             Step::MakeOwn => self.comes_back && self.fewer_than_handles && self.short_age_ns > self.long_ns,
-            Step::Make | Step::MakeForUnwanted | Step::MakeForAny | Step::MakeOver => true,
+            Step::Make | Step::MakeForUnwanted | Step::MakeForAny => true,
         }
     }
 }
@@ -110,29 +109,13 @@ mod tests {
     const FACTS: Facts =
         Facts { is_shared: true, comes_back: true, fewer_than_handles: true, short_age_ns: 11, long_ns: 10 };
 
-    /// All that is tried if nothing succeeds.
     fn steps(facts: &Facts) -> Vec<Step> {
-        let mut tried = vec![facts.next(None)];
-        while tried.last() != Some(&Step::MakeOver) {
-            tried.push(facts.next(tried.last().copied()));
-        }
-        tried
+        facts.steps().collect()
     }
 
     #[test]
-    fn the_order_is_that_of_the_documentation() {
-        let all = [
-            Step::TakeParked,
-            Step::MakeOwn,
-            Step::TakeCold,
-            Step::Make,
-            Step::MakeForUnwanted,
-            Step::Replace,
-            Step::TakeOldest,
-            Step::MakeForAny,
-            Step::MakeOver,
-        ];
-        assert_eq!(steps(&FACTS), all);
+    fn all_is_tried_in_the_order_of_the_documentation() {
+        assert_eq!(steps(&FACTS), ORDER);
     }
 
     #[test]
@@ -143,13 +126,13 @@ mod tests {
             Facts { short_age_ns: 10, ..FACTS },
         ] {
             assert!(!steps(&facts).contains(&Step::MakeOwn), "{facts:?}");
-            assert_eq!(steps(&facts).len(), 8);
+            assert_eq!(steps(&facts).len(), ORDER.len() - 1);
         }
     }
 
     #[test]
     fn an_exec_that_stays_with_its_handle_is_taken_by_no_other() {
-        let made = [Step::MakeOwn, Step::Make, Step::MakeForUnwanted, Step::MakeForAny, Step::MakeOver];
+        let made = [Step::MakeOwn, Step::Make, Step::MakeForUnwanted, Step::MakeForAny];
         assert_eq!(steps(&Facts { is_shared: false, ..FACTS }), made);
     }
 

@@ -142,7 +142,7 @@ impl ExecStore {
     /// Takes from its handle an exec that was only partly changed. Unless its last launch has `completed`, there is an
     /// event behind that launch ([`Completion::completed_or_marked`](crate::graphs::completed::Completion::completed_or_marked)), and the next launch of the handle waits for the
     /// event.
-    pub(in crate::graphs) fn evict_and_destroy(&'static self, mut lease: Lease, completed: bool) {
+    pub(crate) fn evict_and_destroy(&'static self, mut lease: Lease, completed: bool) {
         // The stream may be destroyed meanwhile. LOST is the key of no stream.
         self.handles.evict(&mut lease, !completed, LOST);
         self.destroy_when_completed(lease);
@@ -150,7 +150,7 @@ impl ExecStore {
 
     /// Handles an exec that holds parts of two graphs: no handle gets it any more, and it is destroyed when that needs
     /// no wait.
-    pub(in crate::graphs) fn destroy_when_completed(&'static self, mut lease: Lease) {
+    pub(crate) fn destroy_when_completed(&'static self, mut lease: Lease) {
         lease.body().broken = true;
         self.mark_to_destroy(&lease, true);
         drop(lease);
@@ -158,7 +158,7 @@ impl ExecStore {
     }
 
     /// Destroys what is to be destroyed and has completed by now.
-    pub(in crate::graphs) fn destroy_completed(&'static self) {
+    pub(crate) fn destroy_completed(&'static self) {
         if self.to_destroy.load(Relaxed) == 0 {
             return;
         }

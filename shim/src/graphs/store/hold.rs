@@ -1,28 +1,41 @@
 //! A handle gets an exec that holds what it means: an exec is chosen for it, and retargeted node by node.
 
-use super::handle::{Body, Handle, INVALID, context_of};
-use super::real::{Lease, StreamKey};
-use super::retarget::retarget;
-use super::store::choose::Origin;
-use super::{Cache, Work};
+use super::ExecStore;
+use super::choose::Origin;
 use crate::gate;
+use crate::graphs::handle::{Body, Handle, INVALID, context_of};
+use crate::graphs::real::{Lease, StreamKey};
+use crate::graphs::retarget::retarget;
+use crate::graphs::sources::{Sources, Work};
 use crate::process::clock;
 use crate::records;
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use std::sync::atomic::Ordering::*;
 
-impl Cache {
-    /// As [`Cache::hold`], with panics contained.
-    pub(crate) fn held(&'static self, handle: &Handle, body: &Body, stream_key: StreamKey) -> Result<Lease, Status> {
-        self.handles().contain(|| self.sources.with_work(|work| self.hold(handle, body, stream_key, work)))?
+impl ExecStore {
+    /// As [`Self::hold`], with panics contained.
+    pub(crate) fn held(
+        &'static self,
+        sources: &Sources,
+        handle: &Handle,
+        body: &Body,
+        stream_key: StreamKey,
+    ) -> Result<Lease, Status> {
+        self.handles.contain(|| sources.with_work(|work| self.hold(sources, handle, body, stream_key, work)))?
     }
 
     /// The same for a launch. Natively the launch would have had its exec.
-    pub(super) fn missed(&'static self, handle: &Handle, body: &Body, stream_key: StreamKey) -> Result<Lease, Status> {
+    pub(crate) fn missed(
+        &'static self,
+        sources: &Sources,
+        handle: &Handle,
+        body: &Body,
+        stream_key: StreamKey,
+    ) -> Result<Lease, Status> {
         let _entered = self.library.enter(context_of(body));
         let start = clock::precise_ns();
-        let lease = self.held(handle, body, stream_key)?;
+        let lease = self.held(sources, handle, body, stream_key)?;
         let took = clock::precise_ns() - start;
         gate::record_if_started(|shim| records::handles::missed(shim, handle.slot.load(Relaxed), took));
         Ok(lease)
@@ -34,6 +47,7 @@ impl Cache {
     /// The library's.
     pub(crate) fn hold(
         &'static self,
+        sources: &Sources,
         handle: &Handle,
         body: &Body,
         stream_key: StreamKey,
@@ -46,22 +60,22 @@ impl Cache {
         }
         work.clone = body.apart().template.clone();
         let comes_back = handle.lost_its.load(Relaxed);
-        let (mut lease, found) = self.store.acquire(&self.sources, &class, stream_key, comes_back, work)?;
+        let (mut lease, found) = self.acquire(sources, &class, stream_key, comes_back, work)?;
         let new = found == Origin::New;
         if new {
             gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
         }
         if class.alone {
-            return self.hold_clone(lease, found, &class, slot, work);
+            return self.hold_clone(sources, lease, found, &class, slot, work);
         }
         let start = clock::precise_ns();
         let set = match retarget(self.library, &mut lease, &mut work.target, &body.edits().disabled) {
             Ok(set) => set,
             Err(_) => {
                 // The exec may hold parts of both now. A new exec, made of the template, takes its place.
-                self.store.destroy_when_completed(lease);
+                self.destroy_when_completed(lease);
                 gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
-                lease = self.store.make_of(&class, body, work)?;
+                lease = self.make_of(&class, body, work)?;
                 gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
                 return Ok(lease);
             }

@@ -1,10 +1,9 @@
 //! The program sets one node of an exec, switches it on or off, or asks about it.
 
-use super::Cache;
-use super::child;
-use super::handle::{Body, Handle, INVALID, context_of};
-use super::real::Lease;
+use super::{Cache, InUse, child};
 use crate::gate;
+use crate::graphs::handle::INVALID;
+use crate::graphs::real::Lease;
 use crate::records;
 use crate::vendor::graphs::Setter;
 use crate::vendor::source::Source;
@@ -15,38 +14,54 @@ use std::ffi::c_uint;
 /// A handle that keeps more changes than this has them folded into its source.
 const MANY_CHANGES: usize = 64;
 
-impl Cache {
-    /// The program sets, or asks about, one node. `real` does so with a real exec and its node.
-    /// `change` is what a handle remembers of it.
-    ///
-    /// # Errors
-    /// A status for the program when handle or node are no good.
-    pub(crate) fn node(
-        &'static self,
-        index: u32,
+/// The program sets, or asks about, one node. `real` does so with a real exec and its node.
+/// `change` is what a handle remembers of it.
+///
+/// # Errors
+/// A status for the program when handle or node are no good.
+pub(crate) fn node(
+    cache: &'static Cache,
+    index: u32,
+    node: GraphNode,
+    change: Change,
+    real: impl FnOnce(GraphExec, GraphNode) -> Status,
+) -> Result<Status, Status> {
+    InUse::begin(cache, index)?.change_node(node, change, real)
+}
+
+impl InUse {
+    /// The program sets, or asks about, one node.
+    fn change_node(
+        mut self,
         node: GraphNode,
         change: Change,
         real: impl FnOnce(GraphExec, GraphNode) -> Status,
     ) -> Result<Status, Status> {
-        let (handle, mut body, class) = self.handles().live(index)?;
-        let alive = self.is_graph_alive(&body);
-        let at = alive.then(|| self.place_of(&body, node)).flatten();
-        let mut lease = match self.real_for(handle, &body) {
+        let alive = self.is_graph_alive();
+        let at = alive.then(|| self.place_of(node)).flatten();
+        let mut lease = match self.real() {
             Ok(lease) => lease,
-            Err(status) => return self.node_without(handle, &mut body, at, change).ok_or(status),
+            Err(status) => return self.node_without(at, change).ok_or(status),
         };
         let template = lease.body().template.clone().ok_or(INVALID)?;
         let there = alive.then(|| {
-            let place_of = |node| self.place_of(&body, node);
+            let place_of = |node| self.place_of(node);
             let inside = || {
                 let _alone = template.alone();
-                child::node_inside(self, body.graph as Graph, node, template.graph, place_of)
+                child::node_inside(
+                    self.sources,
+                    self.library.calls,
+                    self.body.graph as Graph,
+                    node,
+                    template.graph,
+                    place_of,
+                )
             };
             let there = at.and_then(|at| template.nodes.get(at as usize).copied());
-            there.or_else(|| class.alone.then(inside).flatten()).map(|there| (at, there))
+            there.or_else(|| self.class.alone.then(inside).flatten()).map(|there| (at, there))
         });
         let Some((at, there)) = there.flatten() else {
-            self.handles().publish(lease, index, handle);
+            self.publish(lease);
             return Err(INVALID);
         };
         let status = {
@@ -54,13 +69,13 @@ impl Cache {
             real(lease.real().exec(), there)
         };
         if status != SUCCESS || !change.changes() {
-            self.handles().publish(lease, index, handle);
+            self.publish(lease);
             return Ok(status);
         }
         let remembered = match (at, change) {
-            (Some(at), Change::Set(kind, setter)) => self.remember(&mut lease, &mut body, at, kind, setter),
+            (Some(at), Change::Set(kind, setter)) => self.remember(&mut lease, at, kind, setter),
             (Some(at), Change::Enabled(on)) => {
-                for list in [&mut body.edits_mut().disabled, &mut lease.body().disabled] {
+                for list in [&mut self.body.edits_mut().disabled, &mut lease.body().disabled] {
                     list.retain(|&known| known != at);
                     if !on {
                         list.push(at);
@@ -70,56 +85,52 @@ impl Cache {
             }
             _ => false,
         };
-        if remembered && !class.alone {
-            self.source_changed(handle, &body);
-            self.handles().publish(lease, index, handle);
+        if remembered && !self.class.alone {
+            self.source_changed();
+            self.publish(lease);
         } else {
-            self.store.own(lease, index, handle, &mut body, Pinned::NodeSet);
+            self.own(lease, Pinned::NodeSet);
         }
         Ok(status)
     }
 
     /// The same where no exec can be had. Natively there would be one, so the handle remembers the change and the next
     /// exec gets it. `None` if only the library can say whether it accepts the change.
-    fn node_without(
-        &'static self,
-        handle: &Handle,
-        body: &mut Body,
-        at: Option<u32>,
-        change: Change,
-    ) -> Option<Status> {
-        let class = body.class.clone().filter(|class| !class.alone && !body.apart().owned)?;
+    fn node_without(&mut self, at: Option<u32>, change: Change) -> Option<Status> {
+        if self.class.alone || self.body.apart().owned {
+            return None;
+        }
+        let (library, sources, shape) = (self.library, self.sources, self.class.shape.clone());
         let Some(at) = at else { return Some(INVALID) };
-        let has_switch =
-            matches!(class.shape.kind(at as usize), NodeKind::Kernel | NodeKind::Memcpy | NodeKind::Memset);
+        let has_switch = matches!(shape.kind(at as usize), NodeKind::Kernel | NodeKind::Memcpy | NodeKind::Memset);
         match change {
             Change::Set(_, setter) if setter.params.is_null() => return Some(INVALID),
             Change::Set(kind, setter) => {
-                let refuses = self.sources.with_work(|work| {
-                    let shape = class.shape.key.unpacked(&mut work.scratch);
+                let refuses = sources.with_work(|work| {
+                    let shape = shape.key.unpacked(&mut work.scratch);
                     // SAFETY: not NULL, and the program's own parameters for a setter of this kind.
                     // They are valid during its call, which this is part of.
-                    shape.is_some_and(|shape| unsafe { self.library.calls.refuses(shape, at, kind, setter) })
+                    shape.is_some_and(|shape| unsafe { library.calls.refuses(shape, at, kind, setter) })
                 });
                 if refuses {
                     return Some(INVALID);
                 }
                 let mut record = Vec::new();
-                let within = self.library.relax_in(context_of(body));
+                let within = library.relax_in(shape.context);
                 // SAFETY: not NULL, and the program's own parameters for a setter of this kind.
                 // They are valid during its call, which this is part of.
-                let held = unsafe { self.library.calls.record(kind, setter, &mut record) };
+                let held = unsafe { library.calls.record(kind, setter, &mut record) };
                 let takes = held
-                    && self.sources.with_work(|work| {
-                        let shape = class.shape.key.unpacked(&mut work.scratch);
-                        shape.is_some_and(|shape| self.library.calls.takes(shape, at, kind, &record))
+                    && sources.with_work(|work| {
+                        let shape = shape.key.unpacked(&mut work.scratch);
+                        shape.is_some_and(|shape| library.calls.takes(shape, at, kind, &record))
                     });
                 drop(within);
                 takes.then_some(())?;
-                self.keep_change(body, at, record);
+                self.keep_change(at, record);
             }
             Change::Enabled(on) if has_switch => {
-                let disabled = &mut body.edits_mut().disabled;
+                let disabled = &mut self.body.edits_mut().disabled;
                 disabled.retain(|&known| known != at);
                 if !on {
                     disabled.push(at);
@@ -128,16 +139,16 @@ impl Cache {
             Change::IsEnabled(out) if !out.is_null() && has_switch => {
                 // SAFETY: not NULL, and the program's own out-parameter. It takes a number during
                 // the program's call, which this is part of.
-                unsafe { *out = u32::from(!body.edits().disabled.contains(&at)) };
+                unsafe { *out = u32::from(!self.body.edits().disabled.contains(&at)) };
             }
             _ => return None,
         }
-        self.source_changed(handle, body);
+        self.source_changed();
         Some(SUCCESS)
     }
 
     /// Keeps what a setter did. Whether a source can hold that.
-    fn remember(&'static self, lease: &mut Lease, body: &mut Body, at: u32, kind: NodeKind, setter: Setter) -> bool {
+    fn remember(&mut self, lease: &mut Lease, at: u32, kind: NodeKind, setter: Setter) -> bool {
         let mut record = Vec::new();
         // SAFETY: the library has just accepted these parameters for a node of this kind, in the
         // program's call that this is part of.
@@ -145,11 +156,12 @@ impl Cache {
             return false;
         }
         lease.body().content.replace(at as usize, &record);
-        self.keep_change(body, at, record);
+        self.keep_change(at, record);
         true
     }
 
-    fn keep_change(&'static self, body: &mut Body, at: u32, record: Vec<u8>) {
+    fn keep_change(&mut self, at: u32, record: Vec<u8>) {
+        let body = &mut self.body;
         let changes = &mut body.edits_mut().changes;
         changes.retain(|(known, _)| *known != at);
         changes.push((at, record.into()));
@@ -165,18 +177,18 @@ impl Cache {
     }
 
     /// As in the library, setters accept a graph's nodes for as long as the graph lives.
-    fn is_graph_alive(&'static self, body: &Body) -> bool {
-        let Some(serial) = body.graph_serial else { return true };
-        let now = gate::record_if_started(|shim| records::graphs::serial(shim, body.graph));
+    fn is_graph_alive(&self) -> bool {
+        let Some(serial) = self.body.graph_serial else { return true };
+        let now = gate::record_if_started(|shim| records::graphs::serial(shim, self.body.graph));
         now.is_none_or(|now| now == Some(serial.get()))
     }
 
     /// Index of one of the program's nodes among those of the graph that the handle came from.
-    fn place_of(&'static self, body: &Body, node: GraphNode) -> Option<u32> {
-        match &body.apart().nodes {
+    fn place_of(&self, node: GraphNode) -> Option<u32> {
+        match &self.body.apart().nodes {
             Some(nodes) => self.sources.with_work(|work| nodes.place_of(node, &mut work.scratch)),
             // The graph was folded. Its nodes are now those of the graph that was built for the program since.
-            None => self.sources.place_in_unfolded(body.graph as Graph, node),
+            None => self.sources.place_in_unfolded(self.body.graph as Graph, node),
         }
     }
 }

@@ -1,0 +1,114 @@
+//! The program changes an exec: updates it from a graph ([`update`]), sets a node ([`node`]), or has the library do
+//! something with it.
+
+mod child;
+mod node;
+mod update;
+
+pub(crate) use node::{Change, node};
+pub(crate) use update::{Updated, update};
+
+use super::Cache;
+use super::class::Class;
+use super::handle::{Body, Handle, context_of, source_bytes};
+use super::library::Library;
+use super::real::{LOST, Lease};
+use super::sources::Sources;
+use super::store::ExecStore;
+use crate::gate;
+use crate::progress::queries::capturing;
+use crate::records;
+use crate::vendor::graphs::StreamArg;
+use gpumem_abi::types::{GraphExec, NOT_READY, SUCCESS, Status};
+use gpumem_wire::kinds::Pinned;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, MutexGuard};
+
+/// A handle that a call of the program uses. Its body is locked.
+struct InUse {
+    store: &'static ExecStore,
+    sources: &'static Sources,
+    library: Library,
+    index: u32,
+    handle: &'static Handle,
+    body: MutexGuard<'static, Body>,
+    /// What it was an exec of when the call began.
+    class: Arc<Class>,
+}
+
+impl InUse {
+    fn begin(cache: &'static Cache, index: u32) -> Result<Self, Status> {
+        let Cache { store, sources, library } = cache;
+        let (handle, body, class) = store.handles().live(index)?;
+        Ok(Self { store, sources, library: *library, index, handle, body, class })
+    }
+
+    /// The handle's real exec, leased. If the handle has none, one is made to hold what the handle means.
+    fn real(&self) -> Result<Lease, Status> {
+        if let Some(lease) = self.handle.lease() {
+            return Ok(lease);
+        }
+        let _within = self.library.relax_in(context_of(&self.body));
+        self.store.held(self.sources, self.handle, &self.body, LOST)
+    }
+
+    /// Gives the exec to the handle.
+    fn publish(&self, lease: Lease) {
+        self.store.handles().publish(lease, self.index, self.handle);
+    }
+
+    /// From now on the exec stays with the handle.
+    fn own(&mut self, lease: Lease, why: Pinned) {
+        self.store.own(lease, self.index, self.handle, &mut self.body, why);
+    }
+
+    /// Tells the records how many bytes the handle's source takes now.
+    fn source_changed(&self) {
+        if !self.body.apart().owned {
+            let (slot, bytes) = (self.handle.slot.load(Relaxed), source_bytes(&self.body));
+            gate::record_if_started(|shim| records::handles::source_is(shim, slot, bytes));
+        }
+    }
+}
+
+/// Runs `f` with the handle's real exec. If `why` gives a reason, the exec stays with the handle from now on.
+pub(crate) fn with_real<R>(
+    cache: &'static Cache,
+    index: u32,
+    why: Option<Pinned>,
+    f: impl FnOnce(GraphExec) -> R,
+) -> Result<R, Status> {
+    let mut used = InUse::begin(cache, index)?;
+    let lease = used.real()?;
+    let result = f(lease.real().exec());
+    match why {
+        Some(why) => used.own(lease, why),
+        None => used.publish(lease),
+    }
+    Ok(result)
+}
+
+/// The program uploads a handle. `real` uploads a real exec.
+///
+/// Some libraries have uploads that cannot be trusted
+/// ([`GraphBehaviour::uploads`](crate::vendor::graphs::GraphBehaviour)). There the first launch uploads. While something
+/// captures, and for a stream that is not valid, the library itself has to answer.
+///
+/// # Errors
+/// A status for the program when the handle is not valid.
+pub(crate) fn upload(
+    cache: &'static Cache,
+    index: u32,
+    to: StreamArg,
+    real: impl FnOnce(GraphExec) -> Status,
+) -> Result<Status, Status> {
+    let owned = cache.handles().live(index)?.1.apart().owned;
+    let calls = cache.library.calls;
+    if !owned && !calls.behaviour().uploads {
+        let said = cache.store.completion().query_stream(to, || !capturing(), || calls.query(to));
+        if matches!(said, Some(SUCCESS | NOT_READY)) {
+            return Ok(SUCCESS);
+        }
+    }
+    with_real(cache, index, None, real)
+}

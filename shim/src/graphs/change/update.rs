@@ -1,0 +1,196 @@
+//! The program updates an exec from a whole graph.
+
+use super::{Cache, InUse};
+use crate::gate;
+use crate::graphs::class::{Class, Recipe, Shape};
+use crate::graphs::handle::INVALID;
+use crate::graphs::real::Lease;
+use crate::graphs::retarget::{restore, retarget};
+use crate::graphs::sources::Work;
+use crate::graphs::store::needed::Need;
+use crate::records;
+use crate::vendor::graphs::Read;
+use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
+use gpumem_wire::kinds::Pinned;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+/// How an update by the program went.
+pub(crate) enum Updated {
+    /// The handle means the graph now. The library was not asked, or not about this exec.
+    Virtually,
+    /// Refused, as the library would do without a look at any node.
+    Refused,
+    /// The library decided.
+    Really(Status),
+}
+
+/// The program updates a handle from a graph. `real` asks the library, with a real exec and graph.
+///
+/// # Errors
+/// A status for the program when the handle is no good.
+pub(crate) fn update(
+    cache: &'static Cache,
+    index: u32,
+    graph: Graph,
+    real: impl FnOnce(GraphExec, Graph) -> Status,
+) -> Result<Updated, Status> {
+    InUse::begin(cache, index)?.update(graph, real)
+}
+
+impl InUse {
+    /// The program updates the handle from a graph.
+    fn update(mut self, graph: Graph, real: impl FnOnce(GraphExec, Graph) -> Status) -> Result<Updated, Status> {
+        let (store, sources, library) = (self.store, self.sources, self.library);
+        let mut recipe = None;
+        if !self.body.apart().owned && !self.class.alone && library.is_usable() {
+            let relaxed = library.relax();
+            let verdict = store.handles().contain(|| sources.with_work(|work| self.follow(graph, work)))?;
+            drop(relaxed);
+            match verdict {
+                Verdict::Followed => return Ok(Updated::Virtually),
+                Verdict::Refused(recipe) => {
+                    sources.fold(graph, &recipe);
+                    return Ok(Updated::Refused);
+                }
+                Verdict::Asked(read) => recipe = read,
+            }
+        }
+        // The library decides, and is given an exec that holds what the handle means.
+        let known = sources.folded(graph).is_some();
+        let real_graph = sources.unfolded(graph).ok_or(if known { OUT_OF_MEMORY } else { INVALID })?;
+        store.replace_worn(sources, self.index, self.handle, &self.body);
+        let mut lease = self.real()?;
+        let status = real(lease.real().exec(), real_graph);
+        lease.body().updates = lease.body().updates.saturating_add(1);
+        let follows = status == SUCCESS && {
+            let becomes = |recipe| sources.with_work(|work| self.becomes(&mut lease, recipe, work));
+            recipe.as_ref().is_some_and(becomes) || self.clone_follows(&mut lease, real_graph)
+        };
+        if status != SUCCESS || follows {
+            self.publish(lease);
+        } else {
+            // The exec now holds what the library made of both graphs, and no other exec may stand in for it.
+            self.own(lease, Pinned::DriverUpdate);
+        }
+        self.source_changed();
+        if let Some(recipe) = recipe {
+            // Programs instantiate a graph after its update was refused. The graph need not be read again then.
+            sources.fold(graph, &recipe);
+        }
+        Ok(Updated::Really(status))
+    }
+
+    /// If the graph is of the handle's class, the handle means it from now on.
+    fn follow(&mut self, graph: Graph, work: &mut Work) -> Verdict {
+        let (store, sources, library) = (self.store, self.sources, self.library);
+        let folded = sources.folded(graph);
+        let read = folded.is_none();
+        let Ok((Read::Whole, Some(recipe))) = sources.recipe_of(graph, folded, work) else {
+            return Verdict::Asked(None);
+        };
+        if !Arc::ptr_eq(&recipe.shape, &self.class.shape) {
+            let number = |shape: &Shape| (shape.context, shape.nodes());
+            let (ours, theirs) = (number(&self.class.shape), number(&recipe.shape));
+            return match ours.0 == theirs.0 && ours.1 != theirs.1 {
+                true => Verdict::Refused(recipe),
+                false => Verdict::Asked(Some(recipe)),
+            };
+        }
+        if self.body.source.as_ref() == Some(&recipe.source) && self.body.edits().changes.is_empty() {
+            sources.fold(graph, &recipe);
+            return Verdict::Followed; // as right after instantiate
+        }
+        let mut resident = None;
+        if let Some(mut lease) = self.handle.lease() {
+            // The library may refuse to set a node, and also to set it back. Then another exec takes this one's place,
+            // and the launches of the new exec have to wait for the last launch of this one.
+            let Some(completed) = store.completion().completed_or_marked(&mut lease) else {
+                return Verdict::Asked(Some(recipe));
+            };
+            resident = Some((lease, completed));
+        }
+        let (before, changes) = (self.body.source.replace(recipe.source.clone()), self.body.take_changes());
+        // The resident exec is set now, as the library would do, so that launches stay short.
+        if let Some((mut lease, completed)) = resident {
+            if read {
+                work.target_is_read();
+            }
+            let known = read || work.unfold(&self.body);
+            let set = known && {
+                let _entered = library.enter(self.class.shape.context);
+                retarget(library, &mut lease, &mut work.target, &self.body.edits().disabled).is_ok()
+            };
+            if !set {
+                // The library decides about the update, and is given an exec that is as it was before.
+                if known && restore(library, &mut lease, &work.target).is_err() {
+                    store.evict_and_destroy(lease, completed);
+                }
+                self.body.source = before;
+                if !changes.is_empty() {
+                    self.body.edits_mut().changes = changes;
+                }
+                return Verdict::Asked(Some(recipe));
+            }
+        }
+        self.source_changed();
+        sources.fold(graph, &recipe);
+        Verdict::Followed
+    }
+
+    /// The library has updated a handle's exec from a graph of another class. Whether the handle now means exactly that
+    /// graph, and the exec is one of the graph's class.
+    fn becomes(&mut self, lease: &mut Lease, recipe: &Recipe, work: &mut Work) -> bool {
+        let body = &mut self.body;
+        let Some(class) = body.class.clone().filter(|_| !body.apart().owned) else { return false };
+        let mut shape = |shape: &Shape| shape.key.unpacked(&mut work.scratch).map(<[u8]>::to_vec);
+        let shapes = shape(&class.shape).zip(shape(&recipe.shape));
+        if !shapes.is_some_and(|(from, to)| self.library.calls.becomes(&from, &to)) {
+            return false;
+        }
+        if !work.unpack(&recipe.shape, &recipe.source) {
+            return false;
+        }
+        let now = self.sources.class_of(&recipe.shape, class.flags, |shape, flags| Class::new(shape, flags, false));
+        if now.instantiate_ns.load(Relaxed) == 0 {
+            // The library has taken a graph of this class, so the class counts as one that it instantiates.
+            now.took(class.instantiate_ns.load(Relaxed));
+        }
+        lease.real().class.store(Arc::as_ptr(&now) as usize, Relaxed);
+        let exec = lease.body();
+        exec.class = Some(now.clone());
+        std::mem::swap(&mut exec.content, &mut work.target);
+        body.source = Some(recipe.source.clone());
+        body.take_changes();
+        let (slot, number) = (self.handle.slot.load(Relaxed), now.number());
+        gate::record_if_started(|shim| records::handles::class_is(shim, slot, number));
+        let before = Need::of(body);
+        body.class = Some(now);
+        self.store.need_is(before, Need::of(body));
+        true
+    }
+
+    /// The library has updated the exec from a graph. Whether a clone of that graph stands for the handle now.
+    fn clone_follows(&mut self, lease: &mut Lease, graph: Graph) -> bool {
+        let library = self.library;
+        if self.body.apart().owned || !library.calls.behaviour().clones_follow {
+            return false;
+        }
+        let relaxed = library.relax();
+        let Some(clone) = self.sources.same_clone(&self.body, graph) else { return false };
+        drop(relaxed);
+        lease.body().holds = Arc::downgrade(&clone);
+        self.body.apart_mut().template = Some(clone);
+        true
+    }
+}
+
+/// How an update is to be answered.
+enum Verdict {
+    /// The handle means the graph now.
+    Followed,
+    /// The graph has another number of nodes than the handle's. The library compares no further either.
+    Refused(Recipe),
+    /// The library has to decide. Inside is what the graph holds, if it could be read whole.
+    Asked(Option<Recipe>),
+}
