@@ -4,6 +4,7 @@ use super::class::{Class, Template};
 use super::handle::{Apart, Body};
 use super::nodes::KnownNodes;
 use super::real::LOST;
+use super::store::make::Wanted;
 use super::store::needed::Need;
 use super::{Cache, Work};
 use crate::gate;
@@ -68,8 +69,11 @@ fn made(
             let recipe = recipe.ok_or(Pinned::Parameters)?;
             let class = cache.sources.class_of(&recipe.shape, flags, |shape, flags| Class::new(shape, flags, false));
             let first = is_read && class.instantiate_ns.load(Relaxed) == 0;
-            let of_class =
-                if first { cache.store.read_template(&cache.sources, graph, &class, &recipe, work) } else { None };
+            let of_class = if first {
+                cache.store.read_template(graph, &recipe, &mut Wanted { sources: &cache.sources, class: &class, work })
+            } else {
+                None
+            };
             cache.sources.fold(graph, &recipe);
             (class, Some(recipe), None, of_class)
         }

@@ -10,12 +10,11 @@
 use super::ExecStore;
 use super::candidates::{Candidates, MAX_TRIES, parked_first};
 use super::give_back::age_of;
+use super::make::Wanted;
 use super::policy::{Age, Facts, Step, counts};
 use super::take::{Idle, IdleDevices};
 use crate::gate;
-use crate::graphs::class::Class;
 use crate::graphs::real::{Lease, RealExec, StreamKey};
-use crate::graphs::sources::{Sources, Work};
 use crate::process::clock;
 use crate::progress::activity;
 use gpumem_abi::types::Status;
@@ -43,11 +42,9 @@ pub(super) enum Origin {
 type Found = (Lease, Origin);
 
 /// The search for an exec.
-struct Search<'a> {
+struct Search<'a, 'b> {
     store: &'static ExecStore,
-    sources: &'a Sources,
-    class: &'a Arc<Class>,
-    work: &'a mut Work,
+    wanted: &'a mut Wanted<'b>,
     stream_key: StreamKey,
     /// What a new exec takes.
     bytes: (u64, u64),
@@ -68,12 +65,11 @@ impl ExecStore {
     /// The library's, from instantiate.
     pub(super) fn acquire(
         &'static self,
-        sources: &Sources,
-        class: &Arc<Class>,
+        wanted: &mut Wanted,
         stream_key: StreamKey,
         comes_back: bool,
-        work: &mut Work,
     ) -> Result<Found, Status> {
+        let class = wanted.class;
         self.destroy_completed();
         let (now, idle_ns) = (clock::now_ns(), self.bounds.idle_ns());
         let facts = Facts {
@@ -85,9 +81,7 @@ impl ExecStore {
         };
         let mut search = Search {
             store: self,
-            sources,
-            class,
-            work,
+            wanted,
             stream_key,
             bytes: class.shape.exec_bytes(),
             now,
@@ -114,7 +108,7 @@ impl ExecStore {
     }
 }
 
-impl Search<'_> {
+impl Search<'_, '_> {
     /// What a step comes to; `None` for nothing.
     fn carry_out(&mut self, step: Step) -> Result<Option<Found>, Status> {
         match step {
@@ -158,7 +152,7 @@ impl Search<'_> {
     }
 
     fn key(&self) -> usize {
-        Arc::as_ptr(self.class) as usize
+        Arc::as_ptr(self.wanted.class) as usize
     }
 
     fn age(&self, real: &RealExec) -> Age {
@@ -190,7 +184,7 @@ impl Search<'_> {
 
     /// A new exec, for which room is reserved.
     fn make(&mut self) -> Result<Found, Status> {
-        let lease = self.store.make(self.sources, self.class, self.bytes, self.work)?;
+        let lease = self.store.make(self.wanted, self.bytes)?;
         Ok((lease, Origin::New))
     }
 
@@ -226,7 +220,7 @@ impl Search<'_> {
     /// retarget by turns, and making execs takes no more time than the device does.
     fn replace(&mut self) -> Option<Lease> {
         let oldest = *self.ours.first.first()?;
-        let takes = BEHIND * self.class.instantiate_ns.load(Relaxed);
+        let takes = BEHIND * self.wanted.class.instantiate_ns.load(Relaxed);
         // Work that waits for the program completes when the program likes, and the library may wait for it.
         if !oldest.degraded.load(Relaxed) || activity::is_outside() {
             return None;

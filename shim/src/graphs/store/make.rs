@@ -19,47 +19,40 @@ use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, Status};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
+/// What an exec is made for: a class, and what `work` has: in `target` what the exec is to hold, or a clone.
+pub(crate) struct Wanted<'a> {
+    pub sources: &'a Sources,
+    pub class: &'a Arc<Class>,
+    pub work: &'a mut Work,
+}
+
+/// An exec of the library, and what it holds.
+type Made = (GraphExec, Records);
+
 impl ExecStore {
     /// Instantiates one more exec, for which room is reserved.
-    pub(super) fn make(
-        &'static self,
-        sources: &Sources,
-        class: &Arc<Class>,
-        bytes: (u64, u64),
-        work: &mut Work,
-    ) -> Result<Lease, Status> {
-        self.instantiate(sources, class, bytes, work).inspect_err(|_| self.release(bytes))
+    pub(super) fn make(&'static self, wanted: &mut Wanted, bytes: (u64, u64)) -> Result<Lease, Status> {
+        self.instantiate(wanted, bytes).inspect_err(|_| self.release(bytes))
     }
 
     /// The same, without regard to the bounds.
-    pub(crate) fn make_over_bound(
-        &'static self,
-        sources: &Sources,
-        class: &Arc<Class>,
-        work: &mut Work,
-    ) -> Result<Lease, Status> {
-        let bytes = class.shape.exec_bytes();
+    pub(super) fn make_over_bound(&'static self, wanted: &mut Wanted) -> Result<Lease, Status> {
+        let bytes = wanted.class.shape.exec_bytes();
         self.reserve(bytes, true);
-        self.make(sources, class, bytes, work)
+        self.make(wanted, bytes)
     }
 
-    fn instantiate(
-        &'static self,
-        sources: &Sources,
-        class: &Arc<Class>,
-        bytes: (u64, u64),
-        work: &mut Work,
-    ) -> Result<Lease, Status> {
-        let (template, _making) = self.template(class, work)?;
-        if let Some((exec, content)) = self.exec_of(sources, &template, class, work)? {
-            return Ok(self.keep(class, template, exec, content, bytes));
+    fn instantiate(&'static self, wanted: &mut Wanted, bytes: (u64, u64)) -> Result<Lease, Status> {
+        let (template, _making) = self.template(wanted)?;
+        if let Some(made) = self.exec_of(&template, wanted)? {
+            return Ok(self.keep(wanted.class, template, made, bytes));
         }
         // The template holds parts of two graphs. Setters of its execs accept its nodes, and that is all it is still
         // good for.
-        class.forget_template();
-        let template = self.build_template(class, work)?;
-        let (exec, content) = self.exec_of(sources, &template, class, work)?.ok_or(INVALID)?;
-        Ok(self.keep(class, template, exec, content, bytes))
+        wanted.class.forget_template();
+        let template = self.build_template(wanted)?;
+        let made = self.exec_of(&template, wanted)?.ok_or(INVALID)?;
+        Ok(self.keep(wanted.class, template, made, bytes))
     }
 
     /// An exec of a template that holds what the handle means, which is in `work.target`, and the content of that exec.
@@ -71,27 +64,17 @@ impl ExecStore {
     ///
     /// # Errors
     /// The library's, from instantiate.
-    fn exec_of(
-        &'static self,
-        sources: &Sources,
-        template: &Template,
-        class: &Class,
-        work: &Work,
-    ) -> Result<Option<(GraphExec, Records)>, Status> {
-        match self.try_exec_of(template, class, work) {
+    fn exec_of(&'static self, template: &Template, wanted: &Wanted) -> Result<Option<Made>, Status> {
+        match self.try_exec_of(template, wanted) {
             // What goes back may be waited for: nothing of the template's is locked meanwhile.
-            Err(OUT_OF_MEMORY) => self.again(sources, 0, || self.try_exec_of(template, class, work)),
+            Err(OUT_OF_MEMORY) => self.again(wanted.sources, 0, || self.try_exec_of(template, wanted)),
             other => other,
         }
     }
 
     /// The same, once.
-    fn try_exec_of(
-        &self,
-        template: &Template,
-        class: &Class,
-        work: &Work,
-    ) -> Result<Option<(GraphExec, Records)>, Status> {
+    fn try_exec_of(&self, template: &Template, wanted: &Wanted) -> Result<Option<Made>, Status> {
+        let Wanted { class, work, .. } = wanted;
         let mut content = lock(&template.content);
         if !class.alone {
             let Some(held) = content.as_mut() else { return Ok(None) };
@@ -124,34 +107,26 @@ impl ExecStore {
     }
 
     /// An exec of a graph that is built for this handle alone. No setter is needed.
-    pub(crate) fn make_of(&'static self, class: &Arc<Class>, body: &Body, work: &mut Work) -> Result<Lease, Status> {
-        if !work.unfold(body) {
+    pub(super) fn make_of(&'static self, body: &Body, wanted: &mut Wanted) -> Result<Lease, Status> {
+        if !wanted.work.unfold(body) {
             return Err(INVALID);
         }
-        let template = self.build_template(class, work)?;
-        let exec = self.exec_from(&template, class)?;
-        let bytes = class.shape.exec_bytes();
+        let template = self.build_template(wanted)?;
+        let exec = self.exec_from(&template, wanted.class)?;
+        let bytes = wanted.class.shape.exec_bytes();
         self.reserve(bytes, true);
         let mut target = lock(&template.content).clone().unwrap_or_default();
-        let mut lease = self.keep(class, template, exec, target.clone(), bytes);
-        match retarget(self.library, &mut lease, &mut target, &body.edits().disabled) {
-            Ok(_) => Ok(lease),
-            Err(status) => {
-                self.destroy_when_completed(lease);
-                Err(status)
-            }
+        let mut lease = self.keep(wanted.class, template, (exec, target.clone()), bytes);
+        if let Err(status) = retarget(self.library, &mut lease, &mut target, &body.edits().disabled) {
+            self.destroy_when_completed(lease);
+            return Err(status);
         }
+        Ok(lease)
     }
 
     /// Adds an exec that was just instantiated. Its room is reserved already.
-    pub(crate) fn keep(
-        &self,
-        class: &Arc<Class>,
-        template: Arc<Template>,
-        exec: GraphExec,
-        content: Records,
-        bytes: (u64, u64),
-    ) -> Lease {
+    pub(super) fn keep(&self, class: &Arc<Class>, template: Arc<Template>, made: Made, bytes: (u64, u64)) -> Lease {
+        let (exec, content) = made;
         let mut lease = self.execs.take_place();
         let real = lease.real();
         *lease.body() = real::Body {
@@ -179,15 +154,16 @@ impl ExecStore {
     /// The template of a class, to be instantiated: the present one, or one built of what the handle means, which
     /// `work.target` holds. The present one may hold the code of other handles. That code cannot be unloaded before the
     /// answer's guard is dropped. While code is being unloaded, each handle gets a template of its own.
-    fn template(&self, class: &Arc<Class>, work: &mut Work) -> Result<(Arc<Template>, Option<Raised<'_>>), Status> {
+    fn template(&self, wanted: &mut Wanted) -> Result<(Arc<Template>, Option<Raised<'_>>), Status> {
+        let class = wanted.class;
         if class.alone {
-            return Ok((work.clone.clone().ok_or(INVALID)?, None));
+            return Ok((wanted.work.clone.clone().ok_or(INVALID)?, None));
         }
         let making = self.making.begin();
         if let Some(template) = class.template().filter(|_| making.is_some()) {
             return Ok((template, making));
         }
-        let template = self.build_template(class, work)?;
+        let template = self.build_template(wanted)?;
         if making.is_some() {
             class.set_template(&template);
         }
@@ -195,7 +171,8 @@ impl ExecStore {
     }
 
     /// A template built of what `work.target` holds.
-    fn build_template(&self, class: &Class, work: &mut Work) -> Result<Arc<Template>, Status> {
+    fn build_template(&self, wanted: &mut Wanted) -> Result<Arc<Template>, Status> {
+        let Wanted { class, work, .. } = wanted;
         let base = class.shape.base(&mut work.scratch).ok_or(INVALID)?;
         let shape = class.shape.bytes(&mut work.scratch).ok_or(INVALID)?;
         let (graph, nodes) = self.library.calls.build(&shape, &work.target, false)?;
@@ -205,14 +182,8 @@ impl ExecStore {
     /// A template made of the graph that was just read: the graph itself if it is folded, otherwise a clone of it. An
     /// exec of it is what the program would have had, and neither takes as long as building a graph does. The class has
     /// this template for as long as somebody refers to it.
-    pub(crate) fn read_template(
-        &self,
-        sources: &Sources,
-        graph: Graph,
-        class: &Class,
-        recipe: &Recipe,
-        work: &mut Work,
-    ) -> Option<Arc<Template>> {
+    pub(crate) fn read_template(&self, graph: Graph, recipe: &Recipe, wanted: &mut Wanted) -> Option<Arc<Template>> {
+        let Wanted { sources, class, work } = wanted;
         let (base, shape) = (class.shape.base(&mut work.scratch)?, class.shape.bytes(&mut work.scratch)?);
         let (real, nodes) = match sources.folded_out_of(graph, recipe) {
             Some(real) => (real, work.reading.nodes.clone()),

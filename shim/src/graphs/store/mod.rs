@@ -2,11 +2,11 @@
 //!
 //! This file has the store itself. The others are parts of it, from top to bottom:
 //!
-//! * A handle ends: [`retire`]. Contexts, streams and code end: [`going`].
+//! * Contexts, streams and code end: [`going`].
 //! * An exec is made to hold what a handle means ([`hold`]): one that is *retargeted* node by node, a new one, or one
-//!   that is updated from a clone ([`clones`]). Which exec a launch gets: [`choose`], by the order of [`policy`].
-//! * How execs are made: [`make`], and who does so: [`making`]. What goes when memory is short: [`give_back`]. Execs that
-//!   no handle has: [`parked`].
+//!   that is updated from a clone. Which exec a launch gets: [`choose`], by the order of [`policy`].
+//! * How execs are made: [`make`], and who does so: [`making`]. What goes when memory is short: [`give_back`]. A handle
+//!   ends, and execs that no handle has: [`parked`].
 //! * An exec is taken from the handle that has it: [`take`]. How execs are destroyed: [`end`]. The thread that destroys
 //!   execs whose end may wait: [`aside`].
 //! * The execs that there are, and in which order they are looked at: [`candidates`]. The bounds: [`bounds`]. How many
@@ -16,17 +16,15 @@ mod aside;
 pub(super) mod bounds;
 mod candidates;
 mod choose;
-mod clones;
 mod end;
 mod give_back;
 mod going;
 mod hold;
-mod make;
+pub(super) mod make;
 mod making;
 pub(super) mod needed;
 mod parked;
 mod policy;
-mod retire;
 mod take;
 #[cfg(test)]
 mod tests;

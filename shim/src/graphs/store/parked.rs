@@ -1,13 +1,21 @@
 //! Parked execs, which no handle has: they are as many as was lately needed at once, and a few more, and none stays
-//! that nobody wants. Those used last serve first, so that others go cold.
+//! that nobody wants. Those used last serve first, so that others go cold. An exec is parked when its handle ends.
 
 use super::ExecStore;
 use super::candidates::ASKED;
+use super::needed::Need;
 use super::take::{IdleDevices, may_wait};
+use crate::gate;
+use crate::graphs::handle::{Body, Edits, Handle, INVALID, context_of};
 use crate::graphs::real::RealExec;
+use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
+use crate::process::lock::lock;
 use crate::process::raised::Raised;
-use crate::progress::activity;
+use crate::progress::{activity, device};
+use crate::records;
+use gpumem_abi::types::Status;
+use gpumem_wire::counters;
 use std::sync::atomic::Ordering::*;
 
 /// At most so many surplus execs are destroyed at a time. Each time goes with one new exec, so their number falls.
@@ -90,5 +98,62 @@ impl ExecStore {
             }
             self.goes(real, &mut idle_devices);
         }
+    }
+
+    /// A handle ends.
+    ///
+    /// # Errors
+    /// 1 if it is not in use.
+    pub(crate) fn end_handle(&'static self, index: u32) -> Result<(), Status> {
+        let handle = self.handles.get(index).ok_or(INVALID)?;
+        self.library.allowed()?;
+        let mut guard = lock(&handle.body);
+        if guard.class.is_none() && guard.apart().ended.is_none() {
+            return Err(INVALID);
+        }
+        let body = std::mem::take(&mut *guard);
+        self.need_is(Need::of(&body), Need::default());
+        let within = self.library.relax_in(context_of(&body));
+        self.retire_exec(handle, &body);
+        drop(within);
+        let slot = handle.slot.swap(NO_SLOT, Relaxed);
+        drop(guard);
+        self.handles.give(index);
+        gate::record_if_started(|shim| {
+            shim.count(counters::HANDLES_ENDED, 1);
+            records::handles::source_is(shim, slot, 0);
+        });
+        Ok(())
+    }
+
+    /// Parks the exec of a handle that ends, or destroys it if no other can use it.
+    fn retire_exec(&'static self, handle: &Handle, body: &Body) {
+        if let Some(mut lease) = handle.lease() {
+            let real = lease.real();
+            handle.loses(&lease);
+            let Edits { changes, disabled } = body.edits();
+            let touched = !changes.is_empty() || !disabled.is_empty();
+            let alone = body.class.as_ref().is_none_or(|class| !class.shared);
+            // The library may wait for the device when it destroys an exec that never ran (measured on an H200, driver
+            // 580). It is destroyed now, where the program expects that, and not later when room is needed.
+            let never = !lease.body().launched;
+            // If nothing can tell when its last launch completes, no handle could ever take the exec. So it is
+            // destroyed now.
+            let lost = self.completion.is_unknowable(real, real.stream_key.load(Relaxed))
+                && !device::can_tell(self.library.vendor);
+            let at_once = body.apart().owned || lost || never;
+            let too_many = || self.bounds.has_too_many() && self.parked_go() == 0;
+            let goes = at_once || touched || alone || self.is_over_bound() || too_many();
+            if goes
+                && (at_once || !self.library.calls.behaviour().outlived || self.completion.known_completed(&mut lease))
+            {
+                self.end(lease, false);
+            } else {
+                self.completion.mark_last(&mut lease);
+                self.mark_to_destroy(&lease, goes && alone);
+            }
+        }
+        self.destroy_completed();
+        self.handles.drop_pending(handle, false);
     }
 }

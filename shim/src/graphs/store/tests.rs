@@ -195,7 +195,7 @@ fn cache(library: Library) -> (&'static Shared, &'static Library, &'static RealE
     let empty: (Arc<Records>, Arc<[u8]>) = Default::default();
     let template = Arc::new(Template::new(0x90 as Graph, vec![], Records::default(), empty, library));
     cache.store.reserve((0, 0), true);
-    let mut lease = cache.store.keep(&class, template, EXEC, Records::default(), (0, 0));
+    let mut lease = cache.store.keep(&class, template, (EXEC, Records::default()), (0, 0));
     lease.body().event = Some(EVENT);
     let real = lease.real();
     real.stream_key.store(LOST, Relaxed);
