@@ -13,7 +13,6 @@ use crate::vendor::graphs::StreamArg;
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Pinned, Severity};
-use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::*};
 use std::sync::{Arc, MutexGuard};
@@ -39,35 +38,14 @@ impl Handles {
         Some(Self { execs, library, closed, pendings: Pendings::default() })
     }
 
-    /// What is behind a handle; `None` if it was never given out.
     #[inline(always)]
-    pub(super) fn get(&self, index: u32) -> Option<&'static Handle> {
-        self.execs.get(index)
-    }
-
-    /// A handle that is not in use; `None` if there is none left.
-    pub(super) fn take(&self) -> Option<(u32, &'static Handle)> {
-        self.execs.take()
-    }
-
-    /// Gives a handle back.
-    pub(super) fn give(&self, index: u32) {
-        self.execs.give(index);
-    }
-
-    /// The handle of an index, as the program has it.
-    pub(super) fn address(&self, index: u32) -> *mut c_void {
-        self.execs.address(index)
-    }
-
-    /// All that were ever given out.
-    pub(super) fn all(&self) -> impl Iterator<Item = (u32, &'static Handle)> {
-        self.execs.all()
+    pub(super) fn execs(&self) -> &HandleTable<Handle> {
+        &self.execs
     }
 
     /// A handle in use, its locked body, and its class.
     pub(super) fn live(&self, index: u32) -> Result<(&'static Handle, MutexGuard<'static, Body>, Arc<Class>), Status> {
-        let handle = self.get(index).ok_or(INVALID)?;
+        let handle = self.execs.get(index).ok_or(INVALID)?;
         let body = lock(&handle.body);
         match (body.apart().ended, body.class.clone()) {
             (Some(status), _) => Err(status),
@@ -77,7 +55,7 @@ impl Handles {
 
     /// Tells a handle its slot in the ledger.
     pub(crate) fn listed(&self, index: u32, slot: u32) {
-        if let Some(handle) = self.get(index) {
+        if let Some(handle) = self.execs.get(index) {
             handle.slot.store(slot, Relaxed);
         }
     }
@@ -124,7 +102,7 @@ impl Handles {
     /// Takes an exec from its handle.
     pub(super) fn evict(&self, lease: &mut Lease, pending: bool, stream_key: StreamKey) {
         let real = lease.real();
-        let handle = real.handle_index().and_then(|index| self.get(index));
+        let handle = real.handle_index().and_then(|index| self.execs.get(index));
         if let Some(handle) = handle {
             let slot = handle.slot.load(Relaxed);
             gate::record_if_started(|shim| records::handles::left(shim, slot));
@@ -142,7 +120,7 @@ impl Handles {
     /// An exec ends: its handle has none then.
     pub(super) fn lose(&self, lease: &Lease) {
         let real = lease.real();
-        if let Some(handle) = real.handle_index().and_then(|index| self.get(index))
+        if let Some(handle) = real.handle_index().and_then(|index| self.execs.get(index))
             && handle.resident().is_some_and(|its| std::ptr::eq(its, real))
         {
             handle.loses(lease);

@@ -91,7 +91,7 @@ fn made(
     // Setters name the nodes that the graph has now. Of a folded graph nobody has any nodes.
     let nodes = cache.sources.folded(graph).is_none().then(|| pack_nodes(work));
     let took = clock::precise_ns() - start;
-    let (index, handle) = cache.handles().take().ok_or(Pinned::Room)?;
+    let (index, handle) = cache.handles().execs().take().ok_or(Pinned::Room)?;
     let source_bytes =
         recipe.as_ref().map_or(0, |recipe| recipe.source.bytes()) + nodes.as_ref().map_or(0, KnownNodes::bytes);
     let mut body = lock(&handle.body);
@@ -116,7 +116,7 @@ fn made(
             Err(_) => {
                 cache.store.need_is(need, Need::default());
                 *body = Body::default();
-                cache.handles().give(index);
+                cache.handles().execs().give(index);
                 return Err(Pinned::None);
             }
         }
@@ -126,7 +126,7 @@ fn made(
     let saved_ns = class.instantiate_ns.load(Relaxed).saturating_sub(took);
     Ok(MadeHandle {
         index,
-        handle: cache.handles().address(index),
+        handle: cache.handles().execs().address(index),
         class: class.number(),
         counts: class.shape.counts,
         source_bytes,

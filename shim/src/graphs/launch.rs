@@ -66,7 +66,7 @@ unsafe fn launch_here(
     to: StreamArg,
 ) -> Status {
     local.recorded();
-    let Some(handle) = cache.handles().get(index) else { return never_given() };
+    let Some(handle) = cache.handles().execs().get(index) else { return never_given() };
     let slot = handle.slot.load(Relaxed);
     let shim = gate::shim();
     if let Some(shim) = shim {

@@ -23,7 +23,11 @@ pub(crate) fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
             *counted += usize::from(found != Reference::Unused);
             matches!(found, Reference::Refers | Reference::MayRefer)
         };
-        if cache.handles().all().any(|(_, handle)| ours(&mut execs, exec_refers(cache.sources(), handle, ranges)))
+        if cache
+            .handles()
+            .execs()
+            .all()
+            .any(|(_, handle)| ours(&mut execs, exec_refers(cache.sources(), handle, ranges)))
             || cache
                 .sources()
                 .all_graphs()
@@ -42,7 +46,11 @@ pub(crate) fn refers_to(memory: &Range<u64>) -> bool {
     let within = memory.start..memory.end.saturating_sub(1);
     let range = std::slice::from_ref(&within);
     super::caches().any(|cache| {
-        cache.handles().all().any(|(_, handle)| exec_refers(cache.sources(), handle, range) == Reference::Refers)
+        cache
+            .handles()
+            .execs()
+            .all()
+            .any(|(_, handle)| exec_refers(cache.sources(), handle, range) == Reference::Refers)
             || cache
                 .sources()
                 .all_graphs()
@@ -53,7 +61,7 @@ pub(crate) fn refers_to(memory: &Range<u64>) -> bool {
 /// Whether a graph that is launched certainly refers to one of these ranges, which are sorted.
 pub(crate) fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u64>]) -> bool {
     let found = super::cache(vendor).and_then(|cache| {
-        let handle = cache.handles().get(exec_index(vendor, exec)?)?;
+        let handle = cache.handles().execs().get(exec_index(vendor, exec)?)?;
         Some(exec_refers(cache.sources(), handle, ranges))
     });
     found == Some(Reference::Refers)
@@ -73,7 +81,7 @@ pub(crate) fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
         Reference::Refers | Reference::DoesNot => 1,
     };
     for cache in super::caches() {
-        for (_, handle) in cache.handles().all() {
+        for (_, handle) in cache.handles().execs().all() {
             execs += counted(each_of_exec(cache.sources(), handle, &mut each));
         }
         for (_, handle) in cache.sources().all_graphs() {
@@ -99,7 +107,7 @@ pub(crate) enum SourceRead {
 pub(crate) fn each_record_of_exec(exec: u64, mut each: impl FnMut(&[u8])) -> SourceRead {
     let handle_in = |cache: &'static Cache| {
         let index = exec_index(cache.library.vendor, exec as GraphExec)?;
-        Some((cache, cache.handles().get(index)?))
+        Some((cache, cache.handles().execs().get(index)?))
     };
     match super::caches().find_map(handle_in) {
         Some((cache, handle)) => each_enabled(cache.sources(), handle, &mut each),

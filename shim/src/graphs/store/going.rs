@@ -66,7 +66,7 @@ impl ExecStore {
     fn end_all_in(&self, sources: &Sources, end: u64, context: u64, gone: bool) {
         let is_in = |body: &Body| body.class.as_ref().is_some_and(|class| class.shape.context == context);
         let mut ended = Vec::new();
-        for (_, handle) in self.handles.all() {
+        for (_, handle) in self.handles.execs().all() {
             // A handle that another thread uses meanwhile is a race of the program's own.
             let Ok(mut body) = handle.body.try_lock() else { continue };
             if is_in(&body) {
@@ -95,7 +95,7 @@ impl ExecStore {
         self.streams_of_others(context);
         wait_until(end, || (!sources.is_ending_graph()).then_some(()));
         // A thread that took an exec from a handle meanwhile has left the handle an event.
-        for (_, handle) in self.handles.all() {
+        for (_, handle) in self.handles.execs().all() {
             let Ok(body) = handle.body.try_lock() else { continue };
             let ended = || body.apart().ended.is_some() && ended.iter().any(|its| std::ptr::eq(*its, handle));
             if is_in(&body) || ended() {
@@ -211,7 +211,7 @@ impl ExecStore {
         };
         forget_templates(sources.classes(), runs);
         let start = clock::precise_ns();
-        for (index, handle) in self.handles.all() {
+        for (index, handle) in self.handles.execs().all() {
             // A handle that another thread uses meanwhile is of other code, or that is a race of the program's own.
             let Ok(mut body) = handle.body.try_lock() else { continue };
             let Some(real) = handle.resident().filter(|_| !body.apart().owned && body.class.is_some()) else {

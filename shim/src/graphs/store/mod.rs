@@ -7,7 +7,7 @@
 //!   that is updated from a clone. Which exec a launch gets: [`choose`], by the order of [`policy`].
 //! * How execs are made: [`make`], and who does so: [`making`]. What goes when memory is short: [`give_back`]. A handle
 //!   ends, and execs that no handle has: [`parked`].
-//! * An exec is taken from the handle that has it: [`take`]. How execs are destroyed: [`end`]. The thread that destroys
+//! * An exec is taken from the handle that has it, and destroyed: [`take`]. The thread that destroys
 //!   execs whose end may wait: [`aside`].
 //! * The execs that there are, and in which order they are looked at: [`candidates`]. The bounds: [`bounds`]. How many
 //!   execs are needed: [`needed`]. Whether the cache thrashes: [`thrash`].
@@ -16,7 +16,6 @@ mod aside;
 pub(super) mod bounds;
 mod candidates;
 mod choose;
-mod end;
 mod give_back;
 mod going;
 mod hold;

@@ -105,7 +105,7 @@ impl ExecStore {
     /// # Errors
     /// 1 if it is not in use.
     pub(crate) fn end_handle(&'static self, index: u32) -> Result<(), Status> {
-        let handle = self.handles.get(index).ok_or(INVALID)?;
+        let handle = self.handles.execs().get(index).ok_or(INVALID)?;
         self.library.allowed()?;
         let mut guard = lock(&handle.body);
         if guard.class.is_none() && guard.apart().ended.is_none() {
@@ -118,7 +118,7 @@ impl ExecStore {
         drop(within);
         let slot = handle.slot.swap(NO_SLOT, Relaxed);
         drop(guard);
-        self.handles.give(index);
+        self.handles.execs().give(index);
         gate::record_if_started(|shim| {
             shim.count(counters::HANDLES_ENDED, 1);
             records::handles::source_is(shim, slot, 0);

@@ -331,7 +331,7 @@ fn a_handle_means_nothing_when_its_context_is_gone() {
         let shape = Arc::new(Shape::new(Packed::default(), 1, &Reading::default(), CONTEXT, Source::default()));
         let source = Arc::new(Source::default());
         let class = Arc::new(Class::new(shape, 0, false));
-        let (index, handle) = cache.handles().take().unwrap();
+        let (index, handle) = cache.handles().execs().take().unwrap();
         *lock(&handle.body) = Body { class: Some(class.clone()), source: Some(source.clone()), ..Body::default() };
         cache.handles().set_pending(handle, Pending { event: EVENT, stream_key: LOST });
         cache.context_going(CONTEXT + 1, gone);
