@@ -170,3 +170,61 @@ impl Handles {
         self.pendings.rename(stream_key, to);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graphs::class::{Class, Shape};
+    use crate::graphs::real::LOST;
+    use crate::graphs::tests::{CONTEXT, EVENT, FakeLibrary, library, start};
+    use crate::vendor::graphs::Reading;
+    use crate::vendor::source::{Packed, Source};
+
+    fn handles() -> (Handles, &'static FakeLibrary) {
+        let (library, fake) = library(FakeLibrary::default());
+        (Handles::new(library, start()).unwrap(), fake)
+    }
+
+    #[test]
+    fn after_a_panic_of_ours_new_handles_are_the_librarys_own() {
+        let (handles, _) = handles();
+        assert_eq!((handles.contain(|| 7), handles.is_open()), (Ok(7), Ok(())));
+        assert_eq!(handles.contain(|| panic!("for a test")), Err::<(), _>(UNKNOWN));
+        assert_eq!(handles.is_open(), Err(Pinned::Off));
+    }
+
+    #[test]
+    fn only_a_handle_in_use_is_live() {
+        let (handles, _) = handles();
+        let told = |index| handles.live(index).err();
+        assert_eq!(told(0), Some(INVALID), "never given out");
+        let (index, handle) = handles.execs().take().unwrap();
+        assert_eq!(told(index), Some(INVALID), "not in use");
+        let shape = Shape::new(Packed::default(), 1, &Reading::default(), CONTEXT, Source::default());
+        lock(&handle.body).class = Some(Arc::new(Class::new(Arc::new(shape), 0, false)));
+        assert_eq!(told(index), None);
+        lock(&handle.body).apart_mut().ended = Some(709);
+        assert_eq!(told(index), Some(709));
+    }
+
+    #[test]
+    fn a_launch_that_is_waited_for_is_left_until_the_next_one_succeeds() {
+        let (handles, fake) = handles();
+        let (_, handle) = handles.execs().take().unwrap();
+        let to = StreamArg::new(std::ptr::null_mut(), false);
+        let pending = || Pending { event: EVENT, stream_key: LOST };
+        handles.set_pending(handle, pending());
+        handles.set_pending(handle, pending());
+        assert_eq!(fake.dropped_events.load(SeqCst), 1, "the one before");
+        let taken = handles.wait_for_pending(handle, to, LOST);
+        assert!(taken.is_some() && handles.wait_for_pending(handle, to, LOST).is_none());
+        assert!(handles.waited(handle, taken, INVALID), "refused: the next launch waits");
+        let taken = handles.wait_for_pending(handle, to, LOST);
+        assert!(!handles.waited(handle, taken, SUCCESS));
+        assert!(handles.wait_for_pending(handle, to, LOST).is_none());
+        assert_eq!(fake.dropped_events.load(SeqCst), 2);
+        handles.set_pending(handle, pending());
+        handles.drop_pending(handle, true);
+        assert_eq!(fake.dropped_events.load(SeqCst), 2, "it went with its context");
+    }
+}

@@ -35,6 +35,8 @@ pub(crate) mod real;
 mod retarget;
 mod sources;
 mod store;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use caches::{cache_to_be, housekeeping, open, spare_time, step_aside, step_back_in, trim, waited};
 pub(crate) use handle_arguments::{

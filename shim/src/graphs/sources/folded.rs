@@ -281,3 +281,51 @@ impl Sources {
         self.with_work(|work| body.nodes.as_ref()?.place_of(node, &mut work.scratch))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graphs::tests::{FakeLibrary, library, start};
+    use gpumem_wire::settings::Settings;
+    use std::ptr::without_provenance_mut;
+
+    fn sources() -> Sources {
+        let (settings, _) = Settings::read(std::iter::empty());
+        Sources::new(library(FakeLibrary::default()).0, &settings, start()).unwrap()
+    }
+
+    fn graph(at: usize) -> Graph {
+        without_provenance_mut(at)
+    }
+
+    #[test]
+    fn a_captured_graph_has_a_handle_of_ours_until_it_ends() {
+        let (sources, real) = (sources(), graph(0x90));
+        let ours = sources.captured(real);
+        assert_ne!(ours, real);
+        assert_eq!((sources.handle_of(real), sources.unfolded(ours)), (ours, Some(real)));
+        assert_eq!((sources.end_graph(ours), sources.end_graph(ours)), (Ok(Some(real)), Err(INVALID)));
+        assert_eq!((sources.handle_of(real), sources.unfolded(ours)), (real, None));
+    }
+
+    /// The program may have its nodes.
+    #[test]
+    fn a_graph_that_was_seen_during_its_capture_stays_the_librarys_own() {
+        let (sources, real) = (sources(), graph(0x90));
+        sources.given_out(real);
+        assert_eq!(sources.captured(real), real);
+        assert_eq!(sources.unfolded(real), Some(real));
+    }
+
+    #[test]
+    fn what_holds_the_programs_objects_passes_that_on() {
+        let sources = sources();
+        sources.note_user_objects(graph(0x90));
+        sources.inherits(graph(0x90), graph(0x98));
+        sources.inherits(graph(0xa0), graph(0xa8));
+        let holds = |at| sources.holds_user_objects(graph(at));
+        assert_eq!([0x90, 0x98, 0xa0, 0xa8].map(holds), [true, true, false, false]);
+        sources.forget_graph(graph(0x98));
+        assert!(!holds(0x98));
+    }
+}

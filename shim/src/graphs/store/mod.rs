@@ -39,6 +39,7 @@ use candidates::Execs;
 use gpumem_wire::settings::Settings;
 use making::Making;
 use needed::Need;
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use thrash::Thrash;
@@ -66,6 +67,8 @@ pub(crate) struct ExecStore {
     /// When memory was short last, ns.
     short_ns: AtomicU64,
 }
+
+const _: () = assert!(offset_of!(ExecStore, pressed) == 0 && offset_of!(ExecStore, handles) == 8, "one cache line");
 
 impl ExecStore {
     /// `None` if no handles can be reserved.

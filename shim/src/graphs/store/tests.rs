@@ -6,169 +6,20 @@ use crate::graphs::class::{Class, Shape, Template};
 use crate::graphs::handle::INVALID;
 use crate::graphs::handle::{Body, Pending};
 use crate::graphs::real::{LOST, RealExec};
+use crate::graphs::tests::{CONTEXT, EVENT, EXEC, FakeLibrary, Gate, start};
 use crate::process::clock;
 use crate::process::lock::lock;
-use crate::vendor::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit};
+use crate::vendor::graphs::{Reading, StreamArg};
 use crate::vendor::source::{Packed, Records, Source};
-use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status, Stream};
-use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
+use gpumem_abi::types::{Graph, Stream};
+use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::Settings;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
 use std::thread::{sleep, spawn};
 use std::time::Duration;
-
-const CONTEXT: u64 = 0xc0;
-const EVENT: Event = 0xe0;
-const EXEC: GraphExec = 0xe8 as GraphExec;
-
-/// A call that tells the test when it has begun, and ends when the test says what to answer.
-struct Gate {
-    begun: Sender<()>,
-    answer: Receiver<bool>,
-}
-
-impl Gate {
-    fn new() -> (Mutex<Option<Self>>, Receiver<()>, Sender<bool>) {
-        let ((begun, has_begun), (open, answer)) = (channel(), channel());
-        (Mutex::new(Some(Self { begun, answer })), has_begun, open)
-    }
-
-    fn pass(this: &Mutex<Option<Self>>) -> bool {
-        let Some(gate) = lock(this).take() else { return true };
-        gate.begun.send(()).unwrap();
-        gate.answer.recv().unwrap()
-    }
-}
-
-/// A library that knows one context and what is in it.
-#[derive(Default)]
-struct Library {
-    looked: Mutex<Option<Gate>>,
-    destroyed: Mutex<Option<Gate>>,
-    graph_destroyed: Mutex<Option<Gate>>,
-    /// The context is gone.
-    gone: AtomicBool,
-    /// Calls with something in the context that began after it was gone, or during which it went.
-    dead: AtomicUsize,
-    destroyed_execs: AtomicUsize,
-    /// Threads that may make any call, and contexts that were entered.
-    relaxed: AtomicUsize,
-    entered: AtomicUsize,
-}
-
-impl Library {
-    fn uses<R>(&self, call: impl FnOnce() -> R) -> R {
-        let before = self.gone.load(SeqCst);
-        let answer = call();
-        self.dead.fetch_add(usize::from(before), SeqCst);
-        answer
-    }
-}
-
-impl GraphCalls for Library {
-    fn destroy_exec(&self, _: GraphExec) {
-        self.uses(|| Gate::pass(&self.destroyed));
-        // The context must not go during the call either.
-        self.uses(|| self.destroyed_execs.fetch_add(1, SeqCst));
-    }
-    fn destroy_graph(&self, _: Graph) {
-        self.uses(|| Gate::pass(&self.graph_destroyed));
-        self.uses(|| ());
-    }
-    fn completed(&self, _: Event) -> bool {
-        self.uses(|| Gate::pass(&self.looked))
-    }
-    fn drop_event(&self, _: Event) {
-        self.uses(|| ());
-    }
-    fn relax(&self) -> i32 {
-        self.relaxed.fetch_add(1, SeqCst);
-        0
-    }
-    fn unrelax(&self, _: i32) {
-        self.relaxed.fetch_sub(1, SeqCst);
-    }
-    fn ready(&self) -> Result<(), Pinned> {
-        unreachable!()
-    }
-    fn read(&self, _: Graph, _: &mut Reading) -> Result<Read, Pinned> {
-        unreachable!()
-    }
-    unsafe fn record(&self, _: NodeKind, _: Setter, _: &mut Vec<u8>) -> bool {
-        unreachable!()
-    }
-    fn clone_of(&self, _: Graph) -> Result<Graph, Status> {
-        unreachable!()
-    }
-    fn nodes(&self, _: Graph) -> Option<Vec<GraphNode>> {
-        unreachable!()
-    }
-    fn child_graph(&self, _: GraphNode) -> Option<Graph> {
-        unreachable!()
-    }
-    fn build(&self, _: &[u8], _: &Records, _: bool) -> Result<(Graph, Vec<GraphNode>), Status> {
-        unreachable!()
-    }
-    fn instantiate(&self, _: Graph, _: u64) -> Result<GraphExec, Status> {
-        unreachable!()
-    }
-    fn upload(&self, _: GraphExec, _: StreamArg) -> Status {
-        unreachable!()
-    }
-    fn set(&self, _: Option<GraphExec>, _: Nodes, _: &Records, _: &Records) -> Result<SetCount, Status> {
-        unreachable!()
-    }
-    fn set_enabled(&self, _: GraphExec, _: GraphNode, _: bool) -> Status {
-        unreachable!()
-    }
-    fn run(&self, _: &[u8], _: &Records, _: &[u32], _: StreamArg) -> Status {
-        unreachable!()
-    }
-    fn mark(&self, _: Option<Event>, _: StreamArg) -> Option<Event> {
-        unreachable!()
-    }
-    fn wait(&self, _: StreamArg, _: Event) -> Status {
-        unreachable!()
-    }
-    fn captures(&self, _: StreamArg) -> bool {
-        unreachable!()
-    }
-    fn waits_for_legacy(&self, _: StreamArg) -> bool {
-        unreachable!()
-    }
-    fn idle(&self, _: StreamArg) -> bool {
-        unreachable!()
-    }
-    fn trim(&self) {
-        unreachable!()
-    }
-    fn functions_of(&self, _: Code, _: Visit<'_>) -> Vec<u64> {
-        unreachable!()
-    }
-    fn forget(&self, _: &[u64]) {
-        unreachable!()
-    }
-    fn unloaded(&self, _: &[u64], _: bool) {
-        unreachable!()
-    }
-    fn tells(&self, _: GraphNode, _: u32) -> bool {
-        unreachable!()
-    }
-    fn allowed(&self) -> Status {
-        SUCCESS
-    }
-    fn enter(&self, _: u64) -> bool {
-        self.entered.fetch_add(1, SeqCst);
-        true
-    }
-    fn leave(&self) {
-        self.entered.fetch_sub(1, SeqCst);
-    }
-}
 
 struct Shared(Cache);
 
@@ -184,11 +35,10 @@ impl Deref for Shared {
 }
 
 /// A cache with one parked exec in the context, whose event tells whether it runs.
-fn cache(library: Library) -> (&'static Shared, &'static Library, &'static RealExec) {
-    let library: &'static Library = Box::leak(Box::new(library));
-    let starts: &'static [AtomicUsize; 2] = Box::leak(Box::default());
+fn cache(library: FakeLibrary) -> (&'static Shared, &'static FakeLibrary, &'static RealExec) {
+    let library: &'static FakeLibrary = Box::leak(Box::new(library));
     let (settings, _) = Settings::read(std::iter::empty());
-    let cache = Cache::new(Vendor::Cuda, library, &settings, (&starts[0], &starts[1])).unwrap();
+    let cache = Cache::new(Vendor::Cuda, library, &settings, (start(), start())).unwrap();
     let cache: &'static Shared = Box::leak(Box::new(Shared(cache)));
     let shape = Shape::new(Packed::default(), 1, &Reading::default(), CONTEXT, Source::default());
     let class = Arc::new(Class::new(Arc::new(shape), 0, false));
@@ -209,7 +59,7 @@ fn evict(cache: &'static Cache, real: &'static RealExec) -> bool {
 }
 
 /// What a thread does that destroys the context.
-fn destroy_context(cache: &Cache, library: &Library) {
+fn destroy_context(cache: &Cache, library: &FakeLibrary) {
     cache.context_going(CONTEXT, false);
     library.gone.store(true, SeqCst);
 }
@@ -217,7 +67,7 @@ fn destroy_context(cache: &Cache, library: &Library) {
 /// A call of the library may be left by an exception, or by the end of the thread.
 #[test]
 fn what_a_call_was_made_within_is_put_back_when_the_call_unwinds() {
-    let (cache, library, _) = cache(Library::default());
+    let (cache, library, _) = cache(FakeLibrary::default());
     let unwinds = |f: &dyn Fn()| catch_unwind(AssertUnwindSafe(f)).expect_err("it throws");
     let throws = || resume_unwind(Box::new(7));
     unwinds(&|| {
@@ -244,7 +94,7 @@ fn what_a_call_was_made_within_is_put_back_when_the_call_unwinds() {
 #[test]
 fn what_is_being_destroyed_is_in_its_context_until_that_is_done() {
     let (gate, begun, open) = Gate::new();
-    let (cache, library, real) = cache(Library { destroyed: gate, ..Library::default() });
+    let (cache, library, real) = cache(FakeLibrary { destroyed: gate, ..FakeLibrary::default() });
     let evicts = spawn(move || evict(cache, real));
     begun.recv().unwrap();
     assert!(real.is_in(CONTEXT) && real.lease().is_none(), "whoever looks for it finds it, and waits");
@@ -261,7 +111,7 @@ fn what_is_being_destroyed_is_in_its_context_until_that_is_done() {
 #[test]
 fn a_context_waits_for_looks_at_its_execs() {
     let (gate, begun, open) = Gate::new();
-    let (cache, library, real) = cache(Library { looked: gate, ..Library::default() });
+    let (cache, library, real) = cache(FakeLibrary { looked: gate, ..FakeLibrary::default() });
     let evicts = spawn(move || evict(cache, real));
     begun.recv().unwrap();
     let destroys = spawn(move || destroy_context(cache, library));
@@ -280,7 +130,7 @@ fn a_context_waits_for_looks_at_its_execs() {
 fn what_is_used_for_too_long_is_abandoned_with_its_context() {
     for over in [true, false] {
         let (gate, begun, open) = Gate::new();
-        let (cache, library, real) = cache(Library { looked: gate, ..Library::default() });
+        let (cache, library, real) = cache(FakeLibrary { looked: gate, ..FakeLibrary::default() });
         let evicts = spawn(move || evict(cache, real));
         begun.recv().unwrap();
         cache.store.context_going_by(&cache.sources, clock::precise_ns(), CONTEXT, false);
@@ -297,7 +147,7 @@ fn what_is_used_for_too_long_is_abandoned_with_its_context() {
 #[test]
 fn what_an_exec_held_goes_with_its_context() {
     for gone in [false, true] {
-        let (cache, library, real) = cache(Library::default());
+        let (cache, library, real) = cache(FakeLibrary::default());
         let template = real.lease().and_then(|mut lease| lease.body().template.as_ref().map(Arc::downgrade)).unwrap();
         library.gone.store(gone, SeqCst);
         cache.context_going(CONTEXT, gone);
@@ -310,7 +160,7 @@ fn what_an_exec_held_goes_with_its_context() {
 #[test]
 fn a_context_waits_for_graphs_that_are_destroyed_in_spare_time() {
     let (gate, begun, open) = Gate::new();
-    let (cache, library, _) = cache(Library { graph_destroyed: gate, ..Library::default() });
+    let (cache, library, _) = cache(FakeLibrary { graph_destroyed: gate, ..FakeLibrary::default() });
     cache.sources.wait_to_go(0x91 as Graph, CONTEXT);
     let spares = spawn(move || cache.sources.destroy_folded(None, false));
     begun.recv().unwrap();
@@ -327,7 +177,7 @@ fn a_context_waits_for_graphs_that_are_destroyed_in_spare_time() {
 #[test]
 fn a_handle_means_nothing_when_its_context_is_gone() {
     for gone in [false, true] {
-        let (cache, ..) = cache(Library::default());
+        let (cache, ..) = cache(FakeLibrary::default());
         let shape = Arc::new(Shape::new(Packed::default(), 1, &Reading::default(), CONTEXT, Source::default()));
         let source = Arc::new(Source::default());
         let class = Arc::new(Class::new(shape, 0, false));
