@@ -14,30 +14,37 @@ use gpumem_wire::kinds::Vendor;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// What there may be at a handle of ours.
+enum Live {
+    Exec(&'static Handle),
+    Graph(&'static GraphHandle),
+}
+
+/// All that was ever given out.
+fn all(cache: &Cache) -> impl Iterator<Item = Live> {
+    let execs = cache.handles().execs().all().map(|(_, handle)| Live::Exec(handle));
+    execs.chain(cache.sources().all_graphs().map(|(_, handle)| Live::Graph(handle)))
+}
+
+/// How many execs and graphs are the library's own, if so many are ours. The library's own cannot be read.
+fn of_library(shim: &Shim, (execs, graphs): (usize, usize)) -> usize {
+    shim.registry.execs.len().saturating_sub(execs) + shim.registry.graphs.len().saturating_sub(graphs)
+}
+
 /// Whether a live graph may refer to one of these ranges of addresses, which are sorted. Waits for no lock: a graph
 /// that another thread has locked may refer to anything.
 pub(crate) fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
-    let (mut execs, mut graphs) = (0, 0);
+    let mut ours = (0, 0);
     for cache in super::caches() {
-        let ours = |counted: &mut usize, found: Reference| {
-            *counted += usize::from(found != Reference::Unused);
-            matches!(found, Reference::Refers | Reference::MayRefer)
-        };
-        if cache
-            .handles()
-            .execs()
-            .all()
-            .any(|(_, handle)| ours(&mut execs, exec_refers(cache.sources(), handle, ranges)))
-            || cache
-                .sources()
-                .all_graphs()
-                .any(|(_, handle)| ours(&mut graphs, graph_refers(cache.sources(), handle, ranges)))
-        {
-            return true;
+        for live in all(cache) {
+            let found = live.refers(cache.sources(), ranges);
+            if matches!(found, Reference::Refers | Reference::MayRefer) {
+                return true;
+            }
+            live.count(found, &mut ours);
         }
     }
-    // Those that are the library's own cannot be read.
-    shim.registry.execs.len() > execs || shim.registry.graphs.len() > graphs
+    of_library(shim, ours) > 0
 }
 
 /// Whether a live graph certainly refers to this memory. A graph that cannot be read does not count.
@@ -45,24 +52,14 @@ pub(crate) fn refers_to(memory: &Range<u64>) -> bool {
     // The address behind this memory may be the start of the next allocation.
     let within = memory.start..memory.end.saturating_sub(1);
     let range = std::slice::from_ref(&within);
-    super::caches().any(|cache| {
-        cache
-            .handles()
-            .execs()
-            .all()
-            .any(|(_, handle)| exec_refers(cache.sources(), handle, range) == Reference::Refers)
-            || cache
-                .sources()
-                .all_graphs()
-                .any(|(_, handle)| graph_refers(cache.sources(), handle, range) == Reference::Refers)
-    })
+    super::caches().any(|cache| all(cache).any(|live| live.refers(cache.sources(), range) == Reference::Refers))
 }
 
 /// Whether a graph that is launched certainly refers to one of these ranges, which are sorted.
 pub(crate) fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u64>]) -> bool {
     let found = super::cache(vendor).and_then(|cache| {
         let handle = cache.handles().execs().get(exec_index(vendor, exec)?)?;
-        Some(exec_refers(cache.sources(), handle, ranges))
+        Some(Live::Exec(handle).refers(cache.sources(), ranges))
     });
     found == Some(Reference::Refers)
 }
@@ -70,26 +67,15 @@ pub(crate) fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u6
 /// Hands out what the nodes of all live graphs and execs hold, record by record. The answer is how many graphs and
 /// execs cannot be read, or not now. Waits for no lock.
 pub(crate) fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
-    let (mut execs, mut graphs, mut unread) = (0, 0, 0);
-    // One that is there counts, whether it could be read or not.
-    let mut counted = |reference| match reference {
-        Reference::Unused => 0,
-        Reference::MayRefer => {
-            unread += 1;
-            1
-        }
-        Reference::Refers | Reference::DoesNot => 1,
-    };
+    let (mut ours, mut unread) = ((0, 0), 0);
     for cache in super::caches() {
-        for (_, handle) in cache.handles().execs().all() {
-            execs += counted(each_of_exec(cache.sources(), handle, &mut each));
-        }
-        for (_, handle) in cache.sources().all_graphs() {
-            graphs += counted(each_of_graph(cache.sources(), handle, &mut each));
+        for live in all(cache) {
+            let read = live.read(cache.sources(), &mut each);
+            unread += usize::from(read == Reference::MayRefer);
+            live.count(read, &mut ours);
         }
     }
-    // Those that are the library's own cannot be read.
-    unread + shim.registry.execs.len().saturating_sub(execs) + shim.registry.graphs.len().saturating_sub(graphs)
+    unread + of_library(shim, ours)
 }
 
 /// Result of reading what the nodes of one exec hold.
@@ -125,19 +111,31 @@ enum Reference {
     DoesNot,
 }
 
-/// Whether what a handle means refers to one of these ranges. `read` hands out what the handle means, record by record.
-fn refers(ranges: &[Range<u64>], read: impl FnOnce(&mut dyn FnMut(&[u8])) -> Reference) -> Reference {
-    let mut found = false;
-    let read = read(&mut |record| found = found || holds(record, ranges));
-    if found { Reference::Refers } else { read }
-}
+impl Live {
+    /// Counts one that is there, whether it could be read or not.
+    fn count(&self, found: Reference, (execs, graphs): &mut (usize, usize)) {
+        let count = if matches!(self, Self::Exec(_)) { execs } else { graphs };
+        *count += usize::from(found != Reference::Unused);
+    }
 
-fn exec_refers(sources: &Sources, handle: &Handle, ranges: &[Range<u64>]) -> Reference {
-    refers(ranges, |each| each_of_exec(sources, handle, each))
-}
+    /// Whether it refers to one of these ranges.
+    fn refers(&self, sources: &Sources, ranges: &[Range<u64>]) -> Reference {
+        let mut found = false;
+        let read = self.read(sources, &mut |record| found = found || holds(record, ranges));
+        if found { Reference::Refers } else { read }
+    }
 
-fn graph_refers(sources: &Sources, handle: &GraphHandle, ranges: &[Range<u64>]) -> Reference {
-    refers(ranges, |each| each_of_graph(sources, handle, each))
+    /// Hands out what it holds, record by record. [`Reference::DoesNot`] if it could be read.
+    fn read(&self, sources: &Sources, each: &mut dyn FnMut(&[u8])) -> Reference {
+        match self {
+            Self::Exec(handle) => each_of_exec(sources, handle, each),
+            Self::Graph(handle) => match handle.recipe_if_free() {
+                None => Reference::Unused,
+                Some(None) => Reference::MayRefer,
+                Some(Some(recipe)) => each_of_source(sources, &recipe.shape, &recipe.source, each),
+            },
+        }
+    }
 }
 
 fn each_of_exec(sources: &Sources, handle: &Handle, each: &mut dyn FnMut(&[u8])) -> Reference {
@@ -155,14 +153,6 @@ fn each_of_exec(sources: &Sources, handle: &Handle, each: &mut dyn FnMut(&[u8]))
             read
         }
         _ => Reference::MayRefer,
-    }
-}
-
-fn each_of_graph(sources: &Sources, handle: &GraphHandle, each: &mut dyn FnMut(&[u8])) -> Reference {
-    match handle.recipe_if_free() {
-        None => Reference::Unused,
-        Some(None) => Reference::MayRefer,
-        Some(Some(recipe)) => each_of_source(sources, &recipe.shape, &recipe.source, each),
     }
 }
 

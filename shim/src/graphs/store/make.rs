@@ -2,10 +2,8 @@
 
 use super::ExecStore;
 use crate::gate;
-use crate::graphs::class::Recipe;
-use crate::graphs::class::{Class, Template};
-use crate::graphs::handle::Body;
-use crate::graphs::handle::INVALID;
+use crate::graphs::class::{Class, Recipe, Template};
+use crate::graphs::handle::{Body, INVALID};
 use crate::graphs::real::{self, Lease, NOWHERE};
 use crate::graphs::retarget::retarget;
 use crate::graphs::sources::{Sources, Work};

@@ -3,8 +3,7 @@
 use super::take::IdleDevices;
 use crate::graphs::Cache;
 use crate::graphs::class::{Class, Shape, Template};
-use crate::graphs::handle::INVALID;
-use crate::graphs::handle::{Body, Pending};
+use crate::graphs::handle::{Body, INVALID, Pending};
 use crate::graphs::real::{LOST, RealExec};
 use crate::graphs::tests::{CONTEXT, EVENT, EXEC, FakeLibrary, Gate, start};
 use crate::process::clock;
