@@ -1,7 +1,7 @@
 //! Arguments of the program's calls: which of them are handles of ours, and which object of the library is behind each.
 
 use super::caches::open;
-use super::change;
+use super::change::{self, InUse};
 use super::handle::INVALID;
 use super::{cache, caches};
 use crate::gate;
@@ -67,9 +67,9 @@ pub(crate) fn seen_word(vendor: Vendor, word: usize) -> usize {
     match exec_index(vendor, word as GraphExec) {
         Some(index) => {
             // What the function does with the exec is not known, so no other exec may stand in for it any more.
-            let exec = cache(vendor)
-                .map(|cache| change::with_real(cache, index, Some(Pinned::UnknownCall), |exec| exec as usize));
-            exec.and_then(Result::ok).unwrap_or(0)
+            let used = cache(vendor).and_then(|cache| InUse::begin(cache, index).ok());
+            let exec = used.and_then(|used| used.with_real(Some(Pinned::UnknownCall), |exec| exec as usize).ok());
+            exec.unwrap_or(0)
         }
         None => word,
     }

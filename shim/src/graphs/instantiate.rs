@@ -67,7 +67,8 @@ fn made(
     let (class, recipe, template, of_class) = match cache.sources.recipe_of(graph, folded, work)? {
         (Read::Whole, recipe) => {
             let recipe = recipe.ok_or(Pinned::Parameters)?;
-            let class = cache.sources.class_of(&recipe.shape, flags, |shape, flags| Class::new(shape, flags, false));
+            let class =
+                cache.sources.known().class(&recipe.shape, flags, |shape, flags| Class::new(shape, flags, false));
             let first = is_read && class.instantiate_ns.load(Relaxed) == 0;
             let of_class = if first {
                 cache.store.read_template(graph, &recipe, &mut Wanted { sources: &cache.sources, class: &class, work })
@@ -82,7 +83,7 @@ fn made(
             let shared = read == Read::CloneShared;
             let (shape, _) = cache.sources.shape_of_reading(work, !shared);
             let class = match shared {
-                true => cache.sources.class_of(&shape, flags, Class::of_clones),
+                true => cache.sources.known().class(&shape, flags, Class::of_clones),
                 false => Arc::new(Class::new(shape, flags, true)),
             };
             (class, None, Some(template), None)

@@ -19,54 +19,51 @@ pub(crate) struct Library {
     pub calls: &'static dyn GraphCalls,
 }
 
-/// While this lives, this thread may make calls that a capture of it forbids. Inside is the mode from before.
-#[must_use = "the mode from before comes back when this is dropped"]
-pub(super) struct AnyMode {
+/// The states that this thread is in while this lives.
+#[must_use = "the states from before come back when this is dropped"]
+pub(super) struct Within {
     calls: &'static dyn GraphCalls,
-    mode: i32,
-    /// A call of ours must not be where a cancelled thread ends: its unwinding would end the process.
-    _uncancelled: Uncancelled,
+    /// Another context was entered.
+    entered: bool,
+    /// The mode from before, if the thread may make calls that a capture of it forbids. A call of ours must not be where
+    /// a cancelled thread ends: its unwinding would end the process.
+    relaxed: Option<(i32, Uncancelled)>,
 }
 
-impl Drop for AnyMode {
+impl Drop for Within {
     fn drop(&mut self) {
-        self.calls.unrelax(self.mode);
-    }
-}
-
-/// While this lives, another context is current, if it was to be entered.
-#[must_use = "the context is left when this is dropped"]
-pub(super) struct Entered(Option<&'static dyn GraphCalls>);
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        if let Some(calls) = self.0 {
-            calls.leave();
+        if self.entered {
+            self.calls.leave();
+        }
+        if let Some((mode, _)) = self.relaxed {
+            self.calls.unrelax(mode);
         }
     }
 }
 
 impl Library {
     /// While the answer lives, this thread may make calls that a capture of it forbids.
-    pub(super) fn relax(self) -> AnyMode {
-        let _uncancelled = Uncancelled::new();
-        AnyMode { calls: self.calls, mode: self.calls.relax(), _uncancelled }
+    pub(super) fn relax(self) -> Within {
+        self.relax_in(0)
     }
 
     /// While the answer lives, this context is current. For 0, whatever context is.
-    pub(super) fn enter(self, context: u64) -> Entered {
-        Entered((context != 0 && self.calls.enter(context)).then_some(self.calls))
+    pub(super) fn enter(self, context: u64) -> Within {
+        Within { calls: self.calls, entered: context != 0 && self.calls.enter(context), relaxed: None }
     }
 
     /// Both of these.
-    pub(super) fn relax_in(self, context: u64) -> (Entered, AnyMode) {
-        let relaxed = self.relax();
-        (self.enter(context), relaxed)
+    pub(super) fn relax_in(self, context: u64) -> Within {
+        let uncancelled = Uncancelled::new();
+        let relaxed = Some((self.calls.relax(), uncancelled));
+        let mut within = Within { calls: self.calls, entered: false, relaxed };
+        within.entered = context != 0 && self.calls.enter(context);
+        within
     }
 
     /// While the answer lives, the context of an exec is current and does not end. `None` if it ends just now or has
     /// ended.
-    pub(super) fn enter_context_of(self, real: &RealExec) -> Option<(Entered, ContextHold)> {
+    pub(super) fn enter_context_of(self, real: &RealExec) -> Option<(Within, ContextHold)> {
         let context = real.context.load(Relaxed);
         let hold = ContextHold::begin(context)?;
         real.is_in(context).then(|| (self.enter(context), hold))

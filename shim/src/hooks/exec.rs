@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::gate;
 use crate::graphs;
 use crate::graphs::Cache;
-use crate::graphs::change::{self, Updated};
+use crate::graphs::change::{self, InUse, Updated};
 use crate::graphs::launch::{self as launches, Launch};
 use crate::pool::guard::{self, LaunchKind};
 use crate::pool::guarded;
@@ -160,7 +160,7 @@ fn whole(
     tell: impl FnOnce(c_int),
 ) -> Status {
     let status = match ours(call, exec) {
-        Ok(Some((cache, index))) => match change::update(cache, index, graph, real) {
+        Ok(Some((cache, index))) => match InUse::begin(cache, index).and_then(|used| used.update(graph, real)) {
             Ok(Updated::Virtually) => {
                 tell(UPDATED);
                 SUCCESS
@@ -271,7 +271,9 @@ pub(crate) unsafe fn get_id(
 
 fn on_real(call: &Call, exec: GraphExec, why: Option<Pinned>, real: impl FnOnce(GraphExec) -> Status) -> Status {
     match ours(call, exec) {
-        Ok(Some((cache, index))) => change::with_real(cache, index, why, real).unwrap_or_else(|status| status),
+        Ok(Some((cache, index))) => {
+            InUse::begin(cache, index).and_then(|used| used.with_real(why, real)).unwrap_or_else(|status| status)
+        }
         Ok(None) => real(exec),
         Err(status) => status,
     }

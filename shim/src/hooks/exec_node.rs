@@ -5,7 +5,7 @@ use super::graph_use::LibraryParams;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
-use crate::graphs::change::{self, Change};
+use crate::graphs::change::{Change, InUse};
 use crate::records;
 use crate::records::execs::Update;
 use crate::vendor::graphs::Setter;
@@ -23,9 +23,9 @@ pub(super) fn node(
 ) -> Status {
     let changes = change.changes();
     let status = match ours(call, exec) {
-        Ok(Some((cache, index))) => {
-            change::node(cache, index, graph_node, change, real).unwrap_or_else(|status| status)
-        }
+        Ok(Some((cache, index))) => InUse::begin(cache, index)
+            .and_then(|used| used.change_node(graph_node, change, real))
+            .unwrap_or_else(|status| status),
         Ok(None) => real(exec, graph_node),
         Err(status) => status,
     };

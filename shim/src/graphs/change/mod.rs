@@ -5,8 +5,8 @@ mod child;
 mod node;
 mod update;
 
-pub(crate) use node::{Change, node};
-pub(crate) use update::{Updated, update};
+pub(crate) use node::Change;
+pub(crate) use update::Updated;
 
 use super::Cache;
 use super::class::Class;
@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard};
 
 /// A handle that a call of the program uses. Its body is locked.
-struct InUse {
+pub(crate) struct InUse {
     store: &'static ExecStore,
     sources: &'static Sources,
     library: Library,
@@ -37,7 +37,9 @@ struct InUse {
 }
 
 impl InUse {
-    fn begin(cache: &'static Cache, index: u32) -> Result<Self, Status> {
+    /// # Errors
+    /// A status for the program when the handle is not valid.
+    pub(crate) fn begin(cache: &'static Cache, index: u32) -> Result<Self, Status> {
         let Cache { store, sources, library } = cache;
         let (handle, body, class) = store.handles().live(index)?;
         Ok(Self { store, sources, library: *library, index, handle, body, class })
@@ -69,23 +71,20 @@ impl InUse {
             gate::record_if_started(|shim| records::handles::source_is(shim, slot, bytes));
         }
     }
-}
 
-/// Runs `f` with the handle's real exec. If `why` gives a reason, the exec stays with the handle from now on.
-pub(crate) fn with_real<R>(
-    cache: &'static Cache,
-    index: u32,
-    why: Option<Pinned>,
-    f: impl FnOnce(GraphExec) -> R,
-) -> Result<R, Status> {
-    let mut used = InUse::begin(cache, index)?;
-    let lease = used.real()?;
-    let result = f(lease.real().exec());
-    match why {
-        Some(why) => used.own(lease, why),
-        None => used.publish(lease),
+    /// Runs `f` with the real exec. If `why` gives a reason, the exec stays with the handle from now on.
+    ///
+    /// # Errors
+    /// The library's, if the handle has no exec and none can be made.
+    pub(crate) fn with_real<R>(mut self, why: Option<Pinned>, f: impl FnOnce(GraphExec) -> R) -> Result<R, Status> {
+        let lease = self.real()?;
+        let result = f(lease.real().exec());
+        match why {
+            Some(why) => self.own(lease, why),
+            None => self.publish(lease),
+        }
+        Ok(result)
     }
-    Ok(result)
 }
 
 /// The program uploads a handle. `real` uploads a real exec.
@@ -102,7 +101,7 @@ pub(crate) fn upload(
     to: StreamArg,
     real: impl FnOnce(GraphExec) -> Status,
 ) -> Result<Status, Status> {
-    let owned = cache.handles().live(index)?.1.apart().owned;
+    let owned = InUse::begin(cache, index)?.body.apart().owned;
     let calls = cache.library.calls;
     if !owned && !calls.behaviour().uploads {
         let said = cache.store.completion().query_stream(to, || !capturing(), || calls.query(to));
@@ -110,5 +109,5 @@ pub(crate) fn upload(
             return Ok(SUCCESS);
         }
     }
-    with_real(cache, index, None, real)
+    InUse::begin(cache, index)?.with_real(None, real)
 }

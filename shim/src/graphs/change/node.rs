@@ -1,6 +1,6 @@
 //! The program sets one node of an exec, switches it on or off, or asks about it.
 
-use super::{Cache, InUse, child};
+use super::{InUse, child};
 use crate::gate;
 use crate::graphs::handle::INVALID;
 use crate::graphs::real::Lease;
@@ -14,24 +14,13 @@ use std::ffi::c_uint;
 /// A handle that keeps more changes than this has them folded into its source.
 const MANY_CHANGES: usize = 64;
 
-/// The program sets, or asks about, one node. `real` does so with a real exec and its node.
-/// `change` is what a handle remembers of it.
-///
-/// # Errors
-/// A status for the program when handle or node are no good.
-pub(crate) fn node(
-    cache: &'static Cache,
-    index: u32,
-    node: GraphNode,
-    change: Change,
-    real: impl FnOnce(GraphExec, GraphNode) -> Status,
-) -> Result<Status, Status> {
-    InUse::begin(cache, index)?.change_node(node, change, real)
-}
-
 impl InUse {
-    /// The program sets, or asks about, one node.
-    fn change_node(
+    /// The program sets, or asks about, one node. `real` does so with a real exec and its node. `change` is what a handle
+    /// remembers of it.
+    ///
+    /// # Errors
+    /// A status for the program when handle or node are no good.
+    pub(crate) fn change_node(
         mut self,
         node: GraphNode,
         change: Change,

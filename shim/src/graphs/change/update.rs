@@ -1,6 +1,6 @@
 //! The program updates an exec from a whole graph.
 
-use super::{Cache, InUse};
+use super::InUse;
 use crate::gate;
 use crate::graphs::class::{Class, Recipe, Shape};
 use crate::graphs::handle::INVALID;
@@ -25,22 +25,16 @@ pub(crate) enum Updated {
     Really(Status),
 }
 
-/// The program updates a handle from a graph. `real` asks the library, with a real exec and graph.
-///
-/// # Errors
-/// A status for the program when the handle is no good.
-pub(crate) fn update(
-    cache: &'static Cache,
-    index: u32,
-    graph: Graph,
-    real: impl FnOnce(GraphExec, Graph) -> Status,
-) -> Result<Updated, Status> {
-    InUse::begin(cache, index)?.update(graph, real)
-}
-
 impl InUse {
-    /// The program updates the handle from a graph.
-    fn update(mut self, graph: Graph, real: impl FnOnce(GraphExec, Graph) -> Status) -> Result<Updated, Status> {
+    /// The program updates the handle from a graph. `real` asks the library, with a real exec and graph.
+    ///
+    /// # Errors
+    /// A status for the program when the handle is no good.
+    pub(crate) fn update(
+        mut self,
+        graph: Graph,
+        real: impl FnOnce(GraphExec, Graph) -> Status,
+    ) -> Result<Updated, Status> {
         let (store, sources, library) = (self.store, self.sources, self.library);
         let mut recipe = None;
         if !self.body.apart().owned && !self.class.alone && library.is_usable() {
@@ -151,7 +145,8 @@ impl InUse {
         if !work.unpack(&recipe.shape, &recipe.source) {
             return false;
         }
-        let now = self.sources.class_of(&recipe.shape, class.flags, |shape, flags| Class::new(shape, flags, false));
+        let now =
+            self.sources.known().class(&recipe.shape, class.flags, |shape, flags| Class::new(shape, flags, false));
         if now.instantiate_ns.load(Relaxed) == 0 {
             // The library has taken a graph of this class, so the class counts as one that it instantiates.
             now.took(class.instantiate_ns.load(Relaxed));

@@ -13,7 +13,7 @@ const MOST_FEATURES: usize = 1024;
 
 /// Shapes and classes by what they are.
 #[derive(Default)]
-pub(super) struct Known(Mutex<Interned>);
+pub(crate) struct Known(Mutex<Interned>);
 
 #[derive(Default)]
 struct Interned {
@@ -48,7 +48,7 @@ impl Known {
     }
 
     /// The class of a shape and flags, made by `new` if there is none.
-    pub(super) fn class(&self, shape: &Arc<Shape>, flags: u64, new: fn(Arc<Shape>, u64) -> Class) -> Arc<Class> {
+    pub(crate) fn class(&self, shape: &Arc<Shape>, flags: u64, new: fn(Arc<Shape>, u64) -> Class) -> Arc<Class> {
         let mut known = lock(&self.0);
         known.forget_gone_classes();
         let entry = known.classes.entry((Arc::as_ptr(shape) as usize, flags)).or_default();
@@ -60,7 +60,8 @@ impl Known {
         class
     }
 
-    pub(super) fn classes(&self) -> Vec<Arc<Class>> {
+    /// All classes that something refers to.
+    pub(crate) fn classes(&self) -> Vec<Arc<Class>> {
         lock(&self.0).classes.values().filter_map(Weak::upgrade).collect()
     }
 

@@ -5,7 +5,7 @@ pub(super) mod folded;
 mod known;
 mod read;
 
-use super::class::{Class, Shape, Template};
+use super::class::{Shape, Template};
 use super::handle::{Body, HandleTable};
 use super::library::Library;
 use crate::process::lock::lock;
@@ -104,13 +104,9 @@ impl Sources {
         result
     }
 
-    pub(super) fn class_of(&self, shape: &Arc<Shape>, flags: u64, new: fn(Arc<Shape>, u64) -> Class) -> Arc<Class> {
-        self.known.class(shape, flags, new)
-    }
-
-    /// All classes that something refers to.
-    pub(super) fn classes(&self) -> Vec<Arc<Class>> {
-        self.known.classes()
+    /// Shapes and classes by what they are.
+    pub(super) fn known(&self) -> &Known {
+        &self.known
     }
 
     /// A context ends. Nothing can be made of what was known of its graphs.

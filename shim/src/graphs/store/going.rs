@@ -209,7 +209,7 @@ impl ExecStore {
             let body = lease.body();
             body.class.as_ref().is_some_and(|class| runs(class, &body.content))
         };
-        forget_templates(sources.classes(), runs);
+        forget_templates(sources.known().classes(), runs);
         let start = clock::precise_ns();
         for (index, handle) in self.handles.execs().all() {
             // A handle that another thread uses meanwhile is of other code, or that is a race of the program's own.
