@@ -186,7 +186,7 @@ pub(super) fn nothing_is_kept() -> bool {
 
 /// Makes the graph caches follow these bounds.
 fn graph_bounds(now: &Settings) {
-    graphs::caches().for_each(|cache| cache.goes_by(now));
+    graphs::caches().for_each(|cache| cache.apply_settings(now));
     // An idle process launches nothing that would apply the new bounds.
     graphs::housekeeping();
 }

@@ -101,7 +101,7 @@ fn make(vendor: Vendor) -> Result<&'static Cache, Pinned> {
     let made = gate::record_if_started(|shim| new_cache(shim, vendor));
     let made = place(vendor).set_if_empty(made.unwrap_or(Err(Pinned::Off))?);
     // The cache was not told of changes before it had its place.
-    gate::record_if_started(|shim| made.goes_by(&shim.in_force.all()));
+    gate::record_if_started(|shim| made.apply_settings(&shim.in_force.all()));
     heap::when_refused(|| OFF.store(true, Relaxed));
     // It runs before the library's own handlers, since handlers run in the opposite order of their registration.
     // SAFETY: `at_exit` has the type that is asked for. It is code of this library, which is never unloaded.

@@ -21,9 +21,9 @@
 
 mod caches;
 pub(crate) mod change;
-pub(crate) mod class;
+mod class;
 mod completed;
-pub(crate) mod handle;
+mod handle;
 mod handle_arguments;
 mod handles;
 pub(crate) mod instantiate;
@@ -31,7 +31,7 @@ pub(crate) mod launch;
 mod library;
 mod memory_use;
 pub(crate) mod nodes;
-pub(crate) mod real;
+mod real;
 mod retarget;
 mod sources;
 mod store;
@@ -106,7 +106,7 @@ impl Cache {
     }
 
     /// Follows these variables from now on.
-    pub(crate) fn goes_by(&self, settings: &Settings) {
+    pub(crate) fn apply_settings(&self, settings: &Settings) {
         self.store.apply_settings(settings);
         self.sources.apply_settings(settings);
     }

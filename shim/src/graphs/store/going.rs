@@ -57,7 +57,7 @@ impl ExecStore {
     }
 
     /// The same. What other threads still use at `end` is abandoned.
-    pub(crate) fn context_going_by(&self, sources: &Sources, end: u64, context: u64, gone: bool) {
+    pub(super) fn context_going_by(&self, sources: &Sources, end: u64, context: u64, gone: bool) {
         sources.destroy_folded(Some(context), gone);
         let _relaxed = self.library.relax();
         self.end_all_in(sources, end, context, gone);

@@ -46,7 +46,7 @@ use thrash::Thrash;
 
 /// The real execs of one library, and the handles that have them. What a launch reads comes first.
 #[repr(C)]
-pub(crate) struct ExecStore {
+pub(super) struct ExecStore {
     /// The cache is near a bound. Launches leave events, so that completed execs can be told from pending ones.
     pressed: AtomicBool,
     handles: Handles,

@@ -156,7 +156,7 @@ impl ExecStore {
 
     /// Handles an exec that holds parts of two graphs: no handle gets it any more, and it is destroyed when that needs
     /// no wait.
-    pub(crate) fn destroy_when_completed(&'static self, mut lease: Lease) {
+    pub(super) fn destroy_when_completed(&'static self, mut lease: Lease) {
         lease.body().broken = true;
         self.mark_to_destroy(&lease, true);
         drop(lease);
@@ -164,7 +164,7 @@ impl ExecStore {
     }
 
     /// Destroys what is to be destroyed and has completed by now.
-    pub(crate) fn destroy_completed(&'static self) {
+    pub(super) fn destroy_completed(&'static self) {
         if self.to_destroy.load(Relaxed) == 0 {
             return;
         }
