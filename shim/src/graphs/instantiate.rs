@@ -1,6 +1,6 @@
 //! A handle is made, and ends.
 
-use super::class::{Class, Template};
+use super::class::{Class, Recipe, Template};
 use super::handle::{Apart, Body};
 use super::nodes::KnownNodes;
 use super::real::LOST;
@@ -61,36 +61,9 @@ fn made(
     work: &mut Work,
 ) -> Result<MadeHandle, Pinned> {
     let start = clock::precise_ns();
-    let folded = cache.sources.folded(graph);
-    let is_read = folded.is_none();
-    let real_graph = || cache.sources.unfolded(graph).ok_or(Pinned::None);
-    let (class, recipe, template, of_class) = match cache.sources.recipe_of(graph, folded, work)? {
-        (Read::Whole, recipe) => {
-            let recipe = recipe.ok_or(Pinned::Parameters)?;
-            let class =
-                cache.sources.known().class(&recipe.shape, flags, |shape, flags| Class::new(shape, flags, false));
-            let first = is_read && class.instantiate_ns.load(Relaxed) == 0;
-            let of_class = if first {
-                cache.store.read_template(graph, &recipe, &mut Wanted { sources: &cache.sources, class: &class, work })
-            } else {
-                None
-            };
-            cache.sources.fold(graph, &recipe);
-            (class, Some(recipe), None, of_class)
-        }
-        (read, _) => {
-            let template = Arc::new(Template::clone_of(real_graph()?, cache.library.calls)?);
-            let shared = read == Read::CloneShared;
-            let (shape, _) = cache.sources.shape_of_reading(work, !shared);
-            let class = match shared {
-                true => cache.sources.known().class(&shape, flags, Class::of_clones),
-                false => Arc::new(Class::new(shape, flags, true)),
-            };
-            (class, None, Some(template), None)
-        }
-    };
+    let Meaning { class, recipe, template, of_class } = meaning(cache, graph, flags, work)?;
     // Setters name the nodes that the graph has now. Of a folded graph nobody has any nodes.
-    let nodes = cache.sources.folded(graph).is_none().then(|| pack_nodes(work));
+    let nodes = cache.sources.folded(graph).is_none().then(|| KnownNodes::new(&work.reading.nodes, &mut work.scratch));
     let took = clock::precise_ns() - start;
     let (index, handle) = cache.handles().execs().take().ok_or(Pinned::Room)?;
     let source_bytes =
@@ -136,7 +109,43 @@ fn made(
     })
 }
 
-/// The nodes just read.
-fn pack_nodes(work: &mut Work) -> KnownNodes {
-    KnownNodes::new(&work.reading.nodes, &mut work.scratch)
+/// What a handle is to mean.
+struct Meaning {
+    class: Arc<Class>,
+    recipe: Option<Recipe>,
+    /// The clone that stands for the graph, if no recipe does.
+    template: Option<Arc<Template>>,
+    /// What the first exec of the class is made of.
+    of_class: Option<Arc<Template>>,
+}
+
+fn meaning(cache: &'static Cache, graph: Graph, flags: u64, work: &mut Work) -> Result<Meaning, Pinned> {
+    let folded = cache.sources.folded(graph);
+    let is_read = folded.is_none();
+    Ok(match cache.sources.recipe_of(graph, folded, work)? {
+        (Read::Whole, recipe) => {
+            let recipe = recipe.ok_or(Pinned::Parameters)?;
+            let class =
+                cache.sources.known().class(&recipe.shape, flags, |shape, flags| Class::new(shape, flags, false));
+            let first = is_read && class.instantiate_ns.load(Relaxed) == 0;
+            let of_class = if first {
+                cache.store.read_template(graph, &recipe, &mut Wanted { sources: &cache.sources, class: &class, work })
+            } else {
+                None
+            };
+            cache.sources.fold(graph, &recipe);
+            Meaning { class, recipe: Some(recipe), template: None, of_class }
+        }
+        (read, _) => {
+            let real = cache.sources.unfolded(graph).ok_or(Pinned::None)?;
+            let template = Arc::new(Template::clone_of(real, cache.library.calls)?);
+            let shared = read == Read::CloneShared;
+            let (shape, _) = cache.sources.shape_of_reading(work, !shared);
+            let class = match shared {
+                true => cache.sources.known().class(&shape, flags, Class::of_clones),
+                false => Arc::new(Class::new(shape, flags, true)),
+            };
+            Meaning { class, recipe: None, template: Some(template), of_class: None }
+        }
+    })
 }

@@ -13,8 +13,7 @@ const MAX_DEPTH: u32 = 16;
 pub(super) fn node_inside(
     sources: &Sources,
     calls: &dyn GraphCalls,
-    from: Graph,
-    node: GraphNode,
+    (from, node): (Graph, GraphNode),
     to: Graph,
     place_of: impl Fn(GraphNode) -> Option<u32>,
 ) -> Option<GraphNode> {

@@ -37,14 +37,8 @@ impl InUse {
             let place_of = |node| self.place_of(node);
             let inside = || {
                 let _alone = template.alone();
-                child::node_inside(
-                    self.sources,
-                    self.library.calls,
-                    self.body.graph as Graph,
-                    node,
-                    template.graph,
-                    place_of,
-                )
+                let inner = (self.body.graph as Graph, node);
+                child::node_inside(self.sources, self.library.calls, inner, template.graph, place_of)
             };
             let there = at.and_then(|at| template.nodes.get(at as usize).copied());
             there.or_else(|| self.class.alone.then(inside).flatten()).map(|there| (at, there))
