@@ -32,7 +32,7 @@ pub(crate) struct Asked {
 /// Looks up the address that a question is about.
 #[inline]
 pub(crate) fn about(vendor: Vendor, ptr: DevicePtr) -> Asked {
-    let block = of(vendor).and_then(|pool| pool.map.around(ptr));
+    let block = of(vendor).and_then(|pool| pool.blocks.around(ptr));
     match block {
         // The address is in freed memory, or behind the end of what the program has.
         Some(block)

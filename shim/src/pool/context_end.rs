@@ -81,7 +81,7 @@ impl Leaving<'_> {
                 BlockState::Idle => context_pool.keep(block, now),
                 BlockState::Waiting => context_pool.keep_waiting(block, now),
             }
-            self.pool.map.insert(addr, block);
+            self.pool.blocks.insert(addr, block);
         }
         // These bytes are counted with the new pool by now.
         gave(&self.bytes);
@@ -156,14 +156,14 @@ impl Pool {
             ours.extend(of_threads.into_iter().map(here(BlockState::Idle)));
             context_pools.extend(all_let_go.then_some(context_pool));
             for block in self
-                .map
+                .blocks
                 .all()
                 .into_iter()
                 .filter(|block| ContextPool::of(block).is_some_and(|its| std::ptr::eq(its, context_pool)))
             {
                 let addr = block.addr.load(Relaxed);
                 // Another thread may get the address as soon as the context has ended.
-                self.map.remove(addr);
+                self.blocks.remove(addr);
                 let live = !block.is(State::Idle);
                 if live {
                     gate::record_if_started(|shim| block_records::leaves(shim, block));
@@ -221,12 +221,12 @@ mod tests {
         let (settings, _) = Settings::read(std::iter::empty());
         let pool = Pool::new(Vendor::Cuda, &settings, true);
         let block = |context_pool: &'static ContextPool, addr: u64| {
-            let block = pool.spare();
+            let block = pool.blocks.spare();
             block.addr.store(addr, Relaxed);
             block.bytes.store(4096, Relaxed);
             context_pool.claim(block);
             block.set(State::Busy);
-            pool.map.insert(addr, block);
+            pool.blocks.insert(addr, block);
             block
         };
         let (mut all, mut late) = (FxHashSet::default(), None);
@@ -269,14 +269,14 @@ mod tests {
             cache.take().unwrap().rebind(context_pool);
             let mut of_it = FxHashSet::default();
             for n in 1..=BLOCKS {
-                let block = pool.spare();
+                let block = pool.blocks.spare();
                 assert!(of_it.insert(std::ptr::from_ref(block)));
                 let addr = (context << 32) + (n << 12);
                 block.addr.store(addr, Relaxed);
                 block.bytes.store(4096, Relaxed);
                 context_pool.claim(block);
                 block.set(State::Live);
-                pool.map.insert(addr, block);
+                pool.blocks.insert(addr, block);
                 match n % 3 {
                     0 => {}
                     1 => context_pool.keep(block, 0),
@@ -290,7 +290,7 @@ mod tests {
             }
             all.extend(of_it);
             pool.context_going(context).gone();
-            assert!(pool.map.all().is_empty() && lock(&pool.context_pools).is_empty());
+            assert!(pool.blocks.all().is_empty() && lock(&pool.context_pools).is_empty());
             assert_eq!((context_pool.idle_blocks(), cache.bytes.load(Relaxed)), ((0, 0), 0));
         }
         assert_eq!(all.len() as u64, BLOCKS);

@@ -65,7 +65,7 @@ impl Pool {
         // SAFETY: the reference ends with this function and stays on this thread.
         let Some(local) = (unsafe { threads::here() }) else { return false };
         let Some((cache, context_pool)) = self.usual(shim, local) else { return false };
-        let Some(block) = self.map.get(addr) else { return false };
+        let Some(block) = self.blocks.get(addr) else { return false };
         if !is_usual(block, context_pool) || shim.stranded.may_know(addr) || !context_pool.unchanged_since_idle() {
             return false;
         }

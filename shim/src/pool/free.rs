@@ -51,7 +51,7 @@ impl Pool {
             Some(FreeStep::Wait(block, context_pool)) => Some(self.wait(call, block, context_pool, real)),
             // Recording has ended, so the block goes back to the driver.
             None => {
-                let block = self.map.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))?;
+                let block = self.blocks.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))?;
                 Some(self.give_up(block, real))
             }
         }
@@ -59,7 +59,7 @@ impl Pool {
 
     #[inline]
     fn begin(&'static self, shim: &'static Shim, addr: u64) -> FreeStep {
-        let Some(block) = self.map.get(addr) else { return FreeStep::NotOurs };
+        let Some(block) = self.blocks.get(addr) else { return FreeStep::NotOurs };
         if !block.turn_to(addr, State::Live, State::Busy) {
             // The program frees the same block twice. If another thread is freeing it just now, that is a race of the
             // program's own.
@@ -249,7 +249,7 @@ impl Pool {
             let _errno = KeepErrno::new();
             guard.given_up(context_pool, block);
         }
-        self.map.remove(addr);
+        self.blocks.remove(addr);
         wait_for_readers(context_pool, addr);
         if trace::on() {
             gate::note(|shim| block_records::trace_block(shim, Action::Free, block));
@@ -265,7 +265,7 @@ impl Pool {
         activity::saw(status);
         if status != SUCCESS {
             block.set(State::Live);
-            self.map.insert(addr, block);
+            self.blocks.insert(addr, block);
             gate::note(|shim| {
                 if trace::on() {
                     block_records::trace_block(shim, Action::Unfreed, block);
@@ -290,13 +290,13 @@ impl Pool {
 
     /// A stream-ordered free: the driver decides, and from then on the block is the driver's.
     pub(crate) fn free_async(&'static self, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
-        let block = self.map.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy));
+        let block = self.blocks.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy));
         match block {
             Some(block) => {
                 gate::note(|shim| stranded::freed(shim, addr));
                 Some(self.give_up(block, real))
             }
-            None => self.map.get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),
+            None => self.blocks.get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),
         }
     }
 }

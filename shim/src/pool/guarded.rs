@@ -77,7 +77,7 @@ impl Pool {
         let start = clock::precise_ns();
         let of_it = |block: &&'static Block| ContextPool::of(block).is_some_and(|its| std::ptr::eq(its, context_pool));
         let watched = |block: &&'static Block| block.is(State::Live) && block.flags.load(Acquire) & WATCHED != 0;
-        let live: Vec<_> = self.map.all().into_iter().filter(of_it).filter(watched).collect();
+        let live: Vec<_> = self.blocks.all().into_iter().filter(of_it).filter(watched).collect();
         let (mut good, before, before_left) = (true, checked.written, checked.left);
         for blocks in live.chunks(TOGETHER) {
             let (blocks, claim) = claimed(blocks);

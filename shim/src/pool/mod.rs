@@ -34,6 +34,7 @@
 pub(crate) mod answers;
 pub(crate) mod block;
 mod block_records;
+mod blocks;
 mod bound;
 mod claims;
 pub(crate) mod context_end;
@@ -68,7 +69,8 @@ use crate::records;
 use crate::shim::Shim;
 use crate::vendor::memory::{self, MemoryCalls};
 use crate::{gate, vendor};
-use block::{Block, Map};
+use block::Block;
+use blocks::Blocks;
 use context_pool::ContextPool;
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::{Interception, Mode, Vendor};
@@ -87,7 +89,7 @@ const UNREPORTED: i64 = 32 << 20;
 pub(crate) struct Pool {
     pub vendor: Vendor,
     pub calls: &'static dyn MemoryCalls,
-    pub map: Map,
+    pub blocks: Blocks,
     /// Deferred mode: a free does not wait.
     deferred: AtomicBool,
     /// Some free did not wait, so blocks may wait for events.
@@ -130,8 +132,6 @@ pub(crate) struct Pool {
     has_threads: AtomicBool,
     /// Where the next look for ended threads begins.
     looked: AtomicUsize,
-    spare: Mutex<Vec<&'static Block>>,
-    any_spare: AtomicBool,
     /// What is on its way on each device.
     in_transit: Mutex<Vec<(Device, &'static InTransit)>>,
 }
@@ -158,7 +158,7 @@ impl Pool {
         let pool = Self {
             vendor,
             calls,
-            map: Map::new(),
+            blocks: Blocks::new(),
             deferred: AtomicBool::new(false),
             was_deferred: AtomicBool::new(false),
             fill: settings.pool_fill,
@@ -183,8 +183,6 @@ impl Pool {
             caches: Mutex::default(),
             has_threads: AtomicBool::new(false),
             looked: AtomicUsize::new(0),
-            spare: Mutex::default(),
-            any_spare: AtomicBool::new(false),
             in_transit: Mutex::default(),
         };
         pool.goes_by(settings);
@@ -363,28 +361,13 @@ impl Pool {
         }
     }
 
-    /// A block object that stands for no memory now.
-    fn spare(&self) -> &'static Block {
-        let pop = || {
-            let mut spare = lock(&self.spare);
-            let block = spare.pop();
-            self.any_spare.store(!spare.is_empty(), Relaxed);
-            block
-        };
-        let spare = if self.any_spare.load(Relaxed) { pop() } else { None };
-        spare.unwrap_or_else(|| Box::leak(Box::default()))
-    }
-
     /// A block object stands for no memory any more.
     fn forget(&self, block: &'static Block) {
         if let Some(guard) = &self.guard {
             guard.unwatch(gate::shim(), block);
             guard.forget_freed(gate::shim(), block);
         }
-        block.set(block::State::Gone);
-        let mut spare = lock(&self.spare);
-        spare.push(block);
-        self.any_spare.store(true, Relaxed);
+        self.blocks.forget(block);
     }
 
     /// Idle bytes of a context, those in threads' caches among them.
@@ -414,7 +397,7 @@ impl Pool {
 
     /// The free of the block that `addr` lies in has to be the real one, since others may know of the block.
     pub(crate) fn pin(&self, addr: u64) {
-        if let Some(block) = self.map.around(addr) {
+        if let Some(block) = self.blocks.around(addr) {
             block.flags.fetch_or(block::PINNED, Relaxed);
         }
     }

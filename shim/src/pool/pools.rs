@@ -113,5 +113,5 @@ pub(crate) fn pin(addr: u64) {
 /// Notes that others have the address of the block that an address lies in. Returns the place of its record; `None` if it
 /// lies in no block.
 pub(crate) fn note_shown(shim: &Shim, addr: u64) -> Option<u32> {
-    all().find_map(|pool| pool.map.around(addr)).map(|block| block_records::shown(shim, block))
+    all().find_map(|pool| pool.blocks.around(addr)).map(|block| block_records::shown(shim, block))
 }

@@ -34,7 +34,7 @@ impl LiveBlock {
         self.block.is(State::Live)
             && self.block.addr.load(Relaxed) == self.addr
             && self.addr + bytes <= self.block.base() + self.block.bytes.load(Relaxed)
-            && pool.map.get(self.addr).is_some_and(is_same)
+            && pool.blocks.get(self.addr).is_some_and(is_same)
     }
 
     /// Whether both are of one context, and can be read together.
@@ -133,7 +133,7 @@ impl Piece {
 impl Pool {
     /// Where the driver's block begins that has its program's part at `addr`, and the bytes that the driver gave.
     pub(crate) fn driver_range(&self, addr: u64) -> Option<(u64, u64)> {
-        self.map.get(addr).map(|block| (block.base(), block.bytes.load(Relaxed)))
+        self.blocks.get(addr).map(|block| (block.base(), block.bytes.load(Relaxed)))
     }
 
     /// Live blocks of device memory.
@@ -144,7 +144,7 @@ impl Pool {
             let (addr, bytes) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
             is_live.then_some(LiveBlock { block, context_pool, addr, bytes })
         };
-        self.map.all().into_iter().filter_map(of).collect()
+        self.blocks.all().into_iter().filter_map(of).collect()
     }
 
     /// Reads a piece of a live block, of at most [`crate::vendor::reader::ROOM`] bytes, within a time.

@@ -120,14 +120,14 @@ impl Pool {
     /// once. False if the driver refuses, or a reader is late that may still read the block.
     fn free_by(&self, block: &'static Block, context_pool: &ContextPool, free: impl FnOnce(u64) -> Status) -> bool {
         let addr = block.addr.load(Relaxed);
-        self.map.remove(addr);
+        self.blocks.remove(addr);
         let is_freed = claims::wait(addr, || context_pool.settle_readers(), Duration::ZERO) && {
             let status = free(block.driver_address(addr));
             activity::saw(status);
             status == SUCCESS
         };
         if !is_freed {
-            self.map.insert(addr, block);
+            self.blocks.insert(addr, block);
         }
         is_freed
     }

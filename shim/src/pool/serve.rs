@@ -160,7 +160,7 @@ impl Pool {
         obtained: Obtained,
         watch: &Watch,
     ) {
-        let block = self.spare();
+        let block = self.blocks.spare();
         block.addr.store(addr, Relaxed);
         block.bytes.store(obtained.bytes, Relaxed);
         // A spilled block goes back to the driver when it is freed. A class has blocks of one size.
@@ -182,11 +182,11 @@ impl Pool {
             watch.made(shim, addr);
         });
         block.set(State::Live);
-        self.map.insert(addr, block);
+        self.blocks.insert(addr, block);
         self.measure(context_pool);
         // The context ended meanwhile, and the memory with it.
         if context_pool.generation() != generation && block.turn_to(addr, State::Live, State::Gone) {
-            self.map.remove(addr);
+            self.blocks.remove(addr);
         }
     }
 
