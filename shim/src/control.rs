@@ -148,8 +148,7 @@ fn run(shim: &'static Shim, Open { mut files, socket }: Open) -> Ended {
                 }
             }
             set::shorten_decay_beside_own_cache(shim, &mut changes);
-            pool::decay::housekeeping(shim);
-            pool::shared_quota::housekeeping(shim);
+            pool::housekeeping(shim);
             graphs::housekeeping();
             freed_graphs.look_if_due(shim);
             sample(shim, files.resident());
@@ -161,12 +160,12 @@ fn run(shim: &'static Shim, Open { mut files, socket }: Open) -> Ended {
         growth.sample_if_due(shim, &mut files);
         let wait = growth.next().map_or(next, |sample| sample.min(next)).saturating_duration_since(Instant::now());
         // Another process may wait for what this one keeps.
-        let wait = shim.group.as_ref().map_or(wait, |_| wait.min(pool::shared_quota::LISTENS_EVERY));
+        let wait = shim.group.as_ref().map_or(wait, |_| wait.min(pool::LISTENS_EVERY));
         match &socket {
             Some(socket) => socket.serve(wait, |line| carry_out(shim, line, &mut changes, &mut growth, &mut files)),
             None => std::thread::sleep(wait),
         }
-        pool::shared_quota::give_to_group(shim);
+        pool::give_to_group(shim);
         growth.goes_by(shim);
     }
 }
@@ -230,8 +229,8 @@ fn trim(shim: &'static Shim, press: bool) -> Result<String, String> {
     let given = match (nothing_is_kept(), execs) {
         (true, None) => return Err(NO_POOL.into()),
         (true, Some(execs)) => execs,
-        (false, None) => pool::decay::trim(shim),
-        (false, Some(execs)) => format!("{}; {execs}", pool::decay::trim(shim)),
+        (false, None) => pool::trim(shim),
+        (false, Some(execs)) => format!("{}; {execs}", pool::trim(shim)),
     };
     if !press {
         return Ok(given);

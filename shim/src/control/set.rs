@@ -143,7 +143,7 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
         Id::Tag => shim.set_default_tag(now.tag.as_deref()),
         Id::Free | Id::Limit | Id::PoolMax | Id::PoolDecay | Id::PoolManaged | Id::OomFallback => {
             for pool in pool::all() {
-                pool.goes_by(&now);
+                pool.apply_settings(&now);
                 // Live bytes that threads have left out of the totals count against a limit.
                 pool.report_all(shim);
             }
@@ -181,7 +181,7 @@ fn books_are_open() -> Result<(), String> {
 
 /// True if no pool keeps anything. A pool that is off may exist for the limit.
 pub(super) fn nothing_is_kept() -> bool {
-    pool::all().all(pool::Pool::is_closed)
+    pool::all().all(|pool| pool.releaser.switch().is_closed())
 }
 
 /// Makes the graph caches follow these bounds.

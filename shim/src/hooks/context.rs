@@ -4,7 +4,7 @@ use super::{code, written};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
-use crate::pool::context_end::Leaving;
+use crate::pool::context_end::{self, Leaving};
 use crate::pool::{self, lock};
 use crate::process::threads;
 use crate::progress::{activity, device};
@@ -227,7 +227,7 @@ pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Conte
 
 /// Releases what the graph cache and the pool keep in a context. Returns the blocks, for [`ended`].
 fn all_goes(call: &Call, context: u64, gone: bool) -> Option<Leaving<'static>> {
-    let leaving = pool::of(call.vendor).map(|pool| pool.context_going(context));
+    let leaving = pool::of(call.vendor).map(|pool| context_end::begin(&pool.releaser, context));
     gate::note(|_| vendor::params::forget());
     if let Some(cache) = graphs::cache(call.vendor) {
         cache.context_going(context, gone);

@@ -32,7 +32,7 @@ pub(crate) struct Asked {
 /// Looks up the address that a question is about.
 #[inline]
 pub(crate) fn about(vendor: Vendor, ptr: DevicePtr) -> Asked {
-    let block = of(vendor).and_then(|pool| pool.blocks.around(ptr));
+    let block = of(vendor).and_then(|pool| pool.releaser.blocks().around(ptr));
     match block {
         // The address is in freed memory, or behind the end of what the program has.
         Some(block)
@@ -88,7 +88,7 @@ impl Asked {
             // The program keeps something by this number, so the next allocation at the address needs another number.
             BUFFER_ID => {
                 if let Some(block) = self.block {
-                    block.flags.fetch_or(super::block::PINNED, Relaxed);
+                    block.pin();
                 }
             }
             _ => {}
@@ -103,10 +103,10 @@ pub(crate) fn memory_info(call: &Call, free: &mut usize, total: &mut usize) {
     gate::note(|shim| {
         let Some(context_pool) = pool.context_pool_of_thread(shim) else { return };
         let _errno = KeepErrno::new();
-        let idle = pool.to_be_had_on(context_pool.device);
+        let idle = pool.releaser.idle().to_be_had_on(context_pool.device);
         let stays = pool.idle_on(context_pool.device).saturating_sub(idle) as usize;
-        let limit = pool.limit.load(Relaxed) as usize;
-        let zones = pool.guard.as_ref().map_or(0, Guard::zones);
+        let limit = pool.quota.limit() as usize;
+        let zones = pool.releaser.guard().map_or(0, Guard::zones);
         *free = (*free + idle as usize + zones as usize).min(*total);
         if limit != 0 {
             let live = records::pooled::live_on(shim, call.vendor, context_pool.device) as usize;

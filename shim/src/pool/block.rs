@@ -99,6 +99,11 @@ impl Block {
         taken
     }
 
+    /// The block's free has to be the real one.
+    pub(crate) fn pin(&self) {
+        self.flags.fetch_or(PINNED, Relaxed);
+    }
+
     pub(crate) fn has(&self, flags: u32) -> bool {
         self.flags.load(Relaxed) & flags != 0
     }

@@ -196,6 +196,12 @@ impl ContextPool {
         unsafe { block.context_pool.load(Relaxed).cast::<Self>().as_ref() }
     }
 
+    /// Whether a block belongs to this pool.
+    #[inline(always)]
+    pub(crate) fn has(&self, block: &Block) -> bool {
+        Self::of(block).is_some_and(|its| std::ptr::eq(its, self))
+    }
+
     /// Makes a block one of this pool.
     pub(crate) fn claim(&'static self, block: &Block) {
         block.context_pool.store(std::ptr::from_ref(self).cast_mut().cast(), Relaxed);

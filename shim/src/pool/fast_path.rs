@@ -10,7 +10,7 @@ use super::block::{Block, State};
 use super::block_records;
 use super::context_pool::ContextPool;
 use super::thread::ThreadCache;
-use super::{Pool, size};
+use super::{Pool, serve, size};
 use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
 use crate::process::threads::{self, Local};
@@ -36,12 +36,12 @@ impl Pool {
         }
         let mut taken = cache.enter()?;
         let block = taken.pop_for(class)?;
-        let reported = taken.report(bytes as i64, self.unreported_at_most());
+        let reported = taken.report(bytes as i64, self.quota.unreported_at_most());
         drop(taken);
         let addr = block.addr.load(Relaxed);
         let slot = block.slot.load(Relaxed);
         if slot == NO_SLOT || reported != 0 {
-            return Some(self.hand_out(call, block, context_pool, bytes, reported));
+            return Some(hand_out(call, block, context_pool, bytes, reported));
         }
         let stack = match shim.takes_stack(bytes) {
             true => shim.known_site(local, call.site(), bytes).unwrap_or_else(|| stack(call, bytes)),
@@ -65,18 +65,18 @@ impl Pool {
         // SAFETY: the reference ends with this function and stays on this thread.
         let Some(local) = (unsafe { threads::here() }) else { return false };
         let Some((cache, context_pool)) = self.usual(shim, local) else { return false };
-        let Some(block) = self.blocks.get(addr) else { return false };
+        let Some(block) = self.releaser.blocks().get(addr) else { return false };
         if !is_usual(block, context_pool) || shim.stranded.may_know(addr) || !context_pool.unchanged_since_idle() {
             return false;
         }
         let Some(mut taken) = cache.enter() else { return false };
-        let (class, most) = (block.class.load(Relaxed) as usize, self.most_of_a_thread());
+        let (class, most) = (block.class.load(Relaxed) as usize, self.releaser.idle().thread_cache_limit());
         let room = taken.has_room(class, block.bytes.load(Relaxed), most);
         if !room || !block.turn_idle(addr) {
             return false;
         }
         // The block is this thread's now.
-        let _transit = self.transit(context_pool);
+        let _transit = self.quota.transit(context_pool);
         let asked = block.asked.load(Relaxed);
         records::blocks::hide(shim, block.slot.load(Relaxed));
         shim.ledger.count_all(
@@ -89,28 +89,13 @@ impl Pool {
             ],
         );
         taken.keep(class, block);
-        let reported = taken.report(-(asked as i64), self.unreported_at_most());
+        let reported = taken.report(-(asked as i64), self.quota.unreported_at_most());
         drop(taken);
         local.recorded();
         if reported != 0 {
             report(context_pool, reported);
         }
         true
-    }
-
-    /// Hands out a block that was taken from the cache: the slow path from there on.
-    #[cold]
-    fn hand_out(
-        &'static self,
-        call: &Call,
-        block: &'static Block,
-        context_pool: &'static ContextPool,
-        bytes: u64,
-        reported: i64,
-    ) -> u64 {
-        gate::note(|shim| self.handed_out(shim, call, block, context_pool, bytes, reported));
-        block.set(State::Live);
-        block.addr.load(Relaxed)
     }
 
     /// This thread's cache and the context whose blocks are in it. `None` where something is out of the ordinary.
@@ -120,17 +105,24 @@ impl Pool {
         shim: &'static Shim,
         local: &Local,
     ) -> Option<(&'static ThreadCache, &'static ContextPool)> {
-        if !self.plain || !self.sees_all || trace::on() || self.aside(shim) || !local.is_known() {
+        if !self.rules.are_plain() || trace::on() || self.releaser.switch().aside(shim) || !local.is_known() {
             return None;
         }
         let cache = ThreadCache::of(local)?;
-        // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
-        let context_pool = unsafe { cache.last_context_pool().as_ref() }?;
+        let context_pool = cache.context_pool()?;
         let usual = context_pool.vendor == self.vendor
             && !context_pool.gone.load(Relaxed)
             && records::contexts::is_the_only_context_of(shim, local);
         usual.then_some((cache, context_pool))
     }
+}
+
+/// Hands out a block that was taken from the cache: the slow path from there on.
+#[cold]
+fn hand_out(call: &Call, block: &'static Block, context_pool: &'static ContextPool, bytes: u64, reported: i64) -> u64 {
+    gate::note(|shim| serve::hand_out(shim, call, block, context_pool, bytes, reported));
+    block.set(State::Live);
+    block.addr.load(Relaxed)
 }
 
 #[cold]
@@ -147,5 +139,5 @@ fn stack(call: &Call, bytes: u64) -> u32 {
 /// Whether a block belongs to a context and nothing is special about the block.
 #[inline(always)]
 fn is_usual(block: &Block, context_pool: &ContextPool) -> bool {
-    block.flags.load(Relaxed) == 0 && ContextPool::of(block).is_some_and(|its| std::ptr::eq(its, context_pool))
+    block.flags.load(Relaxed) == 0 && context_pool.has(block)
 }

@@ -1,16 +1,17 @@
 //! What the pool does with its guard. All watched memory is read when somebody asks, and with `sync` also when the
-//! program waits for the device. Freed blocks leave the quarantine. Launches are noted.
+//! program waits for the device. Launches are noted.
 
 use super::block::{Block, State, WATCHED};
 use super::claims::Claim;
-use super::context_pool::{Begun, ContextPool, For, Out};
-use super::guard::{DONE_WITHIN, Guard, LaunchKind};
-use super::{Pool, of};
+use super::context_pool::{Begun, ContextPool, For};
+use super::guard::{Guard, LaunchKind};
+use super::of;
+use super::releaser::Releaser;
+use super::switch::Switch;
 use crate::call::Call;
 use crate::gate;
 use crate::process::clock;
 use crate::progress::activity;
-use crate::progress::queries::capturing;
 use crate::shim::Shim;
 use gpumem_abi::types::Stream;
 use gpumem_wire::counters;
@@ -58,81 +59,59 @@ fn claimed(blocks: &[&'static Block]) -> (Vec<&'static Block>, Claim) {
     (blocks.iter().zip(&addresses).filter(|&pair| is_live(pair)).map(|(block, _)| *block).collect(), claim)
 }
 
-impl Pool {
-    /// Reads all watched memory of a context, as long as time is left. One thread at a time does that.
-    fn check(
-        &'static self,
-        guard: &Guard,
-        context_pool: &'static ContextPool,
-        wanted: For,
-        left: &mut dyn FnMut() -> Duration,
-        checked: &mut Checked,
-    ) {
-        let mut check = match context_pool.begin_check(wanted, left) {
-            Begun::Check(check) => check,
-            Begun::Read => return,
-            Begun::NoTime => return checked.taken += 1,
-        };
-        let Some(_hold) = context_pool.hold() else { return };
-        let start = clock::precise_ns();
-        let of_it = |block: &&'static Block| ContextPool::of(block).is_some_and(|its| std::ptr::eq(its, context_pool));
-        let watched = |block: &&'static Block| block.is(State::Live) && block.flags.load(Acquire) & WATCHED != 0;
-        let live: Vec<_> = self.blocks.all().into_iter().filter(of_it).filter(watched).collect();
-        let (mut good, before, before_left) = (true, checked.written, checked.left);
-        for blocks in live.chunks(TOGETHER) {
-            let (blocks, claim) = claimed(blocks);
-            let time = left();
-            let hit = if time.is_zero() { None } else { guard.read_zones(context_pool, (&blocks, &claim), &[], time) };
-            good &= hit.is_some();
-            checked.add(blocks.len() as u64, true, hit);
-        }
-        if good && checked.written == before {
-            guard.remember_good(start);
-        }
-        let mut turns = context_pool.quarantined_turns();
-        while let Some(lent) = context_pool.lend_quarantined(&mut turns, TOGETHER) {
-            let time = left();
-            let hit = if time.is_zero() { None } else { guard.read_freed(context_pool, &lent.blocks, time) };
-            checked.add(lent.blocks.len() as u64, false, hit);
-            context_pool.put_in_quarantine(lent);
-        }
-        check.is_whole = checked.left == before_left;
+/// Reads all watched memory of a context, as long as time is left. One thread at a time does that.
+fn check(
+    releaser: &Releaser,
+    guard: &Guard,
+    context_pool: &'static ContextPool,
+    wanted: For,
+    left: &mut dyn FnMut() -> Duration,
+    checked: &mut Checked,
+) {
+    let mut check = match context_pool.begin_check(wanted, left) {
+        Begun::Check(check) => check,
+        Begun::Read => return,
+        Begun::NoTime => return checked.taken += 1,
+    };
+    let Some(_hold) = context_pool.hold() else { return };
+    let start = clock::precise_ns();
+    let watched = |block: &&'static Block| block.is(State::Live) && block.flags.load(Acquire) & WATCHED != 0;
+    let live: Vec<_> =
+        releaser.blocks().all().into_iter().filter(|block| context_pool.has(block)).filter(watched).collect();
+    let (mut good, before, before_left) = (true, checked.written, checked.left);
+    for blocks in live.chunks(TOGETHER) {
+        let (blocks, claim) = claimed(blocks);
+        let time = left();
+        let hit = if time.is_zero() { None } else { guard.read_zones(context_pool, (&blocks, &claim), &[], time) };
+        good &= hit.is_some();
+        checked.add(blocks.len() as u64, true, hit);
     }
-
-    /// Freed blocks leave the quarantine: they are read, and what was written to them is reported.
-    pub(super) fn leave_quarantine(&self, context_pool: &'static ContextPool, out: Option<Out>) {
-        let Some(out) = out else { return };
-        if let Some(guard) = &self.guard {
-            guard.read_freed(context_pool, &out.blocks, DONE_WITHIN);
-            for block in &out.blocks {
-                gate::record_if_started(|shim| guard.forget_freed(Some(shim), block));
-            }
-        }
-        let now = clock::now_ns();
-        out.blocks.iter().for_each(|block| context_pool.keep(block, now));
+    if good && checked.written == before {
+        guard.remember_good(start);
     }
-
-    /// All freed blocks leave the quarantine, unless something captures: their memory is wanted back.
-    pub(super) fn end_quarantine(&self, context_pool: &'static ContextPool) {
-        if !capturing() {
-            self.leave_quarantine(context_pool, context_pool.take_quarantine());
-        }
+    let mut turns = context_pool.quarantined_turns();
+    while let Some(lent) = context_pool.lend_quarantined(&mut turns, TOGETHER) {
+        let time = left();
+        let hit = if time.is_zero() { None } else { guard.read_freed(context_pool, &lent.blocks, time) };
+        checked.add(lent.blocks.len() as u64, false, hit);
+        context_pool.put_in_quarantine(lent);
     }
+    check.is_whole = checked.left == before_left;
 }
 
-/// The pool of a vendor, and its guard, if it has one.
-fn with_guard(vendor: Vendor) -> Option<(&'static Pool, &'static Guard)> {
-    let pool = of(vendor)?;
-    Some((pool, pool.guard.as_ref()?))
+/// What gives back a vendor's blocks, and its guard, if it has one.
+fn with_guard(vendor: Vendor) -> Option<(&'static Releaser, &'static Guard)> {
+    let releaser = &of(vendor)?.releaser;
+    Some((releaser, releaser.guard()?))
 }
 
 /// Why nothing can be read now.
-fn may_not(shim: &Shim, pool: &Pool) -> Option<&'static str> {
+fn may_not(shim: &Shim, switch: &Switch) -> Option<&'static str> {
     if activity::broken() {
         Some(activity::WHY_BROKEN)
     } else if shim.registry.streams.capturing() > 0 {
         Some("a stream is being captured: ask again")
-    } else if pool.is_ending() {
+    } else if switch.is_ending() {
         Some("the process is ending")
     } else {
         None
@@ -141,19 +120,20 @@ fn may_not(shim: &Shim, pool: &Pool) -> Option<&'static str> {
 
 /// Reads all that the guard watches, as long as time is left. The answer is a sentence for people.
 pub(crate) fn check_all(shim: &'static Shim, left: &mut dyn FnMut() -> Duration) -> Result<String, String> {
-    let Some((pool, guard)) = with_guard(Vendor::Cuda) else {
+    let Some((releaser, guard)) = with_guard(Vendor::Cuda) else {
         return Err(
             "there is no guard here: it was not started with GPUMEM_GUARD=1, the pool is off, or no memory was \
                     asked for so far"
                 .into(),
         );
     };
-    if let Some(why) = may_not(shim, pool) {
+    if let Some(why) = may_not(shim, releaser.switch()) {
         return Err(why.into());
     }
     let mut checked = Checked::default();
-    let mut check = |context_pool| pool.check(guard, context_pool, For::User, left, &mut checked);
-    pool.context_pools().into_iter().for_each(&mut check);
+    for context_pool in releaser.idle().contexts().all() {
+        check(releaser, guard, context_pool, For::User, left, &mut checked);
+    }
     let Checked { live, freed, written, left, taken } = checked;
     let taken = match taken {
         0 => String::new(),
@@ -176,15 +156,15 @@ pub(crate) fn check_all(shim: &'static Shim, left: &mut dyn FnMut() -> Duration)
 /// The program has waited for the device, so all of its context is read.
 #[cold]
 pub(crate) fn at_wait() {
-    let Some((pool, guard)) = with_guard(Vendor::Cuda) else { return };
+    let Some((releaser, guard)) = with_guard(Vendor::Cuda) else { return };
     let Some(shim) = gate::shim() else { return };
-    if pool.aside(shim) || may_not(shim, pool).is_some() {
+    if releaser.switch().aside(shim) || may_not(shim, releaser.switch()).is_some() {
         return;
     }
-    if let Some(context_pool) = gate::note(|shim| pool.context_pool_of_thread(shim)).flatten() {
+    if let Some(context_pool) = gate::note(|shim| releaser.idle().context_pool_of_thread(shim)).flatten() {
         let end = Instant::now() + AT_A_WAIT;
         let mut left = || end.saturating_duration_since(Instant::now());
-        pool.check(guard, context_pool, For::Wait, &mut left, &mut Checked::default());
+        check(releaser, guard, context_pool, For::Wait, &mut left, &mut Checked::default());
     }
 }
 

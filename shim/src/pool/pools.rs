@@ -1,13 +1,20 @@
-//! The pools of the process, one for each vendor: made, turned off and on.
+//! The pools of the process, one for each vendor: made, turned off and on; what is done with all of them.
 
-use super::{Pool, REACHED, block_records, decay};
+use super::block::Block;
+use super::switch::is_reached_into;
+use super::{Pool, block_records};
 use crate::process::heap;
 use crate::process::wiped::{Place, Word};
 use crate::progress::activity;
 use crate::shim::Shim;
 use crate::{gate, records};
 use gpumem_wire::kinds::{Interception, Mode, PoolState, Vendor};
+use gpumem_wire::{counters, units};
 use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
+
+/// How often the control thread of a member of a group looks whether another member is short of memory.
+pub(crate) const LISTENS_EVERY: Duration = Duration::from_millis(100);
 
 /// Since [`step_aside`] pools are off, also pools that are made later.
 pub(super) static STEPPED_ASIDE: AtomicBool = AtomicBool::new(false);
@@ -33,8 +40,8 @@ pub(crate) fn state(shim: &Shim, vendor: Vendor) -> PoolState {
         _ if header.interception().load(Relaxed) != Interception::Complete as u32 => PoolState::Interception,
         _ if !shim.trust.pool(vendor) => PoolState::Verdict,
         None => PoolState::Unused,
-        Some(pool) if pool.is_closed() => PoolState::Off,
-        Some(_) if REACHED.load(Relaxed) => PoolState::Peers,
+        Some(pool) if pool.releaser.switch().is_closed() => PoolState::Off,
+        Some(_) if is_reached_into() => PoolState::Peers,
         Some(_) if activity::broken() => PoolState::Broken,
         Some(_) => PoolState::On,
     }
@@ -49,8 +56,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Pool> {
 /// What cannot go back yet, and what another thread is just about to keep, goes within a second or two.
 pub(crate) fn step_aside(shim: &'static Shim) -> String {
     STEPPED_ASIDE.store(true, SeqCst);
-    all().for_each(Pool::shut);
-    format!("the pool keeps nothing from now on: {}", decay::trim(shim))
+    shut_all();
+    format!("the pool keeps nothing from now on: {}", trim(shim))
 }
 
 /// Serves again after [`step_aside`].
@@ -62,8 +69,7 @@ pub(crate) fn step_back_in(shim: &'static Shim) -> Result<String, String> {
         return Err("GPUMEM_POOL was 0 when the process started: the pool stays off".into());
     }
     STEPPED_ASIDE.store(false, SeqCst);
-    let may_open = |pool: &&Pool| !pool.ending.load(SeqCst) && shim.trust.pool(pool.vendor);
-    all().filter(|pool| may_open(pool)).for_each(|pool| pool.closed.store(false, SeqCst));
+    all().filter(|pool| shim.trust.pool(pool.vendor)).for_each(|pool| pool.releaser.switch().open());
     Ok("the pool serves what comes from now on".into())
 }
 
@@ -97,21 +103,87 @@ fn make(vendor: Vendor) -> Option<&'static Pool> {
     if !keeps && !is_limited(shim) {
         return None;
     }
-    let made = place(vendor).set_if_empty(Box::new(Pool::new(vendor, &shim.in_force.all(), keeps)));
+    let is_open = keeps && !STEPPED_ASIDE.load(SeqCst);
+    let made = place(vendor).set_if_empty(Box::new(Pool::new(vendor, &shim.in_force.all(), keeps, is_open)));
     // The pool was not told of changes before it had its place.
-    made.goes_by(&shim.in_force.all());
-    heap::when_refused(|| all().for_each(Pool::shut));
-    decay::end_before_the_library();
+    made.apply_settings(&shim.in_force.all());
+    heap::when_refused(shut_all);
+    // SAFETY: `at_exit` has the type that is asked for. It is code of this library, which is never
+    // unloaded.
+    unsafe { libc::atexit(at_exit) };
     of(vendor)
 }
 
-/// Marks the block that an address lies in: its free has to be the real one.
+/// Serves and keeps nothing from now on.
+fn shut_all() {
+    all().for_each(|pool| pool.releaser.switch().shut());
+}
+
+/// The process is ending: nothing is given back any more, not even by threads of ours. Handlers run in the opposite order
+/// of their registration, so this runs before those of the library.
+///
+/// What waits for threads is done here and not once the library has ended: from then on each call of the program fails,
+/// and threads that go on have the less time to act on that.
+extern "C" fn at_exit() {
+    for pool in all() {
+        pool.releaser.switch().end();
+        for context_pool in pool.context_pools() {
+            // Not for ever: such a release may wait for something that the program does only later.
+            context_pool.wait_for_releases(Duration::from_secs(1));
+        }
+        gate::record_if_started(|shim| pool.report_all(shim));
+    }
+}
+
+/// What is done once a second. The group is told what is idle.
+pub(crate) fn housekeeping(shim: &'static Shim) {
+    all().for_each(|pool| pool.releaser.housekeeping(shim));
+    let Some(group) = &shim.group else { return };
+    records::grouped::look_after(shim);
+    for pool in all() {
+        for context_pool in pool.context_pools() {
+            if let Some(place) = records::grouped::place(shim, context_pool.record()) {
+                group.keeps(&place, pool.idle_on(context_pool.device));
+            }
+        }
+    }
+}
+
+/// Gives back all that is idle, for `gpumem trim`. The answer is a sentence for people.
+pub(crate) fn trim(shim: &'static Shim) -> String {
+    shim.count(counters::TRIMS, 1);
+    let (back, stays) = all().fold((0, 0), |(back, stays), pool| {
+        let (more, left) = pool.releaser.give_back(shim, None, false);
+        (back + more, stays + left)
+    });
+    match stays {
+        0 => format!("{} given back", units::bytes(back)),
+        _ => format!("{} given back; {} stay while their contexts work", units::bytes(back), units::bytes(stays)),
+    }
+}
+
+/// Gives back what this process keeps and does not use, if another member of its group is short of memory.
+pub(crate) fn give_to_group(shim: &'static Shim) {
+    let Some(group) = &shim.group else { return };
+    let Some((call, places)) = group.called() else { return };
+    for place in places {
+        for pool in all().filter(|pool| pool.vendor == place.vendor) {
+            pool.releaser.give_back(shim, Some(place.device), true);
+            group.keeps(&place, pool.idle_on(place.device));
+        }
+    }
+    group.answer(call);
+}
+
+/// Notes that the free of the block that an address lies in has to be the real one, since others may know of the block.
 pub(crate) fn pin(addr: u64) {
-    all().for_each(|pool| pool.pin(addr));
+    let around = |pool: &'static Pool| pool.releaser.blocks().around(addr);
+    all().filter_map(around).for_each(Block::pin);
 }
 
 /// Notes that others have the address of the block that an address lies in. Returns the place of its record; `None` if it
 /// lies in no block.
 pub(crate) fn note_shown(shim: &Shim, addr: u64) -> Option<u32> {
-    all().find_map(|pool| pool.blocks.around(addr)).map(|block| block_records::shown(shim, block))
+    let block = all().find_map(|pool| pool.releaser.blocks().around(addr));
+    block.map(|block| block_records::shown(shim, block))
 }

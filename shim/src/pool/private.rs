@@ -5,8 +5,8 @@
 //! thread that ends the context waits only until whoever looks at the blocks has seen that it waits
 //! ([`Private::is_wanted`]).
 
-use super::Pool;
 use super::context_pool::{ContextPool, PoolHold};
+use super::switch::Switch;
 use crate::process::cancel;
 use crate::progress::activity;
 use crate::progress::queries::capturing;
@@ -116,38 +116,36 @@ impl Drop for Private<'_> {
     }
 }
 
-impl Pool {
-    /// Runs `f` while there are blocks of these sizes in a context. Every other block lies at an address that was freed
-    /// just before, because the driver's words for new memory and for used memory may look different.
-    ///
-    /// # Errors
-    /// Why there are no blocks.
-    pub(crate) fn with_private_blocks<R>(
-        &self,
-        context_pool: &'static ContextPool,
-        sizes: &[u64],
-        f: impl FnOnce(&Private<'_>) -> R,
-    ) -> Result<R, &'static str> {
-        if activity::broken() {
-            return Err(activity::WHY_BROKEN);
-        }
-        if capturing() {
-            return Err("a stream is being captured");
-        }
-        let hold = context_pool.hold().filter(|_| !self.is_ending()).ok_or("its context is ending")?;
-        if !context_pool.gives_back_at_once() && !context_pool.idle_within(IDLE_WITHIN) {
-            return Err("its context is at work");
-        }
-        if context_pool.within(|| context_pool.calls.free_bytes()).is_none_or(|free| free < LEAST_FREE) {
-            return Err("the device has little memory left");
-        }
-        WANTED.store(false, SeqCst);
-        TAKEN.store(context_pool.device as u64 + 1, SeqCst);
-        let mut private = Private { context_pool, hold: &hold, blocks: Vec::with_capacity(sizes.len()) };
-        private.take(sizes)?;
-        let again: Vec<u64> = sizes.iter().copied().skip(1).step_by(2).collect();
-        private.keep(|index| index % 2 == 0);
-        private.take(&again)?;
-        Ok(f(&private))
+/// Runs `f` while there are blocks of these sizes in a context. Every other block lies at an address that was freed
+/// just before, because the driver's words for new memory and for used memory may look different.
+///
+/// # Errors
+/// Why there are no blocks.
+pub(crate) fn with_private_blocks<R>(
+    switch: &Switch,
+    context_pool: &'static ContextPool,
+    sizes: &[u64],
+    f: impl FnOnce(&Private<'_>) -> R,
+) -> Result<R, &'static str> {
+    if activity::broken() {
+        return Err(activity::WHY_BROKEN);
     }
+    if capturing() {
+        return Err("a stream is being captured");
+    }
+    let hold = context_pool.hold().filter(|_| !switch.is_ending()).ok_or("its context is ending")?;
+    if !context_pool.gives_back_at_once() && !context_pool.idle_within(IDLE_WITHIN) {
+        return Err("its context is at work");
+    }
+    if context_pool.within(|| context_pool.calls.free_bytes()).is_none_or(|free| free < LEAST_FREE) {
+        return Err("the device has little memory left");
+    }
+    WANTED.store(false, SeqCst);
+    TAKEN.store(context_pool.device as u64 + 1, SeqCst);
+    let mut private = Private { context_pool, hold: &hold, blocks: Vec::with_capacity(sizes.len()) };
+    private.take(sizes)?;
+    let again: Vec<u64> = sizes.iter().copied().skip(1).step_by(2).collect();
+    private.keep(|index| index % 2 == 0);
+    private.take(&again)?;
+    Ok(f(&private))
 }

@@ -1,13 +1,20 @@
 //! What this process may take of a device (`GPUMEM_LIMIT`), what it takes, and what of that is idle.
 
 use super::context_pool::ContextPool;
+use super::idle_memory::IdleMemory;
 use super::in_transit::{InTransit, Transit, Tries, are_unchanged};
-use super::shared_quota::GroupRoom;
-use super::{Pool, lock};
+use super::lock;
+use super::releaser::Releaser;
+use super::shared_quota::{self, GroupRoom};
 use crate::gate;
-use crate::records;
+use crate::records::pooled;
 use gpumem_abi::types::Device;
-use std::sync::atomic::Ordering::*;
+use gpumem_wire::settings::Settings;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+/// How many live bytes a thread may leave out of its context's total, so that threads need not write one word.
+const UNREPORTED: i64 = 32 << 20;
 
 /// Bytes that the quota and the group have room for. They stay reserved until they are counted as taken.
 #[derive(Default)]
@@ -32,71 +39,64 @@ pub(crate) enum Refused {
     Group,
 }
 
+/// What one process may take.
+pub(crate) struct Quota {
+    /// The bytes of each device that this process may take. 0: no limit.
+    limit: AtomicU64,
+    /// Whether a group limits this process, too.
+    grouped: bool,
+    /// The bytes of that limit which requests on their way have been granted, by device.
+    reserved: Mutex<Vec<(Device, u64)>>,
+}
+
 /// Room in the quota of this process alone.
-struct OwnRoom(&'static Pool, (Device, u64), #[expect(dead_code, reason = "held")] Transit<'static>);
+struct OwnRoom(&'static Quota, (Device, u64), #[expect(dead_code, reason = "held")] Transit<'static>);
 
 impl Drop for OwnRoom {
     fn drop(&mut self) {
-        let Self(pool, what, _) = self;
-        let mut reserved = lock(&pool.reserved);
+        let Self(quota, what, _) = self;
+        let mut reserved = lock(&quota.reserved);
         if let Some(at) = reserved.iter().position(|reserved| reserved == what) {
             reserved.swap_remove(at);
         }
     }
 }
 
-impl Pool {
-    /// Reserves room in the quota and in the group for so many bytes more. Idle blocks go back before, if need be. The
-    /// room is held until these bytes are counted.
-    ///
-    /// # Errors
-    /// Which of the two has no room.
-    pub(crate) fn admits(&'static self, context_pool: &'static ContextPool, bytes: u64) -> Result<Reserved, Refused> {
-        let limit = self.limit.load(Relaxed);
-        let own = || match limit {
-            0 => Ok(None),
-            _ => self.admits_alone(context_pool, bytes, limit).map(Some).ok_or(Refused::Own),
-        };
-        if !self.grouped {
-            return Ok(Reserved { _own: own()?, _group: None });
+impl Quota {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            limit: AtomicU64::new(settings.limit.unwrap_or(0)),
+            grouped: settings.limit_group.is_some(),
+            reserved: Mutex::default(),
         }
-        // The group is asked only where the own limit has room. The reservation ends before that: the group waits for
-        // this process's requests, and would wait for this one.
-        drop(own()?);
-        let group = self.admits_in_group(context_pool, bytes).ok_or(Refused::Group)?;
-        Ok(Reserved { _own: own()?, _group: group })
     }
 
-    fn admits_alone(&'static self, context_pool: &'static ContextPool, bytes: u64, limit: u64) -> Option<OwnRoom> {
-        let mut tries = Tries::default();
-        while tries.go_on() {
-            let InTransit { blocks, requests } = context_pool.in_transit;
-            let before = [(blocks, blocks.ended()), (requests, requests.ended())];
-            if let Some(reserved) = self.reserve(context_pool, bytes, limit) {
-                return Some(reserved);
-            }
-            // The bytes of another thread's request stand in `reserved` until that request is recorded, and among the
-            // live bytes from then on. In between they count twice: that refuses too much and never too little, so
-            // the question is asked again once that thread is done.
-            if !self.may_flush(context_pool)
-                || self.flush(context_pool.device) == 0 && are_unchanged(&before, self.longest_transit(context_pool))
-            {
-                break;
-            }
+    /// From now on each of these contexts' devices has this limit.
+    pub(super) fn apply_settings(&self, settings: &Settings, context_pools: &[&'static ContextPool]) {
+        let limit = settings.limit.unwrap_or(0);
+        self.limit.store(limit, Relaxed);
+        for context_pool in context_pools {
+            gate::record_if_started(|shim| pooled::limit(shim, context_pool.record(), limit));
         }
-        self.reserve(context_pool, bytes, limit)
     }
 
-    fn reserve(&'static self, context_pool: &'static ContextPool, bytes: u64, limit: u64) -> Option<OwnRoom> {
-        let mut reserved = lock(&self.reserved);
-        let of_device: u64 =
-            reserved.iter().filter(|(device, _)| *device == context_pool.device).map(|(_, bytes)| bytes).sum();
-        let room = limit.checked_sub(self.used(context_pool).saturating_add(of_device))?;
-        if room < bytes {
-            return None;
-        }
-        reserved.push((context_pool.device, bytes));
-        Some(OwnRoom(self, (context_pool.device, bytes), context_pool.in_transit.requests.begin()))
+    /// The bytes of each device that this process may take. 0: no limit of its own.
+    #[inline(always)]
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Relaxed)
+    }
+
+    /// Whether there is a limit, of this process alone or of its group.
+    #[inline(always)]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.grouped || self.limit() != 0
+    }
+
+    /// How many live bytes a thread may leave out of its context's total. None where live bytes are counted against a
+    /// limit.
+    #[inline]
+    pub(super) fn unreported_at_most(&self) -> i64 {
+        if self.limit() == 0 { UNREPORTED } else { 0 }
     }
 
     /// Held while a block is counted both as idle and as live, or is found nowhere. `None` where there is no limit.
@@ -105,9 +105,119 @@ impl Pool {
         if self.is_limited() { Some(context_pool.in_transit.blocks.begin()) } else { None }
     }
 
-    /// Bytes that this process takes of a context's device, idle ones among them.
-    pub(crate) fn used(&self, context_pool: &'static ContextPool) -> u64 {
-        let live = gate::shim().map_or(0, |shim| records::pooled::live_on(shim, self.vendor, context_pool.device));
-        live + self.idle_on(context_pool.device)
+    /// Reserves room in the quota and in the group for so many bytes more. Idle blocks go back before, if need be. The
+    /// room is held until these bytes are counted.
+    ///
+    /// # Errors
+    /// Which of the two has no room.
+    pub(crate) fn admits(
+        &'static self,
+        releaser: &'static Releaser,
+        context_pool: &'static ContextPool,
+        bytes: u64,
+    ) -> Result<Reserved, Refused> {
+        let limit = self.limit();
+        let own = || match limit {
+            0 => Ok(None),
+            _ => self.admits_alone(releaser, context_pool, bytes, limit).map(Some).ok_or(Refused::Own),
+        };
+        if !self.grouped {
+            return Ok(Reserved { _own: own()?, _group: None });
+        }
+        // The group is asked only where the own limit has room. The reservation ends before that: the group waits for
+        // this process's requests, and would wait for this one.
+        drop(own()?);
+        let group = shared_quota::admits(releaser, context_pool, bytes).ok_or(Refused::Group)?;
+        Ok(Reserved { _own: own()?, _group: group })
+    }
+
+    fn admits_alone(
+        &'static self,
+        releaser: &'static Releaser,
+        context_pool: &'static ContextPool,
+        bytes: u64,
+        limit: u64,
+    ) -> Option<OwnRoom> {
+        let mut tries = Tries::default();
+        while tries.go_on() {
+            let InTransit { blocks, requests } = context_pool.in_transit;
+            let before = [(blocks, blocks.ended()), (requests, requests.ended())];
+            if let Some(reserved) = self.reserve(releaser.idle(), context_pool, bytes, limit) {
+                return Some(reserved);
+            }
+            // The bytes of another thread's request stand in `reserved` until that request is recorded, and among the
+            // live bytes from then on. In between they count twice: that refuses too much and never too little, so
+            // the question is asked again once that thread is done.
+            if !releaser.may_flush(context_pool)
+                || releaser.flush(context_pool.device) == 0
+                    && are_unchanged(&before, releaser.longest_transit(context_pool))
+            {
+                break;
+            }
+        }
+        self.reserve(releaser.idle(), context_pool, bytes, limit)
+    }
+
+    fn reserve(
+        &'static self,
+        idle: &IdleMemory,
+        context_pool: &'static ContextPool,
+        bytes: u64,
+        limit: u64,
+    ) -> Option<OwnRoom> {
+        let mut reserved = lock(&self.reserved);
+        let of_device: u64 =
+            reserved.iter().filter(|(device, _)| *device == context_pool.device).map(|(_, bytes)| bytes).sum();
+        let room = limit.checked_sub(used(idle, context_pool).saturating_add(of_device))?;
+        if room < bytes {
+            return None;
+        }
+        reserved.push((context_pool.device, bytes));
+        Some(OwnRoom(self, (context_pool.device, bytes), context_pool.in_transit.requests.begin()))
+    }
+}
+
+/// Bytes that this process takes of a context's device, idle ones among them.
+fn used(idle: &IdleMemory, context_pool: &ContextPool) -> u64 {
+    let live = gate::shim().map_or(0, |shim| pooled::live_on(shim, context_pool.vendor, context_pool.device));
+    live + idle.on(context_pool.device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::block::{Block, State};
+    use gpumem_wire::kinds::Vendor;
+
+    fn settings(limit: &str) -> Settings {
+        Settings::read(std::iter::once(("GPUMEM_LIMIT".into(), limit.into()))).0
+    }
+
+    /// Room that is reserved, and what is idle, count as taken; room comes back with its request.
+    #[test]
+    fn a_limit_has_room_once() {
+        let quota: &'static Quota = Box::leak(Box::new(Quota::new(&settings("1MiB"))));
+        let idle = IdleMemory::new(Vendor::Cuda);
+        let [here, elsewhere] = [0, 1].map(|device| idle.contexts().add_for_test(1, device, 0));
+        let reserve = |context_pool, kib: u64| quota.reserve(&idle, context_pool, kib << 10, quota.limit());
+        let room = reserve(here, 600);
+        assert!(room.is_some() && reserve(here, 600).is_none() && reserve(elsewhere, 600).is_some());
+        drop(room);
+        assert!(reserve(here, 1024).is_some());
+        let block: &'static Block = Box::leak(Box::default());
+        block.bytes.store(512 << 10, Relaxed);
+        block.set(State::Busy);
+        here.keep(block, 0);
+        assert!(reserve(here, 513).is_none() && reserve(here, 512).is_some());
+    }
+
+    #[test]
+    fn threads_report_each_byte_under_a_limit() {
+        let quota = Quota::new(&settings("1MiB"));
+        let context_pool = ContextPool::made_up(1, 0, 0);
+        assert!(quota.is_limited() && quota.unreported_at_most() == 0 && quota.transit(context_pool).is_some());
+        quota.apply_settings(&settings("0"), &[context_pool]);
+        assert!(!quota.is_limited() && quota.unreported_at_most() == UNREPORTED);
+        assert!(quota.transit(context_pool).is_none());
     }
 }

@@ -4,10 +4,12 @@
 //! A block may be freed and used again while it is read, which harms nobody. It goes back to the driver only after the
 //! reading has ended ([`super::claims`]).
 
-use super::Pool;
 use super::block::{Block, SPILLED, State};
+use super::blocks::Blocks;
 use super::claims::Claim;
 use super::context_pool::{ContextPool, PoolHold, Scan, Scanning};
+use super::releaser::Releaser;
+use super::switch::Switch;
 use crate::process::cancel;
 use crate::progress::activity;
 use crate::progress::queries::capturing;
@@ -29,12 +31,12 @@ pub(crate) struct LiveBlock {
 
 impl LiveBlock {
     /// Whether it is still what it was, and has so many bytes: asked once it is known to be read.
-    fn is_there(&self, pool: &Pool, bytes: u64) -> bool {
+    fn is_there(&self, blocks: &Blocks, bytes: u64) -> bool {
         let is_same = |block: &Block| std::ptr::eq(block, self.block);
         self.block.is(State::Live)
             && self.block.addr.load(Relaxed) == self.addr
             && self.addr + bytes <= self.block.base() + self.block.bytes.load(Relaxed)
-            && pool.blocks.get(self.addr).is_some_and(is_same)
+            && blocks.get(self.addr).is_some_and(is_same)
     }
 
     /// Whether both are of one context, and can be read together.
@@ -130,90 +132,83 @@ impl Piece {
     }
 }
 
-impl Pool {
-    /// Where the driver's block begins that has its program's part at `addr`, and the bytes that the driver gave.
-    pub(crate) fn driver_range(&self, addr: u64) -> Option<(u64, u64)> {
-        self.blocks.get(addr).map(|block| (block.base(), block.bytes.load(Relaxed)))
-    }
+/// Live blocks of device memory.
+pub(crate) fn live_blocks(blocks: &Blocks) -> Vec<LiveBlock> {
+    let of = |block: &'static Block| {
+        let context_pool = ContextPool::of(block)?;
+        let is_live = block.is(State::Live) && !block.has(SPILLED);
+        let (addr, bytes) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
+        is_live.then_some(LiveBlock { block, context_pool, addr, bytes })
+    };
+    blocks.all().into_iter().filter_map(of).collect()
+}
 
-    /// Live blocks of device memory.
-    pub(crate) fn live_blocks(&self) -> Vec<LiveBlock> {
-        let of = |block: &'static Block| {
-            let context_pool = ContextPool::of(block)?;
-            let is_live = block.is(State::Live) && !block.has(SPILLED);
-            let (addr, bytes) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
-            is_live.then_some(LiveBlock { block, context_pool, addr, bytes })
-        };
-        self.blocks.all().into_iter().filter_map(of).collect()
-    }
+/// Reads a piece of a live block, of at most [`crate::vendor::reader::ROOM`] bytes, within a time.
+pub(crate) fn read_piece(
+    releaser: &Releaser,
+    live: &LiveBlock,
+    at: u64,
+    bytes: usize,
+    longest: Duration,
+    read: impl FnOnce(&[u8]),
+) -> Piece {
+    while_it_stays(releaser, live, at + bytes as u64, |claim| {
+        live.context_pool.copy_out((live.addr + at, bytes), claim, longest, read)
+    })
+}
 
-    /// Reads a piece of a live block, of at most [`crate::vendor::reader::ROOM`] bytes, within a time.
-    pub(crate) fn read_piece(
-        &self,
-        live: &LiveBlock,
-        at: u64,
-        bytes: usize,
-        longest: Duration,
-        read: impl FnOnce(&[u8]),
-    ) -> Piece {
-        self.while_it_stays(live, at + bytes as u64, |claim| {
-            live.context_pool.copy_out((live.addr + at, bytes), claim, longest, read)
-        })
+/// Begins to have parts of live blocks of one context looked through by a kernel, which is told to end where a block is
+/// to go back. Parts of blocks that are not there any more are told. `None`: no block is left.
+///
+/// # Errors
+/// [`Piece::Refused`]: not here, or not now; they may be read in the other way.
+pub(crate) fn begin_scan(releaser: &Releaser, parts: &mut [Part], how: &Scan<'_>) -> Result<Option<Flight>, Piece> {
+    let Some(first) = parts.first().map(|part| part.live) else { return Ok(None) };
+    let context_pool = first.context_pool;
+    let pieces: usize = parts.iter().map(|part| Part::pieces(part.words)).sum();
+    let is_aligned = |part: &Part| (part.live.addr + part.at).is_multiple_of(ALIGNED);
+    if pieces > RANGES || !parts.iter().all(|part| is_aligned(part) && first.is_beside(&part.live)) {
+        return Err(Piece::Refused);
     }
+    may_read(releaser.switch())?;
+    let hold = context_pool.hold().ok_or(Piece::Gone)?;
+    let claim = Claim::of(parts.iter().map(|part| part.live.addr).collect());
+    for part in &mut *parts {
+        part.is_gone = !part.live.is_there(releaser.blocks(), part.at + part.words * 8);
+    }
+    if parts.iter().any(|part| part.is_gone) {
+        claim.retain(|&block| parts.iter().any(|part| !part.is_gone && part.live.addr == block));
+    }
+    let ranges: Vec<Range> = parts.iter().filter(|part| !part.is_gone).flat_map(Part::ranges).collect();
+    if ranges.is_empty() {
+        return Ok(None);
+    }
+    match context_pool.begin_scan(&ranges, &claim, how) {
+        Some(scanning) => Ok(Some(Flight { context_pool, hold, claim, scanning })),
+        None => Err(Piece::of(context_pool, None)),
+    }
+}
 
-    /// Begins to have parts of live blocks of one context looked through by a kernel, which is told to end where a block is
-    /// to go back. Parts of blocks that are not there any more are told. `None`: no block is left.
-    ///
-    /// # Errors
-    /// [`Piece::Refused`]: not here, or not now; they may be read in the other way.
-    pub(crate) fn begin_scan(&self, parts: &mut [Part], how: &Scan<'_>) -> Result<Option<Flight>, Piece> {
-        let Some(first) = parts.first().map(|part| part.live) else { return Ok(None) };
-        let context_pool = first.context_pool;
-        let pieces: usize = parts.iter().map(|part| Part::pieces(part.words)).sum();
-        let is_aligned = |part: &Part| (part.live.addr + part.at).is_multiple_of(ALIGNED);
-        if pieces > RANGES || !parts.iter().all(|part| is_aligned(part) && first.is_beside(&part.live)) {
-            return Err(Piece::Refused);
-        }
-        self.may_read()?;
-        let hold = context_pool.hold().ok_or(Piece::Gone)?;
-        let claim = Claim::of(parts.iter().map(|part| part.live.addr).collect());
-        for part in &mut *parts {
-            part.is_gone = !part.live.is_there(self, part.at + part.words * 8);
-        }
-        if parts.iter().any(|part| part.is_gone) {
-            claim.retain(|&block| parts.iter().any(|part| !part.is_gone && part.live.addr == block));
-        }
-        let ranges: Vec<Range> = parts.iter().filter(|part| !part.is_gone).flat_map(Part::ranges).collect();
-        if ranges.is_empty() {
-            return Ok(None);
-        }
-        match context_pool.begin_scan(&ranges, &claim, how) {
-            Some(scanning) => Ok(Some(Flight { context_pool, hold, claim, scanning })),
-            None => Err(Piece::of(context_pool, None)),
-        }
+/// Whether anything may be read now.
+fn may_read(switch: &Switch) -> Result<(), Piece> {
+    if activity::broken() {
+        return Err(Piece::Broken);
     }
+    if switch.is_ending() {
+        return Err(Piece::Gone);
+    }
+    if capturing() { Err(Piece::Captured) } else { Ok(()) }
+}
 
-    /// Whether anything may be read now.
-    fn may_read(&self) -> Result<(), Piece> {
-        if activity::broken() {
-            return Err(Piece::Broken);
-        }
-        if self.is_ending() {
-            return Err(Piece::Gone);
-        }
-        if capturing() { Err(Piece::Captured) } else { Ok(()) }
+/// Runs `read`, which reads the first `bytes` of a block. The block stays meanwhile.
+fn while_it_stays(releaser: &Releaser, live: &LiveBlock, bytes: u64, read: impl FnOnce(&Claim) -> Option<()>) -> Piece {
+    if let Err(why) = may_read(releaser.switch()) {
+        return why;
     }
-
-    /// Runs `read`, which reads the first `bytes` of a block. The block stays meanwhile.
-    fn while_it_stays(&self, live: &LiveBlock, bytes: u64, read: impl FnOnce(&Claim) -> Option<()>) -> Piece {
-        if let Err(why) = self.may_read() {
-            return why;
-        }
-        let Some(_hold) = live.context_pool.hold() else { return Piece::Gone };
-        let claim = Claim::of(vec![live.addr]);
-        if !live.is_there(self, bytes) {
-            return Piece::Gone;
-        }
-        Piece::of(live.context_pool, read(&claim))
+    let Some(_hold) = live.context_pool.hold() else { return Piece::Gone };
+    let claim = Claim::of(vec![live.addr]);
+    if !live.is_there(releaser.blocks(), bytes) {
+        return Piece::Gone;
     }
+    Piece::of(live.context_pool, read(&claim))
 }

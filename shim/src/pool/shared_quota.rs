@@ -4,18 +4,14 @@
 
 use super::context_pool::ContextPool;
 use super::in_transit::{FLUSHES, InTransit, are_unchanged};
-use super::{Pool, all};
+use super::releaser::Releaser;
 use crate::gate;
 use crate::group::{Answer, Group, Place};
 use crate::process::cancel::sleep;
 use crate::process::clock;
 use crate::progress::queries;
 use crate::records;
-use crate::shim::Shim;
 use std::time::Duration;
-
-/// How often the control thread of a member looks whether another member is short of memory.
-pub(crate) const LISTENS_EVERY: Duration = Duration::from_millis(100);
 
 /// How long a request waits for other members' requests that are on their way. One of theirs may wait for the driver,
 /// or for a processor.
@@ -46,54 +42,54 @@ fn place_of(context_pool: &ContextPool) -> Option<(&'static Group, Option<Place>
     Some((group, records::grouped::place(shim, context_pool.record())))
 }
 
-impl Pool {
-    /// Reserves room in the group for so many bytes more, after all was given back that can be, if need be. The outer
-    /// `Option` says whether there is room. The inner one is `None` where there is no group.
-    pub(super) fn admits_in_group(
-        &'static self,
-        context_pool: &'static ContextPool,
-        bytes: u64,
-    ) -> Option<Option<GroupRoom>> {
-        let Some((group, place)) = place_of(context_pool) else { return Some(None) };
-        // Bytes that could not be counted are not taken.
-        let place = place?;
-        let start = clock::precise_ns();
-        let (mut pause, mut looks, mut flushes, mut calls) = (Duration::from_micros(20), 0, 0, 0);
-        loop {
-            let InTransit { blocks, requests } = context_pool.in_transit;
-            let before = [(blocks, blocks.ended()), (requests, requests.ended())];
-            match group.ask(&place, bytes) {
-                Answer::Granted => return Some(Some(GroupRoom { group, place, bytes })),
-                Answer::Busy if clock::precise_ns() - start < OTHERS_TAKE.as_nanos() as u64 => {
-                    // A member may have been killed while its request was on its way.
-                    if !group.reap() {
-                        sleep(pause);
-                        pause = (pause * 2).min(Duration::from_millis(5)) + Duration::from_nanos(start % 20_000);
-                    }
-                    continue;
+/// Reserves room in the group for so many bytes more, after all was given back that can be, if need be. The outer
+/// `Option` says whether there is room. The inner one is `None` where there is no group.
+pub(super) fn admits(
+    releaser: &'static Releaser,
+    context_pool: &'static ContextPool,
+    bytes: u64,
+) -> Option<Option<GroupRoom>> {
+    let Some((group, place)) = place_of(context_pool) else { return Some(None) };
+    // Bytes that could not be counted are not taken.
+    let place = place?;
+    let start = clock::precise_ns();
+    let (mut pause, mut looks, mut flushes, mut calls) = (Duration::from_micros(20), 0, 0, 0);
+    loop {
+        let InTransit { blocks, requests } = context_pool.in_transit;
+        let before = [(blocks, blocks.ended()), (requests, requests.ended())];
+        match group.ask(&place, bytes) {
+            Answer::Granted => return Some(Some(GroupRoom { group, place, bytes })),
+            Answer::Busy if clock::precise_ns() - start < OTHERS_TAKE.as_nanos() as u64 => {
+                // A member may have been killed while its request was on its way.
+                if !group.reap() {
+                    sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(5)) + Duration::from_nanos(start % 20_000);
                 }
-                Answer::Busy | Answer::Full => {}
-            }
-            if group.reap() {
                 continue;
             }
-            // Another member may be taking out an ended one just now.
-            if looks == 0 {
-                looks = 1;
-                sleep(Duration::from_millis(1));
-                continue;
-            }
-            if flushes < FLUSHES && self.may_flush(context_pool) {
-                flushes += 1;
-                if self.flush(context_pool.device) > 0 || !are_unchanged(&before, self.longest_transit(context_pool)) {
-                    continue;
-                }
-            }
-            if calls == CALLS || queries::capturing() || !others_give(group, &place, bytes) {
-                return None;
-            }
-            calls += 1;
+            Answer::Busy | Answer::Full => {}
         }
+        if group.reap() {
+            continue;
+        }
+        // Another member may be taking out an ended one just now.
+        if looks == 0 {
+            looks = 1;
+            sleep(Duration::from_millis(1));
+            continue;
+        }
+        if flushes < FLUSHES && releaser.may_flush(context_pool) {
+            flushes += 1;
+            if releaser.flush(context_pool.device) > 0
+                || !are_unchanged(&before, releaser.longest_transit(context_pool))
+            {
+                continue;
+            }
+        }
+        if calls == CALLS || queries::capturing() || !others_give(group, &place, bytes) {
+            return None;
+        }
+        calls += 1;
     }
 }
 
@@ -109,30 +105,4 @@ fn others_give(group: &Group, place: &Place, bytes: u64) -> bool {
     let answered = group.have_answered(place, call);
     group.call_ended(place);
     answered
-}
-
-/// Gives back what this process keeps and does not use, if another member of its group is short of memory.
-pub(crate) fn give_to_group(shim: &'static Shim) {
-    let Some(group) = &shim.group else { return };
-    let Some((call, places)) = group.called() else { return };
-    for place in places {
-        for pool in all().filter(|pool| pool.vendor == place.vendor) {
-            pool.give_back(shim, Some(place.device), true);
-            group.keeps(&place, pool.idle_on(place.device));
-        }
-    }
-    group.answer(call);
-}
-
-/// What is done once a second: the seat is looked after, and the group is told what is idle.
-pub(crate) fn housekeeping(shim: &'static Shim) {
-    let Some(group) = &shim.group else { return };
-    records::grouped::look_after(shim);
-    for pool in all() {
-        for context_pool in pool.context_pools() {
-            if let Some(place) = records::grouped::place(shim, context_pool.record()) {
-                group.keeps(&place, pool.idle_on(context_pool.device));
-            }
-        }
-    }
 }

@@ -184,16 +184,30 @@ impl ThreadCache {
     }
 
     /// The pool of the context whose blocks are in the cache.
+    #[inline(always)]
+    pub(crate) fn context_pool(&self) -> Option<&'static ContextPool> {
+        // SAFETY: null, or what `rebind` put there: a ContextPool out of a leaked box, which is never freed.
+        unsafe { self.context_pool.load(Relaxed).as_ref() }
+    }
+
+    /// Whether it is bound to this context.
     #[inline]
-    pub(crate) fn last_context_pool(&self) -> *const ContextPool {
-        self.context_pool.load(Relaxed)
+    pub(crate) fn is_of(&self, context_pool: &ContextPool) -> bool {
+        std::ptr::eq(self.context_pool.load(Relaxed), context_pool)
     }
 }
 
 impl Taken<'_> {
+    /// The pool of the context whose blocks are in the cache.
     #[inline]
-    pub(crate) fn context_pool(&self) -> *const ContextPool {
-        self.cache.context_pool.load(Relaxed)
+    pub(crate) fn context_pool(&self) -> Option<&'static ContextPool> {
+        self.cache.context_pool()
+    }
+
+    /// Whether the cache is bound to this context.
+    #[inline]
+    pub(crate) fn is_of(&self, context_pool: &ContextPool) -> bool {
+        self.cache.is_of(context_pool)
     }
 
     /// Bytes of the blocks in the cache.
@@ -340,7 +354,7 @@ impl Taken<'_> {
     }
 
     /// Takes everything out and binds the cache to another context's pool.
-    pub(crate) fn rebind(&mut self, context_pool: *const ContextPool) -> Vec<&'static Block> {
+    pub(crate) fn rebind(&mut self, context_pool: Option<&'static ContextPool>) -> Vec<&'static Block> {
         let mut all = Vec::new();
         for bin in &mut self.bins().all {
             all.extend(bin.blocks.iter_mut().filter_map(Option::take));
@@ -348,7 +362,8 @@ impl Taken<'_> {
         }
         self.cache.bytes.store(0, Relaxed);
         self.cache.clear_looked();
-        self.cache.context_pool.store(context_pool.cast_mut(), Relaxed);
+        let bound_to = context_pool.map_or(std::ptr::null(), std::ptr::from_ref);
+        self.cache.context_pool.store(bound_to.cast_mut(), Relaxed);
         all
     }
 }
@@ -383,7 +398,7 @@ mod tests {
         assert_eq!(push(4, larger), Some(Some(MOST - 4096)));
         assert!(taken.pop(110).is_none() && std::ptr::eq(taken.pop(4).unwrap(), larger));
         assert_eq!(cache.bytes.load(Relaxed), 4096);
-        assert_eq!(taken.rebind(std::ptr::null()).len(), DEPTH);
+        assert_eq!(taken.rebind(None).len(), DEPTH);
         assert_eq!(cache.bytes.load(Relaxed), 0);
         drop(taken);
         let inside = cache.enter().unwrap();

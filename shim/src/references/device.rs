@@ -5,7 +5,7 @@ use super::targets::Targets;
 use super::{END, Limit};
 use crate::pool;
 use crate::pool::context_pool::Scan;
-use crate::pool::reading::{Flight, Part, Piece};
+use crate::pool::reading::{self, Flight, Part, Piece};
 use crate::process::cancel;
 use crate::progress::activity::WHY_BROKEN;
 use crate::vendor::reader::ROOM;
@@ -58,7 +58,7 @@ pub(super) fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> 
         return found;
     };
     let wanted = Wanted::new(targets.all().iter().map(|target| target.start..target.end));
-    let mut blocks = pool.live_blocks();
+    let mut blocks = reading::live_blocks(pool.releaser.blocks());
     blocks.retain(|block| targets.find(block.addr).is_some());
     // The next one stands last.
     blocks.sort_unstable_by_key(|block| std::cmp::Reverse(block.order()));
@@ -165,7 +165,7 @@ impl Read<'_> {
             return Next::Copied;
         }
         let how = Scan { wanted: &self.wanted, longest: self.longest() };
-        let begun = self.pool.begin_scan(&mut parts, &how);
+        let begun = reading::begin_scan(&self.pool.releaser, &mut parts, &how);
         let is_gone = |part: &Part| part.is_gone || matches!(begun, Err(Piece::Gone));
         self.gone.extend(parts.iter().filter(|part| is_gone(part)).map(|part| part.live.addr));
         parts.retain(|part| !is_gone(part));
@@ -264,7 +264,7 @@ impl Read<'_> {
             found.words(from, words.iter().map(|word| u64::from_ne_bytes(*word)), self.targets, self.seen);
         };
         self.copies = false;
-        match self.pool.read_piece(&part.live, part.at, words as usize * 8, longest, read) {
+        match reading::read_piece(&self.pool.releaser, &part.live, part.at, words as usize * 8, longest, read) {
             Piece::Read => {
                 found.bytes += words * 8;
                 self.left.pop();

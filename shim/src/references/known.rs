@@ -8,7 +8,7 @@ use super::targets::{Target, Targets};
 use super::tokens::Near;
 use crate::pool;
 use crate::pool::context_pool::ContextPool;
-use crate::pool::private::Private;
+use crate::pool::private::{Private, with_private_blocks};
 use crate::process::lock::lock;
 use crate::shim::Shim;
 use gpumem_wire::kinds::Vendor;
@@ -64,7 +64,8 @@ fn learn(
 ) -> Result<Arc<Patterns>, &'static str> {
     let generation = context_pool.generation();
     let sizes = SIZES.map(|size| size * UNIT);
-    let blocks = pool.with_private_blocks(context_pool, &sizes, |private| look(shim, private, limit))??;
+    let blocks =
+        with_private_blocks(pool.releaser.switch(), context_pool, &sizes, |private| look(shim, private, limit))??;
     let learned = Learned {
         context_pool: std::ptr::from_ref(context_pool) as usize,
         generation,

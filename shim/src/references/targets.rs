@@ -3,6 +3,7 @@
 use crate::pool;
 use crate::shim::Shim;
 use gpumem_wire::kinds::{AllocKind, Vendor};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Bits of the filter: one for all addresses whose [`BLOCK`] has this number, modulo.
 const BITS: u64 = 1 << 17;
@@ -49,8 +50,9 @@ impl Targets {
             let end = slot.addr.saturating_add(slot.bytes);
             if AllocKind::from_u8(slot.kind).is_some_and(is_looked_for) && slot.addr != 0 && slot.addr < end {
                 let mut target = Target::new(slot.addr, end, slot.serial);
-                if let Some((base, bytes)) = pool::of(Vendor::Cuda).and_then(|pool| pool.driver_range(slot.addr)) {
-                    (target.base, target.bytes) = (base, bytes);
+                let block = pool::of(Vendor::Cuda).and_then(|pool| pool.releaser.blocks().get(slot.addr));
+                if let Some(block) = block {
+                    (target.base, target.bytes) = (block.base(), block.bytes.load(Relaxed));
                 }
                 all.push(target);
                 on_device += usize::from(slot.kind != AllocKind::HostPinned as u8);

@@ -40,9 +40,7 @@ pub(super) unsafe fn get(
     }
     match gate::note(|shim| pool.find(shim, call, bytes)) {
         Some(Lookup::Block(block)) => {
-            if pool.fills() {
-                pool.filled(block);
-            }
+            pool.fill(block);
             // SAFETY: not NULL, as was checked above, and our caller vouches for the program's
             // out-parameter.
             unsafe { out.write(block.addr.load(Relaxed)) };
@@ -72,23 +70,20 @@ unsafe fn grow(
 ) -> Outcome {
     let generation = context_pool.generation();
     // A block from the cache of a thread that has ended meanwhile.
-    if let Some(block) = pool.take_of_ended_threads(context_pool, rounded) {
-        gate::note(|shim| pool.handed_out(shim, call, block, context_pool, bytes, bytes as i64));
-        if pool.fills() {
-            pool.filled(block);
-        }
+    if let Some(block) = pool.find_of_ended_threads(call, context_pool, (bytes, rounded)) {
+        pool.fill(block);
         // SAFETY: our caller vouches for the program's out-parameter. It is not NULL: `get` has
         // checked that.
         unsafe { out.write(block.addr.load(Relaxed)) };
         return Outcome::Done(SUCCESS);
     }
-    pool.make_way_for(context_pool, rounded);
+    pool.releaser.make_way_for(context_pool, rounded);
     let watch = Watch::new(call, bytes, Some(context_pool.record()));
     let mut ask = |bytes: u64| real(bytes as usize);
     let got = match watch.verdict {
         Verdict::Refuse => return Outcome::Done(NO_MEMORY),
         Verdict::Spill => spill(call, context_pool, bytes, OomFallback::Managed),
-        Verdict::Nothing if pool.is_managed() && watch.is_pool_growth() => {
+        Verdict::Nothing if pool.rules.place_growth_in_managed() && watch.is_pool_growth() => {
             spill(call, context_pool, bytes, OomFallback::Managed)
         }
         Verdict::Nothing => Err(NO_MEMORY),

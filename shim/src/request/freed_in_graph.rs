@@ -34,7 +34,7 @@ pub(crate) fn look_for_memory_in_graphs(shim: &Shim, addr: u64, bytes: u64, slot
 /// The same for a block of the pool, if one begins at this address.
 #[cold]
 pub(crate) fn look_for_block_in_graphs(shim: &Shim, addr: u64) {
-    if let Some(block) = pool::all().find_map(|pool| pool.blocks.get(addr)) {
+    if let Some(block) = pool::all().find_map(|pool| pool.releaser.blocks().get(addr)) {
         look_for_memory_in_graphs(shim, addr, block.asked.load(Relaxed), block.slot.load(Relaxed));
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn obtain(
     real: &mut impl FnMut(u64) -> Status,
     room: &mut Option<Reserved>,
 ) -> Result<Obtained, Status> {
-    if pool.is_limited() {
+    if pool.quota.is_limited() {
         return climb(pool, call, owner, (rounded, asked), None, real, room);
     }
     // Mostly there is memory. All else is apart, so that little code is touched for it.
@@ -69,10 +69,10 @@ fn climb(
 ) -> Result<Obtained, Status> {
     let mut status = OUT_OF_MEMORY;
     let mut bytes = rounded;
-    let mut admitted = pool.admits(owner, bytes);
+    let mut admitted = pool.quota.admits(&pool.releaser, owner, bytes);
     if admitted.is_err() && asked < rounded {
         bytes = asked;
-        admitted = pool.admits(owner, bytes);
+        admitted = pool.quota.admits(&pool.releaser, owner, bytes);
     }
     let limited = admitted.as_ref().err().copied();
     *room = admitted.ok();
@@ -91,7 +91,7 @@ fn climb(
             return if status == SUCCESS { Ok(Obtained { addr: None, bytes, flags: 0 }) } else { Err(status) };
         }
     }
-    if let Ok(obtained) = spill(call, owner, asked, pool.fallback()) {
+    if let Ok(obtained) = spill(call, owner, asked, pool.rules.fallback()) {
         return Ok(obtained);
     }
     Err(status)
@@ -118,7 +118,8 @@ fn until_there_is_room(
         });
         // Without anything to give back, or enough of it, what the driver said is the answer.
         if status != OUT_OF_MEMORY
-            || !make_room(pool, owner, bytes) && are_unchanged(&[(blocks, before)], pool.longest_transit(owner))
+            || !make_room(pool, owner, bytes)
+                && are_unchanged(&[(blocks, before)], pool.releaser.longest_transit(owner))
         {
             break;
         }
@@ -129,7 +130,7 @@ fn until_there_is_room(
 /// Gives back all that is idle, where so many bytes may fit then. Whether that was anything.
 fn make_room(pool: &'static Pool, owner: &'static ContextPool, bytes: u64) -> bool {
     private::give_back(owner.device)
-        || pool.may_flush(owner) && may_fit(pool, owner, bytes) && pool.flush(owner.device) > 0
+        || pool.releaser.may_flush(owner) && may_fit(pool, owner, bytes) && pool.releaser.flush(owner.device) > 0
 }
 
 /// Whether so many bytes could be had if all that is idle went back, as far as is known.
@@ -176,7 +177,7 @@ fn after_graphs(owner: &ContextPool, status: Status, real: &mut dyn FnMut() -> S
 /// Gives back all idle blocks of the device of this thread's context, of all devices if it has none; how many bytes.
 pub(crate) fn flush_here(vendor: Vendor) -> u64 {
     match (pool::of(vendor), vendor::of(vendor).current_device()) {
-        (Some(pool), Some(device)) => pool.flush(device),
+        (Some(pool), Some(device)) => pool.releaser.flush(device),
         _ => flush_all(vendor),
     }
 }
@@ -187,12 +188,12 @@ fn flush_all(vendor: Vendor) -> u64 {
     let mut devices: Vec<i32> = pool.context_pools().iter().map(|owner| owner.device).collect();
     devices.sort_unstable();
     devices.dedup();
-    devices.into_iter().map(|device| pool.flush(device)).sum()
+    devices.into_iter().map(|device| pool.releaser.flush(device)).sum()
 }
 
 /// Whether a vendor's devices have a limit for this process.
 pub(crate) fn has_limit(vendor: Vendor) -> bool {
-    pool::of_limited(vendor).is_some_and(Pool::is_limited)
+    pool::of_limited(vendor).is_some_and(|pool| pool.quota.is_limited())
 }
 
 /// A pool, and the owner of this thread's context there.
@@ -204,7 +205,7 @@ fn of_thread(pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static Con
 /// Room in the limit for a request, on the device that its memory is to lie on; `None` if there is none, which is then
 /// written down.
 pub(super) fn room_for(call: &Call, request: &Request) -> Option<Reserved> {
-    let limited = pool::of_limited(call.vendor).filter(|pool| pool.is_limited());
+    let limited = pool::of_limited(call.vendor).filter(|pool| pool.quota.is_limited());
     let Some((pool, owner)) = of_thread(limited) else { return Some(Reserved::none()) };
     let owner = match request.location {
         Location::Device(device) if owner.device != device.into() => {
@@ -214,7 +215,7 @@ pub(super) fn room_for(call: &Call, request: &Request) -> Option<Reserved> {
         }
         _ => owner,
     };
-    let room = pool.admits(owner, request.bytes);
+    let room = pool.quota.admits(&pool.releaser, owner, request.bytes);
     if let Err(refused) = room {
         gate::note(|shim| records::pooled::limit_refused(shim, request.bytes, refused == Refused::Group));
     }

@@ -21,7 +21,6 @@ use gpumem_wire::units;
 use rustc_hash::FxHashMap;
 use std::fmt::Write;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Between two looks for holders, ns.
 const EVERY_NS: u64 = 10_000_000_000;
@@ -157,7 +156,7 @@ fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<Full
         idle: pool.map_or(0, |pool| pool.idle_on(device)),
         free: if may_ask { vendor::of(vendor).memory_info() } else { None },
         total: slot.total_bytes,
-        limit: pool.map_or(0, |pool| pool.limit.load(Relaxed)),
+        limit: pool.map_or(0, |pool| pool.quota.limit()),
         group: shim.group.as_ref().and_then(|group| {
             let place = records::grouped::place(shim, context)?;
             Some((group.spec.name(), group.used(&place)))

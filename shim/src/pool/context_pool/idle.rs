@@ -15,6 +15,8 @@ pub(in crate::pool) enum Most {
 }
 
 impl Most {
+    pub(in crate::pool) const ALL: Self = Self::AtLeast(u64::MAX, usize::MAX);
+
     pub(in crate::pool) fn bytes(self) -> u64 {
         match self {
             Self::AtLeast(bytes, _) | Self::Within(bytes, _) => bytes,

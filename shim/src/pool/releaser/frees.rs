@@ -1,4 +1,4 @@
-//! Blocks go back to the driver.
+//! How blocks go back to the driver.
 //!
 //! A real free waits for all work of its context, which may be work that ends only when the program says so. A free in
 //! the order of a stream of ours (a release stream) waits for nothing, because no work uses an idle block and nothing
@@ -8,24 +8,32 @@
 //!
 //! With the first free of this kind the driver takes 10 MiB of host memory and keeps it for good (measured there). So
 //! blocks go back by real frees at first. Release streams are used once a request has run out, or once much memory is
-//! to go back while the context works: see [`super::release_unhurried`].
+//! to go back while the context works: see [`Releaser::release_unhurried`].
+//!
+//! Real frees that may wait for the device's work are made by a thread of ours, which holds no lock. Whoever wants the
+//! memory waits for that thread for a limited time and then goes on without it.
 
-use super::Pool;
-use super::block::Block;
-use super::block_records;
-use super::claims;
-use super::context_pool::{ContextPool, Most};
+use super::Releaser;
 use crate::gate;
+use crate::pool::block::Block;
+use crate::pool::block_records;
+use crate::pool::claims;
+use crate::pool::context_pool::{ContextPool, Most};
+use crate::process::cancel;
 use crate::process::errno::KeepErrno;
+use crate::process::spawn::{Stack, spawn};
 use crate::progress::activity;
 use crate::records;
 use crate::vendor::memory::ReleaseStream;
 use gpumem_abi::types::{SUCCESS, Status};
-use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::time::{Duration, Instant};
 
 /// The most blocks that go back together. Nobody finds these blocks meanwhile.
 const TOGETHER: usize = 4096;
+/// Bytes of the stack of a thread that frees.
+const STACK: usize = 256 << 10;
 
 /// A free on a release stream was made. The driver has taken its host memory by then, so further frees of this kind
 /// cost nothing.
@@ -36,7 +44,16 @@ pub(super) fn release_streams_are_used() -> bool {
     RELEASE_STREAM_USED.load(Relaxed)
 }
 
-impl Pool {
+/// What a thread that frees has done so far.
+#[derive(Default)]
+struct FreeingProgress {
+    bytes: AtomicU64,
+    done: AtomicBool,
+    /// Nobody waits for the freeing thread any more.
+    left: AtomicBool,
+}
+
+impl Releaser {
     /// Gives back idle blocks of a context, whatever the context works on. The answer is the bytes that went back.
     /// Where a free waits for the context's work, `if_it_waits` is asked before each block.
     pub(super) fn release(
@@ -97,12 +114,40 @@ impl Pool {
         context_pool.within(|| self.release_one_by_one(context_pool, most, may))
     }
 
-    pub(super) fn release_one_by_one(
-        &self,
+    /// Makes real frees on a thread of their own. The answer is the bytes that went back within `longest`. `may` is
+    /// asked before each free, and told whether that time is over. `None`: another thread frees memory of this context
+    /// already. Frees of other contexts do not matter here.
+    pub(super) fn release_aside(
+        &'static self,
         context_pool: &'static ContextPool,
-        mut most: Most,
-        may: impl Fn() -> bool,
-    ) -> u64 {
+        most: Most,
+        longest: Duration,
+        may: impl Fn(bool) -> bool + Send + 'static,
+    ) -> Option<u64> {
+        let frees = context_pool.begin_freeing()?;
+        let seen = Arc::new(FreeingProgress::default());
+        let theirs = Arc::clone(&seen);
+        let free = move || {
+            let _frees = frees;
+            if let Some(_hold) = context_pool.hold().filter(|_| !self.switch.is_ending()) {
+                let may = || may(theirs.left.load(Relaxed));
+                let released = context_pool.within(|| self.release_one_by_one(context_pool, most, may));
+                theirs.bytes.store(released, Relaxed);
+            }
+            theirs.done.store(true, Release);
+        };
+        if !spawn(Stack::Bytes(STACK), free) {
+            return Some(0);
+        }
+        let start = Instant::now();
+        while !seen.done.load(Acquire) && start.elapsed() < longest {
+            cancel::sleep(Duration::from_micros(50));
+        }
+        seen.left.store(true, Relaxed);
+        Some(seen.bytes.load(Relaxed))
+    }
+
+    fn release_one_by_one(&self, context_pool: &'static ContextPool, mut most: Most, may: impl Fn() -> bool) -> u64 {
         let mut released = 0;
         while !context_pool.gone.load(Relaxed) && may() {
             let _transit = context_pool.in_transit.blocks.begin();

@@ -1,0 +1,232 @@
+//! The pools of all contexts of one vendor: of those that are, and of those that have ended.
+
+use super::context_pool::ContextPool;
+use super::in_transit::InTransit;
+use super::lock;
+use crate::records::contexts;
+use crate::records::pooled;
+use crate::shim::Shim;
+use crate::vendor;
+use crate::vendor::memory::{self, MemoryCalls};
+use gpumem_abi::types::Device;
+use gpumem_wire::kinds::Vendor;
+use gpumem_wire::layout::ContextRef;
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::*;
+
+/// So many contexts end before the pool of an ended one is used again.
+const ENDED_AT_LEAST: usize = 64;
+
+pub(super) struct ContextPools {
+    vendor: Vendor,
+    calls: &'static dyn MemoryCalls,
+    /// All calls that submit work are seen, and all that change a thread's context.
+    sees_all: bool,
+    live: Mutex<Vec<&'static ContextPool>>,
+    /// The pools of ended contexts, in the order in which they ended.
+    ended: Mutex<VecDeque<&'static ContextPool>>,
+    /// What is on its way on each device.
+    in_transit: Mutex<Vec<(Device, &'static InTransit)>>,
+}
+
+impl ContextPools {
+    pub(super) fn new(vendor: Vendor) -> Self {
+        let calls = memory::calls(vendor);
+        let sees_all = calls.sees_all();
+        let (live, ended, in_transit) = Default::default();
+        Self { vendor, calls, sees_all, live, ended, in_transit }
+    }
+
+    /// Whether all calls that submit work are seen, and all that change a thread's context.
+    #[inline(always)]
+    pub(super) fn see_all(&self) -> bool {
+        self.sees_all
+    }
+
+    /// The pools of the contexts that are now.
+    pub(super) fn all(&self) -> Vec<&'static ContextPool> {
+        lock(&self.live).iter().filter(|context_pool| !context_pool.gone.load(Relaxed)).copied().collect()
+    }
+
+    /// Those on a device.
+    pub(super) fn on(&self, device: Device) -> Vec<&'static ContextPool> {
+        let mut on_device = self.all();
+        on_device.retain(|context_pool| context_pool.device == device);
+        on_device
+    }
+
+    /// Whether the program has one context, and this thread is in it, as far as is seen.
+    #[inline]
+    fn is_in_the_only_one(&self, shim: &Shim) -> bool {
+        self.sees_all && contexts::has_the_only_context(shim)
+    }
+
+    /// This thread's context. The records are told of it.
+    #[inline]
+    fn current(&self, shim: &Shim) -> Option<u64> {
+        let context = vendor::of(self.vendor).current_context()?;
+        contexts::found(shim);
+        Some(context)
+    }
+
+    /// Whether this thread has a context.
+    #[inline]
+    pub(super) fn has_current(&self, shim: &Shim) -> bool {
+        self.is_in_the_only_one(shim) || self.current(shim).is_some()
+    }
+
+    /// The pool of this thread's context, by `find` if it is not `last`, which was that of an earlier look.
+    #[inline]
+    pub(super) fn here(
+        &self,
+        shim: &'static Shim,
+        last: Option<&'static ContextPool>,
+        find: impl FnOnce(u64) -> Option<&'static ContextPool>,
+    ) -> Option<&'static ContextPool> {
+        let last = last.filter(|last| last.vendor == self.vendor && !last.gone.load(Relaxed));
+        if last.is_some() && self.is_in_the_only_one(shim) {
+            return last;
+        }
+        let context = self.current(shim)?;
+        last.filter(|last| last.context() == context).or_else(|| find(context))
+    }
+
+    /// The pool of a context that this thread is in, and whether it is new.
+    pub(super) fn find(&self, shim: &'static Shim, context: u64) -> Option<(&'static ContextPool, bool)> {
+        let record = contexts::current(shim, self.vendor);
+        let device = vendor::of(self.vendor).current_device()?;
+        let has_release_streams = self.calls.has_release_streams(device);
+        let mut live = lock(&self.live);
+        let is_it = |known: &&&ContextPool| known.context() == context && !known.gone.load(Relaxed);
+        if let Some(known) = live.iter().find(is_it) {
+            return Some((known, false));
+        }
+        let context_pool = self.begin(&mut live, context, record, device, pooled::device_share(shim, record));
+        drop(live);
+        if !has_release_streams {
+            context_pool.note_no_release_stream();
+        }
+        Some((context_pool, true))
+    }
+
+    /// The pool for one more context.
+    fn begin(
+        &self,
+        live: &mut Vec<&'static ContextPool>,
+        context: u64,
+        record: ContextRef,
+        device: Device,
+        share: u64,
+    ) -> &'static ContextPool {
+        let context_pool = match self.ended_long_ago(device) {
+            Some(context_pool) => {
+                context_pool.begin_again(context, record);
+                context_pool
+            }
+            None => {
+                let in_transit = self.in_transit_on(device);
+                let new = ContextPool::new(self.vendor, context, record, device, share, self.calls, in_transit);
+                Box::leak(Box::new(new))
+            }
+        };
+        add(live, context_pool);
+        context_pool
+    }
+
+    /// A new pool for a context that was to end and did not: caches of threads may still be bound to the old one.
+    pub(super) fn begin_instead_of(&self, before: &ContextPool) -> &'static ContextPool {
+        let ContextPool { device, share, in_transit, .. } = *before;
+        let (context, record) = (before.context(), before.record());
+        let again = ContextPool::new(self.vendor, context, record, device, share, self.calls, in_transit);
+        again.release_stream.store(before.release_stream.load(Relaxed), Relaxed);
+        let again: &'static ContextPool = Box::leak(Box::new(again));
+        add(&mut lock(&self.live), again);
+        again
+    }
+
+    /// Forgets the pools of contexts that are gone.
+    pub(super) fn forget_gone(&self) {
+        lock(&self.live).retain(|context_pool| !context_pool.gone.load(Relaxed));
+    }
+
+    /// Keeps pools that no thread's cache is bound to any more, to be used again.
+    pub(super) fn keep_ended(&self, context_pools: Vec<&'static ContextPool>) {
+        lock(&self.ended).extend(context_pools);
+    }
+
+    /// The pool of an ended context of this device, to be used again. A program may, against its own order, still have
+    /// a thread at work on a pool whose context ended. That thread gets time to finish: a pool is used again only after
+    /// so many other contexts have ended.
+    fn ended_long_ago(&self, device: Device) -> Option<&'static ContextPool> {
+        let mut ended = lock(&self.ended);
+        let long_ago = ended.len().checked_sub(ENDED_AT_LEAST)?;
+        let at = ended.iter().take(long_ago).position(|context_pool| context_pool.device == device)?;
+        ended.remove(at)
+    }
+
+    /// What is on its way on a device.
+    fn in_transit_on(&self, device: Device) -> &'static InTransit {
+        let mut all = lock(&self.in_transit);
+        let known = all.iter().find(|(its, _)| *its == device).map(|(_, in_transit)| *in_transit);
+        known.unwrap_or_else(|| {
+            let in_transit: &'static InTransit = Box::leak(Box::default());
+            all.push((device, in_transit));
+            in_transit
+        })
+    }
+}
+
+/// Adds the pool of one more context.
+fn add(live: &mut Vec<&'static ContextPool>, context_pool: &'static ContextPool) {
+    let is_beside = |other: &&&ContextPool| other.device == context_pool.device && !other.gone.load(Relaxed);
+    for other in live.iter().filter(is_beside) {
+        other.has_neighbours.store(true, Relaxed);
+        context_pool.has_neighbours.store(true, Relaxed);
+    }
+    live.push(context_pool);
+}
+
+#[cfg(test)]
+impl ContextPools {
+    /// Adds a pool for a context that no driver knows.
+    pub(super) fn add_for_test(&self, context: u64, device: Device, share: u64) -> &'static ContextPool {
+        self.begin(&mut lock(&self.live), context, 1, device, share)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_of_one_device_are_neighbours() {
+        let contexts = ContextPools::new(Vendor::Cuda);
+        let [one, far, other] =
+            [(1, 0), (2, 1), (3, 0)].map(|(context, device)| contexts.add_for_test(context, device, 0));
+        assert!(one.has_neighbours.load(Relaxed) && other.has_neighbours.load(Relaxed));
+        assert!(!far.has_neighbours.load(Relaxed));
+        assert!(std::ptr::eq(one.in_transit, other.in_transit) && !std::ptr::eq(one.in_transit, far.in_transit));
+        one.gone.store(true, SeqCst);
+        assert_eq!((contexts.all().len(), contexts.on(0).len()), (2, 1));
+    }
+
+    /// A pool is used again for its device, and not before many other contexts have ended.
+    #[test]
+    fn pools_of_contexts_that_ended_long_ago_are_used_again() {
+        let contexts = ContextPools::new(Vendor::Cuda);
+        let end = |context, device| {
+            let context_pool = contexts.add_for_test(context, device, 0);
+            context_pool.gone.store(true, SeqCst);
+            contexts.forget_gone();
+            contexts.keep_ended(vec![context_pool]);
+            context_pool
+        };
+        let first = end(1, 0);
+        for context in 0..ENDED_AT_LEAST as u64 {
+            assert!(!std::ptr::eq(end(2 + context, 1), first));
+        }
+        let again = end(1000, 0);
+        assert!(std::ptr::eq(again, first) && again.context() == 1000 && again.generation() == 1);
+    }
+}

@@ -1,0 +1,352 @@
+//! Idle memory: where it is, and how much of it may be, on a device, and of that with each thread.
+//!
+//! Whenever threads come or go, each thread's share is computed anew. At its next look the control thread takes what a
+//! thread keeps above its share and puts it where all threads find it. In the same way goes what a thread's cache holds
+//! above the bound of the device.
+
+use super::block::Block;
+use super::block_records;
+use super::context_pool::ContextPool;
+use super::context_pools::ContextPools;
+use super::rules::BlockRules;
+use super::thread::ThreadCache;
+use super::thread_caches::ThreadCaches;
+use crate::gate;
+use crate::process::{clock, threads};
+use crate::records::pooled;
+use crate::shim::Shim;
+use gpumem_abi::types::Device;
+use gpumem_wire::kinds::Vendor;
+use gpumem_wire::settings::{FreeMode, Settings};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+
+/// A value of [`IdleMemory::max`]: a share of the device.
+const AUTO: u64 = u64::MAX;
+/// Bytes that a thread may keep for itself.
+const MOST_OF_A_THREAD: u64 = 64 << 20;
+/// Where a free waits for work, idle memory cannot go back while the device works. Then this share of the free memory
+/// may be kept.
+const BESIDE_WORK: u64 = 16;
+/// The free memory is measured again after this time, ns, or when more was taken from the driver.
+const MEASURED_EVERY_NS: u64 = 100_000_000;
+/// A thread keeps no more than this part of the bound, and all threads together keep no more than that part.
+const PART_OF_A_THREAD: u64 = 16;
+const PART_OF_THREADS: u64 = 2;
+
+/// The idle bytes that each of `threads` threads may keep, if `bound` is the bound for all.
+fn most_of_each(bound: u64, threads: u64) -> u64 {
+    let parts = (threads * PART_OF_THREADS).max(PART_OF_A_THREAD);
+    (bound / parts).min(MOST_OF_A_THREAD)
+}
+
+/// The idle memory of one vendor's contexts.
+pub(crate) struct IdleMemory {
+    contexts: ContextPools,
+    caches: ThreadCaches,
+    /// The most idle bytes of each device. All ones: a share of the device.
+    max: AtomicU64,
+    /// Idle bytes that a thread may keep for itself: a small part of the bound.
+    thread_cache_limit: AtomicU64,
+    /// Threads that have a cache.
+    threads: AtomicU64,
+    /// Some free did not wait, so blocks may wait for events.
+    may_have_pending: AtomicBool,
+}
+
+impl IdleMemory {
+    pub(super) fn new(vendor: Vendor) -> Self {
+        Self {
+            contexts: ContextPools::new(vendor),
+            caches: ThreadCaches::default(),
+            max: AtomicU64::new(0),
+            thread_cache_limit: AtomicU64::new(0),
+            threads: AtomicU64::new(0),
+            may_have_pending: AtomicBool::new(false),
+        }
+    }
+
+    /// Follows these variables from now on.
+    pub(super) fn apply_settings(&self, settings: &Settings) {
+        self.may_have_pending.fetch_or(settings.free == FreeMode::Deferred, Relaxed);
+        self.max.store(settings.pool_max.unwrap_or(AUTO), Relaxed);
+        self.share_out();
+    }
+
+    #[inline(always)]
+    pub(super) fn contexts(&self) -> &ContextPools {
+        &self.contexts
+    }
+
+    pub(super) fn caches(&self) -> &ThreadCaches {
+        &self.caches
+    }
+
+    /// Whether blocks may wait for events.
+    pub(super) fn may_have_pending(&self) -> bool {
+        self.may_have_pending.load(Relaxed)
+    }
+
+    /// Idle bytes of a context, those in threads' caches among them.
+    pub(super) fn of(&self, context_pool: &ContextPool) -> u64 {
+        let of_threads = self.caches.of(context_pool);
+        context_pool.idle() + of_threads.iter().map(|cache| cache.bytes.load(Relaxed)).sum::<u64>()
+    }
+
+    /// Idle bytes of a device.
+    pub(crate) fn on(&self, device: Device) -> u64 {
+        self.contexts.on(device).iter().map(|context_pool| self.of(context_pool)).sum()
+    }
+
+    /// Idle bytes of a device that can go back for a request, even while the device works.
+    pub(super) fn to_be_had_on(&self, device: Device) -> u64 {
+        let mut go = self.contexts.on(device);
+        go.retain(|context_pool| {
+            !context_pool.frees_wait()
+                || context_pool.known_idle()
+                || context_pool.calls.tells_all() && context_pool.is_idle()
+        });
+        go.iter().map(|context_pool| self.of(context_pool)).sum()
+    }
+
+    /// This thread's cache.
+    #[inline]
+    pub(super) fn cache(&self) -> &'static ThreadCache {
+        match threads::local(ThreadCache::of) {
+            Some(cache) => cache,
+            None => self.new_cache(),
+        }
+    }
+
+    #[cold]
+    fn new_cache(&self) -> &'static ThreadCache {
+        let cache = self.caches.begin();
+        self.share_out();
+        threads::local(|local| cache.belongs_to(local));
+        cache
+    }
+
+    /// The pool of the calling thread's context. `cache`: that thread's cache.
+    #[inline]
+    pub(super) fn context_pool_here(&self, shim: &'static Shim, cache: &ThreadCache) -> Option<&'static ContextPool> {
+        self.contexts.here(shim, cache.context_pool(), |context| self.find_context_pool(shim, context))
+    }
+
+    /// The pool of the calling thread's context, as the records know it.
+    pub(crate) fn context_pool_of_thread(&self, shim: &'static Shim) -> Option<&'static ContextPool> {
+        self.context_pool_here(shim, self.cache())
+    }
+
+    #[cold]
+    fn find_context_pool(&self, shim: &'static Shim, context: u64) -> Option<&'static ContextPool> {
+        let (context_pool, is_new) = self.contexts.find(shim, context)?;
+        if is_new {
+            self.measure(context_pool);
+            self.share_out();
+            pooled::limit(shim, context_pool.record(), shim.in_force.limit());
+        }
+        Some(context_pool)
+    }
+
+    /// An idle block of a context that serves a request.
+    pub(super) fn take(
+        &self,
+        rules: &BlockRules,
+        context_pool: &'static ContextPool,
+        rounded: u64,
+    ) -> Option<&'static Block> {
+        if context_pool.idle() == 0 {
+            return None;
+        }
+        let take = || context_pool.take(rounded, rules.slack(rounded));
+        if !self.may_have_pending() || !context_pool.has_pending() {
+            return take();
+        }
+        take().or_else(|| {
+            context_pool.reap(clock::now_ns());
+            take()
+        })
+    }
+
+    /// A block from the cache of a thread that has ended.
+    #[inline]
+    pub(super) fn take_of_ended_threads(
+        &self,
+        rules: &BlockRules,
+        context_pool: &'static ContextPool,
+        rounded: u64,
+    ) -> Option<&'static Block> {
+        if self.caches.has_threads() && self.collect_ended() { self.take(rules, context_pool, rounded) } else { None }
+    }
+
+    #[cold]
+    fn collect_ended(&self) -> bool {
+        let any = gate::shim().is_some_and(|shim| self.caches.collect_ended(shim));
+        if any {
+            self.share_out();
+        }
+        any
+    }
+
+    /// Takes blocks that their threads do not use out of their caches.
+    pub(super) fn collect(&self, shim: &'static Shim) {
+        self.caches.collect(shim, self.thread_cache_limit());
+        self.share_out();
+    }
+
+    /// Whether the bound is not the user's.
+    pub(super) fn chooses_bound(&self) -> bool {
+        self.max.load(Relaxed) == AUTO
+    }
+
+    /// Threads or devices came or went, or the bound changed: computes what each thread may keep.
+    pub(super) fn share_out(&self) {
+        let context_pools = self.contexts.all();
+        let bound = match self.max.load(Relaxed) {
+            // 0: the share is not known.
+            AUTO => {
+                let shares = context_pools.iter().map(|context_pool| context_pool.share);
+                shares.filter(|&share| share != 0).min().unwrap_or(AUTO)
+            }
+            max => max,
+        };
+        let beside_work = context_pools.iter().filter(|context_pool| context_pool.frees_wait());
+        let bound = beside_work.map(|context_pool| context_pool.beside_work.load(Relaxed)).fold(bound, u64::min);
+        let threads = self.caches.count();
+        self.thread_cache_limit.store(most_of_each(bound, threads), Relaxed);
+        self.threads.store(threads, Relaxed);
+    }
+
+    /// Idle bytes that a thread may keep for itself.
+    #[inline(always)]
+    pub(super) fn thread_cache_limit(&self) -> u64 {
+        self.thread_cache_limit.load(Relaxed)
+    }
+
+    /// Idle bytes that the device of a context may keep.
+    pub(super) fn most(&self, context_pool: &ContextPool) -> u64 {
+        match (self.max.load(Relaxed), context_pool.frees_wait()) {
+            (AUTO, false) => context_pool.share,
+            (max, false) => max,
+            (max, true) => max.min(context_pool.beside_work.load(Relaxed)),
+        }
+    }
+
+    /// Measures how much may be kept where frees wait for work, if that may have changed.
+    #[inline(always)]
+    pub(super) fn measure(&self, context_pool: &ContextPool) {
+        if context_pool.frees_wait() {
+            self.measure_beside_work(context_pool);
+        }
+    }
+
+    #[cold]
+    fn measure_beside_work(&self, context_pool: &ContextPool) {
+        let (held, now, (held_then, then)) = (context_pool.held(), clock::now_ns(), &context_pool.measured);
+        if held <= held_then.swap(held, Relaxed) && now.saturating_sub(then.load(Relaxed)) < MEASURED_EVERY_NS {
+            return;
+        }
+        then.store(now, Relaxed);
+        let may = context_pool.within(|| context_pool.calls.free_bytes()).map_or(0, |free| free / BESIDE_WORK);
+        if context_pool.beside_work.swap(may, Relaxed) != may {
+            self.share_out();
+        }
+    }
+
+    /// Idle bytes above that bound, of all contexts of the device together, those in threads' caches among them.
+    #[inline]
+    pub(super) fn over_most(&self, context_pool: &ContextPool) -> u64 {
+        let idle = match context_pool.has_neighbours.load(Relaxed) {
+            false => context_pool.idle(),
+            true => self.idle_of_neighbours(context_pool),
+        };
+        let most = self.most(context_pool);
+        let of_threads = self.threads.load(Relaxed) * self.thread_cache_limit();
+        if idle.saturating_add(of_threads) <= most {
+            0
+        } else {
+            (idle + self.caches.bytes_on(context_pool.device)).saturating_sub(most)
+        }
+    }
+
+    /// Idle bytes of all contexts on the device of one that are in no thread's cache.
+    #[cold]
+    fn idle_of_neighbours(&self, context_pool: &ContextPool) -> u64 {
+        let others = self.contexts.on(context_pool.device).into_iter();
+        others
+            .filter(|other| !std::ptr::eq(*other, context_pool))
+            .fold(context_pool.idle(), |sum, other| sum + other.idle())
+    }
+
+    /// Writes down what is idle in a context: bytes and the number of blocks. For threads' caches these are the numbers
+    /// of the last look.
+    pub(super) fn tell(&self, shim: &Shim, context_pool: &'static ContextPool) {
+        let (mut bytes, mut blocks) = context_pool.idle_blocks();
+        for cache in self.caches.of(context_pool) {
+            let (more, in_blocks) = cache.looked();
+            (bytes, blocks) = (bytes + more, blocks + in_blocks);
+        }
+        block_records::idle(shim, context_pool, bytes, blocks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::block::State;
+    use crate::pool::thread::Pushed;
+
+    const MIB: u64 = 1 << 20;
+
+    fn block(bytes: u64) -> &'static Block {
+        let block: &'static Block = Box::leak(Box::default());
+        block.bytes.store(bytes, Relaxed);
+        block.set(State::Busy);
+        block
+    }
+
+    fn idle_memory(set: Option<(&str, &str)>) -> IdleMemory {
+        let idle = IdleMemory::new(Vendor::Cuda);
+        idle.apply_settings(&Settings::read(set.map(|(name, value)| (name.into(), value.into())).into_iter()).0);
+        idle
+    }
+
+    #[test]
+    fn all_threads_together_keep_half_of_the_bound_at_most() {
+        assert_eq!([1, 8, 16, 64].map(|threads| most_of_each(64 * MIB, threads) >> 10), [4096, 4096, 2048, 512]);
+        assert_eq!((most_of_each(AUTO, 1), most_of_each(AUTO, 1000), most_of_each(0, 1)), (64 * MIB, 64 * MIB, 0));
+        let idle = idle_memory(Some(("GPUMEM_POOL_MAX", "64MiB")));
+        let mut caches = Vec::new();
+        for n in 0..100 {
+            let cache = idle.caches.add_for_test();
+            caches.push(cache);
+            let begin = move || cache.begin();
+            assert!(if n == 0 { begin() } else { std::thread::spawn(begin).join().unwrap() });
+            idle.share_out();
+            assert!(idle.thread_cache_limit() * (n + 1) <= 32 * MIB);
+        }
+        assert_eq!(caches.iter().filter(|cache| cache.end(|| true)).count(), 99);
+        idle.share_out();
+        assert_eq!(idle.thread_cache_limit(), 4 * MIB, "nobody else is left");
+    }
+
+    /// A bound that is chosen is that of the smallest device.
+    #[test]
+    fn what_threads_keep_counts_as_idle_on_the_device() {
+        let idle = idle_memory(None);
+        let context_pools = [(1, 0, 16 * MIB), (2, 1, 1 << 40)]
+            .map(|(context, device, share)| idle.contexts.add_for_test(context, device, share));
+        let cache = idle.caches.add_for_test();
+        assert!(cache.begin());
+        idle.share_out();
+        assert_eq!(idle.thread_cache_limit(), MIB);
+        let mut taken = cache.take().unwrap();
+        taken.rebind(Some(context_pools[0]));
+        assert!(matches!(taken.push(3, block(MIB), idle.thread_cache_limit()), Pushed::Kept(None)));
+        drop(taken);
+        context_pools[0].keep(block(15 * MIB), 0);
+        assert_eq!(idle.over_most(context_pools[0]), 0);
+        context_pools[0].keep(block(MIB), 0);
+        assert_eq!((idle.over_most(context_pools[0]), idle.over_most(context_pools[1])), (MIB, 0));
+        assert_eq!((idle.on(0), idle.of(context_pools[0]), idle.on(1)), (17 * MIB, 17 * MIB, 0));
+    }
+}
