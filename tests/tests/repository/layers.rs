@@ -5,6 +5,7 @@
 mod circles;
 mod inspector;
 mod methods;
+mod parts;
 mod planted;
 mod reader;
 mod rules;

@@ -19,7 +19,7 @@ const FOLDERS: [(&str, &str); 3] = [
 ];
 
 /// All files below a folder with one of these ends, in order.
-fn files(folder: &Path, ends: &[&str]) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path, ends: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
         let path = entry.expect("an entry").path();
