@@ -1,8 +1,8 @@
 //! A free: the block stays with the pool, or goes back to the driver.
 
-use super::answers::NOWHERE;
 use super::block::{Block, PINNED, SPILLED, State};
 use super::block_records;
+use super::blocks::Blocks;
 use super::claims;
 use super::context_pool::ContextPool;
 use super::guard::{Asker, LATE_WITHIN};
@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering::*;
 const POISON: u8 = 0xa5;
 
 /// What the first look at a free says about the rest of it.
-enum FreeStep {
+pub(super) enum FreeStep {
     Done,
     /// Work may still use the block: the free has to wait for it.
     Wait(&'static Block, &'static ContextPool),
@@ -38,36 +38,20 @@ enum FreeStep {
     NotOurs,
 }
 
-/// Frees a block. `None` if the address is no block of the pool's. `real` is the real function.
+/// The live block at an address. Nobody else frees it from now on.
+pub(super) fn take_live(blocks: &Blocks, addr: u64) -> Option<&'static Block> {
+    blocks.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))
+}
+
+/// The first look at a free.
 #[inline]
-pub(super) fn free(
+pub(super) fn begin(
     rules: &BlockRules,
     quota: &Quota,
     releaser: &Releaser,
-    call: &Call,
+    shim: &'static Shim,
     addr: u64,
-    real: impl FnOnce(u64) -> Status,
-) -> Option<Status> {
-    match gate::note(|shim| begin(rules, quota, releaser, shim, addr)) {
-        Some(FreeStep::Done) => Some(SUCCESS),
-        Some(FreeStep::NotOurs) => None,
-        Some(FreeStep::Twice) => Some(real(NOWHERE)),
-        Some(FreeStep::Real(block)) => Some(give_up(quota, releaser, block, real)),
-        Some(FreeStep::Wait(block, context_pool)) => {
-            Some(wait(rules, quota, releaser, call, block, context_pool, real))
-        }
-        // Recording has ended, so the block goes back to the driver.
-        None => Some(give_up(quota, releaser, take_live(releaser, addr)?, real)),
-    }
-}
-
-/// The live block at an address. Nobody else frees it from now on.
-fn take_live(releaser: &Releaser, addr: u64) -> Option<&'static Block> {
-    releaser.blocks().get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))
-}
-
-#[inline]
-fn begin(rules: &BlockRules, quota: &Quota, releaser: &Releaser, shim: &'static Shim, addr: u64) -> FreeStep {
+) -> FreeStep {
     let Some(block) = releaser.blocks().get(addr) else { return FreeStep::NotOurs };
     if !block.turn_to(addr, State::Live, State::Busy) {
         // The program frees the same block twice. If another thread is freeing it just now, that is a race of the
@@ -145,7 +129,7 @@ fn put(
 
 /// Frees a block that work may still use.
 #[cold]
-fn wait(
+pub(super) fn wait(
     rules: &BlockRules,
     quota: &Quota,
     releaser: &Releaser,
@@ -220,7 +204,12 @@ fn wait(
 
 /// The driver frees the block. The block is taken out of the map before, because another thread may get the address
 /// at once.
-fn give_up(quota: &Quota, releaser: &Releaser, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
+pub(super) fn give_up(
+    quota: &Quota,
+    releaser: &Releaser,
+    block: &'static Block,
+    real: impl FnOnce(u64) -> Status,
+) -> Status {
     let addr = block.addr.load(Relaxed);
     let context_pool = ContextPool::of(block);
     if let (Some(guard), Some(context_pool)) = (releaser.guard(), context_pool)
@@ -266,22 +255,6 @@ fn give_up(quota: &Quota, releaser: &Releaser, block: &'static Block, real: impl
     }
     releaser.forget(block);
     status
-}
-
-/// A stream-ordered free: the driver decides, and from then on the block is the driver's.
-pub(super) fn free_async(
-    quota: &Quota,
-    releaser: &Releaser,
-    addr: u64,
-    real: impl FnOnce(u64) -> Status,
-) -> Option<Status> {
-    match take_live(releaser, addr) {
-        Some(block) => {
-            gate::note(|shim| stranded::freed(shim, addr));
-            Some(give_up(quota, releaser, block, real))
-        }
-        None => releaser.blocks().get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),
-    }
 }
 
 /// Waits for those that read a block which the program's own free gives back.

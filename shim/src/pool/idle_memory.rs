@@ -40,17 +40,18 @@ fn most_of_each(bound: u64, threads: u64) -> u64 {
 }
 
 /// The idle memory of one vendor's contexts.
+#[repr(C)]
 pub(crate) struct IdleMemory {
-    contexts: ContextPools,
-    caches: ThreadCaches,
-    /// The most idle bytes of each device. All ones: a share of the device.
-    max: AtomicU64,
     /// Idle bytes that a thread may keep for itself: a small part of the bound.
     thread_cache_limit: AtomicU64,
     /// Threads that have a cache.
     threads: AtomicU64,
+    /// The most idle bytes of each device. All ones: a share of the device.
+    max: AtomicU64,
     /// Some free did not wait, so blocks may wait for events.
     may_have_pending: AtomicBool,
+    contexts: ContextPools,
+    caches: ThreadCaches,
 }
 
 impl IdleMemory {

@@ -70,13 +70,16 @@ pub use switch::is_reached_into;
 pub(crate) use switch::reached_into;
 
 use crate::call::Call;
-use crate::gate;
 use crate::process::fences;
 use crate::shim::Shim;
-use crate::stranded::Watch;
-use block::Block;
+use crate::stranded::{self, Watch};
+use crate::{gate, records};
+use answers::NOWHERE;
+use block::{Block, NO_CLASS, SPILLED, State};
 use context_pool::ContextPool;
-use gpumem_abi::types::{Device, Status};
+use free::FreeStep;
+use gpumem_abi::types::{Device, SUCCESS, Status};
+use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::Settings;
 use guard::Guard;
@@ -84,8 +87,12 @@ use quota::Quota;
 use releaser::Releaser;
 use rules::BlockRules;
 use serve::{Lookup, Obtained};
+use std::sync::atomic::Ordering::*;
+use thread_caches::rebind;
 
-/// The pool of one vendor's library.
+/// The pool of one vendor's library. What each request of the fast path reads stands together: at the beginning, and at
+/// that of each part.
+#[repr(C, align(64))]
 pub(crate) struct Pool {
     pub vendor: Vendor,
     pub rules: BlockRules,
@@ -135,7 +142,35 @@ impl Pool {
     /// An idle block for a request, if one fits.
     #[inline]
     pub(crate) fn find(&'static self, shim: &'static Shim, call: &Call, bytes: u64) -> Lookup {
-        serve::find(&self.rules, &self.quota, &self.releaser, shim, call, bytes)
+        let Self { rules, quota, releaser, .. } = self;
+        if releaser.switch().aside(shim) {
+            shim.count(counters::POOL_PASSED, 1);
+            return Lookup::Aside;
+        }
+        let rounded = match releaser.guard() {
+            None => rules.rounded(bytes),
+            Some(guard) => guard.rounded(bytes),
+        };
+        let Some(rounded) = rounded else { return Lookup::Aside };
+        let idle = releaser.idle();
+        let cache = idle.cache();
+        let Some(context_pool) = idle.context_pool_here(shim, cache) else { return Lookup::Aside };
+        let (mut block, mut reported) = (None, bytes as i64);
+        if let Some(mut taken) = cache.enter() {
+            if !taken.is_of(context_pool) {
+                rebind(shim, &mut taken, Some(context_pool));
+            }
+            block = rules.class_of(rounded).and_then(|class| taken.pop_for(class));
+            if block.is_some() {
+                reported = taken.report(bytes as i64, quota.unreported_at_most());
+            }
+        }
+        let block = match block.or_else(|| idle.take(rules, context_pool, rounded)) {
+            Some(block) => block,
+            None => return Lookup::None(context_pool, rounded),
+        };
+        serve::hand_out(shim, call, block, context_pool, bytes, reported);
+        Lookup::Block(block)
     }
 
     /// A block from the cache of a thread that has ended.
@@ -161,7 +196,10 @@ impl Pool {
 
     /// Where the program's part of a new block begins, and the flags that say so.
     pub(crate) fn start(&self, addr: u64, obtained: &Obtained, asked: u64) -> (u64, u32) {
-        serve::start(self.releaser.guard(), addr, obtained, asked)
+        match self.releaser.guard().filter(|_| obtained.flags & SPILLED == 0) {
+            Some(guard) => guard.start(addr, obtained.bytes, asked),
+            None => (addr, 0),
+        }
     }
 
     /// Makes a live block of memory that the driver has just given at `addr`. `generation`: the context pool's generation
@@ -174,17 +212,64 @@ impl Pool {
         obtained: Obtained,
         watch: &Watch,
     ) {
-        serve::adopt(&self.rules, &self.releaser, call, (context_pool, generation), addr, obtained, watch);
+        let Self { rules, releaser, .. } = self;
+        let blocks = releaser.blocks();
+        let block = blocks.spare();
+        block.addr.store(addr, Relaxed);
+        block.bytes.store(obtained.bytes, Relaxed);
+        // A spilled block goes back to the driver when it is freed. A class has blocks of one size.
+        let is_of_a_class = |bytes: &u64| obtained.flags & SPILLED == 0 && size::rounded(*bytes) == Some(*bytes);
+        let class = Some(obtained.bytes).filter(is_of_a_class).and_then(|bytes| rules.class_of(bytes));
+        block.class.store(class.map_or(NO_CLASS, |class| class as u32), Relaxed);
+        block.asked.store(watch.bytes, Relaxed);
+        block.flags.store(obtained.flags, Relaxed);
+        context_pool.claim(block);
+        if obtained.flags & SPILLED == 0 {
+            context_pool.grew(obtained.bytes);
+            if let Some(shim) = gate::shim() {
+                records::grouped::took(shim, context_pool.record(), obtained.bytes);
+            }
+            serve::watch(releaser.guard(), context_pool, block);
+        }
+        gate::note(|shim| {
+            block_records::miss(shim, call, block, context_pool, watch.bytes, watch.stack());
+            watch.made(shim, addr);
+        });
+        block.set(State::Live);
+        blocks.insert(addr, block);
+        releaser.idle().measure(context_pool);
+        // The context ended meanwhile, and the memory with it.
+        if context_pool.generation() != generation && block.turn_to(addr, State::Live, State::Gone) {
+            blocks.remove(addr);
+        }
     }
 
     /// Frees a block. `None` if the address is no block of the pool's. `real` is the real function.
     #[inline]
     pub(crate) fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
-        free::free(&self.rules, &self.quota, &self.releaser, call, addr, real)
+        let Self { rules, quota, releaser, .. } = self;
+        match gate::note(|shim| free::begin(rules, quota, releaser, shim, addr)) {
+            Some(FreeStep::Done) => Some(SUCCESS),
+            Some(FreeStep::NotOurs) => None,
+            Some(FreeStep::Twice) => Some(real(NOWHERE)),
+            Some(FreeStep::Real(block)) => Some(free::give_up(quota, releaser, block, real)),
+            Some(FreeStep::Wait(block, context_pool)) => {
+                Some(free::wait(rules, quota, releaser, call, block, context_pool, real))
+            }
+            // Recording has ended, so the block goes back to the driver.
+            None => Some(free::give_up(quota, releaser, free::take_live(releaser.blocks(), addr)?, real)),
+        }
     }
 
     /// A stream-ordered free: the driver decides, and from then on the block is the driver's.
     pub(crate) fn free_async(&'static self, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
-        free::free_async(&self.quota, &self.releaser, addr, real)
+        let blocks = self.releaser.blocks();
+        match free::take_live(blocks, addr) {
+            Some(block) => {
+                gate::note(|shim| stranded::freed(shim, addr));
+                Some(free::give_up(&self.quota, &self.releaser, block, real))
+            }
+            None => blocks.get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),
+        }
     }
 }

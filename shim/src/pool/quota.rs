@@ -2,7 +2,7 @@
 
 use super::context_pool::ContextPool;
 use super::idle_memory::IdleMemory;
-use super::in_transit::{InTransit, Transit, Tries, are_unchanged};
+use super::in_transit::{InTransit, Transit, Tries};
 use super::lock;
 use super::releaser::Releaser;
 use super::shared_quota::{self, GroupRoom};
@@ -40,6 +40,7 @@ pub(crate) enum Refused {
 }
 
 /// What one process may take.
+#[repr(C)]
 pub(crate) struct Quota {
     /// The bytes of each device that this process may take. 0: no limit.
     limit: AtomicU64,
@@ -148,10 +149,7 @@ impl Quota {
             // The bytes of another thread's request stand in `reserved` until that request is recorded, and among the
             // live bytes from then on. In between they count twice: that refuses too much and never too little, so
             // the question is asked again once that thread is done.
-            if !releaser.may_flush(context_pool)
-                || releaser.flush(context_pool.device) == 0
-                    && are_unchanged(&before, releaser.longest_transit(context_pool))
-            {
+            if !releaser.may_have_made_room(context_pool, &before) {
                 break;
             }
         }

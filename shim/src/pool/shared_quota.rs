@@ -3,7 +3,7 @@
 //! short of memory.
 
 use super::context_pool::ContextPool;
-use super::in_transit::{FLUSHES, InTransit, are_unchanged};
+use super::in_transit::{FLUSHES, InTransit};
 use super::releaser::Releaser;
 use crate::gate;
 use crate::group::{Answer, Group, Place};
@@ -78,11 +78,9 @@ pub(super) fn admits(
             sleep(Duration::from_millis(1));
             continue;
         }
-        if flushes < FLUSHES && releaser.may_flush(context_pool) {
+        if flushes < FLUSHES {
             flushes += 1;
-            if releaser.flush(context_pool.device) > 0
-                || !are_unchanged(&before, releaser.longest_transit(context_pool))
-            {
+            if releaser.may_have_made_room(context_pool, &before) {
                 continue;
             }
         }

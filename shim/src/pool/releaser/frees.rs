@@ -44,6 +44,13 @@ pub(super) fn release_streams_are_used() -> bool {
     RELEASE_STREAM_USED.load(Relaxed)
 }
 
+/// Whether the program itself has just waited for the context's work. Then a real free has nothing left to wait for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waited {
+    Yes,
+    No,
+}
+
 /// What a thread that frees has done so far.
 #[derive(Default)]
 struct FreeingProgress {
@@ -55,20 +62,22 @@ struct FreeingProgress {
 
 impl Releaser {
     /// Gives back idle blocks of a context, whatever the context works on. The answer is the bytes that went back.
-    /// Where a free waits for the context's work, `if_it_waits` is asked before each block.
+    /// Before each real free `may` is asked.
     pub(super) fn release(
         &self,
         context_pool: &'static ContextPool,
         most: Most,
-        if_it_waits: impl Fn() -> bool,
+        waited: Waited,
+        may: impl Fn() -> bool,
     ) -> u64 {
         if context_pool.idle() == 0 {
             return 0;
         }
         let _errno = KeepErrno::new();
-        context_pool.within(|| match context_pool.release_stream() {
+        let by_real_frees = waited == Waited::Yes && !release_streams_are_used();
+        context_pool.within(|| match if by_real_frees { None } else { context_pool.release_stream() } {
             Some(stream) => self.release_on(stream, context_pool, most),
-            None => self.release_one_by_one(context_pool, most, if_it_waits),
+            None => self.release_one_by_one(context_pool, most, may),
         })
     }
 
@@ -97,21 +106,6 @@ impl Releaser {
             }
         }
         released
-    }
-
-    /// The same, inside a wait of the program's own. There a real free has nothing left to wait for. `may` is asked
-    /// before each free.
-    pub(super) fn release_where_waited(
-        &self,
-        context_pool: &'static ContextPool,
-        most: Most,
-        may: impl Fn() -> bool,
-    ) -> u64 {
-        if release_streams_are_used() || context_pool.idle() == 0 {
-            return self.release(context_pool, most, may);
-        }
-        let _errno = KeepErrno::new();
-        context_pool.within(|| self.release_one_by_one(context_pool, most, may))
     }
 
     /// Makes real frees on a thread of their own. The answer is the bytes that went back within `longest`. `may` is

@@ -16,13 +16,13 @@ use super::context_pool::{ContextPool, Most, Out};
 use super::decay::Decay;
 use super::guard::{DONE_WITHIN, Guard};
 use super::idle_memory::IdleMemory;
-use super::in_transit::DESCHEDULED;
+use super::in_transit::{Counts, DESCHEDULED, are_unchanged};
 use super::switch::Switch;
 use crate::process::{cancel, clock};
 use crate::progress::{activity, queries};
 use crate::shim::Shim;
 use crate::{gate, vendor};
-use frees::release_streams_are_used;
+use frees::{Waited, release_streams_are_used};
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
@@ -51,13 +51,14 @@ const MOST_RELEASED: usize = 4;
 const MOST_IN_THE_WAY: usize = 64;
 
 /// Gives blocks back to the driver.
+#[repr(C)]
 pub(crate) struct Releaser {
     switch: Switch,
+    idle: IdleMemory,
     blocks: Blocks,
+    decay: Decay,
     /// The guard, if the user asked for it. It watches no block that went back.
     guard: Option<Guard>,
-    idle: IdleMemory,
-    decay: Decay,
 }
 
 impl Releaser {
@@ -146,7 +147,7 @@ impl Releaser {
         }
         let has_release_stream = context_pool.gives_back_at_once();
         if has_release_stream && release_streams_are_used() {
-            return self.release(context_pool, most, || context_pool.is_idle());
+            return self.release(context_pool, most, Waited::No, || context_pool.is_idle());
         }
         if context_pool.is_idle() {
             context_pool.found_busy.store(0, Relaxed);
@@ -154,7 +155,11 @@ impl Releaser {
         }
         let busy = context_pool.found_busy.fetch_add(1, Relaxed) + 1;
         let worth = context_pool.idle().min(most.bytes()) >= WORTH_A_RELEASE_STREAM;
-        if has_release_stream && worth && busy >= MOST_BUSY { self.release(context_pool, most, || false) } else { 0 }
+        if has_release_stream && worth && busy >= MOST_BUSY {
+            self.release(context_pool, most, Waited::No, || false)
+        } else {
+            0
+        }
     }
 
     /// Gives back what is due, inside a barrier that the program itself has asked for.
@@ -167,7 +172,7 @@ impl Releaser {
         // The curve takes a share of each block from its first moment on. A block goes once there is enough due for it.
         let most = if must > 0 { Most::AtLeast(must, MOST_RELEASED) } else { Most::Within(due, MOST_RELEASED) };
         if most.bytes() > 0 {
-            self.release_where_waited(context_pool, most, || true);
+            self.release(context_pool, most, Waited::Yes, || true);
         }
     }
 
@@ -175,7 +180,7 @@ impl Releaser {
     #[cold]
     pub(super) fn trim_to_max(&self, context_pool: &'static ContextPool) {
         let most = Most::AtLeast(self.idle.over_most(context_pool), MOST_RELEASED);
-        self.release_where_waited(context_pool, most, || context_pool.known_idle());
+        self.release(context_pool, most, Waited::Yes, || context_pool.known_idle());
     }
 
     /// Idle blocks of other sizes make way for a new one.
@@ -193,7 +198,7 @@ impl Releaser {
         let in_the_way = context_pool.in_the_way(rounded);
         let worth = in_the_way >= WORTH_A_RELEASE_STREAM || in_the_way > 0 && release_streams_are_used();
         if worth && context_pool.gives_back_at_once() {
-            self.release(context_pool, Most::AtLeast(in_the_way, MOST_IN_THE_WAY), || false);
+            self.release(context_pool, Most::AtLeast(in_the_way, MOST_IN_THE_WAY), Waited::No, || false);
         }
     }
 
@@ -211,6 +216,13 @@ impl Releaser {
         let of_device = self.idle.contexts().on(context_pool.device);
         let waited = of_device.iter().map(|other| other.frees_for()).max();
         LONGEST_WAIT.saturating_sub(waited.unwrap_or_default())
+    }
+
+    /// Gives back all idle blocks of a context's device, if they can go back now. Whether there may be room since: some
+    /// went back, or what was on its way has arrived. `before`: the counts of what was on its way.
+    pub(super) fn may_have_made_room(&'static self, context_pool: &ContextPool, before: &[(&Counts, u64)]) -> bool {
+        self.may_flush(context_pool)
+            && (self.flush(context_pool.device) > 0 || !are_unchanged(before, self.longest_transit(context_pool)))
     }
 
     /// Gives back all idle blocks of a device. The answer is the bytes that went back. Freed blocks that pending work
@@ -240,7 +252,7 @@ impl Releaser {
         // Blocks that a late reader may still read do not go back.
         context_pool.settle_readers_within(LONGEST_WAIT);
         if context_pool.gives_back_at_once() {
-            return self.release(context_pool, Most::ALL, || false);
+            return self.release(context_pool, Most::ALL, Waited::No, || false);
         }
         if context_pool.calls.tells_all() {
             let idle = context_pool.idle_within(LONGEST_WAIT);
@@ -287,7 +299,7 @@ impl Releaser {
                 let aside = self.release_aside(context_pool, Most::ALL, LONGEST, |_| context_pool.is_idle());
                 back += aside.unwrap_or(0);
             }
-            back += self.release(context_pool, Most::ALL, || false);
+            back += self.release(context_pool, Most::ALL, Waited::No, || false);
             stays += self.idle.of(context_pool);
             self.idle.tell(shim, context_pool);
         }
