@@ -89,7 +89,7 @@ pub(crate) struct ContextPool {
     /// Number of threads that give blocks back now, or wait until some can go back. The context stays until there are none.
     releasing: AtomicUsize,
     /// The stream on which blocks are given back, or [`release_stream::UNKNOWN`], or the value for none.
-    pub(super) release_stream: AtomicUsize,
+    release_stream: AtomicUsize,
     /// The stream on which blocks are filled, or [`fills::UNKNOWN`].
     fill_stream: AtomicUsize,
     /// The most idle bytes where frees wait for work ([`ContextPool::frees_wait`]).
@@ -186,6 +186,14 @@ impl ContextPool {
             readers: Readers::default(),
             checking: Checking::default(),
         }
+    }
+
+    /// An empty pool for the same context.
+    pub(super) fn renewed(&self) -> Self {
+        let Self { vendor, device, share, calls, in_transit, .. } = *self;
+        let again = Self::new(vendor, self.context(), self.record(), device, share, calls, in_transit);
+        again.release_stream.store(self.release_stream.load(Relaxed), Relaxed);
+        again
     }
 
     /// The pool that a block belongs to.

@@ -136,11 +136,7 @@ impl ContextPools {
 
     /// A new pool for a context that was to end and did not: caches of threads may still be bound to the old one.
     pub(super) fn begin_instead_of(&self, before: &ContextPool) -> &'static ContextPool {
-        let ContextPool { device, share, in_transit, .. } = *before;
-        let (context, record) = (before.context(), before.record());
-        let again = ContextPool::new(self.vendor, context, record, device, share, self.calls, in_transit);
-        again.release_stream.store(before.release_stream.load(Relaxed), Relaxed);
-        let again: &'static ContextPool = Box::leak(Box::new(again));
+        let again: &'static ContextPool = Box::leak(Box::new(before.renewed()));
         add(&mut lock(&self.live), again);
         again
     }

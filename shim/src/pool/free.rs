@@ -71,27 +71,13 @@ pub(super) fn begin(
     if rules.change_freed() || !context_pool.known_idle() {
         return FreeStep::Wait(block, context_pool);
     }
-    keep(rules, quota, releaser, shim, block, context_pool);
+    block_records::kept(shim, block);
+    put(rules, quota, releaser, shim, block, context_pool);
     shim.count(counters::POOL_BARRIERS_FREE, 1);
     FreeStep::Done
 }
 
-/// Keeps a freed block that no work uses.
-#[inline]
-fn keep(
-    rules: &BlockRules,
-    quota: &Quota,
-    releaser: &Releaser,
-    shim: &'static Shim,
-    block: &'static Block,
-    context_pool: &'static ContextPool,
-) {
-    let bytes = block.asked.load(Relaxed) as i64;
-    block_records::kept(shim, block);
-    put(rules, quota, releaser, shim, block, context_pool, bytes);
-}
-
-/// Puts a block that no work uses where later requests find it. `bytes`: by how much the program's live bytes fall.
+/// Puts a block that no work uses where later requests find it. Its bytes are not live from now on.
 #[inline]
 fn put(
     rules: &BlockRules,
@@ -100,12 +86,11 @@ fn put(
     shim: &'static Shim,
     block: &'static Block,
     context_pool: &'static ContextPool,
-    bytes: i64,
 ) {
-    let idle = releaser.idle();
+    let (idle, bytes) = (releaser.idle(), block.asked.load(Relaxed) as i64);
     let _transit = quota.transit(context_pool);
     let cache = idle.cache();
-    let taken = cache.enter().filter(|taken| taken.is_of(context_pool));
+    let taken = cache.enter().filter(|_| cache.is_of(context_pool));
     let class = rules.class_of(block.bytes.load(Relaxed));
     if let (Some(mut taken), Some(class)) = (taken, class) {
         block.set(State::Idle);
@@ -151,7 +136,7 @@ pub(super) fn wait(
         // Meanwhile no other thread finds these blocks.
         let _transit = context_pool.in_transit.blocks.begin();
         match context_pool.keep_unless_completed(block, clock::now_ns()) {
-            true => gate::note(|shim| put(rules, quota, releaser, shim, block, context_pool, bytes)),
+            true => gate::note(|shim| put(rules, quota, releaser, shim, block, context_pool)),
             false => gate::note(|shim| block_records::add_live(shim, context_pool, -bytes)),
         };
         return SUCCESS;
@@ -195,7 +180,10 @@ pub(super) fn wait(
             releaser.leave_quarantine(context_pool, context_pool.quarantine(block, most));
         }
         None => {
-            gate::note(|shim| keep(rules, quota, releaser, shim, block, context_pool));
+            gate::note(|shim| {
+                block_records::kept(shim, block);
+                put(rules, quota, releaser, shim, block, context_pool);
+            });
         }
     }
     releaser.release_due(context_pool);

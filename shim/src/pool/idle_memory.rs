@@ -11,7 +11,6 @@ use super::context_pools::ContextPools;
 use super::rules::BlockRules;
 use super::thread::ThreadCache;
 use super::thread_caches::ThreadCaches;
-use crate::gate;
 use crate::process::{clock, threads};
 use crate::records::pooled;
 use crate::shim::Shim;
@@ -172,20 +171,16 @@ impl IdleMemory {
     #[inline]
     pub(super) fn take_of_ended_threads(
         &self,
+        shim: &'static Shim,
         rules: &BlockRules,
         context_pool: &'static ContextPool,
         rounded: u64,
     ) -> Option<&'static Block> {
-        if self.caches.has_threads() && self.collect_ended() { self.take(rules, context_pool, rounded) } else { None }
-    }
-
-    #[cold]
-    fn collect_ended(&self) -> bool {
-        let any = gate::shim().is_some_and(|shim| self.caches.collect_ended(shim));
-        if any {
-            self.share_out();
+        if !self.caches.has_threads() || !self.caches.collect_ended(shim) {
+            return None;
         }
-        any
+        self.share_out();
+        self.take(rules, context_pool, rounded)
     }
 
     /// Takes blocks that their threads do not use out of their caches.

@@ -3,8 +3,8 @@
 //! It stands under `cuMemAlloc`, `hipMalloc` and their frees. Its unit is the block ([`block`]): one allocation of the
 //! driver's, which is never split.
 //!
-//! A pool is made of parts, each a type with private fields in a file of its own. [`Pool`] puts them together, and
-//! nothing else takes the whole of it. A part uses those below it, from top to bottom:
+//! A pool is made of parts, each a type with private fields in a file of its own. [`Pool`] puts them together, and no
+//! other file of this room takes the whole of it. A part uses those below it. From top to bottom:
 //!
 //! | part | what it knows |
 //! |---|---|
@@ -19,9 +19,10 @@
 //! The rest are functions that take the parts they use:
 //!
 //! * The pools of the process: [`pools`].
-//! * A request: [`fast_path`] if the thread's cache has a block, else [`serve`]. A free: [`free`]. In strict mode a
-//!   free returns when no work uses the block any more, as the driver's free does. In deferred mode it returns at once,
-//!   and the block waits for an event. Questions about memory are answered as if there were no pool: [`answers`].
+//! * A request: [`fast_path`] if the thread's cache has a block, else [`Pool::find`], and [`serve`] for what becomes of
+//!   the block. A free: [`free`]. In strict mode a free returns when no work uses the block any more, as the driver's
+//!   free does. In deferred mode it returns at once, and the block waits for an event. Questions about memory are
+//!   answered as if there were no pool: [`answers`].
 //! * A context that ends takes its blocks with it: [`context_end`]. What the guard watches is read: [`guarded`].
 //! * Where the driver itself refers to device memory is learned from blocks that the program never knows of:
 //!   [`private`]. Live blocks are read while the program goes on: [`reading`].
@@ -157,7 +158,7 @@ impl Pool {
         let Some(context_pool) = idle.context_pool_here(shim, cache) else { return Lookup::Aside };
         let (mut block, mut reported) = (None, bytes as i64);
         if let Some(mut taken) = cache.enter() {
-            if !taken.is_of(context_pool) {
+            if !cache.is_of(context_pool) {
                 rebind(shim, &mut taken, Some(context_pool));
             }
             block = rules.class_of(rounded).and_then(|class| taken.pop_for(class));
@@ -165,25 +166,12 @@ impl Pool {
                 reported = taken.report(bytes as i64, quota.unreported_at_most());
             }
         }
-        let block = match block.or_else(|| idle.take(rules, context_pool, rounded)) {
-            Some(block) => block,
-            None => return Lookup::None(context_pool, rounded),
+        let block = block.or_else(|| idle.take(rules, context_pool, rounded));
+        let Some(block) = block.or_else(|| idle.take_of_ended_threads(shim, rules, context_pool, rounded)) else {
+            return Lookup::None(context_pool, rounded);
         };
         serve::hand_out(shim, call, block, context_pool, bytes, reported);
         Lookup::Block(block)
-    }
-
-    /// A block from the cache of a thread that has ended.
-    #[inline]
-    pub(crate) fn find_of_ended_threads(
-        &self,
-        call: &Call,
-        context_pool: &'static ContextPool,
-        (bytes, rounded): (u64, u64),
-    ) -> Option<&'static Block> {
-        let block = self.releaser.idle().take_of_ended_threads(&self.rules, context_pool, rounded)?;
-        gate::note(|shim| serve::hand_out(shim, call, block, context_pool, bytes, bytes as i64));
-        Some(block)
     }
 
     /// Fills a block that is about to be live again, and has the guard watch it, if the user asked for that.
@@ -194,16 +182,8 @@ impl Pool {
         }
     }
 
-    /// Where the program's part of a new block begins, and the flags that say so.
-    pub(crate) fn start(&self, addr: u64, obtained: &Obtained, asked: u64) -> (u64, u32) {
-        match self.releaser.guard().filter(|_| obtained.flags & SPILLED == 0) {
-            Some(guard) => guard.start(addr, obtained.bytes, asked),
-            None => (addr, 0),
-        }
-    }
-
     /// Makes a live block of memory that the driver has just given at `addr`. `generation`: the context pool's generation
-    /// when the request began.
+    /// when the request began. The answer is where the program's part begins.
     pub(crate) fn adopt(
         &self,
         call: &Call,
@@ -211,20 +191,24 @@ impl Pool {
         addr: u64,
         obtained: Obtained,
         watch: &Watch,
-    ) {
+    ) -> u64 {
         let Self { rules, releaser, .. } = self;
-        let blocks = releaser.blocks();
+        let (blocks, is_spilled) = (releaser.blocks(), obtained.flags & SPILLED != 0);
+        let (addr, flags) = match releaser.guard().filter(|_| !is_spilled) {
+            Some(guard) => guard.start(addr, obtained.bytes, watch.bytes),
+            None => (addr, 0),
+        };
         let block = blocks.spare();
         block.addr.store(addr, Relaxed);
         block.bytes.store(obtained.bytes, Relaxed);
         // A spilled block goes back to the driver when it is freed. A class has blocks of one size.
-        let is_of_a_class = |bytes: &u64| obtained.flags & SPILLED == 0 && size::rounded(*bytes) == Some(*bytes);
+        let is_of_a_class = |bytes: &u64| !is_spilled && size::rounded(*bytes) == Some(*bytes);
         let class = Some(obtained.bytes).filter(is_of_a_class).and_then(|bytes| rules.class_of(bytes));
         block.class.store(class.map_or(NO_CLASS, |class| class as u32), Relaxed);
         block.asked.store(watch.bytes, Relaxed);
-        block.flags.store(obtained.flags, Relaxed);
+        block.flags.store(obtained.flags | flags, Relaxed);
         context_pool.claim(block);
-        if obtained.flags & SPILLED == 0 {
+        if !is_spilled {
             context_pool.grew(obtained.bytes);
             if let Some(shim) = gate::shim() {
                 records::grouped::took(shim, context_pool.record(), obtained.bytes);
@@ -242,6 +226,7 @@ impl Pool {
         if context_pool.generation() != generation && block.turn_to(addr, State::Live, State::Gone) {
             blocks.remove(addr);
         }
+        addr
     }
 
     /// Frees a block. `None` if the address is no block of the pool's. `real` is the real function.

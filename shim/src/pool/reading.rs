@@ -152,9 +152,16 @@ pub(crate) fn read_piece(
     longest: Duration,
     read: impl FnOnce(&[u8]),
 ) -> Piece {
-    while_it_stays(releaser, live, at + bytes as u64, |claim| {
-        live.context_pool.copy_out((live.addr + at, bytes), claim, longest, read)
-    })
+    if let Err(why) = may_read(releaser.switch()) {
+        return why;
+    }
+    let context_pool = live.context_pool;
+    let Some(_hold) = context_pool.hold() else { return Piece::Gone };
+    let claim = Claim::of(vec![live.addr]);
+    if !live.is_there(releaser.blocks(), at + bytes as u64) {
+        return Piece::Gone;
+    }
+    Piece::of(context_pool, context_pool.copy_out((live.addr + at, bytes), &claim, longest, read))
 }
 
 /// Begins to have parts of live blocks of one context looked through by a kernel, which is told to end where a block is
@@ -198,17 +205,4 @@ fn may_read(switch: &Switch) -> Result<(), Piece> {
         return Err(Piece::Gone);
     }
     if capturing() { Err(Piece::Captured) } else { Ok(()) }
-}
-
-/// Runs `read`, which reads the first `bytes` of a block. The block stays meanwhile.
-fn while_it_stays(releaser: &Releaser, live: &LiveBlock, bytes: u64, read: impl FnOnce(&Claim) -> Option<()>) -> Piece {
-    if let Err(why) = may_read(releaser.switch()) {
-        return why;
-    }
-    let Some(_hold) = live.context_pool.hold() else { return Piece::Gone };
-    let claim = Claim::of(vec![live.addr]);
-    if !live.is_there(releaser.blocks(), bytes) {
-        return Piece::Gone;
-    }
-    Piece::of(live.context_pool, read(&claim))
 }

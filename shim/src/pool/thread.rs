@@ -204,12 +204,6 @@ impl Taken<'_> {
         self.cache.context_pool()
     }
 
-    /// Whether the cache is bound to this context.
-    #[inline]
-    pub(crate) fn is_of(&self, context_pool: &ContextPool) -> bool {
-        self.cache.is_of(context_pool)
-    }
-
     /// Bytes of the blocks in the cache.
     pub(crate) fn bytes(&self) -> u64 {
         self.cache.bytes.load(Relaxed)

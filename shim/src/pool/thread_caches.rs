@@ -133,7 +133,7 @@ impl ThreadCaches {
                 all = false;
                 continue;
             };
-            if taken.is_of(context_pool) {
+            if cache.is_of(context_pool) {
                 let unreported = taken.unreported();
                 gate::record_if_started(|shim| block_records::add_live(shim, context_pool, unreported));
                 blocks.extend(taken.rebind(None));

@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::gate;
 use crate::pool::Pool;
 use crate::pool::context_pool::ContextPool;
-use crate::pool::serve::{Lookup, Obtained};
+use crate::pool::serve::Lookup;
 use crate::stranded::{Verdict, Watch};
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY as NO_MEMORY, SUCCESS, Status};
 use gpumem_wire::settings::OomFallback;
@@ -69,14 +69,6 @@ unsafe fn grow(
     real: &mut impl FnMut(usize) -> Status,
 ) -> Outcome {
     let generation = context_pool.generation();
-    // A block from the cache of a thread that has ended meanwhile.
-    if let Some(block) = pool.find_of_ended_threads(call, context_pool, (bytes, rounded)) {
-        pool.fill(block);
-        // SAFETY: our caller vouches for the program's out-parameter. It is not NULL: `get` has
-        // checked that.
-        unsafe { out.write(block.addr.load(Relaxed)) };
-        return Outcome::Done(SUCCESS);
-    }
     pool.releaser.make_way_for(context_pool, rounded);
     let watch = Watch::new(call, bytes, Some(context_pool.record()));
     let mut ask = |bytes: u64| real(bytes as usize);
@@ -91,15 +83,12 @@ unsafe fn grow(
     let mut room = None;
     match got.or_else(|_| obtain(pool, call, context_pool, rounded, bytes, &mut ask, &mut room)) {
         Ok(obtained) => {
-            // SAFETY: our caller vouches for the program's out-parameter, which is not NULL. Where
-            // there is no address of ours, `real` has succeeded and written it.
-            let (addr, flags) = unsafe {
-                let (addr, flags) = pool.start(obtained.addr.unwrap_or_else(|| out.read()), &obtained, bytes);
-                out.write(addr);
-                (addr, flags)
-            };
-            let obtained = Obtained { flags: obtained.flags | flags, ..obtained };
-            pool.adopt(call, (context_pool, generation), addr, obtained, &watch);
+            // SAFETY: our caller vouches for the program's out-parameter, which is not NULL: `get` has checked that.
+            // Where there is no address of ours, `real` has succeeded and written it.
+            unsafe {
+                let addr = obtained.addr.unwrap_or_else(|| out.read());
+                out.write(pool.adopt(call, (context_pool, generation), addr, obtained, &watch));
+            }
             Outcome::Done(SUCCESS)
         }
         Err(status) => {
