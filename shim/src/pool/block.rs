@@ -100,7 +100,7 @@ impl Block {
     }
 
     /// The block's free has to be the real one.
-    pub(crate) fn pin(&self) {
+    pub(super) fn pin(&self) {
         self.flags.fetch_or(PINNED, Relaxed);
     }
 

@@ -102,7 +102,7 @@ impl Table {
 }
 
 impl Blocks {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             table: AtomicPtr::new(std::ptr::from_ref(Table::new(LEAST_PLACES)).cast_mut()),
             replaced: AtomicU64::new(0),
@@ -142,7 +142,7 @@ impl Blocks {
         }
     }
 
-    pub(crate) fn insert(&self, addr: u64, block: &'static Block) {
+    pub(super) fn insert(&self, addr: u64, block: &'static Block) {
         let mut inner = lock(&self.inner);
         let mut table = self.table();
         if inner.used * 2 >= table.places.len() {
@@ -160,7 +160,7 @@ impl Blocks {
         inner.unsorted.push((addr, block));
     }
 
-    pub(crate) fn remove(&self, addr: u64) {
+    pub(super) fn remove(&self, addr: u64) {
         let mut inner = lock(&self.inner);
         if let Ok(place) = self.table().place(addr) {
             place.block.store(std::ptr::null_mut(), Release);
@@ -216,12 +216,12 @@ impl Blocks {
     }
 
     /// All blocks there are.
-    pub(crate) fn all(&self) -> Vec<&'static Block> {
+    pub(super) fn all(&self) -> Vec<&'static Block> {
         lock(&self.inner).sorted().values().copied().collect()
     }
 
     /// The block that an address lies in.
-    pub(crate) fn around(&self, addr: u64) -> Option<&'static Block> {
+    pub(super) fn around(&self, addr: u64) -> Option<&'static Block> {
         let mut inner = lock(&self.inner);
         let (_, &block) = inner.sorted().range(..=addr).next_back()?;
         (addr < block.base() + block.bytes.load(Relaxed)).then_some(block)

@@ -206,7 +206,7 @@ impl ContextPool {
 
     /// Whether a block belongs to this pool.
     #[inline(always)]
-    pub(crate) fn has(&self, block: &Block) -> bool {
+    pub(super) fn has(&self, block: &Block) -> bool {
         Self::of(block).is_some_and(|its| std::ptr::eq(its, self))
     }
 

@@ -40,7 +40,7 @@ fn most_of_each(bound: u64, threads: u64) -> u64 {
 
 /// The idle memory of one vendor's contexts.
 #[repr(C)]
-pub(crate) struct IdleMemory {
+pub(super) struct IdleMemory {
     /// Idle bytes that a thread may keep for itself: a small part of the bound.
     thread_cache_limit: AtomicU64,
     /// Threads that have a cache.
@@ -93,7 +93,7 @@ impl IdleMemory {
     }
 
     /// Idle bytes of a device.
-    pub(crate) fn on(&self, device: Device) -> u64 {
+    pub(super) fn on(&self, device: Device) -> u64 {
         self.contexts.on(device).iter().map(|context_pool| self.of(context_pool)).sum()
     }
 
@@ -132,7 +132,7 @@ impl IdleMemory {
     }
 
     /// The pool of the calling thread's context, as the records know it.
-    pub(crate) fn context_pool_of_thread(&self, shim: &'static Shim) -> Option<&'static ContextPool> {
+    pub(super) fn context_pool_of_thread(&self, shim: &'static Shim) -> Option<&'static ContextPool> {
         self.context_pool_here(shim, self.cache())
     }
 

@@ -89,7 +89,7 @@ impl Releaser {
     }
 
     #[inline(always)]
-    pub(crate) fn idle(&self) -> &IdleMemory {
+    pub(super) fn idle(&self) -> &IdleMemory {
         &self.idle
     }
 
