@@ -191,7 +191,7 @@ fn on_a_driver_of_a_new_major_it_says_that_more_than_recording_is_safe() {
     assert_eq!(advice(&report), [("GPUMEM_RECORD_ONLY=0".to_owned(), false)]);
     assert_eq!(report["not_run"].as_array().unwrap().len(), 1, "HIP");
     assert!(kept.join("conformance-preloaded.jsonl").is_file());
-    assert!(fs::read_dir(kept.join("ledgers-preloaded")).unwrap().next().is_some());
+    assert!(fs::read_dir(kept.join("ledgers-conformance-preloaded")).unwrap().next().is_some());
 }
 
 /// `gpumem selftest --rules --json ARGS` with these libraries: its exit code, report and stderr, and the verdicts in the
