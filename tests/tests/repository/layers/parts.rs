@@ -1,17 +1,34 @@
-//! The pool is made of parts: no method of one part can reach into another's fields, and only the file that puts them
-//! together, and the fast path, know the whole.
+//! The pool and the graph cache are made of parts: no method of one part can reach into another's fields, and only the
+//! files that put them together have methods of the whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use syn::visit::{self, Visit};
 
-const ROOM: &str = "shim/src/pool";
-const WHOLE: &str = "Pool";
-/// The files that may know the whole, and whose methods may have it as `self`.
-const COMPOSITION: [&str; 2] = ["mod.rs", "fast_path.rs"];
+/// A type that is put together of parts.
+struct Whole {
+    room: &'static str,
+    name: &'static str,
+    /// The files whose methods may have the whole as `self`.
+    composition: &'static [&'static str],
+    /// Other files may have functions that take the whole.
+    is_taken: bool,
+    /// Parts that only hold what never changes.
+    plain: &'static [&'static str],
+}
 
-#[derive(Default)]
+const POOL: Whole = Whole {
+    room: "shim/src/pool",
+    name: "Pool",
+    composition: &["mod.rs", "fast_path.rs"],
+    is_taken: false,
+    plain: &[],
+};
+const CACHE: Whole =
+    Whole { room: "shim/src/graphs", name: "Cache", composition: &["mod.rs"], is_taken: true, plain: &["Library"] };
+
 struct Facts {
+    whole: &'static Whole,
     file: PathBuf,
     /// The fields of each struct, and the file that has it.
     structs: BTreeMap<String, (PathBuf, syn::Fields)>,
@@ -26,12 +43,12 @@ impl Facts {
     }
 
     fn is_composition(&self) -> bool {
-        COMPOSITION.iter().any(|name| self.file == Path::new(name))
+        self.whole.composition.iter().any(|name| self.file == Path::new(name))
     }
 
     /// The structs that the whole owns, and those that they own.
     fn parts(&self) -> BTreeSet<String> {
-        let (mut parts, mut left) = (BTreeSet::new(), vec![WHOLE.to_owned()]);
+        let (mut parts, mut left) = (BTreeSet::new(), vec![self.whole.name.to_owned()]);
         while let Some(owner) = left.pop() {
             let fields = self.structs.get(&owner).into_iter().flat_map(|(_, fields)| fields);
             let owned: Vec<String> = fields.filter_map(|field| owned(&field.ty)).collect();
@@ -41,13 +58,14 @@ impl Facts {
     }
 
     fn faults(mut self) -> Vec<String> {
-        for part in self.parts() {
+        for part in self.parts().into_iter().filter(|part| !self.whole.plain.contains(&&**part)) {
             let (file, fields) = &self.structs[&part];
             let open = fields.iter().filter(|field| !matches!(field.vis, syn::Visibility::Inherited));
             let name = |field: &syn::Field| field.ident.as_ref().map_or("0".to_owned(), ToString::to_string);
             self.faults.extend(open.map(|field| format!("{}: {part}::{} is not private", file.display(), name(field))));
             if self.names_it.contains(file) {
-                self.faults.push(format!("{}: the part {part} names {WHOLE}, which lies above it", file.display()));
+                let whole = self.whole.name;
+                self.faults.push(format!("{}: the part {part} names {whole}, which lies above it", file.display()));
             }
         }
         self.faults
@@ -67,11 +85,11 @@ fn owned(ty: &syn::Type) -> Option<String> {
     }
 }
 
-/// Whether this is the whole, or a reference to it.
-fn is_whole(ty: &syn::Type) -> bool {
+/// True for this type, and for a reference to it.
+fn is_of(ty: &syn::Type, whole: &Whole) -> bool {
     match ty {
-        syn::Type::Reference(reference) => is_whole(&reference.elem),
-        ty => owned(ty).is_some_and(|name| name == WHOLE),
+        syn::Type::Reference(reference) => is_of(&reference.elem, whole),
+        ty => owned(ty).is_some_and(|name| name == whole.name),
     }
 }
 
@@ -82,29 +100,31 @@ impl Visit<'_> for Facts {
     }
 
     fn visit_item_impl(&mut self, item: &syn::ItemImpl) {
-        if item.trait_.is_none() && is_whole(&item.self_ty) && !self.is_composition() {
-            self.fault(item.impl_token.span, &format!("`impl {WHOLE}`"));
+        if item.trait_.is_none() && is_of(&item.self_ty, self.whole) && !self.is_composition() {
+            self.fault(item.impl_token.span, &format!("`impl {}`", self.whole.name));
         }
         visit::visit_item_impl(self, item);
     }
 
     fn visit_signature(&mut self, signature: &syn::Signature) {
-        let takes_it = |given: &syn::FnArg| matches!(given, syn::FnArg::Typed(given) if is_whole(&given.ty));
-        if signature.inputs.iter().any(takes_it) && !self.is_composition() {
-            self.fault(signature.ident.span(), &format!("`{}` takes the whole {WHOLE}", signature.ident));
+        let whole = self.whole;
+        let takes_it = |given: &syn::FnArg| matches!(given, syn::FnArg::Typed(given) if is_of(&given.ty, whole));
+        if !whole.is_taken && signature.inputs.iter().any(takes_it) && !self.is_composition() {
+            self.fault(signature.ident.span(), &format!("`{}` takes the whole {}", signature.ident, whole.name));
         }
         visit::visit_signature(self, signature);
     }
 
     fn visit_ident(&mut self, ident: &syn::Ident) {
-        if ident == WHOLE {
+        if ident == self.whole.name {
             self.names_it.insert(self.file.clone());
         }
     }
 }
 
-fn faults(files: impl IntoIterator<Item = (PathBuf, String)>) -> Vec<String> {
-    let mut facts = Facts::default();
+fn faults(whole: &'static Whole, files: impl IntoIterator<Item = (PathBuf, String)>) -> Vec<String> {
+    let (file, structs, names_it, faults) = Default::default();
+    let mut facts = Facts { whole, file, structs, names_it, faults };
     for (file, text) in files {
         let parsed = syn::parse_file(&text).unwrap_or_else(|why| panic!("{}: {why}", file.display()));
         facts.file = file;
@@ -113,15 +133,24 @@ fn faults(files: impl IntoIterator<Item = (PathBuf, String)>) -> Vec<String> {
     facts.faults()
 }
 
-#[test]
-fn the_pool_is_made_of_parts_with_private_fields() {
-    let room = super::top().join(ROOM);
+fn stands(whole: &'static Whole) {
+    let room = super::top().join(whole.room);
     let files = crate::programs::files(&room, &["rs"]).into_iter().map(|file| {
         let text = std::fs::read_to_string(&file).unwrap();
         (file.strip_prefix(&room).unwrap().to_owned(), text)
     });
-    let faults = faults(files);
+    let faults = faults(whole, files);
     assert!(faults.is_empty(), "{}", super::lines(faults));
+}
+
+#[test]
+fn the_pool_is_made_of_parts_with_private_fields() {
+    stands(&POOL);
+}
+
+#[test]
+fn the_graph_cache_is_made_of_parts_with_private_fields() {
+    stands(&CACHE);
 }
 
 #[test]
@@ -132,7 +161,7 @@ fn what_is_planted_is_found() {
     let said = |changed: &str, text: &str| {
         let all =
             [("mod.rs", whole), ("upper.rs", upper), ("lower/mod.rs", lower), ("free.rs", "fn free(_: &Upper) {}")];
-        faults(all.map(|(name, kept)| (name.into(), if name == changed { text } else { kept }.to_owned())))
+        faults(&POOL, all.map(|(name, kept)| (name.into(), if name == changed { text } else { kept }.to_owned())))
     };
     assert_eq!(said("", ""), Vec::<String>::new());
     for (file, text, fault) in [
