@@ -82,6 +82,7 @@ impl<T: Default> HandleTable<T> {
     }
 
     /// A handle that is not in use; `None` if there is none left.
+    #[inline(always)]
     pub(crate) fn take(&self) -> Option<(u32, &'static T)> {
         let mut free = lock(&self.free);
         if let Some(index) = free.ended.pop_front() {
@@ -101,6 +102,7 @@ impl<T: Default> HandleTable<T> {
     }
 
     /// Gives a handle back.
+    #[inline(always)]
     pub(crate) fn give(&self, index: u32) {
         lock(&self.free).ended.push_back(index);
     }

@@ -77,6 +77,7 @@ impl Handles {
     }
 
     /// Contains a panic of ours: new handles are the library's own from then on.
+    #[inline(always)]
     pub(super) fn contain<R>(&self, f: impl FnOnce() -> R) -> Result<R, Status> {
         catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
             // The payload is leaked on purpose: dropping it could panic once more.

@@ -53,6 +53,7 @@ pub(crate) fn instantiate_handle(
     cache.handles().contain(made).unwrap_or(Err(Pinned::None))
 }
 
+#[inline(always)]
 fn made(
     cache: &'static Cache,
     graph: Graph,
@@ -119,6 +120,7 @@ struct Meaning {
     of_class: Option<Arc<Template>>,
 }
 
+#[inline(always)]
 fn meaning(cache: &'static Cache, graph: Graph, flags: u64, work: &mut Work) -> Result<Meaning, Pinned> {
     let folded = cache.sources.folded(graph);
     let is_read = folded.is_none();

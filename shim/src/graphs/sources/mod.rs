@@ -93,6 +93,7 @@ impl Sources {
     }
 
     /// Runs `f` with buffers, which are used again.
+    #[inline(always)]
     pub(super) fn with_work<R>(&self, f: impl FnOnce(&mut Work) -> R) -> R {
         let mut work = lock(&self.works).pop().unwrap_or_default();
         let result = f(&mut work);
