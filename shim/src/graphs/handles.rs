@@ -12,7 +12,7 @@ use crate::records;
 use crate::vendor::graphs::StreamArg;
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{Pinned, Severity};
+use gpumem_wire::kinds::{Pinned, Severity, Vendor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::*};
 use std::sync::{Arc, MutexGuard};
@@ -74,6 +74,12 @@ impl Handles {
     /// From now on new handles are the library's own.
     pub(crate) fn close(&self, why: Pinned) {
         self.closed.store(why as u8, Relaxed);
+    }
+
+    /// The vendor, from the line that a launch reads anyway.
+    #[inline(always)]
+    pub(super) fn vendor(&self) -> Vendor {
+        self.library.vendor
     }
 
     /// Contains a panic of ours: new handles are the library's own from then on.

@@ -72,7 +72,7 @@ unsafe fn launch_here(
     if let Some(shim) = shim {
         shim.launches.begins(slot);
     }
-    let stream_key = key_by_handle(to.stream).unwrap_or_else(|| key_of_default(cache.library.vendor, to));
+    let stream_key = key_by_handle(to.stream).unwrap_or_else(|| key_of_default(cache.handles().vendor(), to));
     let submission = activity::begin_here(local);
     let (status, at_ns) = match shared(cache, handle, stream_key) {
         Some(exec) => {
