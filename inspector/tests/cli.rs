@@ -271,3 +271,17 @@ fn a_switch_can_be_turned_off_by_the_next_word() {
     let answer = answer(command);
     assert_eq!((answer.code, answer.out.as_str()), (0, "pool is 0\n"), "{}", answer.err);
 }
+
+/// A path on a command line begins in the folder where it is typed. The shim's variables need whole paths.
+#[test]
+fn a_trace_may_be_named_from_here() {
+    let (dir, work) = (dir(), tempfile::tempdir().unwrap());
+    let lib = library(dir.path());
+    for (named, wanted) in [("a.trace", work.path().join("a.trace")), ("/b.trace", "/b.trace".into())] {
+        let mut command = gpumem();
+        command.current_dir(work.path()).env("GPUMEM_LIB", &lib);
+        command.args(["run", "--record", named, "--", "sh", "-c", "printf %s \"$GPUMEM_RECORD\""]);
+        let answer = answer(command);
+        assert_eq!((answer.code, answer.out.as_str()), (0, wanted.to_str().unwrap()), "{}", answer.err);
+    }
+}

@@ -13,7 +13,7 @@ use std::io::Write;
 const GUIDES: &[(&str, &str, &str)] = &[
     ("memory-grows", "memory grows: five minutes to the answer", include_str!("../../guides/memory-grows.md")),
     ("is-it-a-leak", "a leak, a list without a bound, a stray write", include_str!("../../guides/is-it-a-leak.md")),
-    ("examples", "three programs, three commands each", include_str!("../../guides/examples.md")),
+    ("examples", "four programs, three commands each", include_str!("../../guides/examples.md")),
     ("views", "how to read each view", include_str!("../../guides/views.md")),
     ("llama.cpp", "llama-server under gpumem", include_str!("../../guides/llama.cpp.md")),
     ("pytorch", "PyTorch under gpumem", include_str!("../../guides/pytorch.md")),

@@ -95,9 +95,15 @@ impl clap::Args for Settings {
                     setting.name,
                     setting.kind
                 ))
-                .value_parser(move |text: &str| match setting.parse(OsStr::new(text)) {
-                    Ok(_) => Ok(text.to_owned()),
-                    Err(_) => Err(format!("allowed is {}", setting.kind)),
+                .value_parser(move |text: &str| {
+                    // A variable needs a whole path, since the program may change its folder. On a command line a path
+                    // begins here.
+                    let whole = std::path::absolute(text).ok().filter(|_| setting.kind == Kind::Path);
+                    let text = whole.and_then(|path| path.into_os_string().into_string().ok()).unwrap_or(text.into());
+                    match setting.parse(OsStr::new(&text)) {
+                        Ok(_) => Ok(text),
+                        Err(_) => Err(format!("allowed is {}", setting.kind)),
+                    }
                 });
             arg = match setting.kind {
                 Kind::Bool => arg.num_args(0..=1).require_equals(true).default_missing_value("1").value_name("0|1"),
