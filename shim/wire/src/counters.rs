@@ -133,7 +133,7 @@ counters! {
     NODES_SET = 34, "nodes_set";
     /// Real execs of destroyed handles that a new handle got.
     RECYCLED = 35, "recycled";
-    /// Real execs that were taken from a live handle.
+    /// Real execs that were destroyed to make room.
     EVICTIONS = 36, "evictions";
     /// Real execs instantiated above a bound, because none could be taken at that moment.
     OVER_BOUND = 37, "over_bound";

@@ -503,7 +503,7 @@ slot! {
         retargets: u64,
         /// Real instantiates done for it.
         instantiations: u64,
-        /// Times its real exec was taken away.
+        /// Times its real exec was given to another handle or destroyed.
         evictions: u64,
         /// Nanoseconds of instantiates that the graph cache avoided for it, estimated.
         saved_ns: u64,

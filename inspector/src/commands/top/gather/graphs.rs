@@ -100,7 +100,11 @@ fn detail(view: &View, sites: &Sites, wanted: &str) -> Vec<String> {
         format!("launches   {}, {} found their exec ready", units::number(group.launches), units::number(group.hits)),
         format!("updates    {}, {} refused", units::number(group.updates), units::number(group.failed_updates)),
         format!("execs are  {} resident, {} folded, {} gone", group.resident, group.folded, group.gone),
-        format!("evictions  {}, {} retargets", units::number(group.evictions), units::number(group.retargets)),
+        format!(
+            "lost       {} of their execs, {} retargets",
+            units::number(group.evictions),
+            units::number(group.retargets)
+        ),
     ];
     lines.extend(group.pinned.iter().map(|(why, execs)| format!("native     {}: {why}", count(*execs, "exec"))));
     if group.stack != 0 {
