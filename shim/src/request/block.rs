@@ -1,4 +1,4 @@
-//! Plain device memory: the pool's idle block, or one more from the driver.
+//! Plain device memory: an idle block of the pool, or a new one from the driver.
 
 use super::Request;
 use super::ladder::{obtain, spill};
@@ -12,17 +12,17 @@ use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY as NO_MEMORY, SUCCESS, Status};
 use gpumem_wire::settings::OomFallback;
 use std::sync::atomic::Ordering::*;
 
-/// How the pool's part of a request ended.
+/// Result of the pool's part of a request.
 pub(super) enum Outcome {
     /// The request is answered, and a block is recorded if there is one.
     Done(Status),
-    /// The driver, or a limit, had none.
+    /// The driver or a limit has no memory for the request.
     Failed(Status),
-    /// The pool has nothing to do with the request.
+    /// The pool does not handle this request.
     Aside,
 }
 
-/// Serves a request, if need be by `real`.
+/// Serves a request from the pool, or by calling `real`.
 ///
 /// # Safety
 /// `out` is the program's out-parameter: NULL, or valid for a write. `real` has written it when it succeeds.
@@ -54,7 +54,7 @@ pub(super) unsafe fn get(
     }
 }
 
-/// A request that no idle block fits: one more block.
+/// Gets a new block for a request that no idle block fits.
 ///
 /// # Safety
 /// As for [`get`].
@@ -83,8 +83,8 @@ unsafe fn grow(
     let mut room = None;
     match got.or_else(|_| obtain(pool, call, context_pool, rounded, bytes, &mut ask, &mut room)) {
         Ok(obtained) => {
-            // SAFETY: our caller vouches for the program's out-parameter, which is not NULL: `get` has checked that.
-            // Where there is no address of ours, `real` has succeeded and written it.
+            // SAFETY: our caller vouches for the program's out-parameter, which is not NULL: `get` has checked that. If
+            // `obtained` has no address, `real` has succeeded and written it.
             unsafe {
                 let addr = obtained.addr.unwrap_or_else(|| out.read());
                 out.write(pool.adopt(call, (context_pool, generation), addr, obtained, &watch));

@@ -1,5 +1,5 @@
 //! `GPUMEM_FREED_IN_GRAPH`: memory that is freed while a live graph refers to it. If that graph is launched again, it
-//! works on memory that may belong to anything by then.
+//! may work on memory that was reused for something else.
 
 use crate::graphs;
 use crate::ledger::table::NO_SLOT;
@@ -9,10 +9,10 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::EventKind;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The most events of one process. The counter counts on.
+/// The most events of one process. The counter goes on beyond it.
 const MOST_EVENTS: u64 = 256;
 
-/// Before a free, looks in all live graphs for the memory whose record is in this slot.
+/// Searches all live graphs for memory that is about to be freed and whose record is in this slot.
 #[cold]
 pub(crate) fn look_for_memory_in_graphs(shim: &Shim, addr: u64, bytes: u64, slot: u32) {
     if !graphs::refers_to(&(addr..addr.saturating_add(bytes))) {
@@ -31,7 +31,7 @@ pub(crate) fn look_for_memory_in_graphs(shim: &Shim, addr: u64, bytes: u64, slot
     });
 }
 
-/// The same for a block of the pool, if one begins at this address.
+/// As [`look_for_memory_in_graphs`], for the pool's block that begins at this address, if there is one.
 #[cold]
 pub(crate) fn look_for_block_in_graphs(shim: &Shim, addr: u64) {
     if let Some(block) = pool::all().find_map(|pool| pool.releaser.blocks().get(addr)) {

@@ -1,10 +1,10 @@
-//! What is done before a call runs out of device memory: everything idle goes back, then memory of graphs, then, where
-//! the user allows it, an allocation is placed outside of the device's memory.
+//! The steps before a call runs out of device memory. Idle memory goes back first, then memory that graphs hold. Then
+//! an allocation is placed outside the device's memory, if the user allows it.
 //!
-//! The ladder has one way in, [`again`]: it makes a call of the program's, and makes it once more after each step that
-//! gave something back. Two callers cannot use that as it is. A block of the pool's is asked for in two sizes, and may be
-//! placed elsewhere: [`obtain`]. The graph cache stands below this room, and makes calls of its own: `ExecStore::again`, which
-//! has the pool's blocks go back through [`crate::shim::Above`].
+//! The ladder has one entry, [`again`]: it makes the program's call, and repeats it after each step that gave something
+//! back. Two callers cannot use [`again`] as it is. The pool asks for a block in two sizes and may place it elsewhere:
+//! [`obtain`]. The graph cache is below this folder and makes calls of its own: `ExecStore::again`, which gives back
+//! the pool's blocks through [`crate::shim::Above`].
 
 use super::Request;
 use crate::call::Call;
@@ -24,11 +24,11 @@ use gpumem_wire::kinds::Vendor;
 use gpumem_wire::location::Location;
 use gpumem_wire::settings::OomFallback;
 
-/// Asks for a block of `rounded` bytes until there is nothing more to try, then for one of `asked`. `room`: to be held
-/// until they are counted.
+/// Asks for a block of `rounded` bytes until there is nothing more to try, then for one of `asked` bytes. `room` has to
+/// be held until the bytes are counted.
 ///
 /// # Errors
-/// The driver's, or its code for no memory at the quota.
+/// The driver's status, or its code for out of memory if the quota refuses.
 #[inline]
 pub(super) fn obtain(
     pool: &'static Pool,
@@ -42,7 +42,7 @@ pub(super) fn obtain(
     if pool.quota.is_limited() {
         return climb(pool, call, owner, (rounded, asked), None, real, room);
     }
-    // Mostly there is memory. All else is apart, so that little code is touched for it.
+    // Usually there is memory. The rest is a separate function, so that this path touches little code.
     let ended = owner.in_transit.blocks.ended();
     match real(rounded) {
         OUT_OF_MEMORY => climb(pool, call, owner, (rounded, asked), Some(ended), real, room),
@@ -51,8 +51,8 @@ pub(super) fn obtain(
     }
 }
 
-/// The rest of [`obtain`]. `refused`: the driver has no memory for `rounded` bytes; how many blocks had ended their way
-/// before it was asked.
+/// The rest of [`obtain`]. `refused` is set if the driver had no memory for `rounded` bytes: the number of blocks that
+/// had ended their transit before the driver was asked.
 ///
 /// # Errors
 /// As [`obtain`].
@@ -81,7 +81,7 @@ fn climb(
     } else {
         let first = refused.filter(|_| bytes == rounded).map(|ended| (OUT_OF_MEMORY, ended));
         status = until_there_is_room(pool, owner, bytes, first, &mut || real(bytes));
-        // A few more than were asked for are what does not fit.
+        // The rounded size does not fit; the size that was asked for may.
         if status == OUT_OF_MEMORY && asked < bytes {
             bytes = asked;
             status = real(bytes);
@@ -97,8 +97,8 @@ fn climb(
     Err(status)
 }
 
-/// Asks for so many bytes until there are some, or nothing more to give back. `first`: what the driver said just now, and
-/// how many blocks had ended their way before.
+/// Asks for `bytes` until the driver has them or nothing more can be given back. `first`: the driver's last answer, and
+/// the number of blocks that had ended their transit before it.
 fn until_there_is_room(
     pool: &'static Pool,
     owner: &'static ContextPool,
@@ -107,7 +107,8 @@ fn until_there_is_room(
     real: &mut dyn FnMut() -> Status,
 ) -> Status {
     let mut status = OUT_OF_MEMORY;
-    // Tried again: another thread may take the memory that this one gave back, or give back memory that this one needs.
+    // Tries again: another thread may take the memory that this thread gave back, or give back memory that this one
+    // needs.
     let mut tries = Tries::default();
     while tries.go_on() {
         let blocks = &owner.in_transit.blocks;
@@ -116,7 +117,7 @@ fn until_there_is_room(
             let ended = blocks.ended();
             (real(), ended)
         });
-        // Without anything to give back, or enough of it, what the driver said is the answer.
+        // If nothing or not enough can be given back, the driver's answer is final.
         if status != OUT_OF_MEMORY
             || !make_room(pool, owner, bytes)
                 && are_unchanged(&[(blocks, before)], pool.releaser.longest_transit(owner))
@@ -127,22 +128,22 @@ fn until_there_is_room(
     status
 }
 
-/// Gives back all that is idle, where so many bytes may fit then. Whether that was anything.
+/// Gives back all idle memory if `bytes` may fit then. Returns true if anything went back.
 fn make_room(pool: &'static Pool, owner: &'static ContextPool, bytes: u64) -> bool {
     private::give_back(owner.device)
         || pool.releaser.may_flush(owner) && may_fit(pool, owner, bytes) && pool.releaser.flush(owner.device) > 0
 }
 
-/// Whether so many bytes could be had if all that is idle went back, as far as is known.
+/// Returns true if giving back all idle memory could make room for `bytes`, or if that is unknown.
 fn may_fit(pool: &'static Pool, owner: &'static ContextPool, bytes: u64) -> bool {
     let free = owner.within(|| owner.calls.free_bytes());
     free.is_none_or(|free| free + pool.idle_on(owner.device) >= bytes)
 }
 
-/// Places an allocation outside of the device's memory.
+/// Places an allocation outside the device's memory.
 ///
 /// # Errors
-/// The driver's; its code for no memory where that is not allowed.
+/// The driver's status; its code for out of memory if this is not allowed.
 pub(super) fn spill(call: &Call, owner: &'static ContextPool, bytes: u64, to: OomFallback) -> Result<Obtained, Status> {
     if to == OomFallback::None {
         return Err(OUT_OF_MEMORY);
@@ -161,20 +162,20 @@ pub(super) fn spill(call: &Call, owner: &'static ContextPool, bytes: u64, to: Oo
     Ok(Obtained { addr: Some(addr), bytes, flags })
 }
 
-/// Gives back what graphs hold that nobody needs now; whether that was anything.
+/// Gives back unused memory that graphs hold. Returns true if anything went back.
 fn give_back_graphs(owner: &ContextPool) -> bool {
     graphs::cache(owner.vendor).is_some_and(|cache| owner.within(|| cache.give_back_all()).is_some())
 }
 
-/// The last step of a call that found no memory in spite of all idle blocks: it is made once more if graphs gave back
-/// what they hold. `status`: its answer so far.
+/// Last step of a call that found no memory although all idle blocks went back: repeats the call if graphs gave back
+/// memory. `status`: the call's answer so far.
 fn after_graphs(owner: &ContextPool, status: Status, real: &mut dyn FnMut() -> Status) -> Status {
-    // HIP has the answer of the last call as the thread's last error: that has to be this one's.
+    // HIP keeps the answer of the last call as the thread's last error. So this call has to be the last one.
     let once_more = status == OUT_OF_MEMORY && (give_back_graphs(owner) || owner.vendor == Vendor::Hip);
     if once_more { real() } else { status }
 }
 
-/// Gives back all idle blocks of the device of this thread's context, of all devices if it has none; how many bytes.
+/// Gives back all idle blocks of the current device, or of all devices if the thread has no context. Returns the bytes.
 pub(crate) fn flush_here(vendor: Vendor) -> u64 {
     match (pool::of(vendor), vendor::of(vendor).current_device()) {
         (Some(pool), Some(device)) => pool.releaser.flush(device),
@@ -182,7 +183,7 @@ pub(crate) fn flush_here(vendor: Vendor) -> u64 {
     }
 }
 
-/// Gives back all idle blocks of a vendor's devices; how many bytes.
+/// Gives back all idle blocks of a vendor's devices. Returns the bytes.
 fn flush_all(vendor: Vendor) -> u64 {
     let Some(pool) = pool::of(vendor) else { return 0 };
     let mut devices: Vec<i32> = pool.context_pools().iter().map(|owner| owner.device).collect();
@@ -191,19 +192,19 @@ fn flush_all(vendor: Vendor) -> u64 {
     devices.into_iter().map(|device| pool.releaser.flush(device)).sum()
 }
 
-/// Whether a vendor's devices have a limit for this process.
+/// Returns true if this process has a limit on a vendor's devices.
 pub(crate) fn has_limit(vendor: Vendor) -> bool {
     pool::of_limited(vendor).is_some_and(|pool| pool.quota.is_limited())
 }
 
-/// A pool, and the owner of this thread's context there.
+/// Returns the pool with the context pool of this thread's context.
 fn of_thread(pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static ContextPool)> {
     let pool = pool?;
     Some((pool, gate::note(|shim| pool.context_pool_of_thread(shim)).flatten()?))
 }
 
-/// Room in the limit for a request, on the device that its memory is to lie on; `None` if there is none, which is then
-/// written down.
+/// Reserves room in the limit for a request, on the device that its memory will be on. Returns `None`, and records the
+/// refusal, if there is no room.
 pub(super) fn room_for(call: &Call, request: &Request) -> Option<Reserved> {
     let limited = pool::of_limited(call.vendor).filter(|pool| pool.quota.is_limited());
     let Some((pool, owner)) = of_thread(limited) else { return Some(Reserved::none()) };
@@ -222,8 +223,8 @@ pub(super) fn room_for(call: &Call, request: &Request) -> Option<Reserved> {
     room.ok()
 }
 
-/// Runs a call that takes so many bytes of the device (0: it does not say how many). If there is no memory, what nobody
-/// needs goes back and the call is made again: after all idle blocks, and after what graphs hold.
+/// Runs a call that takes `bytes` of the device (0: unknown). If there is no memory, gives back unused memory and
+/// repeats the call: once all idle blocks are back, and once graphs gave back what they hold.
 #[inline]
 pub(super) fn again(call: &Call, bytes: u64, mut real: impl FnMut() -> Status) -> Status {
     match real() {

@@ -1,13 +1,13 @@
-//! A request for memory, from the hook to its record. The only place where pool and graphs meet.
+//! A request for memory, from the hook to its record. Pool and graphs meet only in this folder.
 //!
-//! A hook describes what the program asks for ([`Request`]) and hands it to [`get`]. From there on all requests go one
-//! way: limit, idle block or real call, again after giving back, spill, record. The pool's hit comes before: it builds
-//! no request.
+//! A hook describes what the program asks for ([`Request`]) and hands it to [`get`]. From there on all requests take
+//! one path: limit, idle block or real call, another call after giving memory back, spill, record. A hit in the pool's
+//! fast path comes before this path and builds no request.
 //!
-//! * This file: the way, and the way back of memory that is freed.
-//! * [`block`]: the part of the pool in it. [`ladder`]: what is tried before memory runs out, in which order.
-//! * [`place`]: where memory lies, as the program describes it.
-//! * [`ran_out`]: nothing is left to try; who holds what is reported.
+//! * This file: the path of a request, and of a free.
+//! * [`block`]: the pool's part in it. [`ladder`]: the steps before memory runs out, in order.
+//! * [`place`]: the location of memory, as the program describes it.
+//! * [`ran_out`]: the report of the largest holders once nothing is left to try.
 //! * [`freed_in_graph`]: frees of memory that a live graph refers to.
 
 mod block;
@@ -34,9 +34,9 @@ use block::Outcome;
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::{AllocKind, Space};
 
-/// Gets memory for the program by `real`, the program's call, and records it. `found` is given the call's
-/// status, completes the description by what the call answered, and tells the address or handle that the call has
-/// written; `None`: there is none. `above`: the rooms that the shim may ask, if it starts with this.
+/// Gets memory for the program by `real`, the program's call, and records it. `found` takes the call's status,
+/// completes the description from the call's answer, and returns the address or handle that the call has written, or
+/// `None` if there is none. `above`: the components that the shim may ask if this call starts it.
 #[inline]
 pub(crate) fn get(
     above: &'static dyn Above,
@@ -49,7 +49,7 @@ pub(crate) fn get(
     record(above, call, status, request, found)
 }
 
-/// Gets plain device memory, which the pool may serve. `real` asks the driver for so many bytes at `out`.
+/// Gets plain device memory, which the pool may serve. `real` asks the driver for a number of bytes and writes `out`.
 ///
 /// # Safety
 /// `out` is the program's out-parameter: NULL, or valid for a write. `real` has written it when it succeeds.
@@ -70,8 +70,8 @@ pub(crate) unsafe fn get_block(
             Some(Outcome::Failed(status)) => return record(above, call, status, request, |_, _| None),
             Some(Outcome::Aside) | None => {}
         }
-        // The pool steps aside, but the limit still holds. Where the driver may refuse the request for another reason, it
-        // is left to the driver.
+        // The pool steps aside, but the limit still holds. If the driver may refuse the request for another reason, the
+        // driver decides.
         let asks = !out.is_null() && bytes != 0 && !queries::capturing();
         let mut room = Reserved::none();
         let limited = || {
@@ -87,15 +87,15 @@ pub(crate) unsafe fn get_block(
     }
 }
 
-/// Runs a call for which the driver takes memory of the device that is no allocation of the program's: a context, a
-/// stream, code. If there is no memory, it is made again after giving back.
+/// Runs a call for which the driver takes device memory that is not an allocation of the program: a context, a stream,
+/// code. If there is no memory, repeats the call after giving memory back.
 #[inline]
 pub(crate) fn for_driver(call: &Call, real: impl FnMut() -> Status) -> Status {
     ladder::again(call, 0, real)
 }
 
-/// Runs the program's call if the limit has room, and again after giving back. The room is to be held until the bytes
-/// are counted.
+/// Runs the program's call if the limit has room, and repeats it after giving memory back. The room has to be held
+/// until the bytes are counted.
 #[inline]
 fn within_limit(call: &Call, request: &Request, mut real: impl FnMut() -> Status) -> (Status, Reserved) {
     match request.space() {
@@ -103,14 +103,14 @@ fn within_limit(call: &Call, request: &Request, mut real: impl FnMut() -> Status
             Some(room) => (ladder::again(call, request.bytes, real), room),
             None => (OUT_OF_MEMORY, Reserved::none()),
         },
-        // Managed memory needs room on the device, too, and so may memory of other processes.
+        // Managed memory needs room on the device, too. So may memory of other processes.
         Space::Managed | Space::Unknown => (ladder::again(call, request.bytes, real), Reserved::none()),
         Space::None if request.kind == AllocKind::IpcImport => (ladder::again(call, 0, real), Reserved::none()),
         Space::Host | Space::None => (real(), Reserved::none()),
     }
 }
 
-/// Records what the program's call answered.
+/// Records the answer of the program's call.
 #[inline]
 fn record(
     above: &'static dyn Above,
@@ -138,8 +138,8 @@ fn record(
     status
 }
 
-/// Ends what need not have a record: takes it out if there is one, calls the real function, and puts it back if the call
-/// failed.
+/// Ends an object that may have no record: takes the record out if there is one, calls the real function, and puts the
+/// record back if the call failed.
 pub(crate) fn end(class: Class, handle: u64, real: impl FnOnce() -> Status) -> Status {
     let entry = gate::note(|shim| allocations::freeing(shim, class, handle)).flatten();
     let status = real();
@@ -152,13 +152,13 @@ pub(crate) fn end(class: Class, handle: u64, real: impl FnOnce() -> Status) -> S
     status
 }
 
-/// Frees: takes the record out, calls the real function, and puts the record back if the call failed.
+/// Frees memory: takes the record out, calls the real function, and puts the record back if the call failed.
 #[inline]
 pub(crate) fn free(class: Class, addr: u64, real: impl FnOnce() -> Status) -> Status {
     let entry = gate::note(|shim| allocations::freeing(shim, class, addr)).flatten();
     let status = real();
     gate::note(|shim| match status {
-        // It ends what a launch has allocated, and not the node.
+        // This free ends memory that a launch has allocated. The graph's node stays.
         SUCCESS if entry.is_none() && graph_memory::freed(shim, addr) => {}
         SUCCESS => allocations::freed(shim, entry, addr),
         _ => allocations::free_failed(shim, class, addr, entry, status),

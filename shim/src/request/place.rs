@@ -1,4 +1,4 @@
-//! Where memory lies: read from what the program describes, or asked of the driver afterwards.
+//! The location of memory: read from the program's description, or asked of the driver afterwards.
 
 use super::Request;
 use crate::call::Call;
@@ -18,11 +18,12 @@ pub(crate) const PINNED: c_int = 1;
 const MANAGED: c_int = 2;
 /// `hipMemAllocationTypeUncached`: pinned memory that is not cached.
 const UNCACHED: c_int = 0x4000_0000;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`; the host and its NUMA nodes follow.
+/// `CU_MEM_LOCATION_TYPE_DEVICE`. The next numbers are the host and its NUMA nodes.
 pub(crate) const DEVICE: c_int = 1;
 
-/// The location that a program names, for memory of an allocation type (`CUmemAllocationType`, `CUmemLocationType`; HIP
-/// has the same numbers). A type or place that is not known is told once.
+/// Returns the location that a program names for memory of an allocation type (`CUmemAllocationType`,
+/// `CUmemLocationType`; HIP has the same numbers). Returns `Unknown` for an unknown type or location, which
+/// [`tell_unknown`] reports.
 pub(crate) fn named(kind: c_int, at: MemLocation) -> Location {
     let number = u16::try_from(at.id);
     let place = match at.kind {
@@ -39,7 +40,7 @@ pub(crate) fn named(kind: c_int, at: MemLocation) -> Location {
     }
 }
 
-/// The NUMA node that the calling thread runs on.
+/// Returns the NUMA node of the calling thread.
 fn current_node() -> Option<u16> {
     let (mut processor, mut node) = (0_u32, 0_u32);
     let unused = std::ptr::null_mut::<libc::c_void>();
@@ -48,14 +49,14 @@ fn current_node() -> Option<u16> {
     u16::try_from(node).ok().filter(|_| status == 0)
 }
 
-/// Tells once that the program named a place that is not known here, after the driver has accepted it.
+/// Reports once that the program named an unknown location, after the driver has accepted it.
 pub(crate) fn tell_unknown(shim: &Shim, kind: c_int, at: MemLocation) {
     if named(kind, at) == Location::Unknown {
         shim.met(&format!("memory of type {kind} at a location of type {}", at.kind));
     }
 }
 
-/// The location of memory in the order of a stream, from the current pool of its device.
+/// Returns the location of stream-ordered memory, from the current pool of the stream's device.
 #[inline]
 pub(crate) fn of_stream(call: &Call, stream: u64) -> Location {
     match gate::shim() {
@@ -66,12 +67,13 @@ pub(crate) fn of_stream(call: &Call, stream: u64) -> Location {
     }
 }
 
-/// The location of a pool's memory.
+/// Returns the location of a driver pool's memory.
 pub(crate) fn of_pool(call: &Call, pool: u64) -> Location {
     gate::note(|shim| driver_pools::location(shim, call.vendor, pool)).unwrap_or(Location::Unknown)
 }
 
-/// Asks the driver where memory of a pool lies whose making was not seen. It is not asked while anything captures.
+/// Asks the driver for the location of memory from a driver pool whose creation was not seen. Does not ask during a
+/// capture.
 #[inline]
 pub(super) fn complete(shim: &Shim, call: &Call, request: &mut Request, addr: u64) {
     if request.kind == AllocKind::Async && request.location == Location::Unknown {

@@ -1,7 +1,8 @@
-//! Memory ran out, with nothing left to try: writes an event, and who holds the most, into the ledger and to stderr.
+//! The report of a request for which nothing is left to try: an event and the largest holders, in the ledger and on
+//! stderr.
 //!
-//! A program may ask in a loop. So holders are looked for only once in a while, and named again only if they are
-//! others.
+//! A program may ask in a loop. So holders are searched only once in a while, and named again only if they have
+//! changed.
 
 use crate::call::Call;
 use crate::group::{Member, Used};
@@ -22,17 +23,17 @@ use rustc_hash::FxHashMap;
 use std::fmt::Write;
 use std::sync::Mutex;
 
-/// Between two looks for holders, ns.
+/// Least time between two searches for holders, ns.
 const EVERY_NS: u64 = 10_000_000_000;
 /// A program that retries asks again within this time, ns; PyTorch waits for the device in between.
 const RETRY_NS: u64 = 2_000_000_000;
-/// How many call sites are named.
+/// The most call sites that are named.
 const NAMED: usize = 5;
 
 // SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
 const SAID: Place<Reported> = unsafe { Place::new(Word::OutOfMemory) };
 
-/// What was reported last, and which failure was not reported because the program was expected to try again.
+/// The last report, and the failure that was not reported because the program was expected to try again.
 #[derive(Default)]
 struct Reported {
     last: Mutex<Last>,
@@ -46,7 +47,7 @@ struct Last {
     first_try: Option<(u32, u64, u64)>,
 }
 
-/// What a call site holds.
+/// Memory that a call site holds.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Holder {
     stack: StackRef,
@@ -54,7 +55,7 @@ struct Holder {
     blocks: u64,
 }
 
-/// A device when memory ran out there.
+/// A device that ran out of memory.
 struct Full {
     context: ContextRef,
     device: u32,
@@ -64,14 +65,14 @@ struct Full {
     free: Option<(u64, u64)>,
     total: u64,
     limit: u64,
-    /// The group of this process, and what it takes of the device.
+    /// The group of this process, and the group's use of the device.
     group: Option<(&'static str, Used)>,
 }
 
-/// The program is told that there is no device memory for its request.
+/// Reports that the program is told that there is no device memory for its request.
 #[cold]
 pub(crate) fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, stack: StackRef) {
-    // The request was refused so that the program frees and asks again. There is memory.
+    // The request was refused so that the program frees memory and asks again. The device is not full.
     if stranded::pressed(shim) {
         return;
     }
@@ -83,7 +84,7 @@ pub(crate) fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: 
         event.context = context;
         event.stack = stack;
     });
-    // No device is so large, so it does not matter who holds what.
+    // No device is that large, so the holders do not matter.
     if bytes > full.total {
         return;
     }
@@ -108,7 +109,7 @@ pub(crate) fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: 
             event.stack = holder.stack;
         });
     }
-    // Written for people who look later, because the group's file may say something else by then.
+    // Recorded for later readers, because the group's file may have changed by then.
     if let Some((name, used)) = full.group.as_ref().filter(|(_, used)| used.all.saturating_add(bytes) > used.limit) {
         let all = format!("group {name} has {} of {}", units::bytes(used.all), units::bytes(used.limit));
         let lines: Vec<String> = std::iter::once(all).chain(of_members(name, used)).collect();
@@ -120,8 +121,8 @@ pub(crate) fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: 
     last.holders = Some(holders);
 }
 
-/// Remembers this request. True if the program is known to free what it caches and ask again, and has not done so for
-/// this request yet.
+/// Remembers this request. Returns true if the program is known to free its caches and ask again, and has not done so
+/// for this request yet.
 fn begins_try(shim: &Shim, last: &mut Last, bytes: u64, stack: StackRef) -> bool {
     let (tid, now) = (shim.tid(), clock::now_ns());
     let before = last.first_try.replace((tid, bytes, now));
@@ -129,8 +130,8 @@ fn begins_try(shim: &Shim, last: &mut Last, bytes: u64, stack: StackRef) -> bool
     !again && stranded::program_retries(shim, stack)
 }
 
-/// This thread's context, without asking HIP: any answer of HIP becomes the thread's last error, which the program asks
-/// for now.
+/// Returns this thread's context without asking HIP: any answer of HIP becomes the thread's last error, which the
+/// program reads now.
 fn context_unasked(shim: &'static Shim, vendor: Vendor) -> ContextRef {
     match vendor {
         Vendor::Cuda => records::contexts::current(shim, vendor),
@@ -138,13 +139,13 @@ fn context_unasked(shim: &'static Shim, vendor: Vendor) -> ContextRef {
     }
 }
 
-/// What a device says of itself, and what of it is this process's.
+/// Returns the state of a device, and the part of it that this process takes.
 fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<Full> {
     let slot = records::contexts::slot(shim, context)?;
     let device = slot.device as i32;
     let pool = pool::of(vendor);
-    // Adds the live bytes that threads have left out of the totals. That may make the records ask the device, so it is
-    // done for CUDA alone: HIP is not asked now.
+    // Adds the live bytes that threads have left out of the totals. The records may then ask the device, so this is
+    // done for CUDA alone: HIP must not be asked now.
     if let Some(pool) = pool.filter(|_| vendor == Vendor::Cuda) {
         pool.report_all(shim);
     }
@@ -164,7 +165,7 @@ fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<Full
     })
 }
 
-/// The call sites that hold most of a device's memory, the largest first.
+/// Returns the call sites that hold most of a device's memory, the largest first.
 fn top_holders(shim: &Shim, vendor: Vendor, device: u32) -> Vec<Holder> {
     let contexts = records::contexts::on(shim, vendor, device as i32);
     let mut held: FxHashMap<StackRef, Holder> = FxHashMap::default();
@@ -182,7 +183,7 @@ fn top_holders(shim: &Shim, vendor: Vendor, device: u32) -> Vec<Holder> {
     holders
 }
 
-/// Who of a group holds what, the largest first.
+/// Describes the members of a group by the memory that they hold, the largest first.
 fn of_members(name: &str, used: &Used) -> Vec<String> {
     let line = |holder: &Member| {
         let (held, idle) = (units::bytes(holder.taken), units::bytes(holder.idle));
@@ -191,7 +192,7 @@ fn of_members(name: &str, used: &Used) -> Vec<String> {
     used.holders.iter().filter(|holder| holder.taken > 0).take(NAMED).map(line).collect()
 }
 
-/// The report, without the words that every line of ours begins with.
+/// Formats the report, without the prefix of gpumem's messages.
 fn report(shim: &Shim, kind: AllocKind, bytes: u64, full: &Full, holders: &[Holder]) -> String {
     let free = match full.free {
         Some((free, total)) => format!("{} of {} free", units::bytes(free), units::bytes(total)),
