@@ -1,5 +1,5 @@
-//! Questions about memory, answered as if there were no pool: an idle block is freed memory, and a live
-//! one is as large as the program asked for.
+//! Answers to questions about memory, as if there were no pool: an idle block counts as freed memory, and a live block
+//! is as large as the program asked for.
 
 use super::block::{Block, FRONTED, State};
 use super::guard::Guard;
@@ -13,28 +13,28 @@ use gpumem_wire::kinds::Vendor;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::*;
 
-/// `CU_POINTER_ATTRIBUTE_BUFFER_ID`: new for each allocation.
+/// `CU_POINTER_ATTRIBUTE_BUFFER_ID`: a new number for each allocation.
 const BUFFER_ID: c_int = 7;
 /// `CU_POINTER_ATTRIBUTE_RANGE_START_ADDR`.
 const RANGE_START: c_int = 11;
 /// `CU_POINTER_ATTRIBUTE_RANGE_SIZE`.
 const RANGE_SIZE: c_int = 12;
-/// An address at which nothing ever is: what the driver says of it, it says of freed memory.
+/// An address at which there is never memory: the driver answers as for freed memory.
 pub(crate) const NOWHERE: DevicePtr = 0x10;
 
-/// What is behind an address, for the program.
+/// The memory at an address, as the program sees it.
 pub(crate) struct Asked {
-    /// What to ask the real function about.
+    /// The address to ask the real function about.
     pub ptr: DevicePtr,
     block: Option<&'static Block>,
 }
 
-/// Looks up the address that a question is about.
+/// Looks up the address of a question.
 #[inline]
 pub(crate) fn about(vendor: Vendor, ptr: DevicePtr) -> Asked {
     let block = of(vendor).and_then(|pool| pool.releaser.blocks().around(ptr));
     match block {
-        // The address is in freed memory, or behind the end of what the program has.
+        // The address is in freed memory, or beyond the end of the program's part.
         Some(block)
             if block.is(State::Idle)
                 || (ptr != block.addr.load(Relaxed) && ptr - block.addr.load(Relaxed) >= block.asked.load(Relaxed)) =>
@@ -46,29 +46,29 @@ pub(crate) fn about(vendor: Vendor, ptr: DevicePtr) -> Asked {
 }
 
 impl Asked {
-    /// Bytes of the allocation, where the real answer would be another.
+    /// Returns the bytes of the allocation if the real answer would differ.
     pub(crate) fn bytes(&self) -> Option<usize> {
         let block = self.block.filter(|block| block.is(State::Live))?;
         let asked = block.asked.load(Relaxed);
         (asked != block.bytes.load(Relaxed)).then_some(asked as usize)
     }
 
-    /// Where the allocation begins for the program, where the real answer would be another.
+    /// Returns the start of the allocation for the program if the real answer would differ.
     pub(crate) fn start(&self) -> Option<DevicePtr> {
         let block = self.block.filter(|block| block.has(FRONTED))?;
         Some(block.addr.load(Relaxed))
     }
 
-    /// Whether the program may not show the allocation to other processes. They would find the guard's zone in front of
-    /// it.
+    /// Returns true if the program may not share the allocation with other processes. They would find the guard's zone
+    /// in front of it.
     pub(crate) fn may_not_be_shown(&self) -> bool {
         self.start().is_some()
     }
 
-    /// Puts right what the real function answered about one attribute.
+    /// Corrects the real function's answer about one attribute.
     ///
     /// # Safety
-    /// `data` is what the real function has filled for this attribute with success.
+    /// The real function has filled `data` for this attribute, and succeeded.
     pub(crate) unsafe fn answered(&self, attribute: c_int, data: Opaque) {
         match attribute {
             RANGE_SIZE => {
@@ -85,7 +85,7 @@ impl Asked {
                     unsafe { data.cast::<DevicePtr>().write_unaligned(start) }
                 }
             }
-            // The program keeps something by this number, so the next allocation at the address needs another number.
+            // The program keeps data under this number, so the next allocation at the address needs another number.
             BUFFER_ID => {
                 if let Some(block) = self.block {
                     block.pin();
@@ -96,8 +96,8 @@ impl Asked {
     }
 }
 
-/// Free and total bytes for the program. Idle blocks that can go back now count as free, and the quota counts as the
-/// size of the device.
+/// Returns free and total bytes for the program. Idle blocks that can go back now count as free, and the quota counts
+/// as the size of the device.
 pub(crate) fn memory_info(call: &Call, free: &mut usize, total: &mut usize) {
     let Some(pool) = of_limited(call.vendor) else { return };
     gate::note(|shim| {

@@ -1,59 +1,59 @@
-//! One block: an allocation of the driver's, and who has it.
+//! One block: an allocation of the driver, and its owner.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-/// Who has a block.
+/// The owner of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum State {
-    /// Nobody: there is no such block now.
+    /// None: there is no such block now.
     Gone = 0,
     /// The program.
     Live = 1,
-    /// A thread that is freeing it.
+    /// The thread that is freeing it.
     Busy = 2,
     /// The pool.
     Idle = 3,
 }
 
-/// Stands for "no class of sizes".
+/// Stands for "no size class".
 pub(crate) const NO_CLASS: u32 = u32::MAX;
 
-/// The block's free has to be the real one: the program has shown the block to others, or has asked something that only
-/// a block of its own can answer.
+/// The block has to be freed by the real call: the program has shared it, or has asked something that only a block of
+/// its own can answer.
 pub(crate) const PINNED: u32 = 1;
 /// Managed memory in place of device memory.
 pub(crate) const MANAGED: u32 = 2;
 /// Pinned host memory in place of device memory.
 pub(crate) const HOST: u32 = 4;
-/// The guard watches the parts of the block that the program does not have, and counts their bytes. The program's part
-/// begins [`FRONT`] bytes behind the driver's address.
+/// The guard watches the parts of the block outside the program's part, and counts their bytes. The program's part
+/// begins [`FRONT`] bytes after the driver's address.
 pub(crate) const WATCHED: u32 = 8;
 pub(crate) const ZONED: u32 = 16;
 pub(crate) const FRONTED: u32 = 32;
-/// Bytes in front of the program's part of such a block. So many keep the alignment that the driver gives.
+/// Bytes in front of the program's part of such a block. This number keeps the driver's alignment.
 pub(crate) const FRONT: u64 = 512;
-/// The block is no device memory, so the pool does not keep it.
+/// The block is not device memory, so the pool does not keep it.
 pub(crate) const SPILLED: u32 = MANAGED | HOST;
 
-/// One allocation of the driver's.
+/// One allocation of the driver.
 #[derive(Debug, Default)]
 pub(crate) struct Block {
-    /// Where the program's part begins. That is the start of the block, unless the guard has a zone in front.
+    /// The start of the program's part. It is the start of the block, unless the guard has a zone in front.
     pub addr: AtomicU64,
     /// Bytes that the driver gave.
     pub bytes: AtomicU64,
-    /// Bytes that the program asked for last. May be 0 while the block is idle.
+    /// Bytes of the program's last request. May be 0 while the block is idle.
     pub asked: AtomicU64,
-    /// The class of sizes whose blocks threads keep, as [`super::size::class_of`] has it. [`NO_CLASS`]: threads do not
-    /// keep blocks of this size.
+    /// The size class under which threads keep the block, as returned by [`super::size::class_of`]. [`NO_CLASS`]:
+    /// threads do not keep blocks of this size.
     pub class: AtomicU32,
-    /// The place of its record in the ledger. The place stays with the block.
+    /// The slot of its record in the ledger. The slot stays with the block.
     pub slot: AtomicU32,
     pub flags: AtomicU32,
     state: AtomicU32,
     pub(super) context_pool: AtomicPtr<()>,
-    /// Since when the block is idle, ns, and its place in the order of idle blocks.
+    /// The time since which the block is idle, ns, and its position in the order of idle blocks.
     pub idle_ns: AtomicU64,
     pub turn: AtomicU64,
 }
@@ -64,13 +64,13 @@ impl Block {
         self.state.load(Acquire) == state as u32
     }
 
-    /// Sets the state. Only whoever has the block may do that.
+    /// Sets the state. Only the block's owner may call this.
     #[inline]
     pub(crate) fn set(&self, state: State) {
         self.state.store(state as u32, Release);
     }
 
-    /// Takes the block from one state to another, if it is the block of this address and in the first state.
+    /// Changes the state from `from` to `to` if the block is at this address and in state `from`.
     #[inline]
     pub(crate) fn turn_to(&self, addr: u64, from: State, to: State) -> bool {
         if self.state.compare_exchange(from as u32, to as u32, AcqRel, Acquire).is_err() {
@@ -79,12 +79,12 @@ impl Block {
         if self.addr.load(Relaxed) == addr {
             return true;
         }
-        // The block was given up meanwhile and stands for another allocation by now.
+        // The block was given up meanwhile and now stands for another allocation.
         self.state.store(from as u32, Release);
         false
     }
 
-    /// As [`Block::turn_to`] from live to idle, at half the price. If two threads free a block at once, either thread
+    /// As [`Block::turn_to`] from live to idle, at half the cost. If two threads free a block at once, either thread
     /// may set the last state, and still only one of them takes the block.
     #[inline(always)]
     pub(crate) fn turn_idle(&self, addr: u64) -> bool {
@@ -99,7 +99,7 @@ impl Block {
         taken
     }
 
-    /// The block's free has to be the real one.
+    /// Requires that the block is freed by the real call.
     pub(super) fn pin(&self) {
         self.flags.fetch_or(PINNED, Relaxed);
     }
@@ -108,12 +108,12 @@ impl Block {
         self.flags.load(Relaxed) & flags != 0
     }
 
-    /// The driver's address.
+    /// Returns the driver's address.
     pub(crate) fn base(&self) -> u64 {
         self.driver_address(self.addr.load(Relaxed))
     }
 
-    /// The driver's address where the program's part begins at `addr`.
+    /// Returns the driver's address if the program's part begins at `addr`.
     pub(crate) fn driver_address(&self, addr: u64) -> u64 {
         if self.has(FRONTED) { addr - FRONT } else { addr }
     }

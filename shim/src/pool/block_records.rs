@@ -1,5 +1,5 @@
-//! Writes into the records what the pool does. A block keeps its place in the ledger for as long as the pool has the
-//! block, so a request that an idle block serves needs no new place.
+//! Records of what the pool does. A block keeps its slot in the ledger for as long as the pool has the block, so a
+//! request that an idle block serves needs no new slot.
 
 use super::block::{Block, HOST, SPILLED, State};
 use super::context_pool::ContextPool;
@@ -20,7 +20,7 @@ use gpumem_wire::trace::Action;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::*;
 
-/// What the record of a block says of it.
+/// Kind and flags of a block in its record.
 struct Described {
     kind: AllocKind,
     flags: u8,
@@ -38,13 +38,13 @@ impl Described {
         Self { kind, flags: ALLOC_SPILLED }
     }
 
-    /// A block lies where memory of its kind usually does.
+    /// Returns the tally of a block. A block is at the usual location of its kind of memory.
     const fn tally(&self) -> Tally {
         Tally::of(self.kind, Location::usual(self.kind).space())
     }
 }
 
-/// An idle block serves a request. `reported`: live bytes that are added to the context's total now.
+/// Records that an idle block serves a request. `reported`: live bytes to add to the context's total now.
 #[inline]
 pub(super) fn hit(
     shim: &'static Shim,
@@ -60,7 +60,7 @@ pub(super) fn hit(
     add_live(shim, context_pool, reported);
 }
 
-/// A new block serves a request. `taken`: the stack of the call, if it was taken before.
+/// Records that a new block serves a request. `taken`: the stack of the call, if it was taken before.
 pub(super) fn miss(
     shim: &'static Shim,
     call: &Call,
@@ -100,7 +100,7 @@ fn listed(shim: &'static Shim, block: &Block, context_pool: &ContextPool, bytes:
     }
 }
 
-/// Writes the record of a live block, for this thread.
+/// Writes the record of a live block for this thread.
 #[inline(always)]
 pub(super) fn write_live(
     shim: &Shim,
@@ -116,7 +116,7 @@ pub(super) fn write_live(
     blocks::write(shim, slot, LiveBlock { addr, bytes, context, kind, flags, stack }, (local, tid));
 }
 
-/// Marks a block as shown to other processes. Returns the place of its record.
+/// Marks a block as shared with other processes. Returns the slot of its record.
 pub(super) fn shown(shim: &Shim, block: &Block) -> u32 {
     if !block.is(State::Live) {
         return NO_SLOT;
@@ -126,7 +126,7 @@ pub(super) fn shown(shim: &Shim, block: &Block) -> u32 {
     slot
 }
 
-/// The place of a block in the ledger, if there is room for it.
+/// Returns the slot of a block in the ledger. Takes one if the block has none and the ledger has room.
 #[inline]
 fn slot_of(shim: &Shim, block: &Block) -> Option<u32> {
     match block.slot.load(Relaxed) {
@@ -142,15 +142,15 @@ fn new_slot(shim: &Shim, block: &Block) -> Option<u32> {
     slot
 }
 
-/// A block is not live any more.
+/// Removes the record of a block that is no longer live.
 #[inline]
 fn unlisted(shim: &Shim, block: &Block) {
     blocks::hide(shim, block.slot.load(Relaxed));
     blocks::count_ended(shim, Described::of(block).tally(), block.asked.load(Relaxed));
 }
 
-/// Notes in the trace that a block is about to be freed, or that it was not freed after all. The note comes before the
-/// free, since another thread may get the address at once.
+/// Notes in the trace that a block is about to be freed, or that its free failed. The note comes before the free, since
+/// another thread may get the address at once.
 #[cold]
 pub(super) fn trace_block(shim: &Shim, action: Action, block: &Block) {
     records::allocations::trace(
@@ -164,7 +164,7 @@ pub(super) fn trace_block(shim: &Shim, action: Action, block: &Block) {
     );
 }
 
-/// The pool keeps a block that the program freed.
+/// Records that the pool keeps a block that the program freed.
 #[inline]
 pub(super) fn kept(shim: &Shim, block: &Block) {
     if trace::on() {
@@ -174,7 +174,7 @@ pub(super) fn kept(shim: &Shim, block: &Block) {
     shim.count(counters::POOL_KEPT, 1);
 }
 
-/// Adds to a context's live bytes, or takes away from them. The driver has given or keeps the memory already.
+/// Adds to or subtracts from a context's live bytes. The driver has given the memory, or keeps it, already.
 #[inline]
 pub(super) fn add_live(shim: &'static Shim, context_pool: &'static ContextPool, bytes: i64) {
     match bytes {
@@ -187,7 +187,7 @@ pub(super) fn add_live(shim: &'static Shim, context_pool: &'static ContextPool, 
     }
 }
 
-/// A live block went back to the driver.
+/// Records that a live block went back to the driver.
 pub(super) fn given_up(shim: &'static Shim, block: &Block, context_pool: &'static ContextPool) {
     unlisted(shim, block);
     delist(shim, block);
@@ -207,29 +207,29 @@ fn delist(shim: &Shim, block: &Block) {
     blocks::end(shim, block.slot.swap(NO_SLOT, Relaxed));
 }
 
-/// An idle block went back to the driver.
+/// Records that an idle block went back to the driver.
 pub(super) fn released(shim: &Shim, block: &Block, bytes: u64) {
     delist(shim, block);
     shim.count(counters::POOL_RELEASED, 1);
     shim.count(counters::POOL_RELEASED_BYTES, bytes);
 }
 
-/// A live block is about to end with its context. Called before that, because another thread may get its address at
-/// once.
+/// Records that a live block is about to end with its context. Called before the end, because another thread may get
+/// the block's address at once.
 pub(super) fn leaves(shim: &Shim, block: &Block) {
     if trace::on() {
         trace_block(shim, Action::Free, block);
     }
 }
 
-/// The context did not end, so the block is as live as before.
+/// Records that the context did not end, so the block is still live.
 pub(super) fn stays(shim: &Shim, block: &Block) {
     if trace::on() {
         trace_block(shim, Action::Unfreed, block);
     }
 }
 
-/// A block ended with its context.
+/// Records that a block ended with its context.
 pub(super) fn lost(shim: &'static Shim, block: &Block, context_pool: &'static ContextPool, live: bool) {
     if live {
         shim.count(counters::ENDED_WITH_CONTEXT, 1);
@@ -239,7 +239,7 @@ pub(super) fn lost(shim: &'static Shim, block: &Block, context_pool: &'static Co
     delist(shim, block);
 }
 
-/// What the pool keeps in a context now.
+/// Records the idle bytes and blocks of a context.
 pub(super) fn idle(shim: &Shim, context_pool: &ContextPool, bytes: u64, blocks: u64) {
     let set = |offset, value| {
         if let Some(field) = records::contexts::field(shim, context_pool.record(), offset) {

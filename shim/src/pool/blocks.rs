@@ -1,4 +1,4 @@
-//! All blocks there are: by address, and the objects that stand for no memory now.
+//! All blocks: a map by address, and spare block objects that stand for no memory.
 
 use super::block::{Block, State};
 use super::lock;
@@ -10,14 +10,14 @@ use zerocopy::FromZeros;
 
 /// Blocks by address. Lookups take no lock.
 ///
-/// A lookup may read a table that was replaced meanwhile and that is being filled with other addresses. A block that
-/// the lookup finds there is right, because the block itself says which address it is at. If the lookup finds nothing,
-/// that counts only if no table was replaced meanwhile.
+/// A lookup may read a table that was replaced meanwhile and is being filled with other addresses. A block found there
+/// is correct, because the block itself stores its address. An empty result counts only if no table was replaced
+/// meanwhile.
 pub(crate) struct Blocks {
     table: AtomicPtr<Table>,
-    /// How often a table was replaced.
+    /// Number of table replacements.
     replaced: AtomicU64,
-    /// Taken by whoever changes the map.
+    /// Taken to change the map.
     inner: Mutex<Inner>,
     /// Block objects that stand for no memory now.
     spare: Mutex<Vec<&'static Block>>,
@@ -26,14 +26,14 @@ pub(crate) struct Blocks {
 
 #[derive(Default)]
 struct Inner {
-    /// Places that are taken.
+    /// Slots in use.
     used: usize,
-    /// The table before the present one, for the next replacement.
+    /// The previous table, kept for the next replacement.
     spare: Option<&'static Table>,
-    /// For addresses inside blocks.
+    /// For lookups of addresses inside blocks.
     sorted: BTreeMap<u64, &'static Block>,
-    /// Blocks that are not in `sorted` yet. Whoever asks about an address inside a block puts them there, so that no
-    /// allocation has to wait for that.
+    /// Blocks that are not in `sorted` yet. A lookup inside blocks moves them there, so that no allocation waits for
+    /// that.
     unsorted: Vec<(u64, &'static Block)>,
 }
 
@@ -44,17 +44,17 @@ impl Inner {
     }
 }
 
-/// Places of the first table.
+/// Slots of the first table.
 const LEAST_PLACES: usize = 256;
 
 struct Table {
-    /// The places; their number is a power of two.
+    /// The slots; their number is a power of two.
     places: Box<[Place]>,
 }
 
 #[derive(FromZeros)]
 struct Place {
-    /// 0: the place is free. An address keeps its place, since addresses come back.
+    /// 0: the slot is free. An address keeps its slot, since addresses come back.
     addr: AtomicU64,
     block: AtomicPtr<Block>,
 }
@@ -64,7 +64,7 @@ impl Table {
         Box::leak(Box::new(Self { places: heap::zeroes(places) }))
     }
 
-    /// Takes everything out of a table that is not in use.
+    /// Empties a table that is not in use.
     fn clear(&self) {
         for place in &self.places {
             place.addr.store(0, Release);
@@ -72,24 +72,25 @@ impl Table {
         }
     }
 
-    /// The block at an address. `None` also if this table is not in use any more.
+    /// Returns the block at an address. `None` also if this table is no longer in use.
     #[inline]
     fn get(&self, addr: u64) -> Option<&'static Block> {
-        // A free place may become that of another address just now.
+        // Another address may be taking a free slot now.
         let place = self.place(addr).ok()?;
         // SAFETY: null, or a Block out of a leaked box: blocks are used again and never freed.
         let block = unsafe { place.block.load(Acquire).as_ref() };
-        // The place may have been filled anew between the two loads.
+        // The slot may have been refilled between the two loads.
         block.filter(|block| block.addr.load(Relaxed) == addr)
     }
 
-    /// The place of an address. `Err`: the free place that the address would take. Blocks lie at least 512 bytes apart.
+    /// Returns the slot of an address. `Err`: the free slot that the address would take. Blocks are at least 512 bytes
+    /// apart.
     #[inline]
     fn place(&self, addr: u64) -> Result<&Place, &Place> {
         let mask = self.places.len() - 1;
         let mut at = ((addr >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
         loop {
-            // There always is a free place: at least half of the places are free.
+            // There is always a free slot: at least half of the slots are free.
             let place = &self.places[at];
             match place.addr.load(Acquire) {
                 there if there == addr => return Ok(place),
@@ -114,12 +115,12 @@ impl Blocks {
 
     #[inline]
     fn table(&self) -> &'static Table {
-        // SAFETY: the table is never null, and tables are leaked boxes: a larger one takes the
-        // place of a table, which is not freed.
+        // SAFETY: the table is never null, and tables are leaked boxes: a larger one replaces a table, which is not
+        // freed.
         unsafe { &*self.table.load(Acquire) }
     }
 
-    /// The block at exactly this address.
+    /// Returns the block at exactly this address.
     #[inline]
     pub(crate) fn get(&self, addr: u64) -> Option<&'static Block> {
         if addr == 0 {
@@ -128,14 +129,14 @@ impl Blocks {
         self.table().get(addr).or_else(|| self.get_again(addr))
     }
 
-    /// As [`Blocks::get`], but where this finds nothing there is no block.
+    /// As [`Blocks::get`], but an empty result is final.
     #[cold]
     fn get_again(&self, addr: u64) -> Option<&'static Block> {
         loop {
             let replaced = self.replaced.load(Acquire);
             let found = self.table().get(addr);
-            // A table is filled again only after this count was raised. Whoever read anything of the new content sees
-            // the new count.
+            // A table is refilled only after this count was raised. A thread that reads any of the new content also
+            // sees the new count.
             if found.is_some() || self.replaced.load(Acquire) == replaced {
                 return found;
             }
@@ -168,14 +169,14 @@ impl Blocks {
         inner.sorted().remove(&addr);
     }
 
-    /// A table with room, without addresses that no block is at any more. The table before is kept for the next time.
-    /// If it is too small by then, it is kept for ever, since somebody may still read it. All such tables together are
-    /// at most as large as the new one.
+    /// Makes a table with room, without addresses that no block uses any more. Keeps the previous table for the next
+    /// replacement. A previous table that is too small by then is leaked, since a lookup may still read it. All leaked
+    /// tables together are at most as large as the new one.
     #[cold]
     fn grow(&self, old: &'static Table, inner: &mut Inner) -> &'static Table {
         let spare = inner.spare.replace(old);
         let sorted = inner.sorted();
-        // So many places that a quarter more blocks may come before the next replacement.
+        // Enough slots for a quarter more blocks before the next replacement.
         let places = (sorted.len() * 5 / 2).next_power_of_two().max(old.places.len());
         let table = match spare.filter(|spare| spare.places.len() == places) {
             Some(spare) => {
@@ -195,7 +196,7 @@ impl Blocks {
         table
     }
 
-    /// A block object that stands for no memory now.
+    /// Returns a block object that stands for no memory now.
     pub(super) fn spare(&self) -> &'static Block {
         let pop = || {
             let mut spare = lock(&self.spare);
@@ -207,7 +208,7 @@ impl Blocks {
         spare.unwrap_or_else(|| Box::leak(Box::default()))
     }
 
-    /// A block object stands for no memory any more.
+    /// Keeps a block object as a spare one: it stands for no memory any more.
     pub(super) fn forget(&self, block: &'static Block) {
         block.set(State::Gone);
         let mut spare = lock(&self.spare);
@@ -215,12 +216,12 @@ impl Blocks {
         self.any_spare.store(true, Relaxed);
     }
 
-    /// All blocks there are.
+    /// Returns all blocks.
     pub(super) fn all(&self) -> Vec<&'static Block> {
         lock(&self.inner).sorted().values().copied().collect()
     }
 
-    /// The block that an address lies in.
+    /// Returns the block that contains an address.
     pub(super) fn around(&self, addr: u64) -> Option<&'static Block> {
         let mut inner = lock(&self.inner);
         let (_, &block) = inner.sorted().range(..=addr).next_back()?;
@@ -254,7 +255,7 @@ mod tests {
             all.remove(block.addr.load(Relaxed));
         }
         assert!(all.get(512).is_none() && all.get(1024).is_some() && all.get(0).is_none());
-        // The same addresses come and go without end: the table does not grow for it.
+        // The same addresses come and go without end: the table does not grow.
         for round in 0..100_000_u64 {
             move_to(&all, blocks[0], 512 + 1024 * (round % 2000));
             all.remove(512 + 1024 * (round % 2000));
@@ -268,7 +269,7 @@ mod tests {
         all.insert(addr, block);
     }
 
-    /// The driver gives ever new addresses while few blocks live.
+    /// The driver always gives new addresses while few blocks live.
     #[test]
     fn ever_new_addresses_take_no_memory() {
         let all = Blocks::new();

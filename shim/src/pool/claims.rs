@@ -1,12 +1,13 @@
-//! Which blocks a reader may read now. A claimed block goes back to the driver only after its claims have ended.
+//! Claims on blocks that a reader may read. A claimed block goes back to the driver only after its claims have ended.
 //!
-//! The guard claims the blocks that it fills and reads, and the search for references those that it looks through
-//! ([`super::reading`]). Each reader has a claim of its own, so the end of one claim leaves the others. A claim ends when
-//! nothing of the reader is under way any more: a reader that is late takes a clone of its claim along
+//! The guard claims the blocks that it fills and reads. The search for references ([`super::reading`]) claims the
+//! blocks that it scans. Each reader has its own claim, so the end of one claim leaves the others. A claim ends once
+//! none of the reader's work is pending: a late reader takes a clone of its claim along
 //! ([`super::context_pool::ContextPool::settle_readers`]).
 //!
-//! A thread that gives a block away changes the block's state, or takes the block out of the map, and then asks here. A
-//! thread that reads claims the block, and then looks at the state. So at least one of the two threads sees the other.
+//! A thread that gives a block away first changes the block's state, or takes the block out of the map, and then looks
+//! for claims. A thread that reads first claims the block, and then looks at its state. So at least one of the two
+//! threads sees the other.
 
 use super::lock;
 use crate::process::cancel;
@@ -17,16 +18,17 @@ use std::time::{Duration, Instant};
 static CLAIMS: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 /// The number of the last claim. 0: no block was ever claimed.
 static MADE: AtomicU64 = AtomicU64::new(0);
-/// Between two looks whether a claim has ended.
+/// Pause between two checks for the end of a claim.
 const NAP: Duration = Duration::from_micros(20);
 
 struct Entry {
     number: u64,
-    /// Addresses of blocks, in order.
+    /// Addresses of blocks, sorted.
     blocks: Vec<u64>,
-    /// A thread waits for one of them.
+    /// True if a thread waits for one of them.
     waited_for: bool,
-    /// The reader did not complete in time: it begins nothing more, and ends when the device has done what it was given.
+    /// The reader did not complete in time. It begins nothing more, and ends when the device has done the work it was
+    /// given.
     late: bool,
 }
 
@@ -48,7 +50,7 @@ impl Claim {
         blocks.sort_unstable();
         let number = MADE.fetch_add(1, SeqCst) + 1;
         lock(&CLAIMS).push(Entry { number, blocks, waited_for: false, late: false });
-        // As in `wait`.
+        // Pairs with the fence in `wait`.
         fence(SeqCst);
         Self(Arc::new(Number(number)))
     }
@@ -57,30 +59,30 @@ impl Claim {
         lock(&CLAIMS).iter_mut().find(|entry| entry.number == self.0.0).map(look)
     }
 
-    /// Gives up the blocks for which `keep` does not hold.
+    /// Gives up the blocks for which `keep` returns false.
     pub(super) fn retain(&self, keep: impl FnMut(&u64) -> bool) {
         self.with(|entry| {
             entry.blocks.retain(keep);
-            // A thread that waits for one that is still claimed says so again.
+            // A thread that waits for a block that is still claimed sets this again.
             entry.waited_for = false;
         });
     }
 
-    /// True if a thread waits for one of the blocks.
+    /// Returns true if a thread waits for one of the blocks.
     pub(super) fn is_waited_for(&self) -> bool {
         self.with(|entry| entry.waited_for) == Some(true)
     }
 
-    /// The same claim for a reader that is late.
+    /// Clones the claim for a late reader.
     pub(super) fn of_late_reader(&self) -> Self {
         self.with(|entry| entry.late = true);
         self.clone()
     }
 }
 
-/// Waits until no reader may read a block that is about to be given away. Readers that are at work end by themselves.
-/// Those that are late are waited for no longer than `longest`; `settle` takes those back that have completed. False if
-/// the block is still claimed.
+/// Waits until no reader may read a block that is about to be given away. Readers at work end by themselves. Late
+/// readers are waited for at most `longest`; `settle` takes back those that have completed. Returns false if the block
+/// is still claimed.
 pub(super) fn wait(addr: u64, settle: impl Fn() -> bool, longest: Duration) -> bool {
     // A reader that this load does not see will see that the block is gone.
     fence(SeqCst);
@@ -98,7 +100,7 @@ pub(super) fn wait(addr: u64, settle: impl Fn() -> bool, longest: Duration) -> b
             return true;
         }
         if all_late {
-            // The first time, the readers are only taken back.
+            // The first round only takes readers back.
             if start.is_some_and(|start: Instant| start.elapsed() >= longest) {
                 return false;
             }
@@ -133,7 +135,7 @@ mod tests {
             waits.join().expect("it waited");
         });
         assert!(wait(0x7f00_0000, || true, FOR_EVER));
-        // A block that is not read after all is waited for by no thread.
+        // No thread waits for a block that is no longer to be read.
         let claim = Claim::of(vec![0x7f00_0000, 0x7f20_0000]);
         claim.retain(|&block| block == 0x7f20_0000);
         assert!(wait(0x7f00_0000, || true, FOR_EVER) && !claim.is_waited_for());
@@ -157,7 +159,7 @@ mod tests {
         });
     }
 
-    /// What a late reader may read stays claimed until the reader is taken back, and not for ever.
+    /// The blocks of a late reader stay claimed until the reader is taken back. The wait for it is bounded.
     #[test]
     fn a_late_reader_is_waited_for_as_long_as_was_said() {
         let claim = Claim::of(vec![0x7d00_0000]);

@@ -1,4 +1,4 @@
-//! A context ends, and all of its blocks with it. Or it was to end, and the driver refused.
+//! The end of a context with all of its blocks, and the undo if the driver refuses to end it.
 
 use super::block::{Block, SPILLED, State};
 use super::block_records;
@@ -12,20 +12,20 @@ use gpumem_wire::layout::ContextRef;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::Ordering::*;
 
-/// The blocks of a context that is about to end: nobody finds them any more.
+/// The blocks of a context that is about to end: no thread finds them any more.
 #[must_use = "the context ends, or it stays"]
 pub(crate) struct Leaving<'a> {
     releaser: &'a Releaser,
-    /// The pools of contexts that no thread's cache is bound to any more.
+    /// The context pools that no thread's cache is bound to any more.
     context_pools: Vec<&'static ContextPool>,
     blocks: Vec<(&'static ContextPool, &'static Block, BlockState)>,
-    /// Pools whose readers end with the context.
+    /// Context pools whose readers end with the context.
     reading: Vec<&'static ContextPool>,
     /// Bytes that end with each context, by the context's record.
     bytes: Vec<(ContextRef, u64)>,
 }
 
-/// What a block was before its context was to end.
+/// State of a block before its context was to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BlockState {
     Live,
@@ -35,7 +35,7 @@ enum BlockState {
 }
 
 impl Leaving<'_> {
-    /// The context has ended.
+    /// Completes the end: the context has ended.
     pub(crate) fn gone(self) {
         for (context_pool, block, was) in self.blocks {
             gate::record_if_started(|shim| block_records::lost(shim, block, context_pool, was == BlockState::Live));
@@ -46,8 +46,8 @@ impl Leaving<'_> {
         self.releaser.idle().contexts().keep_ended(self.context_pools);
     }
 
-    /// The driver refused to end the context. The program has its blocks as before, and idle blocks can be used again.
-    /// The context gets a new pool, since caches of threads may still be bound to the old one.
+    /// Undoes the end that the driver refused. The program has its blocks as before, and idle blocks can be used again.
+    /// The context gets a new pool, since threads' caches may still be bound to the old one.
     pub(crate) fn stay(self) {
         let mut context_pools = FxHashMap::default();
         let now = clock::now_ns();
@@ -74,27 +74,27 @@ impl Leaving<'_> {
             }
             self.releaser.blocks().insert(addr, block);
         }
-        // These bytes are counted with the new pool by now.
+        // These bytes now count for the new pool.
         gave(&self.bytes);
         contexts.keep_ended(self.context_pools);
         self.releaser.idle().share_out();
     }
 }
 
-/// What ended with a context no longer counts as taken from the group.
+/// Subtracts the bytes that ended with a context from the group's use.
 fn gave(bytes: &[(ContextRef, u64)]) {
     if let Some(shim) = gate::shim() {
         bytes.iter().for_each(|(context, bytes)| records::grouped::gave(shim, *context, *bytes));
     }
 }
 
-/// A context is about to end, and all of its blocks with it.
+/// Prepares the end of a context with all of its blocks.
 pub(crate) fn begin(releaser: &Releaser, context: u64) -> Leaving<'_> {
     let contexts = releaser.idle().contexts();
     let (mut blocks, mut context_pools, mut reading, mut bytes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for context_pool in contexts.all().into_iter().filter(|context_pool| context_pool.context() == context) {
         context_pool.gone.store(true, SeqCst);
-        // A thread that gives blocks back just now finishes first.
+        // A thread that is giving blocks back finishes first.
         context_pool.wait_for_releases(LONGEST_HOLD);
         reading.push(context_pool);
         let (idle, waiting) = context_pool.let_go();
@@ -112,8 +112,8 @@ pub(crate) fn begin(releaser: &Releaser, context: u64) -> Leaving<'_> {
             if live {
                 gate::record_if_started(|shim| block_records::leaves(shim, block));
             }
-            // A block that another thread is at just now is not used again, since nobody knows what that thread
-            // will do with it.
+            // A block that another thread is handling now is not used again, since what that thread will do with it is
+            // unknown.
             let was = match live {
                 true => block.turn_to(addr, State::Live, State::Busy).then_some(BlockState::Live),
                 false => ours.get(&std::ptr::from_ref(block)).copied(),
@@ -139,8 +139,8 @@ mod tests {
     use gpumem_wire::kinds::Vendor;
     use rustc_hash::FxHashSet;
 
-    /// Many contexts of one device, one after another, share a few pools. What a thread does late for an ended context
-    /// does not reach the next context.
+    /// Many contexts of one device, one after another, share a few pools. A late action of a thread for an ended
+    /// context does not reach the next context.
     #[test]
     fn context_pools_of_ended_contexts_are_used_again() {
         let releaser = Releaser::new(Vendor::Cuda, None, true);
@@ -162,7 +162,7 @@ mod tests {
             );
             context_pool.grew(4096);
             all.insert(std::ptr::from_ref(context_pool));
-            // A thread is at this block when the context ends.
+            // A thread is handling this block when the context ends.
             let in_hand = block(context_pool, context << 20);
             if context == 1 {
                 late = Some((context_pool, context_pool.generation(), in_hand));
@@ -178,7 +178,7 @@ mod tests {
         assert!(context_pool.take(4096, 0).is_none());
     }
 
-    /// Contexts come and go without end, each with blocks that are live, idle, and in a thread's cache.
+    /// Contexts come and go without end, each with live blocks, idle blocks, and blocks in a thread's cache.
     #[test]
     fn blocks_of_ended_contexts_are_used_again() {
         const BLOCKS: u64 = 300;

@@ -1,13 +1,13 @@
-//! The pool of one context: its blocks, and the bytes that they take.
+//! The pool of one context: its blocks and their bytes.
 //!
-//! * [`idle`]: idle blocks by size and age. [`quarantine`]: freed blocks that the guard keeps from use. [`pending`]: freed
-//!   blocks that wait for work to complete, behind the [`events`].
-//! * [`barrier`] waits for the context's work, or asks whether there is any.
-//! * [`fills`] fill blocks, beside any capture.
-//! * [`release_stream`] gives blocks back to the driver without a wait. [`freeing`] is the thread that gives blocks back
-//!   by real frees, which may wait. [`hold`]: the context does not end while somebody uses its pool.
-//! * [`readers`] fill and read memory for the guard; [`stuck`] are those that did not complete in time. One thread at a
-//!   time has all of it read ([`checking`]). [`scanning`] searches memory for addresses.
+//! * [`idle`]: idle blocks by size and age. [`quarantine`]: freed blocks that the guard keeps from use. [`pending`]:
+//!   freed blocks that wait for work to complete, each covered by one of the [`events`].
+//! * [`barrier`] waits for the context's work, or checks for pending work.
+//! * [`fills`] fills blocks, also during captures.
+//! * [`release_stream`] gives blocks back to the driver without a wait. [`freeing`] is the thread that gives blocks
+//!   back by real frees, which may wait. [`hold`] keeps the context from ending while its pool is in use.
+//! * [`readers`] fill and read memory for the guard; [`stuck`] holds those that did not complete in time. [`checking`]
+//!   lets one thread at a time have the whole context read. [`scanning`] searches memory for addresses.
 
 mod barrier;
 mod checking;
@@ -51,19 +51,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
 
-/// Live memory may grow by this share of its peak before idle blocks make way, and by at least [`GROWTH_BYTES`].
+/// Live memory may grow by one part in this many of its peak, and by at least [`GROWTH_BYTES`], before idle blocks make
+/// way.
 const GROWTH_SHARE: u64 = 6;
 const GROWTH_BYTES: u64 = 32 << 20;
-/// In place of a count of submissions: the context was never known to be idle.
+/// A submission count that means: the context was never known to be idle.
 const NEVER: u64 = u64::MAX;
 
-/// The pool of one context. It is never freed, so a reference to it needs no lock. Once many other contexts have ended
-/// since its own context did, it is used again for another context of its device ([`ContextPool::begin_again`]).
+/// The pool of one context. It is never freed, so a reference to it needs no lock. After its context has ended, and
+/// many other contexts since, it is reused for another context of its device ([`ContextPool::begin_again`]).
 pub(crate) struct ContextPool {
     pub vendor: Vendor,
     context: AtomicU64,
     record: AtomicU16,
-    /// How many contexts it was for before. Blocks and events of an earlier context do not enter it.
+    /// Number of earlier contexts of this pool. Blocks and events of an earlier context do not enter it.
     generation: AtomicU32,
     pub device: Device,
     /// Idle bytes that it may keep if the user sets no bound.
@@ -71,74 +72,73 @@ pub(crate) struct ContextPool {
     pub calls: &'static dyn MemoryCalls,
     /// The context has ended, and all its blocks with it.
     pub gone: AtomicBool,
-    /// The count of submissions, as [`activity::submissions_if_none_open`] has it, up to which all are known to have
-    /// completed.
+    /// The submission count ([`activity::submissions_if_none_open`]) up to which all work is known to have completed.
     idle_at: AtomicU64,
     without_events: AtomicBool,
-    /// The pool of the vendor has, or had, another context on this device.
+    /// The vendor's pool has, or had, another context on this device.
     pub has_neighbours: AtomicBool,
-    /// Bytes of real blocks, live and idle.
+    /// Bytes of driver allocations, live and idle.
     held: AtomicU64,
-    /// Bytes of the idle blocks here. Those in threads' caches are not among them.
+    /// Bytes of the idle blocks here, without those in threads' caches.
     idle: AtomicU64,
     pub idle_peak: AtomicU64,
     live_peak: AtomicU64,
     inner: Mutex<Inner>,
-    /// Events of ours that are free for use.
+    /// The shim's spare events.
     events: Mutex<Vec<Event>>,
-    /// Number of threads that give blocks back now, or wait until some can go back. The context stays until there are none.
+    /// Number of threads that give blocks back now, or wait to do so. The context does not end before it is 0.
     releasing: AtomicUsize,
     /// The stream on which blocks are given back, or [`release_stream::UNKNOWN`], or the value for none.
     release_stream: AtomicUsize,
     /// The stream on which blocks are filled, or [`fills::UNKNOWN`].
     fill_stream: AtomicUsize,
-    /// The most idle bytes where frees wait for work ([`ContextPool::frees_wait`]).
+    /// The most idle bytes if frees wait for work ([`ContextPool::frees_wait`]).
     pub(super) beside_work: AtomicU64,
-    /// The bytes that it held, and the time, ns, when they were last looked at.
+    /// The bytes held, and the time, ns, at the last measurement.
     pub(super) measured: (AtomicU64, AtomicU64),
-    /// When the ages of the idle blocks were last looked at, ns.
+    /// Time of the last look at the ages of idle blocks, ns.
     pub(super) aged_ns: AtomicU64,
-    /// Whether a thread makes real frees at the moment. They may wait for work.
+    /// Tells if a thread is making real frees, which may wait for work.
     pub(super) freeing: Freeing,
-    /// How many times in a row memory was to go back while the context was at work.
+    /// How many times in a row the context was at work when memory was to go back.
     pub(super) found_busy: AtomicU64,
-    /// Blocks of its device that are on their way.
+    /// Blocks of its device that are in transit.
     pub in_transit: &'static InTransit,
-    /// Kernel, streams and memory by which the guard reads.
+    /// Kernel, streams and memory with which the guard reads.
     pub(super) readers: Readers,
-    /// Whether the guard reads all of it now.
+    /// Tells if the guard is reading the whole context.
     checking: Checking,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// By size and address: the lowest address of the smallest size that fits is taken, so that a
-    /// program that does the same again gets the same addresses.
+    /// By size and address: the lowest address of the smallest fitting size is taken, so that a program that repeats
+    /// itself gets the same addresses.
     by_size: BTreeMap<(u64, u64), &'static Block>,
     by_age: BTreeMap<u64, &'static Block>,
     turn: u64,
-    /// Freed, and not covered by an event yet.
+    /// Freed blocks that no event covers yet.
     open: Vec<&'static Block>,
     next_batch: u64,
     batches: VecDeque<Batch>,
-    /// Freed, and kept from use for a while by the guard, by the turn in which they were freed.
+    /// Freed blocks that the guard keeps from use, by the turn in which they were freed.
     quarantine: BTreeMap<u64, &'static Block>,
-    /// Bytes of these blocks, and of those that a check has in hand.
+    /// Bytes of these blocks, and of those that a check is reading.
     quarantined: u64,
 }
 
 struct Batch {
-    /// The number of the batch. Events are used again, numbers are not.
+    /// The number of the batch. Events are reused, numbers are not.
     number: u64,
     event: Event,
-    /// What [`activity::submissions_if_none_open`] said before the event was recorded.
+    /// Result of [`activity::submissions_if_none_open`] before the event was recorded.
     submissions: Option<u64>,
     blocks: Vec<&'static Block>,
 }
 
 #[cfg(test)]
 impl ContextPool {
-    /// The pool of a context that no driver knows.
+    /// Makes the pool of a context that no driver knows.
     pub(crate) fn made_up(context: u64, device: Device, share: u64) -> &'static Self {
         use crate::vendor::memory;
         let (vendor, in_transit) = (Vendor::Cuda, Box::leak(Box::default()));
@@ -188,7 +188,7 @@ impl ContextPool {
         }
     }
 
-    /// An empty pool for the same context.
+    /// Makes an empty pool for the same context.
     pub(super) fn renewed(&self) -> Self {
         let Self { vendor, device, share, calls, in_transit, .. } = *self;
         let again = Self::new(vendor, self.context(), self.record(), device, share, calls, in_transit);
@@ -196,21 +196,21 @@ impl ContextPool {
         again
     }
 
-    /// The pool that a block belongs to.
+    /// Returns the pool that a block belongs to.
     #[inline(always)]
     pub(crate) fn of(block: &Block) -> Option<&'static Self> {
-        // SAFETY: null, or what `claim` put there: a ContextPool out of a leaked box. They are never freed, also after their
-        // contexts have ended.
+        // SAFETY: null, or the pointer that `claim` stored: a ContextPool from a leaked box. ContextPools are never
+        // freed, not even after their contexts have ended.
         unsafe { block.context_pool.load(Relaxed).cast::<Self>().as_ref() }
     }
 
-    /// Whether a block belongs to this pool.
+    /// Returns true if a block belongs to this pool.
     #[inline(always)]
     pub(super) fn has(&self, block: &Block) -> bool {
         Self::of(block).is_some_and(|its| std::ptr::eq(its, self))
     }
 
-    /// Makes a block one of this pool.
+    /// Assigns a block to this pool.
     pub(crate) fn claim(&'static self, block: &Block) {
         block.context_pool.store(std::ptr::from_ref(self).cast_mut().cast(), Relaxed);
     }
@@ -225,16 +225,15 @@ impl ContextPool {
         self.record.load(Relaxed)
     }
 
-    /// Tells the present context from earlier ones.
+    /// Returns the generation, which tells the present context from earlier ones.
     pub(crate) fn generation(&self) -> u32 {
         self.generation.load(Acquire)
     }
 
-    /// From now on this pool is for another context. Nobody has had a reason to look at the pool since its last context
-    /// ended.
+    /// Assigns this pool to another context. No thread has had a reason to use the pool since its last context ended.
     pub(super) fn begin_again(&self, context: u64, record: ContextRef) {
         self.generation.fetch_add(1, AcqRel);
-        // A thread may have been at work on the pool when its last context ended, and may have left events.
+        // A thread may have used the pool while its last context ended, and may have left events.
         self.events_now().clear();
         *lock(&self.inner) = Inner::default();
         let (held, then) = &self.measured;
@@ -257,22 +256,22 @@ impl ContextPool {
         lock(&self.events)
     }
 
-    /// Whether nothing was submitted since the last work that is known to have completed.
+    /// Returns true if nothing was submitted since the last work that is known to have completed.
     #[inline]
     pub(crate) fn known_idle(&self) -> bool {
         self.calls.sees_all() && self.unchanged_since_idle()
     }
 
-    /// As [`ContextPool::known_idle`], for callers that have made sure that all submissions are seen.
+    /// As [`ContextPool::known_idle`], for callers that have checked that all submissions are seen.
     #[inline(always)]
     pub(crate) fn unchanged_since_idle(&self) -> bool {
         activity::unchanged_since(self.idle_at.load(Acquire))
     }
 
-    /// All work up to this count of submissions has completed.
+    /// Notes that all work up to this submission count has completed.
     pub(super) fn found_idle(&self, at: Option<u64>) {
         if let Some(at) = at {
-            // Counts only grow. NEVER is above all counts and is replaced by any.
+            // Counts only grow. NEVER is above all counts, and any count replaces it.
             let _ = self.idle_at.fetch_update(AcqRel, Acquire, |known| (known == NEVER || known < at).then_some(at));
         }
     }
@@ -282,35 +281,35 @@ impl ContextPool {
         self.calls.within(self.context(), f)
     }
 
-    /// Bytes of real blocks.
+    /// Returns the bytes of driver allocations, live and idle.
     pub(crate) fn held(&self) -> u64 {
         self.held.load(Relaxed)
     }
 
-    /// Bytes of the idle blocks that are in no thread's cache.
+    /// Returns the bytes of idle blocks that are in no thread's cache.
     pub(crate) fn idle(&self) -> u64 {
         self.idle.load(Relaxed)
     }
 
-    /// A real block of `bytes` was added.
+    /// Adds a driver allocation of `bytes`.
     pub(crate) fn grew(&self, bytes: u64) {
         let held = self.held.fetch_add(bytes, Relaxed) + bytes;
         self.live_peak.fetch_max(held.saturating_sub(self.idle()), Relaxed);
     }
 
-    /// A real block went back. The answer is by how much the held bytes fell. That may be less than asked if the
+    /// Subtracts a driver allocation that went back. Returns by how much the held bytes fell: less than asked if the
     /// context has ended meanwhile.
     pub(crate) fn shrank(&self, bytes: u64) -> u64 {
         let before = self.held.fetch_update(Relaxed, Relaxed, |held| Some(held.saturating_sub(bytes)));
         before.map_or(0, |held| held.min(bytes))
     }
 
-    /// All real blocks are gone with the context. The answer is their bytes.
+    /// Sets the held bytes to 0, since all allocations ended with the context. Returns the bytes before.
     pub(crate) fn lost_all(&self) -> u64 {
         self.held.swap(0, Relaxed)
     }
 
-    /// The bytes of idle blocks that should make way for this growth.
+    /// Returns the bytes of idle blocks that should make way for this growth.
     pub(crate) fn in_the_way(&self, growth: u64) -> u64 {
         let held = self.held() + growth;
         let peak = self.live_peak.load(Relaxed).max(held.saturating_sub(self.idle()));

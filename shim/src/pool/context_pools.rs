@@ -1,4 +1,4 @@
-//! The pools of all contexts of one vendor: of those that are, and of those that have ended.
+//! The pools of all contexts of one vendor, current and ended.
 
 use super::context_pool::ContextPool;
 use super::in_transit::InTransit;
@@ -15,18 +15,18 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::*;
 
-/// So many contexts end before the pool of an ended one is used again.
+/// Number of contexts that end before the pool of an ended one is reused.
 const ENDED_AT_LEAST: usize = 64;
 
 pub(super) struct ContextPools {
     vendor: Vendor,
     calls: &'static dyn MemoryCalls,
-    /// All calls that submit work are seen, and all that change a thread's context.
+    /// All calls that submit work or change a thread's context are seen.
     sees_all: bool,
     live: Mutex<Vec<&'static ContextPool>>,
     /// The pools of ended contexts, in the order in which they ended.
     ended: Mutex<VecDeque<&'static ContextPool>>,
-    /// What is on its way on each device.
+    /// Transit counts of each device.
     in_transit: Mutex<Vec<(Device, &'static InTransit)>>,
 }
 
@@ -38,31 +38,31 @@ impl ContextPools {
         Self { vendor, calls, sees_all, live, ended, in_transit }
     }
 
-    /// Whether all calls that submit work are seen, and all that change a thread's context.
+    /// Returns true if all calls that submit work or change a thread's context are seen.
     #[inline(always)]
     pub(super) fn see_all(&self) -> bool {
         self.sees_all
     }
 
-    /// The pools of the contexts that are now.
+    /// Returns the pools of the current contexts.
     pub(super) fn all(&self) -> Vec<&'static ContextPool> {
         lock(&self.live).iter().filter(|context_pool| !context_pool.gone.load(Relaxed)).copied().collect()
     }
 
-    /// Those on a device.
+    /// Returns the pools of a device's current contexts.
     pub(super) fn on(&self, device: Device) -> Vec<&'static ContextPool> {
         let mut on_device = self.all();
         on_device.retain(|context_pool| context_pool.device == device);
         on_device
     }
 
-    /// Whether the program has one context, and this thread is in it, as far as is seen.
+    /// Returns true if the program has one context and this thread is in it, as far as calls are seen.
     #[inline]
     fn is_in_the_only_one(&self, shim: &Shim) -> bool {
         self.sees_all && contexts::has_the_only_context(shim)
     }
 
-    /// This thread's context. The records are told of it.
+    /// Returns this thread's context, and reports it to the records.
     #[inline]
     fn current(&self, shim: &Shim) -> Option<u64> {
         let context = vendor::of(self.vendor).current_context()?;
@@ -70,13 +70,14 @@ impl ContextPools {
         Some(context)
     }
 
-    /// Whether this thread has a context.
+    /// Returns true if this thread has a context.
     #[inline]
     pub(super) fn has_current(&self, shim: &Shim) -> bool {
         self.is_in_the_only_one(shim) || self.current(shim).is_some()
     }
 
-    /// The pool of this thread's context, by `find` if it is not `last`, which was that of an earlier look.
+    /// Returns the pool of this thread's context. `last`: the pool of an earlier look. Uses `find` if the context has
+    /// changed.
     #[inline]
     pub(super) fn here(
         &self,
@@ -92,7 +93,7 @@ impl ContextPools {
         last.filter(|last| last.context() == context).or_else(|| find(context))
     }
 
-    /// The pool of a context that this thread is in, and whether it is new.
+    /// Returns the pool of a context that this thread is in, and true if the pool is new.
     pub(super) fn find(&self, shim: &'static Shim, context: u64) -> Option<(&'static ContextPool, bool)> {
         let record = contexts::current(shim, self.vendor);
         let device = vendor::of(self.vendor).current_device()?;
@@ -110,7 +111,7 @@ impl ContextPools {
         Some((context_pool, true))
     }
 
-    /// The pool for one more context.
+    /// Makes the pool for one more context.
     fn begin(
         &self,
         live: &mut Vec<&'static ContextPool>,
@@ -134,7 +135,7 @@ impl ContextPools {
         context_pool
     }
 
-    /// A new pool for a context that was to end and did not: caches of threads may still be bound to the old one.
+    /// Makes a new pool for a context whose end was refused: threads' caches may still be bound to the old one.
     pub(super) fn begin_instead_of(&self, before: &ContextPool) -> &'static ContextPool {
         let again: &'static ContextPool = Box::leak(Box::new(before.renewed()));
         add(&mut lock(&self.live), again);
@@ -146,14 +147,14 @@ impl ContextPools {
         lock(&self.live).retain(|context_pool| !context_pool.gone.load(Relaxed));
     }
 
-    /// Keeps pools that no thread's cache is bound to any more, to be used again.
+    /// Keeps pools that no thread's cache is bound to any more, for reuse.
     pub(super) fn keep_ended(&self, context_pools: Vec<&'static ContextPool>) {
         lock(&self.ended).extend(context_pools);
     }
 
-    /// The pool of an ended context of this device, to be used again. A program may, against its own order, still have
-    /// a thread at work on a pool whose context ended. That thread gets time to finish: a pool is used again only after
-    /// so many other contexts have ended.
+    /// Returns the pool of an ended context of this device for reuse. A faulty program may still have a thread at work
+    /// on a pool whose context ended. That thread gets time to finish: a pool is reused only after [`ENDED_AT_LEAST`]
+    /// other contexts have ended.
     fn ended_long_ago(&self, device: Device) -> Option<&'static ContextPool> {
         let mut ended = lock(&self.ended);
         let long_ago = ended.len().checked_sub(ENDED_AT_LEAST)?;
@@ -161,7 +162,7 @@ impl ContextPools {
         ended.remove(at)
     }
 
-    /// What is on its way on a device.
+    /// Returns the transit counts of a device.
     fn in_transit_on(&self, device: Device) -> &'static InTransit {
         let mut all = lock(&self.in_transit);
         let known = all.iter().find(|(its, _)| *its == device).map(|(_, in_transit)| *in_transit);
@@ -207,7 +208,7 @@ mod tests {
         assert_eq!((contexts.all().len(), contexts.on(0).len()), (2, 1));
     }
 
-    /// A pool is used again for its device, and not before many other contexts have ended.
+    /// A pool is reused for its device, and only after many other contexts have ended.
     #[test]
     fn pools_of_contexts_that_ended_long_ago_are_used_again() {
         let contexts = ContextPools::new(Vendor::Cuda);

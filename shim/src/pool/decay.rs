@@ -1,19 +1,19 @@
-//! How much idle memory goes back with time.
+//! Decay: the idle memory that goes back with time.
 
 use super::context_pool::ContextPool;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// How often the frees of a program look at the curve at most, ns.
+/// Least time between two looks of the program's frees at the curve, ns.
 const LOOK_EVERY_NS: u64 = 100_000_000;
 
-/// The share of memory that may stay after it was idle for so long: 1 at first, 0 after the whole time, smooth at both
-/// ends, as in jemalloc.
+/// Returns the share of memory that may stay after it was idle for `age_ns`: 1 at first, 0 after `decay_ns`, smooth at
+/// both ends, as in jemalloc.
 fn staying(age_ns: u64, decay_ns: u64) -> f64 {
     let x = (age_ns as f64 / decay_ns as f64).min(1.0);
     1.0 - x * x * x * (x * (x * 6.0 - 15.0) + 10.0)
 }
 
-/// How long idle memory stays, ns. 0: for ever.
+/// Time that idle memory stays, ns. 0: for ever.
 #[derive(Default)]
 pub(super) struct Decay(AtomicU64);
 
@@ -22,7 +22,7 @@ impl Decay {
         self.0.store(ns, Relaxed);
     }
 
-    /// Idle bytes of a context that are due to go back by now.
+    /// Returns the idle bytes of a context that are due to go back by now.
     pub(super) fn due(&self, context_pool: &ContextPool, now_ns: u64) -> u64 {
         let decay = self.0.load(Relaxed);
         if decay == 0 || context_pool.idle() == 0 {
@@ -36,7 +36,7 @@ impl Decay {
         idle - (may_stay as u64).min(idle)
     }
 
-    /// The same; 0 if that was computed just before.
+    /// As [`Decay::due`], but returns 0 if that was computed less than [`LOOK_EVERY_NS`] ago.
     pub(super) fn due_at_times(&self, context_pool: &ContextPool, now_ns: u64) -> u64 {
         if now_ns.saturating_sub(context_pool.aged_ns.load(Relaxed)) < LOOK_EVERY_NS {
             return 0;

@@ -1,10 +1,10 @@
 //! The fast path: a request that a block in the thread's own cache serves, and a free that puts a block there. Most
 //! calls of a program take it, so the pool is judged by the time of one such pair.
 //!
-//! The fast path does what the slow path ([`super::serve`], [`super::free`]) does in the ordinary case. It finds out
-//! whether the case is ordinary before it changes anything. If the case is not ordinary, the caller takes the slow
-//! path. Nothing here can panic, allocate, or call something that may. So the fast path needs none of the gate's
-//! guards; only taking a stack goes through the gate.
+//! The fast path does what the slow path ([`super::serve`], [`super::free`]) does in the ordinary case. It checks that
+//! the case is ordinary before it changes anything. Otherwise the caller takes the slow path. Nothing here panics,
+//! allocates, or calls code that may. So the fast path needs none of the gate's guards; only taking a stack goes
+//! through the gate.
 
 use super::block::{Block, State};
 use super::block_records;
@@ -23,7 +23,8 @@ use gpumem_wire::kinds::AllocKind::Device;
 use std::sync::atomic::Ordering::*;
 
 impl Pool {
-    /// The address of a block that serves a request. `None`: nothing was done, and the caller takes the slow path.
+    /// Returns the address of a block that serves a request. `None`: nothing was done, and the caller takes the slow
+    /// path.
     #[inline(always)]
     pub(crate) fn hit(&'static self, call: &Call, bytes: u64) -> Option<u64> {
         let shim = gate::shim()?;
@@ -58,7 +59,8 @@ impl Pool {
         Some(addr)
     }
 
-    /// Takes a block back into this thread's cache. False: nothing was done, and the caller takes the slow path.
+    /// Takes a block back into this thread's cache. Returns false if nothing was done; the caller then takes the slow
+    /// path.
     #[inline(always)]
     pub(crate) fn take_back(&'static self, addr: u64) -> bool {
         let Some(shim) = gate::shim() else { return false };
@@ -75,7 +77,7 @@ impl Pool {
         if !room || !block.turn_idle(addr) {
             return false;
         }
-        // The block is this thread's now.
+        // The block now belongs to this thread.
         let _transit = self.quota.transit(context_pool);
         let asked = block.asked.load(Relaxed);
         records::blocks::hide(shim, block.slot.load(Relaxed));
@@ -98,7 +100,7 @@ impl Pool {
         true
     }
 
-    /// This thread's cache and the context whose blocks are in it. `None` where something is out of the ordinary.
+    /// Returns this thread's cache and the context whose blocks are in it. `None` if the case is not ordinary.
     #[inline(always)]
     fn usual(
         &'static self,
@@ -117,7 +119,7 @@ impl Pool {
     }
 }
 
-/// Hands out a block that was taken from the cache: the slow path from there on.
+/// Hands out a block that was taken from the cache, as the slow path does.
 #[cold]
 fn hand_out(call: &Call, block: &'static Block, context_pool: &'static ContextPool, bytes: u64, reported: i64) -> u64 {
     gate::note(|shim| serve::hand_out(shim, call, block, context_pool, bytes, reported));
@@ -130,13 +132,13 @@ fn report(context_pool: &'static ContextPool, reported: i64) {
     gate::note(|shim| block_records::add_live(shim, context_pool, reported));
 }
 
-/// The stack of a call.
+/// Takes the stack of a call.
 #[inline(never)]
 fn stack(call: &Call, bytes: u64) -> u32 {
     gate::record_if_started(|shim| shim.site(call.site(), Made::Memory(bytes))).unwrap_or(0)
 }
 
-/// Whether a block belongs to a context and nothing is special about the block.
+/// Returns true if a block belongs to a context and has no special flags.
 #[inline(always)]
 fn is_usual(block: &Block, context_pool: &ContextPool) -> bool {
     block.flags.load(Relaxed) == 0 && context_pool.has(block)

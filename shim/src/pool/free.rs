@@ -1,4 +1,4 @@
-//! A free: the block stays with the pool, or goes back to the driver.
+//! A free: the pool keeps the block, or gives it back to the driver.
 
 use super::block::{Block, PINNED, SPILLED, State};
 use super::block_records;
@@ -24,10 +24,10 @@ use gpumem_wire::counters;
 use gpumem_wire::trace::Action;
 use std::sync::atomic::Ordering::*;
 
-/// What freed memory is filled with to be recognised.
+/// The byte that freed memory is filled with, so that its use is recognised.
 const POISON: u8 = 0xa5;
 
-/// What the first look at a free says about the rest of it.
+/// Result of the first look at a free: how to go on.
 pub(super) enum FreeStep {
     Done,
     /// Work may still use the block: the free has to wait for it.
@@ -38,12 +38,12 @@ pub(super) enum FreeStep {
     NotOurs,
 }
 
-/// The live block at an address. Nobody else frees it from now on.
+/// Takes the live block at an address. No other thread can free it afterwards.
 pub(super) fn take_live(blocks: &Blocks, addr: u64) -> Option<&'static Block> {
     blocks.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))
 }
 
-/// The first look at a free.
+/// Takes the first look at a free.
 #[inline]
 pub(super) fn begin(
     rules: &BlockRules,
@@ -54,12 +54,11 @@ pub(super) fn begin(
 ) -> FreeStep {
     let Some(block) = releaser.blocks().get(addr) else { return FreeStep::NotOurs };
     if !block.turn_to(addr, State::Live, State::Busy) {
-        // The program frees the same block twice. If another thread is freeing it just now, that is a race of the
-        // program's own.
+        // The program frees the same block twice. If another thread is freeing it now, that is a race in the program.
         return if block.is(State::Gone) { FreeStep::NotOurs } else { FreeStep::Twice };
     }
     let Some(context_pool) = ContextPool::of(block) else { return FreeStep::Real(block) };
-    // The program freed the block because it was pressed to. That was meant to give the driver memory back.
+    // The program freed the block under memory pressure, to give the driver memory back.
     if stranded::freed(shim, addr) {
         return FreeStep::Real(block);
     }
@@ -77,7 +76,7 @@ pub(super) fn begin(
     FreeStep::Done
 }
 
-/// Puts a block that no work uses where later requests find it. Its bytes are not live from now on.
+/// Puts a block that no work uses where later requests find it. Subtracts its bytes from the live bytes.
 #[inline]
 fn put(
     rules: &BlockRules,
@@ -96,7 +95,7 @@ fn put(
         block.set(State::Idle);
         if let Pushed::Kept(leaves) = taken.push(class, block, idle.thread_cache_limit()) {
             let reported = taken.report(-bytes, quota.unreported_at_most());
-            // The cache is held until then, and a thread that looks for idle blocks waits for that.
+            // The transit begins while the cache is held. A thread that looks for idle blocks waits for either.
             let _transit = leaves.map(|_| context_pool.in_transit.blocks.begin());
             drop(taken);
             if let Some(leaves) = leaves {
@@ -131,9 +130,9 @@ pub(super) fn wait(
     if rules.defer() && idle.contexts().see_all() && may_wait_later {
         let _errno = KeepErrno::new();
         let bytes = block.asked.load(Relaxed) as i64;
-        // Recorded before the block is put: another thread may get it at once.
+        // Recorded before the block is put back: another thread may get it at once.
         gate::note(|shim| block_records::kept(shim, block));
-        // Meanwhile no other thread finds these blocks.
+        // No other thread finds these blocks meanwhile.
         let _transit = context_pool.in_transit.blocks.begin();
         match context_pool.keep_unless_completed(block, clock::now_ns()) {
             true => gate::note(|shim| put(rules, quota, releaser, shim, block, context_pool)),
@@ -148,7 +147,7 @@ pub(super) fn wait(
     };
     match waited {
         Some(SUCCESS) => {}
-        // The context is broken, or something captures by now: the driver itself has to answer.
+        // The context is broken, or a capture has begun: the driver itself has to answer.
         Some(status) => {
             activity::saw(status);
             return give_up(quota, releaser, block, real);
@@ -163,15 +162,14 @@ pub(super) fn wait(
             None => !rules.poison() || context_pool.fill(block, POISON),
         }
     };
-    // If a fill of ours may still be under way, the real free waits for it.
+    // If our fill may still be running, the real free waits for it.
     if !is_filled {
         return give_up(quota, releaser, block, real);
     }
     let by_guard = releaser.guard().map(|guard| guard.quarantine(idle.contexts().all().len()));
     match rules.quarantine(by_guard) {
         Some(most) => {
-            // Its bytes are not live from now on. The pool gets the blocks that have been in quarantine for long
-            // enough.
+            // The block's bytes are no longer live. The pool gets the blocks that were in quarantine long enough.
             gate::note(|shim| {
                 block_records::add_live(shim, context_pool, -(block.asked.load(Relaxed) as i64));
                 block_records::kept(shim, block);
@@ -190,8 +188,8 @@ pub(super) fn wait(
     SUCCESS
 }
 
-/// The driver frees the block. The block is taken out of the map before, because another thread may get the address
-/// at once.
+/// Gives the block back to the driver. Takes it out of the map first, because another thread may get the address at
+/// once.
 pub(super) fn give_up(
     quota: &Quota,
     releaser: &Releaser,
@@ -245,7 +243,7 @@ pub(super) fn give_up(
     status
 }
 
-/// Waits for those that read a block which the program's own free gives back.
+/// Waits for the readers of a block that the program's own free gives back.
 fn wait_for_readers(context_pool: Option<&ContextPool>, addr: u64) {
     let _errno = KeepErrno::new();
     claims::wait(addr, || context_pool.is_none_or(ContextPool::settle_readers), LATE_WITHIN);

@@ -1,5 +1,5 @@
-//! What the pool does with its guard. All watched memory is read when somebody asks, and with `sync` also when the
-//! program waits for the device. Launches are noted.
+//! The pool's use of its guard. All watched memory is read on a user's request, and with `sync` also when the program
+//! waits for the device. Launches are noted.
 
 use super::block::{Block, State, WATCHED};
 use super::claims::Claim;
@@ -20,20 +20,21 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// How many blocks are read together. A free of one of them, and a request that runs out, wait for that long.
+/// Number of blocks that are read together. A free of one of them, or a request that runs out, waits until they are
+/// read.
 const TOGETHER: usize = 128;
-/// How much longer a wait of the program may become, unless there is need.
+/// Time by which a wait of the program may become longer, unless there is need for more.
 const AT_A_WAIT: Duration = Duration::from_millis(500);
 
-/// What a check found.
+/// Result of a check.
 #[derive(Default)]
 struct Checked {
     live: u64,
     freed: u64,
     written: u64,
-    /// Blocks that were not read, because there was no time left or the driver refused.
+    /// Blocks that were not read, because no time was left or the driver refused.
     left: u64,
-    /// Contexts that another check read for the whole time.
+    /// Contexts that another check was reading for the whole time.
     taken: u64,
 }
 
@@ -49,7 +50,7 @@ impl Checked {
     }
 }
 
-/// Claims blocks that are live and watched, and passes over the others.
+/// Claims the live and watched blocks among these, and skips the others.
 fn claimed(blocks: &[&'static Block]) -> (Vec<&'static Block>, Claim) {
     let addresses: Vec<u64> = blocks.iter().map(|block| block.addr.load(Relaxed)).collect();
     let claim = Claim::of(addresses.clone());
@@ -99,13 +100,13 @@ fn check(
     check.is_whole = checked.left == before_left;
 }
 
-/// What gives back a vendor's blocks, and its guard, if it has one.
+/// Returns a vendor's releaser and guard, if it has a guard.
 fn with_guard(vendor: Vendor) -> Option<(&'static Releaser, &'static Guard)> {
     let releaser = &of(vendor)?.releaser;
     Some((releaser, releaser.guard()?))
 }
 
-/// Why nothing can be read now.
+/// Returns the reason why nothing can be read now.
 fn may_not(shim: &Shim, switch: &Switch) -> Option<&'static str> {
     if activity::broken() {
         Some(activity::WHY_BROKEN)
@@ -118,7 +119,7 @@ fn may_not(shim: &Shim, switch: &Switch) -> Option<&'static str> {
     }
 }
 
-/// Reads all that the guard watches, as long as time is left. The answer is a sentence for people.
+/// Reads all memory that the guard watches, as long as time is left. Returns a sentence for users.
 pub(crate) fn check_all(shim: &'static Shim, left: &mut dyn FnMut() -> Duration) -> Result<String, String> {
     let Some((releaser, guard)) = with_guard(Vendor::Cuda) else {
         return Err(
@@ -153,7 +154,7 @@ pub(crate) fn check_all(shim: &'static Shim, left: &mut dyn FnMut() -> Duration)
     Ok(format!("{live} live and {freed} freed blocks read: {found}{left}{taken}{without}"))
 }
 
-/// The program has waited for the device, so all of its context is read.
+/// Reads the whole context after the program has waited for the device.
 #[cold]
 pub(crate) fn at_wait() {
     let Some((releaser, guard)) = with_guard(Vendor::Cuda) else { return };
@@ -168,7 +169,7 @@ pub(crate) fn at_wait() {
     }
 }
 
-/// The program launched something that may write, with these words among its arguments.
+/// Notes a launch that may write. `words`: arguments of the launch that may be addresses.
 #[cold]
 pub(crate) fn note_launch(call: &Call, stream: Stream, what: LaunchKind, words: &[u64]) {
     if let Some((_, guard)) = with_guard(call.vendor) {
@@ -176,7 +177,8 @@ pub(crate) fn note_launch(call: &Call, stream: Stream, what: LaunchKind, words: 
     }
 }
 
-/// A graph is about to run. `refers` says whether the graph refers to one of these ranges, which are sorted.
+/// Notes that a graph is about to run. `refers` returns true if the graph refers to one of the given ranges, which are
+/// sorted.
 #[cold]
 pub(crate) fn of_launched_graph(vendor: Vendor, refers: impl Fn(&[Range<u64>]) -> bool) {
     let Some((_, guard)) = with_guard(vendor) else { return };

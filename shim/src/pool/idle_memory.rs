@@ -1,8 +1,8 @@
-//! Idle memory: where it is, and how much of it may be, on a device, and of that with each thread.
+//! Idle memory: where it is, and the bounds for it on a device and in threads' caches.
 //!
-//! Whenever threads come or go, each thread's share is computed anew. At its next look the control thread takes what a
-//! thread keeps above its share and puts it where all threads find it. In the same way goes what a thread's cache holds
-//! above the bound of the device.
+//! Whenever threads come or go, each thread's share is computed anew. At its next look the control thread takes the
+//! memory that a thread keeps above its share and puts it where all threads find it. It does the same with the memory
+//! in threads' caches above the device's bound.
 
 use super::block::Block;
 use super::block_records;
@@ -19,20 +19,21 @@ use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::{FreeMode, Settings};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-/// A value of [`IdleMemory::max`]: a share of the device.
+/// A value of [`IdleMemory::max`]: the bound is a share of the device.
 const AUTO: u64 = u64::MAX;
-/// Bytes that a thread may keep for itself.
+/// The most bytes that a thread may keep for itself.
 const MOST_OF_A_THREAD: u64 = 64 << 20;
-/// Where a free waits for work, idle memory cannot go back while the device works. Then this share of the free memory
-/// may be kept.
+/// If a free waits for work, idle memory cannot go back while the device works. Then one part in this many of the free
+/// memory may be kept.
 const BESIDE_WORK: u64 = 16;
-/// The free memory is measured again after this time, ns, or when more was taken from the driver.
+/// Free memory is measured again after this time, ns, or after more memory was taken from the driver.
 const MEASURED_EVERY_NS: u64 = 100_000_000;
-/// A thread keeps no more than this part of the bound, and all threads together keep no more than that part.
+/// A thread keeps at most one part in this many of the bound, and all threads together keep at most one part in
+/// [`PART_OF_THREADS`].
 const PART_OF_A_THREAD: u64 = 16;
 const PART_OF_THREADS: u64 = 2;
 
-/// The idle bytes that each of `threads` threads may keep, if `bound` is the bound for all.
+/// Returns the idle bytes that each of `threads` threads may keep, if `bound` is the bound for all.
 fn most_of_each(bound: u64, threads: u64) -> u64 {
     let parts = (threads * PART_OF_THREADS).max(PART_OF_A_THREAD);
     (bound / parts).min(MOST_OF_A_THREAD)
@@ -47,7 +48,7 @@ pub(super) struct IdleMemory {
     threads: AtomicU64,
     /// The most idle bytes of each device. All ones: a share of the device.
     max: AtomicU64,
-    /// Some free did not wait, so blocks may wait for events.
+    /// Some free did not wait, so blocks may be waiting for events.
     may_have_pending: AtomicBool,
     contexts: ContextPools,
     caches: ThreadCaches,
@@ -65,7 +66,7 @@ impl IdleMemory {
         }
     }
 
-    /// Follows these variables from now on.
+    /// Applies new values of these variables.
     pub(super) fn apply_settings(&self, settings: &Settings) {
         self.may_have_pending.fetch_or(settings.free == FreeMode::Deferred, Relaxed);
         self.max.store(settings.pool_max.unwrap_or(AUTO), Relaxed);
@@ -81,23 +82,23 @@ impl IdleMemory {
         &self.caches
     }
 
-    /// Whether blocks may wait for events.
+    /// Returns true if blocks may be waiting for events.
     pub(super) fn may_have_pending(&self) -> bool {
         self.may_have_pending.load(Relaxed)
     }
 
-    /// Idle bytes of a context, those in threads' caches among them.
+    /// Returns the idle bytes of a context, including those in threads' caches.
     pub(super) fn of(&self, context_pool: &ContextPool) -> u64 {
         let of_threads = self.caches.of(context_pool);
         context_pool.idle() + of_threads.iter().map(|cache| cache.bytes.load(Relaxed)).sum::<u64>()
     }
 
-    /// Idle bytes of a device.
+    /// Returns the idle bytes of a device.
     pub(super) fn on(&self, device: Device) -> u64 {
         self.contexts.on(device).iter().map(|context_pool| self.of(context_pool)).sum()
     }
 
-    /// Idle bytes of a device that can go back for a request, even while the device works.
+    /// Returns the idle bytes of a device that can go back for a request, even while the device works.
     pub(super) fn to_be_had_on(&self, device: Device) -> u64 {
         let mut go = self.contexts.on(device);
         go.retain(|context_pool| {
@@ -108,7 +109,7 @@ impl IdleMemory {
         go.iter().map(|context_pool| self.of(context_pool)).sum()
     }
 
-    /// This thread's cache.
+    /// Returns this thread's cache.
     #[inline]
     pub(super) fn cache(&self) -> &'static ThreadCache {
         match threads::local(ThreadCache::of) {
@@ -125,13 +126,13 @@ impl IdleMemory {
         cache
     }
 
-    /// The pool of the calling thread's context. `cache`: that thread's cache.
+    /// Returns the pool of the calling thread's context. `cache`: that thread's cache.
     #[inline]
     pub(super) fn context_pool_here(&self, shim: &'static Shim, cache: &ThreadCache) -> Option<&'static ContextPool> {
         self.contexts.here(shim, cache.context_pool(), |context| self.find_context_pool(shim, context))
     }
 
-    /// The pool of the calling thread's context, as the records know it.
+    /// Returns the pool of the calling thread's context, as the records know it.
     pub(super) fn context_pool_of_thread(&self, shim: &'static Shim) -> Option<&'static ContextPool> {
         self.context_pool_here(shim, self.cache())
     }
@@ -147,7 +148,7 @@ impl IdleMemory {
         Some(context_pool)
     }
 
-    /// An idle block of a context that serves a request.
+    /// Takes an idle block of a context for a request.
     pub(super) fn take(
         &self,
         rules: &BlockRules,
@@ -167,7 +168,7 @@ impl IdleMemory {
         })
     }
 
-    /// A block from the cache of a thread that has ended.
+    /// Takes a block from the cache of a thread that has ended.
     #[inline]
     pub(super) fn take_of_ended_threads(
         &self,
@@ -183,18 +184,18 @@ impl IdleMemory {
         self.take(rules, context_pool, rounded)
     }
 
-    /// Takes blocks that their threads do not use out of their caches.
+    /// Takes unused blocks out of threads' caches.
     pub(super) fn collect(&self, shim: &'static Shim) {
         self.caches.collect(shim, self.thread_cache_limit());
         self.share_out();
     }
 
-    /// Whether the bound is not the user's.
+    /// Returns true if the shim chooses the bound, not the user.
     pub(super) fn chooses_bound(&self) -> bool {
         self.max.load(Relaxed) == AUTO
     }
 
-    /// Threads or devices came or went, or the bound changed: computes what each thread may keep.
+    /// Computes what each thread may keep. Called after threads or devices came or went, or the bound changed.
     pub(super) fn share_out(&self) {
         let context_pools = self.contexts.all();
         let bound = match self.max.load(Relaxed) {
@@ -212,13 +213,13 @@ impl IdleMemory {
         self.threads.store(threads, Relaxed);
     }
 
-    /// Idle bytes that a thread may keep for itself.
+    /// Returns the idle bytes that a thread may keep for itself.
     #[inline(always)]
     pub(super) fn thread_cache_limit(&self) -> u64 {
         self.thread_cache_limit.load(Relaxed)
     }
 
-    /// Idle bytes that the device of a context may keep.
+    /// Returns the idle bytes that a context's device may keep.
     pub(super) fn most(&self, context_pool: &ContextPool) -> u64 {
         match (self.max.load(Relaxed), context_pool.frees_wait()) {
             (AUTO, false) => context_pool.share,
@@ -227,7 +228,7 @@ impl IdleMemory {
         }
     }
 
-    /// Measures how much may be kept where frees wait for work, if that may have changed.
+    /// Measures how much may be kept if frees wait for work, unless that cannot have changed.
     #[inline(always)]
     pub(super) fn measure(&self, context_pool: &ContextPool) {
         if context_pool.frees_wait() {
@@ -248,7 +249,8 @@ impl IdleMemory {
         }
     }
 
-    /// Idle bytes above that bound, of all contexts of the device together, those in threads' caches among them.
+    /// Returns the idle bytes above that bound, of all contexts of the device together, including those in threads'
+    /// caches.
     #[inline]
     pub(super) fn over_most(&self, context_pool: &ContextPool) -> u64 {
         let idle = match context_pool.has_neighbours.load(Relaxed) {
@@ -264,7 +266,7 @@ impl IdleMemory {
         }
     }
 
-    /// Idle bytes of all contexts on the device of one that are in no thread's cache.
+    /// Returns the idle bytes of all contexts on the context's device that are in no thread's cache.
     #[cold]
     fn idle_of_neighbours(&self, context_pool: &ContextPool) -> u64 {
         let others = self.contexts.on(context_pool.device).into_iter();
@@ -273,8 +275,8 @@ impl IdleMemory {
             .fold(context_pool.idle(), |sum, other| sum + other.idle())
     }
 
-    /// Writes down what is idle in a context: bytes and the number of blocks. For threads' caches these are the numbers
-    /// of the last look.
+    /// Records the idle bytes and the number of idle blocks of a context. For threads' caches these are the numbers of
+    /// the last look.
     pub(super) fn tell(&self, shim: &Shim, context_pool: &'static ContextPool) {
         let (mut bytes, mut blocks) = context_pool.idle_blocks();
         for cache in self.caches.of(context_pool) {
@@ -325,7 +327,7 @@ mod tests {
         assert_eq!(idle.thread_cache_limit(), 4 * MIB, "nobody else is left");
     }
 
-    /// A bound that is chosen is that of the smallest device.
+    /// A bound that the shim chooses is that of the smallest device.
     #[test]
     fn what_threads_keep_counts_as_idle_on_the_device() {
         let idle = idle_memory(None);

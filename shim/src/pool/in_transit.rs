@@ -1,16 +1,16 @@
-//! What is on its way on a device: blocks that turn from live to idle or go back to the driver, and requests that the
-//! quota has admitted. Nobody finds such a block in any list, and no lock is held meanwhile. A request that runs out
-//! therefore waits until nothing is on its way, for a limited time.
+//! Memory in transit on a device: blocks that turn from live to idle or go back to the driver, and requests that the
+//! quota has admitted. Such a block is in no list, and no lock is held meanwhile. A request that runs out therefore
+//! waits, for a limited time, until nothing is in transit.
 
 use crate::process::cancel;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// How often idle blocks go back for one request at most.
+/// The most times that idle blocks go back for one request.
 pub(super) const FLUSHES: usize = 64;
-/// How long a thread may have to wait for a processor.
+/// Longest time that a thread may have to wait for a processor.
 pub(super) const DESCHEDULED: Duration = Duration::from_secs(2);
-/// Between two looks.
+/// Pause between two looks.
 const SLEEP: Duration = Duration::from_micros(50);
 
 /// The counts of one device.
@@ -20,14 +20,14 @@ pub(crate) struct InTransit {
     pub requests: Counts,
 }
 
-/// How many moves began, and ended.
+/// Numbers of moves that began and that ended.
 #[derive(Default)]
 pub(crate) struct Counts {
     begun: AtomicU64,
     ended: AtomicU64,
 }
 
-/// Something on its way, for as long as this lives.
+/// A move in transit. It ends on drop.
 pub(crate) struct Transit<'a>(&'a Counts);
 
 impl Counts {
@@ -37,12 +37,12 @@ impl Counts {
         Transit(self)
     }
 
-    /// How many moves have ended. As long as this changes there may be more to give back.
+    /// Returns the number of moves that have ended. While it changes, there may be more to give back.
     pub(crate) fn ended(&self) -> u64 {
         self.ended.load(SeqCst)
     }
 
-    /// Whether nothing is on its way.
+    /// Returns true if nothing is in transit.
     fn is_empty(&self) -> bool {
         let ended = self.ended();
         self.begun.load(SeqCst) == ended
@@ -55,9 +55,9 @@ impl Drop for Transit<'_> {
     }
 }
 
-/// The tries of a request that competes with other threads for memory. They take what this one gave back, and may do so
-/// [`FLUSHES`] times while this one waits for a processor. After that many tries it goes on for a limited time, with
-/// pauses.
+/// The tries of a request that competes with other threads for memory. Other threads may take what this one gave back,
+/// up to [`FLUSHES`] times while this one waits for a processor. After that many tries it goes on for a limited time,
+/// with pauses.
 #[derive(Default)]
 pub(crate) struct Tries {
     made: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Tries {
 }
 
 impl Tries {
-    /// Whether there is one more try.
+    /// Returns true if there is one more try.
     pub(crate) fn go_on(&mut self) -> bool {
         self.made += 1;
         if self.made <= FLUSHES {
@@ -77,13 +77,13 @@ impl Tries {
     }
 }
 
-/// Waits until nothing is on its way, but not longer than this. True if each count then is what it was before. The wait
-/// is needed because a thread that moves something may have to wait for a processor.
+/// Waits until nothing is in transit, at most for `longest`. Returns true if each count is then the same as before. The
+/// wait is needed because a thread that moves something may have to wait for a processor.
 pub(crate) fn are_unchanged(counts: &[(&Counts, u64)], longest: Duration) -> bool {
     const YIELDS: usize = 100;
     let mut start = None;
     for look in 0.. {
-        // Before the counts are read: a move that ends between the two reads has changed its count by then.
+        // Read before the counts: a move that ends between the two reads has changed its count by then.
         let are_empty = counts.iter().all(|(counts, _)| counts.is_empty());
         if counts.iter().any(|(counts, before)| counts.ended() != *before) {
             return false;
@@ -107,7 +107,7 @@ pub(crate) fn are_unchanged(counts: &[(&Counts, u64)], longest: Duration) -> boo
 mod tests {
     use super::*;
 
-    /// However long the moving thread has to wait for a processor.
+    /// The wait covers a move even if the moving thread waits long for a processor.
     #[test]
     fn what_is_on_its_way_is_waited_for() {
         let counts = Counts::default();

@@ -1,38 +1,37 @@
-//! The pool: device memory that the program freed is kept, and serves its later requests.
+//! The pool keeps device memory that the program freed, and serves later requests with it.
 //!
-//! It stands under `cuMemAlloc`, `hipMalloc` and their frees. Its unit is the block ([`block`]): one allocation of the
-//! driver's, which is never split.
+//! It serves `cuMemAlloc`, `hipMalloc` and their frees. Its unit is the block ([`block`]): one allocation of the
+//! driver, which is never split.
 //!
-//! A pool is made of parts, each a type with private fields in a file of its own. [`Pool`] puts them together, and no
-//! other file of this room takes the whole of it. A part uses those below it. From top to bottom:
+//! A pool is made of parts, each a type with private fields in its own file. [`Pool`] combines them; no other file of
+//! this folder uses the whole of it. A part uses only the parts below it. From top to bottom:
 //!
-//! | part | what it knows |
+//! | part | contents |
 //! |---|---|
-//! | [`Quota`](quota::Quota) | `GPUMEM_LIMIT`, and with others `GPUMEM_LIMIT_GROUP` ([`shared_quota`]): what may be taken at all |
-//! | [`Releaser`](releaser::Releaser) | when blocks go back to the driver, which and how |
-//! | [`IdleMemory`](idle_memory::IdleMemory) | where idle blocks are, and how many may be |
-//! | [`ThreadCaches`](thread_caches::ThreadCaches), [`ContextPools`](context_pools::ContextPools) | what threads keep ([`thread`]), what contexts keep ([`context_pool`], which also knows whether the context has work left) |
-//! | [`Decay`](decay::Decay) | how much goes back with time |
-//! | [`Blocks`](blocks::Blocks), [`Guard`](guard::Guard) | all blocks by address ([`block`]); writes where nobody should write |
-//! | [`BlockRules`](rules::BlockRules), [`Switch`](switch::Switch) | how blocks are used; whether there is a pool now |
+//! | [`Quota`](quota::Quota) | `GPUMEM_LIMIT`, and with others `GPUMEM_LIMIT_GROUP` ([`shared_quota`]): the limit of all memory |
+//! | [`Releaser`](releaser::Releaser) | when and how blocks go back to the driver, and which |
+//! | [`IdleMemory`](idle_memory::IdleMemory) | where idle blocks are, and their bounds |
+//! | [`ThreadCaches`](thread_caches::ThreadCaches), [`ContextPools`](context_pools::ContextPools) | blocks that threads keep ([`thread`]), blocks that contexts keep ([`context_pool`], which also knows if the context has pending work) |
+//! | [`Decay`](decay::Decay) | the memory that goes back with time |
+//! | [`Blocks`](blocks::Blocks), [`Guard`](guard::Guard) | all blocks by address ([`block`]); writes outside the program's memory |
+//! | [`BlockRules`](rules::BlockRules), [`Switch`](switch::Switch) | how blocks are used; if the pool is on now |
 //!
 //! The rest are functions that take the parts they use:
 //!
 //! * The pools of the process: [`pools`].
-//! * A request: [`fast_path`] if the thread's cache has a block, else [`Pool::find`], and [`serve`] for what becomes of
-//!   the block. A free: [`free`]. In strict mode a free returns when no work uses the block any more, as the driver's
-//!   free does. In deferred mode it returns at once, and the block waits for an event. Questions about memory are
-//!   answered as if there were no pool: [`answers`].
-//! * A context that ends takes its blocks with it: [`context_end`]. What the guard watches is read: [`guarded`].
-//! * Where the driver itself refers to device memory is learned from blocks that the program never knows of:
-//!   [`private`]. Live blocks are read while the program goes on: [`reading`].
-//! * What is recorded of blocks: [`block_records`]. Which blocks a reader may read: [`claims`]. The classes of sizes:
-//!   [`size`]. What is on its way: [`in_transit`].
+//! * A request: [`fast_path`] if the thread's cache has a block, else [`Pool::find`], then [`serve`] for the block that
+//!   was found. A free: [`free`]. In strict mode a free returns once no work uses the block, as the driver's free does.
+//!   In deferred mode it returns at once, and the block waits for an event. Questions about memory are answered as if
+//!   there were no pool: [`answers`].
+//! * A context ends with its blocks: [`context_end`]. Watched memory is read for the guard: [`guarded`].
+//! * Blocks that the program never knows of show where the driver itself refers to device memory: [`private`]. Live
+//!   blocks are read while the program goes on: [`reading`].
+//! * Records of blocks: [`block_records`]. Blocks that a reader may read: [`claims`]. Size classes: [`size`]. Memory in
+//!   transit: [`in_transit`].
+//! The pool steps aside during captures, if not all calls are seen, if a context is broken, and once devices access
+//! each other's memory. The real functions alone decide then.
 //!
-//! The pool steps aside while anything captures, when not all calls are seen, when a context is broken, and once
-//! devices reach into each other's memory. The real functions alone decide then.
-//!
-//! No vendor is known here: all calls are those of [`crate::vendor::memory`].
+//! This folder knows no vendor: all calls are those of [`crate::vendor::memory`].
 
 pub(crate) mod answers;
 pub(crate) mod block;
@@ -91,8 +90,8 @@ use serve::{Lookup, Obtained};
 use std::sync::atomic::Ordering::*;
 use thread_caches::rebind;
 
-/// The pool of one vendor's library. What each request of the fast path reads stands together: at the beginning, and at
-/// that of each part.
+/// The pool of one vendor's library. Fields that each request of the fast path reads are placed together, at the
+/// beginning of the pool and of each part.
 #[repr(C, align(64))]
 pub(crate) struct Pool {
     pub vendor: Vendor,
@@ -102,7 +101,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// `keeps`: whether the pool is on. Otherwise only the limit holds. `is_open`: whether it serves now.
+    /// Makes a pool. `keeps`: true if the pool is on; otherwise only the limit holds. `is_open`: true if it serves now.
     fn new(vendor: Vendor, settings: &Settings, keeps: bool, is_open: bool) -> Self {
         fences::prepare();
         let exact = vendor == Vendor::Hip;
@@ -114,7 +113,7 @@ impl Pool {
         Self { vendor, rules, quota: Quota::new(settings), releaser }
     }
 
-    /// Follows these variables from now on.
+    /// Applies new values of these variables.
     pub(crate) fn apply_settings(&self, settings: &Settings) {
         self.releaser.apply_settings(settings);
         self.rules.apply_settings(settings);
@@ -125,12 +124,12 @@ impl Pool {
         self.releaser.idle().contexts().all()
     }
 
-    /// The pool of the calling thread's context, as the records know it.
+    /// Returns the pool of the calling thread's context, as the records know it.
     pub(crate) fn context_pool_of_thread(&self, shim: &'static Shim) -> Option<&'static ContextPool> {
         self.releaser.idle().context_pool_of_thread(shim)
     }
 
-    /// Idle bytes of a device.
+    /// Returns the idle bytes of a device.
     pub(crate) fn idle_on(&self, device: Device) -> u64 {
         self.releaser.idle().on(device)
     }
@@ -140,7 +139,7 @@ impl Pool {
         self.releaser.idle().caches().report_all(shim);
     }
 
-    /// An idle block for a request, if one fits.
+    /// Takes an idle block for a request, if one fits.
     #[inline]
     pub(crate) fn find(&'static self, shim: &'static Shim, call: &Call, bytes: u64) -> Lookup {
         let Self { rules, quota, releaser, .. } = self;
@@ -182,8 +181,8 @@ impl Pool {
         }
     }
 
-    /// Makes a live block of memory that the driver has just given at `addr`. `generation`: the context pool's generation
-    /// when the request began. The answer is where the program's part begins.
+    /// Makes a live block of memory that the driver has just given at `addr`. `generation`: the context pool's
+    /// generation when the request began. Returns the start of the program's part.
     pub(crate) fn adopt(
         &self,
         call: &Call,
@@ -201,7 +200,7 @@ impl Pool {
         let block = blocks.spare();
         block.addr.store(addr, Relaxed);
         block.bytes.store(obtained.bytes, Relaxed);
-        // A spilled block goes back to the driver when it is freed. A class has blocks of one size.
+        // A spilled block goes back to the driver when it is freed. All blocks of a class have one size.
         let is_of_a_class = |bytes: &u64| !is_spilled && size::rounded(*bytes) == Some(*bytes);
         let class = Some(obtained.bytes).filter(is_of_a_class).and_then(|bytes| rules.class_of(bytes));
         block.class.store(class.map_or(NO_CLASS, |class| class as u32), Relaxed);
@@ -229,7 +228,7 @@ impl Pool {
         addr
     }
 
-    /// Frees a block. `None` if the address is no block of the pool's. `real` is the real function.
+    /// Frees a block. Returns `None` if no block of the pool is at this address. `real` is the real function.
     #[inline]
     pub(crate) fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
         let Self { rules, quota, releaser, .. } = self;
@@ -246,7 +245,7 @@ impl Pool {
         }
     }
 
-    /// A stream-ordered free: the driver decides, and from then on the block is the driver's.
+    /// Frees in stream order: the driver decides, and the block belongs to the driver from then on.
     pub(crate) fn free_async(&'static self, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
         let blocks = self.releaser.blocks();
         match free::take_live(blocks, addr) {

@@ -1,4 +1,4 @@
-//! The pools of the process, one for each vendor: made, turned off and on; what is done with all of them.
+//! The pools of the process, one for each vendor: made here, turned off and on, and handled together.
 
 use super::block::Block;
 use super::switch::is_reached_into;
@@ -13,10 +13,10 @@ use gpumem_wire::{counters, units};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
-/// How often the control thread of a member of a group looks whether another member is short of memory.
+/// How often the control thread of a group's member checks if another member is short of memory.
 pub(crate) const LISTENS_EVERY: Duration = Duration::from_millis(100);
 
-/// Since [`step_aside`] pools are off, also pools that are made later.
+/// Set by [`step_aside`]: all pools are off, including those made later.
 pub(super) static STEPPED_ASIDE: AtomicBool = AtomicBool::new(false);
 
 #[inline(always)]
@@ -25,13 +25,13 @@ const fn place(vendor: Vendor) -> Place<Pool> {
     unsafe { Place::new(Word::Pool(vendor)) }
 }
 
-/// The pool of a vendor, once there is one.
+/// Returns the pool of a vendor, if there is one.
 #[inline(always)]
 pub(crate) fn of(vendor: Vendor) -> Option<&'static Pool> {
     place(vendor).get()
 }
 
-/// Whether the pool serves a vendor's contexts, and why not.
+/// Returns the state of a vendor's pool: on, or the reason why it is off.
 pub(crate) fn state(shim: &Shim, vendor: Vendor) -> PoolState {
     let header = shim.ledger.header();
     match of(vendor) {
@@ -47,23 +47,23 @@ pub(crate) fn state(shim: &Shim, vendor: Vendor) -> PoolState {
     }
 }
 
-/// All pools of the process.
+/// Returns all pools of the process.
 pub(crate) fn all() -> impl Iterator<Item = &'static Pool> {
     [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(of)
 }
 
-/// From now on the pools serve and keep nothing, and what they keep goes back. The answer is a sentence for people.
-/// What cannot go back yet, and what another thread is just about to keep, goes within a second or two.
+/// Turns the pools off, and gives back what they keep. Returns a sentence for users. Memory that cannot go back yet, or
+/// that another thread is just about to keep, goes within a second or two.
 pub(crate) fn step_aside(shim: &'static Shim) -> String {
     STEPPED_ASIDE.store(true, SeqCst);
     shut_all();
     format!("the pool keeps nothing from now on: {}", trim(shim))
 }
 
-/// Serves again after [`step_aside`].
+/// Turns the pools on again after [`step_aside`].
 ///
 /// # Errors
-/// Why it does not.
+/// The reason why they stay off.
 pub(crate) fn step_back_in(shim: &'static Shim) -> Result<String, String> {
     if !shim.settings.pool {
         return Err("GPUMEM_POOL was 0 when the process started: the pool stays off".into());
@@ -73,7 +73,7 @@ pub(crate) fn step_back_in(shim: &'static Shim) -> Result<String, String> {
     Ok("the pool serves what comes from now on".into())
 }
 
-/// The pool of a vendor, made once recording has begun and the shim may do more than record.
+/// Returns the pool of a vendor. Makes it once recording has begun and the shim may do more than record.
 #[inline]
 pub(crate) fn open(vendor: Vendor) -> Option<&'static Pool> {
     match of(vendor) {
@@ -82,13 +82,13 @@ pub(crate) fn open(vendor: Vendor) -> Option<&'static Pool> {
     }
 }
 
-/// The pool of a vendor, made now if there is a limit that it has to hold.
+/// Returns the pool of a vendor. Makes it if there is a limit that it has to hold.
 #[inline]
 pub(crate) fn of_limited(vendor: Vendor) -> Option<&'static Pool> {
     of(vendor).or_else(|| gate::shim().filter(|shim| is_limited(shim)).and_then(|_| make(vendor)))
 }
 
-/// Whether there is a limit, of this process alone or of its group.
+/// Returns true if there is a limit, for this process alone or for its group.
 fn is_limited(shim: &Shim) -> bool {
     shim.in_force.limit() != 0 || shim.group.is_some()
 }
@@ -105,37 +105,36 @@ fn make(vendor: Vendor) -> Option<&'static Pool> {
     }
     let is_open = keeps && !STEPPED_ASIDE.load(SeqCst);
     let made = place(vendor).set_if_empty(Box::new(Pool::new(vendor, &shim.in_force.all(), keeps, is_open)));
-    // The pool was not told of changes before it had its place.
+    // The pool missed the changes that came before it was published.
     made.apply_settings(&shim.in_force.all());
     heap::when_refused(shut_all);
-    // SAFETY: `at_exit` has the type that is asked for. It is code of this library, which is never
-    // unloaded.
+    // SAFETY: `at_exit` has the type that `atexit` asks for. It is code of this library, which is never unloaded.
     unsafe { libc::atexit(at_exit) };
     of(vendor)
 }
 
-/// Serves and keeps nothing from now on.
+/// Closes all pools: they serve and keep nothing from now on.
 fn shut_all() {
     all().for_each(|pool| pool.releaser.switch().shut());
 }
 
-/// The process is ending: nothing is given back any more, not even by threads of ours. Handlers run in the opposite order
-/// of their registration, so this runs before those of the library.
+/// The process is ending: nothing is given back any more, not even by the shim's threads. Handlers run in the reverse
+/// order of their registration, so this runs before those of the library.
 ///
-/// What waits for threads is done here and not once the library has ended: from then on each call of the program fails,
-/// and threads that go on have the less time to act on that.
+/// The waits for threads are here, not after the library has ended: from then on each call of the program fails, and
+/// the sooner the process exits, the less time threads that go on have to act on that.
 extern "C" fn at_exit() {
     for pool in all() {
         pool.releaser.switch().end();
         for context_pool in pool.context_pools() {
-            // Not for ever: such a release may wait for something that the program does only later.
+            // The wait is bounded, since such a release may wait for an action that the program takes only later.
             context_pool.wait_for_releases(Duration::from_secs(1));
         }
         gate::record_if_started(|shim| pool.report_all(shim));
     }
 }
 
-/// What is done once a second. The group is told what is idle.
+/// Runs once a second on the control thread. Tells the group the idle bytes.
 pub(crate) fn housekeeping(shim: &'static Shim) {
     all().for_each(|pool| pool.releaser.housekeeping(shim));
     let Some(group) = &shim.group else { return };
@@ -149,7 +148,7 @@ pub(crate) fn housekeeping(shim: &'static Shim) {
     }
 }
 
-/// Gives back all that is idle, for `gpumem trim`. The answer is a sentence for people.
+/// Gives back all idle memory, for `gpumem trim`. Returns a sentence for users.
 pub(crate) fn trim(shim: &'static Shim) -> String {
     shim.count(counters::TRIMS, 1);
     let (back, stays) = all().fold((0, 0), |(back, stays), pool| {
@@ -162,7 +161,7 @@ pub(crate) fn trim(shim: &'static Shim) -> String {
     }
 }
 
-/// Gives back what this process keeps and does not use, if another member of its group is short of memory.
+/// Gives back the unused memory of this process if another member of its group is short of memory.
 pub(crate) fn give_to_group(shim: &'static Shim) {
     let Some(group) = &shim.group else { return };
     let Some((call, places)) = group.called() else { return };
@@ -175,14 +174,14 @@ pub(crate) fn give_to_group(shim: &'static Shim) {
     group.answer(call);
 }
 
-/// Notes that the free of the block that an address lies in has to be the real one, since others may know of the block.
+/// Requires the real free for the block that contains an address, since others may know of the block.
 pub(crate) fn pin(addr: u64) {
     let around = |pool: &'static Pool| pool.releaser.blocks().around(addr);
     all().filter_map(around).for_each(Block::pin);
 }
 
-/// Notes that others have the address of the block that an address lies in. Returns the place of its record; `None` if it
-/// lies in no block.
+/// Notes that others have the address of the block that contains `addr`. Returns the slot of its record, or `None` if
+/// no block contains it.
 pub(crate) fn note_shown(shim: &Shim, addr: u64) -> Option<u32> {
     let block = all().find_map(|pool| pool.releaser.blocks().around(addr));
     block.map(|block| block_records::shown(shim, block))

@@ -1,8 +1,8 @@
 //! Device memory that the pool takes for a moment and that the program never knows of. Every word that refers to this
-//! memory is the driver's own, which shows what the driver's words look like.
+//! memory was written by the driver. So it shows how the driver's words look.
 //!
-//! The program is not to notice. A request of its own that runs out gets this memory back first ([`give_back`]). A
-//! thread that ends the context waits only until whoever looks at the blocks has seen that it waits
+//! The program must not notice. If one of its requests runs out, this memory goes back first ([`give_back`]). A thread
+//! that ends the context waits only until the thread that reads the blocks has seen it waiting
 //! ([`Private::is_wanted`]).
 
 use super::context_pool::{ContextPool, PoolHold};
@@ -15,22 +15,21 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::Duration;
 
-/// Nothing is taken where less memory than this is free, because the program may need it.
+/// No memory is taken if less than this is free, because the program may need it.
 const LEAST_FREE: u64 = 256 << 20;
-/// How long the context is waited for to become idle, where memory goes back by a call that waits for the context's
-/// work.
+/// Longest wait for an idle context, if memory goes back by a call that waits for the context's work.
 const IDLE_WITHIN: Duration = Duration::from_millis(200);
-/// How long a request waits for the blocks, and the time between two looks. The blocks go back as soon as the piece of
-/// memory that is being looked through is done.
+/// Longest wait of a request for the blocks, and the pause between two looks. The blocks go back as soon as the current
+/// piece of memory is scanned.
 const LONGEST: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_millis(1);
 
-/// The device that blocks are taken from, by its number + 1.
+/// The number of the device that blocks are taken from, plus 1.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
-/// Somebody needs the memory of private blocks.
+/// A thread needs the memory of private blocks.
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// Has private blocks of a device go back now. Whether there were any.
+/// Makes private blocks of a device go back now. Returns true if there were any.
 pub(crate) fn give_back(device: Device) -> bool {
     let is_taken = || TAKEN.load(SeqCst) == device as u64 + 1;
     if !is_taken() {
@@ -46,16 +45,16 @@ pub(crate) fn give_back(device: Device) -> bool {
     true
 }
 
-/// Blocks that only the driver and whoever has this value know of.
+/// Blocks that only the driver and the holder of this value know of.
 pub(crate) struct Private<'a> {
     context_pool: &'static ContextPool,
     hold: &'a PoolHold<'a>,
-    /// The range of each block that is there now.
+    /// The range of each block that currently exists.
     blocks: Vec<Range<u64>>,
 }
 
 impl Private<'_> {
-    /// Whether somebody needs the memory, or wants to end the context.
+    /// Returns true if a thread needs the memory, or wants to end the context.
     pub(crate) fn is_wanted(&self) -> bool {
         WANTED.load(SeqCst) || self.hold.is_wanted()
     }
@@ -76,7 +75,7 @@ impl Private<'_> {
         Ok(())
     }
 
-    /// Gives back those of the blocks that are not to be kept.
+    /// Gives back the blocks for which `is_kept` returns false.
     fn keep(&mut self, mut is_kept: impl FnMut(usize) -> bool) {
         let context_pool = self.context_pool;
         let mut index = 0;
@@ -97,7 +96,7 @@ impl Private<'_> {
                     Some(stream) => context_pool.calls.free_on(block.start, stream),
                     None => context_pool.calls.free(block.start),
                 };
-                // A block that does not go back stays with the driver, until the context ends.
+                // A block whose free failed stays with the driver until the context ends.
                 if freed != SUCCESS {
                     activity::saw(freed);
                 }
@@ -116,11 +115,11 @@ impl Drop for Private<'_> {
     }
 }
 
-/// Runs `f` while there are blocks of these sizes in a context. Every other block lies at an address that was freed
-/// just before, because the driver's words for new memory and for used memory may look different.
+/// Runs `f` while there are blocks of these sizes in a context. Every other block is at an address that was freed just
+/// before, because the driver's words for new memory and for reused memory may look different.
 ///
 /// # Errors
-/// Why there are no blocks.
+/// The reason why there are no blocks.
 pub(crate) fn with_private_blocks<R>(
     switch: &Switch,
     context_pool: &'static ContextPool,

@@ -1,4 +1,4 @@
-//! What this process may take of a device (`GPUMEM_LIMIT`), what it takes, and what of that is idle.
+//! Per-process memory limit (`GPUMEM_LIMIT`): used and idle bytes against it.
 
 use super::context_pool::ContextPool;
 use super::idle_memory::IdleMemory;
@@ -13,10 +13,11 @@ use gpumem_wire::settings::Settings;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// How many live bytes a thread may leave out of its context's total, so that threads need not write one word.
+/// The most live bytes that a thread may leave out of its context's total, so that threads need not write one shared
+/// word.
 const UNREPORTED: i64 = 32 << 20;
 
-/// Bytes that the quota and the group have room for. They stay reserved until they are counted as taken.
+/// Bytes that are reserved in the quota and in the group until they are counted as taken.
 #[derive(Default)]
 pub(crate) struct Reserved {
     _own: Option<OwnRoom>,
@@ -24,13 +25,13 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// For requests that need no room.
+    /// Returns a reservation of nothing, for requests that need no room.
     pub(crate) fn none() -> Self {
         Self::default()
     }
 }
 
-/// Which limit has no room.
+/// The limit that has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The limit of this process.
@@ -39,14 +40,14 @@ pub(crate) enum Refused {
     Group,
 }
 
-/// What one process may take.
+/// The limit of one process.
 #[repr(C)]
 pub(crate) struct Quota {
     /// The bytes of each device that this process may take. 0: no limit.
     limit: AtomicU64,
-    /// Whether a group limits this process, too.
+    /// A group limits this process, too.
     grouped: bool,
-    /// The bytes of that limit which requests on their way have been granted, by device.
+    /// The reserved bytes of requests in transit, by device.
     reserved: Mutex<Vec<(Device, u64)>>,
 }
 
@@ -72,7 +73,7 @@ impl Quota {
         }
     }
 
-    /// From now on each of these contexts' devices has this limit.
+    /// Applies a new limit to the device of each of these contexts.
     pub(super) fn apply_settings(&self, settings: &Settings, context_pools: &[&'static ContextPool]) {
         let limit = settings.limit.unwrap_or(0);
         self.limit.store(limit, Relaxed);
@@ -81,36 +82,37 @@ impl Quota {
         }
     }
 
-    /// The bytes of each device that this process may take. 0: no limit of its own.
+    /// Returns the bytes of each device that this process may take. 0: no limit of its own.
     #[inline(always)]
     pub(crate) fn limit(&self) -> u64 {
         self.limit.load(Relaxed)
     }
 
-    /// Whether there is a limit, of this process alone or of its group.
+    /// Returns true if there is a limit, for this process alone or for its group.
     #[inline(always)]
     pub(crate) fn is_limited(&self) -> bool {
         self.grouped || self.limit() != 0
     }
 
-    /// How many live bytes a thread may leave out of its context's total. None where live bytes are counted against a
+    /// Returns the most live bytes that a thread may leave out of its context's total: 0 if live bytes count against a
     /// limit.
     #[inline]
     pub(super) fn unreported_at_most(&self) -> i64 {
         if self.limit() == 0 { UNREPORTED } else { 0 }
     }
 
-    /// Held while a block is counted both as idle and as live, or is found nowhere. `None` where there is no limit.
+    /// Returns a transit that is held while a block counts both as idle and as live, or is in no list. `None` if there
+    /// is no limit.
     #[inline(always)]
     pub(super) fn transit(&self, context_pool: &ContextPool) -> Option<Transit<'static>> {
         if self.is_limited() { Some(context_pool.in_transit.blocks.begin()) } else { None }
     }
 
-    /// Reserves room in the quota and in the group for so many bytes more. Idle blocks go back before, if need be. The
-    /// room is held until these bytes are counted.
+    /// Reserves room for `bytes` more in the quota and in the group. Gives back idle blocks first, if needed. The room
+    /// is held until these bytes are counted.
     ///
     /// # Errors
-    /// Which of the two has no room.
+    /// The limit that has no room.
     pub(crate) fn admits(
         &'static self,
         releaser: &'static Releaser,
@@ -125,8 +127,8 @@ impl Quota {
         if !self.grouped {
             return Ok(Reserved { _own: own()?, _group: None });
         }
-        // The group is asked only where the own limit has room. The reservation ends before that: the group waits for
-        // this process's requests, and would wait for this one.
+        // The group is asked only if the own limit has room. The own reservation ends first: the group waits for this
+        // process's requests, and would wait for this one.
         drop(own()?);
         let group = shared_quota::admits(releaser, context_pool, bytes).ok_or(Refused::Group)?;
         Ok(Reserved { _own: own()?, _group: group })
@@ -146,9 +148,9 @@ impl Quota {
             if let Some(reserved) = self.reserve(releaser.idle(), context_pool, bytes, limit) {
                 return Some(reserved);
             }
-            // The bytes of another thread's request stand in `reserved` until that request is recorded, and among the
-            // live bytes from then on. In between they count twice: that refuses too much and never too little, so
-            // the question is asked again once that thread is done.
+            // The bytes of another thread's request are in `reserved` until that request is recorded, and among the
+            // live bytes from then on. In between they count twice: that refuses too much, never too little. So the
+            // question is asked again once that thread is done.
             if !releaser.may_have_made_room(context_pool, &before) {
                 break;
             }
@@ -175,7 +177,7 @@ impl Quota {
     }
 }
 
-/// Bytes that this process takes of a context's device, idle ones among them.
+/// Returns the bytes that this process takes of a context's device, including idle ones.
 fn used(idle: &IdleMemory, context_pool: &ContextPool) -> u64 {
     let live = gate::shim().map_or(0, |shim| pooled::live_on(shim, context_pool.vendor, context_pool.device));
     live + idle.on(context_pool.device)
@@ -191,7 +193,7 @@ mod tests {
         Settings::read(std::iter::once(("GPUMEM_LIMIT".into(), limit.into()))).0
     }
 
-    /// Room that is reserved, and what is idle, count as taken; room comes back with its request.
+    /// Reserved room and idle memory count as taken; room comes back with its request.
     #[test]
     fn a_limit_has_room_once() {
         let quota: &'static Quota = Box::leak(Box::new(Quota::new(&settings("1MiB"))));

@@ -1,8 +1,9 @@
-//! Live blocks are read in two ways. Copies read a piece of one block at a time, beside any work of the program. A kernel
-//! reads many blocks at a time, while the context is idle. A word that the program writes meanwhile is read old or new.
+//! Live blocks are read in two ways. Copies read one piece of one block at a time, beside any work of the program. A
+//! kernel reads many blocks at a time, while the context is idle. If the program writes a word meanwhile, the old or
+//! the new value is read.
 //!
-//! A block may be freed and used again while it is read, which harms nobody. It goes back to the driver only after the
-//! reading has ended ([`super::claims`]).
+//! A block may be freed and reused while it is read, which is harmless. It goes back to the driver only after the read
+//! has ended ([`super::claims`]).
 
 use super::block::{Block, SPILLED, State};
 use super::blocks::Blocks;
@@ -17,10 +18,10 @@ use crate::vendor::scan::{ALIGNED, Found, PIECE, RANGES, Range};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// How long a copy is waited for that did not complete in time.
+/// Longest wait for a copy that did not complete in time.
 const AT_MOST: Duration = Duration::from_secs(5);
 
-/// A live block: where the program's part of it begins, and the bytes that it asked for.
+/// A live block: the start of the program's part, and the bytes that it asked for.
 #[derive(Clone, Copy)]
 pub(crate) struct LiveBlock {
     block: &'static Block,
@@ -30,7 +31,7 @@ pub(crate) struct LiveBlock {
 }
 
 impl LiveBlock {
-    /// Whether it is still what it was, and has so many bytes: asked once it is known to be read.
+    /// Returns true if the block is still the same and has at least `bytes`. Asked after the block is claimed.
     fn is_there(&self, blocks: &Blocks, bytes: u64) -> bool {
         let is_same = |block: &Block| std::ptr::eq(block, self.block);
         self.block.is(State::Live)
@@ -39,34 +40,34 @@ impl LiveBlock {
             && blocks.get(self.addr).is_some_and(is_same)
     }
 
-    /// Whether both are of one context, and can be read together.
+    /// Returns true if both blocks belong to one context and can be read together.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         std::ptr::eq(self.context_pool, other.context_pool)
     }
 
-    /// For an order in which those of one context lie together.
+    /// Returns a sort key that groups the blocks of one context.
     pub(crate) fn order(&self) -> (usize, u64) {
         (std::ptr::from_ref(self.context_pool) as usize, self.addr)
     }
 
-    /// Bytes that are to be looked through together now. `None`: nothing is, while something else is looked through.
+    /// Returns the bytes to scan together now. `is_another`: another scan is running. `None`: begin none beside it.
     pub(crate) fn scanned_at_once(&self, is_another: bool) -> Option<u64> {
         self.context_pool.scanned_at_once(is_another)
     }
 }
 
-/// A part of a live block that is to be looked through: whole words.
+/// A part of a live block to be scanned: whole words.
 #[derive(Clone, Copy)]
 pub(crate) struct Part {
     pub live: LiveBlock,
     pub at: u64,
     pub words: u64,
-    /// The block is not there any more.
+    /// The block is gone.
     pub is_gone: bool,
 }
 
 impl Part {
-    /// Pieces of a launch that it takes.
+    /// Returns the number of pieces that it takes of a launch.
     pub(crate) fn pieces(words: u64) -> usize {
         words.div_ceil(PIECE) as usize
     }
@@ -77,7 +78,7 @@ impl Part {
     }
 }
 
-/// Parts that are being looked through. It ends with [`Flight::end`].
+/// Parts that are being scanned. The scan ends with [`Flight::end`].
 pub(crate) struct Flight {
     context_pool: &'static ContextPool,
     hold: PoolHold<'static>,
@@ -86,9 +87,9 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// Waits for the search to end, and gives `take` the words that may be addresses, each with its place. The search ends
-    /// early if a thread gives one of its blocks back, or ends the context. `ended` comes in as the end of the flight
-    /// before, and goes out as the end of this one.
+    /// Waits for the scan to end, and passes to `take` the words that may be addresses, each with its position. The
+    /// scan ends early if a thread gives one of its blocks back, or ends the context. `ended`: on entry the end of the
+    /// previous flight, on return the end of this one.
     pub(crate) fn end(
         self,
         is_over: &dyn Fn() -> bool,
@@ -101,24 +102,24 @@ impl Flight {
     }
 }
 
-/// What came of a piece.
+/// Result of reading a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Read,
-    /// The block, or its context, is gone.
+    /// The block or its context is gone.
     Gone,
-    /// Something captures: nothing is read now.
+    /// A capture is going on: nothing is read now.
     Captured,
-    /// A context is broken, and every call answers its error.
+    /// A context is broken, and every call returns its error.
     Broken,
-    /// The driver did not copy the piece, or not in time.
+    /// The driver did not copy the piece, or did not in time.
     Refused,
 }
 
 impl Piece {
     fn of(context_pool: &ContextPool, was_read: Option<()>) -> Self {
         if was_read.is_none() {
-            // What was not read in time may still be read.
+            // A read that did not complete in time may still be running.
             let end = Instant::now() + AT_MOST;
             while !context_pool.settle_readers() && Instant::now() < end {
                 cancel::sleep(Duration::from_millis(1));
@@ -132,7 +133,7 @@ impl Piece {
     }
 }
 
-/// Live blocks of device memory.
+/// Returns the live blocks of device memory.
 pub(crate) fn live_blocks(blocks: &Blocks) -> Vec<LiveBlock> {
     let of = |block: &'static Block| {
         let context_pool = ContextPool::of(block)?;
@@ -143,7 +144,7 @@ pub(crate) fn live_blocks(blocks: &Blocks) -> Vec<LiveBlock> {
     blocks.all().into_iter().filter_map(of).collect()
 }
 
-/// Reads a piece of a live block, of at most [`crate::vendor::reader::ROOM`] bytes, within a time.
+/// Reads a piece of a live block, of at most [`crate::vendor::reader::ROOM`] bytes, within a time limit.
 pub(crate) fn read_piece(
     releaser: &Releaser,
     live: &LiveBlock,
@@ -164,11 +165,11 @@ pub(crate) fn read_piece(
     Piece::of(context_pool, context_pool.copy_out((live.addr + at, bytes), &claim, longest, read))
 }
 
-/// Begins to have parts of live blocks of one context looked through by a kernel, which is told to end where a block is
-/// to go back. Parts of blocks that are not there any more are told. `None`: no block is left.
+/// Begins a scan by a kernel of parts of live blocks of one context. The kernel is told to end early if a block is to
+/// go back. Marks the parts whose blocks are gone. Returns `None` if no block is left.
 ///
 /// # Errors
-/// [`Piece::Refused`]: not here, or not now; they may be read in the other way.
+/// [`Piece::Refused`]: a kernel cannot read them here or now; copies may read them.
 pub(crate) fn begin_scan(releaser: &Releaser, parts: &mut [Part], how: &Scan<'_>) -> Result<Option<Flight>, Piece> {
     let Some(first) = parts.first().map(|part| part.live) else { return Ok(None) };
     let context_pool = first.context_pool;
@@ -196,7 +197,7 @@ pub(crate) fn begin_scan(releaser: &Releaser, parts: &mut [Part], how: &Scan<'_>
     }
 }
 
-/// Whether anything may be read now.
+/// Checks that memory may be read now.
 fn may_read(switch: &Switch) -> Result<(), Piece> {
     if activity::broken() {
         return Err(Piece::Broken);

@@ -1,15 +1,15 @@
-//! What the settings say of how blocks are used.
+//! Settings for the use of blocks.
 
 use super::size;
 use gpumem_wire::settings::{Fill, FreeMode, OomFallback, Settings};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::*};
 
-/// How the blocks of one pool are used.
+/// Rules for the blocks of one pool.
 pub(crate) struct BlockRules {
     /// Deferred mode: a free does not wait.
     deferred: AtomicBool,
     managed: AtomicBool,
-    /// An [`OomFallback`], by its number.
+    /// The number of an [`OomFallback`].
     fallback: AtomicU8,
     fill: Fill,
     /// Bytes of freed blocks that are kept from use.
@@ -17,8 +17,8 @@ pub(crate) struct BlockRules {
     guarded: bool,
     /// Blocks are exactly as large as the request, because questions about sizes are not seen.
     exact: bool,
-    /// Blocks come and go as they are: they have sizes of classes, are not filled and are not kept from use. All calls
-    /// that submit work are seen, and all that change a thread's context.
+    /// Blocks are used unchanged: they have the sizes of classes, are not filled and are not kept from use. All calls
+    /// that submit work or change a thread's context are seen.
     plain: bool,
 }
 
@@ -39,74 +39,75 @@ impl BlockRules {
         rules
     }
 
-    /// Follows these variables from now on.
+    /// Applies new values of these variables.
     pub(super) fn apply_settings(&self, settings: &Settings) {
         self.deferred.store(settings.free == FreeMode::Deferred, Relaxed);
         self.managed.store(settings.pool_managed, Relaxed);
         self.fallback.store(settings.oom_fallback as u8, Relaxed);
     }
 
-    /// Whether the fast path may serve and keep blocks.
+    /// Returns true if the fast path may serve and keep blocks.
     #[inline(always)]
     pub(super) fn are_plain(&self) -> bool {
         self.plain
     }
 
-    /// Whether a free does not wait.
+    /// Returns true if frees do not wait.
     pub(super) fn defer(&self) -> bool {
         self.deferred.load(Relaxed)
     }
 
-    /// Whether growth of the program's own memory pools is placed in managed memory.
+    /// Returns true if growth of the program's own memory pools is placed in managed memory.
     pub(crate) fn place_growth_in_managed(&self) -> bool {
         self.managed.load(Relaxed)
     }
 
-    /// Where an allocation that runs out goes.
+    /// Returns the place for an allocation that runs out of device memory.
     pub(crate) fn fallback(&self) -> OomFallback {
         OomFallback::VALUES.get(self.fallback.load(Relaxed) as usize).copied().unwrap_or_default()
     }
 
-    /// The size of a block for a request, where no guard adds to it. `None` if that is more than any device has.
+    /// Returns the block size for a request without a guard. `None` if it is more than any device has.
     #[inline]
     pub(super) fn rounded(&self, bytes: u64) -> Option<u64> {
         if self.exact { Some(bytes) } else { size::rounded(bytes) }
     }
 
-    /// The class of sizes of a block, if threads keep blocks of that size.
+    /// Returns the class of a block, if threads keep blocks of its size.
     #[inline]
     pub(super) fn class_of(&self, rounded: u64) -> Option<usize> {
         if self.exact { None } else { size::class_of(rounded) }
     }
 
-    /// How many bytes more than `rounded` a block may have that serves a request.
+    /// Returns by how many bytes a block may exceed `rounded` and still serve a request.
     #[inline]
     pub(super) fn slack(&self, rounded: u64) -> u64 {
         if self.exact { 0 } else { size::slack(rounded) }
     }
 
-    /// Whether something is done with each freed block.
+    /// Returns true if freed blocks are changed.
     #[inline]
     pub(super) fn change_freed(&self) -> bool {
         self.quarantine != 0 || self.fill == Fill::Poison || self.guarded
     }
 
-    /// Whether freed blocks are filled, so that their use is recognised.
+    /// Returns true if freed blocks are filled, so that their use is recognised.
     pub(super) fn poison(&self) -> bool {
         self.fill == Fill::Poison
     }
 
-    /// Whether blocks are zeroed before the program gets them again.
+    /// Returns true if blocks are zeroed before the program gets them again.
     pub(super) fn zero(&self) -> bool {
         self.fill == Fill::Zero
     }
 
-    /// Whether a block is to be filled, or watched, before the program gets it again.
+    /// Returns true if a block has to be filled, or watched, before the program gets it again.
     pub(super) fn change_served(&self) -> bool {
         !self.plain && (self.fill != Fill::None || self.guarded)
     }
 
-    /// Bytes of freed blocks that are kept from use, if freed blocks are. `by_guard`: how many the guard keeps.
+    /// Returns the bytes of freed blocks to keep from use, if freed blocks are kept. `by_guard`: the bytes that the
+    /// guard keeps.
     pub(super) fn quarantine(&self, by_guard: Option<u64>) -> Option<u64> {
         let most = self.quarantine.max(by_guard.unwrap_or(0));
         (self.quarantine != 0 || by_guard.is_some()).then_some(most)

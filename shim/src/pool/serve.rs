@@ -1,4 +1,4 @@
-//! A request for memory: what becomes of the block that serves it.
+//! Serves a request for memory with a block.
 
 use super::block::{Block, State};
 use super::block_records;
@@ -11,7 +11,7 @@ use crate::shim::Shim;
 use crate::stranded::{self, SMALLEST};
 use std::sync::atomic::Ordering::*;
 
-/// What was obtained for a request.
+/// Memory that was obtained for a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Obtained {
     /// Its address, if the real function did not write it to the program's out-parameter.
@@ -20,16 +20,16 @@ pub(crate) struct Obtained {
     pub flags: u32,
 }
 
-/// What the first look at a request says about the rest of it.
+/// Result of the first look at a request: how to go on.
 pub(crate) enum Lookup {
     Block(&'static Block),
     /// No idle block fits.
     None(&'static ContextPool, u64),
-    /// The pool has nothing to do with it.
+    /// The pool does not handle the request.
     Aside,
 }
 
-/// An idle block becomes live. `reported`: live bytes that are added to its context's total now.
+/// Makes an idle block live. `reported`: live bytes to add to its context's total now.
 pub(super) fn hand_out(
     shim: &'static Shim,
     call: &Call,
@@ -57,7 +57,7 @@ pub(super) fn fill(rules: &BlockRules, guard: Option<&Guard>, block: &'static Bl
     watch(guard, context_pool, block);
 }
 
-/// Has the guard, if there is one, watch a block that is about to be live.
+/// Lets the guard, if there is one, watch a block that is about to be live.
 #[inline(always)]
 pub(super) fn watch(guard: Option<&Guard>, context_pool: &'static ContextPool, block: &'static Block) {
     if let Some(guard) = guard {

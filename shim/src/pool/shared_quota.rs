@@ -1,6 +1,5 @@
-//! What the group of this process may take of a device (`GPUMEM_LIMIT_GROUP`). Room is reserved in the group before the
-//! driver is asked. Members that ended are taken out. Members that keep idle blocks give them back for a member that is
-//! short of memory.
+//! Memory limit of this process's group (`GPUMEM_LIMIT_GROUP`). Room is reserved in the group before the driver is
+//! asked. Ended members are removed. Members that keep idle blocks give them back for a member that is short of memory.
 
 use super::context_pool::ContextPool;
 use super::in_transit::{FLUSHES, InTransit};
@@ -13,15 +12,15 @@ use crate::progress::queries;
 use crate::records;
 use std::time::Duration;
 
-/// How long a request waits for other members' requests that are on their way. One of theirs may wait for the driver,
-/// or for a processor.
+/// Longest wait of a request for other members' requests in transit. Such a request may wait for the driver, or for a
+/// processor.
 const OTHERS_TAKE: Duration = Duration::from_secs(2);
-/// How often the other members are asked for one request.
+/// The most times that the other members are asked for one request.
 const CALLS: usize = 3;
-/// How long an answer of the other members is waited for.
+/// Longest wait for the other members' answer.
 const ANSWERS_TAKE: Duration = Duration::from_secs(2);
 
-/// Bytes that the group has room for. They stay reserved until they are counted as taken.
+/// Bytes that are reserved in the group until they are counted as taken.
 pub(crate) struct GroupRoom {
     group: &'static Group,
     place: Place,
@@ -34,23 +33,23 @@ impl Drop for GroupRoom {
     }
 }
 
-/// The group, and the device of a context as the group knows it. The device is `None` for a context without a record.
-/// The whole is `None` where there is no group.
+/// Returns the group, and the device of a context as the group knows it. The device is `None` for a context without a
+/// record. The result is `None` if there is no group.
 fn place_of(context_pool: &ContextPool) -> Option<(&'static Group, Option<Place>)> {
     let shim = gate::shim()?;
     let group = shim.group.as_ref()?;
     Some((group, records::grouped::place(shim, context_pool.record())))
 }
 
-/// Reserves room in the group for so many bytes more, after all was given back that can be, if need be. The outer
-/// `Option` says whether there is room. The inner one is `None` where there is no group.
+/// Reserves room for `bytes` more in the group. Gives back all idle memory that can go back first, if needed. The outer
+/// `Option` is `None` if there is no room. The inner one is `None` if there is no group.
 pub(super) fn admits(
     releaser: &'static Releaser,
     context_pool: &'static ContextPool,
     bytes: u64,
 ) -> Option<Option<GroupRoom>> {
     let Some((group, place)) = place_of(context_pool) else { return Some(None) };
-    // Bytes that could not be counted are not taken.
+    // Bytes that could not be counted are refused.
     let place = place?;
     let start = clock::precise_ns();
     let (mut pause, mut looks, mut flushes, mut calls) = (Duration::from_micros(20), 0, 0, 0);
@@ -60,7 +59,7 @@ pub(super) fn admits(
         match group.ask(&place, bytes) {
             Answer::Granted => return Some(Some(GroupRoom { group, place, bytes })),
             Answer::Busy if clock::precise_ns() - start < OTHERS_TAKE.as_nanos() as u64 => {
-                // A member may have been killed while its request was on its way.
+                // A member may have been killed while its request was in transit.
                 if !group.reap() {
                     sleep(pause);
                     pause = (pause * 2).min(Duration::from_millis(5)) + Duration::from_nanos(start % 20_000);
@@ -72,7 +71,7 @@ pub(super) fn admits(
         if group.reap() {
             continue;
         }
-        // Another member may be taking out an ended one just now.
+        // Another member may be removing an ended one now.
         if looks == 0 {
             looks = 1;
             sleep(Duration::from_millis(1));
@@ -91,7 +90,8 @@ pub(super) fn admits(
     }
 }
 
-/// Has the other members give back what they keep and do not use. Whether anybody was asked and has answered in time.
+/// Asks the other members to give back unused memory. Returns true if some member was asked and answered before the
+/// timeout.
 fn others_give(group: &Group, place: &Place, bytes: u64) -> bool {
     const LOOK_EVERY: Duration = Duration::from_millis(2);
     let start = clock::precise_ns();

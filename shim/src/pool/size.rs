@@ -1,10 +1,10 @@
-//! The sizes of blocks: how much is asked of the driver for a request of the program.
+//! Block sizes: the bytes that are asked of the driver for a request of the program.
 
 pub(crate) use crate::vendor::memory::UNIT;
 
 /// Smallest block, bytes: the driver's alignment.
 const SMALLEST: u64 = 512;
-/// How many sizes there are between a power of two and the next.
+/// Number of sizes from a power of two up to the next.
 const STEPS: u64 = 8;
 /// Exponent below the smallest block.
 const FIRST_EXPONENT: u32 = 8;
@@ -12,10 +12,10 @@ const FIRST_EXPONENT: u32 = 8;
 const SMALL_CLASSES: usize = (UNIT.ilog2() - FIRST_EXPONENT) as usize * STEPS as usize;
 /// The most units of a block that threads keep for themselves.
 const MOST_UNITS: u64 = 16;
-/// Sizes that threads keep blocks of.
+/// Number of sizes of which threads keep blocks.
 pub(crate) const CLASSES: usize = SMALL_CLASSES + MOST_UNITS as usize - 1;
 
-/// Bytes of the block for a request; `None` for more than any device has.
+/// Returns the bytes of the block for a request; `None` for more than any device has.
 #[inline]
 pub(crate) fn rounded(bytes: u64) -> Option<u64> {
     match bytes.max(SMALLEST) {
@@ -24,14 +24,14 @@ pub(crate) fn rounded(bytes: u64) -> Option<u64> {
     }
 }
 
-/// Distance between block sizes around a request of at most a unit.
+/// Returns the distance between block sizes around a request of at most a unit.
 #[inline]
 fn step(bytes: u64) -> u64 {
     (1 << (bytes - 1).ilog2()) / STEPS
 }
 
-/// The class of a block that threads keep blocks of: the class of the largest size that is not larger than the block.
-/// A block that was taken where its rounded size did not fit lies between two sizes, or below the smallest.
+/// Returns the class of a block that threads may keep: that of the largest size that is at most the block's. A block
+/// that was taken because its rounded size did not fit is between two sizes, or below the smallest.
 #[inline]
 pub(crate) fn class_of(block: u64) -> Option<usize> {
     if block < SMALLEST {
@@ -46,8 +46,8 @@ pub(crate) fn class_of(block: u64) -> Option<usize> {
     (units <= MOST_UNITS).then(|| SMALL_CLASSES + units as usize - 2)
 }
 
-/// The class of blocks that serve a request, computed without [`rounded`]. `None` for 0 bytes, and for sizes of which
-/// threads keep no blocks.
+/// Returns the class of blocks that serve a request, computed without [`rounded`]. `None` for 0 bytes, and for sizes of
+/// which threads keep no blocks.
 #[inline(always)]
 pub(crate) fn class_for(bytes: u64) -> Option<usize> {
     if bytes <= UNIT {
@@ -60,16 +60,16 @@ pub(crate) fn class_for(bytes: u64) -> Option<usize> {
     (units <= MOST_UNITS).then(|| SMALL_CLASSES + units as usize - 2)
 }
 
-/// By how many bytes a block may be larger than a request that it serves: an eighth, as HIP's own pools allow, and at
-/// least a unit where blocks are whole units.
+/// Returns by how many bytes a block may exceed a request that it serves: an eighth, as HIP's own pools allow, and at
+/// least a unit if blocks are whole units.
 #[inline]
 pub(crate) fn slack(rounded: u64) -> u64 {
     let eighth = rounded / 8;
     if rounded > UNIT { eighth.max(UNIT) } else { eighth }
 }
 
-/// The class whose blocks may serve requests of this class besides its own blocks. [`slack`] says how much larger a
-/// block may be. That allows the next size, except for the step from one unit to two.
+/// Returns the class whose blocks may serve requests of this class besides its own blocks. [`slack`] bounds how much
+/// larger a block may be. That allows the next size, except for the step from one unit to two.
 #[inline(always)]
 pub(crate) fn next_that_serves(class: usize) -> Option<usize> {
     (class + 1 != SMALL_CLASSES).then_some(class + 1)

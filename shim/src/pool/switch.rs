@@ -1,4 +1,4 @@
-//! Whether the pool serves and keeps blocks, or the real functions alone decide.
+//! Switch of a pool: it serves and keeps blocks, or the real functions alone decide.
 
 use crate::progress::activity;
 use crate::shim::Shim;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 /// block's context covers that work.
 static REACHED: AtomicBool = AtomicBool::new(false);
 
-/// From now on devices may access each other's memory.
+/// Notes that devices may access each other's memory from now on.
 pub(crate) fn reached_into() {
     REACHED.store(true, SeqCst);
 }
@@ -18,7 +18,7 @@ pub fn is_reached_into() -> bool {
     REACHED.load(Relaxed)
 }
 
-/// Whether one pool serves and keeps blocks.
+/// The switch of one pool.
 pub(crate) struct Switch {
     /// Nothing is kept and only the limit holds, because the pool is off or the process is ending.
     closed: AtomicBool,
@@ -31,7 +31,7 @@ impl Switch {
         Self { closed: AtomicBool::new(!is_open), ending: AtomicBool::new(false) }
     }
 
-    /// Whether the real functions alone decide now.
+    /// Returns true if the real functions alone decide now.
     #[inline(always)]
     pub(super) fn aside(&self, shim: &Shim) -> bool {
         let header = shim.ledger.header();
@@ -43,13 +43,13 @@ impl Switch {
             || header.mode().load(Relaxed) != Mode::Active as u32
     }
 
-    /// From now on every free is the real one, nothing is kept, and nothing goes back any more.
+    /// Ends the pool with the process: every free is the real one, nothing is kept, and nothing goes back any more.
     pub(super) fn end(&self) {
         self.shut();
         self.ending.store(true, SeqCst);
     }
 
-    /// Serves and keeps nothing from now on. No lock is taken: the allocator calls this.
+    /// Stops serving and keeping blocks. Takes no lock: the allocator calls this.
     pub(super) fn shut(&self) {
         self.closed.store(true, SeqCst);
     }

@@ -1,9 +1,9 @@
-//! Blocks that a thread keeps for itself, so that threads do not have to wait for each other.
+//! Blocks that a thread keeps for itself, so that threads need not wait for each other.
 //!
 //! Each thread has a cache, which is bound to one context at a time. The thread enters its cache for a few instructions
-//! at a time. Another thread that wants to empty the cache says so and waits until the cache's thread is out. The
-//! cache's thread never waits: it goes without its cache meanwhile. Caches are never freed. Those of ended threads are
-//! emptied and used again.
+//! at a time. Another thread that wants to empty the cache announces this and waits until the cache's thread is out.
+//! The cache's thread never waits: it works without its cache meanwhile. Caches are never freed. Those of ended threads
+//! are emptied and reused.
 
 use super::block::Block;
 use super::context_pool::ContextPool;
@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering::*
 
 /// The most blocks of one size.
 const DEPTH: usize = 4;
-/// How often another thread looks at a cache that its own thread may hold for a few instructions.
+/// How often another thread looks at a cache that its own thread may be in for a few instructions.
 pub(super) const LOOKS: usize = 1000;
 
-/// What became of a block that a thread was to keep.
+/// Result of pushing a block into the thread cache.
 pub(crate) enum Pushed {
-    /// The block is kept. Inside is the block that had to leave for it, if one had to.
+    /// The block is kept. Contains the block that was evicted for it, if any.
     Kept(Option<&'static Block>),
     /// There is no room for its size.
     Full,
@@ -43,7 +43,7 @@ pub(crate) struct ThreadCache {
     unreported: AtomicI64,
     /// Bytes of the blocks in it.
     pub bytes: AtomicU64,
-    /// Changes whenever the cache is used.
+    /// Changes on each use of the cache.
     pub uses: AtomicU64,
     /// `uses` at the last look.
     pub last_uses: AtomicU64,
@@ -71,14 +71,14 @@ impl Default for Bins {
     }
 }
 
-// SAFETY: the bins are reached only through a `Taken`, of which a lock allows one at a time. The
-// other fields are atomics.
+// SAFETY: the bins are reached only through a `Taken`, and a lock allows one `Taken` at a time. The other fields are
+// atomics.
 unsafe impl Sync for ThreadCache {}
 
-/// A cache that nobody else is in.
+/// Exclusive access to a cache.
 pub(crate) struct Taken<'a> {
     cache: &'a ThreadCache,
-    /// The word that is written to leave the cache.
+    /// The flag to clear on leaving the cache.
     leave: &'a AtomicBool,
 }
 
@@ -90,10 +90,10 @@ impl Drop for Taken<'_> {
 }
 
 impl ThreadCache {
-    /// The cache of a thread.
+    /// Returns the cache of a thread.
     #[inline(always)]
     pub(crate) fn of(local: &Local) -> Option<&'static Self> {
-        // SAFETY: only `belongs_to` puts something into this slot, and that is a ThreadCache.
+        // SAFETY: only `belongs_to` stores into this slot, and it stores a ThreadCache.
         unsafe { local.cache.get() }
     }
 
@@ -102,7 +102,7 @@ impl ThreadCache {
         local.cache.set(Some(self));
     }
 
-    /// Makes this the calling thread's cache for as long as that thread lives, if the cache has no thread.
+    /// Makes this the calling thread's cache for that thread's lifetime, unless the cache has a thread.
     pub(crate) fn begin(&'static self) -> bool {
         if self.has_thread() {
             return false;
@@ -115,8 +115,7 @@ impl ThreadCache {
         is_mine
     }
 
-    /// If the cache's thread has ended and `empty` says that nothing is left in the cache, another thread may have it
-    /// from now on.
+    /// Releases the cache for another thread, if its thread has ended and `empty` returns true: nothing is left in it.
     pub(crate) fn end(&self, empty: impl FnOnce() -> bool) -> bool {
         let held = if self.has_thread() { self.life.hold() } else { None };
         // Another thread may have been faster.
@@ -127,13 +126,13 @@ impl ThreadCache {
         ended
     }
 
-    /// Whether the cache has a thread, as far as is known.
+    /// Returns true if the cache has a thread, as far as is known.
     pub(crate) fn has_thread(&self) -> bool {
         self.has_thread.load(Acquire)
     }
 
-    /// For the cache's own thread: enters, unless another thread wants the cache, or this thread is inside already (a
-    /// signal handler).
+    /// For the cache's own thread: enters, unless another thread wants the cache, or this thread is inside already (in
+    /// a signal handler).
     #[inline(always)]
     pub(crate) fn enter(&self) -> Option<Taken<'_>> {
         if self.inside.load(Relaxed) {
@@ -149,10 +148,10 @@ impl ThreadCache {
         Some(Taken { cache: self, leave: &self.inside })
     }
 
-    /// For any thread: enters once the cache's thread is out. `None` if another thread does the same, or if the cache's
-    /// thread does not come out (it may have been stopped inside).
+    /// For any thread: enters once the cache's thread is out. `None` if another thread is doing the same, or if the
+    /// cache's thread does not come out (it may have been stopped inside).
     pub(crate) fn take(&self) -> Option<Taken<'_>> {
-        /// How often to look at the thread inside, which is there for a few instructions unless it is not running.
+        /// How often to look at the thread inside. It leaves after a few instructions unless it is not running.
         const LOOKS: u32 = 200;
         self.wanted.compare_exchange(false, true, Acquire, Relaxed).ok()?;
         let taken = Taken { cache: self, leave: &self.wanted };
@@ -168,29 +167,29 @@ impl ThreadCache {
         None
     }
 
-    /// Bytes and blocks in the cache at the control thread's last look. The two belong together.
+    /// Returns the bytes and blocks at the control thread's last look. The two are consistent.
     pub(crate) fn looked(&self) -> (u64, u64) {
         (self.looked[0].load(Relaxed), self.looked[1].load(Relaxed))
     }
 
-    /// Sets what the last look saw to nothing.
+    /// Resets the result of the last look to zero.
     pub(crate) fn clear_looked(&self) {
         self.looked.iter().for_each(|looked| looked.store(0, Relaxed));
     }
 
-    /// Whether some live bytes are not in the context's total yet.
+    /// Returns true if some live bytes are not in the context's total yet.
     pub(crate) fn keeps_bytes(&self) -> bool {
         self.unreported.load(Relaxed) != 0
     }
 
-    /// The pool of the context whose blocks are in the cache.
+    /// Returns the pool of the context whose blocks are in the cache.
     #[inline(always)]
     pub(crate) fn context_pool(&self) -> Option<&'static ContextPool> {
-        // SAFETY: null, or what `rebind` put there: a ContextPool out of a leaked box, which is never freed.
+        // SAFETY: null, or the pointer that `rebind` stored: a ContextPool from a leaked box, which is never freed.
         unsafe { self.context_pool.load(Relaxed).as_ref() }
     }
 
-    /// Whether it is bound to this context.
+    /// Returns true if the cache is bound to this context.
     #[inline]
     pub(crate) fn is_of(&self, context_pool: &ContextPool) -> bool {
         std::ptr::eq(self.context_pool.load(Relaxed), context_pool)
@@ -198,19 +197,19 @@ impl ThreadCache {
 }
 
 impl Taken<'_> {
-    /// The pool of the context whose blocks are in the cache.
+    /// Returns the pool of the context whose blocks are in the cache.
     #[inline]
     pub(crate) fn context_pool(&self) -> Option<&'static ContextPool> {
         self.cache.context_pool()
     }
 
-    /// Bytes of the blocks in the cache.
+    /// Returns the bytes of the blocks in the cache.
     pub(crate) fn bytes(&self) -> u64 {
         self.cache.bytes.load(Relaxed)
     }
 
-    /// Counts live bytes that came (or went) for the context's total. The answer is what has to be added to that total
-    /// now: nothing until the sum reaches `most`.
+    /// Counts live bytes that came (or went) for the context's total. Returns the bytes to add to that total now: 0
+    /// until the sum reaches `most`.
     #[inline]
     pub(crate) fn report(&self, bytes: i64, most: i64) -> i64 {
         let unreported = self.cache.unreported.load(Relaxed).wrapping_add(bytes);
@@ -219,21 +218,21 @@ impl Taken<'_> {
         if now { unreported } else { 0 }
     }
 
-    /// Live bytes that are not in the context's total yet.
+    /// Returns the live bytes that are not in the context's total yet.
     pub(crate) fn unreported(&self) -> i64 {
         self.report(0, 0)
     }
 
     #[inline]
     fn bins(&mut self) -> &mut Bins {
-        // SAFETY: a `Taken` holds the cache's lock until it is dropped, and `self` is borrowed
-        // mutably. So there is no other reference to the bins.
+        // SAFETY: a `Taken` holds the cache's lock until it is dropped, and `self` is borrowed mutably. So there is no
+        // other reference to the bins.
         unsafe { &mut *self.cache.bins.get() }
     }
 
-    /// A block for a request of this class. A block of the next class is taken if it may serve the request, as the
-    /// context's pool would do. Otherwise larger blocks of the context's pool would pass through this cache one by one
-    /// and never stay.
+    /// Takes a block for a request of this class. Takes one of the next class if it may serve the request, as the
+    /// context's pool does. Otherwise larger blocks of the context's pool would pass through this cache one by one and
+    /// never stay.
     #[inline(always)]
     pub(crate) fn pop_for(&mut self, class: usize) -> Option<&'static Block> {
         match self.pop(class) {
@@ -242,7 +241,7 @@ impl Taken<'_> {
         }
     }
 
-    /// The block of a class with the lowest address.
+    /// Takes the block of a class with the lowest address.
     #[inline(always)]
     fn pop(&mut self, class: usize) -> Option<&'static Block> {
         let bin = self.bins().all.get_mut(class)?;
@@ -254,12 +253,12 @@ impl Taken<'_> {
         Some(block)
     }
 
-    /// Whether there is room for a block of so many bytes without another block leaving, if all blocks together may
-    /// have `most` bytes.
+    /// Returns true if a block of `bytes` fits without evicting another one, if all blocks together may have `most`
+    /// bytes.
     #[inline(always)]
     pub(crate) fn has_room(&self, class: usize, bytes: u64, most: u64) -> bool {
-        // SAFETY: a `Taken` holds the cache's lock until it is dropped, and only `bins`, which borrows it mutably, hands
-        // out a reference that writes.
+        // SAFETY: a `Taken` holds the cache's lock until it is dropped. Only `bins`, which borrows it mutably, gives
+        // out a mutable reference.
         let bins = unsafe { &*self.cache.bins.get() };
         self.cache.bytes.load(Relaxed) + bytes <= most && bins.all.get(class).is_some_and(|bin| bin.len < DEPTH)
     }
@@ -284,8 +283,7 @@ impl Taken<'_> {
     #[inline(always)]
     pub(crate) fn keep(&mut self, class: usize, block: &'static Block) {
         let Some(bin) = self.bins().all.get_mut(class).filter(|bin| bin.len < DEPTH) else { return };
-        // The lowest address comes last and is taken first. So a program that does the same again gets the same
-        // addresses.
+        // The lowest address is last and is taken first. So a program that repeats itself gets the same addresses.
         let addr = block.addr.load(Relaxed);
         let mut at = bin.len;
         while at > 0 && bin.blocks[at - 1].is_some_and(|other| other.addr.load(Relaxed) < addr) {
@@ -298,8 +296,8 @@ impl Taken<'_> {
         self.used();
     }
 
-    /// Takes out one block of another size and of at least so many bytes. The sizes take turns, since the sizes that
-    /// are asked for come back.
+    /// Takes out one block of another size and of at least `bytes`. The sizes take turns, since sizes that are in use
+    /// come back.
     #[cold]
     fn evict(&mut self, kept: usize, bytes: u64) -> Option<&'static Block> {
         let bins = self.bins();
@@ -326,7 +324,7 @@ impl Taken<'_> {
         for bin in &mut self.bins().all {
             let blocks = std::mem::take(bin).blocks;
             for block in blocks.into_iter().flatten() {
-                // Whoever hands a block out writes how much was asked for, which is never 0.
+                // Handing out a block writes how much was asked for, which is never 0.
                 if block.asked.swap(0, Relaxed) == 0 {
                     all.push(block);
                 } else {
@@ -340,7 +338,7 @@ impl Taken<'_> {
         all
     }
 
-    /// Remembers how much is in the cache.
+    /// Remembers the bytes and blocks in the cache.
     pub(crate) fn look(&mut self) {
         let blocks: usize = self.bins().all.iter().map(|bin| bin.len).sum();
         self.cache.looked[0].store(self.cache.bytes.load(Relaxed), Relaxed);
@@ -413,7 +411,7 @@ mod tests {
         assert!(taken.pop_for(class - 1).is_some() && taken.pop_for(class).is_some() && taken.pop_for(class).is_none());
     }
 
-    /// Both sides change a count without an atomic addition. That is right only if they are never inside together.
+    /// Both sides change a count without an atomic addition. That is correct only if they are never inside together.
     #[test]
     fn its_thread_and_others_are_never_in_it_together() {
         const EACH: u64 = 200_000;

@@ -1,4 +1,4 @@
-//! The caches of all threads: one for each thread, emptied by others where its thread has ended, does not use it, or keeps
+//! The caches of all threads. Each thread has one. Others empty it if its thread has ended, does not use it, or keeps
 //! too much.
 
 use super::block::Block;
@@ -18,7 +18,7 @@ pub(super) struct ThreadCaches {
     all: Mutex<Vec<&'static ThreadCache>>,
     /// More than one thread has, or had, a cache.
     has_threads: AtomicBool,
-    /// Where the next look for ended threads begins.
+    /// The index at which the next look for ended threads begins.
     looked: AtomicUsize,
 }
 
@@ -27,14 +27,14 @@ impl ThreadCaches {
         lock(&self.all).clone()
     }
 
-    /// Those that keep blocks of a context.
+    /// Returns the caches that keep blocks of a context.
     pub(super) fn of(&self, context_pool: &ContextPool) -> Vec<&'static ThreadCache> {
         let mut caches = self.all();
         caches.retain(|cache| cache.is_of(context_pool));
         caches
     }
 
-    /// Makes a cache the calling thread's.
+    /// Assigns a cache to the calling thread.
     pub(super) fn begin(&self) -> &'static ThreadCache {
         // A thread that keeps blocks is listed among the threads.
         gate::shim().map(Shim::tid);
@@ -49,18 +49,18 @@ impl ThreadCaches {
         })
     }
 
-    /// More than one thread has, or had, a cache.
+    /// Returns true if more than one thread has, or had, a cache.
     #[inline]
     pub(super) fn has_threads(&self) -> bool {
         self.has_threads.load(Relaxed)
     }
 
-    /// How many threads have one.
+    /// Returns the number of threads that have a cache.
     pub(super) fn count(&self) -> u64 {
         lock(&self.all).iter().filter(|cache| cache.has_thread()).count() as u64
     }
 
-    /// Bytes that threads keep of a device.
+    /// Returns the bytes that threads keep of a device.
     #[cold]
     pub(super) fn bytes_on(&self, device: Device) -> u64 {
         let is_there = |cache: &&&ThreadCache| cache.context_pool().is_some_and(|its| its.device == device);
@@ -86,9 +86,9 @@ impl ThreadCaches {
         }
     }
 
-    /// Takes blocks out of caches and puts them where all threads find them. All blocks of a cache are taken if its
-    /// thread has ended, has not used the cache for a second, or keeps more than `limit` bytes. Of the other caches only
-    /// those blocks are taken that their threads have not used for so long.
+    /// Takes blocks out of caches and puts them where all threads find them. Takes all blocks of a cache if its thread
+    /// has ended, has not used the cache for a second, or keeps more than `limit` bytes. From other caches, takes only
+    /// blocks that their threads have not used for that long.
     pub(super) fn collect(&self, shim: &'static Shim, limit: u64) {
         for cache in self.all() {
             let uses = cache.uses.load(Relaxed);
@@ -106,7 +106,7 @@ impl ThreadCaches {
         }
     }
 
-    /// Takes in the caches of ended threads, as far as a few looks find them. Whether there were any.
+    /// Empties the caches of ended threads, as far as a few looks find them. Returns true if there were any.
     #[cold]
     pub(super) fn collect_ended(&self, shim: &'static Shim) -> bool {
         /// A look reads a word that another thread writes.
@@ -125,7 +125,7 @@ impl ThreadCaches {
         any
     }
 
-    /// Takes the blocks of a context that ends out of the caches. False: not all of them could be taken.
+    /// Takes the blocks of an ending context out of the caches. Also returns true if all of them could be taken.
     pub(super) fn let_go(&self, context_pool: &'static ContextPool) -> (Vec<&'static Block>, bool) {
         let (mut blocks, mut all) = (Vec::new(), true);
         for cache in self.of(context_pool) {
@@ -143,7 +143,7 @@ impl ThreadCaches {
     }
 }
 
-/// Binds a thread's cache to another context. The blocks in it go where all threads find them.
+/// Binds a thread's cache to another context. Its blocks go where all threads find them.
 #[cold]
 pub(super) fn rebind(shim: &'static Shim, taken: &mut Taken<'_>, context_pool: Option<&'static ContextPool>) {
     let (before, unreported, now) = (taken.context_pool(), taken.unreported(), clock::now_ns());
@@ -156,7 +156,7 @@ pub(super) fn rebind(shim: &'static Shim, taken: &mut Taken<'_>, context_pool: O
     }
 }
 
-/// Empties a thread's cache, so that all threads find its blocks. Whether that could be done.
+/// Empties a thread's cache, so that all threads find its blocks. Returns true on success.
 fn empty(shim: &'static Shim, cache: &ThreadCache) -> bool {
     let Some(mut taken) = cache.take() else { return false };
     let context_pool = taken.context_pool();
@@ -164,7 +164,7 @@ fn empty(shim: &'static Shim, cache: &ThreadCache) -> bool {
     true
 }
 
-/// Takes the blocks out of a thread's cache that the thread has not used since the last call.
+/// Takes the blocks that a thread has not used since the last call out of its cache.
 fn collect_unused(cache: &ThreadCache) {
     if cache.bytes.load(Relaxed) == 0 {
         return cache.clear_looked();

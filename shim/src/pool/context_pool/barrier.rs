@@ -1,4 +1,4 @@
-//! Whether a context has pending work: asked, or waited for.
+//! Checks for and waits for a context's pending work.
 
 use super::ContextPool;
 use crate::process::{cancel, clock};
@@ -10,8 +10,8 @@ use gpumem_abi::types::{SUCCESS, Status};
 use std::time::Duration;
 
 impl ContextPool {
-    /// Runs `f` in the context, with an event behind all its work, or without one where there are no such events. The
-    /// event is kept for the next call. `None` if something captures.
+    /// Runs `f` in the context with an event after all its work, or without one if the driver has no such events. The
+    /// event is kept for the next call. `None` during a capture.
     fn with_event<R>(&self, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {
         self.within(|| {
             let generation = self.generation();
@@ -37,7 +37,7 @@ impl ContextPool {
         Some(status)
     }
 
-    /// Whether the context is known to be idle, asked without waiting.
+    /// Returns true if the context is known to be idle. Does not wait.
     pub(crate) fn is_idle(&self) -> bool {
         if self.known_idle() {
             return true;
@@ -47,7 +47,7 @@ impl ContextPool {
             return false;
         }
         let completed = |event: Option<Event>| event.is_some_and(|event| self.calls.completed(event));
-        // The asking thread may be ours, so the context is kept from ending until the look is done.
+        // The calling thread may be the shim's own, so the context is kept from ending until the look is done.
         let look = || self.with_event(completed);
         let idle = look_in(self.vendor, self.context(), look).flatten() == Some(true);
         if idle {
@@ -56,7 +56,7 @@ impl ContextPool {
         idle && activity::submissions_if_none_open() == submissions
     }
 
-    /// Waits until the context is known to be idle, but not longer than this. Whether it is.
+    /// Waits at most `longest` until the context is known to be idle. Returns true if it is.
     pub(in crate::pool) fn idle_within(&self, longest: Duration) -> bool {
         let end = clock::precise_ns() + longest.as_nanos() as u64;
         loop {
@@ -75,7 +75,7 @@ impl ContextPool {
 mod tests {
     use super::*;
 
-    /// Where nobody counts captures, as here, one may go on.
+    /// If captures are not counted, as here, one may be going on.
     #[test]
     fn an_event_that_a_capture_forbids_is_kept() {
         const SPARE: Event = 0xe0;

@@ -1,48 +1,48 @@
-//! The guard reads all of a context for one thread at a time. A second check would read the same memory, and would miss the
-//! freed blocks that the first one has in hand.
+//! Lets one thread at a time have the whole context read for the guard. A second check would read the same memory, and
+//! would miss the freed blocks that the first one is reading.
 
 use super::ContextPool;
 use crate::process::cancel;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::time::Duration;
 
-/// Between two looks whether the other check is over.
+/// Pause between two checks for the end of another check.
 const NAP: Duration = Duration::from_micros(50);
 
 #[derive(Default)]
 pub(crate) struct Checking {
     is_busy: AtomicBool,
-    /// How many checks have begun.
+    /// Number of checks that have begun.
     begun: AtomicU64,
-    /// The number of the last check that read all.
+    /// The number of the last complete check.
     whole: AtomicU64,
-    /// Users who wait for a check of their own. They come before the checks at waits.
+    /// Users who wait for their own check. They come before the checks at waits.
     users: AtomicUsize,
 }
 
-/// Who wants a check.
+/// The caller of a check.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::pool) enum For {
     /// A user, who is told what this check itself has read.
     User,
-    /// A wait of the program: any check will do that begins after it.
+    /// A wait of the program: any check that begins after it will do.
     Wait,
 }
 
 pub(in crate::pool) enum Begun {
     /// The calling thread reads. No other check of the context begins meanwhile.
     Check(Check),
-    /// Another thread has read all since the call.
+    /// Another thread has read everything since the call.
     Read,
-    /// Another check went on for the whole time.
+    /// Another check was running for the whole time.
     NoTime,
 }
 
-/// A check goes on for as long as this lives.
+/// A running check. It ends on drop.
 pub(in crate::pool) struct Check {
     of: &'static Checking,
     number: u64,
-    /// All was read.
+    /// Everything was read.
     pub is_whole: bool,
 }
 
@@ -55,7 +55,7 @@ impl Drop for Check {
     }
 }
 
-/// Counts a user for as long as it lives.
+/// Counts a waiting user until it is dropped.
 struct Waiting(&'static Checking);
 
 impl Drop for Waiting {
@@ -65,7 +65,7 @@ impl Drop for Waiting {
 }
 
 impl ContextPool {
-    /// Waits until no other check of this context goes on, as long as time is left, and begins one.
+    /// Waits, as long as time is left, until no other check of this context is running, and begins one.
     pub(in crate::pool) fn begin_check(&'static self, wanted: For, left: &mut dyn FnMut() -> Duration) -> Begun {
         let all = &self.checking;
         let begun = all.begun.load(SeqCst);
@@ -105,7 +105,7 @@ mod tests {
         for wanted in [For::Wait, For::User] {
             assert!(matches!(begin(wanted, &mut none), Begun::NoTime));
         }
-        // The first check has begun before this wait. Another one reads all while it waits.
+        // The first check began before this wait. Another one reads everything meanwhile.
         let (mut first, mut looks) = (Some(first), 0);
         let mut left = || {
             looks += 1;

@@ -1,4 +1,4 @@
-//! Events behind all work of a context. They are used again.
+//! Events after all work of a context. They are reused.
 
 use super::ContextPool;
 use crate::progress::{activity, queries};
@@ -6,7 +6,7 @@ use crate::vendor::memory::Event;
 use std::sync::atomic::Ordering::*;
 
 impl ContextPool {
-    /// Keeps an event for later, if the event is of the present context.
+    /// Keeps an event for later, if it belongs to the present context.
     pub(in crate::pool) fn keep_event(&self, generation: u32, event: Option<Event>) {
         let mut events = self.events_now();
         if self.generation() == generation {
@@ -14,16 +14,16 @@ impl ContextPool {
         }
     }
 
-    /// An event behind all work submitted so far, and the count of that. `None` if something captures or
-    /// there are no such events.
+    /// Returns an event after all work submitted so far, and the submission count. `None` during a capture, or if the
+    /// driver has no such events.
     pub(super) fn event(&self) -> Option<(Event, Option<u64>)> {
         let submissions = activity::submissions_if_none_open();
         let event = self.behind_all()?;
         Some((event?, submissions))
     }
 
-    /// As [`behind_all`](crate::vendor::memory::MemoryCalls::behind_all), in the current context, with a spare event if there is one. `None` if something
-    /// captures.
+    /// As [`behind_all`](crate::vendor::memory::MemoryCalls::behind_all), in the current context, with a spare event if
+    /// there is one. `None` during a capture.
     pub(super) fn behind_all(&self) -> Option<Option<Event>> {
         let (generation, spare) = (self.generation(), self.events_now().pop());
         let event = queries::unless_capturing(|| self.calls.behind_all(self.context(), spare));
@@ -34,8 +34,8 @@ impl ContextPool {
         event
     }
 
-    /// Whether the driver had an event behind all work of the context when it was last asked for one. Drivers before
-    /// 12.5 have none.
+    /// Returns true if the driver supported an event after all work of the context when it was last asked for one.
+    /// Drivers before 12.5 do not.
     pub(crate) fn has_events(&self) -> bool {
         !self.without_events.load(Relaxed)
     }

@@ -1,6 +1,6 @@
-//! Blocks are filled, and the fill is over before anything else is done with the block.
+//! Fills of blocks. A fill completes before anything else is done with its block.
 //!
-//! Fills have a stream of their own, since a wait for that stream is allowed beside any capture. A wait for the context's
+//! Fills have their own stream, since a wait for that stream is allowed during any capture. A wait for the context's
 //! work is not, and a capture may begin between the fill and the wait.
 
 use super::ContextPool;
@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering::*;
 pub(super) const UNKNOWN: usize = 0;
 
 impl ContextPool {
-    /// Fills a block that no work uses, and waits for that. False if it is not known to be filled: the driver refused, or
-    /// something captures where there is no stream for fills.
+    /// Fills a block that no work uses, and waits for the fill. Returns false if the block is not known to be filled:
+    /// the driver refused, or a capture is going on and there is no stream for fills.
     pub(in crate::pool) fn fill(&self, block: &Block, byte: u8) -> bool {
         let (base, bytes) = (block.base(), block.bytes.load(Relaxed) as usize);
         let status = self.within(|| match self.fill_stream() {
@@ -28,7 +28,7 @@ impl ContextPool {
         status.inspect(|&status: &Status| activity::saw(status)) == Some(SUCCESS)
     }
 
-    /// The stream for fills, in the current context.
+    /// Returns the stream for fills, in the current context.
     fn fill_stream(&self) -> Option<Stream> {
         let known = self.fill_stream.load(Acquire);
         if known != UNKNOWN {

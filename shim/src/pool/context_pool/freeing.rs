@@ -1,16 +1,16 @@
-//! A thread of ours that makes real frees of a context. Such a free may wait for the context's work. There is one
-//! thread at a time for each context.
+//! The shim's thread that makes real frees of a context. Such a free may wait for the context's work. Each context has
+//! at most one such thread at a time.
 
 use super::ContextPool;
 use crate::process::clock;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Duration;
 
-/// Since when a thread makes real frees, ns. 0: no thread does.
+/// The time since which a thread makes real frees, ns. 0: no thread does.
 #[derive(Default)]
 pub(crate) struct Freeing(AtomicU64);
 
-/// While this lives, a thread makes real frees.
+/// A thread's claim on the real frees of a context. It ends on drop.
 pub(crate) struct Frees(&'static ContextPool);
 
 impl Drop for Frees {
@@ -26,7 +26,7 @@ impl ContextPool {
         self.freeing.0.compare_exchange(0, now, Acquire, Relaxed).ok().map(|_| Frees(self))
     }
 
-    /// For how long a thread has been making real frees.
+    /// Returns for how long a thread has been making real frees.
     pub(in crate::pool) fn frees_for(&self) -> Duration {
         match self.freeing.0.load(Relaxed) {
             0 => Duration::ZERO,
@@ -37,7 +37,7 @@ impl ContextPool {
 
 #[cfg(test)]
 impl Frees {
-    /// As if the thread had begun so long ago.
+    /// Pretends that the thread began that long ago.
     pub(in crate::pool) fn since(self, ago: Duration) -> Self {
         self.0.freeing.0.store(clock::precise_ns().saturating_sub(ago.as_nanos() as u64), Relaxed);
         self
@@ -48,7 +48,7 @@ impl Frees {
 mod tests {
     use super::*;
 
-    /// A free that waits for ever does not hold up another context.
+    /// A free that never returns does not hold up another context.
     #[test]
     fn each_context_has_a_thread_of_its_own_that_frees() {
         let [one, other] = [1, 2].map(|context| ContextPool::made_up(context, 0, 0));

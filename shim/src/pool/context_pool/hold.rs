@@ -1,4 +1,4 @@
-//! A context is kept from ending while its blocks are given back.
+//! Keeps a context from ending while its blocks are given back.
 
 use super::ContextPool;
 use crate::process::clock;
@@ -6,14 +6,14 @@ use crate::progress::device::ContextHold;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-/// While this lives, a context does not end. The pool holds no lock meanwhile.
+/// Keeps a context from ending until it is dropped. The pool holds no lock meanwhile.
 pub(crate) struct PoolHold<'a> {
     context_pool: &'a ContextPool,
     hold: ContextHold,
 }
 
 impl PoolHold<'_> {
-    /// Whether somebody waits until the context may end.
+    /// Returns true if a thread waits to end the context.
     pub(crate) fn is_wanted(&self) -> bool {
         self.context_pool.gone.load(SeqCst) || self.hold.is_wanted()
     }
@@ -28,7 +28,7 @@ impl Drop for PoolHold<'_> {
 impl ContextPool {
     /// Keeps the context from ending while its blocks are given back. `None` if the context has ended.
     pub(crate) fn hold(&self) -> Option<PoolHold<'_>> {
-        // A program may release a primary context. Only afterwards is it known whether that was the last release and
+        // A program may release a primary context. Only after the release is it known if that was the last one and
         // ended the context.
         let context = self.context();
         let hold = ContextHold::begin(context)?;
@@ -37,8 +37,8 @@ impl ContextPool {
         (!self.gone.load(SeqCst) && self.context() == context).then_some(staying)
     }
 
-    /// Waits until nobody gives blocks back any more, but not longer than this. A thread that begins after this call
-    /// sees that the context is gone, or that the pool is closed.
+    /// Waits at most `longest` until no thread gives blocks back any more. A thread that begins after this call sees
+    /// that the context is gone, or that the pool is closed.
     pub(crate) fn wait_for_releases(&self, longest: Duration) {
         let end = clock::precise_ns() + longest.as_nanos() as u64;
         while self.releasing.load(SeqCst) != 0 && clock::precise_ns() < end {

@@ -5,7 +5,7 @@ use super::{ContextPool, Inner};
 use crate::process::lock::lock;
 use std::sync::atomic::Ordering::*;
 
-/// How many of the oldest idle blocks go back.
+/// Bound on the oldest idle blocks that go back.
 #[derive(Clone, Copy)]
 pub(in crate::pool) enum Most {
     /// At least this many bytes, in at most this many blocks.
@@ -25,7 +25,7 @@ impl Most {
 }
 
 impl ContextPool {
-    /// An idle block of at least `rounded` bytes, and at most `slack` more.
+    /// Takes an idle block of at least `rounded` and at most `rounded + slack` bytes.
     pub(crate) fn take(&self, rounded: u64, slack: u64) -> Option<&'static Block> {
         let mut inner = lock(&self.inner);
         let (&key, &block) = inner.by_size.range((rounded, 0)..).next()?;
@@ -48,7 +48,7 @@ impl ContextPool {
 
     /// Keeps a block whose bytes are counted as idle already.
     pub(super) fn keep_in(&self, inner: &mut Inner, block: &'static Block, now_ns: u64) {
-        // The block's context ended while a thread had the block. This pool may be for another context by now, so the
+        // The block's context ended while a thread had the block. This pool may now be for another context, so the
         // block is not kept.
         if block.is(State::Gone) {
             self.idle.fetch_sub(block.bytes.load(Relaxed), Relaxed);
@@ -64,7 +64,7 @@ impl ContextPool {
         self.idle_peak.fetch_max(self.idle(), Relaxed);
     }
 
-    /// Takes out the blocks that have been idle for longest, at most `count` of them. `most` says how many bytes, and is
+    /// Takes out the blocks that have been idle longest, at most `count` of them. `most` bounds the bytes, and is
     /// lowered by the bytes that were taken.
     pub(in crate::pool) fn oldest(&self, most: &mut Most, count: usize) -> Vec<&'static Block> {
         let mut inner = lock(&self.inner);
@@ -89,15 +89,15 @@ impl ContextPool {
         out
     }
 
-    /// Bytes and age, ns, of each idle block that can be given back.
+    /// Returns the bytes and age, ns, of each idle block that can be given back.
     pub(crate) fn ages(&self, now_ns: u64) -> Vec<(u64, u64)> {
         let inner = lock(&self.inner);
         let age = |block: &&Block| now_ns.saturating_sub(block.idle_ns.load(Relaxed));
         inner.by_age.values().map(|block| (block.bytes.load(Relaxed), age(block))).collect()
     }
 
-    /// The context ends, and with it all blocks that are kept here. The answer is first the blocks that no work uses, then
-    /// those that wait for work.
+    /// Takes out all blocks, since the context ends. Returns first the blocks that no work uses, then those that wait
+    /// for work.
     pub(crate) fn let_go(&self) -> (Vec<&'static Block>, Vec<&'static Block>) {
         self.events_now().clear();
         let mut inner = lock(&self.inner);
@@ -109,7 +109,7 @@ impl ContextPool {
         (idle, waiting)
     }
 
-    /// Idle bytes, and the number of idle blocks.
+    /// Returns the idle bytes and the number of idle blocks.
     pub(crate) fn idle_blocks(&self) -> (u64, u64) {
         let inner = lock(&self.inner);
         let pending: usize = inner.batches.iter().map(|batch| batch.blocks.len()).sum();

@@ -1,4 +1,4 @@
-//! Freed blocks that pending work may still use, until events tell that this work has completed.
+//! Freed blocks that pending work may still use, until events show that this work has completed.
 
 use super::{Batch, ContextPool, Inner};
 use crate::pool::block::{Block, State};
@@ -11,18 +11,18 @@ use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-/// How many freed blocks, of at most so many bytes, are gathered before an event is left for them. To record an event
-/// and to ask for it takes longer than all else of a free. Whoever needs one of the blocks has the event recorded at
-/// once.
+/// Freed blocks are gathered, up to this many of at most [`GATHERED_BYTES`], before an event is recorded for them.
+/// Recording an event and querying it takes longer than the rest of a free. A thread that needs one of the blocks has
+/// the event recorded at once.
 const GATHERED: usize = 8;
 const GATHERED_BYTES: u64 = 32 << 20;
-/// Freed blocks that one event covers at most.
+/// The most freed blocks that one event covers.
 const BATCH: usize = 64;
 /// The most events at a time, unless many blocks were freed since the last one.
 const MOST_BATCHES: usize = 64;
 impl ContextPool {
-    /// Keeps a block until the work that may use it has completed. True if that work has completed already: then the
-    /// block is not kept.
+    /// Keeps a block until the work that may use it has completed. Returns true if that work has completed already:
+    /// then the block is not kept.
     pub(crate) fn keep_unless_completed(&self, block: &'static Block, now_ns: u64) -> bool {
         let keep = || {
             block.idle_ns.store(now_ns, Relaxed);
@@ -32,11 +32,11 @@ impl ContextPool {
         let (generation, submissions) = (self.generation(), activity::submissions_if_none_open());
         {
             let mut inner = lock(&self.inner);
-            // As in `keep_in`: this pool may be for another context by now.
+            // As in `keep_in`: this pool may now be for another context.
             if block.is(State::Gone) {
                 return false;
             }
-            // Nothing was submitted since the last event: it covers this block too.
+            // Nothing was submitted since the last event, so the event covers this block too.
             let covers = |batch: &&mut Batch| {
                 submissions.is_some() && batch.submissions == submissions && batch.blocks.len() < BATCH
             };
@@ -45,7 +45,7 @@ impl ContextPool {
                 batch.blocks.push(block);
                 return false;
             }
-            // More events than this tell nothing new.
+            // More events than this add no information.
             let open = inner.open.len();
             let bytes: u64 = inner.open.iter().chain([&block]).map(|block| block.bytes.load(Relaxed)).sum();
             if open + 1 < GATHERED && bytes <= GATHERED_BYTES || inner.batches.len() >= MOST_BATCHES && open < BATCH {
@@ -54,7 +54,7 @@ impl ContextPool {
                 return false;
             }
         }
-        // Taken before the event is recorded: the event does not cover what is freed from here on.
+        // Taken before the event is recorded: the event does not cover blocks that are freed from here on.
         let mut blocks = std::mem::take(&mut lock(&self.inner).open);
         let Some((event, submissions)) = self.within(|| self.event()) else {
             keep();
@@ -74,12 +74,12 @@ impl ContextPool {
         false
     }
 
-    /// Makes idle what waited and what no work uses any more.
+    /// Makes those of the waiting blocks idle that no work uses any more.
     pub(super) fn keep_all(&self, inner: &mut Inner, blocks: impl IntoIterator<Item = &'static Block>, now_ns: u64) {
         blocks.into_iter().for_each(|block| self.keep_in(inner, block, now_ns));
     }
 
-    /// Keeps blocks that wait for an event, if they are of the present context.
+    /// Keeps blocks that wait for an event, if they belong to the present context.
     fn push_batch(&self, generation: u32, event: Event, submissions: Option<u64>, blocks: Vec<&'static Block>) {
         let mut inner = lock(&self.inner);
         if self.generation() != generation {
@@ -90,7 +90,7 @@ impl ContextPool {
         inner.batches.push_back(Batch { number, event, submissions, blocks });
     }
 
-    /// Records an event behind the work that may use what was freed since the last batch.
+    /// Records an event after the work that may use the blocks freed since the last batch.
     fn close_batch(&self) {
         let generation = self.generation();
         let (blocks, _transit) = {
@@ -106,7 +106,7 @@ impl ContextPool {
         }
     }
 
-    /// Blocks that were about to get an event wait for the next one.
+    /// Returns blocks that were about to get an event to the open batch.
     fn open_again(&self, generation: u32, blocks: impl IntoIterator<Item = &'static Block>) {
         let mut inner = lock(&self.inner);
         if self.generation() == generation {
@@ -114,7 +114,7 @@ impl ContextPool {
         }
     }
 
-    /// Makes idle what no work uses any more, and covers the other freed blocks by events.
+    /// Makes blocks idle that no work uses any more, and covers the other freed blocks by events.
     pub(crate) fn reap(&self, now_ns: u64) {
         self.close_batch();
         let generation = self.generation();
@@ -137,13 +137,13 @@ impl ContextPool {
         }
     }
 
-    /// Whether freed blocks wait for work to complete.
+    /// Returns true if freed blocks wait for work to complete.
     pub(crate) fn has_pending(&self) -> bool {
         let inner = lock(&self.inner);
         !inner.open.is_empty() || !inner.batches.is_empty()
     }
 
-    /// Waits until no work uses what was freed so far, but not longer than this, and not while something captures.
+    /// Waits at most `longest` until no work uses the blocks freed so far. Does not wait during a capture.
     pub(crate) fn wait_for_freed(&self, longest: Duration) {
         let end = clock::precise_ns() + longest.as_nanos() as u64;
         self.reap(clock::now_ns());
@@ -156,7 +156,7 @@ impl ContextPool {
         }
     }
 
-    /// As [`ContextPool::barrier`], and makes idle what was freed before it.
+    /// As [`ContextPool::barrier`], and makes the blocks idle that were freed before it.
     pub(crate) fn barrier_for_all(&self, now_ns: u64) -> Option<Status> {
         let generation = self.generation();
         // The barrier does not cover blocks that are freed from here on.
@@ -178,7 +178,7 @@ impl ContextPool {
         status
     }
 
-    /// Keeps a block that work may use, until that work has completed.
+    /// Keeps a block that work may use until that work has completed.
     pub(crate) fn keep_waiting(&self, block: &'static Block, now_ns: u64) {
         let mut inner = lock(&self.inner);
         block.idle_ns.store(now_ns, Relaxed);
@@ -192,7 +192,7 @@ impl ContextPool {
 mod tests {
     use super::*;
 
-    /// A request that runs out is to wait for them, and for nothing if there are none.
+    /// A request that runs out has to wait for them, but must not wait if there are none.
     #[test]
     fn blocks_whose_barrier_or_event_is_made_are_on_their_way() {
         let context_pool = ContextPool::made_up(1, 0, 0);

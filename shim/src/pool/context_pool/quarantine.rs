@@ -1,8 +1,8 @@
 //! Freed blocks that the guard keeps from use for a while, in the order in which they were freed.
 //!
-//! Blocks that are taken out are on their way until they are somewhere again, so that a request that runs out waits for
-//! them ([`InTransit`](super::super::in_transit::InTransit)). Nothing is noted as on its way if no block is: such a request
-//! is tried again whenever something has moved.
+//! Blocks that are taken out are in transit until they are stored again, so that a request that runs out waits for them
+//! ([`InTransit`](super::super::in_transit::InTransit)). A transit is noted only if there are blocks: any transit makes
+//! such a request try again.
 
 use super::super::block::{Block, State};
 use super::super::in_transit::Transit;
@@ -14,13 +14,13 @@ use std::sync::atomic::Ordering::*;
 /// Blocks that were taken out of the quarantine.
 pub(crate) struct Out {
     pub blocks: Vec<&'static Block>,
-    /// Held until the blocks are somewhere again.
+    /// Held until the blocks are stored again.
     _transit: Transit<'static>,
 }
 
 impl ContextPool {
-    /// Keeps a block from use until `most` more bytes were freed after it. The answer is the blocks that have been kept
-    /// that long.
+    /// Keeps a block from use until `most` more bytes were freed after it. Returns the blocks that have been kept that
+    /// long.
     pub(crate) fn quarantine(&self, block: &'static Block, most: u64) -> Option<Out> {
         let mut inner = lock(&self.inner);
         if block.is(State::Gone) {
@@ -51,12 +51,12 @@ impl ContextPool {
         self.out(blocks)
     }
 
-    /// The turns of all blocks that are kept from use now, for [`ContextPool::lend_quarantined`].
+    /// Returns the turns of all blocks that are kept from use now, for [`ContextPool::lend_quarantined`].
     pub(in crate::pool) fn quarantined_turns(&self) -> Range<u64> {
         0..lock(&self.inner).turn
     }
 
-    /// Takes out the first blocks of these turns, at most so many, which the caller puts back soon
+    /// Takes out the first blocks of these turns, at most `most`. The caller puts them back soon
     /// ([`ContextPool::put_in_quarantine`]). They still count as idle.
     pub(in crate::pool) fn lend_quarantined(&self, turns: &mut Range<u64>, most: usize) -> Option<Out> {
         let mut inner = lock(&self.inner);
@@ -68,7 +68,7 @@ impl ContextPool {
         self.out(blocks)
     }
 
-    /// Puts blocks back in their turn.
+    /// Puts blocks back at their turns.
     pub(in crate::pool) fn put_in_quarantine(&self, lent: Out) {
         let mut inner = lock(&self.inner);
         for block in lent.blocks.iter().filter(|block| !block.is(State::Gone)) {
@@ -76,14 +76,14 @@ impl ContextPool {
         }
     }
 
-    /// A block counts as quarantined no longer.
+    /// Stops counting a block as quarantined.
     fn leaves(&self, inner: &mut Inner, block: &Block) {
         let bytes = block.bytes.load(Relaxed);
         inner.quarantined = inner.quarantined.saturating_sub(bytes);
         self.idle.fetch_sub(bytes, Relaxed);
     }
 
-    /// Notes that these blocks are on their way, while the lock is held under which they were taken out.
+    /// Notes that these blocks are in transit, while the lock is held under which they were taken out.
     fn out(&self, blocks: Vec<&'static Block>) -> Option<Out> {
         if blocks.is_empty() { None } else { Some(Out { blocks, _transit: self.in_transit.blocks.begin() }) }
     }
@@ -114,7 +114,7 @@ mod tests {
         out.blocks.iter().map(|block| block.addr.load(Relaxed) >> 12).collect()
     }
 
-    /// A check reads them in parts. A request that runs out finds the others, and waits for the part.
+    /// A check reads them in parts. A request that runs out finds the others, and waits for the part being read.
     #[test]
     fn what_a_check_has_in_hand_is_on_its_way_and_comes_back_in_its_turn() {
         let (context_pool, _) = filled();

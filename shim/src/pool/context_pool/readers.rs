@@ -1,7 +1,7 @@
-//! Filling and reading the memory that the guard watches, by the readers of a context, within a time.
+//! Readers of a context: they fill and read the memory that the guard watches, within a time limit.
 //!
 //! While the context is idle a kernel does the work. Otherwise copies do it, because a kernel of the program may occupy
-//! all processors of the device and wait for the program. So nothing of ours waits for the program's work.
+//! all processors of the device and wait for the program. So the shim never waits for the program's work.
 
 use super::ContextPool;
 use super::stuck::Stuck;
@@ -22,25 +22,25 @@ use std::time::{Duration, Instant};
 
 /// The value that watched memory is filled with.
 const VALUE: u8 = 0xa5;
-/// The bytes that a block of the kernel's threads reads at least, and the most such blocks for one range.
+/// The least bytes that one thread block of the kernel reads, and the most thread blocks for one range.
 const CHUNK: u64 = 64 << 10;
 const CHUNKS: u64 = 1024;
-/// How often the thread looks for the end before it sleeps between looks, and how long it sleeps.
+/// How often the thread polls for the end before it sleeps between polls, and how long it sleeps.
 const LOOKS: u32 = 64;
 pub(super) const NAP: Duration = Duration::from_micros(20);
-/// Stands for a kernel that nobody has tried to load.
+/// No thread has tried to load the kernel.
 const UNKNOWN: usize = 0;
-/// Stands for a kernel that cannot be loaded, or is just being loaded.
+/// The kernel cannot be loaded, or is being loaded.
 const NONE: usize = 1;
-/// The most readers of one context that may wait for the device. With more, nothing is read in that context any more.
+/// The most readers of one context that may wait for the device. Beyond that, nothing is read in that context any more.
 const MOST_STUCK: usize = 4;
 
-/// One thing to be done with a range of memory.
+/// One job on a range of memory.
 #[derive(Clone, Copy)]
 pub(crate) enum Job {
-    /// Fills so many bytes from an address with [`VALUE`].
+    /// Fills a number of bytes at an address with [`VALUE`].
     Fill(u64, u64),
-    /// Looks which of so many bytes are not [`VALUE`] any more.
+    /// Finds the bytes of a range that are no longer [`VALUE`].
     Read(u64, u64),
 }
 
@@ -56,21 +56,21 @@ pub(crate) struct Readers {
     spare: Mutex<Vec<Reader>>,
     stuck: Stuck<LateReader>,
     kernel: AtomicUsize,
-    /// The one that finds addresses: `None` while nobody has tried to load it.
+    /// The kernel that finds addresses. `None`: no thread has tried to load it.
     pub(super) scan: Mutex<Option<Option<scan::Kernel>>>,
-    /// What readers and kernels take of the device, as free memory told, and of the host's memory, pinned.
+    /// Device memory that readers and kernels take, measured by free memory, and the pinned host memory that they take.
     device_bytes: AtomicU64,
     pinned_bytes: AtomicU64,
-    /// Which of its lists may be read, as bits.
+    /// A bit set of its lists that may be read.
     pub(super) lists: AtomicUsize,
-    /// Bytes of a millisecond that it last read. 0: that is not known.
+    /// Bytes that it last read in a millisecond. 0: unknown.
     pub(super) scanned_a_ms: AtomicU64,
 }
 
 impl Readers {
-    /// The context is gone, and all of its readers with it.
+    /// Drops all readers, since the context is gone.
     pub(crate) fn clear(&self) {
-        // Those that complete just now are put back among the spare ones, or not at all.
+        // Readers that complete just now are put back among the spare ones, or not at all.
         self.stuck.clear();
         lock(&self.spare).clear();
         self.kernel.store(UNKNOWN, Relaxed);
@@ -84,8 +84,8 @@ impl Readers {
         });
     }
 
-    /// Makes something of ours in the current context, and counts what it takes: of the device as much as free memory fell,
-    /// and `least` at least.
+    /// Makes an object of the shim in the current context, and counts its memory: the device bytes by which free memory
+    /// fell, and at least `least`.
     pub(super) fn made<T>(
         &self,
         least: u64,
@@ -104,7 +104,7 @@ impl Readers {
         Ok(made)
     }
 
-    /// A reader has nothing left to do.
+    /// Keeps a reader that has nothing left to do.
     fn spare(&self, mut reader: Reader) {
         if let Some(list) = reader.list.take() {
             self.lists.fetch_and(!(1 << list), Release);
@@ -113,7 +113,7 @@ impl Readers {
     }
 }
 
-/// Why nothing is known.
+/// The reason why the result is unknown.
 pub(super) enum NotKnown {
     /// The work did not complete in time.
     Stuck,
@@ -121,15 +121,15 @@ pub(super) enum NotKnown {
 }
 
 impl ContextPool {
-    /// Takes back the readers that have completed their work, whose claims end with that. True if that is all of them.
+    /// Takes back the readers that have completed their work, which ends their claims. Returns true if none is left.
     pub(crate) fn settle_readers(&self) -> bool {
-        // A reader that the driver answers an error about never reads anything.
+        // A reader for which the driver returns an error never reads anything.
         let is_done = |late: &LateReader| late.reader.is_done().unwrap_or(true);
         let ask = |stuck: Vec<LateReader>| self.within(|| stuck.into_iter().partition(is_done));
         self.readers.stuck.settle(ask, |late| self.readers.spare(late.reader))
     }
 
-    /// Takes back all readers, and waits for those that are late, but not longer than this.
+    /// Takes back all readers. Waits at most `longest` for late ones.
     pub(in crate::pool) fn settle_readers_within(&self, longest: Duration) {
         let end = Instant::now() + longest;
         while !self.settle_readers() && Instant::now() < end && !activity::broken() {
@@ -137,14 +137,14 @@ impl ContextPool {
         }
     }
 
-    /// Does these jobs in their order, in memory of the claimed blocks. The answer is what was found, one for each job that
-    /// reads. `None`: nothing is known, and some of the work may go on, for as long as the blocks stay claimed.
+    /// Does these jobs in order, in memory of the claimed blocks. Returns the results, one for each job that reads.
+    /// `None`: the result is unknown, and some of the work may go on, for as long as the blocks stay claimed.
     pub(crate) fn work_through(&self, jobs: &[Job], claim: &Claim, longest: Duration) -> Option<Vec<Mismatch>> {
         self.with_reader(self.is_idle(), claim, longest, |work| work.all(jobs), |_, found| found)
     }
 
-    /// Has a reader do something in the context, and then takes what it did. `idle`: no work of the program occupies
-    /// the processors.
+    /// Lets a reader do work in the context, and then takes the result. `idle`: no work of the program occupies the
+    /// processors.
     fn with_reader<R, T>(
         &self,
         idle: bool,
@@ -172,8 +172,8 @@ impl ContextPool {
         taken
     }
 
-    /// Copies so many bytes, [`ROOM`] at most, out of a claimed block beside any work, and has them looked at. `None`:
-    /// that was not done, and some of it may go on, for as long as the block stays claimed.
+    /// Copies bytes, at most [`ROOM`], out of a claimed block beside any work, and passes them to the caller's check.
+    /// `None`: not done, and some of the work may go on, for as long as the block stays claimed.
     pub(crate) fn copy_out(
         &self,
         (addr, bytes): (u64, usize),
@@ -188,10 +188,10 @@ impl ContextPool {
         self.with_reader(false, claim, longest, copy, |reader, ()| read(reader.copied(bytes)))
     }
 
-    /// Puts a reader back for the next use, or among the late ones if its work has not completed. `late`: what it may
-    /// still read then.
+    /// Puts a reader back for the next use, or among the late ones if its work has not completed. `late`: the blocks
+    /// that it may still read then.
     pub(super) fn put_back(&self, reader: Reader, generation: u32, late: Option<&Claim>) {
-        // The pool may be for another context by now, and the reader belongs to the earlier one.
+        // The pool may now be for another context, and the reader belongs to the earlier one.
         if self.generation() == generation {
             match late {
                 Some(claim) => self.readers.stuck.add(LateReader { reader, _claim: claim.of_late_reader() }),
@@ -200,7 +200,7 @@ impl ContextPool {
         }
     }
 
-    /// An unused reader, in the current context. `idle`: the kernel may be loaded, which waits for work.
+    /// Returns an unused reader in the current context. `idle`: the kernel may be loaded, which waits for work.
     pub(super) fn reader(&self, idle: bool) -> Option<Reader> {
         self.settle_readers();
         if self.readers.stuck.len() >= MOST_STUCK || activity::broken() {
@@ -219,7 +219,7 @@ impl ContextPool {
     }
 }
 
-/// A kernel in the current context. It is loaded if nobody has tried that yet. To load it waits for work.
+/// Returns a kernel in the current context. Loads it if no thread has tried yet. Loading waits for work.
 fn loaded(kernel: &AtomicUsize, load: impl FnOnce() -> Result<usize, Status>) -> Option<usize> {
     if kernel.compare_exchange(UNKNOWN, NONE, Relaxed, Relaxed).is_ok()
         && let Ok(loaded) = load()
@@ -239,7 +239,7 @@ struct Work<'a> {
 impl Work<'_> {
     fn all(&mut self, jobs: &[Job]) -> Result<Vec<Mismatch>, NotKnown> {
         let mut found = Vec::with_capacity(jobs.len());
-        // Chunks whose answers are still to come, by the index of their range.
+        // Chunks whose results are pending, by the index of their range.
         let mut open: Vec<usize> = Vec::new();
         let mut used = 0;
         for &job in jobs {
@@ -268,7 +268,7 @@ impl Work<'_> {
         Ok(found)
     }
 
-    /// Waits for all that was begun, and takes the answers.
+    /// Waits for all work that was begun, and takes the results.
     fn answered(&mut self, open: &mut Vec<usize>, used: &mut usize, found: &mut Vec<Mismatch>) -> Result<(), NotKnown> {
         self.wait()?;
         let mut at = 0;

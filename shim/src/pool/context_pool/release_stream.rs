@@ -1,16 +1,16 @@
-//! The stream on which blocks of a context go back without waiting for its work.
+//! The release stream: blocks of a context go back on it without waiting for the context's work.
 
 use super::ContextPool;
 use crate::vendor::memory::ReleaseStream;
 use std::sync::atomic::Ordering::*;
 
-/// A value of [`ContextPool::release_stream`]: nobody has asked for one.
+/// A value of [`ContextPool::release_stream`]: no thread has asked for one.
 pub(in crate::pool) const UNKNOWN: usize = 0;
-/// There can be no release stream here.
+/// No release stream is possible here.
 const NONE: usize = 1;
 
 impl ContextPool {
-    /// The stream on which blocks go back without waiting, in the current context.
+    /// Returns the stream on which blocks go back without waiting, in the current context.
     pub(in crate::pool) fn release_stream(&self) -> Option<ReleaseStream> {
         match self.release_stream.load(Acquire) {
             UNKNOWN => self.new_release_stream(),
@@ -19,12 +19,12 @@ impl ContextPool {
         }
     }
 
-    /// Notes, before a block is to go back, that no block of this context can go back without waiting for work.
+    /// Notes, before a block is to go back, that blocks of this context cannot go back without waiting for work.
     pub(in crate::pool) fn note_no_release_stream(&self) {
         let _ = self.release_stream.compare_exchange(UNKNOWN, NONE, AcqRel, Acquire);
     }
 
-    /// Whether it is known that blocks go back by frees that wait for work.
+    /// Returns true if blocks are known to go back by frees that wait for work.
     #[inline]
     pub(crate) fn frees_wait(&self) -> bool {
         self.release_stream.load(Relaxed) == NONE
@@ -53,7 +53,7 @@ impl ContextPool {
         }
     }
 
-    /// Whether blocks go back without waiting for work.
+    /// Returns true if blocks go back without waiting for work.
     pub(crate) fn gives_back_at_once(&self) -> bool {
         self.within(|| self.release_stream()).is_some()
     }

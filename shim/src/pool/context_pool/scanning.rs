@@ -1,5 +1,5 @@
-//! Memory is looked through for addresses by a kernel, while its context is idle. Two launches may be under way: the second
-//! waits on the device when the first ends.
+//! Scans memory for addresses with a kernel, while its context is idle. Two launches may be in flight: the second waits
+//! on the device for the first.
 
 use super::ContextPool;
 use super::readers::{NAP, NotKnown};
@@ -12,26 +12,26 @@ use crate::vendor::scan::{self, Found, LIST_BYTES, LISTS, Range, Wanted};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// One launch reads as much as takes this long at the rate that was measured last, and [`MOST`] bytes at most. A thread
-/// that gives back memory which is read waits for two launches at most, 4 ms.
+/// One launch reads as much as takes this long at the last measured rate, and at most [`MOST`] bytes. A thread that
+/// gives back memory which is being read waits for at most two launches, 4 ms.
 const LAUNCH: Duration = Duration::from_millis(2);
 const MOST: u64 = 4 << 30;
-/// What the first one reads, of a rate that nobody knows: 4 ms of 64 GB/s.
+/// Bytes of the first launch, whose rate is unknown: 4 ms at 64 GB/s.
 const FIRST: u64 = 256 << 20;
-/// A launch that reads less says nothing of the rate.
+/// A launch that reads less is not used to measure the rate.
 const RATED: u64 = 64 << 20;
-/// For this long the thread looks for the end of a launch without a nap. A nap lasts 80 µs, in which 256 MiB are read.
+/// The thread polls for the end of a launch without a nap for this long. A nap lasts 80 µs, in which 256 MiB are read.
 const AWAKE: Duration = Duration::from_millis(2);
-/// Between two looks whether it is to end, and whether its time is over.
+/// Number of polls between two checks for an early end and for the time limit.
 const LOOKS: u32 = 16;
 
-/// How memory is to be looked through for addresses.
+/// Parameters of a scan for addresses.
 pub(crate) struct Scan<'a> {
     pub wanted: &'a Wanted,
     pub longest: Duration,
 }
 
-/// A launch that is under way.
+/// A launch in flight.
 pub(crate) struct Scanning {
     reader: Reader,
     generation: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Scanning {
 }
 
 impl ContextPool {
-    /// Bytes that one launch reads now. `None`: none is to be begun while another is under way.
+    /// Returns the bytes that one launch reads now. `None`: none should begin while another is in flight.
     pub(crate) fn scanned_at_once(&self, is_another: bool) -> Option<u64> {
         match self.readers.scanned_a_ms.load(Relaxed) {
             0 => (!is_another).then_some(FIRST),
@@ -49,18 +49,18 @@ impl ContextPool {
         }
     }
 
-    /// Begins to have pieces of device memory looked at by the kernel, while the context is idle. `None`: it does not, or
-    /// there is no kernel; the memory may be copied instead. Some of it may be under way, for as long as the blocks stay
-    /// claimed.
+    /// Begins a scan of device memory by the kernel, while the context is idle. `None`: the context is not idle, or
+    /// there is no kernel; the memory may be copied instead. Some of the scan may be in flight, for as long as the
+    /// blocks stay claimed.
     pub(crate) fn begin_scan(&self, ranges: &[Range], claim: &Claim, how: &Scan<'_>) -> Option<Scanning> {
-        // If a kernel of the program occupied all processors, our kernel would wait for its end. What we have under way is
-        // no submission: the context stays known to be idle.
+        // If a kernel of the program occupied all processors, our kernel would wait for its end. Our launches are not
+        // submissions: the context stays known to be idle.
         if !self.is_idle() {
             return None;
         }
         let generation = self.generation();
         let (reader, kernel) = self.within(|| {
-            // While the context is idle, since to load it waits for work.
+            // Loaded while the context is idle, since loading waits for work.
             let kernel = self.scan_kernel()?;
             let mut reader = self.reader(false)?;
             reader.list = (0..LISTS).find(|list| self.readers.lists.fetch_or(1 << list, Acquire) >> list & 1 == 0);
@@ -83,9 +83,10 @@ impl ContextPool {
         }
     }
 
-    /// Waits for a launch, and is given the words that may be addresses, each with its place. `is_over`: whether it is to
-    /// end early. `ended`: when the one before it ended, and then this one. `None`: not all that were there are known; the
-    /// memory may be copied instead. Some of it may still be under way, for as long as the blocks stay claimed.
+    /// Waits for a launch, and passes on the words that may be addresses, each with its position. `is_over` returns
+    /// true if the launch has to end early. `ended`: on entry the end of the previous launch, on return the end of this
+    /// one. `None`: the result is incomplete; the memory may be copied instead. Some of the scan may still be in
+    /// flight, for as long as the blocks stay claimed.
     pub(crate) fn end_scan(
         &self,
         mut scanning: Scanning,
@@ -113,13 +114,13 @@ impl ContextPool {
         was_read
     }
 
-    /// The kernel in the current context. Where nobody has tried yet it is loaded.
+    /// Returns the kernel in the current context. Loads it if no thread has tried yet.
     fn scan_kernel(&self) -> Option<scan::Kernel> {
         let mut known = lock(&self.readers.scan);
         if let Some(kernel) = *known {
             return kernel;
         }
-        // So long as it is being loaded there is none.
+        // There is none while it is being loaded.
         *known = Some(None);
         drop(known);
         let kernel = self.readers.made(LIST_BYTES, 0, scan::load).ok();
@@ -129,7 +130,7 @@ impl ContextPool {
 }
 
 impl Scanning {
-    /// Waits; has the kernel end early where it is to.
+    /// Waits; ends the kernel early if it has to end.
     fn wait(&mut self, is_over: &dyn Fn() -> bool) -> Result<(), NotKnown> {
         let (began, mut looks) = (Instant::now(), 0_u32);
         let mut naps = false;

@@ -1,21 +1,21 @@
-//! Readers whose work did not complete in time, and whether there are any.
+//! Readers whose work did not complete in time, and a flag for them.
 //!
-//! Whoever is told that there are none gives back memory. So a reader counts from when it was found stuck until it was
-//! put back, also while a thread asks the device about it.
+//! A thread that is told that there are none gives memory back. So a reader counts from when it was found stuck until
+//! it was put back, also while a thread asks the device about it.
 
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering::*, lock};
 
 pub(super) struct Stuck<T> {
     all: Mutex<All<T>>,
-    /// Whether there are any. Changed by who holds the lock.
+    /// True if there are any. Changed only under the lock.
     any: AtomicBool,
 }
 
 struct All<T> {
     here: Vec<T>,
-    /// How many others a thread is asking about just now.
+    /// Number of readers that a thread is asking about now.
     asked: usize,
-    /// How many contexts have ended with their readers.
+    /// Number of contexts that have ended with their readers.
     ended: u64,
 }
 
@@ -38,7 +38,7 @@ impl<T> Stuck<T> {
         self.tell(&all);
     }
 
-    /// The context is gone, and all of its readers with it.
+    /// Drops all readers, since the context is gone.
     pub(super) fn clear(&self) {
         let mut all = lock(&self.all);
         let gone = std::mem::take(&mut all.here);
@@ -48,12 +48,12 @@ impl<T> Stuck<T> {
         drop(gone);
     }
 
-    /// Asks which have completed their work, and puts those back. True if that is all of them.
+    /// Finds the readers that have completed their work, and puts them back. Returns true if none is left.
     ///
-    /// `ask` parts those that have from the others, while no lock is held. `put_back` may take no lock under which this is
-    /// called.
+    /// `ask` separates completed readers from the others, while no lock is held. `put_back` must not take a lock that
+    /// is held around this call.
     pub(super) fn settle(&self, ask: impl FnOnce(Vec<T>) -> (Vec<T>, Vec<T>), put_back: impl FnMut(T)) -> bool {
-        // Acquire: who hears that all are done comes after what they did.
+        // Acquire: a caller that learns that all are done comes after their work.
         if !self.any.load(Acquire) {
             return true;
         }
@@ -75,7 +75,7 @@ impl<T> Stuck<T> {
         self.tell(&all)
     }
 
-    /// Says whether there are any, and answers whether there are none.
+    /// Updates the flag. Returns true if there are none.
     fn tell(&self, all: &MutexGuard<'_, All<T>>) -> bool {
         let any = all.asked > 0 || !all.here.is_empty();
         self.any.store(any, Release);

@@ -1,4 +1,4 @@
-//! What a free does under the guard, what becomes of freed blocks, and which launches are recorded.
+//! Frees under the guard, checks of freed blocks, and records of launches.
 
 use super::report::{self, Where, Writes};
 use super::{Freed, Guard, is_on, zones};
@@ -18,22 +18,22 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
-/// How long a free waits for the guard's kernel. The free has already waited for the device, so the kernel runs at once,
-/// unless another thread uses the device by then.
+/// Longest wait of a free for the guard's kernel. The free has already waited for the device, so the kernel runs at
+/// once, unless another thread uses the device by then.
 pub(in crate::pool) const DONE_WITHIN: Duration = Duration::from_secs(1);
-/// How long a free waits for readers that are late. They copy beside any work.
+/// Longest wait of a free for late readers. They copy beside any work.
 pub(in crate::pool) const LATE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Some memory was freed while a live graph referred to it, and was not used again yet.
+/// Memory was freed while a live graph referred to it, and has not been reused yet.
 static IN_GRAPHS: AtomicBool = AtomicBool::new(false);
 
-/// Whether a graph that is launched may refer to freed memory.
+/// Returns true if a launched graph may refer to freed memory.
 #[inline(always)]
 pub(crate) fn may_be_in_graphs() -> bool {
     IN_GRAPHS.load(Relaxed)
 }
 
-/// What a program launches.
+/// Kind of work that a program launches.
 #[derive(Clone, Copy)]
 pub(crate) enum LaunchKind {
     Kernel(Opaque),
@@ -45,7 +45,7 @@ pub(crate) enum LaunchKind {
 pub(crate) struct Asker(pub StackRef);
 
 impl Asker {
-    /// The stack of a call that frees.
+    /// Takes the stack of a call that frees.
     pub(crate) fn of(call: &Call) -> Self {
         if !is_on() {
             return Self(0);
@@ -54,7 +54,7 @@ impl Asker {
     }
 }
 
-/// The record of a live block.
+/// Returns the record of a live block.
 fn record(shim: &Shim, block: &Block) -> AllocSlot {
     let slot = block.slot.load(Relaxed);
     let there = if slot == crate::ledger::table::NO_SLOT { None } else { shim.ledger.allocs.read(slot) };
@@ -62,8 +62,8 @@ fn record(shim: &Shim, block: &Block) -> AllocSlot {
 }
 
 impl Guard {
-    /// Reads the zones of claimed blocks, and reports its findings. The blocks' context is held. The answer is the number
-    /// of findings; `None` if it is not known.
+    /// Reads the zones of claimed blocks, and reports findings. The blocks' context is held. Returns the number of
+    /// findings; `None` if it is unknown.
     pub(in crate::pool) fn read_zones(
         &self,
         owner: &'static ContextPool,
@@ -99,8 +99,8 @@ impl Guard {
         found.map(|_| hit)
     }
 
-    /// A block that no work uses is freed: its zones are read, and the whole block is filled. `false` if that is not done;
-    /// it may then still be under way.
+    /// Frees a block that no work uses: reads its zones and fills the whole block. Returns false if that is not done;
+    /// it may still be running then.
     pub(crate) fn freed(&self, asker: &Asker, owner: &'static ContextPool, block: &'static Block) -> bool {
         let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
         let fill = Job::Fill(block.base(), block.bytes.load(Relaxed));
@@ -129,13 +129,13 @@ impl Guard {
         }
     }
 
-    /// Bytes that may be kept from use in each of so many contexts.
+    /// Returns the bytes that may be kept from use in each of `contexts` contexts.
     pub(crate) fn quarantine(&self, contexts: usize) -> u64 {
         self.most.saturating_sub(self.zones()) / contexts.max(1) as u64
     }
 
-    /// Reads freed blocks that nobody has, and reports its findings. The answer is the number of findings; `None` if it is
-    /// not known.
+    /// Reads freed blocks that are not in use, and reports findings. Returns the number of findings; `None` if it is
+    /// unknown.
     pub(in crate::pool) fn read_freed(
         &self,
         owner: &'static ContextPool,
@@ -174,10 +174,10 @@ impl Guard {
         found.map(|_| hit)
     }
 
-    /// A block that was freed is not watched any more.
+    /// Stops watching a block that was freed.
     pub(crate) fn forget_freed(&self, shim: Option<&Shim>, block: &Block) {
         let mut all = lock(&self.freed);
-        // The driver may have given the address away again by now, and another block may have been freed there.
+        // The driver may have given the address away again, and another block may have been freed there.
         let addr = block.addr.load(Relaxed);
         if !all.get(&addr).is_some_and(|freed| std::ptr::eq(freed.block, block)) {
             return;
@@ -192,7 +192,7 @@ impl Guard {
         }
     }
 
-    /// The program launched something that may write. `words` are those of its arguments that may be addresses.
+    /// Records a launch that may write. `words`: arguments that may be addresses.
     pub(crate) fn launched(&self, shim: &Shim, call: &Call, stream: Stream, what: LaunchKind, words: &[u64]) {
         let name = match what {
             LaunchKind::Graph => "a graph".into(),
@@ -207,7 +207,7 @@ impl Guard {
         self.launches.add(stream as u64, name, !matches!(what, LaunchKind::Other), stack, words);
     }
 
-    /// Freed memory that live graphs referred to at its free, sorted.
+    /// Returns the freed memory that live graphs referred to when it was freed, sorted.
     pub(crate) fn freed_in_graphs(&self) -> Vec<Range<u64>> {
         let all = lock(&self.freed);
         let of_graphs = all.iter().filter(|(_, freed)| freed.in_graph);
@@ -216,7 +216,7 @@ impl Guard {
         ranges
     }
 
-    /// A graph is about to run that refers to the freed memory at this address.
+    /// Reports that a graph is about to run that refers to the freed memory at this address.
     pub(crate) fn tell_of_graph(&self, shim: &'static Shim, addr: u64) {
         if let Some(freed) = lock(&self.freed).get(&addr) {
             report::tell_of_graph(shim, addr, freed);

@@ -9,30 +9,30 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// Launches that are kept.
+/// Number of launches that are kept.
 const KEPT: usize = 4096;
-/// Names of kernels that are kept.
+/// Number of kernel names that are kept.
 const NAMES: usize = 4096;
-/// Words of one launch's arguments that are kept.
+/// Number of argument words that are kept of one launch.
 const WORDS: usize = 12;
 
 /// One launch.
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
-    /// How many there were before it.
+    /// Number of launches before it.
     pub number: u64,
     pub time_ns: u64,
     pub stream: u64,
-    /// The kernel's name, or what kind of work it was.
+    /// The kernel's name, or the kind of work.
     pub name: Arc<str>,
     pub stack: StackRef,
-    /// It runs code, which may write anywhere. All other work writes only where its call says.
+    /// It runs code, which may write anywhere. Other work writes only to the addresses in its call.
     runs_code: bool,
-    /// Those of its arguments that may be addresses.
+    /// Arguments that may be addresses.
     words: [u64; WORDS],
 }
 
-/// The last launches, and names of kernels.
+/// The last launches, and the names of kernels.
 #[derive(Debug, Default)]
 pub(super) struct Launches {
     last: Mutex<VecDeque<Launch>>,
@@ -41,14 +41,14 @@ pub(super) struct Launches {
 }
 
 impl Launches {
-    /// The name of a kernel. If it is not known yet, `ask` gives it.
+    /// Returns the name of a kernel. Calls `ask` if it is not known yet.
     pub(super) fn name(&self, function: usize, ask: impl FnOnce() -> Arc<str>) -> Arc<str> {
         if let Some(name) = lock(&self.names).get(&function) {
             return name.clone();
         }
         let name = ask();
         let mut names = lock(&self.names);
-        // Once code was unloaded, its handles come back for other kernels.
+        // Once code was unloaded, its handles may be reused for other kernels.
         if names.len() >= NAMES {
             names.clear();
         }
@@ -67,8 +67,8 @@ impl Launches {
         last.push_back(Launch { number, time_ns: clock::precise_ns(), stream, name, stack, runs_code, words });
     }
 
-    /// The launches since a time that were given an address in a range, at most `most`, the newest first; and `true`. If
-    /// there are none: the newest launches since then that ran code; and `false`.
+    /// Returns `true` and the launches since a time that were given an address in a range, at most `most`, the newest
+    /// first. If there are none: `false` and the newest launches since then that ran code.
     pub(super) fn since(&self, time_ns: u64, range: &Range<u64>, most: usize) -> (bool, Vec<Launch>) {
         let last = lock(&self.last);
         let since = || last.iter().rev().take_while(|launch| launch.time_ns >= time_ns);
@@ -81,7 +81,7 @@ impl Launches {
         }
     }
 
-    /// The first launch since a time that ran code.
+    /// Returns the first launch since a time that ran code.
     pub(super) fn first_since(&self, time_ns: u64) -> Option<Launch> {
         let last = lock(&self.last);
         let since = last.iter().skip(last.partition_point(|launch| launch.time_ns < time_ns));

@@ -1,19 +1,20 @@
 //! The guard (`GPUMEM_GUARD`) finds writes outside of allocations and to freed memory.
 //!
-//! A block is a little larger than the program's request. The bytes behind the request, and with `front` the bytes in
-//! front of it, are a zone. The guard fills the zone when the program gets the block, and reads the zone when the program
-//! frees the block. A freed block is filled whole, kept from use for a while, and read before it is used again.
+//! A block is a little larger than the program's request. The bytes after the request, and with `front` the bytes in
+//! front of it, are a zone. The guard fills the zone when the program gets the block, and reads the zone when the
+//! program frees the block. A freed block is filled as a whole, kept from use for a while, and read before it is
+//! reused.
 //!
-//! * [`zones`]: which bytes are a zone. [`free`]: what a free does.
-//! * [`report`]: what is said about a finding. [`launches`]: which launches may have made the write.
+//! * [`zones`]: the bytes of a zone. [`free`]: a free under the guard.
+//! * [`report`]: the report of a finding. [`launches`]: launches that may have made the write.
 //!
-//! The rules that keep the program as it is:
-//! - The guard does nothing while something captures, after an error that stays, or on HIP. The pool steps aside there, or
-//!   has no guard.
+//! These rules keep the program's behaviour:
+//! - The guard does nothing during a capture, after a sticky error, or on HIP. There the pool steps aside, or has no
+//!   guard.
 //! - The guard waits for the program's work only for a bounded time. Memory that was not read by then is counted.
-//! - Memory that a reader of the guard was given is claimed, and goes back to the driver once the reader is done
+//! - Memory that was given to a reader of the guard is claimed, and goes back to the driver once the reader is done
 //!   ([`super::claims`]).
-//! - A block is not filled while another reader may read it, and is not used again while it is being filled.
+//! - A block is not filled while another reader may read it, and is not reused while it is being filled.
 
 mod free;
 mod launches;
@@ -32,21 +33,21 @@ use rustc_hash::FxHashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-/// Least bytes of a zone behind an allocation.
+/// Least bytes of a zone after an allocation.
 const BEHIND: u64 = 512;
 
-/// Whether the process has a guard. A guard exists from the first block on. Hooks ask this before anything else.
+/// True if the process has a guard, which exists from the first block on. Hooks ask this before anything else.
 static ON: AtomicBool = AtomicBool::new(false);
-/// Whether the guard checks at each wait of the program.
+/// True if the guard checks at each wait of the program.
 static AT_WAITS: AtomicBool = AtomicBool::new(false);
 
-/// Whether launches are to be recorded.
+/// Returns true if launches are to be recorded.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
     ON.load(Relaxed)
 }
 
-/// Whether the guard checks at each wait of the program.
+/// Returns true if the guard checks at each wait of the program.
 #[inline(always)]
 pub(crate) fn checks_at_waits() -> bool {
     AT_WAITS.load(Relaxed)
@@ -58,10 +59,10 @@ pub(crate) struct Freed {
     pub asked: u64,
     /// The record of its allocation.
     pub record: AllocSlot,
-    /// Where and when it was freed.
+    /// The place and time of its free.
     pub stack: StackRef,
     pub time_ns: u64,
-    /// Whether a live graph referred to the block at its free.
+    /// A live graph referred to the block when it was freed.
     in_graph: bool,
     /// A write to the block was reported, so the block is not read again.
     told: bool,
@@ -70,19 +71,19 @@ pub(crate) struct Freed {
 /// The guard of one vendor's pool.
 pub(crate) struct Guard {
     front: bool,
-    /// Most bytes of zones and freed blocks.
+    /// The most bytes of zones and freed blocks.
     most: u64,
-    /// Bytes of zones, now.
+    /// Present bytes of zones.
     zones: AtomicU64,
-    /// Blocks that were freed and not yet used again, by address.
+    /// Blocks that were freed and not reused yet, by address.
     freed: Mutex<FxHashMap<u64, Freed>>,
-    /// When all blocks were last read without a finding, ns.
+    /// Time of the last read of all blocks without a finding, ns.
     all_good_ns: AtomicU64,
     launches: Launches,
 }
 
 impl Guard {
-    /// `None` if the guard is off.
+    /// Returns `None` if the guard is off.
     pub(crate) fn new(settings: &Settings) -> Option<Self> {
         if settings.guard == Kind::Off {
             return None;
@@ -100,7 +101,7 @@ impl Guard {
         })
     }
 
-    /// Bytes of zones, now.
+    /// Returns the present bytes of zones.
     pub(crate) fn zones(&self) -> u64 {
         self.zones.load(Relaxed)
     }

@@ -15,17 +15,17 @@ use gpumem_wire::units;
 use std::fmt::Write;
 use std::ops::Range;
 
-/// Findings that are reported. Further ones are only counted.
+/// The most findings that are reported. Further ones are only counted.
 const MOST: u64 = 256;
-/// Launches that are named with each finding.
+/// The most launches that are named with each finding.
 const LAUNCHES: usize = 3;
 
-/// Where bytes were written that nobody should have written.
+/// Location of a wrong write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Where {
     Behind,
     InFront,
-    /// In memory that was freed.
+    /// In freed memory.
     Freed,
 }
 
@@ -33,13 +33,13 @@ pub(super) enum Where {
 pub(super) struct Writes<'a> {
     pub place: Where,
     pub found: Mismatch,
-    /// Where the range that was read begins.
+    /// Start of the range that was read.
     pub from: u64,
     /// Address of the allocation, and the bytes that the program asked for.
     pub addr: u64,
     pub asked: u64,
     pub record: AllocSlot,
-    /// When the range was last known to be unwritten, ns.
+    /// Time at which the range was last known to be unwritten, ns.
     pub good_ns: u64,
     pub freed: Option<&'a Freed>,
 }
@@ -49,7 +49,7 @@ fn ago(now: u64, then: u64) -> String {
 }
 
 impl Writes<'_> {
-    /// The finding in a sentence.
+    /// Describes the finding in a sentence.
     fn sentence(&self, now: u64) -> String {
         let Mismatch { first, end, count } = self.found;
         let bytes = if count == 1 { "1 byte".to_owned() } else { format!("{count} bytes") };
@@ -161,7 +161,7 @@ fn possible_writers(
     }
 }
 
-/// A graph is about to run that refers to freed memory.
+/// Reports that a graph is about to run that refers to freed memory.
 #[cold]
 pub(super) fn tell_of_graph(shim: &'static Shim, addr: u64, freed: &Freed) {
     shim.count(counters::GUARD_GRAPHS, 1);

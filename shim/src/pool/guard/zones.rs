@@ -1,4 +1,4 @@
-//! Zones: the bytes of a block that do not belong to the program. They are filled and watched.
+//! Zones: the bytes of a block outside the program's part. They are filled and watched.
 
 use super::report::Where;
 use super::{BEHIND, Guard};
@@ -13,32 +13,32 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-/// How long an allocation waits for its zones to be filled. Beside the program's work copies fill them, since no kernel
-/// holds up a copy.
+/// Longest wait of an allocation for its zones to be filled. While the program's work runs, copies fill them, since no
+/// kernel holds up a copy.
 const FILLED_WITHIN: Duration = Duration::from_secs(1);
 
-/// The bytes of a block behind and in front of the program's part.
+/// Returns the bytes of a block after and before the program's part.
 pub(super) fn zones(block: &Block) -> [(Where, Range<u64>); 2] {
     let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
     let base = block.base();
     [(Where::Behind, addr + asked..base + block.bytes.load(Relaxed)), (Where::InFront, base..addr)]
 }
 
-/// The jobs for both zones of a block.
+/// Returns the jobs for both zones of a block.
 pub(super) fn jobs(block: &Block, job: fn(u64, u64) -> Job) -> impl Iterator<Item = (Where, u64, Job)> {
     let ranges = zones(block).into_iter().filter(|(_, range)| !range.is_empty());
     ranges.map(move |(place, range)| (place, range.start, job(range.start, range.end - range.start)))
 }
 
-/// Bytes by which a block is larger than it would be without a guard.
+/// Returns by how many bytes the guard makes a block larger.
 fn more(block: &Block) -> u64 {
     let asked = block.asked.load(Relaxed);
     block.bytes.load(Relaxed).saturating_sub(size::rounded(asked).unwrap_or(asked))
 }
 
 impl Guard {
-    /// Bytes of the block for a request, with room for zones if they fit in `GPUMEM_GUARD_MAX`. `None` if that is more than
-    /// any device has.
+    /// Returns the bytes of the block for a request, with room for zones if they fit in `GPUMEM_GUARD_MAX`. `None` if
+    /// that is more than any device has.
     pub(crate) fn rounded(&self, bytes: u64) -> Option<u64> {
         let in_front = bytes.checked_add(self.front_bytes())?;
         let (least, with_zone) = (size::rounded(in_front)?, size::rounded(in_front.checked_add(BEHIND)?)?);
@@ -50,7 +50,7 @@ impl Guard {
         if self.front { FRONT } else { 0 }
     }
 
-    /// The address at which the program's part of a block begins, and the flags for it. The driver gave the block at `addr`.
+    /// Returns the start of the program's part of a block, and its flags. The driver gave the block at `addr`.
     pub(crate) fn start(&self, addr: u64, bytes: u64, asked: u64) -> (u64, u32) {
         match self.front && bytes >= asked.saturating_add(FRONT) {
             true => (addr + FRONT, FRONTED),
@@ -75,7 +75,7 @@ impl Guard {
         });
     }
 
-    /// A block is not watched any more. This may be called while the program's call is being recorded.
+    /// Stops watching a block. May be called while the program's call is being recorded.
     pub(crate) fn unwatch(&self, shim: Option<&Shim>, block: &Block) {
         if block.flags.fetch_and(!(ZONED | WATCHED), AcqRel) & ZONED == 0 {
             return;

@@ -1,8 +1,8 @@
-//! How blocks go back to the driver.
+//! Ways in which blocks go back to the driver.
 //!
-//! A real free waits for all work of its context, which may be work that ends only when the program says so. A free in
-//! the order of a stream of ours (a release stream) waits for nothing, because no work uses an idle block and nothing
-//! else is ever submitted to that stream. The memory is the device's again once that stream was waited for, and
+//! A real free waits for all work of its context, including work that ends only when the program lets it. A free in
+//! stream order on a stream of the shim (a release stream) waits for nothing, because no work uses an idle block and
+//! nothing else is ever submitted to that stream. The memory is the device's again after a wait for that stream, and
 //! captures are not disturbed (all measured on an H200, driver 580). Some libraries have no such frees. There, blocks
 //! go back while the context is known to be idle, or inside a wait that the program itself makes.
 //!
@@ -10,8 +10,8 @@
 //! blocks go back by real frees at first. Release streams are used once a request has run out, or once much memory is
 //! to go back while the context works: see [`Releaser::release_unhurried`].
 //!
-//! Real frees that may wait for the device's work are made by a thread of ours, which holds no lock. Whoever wants the
-//! memory waits for that thread for a limited time and then goes on without it.
+//! Real frees that may wait for the device's work are made by a thread of the shim, which holds no lock. A thread that
+//! wants the memory waits for it for a limited time and then goes on without it.
 
 use super::Releaser;
 use crate::gate;
@@ -30,39 +30,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// The most blocks that go back together. Nobody finds these blocks meanwhile.
+/// The most blocks that go back together. No thread finds these blocks meanwhile.
 const TOGETHER: usize = 4096;
-/// Bytes of the stack of a thread that frees.
+/// Stack bytes of a thread that frees.
 const STACK: usize = 256 << 10;
 
 /// A free on a release stream was made. The driver has taken its host memory by then, so further frees of this kind
 /// cost nothing.
 static RELEASE_STREAM_USED: AtomicBool = AtomicBool::new(false);
 
-/// Whether release streams are in use already.
+/// Returns true if release streams are in use already.
 pub(super) fn release_streams_are_used() -> bool {
     RELEASE_STREAM_USED.load(Relaxed)
 }
 
-/// Whether the program itself has just waited for the context's work. Then a real free has nothing left to wait for.
+/// Tells if the program itself has just waited for the context's work. Then a real free has nothing left to wait for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waited {
     Yes,
     No,
 }
 
-/// What a thread that frees has done so far.
+/// Progress of a thread that frees.
 #[derive(Default)]
 struct FreeingProgress {
     bytes: AtomicU64,
     done: AtomicBool,
-    /// Nobody waits for the freeing thread any more.
+    /// No thread waits for the freeing thread any more.
     left: AtomicBool,
 }
 
 impl Releaser {
-    /// Gives back idle blocks of a context, whatever the context works on. The answer is the bytes that went back.
-    /// Before each real free `may` is asked.
+    /// Gives back idle blocks of a context, also while it works. Returns the bytes that went back. Calls `may` before
+    /// each real free.
     pub(super) fn release(
         &self,
         context_pool: &'static ContextPool,
@@ -108,9 +108,9 @@ impl Releaser {
         released
     }
 
-    /// Makes real frees on a thread of their own. The answer is the bytes that went back within `longest`. `may` is
-    /// asked before each free, and told whether that time is over. `None`: another thread frees memory of this context
-    /// already. Frees of other contexts do not matter here.
+    /// Makes real frees on a separate thread. Returns the bytes that went back within `longest`. Calls `may` before
+    /// each free, and tells it if that time is over. `None`: another thread frees memory of this context already. Frees
+    /// of other contexts do not matter here.
     pub(super) fn release_aside(
         &'static self,
         context_pool: &'static ContextPool,
@@ -155,8 +155,8 @@ impl Releaser {
         released
     }
 
-    /// Frees a block. The block is taken out of the map before that, because another thread may get its address at
-    /// once. False if the driver refuses, or a reader is late that may still read the block.
+    /// Frees a block. Takes it out of the map first, because another thread may get its address at once. Returns false
+    /// if the driver refuses, or if a late reader may still read the block.
     fn free_by(&self, block: &'static Block, context_pool: &ContextPool, free: impl FnOnce(u64) -> Status) -> bool {
         let addr = block.addr.load(Relaxed);
         self.blocks.remove(addr);
@@ -171,7 +171,7 @@ impl Releaser {
         is_freed
     }
 
-    /// Forgets a block that the driver has again. The answer is its bytes.
+    /// Forgets a block that the driver has again. Returns its bytes.
     fn forget_released(&self, block: &'static Block, context_pool: &ContextPool) -> u64 {
         let bytes = block.bytes.load(Relaxed);
         let gone = context_pool.shrank(bytes);

@@ -1,12 +1,12 @@
-//! Blocks go back to the driver: the one policy of when, and how many. How: [`frees`].
+//! Policy of the release: when blocks go back to the driver, and how many. The ways are in [`frees`].
 //!
-//! | when | what | how long somebody waits |
+//! | when | what goes back | how long a thread waits |
 //! |---|---|---|
 //! | once a second ([`Releaser::housekeeping`]) | what is due with time, or above a bound | the control thread for a moment |
 //! | at a free that has waited for the device ([`Releaser::release_due`]) | the same, a few blocks | the program, for the frees alone |
 //! | before a block is asked for ([`Releaser::make_way_for`]) | blocks of other sizes | not at all |
 //! | an allocation ran out, or a limit has no room ([`Releaser::flush`]) | all of a device | the request, for [`LONGEST_WAIT`] at most |
-//! | `gpumem trim`, or another process needs memory ([`Releaser::give_back`]) | all | who asked |
+//! | `gpumem trim`, or another process needs memory ([`Releaser::give_back`]) | all | the caller |
 
 mod frees;
 
@@ -30,20 +30,20 @@ use gpumem_wire::settings::Settings;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// Idle memory goes back when less than this share of the device is free.
+/// Idle memory goes back when less than one part in this many of the device is free.
 const LOW: u64 = 16;
-/// So many idle bytes are worth the host memory that the first free on a release stream takes.
+/// This many idle bytes are worth the host memory that the first free on a release stream takes.
 const WORTH_A_RELEASE_STREAM: u64 = 64 << 20;
 /// How often in a row a context is found at work before its memory goes back on a release stream.
 const MOST_BUSY: u64 = 3;
-/// How long the control thread waits for the thread that frees. A real free of 2 GiB takes a millisecond (measured on an
-/// H200, driver 580).
+/// Longest wait of the control thread for the thread that frees. A real free of 2 GiB takes a millisecond (measured on
+/// an H200, driver 580).
 const LONGEST: Duration = Duration::from_millis(500);
-/// How long a request that runs out waits for the work that uses freed blocks (in deferred mode), or for the work that
-/// a real free would wait for (where there are no other frees). Work that completes within this time was worth the
-/// wait. Other work must not be waited for. What is still kept then counts as taken.
+/// Longest wait of a request that runs out: for the work that uses freed blocks (in deferred mode), or for the work
+/// that a real free would wait for (if there are no other frees). Work that completes within this time was worth the
+/// wait. Other work must not be waited for. Memory that is still kept then counts as taken.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Between two looks.
+/// Pause between two looks.
 const SLEEP: Duration = Duration::from_micros(100);
 /// The most blocks that go back inside one free of the program, which waits for them.
 const MOST_RELEASED: usize = 4;
@@ -57,7 +57,7 @@ pub(crate) struct Releaser {
     idle: IdleMemory,
     blocks: Blocks,
     decay: Decay,
-    /// The guard, if the user asked for it. It watches no block that went back.
+    /// The guard, if the user asked for it. It does not watch blocks that went back.
     guard: Option<Guard>,
 }
 
@@ -67,7 +67,7 @@ impl Releaser {
         Self { switch, blocks, guard, idle: IdleMemory::new(vendor), decay: Decay::default() }
     }
 
-    /// Follows these variables from now on.
+    /// Applies new values of these variables.
     pub(super) fn apply_settings(&self, settings: &Settings) {
         self.decay.set(settings.pool_decay_ns());
         self.idle.apply_settings(settings);
@@ -93,7 +93,7 @@ impl Releaser {
         &self.idle
     }
 
-    /// A block object stands for no memory any more.
+    /// Keeps a block object as a spare one: it stands for no memory any more.
     pub(super) fn forget(&self, block: &'static Block) {
         if let Some(guard) = &self.guard {
             guard.unwatch(gate::shim(), block);
@@ -102,7 +102,7 @@ impl Releaser {
         self.blocks.forget(block);
     }
 
-    /// What is done once a second, by the control thread.
+    /// Runs once a second on the control thread.
     pub(super) fn housekeeping(&'static self, shim: &'static Shim) {
         self.idle.collect(shim);
         self.idle.caches().report_all(shim);
@@ -126,7 +126,7 @@ impl Releaser {
         }
     }
 
-    /// Whether the device has little memory left for other processes, and the bound is ours to choose.
+    /// Returns true if the device has little memory left for other processes, and the shim chooses the bound.
     fn is_low(&self, context_pool: &ContextPool) -> bool {
         if !self.idle.chooses_bound() || context_pool.idle() == 0 {
             return false;
@@ -135,12 +135,12 @@ impl Releaser {
         info.is_some_and(|(free, total)| free < total / LOW)
     }
 
-    /// Gives back idle blocks of a context that nobody waits for: while the context is idle, or on a release stream if it
-    /// never is. The answer is the bytes that went back so far.
+    /// Gives back idle blocks of a context that no thread waits for: while the context is idle, or on a release stream
+    /// if it never is. Returns the bytes that went back so far.
     ///
     /// A free on a release stream waits for nothing, and the first one costs host memory for good. So this memory goes
     /// back by real frees while its context is idle. If work begins between the look and the free, the free waits. The
-    /// free is therefore made on a thread of its own, and the control thread goes on without it.
+    /// free is therefore made on a separate thread, and the control thread goes on without it.
     fn release_unhurried(&'static self, context_pool: &'static ContextPool, most: Most) -> u64 {
         if context_pool.idle() == 0 {
             return 0;
@@ -165,25 +165,25 @@ impl Releaser {
     /// Gives back what is due, inside a barrier that the program itself has asked for.
     pub(super) fn release_due(&self, context_pool: &'static ContextPool) {
         self.idle.measure(context_pool);
-        // Where frees wait for work, this is the only place where anything goes back.
+        // If frees wait for work, memory goes back only here.
         let over = if context_pool.frees_wait() { self.idle.over_most(context_pool) } else { 0 };
         let must = context_pool.in_the_way(0).max(over);
         let due = self.decay.due_at_times(context_pool, clock::now_ns());
-        // The curve takes a share of each block from its first moment on. A block goes once there is enough due for it.
+        // The decay curve takes a share of each block from its first moment on. A block goes once enough is due for it.
         let most = if must > 0 { Most::AtLeast(must, MOST_RELEASED) } else { Most::Within(due, MOST_RELEASED) };
         if most.bytes() > 0 {
             self.release(context_pool, most, Waited::Yes, || true);
         }
     }
 
-    /// Gives back idle blocks above the bound. A free of the program that has made its barrier is the time for that.
+    /// Gives back idle blocks above the bound, inside a free of the program that has made its barrier.
     #[cold]
     pub(super) fn trim_to_max(&self, context_pool: &'static ContextPool) {
         let most = Most::AtLeast(self.idle.over_most(context_pool), MOST_RELEASED);
         self.release(context_pool, most, Waited::Yes, || context_pool.known_idle());
     }
 
-    /// Idle blocks of other sizes make way for a new one.
+    /// Gives back idle blocks of other sizes to make way for a new one.
     #[inline]
     pub(crate) fn make_way_for(&self, context_pool: &'static ContextPool, rounded: u64) {
         if context_pool.idle() != 0 {
@@ -191,8 +191,8 @@ impl Releaser {
         }
     }
 
-    /// The program's allocation must not wait for work. Without a release stream in use, a little memory stays until its
-    /// time comes. Where frees wait for work, all of it stays, since work may begin after any look.
+    /// The program's allocation must not wait for work. Without a release stream in use, a little memory stays until it
+    /// is due. If frees wait for work, all of it stays, since work may begin after any look.
     #[inline(never)]
     fn make_way(&self, context_pool: &'static ContextPool, rounded: u64) {
         let in_the_way = context_pool.in_the_way(rounded);
@@ -202,31 +202,31 @@ impl Releaser {
         }
     }
 
-    /// Whether idle blocks can go back now: a real free is refused while something captures.
+    /// Returns true if idle blocks can go back now: a real free is refused during a capture.
     pub(crate) fn may_flush(&self, context_pool: &ContextPool) -> bool {
         !queries::capturing() || context_pool.gives_back_at_once()
     }
 
-    /// How long a block or a request may be on its way.
+    /// Returns the longest time that a block or a request may be in transit.
     pub(crate) fn longest_transit(&self, context_pool: &ContextPool) -> Duration {
         if !self.idle.may_have_pending() && context_pool.gives_back_at_once() {
             return DESCHEDULED;
         }
-        // A free that waits for work has waited for some time already. That time is taken off.
+        // A free that waits for work has already waited for some time. That time is subtracted.
         let of_device = self.idle.contexts().on(context_pool.device);
         let waited = of_device.iter().map(|other| other.frees_for()).max();
         LONGEST_WAIT.saturating_sub(waited.unwrap_or_default())
     }
 
-    /// Gives back all idle blocks of a context's device, if they can go back now. Whether there may be room since: some
-    /// went back, or what was on its way has arrived. `before`: the counts of what was on its way.
+    /// Gives back all idle blocks of a context's device, if they can go back now. Returns true if there may be room
+    /// since: some went back, or memory in transit has arrived. `before`: the earlier transit counts.
     pub(super) fn may_have_made_room(&'static self, context_pool: &ContextPool, before: &[(&Counts, u64)]) -> bool {
         self.may_flush(context_pool)
             && (self.flush(context_pool.device) > 0 || !are_unchanged(before, self.longest_transit(context_pool)))
     }
 
-    /// Gives back all idle blocks of a device. The answer is the bytes that went back. Freed blocks that pending work
-    /// uses stay, if that work does not complete soon.
+    /// Gives back all idle blocks of a device. Returns the bytes that went back. Freed blocks that pending work uses
+    /// stay, if that work does not complete soon.
     pub(crate) fn flush(&'static self, device: Device) -> u64 {
         let Some(shim) = gate::shim() else { return 0 };
         self.idle.caches().gather(shim);
@@ -238,8 +238,8 @@ impl Releaser {
         released
     }
 
-    /// Gives back all idle blocks of a context. The answer is the bytes that went back. In deferred mode, and where a
-    /// free waits, work is waited for that may complete.
+    /// Gives back all idle blocks of a context. Returns the bytes that went back. In deferred mode, and if frees wait,
+    /// waits for work that may complete.
     fn release_all(&'static self, context_pool: &'static ContextPool) -> u64 {
         if context_pool.has_pending() {
             let _transit = context_pool.in_transit.blocks.begin();
@@ -258,13 +258,13 @@ impl Releaser {
             let idle = context_pool.idle_within(LONGEST_WAIT);
             return if idle { self.release_in_time(context_pool, ContextPool::is_idle) } else { 0 };
         }
-        // Without events behind all work nobody can say whether the context is idle. The free then waits, unless some
-        // of the work is known to wait for the program itself.
+        // Without events after all work it is unknown if the context is idle. The free then waits, unless some of the
+        // work is known to wait for the program itself.
         self.release_in_time(context_pool, |_| !activity::is_outside())
     }
 
-    /// Gives back all idle blocks by real frees, and waits for these frees, but not for ever. The answer is the bytes
-    /// that went back. `may` is asked before each free.
+    /// Gives back all idle blocks by real frees, and waits for these frees for a limited time. Returns the bytes that
+    /// went back. Calls `may` before each free.
     fn release_in_time(&'static self, context_pool: &'static ContextPool, may: fn(&ContextPool) -> bool) -> u64 {
         let start = Instant::now();
         loop {
@@ -273,7 +273,7 @@ impl Releaser {
             if let Some(released) = self.release_aside(context_pool, Most::ALL, left, goes_on) {
                 return released;
             }
-            // The frees of another thread have waited in vain for so long already.
+            // The frees of another thread have already waited in vain for that long.
             if left.is_zero() || context_pool.frees_for() > LONGEST_WAIT {
                 return 0;
             }
@@ -281,9 +281,8 @@ impl Releaser {
         }
     }
 
-    /// Gives back all idle blocks, of one device or of all. The answer is the bytes that went back and the bytes that
-    /// stay because work is pending. `at_once`: somebody waits for it, so a release stream is used where there can be
-    /// one.
+    /// Gives back all idle blocks, of one device or of all. Returns the bytes that went back and the bytes that stay
+    /// because work is pending. `at_once`: a thread waits for the memory, so a release stream is used if possible.
     pub(super) fn give_back(&'static self, shim: &'static Shim, device: Option<Device>, at_once: bool) -> (u64, u64) {
         self.idle.caches().gather(shim);
         let (mut back, mut stays) = (0, 0);
@@ -306,7 +305,7 @@ impl Releaser {
         (back, stays)
     }
 
-    /// Freed blocks leave the quarantine: they are read, and what was written to them is reported.
+    /// Ends the quarantine of freed blocks: reads them, and reports what was written to them.
     pub(super) fn leave_quarantine(&self, context_pool: &'static ContextPool, out: Option<Out>) {
         let Some(out) = out else { return };
         if let Some(guard) = &self.guard {
@@ -319,7 +318,7 @@ impl Releaser {
         out.blocks.iter().for_each(|block| context_pool.keep(block, now));
     }
 
-    /// All freed blocks leave the quarantine, unless something captures: their memory is wanted back.
+    /// Ends the quarantine of all freed blocks, unless a capture is going on: their memory is needed.
     fn end_quarantine(&self, context_pool: &'static ContextPool) {
         if !queries::capturing() {
             self.leave_quarantine(context_pool, context_pool.take_quarantine());
@@ -331,7 +330,8 @@ impl Releaser {
 mod tests {
     use super::*;
 
-    /// A thread whose free has waited so long is not waited for: a request does so for what is left of that time.
+    /// A request waits for a thread's frees only for the rest of [`LONGEST_WAIT`]; it does not wait for one that has
+    /// used up that time.
     #[test]
     fn frees_that_wait_for_long_are_waited_for_no_longer() {
         let releaser: &'static Releaser = Box::leak(Box::new(Releaser::new(Vendor::Cuda, None, true)));
@@ -340,7 +340,7 @@ mod tests {
             let _frees = context_pool.begin_freeing().unwrap().since(waited);
             let start = Instant::now();
             assert_eq!(releaser.release_in_time(context_pool, |_| true), 0);
-            // It is the other thread's time that counts, or this would have taken all of its own.
+            // The other thread's time counts; otherwise this request would have waited its whole time.
             assert!(start.elapsed() < LONGEST_WAIT / 2 && context_pool.frees_for() >= LONGEST_WAIT, "{waited:?}");
         }
     }
