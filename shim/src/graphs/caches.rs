@@ -1,4 +1,4 @@
-//! The caches of the process, one for each vendor: made, turned off and on, looked after, ended.
+//! The caches of the process, one for each vendor: made, turned off and on, maintained, ended.
 
 use super::sources::folded;
 use super::store::bounds::OVER;
@@ -9,14 +9,13 @@ use crate::{gate, records, vendor};
 use gpumem_wire::kinds::{Pinned, Vendor};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// From now on new handles are the library's own. Handles of ours stay as they are. The answer is a sentence for
-/// people.
+/// Makes new handles the library's own from now on. The shim's handles stay as they are. Returns a sentence for users.
 pub(crate) fn step_aside() -> &'static str {
     OFF.store(true, Relaxed);
     "new graphs are the driver's own"
 }
 
-/// New handles may be ours again after [`step_aside`].
+/// Lets new handles be the shim's again after [`step_aside`].
 pub(crate) fn step_back_in() {
     OFF.store(false, Relaxed);
 }
@@ -34,7 +33,7 @@ fn destroy_waiting() {
     caches().for_each(|cache| cache.sources.destroy_folded(None, false));
 }
 
-/// The program has waited for work. Execs that could not be destroyed before that work completed may be destroyed now.
+/// Destroys execs that had to wait for work, after the program has waited for work.
 #[inline(always)]
 pub(crate) fn waited() {
     if OVER.load(Relaxed) {
@@ -52,15 +51,14 @@ fn back_under_bounds() {
     }
 }
 
-/// What the control thread does once a second.
+/// Runs once a second on the control thread.
 pub(crate) fn housekeeping() {
     for cache in caches() {
         cache.store.housekeeping(false, is_off());
     }
 }
 
-/// Destroys all parked execs, for `gpumem trim`. The answer is a sentence for people, or `None` where nothing was
-/// parked.
+/// Destroys all parked execs, for `gpumem trim`. Returns a sentence for users, or `None` if none was parked.
 pub(crate) fn trim() -> Option<String> {
     let all = caches().map(|cache| cache.store.housekeeping(true, is_off()));
     let (gone, stay) = all.fold((0, 0), |(gone, stay), (more, left)| (gone + more, stay + left));
@@ -71,17 +69,17 @@ pub(crate) fn trim() -> Option<String> {
     }
 }
 
-/// The process is ending. From now on threads of ours destroy nothing.
+/// The process is ending: the shim's threads destroy nothing from now on.
 extern "C" fn at_exit() {
     for cache in caches() {
         cache.store.end_housekeeping();
     }
 }
 
-/// The cache of a vendor, made if the shim may do more than record.
+/// Returns the cache of a vendor. Makes it if the shim may do more than record.
 ///
 /// # Errors
-/// Why handles are the library's own.
+/// The reason why handles are the library's own.
 pub(crate) fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
     if is_off() {
         return Err(Pinned::Off);
@@ -100,11 +98,11 @@ pub(crate) fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
 fn make(vendor: Vendor) -> Result<&'static Cache, Pinned> {
     let made = gate::record_if_started(|shim| new_cache(shim, vendor));
     let made = place(vendor).set_if_empty(made.unwrap_or(Err(Pinned::Off))?);
-    // The cache was not told of changes before it had its place.
+    // The cache missed the changes that came before it was published.
     gate::record_if_started(|shim| made.apply_settings(&shim.in_force.all()));
     heap::when_refused(|| OFF.store(true, Relaxed));
-    // It runs before the library's own handlers, since handlers run in the opposite order of their registration.
-    // SAFETY: `at_exit` has the type that is asked for. It is code of this library, which is never unloaded.
+    // It runs before the library's own handlers, since handlers run in the reverse order of their registration.
+    // SAFETY: `at_exit` has the type that `atexit` asks for. It is code of this library, which is never unloaded.
     unsafe { libc::atexit(at_exit) };
     Ok(made)
 }
@@ -113,7 +111,7 @@ fn make(vendor: Vendor) -> Result<&'static Cache, Pinned> {
 /// [`Pinned::Off`], [`Pinned::Verdict`] or [`Pinned::Room`].
 fn new_cache(shim: &Shim, vendor: Vendor) -> Result<Box<Cache>, Pinned> {
     let settings = &shim.in_force.all();
-    // A cache that was off from the start was never prepared for.
+    // There were no preparations for a cache that was off from the start.
     if shim.settings.graph_cache == 0 || settings.graph_cache == 0 {
         return Err(Pinned::Off);
     }
@@ -127,7 +125,7 @@ fn new_cache(shim: &Shim, vendor: Vendor) -> Result<Box<Cache>, Pinned> {
     Cache::new(vendor, vendor::graph_calls(vendor, settings), settings, starts).map(Box::new).ok_or(Pinned::Room)
 }
 
-/// The cache of a vendor, made if handles may be ours.
+/// Returns the cache of a vendor. Makes it if handles may be the shim's.
 pub(crate) fn cache_to_be(vendor: Vendor) -> Option<&'static Cache> {
     cache(vendor).or_else(|| open(vendor).ok())
 }

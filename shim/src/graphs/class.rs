@@ -1,4 +1,4 @@
-//! What execs have in common: the shape of their graphs, and the flags that they were instantiated with.
+//! Properties that execs share: the shape of their graphs, and the flags of their instantiation.
 
 use crate::process::lock::lock;
 use crate::records::registry::estimate;
@@ -9,23 +9,22 @@ use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// The shape of graphs that differ only in what setters can change.
+/// The shape of graphs that differ only in properties that setters can change.
 pub(crate) struct Shape {
     /// The bytes of `Reading::shape`, packed. Equal bytes mean equal shapes.
     pub key: Packed,
     pub kinds: Box<[u8]>,
     /// The source of the first graph of this shape. Sources of other graphs are kept as differences from it.
     base: Source,
-    /// The same, unpacked, for as long as some exec of this shape is real.
+    /// The unpacked base, as long as some exec of this shape is real.
     unfolded: Mutex<Weak<Records>>,
-    /// The bytes of the key, unpacked for as long.
+    /// The unpacked bytes of the key, as long as some exec of this shape is real.
     unpacked: Mutex<Weak<[u8]>>,
     pub context: u64,
-    /// Fingerprint, for people.
+    /// Fingerprint, for display.
     pub id: u64,
     pub counts: [u32; 16],
-    /// As [`Reading::branches`](crate::vendor::graphs::Reading::branches). `true` where a child graph may have
-    /// branches.
+    /// As [`Reading::branches`](crate::vendor::graphs::Reading::branches). `true` if a child graph may have branches.
     pub branches: bool,
 }
 
@@ -38,7 +37,7 @@ impl Shape {
         Self { key, kinds, base, unfolded, unpacked, context, id, counts, branches }
     }
 
-    /// The base, unpacked. `None` if its bytes are broken.
+    /// Returns the base, unpacked. `None` if its bytes are broken.
     pub(crate) fn base(&self, scratch: &mut Scratch) -> Option<Arc<Records>> {
         if let Some(known) = lock(&self.unfolded).upgrade() {
             return Some(known);
@@ -52,7 +51,7 @@ impl Shape {
         Some(records)
     }
 
-    /// The bytes of its key; `None` if they are broken.
+    /// Returns the bytes of its key; `None` if they are broken.
     pub(crate) fn bytes(&self, scratch: &mut Scratch) -> Option<Arc<[u8]>> {
         if let Some(known) = lock(&self.unpacked).upgrade() {
             return Some(known);
@@ -62,7 +61,7 @@ impl Shape {
         Some(bytes)
     }
 
-    /// Whether these are the bytes of its key.
+    /// Returns true if these are the bytes of its key.
     pub(crate) fn is(&self, bytes: &[u8], scratch: &mut Scratch) -> bool {
         match lock(&self.unpacked).upgrade() {
             Some(known) => *known == *bytes,
@@ -78,7 +77,7 @@ impl Shape {
         self.kinds.len()
     }
 
-    /// Host and device bytes that an exec of this shape takes, as far as they can be estimated.
+    /// Returns the estimated host and device bytes of an exec of this shape.
     pub(crate) fn exec_bytes(&self) -> (u64, u64) {
         estimate::exec_bytes(&self.counts)
     }
@@ -90,11 +89,11 @@ pub(crate) struct Class {
     pub flags: u64,
     /// The graph that the execs of the class are instantiated from, while there are any.
     template: Mutex<Weak<Template>>,
-    /// What an instantiate takes, ns.
+    /// Time of an instantiate, ns.
     pub instantiate_ns: AtomicU64,
     /// Only a clone stands for the graph.
     pub alone: bool,
-    /// Whether its execs may go from one handle to another.
+    /// Its execs may go from one handle to another.
     pub shared: bool,
 }
 
@@ -102,10 +101,10 @@ pub(crate) struct Class {
 pub(crate) struct Template {
     pub graph: Graph,
     pub nodes: Box<[GraphNode]>,
-    /// What its nodes hold, if that is known. The lock is held from the moment a thread changes the nodes until an exec
+    /// The content of its nodes, if known. The lock is held from the moment a thread changes the nodes until an exec
     /// was made of them.
     pub content: Mutex<Option<Records>>,
-    /// Held by the thread that is in a call of the library with the graph. [`Template::alone`] says which calls those are.
+    /// Held by the thread that is in a call of the library with the graph. [`Template::alone`] lists these calls.
     used: Mutex<()>,
     /// Keeps the shape's base unfolded, and its key.
     _shape: (Arc<Records>, Arc<[u8]>),
@@ -114,11 +113,11 @@ pub(crate) struct Template {
     gone: AtomicBool,
 }
 
-// SAFETY: handles are numbers that the library accepts on any thread. It wants one thread at a time
-// for one object: leases see to that for execs, `used` for the graph.
+// SAFETY: handles are numbers that the library accepts on any thread. It requires one thread at a time per object:
+// leases ensure that for execs, `used` for the graph.
 unsafe impl Send for Template {}
-// SAFETY: the fields other than handles are locked, atomic or never change. Leases and `used` keep
-// threads off one object of the library at once.
+// SAFETY: the fields other than handles are locked, atomic or never change. Leases and `used` keep two threads from
+// using one object of the library at once.
 unsafe impl Sync for Template {}
 
 impl Template {
@@ -140,33 +139,35 @@ impl Template {
         }
     }
 
-    /// A private clone of a graph. Clones keep the order of nodes (measured on an H200, driver 580).
+    /// Makes a private clone of a graph. Clones keep the order of nodes (measured on an H200, driver 580).
     pub(crate) fn clone_of(graph: Graph, calls: &'static dyn GraphCalls) -> Result<Self, Pinned> {
         let clone = calls.clone_of(graph).map_err(|_| Pinned::None)?;
         let nodes = calls.nodes(clone).unwrap_or_default();
         Ok(Self::new(clone, nodes, Records::default(), Default::default(), calls))
     }
 
-    /// The context has ended, so the library no longer has the graph.
+    /// Notes that the context has ended, so the library no longer has the graph.
     pub(crate) fn lose_graph(&self) {
         self.gone.store(true, Relaxed);
     }
 
-    /// While it lives, no other thread is in a call of the library with the graph: one that instantiates it, sets its
-    /// nodes, sets or updates an exec by them, or destroys an exec that was instantiated from it.
+    /// Locks the graph: until the guard is dropped, no other thread is in a call of the library with it. Such a call
+    /// instantiates the graph, sets its nodes, sets or updates an exec by them, or destroys an exec that was
+    /// instantiated from it.
     ///
-    /// The library asks for that: "graph objects are not internally synchronized", and "no API or pair of APIs is
+    /// The library requires this: "graph objects are not internally synchronized", and "no API or pair of APIs is
     /// guaranteed to be safe to call on the same graph object from two different threads without serialization" (CUDA
-    /// Driver API, graphs; HIP says no more). The end of an exec is among them, although it names no graph: four
-    /// threads that ended and made execs of one graph crashed in cuGraphExecDestroy (H200, driver 580, one run of 199).
+    /// Driver API, graphs; HIP says no more). Destroying an exec is among these calls, although it names no graph: four
+    /// threads that destroyed and made execs of one graph crashed in cuGraphExecDestroy (H200, driver 580, one run of
+    /// 199).
     ///
-    /// It is held over one call. No thread waits for longer than the library itself would have it wait: a call that
+    /// The lock is held over one call. No thread waits longer than the library itself would make it wait: a call that
     /// waits for the device holds up the graph calls of all threads.
     pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
         lock(&self.used)
     }
 
-    /// Its nodes, for setters.
+    /// Returns its nodes, for setters.
     pub(crate) fn nodes<'a>(&'a self, class: &'a Class) -> Nodes<'a> {
         Nodes { handles: &self.nodes, kinds: &class.shape.kinds }
     }
@@ -186,7 +187,7 @@ impl Class {
         Self { shape, flags, template, instantiate_ns, alone, shared: !alone }
     }
 
-    /// A class of clones whose execs go from one to another by an update.
+    /// Makes a class of clones whose execs go from one to another by an update.
     pub(crate) fn of_clones(shape: Arc<Shape>, flags: u64) -> Self {
         Self { shared: true, ..Self::new(shape, flags, true) }
     }
@@ -203,7 +204,7 @@ impl Class {
         *lock(&self.template) = Weak::new();
     }
 
-    /// What people know it by.
+    /// Returns the number that users know it by.
     pub(crate) fn number(&self) -> u64 {
         self.shape.id ^ self.flags
     }
@@ -217,7 +218,7 @@ impl Class {
     }
 }
 
-/// What a graph holds, apart from flags. Execs and folded graphs can be made of it.
+/// Content of a graph, without flags. Execs and folded graphs can be made of it.
 #[derive(Clone)]
 pub(crate) struct Recipe {
     pub shape: Arc<Shape>,

@@ -1,8 +1,8 @@
-//! Handles of ours, and what is behind each. A handle is an address in a reserved range, so two comparisons tell it
-//! from the driver's handles.
+//! The shim's handles, and their state. A handle is an address in a reserved range, so two comparisons tell it from the
+//! driver's handles.
 //!
-//! Nothing can be read or written at such an address. What is behind a handle is never freed, only used again. So a
-//! program that uses a handle after its end finds what is there now, and nothing crashes.
+//! Nothing can be read or written at such an address. A handle's state is never freed, only reused. So a program that
+//! uses a handle after its end finds the present state, and nothing crashes.
 
 use super::class::{Class, Template};
 use super::nodes::KnownNodes;
@@ -21,17 +21,16 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex};
 
-/// How many slots are made at a time.
+/// Number of slots that are made at a time.
 const CHUNK: usize = 32;
 const CHUNKS: usize = HANDLES / CHUNK;
-/// Chunks that a launch finds by one load. The first of them lie in a cache line that the launch reads anyway.
+/// Chunks that a launch finds by one load. The first of them are in a cache line that the launch reads anyway.
 const NEAR: usize = 31;
 
-/// `CUDA_ERROR_INVALID_VALUE`: what a call with a handle that is not in use answers (measured on an
-/// H200, driver 580).
+/// `CUDA_ERROR_INVALID_VALUE`: the status of a call with a handle that is not in use (measured on an H200, driver 580).
 pub(crate) const INVALID: Status = 1;
 
-/// Handles of one kind. `start` is a static: a child of `fork` still has to know its parent's.
+/// Handles of one kind. `start` is a static: a child of `fork` still has to know its parent's range.
 #[repr(C)]
 pub(crate) struct HandleTable<T: 'static> {
     near: [AtomicPtr<T>; NEAR],
@@ -44,12 +43,12 @@ pub(crate) struct HandleTable<T: 'static> {
 #[derive(Default)]
 struct Free {
     made: usize,
-    /// Ended handles. The one that ended first is used first.
+    /// Ended handles. The one that ended first is reused first.
     ended: std::collections::VecDeque<u32>,
 }
 
 impl<T: Default> HandleTable<T> {
-    /// `None` if the range cannot be reserved.
+    /// Returns `None` if the range cannot be reserved.
     pub(crate) fn new(start: &'static AtomicUsize) -> Option<Self> {
         if start.load(Acquire) == 0 {
             // SAFETY: without MAP_FIXED the kernel picks addresses that are free. Nothing can
@@ -76,12 +75,12 @@ impl<T: Default> HandleTable<T> {
         self.near.get(chunk).or_else(|| self.far.get(chunk - NEAR))
     }
 
-    /// Where the range begins.
+    /// Returns the start of the range.
     pub(crate) fn start(&self) -> &AtomicUsize {
         self.start
     }
 
-    /// A handle that is not in use; `None` if there is none left.
+    /// Takes a handle that is not in use; `None` if none is left.
     #[inline(always)]
     pub(crate) fn take(&self) -> Option<(u32, &'static T)> {
         let mut free = lock(&self.free);
@@ -107,7 +106,7 @@ impl<T: Default> HandleTable<T> {
         lock(&self.free).ended.push_back(index);
     }
 
-    /// What is behind a handle; `None` if it was never given out.
+    /// Returns the state of a handle; `None` if it was never given out.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> Option<&'static T> {
         let chunk = match self.near.get(index as usize / CHUNK) {
@@ -125,24 +124,24 @@ impl<T: Default> HandleTable<T> {
         self.chunk(index as usize).map_or(null_mut(), |chunk| chunk.load(Acquire))
     }
 
-    /// The handle of an index, as the program has it.
+    /// Returns the handle of an index, as the program has it.
     pub(crate) fn address(&self, index: u32) -> *mut c_void {
         (self.start.load(Relaxed) + index as usize * STRIDE) as *mut c_void
     }
 
-    /// All that were ever given out.
+    /// Returns all handles that were ever given out.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &'static T)> {
         let made = lock(&self.free).made as u32;
         (0..made).filter_map(|index| Some((index, self.get(index)?)))
     }
 }
 
-/// An exec as the program knows it. It lies in one cache line. That line is mostly not in the cache, because a program
-/// comes back to a handle only when the device is done. A program may hold very many handles that have no exec, so what
-/// few of them need lies apart (docs/decisions/graphs.md).
+/// An exec as the program knows it. It fits in one cache line. That line is mostly not in the cache, because a program
+/// comes back to a handle only when the device is done. A program may hold very many handles without an exec, so rarely
+/// needed fields are separate (docs/decisions/graphs.md).
 #[repr(C, align(64))]
 pub(crate) struct Handle {
-    /// The real exec that holds what this handle means. Null: none does now.
+    /// The real exec that holds this handle's content. Null: there is none now.
     pub real: AtomicPtr<RealExec>,
     /// Slot in the ledger.
     pub slot: AtomicU32,
@@ -154,20 +153,21 @@ pub(crate) struct Handle {
     pub body: Mutex<Body>,
 }
 
-/// What a handle means.
+/// Content of a handle.
 #[derive(Default)]
 pub(crate) struct Body {
     /// `None`: the handle is not in use, or has `ended`.
     pub class: Option<Arc<Class>>,
-    /// What its nodes hold. A class that is `alone` has its template instead.
+    /// The content of its nodes. A class that is `alone` has its template instead.
     pub source: Option<Arc<Source>>,
-    /// The graph that it came from, and its serial if the records have one. Setters name the nodes of this graph.
+    /// The graph that it came from, and the graph's serial if the records have one. Setters name the nodes of this
+    /// graph.
     pub graph: u64,
     pub graph_serial: Option<NonZeroU64>,
     pub apart: Option<Box<Apart>>,
 }
 
-/// What few handles have.
+/// Fields that few handles need.
 #[derive(Default)]
 pub(crate) struct Apart {
     pub template: Option<Arc<Template>>,
@@ -176,11 +176,11 @@ pub(crate) struct Apart {
     pub edits: Option<Box<Edits>>,
     /// Its exec stays with it for good.
     pub owned: bool,
-    /// Its context has ended, and with it all that the handle meant. Calls with the handle answer this status.
+    /// Its context has ended, and with it the handle's content. Calls with the handle return this status.
     pub ended: Option<Status>,
 }
 
-/// Changes that the program made to single nodes of an exec.
+/// Changes by the program to single nodes of an exec.
 #[derive(Default)]
 pub(crate) struct Edits {
     /// Nodes that the program set since the source was read, by index.
@@ -209,31 +209,31 @@ impl Body {
         self.apart_mut().edits.get_or_insert_default()
     }
 
-    /// Takes the changes out: from now on there are none.
+    /// Takes out all changes.
     pub(crate) fn take_changes(&mut self) -> Vec<(u32, Box<[u8]>)> {
         let edits = self.apart.as_mut().and_then(|apart| apart.edits.as_mut());
         edits.map_or_else(Vec::new, |edits| std::mem::take(&mut edits.changes))
     }
 }
 
-/// A launch whose completion the next launch of the same handle has to wait for.
+/// A launch that the next launch of the same handle has to wait for.
 pub(crate) struct Pending {
     pub event: Event,
     pub stream_key: StreamKey,
 }
 
-/// The last launches on execs that were taken since from the handles that made them. The lock is never held during a
-/// real call.
+/// The last launches on execs that were since taken from the handles that made these launches. The lock is never held
+/// during a real call.
 #[derive(Default)]
 pub(crate) struct Pendings(Mutex<FxHashMap<usize, Pending>>);
 
 impl Pendings {
-    /// By the address of a handle's place, which is that handle's for good.
+    /// Returns the key: the address of a handle's slot, which never changes.
     fn key(handle: &Handle) -> usize {
         std::ptr::from_ref(handle) as usize
     }
 
-    /// The launch that the handle's next one has to wait for, taken out.
+    /// Takes out the launch that the handle's next one has to wait for.
     pub(crate) fn take(&self, handle: &Handle) -> Option<Pending> {
         if !handle.waits.load(Acquire) {
             return None;
@@ -243,14 +243,14 @@ impl Pendings {
         all.remove(&Self::key(handle))
     }
 
-    /// The handle's next launch has to wait for this one. The answer is one that it had to wait for until now.
+    /// Makes the handle's next launch wait for this one. Returns the launch that it had to wait for until now.
     pub(crate) fn put(&self, handle: &Handle, pending: Pending) -> Option<Pending> {
         let mut all = lock(&self.0);
         handle.waits.store(true, Release);
         all.insert(Self::key(handle), pending)
     }
 
-    /// The same, unless there is one already; then the answer is this one.
+    /// As [`Self::put`], but if there is a launch already, keeps it and returns this one.
     pub(crate) fn put_back(&self, handle: &Handle, pending: Pending) -> Option<Pending> {
         let mut all = lock(&self.0);
         if handle.waits.swap(true, AcqRel) {
@@ -259,7 +259,7 @@ impl Pendings {
         all.insert(Self::key(handle), pending)
     }
 
-    /// A stream is another one from now on, in whatever launch was made there.
+    /// Renames a stream in all launches on it.
     pub(crate) fn rename(&self, stream_key: StreamKey, to: StreamKey) {
         let mut all = lock(&self.0);
         all.values_mut().filter(|pending| pending.stream_key == stream_key).for_each(|its| its.stream_key = to);
@@ -281,14 +281,14 @@ impl Default for Handle {
 }
 
 impl Handle {
-    /// Its real exec, if it has one.
+    /// Returns its real exec, if it has one.
     #[inline(always)]
     pub(crate) fn resident(&self) -> Option<&'static RealExec> {
-        // SAFETY: null, or a RealExec out of a leaked box: real execs are used again and never freed.
+        // SAFETY: null, or a RealExec from a leaked box: real execs are reused and never freed.
         unsafe { self.real.load(Acquire).as_ref() }
     }
 
-    /// Its real exec, leased. `None` if it has none. Waits only for launches of this same handle, which would wait for
+    /// Leases its real exec. `None` if it has none. Waits only for launches of this same handle, which would wait for
     /// one another in the library too.
     pub(crate) fn lease(&self) -> Option<Lease> {
         loop {
@@ -304,26 +304,26 @@ impl Handle {
         }
     }
 
-    /// Takes the exec that this lease is of from the handle.
+    /// Takes the leased exec from the handle.
     pub(crate) fn loses(&self, lease: &Lease) {
         lease.real().set_handle(None);
         self.lost_its.store(true, Relaxed);
         self.real.store(null_mut(), Release);
     }
 
-    /// Gives the exec that this lease is of to this handle, which has this index.
+    /// Gives the leased exec to this handle, which has this index.
     pub(crate) fn gets(&self, lease: &Lease, index: u32) {
         lease.real().set_handle(Some(index));
         self.real.store(std::ptr::from_ref(lease.real()).cast_mut(), Release);
     }
 }
 
-/// The context of what a handle means; 0 for none.
+/// Returns the context of a handle's content; 0 for none.
 pub(crate) fn context_of(body: &Body) -> u64 {
     body.class.as_ref().map_or(0, |class| class.shape.context)
 }
 
-/// Bytes that a handle's source takes.
+/// Returns the bytes that a handle's source takes.
 pub(crate) fn source_bytes(body: &Body) -> u64 {
     let changes: usize = body.edits().changes.iter().map(|(_, record)| record.len()).sum();
     body.source.as_ref().map_or(0, |source| source.bytes())

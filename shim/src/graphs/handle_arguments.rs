@@ -1,4 +1,4 @@
-//! Arguments of the program's calls: which of them are handles of ours, and which object of the library is behind each.
+//! Arguments of the program's calls: finds the shim's handles among them, and the library's object for each.
 
 use super::caches::open;
 use super::change::{self, InUse};
@@ -11,19 +11,19 @@ use crate::vendor::graphs::StreamArg;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::{Pinned, Vendor};
 
-/// Index of an exec handle of ours.
+/// Returns the index of an exec handle of the shim.
 #[inline(always)]
 pub(crate) fn exec_index(vendor: Vendor, exec: GraphExec) -> Option<u32> {
     index_in(wiped::exec_handles(vendor), exec as usize)
 }
 
-/// Whether a graph handle is ours.
+/// Returns true if a graph handle is the shim's.
 #[inline(always)]
 pub(crate) fn is_graph(vendor: Vendor, graph: Graph) -> bool {
     index_in(wiped::graph_handles(vendor), graph as usize).is_some()
 }
 
-/// Uploads a handle of ours.
+/// Uploads a handle of the shim.
 pub(crate) fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
     let (Some(index), Some(cache)) = (exec_index(vendor, exec), cache(vendor)) else { return INVALID };
     match change::upload(cache, index, to, |exec| cache.library.calls.upload(exec, to)) {
@@ -33,7 +33,7 @@ pub(crate) fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
     }
 }
 
-/// The program's handle of a captured graph. New handles are ours only while handles may be ours.
+/// Returns the program's handle of a captured graph. New handles are the shim's only while that is allowed.
 pub(crate) fn captured(vendor: Vendor, library: Graph) -> Graph {
     match open(vendor) {
         Ok(cache) => cache.sources.captured(library),
@@ -41,8 +41,8 @@ pub(crate) fn captured(vendor: Vendor, library: Graph) -> Graph {
     }
 }
 
-/// The library's graph behind a handle, for calls that give out no node. The handle itself if it is the library's own.
-/// NULL if it is not valid.
+/// Returns the library's graph of a handle, for calls that give out no node. Returns the handle itself if it is the
+/// library's own, NULL if it is not valid.
 pub(crate) fn library_graph(vendor: Vendor, graph: Graph) -> Graph {
     if !is_graph(vendor, graph) {
         return graph;
@@ -50,7 +50,7 @@ pub(crate) fn library_graph(vendor: Vendor, graph: Graph) -> Graph {
     cache(vendor).and_then(|cache| cache.sources.unfolded(graph)).unwrap_or(std::ptr::null_mut())
 }
 
-/// The same, for any call.
+/// As [`library_graph`], for any call.
 pub(crate) fn seen_graph(vendor: Vendor, graph: Graph) -> Graph {
     if !is_graph(vendor, graph) {
         return graph;
@@ -58,15 +58,15 @@ pub(crate) fn seen_graph(vendor: Vendor, graph: Graph) -> Graph {
     cache(vendor).and_then(|cache| cache.sources.seen(graph)).unwrap_or(std::ptr::null_mut())
 }
 
-/// The library's handle behind a word that may be a handle of ours, for functions that nobody knows. Otherwise the word
-/// itself.
+/// Returns the library's handle for a word that may be a handle of the shim, for unknown functions. Otherwise returns
+/// the word itself.
 pub(crate) fn seen_word(vendor: Vendor, word: usize) -> usize {
     if is_graph(vendor, word as Graph) {
         return seen_graph(vendor, word as Graph) as usize;
     }
     match exec_index(vendor, word as GraphExec) {
         Some(index) => {
-            // What the function does with the exec is not known, so no other exec may stand in for it any more.
+            // The function may do anything with the exec, so no other exec may stand in for it any more.
             let used = cache(vendor).and_then(|cache| InUse::begin(cache, index).ok());
             let exec = used.and_then(|used| used.with_real(Some(Pinned::UnknownCall), |exec| exec as usize).ok());
             exec.unwrap_or(0)
@@ -75,7 +75,7 @@ pub(crate) fn seen_word(vendor: Vendor, word: usize) -> usize {
     }
 }
 
-/// Replaces each argument that is a handle of ours by the real handle, before a function without a hook is called.
+/// Replaces each argument that is a handle of the shim by the real handle, before a function without a hook is called.
 #[inline]
 pub(crate) fn swap(words: &mut [usize; 6]) {
     for vendor in [Vendor::Cuda, Vendor::Hip] {
@@ -85,8 +85,8 @@ pub(crate) fn swap(words: &mut [usize; 6]) {
     }
 }
 
-/// A function that may take a handle of ours is handed out without a thunk. From now on new handles are the library's
-/// own.
+/// Notes that a function that may take a handle of the shim is given out without a thunk. From now on new handles are
+/// the library's own.
 pub(crate) fn unknown_passed(name: &str) {
     caches().for_each(|cache| cache.handles().close(Pinned::UnknownCall));
     gate::record_if_started(|shim| {

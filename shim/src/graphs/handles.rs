@@ -1,4 +1,4 @@
-//! What the program holds: its handles, what their next launches wait for, and whether new handles may be ours.
+//! The program's handles: their state, the launches that their next launches wait for, and permission for new ones.
 
 use super::class::Class;
 use super::handle::{Body, Handle, HandleTable, INVALID, Pending, Pendings};
@@ -17,22 +17,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::*};
 use std::sync::{Arc, MutexGuard};
 
-/// `CUDA_ERROR_UNKNOWN`, the answer where bookkeeping failed and the library was not asked.
+/// `CUDA_ERROR_UNKNOWN`: the answer if bookkeeping failed and the library was not asked.
 const UNKNOWN: Status = 999;
 
-/// The handles of the program's execs. What a launch reads comes first.
+/// The handles of the program's execs. The fields that a launch reads come first.
 #[repr(C)]
 pub(crate) struct Handles {
     execs: HandleTable<Handle>,
     library: Library,
-    /// Why new handles are the library's own: a [`Pinned`]. 0: new handles are ours.
+    /// The reason why new handles are the library's own: a [`Pinned`]. 0: new handles are the shim's.
     closed: AtomicU8,
-    /// What the next launches of handles have to wait for.
+    /// The launches that the next launches of handles have to wait for.
     pendings: Pendings,
 }
 
 impl Handles {
-    /// `None` if no handles can be reserved.
+    /// Returns `None` if no handles can be reserved.
     pub(super) fn new(library: Library, start: &'static AtomicUsize) -> Option<Self> {
         let (execs, closed) = (HandleTable::new(start)?, AtomicU8::new(0));
         Some(Self { execs, library, closed, pendings: Pendings::default() })
@@ -43,7 +43,7 @@ impl Handles {
         &self.execs
     }
 
-    /// A handle in use, its locked body, and its class.
+    /// Returns a handle in use, its locked body, and its class.
     pub(super) fn live(&self, index: u32) -> Result<(&'static Handle, MutexGuard<'static, Body>, Arc<Class>), Status> {
         let handle = self.execs.get(index).ok_or(INVALID)?;
         let body = lock(&handle.body);
@@ -53,17 +53,17 @@ impl Handles {
         }
     }
 
-    /// Tells a handle its slot in the ledger.
+    /// Stores a handle's slot in the ledger.
     pub(crate) fn listed(&self, index: u32, slot: u32) {
         if let Some(handle) = self.execs.get(index) {
             handle.slot.store(slot, Relaxed);
         }
     }
 
-    /// Whether new handles may be ours.
+    /// Checks that new handles may be the shim's.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub(super) fn is_open(&self) -> Result<(), Pinned> {
         match self.closed.load(Relaxed) {
             0 => Ok(()),
@@ -71,18 +71,18 @@ impl Handles {
         }
     }
 
-    /// From now on new handles are the library's own.
+    /// Makes new handles the library's own from now on.
     pub(crate) fn close(&self, why: Pinned) {
         self.closed.store(why as u8, Relaxed);
     }
 
-    /// The vendor, from the line that a launch reads anyway.
+    /// Returns the vendor, from the line that a launch reads anyway.
     #[inline(always)]
     pub(super) fn vendor(&self) -> Vendor {
         self.library.vendor
     }
 
-    /// Contains a panic of ours: new handles are the library's own from then on.
+    /// Contains a panic of the shim: new handles are the library's own from then on.
     #[inline(always)]
     pub(super) fn contain<R>(&self, f: impl FnOnce() -> R) -> Result<R, Status> {
         catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
@@ -97,7 +97,7 @@ impl Handles {
         })
     }
 
-    /// Gives an exec to a handle, and tells the records if it had none.
+    /// Gives an exec to a handle, and tells the records if the handle had none.
     pub(super) fn publish(&self, lease: Lease, index: u32, handle: &Handle) {
         if handle.resident().is_none() {
             let slot = handle.slot.load(Relaxed);
@@ -116,15 +116,15 @@ impl Handles {
             if let Some(event) = lease.body().event.take_if(|_| pending) {
                 self.set_pending(handle, Pending { event, stream_key });
             }
-            // The handle's exec is cleared last: the next launch, or the handle's end, that sees it cleared also sees what
-            // was stored above.
+            // The handle's exec is cleared last: a next launch, or the handle's end, that sees it cleared also sees the
+            // stores above.
             handle.loses(lease);
         }
         real.marked.store(false, Relaxed);
         real.stream_key.store(if pending { stream_key } else { NOWHERE }, Relaxed);
     }
 
-    /// An exec ends: its handle has none then.
+    /// Takes an ending exec from its handle.
     pub(super) fn lose(&self, lease: &Lease) {
         let real = lease.real();
         if let Some(handle) = real.handle_index().and_then(|index| self.execs.get(index))
@@ -135,14 +135,15 @@ impl Handles {
         real.set_handle(None);
     }
 
-    /// The next launch of a handle has to wait for this one.
+    /// Makes the next launch of a handle wait for this one.
     pub(super) fn set_pending(&self, handle: &Handle, pending: Pending) {
         if let Some(old) = self.pendings.put(handle, pending) {
             self.library.calls.drop_event(old.event);
         }
     }
 
-    /// The handle's next launch waits for nothing. If the context of what it waited for is `gone`, so is the event.
+    /// Drops the launch that the handle's next launch would wait for. If the context of that launch is `gone`, so is
+    /// the event.
     pub(super) fn drop_pending(&self, handle: &Handle, gone: bool) {
         if let Some(pending) = self.pendings.take(handle)
             && !gone
@@ -162,8 +163,8 @@ impl Handles {
         Some(pending)
     }
 
-    /// The launch that waited for the pending one was made, or it was refused and the next one has to wait instead.
-    /// Whether the latter is so.
+    /// Ends the wait for a pending launch. If the launch that waited was refused, the next one has to wait instead;
+    /// returns true then.
     pub(super) fn waited(&self, handle: &Handle, pending: Option<Pending>, status: Status) -> bool {
         let Some(pending) = pending else { return false };
         let over = if status == SUCCESS { Some(pending) } else { self.pendings.put_back(handle, pending) };
@@ -172,7 +173,7 @@ impl Handles {
         waits
     }
 
-    /// A stream is another one from now on, in whatever launch was made there.
+    /// Renames a stream in all launches on it.
     pub(super) fn rename_stream(&self, stream_key: StreamKey, to: StreamKey) {
         self.pendings.rename(stream_key, to);
     }

@@ -1,4 +1,4 @@
-//! A handle is made, and ends.
+//! Makes a handle for an exec of a graph.
 
 use super::class::{Class, Recipe, Template};
 use super::handle::{Apart, Body};
@@ -18,18 +18,18 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-/// `…_DEVICE_LAUNCH`: kernels get the handle, and they know no handles of ours.
+/// `…_DEVICE_LAUNCH`: kernels get the handle, and they do not know the shim's handles.
 const DEVICE_LAUNCH: u64 = 4;
-/// All flags that there are: `…_AUTO_FREE_ON_LAUNCH`, `…_UPLOAD`, `…_DEVICE_LAUNCH`, `…_USE_NODE_PRIORITY`.
+/// All flags that exist: `…_AUTO_FREE_ON_LAUNCH`, `…_UPLOAD`, `…_DEVICE_LAUNCH`, `…_USE_NODE_PRIORITY`.
 const KNOWN_FLAGS: u64 = 15;
-/// `…_UPLOAD`: this is done once and is no property of the exec.
+/// `…_UPLOAD`: done once, so it is no property of the exec.
 const UPLOAD: u64 = 2;
 
-/// A handle for an exec of this graph. The library is called only for the first handle of a class.
+/// Makes a handle for an exec of this graph. Calls the library only for the first handle of a class.
 ///
 /// # Errors
-/// Why the handle has to be the library's own. [`Pinned::None`] means that an instantiate failed: then the library
-/// gives its own error.
+/// The reason why the handle has to be the library's own. [`Pinned::None`] means that an instantiate failed: then the
+/// library gives its own error.
 pub(crate) fn instantiate_handle(
     cache: &'static Cache,
     graph: Graph,
@@ -63,7 +63,7 @@ fn made(
 ) -> Result<MadeHandle, Pinned> {
     let start = clock::precise_ns();
     let Meaning { class, recipe, template, of_class } = meaning(cache, graph, flags, work)?;
-    // Setters name the nodes that the graph has now. Of a folded graph nobody has any nodes.
+    // Setters name the present nodes of the graph. The program has no nodes of a folded graph.
     let nodes = cache.sources.folded(graph).is_none().then(|| KnownNodes::new(&work.reading.nodes, &mut work.scratch));
     let took = clock::precise_ns() - start;
     let (index, handle) = cache.handles().execs().take().ok_or(Pinned::Room)?;
@@ -110,13 +110,13 @@ fn made(
     })
 }
 
-/// What a handle is to mean.
+/// Content of a new handle.
 struct Meaning {
     class: Arc<Class>,
     recipe: Option<Recipe>,
     /// The clone that stands for the graph, if no recipe does.
     template: Option<Arc<Template>>,
-    /// What the first exec of the class is made of.
+    /// The template of the class's first exec.
     of_class: Option<Arc<Template>>,
 }
 

@@ -1,4 +1,4 @@
-//! A handle is launched: with its resident exec, or with one that is made to hold what the handle means.
+//! Launch of a handle: with its resident exec, or with one that is made to hold the handle's content.
 
 use super::Cache;
 use super::handle::{Body, Handle, INVALID, Pending, context_of};
@@ -16,17 +16,17 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use std::sync::atomic::Ordering::*;
 
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`: no graph is launched on a stream that captures.
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`: a graph cannot be launched on a stream that captures.
 const CAPTURE_UNSUPPORTED: Status = 900;
 
 /// The library's launch.
 pub(crate) type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status;
 
-/// Launches a handle, and counts that as a submission and in the records.
+/// Launches a handle, and counts the launch as a submission and in the records.
 ///
-/// After the work since the last launch nothing of ours is in the processor's caches. So what counts here is how many
-/// cache lines of code and data the launch touches, and how many pages these lie on. Everything that a launch with a
-/// resident exec does not need is elsewhere, in functions of its own.
+/// After the work since the last launch no data of the shim is in the processor's caches. So the cost is the number of
+/// cache lines of code and data that the launch touches, and of their pages. Code that a launch with a resident exec
+/// does not need is in separate functions.
 ///
 /// # Safety
 /// `real` is the library's launch, `to` the stream of the program's call.
@@ -42,10 +42,10 @@ pub(crate) unsafe fn launch(cache: &'static Cache, real: Launch, index: u32, to:
     }
 }
 
-/// As [`launch`], on a thread for which there is no memory.
+/// As [`launch`], on a thread without memory for its state.
 ///
 /// # Safety
-/// As there.
+/// As for [`launch`].
 #[cold]
 #[inline(never)]
 unsafe fn launch_without_memory(cache: &'static Cache, real: Launch, index: u32, to: StreamArg) -> Status {
@@ -56,7 +56,7 @@ unsafe fn launch_without_memory(cache: &'static Cache, real: Launch, index: u32,
 /// As [`launch`], for a caller that has looked up its thread.
 ///
 /// # Safety
-/// As there.
+/// As for [`launch`].
 #[inline(always)]
 unsafe fn launch_here(
     local: &threads::Local,
@@ -77,8 +77,8 @@ unsafe fn launch_here(
     let (status, at_ns) = match shared(cache, handle, stream_key) {
         Some(exec) => {
             exec.marked.store(false, Relaxed);
-            // SAFETY: while the lease is shared the exec stays this handle's, so it is alive.
-            // Our caller vouches for `real` and the stream.
+            // SAFETY: while the lease is shared the exec stays this handle's, so it is alive. Our caller vouches for
+            // `real` and the stream.
             let status = unsafe { real(exec.exec(), to.stream) };
             let at_ns = local.recent.now_ns();
             exec.used_ns.store(at_ns, Relaxed);
@@ -99,15 +99,15 @@ unsafe fn launch_here(
     status
 }
 
-/// The exec of a handle with its lease shared, if a launch needs no more than that.
+/// Returns the exec of a handle with its lease shared, if a launch needs no more than that.
 #[inline(always)]
 fn shared(cache: &'static Cache, handle: &Handle, stream_key: StreamKey) -> Option<&'static RealExec> {
     let exec = handle.resident()?;
     if cache.store.is_pressed() || !exec.share() {
         return None;
     }
-    // Looked at once more, because the exec may have been taken away before the lease was shared. On another stream
-    // than that of the last launch, the exec's stream has to be changed, which one thread at a time may do.
+    // Checked once more, because the exec may have been taken away before the lease was shared. On another stream than
+    // that of the last launch, the exec's stream has to be changed, which one thread at a time may do.
     let same = handle.resident().is_some_and(|now| std::ptr::eq(now, exec));
     if same && exec.stream_key.load(Relaxed) == stream_key {
         return Some(exec);
@@ -116,14 +116,14 @@ fn shared(cache: &'static Cache, handle: &Handle, stream_key: StreamKey) -> Opti
     None
 }
 
-/// The key of a default stream.
+/// Returns the key of a default stream.
 #[cold]
 #[inline(never)]
 fn key_of_default(vendor: Vendor, to: StreamArg) -> StreamKey {
     key_of(vendor::named(vendor, to))
 }
 
-/// The answer for an index that no handle was ever made for.
+/// Returns the status for an index that no handle was ever made for.
 #[cold]
 #[inline(never)]
 fn never_given() -> Status {
@@ -138,8 +138,8 @@ fn failed(status: Status) -> Status {
     status
 }
 
-/// Launches with the calls allowed that a capture of this thread would forbid, because more than the launch is done
-/// here.
+/// Launches while the calls are allowed that a capture of this thread would forbid, because this does more than the
+/// launch.
 ///
 /// # Safety
 /// As for [`launch`].
@@ -175,7 +175,8 @@ unsafe fn launch_relaxed(cache: &'static Cache, real: Launch, index: u32, handle
         Some(lease) => lease,
         None => match cache.store.missed(&cache.sources, handle, &body, stream_key) {
             Ok(lease) => lease,
-            // The program's own instantiate succeeded long ago, so an error of ours is no answer to a launch.
+            // The program's own instantiate succeeded long ago, so an error of the shim must not be the answer to a
+            // launch.
             Err(status) => {
                 return match one_by_one(cache, handle, &body, to, stream_key) {
                     done @ (SUCCESS | CAPTURE_UNSUPPORTED) => done,
@@ -217,20 +218,20 @@ unsafe fn launch_relaxed(cache: &'static Cache, real: Launch, index: u32, handle
     }
     let waits = cache.handles().waited(handle, pending, status);
     match handle.resident() {
-        // The launch that was to wait for the pending one was refused. If the handle kept this exec, its next
-        // launch would not know that it has to wait.
+        // The launch that had to wait for the pending one was refused. If the handle kept this exec, its next launch
+        // would not know that it has to wait.
         None if waits => drop(lease),
         _ => cache.handles().publish(lease, index, handle),
     }
     drop(body);
-    // After a launch that failed nothing may be asked, because its error is the thread's last error.
+    // After a failed launch nothing may be queried, because the launch's error is the thread's last error.
     if status == SUCCESS && cache.store.is_over_bound() {
         cache.store.back_under_bounds_at_once();
     }
     status
 }
 
-/// There is no memory for an exec: submits the work of the nodes one after the other, in the order of their edges.
+/// Submits the work of the nodes one by one, in the order of their edges, since there is no memory for an exec.
 fn one_by_one(cache: &'static Cache, handle: &Handle, body: &Body, to: StreamArg, stream_key: StreamKey) -> Status {
     if capturing() && cache.library.calls.captures(to) {
         return CAPTURE_UNSUPPORTED;
@@ -250,8 +251,8 @@ fn one_by_one(cache: &'static Cache, handle: &Handle, body: &Body, to: StreamArg
     cache.handles().waited(handle, pending, status);
     if status == SUCCESS {
         gate::record_if_started(|shim| shim.count(counters::ONE_BY_ONE, 1));
-        // The handle's next launch has to wait for this one, whatever exec it gets. That matters more than which
-        // context the event belongs to.
+        // The handle's next launch has to wait for this one, with any exec. That matters more than the context that the
+        // event belongs to.
         let mark = || {
             cache.store.completion().mark_in(context_of(body), None, to).or_else(|| cache.library.calls.mark(None, to))
         };

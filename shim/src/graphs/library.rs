@@ -1,5 +1,5 @@
-//! The library that a cache stands for, and the states that its calls are made in. Each state is undone however a call
-//! ends: a call of the library may be left by an exception, or by the end of the thread.
+//! The library of a cache, and the states in which it is called. Each state is restored on any exit: a call of the
+//! library may be left by an exception, or by the end of the thread.
 
 use super::real::RealExec;
 use crate::process::cancel::Uncancelled;
@@ -19,14 +19,14 @@ pub(crate) struct Library {
     pub calls: &'static dyn GraphCalls,
 }
 
-/// The states that this thread is in while this lives.
+/// The states of this thread. They are restored on drop.
 #[must_use = "the states from before come back when this is dropped"]
 pub(super) struct Within {
     calls: &'static dyn GraphCalls,
     /// Another context was entered.
     entered: bool,
-    /// The mode from before, if the thread may make calls that a capture of it forbids. A call of ours must not be where
-    /// a cancelled thread ends: its unwinding would end the process.
+    /// The previous mode, if the thread may make calls that a capture of it forbids. A cancelled thread must not end in
+    /// a call of the shim: its unwinding would end the process.
     relaxed: Option<(i32, Uncancelled)>,
 }
 
@@ -42,17 +42,17 @@ impl Drop for Within {
 }
 
 impl Library {
-    /// While the answer lives, this thread may make calls that a capture of it forbids.
+    /// Allows this thread calls that a capture of it forbids, until the guard is dropped.
     pub(super) fn relax(self) -> Within {
         self.relax_in(0)
     }
 
-    /// While the answer lives, this context is current. For 0, whatever context is.
+    /// Makes this context current until the guard is dropped. 0: the current context stays.
     pub(super) fn enter(self, context: u64) -> Within {
         Within { calls: self.calls, entered: context != 0 && self.calls.enter(context), relaxed: None }
     }
 
-    /// Both of these.
+    /// Does both: [`Self::relax`] and [`Self::enter`].
     pub(super) fn relax_in(self, context: u64) -> Within {
         let uncancelled = Uncancelled::new();
         let relaxed = Some((self.calls.relax(), uncancelled));
@@ -61,24 +61,24 @@ impl Library {
         within
     }
 
-    /// While the answer lives, the context of an exec is current and does not end. `None` if it ends just now or has
-    /// ended.
+    /// Makes the context of an exec current, and keeps it from ending, until the guards are dropped. `None` if it has
+    /// ended or is ending now.
     pub(super) fn enter_context_of(self, real: &RealExec) -> Option<(Within, ContextHold)> {
         let context = real.context.load(Relaxed);
         let hold = ContextHold::begin(context)?;
         real.is_in(context).then(|| (self.enter(context), hold))
     }
 
-    /// Whether the library would answer normally. Where work went wrong, all its calls answer that error.
+    /// Returns true if the library answers normally. After a failure of work, all its calls return that error.
     pub(super) fn is_usable(self) -> bool {
         !activity::broken() || self.calls.allowed() == SUCCESS
     }
 
-    /// Whether execs may be made and destroyed now. A capture that forbids such calls is disturbed here as it is by the
-    /// library's own call.
+    /// Checks that execs may be made and destroyed now. A capture that forbids such calls is disturbed here as it is by
+    /// the library's own call.
     ///
     /// # Errors
-    /// What the library answers then.
+    /// The library's status during such a capture.
     pub(super) fn allowed(self) -> Result<(), Status> {
         match capturing() {
             true => match self.calls.allowed() {

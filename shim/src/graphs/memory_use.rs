@@ -1,5 +1,5 @@
-//! Whether a live graph may refer to memory. That is looked up in what its nodes hold. A graph that cannot be read may
-//! refer to any memory.
+//! References of live graphs to memory, found in the content of their nodes. A graph that cannot be read may refer to
+//! any memory.
 
 use super::Cache;
 use super::class::{Class, Shape};
@@ -14,25 +14,26 @@ use gpumem_wire::kinds::Vendor;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What there may be at a handle of ours.
+/// State of a handle of the shim.
 enum Live {
     Exec(&'static Handle),
     Graph(&'static GraphHandle),
 }
 
-/// All that was ever given out.
+/// Returns all handles that were ever given out.
 fn all(cache: &Cache) -> impl Iterator<Item = Live> {
     let execs = cache.handles().execs().all().map(|(_, handle)| Live::Exec(handle));
     execs.chain(cache.sources().all_graphs().map(|(_, handle)| Live::Graph(handle)))
 }
 
-/// How many execs and graphs are the library's own, if so many are ours. The library's own cannot be read.
+/// Returns the number of execs and graphs that are the library's own, given how many are the shim's. The library's own
+/// cannot be read.
 fn of_library(shim: &Shim, (execs, graphs): (usize, usize)) -> usize {
     shim.registry.execs.len().saturating_sub(execs) + shim.registry.graphs.len().saturating_sub(graphs)
 }
 
-/// Whether a live graph may refer to one of these ranges of addresses, which are sorted. Waits for no lock: a graph
-/// that another thread has locked may refer to anything.
+/// Returns true if a live graph may refer to one of these ranges of addresses, which are sorted. Waits for no lock: a
+/// graph that another thread has locked may refer to any memory.
 pub(crate) fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
     let mut ours = (0, 0);
     for cache in super::caches() {
@@ -47,15 +48,15 @@ pub(crate) fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
     of_library(shim, ours) > 0
 }
 
-/// Whether a live graph certainly refers to this memory. A graph that cannot be read does not count.
+/// Returns true if a live graph certainly refers to this memory. Unreadable graphs do not count.
 pub(crate) fn refers_to(memory: &Range<u64>) -> bool {
-    // The address behind this memory may be the start of the next allocation.
+    // The address just after this memory may be the start of the next allocation.
     let within = memory.start..memory.end.saturating_sub(1);
     let range = std::slice::from_ref(&within);
     super::caches().any(|cache| all(cache).any(|live| live.refers(cache.sources(), range) == Reference::Refers))
 }
 
-/// Whether a graph that is launched certainly refers to one of these ranges, which are sorted.
+/// Returns true if a launched graph certainly refers to one of these ranges, which are sorted.
 pub(crate) fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u64>]) -> bool {
     let found = super::cache(vendor).and_then(|cache| {
         let handle = cache.handles().execs().get(exec_index(vendor, exec)?)?;
@@ -64,8 +65,8 @@ pub(crate) fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u6
     found == Some(Reference::Refers)
 }
 
-/// Hands out what the nodes of all live graphs and execs hold, record by record. The answer is how many graphs and
-/// execs cannot be read, or not now. Waits for no lock.
+/// Passes the content of the nodes of all live graphs and execs to `each`, record by record. Returns the number of
+/// graphs and execs that cannot be read, or not now. Waits for no lock.
 pub(crate) fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
     let (mut ours, mut unread) = ((0, 0), 0);
     for cache in super::caches() {
@@ -78,7 +79,7 @@ pub(crate) fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
     unread + of_library(shim, ours)
 }
 
-/// Result of reading what the nodes of one exec hold.
+/// Result of reading the nodes of one exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SourceRead {
     Whole,
@@ -88,8 +89,8 @@ pub(crate) enum SourceRead {
     Unreadable,
 }
 
-/// Hands out what the nodes of one exec hold, as a launch would run them now: a node that the program switched off is
-/// left out. Waits for no lock, and holds none of the exec's while `each` runs.
+/// Passes the content of one exec's nodes to `each`, as a launch would run them now: without nodes that the program
+/// switched off. Waits for no lock, and holds none of the exec's locks while `each` runs.
 pub(crate) fn each_record_of_exec(exec: u64, mut each: impl FnMut(&[u8])) -> SourceRead {
     let handle_in = |cache: &'static Cache| {
         let index = exec_index(cache.library.vendor, exec as GraphExec)?;
@@ -112,20 +113,20 @@ enum Reference {
 }
 
 impl Live {
-    /// Counts one that is there, whether it could be read or not.
+    /// Counts a live handle, readable or not.
     fn count(&self, found: Reference, (execs, graphs): &mut (usize, usize)) {
         let count = if matches!(self, Self::Exec(_)) { execs } else { graphs };
         *count += usize::from(found != Reference::Unused);
     }
 
-    /// Whether it refers to one of these ranges.
+    /// Checks for references to one of these ranges.
     fn refers(&self, sources: &Sources, ranges: &[Range<u64>]) -> Reference {
         let mut found = false;
         let read = self.read(sources, &mut |record| found = found || holds(record, ranges));
         if found { Reference::Refers } else { read }
     }
 
-    /// Hands out what it holds, record by record. [`Reference::DoesNot`] if it could be read.
+    /// Passes the content to `each`, record by record. Returns [`Reference::DoesNot`] if it could be read.
     fn read(&self, sources: &Sources, each: &mut dyn FnMut(&[u8])) -> Reference {
         match self {
             Self::Exec(handle) => each_of_exec(sources, handle, each),
@@ -146,7 +147,7 @@ fn each_of_exec(sources: &Sources, handle: &Handle, each: &mut dyn FnMut(&[u8]))
         (None, _) => Reference::Unused,
         (Some(class), Some(source)) if !class.alone && !body.apart().owned => {
             let read = each_of_source(sources, &class.shape, source, each);
-            // Changes count besides what was there before: that is read again if the changes are taken back.
+            // Changes count in addition to the earlier content, which is read again if the changes are taken back.
             if read == Reference::DoesNot {
                 body.edits().changes.iter().for_each(|(_, record)| each(record));
             }
@@ -156,7 +157,7 @@ fn each_of_exec(sources: &Sources, handle: &Handle, each: &mut dyn FnMut(&[u8]))
     }
 }
 
-/// [`Reference::DoesNot`] if it could be read.
+/// Passes a source's content to `each`. Returns [`Reference::DoesNot`] if it could be read.
 fn each_of_source(sources: &Sources, shape: &Shape, source: &Source, each: &mut dyn FnMut(&[u8])) -> Reference {
     sources.with_work(|work| {
         if !work.unpack(shape, source) {
@@ -175,7 +176,7 @@ fn each_enabled(sources: &Sources, handle: &Handle, each: &mut impl FnMut(&[u8])
     };
     let (shape, source) = (class.shape.clone(), source.clone());
     let (changes, disabled) = (body.edits().changes.clone(), body.edits().disabled.clone());
-    // A launch may wait for this lock, and to unfold a large graph takes a while.
+    // A launch may wait for this lock, and unfolding a large graph takes a while.
     drop(body);
     sources.with_work(|work| {
         if !work.unpack(&shape, &source) {
@@ -188,7 +189,7 @@ fn each_enabled(sources: &Sources, handle: &Handle, each: &mut impl FnMut(&[u8])
     })
 }
 
-/// Whether any eight bytes of a record are an address in a range. Parameters may lie anywhere in a record.
+/// Returns true if any eight bytes of a record are an address in a range. Parameters may be anywhere in a record.
 fn holds(record: &[u8], ranges: &[Range<u64>]) -> bool {
     let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return false };
     record.windows(8).any(|bytes| {

@@ -1,23 +1,24 @@
-//! The graph cache: many handles of the program's, few real execs of the driver's.
+//! The graph cache: many handles of the program, few real execs of the driver.
 //!
-//! The program holds handles of ours ([`handle`]). A handle means a class ([`class`]) and the parameters of its nodes,
-//! packed as its source ([`crate::vendor::source`]), or a private clone of its graph.
+//! The program holds handles of the shim ([`handle`]). A handle stands for a class ([`class`]) and the parameters of
+//! its nodes, packed as its source ([`crate::vendor::source`]), or for a private clone of its graph.
 //!
-//! A cache has two parts, and this file puts them together. [`store`] has the real execs and, below them, the handles
-//! ([`handles`]) and what is known of completion ([`completed`]). [`sources`] has what execs and graphs are made of, and
-//! the program's own graphs while they are folded. The fields of a part are its own. The files, from top to bottom:
+//! A cache has two parts, which this file combines. [`store`] has the real execs and, below them, the handles
+//! ([`handles`]) and the completion of launches ([`completed`]). [`sources`] has the data that execs and graphs are
+//! made of, and the program's own graphs while they are folded. The fields of a part are private. The files, from top
+//! to bottom:
 //!
-//! * [`handle_arguments`]: handles of ours in the program's calls, and what is behind them. [`caches`]: the caches of
-//!   the process, made, turned off and on, looked after.
-//! * A handle comes to be: [`instantiate`]. The program changes an exec: [`change`]. Whether a graph refers to memory:
+//! * [`handle_arguments`]: the shim's handles in the program's calls, and their objects. [`caches`]: the caches of the
+//!   process, made, turned off and on, maintained.
+//! * A new handle: [`instantiate`]. The program's changes of an exec: [`change`]. References of graphs to memory:
 //!   [`memory_use`]. A launch: [`launch`].
 //! * The parts: [`store`], [`sources`].
-//! * An exec is made to hold other contents: [`retarget`]. What the program holds, and how a handle gets and loses its
-//!   exec: [`handles`]. Whether the last launch of an exec has completed: [`completed`].
-//! * What there is: a handle ([`handle`]), a real exec ([`real`]), shapes and classes ([`class`]), nodes that the program
-//!   knows ([`nodes`]). The library, and what has to be put back after a call of it: [`library`].
+//! * Giving an exec other content: [`retarget`]. The program's handles, and how a handle gets and loses its exec:
+//!   [`handles`]. Completion of an exec's last launch: [`completed`].
+//! * The objects: a handle ([`handle`]), a real exec ([`real`]), shapes and classes ([`class`]), nodes that the program
+//!   knows ([`nodes`]). The library, and the states to restore after a call of it: [`library`].
 //!
-//! No vendor is known here: all calls are those of [`crate::vendor::graphs`].
+//! This folder knows no vendor: all calls are those of [`crate::vendor::graphs`].
 
 mod caches;
 pub(crate) mod change;
@@ -56,7 +57,7 @@ use sources::{Sources, Work};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use store::ExecStore;
 
-/// The graph cache of one vendor's library. What a launch reads comes first, in one line of the processor's caches.
+/// The graph cache of one vendor's library. The fields that a launch reads come first, in one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Cache {
     store: ExecStore,
@@ -65,7 +66,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// `None` if no handles can be reserved.
+    /// Returns `None` if no handles can be reserved.
     pub(crate) fn new(
         vendor: Vendor,
         calls: &'static dyn GraphCalls,
@@ -78,26 +79,26 @@ impl Cache {
         Some(Self { store, sources, library })
     }
 
-    /// What graphs hold, and the program's own graphs.
+    /// Returns the content of graphs, and the program's own graphs.
     pub(crate) fn sources(&self) -> &Sources {
         &self.sources
     }
 
-    /// What the program holds.
+    /// Returns the program's handles.
     #[inline(always)]
     pub(crate) fn handles(&self) -> &Handles {
         self.store.handles()
     }
 
-    /// Whether execs may be made and destroyed now.
+    /// Checks that execs may be made and destroyed now.
     ///
     /// # Errors
-    /// What the library answers to a capture that forbids that.
+    /// The library's status during a capture that forbids that.
     pub(crate) fn allowed(&self) -> Result<(), Status> {
         self.library.allowed()
     }
 
-    /// A handle ends.
+    /// Ends a handle.
     ///
     /// # Errors
     /// 1 if it is not in use.
@@ -105,49 +106,49 @@ impl Cache {
         self.store.end_handle(index)
     }
 
-    /// Follows these variables from now on.
+    /// Applies new values of these variables.
     pub(crate) fn apply_settings(&self, settings: &Settings) {
         self.store.apply_settings(settings);
         self.sources.apply_settings(settings);
     }
 
-    /// Memory of this device is short: gives back everything that nobody needs now, here and in the pool. The answer is
-    /// the bytes, as far as they are known; `None` if there was nothing to give back.
+    /// Gives back all unused memory, here and in the pool, because memory of this device is short. Returns the bytes,
+    /// as far as they are known; `None` if there was nothing to give back.
     pub(crate) fn give_back_all(&'static self) -> Option<u64> {
         self.store.give_back_all(&self.sources)
     }
 
-    /// A context is about to be destroyed (or is `gone`), and all execs in it with it.
+    /// Prepares for the end of a context with all execs in it, or cleans up once it is `gone`.
     pub(crate) fn context_going(&self, context: u64, gone: bool) {
         self.store.context_going(&self.sources, context, gone);
     }
 
-    /// A stream is about to be destroyed. While the answer lives, no stream is queried.
+    /// Prepares for the destruction of a stream. No stream is queried until the guard is dropped.
     #[must_use = "until the stream is destroyed nobody may look at it"]
     pub(crate) fn stream_going(&self, stream: Stream) -> Raised<'_> {
         self.store.stream_going(stream)
     }
 
-    /// A capture is about to begin, or a stream to join one. While the answer lives, no stream is queried. The answer is
-    /// dropped once the capture is counted or was refused, or the stream has joined.
+    /// Prepares for the begin of a capture, or for a stream that joins one. No stream is queried until the guard is
+    /// dropped. The caller drops it once the capture is counted or was refused, or the stream has joined.
     #[must_use = "until the stream captures nobody may look at it"]
     pub(crate) fn capture_begins(&self) -> Raised<'_> {
         self.store.completion().close()
     }
 
-    /// Code is about to be unloaded. The answer is its functions, for [`Self::code_went`].
+    /// Prepares for the unload of code. Returns its functions, for [`Self::code_went`].
     #[must_use = "what is known of code that stays comes back"]
     pub(crate) fn code_going(&self, code: Code) -> Vec<u64> {
         self.store.code_going(&self.sources, code)
     }
 
-    /// The code was unloaded, or the unload failed. Handles of that code go on meaning what they meant.
+    /// Notes that the code was unloaded, or that the unload failed. Handles of that code keep their content.
     pub(crate) fn code_went(&self, functions: &[u64], gone: bool) {
         self.library.calls.unloaded(functions, gone);
     }
 
-    /// An attribute was set. If the library accepts the attribute but does not tell its value, the attribute would be
-    /// lost when one graph is made of another.
+    /// Notes that an attribute was set. If the library accepts the attribute but does not return its value, the
+    /// attribute would be lost when one graph is made of another.
     pub(crate) fn attribute_set(&self, node: GraphNode, attribute: u32) {
         if !self.library.calls.tells(node, attribute) {
             self.handles().close(Pinned::Parameters);
@@ -158,12 +159,12 @@ impl Cache {
 /// The user has turned the cache off while the process runs.
 static OFF: AtomicBool = AtomicBool::new(false);
 
-/// Whether the user has turned the cache off.
+/// Returns true if the user has turned the cache off.
 fn is_off() -> bool {
     OFF.load(Relaxed)
 }
 
-/// The caches that there are.
+/// Returns the existing caches.
 pub(crate) fn caches() -> impl Iterator<Item = &'static Cache> {
     [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(cache)
 }
@@ -174,7 +175,7 @@ const fn place(vendor: Vendor) -> Place<Cache> {
     unsafe { Place::new(Word::Cache(vendor)) }
 }
 
-/// The cache of a vendor, once there is one. A child of a fork has none.
+/// Returns the cache of a vendor, if there is one. A child of a fork has none.
 #[inline(always)]
 pub(crate) fn cache(vendor: Vendor) -> Option<&'static Cache> {
     place(vendor).get()

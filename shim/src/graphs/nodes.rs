@@ -1,7 +1,7 @@
 //! The nodes that a handle was made of, by their handles, which setters name.
 //!
-//! A node that the program destroys is no node of its execs' graphs any more. Its address often comes back at once as
-//! that of another node. An exec that was made before does not accept that node (measured on an H200, driver 580).
+//! A node that the program destroys is no longer a node of its execs' graphs. Its address is often reused at once for
+//! another node. An exec that was made before does not accept that node (measured on an H200, driver 580).
 
 use crate::gate;
 use crate::process::lock::lock;
@@ -11,15 +11,15 @@ use rustc_hash::FxHashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// When each destroyed node was destroyed last, by its address. Addresses come back, so these are few.
+/// When each destroyed node was last destroyed, by its address. Addresses are reused, so these are few.
 static GONE: Mutex<Option<FxHashMap<usize, u64>>> = Mutex::new(None);
-/// Nodes destroyed so far.
+/// Number of nodes destroyed so far.
 static TURN: AtomicU64 = AtomicU64::new(0);
 
-/// The program is about to destroy a node. Called before the real destroy, because another thread may get the address
-/// at once.
+/// Notes that the program is about to destroy a node. Called before the real destroy, because another thread may get
+/// the address at once.
 pub(crate) fn destroyed(node: GraphNode) {
-    // Without a shim nobody has recorded nodes. In a child of a fork the lock may be held for ever.
+    // Without a shim no thread has recorded nodes. In a child of a fork the lock may be held for ever.
     if gate::shim().is_some() {
         forget(node);
     }
@@ -31,12 +31,12 @@ fn forget(node: GraphNode) {
     gone.get_or_insert_default().insert(node as usize, turn);
 }
 
-/// Whether the program has destroyed any node.
+/// Returns true if the program has destroyed any node.
 pub(crate) fn any_destroyed() -> bool {
     TURN.load(Acquire) != 0
 }
 
-/// The node was not destroyed after all.
+/// Notes that the node was not destroyed after all.
 pub(crate) fn stays(node: GraphNode) {
     if gate::shim().is_none() {
         return;
@@ -49,7 +49,7 @@ pub(crate) fn stays(node: GraphNode) {
 /// The handles of a graph's nodes, packed. Mostly they are a constant distance apart.
 pub(crate) struct KnownNodes {
     packed: Packed,
-    /// How many nodes had been destroyed when these were read.
+    /// Number of nodes that had been destroyed when these were read.
     since: u64,
 }
 
@@ -65,7 +65,7 @@ impl KnownNodes {
         Self { packed: Packed::new(&raw, scratch), since }
     }
 
-    /// The place of a node among them.
+    /// Returns the index of a node among them.
     pub(crate) fn place_of(&self, node: GraphNode, scratch: &mut Scratch) -> Option<u32> {
         let mut handle = 0_u64;
         let deltas = self.packed.unpacked(scratch)?.as_chunks::<8>().0;
@@ -81,7 +81,7 @@ impl KnownNodes {
             && lock(&GONE).as_ref().and_then(|gone| gone.get(&(node as usize))).is_some_and(|&turn| turn > self.since)
     }
 
-    /// Host memory that they take.
+    /// Returns the host memory that they take.
     pub(crate) fn bytes(&self) -> u64 {
         self.packed.bytes()
     }

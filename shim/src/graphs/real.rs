@@ -1,4 +1,4 @@
-//! A real exec: who has it, what it holds, where it was launched last, and the lease on it.
+//! A real exec: its handle, its content, its last launch, and the lease on it.
 
 use super::class::{Class, Template};
 use crate::process::threads;
@@ -9,13 +9,12 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Weak};
 
-/// Where something was launched: a stream, as a number that differs between streams. A default stream is its special
-/// handle, with further numbers above it: that of its context or device, and for a per-thread stream that of the
-/// thread.
+/// The stream of a launch, as a number that differs between streams. For a default stream it is the special handle,
+/// with further numbers above it: that of its context or device, and for a per-thread stream that of the thread.
 pub(crate) type StreamKey = u64;
 /// No launch is pending.
 pub(crate) const NOWHERE: StreamKey = 0;
-/// The last launch was on a stream that is gone, and nothing tells when it completes.
+/// The last launch was on a stream that is gone, and its completion cannot be known.
 pub(crate) const LOST: StreamKey = u64::MAX;
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
 const LEGACY: u64 = 1;
@@ -25,10 +24,10 @@ const SPECIAL: u64 = 3;
 const HOME_SHIFT: u32 = 8;
 const THREAD_SHIFT: u32 = 32;
 
-/// An exec is degraded once so large a share of its nodes was given another shape at a time.
+/// An exec is degraded once one in this many of its nodes was given another shape at a time.
 const DEGRADED_SHARE: u64 = 8;
 
-/// The key of a stream that has a handle of its own. `None` for a default stream.
+/// Returns the key of a stream that has a handle of its own. `None` for a default stream.
 #[inline(always)]
 pub(crate) fn key_by_handle(stream: Stream) -> Option<StreamKey> {
     (stream as StreamKey > PER_THREAD).then_some(stream as StreamKey)
@@ -45,7 +44,7 @@ pub(crate) fn key_of(to: StreamArg) -> StreamKey {
     }
 }
 
-/// The stream of a key, if this thread can name it.
+/// Returns the stream of a key, if this thread can name it.
 pub(crate) fn stream_of(stream_key: StreamKey) -> Option<StreamArg> {
     let home = (stream_key >> HOME_SHIFT) as u32 & ((1 << (THREAD_SHIFT - HOME_SHIFT)) - 1);
     let special = |stream: u64| Some(StreamArg { home, ..StreamArg::new(stream as Stream, false) });
@@ -60,27 +59,27 @@ pub(crate) fn stream_of(stream_key: StreamKey) -> Option<StreamArg> {
     }
 }
 
-/// Whether a key is that of the legacy stream of whatever context.
+/// Returns true if a key is that of the legacy stream of any context.
 pub(crate) fn is_legacy(stream_key: StreamKey) -> bool {
     stream_key != NOWHERE && stream_key != LOST && stream_key & SPECIAL == LEGACY
 }
 
-/// The handle of the stream that a key stands for. `None` for default streams.
+/// Returns the handle of the stream that a key stands for. `None` for default streams.
 pub(crate) fn handle_of(stream_key: StreamKey) -> Option<u64> {
     (stream_key != NOWHERE && stream_key != LOST && stream_key & SPECIAL == 0).then_some(stream_key)
 }
 
-/// Bit of [`RealExec::lease`]: one thread has the exec for itself. The bits below count launches that are being made.
+/// Bit of [`RealExec::lease`]: one thread has the exec for itself. The lower bits count launches that are being made.
 const EXCLUSIVE: u32 = 1 << 31;
 
-/// A real exec. It is never freed, only used again. What a launch reads and writes comes first and lies in one cache
-/// line, as in [`Handle`]. So does what says whether another handle's launch may take the exec, since for that many
-/// execs are looked at.
+/// A real exec. It is never freed, only reused. The fields that a launch reads and writes come first and are in one
+/// cache line, as in [`Handle`]. So are the fields that tell if another handle's launch may take the exec, since for
+/// that many execs are looked at.
 #[derive(Default)]
 #[repr(C, align(64))]
 pub(crate) struct RealExec {
     lease: AtomicU32,
-    /// Whether the body's event covers the last launch.
+    /// True if the body's event covers the last launch.
     pub marked: AtomicBool,
     exec: AtomicUsize,
     /// The key of the stream on which the last launch may be pending.
@@ -91,12 +90,11 @@ pub(crate) struct RealExec {
     handle: AtomicU32,
     /// The address of its class. 0: the exec stays with one handle for good, or is not in use.
     pub class: AtomicUsize,
-    /// The time of a launch that does not count in the order of last uses, and the place that the exec keeps in that
-    /// order.
+    /// The time of a launch that does not count in the order of last uses, and the exec's position in that order.
     uncounted_ns: AtomicU64,
     place_ns: AtomicU64,
     pub context: AtomicU64,
-    /// What the exec holds is not known, so its lease is never given back.
+    /// The exec's content is unknown, so its lease is never given back.
     pub lost: AtomicBool,
     /// No handle can use the exec. It is destroyed once it has completed.
     pub to_destroy: AtomicBool,
@@ -104,19 +102,19 @@ pub(crate) struct RealExec {
     pub waits: AtomicBool,
     /// Many of its nodes were given another shape, so the device takes longer for them.
     pub degraded: AtomicBool,
-    /// The time of the last launch that left an event, by the precise clock: the other clock may give two launches one
-    /// time.
+    /// The time of the last launch that left an event, by the precise clock: the other clock may give two launches the
+    /// same time.
     pub launched_ns: AtomicU64,
-    /// A context that ended while another thread had the lease for too long. If it is this exec's context, nobody gives
-    /// the exec to the library any more.
+    /// A context that ended while another thread had the lease for too long. If it is this exec's context, the exec is
+    /// never passed to the library again.
     abandoned: AtomicU64,
-    /// Bytes that it is estimated to take on the host, and on the device.
+    /// Estimated bytes of it on the host, and on the device.
     host_bytes: AtomicU64,
     device_bytes: AtomicU64,
     body: UnsafeCell<Body>,
 }
 
-/// What only the holder of the lease may touch.
+/// Fields that only the holder of the lease may touch.
 #[derive(Default)]
 pub(crate) struct Body {
     pub class: Option<Arc<Class>>,
@@ -125,33 +123,32 @@ pub(crate) struct Body {
     /// Nodes that are switched off.
     pub disabled: Vec<u32>,
     pub event: Option<Event>,
-    /// Whether the exec was ever launched.
+    /// True if the exec was ever launched.
     pub launched: bool,
-    /// What the exec holds is not known, so no handle can use it.
+    /// The exec's content is unknown, so no handle can use it.
     pub broken: bool,
     /// Its next launch does not count in the order of last uses.
     pub stays: bool,
     /// The clone that it holds now, if its class has clones.
     pub holds: Weak<Template>,
-    /// Events behind earlier launches on other streams, in libraries that do not order the launches of one exec.
+    /// Events after earlier launches on other streams, in libraries that do not order the launches of one exec.
     pub earlier: Vec<Event>,
-    /// There was such a launch, and nothing tells when it completes.
+    /// There was such a launch, and its completion cannot be known.
     pub unknown: bool,
-    /// Updates as a whole since it was instantiated.
+    /// Number of whole updates since it was instantiated.
     pub updates: u32,
 }
 
-// SAFETY: `body` is reached only through a `Lease`, of which there is one at a time. The other
-// fields are atomics.
+// SAFETY: `body` is reached only through a `Lease`, and one exists at a time. The other fields are atomics.
 unsafe impl Sync for RealExec {}
 
 impl RealExec {
-    /// The index of the handle that has the exec; `None` if the exec is parked.
+    /// Returns the index of the handle that has the exec; `None` if the exec is parked.
     pub(crate) fn handle_index(&self) -> Option<u32> {
         self.handle.load(Relaxed).checked_sub(1)
     }
 
-    /// Whether no handle has the exec.
+    /// Returns true if no handle has the exec.
     pub(crate) fn is_parked(&self) -> bool {
         self.handle_index().is_none()
     }
@@ -161,13 +158,13 @@ impl RealExec {
         self.handle.store(index.map_or(0, |index| index + 1), Relaxed);
     }
 
-    /// Its place in the order of last uses.
+    /// Returns its position in the order of last uses.
     pub(crate) fn place(&self) -> u64 {
         let used = self.used_ns.load(Relaxed);
         if self.uncounted_ns.load(Relaxed) == used { self.place_ns.load(Relaxed) } else { used }
     }
 
-    /// The exec was launched. If `stays`, it keeps its place in the order of last uses.
+    /// Notes a launch of the exec. If `stays`, it keeps its position in the order of last uses.
     pub(crate) fn used(&self, now: u64, stays: bool) {
         if stays {
             self.place_ns.store(self.place(), Relaxed);
@@ -176,8 +173,8 @@ impl RealExec {
         self.used_ns.store(now, Relaxed);
     }
 
-    /// Takes the place just before `other` in the order of last uses. `other` moves to the time of its own last launch.
-    /// (Both may have the same place, because the clock ticks every few milliseconds.)
+    /// Takes the position just before `other` in the order of last uses. `other` moves to the time of its own last
+    /// launch. (Both may have the same position, because the clock ticks every few milliseconds.)
     pub(crate) fn takes_place_of(&self, other: &Self) {
         self.place_ns.store(other.place().saturating_sub(1), Relaxed);
         self.uncounted_ns.store(self.used_ns.load(Relaxed), Relaxed);
@@ -188,7 +185,7 @@ impl RealExec {
         self.exec.load(Relaxed) as GraphExec
     }
 
-    /// Joins the launches that are being made. `false` if one thread has the exec for itself.
+    /// Joins the launches that are being made. Returns false if one thread has the exec for itself.
     #[inline(always)]
     pub(crate) fn share(&self) -> bool {
         if self.lease.fetch_add(1, Acquire) & EXCLUSIVE == 0 {
@@ -203,12 +200,12 @@ impl RealExec {
         self.lease.fetch_sub(1, Release);
     }
 
-    /// Takes the exec for itself if nobody uses it.
+    /// Leases the exec if no thread uses it.
     pub(crate) fn lease(&'static self) -> Option<Lease> {
         self.lease.compare_exchange(0, EXCLUSIVE, AcqRel, Relaxed).ok().map(|_| Lease(self))
     }
 
-    /// Notes that so many of its nodes were given another shape, or were switched on or off.
+    /// Notes that this many of its nodes were given another shape, or were switched on or off.
     pub(super) fn degrades(&self, reshaped: u64, nodes: usize) {
         if reshaped > 0 && reshaped * DEGRADED_SHARE >= nodes as u64 {
             self.degraded.store(true, Relaxed);
@@ -220,7 +217,7 @@ impl RealExec {
         self.device_bytes.store(device, Relaxed);
     }
 
-    /// Host and device bytes together.
+    /// Returns host and device bytes together.
     pub(crate) fn bytes(&self) -> u64 {
         self.host_bytes.load(Relaxed) + self.device_bytes.load(Relaxed)
     }
@@ -230,7 +227,7 @@ impl RealExec {
         (self.host_bytes.swap(0, Relaxed), self.device_bytes.swap(0, Relaxed))
     }
 
-    /// Whether this slot holds an exec: false once that exec is destroyed.
+    /// Returns true if this slot holds an exec: false once that exec is destroyed.
     pub(crate) fn in_use(&self) -> bool {
         self.exec.load(Acquire) != 0
     }
@@ -239,13 +236,13 @@ impl RealExec {
         self.in_use() && self.context.load(Acquire) == context
     }
 
-    /// This context ends, and the lease cannot be had.
+    /// Notes that this context ends while another thread holds the lease.
     pub(crate) fn abandon(&self, context: u64) {
         self.abandoned.store(context, SeqCst);
     }
 }
 
-/// While this lives, the exec is this thread's.
+/// Exclusive access to an exec, until it is dropped.
 pub(crate) struct Lease(&'static RealExec);
 
 impl Lease {
@@ -254,8 +251,7 @@ impl Lease {
     }
 
     pub(crate) fn body(&mut self) -> &mut Body {
-        // SAFETY: there is one lease of an exec at a time, and `self` is borrowed mutably for as
-        // long as the body is.
+        // SAFETY: one lease of an exec exists at a time, and `self` is borrowed mutably as long as the body is.
         unsafe { &mut *self.0.body.get() }
     }
 
@@ -265,13 +261,13 @@ impl Lease {
         self.0.exec.store(exec as usize, Release);
     }
 
-    /// The library has destroyed the exec, or never will.
+    /// Notes that the library has destroyed the exec, or never will.
     pub(crate) fn set_unused(&mut self) {
         self.0.exec.store(0, Release);
         self.0.context.store(0, Release);
     }
 
-    /// Whether the exec ended with its context. Then nothing of it may be given to the library.
+    /// Returns true if the exec ended with its context. Then nothing of it may be passed to the library.
     pub(crate) fn is_abandoned(&self) -> bool {
         let abandoned = self.0.abandoned.load(SeqCst);
         abandoned != 0 && abandoned == self.0.context.load(Relaxed)

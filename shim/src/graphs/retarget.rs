@@ -1,4 +1,4 @@
-//! A real exec is made to hold other contents, node by node.
+//! Gives a real exec other content, node by node.
 
 use super::handle::INVALID;
 use super::library::Library;
@@ -8,11 +8,11 @@ use crate::vendor::source::Records;
 use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Makes an exec hold what is in `target`; `target` gets what the exec held before. The answer is how many nodes
-/// were set.
+/// Makes an exec hold the content in `target`; `target` gets the exec's previous content. Returns the number of nodes
+/// that were set.
 ///
 /// # Errors
-/// The library's. The exec then holds parts of both.
+/// The library's status. The exec then holds parts of both.
 pub(crate) fn retarget(
     library: Library,
     lease: &mut Lease,
@@ -38,8 +38,8 @@ pub(crate) fn retarget(
     }
     body.disabled = disabled.to_vec();
     std::mem::swap(&mut body.content, target);
-    // Another handle had the exec and never launched it. An upload would save the device that time, but what is
-    // uploaded may run the code of another kernel (docs/decisions/drivers.md).
+    // Another handle had the exec and never launched it. An upload would save the device that time, but an uploaded
+    // exec may run the code of another kernel (docs/decisions/drivers.md).
     let early = !body.launched && library.calls.behaviour().set_early_is_slow && nodes + reshaped > 0;
     real.degrades(if early { body.content.len() as u64 } else { reshaped }, body.content.len());
     Ok(nodes)
@@ -48,7 +48,7 @@ pub(crate) fn retarget(
 /// Makes an exec that could not take all of `target` hold its own content again.
 ///
 /// # Errors
-/// The library's. The exec then holds parts of both.
+/// The library's status. The exec then holds parts of both.
 pub(super) fn restore(library: Library, lease: &mut Lease, target: &Records) -> Result<(), Status> {
     let (context, exec) = (lease.real().context.load(Relaxed), lease.real().exec());
     let body = lease.body();

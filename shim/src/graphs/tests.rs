@@ -1,4 +1,4 @@
-//! A library for tests of the parts.
+//! A fake library for tests of the parts.
 
 use super::library::Library;
 use crate::process::lock::lock;
@@ -14,7 +14,7 @@ pub(super) const CONTEXT: u64 = 0xc0;
 pub(super) const EVENT: Event = 0xe0;
 pub(super) const EXEC: GraphExec = 0xe8 as GraphExec;
 
-/// A call that tells the test when it has begun, and ends when the test says what to answer.
+/// A call that tells the test when it has begun, and ends when the test gives the answer.
 pub(super) struct Gate {
     begun: Sender<()>,
     answer: Receiver<bool>,
@@ -33,7 +33,7 @@ impl Gate {
     }
 }
 
-/// A library that knows one context and what is in it.
+/// A library that knows one context and the objects in it.
 #[derive(Default)]
 pub(super) struct FakeLibrary {
     pub looked: Mutex<Option<Gate>>,
@@ -41,7 +41,7 @@ pub(super) struct FakeLibrary {
     pub graph_destroyed: Mutex<Option<Gate>>,
     /// The context is gone.
     pub gone: AtomicBool,
-    /// Calls with something in the context that began after it was gone, or during which it went.
+    /// Calls with an object in the context that began after it was gone, or during which it went.
     pub dead: AtomicUsize,
     pub destroyed_execs: AtomicUsize,
     /// Threads that may make any call, and contexts that were entered.
@@ -62,7 +62,7 @@ impl FakeLibrary {
 impl GraphCalls for FakeLibrary {
     fn destroy_exec(&self, _: GraphExec) {
         self.uses(|| Gate::pass(&self.destroyed));
-        // The context must not go during the call either.
+        // The context must not end during the call either.
         self.uses(|| self.destroyed_execs.fetch_add(1, SeqCst));
     }
     fn destroy_graph(&self, _: Graph) {
@@ -160,13 +160,13 @@ impl GraphCalls for FakeLibrary {
     }
 }
 
-/// A part's view of a fake library.
+/// Returns a part's view of a fake library.
 pub(super) fn library(fake: FakeLibrary) -> (Library, &'static FakeLibrary) {
     let fake: &'static FakeLibrary = Box::leak(Box::new(fake));
     (Library { vendor: Vendor::Cuda, calls: fake }, fake)
 }
 
-/// Where a range of handles starts.
+/// Returns a start address for a range of handles.
 pub(super) fn start() -> &'static AtomicUsize {
     Box::leak(Box::default())
 }

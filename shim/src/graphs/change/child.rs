@@ -4,11 +4,12 @@ use crate::graphs::sources::Sources;
 use crate::vendor::graphs::GraphCalls;
 use gpumem_abi::types::{Graph, GraphNode};
 
-/// How deep child graphs inside child graphs are followed.
+/// The most levels of nested child graphs that are followed.
 const MAX_DEPTH: u32 = 16;
 
-/// The node inside a child graph of `to` that has the same place as `node` has inside a child graph of `from`.
-/// `place_of` gives the places that nodes of `from` had when `to` was made of it. The program may have removed nodes
+/// Returns the node inside a child graph of `to` at the same index as `node` has inside a child graph of `from`.
+/// `place_of` returns the indices that nodes of `from` had when `to` was made of it. The program may have removed nodes
+/// and added others since.
 /// and added others since.
 pub(super) fn node_inside(
     sources: &Sources,

@@ -1,5 +1,5 @@
-//! The program changes an exec: updates it from a graph ([`update`]), sets a node ([`node`]), or has the library do
-//! something with it.
+//! Changes of an exec by the program: an update from a graph ([`update`]), a change of one node ([`node`]), or another
+//! call of the library with the exec.
 
 mod child;
 mod node;
@@ -24,7 +24,7 @@ use gpumem_wire::kinds::Pinned;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard};
 
-/// A handle that a call of the program uses. Its body is locked.
+/// A handle that the program's call uses, with its body locked.
 pub(crate) struct InUse {
     store: &'static ExecStore,
     sources: &'static Sources,
@@ -32,20 +32,20 @@ pub(crate) struct InUse {
     index: u32,
     handle: &'static Handle,
     body: MutexGuard<'static, Body>,
-    /// What it was an exec of when the call began.
+    /// The handle's class when the call began.
     class: Arc<Class>,
 }
 
 impl InUse {
     /// # Errors
-    /// A status for the program when the handle is not valid.
+    /// A status for the program if the handle is not valid.
     pub(crate) fn begin(cache: &'static Cache, index: u32) -> Result<Self, Status> {
         let Cache { store, sources, library } = cache;
         let (handle, body, class) = store.handles().live(index)?;
         Ok(Self { store, sources, library: *library, index, handle, body, class })
     }
 
-    /// The handle's real exec, leased. If the handle has none, one is made to hold what the handle means.
+    /// Leases the handle's real exec. If the handle has none, makes one that holds the handle's content.
     fn real(&self) -> Result<Lease, Status> {
         if let Some(lease) = self.handle.lease() {
             return Ok(lease);
@@ -59,12 +59,12 @@ impl InUse {
         self.store.handles().publish(lease, self.index, self.handle);
     }
 
-    /// From now on the exec stays with the handle.
+    /// Keeps the exec with the handle from now on.
     fn own(&mut self, lease: Lease, why: Pinned) {
         self.store.own(lease, self.index, self.handle, &mut self.body, why);
     }
 
-    /// Tells the records how many bytes the handle's source takes now.
+    /// Reports to the records how many bytes the handle's source takes now.
     fn source_changed(&self) {
         if !self.body.apart().owned {
             let (slot, bytes) = (self.handle.slot.load(Relaxed), source_bytes(&self.body));
@@ -75,7 +75,7 @@ impl InUse {
     /// Runs `f` with the real exec. If `why` gives a reason, the exec stays with the handle from now on.
     ///
     /// # Errors
-    /// The library's, if the handle has no exec and none can be made.
+    /// The library's status, if the handle has no exec and none can be made.
     pub(crate) fn with_real<R>(mut self, why: Option<Pinned>, f: impl FnOnce(GraphExec) -> R) -> Result<R, Status> {
         let lease = self.real()?;
         let result = f(lease.real().exec());
@@ -87,14 +87,13 @@ impl InUse {
     }
 }
 
-/// The program uploads a handle. `real` uploads a real exec.
+/// Uploads a handle for the program. `real` uploads a real exec.
 ///
-/// Some libraries have uploads that cannot be trusted
-/// ([`GraphBehaviour::uploads`](crate::vendor::graphs::GraphBehaviour)). There the first launch uploads. While something
-/// captures, and for a stream that is not valid, the library itself has to answer.
+/// Some libraries have unreliable uploads ([`GraphBehaviour::uploads`](crate::vendor::graphs::GraphBehaviour)). There
+/// the first launch uploads. During a capture, and for an invalid stream, the library itself has to answer.
 ///
 /// # Errors
-/// A status for the program when the handle is not valid.
+/// A status for the program if the handle is not valid.
 pub(crate) fn upload(
     cache: &'static Cache,
     index: u32,

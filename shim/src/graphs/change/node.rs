@@ -1,4 +1,4 @@
-//! The program sets one node of an exec, switches it on or off, or asks about it.
+//! Calls of the program about one node of an exec: set it, switch it on or off, or query it.
 
 use super::{InUse, child};
 use crate::gate;
@@ -11,15 +11,15 @@ use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::ffi::c_uint;
 
-/// A handle that keeps more changes than this has them folded into its source.
+/// A handle with more changes than this has them folded into its source.
 const MANY_CHANGES: usize = 64;
 
 impl InUse {
-    /// The program sets, or asks about, one node. `real` does so with a real exec and its node. `change` is what a handle
-    /// remembers of it.
+    /// Sets or queries one node for the program. `real` does so with a real exec and its node. `change` is the handle's
+    /// record of it.
     ///
     /// # Errors
-    /// A status for the program when handle or node are no good.
+    /// A status for the program if the handle or the node is not valid.
     pub(crate) fn change_node(
         mut self,
         node: GraphNode,
@@ -77,8 +77,8 @@ impl InUse {
         Ok(status)
     }
 
-    /// The same where no exec can be had. Natively there would be one, so the handle remembers the change and the next
-    /// exec gets it. `None` if only the library can say whether it accepts the change.
+    /// As [`Self::change_node`], if no exec can be made. Natively there would be one, so the handle remembers the
+    /// change and the next exec gets it. `None` if only the library can tell if it accepts the change.
     fn node_without(&mut self, at: Option<u32>, change: Change) -> Option<Status> {
         if self.class.alone || self.body.apart().owned {
             return None;
@@ -130,7 +130,7 @@ impl InUse {
         Some(SUCCESS)
     }
 
-    /// Keeps what a setter did. Whether a source can hold that.
+    /// Remembers a setter's change. Returns true if a source can hold it.
     fn remember(&mut self, lease: &mut Lease, at: u32, kind: NodeKind, setter: Setter) -> bool {
         let mut record = Vec::new();
         // SAFETY: the library has just accepted these parameters for a node of this kind, in the
@@ -159,30 +159,31 @@ impl InUse {
         }
     }
 
-    /// As in the library, setters accept a graph's nodes for as long as the graph lives.
+    /// Returns true if the graph is alive. As in the library, setters accept a graph's nodes as long as the graph
+    /// lives.
     fn is_graph_alive(&self) -> bool {
         let Some(serial) = self.body.graph_serial else { return true };
         let now = gate::record_if_started(|shim| records::graphs::serial(shim, self.body.graph));
         now.is_none_or(|now| now == Some(serial.get()))
     }
 
-    /// Index of one of the program's nodes among those of the graph that the handle came from.
+    /// Returns the index of one of the program's nodes in the graph that the handle came from.
     fn place_of(&self, node: GraphNode) -> Option<u32> {
         match &self.body.apart().nodes {
             Some(nodes) => self.sources.with_work(|work| nodes.place_of(node, &mut work.scratch)),
-            // The graph was folded. Its nodes are now those of the graph that was built for the program since.
+            // The graph was folded. The program's nodes are now those of the graph that was built for it since.
             None => self.sources.place_in_unfolded(self.body.graph as Graph, node),
         }
     }
 }
 
-/// What a handle remembers of a call about one node.
+/// Record of a call about one node, for the handle.
 pub(crate) enum Change {
-    /// A question whether the node is enabled, and where the answer goes.
+    /// A query if the node is enabled, with the address for the answer.
     IsEnabled(*mut c_uint),
     Set(NodeKind, Setter),
     Enabled(bool),
-    /// Something that no source can hold.
+    /// A change that no source can hold.
     Other,
 }
 

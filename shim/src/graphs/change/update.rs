@@ -1,4 +1,4 @@
-//! The program updates an exec from a whole graph.
+//! Updates of an exec from a whole graph, by the program.
 
 use super::InUse;
 use crate::gate;
@@ -15,21 +15,21 @@ use gpumem_wire::kinds::Pinned;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-/// How an update by the program went.
+/// Result of an update by the program.
 pub(crate) enum Updated {
-    /// The handle means the graph now. The library was not asked, or not about this exec.
+    /// The handle now has the graph's content. The library was not asked, or not about this exec.
     Virtually,
-    /// Refused, as the library would do without a look at any node.
+    /// Refused, as the library would do without looking at any node.
     Refused,
     /// The library decided.
     Really(Status),
 }
 
 impl InUse {
-    /// The program updates the handle from a graph. `real` asks the library, with a real exec and graph.
+    /// Updates the handle from a graph for the program. `real` asks the library, with a real exec and graph.
     ///
     /// # Errors
-    /// A status for the program when the handle is no good.
+    /// A status for the program if the handle is not valid.
     pub(crate) fn update(
         mut self,
         graph: Graph,
@@ -50,7 +50,7 @@ impl InUse {
                 Verdict::Asked(read) => recipe = read,
             }
         }
-        // The library decides, and is given an exec that holds what the handle means.
+        // The library decides. It is given an exec that holds the handle's content.
         let known = sources.folded(graph).is_some();
         let real_graph = sources.unfolded(graph).ok_or(if known { OUT_OF_MEMORY } else { INVALID })?;
         store.replace_worn(sources, self.index, self.handle, &self.body);
@@ -64,18 +64,18 @@ impl InUse {
         if status != SUCCESS || follows {
             self.publish(lease);
         } else {
-            // The exec now holds what the library made of both graphs, and no other exec may stand in for it.
+            // The exec now holds what the library made of both graphs, so no other exec may stand in for it.
             self.own(lease, Pinned::DriverUpdate);
         }
         self.source_changed();
         if let Some(recipe) = recipe {
-            // Programs instantiate a graph after its update was refused. The graph need not be read again then.
+            // Programs instantiate a graph after its update was refused. Then the graph need not be read again.
             sources.fold(graph, &recipe);
         }
         Ok(Updated::Really(status))
     }
 
-    /// If the graph is of the handle's class, the handle means it from now on.
+    /// Gives the graph's content to the handle, if both have one class.
     fn follow(&mut self, graph: Graph, work: &mut Work) -> Verdict {
         let (store, sources, library) = (self.store, self.sources, self.library);
         let folded = sources.folded(graph);
@@ -116,7 +116,7 @@ impl InUse {
                 retarget(library, &mut lease, &mut work.target, &self.body.edits().disabled).is_ok()
             };
             if !set {
-                // The library decides about the update, and is given an exec that is as it was before.
+                // The library decides on the update. It is given an exec as it was before.
                 if known && restore(library, &mut lease, &work.target).is_err() {
                     store.evict_and_destroy(lease, completed);
                 }
@@ -132,8 +132,8 @@ impl InUse {
         Verdict::Followed
     }
 
-    /// The library has updated a handle's exec from a graph of another class. Whether the handle now means exactly that
-    /// graph, and the exec is one of the graph's class.
+    /// Follows an update by the library from a graph of another class. Returns true if the handle now has exactly that
+    /// graph's content, and the exec is one of the graph's class.
     fn becomes(&mut self, lease: &mut Lease, recipe: &Recipe, work: &mut Work) -> bool {
         let body = &mut self.body;
         let Some(class) = body.class.clone().filter(|_| !body.apart().owned) else { return false };
@@ -148,7 +148,7 @@ impl InUse {
         let now =
             self.sources.known().class(&recipe.shape, class.flags, |shape, flags| Class::new(shape, flags, false));
         if now.instantiate_ns.load(Relaxed) == 0 {
-            // The library has taken a graph of this class, so the class counts as one that it instantiates.
+            // The library has accepted a graph of this class, so the class counts as one that it instantiates.
             now.took(class.instantiate_ns.load(Relaxed));
         }
         lease.real().class.store(Arc::as_ptr(&now) as usize, Relaxed);
@@ -165,7 +165,8 @@ impl InUse {
         true
     }
 
-    /// The library has updated the exec from a graph. Whether a clone of that graph stands for the handle now.
+    /// Follows an update of the exec by the library from a graph. Returns true if a clone of that graph now stands for
+    /// the handle.
     fn clone_follows(&mut self, lease: &mut Lease, graph: Graph) -> bool {
         let library = self.library;
         if self.body.apart().owned || !library.calls.behaviour().clones_follow {
@@ -180,12 +181,12 @@ impl InUse {
     }
 }
 
-/// How an update is to be answered.
+/// Answer to an update.
 enum Verdict {
-    /// The handle means the graph now.
+    /// The handle now has the graph's content.
     Followed,
-    /// The graph has another number of nodes than the handle's. The library compares no further either.
+    /// The graph has a different number of nodes than the handle's. The library compares no further either.
     Refused(Recipe),
-    /// The library has to decide. Inside is what the graph holds, if it could be read whole.
+    /// The library has to decide. Contains the graph's content, if it could be read completely.
     Asked(Option<Recipe>),
 }

@@ -1,5 +1,5 @@
-//! Graph handles of ours. A captured graph that the program keeps, and has no node handles of, is held as a recipe
-//! while nobody looks at it. It is built again when somebody does.
+//! The shim's graph handles. A captured graph that the program keeps without node handles is held as a recipe while it
+//! is unused. It is built again on its next use.
 
 use super::Sources;
 use crate::gate;
@@ -35,39 +35,39 @@ struct GraphBody {
 }
 
 impl GraphHandle {
-    /// What the graph is known to hold. `None` if no graph is behind the handle. `Some(None)` if that is not known, or
-    /// cannot be looked up without waiting.
+    /// Returns the known content of the graph. `None` if the handle has no graph. `Some(None)` if the content is
+    /// unknown, or cannot be looked up without waiting.
     pub(crate) fn recipe_if_free(&self) -> Option<Option<Recipe>> {
         let Ok(body) = self.body.try_lock() else { return Some(None) };
         // A graph that the program has seen may have been changed since.
         body.in_use.then(|| body.recipe.clone().filter(|_| !body.seen))
     }
 
-    /// The context of a recipe ends, so nothing can be built from the recipe any more.
+    /// Forgets a recipe whose context ends: nothing can be built from it any more.
     pub(super) fn forget_recipe_of(&self, context: u64) {
         lock(&self.body).recipe.take_if(|recipe| recipe.shape.context == context);
     }
 }
 
-/// The most graphs that were folded and are not destroyed yet. To destroy one takes 0.1 ms for 1000 nodes (measured on
+/// The most graphs that were folded and are not destroyed yet. Destroying one takes 0.1 ms for 1000 nodes (measured on
 /// an H200, driver 580). When the program next waits for the device, it may have that time to spare.
 const MOST_WAITING: usize = 2;
 
 /// Graphs that wait to be destroyed, in all caches.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether graphs wait to be destroyed.
+/// Returns true if graphs wait to be destroyed.
 #[inline(always)]
 pub(crate) fn any_waiting() -> bool {
     WAITING.load(Relaxed) != 0
 }
 
-/// What is known of the library's own graphs.
+/// Knowledge about the library's own graphs.
 #[derive(Default)]
 pub(crate) struct Graphs {
     /// Graphs that were folded and are to be destroyed, each with its context.
     waiting: VecDeque<(usize, u64)>,
-    /// Graphs that the program was told of while they were captured. It may hold their nodes.
+    /// Graphs whose handles the program was given during their capture. It may hold their nodes.
     given_out: FxHashSet<usize>,
     /// Graphs that hold references to objects of the program.
     user_objects: FxHashSet<usize>,
@@ -76,7 +76,7 @@ pub(crate) struct Graphs {
 }
 
 impl Graphs {
-    /// A graph has to be destroyed before this context ends.
+    /// Queues a graph that has to be destroyed before this context ends.
     fn wait_to_go(&mut self, graph: Graph, context: u64) {
         self.waiting.push_back((graph as usize, context));
         WAITING.fetch_add(1, Relaxed);
@@ -89,7 +89,7 @@ impl Sources {
         lock(&self.real_graphs).wait_to_go(graph, context);
     }
 
-    /// Whether new graphs are ours, so that they can be folded.
+    /// Returns true if new graphs are the shim's, so that they can be folded.
     fn folds(&self) -> bool {
         self.fold.load(Relaxed) && self.library.calls.behaviour().folds
     }
@@ -98,12 +98,12 @@ impl Sources {
         index_in(self.graphs.start(), graph as usize)
     }
 
-    /// A captured graph's handle: ours, unless the program has seen the graph already.
+    /// Returns a captured graph's handle: the shim's, unless the program has seen the graph already.
     pub(crate) fn captured(&self, real: Graph) -> Graph {
         let mut known = lock(&self.real_graphs);
         let seen = known.given_out.remove(&(real as usize));
         if let Some(&index) = known.handles.get(&(real as usize)) {
-            // The graph was captured into a graph of the program's own.
+            // The graph was captured into the program's own graph.
             return self.graphs.address(index);
         }
         if !self.folds() || seen {
@@ -116,7 +116,7 @@ impl Sources {
         self.graphs.address(index)
     }
 
-    /// The program was told of a graph that is being captured.
+    /// Notes that the program was given a graph that is being captured.
     pub(crate) fn given_out(&self, real: Graph) {
         lock(&self.real_graphs).given_out.insert(real as usize);
     }
@@ -130,7 +130,7 @@ impl Sources {
         lock(&self.real_graphs).user_objects.contains(&(real as usize))
     }
 
-    /// One graph now holds what another holds, as its clone or with it as a child graph.
+    /// Notes that one graph now holds another's content, as its clone or with it as a child graph.
     pub(crate) fn inherits(&self, from: Graph, to: Graph) {
         let mut known = lock(&self.real_graphs);
         if known.user_objects.contains(&(from as usize)) {
@@ -138,14 +138,14 @@ impl Sources {
         }
     }
 
-    /// Whether the program may have destroyed nodes of a graph. Nobody tells which graph a destroyed node belonged to.
-    /// But of a graph of ours that it has not seen the program has no node to destroy.
+    /// Returns true if the program may have destroyed nodes of a graph. The graph of a destroyed node is unknown. But
+    /// the program has no node to destroy of a shim's graph that it has not seen.
     pub(super) fn may_lack_nodes(&self, graph: Graph) -> bool {
         let handle = self.graph_index(graph).and_then(|index| self.graphs.get(index));
         nodes::any_destroyed() && handle.is_none_or(|handle| lock(&handle.body).seen)
     }
 
-    /// What a graph of ours holds, if it is known.
+    /// Returns the content of a graph of the shim, if known.
     pub(crate) fn folded(&self, graph: Graph) -> Option<Recipe> {
         let handle = self.graphs.get(self.graph_index(graph)?)?;
         let body = lock(&handle.body);
@@ -153,12 +153,12 @@ impl Sources {
         body.recipe.clone().filter(|_| !body.seen)
     }
 
-    /// The library's graph behind a handle, for calls that give out no node. `None` if it cannot be built now.
+    /// Returns the library's graph of a handle, for calls that give out no node. `None` if it cannot be built now.
     pub(crate) fn unfolded(&self, graph: Graph) -> Option<Graph> {
         self.library_graph(graph, false)
     }
 
-    /// The same, for any call. From now on the program may have the graph's nodes.
+    /// As [`Self::unfolded`], for any call. From now on the program may have the graph's nodes.
     pub(crate) fn seen(&self, graph: Graph) -> Option<Graph> {
         self.library_graph(graph, true)
     }
@@ -192,7 +192,7 @@ impl Sources {
         })
     }
 
-    /// What a graph of ours holds was read. From now on the recipe stands for the graph.
+    /// Folds a graph of the shim whose content was read: the recipe stands for the graph from now on.
     pub(crate) fn fold(&self, graph: Graph, recipe: &Recipe) {
         let Some(real) = self.folded_out_of(graph, recipe) else { return };
         let mut known = lock(&self.real_graphs);
@@ -207,7 +207,7 @@ impl Sources {
         }
     }
 
-    /// The same, and the caller gets the library's graph. `None` if the graph stays as it is.
+    /// As [`Self::fold`], but the caller gets the library's graph. `None` if the graph stays as it is.
     pub(crate) fn folded_out_of(&self, graph: Graph, recipe: &Recipe) -> Option<Graph> {
         let handle = self.graph_index(graph).and_then(|index| self.graphs.get(index))?;
         let mut body = lock(&handle.body);
@@ -223,7 +223,7 @@ impl Sources {
         Some(real as Graph)
     }
 
-    /// Destroys folded graphs that wait for it: those of one context, if it is named. If that context is `gone`, the
+    /// Destroys folded graphs that wait for it: those of one context, if one is given. If that context is `gone`, the
     /// library has destroyed them.
     pub(crate) fn destroy_folded(&self, context: Option<u64>, gone: bool) {
         let mut known = lock(&self.real_graphs);
@@ -241,8 +241,8 @@ impl Sources {
         }
     }
 
-    /// A graph of ours ends. The answer is the library's graph behind it, which the real function is to destroy.
-    /// `Ok(None)` if there is none.
+    /// Ends a graph of the shim. Returns the library's graph of it, which the real function has to destroy. `Ok(None)`
+    /// if there is none.
     ///
     /// # Errors
     /// 1 if the handle is not in use.
@@ -262,19 +262,19 @@ impl Sources {
         Ok(body.real.map(|real| real as Graph))
     }
 
-    /// A graph of the library's is gone.
+    /// Forgets a graph of the library that is gone.
     pub(crate) fn forget_graph(&self, real: Graph) {
         let mut known = lock(&self.real_graphs);
         known.user_objects.remove(&(real as usize));
         known.given_out.remove(&(real as usize));
     }
 
-    /// The program's handle of a library's graph.
+    /// Returns the program's handle of a library's graph.
     pub(crate) fn handle_of(&self, real: Graph) -> Graph {
         lock(&self.real_graphs).handles.get(&(real as usize)).map_or(real, |&index| self.graphs.address(index))
     }
 
-    /// The place of a node in the graph that was built from its recipe.
+    /// Returns the index of a node in the graph that was built from its recipe.
     pub(crate) fn place_in_unfolded(&self, graph: Graph, node: GraphNode) -> Option<u32> {
         let handle = self.graphs.get(self.graph_index(graph)?)?;
         let body = lock(&handle.body);

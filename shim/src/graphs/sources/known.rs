@@ -1,4 +1,4 @@
-//! Shapes and classes by what they are. Those that nothing refers to are forgotten.
+//! Known shapes and classes. Unreferenced ones are forgotten.
 
 use crate::graphs::class::{Class, Shape};
 use crate::process::lock::lock;
@@ -6,34 +6,34 @@ use crate::vendor::source::Scratch;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, Weak};
 
-/// So few entries are not worth looking through.
+/// With at most this many entries, a search for unreferenced ones is not worth it.
 const FEW_ENTRIES: usize = 32;
-/// Sets of features that are remembered.
+/// The most feature sets that are remembered.
 const MOST_FEATURES: usize = 1024;
 
-/// Shapes and classes by what they are.
+/// Shapes by their bytes, and classes by shape and flags.
 #[derive(Default)]
 pub(crate) struct Known(Mutex<Interned>);
 
 #[derive(Default)]
 struct Interned {
-    /// Whether graphs with these features can be built again.
+    /// True for features of graphs that can be built again.
     rebuilds: FxHashMap<u64, bool>,
     shapes: FxHashMap<u64, Vec<Weak<Shape>>>,
     classes: FxHashMap<(usize, u64), Weak<Class>>,
-    /// The number of entries at which the entries are looked through for those that nothing refers to.
+    /// The number of entries at which the unreferenced ones are searched for.
     most_shapes: usize,
     most_classes: usize,
 }
 
 impl Known {
-    /// The shape that has these bytes. `id` is the fingerprint of the bytes.
+    /// Returns the shape that has these bytes. `id` is the fingerprint of the bytes.
     pub(super) fn shape(&self, bytes: &[u8], id: u64, scratch: &mut Scratch) -> Option<Arc<Shape>> {
         let same: Vec<_> = lock(&self.0).shapes.get(&id)?.iter().filter_map(Weak::upgrade).collect();
         same.into_iter().find(|shape| shape.is(bytes, scratch))
     }
 
-    /// Adds a shape, unless another thread has made the same one first. The one that is known then, and whether that is
+    /// Adds a shape, unless another thread has made the same one first. Returns the known shape, and true if that is
     /// this one.
     pub(super) fn add_shape(&self, made: Arc<Shape>) -> (Arc<Shape>, bool) {
         let mut known = lock(&self.0);
@@ -47,7 +47,7 @@ impl Known {
         (made, true)
     }
 
-    /// The class of a shape and flags, made by `new` if there is none.
+    /// Returns the class of a shape and flags. Makes it with `new` if there is none.
     pub(crate) fn class(&self, shape: &Arc<Shape>, flags: u64, new: fn(Arc<Shape>, u64) -> Class) -> Arc<Class> {
         let mut known = lock(&self.0);
         known.forget_gone_classes();
@@ -60,12 +60,12 @@ impl Known {
         class
     }
 
-    /// All classes that something refers to.
+    /// Returns all referenced classes.
     pub(crate) fn classes(&self) -> Vec<Arc<Class>> {
         lock(&self.0).classes.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Whether graphs with these features can be built again, if that was tried.
+    /// Returns true if graphs with these features can be built again, if that was tried.
     pub(super) fn rebuilds(&self, features: u64) -> Option<bool> {
         lock(&self.0).rebuilds.get(&features).copied()
     }
@@ -78,7 +78,7 @@ impl Known {
         known.insert(features, rebuilds);
     }
 
-    /// Another context may get the handle of one that goes: its graphs are of other shapes.
+    /// Forgets the classes of an ending context. Another context may get its handle: its graphs have other shapes.
     pub(super) fn forget_context(&self, context: u64) {
         let mut known = lock(&self.0);
         let of_another = |shape: &Weak<Shape>| shape.upgrade().is_some_and(|shape| shape.context != context);
@@ -91,7 +91,7 @@ impl Known {
 }
 
 impl Interned {
-    /// Now and then drops shapes that nothing refers to any more.
+    /// Drops unreferenced shapes now and then.
     fn forget_gone_shapes(&mut self) {
         if self.shapes.len() >= self.most_shapes {
             self.shapes.retain(|_, same| {
@@ -102,7 +102,7 @@ impl Interned {
         }
     }
 
-    /// The same of classes.
+    /// Drops unreferenced classes now and then.
     fn forget_gone_classes(&mut self) {
         if self.classes.len() >= self.most_classes {
             self.classes.retain(|_, class| class.strong_count() > 0);
@@ -111,7 +111,7 @@ impl Interned {
     }
 }
 
-/// The number of entries at which the next look through all of them is due. So each entry is looked at a constant
+/// Returns the number of entries at which the next search of all of them is due. So each entry is visited a constant
 /// number of times.
 fn twice(entries: usize) -> usize {
     2 * entries.max(FEW_ENTRIES)
@@ -125,7 +125,7 @@ mod tests {
 
     const CONTEXT: u64 = 0xc0;
 
-    /// A shape of these numbers, as one that was just read.
+    /// Makes a shape of these numbers, like one that was just read.
     fn shape(known: &Known, number: u64, scratch: &mut Scratch) -> (Arc<Shape>, bool) {
         let bytes = [CONTEXT, number].map(u64::to_le_bytes).concat();
         if let Some(shape) = known.shape(&bytes, number, scratch) {
@@ -144,7 +144,7 @@ mod tests {
         (known.shapes.values().map(Vec::len).sum(), known.classes.len())
     }
 
-    /// The next context may have the handle of the one that went.
+    /// The next context may get the handle of the ended one.
     #[test]
     fn classes_go_with_their_context() {
         let (known, mut scratch) = (Known::default(), Scratch::default());
@@ -158,7 +158,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&its, &class(&known, &shape, 0)));
     }
 
-    /// Programs make the same few graphs again and again, with nothing left of them in between.
+    /// Programs make the same few graphs again and again, with none of them left in between.
     #[test]
     fn shapes_and_classes_that_are_gone_are_forgotten() {
         let (known, mut scratch) = (Known::default(), Scratch::default());
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Shapes and classes that somebody has stay, however many they are.
+    /// Referenced shapes and classes stay, however many there are.
     #[test]
     fn shapes_and_classes_in_use_stay_known() {
         let (known, mut scratch) = (Known::default(), Scratch::default());

@@ -1,5 +1,5 @@
-//! What graphs hold: shapes and classes ([`known`]), the program's own graphs while they are folded ([`folded`]), and how
-//! a graph is read ([`read`]). This file has the buffers that it all needs.
+//! Content of graphs: shapes and classes ([`known`]), the program's own graphs while they are folded ([`folded`]), and
+//! the reading of graphs ([`read`]). This file has the buffers for all of it.
 
 pub(super) mod folded;
 mod known;
@@ -33,13 +33,13 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Writes what a source holds into `target`. Whether that could be done.
+    /// Unpacks a source into `target`. Returns true on success.
     pub(super) fn unpack(&mut self, shape: &Shape, source: &Source) -> bool {
         let base = shape.base(&mut self.scratch);
         base.is_some_and(|base| source.unfold(Some(&base), &mut self.target, &mut self.scratch))
     }
 
-    /// Writes what a handle means now into `target`. Whether that could be done.
+    /// Writes a handle's present content into `target`. Returns true on success.
     pub(super) fn unfold(&mut self, body: &Body) -> bool {
         let (Some(class), Some(source)) = (&body.class, &body.source) else { return false };
         if body.edits().changes.is_empty() && self.read.as_ptr() == Arc::as_ptr(source) {
@@ -53,28 +53,28 @@ impl Work {
         true
     }
 
-    /// What was read is what `target` has to hold.
+    /// Makes the content that was read the target.
     pub(super) fn target_is_read(&mut self) {
         self.read = Weak::new();
         std::mem::swap(&mut self.target, &mut self.reading.records);
     }
 }
 
-/// What graphs and execs can be made of, and the program's own graphs.
+/// The data that execs and graphs can be made of, and the program's own graphs.
 pub(crate) struct Sources {
     library: Library,
     known: Known,
     works: Mutex<Vec<Work>>,
     graphs: HandleTable<GraphHandle>,
     real_graphs: Mutex<Graphs>,
-    /// Whether the user wants graphs folded.
+    /// True if the user wants graphs folded.
     fold: AtomicBool,
-    /// Threads that destroy graphs which nothing refers to any more.
+    /// Number of threads that are destroying unreferenced graphs.
     ending: AtomicU32,
 }
 
 impl Sources {
-    /// `None` if no handles can be reserved.
+    /// Returns `None` if no handles can be reserved.
     pub(super) fn new(library: Library, settings: &Settings, start: &'static AtomicUsize) -> Option<Self> {
         Some(Self {
             library,
@@ -87,12 +87,12 @@ impl Sources {
         })
     }
 
-    /// Follows these variables from now on.
+    /// Applies new values of these variables.
     pub(super) fn apply_settings(&self, settings: &Settings) {
         self.fold.store(settings.graph_fold, Relaxed);
     }
 
-    /// Runs `f` with buffers, which are used again.
+    /// Runs `f` with buffers, which are reused.
     #[inline(always)]
     pub(super) fn with_work<R>(&self, f: impl FnOnce(&mut Work) -> R) -> R {
         let mut work = lock(&self.works).pop().unwrap_or_default();
@@ -105,12 +105,12 @@ impl Sources {
         result
     }
 
-    /// Shapes and classes by what they are.
+    /// Returns the known shapes and classes.
     pub(super) fn known(&self) -> &Known {
         &self.known
     }
 
-    /// A context ends. Nothing can be made of what was known of its graphs.
+    /// Forgets what was known of an ending context's graphs. Nothing can be made of it any more.
     pub(super) fn forget_context(&self, context: u64) {
         for (_, handle) in self.graphs.all() {
             handle.forget_recipe_of(context);
@@ -118,12 +118,12 @@ impl Sources {
         self.known.forget_context(context);
     }
 
-    /// Whether a thread is destroying a graph that nothing refers to any more.
+    /// Returns true if a thread is destroying an unreferenced graph.
     pub(super) fn is_ending_graph(&self) -> bool {
         self.ending.load(SeqCst) != 0
     }
 
-    /// All graphs of ours that were ever given out.
+    /// Returns all graphs of the shim that were ever given out.
     pub(super) fn all_graphs(&self) -> impl Iterator<Item = (u32, &'static GraphHandle)> {
         self.graphs.all()
     }

@@ -1,4 +1,4 @@
-//! A graph is read: into a recipe, if other execs can stand in for one of the graph.
+//! Reads a graph into a recipe, if other execs can stand in for one of the graph.
 
 use super::{Sources, Work};
 use crate::gate;
@@ -14,10 +14,11 @@ use std::hash::Hasher;
 use std::sync::{Arc, Weak};
 
 impl Sources {
-    /// What a graph holds. It is known if the graph is folded; otherwise the graph is read into `work.reading`.
+    /// Returns the content of a graph. It is known if the graph is folded; otherwise the graph is read into
+    /// `work.reading`.
     ///
     /// # Errors
-    /// Why no other exec can stand in for one of this graph.
+    /// The reason why no other exec can stand in for one of this graph.
     pub(crate) fn recipe_of(
         &self,
         graph: Graph,
@@ -38,11 +39,11 @@ impl Sources {
         }
         match read? {
             read @ (Read::CloneOnly | Read::CloneShared) => Ok((read, None)),
-            // The library pairs the nodes of two graphs from the sinks on, in the order in which they became sinks. It
-            // does not tell this order, and a clone keeps it (measured on an H200, driver 580).
+            // The library pairs the nodes of two graphs starting at the sinks, in the order in which they became sinks.
+            // It does not return this order, but a clone keeps it (measured on an H200, driver 580).
             Read::Whole if work.reading.sinks > 1 => Ok((Read::CloneOnly, None)),
-            // An update in the form from before CUDA 12 compares the places of all nodes that both graphs ever had. A
-            // clone keeps these places as well (measured there too).
+            // An update in the form from before CUDA 12 compares the indices of all nodes that both graphs ever had. A
+            // clone keeps these indices as well (measured there too).
             Read::Whole if self.may_lack_nodes(graph) => Ok((Read::CloneOnly, None)),
             Read::Whole => {
                 let (shape, base) = self.shape_of_reading(work, false);
@@ -62,7 +63,7 @@ impl Sources {
         }
     }
 
-    /// The shape of what was read. Whether the shape is new; then what was read is its base.
+    /// Returns the shape of the graph that was read, and true if the shape is new; then that graph is its base.
     pub(crate) fn shape_of_reading(&self, work: &mut Work, alone: bool) -> (Arc<Shape>, bool) {
         let Reading { shape, records, .. } = &work.reading;
         let mut hasher = FxHasher::default();
@@ -81,8 +82,8 @@ impl Sources {
         if alone { (made, true) } else { self.known.add_shape(made) }
     }
 
-    /// Whether a graph built from what was read reads the same. That is tried once for each set of features. Graphs for
-    /// which it does not are kept as clones.
+    /// Returns true if a graph that is built from the reading reads the same. That is tried once for each set of
+    /// features. Graphs that do not read the same are kept as clones.
     fn rebuilds(&self, work: &mut Work) -> bool {
         let features = self.library.calls.features(&work.reading.shape);
         if let Some(known) = self.known.rebuilds(features) {
@@ -100,7 +101,7 @@ impl Sources {
         rebuilds
     }
 
-    /// A clone of a graph that has the handle's shape.
+    /// Clones a graph that has the handle's shape.
     pub(crate) fn same_clone(&self, body: &Body, graph: Graph) -> Option<Arc<Template>> {
         let class = body.class.as_ref().filter(|class| class.alone && !self.holds_user_objects(graph))?;
         self.with_work(|work| {

@@ -1,9 +1,9 @@
-//! Destroying an exec may wait for the device's work. Such an exec is destroyed by a thread of ours, which holds no lock.
-//! A look at the device beforehand is not enough: work may begin after the look, and that work may wait for the very
+//! Destroying an exec may wait for the device's work. Such an exec is destroyed by a thread of the shim, which holds no
+//! lock. Checking the device first is not enough: work may begin after the check, and that work may wait for the very
 //! thread that destroys.
 //!
-//! There is one such thread at a time, for one exec. Whoever asks for the destruction waits for half a second at most, and
-//! then goes on. While the thread is stuck in the library, no other such exec is destroyed.
+//! There is one such thread at a time, for one exec. The caller waits for half a second at most, and then goes on.
+//! While the thread is stuck in the library, no other such exec is destroyed.
 
 use crate::process::spawn::{Stack, spawn};
 use crate::process::{cancel, clock, heap};
@@ -14,10 +14,10 @@ use std::time::Duration;
 const STACK: usize = 256 << 10;
 /// A thread that takes this long counts as stuck in the library.
 const LONGEST_NS: u64 = 500_000_000;
-/// Between two looks.
+/// Pause between two looks.
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// A thread of ours that destroys an exec, while there is one.
+/// The shim's thread that destroys an exec, while there is one.
 #[derive(Default)]
 pub(super) struct Aside {
     taken: AtomicBool,
@@ -38,7 +38,7 @@ impl Aside {
         self.taken.load(SeqCst)
     }
 
-    /// Waits for the turn that goes on to end, and takes the next one. `None`: that turn is stuck in the library.
+    /// Waits for the current turn to end, and takes the next one. `None`: the current turn is stuck in the library.
     pub(super) fn turn(self: &Arc<Self>) -> Option<Turn> {
         while self.taken.compare_exchange(false, true, SeqCst, Relaxed).is_err() {
             if is_long(self.since_ns.load(Relaxed)) {
@@ -56,8 +56,8 @@ fn is_long(since_ns: u64) -> bool {
 }
 
 impl Turn {
-    /// Runs `f` on the thread, and waits half a second for its end. True: `f` has ended. If no thread can be made, `f` never
-    /// runs.
+    /// Runs `f` on the thread, and waits half a second for its end. Returns true if `f` has ended. If no thread can be
+    /// made, `f` never runs.
     pub(super) fn run(self, f: impl FnOnce() + Send + 'static) -> bool {
         let since = clock::precise_ns();
         self.0.since_ns.store(since, Relaxed);
@@ -68,7 +68,7 @@ impl Turn {
             f();
             theirs.store(true, Release);
         };
-        // A thread's stack is memory that the program may lack.
+        // The program may lack memory for a thread's stack.
         if heap::is_short() || !spawn(Stack::Bytes(STACK), work) {
             return false;
         }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    /// One that waits in the library is left behind, and nothing is queued behind it.
+    /// A thread that waits in the library is left behind, and nothing is queued after it.
     #[test]
     fn a_thread_that_waits_keeps_nobody() {
         let aside: Arc<Aside> = Arc::default();

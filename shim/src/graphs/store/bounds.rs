@@ -1,4 +1,4 @@
-//! The bounds of the cache: what counts against them, how many execs are needed, and whether anything is above them.
+//! The bounds of the cache, the execs and bytes that count against them, and the number of execs that are needed.
 
 use super::needed::{Need, Needed};
 use crate::graphs::real::RealExec;
@@ -11,22 +11,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 /// Destroying an exec and instantiating it again costs about ten times a retarget. So an exec has to be idle for this
 /// many times `GPUMEM_GRAPH_IDLE` before another class gets its room.
 pub(super) const COLD_TIMES: u64 = 10;
-/// How long an exec is kept that no launch has wanted, if `GPUMEM_GRAPH_IDLE` is 0 (no time counts as idle).
+/// Time that an unused exec is kept if `GPUMEM_GRAPH_IDLE` is 0 (no time counts as idle).
 const LONG_NS: u64 = 10_000_000_000;
-/// So many execs, and bytes of them, are kept beyond the most that were lately needed at once: one handle that goes
-/// through a few shapes finds an exec for each. A native run has no such memory.
+/// Execs, and their bytes, that are kept beyond the most that were lately needed at once: one handle that goes through
+/// a few shapes finds an exec for each. A native run has no such memory.
 const SPARE: Need = Need { execs: 12, bytes: 1 << 20 };
 
-/// Some execs are to be destroyed and could not be yet: execs above the bounds, or execs that no handle can use.
+/// Some execs have to be destroyed and could not be yet: execs above the bounds, or execs that no handle can use.
 pub(crate) static OVER: AtomicBool = AtomicBool::new(false);
 
-/// Notes that some exec is to be destroyed when it can be.
+/// Notes that some exec has to be destroyed as soon as possible.
 pub(super) fn to_go() {
     OVER.store(true, Relaxed);
 }
 
-/// Bounds, as the user set them (0: no such bound; they may change while the process runs), and what counts against
-/// them.
+/// Bounds, as the user set them (0: no such bound; they may change while the process runs), and the execs and bytes
+/// that count against them.
 pub(super) struct Bounds {
     count: AtomicU64,
     bytes: AtomicU64,
@@ -51,27 +51,27 @@ impl Bounds {
         }
     }
 
-    /// Follows these variables from now on.
+    /// Applies new values of these variables.
     pub(super) fn apply_settings(&self, settings: &Settings) {
         self.bytes.store(settings.graph_cache_bytes, Relaxed);
         self.idle_ns.store(settings.graph_idle, Relaxed);
-        // 0 turns the cache off. The execs that there are keep their bound.
+        // 0 turns the cache off. The existing execs keep their bound.
         if settings.graph_cache != 0 {
             self.count.store(settings.graph_cache, Relaxed);
         }
     }
 
-    /// The most execs and the most bytes.
+    /// Returns the most execs and the most bytes.
     fn most(&self) -> (u64, u64) {
         (self.count.load(Relaxed), self.bytes.load(Relaxed))
     }
 
-    /// After so long without a launch an exec counts as cold; 0: never.
+    /// Returns the time without a launch after which an exec counts as cold; 0: never.
     pub(super) fn idle_ns(&self) -> u64 {
         self.idle_ns.load(Relaxed)
     }
 
-    /// How long something is kept for a handle that may come: as long as the exec of another class is.
+    /// Returns the time that an object is kept for a handle that may come: as long as an exec of another class.
     pub(super) fn long_ns(&self) -> u64 {
         match self.idle_ns() {
             0 => LONG_NS,
@@ -79,8 +79,8 @@ impl Bounds {
         }
     }
 
-    /// Counts an exec that is about to be made, if there is room for it. If `over`, it is counted without room as well.
-    /// Whether there was room. `pressed` gets whether the cache is near a bound then.
+    /// Counts an exec that is about to be made, if there is room for it. With `over`, counts it without room as well.
+    /// Returns true if there was room. Sets `pressed` to true if the cache is then near a bound, else to false.
     pub(super) fn reserve(&self, (host, device): (u64, u64), over: bool, pressed: &AtomicBool) -> bool {
         let mut taken = lock(&self.taken);
         let bytes = host + device;
@@ -93,7 +93,7 @@ impl Bounds {
         room
     }
 
-    /// An exec is gone, or was not made after all. `pressed` as for [`Self::reserve`].
+    /// Stops counting an exec that is gone, or was not made after all. `pressed` as for [`Self::reserve`].
     pub(super) fn release(&self, (host, device): (u64, u64), pressed: &AtomicBool) {
         let mut taken = lock(&self.taken);
         taken.count -= 1;
@@ -101,14 +101,14 @@ impl Bounds {
         self.look_at_pressure(&taken, pressed);
     }
 
-    /// Whether there would be room for an exec if another went.
+    /// Returns true if there would be room for an exec once `other` is destroyed.
     pub(super) fn fits_in_place_of(&self, (host, device): (u64, u64), other: &RealExec) -> bool {
         let taken = lock(&self.taken);
         let left = taken.bytes.saturating_sub(other.bytes());
         self.has_room(taken.count.saturating_sub(1), left + host + device)
     }
 
-    /// Whether there may be one exec more than `others`, with so many bytes in all.
+    /// Returns true if there may be one exec more than `others`, with `bytes` in all.
     fn has_room(&self, others: u64, bytes: u64) -> bool {
         let (count, most) = self.most();
         (count == 0 || others < count) && (most == 0 || bytes <= most)
@@ -128,31 +128,31 @@ impl Bounds {
         (count != 0 && taken.count > count) || (bytes != 0 && taken.bytes > bytes)
     }
 
-    /// Whether there are more execs than the bounds allow.
+    /// Returns true if there are more execs than the bounds allow.
     pub(super) fn are_exceeded(&self) -> bool {
         self.is_exceeded(&lock(&self.taken))
     }
 
-    /// Whether there are more execs than was lately needed at once, and a few.
+    /// Returns true if there are more execs than were lately needed at once, plus a few.
     pub(super) fn has_too_many(&self) -> bool {
         let taken = lock(&self.taken);
         let most = taken.needed.lately(clock::now_ns(), self.long_ns() / 2) + SPARE;
         taken.count > most.execs || taken.bytes > most.bytes
     }
 
-    /// Whether there are fewer execs than handles that need one.
+    /// Returns true if there are fewer execs than handles that need one.
     pub(super) fn has_fewer_than_handles(&self) -> bool {
         let taken = lock(&self.taken);
         taken.count < taken.needed.now().execs
     }
 
-    /// Execs and their bytes, and whether there are as many execs as there may be.
+    /// Returns the execs, their bytes, and true if there are as many execs as there may be.
     pub(super) fn taken(&self) -> (u64, u64, bool) {
         let (most, taken) = (self.count.load(Relaxed), lock(&self.taken));
         (taken.count, taken.bytes, most != 0 && taken.count >= most)
     }
 
-    /// From now on a handle needs this, and no longer what it needed `before`.
+    /// Replaces what a handle needed `before` by what it needs now.
     pub(super) fn need_is(&self, before: Need, need: Need) {
         if before != need {
             let (now, window) = (clock::now_ns(), self.long_ns() / 2);

@@ -1,4 +1,4 @@
-//! The real execs that there are: which are looked at for a launch whose handle has none, and in which order.
+//! The existing real execs, and the order in which a launch without an exec looks at them.
 
 use crate::graphs::real::{Lease, RealExec, StreamKey};
 use crate::process::lock::lock;
@@ -6,28 +6,28 @@ use std::cmp::Reverse;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::*;
 
-/// How many candidates are asked whether they have completed, before an exec is made above the bound instead.
+/// The most candidates whose completion is checked, before an exec is made above the bound instead.
 pub(super) const MAX_TRIES: usize = 8;
-/// How many execs are put in order. Some are asked whether they have completed, and some are asked for another reason.
+/// Number of execs that are sorted. Some are checked for completion, and some for another reason.
 const FIRST: usize = 2 * MAX_TRIES;
-/// Parked execs that are asked whether they are over before the others are left for another time.
+/// Parked execs whose completion is checked before the others are left for another time.
 pub(super) const ASKED: usize = 8;
-/// Of those, so many that were used longest ago: the last ones may all run.
+/// Number of those that were used longest ago: the last ones may all run.
 const ASKED_OLDEST: usize = 2;
 
-/// Places of real execs. They are used again and never freed.
+/// Slots of real execs. They are reused and never freed.
 #[derive(Default)]
 pub(super) struct Execs(Mutex<Places>);
 
 #[derive(Default)]
 struct Places {
-    /// Every real exec there is or was.
+    /// Every real exec that exists or existed.
     all: Vec<&'static RealExec>,
     unused: Vec<&'static RealExec>,
 }
 
 impl Places {
-    /// Real execs of a class. For 0, all execs that do not stay with one handle for good.
+    /// Returns real execs of a class. For 0, all execs that do not stay with one handle for good.
     fn of_class(&self, class: usize) -> impl Iterator<Item = &'static RealExec> {
         let is = move |its: usize| its != 0 && (class == 0 || its == class);
         self.all.iter().copied().filter(move |real| real.in_use() && is(real.class.load(Relaxed)))
@@ -35,12 +35,12 @@ impl Places {
 }
 
 impl Execs {
-    /// All that there are or were.
+    /// Returns all execs that exist or existed.
     pub(super) fn all(&self) -> Vec<&'static RealExec> {
         lock(&self.0).all.clone()
     }
 
-    /// A place for a real exec, leased.
+    /// Returns a slot for a real exec, leased.
     pub(super) fn take_place(&self) -> Lease {
         loop {
             let unused = lock(&self.0).unused.pop();
@@ -49,7 +49,7 @@ impl Execs {
                 lock(&self.0).all.push(real);
                 real
             });
-            // A thread may be looking at an unused place for a moment.
+            // A thread may be looking at an unused slot for a moment.
             if let Some(lease) = real.lease() {
                 return lease;
             }
@@ -58,25 +58,25 @@ impl Execs {
         }
     }
 
-    /// The exec at a place is gone.
+    /// Frees the slot of an exec that is gone.
     pub(super) fn give_place(&self, real: &'static RealExec) {
         lock(&self.0).unused.push(real);
     }
 
-    /// How many execs are parked.
+    /// Returns the number of parked execs.
     pub(super) fn parked(&self) -> usize {
         lock(&self.0).of_class(0).filter(|real| real.is_parked()).count()
     }
 
-    /// Real execs of a class, or of all classes if `class` is 0. Parked ones come first, and among those the least
-    /// recently used.
+    /// Returns real execs of a class, or of all classes if `class` is 0. Parked ones come first, and among those the
+    /// least recently used.
     pub(super) fn in_order(&self, class: usize) -> Vec<&'static RealExec> {
         let mut found: Vec<_> = lock(&self.0).of_class(class).map(|real| (in_line(real), real)).collect();
         found.sort_by_key(|(place, _)| *place);
         found.into_iter().map(|(_, real)| real).collect()
     }
 
-    /// Those execs of a class that may be asked whether a launch can have them.
+    /// Returns the execs of a class that a launch may try to take.
     pub(super) fn candidates(&self, class: usize, is_cold: impl Fn(&RealExec) -> bool) -> Candidates {
         let (mut first, mut cold, mut parked) = (First::default(), First::default(), Vec::new());
         for real in lock(&self.0).of_class(class) {
@@ -92,16 +92,16 @@ impl Execs {
         Candidates { parked, cold: cold.in_order(), first: first.in_order() }
     }
 
-    /// The first of all execs for which `is` holds.
+    /// Returns the first of all execs for which `is` returns true.
     pub(super) fn first_of_all(&self, is: impl Fn(&RealExec) -> bool) -> Option<&'static RealExec> {
         lock(&self.0).of_class(0).filter(|real| is(real)).min_by_key(|real| in_line(real))
     }
 }
 
-/// Of the parked ones among `ours`, those to be asked first whether a launch on a stream may have them.
+/// Returns the parked ones among `ours` that a launch on a stream should try first.
 pub(super) fn parked_first(ours: &[&'static RealExec], stream_key: StreamKey) -> Vec<&'static RealExec> {
     let mut parked: Vec<_> = ours.iter().copied().filter(|real| real.is_parked()).collect();
-    // What runs on this very stream need not be over.
+    // Work on this very stream need not have completed.
     parked.sort_by_cached_key(|real| (real.stream_key.load(Relaxed) != stream_key, Reverse(real.place())));
     if parked.len() > ASKED {
         let mut oldest = parked.split_off(ASKED - ASKED_OLDEST);
@@ -112,8 +112,8 @@ pub(super) fn parked_first(ours: &[&'static RealExec], stream_key: StreamKey) ->
     parked
 }
 
-/// The place of an exec in the order in which execs go: parked ones first, and among them the one that was used longest
-/// ago.
+/// The position of an exec in the order in which execs go: parked ones first, and among them the one that was used
+/// longest ago.
 type Place = (bool, u64);
 
 fn in_line(real: &RealExec) -> Place {
@@ -135,17 +135,17 @@ pub(super) struct Candidates {
     pub first: Vec<&'static RealExec>,
 }
 
-/// The first `FIRST` of many execs. Putting all of them in order, or only keeping all, takes longer than everything
-/// else that a launch does to find one.
+/// The first `FIRST` of many execs. Sorting all of them, or only keeping all, takes longer than everything else that a
+/// launch does to find one.
 #[derive(Default)]
 struct First {
     kept: Vec<(Place, &'static RealExec)>,
-    /// The place of the first exec that was left out: `FIRST` others are before it.
+    /// The position of the first exec that was left out: `FIRST` others are before it.
     end: Option<Place>,
 }
 
 impl First {
-    /// If there are more execs than this, the last ones are left out.
+    /// With more execs than this, the last ones are left out.
     const MOST: usize = 2 * FIRST;
 
     #[inline]

@@ -1,11 +1,11 @@
-//! Which real exec a handle gets: a parked or cold one, a new one, or one of another handle. [`policy`](super::policy)
-//! says what is tried, and here it is tried.
+//! Chooses the real exec for a handle: a parked or cold one, a new one, or one of another handle.
+//! [`policy`](super::policy) decides the steps; this file carries them out.
 //!
-//! **A new exec instead of a retarget.** Where the device is behind, the host has the time to make one.
-//! When an exec's node is given another grid, block, shared memory or function, the device reads that node's parameters
-//! afresh at every launch from then on (H200, driver 580: 0.1 µs for a kernel of few parameters, 0.45 for those of
-//! PyTorch; the constant caches miss 340 times more for each). An exec that is instantiated has no such nodes, but
-//! takes the host four times as long as a retarget.
+//! **A new exec instead of a retarget.** If the device is behind, the host has the time to make one. When an exec's
+//! node is given another grid, block, shared memory or function, the device reads that node's parameters afresh at
+//! every launch from then on (H200, driver 580: 0.1 µs for a kernel of few parameters, 0.45 for those of PyTorch; the
+//! constant caches miss 340 times more for each). A newly instantiated exec has no such nodes, but takes the host four
+//! times as long as a retarget.
 
 use super::ExecStore;
 use super::candidates::{Candidates, MAX_TRIES, parked_first};
@@ -23,11 +23,11 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-/// By how many instantiates the device has to be behind, so that it does not run dry during one. Everything else that
-/// making an exec takes is shorter than one instantiate.
+/// Number of instantiates by which the device has to be behind, so that it does not run dry during one. The rest of
+/// making an exec is shorter than one instantiate.
 const BEHIND: u64 = 2;
 
-/// Where the exec of a handle came from.
+/// Origin of a handle's exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// Just instantiated.
@@ -38,7 +38,7 @@ pub(super) enum Origin {
     Taken,
 }
 
-/// An exec, leased, and where it came from.
+/// An exec, leased, and its origin.
 type Found = (Lease, Origin);
 
 /// The search for an exec.
@@ -46,23 +46,23 @@ struct Search<'a, 'b> {
     store: &'static ExecStore,
     wanted: &'a mut Wanted<'b>,
     stream_key: StreamKey,
-    /// What a new exec takes.
+    /// Bytes of a new exec.
     bytes: (u64, u64),
     now: u64,
     idle_ns: u64,
     ours: Candidates,
-    /// How many execs may still be asked whether they can be had.
+    /// Number of execs that may still be tried.
     tries: usize,
     idle_devices: IdleDevices,
-    /// Whether this launch counts as a use of the exec that it gets, although there is no room for a new one.
+    /// True if this launch counts as a use of the exec that it gets, although there is no room for a new one.
     counts: bool,
 }
 
 impl ExecStore {
-    /// A real exec for a class, leased. The order is that of [`Facts::steps`].
+    /// Gets a real exec for a class, leased. The order is that of [`Facts::steps`].
     ///
     /// # Errors
-    /// The library's, from instantiate.
+    /// The library's status, from instantiate.
     pub(super) fn acquire(
         &'static self,
         wanted: &mut Wanted,
@@ -99,8 +99,8 @@ impl ExecStore {
                 return Ok(found);
             }
         }
-        // A launch does not wait for pending work. The new exec goes above the bound, and an exec is destroyed once
-        // one has completed.
+        // A launch does not wait for pending work. The new exec goes above the bound, and an exec is destroyed once one
+        // has completed.
         if !self.reserve(search.bytes, true) {
             gate::record_if_started(|shim| shim.count(counters::OVER_BOUND, 1));
         }
@@ -109,7 +109,7 @@ impl ExecStore {
 }
 
 impl Search<'_, '_> {
-    /// What a step comes to; `None` for nothing.
+    /// Carries out a step. Returns `None` if it finds no exec.
     fn carry_out(&mut self, step: Step) -> Result<Option<Found>, Status> {
         match step {
             Step::TakeParked => Ok(self.take_first(parked_first(&self.ours.parked, self.stream_key))),
@@ -128,8 +128,8 @@ impl Search<'_, '_> {
             Step::MakeOwn | Step::Make => Ok(None),
             Step::MakeForUnwanted => {
                 self.counts = counts(self.store.thrash.found_no_room(&self.store.bounds));
-                // A parked exec of another class goes first. Now and then a cold exec of another class goes as well; not
-                // more often, because after a pause all execs are cold.
+                // A parked exec of another class goes first. Now and then a cold exec of another class goes as well;
+                // not more often, because after a pause all execs are cold.
                 let goes = |real: &RealExec| real.is_parked() || (self.counts && self.age(real).is_unwanted());
                 self.make_for(self.store.execs.first_of_all(|real| self.is_of_another(real) && goes(real)))
             }
@@ -137,9 +137,9 @@ impl Search<'_, '_> {
             Step::TakeOldest => {
                 let first = std::mem::take(&mut self.ours.first);
                 let mut found = self.take_first(first);
-                // The exec stays the oldest in the order of uses, so it also serves the next launch that finds no
-                // room. Otherwise handles that take turns, and are a few more than there are execs, would all lose
-                // their execs before they come again.
+                // The exec stays the oldest in the order of uses, so it also serves the next launch that finds no room.
+                // Otherwise handles that take turns, and are a few more than there are execs, would all lose their
+                // execs before they come again.
                 found.iter_mut().for_each(|(lease, _)| lease.body().stays = !self.counts);
                 Ok(found)
             }
@@ -164,7 +164,7 @@ impl Search<'_, '_> {
         real.class.load(Relaxed) != self.key()
     }
 
-    /// The first of these execs that can be had.
+    /// Takes the first of these execs that is available.
     fn take_first(&mut self, reals: Vec<&'static RealExec>) -> Option<Found> {
         reals.into_iter().find_map(|real| {
             self.tries = self.tries.checked_sub(1)?;
@@ -182,13 +182,13 @@ impl Search<'_, '_> {
         self.store.reserve(self.bytes, false)
     }
 
-    /// A new exec, for which room is reserved.
+    /// Makes an exec for which room is reserved.
     fn make(&mut self) -> Result<Found, Status> {
         let lease = self.store.make(self.wanted, self.bytes)?;
         Ok((lease, Origin::New))
     }
 
-    /// A new exec, once there is room because others were destroyed: the first of these that can be.
+    /// Makes an exec, once destroying others has made room: the first of these that can be destroyed.
     fn make_for(&mut self, others: impl IntoIterator<Item = &'static RealExec>) -> Result<Option<Found>, Status> {
         for real in others {
             if let Some(idle) = self.take_idle(real) {
@@ -201,8 +201,8 @@ impl Search<'_, '_> {
         Ok(None)
     }
 
-    /// Before one more exec is made, an exec that no launch has wanted for long is destroyed, so that the library can
-    /// use its memory again. The library gives no memory back.
+    /// Destroys an exec that no launch has used for long before one more is made, so that the library can reuse its
+    /// memory. The library gives no memory back.
     fn make_way_for_growth(&self) {
         if self.idle_ns != 0 {
             let unwanted = |real: &RealExec| self.is_of_another(real) && self.age(real).is_unwanted();
@@ -214,14 +214,14 @@ impl Search<'_, '_> {
         self.store.parked_go();
     }
 
-    /// Makes a new exec instead of taking the oldest one of the class, if that one is degraded and the device is behind.
-    /// The new exec gets the room of one whose last launch has completed, preferably of a degraded one. It also takes the
-    /// oldest one's place in the order of uses, unless this launch counts as a use. So launches make an exec or
-    /// retarget by turns, and making execs takes no more time than the device does.
+    /// Makes a new exec instead of taking the oldest one of the class, if that one is degraded and the device is
+    /// behind. The new exec gets the room of one whose last launch has completed, preferably of a degraded one. It also
+    /// takes the oldest one's position in the order of uses, unless this launch counts as a use. So launches make an
+    /// exec or retarget by turns, and making execs takes no more time than the device does.
     fn replace(&mut self) -> Option<Lease> {
         let oldest = *self.ours.first.first()?;
         let takes = BEHIND * self.wanted.class.instantiate_ns.load(Relaxed);
-        // Work that waits for the program completes when the program likes, and the library may wait for it.
+        // Work that waits for the program completes only when the program lets it, and the library may wait for it.
         if !oldest.degraded.load(Relaxed) || activity::is_outside() {
             return None;
         }
@@ -248,8 +248,8 @@ impl Search<'_, '_> {
         Some(lease)
     }
 
-    /// Whether something that was launched on this stream `ns` ago has not completed. What was launched since runs
-    /// after it, so the stream has work for about as long.
+    /// Returns true if a launch on this stream `ns` ago has not completed. Later launches run after it, so the stream
+    /// has work for about as long.
     fn is_behind(&self, all: &[&'static RealExec], ns: u64) -> bool {
         let stream_key = self.stream_key;
         let before = clock::precise_ns().saturating_sub(ns);

@@ -1,4 +1,4 @@
-//! Memory is short: execs that nobody needs are destroyed, and the call that ran out is made once more.
+//! Gives back unused execs if memory is short, and repeats the call that ran out.
 
 use super::ExecStore;
 use super::take::IdleDevices;
@@ -15,9 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 const SHORT_SINCE_NS: u64 = 1_000_000_000;
 
 impl ExecStore {
-    /// A call with a graph ran out of memory. Everything that nobody needs now is given back on the device of `context` (0:
-    /// of this thread's context), and the call is made once more. If memory stays short, only the first such call is an
-    /// event.
+    /// Repeats a call with a graph that ran out of memory. Before that, gives back all unused memory on the device of
+    /// `context` (0: of this thread's context). If memory stays short, only the first such call is an event.
     pub(crate) fn again<R>(
         &'static self,
         sources: &Sources,
@@ -36,8 +35,8 @@ impl ExecStore {
         answer
     }
 
-    /// Memory of this device is short: gives back everything that nobody needs now, here and in the pool. The answer is
-    /// the bytes, as far as they are known; `None` if there was nothing to give back.
+    /// Gives back all unused memory, here and in the pool, because memory of this device is short. Returns the bytes,
+    /// as far as they are known; `None` if there was nothing to give back.
     pub(crate) fn give_back_all(&'static self, sources: &Sources) -> Option<u64> {
         self.short_ns.store(clock::now_ns(), Relaxed);
         let mut bytes = gate::shim().map_or(0, |shim| shim.above.flush_here(self.library.vendor));
@@ -62,7 +61,7 @@ impl ExecStore {
         anything.then_some(bytes)
     }
 
-    /// The contexts on the device of this thread's context. `None` if the device is not known.
+    /// Returns the contexts on the device of this thread's context. `None` if the device is unknown.
     fn contexts_here(&self) -> Option<Vec<u64>> {
         let context = vendor::of(self.library.vendor).current_context()?;
         let shim = gate::shim()?;
@@ -71,7 +70,7 @@ impl ExecStore {
     }
 }
 
-/// How long ago a time was, ns. A time of 0 was never.
+/// Returns the age of a time, ns. The time 0 means never.
 pub(super) fn age_of(time_ns: &AtomicU64, now: u64) -> u64 {
     match time_ns.load(Relaxed) {
         0 => u64::MAX,

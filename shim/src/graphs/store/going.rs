@@ -1,4 +1,4 @@
-//! Contexts end, streams are destroyed and code is unloaded while execs depend on them.
+//! Ends of contexts, destroyed streams and unloaded code that execs depend on.
 
 use super::ExecStore;
 use super::make::forget_templates;
@@ -18,22 +18,22 @@ use gpumem_abi::types::{Status, Stream};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::sync::atomic::Ordering::*;
 
-/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`: calls with an exec whose context is gone answer this. The
-/// driver itself crashes there (measured on an H200, driver 580).
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`: the status of calls with an exec whose context is gone. The driver itself crashes
+/// there (measured on an H200, driver 580).
 const CONTEXT_IS_DESTROYED: Status = 709;
-/// Neither the making of an exec nor a look at one waits for the program. A thread that is descheduled in one is waited
-/// for this long by whoever unloads code.
+/// Neither making an exec nor looking at one waits for the program. A thread may be descheduled during it; a thread
+/// that unloads code waits this long for it.
 const LONGEST_LOOK_NS: u64 = 1_000_000_000;
-/// How long the end of a context waits in all for threads that destroy or look at something in it. On a loaded machine
-/// such a thread may be descheduled. What these threads still have then is abandoned.
+/// Total time that the end of a context waits for threads that destroy or look at an object in it. On a loaded machine
+/// such a thread may be descheduled. Objects that these threads still use then are abandoned.
 const LONGEST_USE_NS: u64 = 5_000_000_000;
 
-/// Asks again until there is an answer, but not for ever.
+/// Asks again until there is an answer, for a limited time.
 fn wait_for<R>(answer: impl Fn() -> Option<R>) -> Option<R> {
     wait_since(clock::precise_ns(), answer)
 }
 
-/// The same, with the time that is left since `start`. Asks at least once.
+/// As [`wait_for`], with the time that is left since `start`. Asks at least once.
 fn wait_since<R>(start: u64, answer: impl Fn() -> Option<R>) -> Option<R> {
     wait_until(start + LONGEST_LOOK_NS, answer)
 }
@@ -48,15 +48,15 @@ fn wait_until<R>(end: u64, answer: impl Fn() -> Option<R>) -> Option<R> {
 }
 
 impl ExecStore {
-    /// A context is about to be destroyed (or is `gone`), and all execs in it with it.
+    /// Prepares for the end of a context with all execs in it, or cleans up once it is `gone`.
     ///
-    /// Once the context is gone the driver crashes on anything that was in it (measured on an H200, driver 580). What
-    /// is left is only forgotten then.
+    /// Once the context is gone the driver crashes on any object that was in it (measured on an H200, driver 580). The
+    /// remaining objects are only forgotten then.
     pub(crate) fn context_going(&self, sources: &Sources, context: u64, gone: bool) {
         self.context_going_by(sources, clock::precise_ns() + LONGEST_USE_NS, context, gone);
     }
 
-    /// The same. What other threads still use at `end` is abandoned.
+    /// As [`Self::context_going`]. Objects that other threads still use at `end` are abandoned.
     pub(super) fn context_going_by(&self, sources: &Sources, end: u64, context: u64, gone: bool) {
         sources.destroy_folded(Some(context), gone);
         let _relaxed = self.library.relax();
@@ -67,7 +67,7 @@ impl ExecStore {
         let is_in = |body: &Body| body.class.as_ref().is_some_and(|class| class.shape.context == context);
         let mut ended = Vec::new();
         for (_, handle) in self.handles.execs().all() {
-            // A handle that another thread uses meanwhile is a race of the program's own.
+            // If another thread uses a handle meanwhile, that is a race in the program.
             let Ok(mut body) = handle.body.try_lock() else { continue };
             if is_in(&body) {
                 self.end_body(handle, &mut body, gone);
@@ -75,14 +75,14 @@ impl ExecStore {
             }
         }
         for real in self.reals().into_iter().filter(|real| real.is_in(context)) {
-            // Another thread may look at the exec just now, or destroy it and make another in its place.
+            // Another thread may be looking at the exec, or may be destroying it and making another in its place.
             let asked = || match real.is_in(context) && !real.lost.load(Relaxed) {
                 true => real.lease().map(Some),
                 false => Some(None),
             };
             match wait_until(end, asked) {
                 Some(Some(mut lease)) if real.is_in(context) => {
-                    // The program's own call ends pending launches. Until then their exec has to be there.
+                    // The program's own call ends pending launches. Their exec has to exist until then.
                     let runs = !gone
                         && !self.library.calls.behaviour().outlived
                         && !self.completion.known_completed(&mut lease);
@@ -106,7 +106,7 @@ impl ExecStore {
         self.library.calls.context_gone(context);
     }
 
-    /// A handle's context ends. From now on the handle means nothing and keeps nothing, until the program destroys it.
+    /// Ends the content of a handle whose context ends. The handle keeps nothing, until the program destroys it.
     fn end_body(&self, handle: &Handle, body: &mut Body, gone: bool) {
         handle.real.store(std::ptr::null_mut(), Release);
         self.need_is(Need::of(body), Need::default());
@@ -119,9 +119,9 @@ impl ExecStore {
         gate::record_if_started(|shim| records::handles::source_is(shim, slot, 0));
     }
 
-    /// Deals with execs of other contexts that were launched on streams of the context that goes, or on streams of any
-    /// third context. Nobody may query those streams any more, nor events that may belong to that context. Stream and
-    /// event are left alone, since another thread may be ending their context just now.
+    /// Handles execs of other contexts that were launched on streams of the ending context, or on streams of any third
+    /// context. Those streams must not be queried any more, nor events that may belong to that context. Stream and
+    /// event are left alone, since another thread may be ending their context now.
     fn streams_of_others(&self, going: u64) {
         for real in self.reals().into_iter().filter(|real| !real.is_in(going)) {
             let (stream_key, own) = (real.stream_key.load(Relaxed), real.context.load(Relaxed));
@@ -132,7 +132,7 @@ impl ExecStore {
             if handle_of(stream_key).and_then(of_own) != Some(false) {
                 continue;
             }
-            // Whoever has the lease may be launching the exec elsewhere. Then stream and event are those of that
+            // The holder of the lease may be launching the exec elsewhere. Then stream and event are those of that
             // launch.
             let lease = real.lease();
             if real.stream_key.compare_exchange(stream_key, LOST, AcqRel, Relaxed).is_ok() {
@@ -142,8 +142,8 @@ impl ExecStore {
         }
     }
 
-    /// A stream is about to be destroyed. An exec whose last launch was on it needs an event now, since another stream
-    /// may get the same handle. While the answer lives, no stream is queried.
+    /// Prepares for the destruction of a stream. An exec whose last launch was on it needs an event now, since another
+    /// stream may get the same handle. No stream is queried until the guard is dropped.
     #[must_use = "until the stream is destroyed nobody may look at it"]
     pub(crate) fn stream_going(&self, stream: Stream) -> Raised<'_> {
         let no_queries = self.completion.close();
@@ -155,8 +155,8 @@ impl ExecStore {
     fn leave_stream(&self, to: StreamArg) {
         let stream_key = key_of(to);
         for real in self.reals().into_iter().filter(|real| real.stream_key.load(Relaxed) == stream_key) {
-            // The lease is taken before the stream's key is looked at again. Otherwise the exec might be launched
-            // elsewhere in between, and the event would be taken for one behind that launch.
+            // The lease is taken before the stream's key is checked again. Otherwise the exec might be launched
+            // elsewhere in between, and the event would be taken for one after that launch.
             let lease = real.lease();
             if real.stream_key.compare_exchange(stream_key, LOST, AcqRel, Relaxed).is_err() || real.marked.load(Relaxed)
             {
@@ -172,14 +172,14 @@ impl ExecStore {
         self.handles.rename_stream(stream_key, LOST);
     }
 
-    /// Code is about to be unloaded. The library lets execs of that code run on (measured on an H200, driver 580). So
-    /// execs that hold it stay with their handles, and no other exec can be made to hold it.
+    /// Prepares for the unload of code. The library lets execs of that code run on (measured on an H200, driver 580).
+    /// So execs that hold it stay with their handles, and no other exec can be made to hold it.
     ///
-    /// Classes know nothing of code. An exec may have been made of a template that holds the code of other handles.
+    /// Classes do not depend on code. An exec may have been made of a template that holds the code of other handles.
     /// That does no harm: the exec's nodes are set through the nodes of the template, and the library accepts those
-    /// whatever code they call (measured there). But such a template is not instantiated any more.
+    /// whatever code they call (measured there). But such a template is no longer instantiated.
     ///
-    /// The answer is the functions of the code, for [`GraphCalls::unloaded`](crate::vendor::graphs::GraphCalls::unloaded).
+    /// Returns the functions of the code, for [`GraphCalls::unloaded`](crate::vendor::graphs::GraphCalls::unloaded).
     #[must_use = "what is known of code that stays comes back"]
     pub(crate) fn code_going(&self, sources: &Sources, code: Code) -> Vec<u64> {
         let relaxed = self.library.relax();
@@ -191,7 +191,7 @@ impl ExecStore {
         }
         sources.destroy_folded(None, false);
         let _going = self.making.close();
-        // From here on nothing is built of this code.
+        // Nothing is built of this code from here on.
         self.library.calls.forget(&functions);
         wait_for(|| self.making.is_idle().then_some(()));
         let _relaxed = self.library.relax();
@@ -212,12 +212,12 @@ impl ExecStore {
         forget_templates(sources.known().classes(), runs);
         let start = clock::precise_ns();
         for (index, handle) in self.handles.execs().all() {
-            // A handle that another thread uses meanwhile is of other code, or that is a race of the program's own.
+            // A handle that another thread uses meanwhile is of other code, or that is a race in the program.
             let Ok(mut body) = handle.body.try_lock() else { continue };
             let Some(real) = handle.resident().filter(|_| !body.apart().owned && body.class.is_some()) else {
                 continue;
             };
-            // Another thread may look at the exec just now. Or its launch may wait for as long as the program likes.
+            // Another thread may be looking at the exec. Or its launch may wait for as long as the program likes.
             if let Some(mut lease) = wait_since(start, || real.lease())
                 && handle.resident().is_some_and(|now| std::ptr::eq(now, real))
                 && holds(&mut lease)

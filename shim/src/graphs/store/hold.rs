@@ -1,5 +1,5 @@
-//! A handle gets an exec that holds what it means: an exec is chosen for it, and retargeted node by node. If a private
-//! clone of its graph stands for the handle, the exec is updated from the clone.
+//! Gives a handle an exec with its content: an exec is chosen for it, and retargeted node by node. If a private clone
+//! of its graph stands for the handle, the exec is updated from the clone.
 
 use super::ExecStore;
 use super::choose::Origin;
@@ -28,7 +28,7 @@ impl ExecStore {
         self.handles.contain(|| sources.with_work(|work| self.hold(sources, handle, body, stream_key, work)))?
     }
 
-    /// The same for a launch. Natively the launch would have had its exec.
+    /// As [`Self::held`], for a launch. Natively the launch would have had its exec.
     pub(crate) fn missed(
         &'static self,
         sources: &Sources,
@@ -44,10 +44,10 @@ impl ExecStore {
         Ok(lease)
     }
 
-    /// A real exec that holds what the handle means, leased and not yet given to it.
+    /// Returns a real exec that holds the handle's content, leased and not yet given to the handle.
     ///
     /// # Errors
-    /// The library's.
+    /// The library's status.
     pub(crate) fn hold(
         &'static self,
         sources: &Sources,
@@ -75,7 +75,7 @@ impl ExecStore {
         let start = clock::precise_ns();
         let set = retarget(self.library, &mut lease, &mut wanted.work.target, &body.edits().disabled);
         let Ok(set) = set else {
-            // The exec may hold parts of both now. A new exec, made of the template, takes its place.
+            // The exec may now hold parts of both. A new exec, made of the template, takes its place.
             self.destroy_when_completed(lease);
             gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
             lease = self.make_of(body, wanted)?;
@@ -94,7 +94,7 @@ impl ExecStore {
     /// Makes an exec of a class of clones hold the clone in `work`.
     ///
     /// # Errors
-    /// The library's, from instantiate.
+    /// The library's status, from instantiate.
     fn hold_clone(
         &'static self,
         mut lease: Lease,
@@ -115,7 +115,7 @@ impl ExecStore {
             self.library.calls.update(lease.real().exec(), clone.graph)
         };
         if status != SUCCESS {
-            // The exec may hold parts of both graphs now. A new exec, made of the clone, takes its place.
+            // The exec may now hold parts of both graphs. A new exec, made of the clone, takes its place.
             gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
             return self.instead_of(lease, slot, wanted);
         }
@@ -126,7 +126,7 @@ impl ExecStore {
         Ok(lease)
     }
 
-    /// A new exec of the clone in `work`, instead of one that nobody can use any more.
+    /// Makes a new exec of the clone in `work`, instead of one that is no longer usable.
     fn instead_of(&'static self, lease: Lease, slot: u32, wanted: &mut Wanted) -> Result<Lease, Status> {
         self.destroy_when_completed(lease);
         let lease = self.make_over_bound(wanted)?;
@@ -134,13 +134,13 @@ impl ExecStore {
         Ok(lease)
     }
 
-    /// Whether an exec was updated so often that a new one is to take its place.
+    /// Returns true if an exec was updated so often that a new one has to take its place.
     fn is_worn(&'static self, lease: &mut Lease) -> bool {
         lease.body().updates >= self.library.calls.behaviour().most_updates
     }
 
-    /// The program is about to update a handle. If the handle's exec is worn and its last launch has completed, a new
-    /// exec, made of the handle's clone, takes its place. If none can be made, the worn exec stays.
+    /// Replaces a worn exec before the program updates its handle, if its last launch has completed. The new exec is
+    /// made of the handle's clone. If none can be made, the worn exec stays.
     pub(crate) fn replace_worn(&'static self, sources: &Sources, index: u32, handle: &Handle, body: &Body) {
         let wears = self.library.calls.behaviour().most_updates != u32::MAX
             && !body.apart().owned
@@ -151,7 +151,7 @@ impl ExecStore {
             return;
         }
         let _within = self.library.relax_in(context_of(body));
-        // The lease ends within.
+        // The lease ends before `_within`.
         let mut lease = lease;
         if !self.completion.known_completed(&mut lease) {
             return;

@@ -1,4 +1,4 @@
-//! Real execs are made and destroyed.
+//! Makes real execs.
 
 use super::ExecStore;
 use crate::gate;
@@ -17,14 +17,14 @@ use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, Status};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-/// What an exec is made for: a class, and what `work` has: in `target` what the exec is to hold, or a clone.
+/// Purpose of a new exec: its class, and in `work` its content (`target`) or a clone.
 pub(crate) struct Wanted<'a> {
     pub sources: &'a Sources,
     pub class: &'a Arc<Class>,
     pub work: &'a mut Work,
 }
 
-/// An exec of the library, and what it holds.
+/// An exec of the library, and its content.
 type Made = (GraphExec, Records);
 
 impl ExecStore {
@@ -33,7 +33,7 @@ impl ExecStore {
         self.instantiate(wanted, bytes).inspect_err(|_| self.release(bytes))
     }
 
-    /// The same, without regard to the bounds.
+    /// As [`Self::make`], without regard to the bounds.
     pub(super) fn make_over_bound(&'static self, wanted: &mut Wanted) -> Result<Lease, Status> {
         let bytes = wanted.class.shape.exec_bytes();
         self.reserve(bytes, true);
@@ -45,32 +45,31 @@ impl ExecStore {
         if let Some(made) = self.exec_of(&template, wanted)? {
             return Ok(self.keep(wanted.class, template, made, bytes));
         }
-        // The template holds parts of two graphs. Setters of its execs accept its nodes, and that is all it is still
-        // good for.
+        // The template holds parts of two graphs. It only remains useful because setters of its execs accept its nodes.
         wanted.class.forget_template();
         let template = self.build_template(wanted)?;
         let made = self.exec_of(&template, wanted)?.ok_or(INVALID)?;
         Ok(self.keep(wanted.class, template, made, bytes))
     }
 
-    /// An exec of a template that holds what the handle means, which is in `work.target`, and the content of that exec.
-    /// `None` if the template cannot be made to hold that.
+    /// Makes an exec of a template with the handle's content, which is in `work.target`. Returns the exec and its
+    /// content. `None` if the template cannot be made to hold that content.
     ///
     /// The nodes of the template itself are set. An exec whose nodes are set before its first upload takes the device a
     /// fifth longer for 1000 short kernels, at every launch, and setting takes four times as long (measured on an H200,
     /// driver 580).
     ///
     /// # Errors
-    /// The library's, from instantiate.
+    /// The library's status, from instantiate.
     fn exec_of(&'static self, template: &Template, wanted: &Wanted) -> Result<Option<Made>, Status> {
         match self.try_exec_of(template, wanted) {
-            // What goes back may be waited for: nothing of the template's is locked meanwhile.
+            // The memory that goes back may be waited for, so nothing of the template is locked meanwhile.
             Err(OUT_OF_MEMORY) => self.again(wanted.sources, 0, || self.try_exec_of(template, wanted)),
             other => other,
         }
     }
 
-    /// The same, once.
+    /// As [`Self::exec_of`], once.
     fn try_exec_of(&self, template: &Template, wanted: &Wanted) -> Result<Option<Made>, Status> {
         let Wanted { class, work, .. } = wanted;
         let mut content = lock(&template.content);
@@ -98,13 +97,13 @@ impl ExecStore {
     /// Instantiates a template as it is.
     ///
     /// # Errors
-    /// The library's.
+    /// The library's status.
     fn exec_from(&self, template: &Template, class: &Class) -> Result<GraphExec, Status> {
         let _alone = template.alone();
         self.library.calls.instantiate(template.graph, class.flags)
     }
 
-    /// An exec of a graph that is built for this handle alone. No setter is needed.
+    /// Makes an exec of a graph that is built for this handle alone. No setter is needed.
     pub(super) fn make_of(&'static self, body: &Body, wanted: &mut Wanted) -> Result<Lease, Status> {
         if !wanted.work.unfold(body) {
             return Err(INVALID);
@@ -149,9 +148,9 @@ impl ExecStore {
         lease
     }
 
-    /// The template of a class, to be instantiated: the present one, or one built of what the handle means, which
-    /// `work.target` holds. The present one may hold the code of other handles. That code cannot be unloaded before the
-    /// answer's guard is dropped. While code is being unloaded, each handle gets a template of its own.
+    /// Returns a class's template to instantiate: the present one, or one built of the handle's content in
+    /// `work.target`. The present one may hold the code of other handles. That code cannot be unloaded before the
+    /// returned guard is dropped. While code is being unloaded, each handle gets a template of its own.
     fn template(&self, wanted: &mut Wanted) -> Result<(Arc<Template>, Option<Raised<'_>>), Status> {
         let class = wanted.class;
         if class.alone {
@@ -168,7 +167,7 @@ impl ExecStore {
         Ok((template, making))
     }
 
-    /// A template built of what `work.target` holds.
+    /// Builds a template of the content in `work.target`.
     fn build_template(&self, wanted: &mut Wanted) -> Result<Arc<Template>, Status> {
         let Wanted { class, work, .. } = wanted;
         let base = class.shape.base(&mut work.scratch).ok_or(INVALID)?;
@@ -177,9 +176,9 @@ impl ExecStore {
         Ok(Arc::new(Template::new(graph, nodes, work.target.clone(), (base, shape), self.library.calls)))
     }
 
-    /// A template made of the graph that was just read: the graph itself if it is folded, otherwise a clone of it. An
-    /// exec of it is what the program would have had, and neither takes as long as building a graph does. The class has
-    /// this template for as long as somebody refers to it.
+    /// Makes a template of the graph that was just read: the graph itself if it is folded, otherwise a clone of it. An
+    /// exec of it is the one that the program would have had, and both are faster than building a graph. The class
+    /// keeps this template while it is referenced.
     pub(crate) fn read_template(&self, graph: Graph, recipe: &Recipe, wanted: &mut Wanted) -> Option<Arc<Template>> {
         let Wanted { sources, class, work } = wanted;
         let (base, shape) = (class.shape.base(&mut work.scratch)?, class.shape.bytes(&mut work.scratch)?);
@@ -201,7 +200,7 @@ impl ExecStore {
     }
 }
 
-/// Templates that hold functions of code that is being unloaded are not instantiated any more.
+/// Forgets templates that hold functions of code that is being unloaded, so that they are not instantiated any more.
 pub(super) fn forget_templates(classes: Vec<Arc<Class>>, of: impl Fn(&Class, &Records) -> bool) {
     for class in classes {
         let Some(template) = class.template() else { continue };

@@ -1,31 +1,32 @@
-//! Threads that make execs of templates, beside threads that unload code.
+//! Coordinates threads that make execs of templates with threads that unload code.
 
 use crate::process::raised::Raised;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-/// Who makes execs of shared templates, and who unloads code that such a template may hold.
+/// Counts of threads that make execs of shared templates, and of threads that unload code that such a template may
+/// hold.
 #[derive(Default)]
 pub(super) struct Making {
-    /// How many threads are instantiating a template, whatever code it was built from.
+    /// Number of threads that are instantiating a template, built from any code.
     making: AtomicU32,
-    /// How many threads are unloading code.
+    /// Number of threads that are unloading code.
     going: AtomicU32,
 }
 
 impl Making {
-    /// While the answer lives, this thread is between reading a class's template and having an exec of it. `None` while
-    /// code is being unloaded.
+    /// Begins to make an exec: from reading a class's template to having the exec, while the guard is held. `None`
+    /// while code is being unloaded.
     pub(super) fn begin(&self) -> Option<Raised<'_>> {
         let making = Raised::new(&self.making);
         (self.going.load(SeqCst) == 0).then_some(making)
     }
 
-    /// While the answer lives, code is being unloaded: nobody begins.
+    /// Stops new makings of execs, while code is being unloaded, until the guard is dropped.
     pub(super) fn close(&self) -> Raised<'_> {
         Raised::new(&self.going)
     }
 
-    /// Whether nobody is making an exec of a shared template.
+    /// Returns true if no thread is making an exec of a shared template.
     pub(super) fn is_idle(&self) -> bool {
         self.making.load(SeqCst) == 0
     }

@@ -1,4 +1,4 @@
-//! How many execs the program needs at once. Natively there would be one for each of its handles.
+//! Number of execs that the program needs at once. Natively there would be one for each of its handles.
 
 use crate::graphs::handle::Body;
 use std::ops::{Add, Sub};
@@ -11,7 +11,7 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// What a handle needs of what the bounds limit: an exec, if it is in use and has none for good.
+    /// Returns what a handle needs of the bounded resources: an exec, if it is in use and has none for good.
     pub(crate) fn of(body: &Body) -> Self {
         let class = body.class.as_ref().filter(|_| !body.apart().owned);
         class.map_or_else(Self::default, |class| {
@@ -39,7 +39,7 @@ impl Sub for Need {
     }
 }
 
-/// What is needed now, and the most that was needed in this window of time and in the one before.
+/// The present need, and the greatest need in this window of time and in the one before.
 #[derive(Debug, Default)]
 pub(super) struct Needed {
     now: Need,
@@ -53,13 +53,13 @@ impl Needed {
         self.now
     }
 
-    /// The most that was needed at once since the last window began.
+    /// Returns the greatest need at once since the last window began.
     pub(super) fn lately(&self, now_ns: u64, window_ns: u64) -> Need {
         let (before, most) = self.windows(now_ns, window_ns);
         before.or_more(most)
     }
 
-    /// The most of the last window, and the most of the present one.
+    /// Returns the greatest need of the last window, and of the present one.
     fn windows(&self, now_ns: u64, window_ns: u64) -> (Need, Need) {
         match now_ns.saturating_sub(self.since_ns) {
             passed if passed >= 2 * window_ns => (self.now, self.now),

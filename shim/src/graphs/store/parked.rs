@@ -1,5 +1,5 @@
-//! Parked execs, which no handle has: they are as many as was lately needed at once, and a few more, and none stays
-//! that nobody wants. Those used last serve first, so that others go cold. An exec is parked when its handle ends.
+//! Parked execs, which have no handle. There are as many as were lately needed at once, and a few more; unused ones go.
+//! The most recently used serve first, so that others go cold. An exec is parked when its handle ends.
 
 use super::ExecStore;
 use super::candidates::ASKED;
@@ -18,14 +18,15 @@ use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use std::sync::atomic::Ordering::*;
 
-/// At most so many surplus execs are destroyed at a time. Each time goes with one new exec, so their number falls.
+/// The most surplus execs that are destroyed at a time. Each time comes with one new exec, so their number falls.
 const AT_A_TIME: usize = 2;
 
-/// The end of the process waits so long for what the control thread is at.
+/// Longest wait of the process's end for the control thread's present work.
 const LONGEST_NS: u64 = 1_000_000_000;
 
 impl ExecStore {
-    /// Parked execs that are too many go, those used longest ago first, a few at a time, as far as they can; how many.
+    /// Destroys surplus parked execs, those used longest ago first, a few at a time, as far as possible. Returns their
+    /// number.
     pub(super) fn parked_go(&'static self) -> usize {
         if !self.bounds.has_too_many() {
             return 0;
@@ -40,8 +41,9 @@ impl ExecStore {
         self.take_idle(real, idle_devices).is_some_and(|idle| self.end_idle(idle, true))
     }
 
-    /// What is done once a second, and when somebody asks (then `all` that is parked goes): execs that are over the
-    /// bounds, too many, or parked for too long go as far as they can; if the cache is `off`, all parked ones. How many did, and how many are parked.
+    /// Runs once a second, and on request (then `all` parked execs go). Destroys, as far as possible, execs that are
+    /// over the bounds, too many, or parked for too long; if the cache is `off`, all parked ones. Returns the number
+    /// destroyed, and the number that are parked.
     pub(crate) fn housekeeping(&'static self, all: bool, off: bool) -> (usize, usize) {
         let _at_work = Raised::new(&self.looking_after);
         let (now, long) = (clock::now_ns(), self.bounds.long_ns());
@@ -59,7 +61,7 @@ impl ExecStore {
             self.destroy_completed();
             let mut idle_devices = IdleDevices::default();
             for real in self.execs.in_order(0) {
-                // Somebody else's context is left alone as soon as it ends.
+                // Another context is left alone as soon as it ends.
                 let entered = if self.is_ending() { None } else { self.library.enter_context_of(real) };
                 gone += usize::from(entered.is_some() && due(real) && self.goes(real, &mut idle_devices));
             }
@@ -67,8 +69,8 @@ impl ExecStore {
         (gone, self.execs.parked())
     }
 
-    /// No thread of ours destroys anything any more. One that is at it is not waited for for ever: what it waits for
-    /// may be the program's own.
+    /// Stops all destruction by the shim's threads. The wait for one that is destroying is bounded: it may itself wait
+    /// for the program.
     pub(crate) fn end_housekeeping(&self) {
         self.ending_process.store(true, SeqCst);
         let start = clock::precise_ns();
@@ -78,13 +80,14 @@ impl ExecStore {
         }
     }
 
-    /// Gets back under the bounds after they were exceeded, right after a launch. Only execs are destroyed that need no
-    /// idle device for that.
+    /// Gets back under the bounds after they were exceeded, right after a launch. Destroys only execs for which the
+    /// device need not be idle.
     pub(crate) fn back_under_bounds_at_once(&'static self) {
         self.back_under_bounds_where(|real| !may_wait(real));
     }
 
-    /// The same after the program has waited, perhaps for all pending work.
+    /// As [`Self::back_under_bounds_at_once`], for all execs, after the program has waited, perhaps for all pending
+    /// work.
     pub(crate) fn back_under_bounds(&'static self) {
         self.destroy_completed();
         self.back_under_bounds_where(|_| true);
@@ -100,7 +103,7 @@ impl ExecStore {
         }
     }
 
-    /// A handle ends.
+    /// Ends a handle.
     ///
     /// # Errors
     /// 1 if it is not in use.
@@ -126,7 +129,7 @@ impl ExecStore {
         Ok(())
     }
 
-    /// Parks the exec of a handle that ends, or destroys it if no other can use it.
+    /// Parks the exec of a handle that ends, or destroys it if no other handle can use it.
     fn retire_exec(&'static self, handle: &Handle, body: &Body) {
         if let Some(mut lease) = handle.lease() {
             let real = lease.real();
@@ -135,9 +138,9 @@ impl ExecStore {
             let touched = !changes.is_empty() || !disabled.is_empty();
             let alone = body.class.as_ref().is_none_or(|class| !class.shared);
             // The library may wait for the device when it destroys an exec that never ran (measured on an H200, driver
-            // 580). It is destroyed now, where the program expects that, and not later when room is needed.
+            // 580). It is destroyed now, when the program expects that, and not later when room is needed.
             let never = !lease.body().launched;
-            // If nothing can tell when its last launch completes, no handle could ever take the exec. So it is
+            // If the completion of its last launch can never be known, no handle could ever take the exec. So it is
             // destroyed now.
             let lost = self.completion.is_unknowable(real, real.stream_key.load(Relaxed))
                 && !device::can_tell(self.library.vendor);

@@ -1,5 +1,5 @@
-//! The order in which a launch without an exec looks for one (docs/graphs.md, "A launch"). Facts go in, decisions come
-//! out; the store carries them out, one after the other until one succeeds.
+//! The order in which a launch without an exec looks for one (docs/graphs.md, "A launch"). The input is facts, the
+//! output is steps; the store carries them out, one after the other until one succeeds.
 
 use super::bounds::COLD_TIMES;
 
@@ -7,7 +7,7 @@ use super::bounds::COLD_TIMES;
 /// order of uses. On such a miss an unused exec of another class may be destroyed as well.
 const PROMOTED: u64 = 32;
 
-/// What to try next.
+/// A step to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// A parked exec of the class.
@@ -18,7 +18,7 @@ pub(super) enum Step {
     TakeCold,
     /// A new one, within the bounds.
     Make,
-    /// A new one, in the room of an exec of another class that nobody wants.
+    /// A new one, in the room of an unused exec of another class.
     MakeForUnwanted,
     /// A new one instead of a degraded one.
     Replace,
@@ -28,7 +28,7 @@ pub(super) enum Step {
     MakeForAny,
 }
 
-/// What is known of a handle that needs an exec.
+/// Facts about a handle that needs an exec.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     /// Execs of its class may go from one handle to another.
@@ -37,13 +37,13 @@ pub(super) struct Facts {
     pub comes_back: bool,
     /// There are fewer execs than handles that need one.
     pub fewer_than_handles: bool,
-    /// Memory was short so long ago, ns.
+    /// Time since the last memory shortage, ns.
     pub short_age_ns: u64,
-    /// For how long something is kept for a handle that may come, ns.
+    /// Time that an object is kept for a handle that may come, ns.
     pub long_ns: u64,
 }
 
-/// All that may be tried before a new exec is made above the bound.
+/// All steps before a new exec is made above the bound.
 const ORDER: [Step; 8] = [
     Step::TakeParked,
     Step::MakeOwn,
@@ -56,7 +56,7 @@ const ORDER: [Step; 8] = [
 ];
 
 impl Facts {
-    /// What to try, one after the other until something succeeds. If nothing does, a new exec goes above the bound.
+    /// Returns the steps to try, one after the other until one succeeds. If none does, a new exec goes above the bound.
     pub(super) fn steps(&self) -> impl Iterator<Item = Step> {
         ORDER.into_iter().filter(|step| self.allows(*step))
     }
@@ -71,10 +71,10 @@ impl Facts {
     }
 }
 
-/// What an exec is worth to a launch of another class, or to another handle of its own class.
+/// The age of an exec, which decides if a launch of another class, or another handle of its own class, may take it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Age {
-    /// Since its last launch.
+    /// Time since its last launch.
     pub ns: u64,
     pub is_parked: bool,
     /// `GPUMEM_GRAPH_IDLE`. 0: no time counts as idle.
@@ -82,13 +82,13 @@ pub(super) struct Age {
 }
 
 impl Age {
-    /// Whether another handle of its class may have it although there is room for a new one.
+    /// Returns true if another handle of its class may have it although there is room for a new one.
     pub(super) fn is_cold(self) -> bool {
         self.idle_ns != 0 && self.ns > self.idle_ns
     }
 
-    /// Whether no launch has wanted it for so long that another class gets its room. An exec that a handle has never
-    /// goes because of its age if `GPUMEM_GRAPH_IDLE` is 0.
+    /// Returns true if this exec has been idle long enough to be evicted for another class. If `GPUMEM_GRAPH_IDLE` is
+    /// 0, an exec with a handle is never evicted for its age.
     pub(super) fn is_unwanted(self) -> bool {
         match self.is_parked {
             true => self.ns > self.idle_ns,
@@ -97,7 +97,7 @@ impl Age {
     }
 }
 
-/// Whether a miss counts as a use. `misses`: those without room so far, with this one.
+/// Returns true if a miss counts as a use. `misses`: the number without room so far, including this one.
 pub(super) fn counts(misses: u64) -> bool {
     misses.is_multiple_of(PROMOTED)
 }

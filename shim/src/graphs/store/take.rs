@@ -1,5 +1,5 @@
-//! An exec is taken from the handle that has it: for another handle, or to be destroyed, which may have to wait until the
-//! exec has completed.
+//! Takes an exec from its handle: for another handle, or to destroy it, which may have to wait until the exec has
+//! completed.
 
 use super::ExecStore;
 use super::aside::Turn;
@@ -23,13 +23,13 @@ pub(super) struct Idle {
     turn: Option<Turn>,
 }
 
-/// Whether devices are idle, as asked while one exec is chosen. A device that is not idle, or that cannot be asked, is
-/// not asked again.
+/// The idle state of devices, as queried while one exec is chosen. A device that is not idle, or that cannot be
+/// queried, is not queried again.
 #[derive(Default)]
 pub(super) struct IdleDevices(Vec<(u64, Option<bool>)>);
 
 impl IdleDevices {
-    /// `None` if the library cannot tell.
+    /// Returns true if the device is idle, `None` if the library cannot tell.
     fn of(&mut self, vendor: Vendor, context: u64) -> Option<bool> {
         if let Some((_, heard)) = self.0.iter().find(|(of, _)| *of == context) {
             return *heard;
@@ -43,8 +43,8 @@ impl IdleDevices {
 }
 
 impl ExecStore {
-    /// Takes an exec of a class (of any class, for 0) from whoever has it, if its last launch has completed or was made
-    /// on this same stream.
+    /// Takes an exec of a class (of any class, for 0) from its handle, if its last launch has completed or was made on
+    /// this same stream.
     ///
     /// The handle that had the exec remembers a launch that may still be pending.
     pub(super) fn take(
@@ -82,13 +82,13 @@ impl ExecStore {
                 false
             }
             _ if last != stream_key || last == LOST || !self.library.calls.behaviour().outlived => return None,
-            // The exec's handle has ended. Nobody asks when its last launch completes, and the next launch comes after
-            // it on the same stream.
+            // The exec's handle has ended. The completion of its last launch does not matter, and the next launch comes
+            // after it on the same stream.
             _ if real.is_parked() => true,
             _ => {
                 if !real.marked.load(Relaxed) {
                     let body = lease.body();
-                    // The stream is that of this launch, so the stream lives. If it captures, the launch fails.
+                    // The stream is that of this launch, so it exists. If it captures, the launch fails.
                     let stream = real::stream_of(last)?;
                     if capturing() && self.library.calls.captures(stream) {
                         return None;
@@ -108,15 +108,15 @@ impl ExecStore {
     /// nine of 400 nodes each), and their work may wait for the program.
     ///
     /// Destroying some execs may wait for all of the device's work and hold up the launches of other threads meanwhile
-    /// (87 ms behind a kernel of 100, measured there). Such an exec is taken only while the device is idle. While pending
-    /// work may wait for the program, every exec counts as such an exec. Work may begin right after the look, so a thread
-    /// that may wait destroys such an exec. If that thread is not available, the exec is not taken.
+    /// (87 ms behind a kernel of 100, measured there). Such an exec is taken only while the device is idle. While
+    /// pending work may wait for the program, every exec counts as such an exec. Work may begin right after the check,
+    /// so a thread that may wait destroys such an exec. If that thread is not available, the exec is not taken.
     pub(super) fn take_idle(&'static self, real: &'static RealExec, idle_devices: &mut IdleDevices) -> Option<Idle> {
         let context = real.context.load(Relaxed);
         let waits = may_wait(real);
         let turn = if waits { Some(self.aside.turn()?) } else { None };
         let hold = ContextHold::begin(context)?;
-        // If the library cannot tell whether the device is idle, this exec is treated like any other.
+        // If the library cannot tell if the device is idle, this exec is treated like any other.
         if waits && !idle_devices.of(self.library.vendor, context).unwrap_or(true) {
             return None;
         }
@@ -125,7 +125,7 @@ impl ExecStore {
         Some(Idle { lease, hold, turn })
     }
 
-    /// Destroys an exec. `true` if it is gone; an exec whose end may wait is destroyed later, by another thread.
+    /// Destroys an exec. Returns true if it is gone; an exec whose end may wait is destroyed later, by another thread.
     pub(super) fn end_idle(&'static self, idle: Idle, evicted: bool) -> bool {
         let Idle { lease, hold, turn } = idle;
         let Some(turn) = turn else {
@@ -145,17 +145,17 @@ impl ExecStore {
         })
     }
 
-    /// Takes from its handle an exec that was only partly changed. Unless its last launch has `completed`, there is an
-    /// event behind that launch ([`Completion::completed_or_marked`](crate::graphs::completed::Completion::completed_or_marked)), and the next launch of the handle waits for the
-    /// event.
+    /// Takes from its handle an exec that was only partly changed, and destroys it. Unless its last launch has
+    /// `completed`, there is an event after that launch
+    /// ([`Completion::completed_or_marked`](crate::graphs::completed::Completion::completed_or_marked)), and the next
+    /// launch of the handle waits for the event.
     pub(crate) fn evict_and_destroy(&'static self, mut lease: Lease, completed: bool) {
         // The stream may be destroyed meanwhile. LOST is the key of no stream.
         self.handles.evict(&mut lease, !completed, LOST);
         self.destroy_when_completed(lease);
     }
 
-    /// Handles an exec that holds parts of two graphs: no handle gets it any more, and it is destroyed when that needs
-    /// no wait.
+    /// Destroys an exec that holds parts of two graphs as soon as that needs no wait. No handle gets it any more.
     pub(super) fn destroy_when_completed(&'static self, mut lease: Lease) {
         lease.body().broken = true;
         self.mark_to_destroy(&lease, true);
@@ -163,7 +163,7 @@ impl ExecStore {
         self.destroy_completed();
     }
 
-    /// Destroys what is to be destroyed and has completed by now.
+    /// Destroys the marked execs that have completed by now.
     pub(super) fn destroy_completed(&'static self) {
         if self.to_destroy.load(Relaxed) == 0 {
             return;
@@ -182,10 +182,10 @@ impl ExecStore {
         self.end_in(lease, evicted, false);
     }
 
-    /// Marks an exec that would be destroyed but whose launch may be pending. Instantiating waits for destroyed execs
-    /// whose launches are pending, and the shim instantiates at launches, too, which must not wait. So the exec stays
-    /// parked and is destroyed once it is seen to have completed. If the class is shared, another handle may use it
-    /// before that.
+    /// Marks an exec to be destroyed, since its launch may be pending. Instantiating waits for destroyed execs whose
+    /// launches are pending, and the shim instantiates at launches, too, which must not wait. So the exec stays parked
+    /// and is destroyed once it is seen to have completed. If the class is shared, another handle may use it before
+    /// that.
     pub(super) fn mark_to_destroy(&self, lease: &Lease, alone: bool) {
         if alone && !lease.real().to_destroy.swap(true, Relaxed) {
             self.to_destroy.fetch_add(1, Relaxed);
@@ -193,10 +193,10 @@ impl ExecStore {
         }
     }
 
-    /// As [`Self::end`]. If the exec's context is gone already, no call to the library is made.
+    /// As [`Self::end`]. If the exec's context is gone already, makes no call to the library.
     ///
     /// Until the library is done with it, the exec is leased and listed in its context. A thread that ends the context
-    /// finds it there and waits ([`Self::end_context`]).
+    /// finds it there and waits ([`Self::context_going`]).
     pub(super) fn end_in(&self, mut lease: Lease, evicted: bool, gone: bool) {
         let real = lease.real();
         if real.to_destroy.swap(false, Relaxed) {
@@ -231,7 +231,7 @@ impl ExecStore {
         }
     }
 
-    /// From now on an exec stays with this handle: no other exec may stand in for what it holds.
+    /// Keeps an exec with this handle from now on: no other exec may stand in for its content.
     pub(crate) fn own(&self, lease: Lease, index: u32, handle: &Handle, body: &mut Body, why: Pinned) {
         let real = lease.real();
         handle.gets(&lease, index);
@@ -252,7 +252,7 @@ impl ExecStore {
     }
 }
 
-/// Whether destroying an exec may wait for the device.
+/// Returns true if destroying an exec may wait for the device.
 pub(super) fn may_wait(real: &RealExec) -> bool {
     real.waits.load(Relaxed) || activity::is_outside()
 }

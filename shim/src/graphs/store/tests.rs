@@ -1,4 +1,4 @@
-//! Threads that destroy contexts beside threads that use what is in them, stopped inside the library.
+//! Threads that destroy contexts while threads use objects in them, stopped inside the library.
 
 use super::take::IdleDevices;
 use crate::graphs::Cache;
@@ -22,8 +22,8 @@ use std::time::Duration;
 
 struct Shared(Cache);
 
-// SAFETY: as in the shim, threads share only what is locked, leased or atomic. The handles in its
-// buffers are numbers.
+// SAFETY: as in the shim, threads share only data that is locked, leased or atomic. The handles in its buffers are
+// numbers.
 unsafe impl Sync for Shared {}
 
 impl Deref for Shared {
@@ -33,7 +33,7 @@ impl Deref for Shared {
     }
 }
 
-/// A cache with one parked exec in the context, whose event tells whether it runs.
+/// Makes a cache with one parked exec in the context, whose event tells if it runs.
 fn cache(library: FakeLibrary) -> (&'static Shared, &'static FakeLibrary, &'static RealExec) {
     let library: &'static FakeLibrary = Box::leak(Box::new(library));
     let (settings, _) = Settings::read(std::iter::empty());
@@ -52,12 +52,12 @@ fn cache(library: FakeLibrary) -> (&'static Shared, &'static FakeLibrary, &'stat
     (cache, library, real)
 }
 
-/// What a thread does that wants room. Whether it got the exec and destroyed it.
+/// Acts as a thread that needs room. Returns true if it got the exec and destroyed it.
 fn evict(cache: &'static Cache, real: &'static RealExec) -> bool {
     cache.store.take_idle(real, &mut IdleDevices::default()).map(|idle| cache.store.end_idle(idle, true)).is_some()
 }
 
-/// What a thread does that destroys the context.
+/// Acts as a thread that destroys the context.
 fn destroy_context(cache: &Cache, library: &FakeLibrary) {
     cache.context_going(CONTEXT, false);
     library.gone.store(true, SeqCst);
@@ -123,8 +123,8 @@ fn a_context_waits_for_looks_at_its_execs() {
     assert_eq!((library.dead.load(SeqCst), library.destroyed_execs.load(SeqCst)), (0, 1));
 }
 
-/// Nobody waits for ever. What another thread uses for longer than a context waits is never given to the library again,
-/// whatever that thread goes on to do.
+/// No wait is unbounded. An object that another thread uses for longer than a context waits is never passed to the
+/// library again, whatever that thread does later.
 #[test]
 fn what_is_used_for_too_long_is_abandoned_with_its_context() {
     for over in [true, false] {
@@ -155,7 +155,7 @@ fn what_an_exec_held_goes_with_its_context() {
     }
 }
 
-/// Folded graphs are destroyed by whoever waits for the device next, in whatever context.
+/// Folded graphs are destroyed by the next thread that waits for the device, in any context.
 #[test]
 fn a_context_waits_for_graphs_that_are_destroyed_in_spare_time() {
     let (gate, begun, open) = Gate::new();

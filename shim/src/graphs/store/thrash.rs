@@ -1,4 +1,4 @@
-//! Whether the cache thrashes: launches retarget only because there is no room for more execs.
+//! Detects thrashing: launches retarget only because there is no room for more execs.
 
 use super::bounds::Bounds;
 use crate::gate;
@@ -9,15 +9,15 @@ use gpumem_wire::counters;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// Number of launches without an exec and without room after which there is a look for thrashing.
+/// Number of launches without an exec and without room after which thrashing is checked.
 const THRASH_WINDOW: u64 = 256;
-/// The cache thrashes if fewer than half of the launches since the last look were hits. It also thrashes if the other
-/// launches took more time than the cache saved, and more than this share of all time.
+/// The cache thrashes if fewer than half of the launches since the last check were hits. It also thrashes if the other
+/// launches took more time than the cache saved, and more than one part in this many of all time.
 const COSTLY_SHARE: u64 = 50;
 /// Thrashing is reported at most once in this time, ns.
 const THRASH_EVERY_NS: u64 = 60_000_000_000;
 
-/// Counters at a look for thrashing.
+/// Counters at a check for thrashing.
 #[derive(Clone, Copy, Default)]
 struct LastValues {
     launches: u64,
@@ -26,18 +26,18 @@ struct LastValues {
     at_ns: u64,
 }
 
-/// The state of the looks for thrashing.
+/// State of the checks for thrashing.
 #[derive(Default)]
 pub(super) struct Thrash {
     /// Launches that found neither an exec of their own nor room for one.
     misses: AtomicU64,
     printed_ns: AtomicU64,
-    /// The counters at the last look.
+    /// The counters at the last check.
     before: Mutex<LastValues>,
 }
 
 impl Thrash {
-    /// A launch found neither an exec of its own nor room for one. The answer is the number of such launches.
+    /// Counts a launch that found neither an exec of its own nor room for one. Returns the number of such launches.
     pub(super) fn found_no_room(&self, bounds: &Bounds) -> u64 {
         let misses = self.misses.fetch_add(1, Relaxed) + 1;
         if misses == 1 || misses.is_multiple_of(THRASH_WINDOW) {
