@@ -67,7 +67,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Returns the number of pieces that it takes of a launch.
+    /// Returns the number of pieces of a launch that this many words take.
     pub(crate) fn pieces(words: u64) -> usize {
         words.div_ceil(PIECE) as usize
     }

@@ -172,7 +172,7 @@ impl ContextPool {
         taken
     }
 
-    /// Copies bytes, at most [`ROOM`], out of a claimed block beside any work, and passes them to the caller's check.
+    /// Copies `bytes`, at most [`ROOM`], out of a claimed block beside any work, and passes them to `read`.
     /// `None`: not done, and some of the work may go on, for as long as the block stays claimed.
     pub(crate) fn copy_out(
         &self,
