@@ -1,7 +1,7 @@
-//! Asking a running process: one line over the control socket that lies beside its ledger.
+//! Requests to a running process: one line over the control socket beside its ledger.
 //!
-//! The socket may be anybody's: connecting, writing and reading together take no longer than [`PATIENCE`], and who
-//! serves it has to be the process itself.
+//! Any user may own the socket. So connecting, writing and reading together take at most [`PATIENCE`], and the process
+//! itself must serve it.
 
 use super::folder::Folder;
 use super::liveness::{Life, Status};
@@ -20,50 +20,51 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long to wait: the control thread answers between two samples, at once. A process that does not answer is
-/// stopped.
+/// Longest wait for an answer. The control thread answers at once, between two samples; a process that does not answer
+/// is stopped.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The time until the next try, where so many clients wait already that no more can.
+/// Time until the next try if the socket's queue of clients is full.
 const NEXT_TRY: Duration = Duration::from_millis(20);
 
-/// One part of so many of a patience is for the answer: the process may begin late, and its answer takes its time.
+/// One part in this many of the patience is reserved for the answer: the process may begin late, and sending takes
+/// time.
 const FOR_THE_ANSWER: u32 = 5;
 
-/// For how many milliseconds a process may work on a request whose answer is waited for so long.
+/// Milliseconds that a process may work on a request if its sender waits for `patience`.
 pub(crate) fn longest_work_ms(patience: Duration) -> u64 {
     u64::try_from((patience - patience / FOR_THE_ANSWER).as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What kept a request from its answer.
+/// Reason why a request got no answer.
 #[derive(Debug)]
 enum Trouble {
-    /// It was not sent.
+    /// The request was not sent.
     Unsent(io::Error),
-    /// The socket is served by somebody else.
+    /// Another process serves the socket.
     Stranger { pid: u32, uid: u32 },
-    /// It was sent, and maybe begun.
+    /// The request was sent, and the process may have begun it.
     Unanswered(io::Error),
 }
 
-/// Who is asked.
+/// The process that is asked.
 pub(crate) struct Whom<'a> {
     pub pid: u32,
     pub name: String,
     pub process: Option<&'a Process>,
     pub status: &'a Status,
-    /// Its ledger: the socket lies beside it.
+    /// Its ledger. The socket lies beside it.
     pub ledger: &'a Path,
 }
 
-/// Sends a request to the process of a ledger; the text of its answer.
+/// Sends a request to the process of a ledger and returns its answer.
 ///
 /// # Errors
-/// When it is gone, has no control thread, does not answer, or refuses.
+/// The process is gone, has no control thread, does not answer, or refuses.
 pub(crate) fn ask(whom: &Whom, request: &Request) -> Result<String> {
     ask_patiently(whom, request, PATIENCE)
 }
 
-/// The same, for an answer that may take so long.
+/// As [`ask`], with a longer patience.
 ///
 /// # Errors
 /// As [`ask`].
@@ -72,7 +73,7 @@ pub(crate) fn ask_patiently(whom: &Whom, request: &Request, patience: Duration) 
     Ok(answer.split_once(' ').map_or(String::new(), |(_, text)| text.to_owned()))
 }
 
-/// The same, for an answer that takes longer and has many lines: all of it, its first word included. What is longer than
+/// As [`ask_patiently`], for an answer of many lines: returns all of it, the first word included. An answer longer than
 /// `most` bytes is cut.
 ///
 /// # Errors
@@ -81,11 +82,11 @@ pub(crate) fn ask_within(whom: &Whom, request: &Request, patience: Duration, mos
     asked(whom, request, patience, Length::Lines(most))
 }
 
-/// What an answer has.
+/// Extent of an answer.
 #[derive(Clone, Copy)]
 enum Length {
     Line,
-    /// So many bytes at most, up to the end.
+    /// All lines up to the end, at most this many bytes.
     Lines(usize),
 }
 
@@ -118,7 +119,7 @@ fn asked(whom: &Whom, request: &Request, patience: Duration, length: Length) -> 
         }
         Trouble::Unsent(error) if error.kind() == ErrorKind::ConnectionRefused => no_socket(),
         Trouble::Unsent(error) => Failure::io(format!("cannot ask {who}"), &error),
-        // A command that has not begun when its sender is gone is not carried out.
+        // The process does not begin a command whose sender is gone.
         Trouble::Unanswered(error) if late(&error) => Failure::error(format!(
             "{silent}: if it has begun the command, it may still finish it; else nothing will happen"
         ))
@@ -159,10 +160,10 @@ fn exchange(
     })
 }
 
-/// Whether the other side hung up before it read the request: it waits for a line for a fraction of a second, and a machine
-/// with much to do may not have let this process send one by then. Nothing was begun, so the request may be sent again.
+/// True if the other side hung up before it read the request, so that the request may be sent again. The process waits
+/// a fraction of a second for a line, and on a busy machine this process may send too late.
 fn is_unread(error: &io::Error) -> bool {
-    // A socket that is closed with bytes unread resets the connection.
+    // Closing a socket with unread bytes resets the connection.
     matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
 
@@ -182,7 +183,8 @@ fn once(
     receive(&mut stream, until, length).map_err(Trouble::Unanswered)
 }
 
-/// Connects to the socket that was looked at, whatever has its name now, and however long its path is.
+/// Connects to the socket that was looked up, even if its name now stands for another file, and however long its path
+/// is.
 fn connect(socket: &Seen, until: Instant) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(socket.by_descriptor())?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -190,7 +192,7 @@ fn connect(socket: &Seen, until: Instant) -> io::Result<UnixStream> {
     loop {
         match rustix::net::connect(&socket, &address) {
             Ok(()) => break,
-            // More clients wait than the socket takes. A blocking connect would wait too, without an end.
+            // The socket's queue of clients is full. A blocking connect would wait without end.
             Err(rustix::io::Errno::AGAIN) if Instant::now() < until => std::thread::sleep(NEXT_TRY),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -201,7 +203,7 @@ fn connect(socket: &Seen, until: Instant) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// The pid and user of whoever listens. 0 for a process of a namespace that cannot be seen from here.
+/// The pid and user of the listening process. The pid is 0 for a process in a namespace that cannot be seen from here.
 fn peer(stream: &UnixStream) -> io::Result<(u32, u32)> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -214,14 +216,14 @@ fn peer(stream: &UnixStream) -> io::Result<(u32, u32)> {
     if answer == 0 { Ok((peer.pid as u32, peer.uid)) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What is left of the time; an error where nothing is.
+/// Time left; an error if there is none.
 fn left(until: Instant) -> io::Result<Duration> {
     Some(until.saturating_duration_since(Instant::now()))
         .filter(|left| !left.is_zero())
         .ok_or(ErrorKind::TimedOut.into())
 }
 
-/// Without the SIGPIPE that a write brings where the other side has hung up.
+/// Sends without the SIGPIPE that a write causes after the other side has hung up.
 fn send(stream: &UnixStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         stream.set_write_timeout(Some(left(until)?))?;
@@ -234,7 +236,7 @@ fn send(stream: &UnixStream, mut bytes: &[u8], until: Instant) -> io::Result<()>
     Ok(())
 }
 
-/// A line, without its end, or all lines; or what came before the other side hung up.
+/// Reads a line without its end, or all lines. Returns what came so far if the other side hangs up.
 fn receive(stream: &mut UnixStream, until: Instant, length: Length) -> io::Result<Vec<u8>> {
     let (most, mut piece) = match length {
         Length::Line => (MAX_LINE, vec![0; 1]),
@@ -262,7 +264,7 @@ pub(crate) fn answers(folder: &Folder, name: &OsStr) -> bool {
     }
     match connect(&socket, Instant::now()) {
         Ok(_) => true,
-        // Many clients wait already, so a process listens.
+        // The queue of clients is full, so a process listens.
         Err(error) => error.kind() == ErrorKind::WouldBlock,
     }
 }

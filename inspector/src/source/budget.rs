@@ -1,30 +1,30 @@
-//! What a look around may take of memory and of time, all of it together: the names, ledgers and mappings that others leave
-//! for it to find are without bound.
+//! Limits on the memory and time of one survey, in total: other users may leave any number of names, ledgers and
+//! mappings.
 //!
-//! What does not fit is left out, and one line says so.
+//! The survey leaves out what does not fit, and says so in one line.
 
 use crate::text::count;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Memory for all that is kept, and for what is read at a time.
+/// Memory for all that is kept, and for the part that is being read.
 pub(crate) const BYTES: u64 = 64 << 20;
-/// Until a look comes to its end.
+/// Time until a survey ends.
 pub(crate) const TIME: Duration = Duration::from_secs(2);
 
-/// What can be left out.
+/// Kinds of things that a survey can leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
     Process,
-    /// Of one process.
+    /// Mappings of one process.
     Mappings,
     Ledger,
-    /// Of a file in a directory of ledgers. There may be more.
+    /// Name of a file in a directory of ledgers. There may be more of them.
     Name,
 }
 
-/// See the module.
+/// Memory and time left for a survey.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bytes: Cell<u64>,
@@ -39,7 +39,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A part of the whole.
+    /// A budget of this many bytes and this much time.
     pub(crate) fn new(bytes: u64, time: Duration) -> Self {
         Self { bytes: Cell::new(bytes), until: Instant::now() + time, left_out: RefCell::default() }
     }
@@ -53,17 +53,17 @@ impl Budget {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// True if nothing more may be looked at.
+    /// True if the survey must stop.
     pub(crate) fn is_over(&self) -> bool {
         self.bytes.get() == 0 || self.time().is_zero()
     }
 
-    /// Pays for what is kept.
+    /// Takes the bytes of a kept item from the budget.
     pub(crate) fn pay(&self, bytes: u64) {
         self.bytes.set(self.bytes.get().saturating_sub(bytes));
     }
 
-    /// Notes what was left out.
+    /// Counts items that were left out.
     pub(crate) fn leave_out(&self, part: Part, n: u64) {
         if n > 0 {
             *self.left_out.borrow_mut().entry(part).or_default() += n;

@@ -1,4 +1,4 @@
-//! The one ledger that the user means: a pid, a name, a file, or the only one there is.
+//! Finds the ledger that the user means: by pid, name or file, or the only one there is.
 
 use super::find::{self, FoundProcess, LedgerFile};
 use super::folder::FileIdentity;
@@ -13,30 +13,30 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// How the user asked for it.
+/// The target as the user gave it.
 pub(crate) struct TargetRequest<'a> {
-    /// A pid, a name, or the path of a file. Nothing if there should be just one process.
+    /// A pid, a name, or the path of a file. `None` if only one process is expected.
     pub target: Option<&'a OsStr>,
-    /// The command needs a process that runs.
+    /// True if the command needs a running process.
     pub live: bool,
-    /// The command line with this pid for its target.
+    /// Returns the command line with this pid as its target.
     pub retype: &'a dyn Fn(u32) -> String,
 }
 
-/// A ledger that was read.
+/// A ledger that was read, with its origin.
 pub(crate) struct Opened {
     pub snapshot: Snapshot,
-    /// Where it was read.
+    /// The path that it was read from.
     pub path: PathBuf,
-    /// Its process, if that runs.
+    /// Its process, if still running.
     pub process: Option<Process>,
 }
 
-/// Reads the ledger of a target. A running process is meant before a file of the same name, because programs often lie
-/// in the folder that one looks at them from. A `/` makes the target a path.
+/// Reads the ledger of a target. A running process comes before a file of the same name, because programs often lie in
+/// the working directory. A `/` makes the target a path.
 ///
 /// # Errors
-/// Says what there is instead and what to type.
+/// The message lists the processes there are and the command to type.
 pub(crate) fn ledger(world: &World, asked: &TargetRequest) -> Result<Opened> {
     match asked.target {
         None => only_one(world, asked),
@@ -48,7 +48,7 @@ pub(crate) fn ledger(world: &World, asked: &TargetRequest) -> Result<Opened> {
     }
 }
 
-/// A pid, in digits alone: `+5` is the name of something.
+/// Parses a pid of digits alone: `+5` is a name.
 pub(crate) fn pid(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
@@ -60,7 +60,7 @@ fn of_name(world: &World, file: &OsStr, asked: &TargetRequest) -> Result<Opened>
         survey.found.iter().filter(|found| found.is_live() && found.is_called(name)).collect();
     match named.as_slice() {
         [] if Path::new(file).exists() => of_file(world, Path::new(file)),
-        // A process that is listed and has no readable ledger: the message says why.
+        // The process is listed but has no readable ledger: the message says why.
         [] => match survey.found.iter().find(|found| found.process.is_some() && found.is_called(name)) {
             Some(found) => read(world, found),
             None => Err(none_of_name(&survey, name, asked)),
@@ -70,7 +70,7 @@ fn of_name(world: &World, file: &OsStr, asked: &TargetRequest) -> Result<Opened>
     }
 }
 
-/// Dead processes of this name are listed, but not chosen, because another one may have been meant.
+/// Lists dead processes of this name but chooses none of them: the user may have meant another process.
 fn none_of_name(survey: &find::Survey, name: &str, asked: &TargetRequest) -> Failure {
     let dead = survey.found.iter().filter(|found| found.status().is_some() && found.is_called(name));
     let dead: Vec<&FoundProcess> = dead.collect();
@@ -91,12 +91,12 @@ fn none_of_name(survey: &find::Survey, name: &str, asked: &TargetRequest) -> Fai
     })
 }
 
-/// A dump, or a ledger by its path.
+/// Opens a dump or a ledger by its path.
 fn of_file(world: &World, path: &Path) -> Result<Opened> {
     let file = open::file(path, Owner::Anyone)?;
     let snapshot = open::read(&file, path, |_| true, u64::MAX)?;
     let id = snapshot.header.pid;
-    // A file of another user may claim any process for its own.
+    // A file of another user may claim to belong to any process.
     let owner = FileIdentity::of_file(&file).map_err(|error| Failure::io(path.display(), &error))?.owner;
     let own = |process: &Process| process.users.believe(owner);
     let same = |process: &Process| process.start_ticks == snapshot.header.start_ticks && own(process);
@@ -108,23 +108,23 @@ fn of_file(world: &World, path: &Path) -> Result<Opened> {
     Ok(Opened { snapshot, path: path.to_owned(), process })
 }
 
-/// Reads the ledger of one that was found.
+/// Reads the ledger of a process that was found.
 ///
 /// # Errors
-/// Those of [`open::snapshot`], and that there is none.
+/// As [`open::snapshot`]; also if the process has no ledger.
 pub(crate) fn read(world: &World, found: &FoundProcess) -> Result<Opened> {
     read_within(world, found, u64::MAX)
 }
 
-/// As [`read`], of a ledger that has no more than so many bytes.
+/// As [`read`], for a ledger of at most `most` bytes.
 ///
 /// # Errors
-/// As [`read`], and that it has more.
+/// As [`read`]; also if the ledger is longer.
 pub(crate) fn read_within(world: &World, found: &FoundProcess, most: u64) -> Result<Opened> {
     read_tables(world, found, |_| true, most)
 }
 
-/// As [`read_within`], of the tables that are wanted.
+/// As [`read_within`], for the wanted tables alone.
 ///
 /// # Errors
 /// As [`read_within`].
@@ -137,7 +137,7 @@ pub(crate) fn read_tables(
     match &found.what {
         LedgerFile::Ledger { path, .. } => {
             let file = match &found.at {
-                // Exactly the file that the survey saw.
+                // Opens exactly the file that the survey saw.
                 Some(at) => {
                     open::file_at(at.folder.dir(), Path::new(&at.name), path, Owner::Only(Users::one(at.seen.owner)))?
                 }
@@ -167,9 +167,9 @@ fn no_ledger(found: &FoundProcess, driver: bool) -> Failure {
     }
 }
 
-/// `file`: the same digits as the name of a file.
+/// `file`: the same digits as a file name.
 fn of_pid(world: &World, pid: u32, file: &Path) -> Result<Opened> {
-    // A pid is enough: its ledger may lie anywhere.
+    // A pid identifies a process, so its ledger may lie anywhere.
     let survey = find::survey(&world.wide());
     let wanted = |found: &&FoundProcess| {
         found.pid == pid || found.process.as_ref().is_none() && found.path().is_some_and(|path| named_for(path, pid))
@@ -182,7 +182,7 @@ fn of_pid(world: &World, pid: u32, file: &Path) -> Result<Opened> {
         .max_by_key(|found| (found.process.is_some(), found.status().map(|status| u64::MAX - status.ago_ns)));
     match best {
         Some(found) if found.process.is_some() => return read(world, found),
-        // What a dead process has left is chosen before a file that is none of ours.
+        // A ledger that a dead process left comes before a file that is not a ledger.
         _ if is_ledger(file) => return of_file(world, file),
         Some(found) => return read(world, found),
         None => {}
@@ -246,7 +246,7 @@ fn nothing(world: &World, survey: &find::Survey) -> Failure {
     for warning in &survey.warnings {
         tracing::warn!("{warning}");
     }
-    // What runs says more than what another version of gpumem has left.
+    // A running process says more than a ledger that another version of gpumem left.
     match survey.found.iter().find(|found| found.process.is_some()).or(survey.found.first()) {
         None => Failure::nothing(format!(
             "no process with libgpumem.so was found, and no ledger in {}",
@@ -263,7 +263,7 @@ fn nothing(world: &World, survey: &find::Survey) -> Failure {
     }
 }
 
-/// Processes that are offered where several fit.
+/// Processes that are offered if several match.
 const OFFERED: usize = 10;
 
 fn name_one(several: &[&FoundProcess], asked: &TargetRequest) -> Failure {

@@ -20,18 +20,18 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// A process with the shim, or what one left.
+/// A process with the shim, or the ledger that a dead one left.
 #[derive(Debug)]
 pub(crate) struct FoundProcess {
-    /// As seen from here; for the dead, as they saw it themselves.
+    /// Pid as seen from here; for a dead process, as it saw itself.
     pub pid: u32,
     pub process: Option<Process>,
     pub what: LedgerFile,
-    /// Where its ledger was seen; `None` where it was reached through the process.
+    /// Directory in which its ledger was seen; `None` if it was reached through the process.
     pub at: Option<At>,
 }
 
-/// A file in a directory that was looked through.
+/// A file in a directory that the survey searched.
 #[derive(Clone, Debug)]
 pub(crate) struct At {
     pub folder: Rc<Folder>,
@@ -39,25 +39,24 @@ pub(crate) struct At {
     pub seen: FileIdentity,
 }
 
-/// What there is of it.
+/// State of a process's ledger file.
 #[derive(Debug)]
 pub(crate) enum LedgerFile {
     /// A ledger, with its header, texts, counters and contexts.
     Ledger { path: PathBuf, summary: Box<Snapshot>, status: Status },
-    /// A file with a ledger's name that cannot be read. `other_version`: it is a ledger all the same, of
-    /// another layout.
+    /// A file with a ledger's name that cannot be read. `other_version` is set if it is a ledger of another layout.
     Unreadable { path: PathBuf, why: Failure, other_version: Option<u32> },
     /// The shim is mapped and has written nothing.
     NoLedger { mapped: Mapped, expected: PathBuf },
 }
 
-/// What a look around gave.
+/// Result of a survey.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub found: Vec<FoundProcess>,
-    /// Places that could not be searched, and why; what was left out.
+    /// Places that could not be searched, with the reason, and a line about what was left out.
     pub warnings: Vec<String>,
-    /// What is left for what is looked at next.
+    /// Budget left for later reads.
     pub budget: Budget,
 }
 
@@ -70,13 +69,13 @@ impl FoundProcess {
         }
     }
 
-    /// True if a user may mean it by that name: its own, or that of its program.
+    /// True if the user may mean this process by `name`: its own name, or its program's.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         let is_exe = |summary: &Snapshot| called::called(&summary.text(summary.header.exe), "") == name;
         self.name() == name || matches!(&self.what, LedgerFile::Ledger { summary, .. } if is_exe(summary))
     }
 
-    /// Its ledger's path.
+    /// The path of its ledger.
     pub(crate) fn path(&self) -> Option<&Path> {
         match &self.what {
             LedgerFile::Ledger { path, .. } | LedgerFile::Unreadable { path, .. } => Some(path),
@@ -92,43 +91,43 @@ impl FoundProcess {
         }
     }
 
-    /// True for a ledger that cannot be read and whose process, by pid and start time in its name, does not run.
+    /// True if the ledger cannot be read and its process does not run, by the pid and start time in its name.
     pub(crate) fn is_unreadable_and_dead(&self) -> bool {
         matches!(self.what, LedgerFile::Unreadable { .. }) && self.process.is_none()
     }
 
-    /// True for such a one that another version of gpumem can read.
+    /// True if the process is dead and another version of gpumem can read its ledger.
     pub(crate) fn is_dead_of_other_version(&self) -> bool {
         self.is_unreadable_and_dead() && matches!(self.what, LedgerFile::Unreadable { other_version: Some(_), .. })
     }
 
-    /// True for a ledger whose process runs.
+    /// True if the ledger's process runs.
     pub(crate) fn is_live(&self) -> bool {
         self.status().is_some_and(Status::running)
     }
 }
 
-/// Tables that a list of processes needs.
+/// True for tables that a list of processes needs.
 fn for_lists(kind: TableKind) -> bool {
     matches!(kind, TableKind::Strings | TableKind::Counters | TableKind::Contexts | TableKind::Samples)
 }
 
-/// Device and inode of every ledger that was looked at.
+/// Device and inode of every ledger seen so far.
 type Known = HashSet<(u64, u64)>;
 
-/// Names of files that are kept at a time, of one directory.
+/// Bytes of file names that are kept at a time, for one directory.
 const NAMES_AT_ONCE: u64 = 8 << 20;
-/// What a process costs that is kept, besides what is counted: its name, its path, why it cannot be read, and what a command
-/// makes of it, a row of a table.
+/// Bytes charged for a found process besides those counted exactly: its name, its path, the reason why it cannot be
+/// read, and the table row that a command makes of it.
 const FOUND_BYTES: u64 = 4 << 10;
 
-/// Looks through this user's directories and through every process that can be seen. What runs comes first, so that it is
-/// found whatever dead ones are said to have left.
+/// Searches this user's directories and every process that can be seen. Running processes come first, so that no number
+/// of dead ledgers can hide them.
 pub(crate) fn survey(world: &World) -> Survey {
     survey_within(world, Budget::default())
 }
 
-/// As [`survey`], by a part of what a look may take.
+/// As [`survey`], with a part of the budget.
 pub(crate) fn survey_within(world: &World, budget: Budget) -> Survey {
     let mut survey = Survey { budget, ..Survey::default() };
     let processes = Process::all_within(world, &survey.budget);
@@ -148,7 +147,7 @@ pub(crate) fn survey_within(world: &World, budget: Budget) -> Survey {
         survey.look_through(world, folder, folders.len() - at, &who, &mut known);
     }
     survey.warnings.extend(survey.budget.left_out());
-    // Of those that have ended the last ones first: they are looked for.
+    // Of dead processes the last ones first: users look for those.
     let ago = |found: &FoundProcess| found.status().filter(|_| !found.is_live()).map_or(0, |status| status.ago_ns);
     survey.found.sort_by_key(|found| (!found.is_live(), found.is_unreadable_and_dead(), ago(found), found.pid));
     survey
@@ -173,8 +172,8 @@ impl Survey {
         }
     }
 
-    /// Adds the processes that have the shim, and were not found by their ledgers. Those with many mappings come last, each
-    /// with an equal share of half of the time; the other half is for what dead ones left.
+    /// Adds processes with the shim that were not found by their ledgers. Those with many mappings come last, each with
+    /// an equal share of half of the time; the other half is for ledgers of dead processes.
     fn look_at_all(&mut self, world: &World, processes: &[Process], known: &mut Known) {
         let found: HashSet<u32> = self.found.iter().map(|found| found.pid).collect();
         let mut left: Vec<&Process> = processes.iter().filter(|process| !found.contains(&process.pid)).collect();
@@ -190,8 +189,8 @@ impl Survey {
         self.budget.leave_out(Part::Mappings, left.len() as u64);
     }
 
-    /// Adds the files of a directory that are named as ledgers are, by an equal share of what is left for it and those after
-    /// it.
+    /// Adds the files of a directory that have a ledger's name. The directory gets an equal share of the budget left
+    /// for it and the directories after it.
     fn look_through(&mut self, world: &World, folder: &Rc<Folder>, folders: usize, who: &Who, known: &mut Known) {
         let (bytes, until) = (
             self.budget.bytes() - self.budget.bytes() / folders as u64,
@@ -202,7 +201,7 @@ impl Survey {
         self.budget.leave_out(Part::Name, left_out);
         let mut ledgers = ledgers.into_iter();
         for (name, id) in ledgers.by_ref() {
-            // It went away meanwhile, or lies in a directory that was looked through under another name.
+            // The file went away meanwhile, or lies in a directory that was searched under another name.
             let Ok(seen) = folder.look(&name) else { continue };
             let process = who.by_id.get(&id).copied();
             self.add_named(world, folder, name, seen, id.pid, process, known);
@@ -214,9 +213,9 @@ impl Survey {
         self.budget.leave_out(Part::Ledger, ledgers.len() as u64);
     }
 
-    /// Takes back a ledger that claims to be of a process in another pid namespace, which has the number of one here: who
-    /// wrote it has to be that process, or root. In a namespace beside others the two may be different processes, and only
-    /// one that has a ledger is not to be stood for.
+    /// Removes the ledger added last if it claims to be of a process in another pid namespace while a process here has
+    /// the same pid: that process or root must have written it. In sibling namespaces the two may be different
+    /// processes; then the claim is rejected only if the process here has a ledger.
     fn doubt_the_last(&mut self, world: &World, who: &Who) {
         let is_claimed = |found: &&FoundProcess| {
             found.process.is_none() && found.status().is_some_and(|status| status.life == Life::Elsewhere)
@@ -253,12 +252,12 @@ impl Survey {
         }
         let owner = Owner::Only(owner_of(world, folder, &seen, process));
         let file = open::file_at(folder.dir(), Path::new(&name), &path, owner);
-        // What was opened is what is judged, and maybe removed.
+        // Judge, and maybe remove, the file that was opened.
         let seen = file.as_ref().ok().and_then(|file| FileIdentity::of_file(file).ok()).unwrap_or(seen);
         self.add(world, path, file, pid, process, Some(At { folder: Rc::clone(folder), name, seen }));
     }
 
-    /// Adds a process that has the shim, with its ledger if that was not seen in a directory. False if it has too many
+    /// Adds a process that has the shim, with its ledger if no directory showed it. False if the process has too many
     /// mappings to tell.
     fn look_at(&mut self, world: &World, process: &Process, most: u64, time: Duration, known: &mut Known) -> bool {
         let Ok((mapped, whole)) = process.mapped_within(world, most, time) else { return true };
@@ -277,10 +276,10 @@ impl Survey {
             return true;
         }
         match Seen::named(&expected, LastLink::Keep) {
-            // A directory may have been seen already: as this user's own, or through another process.
+            // A directory may have been searched already: as this user's own, or through another process.
             Ok(seen) if !known.insert(seen.identity()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                // Which of the others are mapped is to be told.
+                // The warning names which of the other files are mapped.
                 if !whole && most < maps::MOST {
                     return false;
                 }
@@ -289,7 +288,7 @@ impl Survey {
                 let what = LedgerFile::NoLedger { mapped, expected };
                 self.found.push(FoundProcess { pid, process, what, at: None });
             }
-            // What cannot even be looked at is told, as what cannot be opened.
+            // Report a file that cannot be looked up like one that cannot be opened.
             Ok(_) | Err(_) => {
                 let file = open::file(&expected, Owner::Only(process.users));
                 self.add(world, expected, file, process.pid, Some(process), None);
@@ -298,7 +297,7 @@ impl Survey {
         true
     }
 
-    /// A directory of ledgers that may be looked through. One that the user named may be a link, and anybody's.
+    /// Opens a directory of ledgers. A directory that the user named may be a link and may belong to any user.
     fn open(&mut self, world: &World, dir: &Path) -> Option<Rc<Folder>> {
         match Folder::open(dir, world.narrow) {
             Ok(folder) if world.uid != 0 && !world.narrow && ![0, world.uid].contains(&folder.owner()) => {
@@ -315,7 +314,7 @@ impl Survey {
         }
     }
 
-    /// Files in a directory that are named as ledgers are, and how many were left out.
+    /// Files in a directory that have a ledger's name, and the number left out.
     fn ledgers_in(&mut self, folder: &Folder, until: Instant) -> (Vec<(OsString, ProcessId)>, u64) {
         let names = match folder.names() {
             Ok(names) => names,
@@ -376,20 +375,21 @@ impl Survey {
     }
 }
 
-/// Says whose a ledger is that another user named after a process.
+/// Warns about a ledger that another user named after a process.
 fn not_its_own(path: &Path, process: &Process, owner: u32) -> String {
     let (pid, user, path) = (process.pid, process.uid, path.display());
     format!("{path} is named after pid {pid} of user {user}, but belongs to user {owner}: it is ignored")
 }
 
-/// True if a file's directory is this one, by whatever path.
+/// True if the file lies in this directory, by whatever path.
 fn same_dir(file: &Path, dir: &Path) -> bool {
     let id = |path: &Path| Seen::named(path, LastLink::Follow).ok().map(|seen| seen.identity());
     file.parent().and_then(id).is_some_and(|parent| Some(parent) == id(dir))
 }
 
-/// Whose files are believed in a directory: this user's. For root those of the process that they are named after;
-/// of the dead the directory's owner's, and in one that was named, which may be shared, whoever left them.
+/// Users whose files are trusted in a directory: this user. For root: the users of the process that the file is named
+/// after. Files of dead processes: the directory's owner; in a directory that was named, which may be shared, the
+/// file's owner.
 fn owner_of(world: &World, folder: &Folder, seen: &FileIdentity, process: Option<&Process>) -> Users {
     match (world.uid, process) {
         (0, Some(process)) => process.users,

@@ -1,5 +1,5 @@
-//! A directory of ledgers, held open: what is read in it and what is removed from it is in this very directory,
-//! whatever takes its name meanwhile.
+//! A directory of ledgers, held open: reads and removals happen in this very directory, even if another one takes its
+//! name meanwhile.
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat, unlinkat};
 use std::ffi::{OsStr, OsString};
@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// See the module.
+/// An open directory of ledgers.
 #[derive(Debug)]
 pub(crate) struct Folder {
     pub path: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct Folder {
     owner: u32,
 }
 
-/// Which file a name stood for when it was looked at.
+/// Identity of the file that a name stood for when it was looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileIdentity {
     device: u64,
@@ -26,7 +26,7 @@ pub(crate) struct FileIdentity {
     pub owner: u32,
     kind: FileType,
     pub blocks: u64,
-    /// When it was written last.
+    /// Time of the last write.
     pub written: SystemTime,
 }
 
@@ -42,7 +42,7 @@ impl FileIdentity {
         }
     }
 
-    /// The file that was opened.
+    /// The identity of an open file.
     ///
     /// # Errors
     /// Those of the system.
@@ -54,22 +54,22 @@ impl FileIdentity {
         self.kind == FileType::Socket
     }
 
-    /// The file that it is, by device and inode.
+    /// Device and inode.
     pub(super) fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
 
-    /// True if it is the same file, written or not.
+    /// True if it is the same file, even if it was written since.
     fn is_still(&self, now: &Self) -> bool {
         (self.identity(), self.owner, self.kind) == (now.identity(), now.owner, now.kind)
     }
 }
 
 impl Folder {
-    /// Opens a directory; one that is a link only if that may be followed.
+    /// Opens a directory. A link is followed only if `follow` is set.
     ///
     /// # Errors
-    /// Those of the system; what is no directory.
+    /// Those of the system; also if it is no directory.
     pub(crate) fn open(path: &Path, follow: bool) -> io::Result<Self> {
         let links = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | links;
@@ -82,7 +82,7 @@ impl Folder {
         self.owner
     }
 
-    /// The directory, for what opens relative to it.
+    /// The descriptor, for calls relative to the directory.
     pub(crate) fn dir(&self) -> rustix::fd::BorrowedFd<'_> {
         self.dir.as_fd()
     }
@@ -96,7 +96,7 @@ impl Folder {
         Ok(entries.filter_map(|entry| Some(OsStr::from_bytes(entry.ok()?.file_name().to_bytes()).to_owned())))
     }
 
-    /// What a name stands for now; a link is a link.
+    /// Looks up the file that a name stands for now, without following a link.
     ///
     /// # Errors
     /// Those of the system.
@@ -104,10 +104,10 @@ impl Folder {
         Ok(FileIdentity::of(&statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
-    /// Removes a name that stands for what was seen.
+    /// Removes a name if it still stands for the file that was seen.
     ///
     /// # Errors
-    /// Those of the system; what is another file by now.
+    /// Those of the system; also if the name now stands for another file.
     pub(crate) fn remove(&self, name: &OsStr, seen: &FileIdentity) -> io::Result<()> {
         if !seen.is_still(&self.look(name)?) {
             return Err(io::Error::other("it is another file than the one that was looked at: it is left alone"));
@@ -131,13 +131,13 @@ mod tests {
         let name = OsStr::new("1-2.ledger");
         let folder = Folder::open(&mine, false).unwrap();
         let seen = folder.look(name).unwrap();
-        // The directory is swapped for a link to another one.
+        // Swap the directory for a link to another one.
         std::fs::rename(&mine, dir.path().join("away")).unwrap();
         std::os::unix::fs::symlink(&others, &mine).unwrap();
         folder.remove(name, &seen).unwrap();
         assert!(others.join(name).exists() && !dir.path().join("away").join(name).exists());
         assert!(Folder::open(&mine, false).is_err(), "a link is not followed");
-        // The file is swapped for another one.
+        // Swap the file for another one.
         let folder = Folder::open(&mine, true).unwrap();
         let seen = folder.look(name).unwrap();
         std::fs::rename(others.join(name), others.join("kept")).unwrap();

@@ -1,4 +1,4 @@
-//! Whether the process behind a ledger still runs, and what "now" means for its times.
+//! State of the process behind a ledger, and the time that its ages count from.
 
 use super::process::Process;
 use super::world::{World, monotonic_ns};
@@ -7,19 +7,19 @@ use gpumem_wire::read::Snapshot;
 use std::os::unix::fs::MetadataExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What became of a process.
+/// State of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Life {
-    /// It runs and was found.
+    /// The process runs and was found.
     Running,
     /// Its control thread was alive a moment ago, in a pid namespace that cannot be seen from here.
     Elsewhere,
-    /// It said goodbye.
+    /// The process exited and said so in its ledger.
     Exited,
-    /// It is gone and did not say goodbye: SIGKILL, a crash, `_exit`, an out-of-memory kill.
+    /// The process is gone and did not say so: SIGKILL, a crash, `_exit`, an out-of-memory kill.
     Killed,
-    /// The file is a dump, made while the process ran or of what it left.
+    /// The file is a dump, made while the process ran or of the ledger it left.
     Dump,
 }
 
@@ -27,20 +27,19 @@ pub(crate) enum Life {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
     pub life: Life,
-    /// What ages count from, on the ledger's clock: now, the last sign of life, or when the dump
-    /// was made.
+    /// Time that ages count from, on the ledger's clock: now, the last sign of life, or the time of the dump.
     pub now_ns: u64,
-    /// How long the process has been gone, or how old the dump is; 0 while it runs.
+    /// Time since the process ended, or the age of the dump; 0 while it runs.
     pub ago_ns: u64,
-    /// True if this machine has been started again since.
+    /// True if this machine has rebooted since.
     pub other_boot: bool,
 }
 
-/// A heartbeat younger than this is a living process, seen or not. The control thread beats every second.
+/// A younger heartbeat means a living process, seen or not. The control thread beats every second.
 const HEARTBEAT_FRESH_NS: u64 = 5_000_000_000;
 
 impl Status {
-    /// The status of a ledger, given the process of its name, if that runs.
+    /// The status of a ledger, given the process of its name if that runs.
     pub(crate) fn of(world: &World, snapshot: &Snapshot, process: Option<&Process>) -> Self {
         let header = &snapshot.header;
         let other_boot = world.boot_id.is_some_and(|boot_id| boot_id != header.boot_id);
@@ -96,17 +95,17 @@ impl Status {
     }
 }
 
-/// True if the header's process, were it running, would have been found: it is in our pid namespace.
-/// Where the shim could not tell (0), it counts as ours.
+/// True if a running process with this header would be found, because it is in our pid namespace. A namespace of 0,
+/// which the shim could not read, counts as ours.
 fn visible(world: &World, header: &Header) -> bool {
     let ours = std::fs::metadata(world.proc.join("self/ns/pid")).map_or(0, |meta| meta.ino());
     header.pid_ns == 0 || header.pid_ns == ours
 }
 
-/// `PROC_PID_INIT_INO`: the pid namespace that all others are in.
+/// `PROC_PID_INIT_INO`: the root of all pid namespaces.
 const FIRST: u64 = 0xefff_fffc;
 
-/// True if every process that runs can be found, in whatever namespace it is.
+/// True if every running process can be found, in any namespace.
 pub(super) fn sees_all_namespaces(world: &World) -> bool {
     std::fs::metadata(world.proc.join("self/ns/pid")).is_ok_and(|meta| meta.ino() == FIRST)
 }
@@ -134,14 +133,14 @@ fn last_sign(snapshot: &Snapshot) -> u64 {
     .unwrap_or(0)
 }
 
-/// How long ago a time of another boot was, by the wall clock.
+/// Age of a time from another boot, by the wall clock.
 fn real_ago(header: &Header, ns: u64) -> u64 {
     let real = header.created_real_ns.saturating_add(ns.saturating_sub(header.created_ns));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     now.saturating_sub(real)
 }
 
-/// A time of the ledger as nanoseconds since 1970.
+/// A ledger time as nanoseconds since 1970.
 pub(crate) fn real_ns(header: &Header, ns: u64) -> u64 {
     if ns == 0 { 0 } else { header.created_real_ns.saturating_add(ns).saturating_sub(header.created_ns) }
 }

@@ -1,5 +1,5 @@
-//! The mappings of a process, read line by line: there may be tens of thousands of them, each with a path of thousands of
-//! bytes, so that no more is held than a line and no more is read than is asked for.
+//! The mappings of a process, read line by line. There may be tens of thousands, each with a path of thousands of
+//! bytes, so only one line is held and only the requested amount is read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,12 +7,12 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Bytes that are read of the mappings of a process where many are looked at: several thousand mappings.
+/// Bytes of mappings that are read of each process when many are looked at: several thousand mappings.
 pub(super) const FEW: u64 = 1 << 20;
-/// The most that is read of them: as many mappings as a process may have, with paths as they usually are.
+/// Most bytes of mappings that are read: as many mappings as a process may have, with paths of usual length.
 pub(crate) const MOST: u64 = 8 << 20;
 
-/// Hands the lines of `PROC/maps` to `each`, until that has seen enough. False if more was there than may be read.
+/// Passes the lines of `PROC/maps` to `each` until that has seen enough. False if the limit cut the lines off.
 ///
 /// # Errors
 /// Permission denied for processes of other users.

@@ -1,19 +1,19 @@
-//! Which ledgers there are, whose they are, and opening one without trusting it.
+//! Finds ledgers, tells whose they are, and opens them without trusting them.
 //!
 //! * [`world`]: this machine: /proc, boot id, clocks, the directories of this user.
 //! * [`process`]: one process as /proc shows it.
 //! * [`called`](mod@called): the name of a process.
-//! * [`standing`]: whether a process is stopped, traced, or has more rights than its user.
+//! * [`standing`]: tells if a process is stopped, traced, or more privileged than its user.
 //! * [`folder`]: a directory of ledgers, held open.
-//! * [`budget`]: what a look around may take. [`maps`]: the mappings of a process.
-//! * [`seen`]: a file that was looked at and not opened.
-//! * [`open`]: a file to a snapshot: no links, no pipes, nobody else's files.
+//! * [`budget`]: limits of a survey. [`maps`]: the mappings of a process.
+//! * [`seen`]: a file that was looked up and not opened.
+//! * [`open`]: a file to a snapshot: only regular files, of trusted users.
 //! * [`find`]: every ledger and every process with the shim.
-//! * [`life`]: whether the process behind a ledger runs, said goodbye or was killed, and when.
-//! * [`choose`]: the one that the user means.
+//! * [`liveness`]: tells if a ledger's process runs, exited or was killed, and when.
+//! * [`choose`]: the ledger that the user means.
 //! * [`ask`]: commands to a running process, over its control socket.
 //! * [`recording`]: the lines of a recording.
-//! * [`nvml`]: what the driver says a process holds.
+//! * [`nvml`]: device memory of a process as the driver counts it.
 
 pub(crate) mod ask;
 pub(crate) mod budget;

@@ -1,4 +1,4 @@
-//! The driver's own books on device memory, through NVML where it is installed.
+//! Device memory as the driver counts it, through NVML if that is installed.
 
 use libloading::Library;
 use std::cell::{OnceCell, RefCell};
@@ -31,7 +31,7 @@ const INSUFFICIENT_SIZE: c_int = 7;
 /// `NVML_VALUE_NOT_AVAILABLE`: the driver does not tell (WDDM, some containers).
 const NOT_AVAILABLE: u64 = u64::MAX;
 
-/// What stands before a UUID in NVML's names: of a whole card, and of an instance of a card that is split.
+/// Prefixes of UUIDs in NVML's names: of a whole card, and of an instance of a split card.
 const KINDS: [&str; 2] = ["GPU-", "MIG-"];
 
 type Device = *mut c_void;
@@ -44,25 +44,25 @@ type NoArguments = unsafe extern "C" fn() -> c_int;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     Bytes(u64),
-    /// Why there is no number, in words.
+    /// The count is missing, for this reason.
     Unknown(&'static str),
 }
 
 /// The driver's counts on one card.
 pub(crate) struct Card {
-    /// In use by everybody.
+    /// Bytes in use by all processes.
     pub used: u64,
-    /// Of each process that it lists; `None` if it does not tell how much.
+    /// Bytes of each listed process; `None` if the driver does not tell.
     processes: HashMap<u32, Option<u64>>,
 }
 
 impl Card {
-    /// True if no other process is on the card.
+    /// True if the card has no other process.
     pub(crate) fn is_alone(&self, pid: u32) -> bool {
         self.processes.len() == 1 && self.processes.contains_key(&pid)
     }
 
-    /// Of one process.
+    /// The count for one process.
     pub(crate) fn of_process(&self, pid: u32) -> Count {
         match self.processes.get(&pid) {
             Some(Some(bytes)) => Count::Bytes(*bytes),
@@ -72,8 +72,8 @@ impl Card {
     }
 }
 
-/// The driver's counts. Each card is asked once, for all processes: a query takes milliseconds, behind a lock that stalls
-/// every user of the card.
+/// The driver's counts. Each card is queried once, for all processes: a query takes milliseconds, behind a lock that
+/// stalls every user of the card.
 #[derive(Default)]
 pub(crate) struct Books {
     library: OnceCell<Result<Nvml, &'static str>>,
@@ -81,7 +81,7 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    /// Books that are not opened, for what needs no count.
+    /// Books that never open NVML, for commands that need no count.
     pub(crate) fn closed() -> Self {
         Self { library: OnceCell::from(Err("the driver was not asked")), cards: RefCell::default() }
     }
@@ -89,7 +89,7 @@ impl Books {
     /// The card with this UUID.
     ///
     /// # Errors
-    /// Why it is not known, in words.
+    /// The reason why the card is not known, in words.
     pub(crate) fn card(&self, uuid: &str) -> Result<Rc<Card>, &'static str> {
         let nvml = self.library.get_or_init(Nvml::open).as_ref().map_err(|why| *why)?;
         let mut cards = self.cards.borrow_mut();
@@ -98,18 +98,18 @@ impl Books {
     }
 }
 
-/// The library, initialised.
+/// The NVML library, initialised.
 struct Nvml {
     library: Library,
 }
 
 impl Nvml {
-    /// Opens it.
+    /// Opens and initialises NVML.
     ///
     /// # Errors
-    /// Why it cannot be used, in words.
+    /// The reason why it cannot be used, in words.
     fn open() -> Result<Self, &'static str> {
-        // Linked statically to glibc, a program can load only libraries that were linked to that very release of it.
+        // A program linked statically to glibc can load only libraries linked to the same glibc release.
         if cfg!(target_feature = "crt-static") {
             return Err("this gpumem is linked statically and cannot load NVML");
         }
@@ -122,7 +122,7 @@ impl Nvml {
         if answer == OK { Ok(Self { library }) } else { Err("NVML finds no driver") }
     }
 
-    /// Asks for the counts on the card with this UUID.
+    /// Queries the counts of the card with this UUID.
     fn card(&self, uuid: &str) -> Option<Card> {
         let device = KINDS.iter().find_map(|kind| self.device(&format!("{kind}{uuid}")))?;
         let used = self.device_used(device)?;
@@ -139,7 +139,7 @@ impl Nvml {
         (answer == OK).then_some(memory.used)
     }
 
-    /// The device of this name.
+    /// The device with this name.
     fn device(&self, name: &str) -> Option<Device> {
         let name = CString::new(name).ok()?;
         let mut device = std::ptr::null_mut();

@@ -1,4 +1,4 @@
-//! A path to a snapshot: what is opened is a regular file, and nobody else's unless asked for by name.
+//! Opens a path as a snapshot: only a regular file, and only of trusted users unless the user named it.
 
 use super::process::Users;
 use super::seen::{LastLink, Seen};
@@ -12,24 +12,24 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Whose file it may be.
+/// Owners whose files are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// The user named it: any file that can be read.
+    /// Any owner: the user named the file.
     Anyone,
-    /// Found while looking around: of one of these users, or root's.
+    /// One of these users or root: a survey found the file.
     Only(Users),
 }
 
 /// Opens a ledger or a dump for reading.
 ///
 /// # Errors
-/// What is not a regular file, belongs to someone else, or cannot be opened.
+/// The file is not regular, belongs to another user, or cannot be opened.
 pub(crate) fn file(path: &Path, owner: Owner) -> Result<File> {
     of_ledger(Seen::named(path, last(owner)), CWD, path, path, owner)
 }
 
-/// As [`file`], of a name in a directory that is open; messages call it `shown`.
+/// As [`file`], for a name in an open directory; messages call it `shown`.
 ///
 /// # Errors
 /// As [`file`].
@@ -47,10 +47,10 @@ fn of_ledger(seen: io::Result<Seen>, dir: BorrowedFd, name: &Path, shown: &Path,
     Ok(file)
 }
 
-/// Opens a regular file of any length, and nothing else: a pipe is not waited for, a device is left alone.
+/// Opens a regular file of any length. It does not wait for a pipe and does not open a device.
 ///
 /// # Errors
-/// What is not a regular file, or cannot be opened.
+/// The file is not regular, or cannot be opened.
 pub(crate) fn any(path: &Path) -> Result<File> {
     regular(Seen::named(path, LastLink::Follow), CWD, path, path, Owner::Anyone)
 }
@@ -89,7 +89,7 @@ fn regular(seen: io::Result<Seen>, dir: BorrowedFd, name: &Path, shown: &Path, o
     opened.map_err(|error| Failure::io(format!("cannot open {shown}"), &error))
 }
 
-/// Opens what was looked at by its name, where there is no /proc to open it by: only what is this user's own, or was named.
+/// Opens a looked-up file by its name if there is no /proc to open it by: only this user's own files, or named ones.
 fn without_proc(seen: &Seen, dir: BorrowedFd, name: &Path, owner: Owner) -> io::Result<File> {
     let is_own = owner == Owner::Anyone || seen.owner() == rustix::process::geteuid().as_raw();
     if !is_own || Path::new("/proc/self/fd").exists() {
@@ -105,18 +105,18 @@ fn without_proc(seen: &Seen, dir: BorrowedFd, name: &Path, owner: Owner) -> io::
     }
 }
 
-/// Reads the tables that are wanted.
+/// Reads the wanted tables.
 ///
 /// # Errors
-/// As [`file`], and what is not a ledger of this version.
+/// As [`file`]; also if the file is not a ledger of this version.
 pub(crate) fn snapshot(path: &Path, owner: Owner, wanted: impl Fn(TableKind) -> bool) -> Result<Snapshot> {
     read(&file(path, owner)?, path, wanted, u64::MAX)
 }
 
-/// Reads the tables that are wanted of a file that is open, if they have no more than `most` bytes; messages call it `shown`.
+/// Reads the wanted tables of an open file if they have at most `most` bytes; messages call it `shown`.
 ///
 /// # Errors
-/// What is not a ledger of this version, or has more.
+/// The file is not a ledger of this version, or the tables are longer.
 pub(crate) fn read(file: &File, shown: &Path, wanted: impl Fn(TableKind) -> bool, most: u64) -> Result<Snapshot> {
     let shown = shown.display();
     match Snapshot::read_tables(file, wanted, most) {
@@ -130,13 +130,13 @@ pub(crate) fn read(file: &File, shown: &Path, wanted: impl Fn(TableKind) -> bool
     }
 }
 
-/// The layout version that a file says it has; `None` for what does not begin as a ledger does.
+/// The layout version in a file's header; `None` if the file does not begin as a ledger does.
 pub(crate) fn version(file: &File) -> Option<u32> {
     let version = magic::<12>(file)?.strip_prefix(&MAGIC)?.try_into().ok()?;
     Some(u32::from_le_bytes(version))
 }
 
-/// The bytes that a file begins with.
+/// The first bytes of a file.
 fn magic<const BYTES: usize>(file: &File) -> Option<[u8; BYTES]> {
     let mut begin = [0; BYTES];
     std::os::unix::fs::FileExt::read_exact_at(file, &mut begin, 0).ok()?;

@@ -21,18 +21,18 @@ use std::{fmt, io};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub pid: u32,
-    /// Its pid in its own namespace: what the shim inside sees and names its ledger by.
+    /// Its pid in its own namespace: the shim sees this pid and puts it in the ledger's name.
     pub(super) ns_pid: u32,
     pub start_ticks: u64,
-    /// The effective user: whom its ledger belongs to.
+    /// Effective user: the owner of its ledger.
     pub uid: u32,
-    /// All users that it is.
+    /// Its real, effective and saved users.
     pub(super) users: Users,
-    /// The command's name, at most 15 bytes.
+    /// Name of the command, at most 15 bytes.
     pub name: String,
 }
 
-/// The users that a process is: whose files it may have made.
+/// Users of a process, any of which may own files that it made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Users {
     /// Real, effective and saved.
@@ -44,7 +44,7 @@ impl Users {
         Self { ids: [uid; 3] }
     }
 
-    /// True if a file of this owner may be believed to be the process's: it is one of its users', or root's.
+    /// True if a file of this owner may be the process's: the owner is one of its users, or root.
     pub(crate) fn believe(&self, owner: u32) -> bool {
         owner == 0 || self.ids.contains(&owner)
     }
@@ -58,11 +58,11 @@ impl fmt::Display for Users {
     }
 }
 
-/// Which of the files that matter are mapped.
+/// GPU-related files that a process has mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mapped {
     pub shim: bool,
-    /// The driver's or HIP's library.
+    /// The driver's library or HIP's.
     pub driver: bool,
     /// The library of a tool that watches the GPU itself, such as compute-sanitizer.
     pub tool: Option<String>,
@@ -70,11 +70,11 @@ pub(crate) struct Mapped {
     pub kfd: bool,
 }
 
-/// Bytes of an environment that are read: more than the kernel lets a program be started with.
+/// Bytes of an environment that are read: more than the kernel's limit for starting a program.
 const MOST_ENVIRONMENT: u64 = 8 << 20;
 
 impl Process {
-    /// The process of this pid; `None` if there is none, or only a zombie.
+    /// The process with this pid; `None` if there is none, or only a zombie.
     pub(crate) fn of(world: &World, pid: u32) -> Option<Self> {
         let dir = world.proc.join(pid.to_string());
         let stat = String::from_utf8_lossy(&std::fs::read(dir.join("stat")).ok()?).into_owned();
@@ -91,7 +91,7 @@ impl Process {
         Some(Self { pid, ns_pid: ns_pid.unwrap_or(pid), start_ticks, uid: users.ids[1], users, name })
     }
 
-    /// All users that it is: those whose files it may have made.
+    /// Its users, any of which may own files that it made.
     pub(crate) fn users(&self) -> Users {
         self.users
     }
@@ -99,7 +99,7 @@ impl Process {
     /// The parent of a process.
     pub(crate) fn parent(world: &World, pid: u32) -> Option<u32> {
         let stat = std::fs::read(world.proc.join(pid.to_string()).join("stat")).ok()?;
-        // The name is in parentheses, and may hold anything. Behind it come the state and the parent.
+        // The name in parentheses may hold any character. The state and the parent follow it.
         let stat = String::from_utf8_lossy(&stat).into_owned();
         stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
     }
@@ -109,7 +109,7 @@ impl Process {
         pids(world).into_iter().filter_map(|pid| Self::of(world, pid)).collect()
     }
 
-    /// Every process that can be looked at within a budget, by pid.
+    /// Every process that the budget allows to look at, by pid.
     pub(super) fn all_within(world: &World, budget: &Budget) -> Vec<Self> {
         let (mut processes, mut left_out) = (Vec::new(), 0);
         for pid in pids(world) {
@@ -123,7 +123,7 @@ impl Process {
         processes
     }
 
-    /// What is mapped.
+    /// Finds the GPU-related files that are mapped.
     ///
     /// # Errors
     /// Permission denied for processes of other users.
@@ -131,7 +131,7 @@ impl Process {
         Ok(self.mapped_within(world, maps::MOST, budget::TIME)?.0)
     }
 
-    /// What is mapped, as far as so many bytes and so much time tell. False if there is more.
+    /// As [`mapped`](Self::mapped), within `most` bytes and `time`. False if there is more.
     ///
     /// # Errors
     /// As [`mapped`](Self::mapped).
@@ -167,12 +167,12 @@ impl Process {
         Ok(pairs.collect())
     }
 
-    /// Its file system: where its paths hold.
+    /// Root of its file system, in which its paths hold.
     pub(crate) fn root(&self, world: &World) -> PathBuf {
         world.proc.join(self.pid.to_string()).join("root")
     }
 
-    /// Where its ledger lies, as seen from here; where it would, if it has none.
+    /// Path of its ledger as seen from here, or the path that it would have.
     ///
     /// # Errors
     /// Permission denied for processes of other users.
@@ -182,13 +182,13 @@ impl Process {
         let dirs = directories(get(place::DIR_VARIABLE), get("XDG_RUNTIME_DIR"), self.uid_inside(world));
         let root = self.root(world);
         let mut paths: Vec<_> = dirs.iter().map(|dir| inside(&root, dir).join(self.id().ledger_name())).collect();
-        // The first that could hold a ledger was taken.
+        // The shim took the first directory that could hold a ledger.
         let is_there = |path: &PathBuf| Seen::named(path, LastLink::Keep).is_ok();
         let there = paths.iter().position(is_there).unwrap_or(0);
         Ok(paths.swap_remove(there))
     }
 
-    /// The user id that the process itself sees: differs in a user namespace.
+    /// The user id that the process itself sees, which differs in a user namespace.
     fn uid_inside(&self, world: &World) -> u32 {
         let map = std::fs::read_to_string(world.proc.join(self.pid.to_string()).join("uid_map"));
         let translated = map.ok().and_then(|map| {
@@ -202,13 +202,13 @@ impl Process {
         translated.unwrap_or(self.uid)
     }
 
-    /// What its ledger is named by.
+    /// Identity that names its ledger.
     pub(crate) fn id(&self) -> place::ProcessId {
         place::ProcessId { pid: self.ns_pid, start_ticks: self.start_ticks }
     }
 
-    /// The id of the container that it runs in, by its control group: 64 hexadecimal digits, as docker, containerd and
-    /// CRI-O name them.
+    /// The id of its container, from its control group: 64 hexadecimal digits, as docker, containerd and CRI-O write
+    /// them.
     pub(crate) fn container(&self, world: &World) -> Option<String> {
         let text = std::fs::read(world.proc.join(self.pid.to_string()).join("cgroup")).ok()?;
         let text = String::from_utf8_lossy(&text);
@@ -216,7 +216,7 @@ impl Process {
         words.rfind(|word| word.len() == 64).map(str::to_owned)
     }
 
-    /// Resident bytes: all, and the part that belongs to files.
+    /// Resident bytes: all, and the part that is backed by files.
     pub(crate) fn resident(&self, world: &World) -> Option<Resident> {
         let status = Status::of(world, self.pid)?;
         let kib =
@@ -230,7 +230,7 @@ impl Process {
     }
 }
 
-/// The pids that there are, in order.
+/// All pids, in order.
 fn pids(world: &World) -> Vec<u32> {
     let entries = std::fs::read_dir(&world.proc).into_iter().flatten().flatten();
     let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -247,7 +247,7 @@ pub(crate) struct Resident {
     pub shared: u64,
 }
 
-/// An absolute path as it is under another root.
+/// An absolute path, moved below another root.
 pub(crate) fn inside(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }

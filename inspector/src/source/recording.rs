@@ -1,5 +1,5 @@
-//! Reading the file of a recording: lines in gzip. What a file takes of memory and of time follows from the bytes that it
-//! stores: no line is longer than any that is written, and all together are not out of proportion.
+//! Reads a recording: lines in gzip. Memory and time are bounded by the stored size: no line is longer than any that is
+//! written, and the total is in proportion to the file.
 
 use super::open;
 use crate::failure::{Failure, Result};
@@ -8,28 +8,28 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// How gzip begins.
+/// First bytes of a gzip file.
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// How the first line begins.
+/// Beginning of the first line.
 const FIRST: &[u8] = b"{\"gpumem_recording\"";
-/// Longest line that is believed.
+/// Longest line that is accepted.
 const LONGEST: u64 = 8 << 20;
-/// All lines are no longer than this, and so many bytes for each one of the file.
+/// Limit of all lines together: this much, plus a multiple of the file's size.
 const ALL: u64 = 8 << 20;
 const FACTOR: u64 = 16;
 
 /// How the lines of a file ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// With the file.
+    /// At the end of the file.
     Whole,
-    /// In the middle: whoever wrote it was stopped, or it is damaged.
+    /// In the middle: the writer was stopped, or the file is damaged.
     Cut,
-    /// They are out of proportion to the file.
+    /// At the limit: the lines are out of proportion to the file.
     TooMuch,
 }
 
-/// Whether a file is a recording.
+/// True if the file is a recording.
 pub(crate) fn is(path: &Path) -> bool {
     let Ok(file) = open::any(path) else { return false };
     let mut begin = Vec::new();
@@ -37,23 +37,23 @@ pub(crate) fn is(path: &Path) -> bool {
     begin == FIRST
 }
 
-/// Whether a file begins as gzip does.
+/// True if the file begins as gzip does.
 pub(crate) fn may_be(path: &Path) -> bool {
     let mut begin = [0; 2];
     open::any(path).is_ok_and(|mut file| file.read_exact(&mut begin).is_ok()) && begin == MAGIC
 }
 
-/// Where the part before the one in this file lies.
+/// Path of the part before this one.
 pub(crate) fn part_before(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".1");
     name.into()
 }
 
-/// Gives every whole line to `each`, until that refuses one.
+/// Passes every whole line to `each` until it refuses one.
 ///
 /// # Errors
-/// What cannot be opened; what `each` says.
+/// The file cannot be opened; errors of `each`.
 pub(crate) fn lines(path: &Path, mut each: impl FnMut(&[u8]) -> std::result::Result<(), String>) -> Result<Ended> {
     let file = open::any(path)?;
     let stored = file.metadata().map_err(|error| Failure::io(path.display(), &error))?.len();
@@ -62,7 +62,7 @@ pub(crate) fn lines(path: &Path, mut each: impl FnMut(&[u8]) -> std::result::Res
     let mut line = Vec::new();
     loop {
         line.clear();
-        // An error is a file that was cut or is damaged: what came before it is good.
+        // An error means a cut or damaged file; the lines before it are good.
         let read = text.by_ref().take(LONGEST).read_until(b'\n', &mut line);
         let left = text.get_ref().limit();
         match read {

@@ -1,8 +1,8 @@
-//! A file that was looked at and not opened: what it is and whose is known before anything happens to it.
+//! A file that was looked up and not opened: its type and owner are known before anything happens to it.
 //!
-//! Opening a device acts on it, and opening a pipe waits. A path that another user controls may lead to either, by a link,
-//! a mount or a swap at the right moment. So such a path is only looked up (O_PATH), and what was looked up is opened
-//! later, if it is a regular file: that very file, whatever has taken its name.
+//! Opening a device acts on it, and opening a pipe waits. A path that another user controls may lead to either, by a
+//! link, a mount or a swap at the right moment. So such a path is only looked up (O_PATH). Later that very file is
+//! opened if it is regular, even if another file has taken its name.
 //!
 //! Paths of a process hold in its own file system: they are looked up [inside](Seen::inside) it, and no link leads out.
 
@@ -16,15 +16,15 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-/// What to do about a link that a path ends in.
+/// Treatment of a link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastLink {
     Follow,
-    /// The link itself is what is looked at.
+    /// Looks up the link itself.
     Keep,
 }
 
-/// See the module.
+/// A looked-up file.
 #[derive(Debug)]
 pub(crate) struct Seen {
     fd: OwnedFd,
@@ -32,17 +32,17 @@ pub(crate) struct Seen {
 }
 
 const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
-/// As many links as the kernel follows.
+/// Link limit, as in the kernel.
 const MOST_LINKS: usize = 40;
-/// Names of a path that are still to be looked up; links add to them.
+/// Names of a path still to look up; links add to them.
 const MOST_NAMES: usize = 4096;
-/// Lookups beside renames, which the kernel gives up.
+/// Tries of a lookup that the kernel gives up because of concurrent renames.
 const TRIES: usize = 16;
 /// `PROC_SUPER_MAGIC`.
 const PROC: i64 = 0x9fa0;
 
 impl Seen {
-    /// Looks up a path of one's own, relative to a directory.
+    /// Looks up a trusted path, relative to a directory.
     ///
     /// # Errors
     /// Those of the system.
@@ -50,7 +50,7 @@ impl Seen {
         Self::of(openat(dir, path, LOOK | no_follow(last), Mode::empty())?)
     }
 
-    /// Looks up a path of one's own. One below `/proc/PID/root` holds in the file system of that process.
+    /// Looks up a trusted path. One below `/proc/PID/root` holds in the file system of that process.
     ///
     /// # Errors
     /// Those of the system.
@@ -61,15 +61,15 @@ impl Seen {
         }
     }
 
-    /// Looks up a path in another file system, whose root is `root`. No link leads out of it, and links of /proc that stand
-    /// for files of processes lead nowhere.
+    /// Looks up a path in another file system with root `root`. No link leads out of it, and /proc links to files of
+    /// processes lead nowhere.
     ///
     /// # Errors
     /// Those of the system.
     pub(crate) fn inside(root: &Path, path: &Path, last: LastLink) -> io::Result<Self> {
         let root = open(root, LOOK | OFlags::DIRECTORY, Mode::empty())?;
         let found = match by_kernel(root.as_fd(), path, last) {
-            // Kernels before 5.6; and containers whose filter of system calls does not know it.
+            // Kernels before 5.6, and containers whose system call filter does not know the call.
             Err(Errno::NOSYS | Errno::PERM) => by_steps(root, path, last),
             found => found,
         };
@@ -98,7 +98,7 @@ impl Seen {
         (self.stat.st_dev, self.stat.st_ino)
     }
 
-    /// The path by which the kernel reaches it, wherever it is.
+    /// The /proc path of its descriptor, by which the kernel reaches the file wherever it is.
     pub(crate) fn by_descriptor(&self) -> String {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd())
     }
@@ -106,18 +106,18 @@ impl Seen {
     /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// What is no regular file; those of the system.
+    /// The file is not regular; those of the system.
     pub(crate) fn open(&self) -> io::Result<File> {
         if !self.is_regular() {
             return Err(io::Error::other("it is not a regular file"));
         }
-        // NONBLOCK: who holds a lease on it is not waited for.
+        // NONBLOCK: do not wait for the holder of a lease.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         Ok(File::from(open(self.by_descriptor(), flags, Mode::empty())?))
     }
 }
 
-/// `/proc/PID/root`, and the path below it.
+/// Splits a path into `/proc/PID/root` and the path below it.
 fn in_root(path: &Path) -> Option<(PathBuf, &Path)> {
     let pid = path.strip_prefix("/proc").ok()?.components().next()?.as_os_str();
     let is_pid = pid.as_encoded_bytes().iter().all(u8::is_ascii_digit);
@@ -137,15 +137,15 @@ fn by_kernel(root: BorrowedFd, path: &Path, last: LastLink) -> rustix::io::Resul
     tries.unwrap_or_else(look)
 }
 
-/// One name after another, from directories that are held.
+/// Looks up one name after another, from directories that are held open.
 fn by_steps(root: OwnedFd, path: &Path, last: LastLink) -> rustix::io::Result<OwnedFd> {
     let mut names = VecDeque::new();
     put_first(&mut names, path)?;
-    // The directories on the way from the root, which is none of them.
+    // The directories on the way, without the root.
     let mut way: Vec<OwnedFd> = Vec::new();
     let mut links = 0;
     while let Some(name) = names.pop_front() {
-        // What is on the way are directories, so that "." asks for nothing more.
+        // All of these are directories, so "." adds no check.
         if name == "." || name == ".." {
             way.truncate(way.len() - usize::from(name == ".." && !way.is_empty()));
             continue;
@@ -173,7 +173,7 @@ fn by_steps(root: OwnedFd, path: &Path, last: LastLink) -> rustix::io::Result<Ow
     Ok(way.pop().unwrap_or(root))
 }
 
-/// Puts the names of a path before those that are left.
+/// Puts the names of a path before the remaining ones.
 fn put_first(names: &mut VecDeque<OsString>, path: &Path) -> rustix::io::Result<()> {
     if path.as_os_str().is_empty() {
         return Err(Errno::NOENT);
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// A file system with links that would lead out of it, and what lies beside it.
+    /// A file system with links that would lead out of it, and files beside it.
     fn tree() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
@@ -227,7 +227,7 @@ mod tests {
         dir
     }
 
-    /// Both ways answer alike: what is found, as bytes of a file or as its kind, or the error's number.
+    /// Both ways give the same answer: a file's bytes or its type, or the error number.
     fn both(root: &Path, path: &str, last: LastLink) -> Result<String, i32> {
         let open_root = || open(root, LOOK | OFlags::DIRECTORY, Mode::empty()).unwrap();
         let said = |found: rustix::io::Result<OwnedFd>| {

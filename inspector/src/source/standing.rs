@@ -1,4 +1,4 @@
-//! How a running process stands: whether it is stopped, who traces it, whether it has more rights than its user.
+//! State of a running process: stopped, traced, or more privileged than its user.
 
 use super::process::Process;
 use super::status::Status;
@@ -6,14 +6,14 @@ use super::world::World;
 use std::fs::File;
 use std::io::Read;
 
-/// What the kernel says of a process. Nothing here waits for the process, whatever its state.
+/// State of a process as the kernel reports it. No call here waits for the process, whatever its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// By a signal (SIGSTOP, Ctrl-Z) or by whoever traces it.
+    /// Stopped by a signal (SIGSTOP, Ctrl-Z) or by its tracer.
     pub stopped: bool,
-    /// The process that traces it, as debuggers and strace do.
+    /// Pid of its tracer, such as a debugger or strace.
     pub tracer: Option<u32>,
-    /// It is setuid or setgid, or its file has capabilities. The loader then ignores most of LD_PRELOAD.
+    /// The program is setuid or setgid, or its file has capabilities. The loader then ignores most of LD_PRELOAD.
     pub privileged: bool,
 }
 
@@ -21,9 +21,9 @@ impl Standing {
     pub(crate) fn of(world: &World, pid: u32) -> Self {
         let status = Status::of(world, pid);
         let field = |name: &str| status.as_ref()?.field(name);
-        // Letters are the kernel's: T by a signal, t by a tracer.
+        // The kernel's letters: T if stopped by a signal, t by a tracer.
         let stopped = field("State:").is_some_and(|state| state.starts_with(['T', 't']));
-        // A thread traces. People know the process that it belongs to.
+        // The tracer is a thread. Users know its process.
         let tracer = field("TracerPid:").and_then(|pid| pid.parse().ok()).filter(|&tracer| tracer != 0);
         let tracer = tracer.map(|tracer| process_of(world, tracer).unwrap_or(tracer));
         let others = |name: &str| {
@@ -35,12 +35,12 @@ impl Standing {
     }
 }
 
-/// The process of a thread.
+/// The process that a thread belongs to.
 fn process_of(world: &World, tid: u32) -> Option<u32> {
     Status::of(world, tid)?.field("Tgid:")?.parse().ok()
 }
 
-/// What the kernel told the loader: AT_SECURE. `None` where this user may not read it, and for programs of 32 bits, whose
+/// AT_SECURE, as the kernel gave it to the loader. `None` if this user may not read it, and for 32-bit programs, whose
 /// list has another form.
 fn is_secure(world: &World, pid: u32) -> Option<bool> {
     let list = std::fs::read(world.proc.join(pid.to_string()).join("auxv")).ok()?;
@@ -49,10 +49,10 @@ fn is_secure(world: &World, pid: u32) -> Option<bool> {
     pairs.find(|&(key, _)| key == libc::AT_SECURE).map(|(_, value)| value != 0)
 }
 
-/// Bytes of a command line that are read: more than the kernel lets a program be started with.
+/// Bytes of a command line that are read: more than the kernel's limit for starting a program.
 const MOST_WORDS: u64 = 8 << 20;
 
-/// The words that a process was started with, as it shows them. Empty for threads of the kernel.
+/// The command line of a process, as /proc shows it. Empty for kernel threads.
 pub(crate) fn command_line(world: &World, process: &Process) -> Vec<String> {
     let mut line = Vec::new();
     let file = File::open(world.proc.join(process.pid.to_string()).join("cmdline"));
@@ -87,7 +87,7 @@ mod tests {
         write("7/status", b"Name:\tx\nState:\tt (tracing stop)\nTracerPid:\t9\nUid:\t5\t5\t5\t5\nGid:\t5\t6\t6\t6\n");
         write("9/status", b"Name:\tgdb\nTgid:\t8\n");
         assert_eq!(Standing::of(&world, 7), Standing { stopped: true, tracer: Some(8), privileged: true });
-        // What the loader was told counts for more than who it is now: a daemon gives its rights away.
+        // AT_SECURE counts for more than the current user: a daemon drops its privileges.
         write("7/auxv", &[3_u64, 1, libc::AT_SECURE, 0, 0, 0].map(u64::to_ne_bytes).concat());
         assert!(!Standing::of(&world, 7).privileged);
         write("7/auxv", &[libc::AT_SECURE, 1, 0, 0].map(u64::to_ne_bytes).concat());

@@ -1,17 +1,17 @@
-//! `/proc/PID/status`: what the kernel says of a process or a thread, a field a line.
+//! `/proc/PID/status`: the kernel's report on a process or a thread, one field a line.
 
 use super::world::World;
 
 pub(super) struct Status(String);
 
 impl Status {
-    /// `None` where there is no such process, or it may not be read.
+    /// `None` if there is no such process, or its status may not be read.
     pub(super) fn of(world: &World, pid: u32) -> Option<Self> {
         let status = std::fs::read(world.proc.join(pid.to_string()).join("status")).ok()?;
         Some(Self(String::from_utf8_lossy(&status).into_owned()))
     }
 
-    /// The value of a field, whose name ends with a colon.
+    /// The value of a field; the field's name ends with a colon.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         self.0.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
     }

@@ -6,29 +6,29 @@ use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What brings /proc.
+/// Command that mounts /proc.
 pub(crate) const MOUNT: &str = "mount -t proc proc /proc";
 
-/// Where to look and what time it is.
+/// Places to search, and the current time.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     /// `/proc`.
     pub proc: PathBuf,
-    /// The user at work.
+    /// The current user.
     pub uid: u32,
-    /// Where this user's ledgers lie.
+    /// Directory of this user's ledgers.
     pub own_dir: PathBuf,
-    /// Other usual places.
+    /// Other usual directories.
     pub(super) more_dirs: Vec<PathBuf>,
-    /// True if the user named the directory: what lies elsewhere is not listed.
+    /// True if the user named the directory: the survey then lists no others.
     pub narrow: bool,
     pub(super) boot_id: Option<[u8; 16]>,
-    /// Which usual places have so many names that not all were looked at.
+    /// Usual directories with so many names that only part was searched.
     pub(super) crowded: Vec<String>,
 }
 
 impl World {
-    /// The real one; `dir` overrides the directory that the environment names.
+    /// The real machine; `dir` overrides the directory from the environment.
     pub(crate) fn here(dir: Option<PathBuf>) -> Self {
         // SAFETY: geteuid takes no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
@@ -55,43 +55,43 @@ impl World {
         }
     }
 
-    /// Why no process can be seen, where /proc is not there, or is that of another pid namespace.
+    /// The reason why no process can be seen: /proc is missing, or belongs to another pid namespace.
     pub(crate) fn lacks_proc(&self) -> Option<String> {
-        // `self` is there for whoever is in the namespace of this /proc, whatever else it hides.
+        // `self` exists for every process in the namespace of this /proc, whatever else it hides.
         let is_there = std::fs::metadata(self.proc.join("self/stat")).is_ok();
         (!is_there).then(|| format!("{} is not mounted here: no running process can be seen", self.proc.display()))
     }
 
-    /// The failure of a command that needs to see processes where none can be seen.
+    /// The failure of a command that needs to see processes when none can be seen.
     pub(crate) fn without_proc(&self) -> Option<Failure> {
         self.lacks_proc().map(|why| Failure::nothing(why).fix(MOUNT))
     }
 
-    /// The same machine, with every place looked at.
+    /// The same machine, with all places searched.
     pub(crate) fn wide(&self) -> Self {
         Self { narrow: false, ..self.clone() }
     }
 }
 
-/// The GPUMEM_DIR that counts: as the shim has it, a relative one does not.
+/// The GPUMEM_DIR in effect: as in the shim, a relative path is ignored.
 fn accepted(dir: Option<&OsStr>) -> Option<&OsStr> {
     dir.filter(|dir| Path::new(dir).is_absolute())
 }
 
-/// Where a process with this environment has its ledger, if nothing is in the way.
+/// Directory in which a process with this environment has its ledger, if it can be written.
 pub(crate) fn directory(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
     place::directory(accepted(gpumem_dir), runtime_dir, uid)
 }
 
-/// Where it may have its ledger, the likeliest place first.
+/// Directories in which it may have its ledger, the likeliest first.
 pub(crate) fn directories(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> Vec<PathBuf> {
     place::directories(accepted(gpumem_dir), runtime_dir, uid)
 }
 
-/// Names of a place that are looked at: where everybody may make files, anybody may make any number.
+/// Names of a directory that are read: any user can make any number of files in a public one.
 const MOST_NAMES: usize = 100_000;
 
-/// Every user's usual directories: each belongs to the user whose number it bears.
+/// Usual directories of all users: each belongs to the user whose number it has.
 fn everyones_dirs(root: &Path, crowded: &mut Vec<String>) -> Vec<PathBuf> {
     let mut dirs = Vec::new();
     let runtime = std::iter::once(("run/user", "", "gpumem"));
@@ -113,7 +113,7 @@ fn everyones_dirs(root: &Path, crowded: &mut Vec<String>) -> Vec<PathBuf> {
     dirs
 }
 
-/// True for a directory of this user's, not for a link to one: /tmp is everybody's.
+/// True for a directory of this user, but not for a link to one: any user can write to /tmp.
 fn is_dir_of(path: &Path, uid: u32) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
 }
