@@ -1,8 +1,8 @@
-//! Reading the program's own files, in a child process that can be lost.
+//! Reads the program's own files in a child process, so that a crash loses only the child.
 //!
-//! The files are whatever the program says they are: debug information that makes its reader panic, run out of its
-//! stack or of memory, or never end. All of that happens to the [child](super::reader). Its parent then goes on without
-//! that file, and shows addresses.
+//! The program decides what the files are: their debug information may make its reader panic, exhaust its stack or
+//! memory, or never end. All of that happens to the [child](super::reader). Its parent then goes on without that file
+//! and shows addresses.
 
 use super::question::{Answer, CodeFile, MOST_ANSWER, Question, Symbol, SymbolDetail};
 use super::reader;
@@ -16,41 +16,41 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A child that sleeps so long waits for something that may never come: reading a file is work, or a wait for the
-/// disk, which the kernel calls something else.
+/// A child that sleeps this long waits for something that may never come: reading a file is work, or a disk wait, which
+/// the kernel reports as another state.
 const ASLEEP: Duration = Duration::from_secs(1);
 /// Children that may be lost before symbols are given up.
 const MOST_LOST: usize = 3;
 
-/// How long symbols are waited for.
+/// Time limits of symbol lookups.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// The work on an answer, in time of a processor.
+    /// Processor time for one answer.
     work: Duration,
-    /// From a question to its answer.
+    /// Time from a question to its answer.
     answer: Duration,
-    /// All answers together.
+    /// Time for all answers together.
     all: Duration,
 }
 
 impl Patience {
-    /// A person waits for the command.
+    /// Limits if a person waits for the command.
     pub(super) const OF_A_PERSON: Self =
         Self { work: Duration::from_secs(20), answer: Duration::from_secs(20), all: Duration::from_secs(20) };
-    /// The same, where other names have taken their time already.
+    /// The same, with `all` left after earlier lookups.
     pub(super) fn of_a_person(all: Duration) -> Self {
         Self { all, ..Self::OF_A_PERSON }
     }
 
-    /// Another thread looks names up, again and again, and nothing waits for it.
+    /// Limits if a background thread looks names up again and again, and nothing waits for it.
     pub(super) const IN_BACKGROUND: Self =
         Self { work: Duration::from_secs(2), answer: Duration::from_secs(10), all: Duration::MAX };
 }
 
-/// Files over which a child was lost, and what it was asked then.
+/// Files that made a child crash or hang, with the detail that was asked.
 pub(super) type Lost = HashMap<CodeFile, SymbolDetail>;
 
-/// The child, from its first question on.
+/// The child process, which starts at the first question.
 #[derive(Debug)]
 pub(super) struct Apart {
     child: RefCell<Option<Child>>,
@@ -75,7 +75,7 @@ impl Apart {
         self.patience = patience;
     }
 
-    /// Does not read these files: another reader was lost over them.
+    /// Skips these files: another reader was lost over them.
     pub(super) fn give_up(&mut self, lost: Lost) {
         self.off.set(lost.len() >= MOST_LOST);
         self.lost = RefCell::new(lost);
@@ -86,7 +86,7 @@ impl Apart {
         self.lost.into_inner()
     }
 
-    /// The build id of a file, which may have none; `None` where it is no regular file, or cannot be read.
+    /// The build id of a file, if it has one; `None` if the file is not regular or cannot be read.
     pub(super) fn build_id(&self, file: &CodeFile) -> Option<Option<Vec<u8>>> {
         match self.ask(SymbolDetail::BuildId, file, 0)? {
             Answer::BuildId(id) => Some(id),
@@ -102,7 +102,7 @@ impl Apart {
         }
     }
 
-    /// The functions at an address of a file, innermost first. The name alone where debug information is too much.
+    /// The functions at an address of a file, innermost first. Only the name if debug information takes too much.
     pub(super) fn symbols(&self, file: &CodeFile, address: u64) -> Option<Vec<Symbol>> {
         let full = self.ask(SymbolDetail::Full, file, address);
         match full.or_else(|| self.ask(SymbolDetail::Name, file, address))? {
@@ -161,14 +161,14 @@ struct Child {
 impl Child {
     fn start() -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        // SAFETY: the child may run our code only if no lock that the child needs is held by
-        // another thread at the fork. The inspector has one thread here. Where others run (in
-        // tests), glibc keeps the heap usable, and the child neither prints nor logs.
+        // SAFETY: the child may run our code only if no lock that the child needs is held by another thread at the
+        // fork. The inspector has one thread here. If others run (in tests), glibc keeps the heap usable, and the child
+        // neither prints nor logs.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop(ours);
-                // Nothing may unwind into what the parent was about to do.
+                // No panic may unwind into the parent's code.
                 let _ = catch_unwind(AssertUnwindSafe(|| reader::serve(theirs)));
                 // SAFETY: _exit takes a number and ends this process at once. It runs none of what
                 // the parent registered for its own end.
@@ -189,7 +189,7 @@ impl Child {
                 self.wait(begin, patience)?;
             }
             let room = MOST_ANSWER - line.len() as u64;
-            // What is there is taken: one read, which does not wait.
+            // Takes the bytes that are available: one read, which does not wait.
             let available = self.stream.fill_buf()?;
             let upto = available.iter().position(|&byte| byte == b'\n').map_or(available.len(), |at| at + 1);
             if upto == 0 {
@@ -204,7 +204,7 @@ impl Child {
         Ok(serde_json::from_slice(&line)?)
     }
 
-    /// Until there is something to read.
+    /// Waits until there is something to read.
     fn wait(&self, begin: Instant, patience: Patience) -> io::Result<()> {
         let mut asleep = Duration::ZERO;
         let mut worked_before = None;
@@ -217,7 +217,7 @@ impl Child {
             let stat: Vec<_> = gpumem_wire::place::stat_fields(&stat).collect();
             let sleeps = stat.first() == Some(&"S");
             asleep = if sleeps { asleep + step } else { Duration::ZERO };
-            // In the program and in the kernel.
+            // Time in user and kernel mode.
             let ticks: u64 = stat.iter().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
             let worked = Duration::from_millis(ticks * TICK_MS);
             let work = worked.saturating_sub(*worked_before.get_or_insert(worked));
@@ -259,7 +259,7 @@ fn readable(stream: &UnixStream, most: Duration) -> io::Result<bool> {
     }
 }
 
-/// Without the SIGPIPE that a write to a child that is gone would bring.
+/// Sends without the SIGPIPE that a write to a dead child would cause.
 fn send_all(stream: BorrowedFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::net::send(stream, bytes, rustix::net::SendFlags::NOSIGNAL) {
@@ -279,7 +279,7 @@ mod tests {
         CodeFile { root: "/".into(), path: std::env::current_exe().unwrap().into(), kept: None }
     }
 
-    /// The same file, by another way.
+    /// The same file, by another path.
     fn again() -> CodeFile {
         CodeFile { kept: Some("/proc/self/exe".into()), ..exe() }
     }

@@ -1,4 +1,4 @@
-//! What debug information (DWARF) says of an address: functions, files and lines.
+//! Debug information (DWARF) of an address: functions, files and lines.
 
 use super::files::Parsed;
 use super::question::{MOST_INLINED, MOST_NAME, Symbol};
@@ -14,12 +14,12 @@ type Bytes = EndianSlice<'static, RunTimeEndian>;
 pub(super) struct Dwarf {
     context: Option<Context<Bytes>>,
     package: Option<DwarfPackage<Bytes>>,
-    /// The file that it was read from, if that is another one, with a symbol table of its own.
+    /// The separate debug file that it was read from, if any, with a symbol table of its own.
     separate: Option<Parsed>,
 }
 
 impl Dwarf {
-    /// Reads what a file, or the one that has its debug information, says.
+    /// Reads the debug information of a file, or of its separate debug file.
     pub(super) fn of(file: &Parsed) -> Self {
         let separate = file.separate();
         let from = separate.as_ref().unwrap_or(file);
@@ -31,12 +31,12 @@ impl Dwarf {
         Self { context, package, separate }
     }
 
-    /// The file with the symbol table that goes with it, where it is not the program's own.
+    /// The separate file with the matching symbol table, if any.
     pub(super) fn with_names(&self) -> Option<PathBuf> {
         self.separate.as_ref().map(|file| file.opened.path())
     }
 
-    /// The functions at an address, innermost first. The last one has no name where there are only lines.
+    /// The functions at an address, innermost first. The last one has no name if only lines are known.
     pub(super) fn symbols(&self, address: u64) -> Vec<Symbol> {
         let Some(context) = &self.context else { return Vec::new() };
         let mut found = context.find_frames(address);
@@ -86,7 +86,7 @@ fn symbols(mut frames: FrameIter<'_, Bytes>) -> Vec<Symbol> {
             inlined: true,
         });
     }
-    // The outermost function is the one that was called.
+    // The outermost function is the one that was called; the others were inlined.
     if let Some(mut outermost) = symbols.pop() {
         outermost.inlined = false;
         symbols.truncate(MOST_INLINED);
@@ -95,10 +95,10 @@ fn symbols(mut frames: FrameIter<'_, Bytes>) -> Vec<Symbol> {
     symbols
 }
 
-/// A function's name as its source has it. Names of other languages than Rust and C++ may be theirs all the same.
+/// A function's name as in the source. Other languages may use the manglings of Rust and C++ too.
 fn demangled(name: &str, language: Option<DwLang>) -> String {
     let rust = || rustc_demangle::try_demangle(name).ok().map(|name| format!("{name:#}"));
-    // A template carries its return type in front.
+    // A template's symbol begins with the return type.
     let options = cpp_demangle::DemangleOptions::new().no_return_type();
     let cpp = || cpp_demangle::Symbol::new(name).ok().and_then(|name| name.demangle_with_options(&options).ok());
     let found = match language {

@@ -1,8 +1,8 @@
-//! The files of a program, as the child that reads them has them: opened safely, mapped, and taken apart.
+//! The files of a program in the child that reads them: opened safely, mapped, and parsed.
 //!
-//! Which file has the debug information of another one is decided here, and nowhere else. A file may name any file as
-//! the one with its debug information, so the name is looked up in the program's own file system, or below
-//! `/usr/lib/debug` here, and only a regular file is opened.
+//! Only this module decides which file has the debug information of another. A file may name any file as its debug
+//! file, so the name is looked up in the program's own file system, or below `/usr/lib/debug` here, and only a regular
+//! file is opened.
 
 use super::question::CodeFile;
 use crate::source::seen::{LastLink, Seen};
@@ -18,25 +18,25 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Where separate debug information lies, in each file system.
+/// Directory of separate debug information, in each file system.
 const DEBUG_DIR: &str = "usr/lib/debug";
-/// Shorter build ids tell no file from others.
+/// Shorter build ids do not identify a file.
 const LEAST_BUILD_ID: usize = 8;
-/// What a compressed section may unpack to.
+/// Most bytes that a compressed section may unpack to.
 const MOST_UNPACKED: u64 = 512 << 20;
 
-/// A file that is open, and stays so as long as the child lives.
+/// An open file, which stays open as long as the child lives.
 pub(super) struct Opened {
     file: File,
     identity: (u64, u64),
 }
 
-/// A file's bytes, taken apart.
+/// The parsed bytes of a file.
 pub(super) struct Parsed {
     pub opened: Rc<Opened>,
     bytes: &'static [u8],
     elf: object::File<'static>,
-    /// The file system that its links hold in, and its path there.
+    /// The file system in which its links hold, and its path there.
     root: PathBuf,
     path: PathBuf,
 }
@@ -44,7 +44,7 @@ pub(super) struct Parsed {
 impl Opened {
     pub(super) fn of(file: &CodeFile) -> std::io::Result<Self> {
         Self::seen(match &file.kept {
-            // A link of the kernel's, which is followed to the very file.
+            // Follow the kernel's link to the very file.
             Some(kept) => Seen::at(rustix::fs::CWD, Path::new(kept), LastLink::Follow)?,
             None => Seen::inside(Path::new(&file.root), Path::new(&file.path), LastLink::Follow)?,
         })
@@ -61,7 +61,7 @@ impl Opened {
 }
 
 impl Parsed {
-    /// Takes a file of a program apart, which was opened.
+    /// Parses an opened file of a program.
     pub(super) fn of(file: &CodeFile, opened: Rc<Opened>) -> Option<Self> {
         Self::new(opened, PathBuf::from(&file.root), PathBuf::from(&file.path))
     }
@@ -72,8 +72,9 @@ impl Parsed {
     }
 
     fn new(opened: Rc<Opened>, root: PathBuf, path: PathBuf) -> Option<Self> {
-        // SAFETY: nothing here writes to the mapping. Its owner may change or shorten the file. Bytes that change are read
-        // by parsers that trust no byte, and a read behind the new end ends this child alone, which its parent bears.
+        // SAFETY: nothing here writes to the mapping. Its owner may change or shorten the file. Bytes that change are
+        // read by parsers that trust no byte, and a read behind the new end ends this child alone, which its parent
+        // bears.
         let mapped = unsafe { memmap2::Mmap::map(&opened.file) }.ok()?;
         let bytes: &'static [u8] = Box::leak(Box::new(mapped));
         let elf = object::File::parse(bytes).ok()?;
@@ -88,7 +89,7 @@ impl Parsed {
         self.elf.is_little_endian()
     }
 
-    /// The bytes of a section; empty where there is none.
+    /// The bytes of a section; empty if there is none.
     pub(super) fn section(&self, name: &str) -> &'static [u8] {
         let packed = self.elf.section_by_name(name).and_then(|section| section.compressed_data().ok());
         let Some(packed) = packed else { return &[] };
@@ -110,7 +111,7 @@ impl Parsed {
     /// The file with the debug information of this one.
     pub(super) fn separate(&self) -> Option<Self> {
         let link = self.elf.gnu_debuglink().ok().flatten();
-        // The name of a file: one that is a path could lead anywhere below a root.
+        // A bare file name: a path could lead anywhere below a root.
         let link = link.filter(|(name, _)| !name.contains(&b'/') && ![&b""[..], b".", b".."].contains(name));
         let by_id = self.build_id().map(of_build_id);
         let by_name = link.map(|(name, _)| self.by_name(Path::new(OsStr::from_bytes(name)))).unwrap_or_default();
@@ -126,14 +127,14 @@ impl Parsed {
             paths.filter_map(|path| Self::inside(root, path)).find(is_ours)
         };
         in_root(&self.root).or_else(|| {
-            // Here, below the directory of debug information alone.
+            // On this machine, only below the directory of debug information.
             let own = by_id.iter().chain(by_name.iter()).filter(|path| path.starts_with(DEBUG_DIR));
             let mut own = own.filter(|_| self.root != Path::new("/")).cloned();
             own.find_map(|path| Self::inside(Path::new("/"), path).filter(is_ours))
         })
     }
 
-    /// Where a file that a link names may lie.
+    /// Paths at which a file named by a link may lie.
     fn by_name(&self, name: &Path) -> Vec<PathBuf> {
         let here = self.path.strip_prefix("/").unwrap_or(&self.path).parent().unwrap_or(Path::new("")).to_owned();
         let mut paths = vec![Path::new(DEBUG_DIR).join(name), here.join(name), here.join(".debug").join(name)];
@@ -147,7 +148,7 @@ impl Parsed {
         crc.sum()
     }
 
-    /// The file with what several files' debug information has in common.
+    /// The file with debug information that several files share (`.gnu_debugaltlink`).
     pub(super) fn shared(&self) -> Option<Self> {
         let (path, id) = self.elf.gnu_debugaltlink().ok().flatten()?;
         let path = Path::new(OsStr::from_bytes(path));
@@ -159,7 +160,7 @@ impl Parsed {
         here.chain(own).find_map(|(root, path)| Self::inside(root, path).filter(is_it))
     }
 
-    /// The package with the debug information that lies in files of its own: `app.dwp` beside `app`.
+    /// The package with split debug information: `app.dwp` beside `app`.
     pub(super) fn package(&self) -> Option<Self> {
         let mut path = self.path.clone().into_os_string();
         path.push(".dwp");

@@ -1,13 +1,13 @@
-//! What one frame of a call stack means, and how it is written.
+//! One frame of a call stack, and how it is written.
 
 use super::words::cut;
 use crate::text::{clean, file_name};
 use std::rc::Rc;
 
-/// What one frame means; an address has several where functions were inlined.
+/// One function at an address. An address has several if functions were inlined.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Frame {
-    /// The return address; 0 for a frame of Python.
+    /// Return address; 0 for a Python frame.
     pub address: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub function: Option<Rc<str>>,
@@ -15,16 +15,16 @@ pub(crate) struct Frame {
     pub file: Option<Rc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// Path of the file with the code, as the process knew it.
+    /// Path of the file with the code, as the process saw it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub module: Option<Rc<str>>,
-    /// The address within that file (an ELF virtual address).
+    /// Address within that file (an ELF virtual address).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub module_address: Option<u64>,
-    /// True for a function that was inlined into the next frame.
+    /// True if the function was inlined into the next frame.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub inlined: bool,
-    /// True for a frame of Python: the file is a source of Python's.
+    /// True for a Python frame: the file is a Python source.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub python: bool,
 }
@@ -35,13 +35,13 @@ impl Frame {
         self.words(self.function.as_deref())
     }
 
-    /// As [`Frame::text`], without the function's parameters: the line tells overloads apart.
+    /// As [`Frame::text`], without parameters: the line number distinguishes overloads.
     pub(crate) fn label(&self) -> String {
         let function = self.function.as_deref().map(|function| cut(function, MOST_WORDS));
         self.words(function.map(without_parameters))
     }
 
-    /// For viewers that show file and line beside it: the function, else the module and the place in it.
+    /// For viewers that show file and line separately: the function, else the module and the offset in it.
     pub(crate) fn name(&self) -> String {
         match &self.function {
             Some(function) => clean(function).into_owned(),
@@ -50,7 +50,7 @@ impl Frame {
     }
 
     fn words(&self, function: Option<&str>) -> String {
-        // The longest that is shown in words; a row of JSON has all of it.
+        // Longest name shown in text; a row of JSON has all of it.
         let function = function.map(|function| cut(function, MOST_WORDS));
         let module = self.module.as_deref().map(file_name);
         match (function, &self.file, &module) {
@@ -66,7 +66,7 @@ impl Frame {
     }
 }
 
-/// Bytes of a function's name that words hold.
+/// Most bytes of a function's name in text.
 const MOST_WORDS: usize = 4096;
 
 /// `ns::f<int>(void*)::{lambda(int)#1}::operator()(int) const` without its last list in parentheses.

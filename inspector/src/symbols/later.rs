@@ -1,7 +1,7 @@
-//! Names that another thread looks up, while everything goes on with addresses.
+//! Names that a background thread looks up while the view shows addresses.
 //!
 //! Reading a program's debug information may take seconds. A view that must not wait puts names off: it gets addresses,
-//! and another thread looks up what was [wanted](Symbols::wanted) in [`Symbols`] of its own, of the same process. Its
+//! and another thread looks up the [wanted](Symbols::wanted) ones in its own [`Symbols`] of the same process. Its
 //! answers are plain data, and are [learned](Symbols::learn).
 
 use super::question::Symbol;
@@ -13,7 +13,7 @@ use std::cell::RefCell;
 #[derive(Debug)]
 pub(crate) struct Named {
     address: u64,
-    /// Its function belongs to a GPU runtime.
+    /// True if its function belongs to a GPU runtime.
     runtime: bool,
     symbols: Vec<Symbol>,
 }
@@ -26,12 +26,12 @@ pub(super) struct Wanted {
 }
 
 impl Symbols {
-    /// Looks no name up from here on.
+    /// Puts off all names from here on.
     pub(crate) fn put_off(&mut self) {
         self.later = Some(Wanted::default());
     }
 
-    /// True for an address whose name is not known yet and will be. The name is then wanted.
+    /// True if the name of an address is not known yet and will be. Adds the address to the wanted ones.
     pub(super) fn puts_off(&self, address: u64) -> bool {
         let Some(wanted) = self.later.as_ref().filter(|_| self.is_unnamed(address)) else { return false };
         if wanted.known.borrow_mut().insert(address) {
@@ -46,30 +46,30 @@ impl Symbols {
         self.enabled && !known && of_file
     }
 
-    /// True where an address has no name yet.
+    /// True if an address has no name yet.
     pub(crate) fn is_put_off(&self, address: u64) -> bool {
         self.later.is_some() && self.is_unnamed(address)
     }
 
-    /// True for an address whose name was asked for and is not known yet.
+    /// True if the name of an address was asked for and is not known yet.
     pub(crate) fn is_awaited(&self, address: u64) -> bool {
         let asked = self.later.as_ref().is_some_and(|wanted| wanted.known.borrow().contains(&address));
         asked && self.is_unnamed(address)
     }
 
-    /// The addresses that were wanted and are not known yet, in the order of the questions.
+    /// Wanted addresses whose names are still unknown, in the order of the questions.
     pub(crate) fn wanted(&self) -> Vec<u64> {
         let all = self.later.iter().flat_map(|wanted| wanted.order.borrow().clone());
         all.filter(|address| self.is_unnamed(*address)).collect()
     }
 
-    /// All about an address, for another thread.
+    /// Everything known about an address, for another thread.
     pub(crate) fn name_for_another(&self, address: u64) -> Named {
         let runtime = self.name(address).is_some_and(|name| runtime::is_function(&name));
         Named { address, runtime, symbols: self.symbols(address).unwrap_or_default() }
     }
 
-    /// Takes what another thread found out.
+    /// Stores the answer of another thread.
     pub(crate) fn learn(&self, named: &Named) {
         let Named { address, runtime, symbols } = named;
         let by_file = self.module(*address).is_some_and(runtime::is_library);
@@ -77,7 +77,7 @@ impl Symbols {
         self.resolved.borrow_mut().insert(*address, self.named(*address, symbols).into());
     }
 
-    /// Takes over what was known of the same process before. False if other files are mapped now, since addresses may
+    /// Takes over the names known of the same process before. False if other files are mapped now, since addresses may
     /// then mean something else.
     pub(crate) fn take_over(&mut self, before: Self) -> bool {
         let same = self.modules.are(&before.modules);

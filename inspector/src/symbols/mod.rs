@@ -1,15 +1,15 @@
-//! Addresses of a process to functions, files and lines, out of process.
+//! Resolves addresses of a process to functions, files and lines, out of process.
 //!
-//! * [`frame`]: what one frame means.
-//! * [`words`]: the texts of a ledger, and room for the words that are made of them.
-//! * [`modules`]: which file an address belongs to, and where that file is to be read.
-//! * [`apart`]: reading those files, in a child process. [`question`]: what is asked of it. [`reader`]: that child. [`files`]: what it opens and maps.
-//!   [`dwarf`]: debug information. [`later`]: names that another thread looks up.
-//! * [`python`]: frames of Python: the ledger itself has their names.
-//! * [`runtime`]: what belongs to a GPU runtime and is never a call site: one table.
+//! * [`frame`]: one frame of a call stack.
+//! * [`words`]: the texts of a ledger, and a limit on the text made from them.
+//! * [`modules`]: the file that an address belongs to, and the path to read it by.
+//! * [`apart`]: reads those files in a child process. [`question`]: the questions to that child. [`reader`]: the child.
+//! [`files`]: the files that it opens and maps. [`dwarf`]: debug information. [`later`]: names that another thread
+//! looks up.
+//! * [`python`]: Python frames, whose names are in the ledger.
+//! * [`runtime`]: one table of the functions of GPU runtimes, which are never a call site.
 //!
-//! Frames are return addresses: what is looked up is one byte before. A dump carries its symbols;
-//! they win over files.
+//! Frames are return addresses, so the byte before is looked up. Symbols in a dump come before those in files.
 
 mod apart;
 mod dwarf;
@@ -41,14 +41,14 @@ use std::rc::Rc;
 use std::time::Duration;
 use words::Shared;
 
-/// The file that an address is of, and where in it.
+/// The file that an address belongs to, and the address in it.
 type Whence = Option<(Rc<str>, u64)>;
 
-/// What was looked up for one process. It is not looked up again for a later ledger of that process.
+/// Results for one process, so that a later ledger of it needs no second lookup.
 #[derive(Default)]
 pub(crate) struct Known {
     frames: FxHashMap<u64, Rc<[Frame]>>,
-    /// Whether an address belongs to a GPU runtime, and which place of which file it is.
+    /// For each address: its file, its address there, and true if it belongs to a GPU runtime.
     runtime: Vec<(u64, Whence, bool)>,
     lost: Lost,
 }
@@ -56,16 +56,16 @@ pub(crate) struct Known {
 /// The symbols of one ledger, each address looked up once.
 pub(crate) struct Symbols {
     modules: Modules,
-    /// False: files are not opened. Only modules and offsets are shown.
+    /// If false, no files are opened: only modules and offsets are shown.
     enabled: bool,
-    /// Symbols that a dump brought, by return address.
+    /// Symbols from a dump, by return address.
     carried: FxHashMap<u64, Rc<[Frame]>>,
     python: Codes,
     resolved: RefCell<FxHashMap<u64, Rc<[Frame]>>>,
     runtime: RefCell<FxHashMap<u64, bool>>,
     files: Apart,
     room: Room,
-    /// If set, names are looked up elsewhere, and these are wanted.
+    /// If set, another thread looks names up, and these are wanted.
     later: Option<Wanted>,
 }
 
@@ -92,22 +92,22 @@ impl Symbols {
         self.enabled = false;
     }
 
-    /// Gives up files that take long: nothing waits for their names.
+    /// Gives up slow files: nothing waits for their names.
     pub(crate) fn in_background(&mut self) {
         self.files.wait(Patience::IN_BACKGROUND);
     }
 
-    /// Waits no longer than this for all names together.
+    /// Limits the wait for all names together.
     pub(crate) fn wait_at_most(&mut self, time: Duration) {
         self.files.wait(Patience::of_a_person(time));
     }
 
-    /// Goes on with what an earlier ledger of the process has found, where the same files are still mapped.
+    /// Starts with the results of an earlier ledger of the process, as far as the same files are still mapped.
     pub(crate) fn begin_with(&mut self, known: Known) {
         let Known { mut frames, runtime, lost } = known;
         frames.retain(|&address, frames| {
             let whence = frames.first().and_then(|frame| Some((frame.module.clone()?, frame.module_address?)));
-            // Frames of Python are the ledger's own.
+            // Python frames are valid only in their own ledger.
             PythonFrame::of(address).is_none() && self.whence(address) == whence
         });
         let same = runtime.into_iter().filter(|(address, whence, _)| self.whence(*address) == *whence);
@@ -116,14 +116,14 @@ impl Symbols {
         self.files.give_up(lost);
     }
 
-    /// What was found, for a later ledger.
+    /// The results, for a later ledger.
     pub(crate) fn into_known(self) -> Known {
         let whence = |address| self.whence(address);
         let runtime = self.runtime.borrow().iter().map(|(&address, &is)| (address, whence(address), is)).collect();
         Known { runtime, frames: self.resolved.into_inner(), lost: self.files.into_lost() }
     }
 
-    /// Takes the code of Python from another ledger of the same process, which has all that this one has.
+    /// Takes the Python code names from another ledger of the same process, which has all that this one has.
     pub(crate) fn keep_codes_of(&mut self, later: &mut Self) {
         std::mem::swap(&mut self.python, &mut later.python);
     }
@@ -133,8 +133,7 @@ impl Symbols {
         self.modules.find(address).map(|module| (Rc::clone(&module.path), module.address(address)))
     }
 
-    /// The frames at a return address, innermost first, or the frame of Python that the address stands for. At least
-    /// one.
+    /// The frames at a return address, innermost first, or the Python frame that the address stands for. At least one.
     pub(crate) fn frames(&self, address: u64) -> Rc<[Frame]> {
         if let Some(frames) = self.carried.get(&address) {
             return Rc::clone(frames);
@@ -155,13 +154,12 @@ impl Symbols {
         addresses.iter().flat_map(|&address| self.frames(address).to_vec()).collect()
     }
 
-    /// Path of the file that an address belongs to, as the process knew it.
+    /// Path of the file that an address belongs to, as the process saw it.
     pub(crate) fn module(&self, address: u64) -> Option<&str> {
         self.modules.find(address).map(|module| &*module.path)
     }
 
-    /// True if a frame belongs to a GPU runtime, by its file or (where that is linked statically)
-    /// by its name.
+    /// True if a frame belongs to a GPU runtime, by its file or, in a statically linked program, by its name.
     pub(crate) fn is_runtime(&self, address: u64) -> bool {
         if let Some(&known) = self.runtime.borrow().get(&address) {
             return known;
@@ -175,13 +173,13 @@ impl Symbols {
         is
     }
 
-    /// The call site of a stack: its innermost frame outside of GPU runtimes; the outermost frame
-    /// of a stack that has no other.
+    /// The call site of a stack: its innermost frame outside of GPU runtimes, or the outermost frame if there is no
+    /// other.
     pub(crate) fn site(&self, stack: &[u64]) -> Option<u64> {
         stack.iter().copied().find(|&address| !self.is_runtime(address)).or(stack.last().copied())
     }
 
-    /// The function that an address lies in, without what was inlined into it.
+    /// The function that contains an address, without inlined ones.
     fn name(&self, address: u64) -> Option<Rc<str>> {
         if let Some(frames) = self.carried.get(&address) {
             return frames.last().and_then(|frame| frame.function.clone());
@@ -191,7 +189,7 @@ impl Symbols {
         self.files.name(file, call(module.address(address))?).map(Rc::from)
     }
 
-    /// A frame without a name: the file that is mapped there, if any, and the place in it.
+    /// A frame without a name: the file mapped at the address, if any, and the offset in it.
     fn plain(&self, address: u64) -> Frame {
         let module = self.modules.find(address);
         let place = |module: &modules::Module| (Rc::clone(&module.path), module.address(address));
@@ -199,7 +197,7 @@ impl Symbols {
         Frame { address, module: path, module_address: at, ..Frame::default() }
     }
 
-    /// What a file's symbols say of an address.
+    /// The symbols that a file has for an address.
     fn symbols(&self, address: u64) -> Option<Vec<Symbol>> {
         let module = self.modules.find(address).filter(|_| self.enabled)?;
         let file = self.modules.readable(module, &self.files)?;
@@ -213,7 +211,7 @@ impl Symbols {
         self.named(address, &self.symbols(address).unwrap_or_default())
     }
 
-    /// The frames at an address of which a file says this.
+    /// The frames for an address, made from these symbols.
     fn named(&self, address: u64, symbols: &[Symbol]) -> Vec<Frame> {
         let plain = self.plain(address);
         if symbols.is_empty() {
@@ -235,7 +233,7 @@ fn call(address: u64) -> Option<u64> {
     address.checked_sub(1)
 }
 
-/// The most functions that an address has, inlined ones included.
+/// Most functions at one address, inlined ones included.
 const MOST_AT_ADDRESS: usize = 100;
 
 /// The symbols in a dump.

@@ -1,4 +1,4 @@
-//! Which file an address belongs to, and where that file can be read from here.
+//! The file that an address belongs to, and the path to read it by.
 
 use super::apart::Apart;
 use super::question::CodeFile;
@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Where the paths of a ledger hold.
+/// File system in which the paths of a ledger hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     /// `/proc/PID/root` of a running process, else `/`.
@@ -30,13 +30,13 @@ impl Place {
         Self { root: process.root(world), proc: Some(world.proc.join(process.pid.to_string())) }
     }
 
-    /// This one.
+    /// The inspector's own file system.
     pub(crate) fn here() -> Self {
         Self { root: "/".into(), proc: None }
     }
 }
 
-/// A file with code, as it was mapped.
+/// A file with code that was mapped.
 #[derive(Debug)]
 pub(super) struct Module {
     pub path: Rc<str>,
@@ -50,23 +50,23 @@ pub(super) struct Module {
 }
 
 impl Module {
-    /// An address of the process as an ELF virtual address of the file.
+    /// Converts an address of the process to an ELF virtual address of the file.
     pub(crate) fn address(&self, address: u64) -> u64 {
         address.wrapping_sub(self.bias)
     }
 
-    /// The same file at the same addresses.
+    /// True if it is the same file at the same addresses.
     fn is(&self, other: &Self) -> bool {
         let where_from = |module: &Self| (module.start, module.end, module.bias, module.first_ns, module.gone);
         where_from(self) == where_from(other) && self.path == other.path && self.build_id == other.build_id
     }
 }
 
-/// All of them.
+/// All modules of a ledger.
 #[derive(Debug)]
 pub(super) struct Modules {
     modules: Vec<Module>,
-    /// The addresses from which another module counts, in order. `None`: none does from there.
+    /// Start addresses of ranges, in order, with the module of each range. `None`: no module covers it.
     bounds: Vec<(u64, Option<usize>)>,
     place: Place,
     exe: String,
@@ -87,7 +87,7 @@ impl Modules {
             file: OnceCell::new(),
         });
         let mut modules: Vec<_> = modules.collect();
-        // The first module that fits is taken: one that is mapped now, then the one that came last.
+        // Order of preference: modules mapped now, then the latest ones.
         modules.sort_by_key(|module| (module.gone, Reverse(module.first_ns)));
         let bounds = bounds(&modules);
         Self { modules, bounds, place, exe: snapshot.text(snapshot.header.exe).into_owned() }
@@ -101,13 +101,13 @@ impl Modules {
         self.modules.get((*module)?)
     }
 
-    /// True where the same files are mapped at the same addresses.
+    /// True if the same files are mapped at the same addresses.
     pub(super) fn are(&self, other: &Self) -> bool {
         let all = self.modules.iter().zip(&other.modules);
         self.modules.len() == other.modules.len() && all.into_iter().all(|(one, other)| one.is(other))
     }
 
-    /// The file of a module: the one that was mapped, not one that took its name since.
+    /// The file of a module: the one that was mapped, not a later file of the same name.
     pub(super) fn readable<'a>(&self, module: &'a Module, files: &Apart) -> Option<&'a CodeFile> {
         module.file.get_or_init(|| self.open(module, files)).as_ref()
     }
@@ -141,7 +141,7 @@ impl Modules {
     }
 }
 
-/// Cuts the addresses where another module counts: of the modules that cover an address, the first.
+/// Splits the address space into ranges; each gets the first of the modules that cover it.
 fn bounds(modules: &[Module]) -> Vec<(u64, Option<usize>)> {
     let mut starts: Vec<usize> = (0..modules.len()).filter(|&at| modules[at].start < modules[at].end).collect();
     starts.sort_by_key(|&at| modules[at].start);
@@ -149,7 +149,7 @@ fn bounds(modules: &[Module]) -> Vec<(u64, Option<usize>)> {
     edges.sort_unstable();
     edges.dedup();
     let mut starts = starts.into_iter().peekable();
-    // The modules that have begun, the first one on top. One that has ended is taken off once it gets to the top.
+    // Modules that have begun, the first one on top. An ended module is removed when it gets to the top.
     let mut open: BinaryHeap<Reverse<usize>> = BinaryHeap::new();
     let mut bounds: Vec<(u64, Option<usize>)> = Vec::new();
     for edge in edges {
@@ -167,7 +167,7 @@ fn bounds(modules: &[Module]) -> Vec<(u64, Option<usize>)> {
     bounds
 }
 
-/// True for a regular file with the module's build id (or one of the two without an id).
+/// True if a regular file has the module's build id, or if neither has one.
 fn is_this(file: &CodeFile, module: &Module, files: &Apart) -> bool {
     match files.build_id(file) {
         Some(Some(found)) => module.build_id.is_empty() || found == module.build_id,

@@ -1,4 +1,4 @@
-//! Frames of Python: what they are called, and whose code they run.
+//! Python frames: their names, and the owner of their code.
 
 use super::Frame;
 use super::words::Shared;
@@ -7,7 +7,7 @@ use gpumem_wire::read::Snapshot;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// The code that frames of Python run.
+/// Names and files of the code that Python frames run.
 pub(super) struct Codes(FxHashMap<u32, (Rc<str>, Rc<str>)>);
 
 impl Codes {
@@ -29,18 +29,18 @@ impl Codes {
     }
 }
 
-/// Whose code a file of Python is.
+/// Owner of a Python file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// The user's own: it was installed as no package.
+    /// The user: the file belongs to no installed package.
     Own,
-    /// A package's.
+    /// A package.
     Package,
-    /// Python's own library, or a package whose lines say nothing about who asked for memory.
+    /// Python's standard library, or a package whose lines do not tell who asked for memory.
     Framework,
 }
 
-/// Packages through which programs allocate: a line in them is never the call site, if there is another.
+/// Packages through which programs allocate. A line in them is never the call site if there is another frame.
 const FRAMEWORKS: &[&str] = &[
     "cuda",
     "cudf",
@@ -60,25 +60,25 @@ const FRAMEWORKS: &[&str] = &[
     "triton",
 ];
 
-/// Whose a file is, by its path.
+/// The owner of a file, by its path.
 pub(crate) fn whose(file: &str) -> Whose {
     let installed = |folder: &str| file.split_once(folder).map(|(_, package)| package);
     if let Some(package) = installed("/site-packages/").or_else(|| installed("/dist-packages/")) {
         let name = package.split(['/', '.']).next().unwrap_or_default();
         return if FRAMEWORKS.contains(&name) { Whose::Framework } else { Whose::Package };
     }
-    // `.../lib/python3.11/threading.py`, and what is built into the interpreter.
+    // `.../lib/python3.11/threading.py`, and modules built into the interpreter.
     let library = installed("/lib/python3").is_some_and(|rest| rest.starts_with(['.', '/']));
     if library || file.starts_with("<frozen ") { Whose::Framework } else { Whose::Own }
 }
 
-/// Whether a native function is the one that runs frames of Python.
+/// True if a native function runs Python frames.
 pub(crate) fn runs_frames(function: &str) -> bool {
-    // The second is a function that a compiler with tail calls makes of each instruction.
+    // A compiler with tail calls makes a function `_TAIL_CALL_…` for each instruction.
     function.starts_with("_PyEval_EvalFrameDefault") || function.starts_with("_TAIL_CALL_")
 }
 
-/// Whether a file is an interpreter, or its library.
+/// True if a file is a Python interpreter or its library.
 pub(crate) fn is_interpreter(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.starts_with("libpython3") || name.starts_with("python3")

@@ -1,20 +1,20 @@
-//! What is asked of the child that reads a program's files, and what it answers.
+//! Questions to the child that reads a program's files, and its answers.
 
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 
-/// Longest answer, and what it is made of.
+/// Longest answer, and the limits of its parts.
 pub(super) const MOST_ANSWER: u64 = 8 << 20;
 pub(super) const MOST_NAME: usize = 16 << 10;
 pub(super) const MOST_INLINED: usize = 100;
 
-/// A file of the program's.
+/// A file of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct CodeFile {
-    /// The file system that the path holds in.
+    /// The file system in which the path holds.
     pub root: OsString,
     pub path: OsString,
-    /// Where the kernel still has the file, if its path leads to another one by now: a link in /proc.
+    /// The kernel's link in /proc to the file, if its path leads to another file by now.
     pub kept: Option<OsString>,
 }
 
@@ -24,16 +24,16 @@ pub(super) struct Symbol {
     pub function: String,
     pub file: Option<String>,
     pub line: Option<u32>,
-    /// Into the next one.
+    /// True if inlined into the next function.
     pub inlined: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum SymbolDetail {
     BuildId,
-    /// The function's name alone.
+    /// Only the function's name.
     Name,
-    /// What was inlined too, with files and lines.
+    /// Also inlined functions, with files and lines.
     Full,
 }
 
@@ -48,6 +48,6 @@ pub(super) struct Question {
 pub(super) enum Answer {
     Nothing(String),
     BuildId(Option<Vec<u8>>),
-    /// Innermost first.
+    /// Innermost function first.
     Symbols(Vec<Symbol>),
 }

@@ -1,4 +1,4 @@
-//! The child that reads: questions come in, answers go out, until its parent is gone.
+//! The child that reads files: it answers questions until its parent is gone.
 
 use super::dwarf::Dwarf;
 use super::files::{Opened, Parsed};
@@ -14,10 +14,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::rc::Rc;
 
-/// Memory of the child besides the files that it maps, and what it had of its parent.
+/// Memory of the child, besides the files it maps and the memory it inherits from its parent.
 const CHILD_BYTES: u64 = 512 << 20;
 
-/// Answers until its parent is gone.
+/// Answers questions until the parent is gone.
 pub(super) fn serve(stream: UnixStream) {
     std::panic::set_hook(Box::new(|_| {}));
     let inherited = inherited_bytes();
@@ -37,7 +37,7 @@ pub(super) fn serve(stream: UnixStream) {
             libc::close(fd);
         });
     }
-    // In their place, so that no file of the program's becomes the standard error.
+    // Occupies descriptors 0 to 2, so that no file of the program becomes the standard error.
     let nothing: Vec<_> = (0..3).map(|_| std::fs::File::options().read(true).write(true).open("/dev/null")).collect();
     let mut reader = Reader::default();
     let mut lines = BufReader::new(&stream);
@@ -45,7 +45,7 @@ pub(super) fn serve(stream: UnixStream) {
     while lines.by_ref().take(MOST_ANSWER).read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
         let Ok(question) = serde_json::from_slice::<Question>(&line) else { break };
         let answer = catch_unwind(AssertUnwindSafe(|| reader.answer(&question))).unwrap_or_else(|_| {
-            // It may be in the middle of a change.
+            // The panic may have interrupted a change.
             reader = Reader::default();
             Answer::Nothing("its symbols cannot be read: the reader panicked".into())
         });
@@ -59,18 +59,18 @@ pub(super) fn serve(stream: UnixStream) {
     drop(nothing);
 }
 
-/// Bytes of data that this process has already: the kernel counts them too.
+/// Bytes of data that this process inherited: the kernel counts them too.
 fn inherited_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: Option<u64> = statm.split_ascii_whitespace().nth(5).and_then(|pages| pages.parse().ok());
-    // Where that is not known, as much as a large ledger may take.
+    // If unknown, as much as a large ledger may take.
     pages.map_or(2 << 30, |pages| pages.saturating_mul(rustix::param::page_size() as u64))
 }
 
 #[derive(Default)]
 struct Reader {
     files: HashMap<CodeFile, FileSymbols>,
-    /// Answers "whose function is this" by the symbol table, without debug information.
+    /// Finds the function of an address by the symbol table, without debug information.
     names: Option<Symbolizer>,
 }
 
@@ -134,7 +134,7 @@ fn names(names: &mut Option<Symbolizer>) -> &Symbolizer {
     })
 }
 
-/// The function at an address, by the symbol table of a file.
+/// The function at an address, by a file's symbol table.
 fn name(names: &Symbolizer, path: &Path, address: u64) -> Option<String> {
     let mut elf = Elf::new(path);
     elf.debug_syms = false;

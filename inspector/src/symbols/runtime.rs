@@ -1,8 +1,8 @@
-//! What belongs to a GPU runtime: frames in it are never the call site that a user looks for.
+//! Files and functions of GPU runtimes: their frames are never the call site that a user looks for.
 
-/// Beginnings of the names of libraries.
+/// Prefixes of library names.
 const LIBRARIES: &[&str] = &[
-    // Ours.
+    // gpumem itself.
     "libgpumem.so",
     // NVIDIA: driver, runtime, and the libraries that allocate for their callers.
     "libcuda.so",
@@ -38,7 +38,7 @@ const LIBRARIES: &[&str] = &[
     "librccl",
 ];
 
-/// Beginnings of function names, for runtimes that are linked statically into the program.
+/// Prefixes of function names, for runtimes that are linked statically into the program.
 const FUNCTIONS: &[&str] = &[
     "cudart::",
     "libcudart_static_",
@@ -65,34 +65,34 @@ const FUNCTIONS: &[&str] = &[
     "hipHostRegister",
     "hipGraph",
     "hipStream",
-    // Rust's bindings: the frame that matters called them.
+    // Rust bindings: the caller is the frame that matters.
     "cudarc::driver::sys::",
     "cudarc::driver::result::",
     "cudarc::runtime::sys::",
     "cudarc::runtime::result::",
 ];
 
-/// Names of the driver's functions begin with `cu` and a noun.
+/// Names of driver functions begin with `cu` and a noun.
 const DRIVER: &[&str] =
     &["cuMem", "cuArray", "cuMipmappedArray", "cuGraph", "cuStream", "cuImportExternal", "cuIpc", "cuCtx"];
 
-/// True for the path of a library that belongs to a GPU runtime.
+/// True for the path of a GPU runtime's library.
 pub(super) fn is_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     LIBRARIES.iter().any(|start| name.starts_with(start))
 }
 
-/// Beginnings of the names of functions of the standard library of C++, which hand calls on.
+/// Prefixes of functions in the C++ standard library, which pass calls on.
 const STANDARD: &[&str] = &["std::", "__gnu_cxx::"];
 
-/// True for a frame in the standard library of C++: its callers are what a user looks for.
+/// True for a frame in the C++ standard library: users look for its callers.
 pub(crate) fn is_standard(name: &str) -> bool {
     STANDARD.iter().any(|start| name.starts_with(start))
 }
 
-/// True for the (demangled) name of a function that belongs to a GPU runtime, or only hands its call on.
+/// True if a function, by its demangled name, belongs to a GPU runtime or only passes its call on.
 pub(super) fn is_function(name: &str) -> bool {
-    // C++ templates in the vendor's headers carry their return type in front.
+    // C++ templates in the vendor's headers begin with their return type.
     let name = name.strip_prefix("cudaError ").or(name.strip_prefix("cudaError_t ")).unwrap_or(name);
     let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
     begins(FUNCTIONS) || begins(DRIVER) || is_standard(name)

@@ -1,4 +1,4 @@
-//! The texts of a ledger, each held once, and room for the words that are made of them.
+//! The texts of a ledger, each stored once, and a limit on the text made from them.
 
 use gpumem_wire::layout::StrRef;
 use gpumem_wire::read::Snapshot;
@@ -6,12 +6,12 @@ use rustc_hash::FxHashMap;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Room for words that are made of a ledger's texts. A text is in the file once, but may be in any number of words.
-/// When the room is used up, words are cut short.
+/// Memory limit for text made from a ledger's texts: a text is in the file once, but may be used any number of times.
+/// Beyond the limit, words are cut short.
 #[derive(Debug)]
 pub(crate) struct Room(Cell<usize>);
 
-/// How much all words together take before they are cut, and how long each word is from then on.
+/// Bytes of all words before they are cut, and the length of each word from then on.
 const ALL_WORDS: usize = 16 << 20;
 const CUT_WORD: usize = 80;
 
@@ -22,7 +22,7 @@ impl Default for Room {
 }
 
 impl Room {
-    /// A word, or the beginning of it.
+    /// A word, or its beginning.
     pub(crate) fn word(&self, word: &str) -> Rc<str> {
         match self.0.get().checked_sub(word.len()) {
             Some(left) => self.0.set(left),
@@ -32,13 +32,13 @@ impl Room {
     }
 }
 
-/// The beginning of a text, so many bytes at most.
+/// The beginning of a text, at most this many bytes.
 pub(super) fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     &text[..end.unwrap_or(0)]
 }
 
-/// Texts of a ledger, each of them once.
+/// The texts of a ledger, each stored once.
 pub(super) struct Shared<'a> {
     snapshot: &'a Snapshot,
     known: FxHashMap<StrRef, Rc<str>>,
