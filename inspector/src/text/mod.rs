@@ -1,4 +1,4 @@
-//! Words: text from elsewhere (names, tags, paths, messages) made fit for a terminal, and numbers with [`units`].
+//! Text from elsewhere (names, tags, paths, messages) made safe for a terminal, and numbers with [`units`].
 
 pub(crate) mod units;
 
@@ -7,16 +7,16 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// True for a character that shows itself where text of a stranger's is shown: what Unicode calls printable, of which
-/// nothing is a separator but the blank, and no code point that is ignored where it has no meaning. What is left out
-/// steers a terminal, reorders text, or hides in it.
+/// True if a character is visible and safe in foreign text: printable in Unicode's sense, no separator except the
+/// blank, and no default-ignorable code point. Other characters steer a terminal, reorder text, or hide in it.
 pub(crate) fn printable(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
     let mut text = [b'x'; 5];
     let len = 1 + c.encode_utf8(&mut text[1..]).len();
-    // Of a text the standard library writes out what is not printable; marks only at its beginning.
+    // The standard library escapes unprintable characters anywhere in a text, but combining marks only at its
+    // beginning.
     let shows = std::str::from_utf8(&text[..len]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c));
     shows && !is_default_ignorable(c)
 }
@@ -30,7 +30,7 @@ fn is_default_ignorable(c: char) -> bool {
         | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Text in which every character that is not [printable] is written out, as `\x1b`.
+/// Escapes every character that is not [printable], as `\x1b`.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     escape(text, |_| false)
 }
@@ -58,7 +58,7 @@ fn escape(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A name that need not be UTF-8 as text: each byte that is none is written as `\\xNN`.
+/// A name as text; each byte that is not UTF-8 is written as `\\xNN`.
 pub(crate) fn os(name: &OsStr) -> Cow<'_, str> {
     if let Some(text) = name.to_str() {
         return Cow::Borrowed(text);
@@ -78,7 +78,7 @@ pub(crate) fn serialize_path<S: serde::Serializer>(path: &Path, to: S) -> Result
     to.serialize_str(&os(path.as_os_str()))
 }
 
-/// As [`serialize_path`], where there may be none.
+/// As [`serialize_path`], for an optional path.
 pub(crate) fn serialize_maybe_path<S: serde::Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
     match path {
         Some(path) => to.serialize_some(&os(path.as_os_str())),
@@ -86,12 +86,12 @@ pub(crate) fn serialize_maybe_path<S: serde::Serializer>(path: &Option<PathBuf>,
     }
 }
 
-/// The part of a path behind its last slash, at most as long as a file's name can be.
+/// The part of a path behind its last slash, cut to the longest length of a file name.
 pub(crate) fn file_name(path: &str) -> String {
     path.rsplit('/').next().unwrap_or(path).chars().take(255).collect()
 }
 
-/// As [`shell_word`], for a name that need not be UTF-8.
+/// As [`shell_word`], for a name that may not be UTF-8.
 pub(crate) fn os_word(name: &OsStr) -> String {
     match name.to_str() {
         Some(word) => shell_word(word),
@@ -99,7 +99,7 @@ pub(crate) fn os_word(name: &OsStr) -> String {
     }
 }
 
-/// A word as a shell wants it, quoted only where needed.
+/// Quotes a word for a shell, only if needed.
 pub(crate) fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%^".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -108,22 +108,22 @@ pub(crate) fn shell_word(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Columns that text takes on a terminal.
+/// Terminal columns that a text takes.
 pub(crate) fn width(text: &str) -> usize {
     unicode_width::UnicodeWidthStr::width(text)
 }
 
-/// Between a frame of a call site's name and its caller.
+/// Separator between a frame of a call site's name and its caller.
 pub(crate) const CALLED_BY: &str = " ← ";
 
-/// Leaves out the middle of text that is longer than `max` columns. Of a call site's name whole frames are left out,
-/// the innermost first, since a function through which everything allocates says the least.
+/// Cuts the middle out of text longer than `max` columns. A call site's name loses whole frames, the innermost first,
+/// since a function through which everything allocates says the least.
 pub(crate) fn shorten(text: &str, max: usize) -> Cow<'_, str> {
     let width = unicode_width::UnicodeWidthStr::width(text);
     if width <= max || max < 4 {
         return Cow::Borrowed(text);
     }
-    // From the outermost frame inwards, each piece measured once: a file from elsewhere may have any number of frames.
+    // From the outermost frame inwards, each piece measured once: a foreign file may have any number of frames.
     let (mut fits, mut end, mut columns) = (None, text.len(), 0);
     for (at, _) in text.rmatch_indices(CALLED_BY) {
         columns += self::width(&text[at..end]);
@@ -135,7 +135,7 @@ pub(crate) fn shorten(text: &str, max: usize) -> Cow<'_, str> {
     if let Some(at) = fits {
         return Cow::Owned(format!("…{}", &text[at..]));
     }
-    // Not even the outermost frame fits with the mark of what is left out.
+    // Not even the outermost frame fits beside the ellipsis.
     let text = text.rsplit(CALLED_BY).next().unwrap_or(text);
     if self::width(text) <= max {
         return Cow::Borrowed(text);
@@ -158,8 +158,8 @@ fn take(chars: impl Iterator<Item = char>, columns: usize) -> String {
         .collect()
 }
 
-/// A painted line broken between words where it is longer than so many columns. A number stays with its unit, and what
-/// follows stands below the line's last column of text.
+/// Breaks a painted line between words if it is longer than `columns`. A number stays with its unit. Continued lines
+/// begin below the line's last column of text.
 pub(crate) fn wrap(line: &str, columns: usize) -> Cow<'_, str> {
     let plain = anstream::adapter::strip_str(line).to_string();
     if width(&plain) <= columns {
@@ -183,8 +183,7 @@ pub(crate) fn wrap(line: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The column at which continued lines begin: below what stands behind the first gap, as in `  10 MiB  idle in the
-/// pool`.
+/// The column at which continued lines begin: below the text behind the first gap, as in `  10 MiB  idle in the pool`.
 fn hanging(line: &str) -> usize {
     let text = line.trim_start_matches(' ');
     let lead = line.len() - text.len();
@@ -196,7 +195,7 @@ fn hanging(line: &str) -> usize {
     }
 }
 
-/// Words with the blanks behind them. A number and its unit are one word.
+/// Words, each with the blanks behind it. A number and its unit are one word.
 fn words(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -249,7 +248,7 @@ mod tests {
             let shown = if short { format!("\\x{:02x}", c as u32) } else { format!("\\u{{{:x}}}", c as u32) };
             assert_eq!(clean(&format!("a{c}b")), format!("a{shown}b"));
         }
-        // What people write their names with stays, marks included.
+        // Letters that people write their names with stay, combining marks included.
         for good in ["ü", "e\u{301}", "日本語", "עברית", "العربية", "हिन्दी", "ไทย", "🦀", "Ω≈ç√", "'\"\\"]
         {
             assert_eq!(clean(good), good);
@@ -284,7 +283,7 @@ mod tests {
         assert_eq!(wrap("ü日本 ü日本", 6), "ü日本\n  ü日本");
     }
 
-    /// A file from elsewhere may name any number of frames: each is measured once.
+    /// A foreign file may name any number of frames: each is measured once.
     #[test]
     fn a_name_of_many_frames_is_shortened_about_as_fast_as_it_is_measured() {
         let (frames, plain) = ("a ← ".repeat(1 << 13), "abcde ".repeat(1 << 13));

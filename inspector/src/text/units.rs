@@ -1,8 +1,8 @@
-//! Numbers with units. Exact values belong into JSON.
+//! Numbers with units. JSON has the exact values.
 
 pub(crate) use gpumem_wire::units::bytes;
 
-/// Bytes with their sign; `+0 B` for none.
+/// Bytes with their sign; `+0 B` for 0.
 pub(crate) fn signed_bytes(n: i64) -> String {
     format!("{}{}", if n < 0 { '-' } else { '+' }, bytes(n.unsigned_abs()))
 }
@@ -12,7 +12,7 @@ pub(crate) fn signed(n: i64) -> String {
     format!("{}{}", if n < 0 { '-' } else { '+' }, number(n.unsigned_abs()))
 }
 
-/// A number with its thousands apart: `1,234,567`.
+/// A number with separated thousands: `1,234,567`.
 pub(crate) fn number(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -39,7 +39,7 @@ pub(crate) fn span(ns: u64) -> String {
     }
 }
 
-/// As [`span`], in its largest unit alone: `4 min`.
+/// As [`span`], in the largest unit alone: `4 min`.
 pub(crate) fn about(ns: u64) -> String {
     let whole = span(ns);
     let mut words = whole.split(' ');
@@ -49,11 +49,11 @@ pub(crate) fn about(ns: u64) -> String {
     }
 }
 
-/// A moment, nanoseconds since 1970, on this machine's clock: `17:05:09`, with its date where that is not today's. Empty
-/// for 0, which is unknown.
+/// A time in nanoseconds since 1970 on this machine's clock: `17:05:09`, with the date if it is not today. Empty for 0,
+/// which means unknown.
 pub(crate) fn clock(unix_ns: u64) -> String {
     let local = |seconds: u64| {
-        // Of a type that musl's and glibc's headers name alike, and that libc would have us not name for musl.
+        // The inferred type is right for musl and glibc alike, and libc deprecates its name for musl.
         let seconds = seconds.try_into().ok()?;
         // SAFETY: zeroes are a valid tm.
         let mut tm: libc::tm = unsafe { std::mem::zeroed() };
