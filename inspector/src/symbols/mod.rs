@@ -4,8 +4,8 @@
 //! * [`words`]: the texts of a ledger, and a limit on the text made from them.
 //! * [`modules`]: the file that an address belongs to, and the path to read it by.
 //! * [`apart`]: reads those files in a child process. [`question`]: the questions to that child. [`reader`]: the child.
-//! [`files`]: the files that it opens and maps. [`dwarf`]: debug information. [`later`]: names that another thread
-//! looks up.
+//!   [`files`]: the files that it opens and maps. [`dwarf`]: debug information. [`later`]: names that another thread
+//!   looks up.
 //! * [`python`]: Python frames, whose names are in the ledger.
 //! * [`runtime`]: one table of the functions of GPU runtimes, which are never a call site.
 //!
