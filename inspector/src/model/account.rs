@@ -1,25 +1,25 @@
 //! Memory of a process on one device, in parts that add up to the driver's count for it.
 //!
-//! No part is computed from the driver's count. What is recorded is exact. What was estimated, or measured by the fall of
-//! free memory, is at most so much: other processes may have taken some of it. Where such parts do not fit into the
-//! count, they are cut or left out, and it is said.
+//! No part is computed from the driver's count. Recorded parts are exact. Parts that are estimated, or measured by the
+//! fall of free memory, are upper limits: other processes may have taken some of the memory. If such parts exceed the
+//! count, they are cut or left out, and the account says so.
 
 use crate::source::nvml::Count;
 use serde::Serialize;
 
-/// Measured parts that are so much more than fits are not a neighbour's. The driver takes pages of 2 MiB, and what is
-/// recorded and rounded may share one with what was measured.
+/// Measured parts that exceed the count by at most this much are still this process's. The driver takes pages of 2 MiB,
+/// and a recorded size that is rounded up may share a page with a measured part.
 const SLACK: u64 = 2 << 20;
 
-/// How a part's bytes are known.
+/// How the bytes of a part are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum How {
-    /// By the calls of the program and of the pool.
+    /// Recorded from calls of the program and the pool.
     Recorded,
-    /// Asked of the driver some time ago, or worked out from what such things took where they were measured.
+    /// Reported by the driver some time ago, or computed from sizes measured before.
     Estimated,
-    /// Free memory of the device fell by so much around a call. What other processes took meanwhile is in it.
+    /// Free memory of the device fell by this much around a call, including memory that other processes took meanwhile.
     Measured,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Share {
     pub name: &'static str,
     pub bytes: u64,
     pub how: How,
-    /// Where it comes from, or what ends it.
+    /// Its origin, or the event that frees it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remark: String,
 }
@@ -40,24 +40,24 @@ impl Share {
     }
 }
 
-/// All parts, and what is in none.
+/// All parts, and the rest that belongs to none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Account {
-    /// By the driver's count, for this process on this device.
+    /// The driver's count for this process on this device.
     pub counted_bytes: Option<u64>,
-    /// Why it is not known, or why the parts are not compared with it.
+    /// The reason why the count is unknown, or why the parts are not compared with it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
     pub parts: Vec<Share>,
-    /// Counted, and in no part.
+    /// Bytes in the count that belong to no part.
     pub rest_bytes: Option<u64>,
-    /// Measured by the fall of free memory, and left out: it does not fit into the count, so other processes took some of
-    /// it.
+    /// Bytes measured by the fall of free memory and left out: they exceed the count, so other processes took some of
+    /// them.
     pub left_out_bytes: u64,
 }
 
 impl Account {
-    /// Fits the parts into the count. They come in the order of how well they are known within each [`How`].
+    /// Fits the parts into the count. Within each [`How`] the parts are ordered by how well they are known.
     pub(super) fn of(count: Count, parts: Vec<Share>) -> Self {
         let mut account = Self { parts, ..Self::default() };
         account.parts.retain(|part| part.bytes > 0);
@@ -95,7 +95,7 @@ impl Account {
         account
     }
 
-    /// Takes this much off the measured parts that are known least.
+    /// Takes this much off the measured parts, the least certain first.
     fn cut_measured(&mut self, mut bytes: u64) {
         for part in self.parts.iter_mut().rev().filter(|part| part.how == How::Measured) {
             let cut = part.bytes.min(bytes);
@@ -108,7 +108,7 @@ impl Account {
         self.parts.iter().filter(|part| part.how == how).fold(0, |sum, part| sum.saturating_add(part.bytes))
     }
 
-    /// All parts together.
+    /// Bytes of all parts together.
     pub(crate) fn explained_bytes(&self) -> u64 {
         self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.bytes))
     }
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!((is(&all), all.rest_bytes, all.left_out_bytes), (vec![500, 200, 250], Some(50), 0));
     }
 
-    /// Roundings are estimates, so measured parts may be one page too large.
+    /// Rounded sizes are estimates, so measured parts may be one page too large.
     #[test]
     fn what_was_measured_is_cut_if_it_nearly_fits() {
         let nearly = account(SLACK + 600, [500, 0, SLACK + 500]);
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(several.parts.iter().map(|part| part.bytes).collect::<Vec<_>>(), [25, 0]);
     }
 
-    /// Neighbours moved while the driver's own memory was measured.
+    /// Other processes allocated while the driver's own memory was measured.
     #[test]
     fn what_was_measured_is_left_out_where_it_does_not_fit() {
         let more = SLACK + 301;
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!((unknown.explained_bytes(), unknown.rest_bytes, &*unknown.why), (5, None, "not counted"));
     }
 
-    /// Whatever the parts are: with a rest they add up to the count, to the byte.
+    /// For any parts: with the rest they add up to the count, to the byte.
     #[test]
     fn the_parts_add_up() {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;

@@ -3,21 +3,21 @@
 use super::Ledger;
 use serde::Serialize;
 
-/// Limits of the ages, minutes.
+/// Age limits in minutes.
 pub(crate) const AGES: [u64; 4] = [1, 5, 15, 60];
-/// Nanoseconds of a minute.
+/// Nanoseconds in a minute.
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// Live memory younger than one limit, and no younger than the limit before it.
+/// Live memory younger than one limit and at least as old as the limit before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct OfAge {
-    /// Minutes; `None` for all that is older than the last age.
+    /// Minutes; `None` for everything older than the last limit.
     pub under_minutes: Option<u64>,
     pub bytes: u64,
     pub live: u64,
 }
 
-/// Sorts live memory by its age.
+/// Groups live memory by age.
 pub(super) fn ages(ledger: &Ledger, born: &[(u64, u64)]) -> Vec<OfAge> {
     let mut ages: Vec<OfAge> =
         AGES.iter().map(|&minutes| OfAge { under_minutes: Some(minutes), ..OfAge::default() }).collect();

@@ -41,52 +41,52 @@ pub(crate) enum Sort {
     Growth,
 }
 
-/// Which allocations are looked at.
+/// Selects allocations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
     /// Empty: every kind that takes memory of its own.
     pub kinds: Vec<AllocKind>,
-    /// Also what takes no memory of its own: addresses, mappings, imports, nodes of graphs, parts.
+    /// Include kinds without memory of their own: addresses, mappings, imports, graph nodes, parts.
     pub all_kinds: bool,
     pub min_bytes: u64,
     pub min_age_ns: u64,
-    /// Only those that were made then or later, on the ledger's clock.
+    /// Only allocations made at this time or later, on the ledger's clock.
     pub since_ns: u64,
     pub tag: Option<String>,
     pub tid: Option<u32>,
-    /// Only those that lie outside of the device's memory though they were asked for there.
+    /// Only memory requested on the device that lies outside of it.
     pub spilled: bool,
 }
 
-/// Allocations that have something in common.
+/// A group of allocations with the same key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     pub key: Key,
     pub live: u64,
     pub bytes: u64,
-    /// Bytes of addresses, mappings, imports, nodes of graphs and parts, and how many there are. Their memory is counted
-    /// elsewhere, so they are in none of the other sums.
+    /// Bytes and number of addresses, mappings, imports, graph nodes and parts. Their memory is counted elsewhere, so
+    /// the other sums leave them out.
     pub address_bytes: u64,
     pub addresses: u64,
-    /// Of the live bytes, what was asked for as device memory and lies outside of it.
+    /// Live bytes that were requested as device memory and lie outside of it.
     pub spilled_bytes: u64,
-    /// Oldest and newest of the live ones; 0 when none is.
+    /// Times of the oldest and newest live allocation; 0 if none is live.
     pub oldest_ns: u64,
     pub newest_ns: u64,
-    /// Ever allocated, where the ledger keeps that for this kind of group.
+    /// Bytes and number ever allocated, if the ledger keeps them for this kind of group.
     pub total: Option<(u64, u64)>,
-    /// Highest live bytes, where the ledger keeps that.
+    /// Highest live bytes, if the ledger keeps them.
     pub peak_bytes: Option<u64>,
-    /// By how much its live bytes grew, where that was asked for and there are samples.
+    /// Growth of its live bytes, if requested and if there are samples.
     pub growth: Option<i64>,
-    /// A stack of one of them.
+    /// The stack of one member.
     pub stack: StackRef,
 }
 
-/// What a group has in common.
+/// The key of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
-    /// A site's name, see [`Sites`].
+    /// The name of a call site, see [`Sites`].
     Site(Rc<str>),
     Stack(StackRef),
     Kind(u8),
@@ -98,7 +98,7 @@ pub(crate) enum Key {
 }
 
 impl Filter {
-    /// True for an allocation to look at.
+    /// True if the filter selects this allocation.
     fn wants(&self, ledger: &Ledger, alloc: &AllocSlot, tags: &mut FxHashMap<u32, bool>) -> bool {
         let kind = match AllocKind::from_u8(alloc.kind) {
             _ if self.kinds.is_empty() => self.all_kinds || alloc.takes_memory(),
@@ -116,13 +116,13 @@ impl Filter {
             && self.tag.as_ref().is_none_or(tag)
     }
 
-    /// What [`Iterator::filter`] takes.
+    /// A predicate for [`Iterator::filter`].
     pub(crate) fn on(&self, ledger: &Ledger) -> impl FnMut(&&AllocSlot) -> bool {
         let mut tags = FxHashMap::default();
         move |alloc| self.wants(ledger, alloc, &mut tags)
     }
 
-    /// True when everything that takes memory is looked at.
+    /// True if the filter selects everything that takes memory.
     pub(super) fn is_default(&self) -> bool {
         let Self { kinds, min_bytes, min_age_ns, since_ns, tag, tid, spilled, all_kinds: _ } = self;
         kinds.is_empty()
@@ -135,18 +135,18 @@ impl Filter {
     }
 }
 
-/// The allocations that a filter lets through.
+/// The allocations that a filter selects.
 pub(super) fn select<'a>(ledger: &'a Ledger, filter: &'a Filter) -> impl Iterator<Item = &'a AllocSlot> {
     ledger.snapshot.allocs.iter().filter(filter.on(ledger))
 }
 
-/// Groups, unsorted. With `freed`, also those of which nothing is live.
+/// Groups, unsorted. With `freed`, also groups without live members.
 pub(crate) fn group(ledger: &Ledger, filter: &Filter, by: By, freed: bool) -> Vec<Group> {
     let sites = if by == By::Site { Sites::of_allocs(ledger) } else { Sites::default() };
     group_named(ledger, &sites, filter, by, freed)
 }
 
-/// As [`group`], for whom has the call sites' names at hand.
+/// As [`group`], for callers that already have the call sites' names.
 pub(crate) fn group_named(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, freed: bool) -> Vec<Group> {
     let mut groups = Groups::default();
     for alloc in select(ledger, filter) {
@@ -169,7 +169,7 @@ pub(crate) fn parts(ledger: &Ledger, filter: &Filter, by: By) -> FxHashMap<Key, 
     parts.by(ledger, |alloc| wants(&alloc).then(|| key(ledger, &sites, by, number(by, alloc))))
 }
 
-/// The call stacks of one group: what each of them has in it, most bytes first.
+/// The call stacks of one group with their sums, most bytes first.
 pub(crate) fn stacks_of(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, wanted: &Key) -> Vec<Group> {
     let mut is_wanted: FxHashMap<u64, bool> = FxHashMap::default();
     let mut groups = Groups::default();
@@ -185,10 +185,10 @@ pub(crate) fn stacks_of(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By,
     stacks
 }
 
-/// In the number of a group: the rest is a device, and no context.
+/// Flag in a group's number: the other bits are a device, not a context.
 const OF_DEVICE: u64 = 1 << 32;
 
-/// A number that tells groups apart, cheaply: this runs once for each live allocation.
+/// A cheap number that identifies a group: this runs once for each live allocation.
 fn number(by: By, alloc: &AllocSlot) -> u64 {
     match by {
         By::Site | By::Stack => u64::from(alloc.stack),
@@ -227,7 +227,7 @@ impl Groups {
 }
 
 impl Group {
-    /// Counts an allocation in.
+    /// Adds an allocation to the sums.
     pub(crate) fn add(&mut self, alloc: &AllocSlot) {
         if alloc.takes_memory() {
             self.live += 1;
@@ -243,7 +243,7 @@ impl Group {
         self.newest_ns = self.newest_ns.max(alloc.time_ns);
     }
 
-    /// Counts another group in.
+    /// Adds another group to the sums.
     pub(crate) fn add_group(&mut self, other: &Self) {
         self.live += other.live;
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -299,8 +299,8 @@ fn merge(merged: &mut FxHashMap<Key, Group>, group: Group) {
     }
 }
 
-/// Adds what was ever allocated, where the ledger keeps it: for stacks and kinds. The totals of a
-/// stack are of all kinds, so they are shown only when no filter narrows the live ones.
+/// Adds the totals ever allocated, which the ledger keeps for stacks and kinds. A stack's totals cover all kinds, so
+/// they are shown only if no filter narrows the live ones.
 fn totals(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, freed: bool, merged: &mut FxHashMap<Key, Group>) {
     let mut add = |key: Key, stack: StackRef, total: (u64, u64)| {
         if freed || merged.contains_key(&key) {
@@ -338,7 +338,7 @@ fn totals(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, freed: bool, 
 }
 
 impl Ledger {
-    /// The device that an allocation belongs to.
+    /// The device of an allocation.
     pub(crate) fn device_of(&self, alloc: &AllocSlot) -> Option<u32> {
         match alloc.location() {
             Location::Device(device) => Some(device.into()),
@@ -346,7 +346,8 @@ impl Ledger {
         }
     }
 
-    /// Where an allocation lies, in words: for a node the graph that has it, nothing for what else takes no memory of its own.
+    /// Location of an allocation in words: the graph of a graph node, and empty for other kinds without memory of their
+    /// own.
     pub(crate) fn location(&self, alloc: &AllocSlot) -> String {
         match alloc.location() {
             Location::OwnDevice | Location::Device(_) => {
@@ -362,7 +363,7 @@ impl Ledger {
     }
 }
 
-/// Puts groups in order; ties by the stack, so that the order is the same each time.
+/// Sorts groups; ties by stack, so that the order is the same each time.
 pub(crate) fn sort(groups: &mut [Group], sort: Sort) {
     groups.sort_by(|a, b| {
         let order = match sort {

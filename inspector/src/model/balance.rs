@@ -1,4 +1,5 @@
-//! Graphs and execs that call sites made and destroyed, and what those that are left would take without the graph cache.
+//! Graphs and execs that call sites made and destroyed, and the bytes that the remaining ones would take without the
+//! graph cache.
 
 use super::Ledger;
 use super::history::{Samples, Series};
@@ -9,27 +10,27 @@ use gpumem_wire::layout::ExecSlot;
 use gpumem_wire::read::Stack;
 use serde::Serialize;
 
-/// Execs of a call site, or its graphs if it holds more of these.
+/// Execs of a call site, or its graphs if it holds more graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Balance {
     /// `exec` or `graph`.
     pub what: &'static str,
     pub made: u64,
-    /// By the program, before the end of their context.
+    /// Destroyed by the program, before the end of their context.
     pub destroyed: u64,
-    /// Estimated growth without the graph cache; of execs that are under it.
+    /// Estimated growth without the graph cache, for execs under it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native_bytes_per_minute: Option<f64>,
 }
 
-/// Counts from which a [`Balance`] is made.
+/// The counts behind a [`Balance`].
 #[derive(Clone, Copy, Default)]
 pub(super) struct Count {
     graphs_made: u64,
     graphs: u64,
     execs_made: u64,
     execs: u64,
-    /// Estimated bytes of a real exec for each exec.
+    /// Estimated sum of real exec bytes, one real exec for each exec.
     native_bytes: u64,
     is_under_cache: bool,
 }
@@ -60,8 +61,9 @@ impl Count {
         self.is_under_cache |= other.is_under_cache;
     }
 
-    /// The verdict on what there was over time, given that on its bytes, and the balance where it is counted what was made.
-    /// The graph cache keeps the bytes of ever more execs flat: what the program does is in their number.
+    /// The verdict on the number of graphs or execs over time, given the verdict on their bytes, with the balance if
+    /// the made ones are counted. The graph cache keeps the bytes of ever more execs flat, so their number shows the
+    /// program's behaviour.
     pub(super) fn judge(
         &self,
         ledger: &Ledger,
@@ -76,14 +78,14 @@ impl Count {
         (verdict, self.balance(ledger, samples, &counts))
     }
 
-    /// `counts`: how many there were over time. `None` where it is not counted what was made.
+    /// `counts`: the number over time. `None` if the ledger does not count the made ones.
     fn balance(&self, ledger: &Ledger, samples: &Samples, counts: &Series) -> Option<Balance> {
         let of_execs = self.execs_made > 0 && self.execs >= self.graphs;
         let (what, made, live, counter) = match of_execs {
             true => ("exec", self.execs_made, self.execs, counters::EXECS_DESTROYED),
             false => ("graph", self.graphs_made, self.graphs, counters::GRAPHS_DESTROYED),
         };
-        // A record that was dropped, or that ended with its context, was not destroyed by the program.
+        // The program did not destroy a record that was dropped or that ended with its context.
         let destroyed = made.saturating_sub(live).min(ledger.snapshot.counter(counter));
         let each = self.native_bytes as f64 / self.execs.max(1) as f64;
         let native = counts.per_minute(samples) * each;

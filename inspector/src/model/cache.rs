@@ -1,4 +1,4 @@
-//! The graph cache: whether it is on, what it holds against its bounds, what it did, what it saved.
+//! The graph cache: its state, its contents against its limits, its work, and the time and memory it saved.
 
 use super::execs::{held, state, why_pinned};
 use super::{Ledger, RECENT_NS, variables};
@@ -14,37 +14,37 @@ use std::collections::BTreeMap;
 /// The graph cache of a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Cache {
-    /// `on`; `off`; `pinned`: on, but no live exec is under it; `unused`: no graph came to it so far.
+    /// `on`; `off`; `pinned`: on, but no live exec is under it; `unused`: no graph has reached it so far.
     pub state: &'static str,
-    /// Why it is not on, in words.
+    /// The reason why it is not on, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The bounds in force. 0 bytes: no bound. 0 ns: no idle time.
+    /// The limits in force. 0 bytes: no limit. 0 ns: no idle time.
     pub max_execs: u64,
     pub max_bytes: u64,
     pub(super) idle_ns: u64,
-    /// Live handles of gpumem's own, and those of them that are listed, by state.
+    /// Live handles made by gpumem, and the listed ones of them by state.
     pub handles: u64,
     pub resident: u64,
     pub folded: u64,
     pub gone: u64,
-    /// Live pinned handles, and those of them that are listed, by the reason.
+    /// Live pinned handles, and the listed ones of them by reason.
     pub pinned: u64,
     pub pinned_by: BTreeMap<&'static str, u64>,
-    /// Different classes of the listed handles.
+    /// Number of classes of the listed handles.
     pub classes: u64,
     pub real_execs: u64,
     pub real_bytes_estimated: u64,
-    /// Parked execs: real execs that no handle has. They are among `real_execs`.
+    /// Parked execs: real execs without a handle, counted in `real_execs` too.
     pub parked_execs: u64,
     pub parked_host_bytes_estimated: u64,
     pub parked_device_bytes_estimated: u64,
     pub source_bytes: u64,
     pub launches: u64,
-    /// Launches whose real exec was ready.
+    /// Launches that found their real exec ready.
     pub hits: u64,
     pub retargets: u64,
-    /// Of one retarget, on average.
+    /// Mean time of a retarget.
     pub retarget_mean_ns: u64,
     pub nodes_set: u64,
     /// Real execs ever made.
@@ -55,11 +55,11 @@ pub(crate) struct Cache {
     pub made_anew: u64,
     pub fallback_instantiates: u64,
     pub one_by_one: u64,
-    /// Estimated instantiate time that was not needed, less the time that launches took to get their execs.
+    /// Estimated instantiate time saved, less the time that launches took to get their execs.
     pub saved_ns: i64,
-    /// What launches took to get their execs.
+    /// Time that launches took to get their execs.
     pub miss_ns: u64,
-    /// Graphs that are listed and folded, and what their recipes take.
+    /// Listed and folded graphs, and the bytes of their recipes.
     pub folded_graphs: u64,
     pub folded_graph_bytes: u64,
     pub folds: u64,
@@ -70,20 +70,20 @@ pub(crate) struct Cache {
     pub thrash: Option<Thrash>,
 }
 
-/// Execs that are taken away and wanted again.
+/// Execs that are evicted and wanted again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Thrash {
     pub times: u64,
-    /// The time since the last such event that the ring still holds.
+    /// Age of the last such event in the ring.
     pub last_age_ns: Option<u64>,
-    /// Whether it happened a short while ago, and the variable was not changed since then.
+    /// True if it happened recently and the variable was not changed since.
     pub recent: bool,
-    /// The variable to raise, and to what.
+    /// The variable to raise, with the new value.
     pub raise: &'static str,
     pub to: String,
 }
 
-/// Variables that an event may name as the one to raise.
+/// Variables that an event may recommend to raise.
 const BOUNDS: [&str; 3] = ["GPUMEM_GRAPH_CACHE", "GPUMEM_GRAPH_CACHE_BYTES", "GPUMEM_GRAPH_IDLE"];
 
 /// The graph cache of a ledger's process.
@@ -135,7 +135,7 @@ pub(crate) fn of(ledger: &Ledger) -> Cache {
     cache
 }
 
-/// What the tables of execs and graphs list.
+/// Counts from the tables of execs and graphs.
 fn listed(snapshot: &Snapshot, cache: &mut Cache) {
     let mut classes = FxHashSet::default();
     for exec in &snapshot.execs {
@@ -159,7 +159,7 @@ fn listed(snapshot: &Snapshot, cache: &mut Cache) {
     }
 }
 
-/// Counts parked execs: all real execs, without those of resident handles.
+/// Counts parked execs: all real execs except those of resident handles.
 fn parked(ledger: &Ledger, cache: &mut Cache) {
     cache.parked_execs = cache.real_execs.saturating_sub(cache.resident);
     if cache.parked_execs == 0 {
@@ -172,7 +172,7 @@ fn parked(ledger: &Ledger, cache: &mut Cache) {
     cache.parked_host_bytes_estimated = parked - cache.parked_device_bytes_estimated;
 }
 
-/// Device bytes that real execs of no handle take, estimated, by context.
+/// Estimated device bytes of real execs without a handle, by context.
 pub(super) fn parked_device(ledger: &Ledger) -> FxHashMap<ContextRef, u64> {
     let (mut resident, mut residents) = (FxHashMap::default(), 0);
     for exec in ledger.snapshot.execs.iter().filter(|exec| state(exec) == Some(ExecState::Resident)) {
@@ -190,10 +190,10 @@ pub(super) fn parked_device(ledger: &Ledger) -> FxHashMap<ContextRef, u64> {
         .collect()
 }
 
-/// Reasons that hold for every exec of a process.
+/// Reasons that apply to every exec of a process.
 const EVERYWHERE: [Pinned; 4] = [Pinned::Off, Pinned::RecordOnly, Pinned::Interception, Pinned::Lookup];
 
-/// Whether the graph cache is on, and if not, why.
+/// The state of the graph cache, with the reason if it is not on.
 fn on(ledger: &Ledger, settings: &Settings, cache: &Cache) -> (&'static str, String) {
     let header = &ledger.snapshot.header;
     let text = |at| ledger.snapshot.text(at).into_owned();
@@ -231,7 +231,7 @@ fn partial(reason: &str) -> String {
     format!("interception is partial: {reason}").trim_end_matches([':', ' ']).to_owned()
 }
 
-/// Thrashing, and what would end it.
+/// Thrashing, and the change that would end it.
 fn thrash(ledger: &Ledger, cache: &Cache) -> Option<Thrash> {
     let times = Some(ledger.snapshot.counter(c::THRASHES)).filter(|&times| times > 0)?;
     let last = ledger.last_event(EventKind::Thrash, |_| true);
@@ -239,7 +239,7 @@ fn thrash(ledger: &Ledger, cache: &Cache) -> Option<Thrash> {
         let text = ledger.snapshot.text(event.text);
         BOUNDS.iter().copied().find(|&bound| text == bound)
     });
-    // Where the event is gone from the ring: the bound that is nearer.
+    // If the event has left the ring: the limit that is closer.
     let nearer = || {
         let fill = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         let by_count = fill(cache.real_execs, cache.max_execs) >= fill(cache.real_bytes_estimated, cache.max_bytes);
@@ -260,8 +260,7 @@ fn thrash(ledger: &Ledger, cache: &Cache) -> Option<Thrash> {
         }
         _ => format!("{}s", cache.idle_ns.saturating_mul(10).div_ceil(1_000_000_000).max(1)),
     };
-    // If the variable was changed since, the user knows of the problem, and it is still to be seen whether the change
-    // was enough.
+    // If the variable was changed since, the user knows of the problem, and the effect is still unknown.
     let recent = last.is_some_and(|event| {
         ledger.age(event.time_ns) <= RECENT_NS && !variables::were_set_since(ledger, raise, event.time_ns)
     });
@@ -269,7 +268,7 @@ fn thrash(ledger: &Ledger, cache: &Cache) -> Option<Thrash> {
 }
 
 impl Cache {
-    /// True where there is more to show than that the cache is off or unused.
+    /// True if there is more to show than that the cache is off or unused.
     pub(crate) fn seen(&self) -> bool {
         self.state == "on" || self.instantiations > 0 || self.folds > 0 || self.folded_graphs > 0
     }

@@ -1,4 +1,4 @@
-//! Two snapshots compared: what grew where.
+//! Compares two snapshots: growth by call site.
 
 use super::Ledger;
 use super::allocs::{self, By, Filter};
@@ -22,7 +22,7 @@ pub(crate) enum Match {
     Function,
 }
 
-/// One call site in both.
+/// One call site in both snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Change {
     pub site: String,
@@ -32,12 +32,12 @@ pub(crate) struct Change {
     pub(super) count_before: u64,
     pub(super) count_after: u64,
     pub count_change: i64,
-    /// Of one process at two times.
+    /// Set if both snapshots are of one process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_minute: Option<i64>,
 }
 
-/// Graphs and execs of one call site in both; bytes are estimates, host and device together.
+/// Graphs and execs of one call site in both snapshots; bytes are estimates, host and device together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct GraphChange {
     pub site: String,
@@ -52,12 +52,12 @@ pub(crate) struct GraphChange {
     pub bytes_change: i64,
 }
 
-/// The difference. It is cut at the ends of the range.
+/// The difference, clamped to the range of `i64`.
 pub(crate) fn minus(after: u64, before: u64) -> i64 {
     i64::try_from(i128::from(after) - i128::from(before)).unwrap_or(if after > before { i64::MAX } else { i64::MIN })
 }
 
-/// Whether two snapshots are of one process.
+/// True if both snapshots are of one process.
 pub(crate) fn same_process(before: &Ledger, after: &Ledger) -> bool {
     let id = |ledger: &Ledger| {
         let header = &ledger.snapshot.header;
@@ -66,16 +66,16 @@ pub(crate) fn same_process(before: &Ledger, after: &Ledger) -> bool {
     id(before) == id(after)
 }
 
-/// A rate over a shorter time says nothing.
+/// A rate over a shorter time is meaningless.
 const SHORTEST_NS: u64 = 1_000_000_000;
 
-/// Time between two snapshots, nanoseconds; `None` where they are of two processes, or hardly apart.
+/// Time between two snapshots, nanoseconds; `None` if they are of two processes, or too close together.
 pub(crate) fn elapsed_ns(before: &Ledger, after: &Ledger) -> Option<u64> {
     let elapsed = after.status.now_ns.checked_sub(before.status.now_ns);
     elapsed.filter(|&elapsed| elapsed >= SHORTEST_NS && same_process(before, after))
 }
 
-/// What a change comes to in a minute.
+/// A change as a rate per minute.
 pub(crate) fn per_minute(change: i64, elapsed_ns: u64) -> i64 {
     (change as f64 * 60e9 / elapsed_ns.max(1) as f64).round() as i64
 }
@@ -84,7 +84,7 @@ pub(crate) fn per_minute(change: i64, elapsed_ns: u64) -> i64 {
 struct Named<'a> {
     ledgers: [&'a Ledger; 2],
     by: Match,
-    /// The words for a place in a file, from the ledger that knows the function, if one does.
+    /// The words for an offset in a file, from the ledger that knows the function, if one does.
     words: FxHashMap<(String, u64), Rc<[Rc<str>]>>,
     room: Room,
 }
@@ -122,7 +122,7 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// A frame in words. Across builds neither lines nor addresses of known functions stay.
+    /// A frame in words. Lines, and addresses of known functions, differ between builds and are left out.
     fn frame(&self, frame: &Frame) -> String {
         match (self.by, &frame.function) {
             (Match::Function, Some(_)) => Frame { file: None, line: None, ..frame.clone() }.label(),
@@ -135,7 +135,7 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Changes of live allocations, the largest growth first; sites that did not change are left out.
+/// Changes of live allocations, largest growth first; sites without a change are left out.
 pub(crate) fn allocs(before: &Ledger, after: &Ledger, by: Match, filter: &Filter) -> Vec<Change> {
     let of = |of, ledger| allocs::group(ledger, filter, By::Stack, false).into_iter().map(move |group| (of, group));
     let groups: Vec<_> = of(0, before).chain(of(1, after)).collect();
@@ -163,7 +163,7 @@ pub(crate) fn allocs(before: &Ledger, after: &Ledger, by: Match, filter: &Filter
     changes
 }
 
-/// Changes of graphs and execs, the largest growth first.
+/// Changes of graphs and execs, largest growth first.
 pub(crate) fn graphs(before: &Ledger, after: &Ledger, by: Match) -> Vec<GraphChange> {
     let of = |of, ledger| {
         graphs::group(ledger, &graphs::Filter::default(), graphs::By::Stack)

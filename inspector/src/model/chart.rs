@@ -1,5 +1,5 @@
-//! A course of time as charts. Rows of one name are put together, the largest have their names, the others are summed
-//! up, and there are no more moments than a screen has columns.
+//! Charts of a course. Rows of one name are merged; the largest keep their names and the others are summed up. There
+//! are no more moments than a screen has columns.
 
 use super::course::{Course, Grid, Of};
 use crate::text::clean;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const NAMED: usize = 10;
 /// Most moments of a chart.
 const MOMENTS: usize = 600;
-/// The name of what is summed up.
+/// Name of the row that sums the others up.
 const OTHERS: &str = "others";
 
 /// One chart.
@@ -20,7 +20,7 @@ pub(crate) struct Chart {
     pub title: &'static str,
     /// `bytes`, or `count`.
     pub unit: &'static str,
-    /// The rows are drawn on top of one another, because they add up to something.
+    /// The rows are drawn on top of one another, because their sum has a meaning.
     pub stacked: bool,
     /// Milliseconds since 1970.
     pub times: Vec<u64>,
@@ -34,7 +34,7 @@ pub(crate) struct Line {
     pub values: Vec<u64>,
 }
 
-/// What a chart shows: its name, its title, and whether rows are stacked.
+/// Definition of a chart: its rows, its name, its title, and true if rows are stacked.
 type Kind = (Of, &'static str, &'static str, bool);
 
 const HELD: &[Kind] = &[
@@ -44,7 +44,7 @@ const HELD: &[Kind] = &[
     (Of::Class, "class", "graph class", true),
 ];
 
-/// The charts of what is live.
+/// The charts of live memory.
 pub(crate) fn of_memory(course: &Course) -> Vec<Chart> {
     let mut charts = vec![chart(&course.totals, (Of::Kind, "kind", "kind", true))];
     charts.extend(HELD.iter().map(|&kind| chart(&course.held, kind)));
@@ -63,7 +63,7 @@ pub(crate) fn of_graphs(course: &Course) -> Vec<Chart> {
 }
 
 impl Chart {
-    /// Whether there is anything to draw.
+    /// True if there is anything to draw.
     fn says_something(&self) -> bool {
         self.times.len() > 1 && self.rows.iter().any(|row| row.values.iter().any(|&value| value > 0))
     }
@@ -79,7 +79,7 @@ fn chart(grid: &Grid, (of, id, title, stacked): Kind) -> Chart {
         named.into_iter().map(|(name, values)| Line { name: clean(name).into_owned(), values }).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.values.iter().max().copied()));
     rows.retain(|row| row.values.iter().any(|&value| value > 0));
-    // A single row too many takes no more room under its own name.
+    // A single extra row takes no more room under its own name than as "others".
     if rows.len() > NAMED + 1 {
         let others = rows.split_off(NAMED);
         rows.push(Line { name: format!("{} {OTHERS}", others.len()), values: sum(&others, grid.times.len()) });
@@ -98,8 +98,8 @@ fn sum(rows: &[Line], moments: usize) -> Vec<u64> {
     (0..moments).map(at).collect()
 }
 
-/// The moments that are shown: of each stretch of time the one with the highest sum, so that no peak is lost, and the
-/// first and the last moment.
+/// The moments that are shown: the first, the last, and the one with the highest sum in each stretch of time, so that
+/// no peak is lost.
 pub(super) fn kept(sums: &[u64]) -> Vec<usize> {
     if sums.len() <= MOMENTS {
         return (0..sums.len()).collect();

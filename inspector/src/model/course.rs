@@ -1,4 +1,4 @@
-//! What was live over time: from the samples that a ledger keeps of itself, or from a recording.
+//! Live memory over time, from the samples in a ledger or from a recording.
 
 use super::history::Samples;
 use super::sites::Sites;
@@ -10,7 +10,7 @@ use gpumem_wire::layout::{EventSlot, SampleSlot};
 use gpumem_wire::read::Point;
 use serde::{Deserialize, Serialize};
 
-/// Numbers at the same moments.
+/// Rows of numbers at the same moments.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Grid {
     /// Nanoseconds since 1970, in order.
@@ -23,51 +23,51 @@ pub(crate) struct Grid {
 pub(crate) struct Row {
     pub kind: Of,
     pub name: String,
-    /// The stack that it is about, by the number that its writer gave it. 0: none.
+    /// The stack of the row, by its writer's number. 0: none.
     pub stack: u32,
     /// One for each moment.
     pub values: Vec<u64>,
 }
 
-/// What a row is about.
+/// Type of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Of {
-    /// Live bytes by how the memory was allocated, or where it lies.
+    /// Live bytes by the kind of allocation, or by the memory they take.
     #[default]
     Kind,
-    /// Live bytes of one call site, of one tag.
+    /// Live bytes of one call site or one tag.
     Site,
     Tag,
-    /// Bytes that graphs and execs of one call site, execs of one class take: estimated.
+    /// Bytes of graphs and execs of one call site, or of execs of one class: estimated.
     Graphs,
     Class,
     /// Bytes of the process and its devices as a whole.
     Whole,
-    /// Graphs and execs, counted.
+    /// Number of graphs and execs.
     Count,
-    /// What happens in a second.
+    /// Events per second.
     Rate,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Moment {
     pub unix_ns: u64,
-    /// The name of a kind of event.
+    /// Name of the event's kind.
     pub kind: String,
     pub text: String,
-    /// Memory ran out.
+    /// True if memory ran out.
     pub out_of_memory: bool,
 }
 
-/// All of it.
+/// The whole course of a process.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Course {
-    /// Live bytes by where they lie, and the process as a whole.
+    /// Live bytes by memory, and the process as a whole.
     pub totals: Grid,
-    /// Who held how much.
+    /// Bytes that each holder held.
     pub held: Grid,
     pub moments: Vec<Moment>,
 }
@@ -87,7 +87,7 @@ const COLUMNS: &[Column] = &[
     (Of::Count, "execs", |sample| sample.execs_live),
 ];
 
-/// What a ledger's own samples say. They are coarse far back.
+/// The course in a ledger's own samples. Old samples are coarse.
 pub(crate) fn of_ledger(ledger: &Ledger) -> Course {
     let moments = ledger.snapshot.events.iter().filter_map(|event| moment(ledger, event)).collect();
     Course { totals: totals(ledger), held: held(ledger), moments }
@@ -119,7 +119,7 @@ fn held(ledger: &Ledger) -> Grid {
             GrowthKind::Tag => (Of::Tag, ledger.snapshot.name(key).into_owned(), 0),
             GrowthKind::Class => (Of::Class, execs::hex(slot.key), 0),
             GrowthKind::Heap => return None,
-            // Recordings have what takes memory.
+            // Recordings have only kinds that take memory.
             GrowthKind::Code | GrowthKind::Streams | GrowthKind::Events | GrowthKind::Contexts => return None,
         };
         let points = samples.row(ledger, number, slot).points;
@@ -131,7 +131,7 @@ fn held(ledger: &Ledger) -> Grid {
     Grid { times: samples.points.iter().map(|point| real_ns(header, point.time_ns)).collect(), rows }
 }
 
-/// The bytes of a row at each sample: what its newest point until then says, and 0 before the first.
+/// Bytes of a row at each sample: the value of its newest point until then, and 0 before the first.
 fn at(points: &[Point], samples: &[Point]) -> Vec<u64> {
     let (mut points, mut now) = (points.iter().peekable(), 0);
     let value = |sample: &Point| {
@@ -143,7 +143,7 @@ fn at(points: &[Point], samples: &[Point]) -> Vec<u64> {
     samples.iter().map(value).collect()
 }
 
-/// Whether an event is one that a timeline shows, and what it says then.
+/// The event as a moment, if timelines show its kind.
 pub(crate) fn moment(ledger: &Ledger, event: &EventSlot) -> Option<Moment> {
     let kind = EventKind::from_u8(event.kind)?;
     let bytes = units::bytes;

@@ -1,4 +1,4 @@
-//! The devices that a process uses, and what it takes of each.
+//! The devices that a process uses, and the memory it takes on each.
 
 use super::account::{Account, How, Share};
 use super::execs::held;
@@ -10,7 +10,7 @@ use gpumem_wire::read::Snapshot;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// One device, and what of its memory is explained.
+/// One device, with its explained memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Device {
     pub device: u32,
@@ -18,64 +18,64 @@ pub(crate) struct Device {
     pub vendor: &'static str,
     pub uuid: String,
     pub contexts: u64,
-    /// Its memory is the machine's. What is used and free there is that of all programs, on the GPU or not.
+    /// The device uses the machine's memory. Used and free bytes are those of all programs, on the GPU or not.
     pub integrated: bool,
     pub total_bytes: u64,
-    /// In use by everybody, when last looked at; 0 if unknown.
+    /// Bytes in use by all processes at the last look; 0 if unknown.
     pub used_bytes: u64,
     pub used_age_ns: u64,
-    /// Who looked: `driver` (NVML, now) or `ledger` (the shim, then).
+    /// Source of the used bytes: `driver` (NVML, now) or `ledger` (the shim, earlier).
     pub used_source: &'static str,
-    /// In use by everybody when the first context had just been made.
+    /// Bytes in use by all processes just after the first context was made.
     pub baseline_bytes: u64,
-    /// The recorded live allocations of this process in device memory.
+    /// Recorded live allocations of this process in device memory.
     pub tracked_bytes: u64,
     pub managed_bytes: u64,
-    /// Of this process, asked for as memory of the device and placed outside of it.
+    /// Bytes that this process requested as device memory and that lie outside of it.
     pub spilled_bytes: u64,
     /// Estimate for this process's graph execs, parked ones included.
     pub graph_bytes: u64,
-    /// What our pool keeps for later allocations of this process.
+    /// Bytes that the pool keeps for later allocations of this process.
     pub idle_bytes: u64,
-    /// Bytes that the driver keeps for the default stream-ordered pool, beyond live stream-ordered
-    /// allocations, by the last look; 0 if unknown or unused.
+    /// Bytes that the driver keeps for the default stream-ordered pool, beyond live stream-ordered allocations, at the
+    /// last look; 0 if unknown or unused.
     pub pool_idle_bytes: u64,
-    /// Bytes that the driver keeps for the memory nodes of graphs, by the last look; 0 if unknown or unused.
+    /// Bytes that the driver keeps for the memory nodes of graphs, at the last look; 0 if unknown or unused.
     pub graph_memory_bytes: u64,
     /// Bytes that the driver took for itself: the fall of free memory around calls that load code, make a stream,
-    /// launch a kernel for the first time, set a limit, or make one more context.
+    /// launch a kernel for the first time, set a limit, or make another context.
     pub taken_bytes: u64,
-    /// The kernel whose threads have most local memory for which the driver took memory.
+    /// The kernel with the most local memory per thread for which the driver took memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local: Option<LocalMemory>,
-    /// What this process takes of it, in parts that add up to the driver's count for the process.
+    /// Memory of this process on the device, in parts that add up to the driver's count for it.
     pub of_process: Account,
-    /// Used by other processes. `None` if the driver's count for this one is not known.
+    /// Bytes used by other processes. `None` if the driver's count for this one is unknown.
     pub others_bytes: Option<u64>,
-    /// The rest of this process's account; where the driver's count for it is not known, all that is used by everybody and
-    /// in no part. `None` where the last look does not fit what is recorded now.
+    /// The rest of this process's account. If the driver's count for it is unknown: all used bytes that belong to no
+    /// part. `None` if the last look contradicts the present records.
     pub unexplained_bytes: Option<u64>,
     pub peak_bytes: u64,
 }
 
-/// Local memory of a kernel: arrays and spilled registers of its threads. The driver takes it at the first launch for as
-/// many threads as the device runs at once, and keeps it for the context's life.
+/// Local memory of a kernel: arrays and spilled registers of its threads. At the first launch the driver takes it for
+/// as many threads as the device runs at once, and keeps it for the context's life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct LocalMemory {
     pub kernel: String,
-    /// Bytes of a thread.
+    /// Bytes per thread.
     pub per_thread: u64,
-    /// By how much free memory fell around such launches.
+    /// Fall of free memory around such launches.
     pub bytes: u64,
 }
 
 /// Sums on the way to a [`Device`].
 #[derive(Default)]
 struct Looks {
-    /// When the first context was made.
+    /// Time at which the first context was made.
     first_ns: Option<u64>,
     used_ns: u64,
-    /// When and what the newest look at the pool and at graphs' memory found.
+    /// Time and result of the newest look at the pool and at graph memory.
     pool: (u64, u64),
     graph_memory: (u64, u64),
     async_bytes: u64,
@@ -83,7 +83,7 @@ struct Looks {
     kinds: BTreeMap<&'static str, u64>,
     /// Bytes of allocations that share pages.
     shared: u64,
-    /// Bytes by which the last page of each other allocation is larger than what was asked for.
+    /// Bytes lost to rounding the last page of every other allocation.
     rounding: u64,
     /// Bytes that the driver took, by reason.
     taken: BTreeMap<Taken, u64>,
@@ -125,7 +125,7 @@ pub(crate) fn of(ledger: &Ledger, books: &Books) -> Vec<Device> {
 }
 
 impl Device {
-    /// The device of a context, before anything is added up.
+    /// The device of a context, with empty sums.
     fn empty(snapshot: &Snapshot, context: &ContextSlot) -> Self {
         Self {
             device: context.device,
@@ -179,8 +179,8 @@ impl Device {
         if context.used_ns >= looks.used_ns && context.used_bytes > 0 {
             (self.used_bytes, looks.used_ns) = (context.used_bytes, context.used_ns);
         }
-        // Both numbers belong to the device. Contexts on it repeat them, so they are not added up. A context that was
-        // never asked has 0.
+        // Both numbers belong to the device. Contexts on it repeat them, so they are not added up. A context without a
+        // look has 0.
         for (kept, newest) in [(context.pool_bytes, &mut looks.pool), (context.graph_bytes, &mut looks.graph_memory)] {
             if kept > 0 && context.used_ns >= newest.0 {
                 *newest = (context.used_ns, kept);
@@ -239,8 +239,8 @@ impl Device {
         MEASURED_CARDS.iter().find(is_it).filter(|_| !self.name.contains("MIG"))
     }
 
-    /// Local memory of kernels: as it was measured with this card, else by how much free memory fell. Code that was loaded
-    /// at the same launch is in that, and the second number is what it leaves for code.
+    /// Local memory of kernels: as measured with this card, else the fall of free memory. That fall includes code
+    /// loaded at the same launch; the second number is the part left for code.
     fn local_memory(&self, taken: u64, known: Option<&MeasuredCard>) -> (Share, u64) {
         const NAME: &str = "local memory of kernels";
         match (known, &self.local) {
@@ -253,11 +253,11 @@ impl Device {
         }
     }
 
-    /// The first context, around which free memory cannot be asked for.
+    /// The first context: free memory cannot be queried before it exists.
     fn first_context(&self, known: Option<&MeasuredCard>, alone_on_card: bool) -> Option<Share> {
         let (bytes, remark) = match known {
             Some(card) => (card.first_context, AS_MEASURED),
-            // No other process is there, so all that was used once the context was made is taken for its own.
+            // No other process is there, so all memory used once the context was made counts as its own.
             None if alone_on_card => (self.baseline_bytes, "used on the card when it was made"),
             None => return None,
         };
@@ -304,8 +304,8 @@ impl Device {
     }
 }
 
-/// Queues of streams: as measured, else by how much free memory fell. The second number is what that leaves for streams
-/// that are gone.
+/// Queues of streams: as measured, else the fall of free memory. The second number is the part left for streams that
+/// are gone.
 fn of_streams(live: u64, taken: u64, known: Option<&MeasuredCard>) -> (Share, u64) {
     if known.is_none() {
         return (Share::new("streams", taken, How::Measured, "their queues"), 0);
@@ -318,18 +318,18 @@ fn of_streams(live: u64, taken: u64, known: Option<&MeasuredCard>) -> (Share, u6
 
 /// A card, as measured with driver 580.
 struct MeasuredCard {
-    /// As `cuDriverGetVersion` says it.
+    /// As `cuDriverGetVersion` reports it.
     driver: u32,
-    /// The beginning of the card's name.
+    /// Beginning of the card's name.
     name: &'static str,
     /// NVML's count for a process with one context and nothing allocated, bytes.
     first_context: u64,
-    /// Threads for which a context has local memory: all that the card runs at once.
+    /// Threads that have local memory in a context: all that the card runs at once.
     threads: u64,
 }
 
 impl MeasuredCard {
-    /// Local memory of a thread that is a part of the first context, bytes.
+    /// Local memory per thread that is part of the first context, bytes.
     const LOCAL_AT_FIRST: u64 = 1024;
 }
 
@@ -341,14 +341,14 @@ const MEASURED_CARDS: &[MeasuredCard] = &[
 
 /// The driver's counts on one device.
 struct Counted {
-    /// For everybody.
+    /// Used by all processes.
     used: Option<u64>,
     of_process: Count,
     /// No other process is on the card.
     alone_on_card: bool,
 }
 
-/// NVML's answer for a process that runs, for a dump that of its time. `alone`: the process uses no other device.
+/// NVML's answer for a running process; the stored one for a dump. `alone`: the process uses no other device.
 fn counted(ledger: &Ledger, uuid: &str, books: &Books, alone: bool) -> Counted {
     let of_process = |of_process| Counted { used: None, of_process, alone_on_card: false };
     if let Some(used) = dumped(ledger) {
@@ -372,14 +372,14 @@ fn dumped(ledger: &Ledger) -> Option<u64> {
     Some(ledger.snapshot.header.dumped_device_used).filter(|&used| used > 0)
 }
 
-/// The driver's count for the process, all its devices together. `None` if it is not known of one of them.
+/// The driver's count for the process over all its devices. `None` if one of them is unknown.
 pub(crate) fn process_used(ledger: &Ledger, devices: &[Device]) -> Option<u64> {
     let each = devices.iter().map(|device| device.of_process.counted_bytes);
     let all: Option<u64> = each.sum();
     dumped(ledger).or(all).filter(|_| !devices.is_empty())
 }
 
-/// A device's UUID as NVML writes it, without its prefix; empty if the driver told none.
+/// A device's UUID in NVML's format, without the prefix; empty if the driver gave none.
 pub(crate) fn uuid(bytes: &[u8; 16]) -> String {
     if *bytes == [0; 16] {
         return String::new();

@@ -1,9 +1,9 @@
-//! What one exec, or one graph, says of itself: its state, its class, what it takes.
+//! Facts of one exec or graph: state, class, bytes.
 
 use gpumem_wire::kinds::{ExecState, Pinned};
 use gpumem_wire::layout::ExecSlot;
 
-/// Where an exec's real exec is; `None` for a number that this version does not know.
+/// Location of an exec's real exec; `None` for a number that this version does not know.
 pub(crate) fn state(exec: &ExecSlot) -> Option<ExecState> {
     exec.exec_state()
 }
@@ -13,7 +13,7 @@ pub(crate) fn state_name(exec: &ExecSlot) -> &'static str {
     state(exec).map_or("unknown", ExecState::name)
 }
 
-/// A class in sixteen hexadecimal digits.
+/// A class as sixteen hexadecimal digits.
 pub(crate) fn hex(class: u64) -> String {
     format!("{class:016x}")
 }
@@ -23,7 +23,7 @@ pub(crate) fn class_name(exec: &ExecSlot) -> String {
     if exec.class == 0 { String::new() } else { hex(exec.class) }
 }
 
-/// Why an exec is not under the graph cache; `None` if it is, or if nobody looked.
+/// The reason why an exec is not under the graph cache; `None` if it is, or if the cache did not look.
 pub(crate) fn why_pinned(exec: &ExecSlot) -> Option<Pinned> {
     exec.pinned().filter(|&pinned| pinned != Pinned::None)
 }
@@ -31,9 +31,9 @@ pub(crate) fn why_pinned(exec: &ExecSlot) -> Option<Pinned> {
 /// Bytes that an exec takes now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ExecBytes {
-    /// Of its real exec, if it has one; estimated.
+    /// Host bytes of its real exec, if it has one; estimated.
     pub host: u64,
-    /// Of its real exec, if it has one; estimated.
+    /// Device bytes of its real exec, if it has one; estimated.
     pub device: u64,
     /// Host bytes of its source.
     pub source: u64,
@@ -56,7 +56,7 @@ impl ExecBytes {
     }
 }
 
-/// What an exec takes now: one that is folded has its source alone.
+/// Bytes that an exec takes now; a folded one has only its source.
 pub(crate) fn held(exec: &ExecSlot) -> ExecBytes {
     let (host, device) = match state(exec) {
         Some(ExecState::Folded | ExecState::Gone) => (0, 0),

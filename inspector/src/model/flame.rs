@@ -1,4 +1,4 @@
-//! Memory by call stack, as a flame graph wants it: frames, stacks of them, and what each stack weighs.
+//! Memory by call stack for a flame graph: frames, stacks, and the bytes of each stack.
 
 use super::Ledger;
 use super::course::{Grid, Of};
@@ -8,11 +8,11 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Most stacks that are kept; the lightest are put together.
+/// Most stacks that are kept; the lightest are merged.
 const MOST: usize = 4000;
-/// The stack of a row that is about several.
+/// Stack number of a row that covers several stacks.
 pub(super) const MANY: u32 = u32::MAX;
-/// The name of allocations without a stack, and of what is put together.
+/// Name of allocations without a stack, and of merged stacks.
 const NO_STACK: &str = "(no stack)";
 const OTHERS: &str = "(smaller stacks)";
 
@@ -37,9 +37,9 @@ pub(crate) struct Stack {
 pub(crate) struct Weight {
     /// Live at the end.
     pub live: u64,
-    /// Live when all stacks together held most.
+    /// Live at the time when all stacks together held most.
     pub peak: u64,
-    /// More live at the end than at the beginning.
+    /// Growth of live bytes from the beginning to the end.
     pub growth: u64,
     /// Ever allocated.
     pub churn: u64,
@@ -61,7 +61,7 @@ impl Weight {
     }
 }
 
-/// The weights of every stack by number, given what is live, what was ever allocated, and what was held over time.
+/// The weights of every stack by number, from live bytes, totals ever allocated, and live bytes over time.
 pub(crate) fn weights(
     live: &FxHashMap<u32, u64>,
     ever: impl Iterator<Item = (u32, u64)>,
@@ -81,7 +81,7 @@ pub(crate) fn weights(
     let known = sites().filter(|row| row.stack != MANY);
     let known: FxHashMap<u32, &[u64]> = known.map(|row| (row.stack, &*row.values)).collect();
     let now = live.values().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
-    // More may be live now than at any sample. Then the peak is now.
+    // If more is live now than at any sample, the peak is now.
     let peak = peak.filter(|&at| sum(at) > now);
     for stack in known.keys() {
         weights.entry(*stack).or_default();
@@ -93,8 +93,7 @@ pub(crate) fn weights(
             (Some(_), None) => 0,
             (None, _) => weight.live,
         };
-        // A stack without a row came after the last sample, or there was no room for it. Nothing is known of its
-        // beginning.
+        // A stack without a row came after the last sample, or there was no room for it. Its start is unknown.
         let first = values.map(|values| values.first().copied().unwrap_or(0));
         weight.growth = first.map_or(0, |first| weight.live.saturating_sub(first));
     }
@@ -102,7 +101,7 @@ pub(crate) fn weights(
     weights
 }
 
-/// The flame graph of these weights; `frames` has the frames of a stack, innermost first.
+/// The flame graph of these weights; `frames` returns the frames of a stack, innermost first.
 pub(crate) fn of(weights: &BTreeMap<u32, Weight>, frames: impl Fn(u32) -> Vec<Rc<str>>) -> Flame {
     let mut heaviest: Vec<(u32, Weight)> = weights.iter().map(|(&stack, &weight)| (stack, weight)).collect();
     heaviest.sort_by_key(|(stack, weight)| (std::cmp::Reverse(weight.most()), *stack));
@@ -144,7 +143,7 @@ pub(crate) fn live(ledger: &Ledger) -> FxHashMap<StackRef, u64> {
     live
 }
 
-/// The flame graph of a ledger, given who held how much.
+/// The flame graph of a ledger, from the bytes held over time.
 pub(crate) fn of_ledger(ledger: &Ledger, held: &Grid) -> Flame {
     let ever = ledger.snapshot.stacks.iter().map(|(&stack, totals)| (stack, totals.alloc_bytes));
     of(&weights(&live(ledger), ever, held), |stack| ledger.labels(stack))

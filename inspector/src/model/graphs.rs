@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-/// Graphs and execs that came from one place.
+/// Graphs and execs with the same key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Group {
     #[serde(skip)]
@@ -29,11 +29,11 @@ pub(crate) struct Group {
     pub failed_updates: u64,
     pub node_sets: u64,
     pub instantiate_ns: u64,
-    /// Execs under the graph cache, by where their real exec is.
+    /// Execs under the graph cache, by the location of their real exec.
     pub resident: u64,
     pub folded: u64,
     pub gone: u64,
-    /// Execs that are not under it, and why.
+    /// Execs that are not under it, by reason.
     #[serde(rename = "pinned_by")]
     pub pinned: BTreeMap<&'static str, u64>,
     pub source_bytes: u64,
@@ -42,14 +42,14 @@ pub(crate) struct Group {
     pub instantiations: u64,
     pub evictions: u64,
     pub saved_ns: u64,
-    /// Held now, sources included; estimated.
+    /// Bytes held now, sources included; estimated.
     #[serde(rename = "host_bytes_estimated")]
     pub host_bytes: u64,
     #[serde(rename = "device_bytes_estimated")]
     pub device_bytes: u64,
     #[serde(skip)]
     pub oldest_ns: u64,
-    /// Ever made at these stacks.
+    /// Number ever made at these stacks.
     #[serde(rename = "graphs_ever")]
     pub graphs_total: u64,
     #[serde(rename = "execs_ever")]
@@ -82,10 +82,10 @@ pub(crate) enum By {
     State,
 }
 
-/// What a group has in common.
+/// The key of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Key {
-    /// A site's name, see [`Sites`].
+    /// The name of a call site, see [`Sites`].
     Site(Rc<str>),
     Stack(StackRef),
     Thread(u32),
@@ -93,33 +93,33 @@ pub(crate) enum Key {
     Context(u16),
     /// The fingerprint of a class; `None` for graphs.
     Class(Option<u64>),
-    /// The name of a state, and of what pins it; empty for graphs.
+    /// The name of a state and of the reason for pinning; empty for graphs.
     State(&'static str, &'static str),
 }
 
-/// Which execs to show; with any condition, graphs are left out.
+/// Selects execs; any condition leaves graphs out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
-    /// Only those that are not under the graph cache for a reason.
+    /// Only execs that are pinned for a reason.
     pub pinned: bool,
     /// Only these states; empty: all.
     pub states: Vec<ExecState>,
 }
 
 impl Filter {
-    /// True where every graph and exec fits.
+    /// True if the filter selects every graph and exec.
     pub(crate) fn is_open(&self) -> bool {
         !self.pinned && self.states.is_empty()
     }
 
-    /// True for an exec that fits.
+    /// True if the filter selects this exec.
     pub(crate) fn fits(&self, exec: &ExecSlot) -> bool {
         (!self.pinned || why_pinned(exec).is_some())
             && (self.states.is_empty() || state(exec).is_some_and(|state| self.states.contains(&state)))
     }
 }
 
-/// Groups, those with most memory first.
+/// Groups, most memory first.
 pub(crate) fn group(ledger: &Ledger, filter: &Filter, by: By) -> Vec<(Key, Group)> {
     let sites = if by == By::Site { Sites::of_graphs(ledger) } else { Sites::default() };
     let mut groups: BTreeMap<Key, Group> = BTreeMap::new();
@@ -159,7 +159,7 @@ pub(crate) fn group(ledger: &Ledger, filter: &Filter, by: By) -> Vec<(Key, Group
     groups
 }
 
-/// All graphs and execs together, with the real execs that are parked.
+/// The sum of all graphs and execs, with parked real execs.
 pub(crate) fn total(ledger: &Ledger, cache: &Cache) -> Group {
     let mut total = Group {
         host_bytes: cache.parked_host_bytes_estimated,
@@ -219,7 +219,7 @@ impl Group {
     }
 }
 
-/// Nodes by the name of their kind, those that there are.
+/// Nodes by the name of their kind, without kinds that have none.
 pub(crate) fn by_name(nodes: &Nodes) -> BTreeMap<&'static str, u64> {
     let mut named = BTreeMap::new();
     for (number, &n) in nodes.iter().enumerate().filter(|&(_, &n)| n > 0) {

@@ -1,4 +1,4 @@
-//! The samples that the control thread takes: one by one, and how each number moved over them.
+//! The samples of the control thread: one by one, and the growth of each column.
 
 use super::Ledger;
 use super::changes::minus;
@@ -8,15 +8,15 @@ use gpumem_wire::read::Point;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// How a number moved over the samples.
+/// Growth of one number over the samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Growth {
     pub what: &'static str,
     pub first: u64,
     pub last: u64,
     pub peak: u64,
-    /// Change per minute over the later half of the samples ([`Series::per_minute`], as every view has it): what was taken
-    /// at the beginning and kept since is no growth.
+    /// Change per minute over the later half of the samples ([`Series::per_minute`], as in every view): memory taken at
+    /// the beginning and kept since is no growth.
     pub per_minute: f64,
     /// Change over the last minute, or since the first sample if that is younger.
     pub last_minute: i64,
@@ -24,7 +24,7 @@ pub(crate) struct Growth {
 
 type Column = (&'static str, fn(&SampleSlot) -> u64);
 
-/// What samples hold, by name.
+/// The columns of samples, by name.
 pub(crate) const COLUMNS: &[Column] = &[
     ("device_live_bytes", |sample| sample.device_live),
     ("host_live_bytes", |sample| sample.host_live),
@@ -41,7 +41,7 @@ pub(crate) const COLUMNS: &[Column] = &[
     ("device_idle_bytes", |sample| sample.device_idle),
 ];
 
-/// Every sample, by the names of its columns.
+/// Every sample as a map from column names to values.
 pub(crate) fn samples(ledger: &Ledger) -> Vec<BTreeMap<&'static str, u64>> {
     let row = |sample| {
         let mut row: BTreeMap<_, _> = COLUMNS.iter().map(|&(name, column)| (name, column(sample))).collect();
@@ -51,16 +51,16 @@ pub(crate) fn samples(ledger: &Ledger) -> Vec<BTreeMap<&'static str, u64>> {
     ledger.snapshot.samples.iter().map(row).collect()
 }
 
-/// Columns of what is looked at rather than counted: 0 is "not seen yet", and no value to grow from.
+/// Columns that are polled instead of counted: 0 means "not polled yet".
 const LOOKED_AT: [&str; 3] = ["rss_bytes", "rss_of_program_bytes", "device_used_bytes"];
 
-/// One number over time, of its samples in any order. What is looked at rather than counted is 0 until the first look.
+/// One number over time, from samples in any order. A polled column is 0 until the first poll.
 pub(crate) fn series(samples: &[SampleSlot], column: impl Fn(&SampleSlot) -> u64, is_looked_at: bool) -> Series {
     let point = |sample: &SampleSlot| Point { time_ns: sample.time_ns, samples: 1, bytes: column(sample), count: 0 };
     Series::in_order(samples.iter().map(point).skip_while(|point| is_looked_at && point.bytes == 0).collect())
 }
 
-/// Growth of everything that samples hold; `None` with fewer than two samples.
+/// Growth of every column; `None` with fewer than two samples.
 pub(crate) fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
     let (first, last) = (ledger.snapshot.samples.first()?, ledger.snapshot.samples.last()?);
     let span_ns = last.time_ns.checked_sub(first.time_ns).filter(|&span| span > 0)?;

@@ -1,4 +1,4 @@
-//! What was live over time, as the shim sampled it: believable times, gaps, rates.
+//! Live memory over time, as the shim sampled it: plausible times, gaps, rates.
 
 use super::Ledger;
 use super::allocs::{By, Key};
@@ -10,19 +10,19 @@ use gpumem_wire::layout::GrowthSlot;
 use gpumem_wire::read::Point;
 use rustc_hash::FxHashMap;
 
-/// Samples that are apart by so many times the usual distance have a gap between them, unless they are near each other
-/// all the same.
+/// Samples that are further apart than this many usual distances have a gap between them, unless the distance is short
+/// in absolute terms.
 const GAP: u64 = 10;
 const SHORTEST_GAP_NS: u64 = 2_000_000_000;
 
-/// When samples were taken.
+/// Times of the samples.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
     /// Oldest first.
     pub points: Vec<Point>,
-    /// Times without samples: the process stood still, or the machine did.
+    /// Times without samples: the process or the machine was stopped.
     pub gaps: Vec<(u64, u64)>,
-    /// Points whose times cannot be: before the ledger began, or after its last sign of life.
+    /// Number of points with impossible times: before the ledger began, or after its last sign of life.
     pub unbelievable: usize,
 }
 
@@ -33,7 +33,7 @@ impl Samples {
         let all = points.len();
         points.retain(|point| believable(ledger, point));
         let interval = ledger.settings().growth_interval;
-        // Without an interval only marks are sampled, and they come at any time.
+        // Without an interval only marks cause samples, at any time.
         let gap = |pair: &[Point]| {
             let usual = interval.saturating_mul(pair[0].samples);
             let apart = pair[1].time_ns - pair[0].time_ns;
@@ -44,7 +44,7 @@ impl Samples {
         Self { unbelievable: all - points.len(), points, gaps }
     }
 
-    /// From the first to the last, nanoseconds.
+    /// Time from the first sample to the last, nanoseconds.
     pub(crate) fn span_ns(&self) -> u64 {
         match (self.points.first(), self.points.last()) {
             (Some(first), Some(last)) => last.time_ns - first.time_ns,
@@ -70,20 +70,20 @@ fn believable(ledger: &Ledger, point: &Point) -> bool {
     (ledger.snapshot.header.created_ns..=ledger.status.now_ns).contains(&point.time_ns)
 }
 
-/// What was live at samples, oldest first.
+/// Live bytes and counts at samples, oldest first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Series {
     pub points: Vec<Point>,
 }
 
 impl Series {
-    /// Puts points in order, since a ledger may have any times.
+    /// Sorts points by time, since a ledger may have any times.
     pub(crate) fn in_order(mut points: Vec<Point>) -> Self {
         points.sort_by_key(|point| point.time_ns);
         Self { points }
     }
 
-    /// Adds another one, sample by sample.
+    /// Adds another series, sample by sample.
     pub(crate) fn add(&mut self, other: Self) {
         if self.points.is_empty() {
             self.points = other.points;
@@ -103,8 +103,8 @@ impl Series {
         }
     }
 
-    /// What was live at so many moments at equal distances, from a time on to the last sample. At each moment that is
-    /// what the last sample before it had.
+    /// Live values at `moments` times at equal distances, from `from_ns` to the last sample. Each is the value of the
+    /// last sample before it.
     pub(crate) fn at_moments(&self, from_ns: u64, to_ns: u64, moments: u64) -> Vec<u64> {
         let Some(first) = self.points.first() else { return Vec::new() };
         let from = from_ns.max(first.time_ns.min(to_ns));
@@ -120,26 +120,26 @@ impl Series {
         values
     }
 
-    /// The same with counts in place of bytes.
+    /// The same series with counts in place of bytes.
     pub(crate) fn counts(&self) -> Self {
         let point = |point: &Point| Point { bytes: point.count, ..*point };
         Self { points: self.points.iter().map(point).collect() }
     }
 
-    /// From the first point to the last.
+    /// Time from the first point to the last.
     pub(crate) fn span_ns(&self) -> u64 {
         let first = self.points.first().map_or(0, |first| first.time_ns);
         self.points.last().map_or(0, |last| last.time_ns - first)
     }
 
-    /// What a verdict is given on.
+    /// The steps that a verdict is judged on.
     pub(crate) fn steps(&self) -> Vec<Step> {
         let step = |point: &Point| Step { samples: point.samples, bytes: point.bytes, count: point.count };
         self.points.iter().map(step).collect()
     }
 
-    /// What was live at a moment, by the nearest sample. Nothing is known before the first sample of all. Between that
-    /// and the first sample of this series nothing was live.
+    /// The live value at a moment, from the nearest sample. Before the ledger's first sample it is unknown; from then
+    /// to the first sample of this series it is 0.
     pub(crate) fn at(&self, samples: &Samples, moment_ns: u64) -> Option<Point> {
         let first = self.points.first()?;
         let begin = samples.points.first()?.time_ns;
@@ -152,7 +152,7 @@ impl Series {
         (before <= samples.span_ns() / 16).then_some(*nearest)
     }
 
-    /// Bytes a minute over the later half: the slope of the line that is nearest to all points.
+    /// Bytes per minute over the later half: the slope of the line fitted to its points.
     pub(crate) fn per_minute(&self, samples: &Samples) -> f64 {
         let (Some(first), Some(last)) = (self.points.first(), self.points.last()) else { return 0.0 };
         let middle = first.time_ns + (last.time_ns - first.time_ns) / 2;
@@ -167,7 +167,7 @@ impl Series {
     }
 }
 
-/// What groups held over time. The ledger keeps that for call sites, stacks and tags.
+/// Memory that groups held over time, which the ledger keeps for call sites, stacks and tags.
 pub(crate) fn of_groups(ledger: &Ledger, samples: &Samples, by: By, sites: &Sites) -> FxHashMap<Key, Series> {
     let mut held: FxHashMap<Key, Series> = FxHashMap::default();
     for (row, slot) in ledger.snapshot.growth.rows() {
@@ -183,7 +183,7 @@ pub(crate) fn of_groups(ledger: &Ledger, samples: &Samples, by: By, sites: &Site
     held
 }
 
-/// What graphs and execs held over time. The ledger keeps that for call sites, stacks and classes.
+/// Memory that graphs and execs held over time, which the ledger keeps for call sites, stacks and classes.
 pub(crate) fn of_graphs(
     ledger: &Ledger,
     samples: &Samples,
@@ -208,7 +208,7 @@ pub(crate) fn of_graphs(
 mod tests {
     use super::*;
 
-    /// A sample whose time lies before that of the one in front of it.
+    /// A sample whose time is before the sample in front of it.
     #[test]
     fn times_that_go_back_are_put_in_order() {
         let point = |(time_ns, bytes)| Point { time_ns, samples: 1, bytes, count: 0 };

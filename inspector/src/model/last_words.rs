@@ -1,4 +1,4 @@
-//! Why a process may have ended: it was told that there is no memory, and ended soon after.
+//! Likely cause of a process's end: a request was refused for lack of memory, and the process ended soon after.
 
 use super::Ledger;
 use super::sites::Sites;
@@ -6,10 +6,11 @@ use crate::source::liveness::Life;
 use crate::text::{shorten, units};
 use gpumem_wire::kinds::EventKind;
 
-/// A process that goes on for longer after it was refused has got over it, ns.
+/// A process that runs for longer after a refusal has recovered from it, ns.
 const SOON_NS: u64 = 5_000_000_000;
 
-/// Says which request was refused shortly before the process ended. `None` if it runs, or ended for another reason.
+/// Describes the request that was refused shortly before the process ended. `None` if it runs, or ended for another
+/// reason.
 pub(super) fn out_of_memory(ledger: &Ledger) -> Option<String> {
     if !matches!(ledger.status.life, Life::Exited | Life::Killed) {
         return None;

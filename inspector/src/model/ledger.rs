@@ -1,6 +1,6 @@
-//! One snapshot, with what is needed to understand it: symbols, clock, process.
+//! One snapshot with its symbols, clock and process.
 //!
-//! * [`frames`]: which frames of a stack are shown, and which one is its call site.
+//! * [`frames`]: selects the frames of a stack that are shown, and its call site.
 
 pub(crate) mod frames;
 
@@ -26,10 +26,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// A longer label loses its middle, such as the names of some templates.
+/// A longer label loses its middle; the names of some templates are longer.
 const LABEL_COLUMNS: usize = 2000;
 
-/// A ledger or a dump, read.
+/// A ledger or a dump that was read.
 pub(crate) struct Ledger {
     pub snapshot: Snapshot,
     pub path: PathBuf,
@@ -37,7 +37,7 @@ pub(crate) struct Ledger {
     pub process: Option<Process>,
     pub status: Status,
     pub symbols: Symbols,
-    /// Which frames are shown.
+    /// Selects the frames that are shown.
     pub stack: StackMode,
     sites: RefCell<FxHashMap<StackRef, Option<u64>>>,
     /// Frames in words, by return address.
@@ -46,7 +46,7 @@ pub(crate) struct Ledger {
     threads: HashMap<u32, Rc<str>>,
 }
 
-/// The head of every view: which process, and how it is recorded.
+/// The head of every view: the process, and how it is recorded.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(crate) struct Head {
     pub pid: u32,
@@ -55,11 +55,11 @@ pub(crate) struct Head {
     pub(super) cmdline: String,
     pub uid: u32,
     pub life: Life,
-    /// How long ago the process ended, or how old the dump is.
+    /// Time since the process ended, or the age of the dump.
     pub ago_ns: u64,
-    /// How long the ledger covers.
+    /// Time that the ledger covers.
     pub recorded_ns: u64,
-    /// Nanoseconds since 1970 at which recording began.
+    /// Start of the recording, nanoseconds since 1970.
     pub(super) started_unix_ns: u64,
     #[serde(serialize_with = "crate::text::serialize_path")]
     pub ledger: PathBuf,
@@ -67,28 +67,28 @@ pub(crate) struct Head {
     pub interception_reason: String,
     pub mode: &'static str,
     pub mode_reason: String,
-    /// What decided the mode.
+    /// The setting or finding that decided the mode.
     pub decided: String,
-    /// Verdicts of the selftest that were not believed, and why.
+    /// Selftest verdicts that were refused, with the reason.
     pub refused_verdicts: Vec<String>,
-    /// What the process met of the driver that the shim does not know.
+    /// Driver features that the process used and the shim does not know.
     pub unknown: Vec<String>,
-    /// The interpreter of Python in the process. Empty: none was found.
+    /// The Python interpreter in the process. Empty: none was found.
     pub python: String,
-    /// Why its frames are not read. Empty: they are read.
+    /// The reason why its frames are not read. Empty: they are read.
     pub python_refused: String,
     pub state: &'static str,
     pub(super) doors: Vec<&'static str>,
     pub(super) driver_version: String,
     pub shim_version: String,
-    /// Of a process that ended soon after it ran out of memory: what was refused, and to whom.
+    /// For a process that ended soon after it ran out of memory: the refused request and its caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_memory: Option<String>,
-    /// Records that did not fit.
+    /// Records that were dropped for lack of room.
     pub(super) dropped_records: u64,
     /// Slots that were half-written when they were read.
     pub(super) torn_slots: u64,
-    /// The bytes that the file should have, if it is cut short.
+    /// Full size of the file in bytes, if it is cut short.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) whole_bytes: Option<u64>,
     /// Refused and unknown settings.
@@ -96,7 +96,7 @@ pub(crate) struct Head {
 }
 
 impl Ledger {
-    /// A ledger that was opened.
+    /// The ledger of an opened file.
     pub(crate) fn of(world: &World, opened: Opened) -> Self {
         let Opened { snapshot, path, process } = opened;
         let status = Status::of(world, &snapshot, process.as_ref());
@@ -120,7 +120,7 @@ impl Ledger {
         }
     }
 
-    /// Time from then to now (or to the end of the process), nanoseconds.
+    /// Time from `then_ns` to now or to the end of the process, nanoseconds.
     pub(crate) fn age(&self, then_ns: u64) -> u64 {
         self.status.now_ns.saturating_sub(then_ns)
     }
@@ -140,7 +140,7 @@ impl Ledger {
         site
     }
 
-    /// The frames of a stack that are shown, innermost first: return addresses, and frames of Python.
+    /// The shown frames of a stack, innermost first: return addresses and Python frames.
     pub(crate) fn addresses(&self, stack: StackRef) -> Cow<'_, [u64]> {
         frames::shown(self, stack)
     }
@@ -150,7 +150,7 @@ impl Ledger {
         frames::step(self, stack, depth, |address| Some(self.texts(address)))
     }
 
-    /// Takes over what was looked up for an earlier snapshot of the same process, if that is still valid.
+    /// Takes over the symbols found for an earlier snapshot of the same process, if they are still valid.
     pub(crate) fn take_symbols_of(&mut self, before: &mut Self) {
         let same = self.path == before.path && self.snapshot.header.start_ticks == before.snapshot.header.start_ticks;
         if same && self.snapshot.modules == before.snapshot.modules && self.status.life == before.status.life {
@@ -161,7 +161,7 @@ impl Ledger {
         }
     }
 
-    /// How many of [`Ledger::labels`] a stack has from its call site outwards.
+    /// Number of [`Ledger::labels`] of a stack from its call site outwards.
     pub(super) fn steps_from_site(&self, stack: StackRef) -> usize {
         let frames = self.addresses(stack);
         let site = self.site(stack).and_then(|site| frames.iter().position(|&frame| frame == site));
@@ -189,12 +189,12 @@ impl Ledger {
         texts
     }
 
-    /// True if a name of this stack's call site is still looked up by another thread.
+    /// True if another thread is still looking up a name of this stack's call site.
     pub(crate) fn awaits_names(&self, stack: StackRef) -> bool {
         self.addresses(stack).iter().any(|&address| self.symbols.is_awaited(address))
     }
 
-    /// Takes over the names from an earlier look at the same process. False if they are not valid any more.
+    /// Takes over the names from an earlier look at the same process. False if they are no longer valid.
     pub(crate) fn take_names(&mut self, before: Self) -> bool {
         let same = self.symbols.take_over(before.symbols);
         if same {
@@ -221,7 +221,7 @@ impl Ledger {
         }
     }
 
-    /// What an allocation's flags say.
+    /// The flags of an allocation, in words.
     pub(crate) fn flags(alloc: &AllocSlot) -> Vec<&'static str> {
         use gpumem_wire::layout::{ALLOC_EXPORTED, ALLOC_IN_CAPTURE, ALLOC_LEFT, ALLOC_POOLED, ALLOC_SPILLED};
         let names = [
@@ -234,14 +234,13 @@ impl Ledger {
         names.iter().filter(|(bit, _)| alloc.flags & bit != 0).map(|&(_, name)| name).collect()
     }
 
-    /// The settings of the process: those that it was started with, else the defaults.
+    /// The settings that the process was started with, else the defaults.
     pub(crate) fn settings(&self) -> Settings {
         let given = self.environment();
         Settings::read(given.into_iter().map(|(name, value)| (name.into(), value.into()))).0
     }
 
-    /// The variables in force: those that the process was started with, and what `gpumem set` made
-    /// of them.
+    /// The variables in force: those that the process was started with, and the changes by `gpumem set`.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let mut given = self.started_with();
         for (name, value) in self.changes() {
@@ -256,14 +255,14 @@ impl Ledger {
         self.pairs(self.snapshot.header.settings)
     }
 
-    /// Whether the process was started with another project's own allocator turned off. Then each of that project's
-    /// tensors is an allocation.
+    /// True if the process was started with another project's allocator turned off. Then each of that project's tensors
+    /// is an allocation.
     pub(crate) fn is_uncached(&self, project: &str) -> bool {
         let of = |(name, value): &(String, String)| settings::uncached(name.as_ref(), value.as_ref());
         self.started_with().iter().filter_map(of).any(|of| of == project)
     }
 
-    /// What `gpumem set` changed since.
+    /// Changes by `gpumem set` since then.
     pub(super) fn changes(&self) -> Vec<(String, String)> {
         self.pairs(self.snapshot.header.changes)
     }
@@ -279,18 +278,18 @@ impl Ledger {
         called::name_of(&self.snapshot, self.process.as_ref())
     }
 
-    /// The name of its program, also for one of Python's.
+    /// The name of its program, also if it runs Python.
     pub(crate) fn program(&self) -> String {
         called::program_of(&self.snapshot, self.process.as_ref())
     }
 
-    /// The process to ask, if it runs.
+    /// The process to send requests to, if it runs.
     pub(crate) fn whom(&self) -> Whom<'_> {
         let (process, status) = (self.process.as_ref(), &self.status);
         Whom { pid: self.pid(), name: self.name(), process, status, ledger: &self.path }
     }
 
-    /// The pid as seen from here. For a process that is gone, the pid as it saw itself.
+    /// The pid as seen from here; for a dead process, as it saw itself.
     pub(crate) fn pid(&self) -> u32 {
         self.process.as_ref().map_or(self.snapshot.header.pid, |process| process.pid)
     }
@@ -303,7 +302,7 @@ impl Ledger {
         }
     }
 
-    /// What is wrong where the file is cut short.
+    /// A message if the file is cut short.
     pub(crate) fn cut_short(&self) -> Option<String> {
         let whole = self.snapshot.cut?;
         let there = std::fs::metadata(&self.path).map_or(0, |meta| meta.len());
@@ -363,7 +362,7 @@ fn small(number: u32) -> Option<u8> {
     u8::try_from(number).ok()
 }
 
-/// 13000 as "13.0", and what HIP says, 60304220, as "6.3"; empty if unknown.
+/// 13000 as "13.0", and HIP's 60304220 as "6.3"; empty if unknown.
 fn driver_version(number: u32) -> String {
     let (major, minor) = gpumem_wire::units::version(number);
     if number == 0 { String::new() } else { format!("{major}.{minor}") }
@@ -375,7 +374,7 @@ impl Head {
         &self.driver_version
     }
 
-    /// What deserves a warning before any number is believed.
+    /// Warnings that a reader needs before the numbers.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = self.out_of_memory.clone().into_iter().collect();
         if self.interception == Interception::Partial.name() {

@@ -1,4 +1,4 @@
-//! Memory that graphs allocated which are gone: what their launches left behind.
+//! Memory left behind by destroyed graphs: allocations that their launches did not free.
 
 use super::Ledger;
 use super::sites::Sites;
@@ -6,7 +6,7 @@ use gpumem_wire::layout::{ALLOC_LEFT, AllocSlot};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Allocations that nodes of one call site left.
+/// Allocations left by graph nodes of one call site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct LeftByGraphs {
     pub site: String,
@@ -14,7 +14,7 @@ pub(crate) struct LeftByGraphs {
     pub live: u64,
 }
 
-/// Returns the memory that is left, by call site, the largest first.
+/// Returns the memory left, by call site, largest first.
 pub(crate) fn by_graphs(ledger: &Ledger) -> Vec<LeftByGraphs> {
     let left = || ledger.snapshot.allocs.iter().filter(|alloc: &&AllocSlot| alloc.flags & ALLOC_LEFT != 0);
     if left().next().is_none() {

@@ -8,20 +8,20 @@ use gpumem_wire::kinds::{AllocKind, GrowthKind};
 use gpumem_wire::layout::StackRef;
 use rustc_hash::FxHashMap;
 
-/// What is known of one stack, tag or class; then of all that have the same name.
+/// Facts of one stack, tag or class, then summed over those with the same name.
 #[derive(Default)]
 pub(super) struct Live {
     pub series: Series,
     pub has_row: bool,
-    /// Its bytes are what free memory fell by.
+    /// Its bytes are measured by the fall of free memory.
     pub is_measured: bool,
     pub bytes: u64,
-    /// When each was made, and its bytes.
+    /// Time and bytes of each live record.
     pub born: Vec<(u64, u64)>,
     pub peak: u64,
     pub ever: u64,
     pub count: Count,
-    /// When the first and the last were made; 0: it is not known.
+    /// Times of the first and the last record; 0: unknown.
     pub first_ns: u64,
     pub last_ns: u64,
     pub stack: StackRef,
@@ -47,11 +47,11 @@ impl Live {
     }
 }
 
-/// What is known of each stack, tag and class, by its number.
+/// The facts of each stack, tag and class, by its number.
 pub(super) fn numbered(ledger: &Ledger, samples: &Samples) -> FxHashMap<growth::Key, Live> {
     let mut all: FxHashMap<growth::Key, Live> = FxHashMap::default();
     for (row, slot) in ledger.snapshot.growth.rows() {
-        // A kind of a later version is nothing that could be named.
+        // A kind of a later version has no name here.
         let Some(kind) = GrowthKind::from_u8(slot.kind) else { continue };
         let live = all.entry((kind, slot.key)).or_default();
         live.series.add(samples.row(ledger, row, slot));

@@ -1,4 +1,4 @@
-//! Moments that a user can name: so long ago, or a mark.
+//! Moments that a user can name: a span ago, or a mark.
 
 use super::Ledger;
 use crate::text::{clean, units};
@@ -6,10 +6,10 @@ use gpumem_wire::kinds::EventKind;
 use gpumem_wire::layout::EventSlot;
 use std::time::Duration;
 
-/// Since when.
+/// Start of a period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Since {
-    /// So long ago.
+    /// This long ago.
     Span(Duration),
     /// The newest mark of this name.
     Mark(String),
@@ -19,22 +19,22 @@ pub(crate) enum Since {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub name: String,
-    /// On the ledger's clock.
+    /// Time on the ledger's clock.
     pub at_ns: u64,
 }
 
-/// How many marks are listed when one is asked for that does not exist.
+/// Marks that are listed if the requested one does not exist.
 const NAMED: usize = 8;
 
-/// All marks that the ledger still has, oldest first.
+/// All marks still in the ledger, oldest first.
 pub(super) fn marks(ledger: &Ledger) -> impl Iterator<Item = &EventSlot> {
     ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::Mark as u8)
 }
 
-/// The moment that is meant.
+/// Resolves a moment.
 ///
 /// # Errors
-/// There is no such mark; which there are.
+/// There is no such mark; the message lists the existing ones.
 pub(crate) fn moment(ledger: &Ledger, since: &Since) -> Result<Moment, String> {
     let name = match since {
         Since::Span(span) => {
@@ -51,7 +51,7 @@ pub(crate) fn moment(ledger: &Ledger, since: &Since) -> Result<Moment, String> {
     }
 }
 
-/// The message that there is no such mark. Events are a ring, so older marks may be gone.
+/// The message for a missing mark. Events are a ring, so older marks may be gone.
 fn missing(ledger: &Ledger, name: &str, text: impl Fn(&EventSlot) -> String) -> String {
     let (name, there) = (clean(name), those_there(ledger, text));
     match ledger.snapshot.events.first() {

@@ -1,32 +1,32 @@
-//! What a ledger means. No terminal, no JSON, no file names to guess.
+//! Interprets a ledger. It knows no terminal and no JSON, and searches no files.
 //!
 //! * [`ledger`]: one snapshot with its symbols, its clock and its process.
-//! * [`account`]: what a process takes of a device, in parts that add up to what the driver counts.
-//! * [`last_words`]: why a process may have ended.
+//! * [`account`]: memory of a process on a device, in parts that add up to the driver's count.
+//! * [`last_words`]: likely cause of a process's end.
 //! * [`allocs`]: live allocations in groups.
-//! * [`ages`]: what is live by its age.
+//! * [`ages`]: live memory by age.
 //! * [`parts`]: parts of allocations that the program itself reported.
-//! * [`cache`]: the graph cache: what it holds, what it did, whether its bounds are too tight.
-//! * [`execs`]: one exec or one graph: its state, its class, what it takes.
+//! * [`cache`]: the graph cache: its contents, its work, and whether its limits are too tight.
+//! * [`execs`]: one exec or one graph: its state, its class, its bytes.
 //! * [`graphs`]: graphs and execs in groups.
-//! * [`rows`]: allocations, graphs and execs one by one, as JSON has them.
-//! * [`pool`]: the pool: what it keeps, what it did, what it placed elsewhere, what is stranded.
-//! * [`sites`]: call sites, named so that they can be told apart.
-//! * [`totals`]: sums, and the host's memory explained. [`devices`]: each device's.
+//! * [`rows`]: allocations, graphs and execs one by one, as in JSON.
+//! * [`pool`]: the pool: idle memory, its work, memory placed elsewhere, stranded memory.
+//! * [`sites`]: call sites, named so that they can be distinguished.
+//! * [`totals`]: sums, and the explained part of host memory. [`devices`]: the same for each device.
 //! * [`overview`]: all of these together, for every view.
 //! * [`growth`]: samples over time.
 //! * [`changes`]: two snapshots compared.
-//! * [`marks`]: moments that a user can name. [`history`]: what was live over time.
+//! * [`marks`]: moments that a user can name. [`history`]: live memory over time.
 //! * [`balance`]: graphs and execs that call sites made and destroyed.
-//! * [`verdict`]: whether it grows for ever. [`suspects`]: who may leak, most likely first, by what [`live`] has of each.
-//!   [`references`]: what the process hardly refers to any more.
-//! * [`summary`]: what is true at one moment, as plain data. [`course`]: what was live over time. [`chart`]: that
-//!   as charts. [`flame`]: memory by call stack.
-//! * [`recording`]: what was live at each second, written down and read again.
-//! * [`left`]: memory that graphs left behind which are gone.
-//! * [`taken`]: what the driver took for itself. [`unmapped`]: physical memory that has no address. [`shared`]: memory that
-//!   processes share.
-//! * [`variables`]: what is in force, and where that came from.
+//! * [`verdict`]: tells steady growth from other growth. [`suspects`]: likely leaks, most likely first, from the facts
+//!   in [`live`]. [`references`]: allocations to which the process has few references.
+//! * [`summary`]: the state at one moment, as plain data. [`course`]: live memory over time. [`chart`]: that as charts.
+//!   [`flame`]: memory by call stack.
+//! * [`recording`]: live memory at each second, written to a file and read back.
+//! * [`left`]: memory left behind by destroyed graphs.
+//! * [`taken`]: memory that the driver took for itself. [`unmapped`]: physical memory without an address. [`shared`]:
+//!   memory that processes share.
+//! * [`variables`]: the variables in force, and their origin.
 
 pub(crate) mod account;
 pub(crate) mod ages;
@@ -65,6 +65,6 @@ pub(crate) mod verdict;
 
 pub(crate) use ledger::{Head, Ledger};
 
-/// For so long after an event advice about it is given, ns. If it has not happened again by then, the problem counts as
-/// gone.
+/// Advice about an event is given for this long after it, ns. If the event does not recur within it, the problem counts
+/// as gone.
 pub(crate) const RECENT_NS: u64 = 180_000_000_000;

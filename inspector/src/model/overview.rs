@@ -1,4 +1,4 @@
-//! The sums of a process: live memory, devices, pool, graph cache. Views and metrics take them from here.
+//! The sums of a process: live memory, devices, pool, graph cache. Views and metrics share them.
 
 use super::Ledger;
 use super::cache::{self, Cache};
@@ -9,7 +9,7 @@ use super::totals::{self, KindTotal, Live};
 use crate::source::nvml::Books;
 use serde::Serialize;
 
-/// Sums, and the parts that they are made of.
+/// Sums, and the parts behind them.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Overview {
     pub live: Live,
@@ -17,16 +17,16 @@ pub(crate) struct Overview {
     pub devices: Vec<Device>,
     pub cache: Cache,
     pub pool: Pool,
-    /// All graphs and execs together.
+    /// The sum of all graphs and execs.
     #[serde(skip)]
     pub graphs: graphs::Group,
-    /// The most device memory that was live at a time, of each context, added up.
+    /// Peak of live device memory of each context, added up.
     #[serde(skip)]
     pub device_peak_bytes: u64,
 }
 
 impl Overview {
-    /// Gathers all of it. `books`: what the driver counts, which is asked once for each card.
+    /// Gathers all sums. `books`: the driver's counts, which are queried once for each card.
     pub(crate) fn of(ledger: &Ledger, books: &Books) -> Self {
         let cache = cache::of(ledger);
         let contexts = ledger.snapshot.contexts.values();

@@ -1,4 +1,4 @@
-//! Parts of allocations that the program itself reported (`gpumem.h`), by the allocation that each of them lies in.
+//! Parts of allocations that the program itself reported (`gpumem.h`), by the allocation that contains them.
 
 use super::Ledger;
 use super::sites::Sites;
@@ -9,14 +9,14 @@ use serde::Serialize;
 use std::hash::Hash;
 use std::rc::Rc;
 
-/// What the program's own allocator handed out at one call site, of the memory of one allocation or of several.
+/// Memory that the program's own allocator handed out at one call site, from one allocation or several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Part {
     /// The name that the program gave its allocator.
     pub pool: String,
     pub site: String,
     pub live: u64,
-    /// No more of each part than lies in its allocation.
+    /// Bytes of each part that lie inside its allocation.
     pub bytes: u64,
     pub oldest_age_ns: u64,
     pub newest_age_ns: u64,
@@ -51,7 +51,7 @@ impl<'a> Parts<'a> {
         !self.inside.is_empty()
     }
 
-    /// The parts in each group of allocations, most bytes first. An allocation without a key is left out.
+    /// The parts in each group of allocations, most bytes first. Skips allocations without a key.
     pub(crate) fn by<K: Eq + Hash>(
         &self,
         ledger: &Ledger,
@@ -83,7 +83,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// True for an allocation whose record has the address of its first byte.
+/// True if the allocation's record has its start address.
 fn has_addresses(alloc: &AllocSlot) -> bool {
     use AllocKind::*;
     let kind = AllocKind::from_u8(alloc.kind);

@@ -1,4 +1,4 @@
-//! The pool: whether it is on, what it keeps, what it did, what it placed elsewhere.
+//! The pool: its state, its idle memory, its work, and memory placed elsewhere.
 
 use super::Ledger;
 use super::sites::Sites;
@@ -13,17 +13,17 @@ use serde::Serialize;
 /// The pool of a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Pool {
-    /// `on`: it serves a context; `off`; `unused`: no request came to it so far.
+    /// `on`: it serves a context; `off`; `unused`: no request has reached it so far.
     pub state: &'static str,
-    /// Why it is not on, in words.
+    /// The reason why it is not on, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What a free waits for: `strict`, `deferred`.
+    /// The event that a free waits for: `strict`, `deferred`.
     pub free: &'static str,
-    /// The bounds in force. `None`: a quarter of each device; 0 ns: not by time.
+    /// The limits in force. `None`: a quarter of each device; 0 ns: no time limit.
     pub idle_max_bytes: Option<u64>,
     pub decay_ns: u64,
-    /// Of all contexts that are there.
+    /// Sum over all existing contexts.
     pub idle_bytes: u64,
     pub idle_blocks: u64,
     pub spilled_live_bytes: u64,
@@ -43,24 +43,24 @@ pub(crate) struct Pool {
     pub press_refusals: u64,
     pub freed_in_graph: u64,
     pub guard: Guard,
-    /// What gpumem's own kernels, streams and buffers take of the device, for the guard and for searches, and of the host's
-    /// memory, pinned.
+    /// Memory of gpumem's own kernels, streams and buffers for the guard and for searches: on the device, and pinned on
+    /// the host.
     pub own_device_bytes: u64,
     pub own_pinned_bytes: u64,
     pub in_contexts: Vec<OfContext>,
-    /// What is stranded now, by the counters; and the call sites that were reported, each as in its last report.
+    /// Bytes stranded now, by the counters, and the reported call sites, each as in its last report.
     pub stranded_bytes: u64,
     pub stranded: Vec<StrandedSite>,
 }
 
-/// What `GPUMEM_GUARD` did.
+/// Work of `GPUMEM_GUARD`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Guard {
     pub on: bool,
-    /// The memory that the guard takes besides what the program asked for: zones behind allocations, and freed memory
-    /// in quarantine.
+    /// Memory that the guard takes beyond the program's requests: zones behind allocations, and freed memory in
+    /// quarantine.
     pub bytes: u64,
-    /// Ranges that were read, and those that could not be.
+    /// Ranges that were read, and those that could not be read.
     pub checks: u64,
     pub unchecked: u64,
     /// Allocations that are not watched.
@@ -75,7 +75,7 @@ pub(crate) struct Guard {
 pub(crate) struct OfContext {
     pub context: u16,
     pub device: u32,
-    /// A [`PoolState`], and why it is not on.
+    /// A [`PoolState`], and the reason if it is not on.
     pub state: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -84,28 +84,28 @@ pub(crate) struct OfContext {
     pub idle_bytes: u64,
     pub idle_peak_bytes: u64,
     pub idle_blocks: u64,
-    /// What the process may take of the device. 0: no limit.
+    /// Memory limit of the process on the device. 0: no limit.
     pub limit_bytes: u64,
     pub spilled_live_bytes: u64,
 }
 
-/// A call site whose requests creep upwards while older buffers stay unused.
+/// A call site whose requests grow slowly while older buffers stay unused.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct StrandedSite {
     pub site: String,
-    /// The bytes that were stranded at the last report, `last_age_ns` ago.
+    /// Bytes stranded at the last report, `last_age_ns` ago.
     pub bytes: u64,
     pub blocks: u64,
-    /// Reports that the ring of events still holds, and since the last one.
+    /// Reports still in the ring of events, and the age of the last one.
     pub times: u64,
     pub last_age_ns: u64,
-    /// The bytes of it that are stranded now.
+    /// Bytes of the site that are stranded now.
     #[serde(skip)]
     pub now_bytes: u64,
     pub stack: Vec<Frame>,
 }
 
-/// A call site that was reported to strand memory.
+/// A call site that was reported for stranded memory.
 pub(crate) struct Reported<'a> {
     pub last: &'a EventSlot,
     times: u64,
@@ -166,7 +166,7 @@ pub(crate) fn of(ledger: &Ledger) -> Pool {
 
 /// The contexts that exist.
 fn contexts(ledger: &Ledger) -> Vec<OfContext> {
-    // Live bytes that threads have left out of a context's total are in the list of allocations.
+    // A context's total lacks live bytes that threads have not added yet; the list of allocations has them.
     let mut live: FxHashMap<u16, u64> = FxHashMap::default();
     let of_device = |alloc: &&AllocSlot| alloc.space() == Space::Device;
     for alloc in ledger.snapshot.allocs.iter().filter(of_device) {
@@ -196,7 +196,7 @@ fn contexts(ledger: &Ledger) -> Vec<OfContext> {
     rows
 }
 
-/// Whether the pool is on, and if not, why.
+/// The state of the pool, with the reason if it is not on.
 fn on(ledger: &Ledger, settings: &Settings, pool: &Pool) -> (&'static str, String) {
     let header = &ledger.snapshot.header;
     let text = |at| ledger.snapshot.text(at).into_owned();
@@ -221,13 +221,13 @@ fn on(ledger: &Ledger, settings: &Settings, pool: &Pool) -> (&'static str, Strin
     }
 }
 
-/// What lies unused now at call sites that ask for more.
+/// Unused bytes at call sites that ask for more.
 fn stranded_bytes(ledger: &Ledger) -> u64 {
     ledger.snapshot.counter(c::STRANDED_ADDED).saturating_sub(ledger.snapshot.counter(c::STRANDED_REMOVED))
 }
 
-/// The sites that were reported, those with most bytes first. A site's own bytes are those of its last report. The sum
-/// of all is the present one.
+/// The reported sites, most bytes first. A site's own bytes are those of its last report; the sum over all sites is the
+/// present one.
 pub(crate) fn stranded_now(ledger: &Ledger) -> Vec<Reported<'_>> {
     let mut all: Vec<Reported> = Vec::new();
     for event in ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::StrandedSite as u8) {
@@ -264,13 +264,13 @@ fn stranded(ledger: &Ledger) -> Vec<StrandedSite> {
 }
 
 impl Pool {
-    /// True where there is more to show than that the pool is off or unused.
+    /// True if there is more to show than that the pool is off or unused.
     pub(crate) fn seen(&self) -> bool {
         let did = [self.hits, self.misses, self.passed, self.kept, self.spills, self.limit_refusals];
         self.state == "on" || did.iter().any(|&n| n > 0)
     }
 
-    /// Contexts that the pool does not serve for a reason of their own.
+    /// Contexts that the pool does not serve, for a reason of their own.
     pub(crate) fn not_served(&self) -> impl Iterator<Item = &OfContext> {
         self.in_contexts.iter().filter(|context| !context.reason.is_empty())
     }

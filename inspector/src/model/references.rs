@@ -1,7 +1,7 @@
-//! Live allocations, ranked by how few references to them were seen.
+//! Ranks live allocations by the number of references that were seen to them, fewest first.
 //!
-//! Two searches are put together: a program may move a pointer past one of them. What nothing but memory refers to that
-//! nothing refers to is found as a garbage collector finds it, from what is surely referred to.
+//! Two searches are combined, since a program may move a pointer past one of them. Unreferenced groups of blocks that
+//! refer to each other are found as in a garbage collector: by marking from blocks that are surely referred to.
 
 use super::sites::Sites;
 use super::{Ledger, totals};
@@ -13,30 +13,30 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// How an allocation stands, the most suspect first.
+/// State of an allocation, the most suspect first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Standing {
     /// Neither search saw a word that counts.
     NoneSeen,
-    /// All words that count lie in device memory that stands so itself.
+    /// All words that count lie in device memory that is in this state itself.
     OnlyFromSuch,
-    /// All words that refer to it stand as the driver's own do, or lie in memory that stands so itself. Of some it is not sure
-    /// that they are the driver's.
+    /// All words that refer to it look like the driver's, or lie in memory that is in this state itself. Some of them
+    /// may not be the driver's.
     OnlyLikeDriver,
-    /// Fewer than half of what is typical in this process, which counts if the driver's words are not told apart.
+    /// Fewer than half of the typical number in this process. Used only if the driver's words cannot be distinguished.
     Few,
-    /// What was read has no word that counts, and not all was read.
+    /// The memory read has no word that counts, but part of the memory was not read.
     Unknown,
     Referred,
-    /// It was shown to other processes, which may have its address.
+    /// The allocation was shared with other processes, which may have its address.
     Outside,
     /// Too young to be judged.
     Young,
 }
 
 impl Standing {
-    /// `all_was_read`: as [`Ranked`] has it.
+    /// `all_was_read`: see [`Ranked`].
     pub(crate) const fn words(self, all_was_read: bool) -> &'static str {
         match self {
             Self::NoneSeen if !all_was_read => "no reference seen in what was read",
@@ -64,7 +64,7 @@ impl Standing {
         }
     }
 
-    /// Whether it is shown where nobody asks for all.
+    /// True if it is shown by default.
     pub(crate) const fn is_suspect(self) -> bool {
         matches!(self, Self::NoneSeen | Self::OnlyFromSuch | Self::OnlyLikeDriver | Self::Few)
     }
@@ -78,33 +78,34 @@ pub(crate) struct Held {
     pub address: u64,
     pub bytes: u64,
     pub age_ns: u64,
-    /// Those that count, the more of the two searches.
+    /// Number of words that count, the larger one of the two searches.
     pub references: u64,
-    /// By place, likewise.
+    /// The same by place.
     pub seen: BTreeMap<&'static str, u32>,
-    /// Where one of them lies on the host.
+    /// Host address of one of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seen_at: Option<u64>,
     #[serde(skip)]
     pub stack: StackRef,
 }
 
-/// All that were looked for.
+/// Result of the ranking.
 pub(crate) struct Ranked {
-    /// The most suspect first, those of one standing by bytes.
+    /// The most suspect first; within one state by bytes.
     pub all: Vec<Held>,
-    /// Live, and of a kind that is not looked for.
+    /// Number of live allocations of kinds that are not searched for.
     pub not_looked_for: u64,
-    /// The least of references to one that is old enough, and what is typical: the median over call sites.
+    /// Fewest references to an allocation that is old enough, and the typical number: the median over call sites.
     pub least: u64,
     pub typical: u64,
-    /// A call site that grows, or may, has more than half of those that are old enough: what is typical may be its own.
+    /// A call site that grows, or may grow, and has more than half of the allocations that are old enough: the typical
+    /// number may be its own.
     pub mostly: Option<Rc<str>>,
-    /// What was to be read and could not: then nothing is called lost.
+    /// Memory that should have been read and could not be. Then no allocation is called lost.
     pub unread: Vec<String>,
-    /// Live allocations of the device that no search reads, whatever is done: they may hold the only reference.
+    /// Live device allocations that no search can ever read: they may hold the only reference.
     pub never_read: u64,
-    /// Live allocations whose record was dropped: they are not looked for, and their memory is not read.
+    /// Live allocations whose record was dropped: they are not searched for, and their memory is not read.
     pub without_record: u64,
 }
 
@@ -114,7 +115,7 @@ impl Ranked {
     }
 }
 
-/// What a search was to read and did not, and why: it may have any address.
+/// Memory that a search should have read and did not, with the reason: it may hold any address.
 fn unread(search: &References) -> impl Iterator<Item = String> {
     let cut = [("host_incomplete", "host memory"), ("device_incomplete", "device memory")];
     let cut = cut
@@ -126,7 +127,7 @@ fn unread(search: &References) -> impl Iterator<Item = String> {
     cut.chain(graphs)
 }
 
-/// Live allocations that the table has no row of.
+/// Number of live allocations without a row in the table.
 fn without_record(ledger: &Ledger) -> u64 {
     if ledger.snapshot.counter(counters::DROPPED_RECORDS) == 0 {
         return 0;
@@ -135,7 +136,7 @@ fn without_record(ledger: &Ledger) -> u64 {
     totals::live(&ledger.snapshot).count.saturating_sub(listed)
 }
 
-/// Allocations of the device that a search passes over. What went meanwhile is none of them.
+/// Device allocations that a search passed over, without those freed meanwhile.
 fn never_read(search: &References) -> u64 {
     let read = search.number("device_allocs").saturating_add(search.number("device_gone"));
     match search.facts.contains_key("device_incomplete") {
@@ -144,8 +145,8 @@ fn never_read(search: &References) -> u64 {
     }
 }
 
-/// Puts two searches together. `older_ns`: what is younger is not judged. `sites` names call sites, and `grows` tells of
-/// one if it does, as far as it is known.
+/// Combines two searches. Allocations younger than `older_ns` are not judged. `sites` names call sites, and `grows`
+/// tells if one grows, as far as that is known.
 pub(crate) fn rank(
     ledger: &Ledger,
     searches: &[References; 2],
@@ -171,13 +172,13 @@ pub(crate) fn rank(
     }
     let least = judged.values().flatten().copied().min().unwrap_or(0);
     let (typical, mostly) = (typical(&judged, &grows), mostly(&judged, &grows));
-    // If the driver's words are not told apart, they count, too. Each allocation has some.
+    // If the driver's words cannot be distinguished, they count too. Each allocation has some.
     let is_mixed = searches.iter().any(|search| search.facts.contains_key("driver_unknown"));
     let of_driver = if is_mixed { least } else { 0 };
     let few = typical.saturating_sub(of_driver).div_ceil(2).saturating_add(of_driver);
     let [reached, reached_or_like] = [false, true].map(|like| reached(&all, searches, like));
     let mut unread: Vec<String> = searches.iter().flat_map(unread).collect();
-    // Both searches may say the same.
+    // Both searches may report the same.
     let mut said = FxHashSet::default();
     unread.retain(|why| said.insert(why.clone()));
     for (held, seen) in all.iter_mut().filter(|(held, _)| held.standing == Standing::Referred) {
@@ -189,7 +190,7 @@ pub(crate) fn rank(
             () if no_word && no_like => Standing::NoneSeen,
             () if !reached_or_like.contains(&held.serial) => Standing::OnlyFromSuch,
             () if !reached.contains(&held.serial) => Standing::OnlyLikeDriver,
-            // Where the driver's words are told apart, one word of the program's is enough.
+            // If the driver's words are distinguished, one word of the program is enough.
             () if is_mixed && held.references < few => Standing::Few,
             () => Standing::Referred,
         };
@@ -201,8 +202,8 @@ pub(crate) fn rank(
     Ranked { all, not_looked_for, least, typical, mostly, unread, never_read, without_record: without_record(ledger) }
 }
 
-/// The median over call sites of the median of each. In a leak most blocks are lost ones, so neither their number counts
-/// nor a site that grows, unless all do.
+/// The median over call sites of each site's median. In a leak most blocks are lost ones, so their number does not
+/// count, and growing sites are left out unless all grow.
 fn typical(judged: &BTreeMap<Rc<str>, Vec<u64>>, grows: impl Fn(&str) -> Option<bool>) -> u64 {
     let of = |also_growing: bool| {
         let sites = judged.iter().filter(|(site, _)| also_growing || grows(site) != Some(true));
@@ -223,7 +224,7 @@ fn mostly(judged: &BTreeMap<Rc<str>, Vec<u64>>, grows: impl Fn(&str) -> Option<b
     (grows(site) != Some(false)).then(|| Rc::clone(site))
 }
 
-/// What is known before anything is compared: `Referred` stands for what is still to be judged.
+/// The state before any comparison: `Referred` means still to be judged.
 fn held(ledger: &Ledger, slot: &AllocSlot, seen: [&Seen; 2], older_ns: u64) -> Held {
     let age_ns = ledger.age(slot.time_ns);
     let standing = match () {
@@ -246,8 +247,8 @@ fn held(ledger: &Ledger, slot: &AllocSlot, seen: [&Seen; 2], older_ns: u64) -> H
     }
 }
 
-/// The records of what is referred to by something that is not device memory, and of what their memory refers to, and so
-/// on. `like`: words that are like the driver's count as such as well.
+/// Serials of the records that are reached: from references outside of device memory, through the memory of reached
+/// records. `like`: also count words that look like the driver's.
 fn reached(all: &[(Held, [Seen; 2])], searches: &[References; 2], like: bool) -> FxHashSet<u64> {
     let mut edges: FxHashMap<u64, Vec<u64>> = FxHashMap::default();
     for &(from, to) in searches.iter().flat_map(|search| &search.edges) {
@@ -257,7 +258,7 @@ fn reached(all: &[(Held, [Seen; 2])], searches: &[References; 2], like: bool) ->
     let has_from: FxHashSet<u64> = edges.values().flatten().copied().collect();
     let is_root = |(held, seen): &&(Held, [Seen; 2])| {
         let besides = |seen: &Seen| seen.references() > u64::from(seen.of(Place::Device));
-        // Of words in device memory whose owner is not known, the owner may be anything.
+        // If the owner of a word in device memory is unknown, it may be any allocation.
         let by_whom = |seen: &Seen| seen.of(Place::Device) > 0 && (more || !has_from.contains(&held.serial));
         let is_like = |seen: &Seen| like && seen.of(Place::DriverLike) > 0;
         held.standing != Standing::Referred || seen.iter().any(|seen| besides(seen) || by_whom(seen) || is_like(seen))
@@ -288,7 +289,7 @@ mod tests {
         let leak = judged(&[("lost", &[2], 500), ("cache", &[5, 6], 8), ("weights", &[4], 1)]);
         let grows = |site: &str| Some(site == "lost");
         assert_eq!((typical(&leak, grows), mostly(&leak, grows).as_deref()), (6, Some("lost")));
-        // Nobody knows yet which site grows: each counts once.
+        // The growing site is not known yet: each site counts once.
         assert_eq!((typical(&leak, |_| None), mostly(&leak, |_| None).as_deref()), (4, Some("lost")));
         let flat = |_: &str| Some(false);
         assert_eq!((typical(&leak, flat), mostly(&leak, flat)), (4, None));

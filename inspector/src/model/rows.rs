@@ -1,4 +1,4 @@
-//! Allocations, graphs and execs one by one, as JSON has them.
+//! Allocations, graphs and execs one by one, as in JSON.
 
 use super::{Ledger, execs, graphs};
 use crate::source::liveness::real_ns;
@@ -17,7 +17,7 @@ pub(crate) struct Alloc {
     pub serial: u64,
     pub tid: u32,
     pub tag: String,
-    /// Where it lies; nothing for what takes no memory of its own.
+    /// Location; empty if it takes no memory of its own.
     pub location: String,
     pub context: u16,
     pub stream: u16,
@@ -30,7 +30,7 @@ pub(crate) struct Graph {
     pub serial: u64,
     pub origin: &'static str,
     pub nodes: u64,
-    /// 0: the driver holds it.
+    /// 0 if the driver holds it.
     pub folded_bytes: u64,
     pub host_bytes_estimated: u64,
     pub instantiates: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Exec {
     pub source_bytes: u64,
     pub host_bytes_estimated: u64,
     pub device_bytes_estimated: u64,
-    /// Host and device bytes of a real exec for it, whether it has one now or not.
+    /// Host and device bytes of a real exec for it, even if it has none now.
     pub real_bytes_estimated: u64,
     pub age_ns: u64,
     pub tid: u32,

@@ -1,8 +1,9 @@
-//! Memory that processes share: what was exported here and is open elsewhere, and what is open here and whose it is.
+//! Memory shared between processes: exported here and open elsewhere, or open here and owned elsewhere.
 //!
-//! The ledgers of two processes name a shared allocation by the same hash. What is said of a pair is what both ledgers say.
+//! The ledgers of two processes name a shared allocation by the same hash. A pair is reported only if both ledgers have
+//! it.
 //!
-//! * [`party`]: what one ledger says of it.
+//! * [`party`]: the shared memory in one ledger.
 
 mod party;
 #[cfg(test)]
@@ -23,31 +24,31 @@ use rustc_hash::FxHashSet;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The most bytes that a table of shared memory has: twice what the shim writes.
+/// Most bytes of a table of shared memory: twice what the shim writes.
 const MOST: u64 = 2 * SHARED_ROWS * size_of::<SharedSlot>() as u64;
-/// What the driver takes at a time, bytes: sizes that differ by less are one size.
+/// The driver's page size in bytes: sizes that differ by less are equal.
 const UNIT: u64 = 2 << 20;
 
 /// Memory that one process shares with others.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Shared {
-    /// Of this process, and open in another one. What was freed comes first, the largest first.
+    /// Owned by this process and open in another one. Freed blocks come first, the largest first.
     pub exported: Vec<Exported>,
-    /// Of another process, and open in this one.
+    /// Owned by another process and open in this one.
     pub imported: Vec<Imported>,
-    /// Where ledgers contradict each other, and what could not be looked at.
+    /// Contradictions between ledgers, and processes that could not be read.
     pub remarks: Vec<String>,
 }
 
-/// Blocks that were allocated at one call site and are open in one process.
+/// Blocks that were allocated at one call site and are open in one other process.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Exported {
     pub bytes: u64,
     pub live: u64,
-    /// This process has freed them: they are on the card, and among no live memory.
+    /// This process has freed them: they still take device memory, but no list of live memory has them.
     pub freed: bool,
     pub site: String,
-    /// Where they are open, and at which of its call sites they were opened.
+    /// The process that has them open, and the call site that opened them.
     pub pid: u32,
     pub name: String,
     pub opened_at: String,
@@ -58,11 +59,11 @@ pub(crate) struct Exported {
 pub(crate) struct Imported {
     pub bytes: u64,
     pub live: u64,
-    /// Their process has freed them.
+    /// Their owner has freed them.
     pub freed: bool,
     pub kind: &'static str,
     pub site: String,
-    /// Whose they are. `None`: that is not known.
+    /// Their owner. `None`: unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,25 +71,25 @@ pub(crate) struct Imported {
 }
 
 impl Shared {
-    /// True if there is nothing to say.
+    /// True if there is nothing to report.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// True if other processes have to be looked at.
+/// True if other processes have to be read.
 pub(crate) fn is_shared(ledger: &Ledger) -> bool {
     is_believed(ledger) && !ledger.snapshot.shared.is_empty()
 }
 
-/// True if a ledger is that of a process that can be seen and runs: one of nobody, of another user, or of somewhere else is in
+/// True if the ledger's process is visible and running. Other ledgers (no process, another user, another place) are in
 /// no pair.
 fn is_believed(ledger: &Ledger) -> bool {
     ledger.status.life == Life::Running && ledger.process.is_some()
 }
 
-/// What a process shares with those of `others` that run and have a ledger of their own. `read` reads one of them as a
-/// whole.
+/// The memory that a process shares with those of `others` that run and have their own ledger. `read` reads all of one
+/// of those ledgers.
 pub(crate) fn of(
     world: &World,
     ledger: &Ledger,
@@ -118,22 +119,22 @@ pub(crate) fn of(
     shared
 }
 
-/// True if the table of shared memory of a process has one of these names. One that cannot be read has none.
+/// True if a process's table of shared memory has one of these names. False if it cannot be read.
 fn has_one_of(world: &World, found: &FoundProcess, hashes: &FxHashSet<Hash>) -> bool {
     let has = |snapshot: Snapshot| snapshot.shared.iter().any(|row| hashes.contains(&row.hash));
     choose::read_tables(world, found, |kind| kind == TableKind::Shared, MOST).is_ok_and(|opened| has(opened.snapshot))
 }
 
-/// A name that may stand for several, and what is known of it.
+/// The owner of a name, which may be ambiguous.
 enum Whose<'a> {
     One(&'a Party, &'a Export),
-    /// Several processes say that it is theirs.
+    /// Several processes claim it.
     Several(Vec<u32>),
     Nobodys,
 }
 
-/// Whose memory an import is: a process that has exported it. An address that is given out again may have the same handle
-/// as before (small blocks of CUDA do), so it is the last export before the memory was opened.
+/// The owner of an import: the process that made the last export before the memory was opened. An address that is
+/// reused may get the same handle as before (small blocks of CUDA do).
 fn whose<'a>(import: &Import, parties: impl Iterator<Item = &'a Party>) -> Whose<'a> {
     let Some(hash) = import.hash else { return Whose::Nobodys };
     let mut found = Vec::new();
@@ -149,7 +150,7 @@ fn whose<'a>(import: &Import, parties: impl Iterator<Item = &'a Party>) -> Whose
     }
 }
 
-/// Pairs what a process has exported with what others have open, and the other way round.
+/// Pairs this process's exports with the imports of others, and the other way round.
 fn pair(own: &Party, others: &[Party]) -> Shared {
     let (mut exported, mut imported, mut remarks) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     let everyone = || std::iter::once(own).chain(others);
@@ -193,7 +194,7 @@ fn pair(own: &Party, others: &[Party]) -> Shared {
     Shared { exported: exports(exported), imported: imports(imported), remarks }
 }
 
-/// Adds a block to what its group has: `_`, bytes, blocks.
+/// Adds a block to the sums of its group: `_`, bytes, blocks.
 fn add<T>(group: &mut (T, u64, u64), bytes: u64) {
     group.1 = group.1.saturating_add(bytes);
     group.2 += 1;
@@ -225,10 +226,10 @@ fn imports(groups: Groups<'_, (bool, String, Option<u32>, &'static str), Option<
     rows
 }
 
-/// What is wrong if two ledgers tell two sizes of one block.
+/// A message if two ledgers give different sizes of one block.
 fn differ(of: &Party, export: &Export, to: &Party, import: &Import) -> Option<String> {
     let rounded = |bytes: u64| bytes.checked_next_multiple_of(UNIT).unwrap_or(bytes);
-    // 0: the driver did not tell.
+    // 0: the driver did not report it.
     let is_alike = import.bytes == 0 || export.bytes == 0 || rounded(import.bytes) == rounded(export.bytes);
     (!is_alike).then(|| {
         format!(
@@ -242,7 +243,7 @@ fn differ(of: &Party, export: &Export, to: &Party, import: &Import) -> Option<St
     })
 }
 
-/// What is said if several processes have exported the same.
+/// The message if several processes have exported the same memory.
 fn unclear(pids: &[u32], to: &Party, import: &Import) -> String {
     let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
     format!(
@@ -253,7 +254,7 @@ fn unclear(pids: &[u32], to: &Party, import: &Import) -> String {
     )
 }
 
-/// True of kinds of memory that another process may own.
+/// True for kinds of memory that another process may own.
 fn is_import(kind: AllocKind) -> bool {
     matches!(kind, AllocKind::IpcImport | AllocKind::VmmImport)
 }

@@ -1,11 +1,12 @@
-//! Call sites, named so that they can be told apart.
+//! Call sites, named so that they can be distinguished.
 //!
-//! A stack's site is its innermost frame outside of GPU runtimes. Often that is a wrapper which
-//! the whole program allocates through, and says nothing. So where several stacks share it, the
-//! name goes on with the caller, `wrap rt.h:11 ← load app.c:80`, frame by frame, until they differ or
-//! [`MAX_FRAMES`] are named. Stacks that are alike up to there are one site.
+//! A stack's site is its innermost frame outside of GPU runtimes. That is often a wrapper through which the whole
+//! program allocates, and says little. So if several stacks share it, the name continues with the caller, `wrap rt.h:11
+//! ← load app.c:80`, frame by frame, until the stacks differ or [`MAX_FRAMES`] are named. Stacks that are equal up to
+//! there are one site.
 //!
-//! A line of a header is such a wrapper wherever it is used once: it was inlined into its caller, which is named, too.
+//! A header's line counts as such a wrapper even if it is used once: it was inlined into its caller, which is named
+//! too.
 
 use super::Ledger;
 use crate::symbols::Room;
@@ -16,18 +17,17 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Frames that a site's name has at most.
+/// Most frames in a site's name.
 pub(super) const MAX_FRAMES: usize = 4;
 
-/// The sites of some stacks: each stack's name.
+/// The sites of some stacks: the name of each stack.
 #[derive(Debug, Default)]
 pub(crate) struct Sites {
     names: FxHashMap<StackRef, Rc<str>>,
 }
 
 impl Sites {
-    /// The sites of everything that ever allocated: an allocation's site has one name, whatever else
-    /// is shown beside it.
+    /// The sites of everything that ever allocated: an allocation's site has the same name in every view.
     pub(crate) fn of_allocs(ledger: &Ledger) -> Self {
         let listed = ledger.snapshot.allocs.iter().map(|alloc| alloc.stack);
         let ever = ledger.snapshot.stacks.iter().filter(|(_, stack)| stack.allocs > 0);
@@ -42,7 +42,7 @@ impl Sites {
         Self::of(ledger, graphs.chain(execs).chain(ever.map(|(&stack, _)| stack)))
     }
 
-    /// The sites of what has no memory of its own: code, events, streams, contexts.
+    /// The sites of things without memory of their own: code, events, streams, contexts.
     pub(crate) fn of_others(ledger: &Ledger) -> Self {
         let allocs = ledger.snapshot.allocs.iter().filter(|alloc| !alloc.takes_memory()).map(|alloc| alloc.stack);
         let streams = ledger.snapshot.streams.values().map(|stream| stream.stack);
@@ -53,8 +53,8 @@ impl Sites {
         Self::of(ledger, allocs.chain(streams).chain(contexts).chain(sampled).filter(|&stack| stack != 0))
     }
 
-    /// The sites of everything that an event tells of: named as among the allocations, else as among the
-    /// graphs; a stack that is in neither is told apart from all of them.
+    /// The sites of everything in events, with the names from the allocations, else from the graphs. A stack that is in
+    /// neither gets a name of its own.
     pub(crate) fn of_events(ledger: &Ledger) -> Self {
         let events = || ledger.snapshot.events.iter().map(|event| event.stack).filter(|&stack| stack != 0);
         if events().next().is_none() {
@@ -86,10 +86,10 @@ impl Sites {
     }
 }
 
-/// The name of what has no stack.
+/// The name of everything without a stack.
 pub(in crate::model) const NO_STACK: &str = "(no stack)";
 
-/// Names `items` stacks, given each one's frames from its site outwards (`None`: there is no more).
+/// Names `items` stacks. `step` returns each one's frames from its site outwards, then `None`.
 pub(crate) fn name(items: usize, step: &dyn Fn(usize, usize) -> Option<Rc<str>>) -> Vec<Rc<str>> {
     let mut sites = Vec::new();
     split((0..items).collect(), 0, step, &mut sites);
@@ -109,7 +109,7 @@ pub(crate) fn name(items: usize, step: &dyn Fn(usize, usize) -> Option<Rc<str>>)
     names
 }
 
-/// How many frames a name has that is not to end in a header, where there is a caller that all stacks of the site share.
+/// Number of frames in a name that should not end in a header, if all stacks of the site share a caller.
 fn beyond_headers(members: &[usize], mut frames: usize, step: &dyn Fn(usize, usize) -> Option<Rc<str>>) -> usize {
     let frame = |depth| members.first().and_then(|&first| step(first, depth));
     while (1..MAX_FRAMES).contains(&frames) && frame(frames - 1).is_some_and(|last| is_of_header(&last)) {
@@ -122,15 +122,15 @@ fn beyond_headers(members: &[usize], mut frames: usize, step: &dyn Fn(usize, usi
     frames
 }
 
-/// Whether a frame, as in `wrap rt.h:11`, is a line of a header.
+/// True if a frame, such as `wrap rt.h:11`, is a header's line.
 fn is_of_header(frame: &str) -> bool {
     let file = frame.rsplit(' ').next().unwrap_or_default().split(':').next().unwrap_or_default();
     let ending = file.rsplit_once('.').map_or("", |(_, ending)| ending);
     ["h", "hh", "hpp", "hxx", "cuh", "inl", "inc", "ipp", "tcc"].contains(&ending)
 }
 
-/// Divides stacks that are alike in `depth` frames by the next one. A site is its members and how
-/// many frames its name needs.
+/// Divides stacks that are equal in `depth` frames by the next one. A site is its members and the number of frames that
+/// its name needs.
 fn split(
     alike: Vec<usize>,
     depth: usize,
@@ -149,7 +149,7 @@ fn split(
         }
         let before = sites.len();
         split(part, frames, step, sites);
-        // Further frames told nothing apart.
+        // Further frames made no distinction.
         if let [only] = &mut sites[before..] {
             only.1 = frames;
         }
@@ -160,7 +160,7 @@ fn split(
 mod tests {
     use super::*;
 
-    /// Names stacks that are written as words, innermost first.
+    /// Names stacks that are given in words, innermost first.
     fn named(stacks: &[&str]) -> Vec<String> {
         let frames: Vec<Vec<&str>> = stacks.iter().map(|stack| stack.split_whitespace().collect()).collect();
         let names = name(stacks.len(), &|item, depth| frames[item].get(depth).map(|&frame| frame.into()));
@@ -177,7 +177,7 @@ mod tests {
     fn a_shared_wrapper_is_followed_by_who_called_it() {
         let stacks = ["wrap load main", "wrap kv slot main", "wrap kv grow main", "other main"];
         assert_eq!(named(&stacks), ["wrap ← load", "wrap ← kv ← slot", "wrap ← kv ← grow", "other"]);
-        // Whatever order they come in.
+        // In any order.
         let mut turned = stacks;
         turned.reverse();
         let mut names = named(&turned);
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(named(&[&[wrap, "load app.c:80", "main app.c:9"]]), ["wrap rt.h:77 ← load app.c:80"]);
         assert_eq!(named(&[&[inner, wrap, "load app.c:80"]]), [format!("{inner} ← {wrap} ← load app.c:80")]);
         assert_eq!(named(&[&[wrap], &["load app.c:80", "main app.c:9"]]), [wrap, "load app.c:80"]);
-        // Callers that differ are sites of their own; those that differ too far out are none, and are not named.
+        // Callers that differ are sites of their own. Callers that differ too far out are not, and are not named.
         assert_eq!(
             named(&[&[wrap, "a a.c:1"], &[wrap, "b b.c:1"]]),
             ["wrap rt.h:77 ← a a.c:1", "wrap rt.h:77 ← b b.c:1"]

@@ -1,11 +1,12 @@
-//! What is true of a process at one moment, as plain data: what a report shows, and what a recording keeps of it.
+//! The state of a process at one moment, as plain data, for reports and recordings.
 
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A list of which no more than so many are kept, whatever the file says: each may be short there and long here.
+/// Reads a list and keeps at most `MOST` items, whatever the file has: items that are short in the file may be long in
+/// memory.
 ///
 /// # Errors
 /// Those of the list.
@@ -35,15 +36,15 @@ pub(crate) fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>, const MOST: us
     from.deserialize_seq(Few::<T, MOST>(PhantomData))
 }
 
-/// All of it.
+/// The whole summary.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Summary {
     pub process: About,
-    /// What deserves a warning before any number is believed.
+    /// Warnings that a reader needs before the numbers.
     #[serde(deserialize_with = "few::<_, _, 100>")]
     pub warnings: Vec<String>,
-    /// What is wrong with the samples that the verdicts rest on.
+    /// Problems with the samples behind the verdicts.
     #[serde(deserialize_with = "few::<_, _, 100>")]
     pub remarks: Vec<String>,
     #[serde(deserialize_with = "few::<_, _, 50>")]
@@ -51,7 +52,7 @@ pub(crate) struct Summary {
     /// Call sites of memory and of graphs, tags and classes, the likeliest leak first.
     #[serde(deserialize_with = "few::<_, _, 1000>")]
     pub holders: Vec<Holder>,
-    /// How many there are in all.
+    /// Number of all holders.
     pub holders_total: u64,
     /// The graph cache in words, a line each.
     #[serde(deserialize_with = "few::<_, _, 50>")]
@@ -64,7 +65,7 @@ pub(crate) struct Summary {
     pub findings: Vec<Finding>,
 }
 
-/// Who and how.
+/// The process, and how it is recorded.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct About {
@@ -73,7 +74,7 @@ pub(crate) struct About {
     pub cmdline: String,
     /// "running", "killed 12 s ago".
     pub life: String,
-    /// When the ledger began, and the moment that all this is true of: nanoseconds since 1970.
+    /// Start of the ledger, and the moment of this summary: nanoseconds since 1970.
     pub began_unix_ns: u64,
     pub at_unix_ns: u64,
     pub interception: String,
@@ -90,12 +91,12 @@ pub(crate) struct About {
 pub(crate) struct Number {
     pub name: String,
     pub value: u64,
-    /// `bytes`, or nothing for a count.
+    /// `bytes`; empty for a count.
     pub unit: String,
     pub remark: String,
 }
 
-/// One who holds memory.
+/// A holder of memory.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Holder {
@@ -109,16 +110,16 @@ pub(crate) struct Holder {
     pub peak_bytes: u64,
     pub oldest_age_ns: u64,
     pub newest_age_ns: u64,
-    /// Ever made, where that is counted.
+    /// Number ever made, if that is counted.
     pub total: Option<u64>,
     pub freed_share: Option<f64>,
     /// Since the first sample.
     pub bytes_change: i64,
     pub bytes_per_minute: f64,
     pub caveat: String,
-    /// What to type next.
+    /// The next command to type.
     pub next: String,
-    /// Innermost first.
+    /// Innermost frame first.
     #[serde(deserialize_with = "few::<_, _, 200>")]
     pub stack: Vec<String>,
 }
@@ -138,7 +139,7 @@ pub(crate) struct GraphsOf {
     pub pinned: String,
 }
 
-/// A variable that is in force.
+/// A variable in force.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Setting {
@@ -147,7 +148,7 @@ pub(crate) struct Setting {
     pub source: String,
 }
 
-/// What a check found, and what to do.
+/// Finding of a check, and what to do.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Finding {

@@ -1,4 +1,4 @@
-//! Who may leak: call sites, tags and classes of graphs with what they held over time, most likely first.
+//! Likely leaks: call sites, tags and classes of graphs with their memory over time, most likely first.
 
 use super::Ledger;
 use super::ages::{OfAge, ages};
@@ -19,72 +19,73 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Nanoseconds of a minute.
+/// Nanoseconds in a minute.
 const MINUTE_NS: u64 = 60_000_000_000;
-/// Over which times growth is told, where the samples go back so far.
+/// Windows in minutes over which growth is given, as far as the samples go back.
 const WINDOWS: [u64; 3] = [1, 5, 15];
 
-/// By this share of what call sites grow by, the heap may grow for the driver's records of it.
+/// The heap may grow by this share of the call sites' growth, for the driver's records of it.
 const OF_RECORDS: f64 = 16.0;
 
-/// For a stream, an event, a context or a module the driver takes so many bytes of the heap, or fewer. A stream takes most.
+/// Most heap bytes that the driver takes for a stream, an event, a context or a module. A stream takes most.
 const OF_THING: f64 = 262_144.0;
 
-/// What the heap grew by in all is not worth a word if it is less: the driver and gpumem take as much for a while.
+/// Smaller growth of the heap is not reported: the driver and gpumem take as much for a while.
 const LITTLE_HEAP: i64 = 1 << 20;
 
-/// What grew since a moment.
+/// Growth since a moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Grown {
     /// `1 min`, `mark warm`, ….
     pub since: String,
-    /// How long ago that was.
+    /// Time since then.
     pub over_ns: u64,
     pub bytes_change: i64,
     pub count_change: i64,
 }
 
-/// One who holds memory.
+/// A holder of memory.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Suspect {
     /// The name of a [`GrowthKind`].
     pub kind: &'static str,
-    /// The call site, the tag, the class.
+    /// The call site, the tag, or the class.
     pub key: String,
     pub verdict: Verdict,
     pub bytes: u64,
-    /// Its bytes are what free memory of the device fell by: other processes may have taken some of it.
+    /// True if its bytes are measured by the fall of the device's free memory: other processes may have taken some of
+    /// it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub measured: bool,
     pub live: u64,
     pub peak_bytes: u64,
-    /// The first and the newest that is live; 0 if none is.
+    /// Ages of the oldest and newest live record; 0 if none is live.
     pub oldest_age_ns: u64,
     pub newest_age_ns: u64,
-    /// When something was made there for the first time, and for the last time that a sample tells of. Of call sites.
+    /// Ages of the first record and of the last record in a sample. For call sites.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_seen_age_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_seen_age_ns: Option<u64>,
-    /// Ever made here, where that is counted, and the share of it that is freed.
+    /// Number ever made here, if that is counted, and the freed share of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_allocs: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub freed_share: Option<f64>,
-    /// Of a call site of graphs: which ones these two are about.
+    /// For a call site of graphs: the made and destroyed graphs or execs behind these two numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub balance: Option<Balance>,
     pub ages: Vec<OfAge>,
     pub growth: Vec<Grown>,
-    /// Over the later half of the samples.
+    /// Growth over the later half of the samples.
     pub bytes_per_minute: f64,
-    /// The same of their number, of what has no bytes.
+    /// The same for the count, for kinds without bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count_per_minute: Option<f64>,
-    /// From mark to mark, on the average; of two or more.
+    /// Mean growth from mark to mark, if there are two or more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_mark: Option<f64>,
-    /// Points that the verdict rests on, and the time that they are from.
+    /// Number of points behind the verdict, and the time that they cover.
     pub samples: usize,
     pub sampled_ns: u64,
     #[serde(skip)]
@@ -92,28 +93,28 @@ pub(crate) struct Suspect {
 }
 
 impl Suspect {
-    /// True for what is to be looked at first.
+    /// True for suspects to look at first.
     pub(crate) fn grows(&self) -> bool {
         self.verdict == Verdict::GrowsSteadily
     }
 
-    /// What is true of it since the moment that was asked for.
+    /// The growth since the requested moment.
     pub(crate) fn since(&self) -> Option<&Grown> {
         self.growth.last()
     }
 }
 
-/// All of them, and what they were found by.
+/// All suspects, with the data behind them.
 pub(crate) struct Suspects {
     pub samples: Samples,
-    /// Call sites of memory and of graphs, then tags and classes; of each the likeliest first.
+    /// Call sites of memory and of graphs, then tags and classes, each with the most likely leak first.
     pub all: Vec<Suspect>,
     /// The process's own heap.
     pub heap: Option<Suspect>,
-    /// Call sites that hold memory and have no row: there was no room.
+    /// Number of call sites that hold memory and have no row, for lack of room.
     pub without_row: u64,
-    /// Allocations of call stacks that are none of `all`: what they made was freed before a sample saw it, or takes no
-    /// memory of its own.
+    /// Number of allocations whose call stack is not in `all`: they were freed before a sample saw them, or take no
+    /// memory of their own.
     pub unlisted_allocs: u64,
 }
 
@@ -122,7 +123,7 @@ pub(crate) fn growing(all: &[Suspect]) -> impl Iterator<Item = &Suspect> {
     all.iter().filter(|suspect| is_site(suspect) && suspect.grows())
 }
 
-/// Everyone of whom the ledger has something to say.
+/// All holders in the ledger.
 pub(crate) fn find(ledger: &Ledger, since: Option<&Moment>) -> Suspects {
     let samples = Samples::of(ledger);
     let last_ns = samples.points.last().map_or(0, |point| point.time_ns);
@@ -148,8 +149,8 @@ pub(crate) fn find(ledger: &Ledger, since: Option<&Moment>) -> Suspects {
     Suspects { samples, all, heap, without_row, unlisted_allocs }
 }
 
-/// Writes into groups by how much their live bytes grew, since a moment or in the later half of the samples: what was
-/// made at the start is no growth. `None` where no history is kept of such groups.
+/// Sets the growth of live bytes in each group, since a moment or over the later half of the samples: memory made at
+/// the start is no growth. `None` if the ledger keeps no history of such groups.
 pub(crate) fn add_growth(ledger: &Ledger, by: By, since: Option<&Moment>, groups: &mut [Group]) -> Option<()> {
     let kind = match by {
         By::Site | By::Stack => GrowthKind::Site,
@@ -177,8 +178,7 @@ pub(crate) fn add_growth(ledger: &Ledger, by: By, since: Option<&Moment>, groups
     Some(())
 }
 
-/// The heap, without the growth that call sites explain: the driver keeps graphs there, and a record of each
-/// allocation.
+/// The heap, without growth that call sites explain: the driver keeps graphs there, and a record of each allocation.
 fn outside(mut heap: Suspect, all: &[Suspect]) -> Suspect {
     let graphs = || all.iter().filter(|suspect| suspect.kind == GrowthKind::Graphs.name());
     heap.bytes_per_minute -= graphs().map(|graphs| graphs.bytes_per_minute.max(0.0)).sum::<f64>();
@@ -196,7 +196,7 @@ fn outside(mut heap: Suspect, all: &[Suspect]) -> Suspect {
     heap
 }
 
-/// Call sites before tags and classes, which tell the same bytes again; then by the verdict.
+/// Call sites before tags and classes, which repeat the same bytes; then by the verdict.
 fn rank(suspect: &Suspect) -> (bool, Verdict) {
     (!is_site(suspect), suspect.verdict)
 }
@@ -208,7 +208,7 @@ pub(crate) fn is_site(suspect: &Suspect) -> bool {
     !others.map(GrowthKind::name).contains(&suspect.kind)
 }
 
-/// True for what has no bytes, so that its number is judged. A library that is loaded late has none at first.
+/// True for a kind without bytes, which is judged by its count. A library that is loaded late has none at first.
 fn is_counted(kind: GrowthKind, bytes: u64) -> bool {
     use GrowthKind::*;
     matches!(kind, Streams | Events | Contexts) || kind == Code && bytes == 0
@@ -223,7 +223,7 @@ fn worse(a: &Suspect, b: &Suspect) -> std::cmp::Ordering {
     })
 }
 
-/// What call sites are called.
+/// Names of call sites.
 struct Names {
     sites: Sites,
     graphs: Sites,
@@ -276,7 +276,7 @@ fn suspect(
         GrowthKind::Graphs | GrowthKind::Class => live.count.judge(ledger, samples, &live.series, turnover, verdict),
         _ => (verdict, None),
     };
-    // Nobody counts how much of tags and classes was freed.
+    // Frees by tag and class are not counted.
     let counted = balance.map_or((live.ever, live.ever.saturating_sub(count)), |of| (of.made, of.destroyed));
     let counted = Some(counted).filter(|&(ever, _)| ever > 0);
     Suspect {
@@ -305,9 +305,9 @@ fn suspect(
     }
 }
 
-/// Does not call growth what nothing new has come to for twice as long as ever before: it may be all that there will be.
+/// Withdraws "grows" if nothing new came for twice as long as the longest pause before: the growth may be over.
 fn unless_paused(verdict: Verdict, born: &[(u64, u64)], now_ns: u64) -> Verdict {
-    /// With fewer, the longest pause says nothing.
+    /// With fewer, the longest pause is meaningless.
     const SOME: usize = 4;
     let longest = born.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0)).max();
     let since = born.last().map_or(0, |&(last_ns, _)| now_ns.saturating_sub(last_ns));
@@ -315,17 +315,17 @@ fn unless_paused(verdict: Verdict, born: &[(u64, u64)], now_ns: u64) -> Verdict 
     if verdict == Verdict::GrowsSteadily && has_paused { Verdict::TooLittle } else { verdict }
 }
 
-/// What a verdict is given on.
+/// The steps that a verdict is judged on.
 fn steps(kind: GrowthKind, series: &Series) -> Vec<Step> {
     let mut steps = series.steps();
     if kind == GrowthKind::Heap {
-        // The heap has no count of things. Its pages are counted instead.
+        // The heap has no count, so its pages are counted instead.
         steps.iter_mut().for_each(|step| step.count = step.bytes >> 12);
     }
     steps
 }
 
-/// Samples between the births of the older and the younger ones, without a tenth at either end.
+/// Number of samples between the births of the older and the younger records, without a tenth at either end.
 fn born_over(samples: &Samples, born: &[(u64, u64)]) -> u64 {
     let tenth = born.len() / 10;
     let (Some(older), Some(younger)) = (born.get(tenth), born.get((born.len() - tenth).wrapping_sub(1))) else {
@@ -335,7 +335,7 @@ fn born_over(samples: &Samples, born: &[(u64, u64)]) -> u64 {
     between.map(|point| point.samples).fold(0, u64::saturating_add)
 }
 
-/// What grew: over the usual times and all of the time, or since the moment that was asked for.
+/// Growth over the usual windows and the whole time, or since the requested moment.
 fn grown(samples: &Samples, series: &Series, since: Option<&Moment>, now: Point) -> Vec<Grown> {
     let change = |name: String, at_ns: u64| {
         let then = series.at(samples, at_ns)?;
@@ -359,7 +359,7 @@ fn grown(samples: &Samples, series: &Series, since: Option<&Moment>, now: Point)
     grown
 }
 
-/// What a mark comes with, on the average from the first to the last that there are samples of.
+/// Mean growth per mark, from the first to the last mark that has samples.
 fn per_mark(ledger: &Ledger, samples: &Samples, series: &Series) -> Option<f64> {
     let begin = samples.points.first()?.time_ns;
     let marks: Vec<u64> = marks::marks(ledger).map(|mark| mark.time_ns).filter(|&time| time >= begin).collect();

@@ -1,4 +1,4 @@
-//! Memory that the driver took for itself, by call site: by how much free memory fell around calls that ask for none.
+//! Memory that the driver took for itself, by call site: the fall of free memory around calls that request none.
 
 use super::Ledger;
 use super::sites::Sites;
@@ -6,11 +6,12 @@ use gpumem_wire::kinds::{EventKind, Taken};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What calls of one site had the driver take, for one reason, on one device. As far as events are kept.
+/// Memory that the driver took in calls of one site, for one reason, on one device. Limited to events still in the
+/// ring.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct TakenBy {
     pub device: u32,
-    /// What for: `context`, `code`, `first launch`, `limit`.
+    /// The reason: `context`, `code`, `first launch`, `limit`.
     pub what: &'static str,
     pub bytes: u64,
     pub times: u64,
@@ -18,7 +19,7 @@ pub(crate) struct TakenBy {
     pub site: String,
 }
 
-/// The calls that had the driver take memory, the largest first.
+/// Calls in which the driver took memory, largest first.
 pub(crate) fn taken(ledger: &Ledger) -> Vec<TakenBy> {
     let took = || ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::DriverTook as u8);
     if took().next().is_none() {

@@ -1,4 +1,4 @@
-//! Sums, and how much of the host's memory they explain.
+//! Sums, and the part of host memory that they explain.
 
 use super::execs::held;
 use super::{Ledger, cache};
@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct KindTotal {
     pub kind: &'static str,
-    /// Which memory it takes.
+    /// The memory that it takes.
     pub space: &'static str,
-    /// Counted: allocations minus frees.
+    /// Allocations minus frees, by the counters.
     pub live: u64,
     pub live_bytes: u64,
-    /// Rows in the table of live allocations: fewer than `live` when records were dropped.
+    /// Rows in the table of live allocations: fewer than `live` if records were dropped.
     pub listed: u64,
     pub(super) listed_bytes: u64,
     pub allocs: u64,
@@ -66,14 +66,14 @@ pub(crate) struct Live {
     pub device: u64,
     pub host: u64,
     pub managed: u64,
-    /// Of which it is not known where they lie.
+    /// Bytes whose location is unknown.
     pub unknown: u64,
     /// Live allocations that take memory.
     pub count: u64,
 }
 
 impl Live {
-    /// What there is of each memory, with the memory's name.
+    /// Bytes in each memory, with the memory's name.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (u64, &'static str)> {
         let all = [
             (self.device, "device"),
@@ -84,13 +84,13 @@ impl Live {
         all.into_iter().filter(|(bytes, _)| *bytes > 0)
     }
 
-    /// All of them.
+    /// The sum of all memories.
     pub(crate) fn bytes(&self) -> u64 {
         self.parts().fold(0, |sum: u64, (bytes, _)| sum.saturating_add(bytes))
     }
 }
 
-/// Live bytes by the counters: cheap, needs no table.
+/// Live bytes by the counters: cheap, because no table is needed.
 pub(crate) fn live(snapshot: &gpumem_wire::read::Snapshot) -> Live {
     let mut live = Live::default();
     for row in Tally::all() {
@@ -110,28 +110,28 @@ pub(crate) fn live(snapshot: &gpumem_wire::read::Snapshot) -> Live {
     live
 }
 
-/// The host's side: what of the process's resident memory the GPU runtime's objects explain.
+/// Host memory: the part of the process's resident memory that the GPU runtime's objects explain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Host {
-    /// Resident bytes; `None` if never seen.
+    /// Resident bytes; `None` if they were never read.
     pub rss_bytes: Option<u64>,
-    /// Where that comes from: `now`, `dump`, `last-sample`.
+    /// Source of that number: `now`, `dump`, `last-sample`.
     pub rss_source: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resident: Option<Resident>,
     /// Pinned memory that the driver allocated.
     pub pinned_bytes: u64,
-    /// Memory of the program that is pinned.
+    /// Pinned memory of the program.
     pub registered_bytes: u64,
-    /// Estimates: of graphs, folded or not; of real execs, parked ones included.
+    /// Estimated bytes of graphs, folded or not, and of real execs, parked ones included.
     pub graph_bytes: u64,
     pub exec_bytes: u64,
-    /// The sources of folded handles, and of resident ones where they are kept.
+    /// Sources of folded handles, and of resident ones if those are kept.
     pub source_bytes: u64,
     /// Resident bytes of gpumem's own memory at the last sample, without the sources and folded graphs.
     pub own_bytes: u64,
     pub explained_bytes: u64,
-    /// Everything else: the program's own memory, the driver's, caches.
+    /// The rest: the program's own memory, the driver's, caches.
     pub unexplained_bytes: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Physical memory that has no address: handles alone hold it.
+//! Physical memory without an address: only handles hold it.
 
 use super::Ledger;
 use super::sites::Sites;
@@ -7,7 +7,7 @@ use gpumem_wire::layout::AllocSlot;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::rc::Rc;
 
-/// How many there are, by the name of the call site that made them. A mapping keeps the number of its handle.
+/// Number of such handles, by the name of the call site that made them. A mapping keeps the number of its handle.
 pub(crate) fn by_site(ledger: &Ledger) -> FxHashMap<Rc<str>, u64> {
     let of = |kind: AllocKind| ledger.snapshot.allocs.iter().filter(move |alloc| alloc.kind == kind as u8);
     let mut unmapped = FxHashMap::default();

@@ -1,4 +1,4 @@
-//! The variables of a process: what is in force, and where that came from.
+//! The variables in force in a process, and their origin.
 
 use super::Ledger;
 use gpumem_wire::kinds::EventKind;
@@ -6,12 +6,12 @@ use gpumem_wire::settings::{self, ALIASES, Setting, When};
 use serde::Serialize;
 use std::ffi::OsStr;
 
-/// Where a value came from.
+/// Origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Source {
     Default,
-    /// The process was started with it.
+    /// The environment at the start of the process.
     Environment,
     /// `gpumem set` while it ran.
     Set,
@@ -32,26 +32,26 @@ impl Source {
 pub(crate) struct Variable {
     #[serde(rename = "variable")]
     pub name: &'static str,
-    /// As it would be written; empty: unset.
+    /// In the form that users write; empty: unset.
     pub value: String,
     pub source: Source,
-    /// The variable of another project that stands for this one, where that decides.
+    /// The variable of another project that set this one, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alias: Option<&'static str>,
-    /// What the environment says where that is refused.
+    /// The value in the environment, if it is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// Whether `gpumem set` can change it.
+    /// True if `gpumem set` can change it.
     pub live: bool,
 }
 
-/// All of them, in the order in which help has them.
+/// All variables, in the order of the help.
 pub(crate) fn of(ledger: &Ledger) -> Vec<Variable> {
     let (given, changes) = (ledger.started_with(), ledger.changes());
     settings::ALL.iter().map(|setting| variable(setting, &given, &changes)).collect()
 }
 
-/// Whether `gpumem set` changed a variable since a moment, as far as the events tell.
+/// True if `gpumem set` changed a variable since a moment, according to the events in the ring.
 pub(crate) fn were_set_since(ledger: &Ledger, name: &str, since_ns: u64) -> bool {
     let change = format!("gpumem set {name}=");
     let later = ledger.snapshot.events.iter().filter(|event| event.time_ns > since_ns);
@@ -86,7 +86,7 @@ fn variable(setting: &'static Setting, given: &[(String, String)], changes: &[(S
             }
         }
     }
-    // Back to the default where nothing is there, or the word.
+    // An empty value, or the word `default`, means the default.
     if let Some((_, value)) = changes.iter().find(|(known, _)| known == setting.name) {
         let value = value.clone();
         variable.value = if is_fine(&value) { value } else { setting.default.to_owned() };

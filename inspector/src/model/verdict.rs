@@ -1,20 +1,20 @@
-//! Whether what a call site holds grows for ever: a verdict over its live bytes in time.
+//! Judges growth: a verdict over a call site's live bytes in time.
 //!
-//! Memory that comes and goes tells nothing, so the floor is looked at: the time is cut into stretches, and the least
-//! of each stretch counts. What grows steadily has a new highest floor in stretch after stretch, up to the last ones. A
-//! cache has them early and then none. What rises and falls has none, or falls back from them.
+//! Memory that comes and goes is ignored by looking at the floor: the time is cut into stretches, and the minimum of
+//! each stretch counts. Steady growth reaches a new highest floor in stretch after stretch, up to the last ones. A
+//! cache reaches them early and then no more. Memory that rises and falls reaches none, or falls back from them.
 
-/// What is said of growth.
+/// Verdicts on growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
-    /// It grew all the time, and lately.
+    /// It grew all the time, and recently.
     GrowsSteadily,
     /// There are too few samples, or the growth is too young.
     TooLittle,
-    /// It grew, and has not for a good while.
+    /// It grew, and then stayed level for a good while.
     LevelledOff,
-    /// It rises and falls, or is one buffer as large as was ever needed.
+    /// It rises and falls, or is one buffer as large as ever needed.
     HighWater,
     /// It was made at one time, and has not changed since.
     OneOff,
@@ -32,13 +32,13 @@ impl Verdict {
         }
     }
 
-    /// The verdict on growth of so many bytes, or things, a minute over the later half. What shrank there does not grow. The bytes
-    /// of graphs are estimates, which fall when one exec comes to serve several handles.
+    /// The verdict, given a rate in bytes or things per minute over the later half. A negative rate is no growth. The
+    /// bytes of graphs are estimates, which fall when one exec starts to serve several handles.
     pub(crate) fn at_a_rate(self, per_minute: f64) -> Self {
         if self == Self::GrowsSteadily && per_minute <= 0.0 { Self::TooLittle } else { self }
     }
 
-    /// The verdict, in a column.
+    /// The verdict in a few words, for a column.
     pub(crate) const fn short(self) -> &'static str {
         match self {
             Self::TooLittle => "too little yet",
@@ -48,58 +48,58 @@ impl Verdict {
     }
 }
 
-/// What was live at one point in time.
+/// Live memory at one point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// Samples that the point stands for; its bytes are the least of them.
+    /// Number of samples behind the point; its bytes are the minimum over them.
     pub samples: u64,
     pub bytes: u64,
     pub count: u64,
 }
 
-/// What else is known of the allocations.
+/// Further facts of the allocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turnover {
-    /// Ever made, and live now.
+    /// Number ever made, and number live now.
     pub ever: u64,
     pub live: u64,
-    /// Samples between the births of the older and of the younger ones of those that are live, without the oldest and
-    /// the youngest tenth.
+    /// Number of samples between the births of the older and the younger live ones, without the oldest and the youngest
+    /// tenth.
     pub born_over: u64,
 }
 
-/// Fewer points than this say nothing.
+/// Fewer points allow no verdict.
 pub(crate) const ENOUGH: usize = 32;
-/// With fewer samples, what does not grow is not told apart from what grows slowly.
+/// With fewer samples, slow growth cannot be distinguished from no growth.
 const ENOUGH_FOR_SLOW: u64 = 60;
-/// Stretches that the time is cut into, and how many of them where there are few points.
+/// Number of stretches that the time is cut into, and the number if there are few points.
 const STRETCHES: u64 = 12;
 const FEW_STRETCHES: u64 = 8;
 const MANY: usize = 48;
-/// New highest floors that steady growth has at least. One buffer that is given up for a larger one has as many by
-/// chance: the largest of some requests rises some times, and ever more rarely. It has more, and in so many of four
-/// stretches.
+/// Fewest new highest floors of steady growth. A buffer that is replaced by a larger one reaches as many by chance: the
+/// largest of a number of requests rises a few times, and ever more rarely. Steady growth has more of them, in this
+/// many of four stretches.
 const RISES: usize = 4;
 const RISES_OF_ONE: usize = 6;
 const OF_FOUR: usize = 3;
-/// What fell back by more than this share of its growth does not just grow.
+/// A fall of more than this share of the growth is no steady growth.
 const FALLS_BACK: u64 = 4;
-/// What grew by less than this share of its growth in the last third has slowed down.
+/// Growth of less than this share in the last third has slowed down.
 const SLOW: u64 = 5;
-/// What is born over more than this share of the time was not made at once.
+/// Births over more than this share of the time mean that it was not made at once.
 const AT_ONCE: u64 = 30;
 
 /// One stretch of time.
 #[derive(Clone, Copy)]
 struct Stretch {
-    /// Samples before it.
+    /// Number of samples before it.
     at: u64,
     low: u64,
     high: u64,
     count_at_low: u64,
 }
 
-/// The verdict on what was live over time, oldest first.
+/// The verdict on live memory over time, oldest point first.
 pub(crate) fn judge(steps: &[Step], turnover: Turnover) -> Verdict {
     if steps.len() < ENOUGH {
         return Verdict::TooLittle;
@@ -111,10 +111,10 @@ pub(crate) fn judge(steps: &[Step], turnover: Turnover) -> Verdict {
     }
 }
 
-/// As [`judge`], of enough points, with the number of their samples.
+/// As [`judge`], for enough points, with the number of their samples.
 fn told(steps: &[Step], whole: u64, turnover: Turnover) -> Verdict {
     let floors = Floors::of(&cut(steps, whole), whole);
-    // Of what comes and goes the youngest are left, which were made at one time.
+    // If records come and go, the youngest are left, and those were made at one time.
     let is_kept = turnover.ever / 2 < turnover.live;
     let made_at_once = is_kept && turnover.born_over.saturating_mul(AT_ONCE) <= whole;
     if floors.growth > 0 && floors.fell_back.saturating_mul(FALLS_BACK) <= floors.growth {
@@ -129,7 +129,7 @@ fn told(steps: &[Step], whole: u64, turnover: Turnover) -> Verdict {
     }
 }
 
-/// Cuts the time; stretches without a point are left out.
+/// Cuts the time into stretches; those without a point are left out.
 fn cut(steps: &[Step], whole: u64) -> Vec<Stretch> {
     let number = if steps.len() >= MANY { STRETCHES } else { FEW_STRETCHES };
     let (mut stretches, mut at, mut last) = (Vec::<Stretch>::new(), 0_u64, None);
@@ -151,25 +151,25 @@ fn cut(steps: &[Step], whole: u64) -> Vec<Stretch> {
     stretches
 }
 
-/// How the floor moved.
+/// Movement of the floor.
 struct Floors {
-    /// From the first one to the highest.
+    /// Growth from the first floor to the highest.
     growth: u64,
-    /// Of that, in the last third of the time.
+    /// Part of the growth in the last third of the time.
     late: u64,
-    /// New highest floors.
+    /// Number of new highest floors.
     rises: usize,
-    /// Stretches in which there could have been one, and such of them after the last one.
+    /// Stretches that could have had one, and the number of them after the last one.
     chances: usize,
     quiet: usize,
     /// Most stretches without one between two of them, or before the first.
     longest_quiet: usize,
-    /// Most that a floor was below an earlier one.
+    /// Most bytes that a floor was below an earlier one.
     fell_back: u64,
-    /// Most bytes at any time, and by how much that is above the highest floor.
+    /// Most bytes at any time, and the difference to the highest floor.
     top: u64,
     swings: u64,
-    /// There came to be more things, not only larger ones.
+    /// The number of things grew too, besides their size.
     more_things: bool,
 }
 
@@ -205,9 +205,9 @@ impl Floors {
         }
     }
 
-    /// The verdict where the floor rose and stayed up.
+    /// The verdict if the floor rose and stayed up.
     fn verdict_on_growth(&self, made_at_once: bool) -> Verdict {
-        // Where nearly every stretch had a rise, two without one are the end of it.
+        // If nearly every stretch had a rise, two without one are the end of the growth.
         let ended = self.rises * 10 >= self.chances * 6 && self.quiet >= 2;
         let lately = self.late.saturating_mul(SLOW) >= self.growth && !ended;
         let one_grows = self.rises >= RISES_OF_ONE && self.rises * 4 >= self.chances * OF_FOUR;
@@ -219,7 +219,7 @@ impl Floors {
                 true => Verdict::OneOff,
                 false => Verdict::HighWater,
             },
-            // It paused as long before, and went on.
+            // It paused as long before, and continued.
             _ if self.quiet < self.longest_quiet => Verdict::TooLittle,
             _ => Verdict::LevelledOff,
         }

@@ -1,12 +1,12 @@
-//! Which frames of a stack are shown, in which order, and which one is its call site.
+//! Selects and orders the frames of a stack that are shown, and finds its call site.
 //!
-//! A ledger has a stack's native frames, and behind them those of Python. They are put together here: each function of
-//! the interpreter that runs frames gives way to the frames that it ran, and what else lies in the interpreter's file
-//! is left out.
+//! A ledger has a stack's native frames, followed by its Python frames. This module merges them: each interpreter
+//! function that runs Python frames is replaced by the frames that it ran, and the other frames in the interpreter's
+//! file are left out.
 //!
-//! The call site of a stack with frames of Python is the innermost one of the program's: outside of Python's own
-//! library and of the packages that programs allocate through ([`python::whose`]). If that lies in a package, the
-//! innermost line of the user's own is named with it.
+//! The call site of a stack with Python frames is the program's innermost one: outside of Python's standard library and
+//! of the packages that programs allocate through ([`python::whose`]). If that frame lies in a package, the user's own
+//! innermost line is named with it.
 
 use super::Ledger;
 use crate::symbols::is_standard;
@@ -28,14 +28,14 @@ pub(crate) enum StackMode {
     Mixed,
 }
 
-/// A stack's native frames, and its frames of Python.
+/// The native frames and the Python frames of a stack.
 fn parts(ledger: &Ledger, stack: StackRef) -> (&[u64], &[u64]) {
     let all = ledger.snapshot.stacks.get(&stack).map_or(&[][..], |stack| ledger.snapshot.frames(stack));
     let native = all.iter().position(|&frame| PythonFrame::of(frame).is_some()).unwrap_or(all.len());
     all.split_at(native)
 }
 
-/// The frames that are shown, innermost first.
+/// The shown frames, innermost first.
 pub(super) fn shown(ledger: &Ledger, stack: StackRef) -> Cow<'_, [u64]> {
     let (native, python) = parts(ledger, stack);
     match ledger.stack {
@@ -48,11 +48,11 @@ pub(super) fn shown(ledger: &Ledger, stack: StackRef) -> Cow<'_, [u64]> {
 
 fn mixed(ledger: &Ledger, native: &[u64], mut python: &[u64]) -> Vec<u64> {
     let symbols = &ledger.symbols;
-    // Functions that were inlined into another come before it.
+    // Inlined functions come before the function that contains them.
     let function = |address: u64| symbols.frames(address).last().and_then(|frame| frame.function.clone());
     let runs_frames = |address: u64| function(address).is_some_and(|name| python::runs_frames(&name));
     let interpreter = native.iter().find(|&&address| runs_frames(address));
-    // Without symbols the interpreter is recognised by its file's name, and its frames all lie together.
+    // Without symbols the interpreter is recognised by its file's name, and its frames are adjacent.
     let together = interpreter.is_none();
     let by_name = || native.iter().find(|&&address| symbols.module(address).is_some_and(python::is_interpreter));
     let module = interpreter.or_else(by_name).and_then(|&address| symbols.module(address));
@@ -88,7 +88,8 @@ fn whose(ledger: &Ledger, frame: u64) -> Whose {
     ledger.symbols.frames(frame)[0].file.as_deref().map_or(Whose::Framework, python::whose)
 }
 
-/// The frames that name a stack: its call site, the user's own line if that is another frame, and the callers of that.
+/// The frames that name a stack: its call site, the user's own line if that is another frame, and the callers of that
+/// line.
 pub(in crate::model) fn steps(ledger: &Ledger, stack: StackRef) -> (Cow<'_, [u64]>, usize) {
     let (native, python) = parts(ledger, stack);
     let is_native = python.is_empty() || ledger.stack == StackMode::Native;
@@ -102,7 +103,7 @@ pub(in crate::model) fn steps(ledger: &Ledger, stack: StackRef) -> (Cow<'_, [u64
     }
 }
 
-/// A step of a stack's name: that many of [`steps`] are one, which is never parted.
+/// A step of a stack's name. [`steps`] says how many of its first frames form one step, which is never split.
 pub(in crate::model) fn step(
     ledger: &Ledger,
     stack: StackRef,

@@ -1,13 +1,13 @@
-//! How many lines of one sort a recording may have: what comes in great numbers is bounded by time, not by the program.
+//! Limits the lines of one sort in a recording by time, since the program may produce any number.
 
-/// So many may come at once after a quiet time.
+/// Most lines at once after a quiet time.
 const SAVED: u64 = 10_000;
 const A_SECOND: u64 = 40;
 const SECOND: u64 = 1_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// In parts of which one is a line's for each second.
+    /// Remaining budget, in units of one line per second.
     left: u64,
     seen_ns: u64,
 }
@@ -17,7 +17,7 @@ impl Budget {
         Self { left: SAVED * SECOND, seen_ns: now_ns }
     }
 
-    /// How many of `wanted` may be written now.
+    /// Takes up to `wanted` lines from the budget and returns the number allowed.
     pub(super) fn take(&mut self, now_ns: u64, wanted: usize) -> usize {
         let earned = now_ns.saturating_sub(self.seen_ns).saturating_mul(A_SECOND);
         self.left = self.left.saturating_add(earned).min(SAVED * SECOND);

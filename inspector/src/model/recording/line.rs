@@ -1,10 +1,10 @@
-//! The lines of a recording: each is one JSON object with one member, whose name says what it is.
+//! The lines of a recording: each is a JSON object with one member, whose name is the line's type.
 
 use crate::model::course::{Moment, Of};
 use crate::model::summary::{Summary, few};
 use serde::{Deserialize, Serialize};
 
-/// Raised when a line changes its meaning. New kinds of lines and new fields do not change it: readers skip them.
+/// Raised if a line changes its meaning. Readers skip new kinds of lines and new fields, so these do not change it.
 pub(crate) const VERSION: u32 = 1;
 
 /// A line.
@@ -13,38 +13,38 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) enum Line {
     /// The first line of a file.
     GpumemRecording(Begin),
-    /// Frames in words. They are numbered from 0 through all lines of a file.
+    /// Frames in words, numbered from 0 through all lines of a file.
     Frames(Vec<String>),
     Stack(Stack),
     Row(RowOf),
     Tick(Tick),
-    /// The summary of the process at the tick before.
+    /// The summary of the process at the previous tick.
     Summary(Box<Summary>),
     End(End),
 }
 
-/// What a file is.
+/// Description of a file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Begin {
     pub version: u32,
     pub pid: u32,
     pub name: String,
-    /// Nanoseconds since 1970 at which the recording began: what the files of one recording have in common.
+    /// Start of the recording, nanoseconds since 1970: the same in all files of one recording.
     pub began_unix_ns: u64,
     /// The number of this file in the recording, from 0.
     pub part: u32,
-    /// Time between two ticks, as it was asked for.
+    /// Requested time between two ticks.
     pub interval_ns: u64,
-    /// Allocations of so many bytes are recorded one by one.
+    /// Allocations of at least this many bytes are recorded one by one.
     pub events_from_bytes: u64,
-    /// What the totals of a tick are.
+    /// The columns of a tick's totals.
     #[serde(deserialize_with = "few::<_, _, 64>")]
     pub columns: Vec<(Of, String)>,
 }
 
 impl Begin {
-    /// What a first line says.
+    /// Parses a first line.
     pub(crate) fn of(line: &[u8]) -> Option<Self> {
         match serde_json::from_slice(line).ok()? {
             Line::GpumemRecording(begin) => Some(begin),
@@ -52,7 +52,7 @@ impl Begin {
         }
     }
 
-    /// Whether this is the file that comes after another one.
+    /// True if this file continues another one.
     pub(crate) fn follows(&self, before: &Self) -> bool {
         self.began_unix_ns == before.began_unix_ns
             && self.pid == before.pid
@@ -67,46 +67,46 @@ pub(crate) struct Stack {
     pub id: u32,
     /// Numbers of frames, innermost first.
     pub frames: Vec<u32>,
-    /// Which of them is the call site: the innermost outside of GPU runtimes.
+    /// Index of the call site: the innermost frame outside of GPU runtimes.
     pub site: u32,
 }
 
-/// Something whose bytes are told at ticks.
+/// A row, whose bytes appear in ticks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct RowOf {
     pub id: u32,
     pub kind: Of,
-    /// Empty where the stack says it.
+    /// Empty if the stack gives the name.
     pub name: String,
     /// 0: none.
     pub stack: u32,
 }
 
-/// What was live at one moment, as the change since the tick before. Totals are as they are.
+/// Live memory at one moment, as the change since the previous tick. Totals are absolute.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Tick {
     pub unix_ns: u64,
-    /// By the columns of the first line.
+    /// In the order of the first line's columns.
     pub totals: Vec<u64>,
-    /// Of each row that changed: its number; live bytes, live count, bytes ever made, ever made.
+    /// For each row that changed: its number; live bytes, live count, bytes ever made, number ever made.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<(u32, i64, i64, i64, i64)>,
-    /// Large allocations that are new, and the numbers of those that are gone.
+    /// New large allocations, and the numbers of freed ones.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "few::<_, _, 4096>")]
     pub made: Vec<Made>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub freed: Vec<u64>,
-    /// Large allocations that did not fit into this tick and had not been left out before; and how many of those that had
-    /// are told now.
+    /// Large allocations that did not fit into this tick and were not left out before; and the number of those left out
+    /// earlier that this tick reports.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: u64,
     #[serde(skip_serializing_if = "is_zero")]
     pub told_late: u64,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "few::<_, _, 4096>")]
     pub moments: Vec<Moment>,
-    /// Moments that did not fit, and are not told later.
+    /// Moments that did not fit, and are never reported.
     #[serde(skip_serializing_if = "is_zero")]
     pub moments_left_out: u64,
 }
@@ -128,7 +128,7 @@ pub(crate) struct Made {
     pub unix_ns: u64,
 }
 
-/// Why there is no more.
+/// The reason why the recording ended.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct End {

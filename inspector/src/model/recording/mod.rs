@@ -1,9 +1,9 @@
-//! A recording: what was live at each second, by call site, tag and class, with the stacks that it takes to say so.
+//! A recording: live memory at each second by call site, tag and class, with the call stacks.
 //!
-//! * [`line`]: the lines of the file. [`recorder`]: ledgers to lines, of which `budget` lets so many through. [`reader`]: lines to a [`Recording`]. [`shown`]: that
-//!   as charts and flame graphs have it.
+//! * [`line`]: the lines of the file. [`recorder`]: ledgers to lines, limited by `budget`. [`reader`]: lines to a
+//!   [`Recording`]. [`shown`]: a recording as charts and flame graphs.
 //!
-//! A file is JSON, a line after another, in gzip: what a recorder that was killed has written by then is a recording.
+//! A file is gzip with one JSON object a line. The part that a killed recorder has written is a valid recording.
 
 mod budget;
 pub(crate) mod line;

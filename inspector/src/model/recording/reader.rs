@@ -1,5 +1,5 @@
-//! Turns lines into what was recorded. Nothing in the lines is trusted: numbers that refer to nothing are skipped,
-//! times that go back are skipped, and everything has an upper limit.
+//! Turns lines back into a recording. Lines are not trusted: numbers that refer to nothing and times that go back are
+//! skipped, and everything has an upper limit.
 
 use super::line::{Begin, Line, Made, RowOf, Tick, VERSION};
 use crate::model::course::{Moment, Of};
@@ -8,7 +8,7 @@ use crate::text::shorten;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::rc::Rc;
 
-/// The upper limits: frames in words, stacks, frames of all stacks together, rows, large allocations, moments.
+/// Upper limits: frames in words, stacks, frames of all stacks together, rows, large allocations, moments.
 const FRAMES: usize = 1 << 19;
 const STACKS: usize = 1 << 16;
 const ALL_FRAMES: usize = 1 << 22;
@@ -19,24 +19,24 @@ const MOMENTS: usize = 10_000;
 const LABEL: usize = 300;
 const COLUMNS: usize = 64;
 
-/// What was recorded of one process.
+/// The recording of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     pub begin: Begin,
-    /// When the ticks were, nanoseconds since 1970.
+    /// Times of the ticks, nanoseconds since 1970.
     pub times: Vec<u64>,
     /// By tick, then by column.
     pub totals: Vec<Vec<u64>>,
     pub tracks: Vec<Track>,
     pub large: Vec<Large>,
-    /// Large allocations that were not written down, and moments.
+    /// Number of large allocations and of moments that were left out.
     pub left_out: u64,
     pub moments_left_out: u64,
     pub moments: Vec<Moment>,
     pub summary: Option<Summary>,
-    /// Why the recording ended. `None`: it was cut short.
+    /// The reason why the recording ended. `None`: it was cut short.
     pub ended: Option<String>,
-    /// How many lines this version does not know.
+    /// Number of lines that this version does not know.
     pub skipped: u64,
     frames: Vec<Rc<str>>,
     stacks: FxHashMap<u32, Stack>,
@@ -45,20 +45,19 @@ pub(crate) struct Recording {
     /// Large live allocations, by their serial.
     live: FxHashMap<u64, usize>,
     begun: bool,
-    /// For the present file: rows by their number, how many frames came before it, and whether its first tick is still
-    /// to come.
+    /// For the present file: rows by number, the number of frames before it, and true until its first tick.
     ids: FxHashMap<u32, usize>,
     first_frame: usize,
     fresh: bool,
 }
 
-/// What a row held over time.
+/// Memory of a row over time.
 #[derive(Debug, Default)]
 pub(crate) struct Track {
     pub of: RowOf,
     /// The number of a tick, and live bytes from then on.
     pub held: Vec<(u32, u64)>,
-    /// At the last tick: live bytes, live count, bytes ever made, ever made; and bytes ever made at the first.
+    /// At the last tick: live bytes, live count, bytes ever made, number ever made. At the first tick: bytes ever made.
     pub now: [u64; 4],
     pub made_before: u64,
 }
@@ -78,10 +77,10 @@ struct Stack {
 }
 
 impl Recording {
-    /// Takes a line. `Err` where the file is none that this version can read.
+    /// Takes a line. `Err` if this version cannot read the file.
     ///
     /// # Errors
-    /// What is wrong with the first line.
+    /// Says what is wrong with the first line.
     pub(crate) fn take(&mut self, line: &[u8]) -> Result<(), String> {
         let line = match serde_json::from_slice::<Line>(line) {
             Ok(line) => line,
@@ -118,7 +117,7 @@ impl Recording {
         if !first && (begin.pid, begin.began_unix_ns) != (self.begin.pid, self.begin.began_unix_ns) {
             return Err("it is a part of another recording".into());
         }
-        // Numbers begin anew in every file.
+        // Each file numbers its rows and frames anew.
         (self.begin, self.begun, self.fresh, self.first_frame) = (begin, true, true, self.frames.len());
         self.begin.columns.truncate(COLUMNS);
         self.ids.clear();
@@ -173,7 +172,7 @@ impl Recording {
             track.tell(number);
         }
         if std::mem::take(&mut self.fresh) && number > 0 {
-            // The first tick of a file tells everything, so a row that it does not name holds nothing.
+            // The first tick of a file is complete, so a row that it does not name holds nothing.
             self.tracks.iter_mut().for_each(|track| track.tell(number));
             if tick.left_out == 0 {
                 let told: FxHashSet<u64> = tick.made.iter().map(|made| made.serial).collect();
@@ -196,7 +195,7 @@ impl Recording {
             }
         }
         for made in made {
-            // The next file of a recording lists again what is live.
+            // The next file of a recording lists live allocations again.
             if self.large.len() >= LARGE || self.live.contains_key(&made.serial) {
                 continue;
             }
@@ -222,7 +221,7 @@ impl Recording {
 }
 
 impl Track {
-    /// Notes what is held from a tick on.
+    /// Notes the bytes held from a tick on.
     fn tell(&mut self, tick: u32) {
         let before = self.held.last().map_or(0, |&(_, bytes)| bytes);
         if before != self.now[0] {
@@ -230,7 +229,7 @@ impl Track {
         }
     }
 
-    /// What was held at these ticks, which are in order.
+    /// Bytes held at these ticks, which are in order.
     pub(super) fn at(&self, ticks: &[usize]) -> Vec<u64> {
         let (mut held, mut now) = (self.held.iter().peekable(), 0);
         let at = |&tick: &usize| {
@@ -242,7 +241,7 @@ impl Track {
         ticks.iter().map(at).collect()
     }
 
-    /// The most that was ever held.
+    /// Most bytes ever held.
     pub(super) fn peak(&self) -> u64 {
         self.held.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! Turns ledgers into lines: what is new or has changed since the tick before.
+//! Turns ledgers into lines: new and changed facts since the previous tick.
 
 use super::budget::Budget;
 use super::line::{Begin, Line, Made, RowOf, Stack, Tick, VERSION};
@@ -12,7 +12,7 @@ use gpumem_wire::layout::{AllocSlot, StackRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::rc::Rc;
 
-/// What the totals of a tick are. Rates are counters: what matters is by how much they rise.
+/// The columns of a tick's totals. Rates are written as counters; readers use their increase.
 const COLUMNS: &[(Of, &str)] = &[
     (Of::Whole, "resident memory of the process"),
     (Of::Whole, "used on its devices, by everybody"),
@@ -29,32 +29,32 @@ const COLUMNS: &[(Of, &str)] = &[
     (Of::Rate, "evictions"),
 ];
 
-/// Large allocations that one tick tells, new and gone, and moments.
+/// Most large allocations, new and freed, and most moments in one tick.
 const MOST_EVENTS: usize = 2000;
 
-/// What is held by a row: live bytes, live count, bytes ever made, ever made.
+/// Memory of a row: live bytes, live count, bytes ever made, number ever made.
 type Held = [u64; 4];
 
-/// What was written so far of one process.
+/// State of a recording: what was written so far of one process.
 pub(crate) struct Recorder {
     begin: Begin,
     frames: FxHashMap<Rc<str>, u32>,
     stacks: FxHashSet<StackRef>,
     rows: FxHashMap<(Of, u64), (u32, Held)>,
-    /// Large allocations that were told, and live ones that have to wait for a later tick.
+    /// Large allocations that were written, and live ones that wait for a later tick.
     large: FxHashSet<u64>,
     passed_over: FxHashSet<u64>,
     large_budget: Budget,
     moments_budget: Budget,
-    /// Rows whose stack or tag was not in the ledger yet when they were seen first.
+    /// Rows whose stack or tag was missing in the ledger when they were first seen.
     waiting: FxHashSet<(Of, u64)>,
-    /// Events that were seen: up to this number. When the last tick was.
+    /// Number of the last event seen, and the time of the last tick.
     events: Option<u64>,
     last_unix_ns: u64,
 }
 
 impl Recorder {
-    /// A recording of a ledger's process that begins now.
+    /// Starts a recording of a ledger's process.
     pub(crate) fn new(ledger: &Ledger, interval_ns: u64, events_from_bytes: u64) -> Self {
         let header = &ledger.snapshot.header;
         let begin = Begin {
@@ -82,7 +82,7 @@ impl Recorder {
         }
     }
 
-    /// The recording begins with the process, however late the first look is: a tick of nothing.
+    /// A tick of zeros at the process's start, so that the recording begins there however late the first look is.
     pub(crate) fn begin_with_nothing(&mut self, ledger: &Ledger) -> Line {
         let header = &ledger.snapshot.header;
         let unix_ns = real_ns(header, header.created_ns);
@@ -95,7 +95,7 @@ impl Recorder {
         Line::GpumemRecording(self.begin.clone())
     }
 
-    /// What comes next goes into another file, which says everything anew.
+    /// Starts another file, which repeats all definitions.
     pub(crate) fn next_file(&mut self) {
         self.begin.part += 1;
         self.frames.clear();
@@ -103,19 +103,19 @@ impl Recorder {
         self.rows.clear();
         self.large.clear();
         self.passed_over.clear();
-        // It is as long as the one before, so that it has room for what was told there.
+        // The new budget is as large as the one before, so that everything written there fits again.
         self.large_budget = Budget::full(self.last_unix_ns);
     }
 
     /// The lines of one tick.
     pub(crate) fn tick(&mut self, ledger: &Ledger) -> Vec<Line> {
         let mut lines = Vec::new();
-        // For a process that has ended, the time is that of its last sign of life, which may be before the last look.
+        // For a process that has ended, the time is its last sign of life, which may be before the last look.
         let now = real_ns(&ledger.snapshot.header, ledger.status.now_ns).max(self.last_unix_ns + 1);
         self.last_unix_ns = now;
         let mut tick = Tick { unix_ns: now, totals: totals_of(ledger), ..Tick::default() };
         let mut held = held(ledger);
-        // Rows that hold nothing any more are told once more.
+        // Write rows that no longer hold anything once more.
         for (key, (_, before)) in &self.rows {
             held.entry(*key).or_insert([0, 0, before[2], before[3]]);
         }
@@ -139,8 +139,8 @@ impl Recorder {
         lines
     }
 
-    /// Whether a row should wait for the next tick. The tables of a ledger are read one after the other. A row in one
-    /// table may be newer than another table that should hold its stack or tag.
+    /// True if a row should wait for the next tick. The tables of a ledger are read one after another, so a row may be
+    /// newer than the table that should hold its stack or tag.
     fn waits(&mut self, ledger: &Ledger, key: (Of, u64)) -> bool {
         let reference = u32::try_from(key.1).unwrap_or(0);
         let is_there = match key.0 {
@@ -151,7 +151,7 @@ impl Recorder {
         !is_there && ledger.status.running() && self.waiting.insert(key)
     }
 
-    /// Writes what a row is about. The answer is its number.
+    /// Writes the definition of a row and returns its number.
     fn define(&mut self, ledger: &Ledger, key: (Of, u64), lines: &mut Vec<Line>) -> u32 {
         let (kind, number) = key;
         let reference = u32::try_from(number).unwrap_or(0);
@@ -223,13 +223,13 @@ impl Recorder {
         }
     }
 
-    /// What happened since the tick before; at the first one, all that the ledger still has.
+    /// Events since the previous tick; at the first tick, all events still in the ledger.
     fn moments(&mut self, ledger: &Ledger, tick: &mut Tick) {
         let fresh = ledger.snapshot.events.iter().filter(|event| self.events.is_none_or(|seen| event.seq > seen));
         let mut moments: Vec<Moment> = fresh.filter_map(|event| course::moment(ledger, event)).collect();
         let room = self.moments_budget.take(tick.unix_ns, moments.len().min(MOST_EVENTS));
         tick.moments_left_out = (moments.len() - room) as u64;
-        // What the user has marked goes before what happened, and what came first before what it led to.
+        // Marks of the user come first, then causes before effects.
         moments.sort_by_key(|moment| moment.kind != EventKind::Mark.name());
         moments.truncate(room);
         moments.sort_by_key(|moment| moment.unix_ns);
@@ -238,7 +238,7 @@ impl Recorder {
     }
 }
 
-/// Who holds how much now.
+/// Memory that each row holds now.
 fn held(ledger: &Ledger) -> FxHashMap<(Of, u64), Held> {
     let mut held: FxHashMap<(Of, u64), Held> = FxHashMap::default();
     let of = |kind| match kind {

@@ -1,4 +1,4 @@
-//! Ledgers through a recorder, its lines through a reader: what comes out is what went in.
+//! Passes ledgers through a recorder and its lines through a reader: the result equals the input.
 
 use super::line::{Begin, Line, Made, RowOf, Stack, Tick, VERSION};
 use super::{Recorder, Recording};
@@ -17,7 +17,7 @@ use std::io::Write;
 const SECOND: u64 = 1_000_000_000;
 const MIB: u64 = 1 << 20;
 
-/// A ledger at a second: for each stack what it ever made, and the sizes of its live allocations.
+/// A ledger at a second: for each stack the number ever made and the sizes of its live allocations.
 fn ledger(second: u64, stacks: &[(u64, Vec<u64>)]) -> Ledger {
     read(composer(second, stacks).finish())
 }
@@ -33,7 +33,7 @@ fn composer(second: u64, stacks: &[(u64, Vec<u64>)]) -> Composer {
         composer.slots(live.iter().map(|&bytes| {
             serial += 1;
             let (kind, addr) = (AllocKind::Device as u8, serial << 32);
-            // The serial of an allocation stays its own.
+            // An allocation keeps its serial.
             let serial = bytes * 1000 + stack as u64;
             AllocSlot { stack: stack as u32 + 1, addr, bytes, serial, kind, time_ns: SECOND, ..Default::default() }
         }));
@@ -52,7 +52,7 @@ fn taken(recording: &mut Recording, lines: &[Line]) {
     }
 }
 
-/// What the stack of a number held at each tick.
+/// Bytes that a stack held at each tick.
 fn held(recording: &Recording, stack: u32) -> Vec<u64> {
     let course = recording.course();
     let row = course.held.rows.into_iter().find(|row| row.kind == Of::Site && row.stack == stack);
@@ -64,7 +64,7 @@ fn what_was_live_comes_back_through_two_files() {
     let looks = [
         vec![(1, vec![10]), (0, vec![])],
         vec![(3, vec![10, 20 * MIB]), (1, vec![5])],
-        // The first one frees its large one, and the second all, while a file ends.
+        // The first stack frees its large allocation, and the second frees all, while a file ends.
         vec![(4, vec![10]), (9, vec![])],
         vec![(4, vec![10, 11]), (9, vec![])],
     ];
@@ -86,7 +86,7 @@ fn what_was_live_comes_back_through_two_files() {
     assert_eq!(large, [(20 * MIB, Some(1002 * SECOND))]);
     let course = recording.course();
     let flame = recording.flame(&course);
-    // What it made before the first look was not made while it was recorded.
+    // Memory made before the first look does not count as churn of the recording.
     let weights: Vec<_> =
         flame.stacks.iter().map(|stack| (stack.weight.live, stack.weight.peak, stack.weight.churn)).collect();
     assert_eq!(weights, [(21, 10 + 20 * MIB, 3 * MIB), (0, 5, 9 * MIB)]);
@@ -104,7 +104,7 @@ fn random() -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// The bytes that ten minutes take, of which few seconds are recorded: what follows is like the second half of these.
+/// Size of ten minutes, from the first seconds: the rest is like the second half of these.
 fn ten_minutes(mut look: impl FnMut(u64) -> Ledger) -> usize {
     let mut out = GzEncoder::new(Vec::new(), Compression::new(7));
     const LOOKS: u64 = 24;
@@ -141,7 +141,7 @@ fn ten_minutes_of_a_million_calls_a_second_are_small() {
     assert!(bytes < 5_000_000, "{bytes} bytes");
 }
 
-/// Nor do they take more where every allocation is a large one, and all others fail.
+/// The limit also holds if every allocation is a large one and all others fail.
 #[test]
 fn ten_minutes_of_large_allocations_and_of_failures_are_small() {
     let mut next = random();
@@ -150,7 +150,7 @@ fn ten_minutes_of_large_allocations_and_of_failures_are_small() {
     let bytes = ten_minutes(|second| {
         let look = made.iter_mut().map(|made| {
             *made += 1_900 + next(200);
-            // Of those that are live at a look none was at the one before.
+            // No allocation that is live at one look was live at the look before.
             (*made, (0..8).map(|_| MIB + next(MIB)).collect())
         });
         let mut composer = composer(second, &look.collect::<Vec<_>>());
@@ -165,7 +165,7 @@ fn ten_minutes_of_large_allocations_and_of_failures_are_small() {
     assert!(bytes < 5_000_000, "{bytes} bytes");
 }
 
-/// What did not fit at one look is told at a later one, and only what never was is missing.
+/// Allocations that do not fit at one look are written at a later one; only those that never fit are missing.
 #[test]
 fn what_does_not_fit_at_one_look_is_told_at_the_next() {
     let sizes = |from: u64, count: u64| (0..count).map(|n| MIB + from + n).collect::<Vec<_>>();
@@ -180,12 +180,12 @@ fn what_does_not_fit_at_one_look_is_told_at_the_next() {
     };
     assert_eq!(looks(0..1, &sizes(0, 5000)), (2000, 3000));
     assert_eq!(looks(1..3, &sizes(0, 5000)), (5000, 0));
-    // More than ten thousand at once wait, and some of them go before their turn.
+    // More than ten thousand wait at once, and some are freed before their turn.
     let (told, left_out) = looks(3..10, &sizes(100_000, 20_000));
     assert_eq!(told + left_out, 25_000);
     assert!(left_out > 5_000, "{left_out}");
     assert_eq!(looks(10..11, &[]), (told, left_out));
-    // A file that begins anew tells all that is live, however much was told before.
+    // A new file lists all live allocations, however much was written before.
     let told_before = told;
     recorder.next_file();
     taken(&mut recording, &[recorder.begin()]);
@@ -193,8 +193,7 @@ fn what_does_not_fit_at_one_look_is_told_at_the_next() {
     assert_eq!(recording.large.len() as u64, told_before + 1500);
 }
 
-/// The tables of a ledger that is being written are read one after another: what should say a stack may have been read
-/// before.
+/// The tables of a live ledger are read one after another: the table of stacks may have been read too early.
 #[test]
 fn a_stack_that_comes_late_is_told_when_it_is_there() {
     let mut composer = Composer::new();
@@ -204,7 +203,7 @@ fn a_stack_that_comes_late_is_told_when_it_is_there() {
         |bytes| AllocSlot { stack: 1, tag: 4, serial: 1, bytes, addr: 1, kind: 1, time_ns: 1, ..Default::default() };
     composer.slots([alloc(2 * MIB)]);
     let mut early = read(composer.finish());
-    // As of a process that runs.
+    // As for a running process.
     early.status.life = crate::source::liveness::Life::Running;
     let mut recorder = Recorder::new(&early, SECOND, MIB);
     let lines = recorder.tick(&early);
@@ -217,12 +216,12 @@ fn a_stack_that_comes_late_is_told_when_it_is_there() {
     taken(&mut recording, &recorder.tick(&late));
     assert_eq!(recording.labels(1).len(), 2);
     assert_eq!(held(&recording, 1), [0, 2 * MIB]);
-    // One that never comes is told without.
+    // A row whose stack never comes is written without it.
     let lines: Vec<Line> = (0..2).flat_map(|_| Recorder::tick(&mut recorder, &early)).collect();
     assert!(lines.iter().any(|line| matches!(line, Line::Row(row) if row.kind == Of::Tag)), "{lines:?}");
 }
 
-/// What has ended gave its last sign of life before the last look: that look is told all the same.
+/// A dead process gave its last sign of life before the last look: that look is written all the same.
 #[test]
 fn no_look_goes_back_in_time() {
     let first = ledger(9, &[(1, vec![10])]);
@@ -256,7 +255,7 @@ fn lines_that_refer_to_nothing_are_skipped() {
             Line::Row(RowOf { id: 4, kind: Of::Site, stack: 1, ..RowOf::default() }),
             Line::Row(RowOf { id: 5, kind: Of::Site, stack: 2, ..RowOf::default() }),
             tick(10, vec![(4, i64::MIN, 0, 0, 0), (5, 8, 1, 0, 0), (9, 1, 1, 1, 1)], vec![3]),
-            // Back in time.
+            // A time that goes back.
             tick(10, vec![(5, 1, 1, 1, 1)], vec![]),
             tick(11, vec![(4, i64::MAX, 0, 0, 0), (4, i64::MAX, 0, 0, 0), (4, 9, 0, 0, 0)], vec![]),
         ],

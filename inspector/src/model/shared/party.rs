@@ -1,4 +1,4 @@
-//! What one ledger says of shared memory.
+//! The shared memory in one ledger.
 
 use super::is_import;
 use crate::model::Ledger;
@@ -7,7 +7,7 @@ use gpumem_wire::kinds::{AllocKind, SharedKind};
 use gpumem_wire::layout::{AllocSlot, SHARED_ROWS, SharedSlot};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The name of an allocation in all processes.
+/// The name of an allocation, the same in all processes.
 pub(super) type Hash = [u8; 16];
 
 /// One process.
@@ -19,7 +19,7 @@ pub(super) struct Party {
     pub(super) imports: Vec<Import>,
 }
 
-/// An allocation that others may have open.
+/// An allocation that other processes may have open.
 #[derive(Debug)]
 pub(super) struct Export {
     pub(super) hash: Hash,
@@ -29,10 +29,10 @@ pub(super) struct Export {
     pub(super) site: String,
 }
 
-/// Memory of another process that is open here.
+/// Memory of another process that is open in this one.
 #[derive(Debug)]
 pub(super) struct Import {
-    /// `None`: nothing names it.
+    /// `None`: it has no name.
     pub(super) hash: Option<Hash>,
     pub(super) bytes: u64,
     pub(super) time_ns: u64,
@@ -41,7 +41,7 @@ pub(super) struct Import {
 }
 
 impl Party {
-    /// What a ledger says. `wanted`: of these names alone.
+    /// The shared memory in a ledger. `wanted`: only these names.
     pub(super) fn of(ledger: &Ledger, wanted: Option<&FxHashSet<Hash>>) -> Self {
         let is_wanted = |row: &SharedSlot| wanted.is_none_or(|wanted| wanted.contains(&row.hash));
         let rows = |kind: SharedKind| {
@@ -53,13 +53,13 @@ impl Party {
         let open: Vec<_> = ledger.snapshot.allocs.iter().filter_map(|alloc| Some((alloc, kind(alloc)?))).collect();
         let open = open.into_iter().filter(|(alloc, _)| wanted.is_none() || named.contains_key(&alloc.serial));
         let open: Vec<_> = open.collect();
-        // Which of what was exported is live is known by its serial.
+        // A live export is recognised by its serial.
         let exported: FxHashSet<u64> = rows(SharedKind::Exported).map(|row| row.serial).collect();
         let listed = ledger.snapshot.allocs.iter().map(|alloc| alloc.serial);
         let live: FxHashSet<u64> = listed.filter(|serial| exported.contains(serial)).collect();
         let stacks = open.iter().map(|(alloc, _)| alloc.stack).chain(rows(SharedKind::Exported).map(|row| row.stack));
         let sites = match wanted {
-            // The names that other views of this process have.
+            // The same names as in other views of this process.
             None if stacks.clone().next().is_some() => Sites::of_allocs(ledger),
             _ => Sites::of(ledger, stacks),
         };
@@ -88,14 +88,14 @@ impl Party {
         }
     }
 
-    /// The names of all that is shared.
+    /// The names of all shared memory.
     pub(super) fn hashes(&self) -> FxHashSet<Hash> {
         let imports = self.imports.iter().filter_map(|import| import.hash);
         self.exports.iter().map(|export| export.hash).chain(imports).collect()
     }
 }
 
-/// Bytes of the largest mapping of each physical handle: the call that imports one does not tell its size.
+/// Bytes of the largest mapping of each physical handle: the call that imports a handle does not give its size.
 fn mapped(ledger: &Ledger) -> FxHashMap<u64, u64> {
     let mut mapped = FxHashMap::default();
     let kind = AllocKind::VmmMapping as u8;

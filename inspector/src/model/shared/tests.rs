@@ -1,4 +1,4 @@
-//! Pairs of ledgers that agree, and of ledgers that do not.
+//! Pairs of ledgers that agree, and pairs that do not.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn party(pid: u32, exports: Vec<Export>, imports: Vec<Import>) -> Party {
 /// Rows: freed, MiB, pid.
 type Rows<Pid> = Vec<(bool, u64, Pid)>;
 
-/// What is exported, then what is imported.
+/// Exports, then imports.
 fn pairs(shared: &Shared) -> (Rows<u32>, Rows<Option<u32>>) {
     let exported = shared.exported.iter().map(|row| (row.freed, row.bytes / MIB, row.pid)).collect();
     (exported, shared.imported.iter().map(|row| (row.freed, row.bytes / MIB, row.pid)).collect())
@@ -37,7 +37,7 @@ fn both_sides_of_a_pair_say_the_same() {
     assert!(shared.remarks.is_empty());
 }
 
-/// A small block that is given out again at its address has the handle of the one before.
+/// A small block that reuses an address has the handle of the block before.
 #[test]
 fn a_handle_that_comes_again_is_of_the_export_before_the_open() {
     let twice = || vec![export(7, 1, 10, true), export(7, 1, 30, false)];
@@ -68,7 +68,7 @@ fn ledgers_that_disagree_are_told_in_a_line_and_are_in_no_pair() {
         assert_eq!((shared.exported.len(), shared.remarks.len()), (0, 1), "{shared:?}");
         assert!(shared.remarks[0].starts_with("pids 1, 3 each say"), "{:?}", shared.remarks);
     }
-    // A third process has no part in it.
+    // A third process is not involved.
     assert!(pair(&party(4, vec![export(1, 1, 1, false)], vec![]), &[to(), of(1), of(3)]).is_empty());
 }
 

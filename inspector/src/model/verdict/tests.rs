@@ -1,10 +1,10 @@
-//! Verdicts on series whose truth is known, because it was planted.
+//! Verdicts on planted series, whose truth is known.
 
 use super::Verdict::*;
 use super::*;
 use gpumem_wire::layout::GROWTH_LEVELS;
 
-/// A generator of numbers that are the same each time.
+/// A generator of random numbers with a fixed seed.
 struct Random(u64);
 
 impl Random {
@@ -20,7 +20,7 @@ impl Random {
     }
 }
 
-/// What the ledger keeps of a sample after another, as the shim writes it.
+/// The points that the shim's ledger keeps of these samples.
 fn kept(samples: &[(u64, u64)]) -> Vec<Step> {
     let (mut steps, mut oldest) = (Vec::new(), samples.len());
     for level in GROWTH_LEVELS {
@@ -37,11 +37,11 @@ fn kept(samples: &[(u64, u64)]) -> Vec<Step> {
     steps.into_iter().map(|(_, step)| step).collect()
 }
 
-/// A series of some length with its truth in it; `size` bytes for each thing.
+/// A series of some length with a known truth; each thing has `size` bytes.
 struct Planted {
     counts: Vec<u64>,
     turnover: Turnover,
-    /// One thing, which has this many times the size.
+    /// One thing of this many times the size.
     one_thing: bool,
 }
 
@@ -87,7 +87,7 @@ fn plant(truth: Verdict, random: &mut Random) -> Planted {
     Planted { counts, turnover: Turnover { ever: ever.max(live), live, born_over }, one_thing: false }
 }
 
-/// What swings, what is filled and emptied again and again, and one buffer that is given up for a larger one.
+/// A swinging series, one that is filled and emptied again and again, and one buffer that is replaced by a larger one.
 fn rising_and_falling(len: f64, base: u64, random: &mut Random) -> Planted {
     let samples = len as u64;
     let most = base / 2 + 4 + random.below(100);
@@ -123,8 +123,8 @@ fn rising_and_falling(len: f64, base: u64, random: &mut Random) -> Planted {
     Planted { counts, turnover: Turnover { ever: ever.max(live), live, born_over }, one_thing: form == 2 }
 }
 
-/// 1000 random series: at least 95 of a hundred verdicts are right, and steady growth is hardly ever seen where there
-/// is none.
+/// 1000 random series: at least 95 of a hundred verdicts are right, and steady growth is very rarely reported for a
+/// series without it.
 #[test]
 fn planted_truth_is_found() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
@@ -155,7 +155,7 @@ fn nothing_is_said_on_too_little() {
     assert_eq!(judge(&[], slow), TooLittle);
     assert_eq!(judge(&fine(0..31), slow), TooLittle);
     assert_eq!(judge(&fine(0..32), slow), GrowsSteadily);
-    // One step, and it came just now: it may be the first of many.
+    // One recent step, which may be the first of many.
     let step = (0..60).map(|at| if at < 55 { 100 } else { 120 });
     assert_eq!(judge(&fine(step), slow), TooLittle);
 }
@@ -172,8 +172,8 @@ fn a_leak_is_seen_below_what_comes_and_goes() {
     assert_eq!(judge(&fine(leak), Turnover { ever: 2000, live: 250, born_over: 160 }), GrowsSteadily);
 }
 
-/// One buffer that is given up for a larger one is larger at each step where it grows, and now and then where a request
-/// is the largest so far.
+/// One buffer that is replaced by a larger one: at each step if it grows, and now and then if a request is the largest
+/// so far.
 #[test]
 fn one_buffer_grows_steadily_only_if_it_grows_all_the_time() {
     let buffer = |sizes: &mut dyn Iterator<Item = u64>| -> Vec<Step> {
@@ -182,7 +182,7 @@ fn one_buffer_grows_steadily_only_if_it_grows_all_the_time() {
     let one = |ever| Turnover { ever, live: 1, born_over: 0 };
     assert_eq!(judge(&buffer(&mut (0..60)), one(60)), GrowsSteadily);
     assert_eq!(judge(&buffer(&mut (0..40)), one(40)), GrowsSteadily);
-    // The largest of so many requests: a new one comes ever more rarely.
+    // The largest of a number of requests: a new one comes ever more rarely.
     let records = [(0, 60), (6, 90), (12, 110), (21, 125), (32, 150), (41, 165), (53, 190)];
     let largest = |at| records.iter().rev().find(|(from, _)| *from <= at).map_or(0, |(_, size)| *size);
     assert_eq!(judge(&buffer(&mut (0..60).map(largest)), one(7)), HighWater);
