@@ -1,4 +1,4 @@
-//! The graph cache in words: for the head of `graphs` and `top`, and as a part of `stats --all`.
+//! The graph cache in words, for the head of `graphs` and `top`, and for `stats --all`.
 
 use super::lines::line;
 use crate::model::cache::{Cache, Thrash};
@@ -7,12 +7,12 @@ use crate::text::{clean, count};
 use crate::view::table::{HEAD, WARN, paint};
 use std::io::Write;
 
-/// "512" or "2.0 GiB"; what has no bound says so.
+/// "512" or "2.0 GiB"; says so if there is no limit.
 fn bound(bound: u64, show: impl Fn(u64) -> String) -> String {
     if bound == 0 { "no bound".into() } else { format!("at most {}", show(bound)) }
 }
 
-/// Real execs against their bounds: "7 real execs of at most 512, 70.0 MiB of at most 2.0 GiB".
+/// Real execs against their limits: "7 real execs of at most 512, 70.0 MiB of at most 2.0 GiB".
 fn real(cache: &Cache) -> String {
     format!(
         "{} ({}), ~{} ({})",
@@ -23,12 +23,12 @@ fn real(cache: &Cache) -> String {
     )
 }
 
-/// The share of launches whose graph was ready to run; empty without launches.
+/// Share of launches whose real exec was ready; empty without launches.
 pub(super) fn hit_rate(cache: &Cache) -> String {
     units::percent(cache.hits, cache.launches)
 }
 
-/// What thrashes and what to set.
+/// Describes the thrashing and the setting that ends it.
 pub(crate) fn thrash_words(thrash: &Thrash) -> String {
     let last = thrash.last_age_ns.map(|age| format!(", last {} ago", units::span(age))).unwrap_or_default();
     format!(
@@ -39,7 +39,7 @@ pub(crate) fn thrash_words(thrash: &Thrash) -> String {
     )
 }
 
-/// A few lines for the head of a view; one where the cache is off, none where it was never needed.
+/// A few lines for the head of a view; one if the cache is off, none if it was never needed.
 pub(crate) fn lines(cache: &Cache) -> Vec<String> {
     if cache.state == "unused" && !cache.seen() {
         return Vec::new();
@@ -104,7 +104,7 @@ fn pinned(cache: &Cache, before: &str) -> String {
     }
 }
 
-/// Prints [`lines`], and a warning where it thrashes.
+/// Prints [`lines`], and a warning if it thrashes.
 pub(crate) fn print_head(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     for line in lines(cache) {
         writeln!(out, "{line}")?;
@@ -112,7 +112,7 @@ pub(crate) fn print_head(out: &mut dyn Write, cache: &Cache) -> std::io::Result<
     print_thrash(out, cache)
 }
 
-/// The first of [`lines`], and a warning where it thrashes.
+/// Prints the first of [`lines`], and a warning if it thrashes.
 pub(crate) fn print_short(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     if let Some(line) = lines(cache).first() {
         writeln!(out, "{line}")?;
@@ -127,7 +127,7 @@ fn print_thrash(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     }
 }
 
-/// The part of `stats --all`; nothing where no exec was ever made.
+/// The part of `stats --all`; nothing if no exec was ever made.
 pub(crate) fn print_part(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     if cache.state == "unused" && !cache.seen() {
         return Ok(());
@@ -146,7 +146,7 @@ pub(crate) fn print_part(out: &mut dyn Write, cache: &Cache) -> std::io::Result<
     print_thrash(out, cache)
 }
 
-/// What it holds, and in which bounds.
+/// Prints the contents and limits.
 fn print_held(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     let n = units::number;
     let (resident, folded, gone) = (n(cache.resident), n(cache.folded), n(cache.gone));
@@ -170,7 +170,7 @@ fn print_held(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What it did.
+/// Prints the work done.
 fn print_done(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     let n = units::number;
     let rate = hit_rate(cache);

@@ -1,4 +1,4 @@
-//! What to do about a finding: one place for every command that says it. It never advises what is in force already.
+//! Remedies for findings, the same in every command. A setting that is already in force is never advised.
 
 use crate::model::{Ledger, pool};
 use gpumem_wire::kinds::Mode;
@@ -7,12 +7,12 @@ use gpumem_wire::settings::{RecordOnly, Settings, Stranded};
 
 const CACHE: &str = "GPUMEM_GRAPH_CACHE";
 
-/// What is to be done.
+/// A remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cure {
     /// A command to paste.
     Paste(String),
-    /// How to start the process the next time.
+    /// The command that starts the process next time.
     Start(String),
 }
 
@@ -24,7 +24,8 @@ impl Cure {
     }
 }
 
-/// A change of a variable, without its prefix: a command where the process takes one, else how to start it.
+/// Changes a variable, given without its prefix: by a command if the running process accepts it, else at the next
+/// start.
 pub(crate) fn set(ledger: &Ledger, change: &str) -> Cure {
     let takes_commands = ledger.status.running() && ledger.snapshot.header.heartbeat_ns != 0;
     match takes_commands {
@@ -33,7 +34,7 @@ pub(crate) fn set(ledger: &Ledger, change: &str) -> Cure {
     }
 }
 
-/// The change that addresses call sites that strand memory; `None` where one is at work already.
+/// The change that helps call sites that strand memory; `None` if one is already in force.
 pub(crate) fn of_stranding(ledger: &Ledger) -> Option<&'static str> {
     let settings = ledger.settings();
     match settings.stranded {
@@ -43,20 +44,20 @@ pub(crate) fn of_stranding(ledger: &Ledger) -> Option<&'static str> {
     }
 }
 
-/// What addresses a call site that grows.
+/// The remedy for a growing call site.
 pub(crate) fn of_site(ledger: &Ledger, stack: StackRef) -> Option<Cure> {
     let strands = stack != 0 && pool::stranded_now(ledger).iter().any(|of| of.last.stack == stack && of.now_bytes > 0);
     Some(set(ledger, of_stranding(ledger).filter(|_| strands)?))
 }
 
-/// What bounds graphs that become more and more; `None` if the graph cache bounds them already, or cannot.
+/// The remedy for a growing number of graphs; `None` if the graph cache limits them already, or cannot.
 pub(crate) fn of_graphs(ledger: &Ledger) -> Option<Cure> {
     let started = ledger.started_with();
     let begun = Settings::read(started.iter().map(|(name, value)| (name.into(), value.into()))).0;
     let is_record_only =
         begun.record_only == RecordOnly::Always || ledger.snapshot.header.mode == Mode::RecordOnly as u32;
     for (name, is_so) in [(CACHE, begun.graph_cache == 0), ("GPUMEM_RECORD_ONLY", is_record_only)] {
-        // The cache can only be turned on again in a process that was started with it on.
+        // The cache can be turned on again only in a process that was started with it on.
         if let Some((_, value)) = started.iter().find(|(known, _)| is_so && known == name) {
             let said = format!("start it without {name}={value}: the graph cache bounds what graphs take");
             return Some(Cure::Start(said));

@@ -1,4 +1,4 @@
-//! Growth in words: what was seen of a suspect, and the command or variable that addresses it.
+//! Growth in words: the evidence against a suspect, and the command or variable that helps.
 
 use super::cure::{self, Cure};
 use crate::model::Ledger;
@@ -10,12 +10,12 @@ use crate::text::{self, clean, file_name, units};
 use gpumem_wire::kinds::{GrowthKind, Vendor};
 use gpumem_wire::layout::Door;
 
-/// Bytes a minute, with their sign.
+/// Bytes per minute, with their sign.
 pub(crate) fn rate(per_minute: f64) -> String {
     format!("{}/min", units::signed_bytes(per_minute.round() as i64))
 }
 
-/// What a suspect grows by: bytes, or things, a minute.
+/// Growth of a suspect: bytes or things per minute.
 pub(crate) fn rate_of(suspect: &Suspect) -> String {
     match suspect.count_per_minute {
         Some(count) => format!("{count:+.0} {}/min", things(suspect)),
@@ -23,12 +23,12 @@ pub(crate) fn rate_of(suspect: &Suspect) -> String {
     }
 }
 
-/// What its things are called.
+/// The noun for a suspect's things.
 fn things(suspect: &Suspect) -> &'static str {
     if suspect.kind == GrowthKind::Code.name() { "modules" } else { suspect.kind }
 }
 
-/// What a suspect holds now: bytes in so many things, or so many things.
+/// Memory of a suspect now: bytes in a number of things, or only that number.
 pub(crate) fn held(suspect: &Suspect) -> String {
     let count = units::number(suspect.live);
     match suspect.count_per_minute {
@@ -37,12 +37,12 @@ pub(crate) fn held(suspect: &Suspect) -> String {
     }
 }
 
-/// Bytes that a suspect holds now.
+/// Bytes of a suspect now.
 pub(crate) fn bytes(suspect: &Suspect) -> String {
     format!("{}{}", if suspect.measured { "≈ " } else { "" }, units::bytes(suspect.bytes))
 }
 
-/// A suspect's name, with what it holds if that is no memory: a tag and a class tell the bytes of call sites again.
+/// A suspect's name, with its type if it is not a call site of memory: tags and classes repeat the bytes of call sites.
 pub(crate) fn who(suspect: &Suspect) -> String {
     let key = clean(&suspect.key);
     match GrowthKind::from_name(suspect.kind) {
@@ -52,13 +52,13 @@ pub(crate) fn who(suspect: &Suspect) -> String {
     }
 }
 
-/// Bytes a minute, all together.
+/// Sum of bytes per minute.
 pub(crate) fn per_minute<'a>(suspects: impl Iterator<Item = &'a Suspect>) -> f64 {
-    // The sum of nothing is -0.0.
+    // An empty sum is -0.0.
     suspects.map(|suspect| suspect.bytes_per_minute).sum::<f64>() + 0.0
 }
 
-/// The verdict on what grows steadily, and how much that is; on graphs, what the program made and destroyed of them.
+/// The verdict, with the rate if it grows steadily, and for graphs with the numbers made and destroyed.
 pub(crate) fn verdict(suspect: &Suspect) -> String {
     let (verdict, grows) = (suspect.verdict.words(), rate_of(suspect));
     let Some(Balance { what, made, destroyed, native_bytes_per_minute }) = suspect.balance else {
@@ -74,11 +74,11 @@ pub(crate) fn verdict(suspect: &Suspect) -> String {
     }
 }
 
-/// What the program does not do about its graphs, and what bounds them until it does.
+/// Describes the graphs that the program does not destroy, and the remedy until it does.
 pub(crate) fn of_balance(ledger: &Ledger, suspect: &Suspect, of: &Balance) -> (String, Option<Cure>) {
     let contexts = &ledger.snapshot.contexts;
     let is_hip = contexts.values().any(|context| context.vendor == Vendor::Hip as u8);
-    // A runtime asks for the driver's functions by cuGetProcAddress.
+    // A runtime looks the driver's functions up by cuGetProcAddress.
     let by_runtime = ledger.snapshot.header.doors & (Door::RuntimeExport as u32 | Door::ProcAddress as u32) != 0;
     let api = match (is_hip, by_runtime) {
         (true, _) => "hip",
@@ -94,7 +94,7 @@ pub(crate) fn of_balance(ledger: &Ledger, suspect: &Suspect, of: &Balance) -> (S
     (fault, cure::of_graphs(ledger).filter(|_| of.what == "exec"))
 }
 
-/// What is to be typed next; nothing where nothing is to be done.
+/// The next command to type; `None` if there is nothing to do.
 pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<Cure> {
     let pid = ledger.whose();
     let grows = matches!(suspect.verdict, Verdict::GrowsSteadily);
@@ -126,7 +126,7 @@ pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<Cure> {
     }
 }
 
-/// What a reader has to know before believing the name of a call site.
+/// A caveat that a reader needs before trusting a call site's name.
 pub(crate) fn caveat(ledger: &Ledger, suspect: &Suspect) -> Option<&'static str> {
     if suspect.kind == GrowthKind::Events.name() {
         return Some("the first 32 events that a process has at a time are not listed");
@@ -143,7 +143,7 @@ pub(crate) fn caveat(ledger: &Ledger, suspect: &Suspect) -> Option<&'static str>
     )
 }
 
-/// What is wrong with the samples, a line for each.
+/// Problems with the samples, one a line.
 pub(crate) fn remarks(ledger: &Ledger, found: &Suspects) -> Vec<String> {
     let settings = ledger.settings();
     let samples = &found.samples;
@@ -156,7 +156,7 @@ pub(crate) fn remarks(ledger: &Ledger, found: &Suspects) -> Vec<String> {
     say(!settings.control, "nothing is sampled in this process: GPUMEM_CONTROL=0 turns that off".into());
     let marks_alone = settings.control && settings.growth_interval == 0;
     say(marks_alone, "GPUMEM_GROWTH_INTERVAL=0: samples are taken at gpumem mark alone".into());
-    // Of a dump and of what a dead process left there will be no more samples.
+    // A dump or a dead process gets no more samples.
     let interval_ns = if ledger.status.running() { settings.growth_interval } else { 0 };
     say(settings.control && samples.points.len() < ENOUGH, too_little(interval_ns, samples));
     say(

@@ -5,7 +5,7 @@ use crate::text::{clean, units};
 use crate::view::table::{HEAD, WARN, paint};
 use std::io::Write;
 
-/// Prints who the process is, whether it runs, and what deserves a warning.
+/// Prints the process, its state, and the warnings.
 pub(crate) fn print(out: &mut dyn Write, head: &Head, ledger: &Ledger) -> std::io::Result<()> {
     let life = match ledger.status.running() {
         true => format!("recorded for {}", units::span(head.recorded_ns)),

@@ -1,4 +1,4 @@
-//! Lines of a kind that many views have.
+//! Lines that many views share.
 
 use crate::model::parts::Part;
 use crate::symbols::Frame;
@@ -15,10 +15,10 @@ pub(crate) fn line(out: &mut dyn Write, value: &str, name: &str, remark: &str) -
     )
 }
 
-/// Parts that are shown of one allocation or group.
+/// Parts that are shown for one allocation or group.
 const PARTS: usize = 3;
 
-/// What the program's own allocators handed out, a line each of the largest, and one for the others.
+/// Memory that the program's own allocators handed out: a line for each of the largest, and one for the others.
 pub(crate) fn parts(parts: &[Part]) -> Vec<String> {
     let part = |part: &Part| {
         let (bytes, live) = (units::bytes(part.bytes), count(part.live, "part"));
@@ -39,7 +39,7 @@ pub(crate) fn parts(parts: &[Part]) -> Vec<String> {
     lines
 }
 
-/// A call stack, a line a frame.
+/// A call stack, one frame a line.
 pub(crate) fn stack(frames: &[Frame]) -> Vec<String> {
     frames
         .iter()
@@ -47,7 +47,7 @@ pub(crate) fn stack(frames: &[Frame]) -> Vec<String> {
         .collect()
 }
 
-/// Below a table that does not show all its rows: how many more there are.
+/// The line below a shortened table: the number of hidden rows.
 pub(crate) fn more(out: &mut dyn Write, hidden: usize) -> std::io::Result<()> {
     match hidden {
         0 => Ok(()),

@@ -1,10 +1,10 @@
-//! What several commands show in the same words.
+//! Texts that several commands share.
 //!
-//! * [`head`]: who the process is, above every view.
-//! * [`pool`], [`cache`]: the pool and the graph cache: a few lines for a head, a part of `stats`.
-//! * [`cure`]: what is to be set about a finding. [`growth`]: what grows, in words, and what to do about it.
-//! * [`shared`]: memory that processes share, and what graphs left behind, in words.
-//! * [`lines`]: lines of a kind: a value with its name, a call stack, what was left out.
+//! * [`head`]: the process, above every view.
+//! * [`pool`], [`cache`]: the pool and the graph cache: a few lines for a head, and a part of `stats`.
+//! * [`cure`]: remedies for findings. [`growth`]: growth in words, with its remedy.
+//! * [`shared`]: memory that processes share, and memory that graphs left behind, in words.
+//! * [`lines`]: common lines: a value with its name, a call stack, the number of hidden rows.
 
 pub(crate) mod cache;
 pub(crate) mod cure;

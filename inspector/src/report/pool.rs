@@ -1,4 +1,4 @@
-//! The pool in words: for the heads of views, for `doctor`, and as a part of `stats --all`.
+//! The pool in words, for the heads of views, for `doctor`, and for `stats --all`.
 
 use super::lines::{self, line};
 use crate::model::pool::{Guard, OfContext, Pool, StrandedSite};
@@ -7,7 +7,7 @@ use crate::text::{clean, count};
 use crate::view::table::{HEAD, Table, WARN, paint};
 use std::io::Write;
 
-/// "at most 1.0 GiB", or what holds where nothing is set.
+/// "at most 1.0 GiB", or the default limit if none is set.
 fn bound(pool: &Pool) -> String {
     match pool.idle_max_bytes {
         Some(bytes) => format!("at most {}", units::bytes(bytes)),
@@ -15,12 +15,12 @@ fn bound(pool: &Pool) -> String {
     }
 }
 
-/// The share of allocations that a kept block served; empty without any.
+/// Share of allocations served by an idle block; empty without any.
 pub(super) fn hit_rate(pool: &Pool) -> String {
     units::percent(pool.hits, pool.hits.saturating_add(pool.misses).saturating_add(pool.passed))
 }
 
-/// One line for the head of a view; none where the pool was never needed.
+/// One line for the head of a view; none if the pool was never needed.
 pub(crate) fn head(pool: &Pool) -> Option<String> {
     if !pool.seen() {
         let off = pool.state == "off";
@@ -38,7 +38,7 @@ pub(crate) fn head(pool: &Pool) -> Option<String> {
     Some(format!("pool {} ({}): {idle} ({}){hits}{spilled}", pool.state, pool.free, bound(pool)))
 }
 
-/// Prints [`head`], and a warning where memory is stranded.
+/// Prints [`head`], and a warning if memory is stranded.
 pub(crate) fn print_head(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
     if let Some(line) = head(pool) {
         writeln!(out, "{line}")?;
@@ -49,7 +49,7 @@ pub(crate) fn print_head(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()
     }
 }
 
-/// The call site that strands most, while anything is stranded.
+/// The call site with the most stranded bytes, while any are stranded.
 fn worst(pool: &Pool) -> Option<&StrandedSite> {
     pool.stranded.first().filter(|_| pool.stranded_bytes > 0)
 }
@@ -65,7 +65,7 @@ pub(crate) fn stranded_words(site: &StrandedSite) -> String {
     )
 }
 
-/// The part of `stats --all`; nothing where no memory was ever asked for.
+/// The part of `stats --all`; nothing if no memory was ever requested.
 pub(crate) fn print_part(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
     if pool.state == "unused" && !pool.seen() {
         return Ok(());
@@ -97,7 +97,7 @@ pub(crate) fn print_part(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()
     print_stranded(out, pool)
 }
 
-/// What it keeps, and in which bounds.
+/// Prints the idle memory and its limits.
 fn print_kept(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
     let remark = format!(
         "in {}; {} (GPUMEM_POOL_MAX); NVML counts idle memory as used",
@@ -116,7 +116,7 @@ fn print_kept(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What it did.
+/// Prints the work done.
 fn print_done(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
     let n = units::number;
     let rate = hit_rate(pool);
@@ -154,7 +154,7 @@ fn print_done(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What the guard takes and found, where there is one.
+/// Prints the guard's memory and findings, if there is a guard.
 fn print_guard(out: &mut dyn Write, guard: &Guard) -> std::io::Result<()> {
     if !guard.on {
         return Ok(());
@@ -185,7 +185,7 @@ fn print_guard(out: &mut dyn Write, guard: &Guard) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A row each, where there are several or one is not served.
+/// Prints one row for each context, if there are several or one is not served.
 fn print_contexts(out: &mut dyn Write, contexts: &[OfContext]) -> std::io::Result<()> {
     let plain = |context: &OfContext| context.reason.is_empty() && context.limit_bytes == 0;
     if contexts.len() < 2 && contexts.iter().all(plain) {
@@ -221,7 +221,7 @@ fn print_stranded(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
     };
     writeln!(out, "\n{title}")?;
     let table = Table::<StrandedSite>::new()
-        // A site reports again when it strands more: what is freed since is in the total alone.
+        // A site reports again when it strands more; later frees appear in the total alone.
         .bytes("unused then", 0, |site| site.bytes)
         .number("blocks", 0, |site| site.blocks)
         .number("reports", 0, |site| site.times)

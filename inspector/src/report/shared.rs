@@ -1,4 +1,4 @@
-//! Memory that no other list has, a line for each group: what processes share, and what graphs left behind.
+//! Memory that no other list has, one line for each group: shared between processes, or left behind by graphs.
 
 use crate::model::left::LeftByGraphs;
 use crate::model::shared::{Exported, Imported, Shared};
@@ -6,10 +6,10 @@ use crate::text::{clean, count, units};
 use crate::view::table::{DIM, WARN, paint};
 use std::io::Write;
 
-/// Lines that are shown of each kind, unless all are asked for.
+/// Lines that are shown of each kind, unless all are requested.
 const LINES: usize = 8;
 
-/// What no other view of the process has. With `all` also what is live in both processes.
+/// Shared memory that no other view of the process has. With `all` also memory that is live in both processes.
 pub(crate) fn lines(shared: &Shared, all: bool) -> Vec<String> {
     let exported = shared.exported.iter().filter(|row| all || row.freed).map(export);
     let imported = shared.imported.iter().filter(|row| all || row.freed || row.pid.is_none()).map(import);
@@ -66,7 +66,7 @@ pub(crate) fn print(out: &mut dyn Write, shared: &Shared, all: bool) -> std::io:
     Ok(())
 }
 
-/// Prints what graphs left behind which are gone.
+/// Prints the memory that destroyed graphs left behind.
 pub(crate) fn print_left(out: &mut dyn Write, left: &[LeftByGraphs]) -> std::io::Result<()> {
     if !left.is_empty() {
         writeln!(out)?;
