@@ -1,5 +1,5 @@
-//! A table on a screen: numbers are never cut, columns that do not fit are left out as a whole, and text takes what
-//! is left.
+//! A table on a screen. Numbers are never cut, columns that do not fit are left out whole, and text gets the remaining
+//! width.
 
 use crate::text;
 use ratatui::buffer::Buffer;
@@ -11,7 +11,7 @@ use ratatui::style::{Modifier, Style};
 pub(crate) struct Column<'a> {
     pub title: &'a str,
     pub kind: Kind,
-    /// Columns it takes at least, so that the table does not move when a number grows.
+    /// Least width in columns, so that the table does not move when a number grows.
     pub least: usize,
     /// Columns with the highest number are left out first if there is no room. 0: never.
     pub gives_way: u8,
@@ -20,21 +20,21 @@ pub(crate) struct Column<'a> {
 /// How a column is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// At the right, whole.
+    /// Right-aligned, never cut.
     Number,
-    /// At the left, whole.
+    /// Left-aligned, never cut.
     Word,
-    /// At the left, shortened in its middle to what is left.
+    /// Left-aligned, shortened in the middle to the remaining width.
     Text,
-    /// A line of bars, in a share of the screen.
+    /// A line of bars, in a share of the screen's width.
     Bars,
 }
 
-/// What is left to text at least.
+/// Least width of text.
 const TEXT: usize = 12;
-/// Between two columns.
+/// Gap between two columns.
 const GAP: usize = 2;
-/// Least and most of a column of bars, and the share of the screen that it takes.
+/// Least and most width of a column of bars, and the share of the screen's width.
 const BARS: (usize, usize, usize) = (8, 40, 6);
 
 /// A row of a table.
@@ -43,15 +43,15 @@ pub(crate) struct Line<'a> {
     pub selected: bool,
 }
 
-/// What a column of bars takes on a screen of so many columns.
+/// Width of a column of bars on a screen of this width.
 pub(crate) fn bars(columns: usize) -> usize {
     (columns / BARS.2).clamp(BARS.0, BARS.1)
 }
 
-/// Which columns are shown, and how wide: their contents are `widths` wide.
+/// Selects the columns that fit, with their widths; `widths` has the widths of their contents.
 pub(crate) fn fit(columns: &[Column], widths: &[usize], edge: usize) -> Vec<(usize, usize)> {
     let wide = |(at, column): (usize, &Column)| match column.kind {
-        // If this column says little, others need not make way for it.
+        // If this column holds little text, it needs less room, and others can stay.
         Kind::Text => (at, column.least.min(widths.get(at).copied().unwrap_or(0).max(text::width(column.title)))),
         Kind::Bars => (at, bars(edge)),
         Kind::Number | Kind::Word => {
@@ -71,13 +71,13 @@ pub(crate) fn fit(columns: &[Column], widths: &[usize], edge: usize) -> Vec<(usi
     let left = edge.saturating_sub(taken(&shown));
     let over = taken(&shown).saturating_sub(edge);
     if let Some((_, width)) = shown.iter_mut().rev().find(|(at, _)| columns[*at].kind == Kind::Text) {
-        // Shortened text shows that something is missing. Text that is cut at the edge does not.
+        // Shortened text has an ellipsis. Text cut at the edge has none.
         *width = (*width + left).saturating_sub(over).max(TEXT.min(*width));
     }
     shown
 }
 
-/// Draws the heading and rows; what is below the area is left out.
+/// Draws the heading and rows; rows below the area are left out.
 pub(crate) fn draw(buffer: &mut Buffer, area: Rect, columns: &[Column], titles: Style, lines: &[Line]) {
     let mut widths = vec![0; columns.len()];
     for line in lines {

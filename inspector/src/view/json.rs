@@ -4,7 +4,7 @@ use super::out::Json;
 use serde::Serialize;
 use std::io::Write;
 
-/// Changes whenever a field is renamed, removed or changes its meaning; new fields do not change it.
+/// Changes if a field is renamed, removed or changes its meaning; new fields do not change it.
 pub(super) const SCHEMA_VERSION: u32 = 2;
 
 #[derive(Serialize)]
@@ -15,7 +15,7 @@ struct Envelope<'a, T> {
     report: &'a T,
 }
 
-/// Writes a report, as it is made.
+/// Writes a report while it is being made.
 ///
 /// # Errors
 /// Those of `out`.
@@ -26,7 +26,7 @@ pub(crate) fn print<T: Serialize>(out: &mut dyn Write, command: &str, report: &T
     writeln!(out)
 }
 
-/// Writes a value on one line, for formats of others that are JSON.
+/// Writes a value on one line, for JSON formats defined elsewhere.
 ///
 /// # Errors
 /// Those of `out`.

@@ -4,17 +4,17 @@ use serde::{Serialize, Serializer};
 
 type Rows<'a, T> = Box<dyn Iterator<Item = T> + 'a>;
 
-/// Rows, as often as they are wanted.
+/// Rows that can be iterated any number of times.
 pub(crate) struct Lazy<'a, T> {
     len: usize,
     rows: Box<dyn Fn() -> Rows<'a, T> + 'a>,
 }
 
 impl<'a, T: 'a> Lazy<'a, T> {
-    /// A row of each item, made by `row`.
+    /// Makes a row of each item with `row`.
     pub(crate) fn of<I: Copy + 'a>(items: Vec<I>, row: impl Fn(I) -> T + 'a) -> Self {
-        // The closure that hands out iterators is called for as long as `self` lives, and each iterator borrows
-        // from what both share.
+        // The closure that returns iterators is called for as long as `self` lives, and each iterator borrows from the
+        // shared data.
         let shared = std::rc::Rc::new((items, row));
         let len = shared.0.len();
         let rows = move || {

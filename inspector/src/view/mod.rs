@@ -1,7 +1,7 @@
-//! How things are shown: tables, units, colours, JSON; on a whole screen too. Nothing here knows what a ledger is.
+//! Output: tables, units, colours, JSON, and the whole screen. Nothing here depends on ledgers.
 //!
-//! * [`screen`]: the whole screen of a terminal. [`grid`]: a table on it. [`spark`]: lines of bars.
-//!   [`plain`]: what a terminal can show.
+//! * [`screen`]: the whole screen of a terminal. [`grid`]: a table on it. [`spark`]: lines of bars. [`plain`]: the
+//!   terminal's abilities.
 //! * [`table`]: a table of text. [`lazy`]: rows that are made when they are shown. [`json`], [`out`]: answers.
 
 pub(crate) mod grid;

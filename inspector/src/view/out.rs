@@ -1,10 +1,10 @@
-//! Writers that an answer goes through on its way out.
+//! Writers through which an answer passes on its way out.
 
 use crate::text::printable;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Ends an answer that grows beyond what any file of its size explains.
+/// Ends an answer that grows beyond any size that its input can explain.
 pub(crate) struct Limited<W> {
     out: W,
     left: u64,
@@ -31,16 +31,16 @@ impl<W: Write> Write for Limited<W> {
     }
 }
 
-/// Text for a terminal: lines that are too long for it are broken between words.
+/// Text for a terminal: lines longer than the terminal is wide are broken between words.
 pub(crate) struct Wrapped<W> {
     out: W,
-    /// `None`: not on a terminal, so that lines stay whole.
+    /// `None`: the output is no terminal, and lines stay whole.
     columns: Option<usize>,
-    /// The beginning of a line whose end has not come yet.
+    /// The beginning of an unfinished line.
     begun: Vec<u8>,
 }
 
-/// A line that is longer than this is not for a terminal, and goes on as it is.
+/// A longer line is not meant for a terminal, and passes unchanged.
 const LONGEST: usize = 1 << 16;
 
 impl<W: Write> Wrapped<W> {
@@ -82,11 +82,11 @@ impl<W: Write> Write for Wrapped<W> {
     }
 }
 
-/// JSON in which the characters that JSON allows raw and that are not printable (DEL, C1, direction marks) are escaped, so
-/// that printing it on a terminal is harmless. They can only occur inside strings.
+/// JSON that is safe to print on a terminal: escapes the characters that JSON allows raw and that are not printable
+/// (DEL, C1, direction marks). They can occur only inside strings.
 pub(crate) struct Json<W> {
     out: W,
-    /// The beginning of a character whose end has not come yet.
+    /// The beginning of an unfinished character.
     begun: Vec<u8>,
 }
 

@@ -1,18 +1,18 @@
-//! What a terminal can show: colours or none, all characters or ASCII alone. A buffer is drawn with everything and
-//! made plainer afterwards, so that no view has to think of it.
+//! Abilities of a terminal: colours or none, all characters or ASCII alone. Views draw everything into a buffer, which
+//! is made plainer afterwards.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Color;
 use unicode_width::UnicodeWidthStr;
 
-/// What may be written.
+/// Characters and colours that may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Means {
     pub colour: bool,
     pub ascii: bool,
 }
 
-/// ASCII for what the views draw with; each is one column wide.
+/// ASCII for the characters that views draw with; each is one column wide.
 const ASCII: &[(&str, &str)] = &[
     ("▁", "_"),
     ("▂", "."),
@@ -38,7 +38,7 @@ const ASCII: &[(&str, &str)] = &[
 ];
 
 impl Means {
-    /// Takes out of a buffer what may not be written.
+    /// Removes everything from a buffer that may not be written.
     pub(crate) fn apply(self, buffer: &mut Buffer) {
         for cell in &mut buffer.content {
             if !self.colour {
@@ -46,7 +46,7 @@ impl Means {
             }
             if self.ascii && !cell.symbol().is_ascii() {
                 let known = ASCII.iter().find(|(symbol, _)| *symbol == cell.symbol());
-                // What is two columns wide has an empty cell behind it, which stays.
+                // A character of two columns has an empty cell behind it, which stays.
                 let unknown = "??";
                 let columns = cell.symbol().width().clamp(1, 2);
                 cell.set_symbol(known.map_or(&unknown[..columns], |(_, ascii)| ascii));
@@ -55,7 +55,7 @@ impl Means {
     }
 }
 
-/// True where these variables of a locale, the strongest first, say that text is UTF-8. Without any the locale is C.
+/// True if these locale variables, the strongest first, select UTF-8. Without any, the locale is C.
 pub(crate) fn is_utf8(locale: impl IntoIterator<Item = Option<String>>) -> bool {
     let named = locale.into_iter().flatten().find(|name| !name.is_empty());
     named.is_some_and(|name| {

@@ -1,7 +1,7 @@
-//! The whole screen of a terminal: taken, drawn on, and given back however the program ends.
+//! The whole screen of a terminal: taken, drawn on, and restored however the program ends.
 //!
-//! What is given back: the screen as it was before, the cursor, echo and line editing. That holds for a return, an
-//! error, a panic of any thread, and the signals that end a program. SIGKILL alone leaves the terminal as it is.
+//! It restores the earlier screen, the cursor, echo and line editing: on return, on an error, on a panic of any thread,
+//! and on the signals that end a program. Only SIGKILL leaves the terminal as it is.
 
 use super::plain::Means;
 use ratatui::Terminal;
@@ -20,21 +20,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
-/// True while the screen is ours. One process has one terminal.
+/// True while the screen is taken. One process has one terminal.
 static UP: AtomicBool = AtomicBool::new(false);
-/// What was logged while the screen was ours; stderr gets it afterwards.
+/// Log output while the screen was taken; stderr gets it afterwards.
 static HELD: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-/// More of a log than this is not held.
+/// Most bytes of held log output.
 const MOST_HELD: usize = 16 << 10;
 
 /// Signals that end a program.
 const ENDING: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT];
 
-/// The screen, as long as it lives.
+/// The screen, taken for the lifetime of this value.
 pub(crate) struct Screen {
     terminal: Terminal<CrosstermBackend<Out>>,
     means: Means,
-    /// Whoever has something for us writes a byte at the other end.
+    /// A byte from the other end ends the wait.
     woken: UnixStream,
     waker: Waker,
     ended: Arc<AtomicUsize>,
@@ -47,18 +47,18 @@ pub(crate) struct Screen {
 #[derive(Clone)]
 pub(crate) struct Waker(Arc<UnixStream>);
 
-/// What a wait brought.
+/// Result of a wait.
 #[derive(Default)]
 pub(crate) struct Woken {
-    /// Keys and pasted text. The mouse stays the terminal's own, which selects text with it.
+    /// Keys and pasted text. The terminal keeps the mouse, which selects text.
     pub input: Vec<Event>,
-    /// The signal that is to end the program.
+    /// The signal that should end the program.
     pub ended_by: Option<i32>,
 }
 
 impl Waker {
     pub(crate) fn wake(&self) {
-        // A pipe that is full wakes too.
+        // A full pipe wakes too.
         let _ = (&*self.0).write(&[0]);
     }
 }
@@ -95,14 +95,14 @@ impl Screen {
         }
         self.registered.push(flag::register(SIGTSTP, Arc::clone(&self.stopped))?);
         self.registered.push(flag::register(SIGCONT, Arc::clone(&self.continued))?);
-        // After the flags: whoever is woken finds them set.
+        // Registered after the flags, so that a woken thread finds them set.
         for signal in ENDING.into_iter().chain([SIGTSTP, SIGCONT, SIGWINCH]) {
             self.registered.push(low_level::pipe::register(signal, self.waker.0.try_clone()?)?);
         }
         Ok(())
     }
 
-    /// What wakes it.
+    /// A handle that ends waits.
     pub(crate) fn waker(&self) -> Waker {
         self.waker.clone()
     }
@@ -120,7 +120,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Everything is written anew by the next [`Screen::draw`].
+    /// Makes the next [`Screen::draw`] write everything anew.
     ///
     /// # Errors
     /// Those of the terminal.
@@ -128,7 +128,7 @@ impl Screen {
         self.terminal.clear()
     }
 
-    /// Waits for a key, a signal, a change of the terminal's size, or for somebody to wake it.
+    /// Waits for a key, a signal, a change of the terminal's size, or a [`Waker`].
     ///
     /// # Errors
     /// Those of the terminal.
@@ -147,7 +147,7 @@ impl Screen {
         if self.stopped.swap(false, AcqRel) {
             self.suspend()?;
         }
-        // The process that stopped us may have changed the terminal.
+        // The process that stopped this one may have changed the terminal.
         if self.continued.swap(false, AcqRel) {
             leave();
             enter()?;
@@ -159,7 +159,7 @@ impl Screen {
         Ok(woken)
     }
 
-    /// True where the terminal is gone.
+    /// True if the terminal is gone.
     fn poll(&self, most: Option<Duration>) -> io::Result<bool> {
         let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
         let stdin = rustix::stdio::stdin();
@@ -171,7 +171,7 @@ impl Screen {
         }
     }
 
-    /// Gives the screen back and stops, as any program does at Ctrl-Z; goes on when it is continued.
+    /// Restores the terminal and stops, as programs do at Ctrl-Z; takes the screen again when continued.
     ///
     /// # Errors
     /// Those of the terminal.
@@ -183,7 +183,7 @@ impl Screen {
         self.forget()
     }
 
-    /// Gives the screen back, and ends as the signal would have ended the program.
+    /// Restores the terminal and ends with this signal.
     pub(crate) fn end_by(self, signal: i32) {
         drop(self);
         let _ = low_level::emulate_default_handler(signal);
@@ -206,7 +206,7 @@ fn enter() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the screen back if it is ours. A failure here means that the terminal is gone.
+/// Restores the terminal if the screen is taken. A failure here means that the terminal is gone.
 fn leave() {
     if !UP.swap(false, AcqRel) {
         return;
@@ -218,7 +218,7 @@ fn leave() {
     let _ = io::stderr().write_all(&held);
 }
 
-/// Gives the screen back whichever thread panics, so that its message can be read on the screen from before.
+/// Restores the terminal if any thread panics, so that the message is readable on the earlier screen.
 fn give_back_after_a_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -230,7 +230,7 @@ fn give_back_after_a_panic() {
     });
 }
 
-/// What is to be drawn, until it is flushed. Once the screen is given back, nothing more gets there.
+/// Buffer of drawing output until it is flushed. Once the terminal is restored, nothing more is written.
 #[derive(Default)]
 struct Out(Vec<u8>);
 
@@ -251,7 +251,7 @@ impl Write for Out {
     }
 }
 
-/// Stderr; what is written while the screen is ours is kept until it is given back.
+/// Stderr; output while the screen is taken is held until the terminal is restored.
 pub(crate) struct Stderr;
 
 impl Write for Stderr {

@@ -2,8 +2,8 @@
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Values, oldest first, in so many columns: the lowest value is the lowest bar, the highest the highest. Where several
-/// values share a column, the last one counts. Nothing for values that are all 0.
+/// Draws values, oldest first, in `columns` columns: the lowest value as the lowest bar, the highest as the highest. If
+/// several values share a column, the last one counts. Empty if all values are 0.
 pub(crate) fn line(values: &[u64], columns: usize) -> String {
     let (Some(&lowest), Some(&highest)) = (values.iter().min(), values.iter().max()) else { return String::new() };
     if highest == 0 {

@@ -1,6 +1,6 @@
-//! Plain tables: a list of columns, each of which says what a row has in it. Columns are padded to their widest cell. On a
-//! terminal that is too narrow columns give way as a whole: those that say nothing first, then in the order that they
-//! name, then numbers. Text is shortened. A number is never cut, nor is text in a column that keeps it.
+//! Plain tables: a list of columns, each with a function that makes a row's cell. Columns are padded to their widest
+//! cell. On a narrow terminal whole columns are dropped: empty ones first, then in the order of their `way`, then
+//! numbers. Text is shortened. Numbers are never cut, nor is text in a kept column.
 
 use crate::text::{self, units};
 use anstyle::{AnsiColor, Style};
@@ -10,28 +10,28 @@ use unicode_width::UnicodeWidthStr;
 
 /// Headings.
 pub(crate) const HEAD: Style = Style::new().bold();
-/// What is less important.
+/// Less important text.
 pub(crate) const DIM: Style = Style::new().dimmed();
-/// What is well.
+/// Good values.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
-/// What deserves a look.
+/// Values that deserve a look.
 pub(crate) const WARN: Style = AnsiColor::Yellow.on_default();
-/// What is wrong.
+/// Problems.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
 
-/// `text` in a style; the stream strips it where colours are not wanted.
+/// `text` in a style; the stream strips it if colours are off.
 pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Where a cell's text stands in its column.
+/// Alignment of a cell's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Left,
     Right,
 }
 
-/// What a row has in a column.
+/// A row's cell in a column.
 pub(crate) struct Cell {
     text: String,
     style: Style,
@@ -49,7 +49,7 @@ impl From<&str> for Cell {
     }
 }
 
-/// Text is cleaned of control characters.
+/// Control characters are removed from the text.
 impl From<(String, Style)> for Cell {
     fn from((text, style): (String, Style)) -> Self {
         Self { text: text::clean(&text).into_owned(), style }
@@ -65,7 +65,7 @@ struct Column<'a, T> {
     cell: Box<dyn Fn(&T) -> Cell + 'a>,
 }
 
-/// What is said below a row, a line each.
+/// Makes the lines below a row.
 type Below<'a, T> = Box<dyn Fn(&T) -> Vec<String> + 'a>;
 
 /// Rows under a heading.
@@ -76,18 +76,18 @@ pub(crate) struct Table<'a, T> {
     wide: Option<bool>,
 }
 
-/// How much of its width the last column keeps before columns that the table names give way for it, and how much before
-/// others do.
+/// Width that the last column keeps before columns with a `way` are dropped for it, and width that it keeps before
+/// other columns are.
 const LAST_WANTS: usize = 40;
 const LAST_KEEPS: usize = 24;
-/// How much of its width any other column of text keeps.
+/// Width that any other text column keeps.
 const TEXT_KEEPS: usize = 12;
-/// Between two columns.
+/// Gap between two columns.
 const GAP: usize = 2;
-/// What a cell says that says nothing.
+/// Cells that count as empty.
 const NOTHING: [&str; 4] = ["", "0", "0 B", "never"];
 
-/// A column that is shown: its number, its width, and whether it says anything.
+/// A column that is shown: its number, its width, and true if it holds anything.
 #[derive(Clone, Copy)]
 struct Shown {
     column: usize,
@@ -106,13 +106,13 @@ impl<'a, T> Table<'a, T> {
         self
     }
 
-    /// Adds a column of text, which may be shortened. Columns with a number other than 0 as their `way` give way on a
-    /// narrow terminal, those with a low number first.
+    /// Adds a column of text, which may be shortened. On a narrow terminal columns with a `way` other than 0 are
+    /// dropped, those with a low number first.
     pub(crate) fn left<C: Into<Cell>>(self, title: &'a str, way: u8, cell: impl Fn(&T) -> C + 'a) -> Self {
         self.column(title, Side::Left, way, cell)
     }
 
-    /// Adds a column of text that the row has.
+    /// Adds a column of text borrowed from the row.
     pub(crate) fn text(self, title: &'a str, way: u8, text: impl Fn(&T) -> &str + 'a) -> Self {
         self.left(title, way, move |row| text(row).to_owned())
     }
@@ -127,7 +127,7 @@ impl<'a, T> Table<'a, T> {
         self.right(title, way, move |row| units::bytes(value(row)))
     }
 
-    /// Adds a column of bytes, empty for none.
+    /// Adds a column of bytes, empty for 0.
     pub(crate) fn some_bytes(self, title: &'a str, way: u8, value: impl Fn(&T) -> u64 + 'a) -> Self {
         self.right(title, way, move |row| Some(value(row)).filter(|&n| n > 0).map(units::bytes).unwrap_or_default())
     }
@@ -142,24 +142,24 @@ impl<'a, T> Table<'a, T> {
         self.right(title, way, move |row| units::span(value(row)))
     }
 
-    /// Shows the text of the column that was added last whole: half of a word says something else.
+    /// Keeps the text of the column added last whole: a cut word could be misread.
     pub(crate) fn kept(mut self) -> Self {
         self.columns.iter_mut().next_back().into_iter().for_each(|column| column.is_kept = true);
         self
     }
 
-    /// `--wide` shows all columns, and is given or not.
+    /// Sets `--wide`, which shows all columns.
     pub(crate) fn wide(self, wide: bool) -> Self {
         Self { wide: Some(wide), ..self }
     }
 
-    /// Says these lines below a row.
+    /// Prints these lines below a row.
     pub(crate) fn below(self, below: impl Fn(&T) -> Vec<String> + 'a) -> Self {
         Self { below: Some(Box::new(below)), ..self }
     }
 
-    /// Writes the table; columns that are empty in every row are left out. Rows are made twice: how wide a column is, the
-    /// last row may say.
+    /// Writes the table. Columns that are empty in every row are left out. Rows are made twice, since the last row may
+    /// be the widest.
     pub(crate) fn print<I>(&self, out: &mut dyn Write, rows: impl Fn() -> I) -> std::io::Result<()>
     where
         I: Iterator<Item: Borrow<T>>,
@@ -197,7 +197,7 @@ impl<'a, T> Table<'a, T> {
         Ok(())
     }
 
-    /// Makes the columns fit before the edge of the terminal; how many gave way.
+    /// Fits the columns to the terminal's width; returns the number of dropped ones.
     fn fit(&self, shown: &mut Vec<Shown>, edge: usize) -> u64 {
         let all = shown.len();
         if self.wide != Some(true) {
@@ -209,7 +209,7 @@ impl<'a, T> Table<'a, T> {
                 }
                 shown.retain(|of| of.column != first.column);
             }
-            // Then numbers, the last ones first. The first column stays: it is what rows are sorted by.
+            // Then drop numbers, the last ones first. The first column stays, because rows are sorted by it.
             while self.least(shown, LAST_KEEPS) > edge {
                 let numbers = |of: &Shown| self.columns[of.column].side == Side::Right;
                 match shown.iter().rposition(numbers).filter(|&place| place > 0) {
@@ -217,7 +217,7 @@ impl<'a, T> Table<'a, T> {
                     None => break,
                 }
             }
-            // Then text beside text that is kept.
+            // Then drop text beside kept text.
             while self.columns.iter().any(|column| column.is_kept) && self.least(shown, LAST_KEEPS) > edge {
                 let last = shown.len().saturating_sub(1);
                 match (1..last).rev().find(|&place| !self.columns[shown[place].column].is_kept) {
@@ -230,7 +230,7 @@ impl<'a, T> Table<'a, T> {
         (all - shown.len()) as u64
     }
 
-    /// Columns of the terminal that a line takes at least, where the last column keeps this much.
+    /// Least width of a line, if the last column keeps `last_keeps`.
     fn least(&self, shown: &[Shown], last_keeps: usize) -> usize {
         let last = shown.len().saturating_sub(1);
         let width = |(place, of): (usize, &Shown)| match &self.columns[of.column] {
@@ -241,7 +241,7 @@ impl<'a, T> Table<'a, T> {
         shown.iter().enumerate().map(width).sum::<usize>() + last * GAP
     }
 
-    /// Takes what is too much from text: from the last column first, then from the widest others.
+    /// Shortens text by the excess: the last column first, then the widest others.
     fn shorten(&self, shown: &mut [Shown], edge: usize) {
         let taken = shown.iter().map(|of| of.width + GAP).sum::<usize>().saturating_sub(GAP);
         let mut over = taken.saturating_sub(edge);
@@ -286,16 +286,15 @@ impl<'a, T> Table<'a, T> {
     }
 }
 
-/// Columns of the terminal on stdout; `None` if it is none.
+/// Width of the terminal on stdout; `None` if stdout is no terminal.
 pub(crate) fn terminal_columns() -> Option<usize> {
     terminal_size().map(|(columns, _)| columns)
 }
 
-/// Columns and rows of the terminal on stdout.
+/// Width and height of the terminal on stdout.
 pub(crate) fn terminal_size() -> Option<(usize, usize)> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: TIOCGWINSZ writes one winsize, and `size` is one. A stdout that is no terminal gives
-    // an error.
+    // SAFETY: TIOCGWINSZ writes one winsize, and `size` is one. A stdout that is no terminal gives an error.
     let answer = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
     (answer == 0 && size.ws_col > 0).then_some((usize::from(size.ws_col), usize::from(size.ws_row)))
 }

@@ -1,4 +1,4 @@
-//! A page of HTML that needs nothing else: its style, its script and its data are in it, and nothing is loaded.
+//! A self-contained page of HTML: its style, script and data are inside, and it loads nothing.
 
 use super::out::Json;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -10,12 +10,12 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &[&str] =
     &[include_str!("common.js"), include_str!("chart.js"), include_str!("flame.js"), include_str!("table.js")];
 
-/// Writes a page: `body` is its text, `data` what its script draws.
+/// Writes a page: `body` is its text, `data` the input of its script.
 ///
 /// # Errors
 /// Those of `out`.
 pub(crate) fn write(out: &mut dyn Write, title: &str, body: &Markup, data: &impl Serialize) -> io::Result<()> {
-    // Whatever text of a stranger's would become a script in spite of all, a browser runs none that has not this word.
+    // The browser runs only scripts with this nonce, so foreign text cannot become one.
     let word = format!("{:016x}", RandomState::new().hash_one(title));
     let policy = format!(
         "default-src 'none'; style-src 'nonce-{word}'; script-src 'nonce-{word}'; base-uri 'none'; form-action 'none'"
@@ -34,7 +34,7 @@ pub(crate) fn write(out: &mut dyn Write, title: &str, body: &Markup, data: &impl
             }
         }
     };
-    // What a browser adds itself where it is missing is left out: the end of the page is written in pieces.
+    // Drops the closing tags, which browsers add themselves: the rest of the page is written in pieces.
     let head = head.into_string();
     out.write_all(head.strip_suffix("</html>").unwrap_or(&head).as_bytes())?;
     write!(out, "<body>{}", body.0)?;
@@ -47,7 +47,7 @@ pub(crate) fn write(out: &mut dyn Write, title: &str, body: &Markup, data: &impl
     writeln!(out, "</body></html>")
 }
 
-/// JSON inside of a script element: nothing in it can end that. `<` is in strings alone, where it may be escaped.
+/// JSON inside of a script element, which it cannot end: `<` occurs only in strings, and is escaped there.
 struct InScript<W>(W);
 
 impl<W: Write> Write for InScript<W> {

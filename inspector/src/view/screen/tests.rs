@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 
-/// Says to the child that it is one.
+/// Variable that marks the child process.
 const CHILD: &str = "GPUMEM_TEST_OF_SCREEN";
 
 fn flags(terminal: &File) -> [libc::tcflag_t; 3] {
@@ -16,7 +16,7 @@ fn flags(terminal: &File) -> [libc::tcflag_t; 3] {
     [settings.c_iflag, settings.c_oflag, settings.c_lflag]
 }
 
-/// Runs a test of this file, which expects to be a child, on a terminal: how it ended, and what is on the screen.
+/// Runs a test of this file as a child on a terminal; returns its exit status and the screen's contents.
 fn on_a_terminal(test: &str) -> (ExitStatus, vt100::Parser) {
     let (mut master, mut slave) = (-1, -1);
     let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
