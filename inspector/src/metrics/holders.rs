@@ -1,16 +1,16 @@
-//! Who holds memory: the call sites and the tags that hold most, with the rest summed, so that a program of a thousand
-//! call sites has no thousand series.
+//! Holders of memory: the largest call sites and tags, with the rest summed, so that a program of a thousand call sites
+//! has no thousand series.
 
 use super::page::{Page, shown};
 use super::table::{self as t, Metric};
 use crate::model::allocs::{self, By, Filter, Key, Sort};
 use crate::model::{Ledger, suspects};
 
-/// The label of what is not named.
+/// Label of the sum of all unnamed holders.
 const OTHER: &str = "(other)";
 const UNTAGGED: &str = "(untagged)";
 
-/// Adds the first `top` of both, and what grows. Where `top` is 0 there are no names: not one of them, nor their sum.
+/// Adds the first `top` of both, and the growth. If `top` is 0, there are no names: neither holders nor their sum.
 pub(super) fn add(page: &mut Page, ledger: &Ledger, top: usize) {
     if top > 0 {
         of(page, ledger, By::Site, ("site", &t::SITE_LIVE_BYTES), top);
@@ -19,7 +19,7 @@ pub(super) fn add(page: &mut Page, ledger: &Ledger, top: usize) {
     let found = suspects::find(ledger, None);
     let growing = || suspects::growing(&found.all);
     page.add(&t::GROWING_SITES, &[], growing().count() as f64);
-    // A sum of nothing is -0.
+    // An empty sum is -0.
     let per_minute = growing().map(|suspect| suspect.bytes_per_minute).fold(0.0, |sum: f64, rate| sum + rate.max(0.0));
     page.add(&t::GROWING_RATE, &[], per_minute / 60.0);
 }
@@ -27,7 +27,7 @@ pub(super) fn add(page: &mut Page, ledger: &Ledger, top: usize) {
 fn of(page: &mut Page, ledger: &Ledger, by: By, (label, metric): (&str, &Metric), top: usize) {
     let mut groups = allocs::group(ledger, &Filter::default(), by, false);
     allocs::sort(&mut groups, Sort::Bytes);
-    // Names that are alike as far as they are shown are one.
+    // Names that are equal as far as they are shown are merged.
     let mut named: Vec<(String, u64)> = Vec::new();
     for group in &groups {
         let name = match &group.key {
@@ -51,7 +51,7 @@ fn of(page: &mut Page, ledger: &Ledger, by: By, (label, metric): (&str, &Metric)
     named.iter().for_each(|(name, bytes)| page.add(metric, &[(label, name)], *bytes as f64));
 }
 
-/// Where what is not named is summed.
+/// Index of the entry that sums the unnamed holders.
 fn other(named: &mut Vec<(String, u64)>) -> usize {
     named.iter().position(|(name, _)| name == OTHER).unwrap_or_else(|| {
         named.push((OTHER.to_owned(), 0));

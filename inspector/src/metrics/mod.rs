@@ -1,11 +1,11 @@
-//! What collectors get: metrics and profiles, by `gpumem serve` over HTTP and by `gpumem export` as files.
+//! Metrics and profiles for collectors: `gpumem serve` offers them over HTTP, `gpumem export` writes them to files.
 //!
-//! * [`table`]: every metric, with its name, its type and what it means. docs/metrics.md is made from it.
-//! * [`page`]: samples of metrics, and the two formats that they are written in.
+//! * [`table`]: every metric with its name, type and meaning. docs/metrics.md is made from it.
+//! * [`page`]: samples of metrics, and their two formats.
 //! * [`of_process`], [`of_device`]: the samples of one process, and those of its devices.
-//! * [`pprof`]: a profile of one process. [`profiles`]: those that are asked for over HTTP, and of whom there are any.
-//! * [`names`]: the names of call sites, which no page waits for.
-//! * [`holders`]: the call sites and the tags that hold most, with the rest summed.
+//! * [`pprof`]: a profile of one process. [`profiles`]: profiles over HTTP, and the list of processes that have one.
+//! * [`names`]: the names of call sites, for which no page waits.
+//! * [`holders`]: the largest call sites and tags, with the rest summed.
 
 mod holders;
 mod names;
@@ -35,35 +35,35 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use table as t;
 
-/// How much is told of each process.
+/// Amount of detail for each process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Detail {
-    /// Call sites and tags that are named; the others are summed.
+    /// Number of call sites and of tags that are named; the others are summed.
     pub top: usize,
     /// Names of functions instead of modules and offsets.
     pub symbols: bool,
 }
 
-/// Call sites and tags that are named where nobody says otherwise.
+/// Default number of call sites and of tags that are named.
 pub(crate) const TOP: usize = 10;
 
-/// Processes that are told of one by one, those with most memory first. Each has a few hundred series.
+/// Processes that are listed one by one, most memory first. Each has a few hundred series.
 const MOST_PROCESSES: usize = 200;
 
-/// How long a process is listed after its end: longer than a collector needs to come by. If a process dies of a failed
-/// allocation, nobody else reports that.
+/// A process is listed for this long after its end: longer than a collector's interval. If a process dies of a failed
+/// allocation, no other tool reports it.
 const ENDED_WITHIN_NS: u64 = 300_000_000_000;
 
-/// Ended processes that are told of, the last ones first.
+/// Ended processes that are listed, the last ones first.
 const MOST_ENDED: usize = 20;
 
-/// What reading a ledger takes of memory for each byte of its tables.
+/// Memory for reading a ledger, for each byte of its tables.
 const MEMORY_FACTOR: u64 = 2;
 
-/// How long names are waited for, all processes together.
+/// Longest wait for names, all processes together.
 const NAMES_WITHIN: Duration = Duration::from_secs(20);
 
-/// Answers one collector after another, and remembers what the next one needs.
+/// Answers one collector after another, and keeps data for the next answer.
 pub(crate) struct Collector {
     world: World,
     detail: Detail,
@@ -76,7 +76,7 @@ impl Collector {
         Self { world, detail, names: Names::default(), profiles: Profiles::default() }
     }
 
-    /// The page of all processes that run.
+    /// The page of all running processes.
     pub(crate) fn page(&mut self) -> Page {
         of_all(&self.world, self.detail, Some(&mut self.names))
     }
@@ -89,14 +89,14 @@ impl Collector {
     /// The profile of a process, packed by gzip.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Says why there is none.
     pub(crate) fn profile(&mut self, pid: u32) -> Result<Rc<[u8]>, Refusal> {
         self.profiles.of(&self.world, pid, self.detail, &mut self.names)
     }
 }
 
-/// The page of all processes that run. `names`: another thread looks names up, for the next pages. Without it this thread
-/// does, once: a person waits, no longer than for one process.
+/// The page of all running processes. With `names`, another thread looks names up for the next pages. Without it this
+/// thread does so once: a person waits, for no longer than one process may take.
 pub(crate) fn of_all(world: &World, detail: Detail, mut names: Option<&mut Names>) -> Page {
     let begin = Instant::now();
     let mut page = Page::default();
@@ -107,13 +107,13 @@ pub(crate) fn of_all(world: &World, detail: Detail, mut names: Option<&mut Names
         names.begin();
     }
     let mut live: Vec<&FoundProcess> = survey.found.iter().filter(|found| found.is_live()).collect();
-    // A number is that of the process that can be seen, if there is one.
+    // A pid belongs to the visible process that has it, if any.
     live.sort_by_cached_key(|found| (found.process.is_none(), Reverse(live_bytes(found))));
     let mut left_out = live.len().saturating_sub(MOST_PROCESSES);
     let mut pids = HashSet::new();
     let most = (budget::BYTES / 2 + survey.budget.bytes()) / MEMORY_FACTOR;
     for found in live.into_iter().take(MOST_PROCESSES) {
-        // In another pid namespace that cannot be seen from here, the number may be another's.
+        // In a pid namespace that cannot be seen from here, the pid may belong to another process.
         if !pids.insert(found.pid) {
             continue;
         }
@@ -124,7 +124,7 @@ pub(crate) fn of_all(world: &World, detail: Detail, mut names: Option<&mut Names
                 ledger.symbols.wait_at_most(NAMES_WITHIN.saturating_sub(begin.elapsed()));
                 of_found(&mut page, world, found, (ledger, &books), detail, names.as_deref_mut());
             }
-            // One that ends meanwhile is left out.
+            // A process that ends meanwhile is left out.
             Err(_) if found.process.is_none() => {}
             Err(_) => {
                 left_out += 1;
@@ -165,15 +165,14 @@ fn of_found(
     of_process::add(page, world, &ledger, books, detail.top);
 }
 
-/// What the survey has of a process: its counters, without who holds what.
+/// A process's counters from the survey, without its call sites.
 fn summary(world: &World, found: &FoundProcess) -> Option<Ledger> {
     let LedgerFile::Ledger { path, summary, .. } = &found.what else { return None };
     let opened = Opened { snapshot: (**summary).clone(), path: path.clone(), process: found.process.clone() };
     Some(Ledger::of(world, opened))
 }
 
-/// The counters of processes that ended a moment ago. If a living process has such a number now, the number is that
-/// one's.
+/// The counters of processes that ended a moment ago. A pid that a living process has now belongs to that process.
 fn of_ended(page: &mut Page, world: &World, found: &[FoundProcess], pids: &mut HashSet<u32>) {
     let at_hand = found.iter().filter(|found| found.process.is_some()).map(|found| found.pid);
     pids.extend(at_hand);
@@ -197,7 +196,7 @@ pub(crate) fn of_one(world: &World, ledger: &Ledger, top: usize) -> Page {
     page
 }
 
-/// What there is to look at.
+/// Adds the number of processes in each state.
 fn of_survey(page: &mut Page, found: &[FoundProcess], warnings: usize) {
     page.add(&t::BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let state = |found: &&FoundProcess| match &found.what {

@@ -1,5 +1,5 @@
-//! Names of call sites, looked up by another thread: a page never waits for one. What has no name yet is summed with what is
-//! not named.
+//! Names of call sites, looked up by another thread: a page never waits for one. Call sites without a name yet are
+//! summed with the unnamed ones.
 
 use crate::model::Ledger;
 use crate::source::find::FoundProcess;
@@ -15,10 +15,10 @@ use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-/// A process, however often its number is used again.
+/// Identity of a process, unique even if its pid is reused.
 pub(super) type Id = (u32, u64);
 
-/// Addresses of a process that are to be named.
+/// Addresses of a process to look up.
 struct Job {
     id: Id,
     path: PathBuf,
@@ -27,14 +27,14 @@ struct Job {
     addresses: Vec<u64>,
 }
 
-/// What the thread found.
+/// Results of the thread.
 type Found = (Id, Vec<Named>);
 
-/// Names of the processes that were there for the last page.
+/// Names of the processes on the last page.
 #[derive(Default)]
 pub(crate) struct Names {
     known: HashMap<Id, OfProcess>,
-    /// Of the page that is made.
+    /// Processes on the page being made.
     now: HashMap<Id, OfProcess>,
     thread: Option<(Sender<Job>, Receiver<Found>)>,
 }
@@ -42,20 +42,20 @@ pub(crate) struct Names {
 #[derive(Default)]
 struct OfProcess {
     known: Known,
-    /// What the thread was asked, each address once.
+    /// Addresses sent to the thread, each once.
     asked: FxHashSet<u64>,
     found: Vec<Named>,
 }
 
 impl Names {
-    /// Begins a page: takes what was found since the last one.
+    /// Begins a page: takes the results since the last one.
     pub(super) fn begin(&mut self) {
         let Some((_, from)) = &self.thread else { return };
         let found: Vec<Found> = from.try_iter().collect();
         found.into_iter().for_each(|(id, named)| self.keep_found(id, named));
     }
 
-    /// Gives the names that are known to a ledger, which looks none up itself.
+    /// Gives a ledger the known names; the ledger looks none up itself.
     pub(super) fn give(&mut self, id: Id, ledger: &mut Ledger) {
         let OfProcess { known, asked, found } = self.known.remove(&id).unwrap_or_default();
         ledger.symbols.put_off();
@@ -64,7 +64,7 @@ impl Names {
         self.now.insert(id, OfProcess { asked, ..OfProcess::default() });
     }
 
-    /// Takes back what is known, and has looked up what was wanted.
+    /// Takes the known names back, and requests the wanted ones.
     pub(super) fn take(&mut self, id: Id, world: &World, found: &FoundProcess, ledger: Ledger) {
         self.ask(id, world, found, &ledger);
         if let Some(of) = self.now.get_mut(&id) {
@@ -72,7 +72,7 @@ impl Names {
         }
     }
 
-    /// Has looked up what was wanted and was not asked for before.
+    /// Requests the wanted names that were not requested before.
     fn ask(&mut self, id: Id, world: &World, found: &FoundProcess, ledger: &Ledger) {
         let Some(of) = self.now.get_mut(&id) else { return };
         let wanted = ledger.symbols.wanted().into_iter();
@@ -84,11 +84,11 @@ impl Names {
         let users = found.process.as_ref().map_or(Users::one(world.uid), Process::users);
         let owner = found.at.as_ref().map_or(users, |at| Users::one(at.seen.owner));
         let job = Job { id, path: ledger.path.clone(), users: owner, process: found.process.clone(), addresses };
-        // Without the thread, addresses stay what they are.
+        // Without the thread, addresses stay unnamed.
         let _ = to.send(job);
     }
 
-    /// Waits for all names that a ledger wants, no longer than so. False if some are not known then.
+    /// Waits for all names that a ledger wants, up to a time limit. False if some are still unknown.
     pub(super) fn wait(
         &mut self,
         world: &World,
@@ -116,7 +116,7 @@ impl Names {
         }
     }
 
-    /// Takes back what is known, outside of a page.
+    /// Takes the known names back, outside of a page.
     pub(super) fn take_back(&mut self, id: Id, ledger: Ledger) {
         if let Some(of) = self.now.remove(&id) {
             self.known.insert(id, OfProcess { known: ledger.symbols.into_known(), ..of });
@@ -136,9 +136,9 @@ fn start(world: &World) -> (Sender<Job>, Receiver<Found>) {
     (to, from)
 }
 
-/// Processes whose files are remembered as those over which a reader was lost.
+/// Most processes for which the files that crashed a reader are remembered.
 const MOST_REMEMBERED: usize = 400;
-/// Addresses that are named before that is told.
+/// Addresses that are named between two reports of the thread.
 const NAMED_AT_ONCE: usize = 16;
 
 fn name_all(world: &World, jobs: &Receiver<Job>, say: &Sender<Found>) {

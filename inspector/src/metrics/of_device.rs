@@ -45,7 +45,7 @@ pub(super) fn add(page: &mut Page, ledger: &Ledger, overview: &Overview) {
     }
 }
 
-/// What the shim saw longer ago says nothing of now: it looks where the program asks for memory.
+/// Older readings of the shim are stale: it reads when the program allocates memory.
 const SEEN_WITHIN_NS: u64 = 60_000_000_000;
 
 fn of_device(page: &mut Page, device: &Device, labels: &[(&str, &str)]) {
@@ -70,8 +70,8 @@ fn of_device(page: &mut Page, device: &Device, labels: &[(&str, &str)]) {
     }
 }
 
-/// Live bytes in the device's memory, by device and kind. Pinned memory has a context too, and is the host's; what was
-/// imported is counted where it was made.
+/// Live bytes in the device's memory, by device and kind. Pinned memory has a context too, but is host memory; imported
+/// memory is counted where it was made.
 fn kinds(ledger: &Ledger) -> BTreeMap<(&'static str, u32, u8), u64> {
     let mut kinds = BTreeMap::new();
     let on_device = |alloc: &&AllocSlot| {

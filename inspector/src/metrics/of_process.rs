@@ -56,7 +56,7 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, books: &Books
     page.nobodys();
 }
 
-/// What is told of a process whose ledger is not read as a whole: what it counted.
+/// Samples of a process whose ledger is not read as a whole: its counters.
 pub(super) fn add_counters(page: &mut Page, ledger: &Ledger) {
     let head = ledger.head();
     page.whose(head.pid, &head.name);
@@ -65,7 +65,7 @@ pub(super) fn add_counters(page: &mut Page, ledger: &Ledger) {
     page.nobodys();
 }
 
-/// What is told of a process that has ended: what it counted. It holds nothing any more.
+/// Samples of an ended process: its counters. It holds no memory any more.
 pub(super) fn add_ended(page: &mut Page, ledger: &Ledger) {
     let head = ledger.head();
     page.whose(head.pid, &head.name);

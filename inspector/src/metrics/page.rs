@@ -1,17 +1,17 @@
-//! Samples of metrics, and the formats that they are written in.
+//! Samples of metrics, and their formats.
 
 use super::table::{Kind, Metric};
 use crate::text::{clean, shorten};
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-/// Columns that a label's value has at most: names of some templates have thousands.
+/// Most columns of a label's value: names of some templates have thousands.
 const MOST_LABEL: usize = 200;
 
-/// What a page is written as.
+/// Format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// Prometheus' text format 0.0.4, which files for a collector have as well.
+    /// Prometheus' text format 0.0.4, also used for a collector's files.
     Text,
     /// OpenMetrics 1.0.
     OpenMetrics,
@@ -23,25 +23,25 @@ struct Family {
     metric: Metric,
     /// The labels as text, and the value.
     samples: Vec<(String, f64)>,
-    /// The labels that there are.
+    /// Labels that already have a sample.
     known: HashSet<String>,
 }
 
-/// The metrics of all processes. New samples are those of the process at hand.
+/// The metrics of all processes. New samples belong to the current process.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     families: Vec<Family>,
-    /// Labels of the process at hand, as text.
+    /// Labels of the current process, as text.
     who: String,
 }
 
 impl Page {
-    /// Samples that are added from now on are this process's.
+    /// Sets the process of samples added from now on.
     pub(super) fn whose(&mut self, pid: u32, process: &str) {
         self.who = text(&[("pid", &pid.to_string()), ("process", process)]);
     }
 
-    /// Samples that are added from now on are no process's.
+    /// Samples added from now on belong to no process.
     pub(super) fn nobodys(&mut self) {
         self.who.clear();
     }
@@ -56,7 +56,7 @@ impl Page {
             self.families.len() - 1
         });
         let family = &mut self.families[at];
-        // A collector refuses a page that has a sample twice, the whole of it.
+        // A collector refuses a whole page if it has a sample twice.
         if family.known.insert(labels.clone()) {
             family.samples.push((labels, value));
         }
@@ -69,7 +69,7 @@ impl Page {
             let name = &*metric.name;
             let family = match format {
                 Format::Text => name,
-                // A counter's samples alone have the ending.
+                // Only a counter's samples have the ending.
                 Format::OpenMetrics => name.strip_suffix("_total").unwrap_or(name),
             };
             let kind = match metric.kind {
@@ -77,7 +77,7 @@ impl Page {
                 Kind::Counter => "counter",
             };
             let help = metric.help.replace('\\', "\\\\");
-            // In Prometheus' own format a quote stands for itself.
+            // In Prometheus' own format a quote is not escaped.
             let help = if format == Format::OpenMetrics { help.replace('"', "\\\"") } else { help };
             let _ = writeln!(out, "# HELP {family} {help}\n# TYPE {family} {kind}");
             let unit = family.rsplit('_').next().filter(|unit| matches!(*unit, "bytes" | "seconds"));
@@ -103,12 +103,12 @@ fn text(labels: &[(&str, &str)]) -> String {
     labels.join(",")
 }
 
-/// A label's value as it is written: shortened, control characters written out; backslash and quote escaped.
+/// A label's value as written: shortened, control characters written out; backslash and quote escaped.
 fn label(value: &str) -> String {
     shown(value).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// A label's value as a reader of the page gets it.
+/// A label's value as a reader of the page sees it.
 pub(super) fn shown(value: &str) -> String {
     clean(&shorten(value, MOST_LABEL)).into_owned()
 }

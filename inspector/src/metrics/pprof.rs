@@ -1,5 +1,5 @@
-//! A heap profile of GPU memory for pprof: what is live now, and what was ever allocated, by call stack.
-//! Source: <https://github.com/google/pprof/blob/main/proto/profile.proto>; numbers of fields are that file's.
+//! A heap profile of GPU memory for pprof: live memory and memory ever allocated, by call stack. Source:
+//! <https://github.com/google/pprof/blob/main/proto/profile.proto>; field numbers are from that file.
 
 use crate::model::Ledger;
 use crate::model::devices::uuid;
@@ -84,7 +84,7 @@ struct Location {
     mapping_id: u64,
     #[prost(uint64, tag = "3")]
     address: u64,
-    /// Innermost first, where functions were inlined.
+    /// Innermost first, if functions were inlined.
     #[prost(message, repeated, tag = "4")]
     line: Vec<Line>,
 }
@@ -107,7 +107,7 @@ struct Function {
     filename: i64,
 }
 
-/// A profile that is being made, and what it has already.
+/// A profile being made, with its contents so far.
 #[derive(Default)]
 struct Maker {
     profile: Profile,
@@ -118,7 +118,7 @@ struct Maker {
 }
 
 impl Maker {
-    /// Its place in the table of texts, whose first entry is the empty one.
+    /// Its index in the table of texts, whose first entry is the empty one.
     fn text(&mut self, text: &str) -> i64 {
         if let Some(&known) = self.texts.get(text) {
             return known;
@@ -175,21 +175,21 @@ impl Maker {
     }
 }
 
-/// What a sample counts, as pprof's own heap profiles have it.
+/// Values of a sample, as in pprof's own heap profiles.
 const VALUES: [(&str, &str); 4] =
     [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
 
-/// A number as the format has it.
+/// A number in the format's type.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// What the samples of live memory are apart by, besides their stack.
+/// Properties that distinguish samples of live memory, besides their stack.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Apart {
     stack: StackRef,
     kind: AllocKind,
-    /// The context that the device is known from; `None` for memory that lies on no device.
+    /// A context of the device; `None` for memory that lies on no device.
     context: Option<ContextRef>,
     tag: StrRef,
 }
@@ -216,14 +216,14 @@ fn live(ledger: &Ledger) -> BTreeMap<Apart, (u64, u64)> {
     live
 }
 
-/// Asks for every name that the profile of a ledger will have.
+/// Requests every name that a ledger's profile needs.
 pub(super) fn want_names(ledger: &Ledger) {
     for &stack in ledger.snapshot.stacks.keys() {
         ledger.addresses(stack).iter().for_each(|&address| drop(ledger.symbols.frames(address)));
     }
 }
 
-/// The profile. A frame whose name is not known yet is the place in its file.
+/// The profile. A frame whose name is not known yet is written as an offset in its file.
 fn profile(ledger: &Ledger) -> Profile {
     let mut maker = Maker::default();
     maker.text("");
@@ -232,7 +232,7 @@ fn profile(ledger: &Ledger) -> Profile {
         maker.profile.sample_type.push(value);
     }
     maker.profile.default_sample_type = maker.text("inuse_space");
-    // Each allocation is counted.
+    // Each allocation is counted, without sampling.
     maker.profile.period_type = Some(ValueType { what: maker.text("space"), unit: maker.text("bytes") });
     maker.profile.period = 1;
     maker.profile.time_nanos = signed(real_ns(&ledger.snapshot.header, ledger.status.now_ns));
@@ -251,8 +251,8 @@ fn profile(ledger: &Ledger) -> Profile {
         let (location_id, value) = (maker.stack(ledger, stack), vec![0, 0, signed(blocks), signed(bytes)]);
         maker.profile.sample.push(Sample { location_id, value, label });
     }
-    // What was ever allocated is counted by stack alone. A store takes differences of these, so a stack that is still to
-    // be named comes once it is.
+    // Memory ever allocated is counted by stack alone. A store takes differences of these sums, so a stack is added
+    // only once it has its names.
     let is_told = |reference| !ledger.awaits_names(reference);
     let stacks = ledger.snapshot.stacks.iter();
     let mut ever: Vec<_> = stacks.filter(|&(&reference, stack)| stack.allocs > 0 && is_told(reference)).collect();
@@ -265,7 +265,7 @@ fn profile(ledger: &Ledger) -> Profile {
     maker.profile
 }
 
-/// Writes the profile of a ledger, packed by gzip.
+/// Writes the profile of a ledger, compressed by gzip.
 ///
 /// # Errors
 /// Those of `out`.

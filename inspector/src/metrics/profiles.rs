@@ -1,8 +1,8 @@
-//! Profiles for stores that come by for them every few seconds, and the list of processes that have one.
+//! Profiles for stores that fetch them every few seconds, and the list of processes that have one.
 //!
-//! A store takes what was ever allocated apart by differences, stack by stack. So a stack has to be written the same in
-//! each answer, and none is written before its names are known: the first answers of a process refuse, and what is new
-//! later is left out of these two sums for one answer. What is live is no difference and is always whole.
+//! A store takes differences of memory ever allocated, stack by stack. So a stack must be written the same in each
+//! answer, and none is written before its names are known: the first answers for a process are refusals, and later a
+//! new stack is left out of these two sums for one answer. Live memory is no difference, and is always complete.
 
 use super::names::Id;
 use super::{Detail, MEMORY_FACTOR, Names, pprof};
@@ -17,58 +17,58 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Why there is no profile.
+/// Reasons for a missing profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lack {
     /// No such process runs under the shim.
     NotFound,
-    /// Its ledger may not be read by whoever serves.
+    /// The server's user may not read its ledger.
     Forbidden,
-    /// Later there will be one, or its ledger is larger than what is read at a time.
+    /// The profile comes later, or the ledger is larger than the limit of one read.
     Unavailable,
 }
 
-/// Why there is no profile, and a line that says so.
+/// The reason for a missing profile, with a line that explains it.
 pub(crate) type Refusal = (Lack, String);
 
-/// A target as Prometheus' HTTP service discovery has it.
-/// Source: <https://prometheus.io/docs/prometheus/latest/http_sd/>
+/// A target in the form of Prometheus' HTTP service discovery. Source:
+/// <https://prometheus.io/docs/prometheus/latest/http_sd/>
 #[derive(Serialize)]
 struct Target<'a> {
     targets: [&'a str; 1],
     labels: BTreeMap<&'static str, String>,
 }
 
-/// How long a list of processes is used again. A process that is not in it has a new list made.
+/// A list of processes is used again for this long. A request for a process that is not in it makes a new list.
 const LIST_FRESH: Duration = Duration::from_secs(5);
-/// How long an answer is served again, so that two stores cost no more than one.
+/// An answer is served again for this long, so that two stores cost no more than one.
 const ANSWER_FRESH: Duration = Duration::from_secs(1);
-/// How long an answer waits for names.
+/// Longest wait of an answer for names.
 const NAMES_WITHIN: Duration = Duration::from_millis(40);
-/// How long the first answers of a process refuse for want of names.
+/// The first answers for a process are refused for at most this long for lack of names.
 const REFUSES_WITHIN: Duration = Duration::from_secs(60);
-/// Processes that a list has.
+/// Most processes in a list.
 const MOST: usize = 1000;
 
-/// What is remembered from one request to the next.
+/// Data kept from one request to the next.
 #[derive(Default)]
 pub(super) struct Profiles {
     list: Option<(Instant, Vec<FoundProcess>)>,
     made: HashMap<u32, (Instant, Rc<[u8]>)>,
-    /// When each process that has no complete answer yet was first asked for; `None`: it had one.
+    /// Time of the first request for each process without a complete answer yet; `None`: it had one.
     began: HashMap<Id, Option<Instant>>,
 }
 
-/// True if the process of a list has not ended since.
+/// True if a listed process still runs.
 fn runs(world: &World, found: &FoundProcess) -> bool {
     let same =
         |process: &Process| Process::of(world, process.pid).is_some_and(|now| now.start_ticks == process.start_ticks);
-    // Without a process at hand the ledger tells.
+    // Without a visible process the ledger decides.
     found.process.as_ref().is_none_or(same)
 }
 
 impl Profiles {
-    /// The processes that run, at most so old.
+    /// The running processes, from a list no older than `fresh`.
     fn list(&mut self, world: &World, fresh: Duration) -> &[FoundProcess] {
         let list = self.list.take().filter(|(at, _)| at.elapsed() < fresh);
         let (_, found) = self.list.insert(list.unwrap_or_else(|| {
@@ -86,7 +86,7 @@ impl Profiles {
             let mut labels = BTreeMap::from([
                 ("__param_pid", found.pid.to_string()),
                 ("pid", found.pid.to_string()),
-                // Another process may have the number later.
+                // Another process may get the pid later.
                 ("start", summary.header.start_ticks.to_string()),
                 ("service_name", found.name()),
             ]);
@@ -99,10 +99,10 @@ impl Profiles {
         serde_json::to_string(&all.filter_map(target).collect::<Vec<_>>()).unwrap_or_default()
     }
 
-    /// The profile of a process, packed by gzip.
+    /// The profile of a process, compressed by gzip.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Says why there is none.
     pub(super) fn of(
         &mut self,
         world: &World,
@@ -162,7 +162,7 @@ impl Profiles {
         Ok(made)
     }
 
-    /// Forgets when processes that are gone were first asked for.
+    /// Forgets the request times of processes that are gone.
     fn forget_ended(&mut self) {
         let Some((_, list)) = &self.list else { return };
         self.began.retain(|(pid, _), _| list.iter().any(|found| found.pid == *pid));

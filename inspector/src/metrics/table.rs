@@ -3,7 +3,7 @@
 use gpumem_wire::counters;
 use std::borrow::Cow;
 
-/// The types of metrics that are used.
+/// The types of metrics in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A value that goes up and down.
@@ -12,7 +12,7 @@ pub enum Kind {
     Counter,
 }
 
-/// What one metric is.
+/// Definition of one metric.
 #[derive(Clone, Debug)]
 pub struct Metric {
     pub name: Cow<'static, str>,
@@ -27,7 +27,7 @@ macro_rules! metrics {
         $(pub(crate) const $id: Metric = Metric {
             name: Cow::Borrowed($name), kind: Kind::$kind, labels: $labels, help: Cow::Borrowed($help),
         };)*
-        /// All but those that [`counter`] makes.
+        /// All metrics except those that [`counter`] makes.
         const ROWS: &[Metric] = &[$($id),*];
     };
 }
