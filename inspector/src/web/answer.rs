@@ -1,4 +1,4 @@
-//! From a request to its answer.
+//! Turns a request into its answer.
 
 use super::Config;
 use super::hosts::Hosts;
@@ -16,7 +16,7 @@ pub(crate) struct Made {
     pub open_metrics: String,
 }
 
-/// How long a page is served again before it is made anew: many clients cost no more than one.
+/// A page is served again for this long before it is made anew: many clients cost no more than one.
 const FRESH: Duration = Duration::from_secs(1);
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -24,16 +24,16 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 const PLAIN: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 
-/// A request for another page than that of metrics.
+/// A request for another page than the metrics.
 pub(crate) struct Asked<'a> {
     pub path: &'a str,
     pub query: &'a str,
-    /// By which name and port the client knows the server; empty if it does not say.
+    /// The name and port by which the client knows the server; empty if the request has none.
     pub host: &'a str,
     pub https: bool,
 }
 
-/// What is answered.
+/// The reply to such a request.
 pub(crate) struct Reply {
     pub status: StatusCode,
     pub kind: &'static str,
@@ -42,14 +42,14 @@ pub(crate) struct Reply {
 
 type Other = dyn FnMut(&Asked<'_>) -> Option<Reply>;
 
-/// Makes the pages.
+/// Makers of the pages.
 pub(crate) struct Pages {
     make: RefCell<Box<dyn FnMut() -> Made>>,
     other: RefCell<Box<Other>>,
 }
 
 impl Pages {
-    /// `make`: the metrics. `other`: any other page; `None` if there is none of that path.
+    /// `make` makes the metrics. `other` makes any other page; `None` if there is none at that path.
     pub(crate) fn new(
         make: impl FnMut() -> Made + 'static,
         other: impl FnMut(&Asked<'_>) -> Option<Reply> + 'static,
@@ -58,7 +58,7 @@ impl Pages {
     }
 }
 
-/// All that is served.
+/// Everything that the server serves.
 pub(super) struct Site {
     pages: Pages,
     hosts: Hosts,
@@ -138,7 +138,7 @@ impl Site {
     }
 }
 
-/// True where the client prefers OpenMetrics, or takes nothing else that we have.
+/// True if the client prefers OpenMetrics, or accepts no other format that the server has.
 fn wants_open_metrics(request: &Request<Incoming>) -> bool {
     let values = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut best = (0.0_f32, 0.0_f32);

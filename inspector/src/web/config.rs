@@ -1,4 +1,4 @@
-//! The web-config file, as Prometheus' own programs and exporters have it: certificates, users, headers.
+//! The web-config file of Prometheus' programs and exporters: certificates, users, headers.
 
 use super::tls::{self, Tls, bytes};
 use super::users::Users;
@@ -25,7 +25,7 @@ struct Raw {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a mapping with headers")]
 struct Http {
-    /// There is HTTP/1.1 alone, which every collector speaks.
+    /// The server speaks only HTTP/1.1, as every collector does.
     #[serde(default)]
     #[expect(dead_code, reason = "taken, so that a file of another exporter can be used, and of no effect")]
     http2: bool,
@@ -33,7 +33,7 @@ struct Http {
     headers: BTreeMap<String, String>,
 }
 
-/// Headers that may be set, as Prometheus' own programs allow them.
+/// Headers that may be set, the same as in Prometheus' own programs.
 const HEADERS: [&str; 5] = [
     "Content-Security-Policy",
     "Strict-Transport-Security",
@@ -42,20 +42,20 @@ const HEADERS: [&str; 5] = [
     "X-XSS-Protection",
 ];
 
-/// Columns of what is said of a file.
+/// Most columns of a message about a file.
 const MOST_SAID: usize = 500;
 
-/// A web-config file, read.
+/// A web-config file that was read.
 pub(super) struct Config {
     tls: Option<TlsAcceptor>,
     users: Users,
     asks_who: bool,
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// What it was read from, as it was then.
+    /// The files that it was read from, with their state at that time.
     files: Vec<(PathBuf, Seen)>,
 }
 
-/// What tells that a file was changed.
+/// Modification time and length of a file, which change with it.
 type Seen = Option<(SystemTime, u64)>;
 
 fn seen(path: &Path) -> Seen {
@@ -64,17 +64,17 @@ fn seen(path: &Path) -> Seen {
 }
 
 impl Config {
-    /// Reads a file; paths in it are seen from its directory.
+    /// Reads a file; paths in it are relative to its directory.
     ///
     /// # Errors
-    /// What is wrong in it, with its place, or in a file that it names.
+    /// Describes the problem and its place, in this file or in one that it names.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let mut files = vec![(path.to_owned(), seen(path))];
         let name = path.display();
         // A key or a value may be as long as the file.
         let wrong = |what: String| Failure::error(format!("web-config {name}: {}", shorten(&clean(&what), MOST_SAID)));
         let text = String::from_utf8(bytes(path)?).map_err(|_| wrong("it is not UTF-8".into()))?;
-        // An empty file asks for nothing.
+        // An empty file sets nothing.
         let raw: Option<Raw> = serde_saphyr::from_str(&text).map_err(|error| wrong(told(&error)))?;
         let Raw { tls_server_config, http_server_config, basic_auth_users } =
             raw.unwrap_or(Raw { tls_server_config: None, http_server_config: None, basic_auth_users: BTreeMap::new() });
@@ -97,33 +97,33 @@ impl Config {
         Ok(Self { asks_who: by_certificate || users.are_there(), tls, users, headers, files })
     }
 
-    /// What TLS is spoken with, if it is.
+    /// The TLS acceptor, if TLS is on.
     pub(super) fn tls(&self) -> Option<&TlsAcceptor> {
         self.tls.as_ref()
     }
 
-    /// Every client has to say who it is: by a password, or by a certificate.
+    /// True if every client must authenticate, by a password or a certificate.
     pub(super) fn asks_who(&self) -> bool {
         self.asks_who
     }
 
-    /// Returns true if the sender of this authorization header gets an answer.
+    /// Returns true if the sender of this authorization header may get an answer.
     pub(super) async fn lets_in(&self, who: Option<&[u8]>) -> bool {
         !self.users.are_there() || self.users.are_right(who).await
     }
 
-    /// Headers of each answer.
+    /// Headers of every answer.
     pub(super) fn headers(&self) -> &[(HeaderName, HeaderValue)] {
         &self.headers
     }
 
-    /// Whether a file was changed since: a certificate that was renewed.
+    /// True if a file has changed since, such as a renewed certificate.
     pub(super) fn is_old(&self) -> bool {
         self.files.iter().any(|(path, then)| seen(path) != *then)
     }
 }
 
-/// What is wrong, and where; without a piece of the file, which has secrets.
+/// Describes the problem and its place, without quoting the file, which has secrets.
 fn told(error: &serde_saphyr::Error) -> String {
     error.without_snippet().to_string()
 }

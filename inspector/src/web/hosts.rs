@@ -1,8 +1,9 @@
-//! By which names a server may be asked for.
+//! Names by which a server may be addressed.
 //!
-//! A page of the web may have a browser ask this machine under a name of the page's own, which its owner lets stand for the
-//! loopback address (DNS rebinding), and read the answer. The request says that name. So a server on the loopback address
-//! answers to addresses, which no name stands for, to `localhost`, and to the names that it was given.
+//! A web page can make a browser send requests to this machine under the page's own name, if the name's owner points it
+//! to the loopback address (DNS rebinding), and then read the answer. The request contains that name. So a server on
+//! the loopback address answers only to addresses, which cannot be rebound, to `localhost`, and to the names it was
+//! given.
 
 use hyper::Request;
 use hyper::header::HOST;
@@ -10,23 +11,23 @@ use std::net::{IpAddr, Ipv6Addr};
 
 pub(super) struct Hosts {
     names: Vec<String>,
-    /// Whatever it is asked for by.
+    /// True if any name is accepted.
     any: bool,
 }
 
 impl Hosts {
-    /// Names in small letters. A server that listens elsewhere than on the loopback address answers to any name, unless some
-    /// are given.
+    /// Names in lower case. A server that listens on another address than the loopback one accepts any name, unless
+    /// names are given.
     pub(super) fn new(listen: IpAddr, names: Vec<String>) -> Self {
         Self { any: !listen.to_canonical().is_loopback() && names.is_empty(), names }
     }
 
-    /// Why a request is refused.
+    /// The reason for refusing a request, if any.
     pub(super) fn refusal<T>(&self, request: &Request<T>) -> Option<String> {
         let named = request.uri().authority().map(|authority| authority.as_str().as_bytes());
         let hosts = request.headers().get_all(HOST).iter().map(|host| host.as_bytes());
         let mut hosts = hosts.chain(named);
-        // A browser always says a name. What says none is no browser.
+        // A browser always sends a name. A client without one is no browser.
         let strange = hosts.find(|host| !self.takes(host)).filter(|_| !self.any)?;
         let strange: String =
             String::from_utf8_lossy(strange).chars().filter(char::is_ascii_graphic).take(100).collect();
@@ -101,7 +102,7 @@ mod tests {
             ] {
                 assert!(!asked(&hosts, "/", &[bad]), "{listen} {bad:?}");
             }
-            // Every name that is said counts.
+            // Every name in the request counts.
             assert!(!asked(&hosts, "/", &["localhost", "evil.example"]));
             assert!(!asked(&hosts, "http://evil.example/metrics", &["localhost"]));
             assert!(asked(&hosts, "http://localhost:1/metrics", &["localhost:1"]));

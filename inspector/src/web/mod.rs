@@ -1,13 +1,13 @@
-//! Answers over HTTP, bounded in all that a client may ask of us. Knows nothing of ledgers: what the pages hold, its
-//! caller says.
+//! Answers over HTTP, with a limit on everything that a client can request. Knows nothing of ledgers: its caller makes
+//! the pages.
 //!
-//! * [`answer`]: from a request to its answer.
-//! * [`hosts`]: by which names the server may be asked for.
-//! * [`patient`]: a connection whose other end has to read what it asked for.
-//! * `config`: the web-config file. `tls`: its certificates. `users`: its users and their passwords. All three belong to
-//!   the feature `tls`; `without` is there where it is off.
+//! * [`answer`]: turns a request into its answer.
+//! * [`hosts`]: names by which the server may be addressed.
+//! * [`patient`]: a connection that fails if its other end stops reading.
+//! * `config`: the web-config file. `tls`: its certificates. `users`: its users and their passwords. All three belong
+//!   to the feature `tls`; `without` replaces them if it is off.
 //!
-//! One thread does all of it: the pages are made on it, within a bounded time, and other connections wait so long.
+//! One thread does all of it: it makes the pages within a bounded time, and other connections wait meanwhile.
 
 mod answer;
 #[cfg(feature = "tls")]
@@ -48,42 +48,42 @@ use tokio::time::{sleep, timeout};
 #[cfg(not(feature = "tls"))]
 use without::Config;
 
-/// The longest head of a request, and its most lines.
+/// Longest head of a request, and most lines in it.
 const MOST_HEAD: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
-/// The head of a request has to be there within this time; so long a connection may be idle, too.
+/// The head of a request must arrive within this time. It is also the limit for an idle connection.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// A client that reads nothing for so long is given up.
+/// A client that reads nothing for this long is dropped.
 const READS_WITHIN: Duration = Duration::from_secs(10);
-/// No connection lives longer; a collector opens another.
+/// Longest life of a connection; a collector opens another.
 const MOST_LIFE: Duration = Duration::from_secs(600);
 const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// How often it is looked whether certificates were renewed.
+/// Interval of checks for renewed certificates.
 const LOOKS_EACH: Duration = Duration::from_secs(1);
 
-/// What a server is asked to be.
+/// Settings of a server.
 pub(crate) struct Wanted {
     pub listen: SocketAddr,
-    /// Names by which it may be asked for.
+    /// Names by which it may be addressed.
     pub hosts: Vec<String>,
     /// A web-config file.
     pub config: Option<PathBuf>,
-    /// Connections at a time; more are turned away.
+    /// Connections at a time; more are refused.
     pub connections: usize,
 }
 
-/// How a server can be reached.
+/// Properties of a server that is ready.
 pub(crate) struct Ready {
     pub at: SocketAddr,
     pub https: bool,
-    /// Clients have to say who they are.
+    /// Clients must authenticate.
     pub asks_who: bool,
 }
 
-/// Serves pages until SIGINT or SIGTERM. `ready` is told once connections are taken.
+/// Serves pages until SIGINT or SIGTERM. Calls `ready` once it accepts connections.
 ///
 /// # Errors
-/// What is wrong in the web-config file, or in the way of listening.
+/// Problems in the web-config file, or with listening.
 pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(Ready) -> Result<()>) -> Result<()> {
     let config = wanted.config.as_deref().map(Config::read).transpose()?;
     let https = config.as_ref().is_some_and(|config| config.tls().is_some());
@@ -117,12 +117,12 @@ pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(Ready) -> 
 
 struct Server {
     site: Site,
-    /// The web-config file, if there is one, and its path.
+    /// The web-config file, if any, and its path.
     config: Option<RefCell<Rc<Config>>>,
     path: PathBuf,
-    /// When it was last looked whether its files were changed.
+    /// Time of the last check for changed files.
     looked: Cell<Instant>,
-    /// Connections that are open now.
+    /// Number of open connections.
     open: Cell<usize>,
     most: usize,
 }
@@ -134,7 +134,7 @@ impl Server {
                 Ok((stream, peer)) => {
                     tracing::debug!("{peer} connects");
                     if self.open.get() >= self.most {
-                        // Answered on the spot and not waited for: a flood of connections costs no memory.
+                        // Written at once, without waiting: a flood of connections costs no memory.
                         let _ = stream.try_write(FULL);
                         continue;
                     }
@@ -146,7 +146,7 @@ impl Server {
                         tracing::debug!("{peer} is gone");
                     });
                 }
-                // No descriptor is left, or the client has gone again: others may come.
+                // No descriptor is left, or the client is gone: later connections may succeed.
                 Err(error) => {
                     tracing::warn!("cannot take a connection: {}", plain(&error));
                     sleep(Duration::from_millis(100)).await;
@@ -163,7 +163,7 @@ impl Server {
             return self.requests(Patient::new(stream, READS_WITHIN), config).await;
         };
         let accepted = async {
-            // A handshake begins with 22; a letter is a request without TLS.
+            // A TLS handshake begins with byte 22; a letter is a request without TLS.
             let mut first = [0];
             if stream.peek(&mut first).await.is_ok_and(|_| first[0].is_ascii_alphabetic()) {
                 let _ = stream.try_write(PLAIN_TO_TLS);
@@ -177,7 +177,7 @@ impl Server {
         }
     }
 
-    /// The web-config file as it is now; as it was, where it or a file that it names is wrong now.
+    /// The current web-config file, or the earlier one if the file or one that it names is invalid now.
     fn config(&self) -> Option<Rc<Config>> {
         let mut config = self.config.as_ref()?.borrow_mut();
         if self.looked.get().elapsed() >= LOOKS_EACH && config.is_old() {
@@ -215,9 +215,9 @@ impl Server {
     }
 }
 
-/// What one hears who speaks HTTP where HTTPS is spoken.
+/// Answer to a client that speaks HTTP to an HTTPS server.
 const PLAIN_TO_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\
 Content-Length: 29\r\nConnection: close\r\n\r\nthis is HTTPS: https://, TLS\n";
-/// What one hears who comes when all connections are taken.
+/// Answer to a client if all connections are taken.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
 Content-Length: 41\r\nRetry-After: 5\r\nConnection: close\r\n\r\ntoo many connections: --max-connections\r\n";

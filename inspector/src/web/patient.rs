@@ -1,4 +1,4 @@
-//! A connection whose other end has to read what it asked for.
+//! A connection that fails if its other end stops reading.
 
 use std::future::Future;
 use std::io;
@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A stream whose writes fail when nothing could be written for a while.
+/// A stream whose writes fail if nothing could be written for a while.
 pub(super) struct Patient<T> {
     stream: T,
     most: Duration,
-    /// Since a write had to wait.
+    /// Timer since a write had to wait.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
@@ -21,7 +21,7 @@ impl<T> Patient<T> {
         Self { stream, most, waiting: None }
     }
 
-    /// The answer of a write, unless it waits for too long.
+    /// The result of a write, or an error if it waits too long.
     fn within<A>(&mut self, context: &mut Context<'_>, answer: Poll<io::Result<A>>) -> Poll<io::Result<A>> {
         if answer.is_ready() {
             self.waiting = None;

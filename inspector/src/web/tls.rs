@@ -1,4 +1,4 @@
-//! Certificates: the server's own, and those of clients.
+//! Certificates of the server and of clients.
 
 use crate::failure::{Failure, Result, plain};
 use crate::source::open;
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 
-/// The longest file of configuration, of certificates, of a key.
+/// Longest file of configuration, certificates or a key.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Certificates, and what is asked of clients.
+/// Certificates, and requirements on clients.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a mapping with cert_file and key_file")]
 pub(super) struct Tls {
@@ -33,10 +33,10 @@ pub(super) struct Tls {
     pub max_version: String,
 }
 
-/// What TLS is spoken with.
+/// Makes the TLS acceptor.
 ///
 /// # Errors
-/// What is wrong with a file or a value.
+/// Describes the problem with a file or a value.
 pub(super) fn of(tls: &Tls) -> Result<TlsAcceptor> {
     let key = bytes(&tls.key_file)?;
     let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| {
@@ -97,7 +97,7 @@ fn certificates(field: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>
     }
 }
 
-/// The versions between these two; older ones than 1.2 are not spoken.
+/// The TLS versions between these two; none older than 1.2.
 fn versions(min: &str, max: &str) -> Result<Vec<&'static SupportedProtocolVersion>> {
     let number = |field: &str, text: &str, unset| match text {
         "" => Ok(unset),
@@ -113,10 +113,10 @@ fn versions(min: &str, max: &str) -> Result<Vec<&'static SupportedProtocolVersio
     Ok(all.into_iter().filter(|(number, _)| (min..=max).contains(number)).map(|(_, version)| version).collect())
 }
 
-/// A file's bytes: of a regular file that is not too long.
+/// Reads a regular file that is not too long.
 ///
 /// # Errors
-/// What is in the way.
+/// Says what prevents it.
 pub(super) fn bytes(path: &Path) -> Result<Vec<u8>> {
     let file: File = open::any(path)?;
     let mut bytes = Vec::new();

@@ -7,22 +7,22 @@ use ring::rand::SystemRandom;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
-/// The most that a hash may cost: each step doubles it, and this one takes some ten seconds.
+/// Highest cost of a hash: each step doubles the time, and this cost takes about ten seconds.
 const MOST_COST: u32 = 17;
 
 /// Users with the hashes of their passwords.
 pub(super) struct Users {
     hashes: BTreeMap<String, String>,
-    /// What is compared for a user that there is not: it takes as long.
+    /// Hash that is compared for an unknown user, so that the answer takes equally long.
     nobody: String,
-    /// Which password was right for whom, by a hash that costs nothing and means nothing elsewhere.
+    /// The password that was right for each user, by a cheap hash that is meaningless elsewhere.
     right: RefCell<HashMap<String, hmac::Tag>>,
     key: Option<hmac::Key>,
 }
 
 impl Users {
     /// # Errors
-    /// Whose hash is none.
+    /// Names the user whose hash is invalid.
     pub(super) fn new(hashes: BTreeMap<String, String>) -> Result<Self, String> {
         let mut most = 0;
         for (user, hash) in &hashes {
@@ -44,18 +44,18 @@ impl Users {
                 hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| "there is no randomness")?,
             ),
         };
-        // The hash of no password that anyone knows.
+        // The hash of no known password.
         let nobody = format!("$2b${most:02}$.....................................................");
         Ok(Self { hashes, nobody, right: RefCell::default(), key })
     }
 
-    /// Whether a client has to say who it is.
+    /// True if clients must authenticate.
     pub(super) fn are_there(&self) -> bool {
         !self.hashes.is_empty()
     }
 
-    /// Whether a header of authorization is of a user with the right password. Takes as long as a hash costs, on
-    /// another thread, the first time; one client after another.
+    /// True if an authorization header has a user and the right password. The first check costs a hash on another
+    /// thread, one client after another.
     pub(super) async fn are_right(&self, header: Option<&[u8]>) -> bool {
         let Some((user, password)) = header.and_then(parsed) else { return false };
         let Some(key) = &self.key else { return false };
@@ -77,12 +77,12 @@ impl Users {
     }
 }
 
-/// Whether comparing with a hash can work at all.
+/// True if passwords can be compared with this hash.
 fn is_whole(hash: &str) -> bool {
     hash.len() == 60 && hash.is_ascii()
 }
 
-/// User and password of `Basic …`.
+/// Parses user and password of `Basic …`.
 fn parsed(header: &[u8]) -> Option<(String, String)> {
     let (scheme, rest) = std::str::from_utf8(header).ok()?.split_once(' ')?;
     let text = scheme.eq_ignore_ascii_case("basic").then(|| STANDARD.decode(rest.trim()).ok())??;

@@ -1,17 +1,17 @@
-//! What stands in place of `config` where the feature `tls` is off: no file is read, so there is no configuration to ask.
+//! Replaces `config` if the feature `tls` is off: there is no configuration, because no file is read.
 
 use crate::failure::{Failure, Result};
 use hyper::header::{HeaderName, HeaderValue};
 use std::io;
 use std::path::Path;
 
-/// None can be made.
+/// A type without values.
 #[derive(Debug)]
 pub(super) enum Config {}
 
 impl Config {
     /// # Errors
-    /// Always: what this build cannot do, and which build can.
+    /// Always: says what this build lacks, and which build has it.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let what = format!("web-config {}: this gpumem was built without TLS and users", path.display());
         Err(Failure::error(what)
@@ -47,7 +47,7 @@ impl Config {
 mod tests {
     use super::*;
 
-    /// Of whichever build these tests are.
+    /// Runs in builds with and without TLS.
     #[test]
     fn a_build_without_tls_says_so_and_which_build_has_it() {
         let said = Config::read(Path::new("/etc/gpumem/web.yml")).expect_err("no file is read").to_string();

@@ -1,8 +1,8 @@
-//! Web-config files that are damaged at random: each has an answer in words.
+//! Randomly damaged web-config files: each gets an answer in words.
 
 use super::*;
 
-/// `GPUMEM_CASES` asks for more than a test has time for.
+/// `GPUMEM_CASES` requests more cases than a test has time for.
 fn cases(few: u64) -> u64 {
     std::env::var("GPUMEM_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(few)
 }
@@ -18,7 +18,7 @@ impl Random {
     }
 }
 
-/// What files say that people have.
+/// Typical files.
 const CORPUS: [&str; 6] = [
     "",
     "basic_auth_users:\n  alice: $2y$04$hB1Sn9KSn8cXx7nOJPy0tuTbRA4HVo1uRyNGKnhjhcC7WHmNZ7zHm\n  bob: ''\n",
@@ -28,7 +28,7 @@ const CORPUS: [&str; 6] = [
     "---\nbasic_auth_users: &users\n  alice: |\n    text\nhttp_server_config: *users\n...\n",
 ];
 
-/// Pieces that mean something to YAML.
+/// Fragments with a meaning in YAML.
 const PIECES: [&str; 16] = [
     "&a ",
     "*a",
@@ -99,7 +99,7 @@ fn damaged_files_are_refused_in_words() {
                 assert!(!said.contains("$2y$04$hB1S"), "case {case}: a secret is told: {said}");
             }
         }
-        // Only where it was asked for on a machine that does nothing else.
+        // Only on request, on a machine that does nothing else.
         if std::env::var_os("GPUMEM_CASES").is_some() {
             assert!(begin.elapsed().as_secs() < 5, "case {case} takes {:?}", begin.elapsed());
         }
