@@ -1,5 +1,5 @@
-//! Whether a preload reaches a program. It does not reach one that is static, privileged, or of another kind. Also
-//! which library has to come before the preload.
+//! Tells if a preload reaches a program: not if it is static, privileged, or of another machine. Also finds the library
+//! that must come before the preload.
 
 use crate::source::open;
 use object::LittleEndian;
@@ -13,19 +13,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What the start of an ELF file says about its loading.
+/// Facts about loading from the headers of an ELF file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     pub(crate) bits: u8,
     pub(crate) machine: Machine,
     /// Path of the dynamic loader; `None`: statically linked.
     interpreter: Option<String>,
-    /// Libraries that it was linked with.
+    /// Libraries that it is linked to.
     needed: Vec<String>,
 }
 
-/// A file that may say anything of itself: no read of it is longer than [`Bounded::MOST`], no name longer than
-/// [`Bounded::LONGEST_NAME`].
+/// An untrusted file: no read of it is longer than [`Bounded::MOST`], no name longer than [`Bounded::LONGEST_NAME`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounded<'a>(pub(super) &'a ReadCache<File>);
 
@@ -49,7 +48,7 @@ impl<'a> ReadRef<'a> for Bounded<'a> {
     }
 }
 
-/// Reads an ELF program's headers; `None` for what is none (scripts), and for what cannot be read.
+/// Reads an ELF program's headers; `None` for other files (scripts), and for files that cannot be read.
 pub(crate) fn program(path: &Path) -> Option<Program> {
     let cache = ReadCache::new(open::any(path).ok()?);
     let data = Bounded(&cache);
@@ -72,7 +71,7 @@ pub(crate) fn program(path: &Path) -> Option<Program> {
 
 type Segment = <FileHeader64<LittleEndian> as FileHeader>::ProgramHeader;
 
-/// The names of DT_NEEDED. `None` if the file is not as it should be.
+/// The names of DT_NEEDED. `None` if the file is malformed.
 fn needed(segments: &[Segment], data: Bounded) -> Option<Vec<String>> {
     let dynamic = segments.iter().find_map(|one| one.dynamic(LittleEndian, data).ok().flatten())?;
     let entries = || dynamic.iter().take_while(|entry| entry.d_tag(LittleEndian) != DT_NULL);
@@ -91,18 +90,18 @@ fn needed(segments: &[Segment], data: Bounded) -> Option<Vec<String>> {
     Some(names.filter_map(name).map(|name| String::from_utf8_lossy(name).into_owned()).collect())
 }
 
-/// Whether a library refuses to start unless it comes before all others: AddressSanitizer's.
+/// True if a library refuses to start unless it comes before all others: AddressSanitizer's.
 pub(super) fn comes_first(library: &str) -> bool {
     let name = library.rsplit('/').next().unwrap_or(library);
     ["libasan.so", "libclang_rt.asan"].iter().any(|first| name.starts_with(first))
 }
 
-/// Which library of this program's has to come before whatever is preloaded.
+/// The library of this program that must come before any preload.
 pub(super) fn first_of(path: &Path) -> Option<String> {
     program(path)?.needed.into_iter().find(|library| comes_first(library))
 }
 
-/// The machine that this binary was built for, as ELF numbers it.
+/// The machine that this binary was built for, by its ELF number.
 pub(crate) const MACHINE: Machine = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
 
 /// The dynamic loader of a program.
@@ -110,34 +109,34 @@ pub(super) fn loader(path: &Path) -> Option<String> {
     program(path)?.interpreter
 }
 
-/// What musl's loaders are called, whatever the processor.
+/// Beginning of the name of musl's loaders, for any processor.
 const MUSL: &str = "ld-musl";
 
-/// Whether a preload ends this program: musl's loader does so where a library asks for what only glibc has.
+/// True if a preload ends this program: musl's loader does so if a library needs symbols that only glibc has.
 pub(super) fn dies_of_a_preload(path: &Path) -> bool {
     loader(path).is_some_and(|loader| loader.contains(MUSL))
 }
 
-/// Why a preload does not reach a program with more rights than whoever starts it.
+/// Message for a program with more rights than the user who starts it.
 pub(crate) const PRIVILEGED: &str =
     "it is setuid or setgid or has file capabilities, and the loader ignores LD_PRELOAD with a path then";
 
-/// Why a preload does not reach a program that this process starts; `None`: nothing speaks against it.
+/// The reason why a preload does not reach a program that this process starts; `None`: there is none.
 pub(crate) fn beyond_reach(path: &Path) -> Option<String> {
     if is_privileged(path) { Some(PRIVILEGED.into()) } else { foreign(path) }
 }
 
-/// Whether a program would have more rights than this process.
+/// True if a program would have more rights than this process.
 fn is_privileged(path: &Path) -> bool {
     let Ok(meta) = std::fs::metadata(path) else { return false };
     // SAFETY: these take no arguments and cannot fail.
     let (uid, gid, real) = unsafe { (libc::geteuid(), libc::getegid(), libc::getuid()) };
     let is_set = meta.mode() & 0o4000 != 0 && meta.uid() != uid || meta.mode() & 0o2000 != 0 && meta.gid() != gid;
-    // Root has all capabilities anyway, and the loader believes root's environment.
+    // Root has all capabilities anyway, and the loader accepts root's environment.
     is_set || real != 0 && has_capabilities(path)
 }
 
-/// Whether a file gives capabilities to whoever executes it.
+/// True if executing a file grants capabilities.
 fn has_capabilities(path: &Path) -> bool {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
     let mut words = [0_u32; 6];
@@ -145,12 +144,12 @@ fn has_capabilities(path: &Path) -> bool {
     let len = unsafe {
         libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), words.as_mut_ptr().cast(), size_of_val(&words))
     };
-    // The kernel's vfs_cap_data: a version with the effective bit, then what is permitted and what may be inherited.
+    // The kernel's vfs_cap_data: a version with the effective bit, then permitted and inheritable capabilities.
     let [magic, permitted, _, permitted_high, ..] = words.map(u32::from_le);
     len >= 12 && (magic & 1 != 0 || permitted != 0 || len >= 20 && permitted_high != 0)
 }
 
-/// Why no preload of ours works in a program, whoever starts it.
+/// The reason why this library's preload cannot work in a program, whoever starts it.
 pub(crate) fn foreign(path: &Path) -> Option<String> {
     let program = program(path)?;
     match program.interpreter {

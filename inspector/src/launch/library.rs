@@ -1,4 +1,4 @@
-//! Which libgpumem.so is preloaded, and what LD_PRELOAD then holds.
+//! Finds libgpumem.so, and makes the value of LD_PRELOAD.
 
 use super::elf;
 use crate::failure::{Failure, Result};
@@ -6,10 +6,10 @@ use crate::text::file_name;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// libgpumem.so: where the user says, else near this binary, else where systems keep libraries.
+/// Finds libgpumem.so: at the user's path, else near this binary, else in the system's library directories.
 ///
 /// # Errors
-/// Lists where it was looked for.
+/// Lists the paths that were searched.
 pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf> {
     if let Some(named) = named.filter(|named| !named.as_os_str().is_empty()) {
         return std::path::absolute(named)
@@ -31,7 +31,7 @@ fn places() -> Vec<PathBuf> {
     let bin = exe.as_deref().and_then(Path::parent);
     let near = bin.into_iter().flat_map(|bin| {
         let up = bin.parent().unwrap_or(bin);
-        // Beside it in a build directory, in lib/ next to bin/ where it is installed.
+        // Beside this binary in a build directory, or in lib/ next to bin/ when installed.
         [
             bin.join("libgpumem.so"),
             up.join("lib/libgpumem.so"),
@@ -44,11 +44,11 @@ fn places() -> Vec<PathBuf> {
     near.chain(system).collect()
 }
 
-/// Ours first, then what was to be preloaded anyway. Before ours comes what the program is linked with and has to
-/// come before all others.
+/// The value of LD_PRELOAD: this library, then the earlier value. A library that the program is linked to and that must
+/// come before all others comes first.
 pub(crate) fn preload(lib: &Path, program: Option<&Path>) -> Result<OsString> {
     let text = lib.to_string_lossy();
-    // The loader splits at spaces and colons and knows no quoting.
+    // The loader splits at spaces and colons, and has no quoting.
     if text.contains([' ', ':', '$']) {
         return Err(Failure::error(format!(
             "LD_PRELOAD cannot hold the path {text}: it has a space, a colon or a dollar"
@@ -59,7 +59,7 @@ pub(crate) fn preload(lib: &Path, program: Option<&Path>) -> Result<OsString> {
     let ours = |other: &str| other == text || file_name(other) == "libgpumem.so";
     let kept = others.split([' ', ':']).filter(|other| !other.is_empty() && !ours(other));
     let (mut first, behind): (Vec<&str>, Vec<&str>) = kept.partition(|other| elf::comes_first(other));
-    // By its name: the loader looks for it where it will for the program.
+    // By its name, so that the loader searches for it as for the program.
     let linked = program.and_then(elf::first_of);
     if first.is_empty() {
         first.extend(linked.as_deref());

@@ -1,10 +1,10 @@
-//! Starting programs under the shim.
+//! Starts programs under the shim.
 //!
-//! * [`library`]: which libgpumem.so is preloaded.
-//! * [`elf`]: whether a preload reaches a program at all.
-//! * [`versions`]: whether a program's C library has what the library needs.
-//! * [`processor`]: whether the processor has what the library was built to use.
-//! * [`start`]: the environment of a command, and becoming it.
+//! * [`library`]: finds the libgpumem.so to preload.
+//! * [`elf`]: tells if a preload reaches a program at all.
+//! * [`versions`]: tells if a program's C library is new enough for libgpumem.so.
+//! * [`processor`]: tells if the processor has the features that libgpumem.so was built for.
+//! * [`start`]: the environment of a command, and exec.
 
 pub(crate) mod elf;
 pub(crate) mod library;

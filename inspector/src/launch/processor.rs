@@ -1,5 +1,5 @@
-//! Whether this processor has what libgpumem.so was built to use. Where it does not, the library may end any program
-//! under it by SIGILL.
+//! Checks that this processor has the features that libgpumem.so was built for. Without them the library may end any
+//! program under it by SIGILL.
 
 use super::elf::{Bounded, MACHINE};
 use crate::source::open;
@@ -13,8 +13,8 @@ use std::path::Path;
 
 const ENDIAN: LittleEndian = LittleEndian;
 
-/// A feature that a library needs and this processor does not have. `None`: nothing is missing, or the file does not say
-/// what it needs.
+/// A feature that a library needs and this processor lacks. `None`: none is missing, or the file does not list its
+/// needs.
 pub(crate) fn lacking(library: &Path) -> Option<&'static str> {
     lacking_here(needs(library)?)
 }

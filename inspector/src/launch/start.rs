@@ -1,4 +1,4 @@
-//! Becoming a command that is to run under the shim.
+//! Replaces this process by a command that runs under the shim.
 
 use super::{elf, library, processor, versions};
 use crate::failure::{Code, Failure, Result};
@@ -9,10 +9,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-/// What every command under the shim is started with.
+/// The environment of every command under the shim.
 ///
 /// # Errors
-/// Where the library was looked for; a path that cannot be preloaded.
+/// The library was not found, with the paths that were searched; or a path cannot be preloaded.
 pub(crate) fn environment(
     lib: Option<&Path>,
     command: &[OsString],
@@ -40,7 +40,7 @@ pub(crate) fn environment(
     Ok(environment)
 }
 
-/// Fails for a command that is nowhere, before anything is done for it.
+/// Fails if a command does not exist, before anything else is done.
 ///
 /// # Errors
 /// [`Code::NotFound`].
@@ -53,7 +53,7 @@ pub(crate) fn look_up(command: &[OsString]) -> Result<()> {
     }
 }
 
-/// Becomes a command; returns only when it could not be started.
+/// Executes a command in place of this process; returns only if it could not be started.
 ///
 /// # Errors
 /// [`Code::NotFound`], [`Code::NotExecutable`].
@@ -83,7 +83,7 @@ fn warn(program: &OsStr) {
     }
 }
 
-/// Why a command could not be started, and what to do.
+/// The failure of starting a command, with the remedy.
 fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
     let name = program.to_string_lossy();
     let path = find_program(program).filter(|path| path.exists());
@@ -93,7 +93,7 @@ fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
         }
         (ErrorKind::NotFound, None) => Failure::new(Code::NotFound, format!("no command {name} was found"))
             .fix("it is in no directory of PATH: give its path, such as ./COMMAND"),
-        // The file is there: what is missing is what should read it.
+        // The file exists: its interpreter or loader is missing.
         (ErrorKind::NotFound, Some(path)) => {
             Failure::new(Code::NotFound, format!("cannot run {}: its interpreter is missing", path.display()))
                 .fix("its first line, or its dynamic loader, names a file that does not exist")

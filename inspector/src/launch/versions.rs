@@ -1,5 +1,5 @@
-//! Whether a program's C library has what the library asks of it. Where the C library is older, the loader does not leave
-//! the preload out: it ends the program.
+//! Checks that a program's C library is new enough for libgpumem.so. If it is older, the loader does not skip the
+//! preload: it ends the program.
 
 use super::elf::{Bounded, loader};
 use crate::source::open;
@@ -13,10 +13,10 @@ use std::path::Path;
 const LIBC: &str = "libc.so.6";
 const ENDIAN: LittleEndian = LittleEndian;
 
-/// A version of the C library, such as `GLIBC_2.28`, that `library` asks for and the one of `program` does not have.
-/// `None`: nothing is missing, or the files do not say.
+/// A version of the C library, such as `GLIBC_2.28`, that `library` needs and the C library of `program` lacks. `None`:
+/// none is missing, or the files do not say.
 pub(super) fn lacking(program: &Path, library: &Path) -> Option<String> {
-    // The C library lies beside the loader that belongs to it, wherever a distribution keeps both.
+    // The C library lies beside its loader, wherever a distribution keeps both.
     let beside = Path::new(&loader(program)?).canonicalize().ok()?.with_file_name(LIBC);
     let defined = read(&beside, defined)?;
     read(library, needed)?.into_iter().find(|version| !defined.contains(version))
@@ -31,7 +31,7 @@ fn read(path: &Path, what: fn(&Sections, Bounded) -> object::read::Result<Vec<St
     what(&header.sections(ENDIAN, data).ok()?, data).ok()
 }
 
-/// The versions that a library has.
+/// The versions that a library defines.
 fn defined(sections: &Sections, data: Bounded) -> object::read::Result<Vec<String>> {
     let mut names = Vec::new();
     let Some((mut versions, strings)) = sections.gnu_verdef(ENDIAN, data)? else { return Ok(names) };
@@ -44,7 +44,7 @@ fn defined(sections: &Sections, data: Bounded) -> object::read::Result<Vec<Strin
     Ok(names)
 }
 
-/// The versions of the C library without which a library is not loaded.
+/// The versions of the C library that a library needs to load.
 fn needed(sections: &Sections, data: Bounded) -> object::read::Result<Vec<String>> {
     let mut names = Vec::new();
     let Some((mut libraries, strings)) = sections.gnu_verneed(ENDIAN, data)? else { return Ok(names) };
