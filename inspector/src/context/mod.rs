@@ -1,6 +1,6 @@
-//! What every command gets, and what every command is.
+//! The trait of all commands, and the context that each of them gets.
 //!
-//! * [`retype`]: the command line again, with another process named.
+//! * [`retype`]: the command line with another process as its target.
 
 mod retype;
 
@@ -19,47 +19,47 @@ use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A command: its arguments, and what it does with them.
+/// A command: its arguments, and the code that runs it.
 pub(crate) trait Command: clap::Args {
-    /// Its name, as it is typed and as JSON has it.
+    /// Its name on the command line and in JSON.
     const NAME: &'static str;
-    /// True if it looks for ledgers in the directory that GPUMEM_DIR names.
+    /// True if it looks for ledgers in GPUMEM_DIR.
     const READS_LEDGERS: bool = true;
 
     /// Runs the command.
     ///
     /// # Errors
-    /// Each command says which.
+    /// Each command documents its own.
     fn run(&self, context: &Context) -> Result<()>;
 }
 
-/// What every command gets.
+/// Context that every command gets.
 pub(crate) struct Context {
     pub world: World,
     pub global: Global,
     /// The command's name, for JSON.
     name: &'static str,
-    /// The whole command line, as clap knows it.
+    /// clap's definition of the whole command line.
     pub root: fn() -> clap::Command,
-    /// What is wrong with a file that was shown all the same.
+    /// Problems with files that were shown in spite of them.
     damage: RefCell<Vec<String>>,
-    /// Bytes that the files store that were read.
+    /// Stored bytes of all files read.
     stored: Cell<u64>,
 }
 
-/// An answer has at most this many bytes for every byte that the files store, and so many besides. A stack of 128
-/// frames behind an allocation comes nowhere near.
+/// Most bytes of an answer for every stored byte of the files read, and a constant allowance. A stack of 128 frames
+/// behind an allocation comes nowhere near.
 const ANSWER_FACTOR: u64 = 1024;
 const ANSWER_BYTES: u64 = 64 << 20;
 
 impl Context {
-    /// What a command of this name gets.
+    /// The context for a command of this name.
     pub(crate) fn new(name: &'static str, global: Global, root: fn() -> clap::Command) -> Self {
         let world = World::here(global.dir.clone());
         Self { world, global, name, root, damage: RefCell::default(), stored: Cell::default() }
     }
 
-    /// The ledger that the user means.
+    /// Opens the ledger that the user means.
     ///
     /// # Errors
     /// See [`choose::ledger`].
@@ -67,7 +67,7 @@ impl Context {
         self.choose(target, false)
     }
 
-    /// As [`Context::ledger`], for commands that ask the process itself: what is dead is not offered.
+    /// As [`Context::ledger`], for commands that ask the process itself: dead processes are not offered.
     ///
     /// # Errors
     /// See [`choose::ledger`].
@@ -88,7 +88,7 @@ impl Context {
         Ok(self.opened(choose::ledger(&self.world, &asked)?, target))
     }
 
-    /// All processes that run and have a ledger, if the user named none.
+    /// All running processes with a ledger, if the user named none.
     pub(crate) fn running(&self, target: &Target) -> Vec<FoundProcess> {
         if target.target.is_some() || target.file.is_some() {
             return Vec::new();
@@ -96,7 +96,7 @@ impl Context {
         find::survey(&self.world).found.into_iter().filter(FoundProcess::is_live).collect()
     }
 
-    /// The ledger of one of them.
+    /// Opens the ledger of one of them.
     ///
     /// # Errors
     /// See [`choose::read`].
@@ -106,7 +106,7 @@ impl Context {
 
     /// Returns the memory that a process shares with others.
     pub(crate) fn shared(&self, ledger: &Ledger, target: &Target) -> Shared {
-        // The others may have their ledgers anywhere.
+        // The ledgers of the others may lie anywhere.
         let others = match shared::is_shared(ledger) {
             true => find::survey(&self.world.wide()).found,
             false => Vec::new(),
@@ -129,10 +129,10 @@ impl Context {
         ledger
     }
 
-    /// Fails if not everything could be shown.
+    /// Fails if a file could not be shown completely.
     ///
     /// # Errors
-    /// What is wrong with the files that were shown.
+    /// Describes the problems with the files shown.
     pub(crate) fn whole(&self) -> Result<()> {
         match self.damage.borrow().as_slice() {
             [] => Ok(()),
@@ -140,7 +140,7 @@ impl Context {
         }
     }
 
-    /// How many rows to show: the number that was asked for, or else all in JSON and a screenful of text.
+    /// Number of rows to show: the requested number, or all in JSON and a screenful as text.
     pub(crate) fn rows(&self, asked: Option<usize>) -> usize {
         match (asked, self.global.json) {
             (Some(0), _) | (None, true) => usize::MAX,
@@ -149,10 +149,10 @@ impl Context {
         }
     }
 
-    /// Refuses `--json` for what is no JSON: an answer of another form helps nobody who asked for it.
+    /// Refuses `--json` for output that is not JSON: a user who asked for JSON has no use for another form.
     ///
     /// # Errors
-    /// [`Code::Usage`] where JSON was asked for.
+    /// [`Code::Usage`] if JSON was requested.
     pub(crate) fn no_json(&self, what: &str) -> Result<()> {
         match self.global.json {
             true => Err(Failure::new(Code::Usage, format!("--json: {what} is no JSON")).fix("leave --json out")),
@@ -160,7 +160,7 @@ impl Context {
         }
     }
 
-    /// Prints a report: as JSON if asked, else by `text`.
+    /// Prints a report: as JSON if requested, else by `text`.
     ///
     /// # Errors
     /// Those of stdout.
@@ -179,21 +179,21 @@ impl Context {
         })
     }
 
-    /// Writes an answer to stdout as it is made.
+    /// Writes an answer to stdout while it is being made.
     ///
     /// # Errors
-    /// Those of stdout; an answer that is out of proportion to the files that were read.
+    /// Those of stdout; also if the answer is out of proportion to the files read.
     pub(crate) fn write(&self, answer: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
         let mut out = self.limited(BufWriter::with_capacity(1 << 16, anstream::stdout().lock()));
         answer(&mut out).and_then(|()| out.flush()).map_err(to_stdout)
     }
 
-    /// `out`, until the answer is out of proportion to the files that were read.
+    /// Limits `out` in proportion to the files read.
     pub(crate) fn limited<W: Write>(&self, out: W) -> Limited<W> {
         Limited::new(out, ANSWER_BYTES.saturating_add(self.stored.get().saturating_mul(ANSWER_FACTOR)))
     }
 
-    /// Writes what was rendered to stdout.
+    /// Writes rendered bytes to stdout.
     ///
     /// # Errors
     /// Those of stdout.
@@ -202,7 +202,7 @@ impl Context {
         stdout.write_all(out).and_then(|()| stdout.flush()).map_err(to_stdout)
     }
 
-    /// A report as [`Context::print`] writes it, colours included.
+    /// Renders a report as [`Context::print`] writes it, colours included.
     ///
     /// # Errors
     /// Those of `text`.
@@ -221,7 +221,7 @@ impl Context {
     }
 }
 
-/// Why an answer could not be written.
+/// The failure of writing an answer.
 pub(crate) fn to_stdout(error: std::io::Error) -> Failure {
     Failure::io("cannot write to stdout", &error)
 }

@@ -1,18 +1,18 @@
-//! The command line again with another target: what to type where several processes fit.
+//! The command line with another target: the commands that are offered if several processes match.
 
 use crate::text::os_word;
 use std::ffi::{OsStr, OsString};
 
 /// Arguments that name a process or a file.
 const TARGETS: [&str; 3] = ["target", "before", "after"];
-/// No word that anybody types.
+/// A word that no user types.
 const MARK: &str = "\u{1}target";
 
-/// The words of a command line of `root` (the program's name first), with this target instead of the one that was
-/// `asked` for, or at its end. Quoted as a shell wants them.
+/// The words of a command line of `root` (the program's name first), with this target in place of the word that was
+/// `asked` for, or at the end. Quoted for a shell.
 pub(super) fn with_target(root: clap::Command, words: &[OsString], asked: Option<&OsStr>, target: &str) -> String {
     let mut words = words.to_vec();
-    // The same word may be an option's value or a mark's name: the parser knows which is the target.
+    // The same word may be an option's value or a mark's name: the parser knows which one is the target.
     let place = |at: &usize| {
         let mut tried = words.clone();
         tried[*at] = MARK.into();
@@ -20,7 +20,7 @@ pub(super) fn with_target(root: clap::Command, words: &[OsString], asked: Option
     };
     match (1..words.len()).filter(|&at| Some(words[at].as_os_str()) == asked).find(place) {
         Some(at) => words[at] = target.into(),
-        // As far back as a target may stand. If none was typed, words of the user's may stand behind it.
+        // Insert at the last position that the parser accepts as a target: words of the user's command may follow.
         None => {
             let place = |at: &usize| {
                 let mut tried = words.clone();
@@ -35,7 +35,7 @@ pub(super) fn with_target(root: clap::Command, words: &[OsString], asked: Option
     std::iter::once("gpumem".to_owned()).chain(typed).collect::<Vec<_>>().join(" ")
 }
 
-/// True if the mark is where a target is.
+/// True if the mark is in the position of a target.
 fn is_target(root: &clap::Command, words: &[OsString]) -> bool {
     let Ok(matches) = root.clone().try_get_matches_from(words) else { return false };
     let Some((_, of_command)) = matches.subcommand() else { return false };
