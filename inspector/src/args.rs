@@ -1,6 +1,6 @@
 //! Arguments that several commands share.
 //!
-//! * [`candidates`]: what a shell offers for them.
+//! * [`candidates`]: shell completion for them.
 
 pub(crate) mod candidates;
 
@@ -30,10 +30,10 @@ pub(crate) struct Global {
     pub verbose: u8,
 }
 
-/// A span on the command line: seconds, with a fraction if wanted, or a time as the variables take it, `500ms`.
+/// A time span on the command line: seconds, with an optional fraction, or a time in the variables' form, `500ms`.
 ///
 /// # Errors
-/// What is allowed.
+/// Says what is allowed.
 pub(crate) fn span(text: &str) -> Result<Duration, String> {
     // A longer time does not fit in nanoseconds.
     parse_time(text)
@@ -42,10 +42,10 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "allowed: seconds, or a time such as 500ms, 1s or 2m".into())
 }
 
-/// A moment on the command line: so long ago, or the name of a mark.
+/// A moment on the command line: a span ago, or the name of a mark.
 ///
 /// # Errors
-/// What is allowed.
+/// Says what is allowed.
 pub(crate) fn since(text: &str) -> Result<Since, String> {
     match span(text) {
         Ok(span) => Ok(Since::Span(span)),
@@ -57,17 +57,17 @@ pub(crate) fn since(text: &str) -> Result<Since, String> {
 /// A size on the command line.
 ///
 /// # Errors
-/// What is allowed.
+/// Says what is allowed.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     parse_size(text).ok_or_else(|| {
         "allowed: bytes, or a number with K, M, G, T or KiB … TiB (powers of 1024), or kB … TB (powers of 1000)".into()
     })
 }
 
-/// A size a minute, or another time, on the command line: `1MiB/min`. In bytes a minute.
+/// A rate on the command line: a size per minute or per another time, `1MiB/min`. Returns bytes per minute.
 ///
 /// # Errors
-/// What is allowed.
+/// Says what is allowed.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let (size, over) = text.split_once('/').unwrap_or((text, "min"));
     let minutes = match over.trim() {
@@ -82,7 +82,7 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
 /// A number on the command line that is not below 0.
 ///
 /// # Errors
-/// What is allowed.
+/// Says what is allowed.
 pub(crate) fn number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let number = text.trim().parse::<u64>().ok().and_then(|number| T::try_from(number).ok());
     let most =
@@ -90,7 +90,7 @@ pub(crate) fn number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     number.ok_or_else(|| format!("allowed: a number from 0 to {most}"))
 }
 
-/// What a value of an option is called on the command line.
+/// The name of an option's value on the command line.
 pub(crate) fn name_of(value: impl clap::ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

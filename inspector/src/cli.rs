@@ -1,5 +1,5 @@
-//! The command line, as data: help, completions, man page and docs/cli.md come from here. Runs the command that it
-//! names, and prints a failure.
+//! The command line as data: help, completions, man page and docs/cli.md come from it. Runs the command and prints its
+//! failure.
 
 use crate::args::candidates::{COMPLETE, behind_dashes};
 use crate::args::{Color, Global};
@@ -40,8 +40,8 @@ pub struct Args {
 
 /// Parses the command line, runs the command, prints its failure.
 pub fn main() -> ExitCode {
-    // SAFETY: SIG_DFL is a valid disposition, and no other thread runs yet that could set another.
-    // A reader that goes away (`gpumem allocs | head`) ends us quietly, as it does any other tool.
+    // SAFETY: SIG_DFL is a valid disposition, and no other thread runs yet that could set another. A reader that goes
+    // away (`gpumem allocs | head`) then ends this process quietly, as for other tools.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     CompleteEnv::with_factory(|| behind_dashes(Args::command())).var(COMPLETE).complete();
     let args = Args::parse_from(crate::commands::joined(std::env::args_os().collect()));
@@ -75,8 +75,8 @@ fn dispatch(args: Args) -> Result<()> {
     context.whole()
 }
 
-/// The shim refuses a relative GPUMEM_DIR and looks elsewhere, so whoever set it would look in vain. doctor checks the
-/// other variables, and commands that run under the shim are told of them.
+/// The shim refuses a relative GPUMEM_DIR and uses another directory, so the user would find no ledgers in it. doctor
+/// checks the other variables, and commands that run under the shim report them.
 fn warn_of_refused_dir() {
     let set = std::env::var_os(DIR_VARIABLE).map(|dir| (DIR_VARIABLE.into(), dir));
     let (_, complaints) = Settings::read(set.into_iter());
@@ -101,7 +101,7 @@ fn start_log(verbose: u8) {
     tracing_subscriber::registry().with(asked.unwrap_or_else(default)).with(lines).init();
 }
 
-/// A line of the log, as every other message of gpumem's: `gpumem: warning: …`.
+/// A line of the log in the form of gpumem's other messages: `gpumem: warning: …`.
 struct LogLine;
 
 impl<S, N> FormatEvent<S, N> for LogLine

@@ -1,5 +1,5 @@
-//! Writes compact ledger files: the same header and tables, each just as large as what it holds.
-//! Dumps are such files; so is what the tests feed to the reader.
+//! Writes compact ledger files: the same header and tables, each exactly as large as its contents. Dumps are such
+//! files, and tests feed them to the reader.
 
 use gpumem_wire::layout::{
     HEADER_BYTES, Header, MAGIC, Sealed, StackSlot, StrRef, SymbolSlot, TableDesc, TableKind, VERSION,
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// A ledger in the making.
+/// A ledger being composed.
 pub struct Composer {
     pub header: Header,
     tables: Vec<(TableKind, Vec<u8>)>,
@@ -17,14 +17,14 @@ pub struct Composer {
 }
 
 impl Composer {
-    /// An empty ledger. Its header has only what marks it as one.
+    /// An empty ledger. Its header has only the fields that identify a ledger.
     pub fn new() -> Self {
         let mut header = Header::new_zeroed();
         (header.magic, header.version, header.byte_order) = (MAGIC, VERSION, 0x0102_0304);
         Self { header, tables: Vec::new(), strings: vec![0; 4], interned: HashMap::new() }
     }
 
-    /// A copy's beginning: that header, and texts that keep their references.
+    /// Starts a copy with this header and these texts, which keep their references.
     pub fn copy_of(header: &Header, strings: &[u8]) -> Self {
         let mut composer = Self::new();
         let fresh = composer.header;
@@ -36,7 +36,7 @@ impl Composer {
         composer
     }
 
-    /// The reference of a text; the same text has one place.
+    /// The reference of a text; equal texts share one.
     pub fn text(&mut self, text: &str) -> StrRef {
         if text.is_empty() {
             return 0;
@@ -51,7 +51,7 @@ impl Composer {
         at
     }
 
-    /// Adds slots, sealing each.
+    /// Adds slots and seals each.
     pub fn slots<T: Sealed>(&mut self, slots: impl IntoIterator<Item = T>) {
         let bytes = self.table(T::TABLE);
         for slot in slots {
@@ -59,7 +59,7 @@ impl Composer {
         }
     }
 
-    /// Adds slots at their places (index from 0), with free ones between them.
+    /// Adds slots at their indices (from 0), with free slots between them.
     pub fn slots_at<T: Sealed>(&mut self, slots: impl IntoIterator<Item = (usize, T)>) {
         let bytes = self.table(T::TABLE);
         for (index, slot) in slots {
@@ -71,12 +71,12 @@ impl Composer {
         }
     }
 
-    /// Adds words: counters.
+    /// Adds a table of words, such as counters.
     pub fn words(&mut self, kind: TableKind, words: &[u64]) {
         self.table(kind).extend_from_slice(words.as_bytes());
     }
 
-    /// Puts a stack's frames at the end of the Frames table and the stack at its place.
+    /// Appends a stack's frames to the Frames table and stores the stack at its index.
     pub fn stack(&mut self, index: usize, mut slot: StackSlot, frames: &[u64]) {
         let table = self.table(TableKind::Frames);
         slot.first_frame = (table.len() / 8) as u64;
@@ -137,7 +137,7 @@ impl Composer {
         out.flush()
     }
 
-    /// The file's bytes.
+    /// Returns the file's bytes.
     pub fn finish(self) -> Vec<u8> {
         let mut bytes = Vec::new();
         // Writing to a vector cannot fail.
@@ -152,14 +152,14 @@ impl Default for Composer {
     }
 }
 
-/// The bytes of a slot with its check.
+/// The bytes of a slot with its checksum.
 fn sealed<T: Sealed>(slot: T) -> Vec<u8> {
     let mut bytes = slot.as_bytes().to_vec();
     bytes[..4].copy_from_slice(&slot.seal().to_le_bytes());
     bytes
 }
 
-/// Tables begin at multiples of 64.
+/// Rounds up to a multiple of 64, where tables begin.
 fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(64)
 }

@@ -1,4 +1,4 @@
-//! How a command fails: what is wrong, what to do, and the exit code.
+//! Failure of a command: the problem, the remedy, and the exit code.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use std::fmt;
 #[repr(u8)]
 pub enum Code {
     Ok = 0,
-    /// Something is wrong with a file, a permission, the system.
+    /// A problem with a file, a permission or the system.
     Error = 1,
     /// The command line is wrong; `selftest`: it could not run.
     Usage = 2,
-    /// There is nothing to look at; `leaks`: something grows by more than it may.
+    /// There is nothing to show; `leaks`: something grows by more than it may.
     Nothing = 3,
-    /// Several processes fit; one has to be named.
+    /// Several processes match; one has to be named.
     Several = 4,
     /// `run`: gpumem itself failed before the command was started.
     RunFailed = 125,
@@ -24,7 +24,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// Every code with its meaning, as the documentation lists them.
+    /// Every code with its meaning, as in the documentation.
     pub const ALL: &'static [(Code, &'static str)] = &[
         (Code::Ok, "all went well"),
         (
@@ -43,16 +43,16 @@ impl Code {
     ];
 }
 
-/// Why a command ends early.
+/// The reason why a command ends early.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub code: Code,
     pub what: String,
-    /// What the user can do about it.
+    /// The remedy for the user.
     pub fix: Option<String>,
 }
 
-/// What commands answer.
+/// Result of a command.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
@@ -71,7 +71,7 @@ impl Failure {
         Self::new(Code::Nothing, what)
     }
 
-    /// Adds what to do.
+    /// Adds the remedy.
     pub(crate) fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
         self
@@ -93,7 +93,7 @@ pub(crate) fn plain(error: &std::io::Error) -> String {
     text.split_once(" (os error").map_or(text.clone(), |(text, _)| text.to_owned())
 }
 
-/// The command at hand, with sudo before it: what to type when permission is missing.
+/// The current command with sudo before it, for a user who lacks a permission.
 pub(crate) fn as_root() -> String {
     // SAFETY: geteuid takes no arguments and cannot fail.
     if unsafe { libc::geteuid() } == 0 {

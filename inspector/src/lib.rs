@@ -1,19 +1,18 @@
-//! The inspector: shows what a process holds on the GPU, from outside, whether it runs, hangs or
-//! is dead.
+//! The inspector shows from outside what a process holds on the GPU, be it running, hung or dead.
 //!
-//! Its layers, the top one first; each uses those below it alone (tests/tests/repository/layers.rs holds them to it):
+//! Its layers, the top one first. Each layer uses only those below it, which tests/tests/repository/layers.rs checks:
 //!
-//! * [`cli`]: the command line, and which command it names.
+//! * [`cli`]: the command line, and the choice of the command.
 //! * [`commands`]: one file per command: its arguments, its report, and how that is printed.
-//! * [`context`]: what every command gets; [`args`]: arguments that several commands share.
-//! * [`report`]: what several commands show in the same words. [`launch`]: starting programs under the shim.
-//!   [`metrics`]: what collectors of metrics get. [`web`]: answers over HTTP, knows no ledger.
-//! * [`model`]: what a ledger means: groups, graphs, totals, differences. Knows no terminal.
-//!   [`view`]: tables, colours, JSON. Knows no ledger.
+//! * [`context`]: the context of every command; [`args`]: arguments that several commands share.
+//! * [`report`]: texts that several commands share. [`launch`]: starts programs under the shim. [`metrics`]: metrics
+//!   and profiles for collectors. [`web`]: answers over HTTP, knows no ledger.
+//! * [`model`]: interprets a ledger: groups, graphs, totals, differences. Knows no terminal. [`view`]: tables, colours,
+//!   JSON. Knows no ledger.
 //! * [`symbols`]: addresses to functions, files and lines, out of process.
-//! * [`source`]: which ledgers there are, whose they are, opening one safely.
-//! * [`failure`]: how a command fails. [`compose`]: writes compact ledger files (dumps).
-//! * [`text`]: words fit for a terminal, numbers with units.
+//! * [`source`]: finds ledgers, tells whose they are, and opens one safely.
+//! * [`failure`]: failures of commands. [`compose`]: writes compact ledger files (dumps).
+//! * [`text`]: text fit for a terminal, numbers with units.
 //!
 //! All that it knows of the shim is the crate `gpumem-wire`.
 

@@ -1,4 +1,4 @@
-//! The `gpumem` command: see the library for everything.
+//! The `gpumem` command. All of its code is in the library.
 
 fn main() -> std::process::ExitCode {
     gpumem_inspector::main()

@@ -1,4 +1,4 @@
-//! What a shell offers for a word: processes and what they left, variables, files, commands.
+//! Shell completion: processes and their ledgers, variables, files, commands.
 
 use crate::source::find::{self, FoundProcess};
 use crate::source::world::World;
@@ -11,33 +11,33 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// A shell that has this variable set asks what to offer.
+/// Variable that a shell sets to request completions.
 pub(crate) const COMPLETE: &str = "_GPUMEM_COMPLETE";
 
-/// How the files are called that gpumem writes: offered before a letter is typed.
+/// Endings of files that gpumem writes: offered before a letter is typed.
 const ENDINGS: [&str; 4] = [".gpumem", ".ledger", ".rec.gz", ".trace"];
 
-/// Processes that run.
+/// Running processes.
 pub(crate) fn processes() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| found(word, true))
 }
 
-/// Processes, what dead ones left, and files.
+/// Processes, ledgers of dead ones, and files.
 pub(crate) fn targets() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| both(found(word, false), files(word)))
 }
 
-/// Processes that run, and the variables that can change.
+/// Running processes, and variables that can change.
 pub(crate) fn processes_and_live_variables() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| both(found(word, true), assignments(word)))
 }
 
-/// The variables that can change, each with `=`; behind that, the words that are allowed.
+/// Variables that can change, each with `=`; behind `=`, the allowed words.
 pub(crate) fn live_variables() -> ArgValueCompleter {
     ArgValueCompleter::new(assignments)
 }
 
-/// Processes, what dead ones left, and all variables.
+/// Processes, ledgers of dead ones, and all variables.
 pub(crate) fn targets_and_variables() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| both(found(word, false), variables(word)))
 }
@@ -47,7 +47,7 @@ pub(crate) fn all_variables() -> ArgValueCompleter {
     ArgValueCompleter::new(variables)
 }
 
-/// A program.
+/// Programs in PATH.
 pub(crate) fn command() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| match word.as_encoded_bytes().contains(&b'/') {
         true => PathCompleter::any().complete(word),
@@ -55,8 +55,8 @@ pub(crate) fn command() -> ArgValueCompleter {
     })
 }
 
-/// The command line as it is completed. Behind `--` stand a command and its arguments, where clap's engine would offer what
-/// the first word may be.
+/// The command line for completion. A command and its arguments follow `--`, but clap's engine would offer values of
+/// the first positional argument there.
 pub(crate) fn behind_dashes(root: Command) -> Command {
     let words: Vec<OsString> = std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
     let typed = words.split_last().map_or(&[][..], |(_, typed)| typed);
@@ -74,7 +74,7 @@ fn both(mut first: Vec<CompletionCandidate>, second: Vec<CompletionCandidate>) -
     first
 }
 
-/// Processes by their pid, or by their name where its beginning was typed.
+/// Processes by pid, or by name if the beginning of a name was typed.
 fn found(word: &OsStr, live: bool) -> Vec<CompletionCandidate> {
     let Some(typed) = word.to_str().filter(|typed| !typed.contains('/')) else { return Vec::new() };
     let fits = |found: &FoundProcess| found.is_live() || !live && found.status().is_some();
@@ -94,7 +94,7 @@ fn candidate(word: String, what: &str) -> CompletionCandidate {
     CompletionCandidate::new(word).help(Some(clean(what).into_owned().into()))
 }
 
-/// Files; before a letter is typed those alone that gpumem has written.
+/// Files; before a letter is typed only those that gpumem writes.
 fn files(word: &OsStr) -> Vec<CompletionCandidate> {
     let ours = |path: &Path| {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
@@ -127,7 +127,7 @@ fn assignments(word: &OsStr) -> Vec<CompletionCandidate> {
     fitting.map(|word| CompletionCandidate::new(format!("{name}={word}"))).collect()
 }
 
-/// Variables whose name begins with a word, with or without what all names begin with.
+/// Variables whose name begins with a word, with or without the common prefix.
 fn named<'a>(word: &OsStr, all: impl Iterator<Item = &'a Setting>, end: &str) -> Vec<CompletionCandidate> {
     let typed = word.to_str().unwrap_or_default().to_ascii_uppercase();
     let one = |setting: &Setting| {
@@ -138,7 +138,7 @@ fn named<'a>(word: &OsStr, all: impl Iterator<Item = &'a Setting>, end: &str) ->
     all.filter_map(one).collect()
 }
 
-/// Programs that PATH leads to; before a letter is typed there are too many.
+/// Programs in PATH, once a letter is typed; before that there are too many.
 fn programs(word: &OsStr) -> Vec<CompletionCandidate> {
     if word.is_empty() {
         return Vec::new();
