@@ -1,4 +1,4 @@
-//! `make run`: from a server that leaks to the line of its source, with the commands that a user types.
+//! `make run`: from a leaking server to the source line of its leak, with the commands that a user types.
 //!
 //!     gpumem-demo [--simulator] [--interval TIME]
 //!
@@ -15,11 +15,11 @@ use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const SOURCE: &str = include_str!("../leak.c");
-/// Four samples a second: a verdict needs 32 samples, and the first ones are of a cache that fills.
+/// Four samples a second: a verdict needs 32 samples, and the first ones show a cache that fills.
 const INTERVAL: &str = "250ms";
 /// Samples that `gpumem leaks` needs for a verdict.
 const ENOUGH: u64 = 32;
-/// Then something is wrong.
+/// After this time something is wrong.
 const PATIENCE: Duration = Duration::from_secs(45);
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -64,7 +64,7 @@ fn show() -> Result<(), String> {
     Ok(())
 }
 
-/// The words of the command line: only the simulator, and the time between samples.
+/// Parses the command line: only the simulator, and the time between samples.
 fn options(mut words: impl Iterator<Item = String>) -> Result<(bool, String), String> {
     let (mut simulator, mut interval) = (false, INTERVAL.to_owned());
     while let Some(word) = words.next() {
@@ -77,18 +77,18 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<(bool, String), St
     Ok((simulator, interval))
 }
 
-/// What is needed to run the server under gpumem.
+/// Everything needed to run the server under gpumem.
 struct Stage {
     gpumem: PathBuf,
-    /// The server, and what it leaves.
+    /// Folder of the server and its output.
     folder: PathBuf,
-    /// Where the server finds its driver, if not where the system has it.
+    /// Folder of the server's driver, if it is not the system's.
     driver: Option<PathBuf>,
-    /// In words.
+    /// The device's name.
     device: String,
 }
 
-/// Ends the server, however this program ends.
+/// Ends the server on drop, however this program ends.
 struct Server(Child);
 
 impl Drop for Server {
@@ -127,7 +127,7 @@ impl Stage {
         self.folder.join("leak")
     }
 
-    /// Compiles the server under another name first: another demo may be running.
+    /// Compiles the server under a temporary name first: another demo may be running.
     fn compile(&self) -> Result<(), String> {
         let (source, new) = (self.folder.join("leak.c"), self.folder.join(format!("leak.{}", std::process::id())));
         std::fs::write(&source, SOURCE).map_err(|error| format!("{}: {error}", source.display()))?;
@@ -140,7 +140,7 @@ impl Stage {
         std::fs::rename(&new, self.server()).map_err(|error| format!("{}: {error}", new.display()))
     }
 
-    /// The folder with the simulated driver under the driver's own name.
+    /// Makes a folder with the simulated driver under the real driver's name.
     fn simulated(&self, kit: &Path) -> Result<PathBuf, String> {
         let (built, folder) = (kit.join("libcuda.so"), self.folder.join("driver"));
         if !built.is_file() {
@@ -154,13 +154,13 @@ impl Stage {
         }
     }
 
-    /// The name of the device that the server sees, or why it sees none.
+    /// The name of the device that the server sees, or the reason why it sees none.
     fn device(&self) -> Result<String, String> {
         let done = self.clean(&self.server()).arg("device").output().map_err(|error| format!("leak: {error}"))?;
         good(done).map(|said| said.trim().to_owned())
     }
 
-    /// A command that no setting of this shell reaches, but for the place of the ledgers.
+    /// A command that inherits no settings of this shell except the place of the ledgers.
     fn clean(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GPUMEM_")) {
@@ -175,7 +175,7 @@ impl Stage {
         command
     }
 
-    /// The server under gpumem. It ends with its stdin.
+    /// Starts the server under gpumem. It ends when its stdin closes.
     fn start(&self, interval: &str) -> Result<Server, String> {
         let mut run = self.clean(&self.gpumem);
         run.args(["run", "--growth-interval", interval, "--"]).arg(self.server()).args(["blocks", "graphs"]);
@@ -183,17 +183,17 @@ impl Stage {
         server.map(Server).map_err(|error| format!("{}: {error}", self.gpumem.display()))
     }
 
-    /// What gpumem answers.
+    /// Runs a gpumem command and returns its answer.
     fn ask(&self, words: &[&str]) -> Result<String, String> {
         let mut gpumem = self.clean(&self.gpumem);
-        // The answers are printed where this program prints.
+        // The answers are printed to this program's stdout.
         let colors = if screen::is_terminal() { "always" } else { "never" };
         let done = gpumem.args(words).args(["--color", colors]).output().map_err(|error| format!("gpumem: {error}"))?;
         good(done).map_err(|why| format!("gpumem {}: {why}", words.join(" ")))
     }
 }
 
-/// What a command printed, if it succeeded; else what it complained of.
+/// A command's output if it succeeded, else its error message.
 fn good(done: Output) -> Result<String, String> {
     if done.status.success() {
         return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
@@ -202,7 +202,7 @@ fn good(done: Output) -> Result<String, String> {
     Err(if said.trim().is_empty() { done.status.to_string() } else { said.trim().to_owned() })
 }
 
-/// The answer of `gpumem leaks` as soon as it has a verdict on the server, with the number of samples until then.
+/// Waits until `gpumem leaks` has a verdict on the server, and returns its answer.
 fn judged(stage: &Stage, server: &mut Server, pid: &str) -> Result<String, String> {
     let (begin, mut screen) = (Instant::now(), Screen::default());
     loop {
@@ -230,7 +230,7 @@ fn samples(said: &str) -> u64 {
     line.and_then(|line| line.split(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// The line of leak.c that the call site that grows steadily was called from: the outermost frame.
+/// The line of leak.c that called the steadily growing call site: its outermost frame.
 fn culprit(said: &str) -> Option<usize> {
     let plain = plain(said);
     let growing = plain.split("\n\n").find(|block| block.starts_with("grows steadily"))?;
@@ -239,21 +239,21 @@ fn culprit(said: &str) -> Option<usize> {
     line.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// The text without its colors.
+/// Removes colours from the text.
 fn plain(said: &str) -> String {
     let mut parts = said.split('\u{1b}');
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |text, part| text + part.split_once('m').map_or("", |(_, rest)| rest))
 }
 
-/// A line of the server and those around it.
+/// A line of the server with the lines around it.
 fn excerpt(line: usize) -> String {
     let lines = SOURCE.lines().enumerate().map(|(at, text)| (at + 1, text));
     let near = lines.filter(|(at, _)| at.abs_diff(line) <= 1);
     near.map(|(at, text)| format!("{} {at:>4}  {text}\n", if at == line { '>' } else { ' ' })).collect()
 }
 
-/// A path as a user here would type it.
+/// A path relative to the working directory, as a user would type it.
 fn shown(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     path.strip_prefix(here).unwrap_or(path).display().to_string()

@@ -1,8 +1,8 @@
-//! What the demo prints. Its reader may end before it does, as `head` does.
+//! Output of the demo. Its reader may end before it does, as `head` does.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
-/// Prints to stdout at once; ends this program as SIGPIPE would if nobody reads any more.
+/// Prints to stdout at once. Ends this program as SIGPIPE would if the reader is gone.
 pub fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -22,7 +22,7 @@ pub fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// One line that counts, rewritten on a terminal; elsewhere a line each quarter of the way.
+/// A progress line, rewritten on a terminal; elsewhere one line for each quarter.
 #[derive(Default)]
 pub struct Screen {
     said: Option<u64>,
