@@ -1,5 +1,5 @@
-//! The checks of HIP: graphs through its runtime and memory, checked by what is in memory then. They run in a process of their
-//! own, natively or preloaded; there are more execs than the caps under which it is run preloaded.
+//! The checks of HIP: graphs through its runtime, and memory, verified by the contents of memory. They run in a process
+//! of their own, natively or preloaded. There are more execs than the caps of the preloaded runs.
 
 use super::hip_api::*;
 use super::kinds::*;
@@ -43,7 +43,7 @@ const CHECKS: &[(&str, Run)] = &[
 /// The hidden form of the command: `--list`, or one JSON line per check.
 ///
 /// # Errors
-/// As the conformance suite: code 1 when a check failed, 2 when there is no device.
+/// As the conformance suite: code 1 if a check failed, 2 if there is no device.
 pub(super) fn main(list: bool, after: Option<&str>) -> Done<()> {
     if list {
         CHECKS.iter().for_each(|(name, _)| println!("{name}"));
@@ -66,13 +66,13 @@ pub(super) fn main(list: bool, after: Option<&str>) -> Done<()> {
     if failed { Err(Failure::error("a check failed")) } else { Ok(()) }
 }
 
-/// Numbers whose four bytes are alike, so that every kind of graph can write them.
+/// Numbers of four equal bytes, so that every kind of graph can write them.
 fn number(of: usize) -> u32 {
     (1 + of as u32 % 250) * 0x0101_0101
 }
 
-/// Handles launched in turn, on two streams; every other one's graph is destroyed at once. With `update`
-/// each is given another graph by hipGraphExecUpdate between the rounds.
+/// Launches handles in turn on two streams; every other one's graph is destroyed at once. With `update`,
+/// hipGraphExecUpdate gives each another graph between the rounds.
 fn in_turn(p: &Probe, make: Make, update: bool) -> Outcome {
     let mut all = Vec::new();
     for i in 0..HANDLES {
@@ -107,7 +107,7 @@ fn in_turn(p: &Probe, make: Make, update: bool) -> Outcome {
     all.into_iter().try_for_each(|one| p.end(one))
 }
 
-/// Nobody waits: all run at once, on two streams, several times each.
+/// Launches all at once, on two streams, several times each, without a wait.
 fn at_once(p: &Probe) -> Outcome {
     let all = (0..HANDLES).map(|i| p.one(sets_and_copies, number(i))).collect::<Result<Vec<_>, _>>()?;
     for round in 0..3 {
@@ -123,7 +123,7 @@ fn at_once(p: &Probe) -> Outcome {
     all.into_iter().try_for_each(|one| p.end(one))
 }
 
-/// A graph of another shape is refused, and the exec stays what it was.
+/// A graph of another shape is refused, and the exec is unchanged.
 fn refused(p: &Probe) -> Outcome {
     let all = (0..HANDLES).map(|i| p.one(sets_and_copies, number(i))).collect::<Result<Vec<_>, _>>()?;
     for one in &all {
@@ -164,7 +164,7 @@ fn set_node(p: &Probe) -> Outcome {
     all.into_iter().try_for_each(|one| p.end(one))
 }
 
-/// What the program does to its graph after it was instantiated is for the next instantiate.
+/// Changes to a graph after its instantiate take effect at the next instantiate.
 fn changed_later(p: &Probe) -> Outcome {
     let all = (0..HANDLES).map(|i| p.one(sets_and_copies, number(i))).collect::<Result<Vec<_>, _>>()?;
     for (i, one) in all.iter().enumerate() {
@@ -198,7 +198,7 @@ fn come_and_go(p: &Probe) -> Outcome {
     kept.into_iter().try_for_each(|one| p.end(one))
 }
 
-/// From the host and back: the host's memory is read when the graph runs.
+/// Copies from the host and back: host memory is read when the graph runs.
 fn host_copies(p: &Probe) -> Outcome {
     let mut blocks = Vec::new();
     // The graphs hold these addresses: the memory stays where it is, and is touched by pointer only.

@@ -1,5 +1,5 @@
-//! On the CUDA driver: the conformance suite natively and preloaded, and the differential tester, which
-//! does both itself. They are programs of their own, installed beside gpumem.
+//! Tests on the CUDA driver: the conformance suite, natively and preloaded, and the differential tester, which does
+//! both itself. They are separate programs, installed beside gpumem.
 
 use super::suite::{Check, Outcome, Suite, SuiteReport, Under, command, ledger, watch};
 use super::{Advice, Failed, Part, Section, Setup};
@@ -9,13 +9,13 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The differential tester takes this long after its time is over: it makes failing programs small,
-/// three of them, for a minute and a half each.
+/// The differential tester needs this long after its time is over: it minimises up to three failing programs, each for
+/// a minute and a half.
 const AFTERWARDS: Duration = Duration::from_secs(330);
 pub(super) const ACTIVE: (&str, &str) = ("GPUMEM_RECORD_ONLY", "0");
 pub(super) const CACHE_OFF: (&str, &str) = ("GPUMEM_GRAPH_CACHE", "0");
 
-/// What the differential tester answers.
+/// The differential tester's answer.
 #[derive(Deserialize)]
 struct Answer {
     programs: u64,
@@ -30,13 +30,13 @@ struct Differs {
     what: String,
 }
 
-/// A program of the selftest: in `libexec/gpumem` where libgpumem.so or gpumem is installed, under its
-/// short name beside them in a build directory.
+/// A program of the selftest: in `libexec/gpumem` if libgpumem.so or gpumem is installed, under its short name beside
+/// them in a build directory.
 fn helper(name: &str, lib: &Path) -> std::result::Result<PathBuf, String> {
     let exe = std::env::current_exe().ok();
     let mut places = Vec::new();
     for dir in [Some(lib), exe.as_deref()].into_iter().flatten().filter_map(Path::parent) {
-        // In other folders a program of this name may be anybody's.
+        // In other folders a program of this name may belong to anyone.
         if dir.join("libgpumem.so").is_file() {
             places.push(dir.join(name));
         }
@@ -61,7 +61,7 @@ pub(super) struct Programs {
     pub differ: PathBuf,
 }
 
-/// Finds both.
+/// Finds both programs.
 pub(super) fn programs(lib: &Path) -> std::result::Result<Programs, String> {
     Ok(Programs { conformance: helper("conformance", lib)?, differ: helper("differ", lib)? })
 }
@@ -71,16 +71,16 @@ pub(super) fn suite(program: &Path) -> Suite<'_> {
     Suite { name: "conformance", program, args: &[], says: "conformance:" }
 }
 
-/// What it says without the preload.
+/// Its report without the preload.
 pub(super) fn natively(suite: &Suite, setup: &Setup) -> std::result::Result<SuiteReport, String> {
     eprintln!("selftest: the rules of the CUDA driver, natively");
     suite.natively(setup).map_err(|why| format!("the CUDA driver: {why}"))
 }
 
-/// Runs everything; inside, why it cannot run here.
+/// Runs everything. The inner error says why it cannot run here.
 ///
 /// # Errors
-/// When no directory can be made for a part.
+/// If no directory can be made for a part.
 pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, String>> {
     let Programs { conformance, differ } = match programs(&setup.lib) {
         Ok(programs) => programs,
@@ -119,7 +119,7 @@ pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, Stri
     Ok(Ok(section))
 }
 
-/// Whether a preloaded program that sets nothing gets more than records here, and why not.
+/// Checks that a preloaded program without settings does more than record; the error says why not.
 fn by_default(conformance: &Path, native: &SuiteReport, under: &Under) -> std::result::Result<(), String> {
     let Some(check) = native.checks.iter().find(|check| check.result == Outcome::Ok) else { return Ok(()) };
     let mut one = command(conformance, Some(under));
@@ -132,7 +132,8 @@ fn by_default(conformance: &Path, native: &SuiteReport, under: &Under) -> std::r
     }
 }
 
-/// Random graph programs, natively against preloaded with these variables; and the files of those that differ.
+/// Runs random graph programs, natively against preloaded with these variables. Also returns the files of those that
+/// differ.
 pub(super) fn differential(
     differ: &Path,
     setup: &Setup,
@@ -173,7 +174,7 @@ pub(super) fn differential(
     (part, answer.differ.into_iter().map(|found| found.file).collect())
 }
 
-/// The first answers that differ: the file has all.
+/// The first answers that differ; the file has all.
 fn in_short(what: &str) -> String {
     let lines = || what.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     let of = |begin: &str| lines().find(|line| line.starts_with(begin));
@@ -181,7 +182,7 @@ fn in_short(what: &str) -> String {
     if answers.is_empty() { lines().next().unwrap_or_default() } else { answers.join("; ") }
 }
 
-/// What to set when something failed: what failed is run again without the graph cache.
+/// Finds the setting that helps: failed tests are run again without the graph cache.
 fn cured(
     suite: &Suite,
     setup: &Setup,

@@ -1,25 +1,25 @@
-//! What the CUDA driver tells of itself: its version, its devices. Asked in a process of its own.
+//! The CUDA driver's version and devices, queried in a process of its own.
 
 use super::suite::{command, watch};
 use crate::failure::{Code, Failure, Result, plain};
 use serde::{Deserialize, Serialize};
 use std::ffi::{c_char, c_int, c_uint};
 
-/// A device, as the driver tells of it.
+/// A device, as the driver describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Gpu {
     pub(super) name: String,
     pub(super) capability: (u32, u32),
 }
 
-/// What the driver tells of itself.
+/// The driver's description of itself.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Driver {
     pub(super) version: u32,
     pub(super) gpus: Vec<Gpu>,
 }
 
-/// Asks the driver what it is, in a process of its own.
+/// Queries the driver in a process of its own.
 pub(super) fn asked() -> std::result::Result<Driver, String> {
     let exe = std::env::current_exe().map_err(|error| plain(&error))?;
     let mut asking = command(&exe, None);
@@ -35,7 +35,7 @@ pub(super) fn asked() -> std::result::Result<Driver, String> {
 /// The hidden form of the command: one JSON line about the driver.
 ///
 /// # Errors
-/// Code 2 when there is no driver or no device.
+/// Code 2 if there is no driver or no device.
 pub(super) fn tell() -> Result<()> {
     let driver = ask().map_err(|why| Failure::new(Code::Usage, why))?;
     let line = serde_json::to_string(&driver).map_err(|error| Failure::error(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! On the HIP runtime: the probe natively, under the graph cache, and with retargeting by whole updates.
+//! Tests on the HIP runtime: the probe natively, under the graph cache, and with retargeting by whole updates.
 
 use super::cuda::{ACTIVE, CACHE_OFF};
 use super::suite::{Outcome, Suite};
@@ -6,14 +6,14 @@ use super::{Advice, Part, Section, Setup};
 use crate::failure::{Failure, Result};
 use gpumem_wire::counters;
 
-/// Fewer than the probe has handles, so that most launches need an exec brought back.
+/// Fewer than the probe's handles, so that most launches need an exec brought back.
 const BOUND: (&str, &str) = ("GPUMEM_GRAPH_CACHE", "4");
 const RETARGET: (&str, &str) = ("GPUMEM_HIP_RETARGET", "1");
 
-/// Runs everything; inside, why it cannot run here.
+/// Runs everything. The inner error says why it cannot run here.
 ///
 /// # Errors
-/// When no directory can be made for a part.
+/// If no directory can be made for a part.
 pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, String>> {
     let exe = std::env::current_exe().map_err(|error| Failure::io("cannot find gpumem itself", &error))?;
     let suite = Suite { name: "hip", program: &exe, args: &["selftest", "--hip-probe"], says: "selftest:" };

@@ -1,5 +1,5 @@
-//! The few functions of the HIP runtime that the probe calls, with ROCm's own declarations (5 to 7),
-//! and its compiler for device code, where that is installed.
+//! The few HIP runtime functions that the probe calls, with ROCm's own declarations (5 to 7), and ROCm's compiler for
+//! device code, if that is installed.
 
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -32,7 +32,7 @@ pub(super) const NO_TIMING: c_uint = 2;
 
 macro_rules! functions {
     ($($name:ident($($arg:ty),*);)*) => {
-        /// The runtime, opened; its functions under their own names.
+        /// The open runtime, with its functions under their own names.
         #[allow(non_snake_case)]
         pub(super) struct Hip {
             $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> Status,)*
@@ -95,7 +95,7 @@ functions! {
     );
 }
 
-/// The first of these libraries that loads: programs are linked to one version, and all will do here.
+/// The first of these libraries that loads. Programs are linked to one version; the probe works with any.
 fn open(name: &str) -> Option<Library> {
     let places = ["", "/opt/rocm/lib/"];
     let versions = ["", ".7", ".6", ".5"];
@@ -111,7 +111,7 @@ impl Hip {
     /// Opens the runtime.
     ///
     /// # Errors
-    /// Why there is none, or no device.
+    /// Says why there is none, or no device.
     pub(super) fn open() -> Result<Self, String> {
         let hip = Self::of(open("libamdhip64.so").ok_or("libamdhip64.so is not installed")?)?;
         let mut count = 0;
@@ -123,7 +123,7 @@ impl Hip {
         }
     }
 
-    /// The runtime's version, and the file that it is.
+    /// The runtime's version and file.
     fn library_line(&self) -> String {
         let mut version = 0;
         // SAFETY: `version` is a local that takes the number. Zeroes are a valid Dl_info, which dladdr fills if it
@@ -150,7 +150,7 @@ impl Hip {
     }
 }
 
-/// A kernel that sets words: HIP has no device code that runs on every device, so it is compiled here.
+/// A kernel that sets words. HIP has no device code that runs on every device, so it is compiled here.
 const KERNEL: &CStr =
     c"extern \"C\" __global__ void gpumem_fill(unsigned *to, unsigned long long words, unsigned value) {
     for (unsigned long long i = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x; i < words;
@@ -170,12 +170,12 @@ type Compile = unsafe extern "C" fn(Handle, c_int, *const *const c_char) -> Stat
 type CodeSize = unsafe extern "C" fn(Handle, *mut usize) -> Status;
 type Code = unsafe extern "C" fn(Handle, *mut c_char) -> Status;
 
-/// The kernel's code for this device; it stays as long as the process, as modules may want it to.
+/// The kernel's code for this device. It is never freed, because modules may need it.
 ///
 /// # Errors
-/// Why it cannot be made here.
+/// Says why it cannot be made here.
 fn code(hip: &Hip) -> Result<&'static [u8], String> {
-    // A library of its own since ROCm 5.2, a part of the runtime before.
+    // A separate library since ROCm 5.2, part of the runtime before.
     let own = open("libhiprtc.so");
     let library = own.as_ref().unwrap_or(&hip.library);
     let done = |what: &str, status: Status| match status {
@@ -195,7 +195,7 @@ fn code(hip: &Hip) -> Result<&'static [u8], String> {
         done("hiprtcCreateProgram", create(&mut program, KERNEL.as_ptr(), c"selftest.hip".as_ptr(), 0, none, none))?;
         done("hiprtcCompileProgram", compile(program, 0, none))?;
         done("hiprtcGetCodeSize", size(program, &mut bytes))?;
-        // A terminated text does no harm behind an ELF file, and the other way round it does.
+        // A NUL is harmless behind an ELF file, and needed behind text.
         let mut code = vec![0_u8; bytes + 1];
         done("hiprtcGetCode", get(program, code.as_mut_ptr().cast()))?;
         std::mem::forget(own);
@@ -206,7 +206,7 @@ fn code(hip: &Hip) -> Result<&'static [u8], String> {
 /// The kernel as a function.
 ///
 /// # Errors
-/// Why there is none here.
+/// Says why there is none here.
 pub(super) fn kernel(hip: &Hip) -> Result<Handle, String> {
     let image = code(hip)?;
     let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());

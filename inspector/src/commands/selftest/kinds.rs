@@ -1,5 +1,5 @@
-//! The kinds of graphs that the probe makes: each sets the first half of a block to a number and copies
-//! it to the second.
+//! The kinds of graphs that the probe makes. Each sets the first half of a block to a number and copies it to the
+//! second half.
 
 use super::hip_api::*;
 use super::probe::{BYTES, Made, Probe, Stop, WORDS, hip};
@@ -22,7 +22,7 @@ pub(super) fn sets_and_copies(p: &Probe, block: *mut u8, number: u32) -> Result<
     Ok(Made { graph, set })
 }
 
-/// Nothing but sets: execs of graphs with copies go to no other handle.
+/// Only memset nodes: execs of graphs with copies are not given to other handles.
 pub(super) fn fills(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let graph = p.graph()?;
     let set = p.add_set(graph, &[], &fill(block, number, WORDS))?;
@@ -30,8 +30,8 @@ pub(super) fn fills(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop
     Ok(Made { graph, set })
 }
 
-/// Elements of one, two and four bytes, in one row and in several: alike to everything that looks at
-/// kinds and edges alone. Numbers have four bytes that are alike.
+/// Elements of one, two and four bytes, in one row and in several. Code that looks only at kinds and edges cannot
+/// distinguish them. Numbers have four equal bytes.
 pub(super) fn element_sizes(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let graph = p.graph()?;
     let size = [1, 2, 4][number as usize % 3];
@@ -44,7 +44,7 @@ pub(super) fn element_sizes(p: &Probe, block: *mut u8, number: u32) -> Result<Ma
     Ok(Made { graph, set })
 }
 
-/// One set, three copies beside one another, all joined.
+/// One set node, three parallel copies, all joined.
 pub(super) fn forks(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let graph = p.graph()?;
     let set = p.add_set(graph, &[], &fill(block, number, WORDS))?;
@@ -57,7 +57,7 @@ pub(super) fn forks(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop
     Ok(Made { graph, set })
 }
 
-/// The same nodes, whose edges differ from one number to the next: a chain, or a fork.
+/// The same nodes with edges that differ from one number to the next: a chain or a fork.
 pub(super) fn shapes(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let graph = p.graph()?;
     let set = p.add_set(graph, &[], &fill(block, number, WORDS))?;
@@ -79,7 +79,7 @@ pub(super) fn child(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop
     Ok(Made { graph, set: first })
 }
 
-/// Recorded from two streams, with the second joined by events.
+/// Captured from two streams, with the second joined by events.
 pub(super) fn captured(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let [a, b] = p.streams;
     let (mut graph, mut forked, mut joined) = (null_mut(), null_mut(), null_mut());
@@ -101,7 +101,7 @@ pub(super) fn captured(p: &Probe, block: *mut u8, number: u32) -> Result<Made, S
     Ok(Made { graph, set: null_mut() })
 }
 
-/// Kernels of several grids; recorded, since that is how programs come by kernel nodes.
+/// Kernels of several grids, captured, because programs usually get kernel nodes that way.
 pub(super) fn kernels(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let kernel = *p.kernel.as_ref().map_err(|why| Stop::Skip(why.clone()))?;
     let (s, mut graph) = (p.streams[0], null_mut());

@@ -1,4 +1,4 @@
-//! The checks of HIP's memory: what the pool is built on, and that blocks keep what is theirs.
+//! The checks of HIP's memory: the properties that the pool relies on, and the contents of blocks.
 
 use super::hip_api::*;
 use super::probe::{Outcome, Probe, Stop, hip};
@@ -13,14 +13,14 @@ fn block(p: &Probe, bytes: usize) -> Result<*mut c_void, Stop> {
     Ok(block)
 }
 
-/// The first byte that is not this one.
+/// Offset of the first byte that differs from this one.
 fn other_than(p: &Probe, block: *mut c_void, bytes: usize, byte: u8) -> Result<Option<usize>, Stop> {
     let mut host = vec![!byte; bytes];
     hip!(p, hipMemcpy(host.as_mut_ptr().cast(), block, bytes, DEVICE_TO_HOST));
     Ok(host.iter().position(|&found| found != byte))
 }
 
-/// Memory is freed while work on it is under way: what is allocated next is touched by that work no more.
+/// Memory is freed while work on it is running: that work does not touch the next allocation.
 pub(super) fn freed_beside_work(p: &Probe) -> Outcome {
     for round in 0..40_u8 {
         let first = block(p, 4 * MIB)?;
@@ -39,7 +39,7 @@ pub(super) fn freed_beside_work(p: &Probe) -> Outcome {
     Ok(())
 }
 
-/// Blocks of many sizes come and go; those that stay keep their contents, and none lies in another.
+/// Blocks of many sizes come and go. The remaining ones keep their contents, and none overlaps another.
 pub(super) fn contents(p: &Probe) -> Outcome {
     let bytes = |i: usize| 256 + (i * 7919) % (3 * MIB);
     let mut kept = Vec::new();
@@ -65,7 +65,7 @@ pub(super) fn contents(p: &Probe) -> Outcome {
     Ok(())
 }
 
-/// What cannot be freed is refused, and that is the thread's last error.
+/// A pointer that cannot be freed is refused, and the error becomes the thread's last error.
 pub(super) fn refused(p: &Probe) -> Outcome {
     let one = block(p, MIB)?;
     hip!(p, hipFree(null_mut()));
@@ -78,7 +78,7 @@ pub(super) fn refused(p: &Probe) -> Outcome {
     Ok(())
 }
 
-/// Memory comes and goes while a stream captures in relaxed mode, and the capture ends well.
+/// Memory comes and goes during a capture in relaxed mode, and the capture ends well.
 pub(super) fn beside_capture(p: &Probe) -> Outcome {
     let (mut graph, held) = (null_mut(), block(p, MIB)?);
     hip!(p, hipStreamBeginCapture(p.streams[0], RELAXED));

@@ -1,11 +1,13 @@
-//! `gpumem selftest`: does what gpumem is built on hold on this device, and does a preloaded program do
-//! what it does natively? For devices and drivers that gpumem was never run on.
+//! `gpumem selftest`: checks on this device that the rules gpumem relies on hold, and that a preloaded program behaves
+//! as it does natively. For devices and drivers that gpumem was never run on.
 //!
-//! * [`cuda`]: the rules of the CUDA driver and random graph programs, by two programs of gpumem's own.
-//! * [`hip`]: graphs through the HIP runtime, by this very program in processes of their own.
-//! * [`checks`]: those checks; [`kinds`]: their graphs; [`memory`]: those of memory; [`probe`]: what both work with; [`hip_api`]: the HIP runtime as they call it.
-//! * [`rules`]: `--rules`, the verdict that later processes follow; [`driver`]: what the CUDA driver tells of itself.
-//! * [`suite`]: how a suite of checks is run, whatever becomes of its process.
+//! * [`cuda`]: the rules of the CUDA driver and random graph programs, by two programs of gpumem.
+//! * [`hip`]: graphs through the HIP runtime, by this program in processes of its own.
+//! * [`checks`]: the HIP checks; [`kinds`]: their graphs; [`memory`]: the checks of memory; [`probe`]: their common
+//!   tools; [`hip_api`]: the HIP runtime that they call.
+//! * [`rules`]: `--rules`, the verdict that later processes follow; [`driver`]: the CUDA driver's description of
+//!   itself.
+//! * [`suite`]: runs a suite of checks, even if its process dies.
 
 mod checks;
 mod cuda;
@@ -87,24 +89,24 @@ fn seconds(text: &str) -> std::result::Result<u64, String> {
     seconds.ok_or_else(|| "allowed: a number from 1 to 86400".into())
 }
 
-/// What every part needs.
+/// Data that every part needs.
 struct Setup {
     lib: PathBuf,
-    /// Where everything is put.
+    /// Folder of all files.
     dir: PathBuf,
-    /// That folder, if it goes with this process unless somebody has to look into it.
+    /// That folder, if it is removed at the end because no user has to look into it.
     passing: Option<tempfile::TempDir>,
     seconds: u64,
     seed: u64,
 }
 
 impl Setup {
-    /// Where everything is, for somebody to look into: it stays.
+    /// Keeps the folder for the user and returns it.
     fn kept(self) -> PathBuf {
         self.passing.map_or(self.dir, tempfile::TempDir::keep)
     }
 
-    /// How a part of this name is run under the preload.
+    /// The environment to run a part of this name under the preload.
     fn under(&self, part: &str, variables: &[(&'static str, &'static str)]) -> Result<suite::Under<'_>> {
         let ledgers = self.dir.join(format!("ledgers-{part}"));
         private(&ledgers)?;
@@ -121,7 +123,7 @@ fn private(dir: &Path) -> Result<()> {
     made.map_err(|error| Failure::io(format!("cannot make {}", dir.display()), &error))
 }
 
-/// One check that failed, or program that did.
+/// A failed check or program.
 #[derive(Debug, Serialize)]
 struct Failed {
     name: String,
@@ -138,7 +140,7 @@ struct Part {
     failed: u64,
     skipped: u64,
     failures: Vec<Failed>,
-    /// Why checks were skipped, each reason once.
+    /// Reasons why checks were skipped, each once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     skips: Vec<String>,
 }
@@ -148,14 +150,14 @@ impl Part {
         Self { part, run, ok: 0, failed: 0, skipped: 0, failures: Vec::new(), skips: Vec::new() }
     }
 
-    /// A part that did not come to an end.
+    /// A part that did not finish.
     fn broken(part: &'static str, run: &'static str, why: String) -> Self {
         let mut broken = Self::new(part, run);
         broken.fail(part, why);
         broken
     }
 
-    /// The checks of a suite. Under the preload the answers are held against the `native` ones.
+    /// The checks of a suite. Under the preload the answers are compared with the `native` ones.
     fn of(part: &'static str, run: &'static str, checks: &[Check], native: Option<&[Check]>) -> Self {
         let mut all = Self::new(part, run);
         for check in checks {
@@ -188,7 +190,7 @@ impl Part {
         self.failed == 0 && self.ok > 0
     }
 
-    /// True if whatever failed did so natively too.
+    /// True if all failures happened natively too.
     fn fails_as_natively(&self) -> bool {
         self.failures.iter().all(|failed| failed.why.starts_with("as natively"))
     }
@@ -199,7 +201,7 @@ impl Part {
 struct Advice {
     variable: &'static str,
     value: &'static str,
-    /// Whether things go wrong without; else it may be set.
+    /// True if failures occur without it; else it is optional.
     needed: bool,
     why: String,
 }
@@ -215,14 +217,14 @@ impl Advice {
     }
 }
 
-/// What was found on one kind of GPU.
+/// Findings on one kind of GPU.
 #[derive(Debug, Serialize)]
 struct Section {
     vendor: &'static str,
     device: String,
     parts: Vec<Part>,
     advice: Vec<Advice>,
-    /// What cannot be told, and what needs no variable.
+    /// Open questions, and findings that need no variable.
     notes: Vec<String>,
 }
 
@@ -241,9 +243,9 @@ struct Report {
     /// `held`, `failed`, `could-not-run`, `there`.
     verdict: &'static str,
     sections: Vec<Section>,
-    /// What could not be tried here, and why.
+    /// Checks that could not run here, and why.
     not_run: Vec<String>,
-    /// Where failing programs, answers and ledgers are.
+    /// Folder of failing programs, answers and ledgers.
     #[serde(skip_serializing_if = "Option::is_none")]
     put: Option<PathBuf>,
     /// The verdict that later processes follow.
@@ -258,7 +260,7 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// [`Code::Error`] when something failed, [`Code::Usage`] (2) when nothing could be run.
+    /// [`Code::Error`] if a check failed, [`Code::Usage`] (2) if nothing could be run.
     fn run(&self, context: &Context) -> Result<()> {
         if cfg!(target_feature = "crt-static") {
             let why = "this gpumem is linked statically, and cannot load the driver's libraries";
@@ -276,7 +278,7 @@ impl Command for Args {
         let (dir, passing) = match &self.keep {
             Some(dir) => (std::path::absolute(dir).map_err(|error| cannot(Failure::io(dir.display(), &error)))?, None),
             None => {
-                // A name that nobody has: what an earlier process kept may stand under any number.
+                // A fresh name: an earlier process may have kept a folder under any number.
                 let made = tempfile::Builder::new().prefix("gpumem-selftest-").tempdir();
                 let made =
                     made.map_err(|error| cannot(Failure::io("cannot make a folder for what is tried", &error)))?;
@@ -312,7 +314,7 @@ impl Command for Args {
     }
 }
 
-/// Failures of a part that text shows; JSON has all.
+/// Failures of a part that the text shows; JSON has all.
 const SHOWN: usize = 12;
 
 fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {

@@ -1,23 +1,23 @@
-//! What the checks of HIP work with: the runtime, streams, a kernel, and execs whose blocks tell what ran.
+//! Tools of the HIP checks: the runtime, streams, a kernel, and execs whose blocks show which graph ran.
 
 use super::hip_api::*;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// A block is two of these; a graph sets the first to a number and copies it to the second.
+/// A block is two of these. A graph sets the first to a number and copies it to the second.
 pub(super) const WORDS: usize = 64;
 pub(super) const BYTES: usize = WORDS * 4;
 pub(super) const BLOCK: usize = 2 * BYTES;
 
 pub(super) type Outcome = Result<(), Stop>;
 
-/// Why a check did not end well.
+/// The reason why a check stopped.
 pub(super) enum Stop {
     Fail(String),
     Skip(String),
 }
 
-/// Calls a function of HIP; anything but success ends the check.
+/// Calls a HIP function; any status but success ends the check.
 macro_rules! hip {
     ($probe:expr, $name:ident($($arg:expr),*)) => {{
         // SAFETY: users of this macro pass handles that the probe made and has not destroyed, and
@@ -30,7 +30,7 @@ macro_rules! hip {
 }
 pub(super) use hip;
 
-/// The runtime, two streams, and a kernel or why there is none.
+/// The runtime, two streams, and a kernel or the reason why there is none.
 pub(super) struct Probe {
     pub(super) hip: Hip,
     pub streams: [Handle; 2],
@@ -43,7 +43,7 @@ pub(super) struct Made {
     pub set: Handle,
 }
 
-/// How graphs of one kind are made: for a block, with a number.
+/// Makes a graph of one kind, for a block and a number.
 pub(super) type Make = fn(&Probe, *mut u8, u32) -> Result<Made, Stop>;
 
 /// An exec and its block.
@@ -99,7 +99,7 @@ impl Probe {
         }
     }
 
-    /// Overwrites the block, launches, looks.
+    /// Overwrites the block, launches, and checks the block.
     pub(super) fn launch_and_look(&self, one: &One, stream: Handle) -> Outcome {
         hip!(self, hipMemset(one.block.cast(), 0xee, BLOCK));
         hip!(self, hipDeviceSynchronize());

@@ -1,8 +1,8 @@
-//! `gpumem selftest --rules`: the rules of the CUDA driver, natively and preloaded, and a verdict on them that every
-//! later process follows ([`gpumem_wire::verdict`]).
+//! `gpumem selftest --rules`: checks the rules of the CUDA driver, natively and preloaded, and writes a verdict that
+//! every later process follows ([`gpumem_wire::verdict`]).
 //!
-//! What a broken rule concerns is off in the verdict: of the ways to run gpumem that leave it out, the first one in
-//! which every check answers as it does natively. Where there is none, gpumem only records.
+//! A broken rule turns off in the verdict everything that relies on it: of the ways to run gpumem without it, the first
+//! one is chosen in which every check answers as natively. If there is none, gpumem only records.
 
 use super::cuda::{self, Programs};
 use super::driver::{self, Driver, Gpu};
@@ -26,7 +26,7 @@ pub(super) enum Place {
     User,
 }
 
-/// A verdict, and where it is.
+/// A verdict and its path.
 #[derive(Debug, Serialize)]
 pub(super) struct Written {
     pub path: PathBuf,
@@ -43,7 +43,7 @@ impl Written {
     }
 }
 
-/// Families of checks, the beginnings of their names, and what is built on those rules.
+/// Families of checks: the prefix of their names, and the parts that rely on those rules.
 const FAMILIES: [(&str, On); 20] = [
     ("async", POOL),
     ("attributes", GRAPH_CACHE),
@@ -67,7 +67,7 @@ const FAMILIES: [(&str, On); 20] = [
     ("vmm", POOL),
 ];
 
-/// What is on.
+/// The parts that are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct On {
     pool: bool,
@@ -80,10 +80,10 @@ const GRAPH_CACHE: On = On { pool: false, graph_cache: true };
 const NOTHING: On = On { pool: false, graph_cache: false };
 
 impl On {
-    /// What stays on, without what is built on a rule.
+    /// The parts that stay on without this rule.
     fn without(self, check: &str) -> Self {
         let family = check.split('.').next().unwrap_or_default();
-        // A rule that nothing here knows concerns everything.
+        // An unknown rule concerns everything.
         let of = FAMILIES.iter().find(|(name, _)| *name == family).map_or(BOTH, |(_, of)| *of);
         Self { pool: self.pool && !of.pool, graph_cache: self.graph_cache && !of.graph_cache }
     }
@@ -113,19 +113,19 @@ impl On {
     }
 }
 
-/// How a verdict is asked for.
+/// Request for a verdict.
 pub(super) struct VerdictRequest {
     pub place: Option<Place>,
-    /// Nothing is tried where the place has a good verdict.
+    /// Does nothing if the place has a valid verdict.
     pub if_missing: bool,
-    /// What was tried stays, whatever came of it.
+    /// Keeps the files of the run, whatever its result.
     pub keep: bool,
 }
 
 /// Runs the checks and writes the verdict.
 ///
 /// # Errors
-/// [`Code::Error`] when something failed: the verdict turns that off. [`Code::Usage`] (2) when nothing could be run or
+/// [`Code::Error`] if a check failed: the verdict turns that part off. [`Code::Usage`] (2) if nothing could be run or
 /// the verdict could not be written: there is none then.
 pub(super) fn run(setup: Setup, asked: &VerdictRequest, context: &Context) -> Result<()> {
     let cannot = |why: String| Failure::new(Code::Usage, why);
@@ -162,13 +162,13 @@ pub(super) fn run(setup: Setup, asked: &VerdictRequest, context: &Context) -> Re
     }
 }
 
-/// What a verdict is about: one kind of device under a driver.
+/// The subject of a verdict: one kind of device under a driver.
 fn subject(driver: &Driver, gpu: &Gpu) -> Subject {
     let release = env!("CARGO_PKG_VERSION").to_owned();
     Subject { release, driver: driver.version, gpu: gpu.name.clone(), capability: gpu.capability }
 }
 
-/// The verdict that a directory has on the device that would be tried, if later processes of this user believe it.
+/// A directory's verdict on the device to be tested, if later processes of this user accept it.
 fn there(dir: &Path, driver: &Driver) -> Option<Written> {
     // SAFETY: geteuid takes no arguments and cannot fail.
     let uid = unsafe { libc::geteuid() };
@@ -176,7 +176,7 @@ fn there(dir: &Path, driver: &Driver) -> Option<Written> {
     found.map(|found| Written::of(found.path, found.verdict))
 }
 
-/// What was found on the first device, the verdict on its kind, and which kinds were not tried.
+/// The findings on the first device, the verdict on its kind, and the kinds that were not tested.
 type Tried = (Section, Verdict, Vec<String>);
 
 fn tried_on(setup: &Setup, driver: &Driver, programs: &Programs) -> std::result::Result<Tried, String> {
@@ -201,7 +201,8 @@ fn tried_on(setup: &Setup, driver: &Driver, programs: &Programs) -> std::result:
     Ok((section, Verdict { subject, pool: on.pool, graph_cache: on.graph_cache }, others.collect()))
 }
 
-/// What may be on: as much as possible of what no broken rule concerns, and of that only what `holds` when it is tried.
+/// The parts that may be on: as many as possible of those that no broken rule concerns, and only those that pass
+/// `holds`.
 fn decided(
     native: &[Check],
     mut holds: impl FnMut(On) -> std::result::Result<bool, String>,
@@ -216,7 +217,7 @@ fn decided(
     Ok(NOTHING)
 }
 
-/// The checks under the preload, with so much on; random graph programs too where graphs are ours.
+/// Runs the checks under the preload with these parts on, and random graph programs if the graph cache is on.
 fn preloaded(
     setup: &Setup,
     suite: &Suite,
@@ -235,7 +236,7 @@ fn preloaded(
     Ok(parts)
 }
 
-/// Where the verdict goes.
+/// Directory of the verdict.
 fn directory(place: Option<Place>) -> std::result::Result<PathBuf, String> {
     // SAFETY: geteuid takes no arguments and cannot fail.
     let root = unsafe { libc::geteuid() } == 0;
@@ -249,14 +250,14 @@ fn directory(place: Option<Place>) -> std::result::Result<PathBuf, String> {
     }
 }
 
-/// Writes a verdict. The answer is where to. A process that reads it meanwhile finds the old one or the new one.
+/// Writes a verdict and returns its path. A concurrent reader finds the old one or the new one.
 fn write(dir: &Path, verdict: &Verdict) -> std::result::Result<PathBuf, String> {
     let path = dir.join(verdict.subject.file_name());
     let failed = |error: std::io::Error| format!("cannot write {}: {}", path.display(), plain(&error));
     let is_new = !dir.exists();
     fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(failed)?;
     if is_new {
-        // Whatever the umask is: every process looks into it. One that somebody made stays as it is.
+        // For any umask: every process searches this directory. An existing one keeps its mode.
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).map_err(failed)?;
     }
     let new = dir.join(format!(".new-{}", std::process::id()));
@@ -264,7 +265,7 @@ fn write(dir: &Path, verdict: &Verdict) -> std::result::Result<PathBuf, String> 
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new).map_err(failed)?;
     let written = file
         .write_all(verdict.to_string().as_bytes())
-        // Whatever the umask is: every process reads it.
+        // For any umask: every process reads it.
         .and_then(|()| file.set_permissions(fs::Permissions::from_mode(0o644)))
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&new, &path));
@@ -283,7 +284,7 @@ mod tests {
         failed.iter().map(|name| check(name, Outcome::Fail)).chain(ok).collect()
     }
 
-    /// What is decided where these fail natively and those ways to run it hold; and what was tried.
+    /// The decision if these checks fail natively and those ways to run it hold, and the ways that were tried.
     fn on(native: &[&str], held: &[On]) -> (On, Vec<On>) {
         let mut tried = Vec::new();
         let on = decided(&checks(native), |on| {
@@ -312,7 +313,7 @@ mod tests {
         assert_eq!(on(&["somethingnew.x"], &[BOTH, POOL]), (NOTHING, vec![]));
     }
 
-    /// The families of the suite, as its source names its checks.
+    /// The families of the suite, from the names of checks in its source.
     fn families_of_the_suite() -> BTreeSet<String> {
         let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/src/conformance");
         let files = fs::read_dir(suite).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());

@@ -1,5 +1,5 @@
-//! A suite of checks in a process of its own: one JSON line for each check. If a check ends the process or hangs, that
-//! check has failed, and another process goes on with the next check.
+//! Runs a suite of checks in a process of its own, with one JSON line for each check. If a check ends the process or
+//! hangs, that check has failed, and another process continues with the next check.
 
 use super::{Part, Setup};
 use crate::failure::plain;
@@ -15,9 +15,9 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// No check takes longer than this: those of the driver's rules take up to a second on an H200.
+/// No check takes longer: those of the driver's rules take up to a second on an H200.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How many checks may end their process before the rest is given up.
+/// Checks that may end their process before the rest is given up.
 const MOST_DEATHS: usize = 8;
 
 /// How a check ended.
@@ -38,7 +38,7 @@ pub(super) struct Check {
     pub(super) detail: Vec<String>,
 }
 
-/// A process that ended, or was ended.
+/// A process that ended or was killed.
 pub(super) struct Ended {
     /// `None`: it hung and was killed.
     pub status: Option<ExitStatus>,
@@ -47,7 +47,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// How, in words.
+    /// The end of the process in words.
     pub(super) fn words(&self) -> String {
         match self.status {
             None => format!("it stood still for {} s and was killed", PATIENCE.as_secs()),
@@ -58,13 +58,13 @@ impl Ended {
         }
     }
 
-    /// The last line that it said.
+    /// The last line of its output.
     pub(super) fn last_words(&self) -> &str {
         self.stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("")
     }
 }
 
-/// How processes are run: what is preloaded, where its ledgers go, its variables.
+/// Environment of processes: the preload, the directory of ledgers, the variables.
 #[derive(Clone)]
 pub(super) struct Under<'a> {
     pub lib: &'a Path,
@@ -72,7 +72,7 @@ pub(super) struct Under<'a> {
     pub variables: Vec<(&'static str, &'static str)>,
 }
 
-/// A command in the environment of a run: without variables of ours, but for those of the run.
+/// A command in the environment of a run: without gpumem's variables, except those of the run.
 pub(super) fn command(program: &Path, under: Option<&Under>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GPUMEM_")) {
@@ -80,15 +80,15 @@ pub(super) fn command(program: &Path, under: Option<&Under>) -> Command {
     }
     command.env_remove("LD_PRELOAD").stdin(Stdio::null());
     if let Some(under) = under {
-        // One check is that freed memory comes back zeroed, which the pool does on request.
+        // One check expects that freed memory comes back zeroed, which the pool does on request.
         command.env("GPUMEM_POOL_FILL", "zero");
         command.env("LD_PRELOAD", under.lib).env("GPUMEM_DIR", &under.ledgers).envs(under.variables.iter().copied());
     }
     command
 }
 
-/// Runs a process; `line` gets each line of its stdout. With `patience` it is killed when none came
-/// for so long, else when `deadline` is over.
+/// Runs a process; `line` gets each line of its stdout. With `patience` it is killed if no line came for that long,
+/// else at the `deadline`.
 pub(super) fn watch(
     mut command: Command,
     deadline: Option<Duration>,
@@ -113,7 +113,7 @@ pub(super) fn watch(
             if forward {
                 let _ = std::io::stderr().write_all(&bytes[..read]);
             }
-            // The end is what matters, and the beginning has the device.
+            // The end matters most, and the beginning names the device.
             if text.len() < 1 << 20 {
                 text.extend_from_slice(&bytes[..read]);
             }
@@ -134,29 +134,29 @@ pub(super) fn watch(
     }
     let status = child.wait().map_err(|error| format!("{shown}: {}", plain(&error)))?;
     let pid = child.id();
-    // A process that it left behind may keep the pipe open, so stderr is read to its end only if the process ended by
-    // itself.
+    // A child that the process left behind may keep the pipe open, so stderr is read to its end only if the process
+    // ended by itself.
     let stderr = if ended { said.join().unwrap_or_default() } else { String::new() };
     Ok(Ended { status: ended.then_some(status), pid, stderr })
 }
 
-/// What a suite said.
+/// Report of a suite.
 pub(super) struct SuiteReport {
     pub checks: Vec<Check>,
     /// The line in which it names the device.
     pub device: String,
-    /// The process that ran it; the last one, if it took several.
+    /// The process that ran it; the last one, if there were several.
     pub pid: u32,
 }
 
-/// A program with checks, and how it is told to run them.
+/// A program with checks, and its arguments.
 pub(super) struct Suite<'a> {
-    /// The part of the selftest that it is.
+    /// Its part of the selftest.
     pub name: &'static str,
     pub program: &'a Path,
-    /// Before `--list`, `--json` and `--after`.
+    /// Arguments before `--list`, `--json` and `--after`.
     pub args: &'a [&'a str],
-    /// What the line that names the device begins with.
+    /// Beginning of the line that names the device.
     pub says: &'a str,
 }
 
@@ -170,10 +170,10 @@ impl Suite<'_> {
         if names.is_empty() { Err(format!("{}: {}", self.program.display(), ended.words())) } else { Ok(names) }
     }
 
-    /// Runs it to its end. `log` gets its lines.
+    /// Runs the whole suite. `log` gets its lines.
     ///
     /// # Errors
-    /// Why it cannot run here.
+    /// Says why it cannot run here.
     fn run(&self, under: Option<&Under>, log: Option<&Path>) -> Result<SuiteReport, String> {
         let mut log = log.and_then(|log| File::create(log).ok());
         let mut told = SuiteReport { checks: Vec::new(), device: String::new(), pid: 0 };
@@ -219,16 +219,16 @@ impl Suite<'_> {
     /// Runs it without the preload.
     ///
     /// # Errors
-    /// Why it cannot run here.
+    /// Says why it cannot run here.
     pub(super) fn natively(&self, setup: &Setup) -> Result<SuiteReport, String> {
         self.run(None, Some(&setup.log(&format!("{}-native", self.name))))
     }
 
-    /// Runs it under the preload. That the preload worked, and what this part is about was `exercised` (a counter, and what
-    /// it counts of execs), is a check of its own.
+    /// Runs it under the preload. One more check verifies that the preload worked and that the part's subject was
+    /// `exercised` (a counter, and what it counts of execs).
     ///
     /// # Errors
-    /// When no directory can be made for it.
+    /// If no directory can be made for it.
     pub(super) fn preloaded(
         &self,
         setup: &Setup,
@@ -252,7 +252,7 @@ impl Suite<'_> {
     }
 }
 
-/// Whether a process had the shim do its work, on every call.
+/// Checks that the shim worked in a process, on every call.
 fn did_its_work(under: &Under, pid: u32, exercised: Option<(usize, &str)>) -> Result<(), String> {
     let snapshot = ledger(under, pid).ok_or("the preloaded process left no ledger")?;
     let header = &snapshot.header;
@@ -270,7 +270,7 @@ fn did_its_work(under: &Under, pid: u32, exercised: Option<(usize, &str)>) -> Re
     }
 }
 
-/// What the shim recorded of a process.
+/// The shim's records of a process.
 pub(super) fn ledger(under: &Under, pid: u32) -> Option<Snapshot> {
     let entries = std::fs::read_dir(&under.ledgers).ok()?;
     let mut files = entries.flatten().filter(|entry| {
