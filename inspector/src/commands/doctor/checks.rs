@@ -1,4 +1,4 @@
-//! The table of checks, and how they are run.
+//! The table of checks, and the code that runs them.
 
 use super::finding::{Finding, ok};
 use super::subject::{ANSWERS, ENDED, EVERY, FILE, MAPPED, Machine, RUNNING, Subject, Whole, WithoutShim};
@@ -7,25 +7,25 @@ use super::{freed_graphs, graphs, growth, memory, preload, process, shared, syst
 /// A check.
 pub(super) struct Check {
     pub id: &'static str,
-    /// What is so if it finds nothing.
+    /// True statement if it finds nothing.
     pub in_order: &'static str,
     look: Look,
 }
 
-/// What a check looks at.
+/// Subject of a check.
 enum Look {
     Machine(fn(&Machine) -> Vec<Finding>),
     WithoutShim(fn(&WithoutShim) -> Vec<Finding>),
-    /// A process, or what it has left, if one of these is so.
+    /// A process or its ledger, in one of these states.
     Process(fn(&Subject) -> Vec<Finding>, u8),
     /// The same, if its whole ledger was read.
     Whole(fn(&Whole) -> Vec<Finding>, u8),
 }
 
-/// A row: what is so if the check finds nothing, its name, what it looks at, and the function.
+/// A row: the statement that holds if the check finds nothing, its name, its subject, and the function.
 macro_rules! checks {
     ($($(#[doc = $in_order:literal])+ $id:literal: $look:ident($check:path $(, $when:expr)?),)*) => {
-        /// Every check, in the order in which they are run and in which docs/cli.md lists them.
+        /// Every check, in the order of running and of docs/cli.md.
         pub(super) const CHECKS: &[Check] = &[$(
             Check {
                 id: $id,
@@ -123,7 +123,7 @@ checks! {
     "version": Process(process::version, RUNNING),
 }
 
-/// The names of all checks, and what is in order if they find nothing.
+/// The names of all checks, with the statements that hold if they find nothing.
 pub fn check_list() -> impl Iterator<Item = (&'static str, &'static str)> {
     CHECKS.iter().map(|check| (check.id, check.in_order))
 }
@@ -133,12 +133,12 @@ pub(super) fn of_machine(of: &Machine) -> Vec<Finding> {
     run(|look| if let Look::Machine(check) = look { Some(check(of)) } else { None })
 }
 
-/// Checks a process that has no shim.
+/// Checks a process without the shim.
 pub(super) fn without_shim(of: &WithoutShim) -> Vec<Finding> {
     run(|look| if let Look::WithoutShim(check) = look { Some(check(of)) } else { None })
 }
 
-/// Checks a process that has the shim, or what it has left.
+/// Checks a process with the shim, or its ledger.
 pub(super) fn of_subject(subject: &Subject) -> Vec<Finding> {
     run(|look| match look {
         Look::Process(check, when) if when & subject.is != 0 => Some(check(subject)),
@@ -147,7 +147,7 @@ pub(super) fn of_subject(subject: &Subject) -> Vec<Finding> {
     })
 }
 
-/// Runs the checks that `look` has an answer of.
+/// Runs the checks for which `look` returns an answer.
 fn run(look: impl Fn(&Look) -> Option<Vec<Finding>>) -> Vec<Finding> {
     let named = |check: &Check| {
         let mut found = look(&check.look)?;

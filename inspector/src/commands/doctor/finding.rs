@@ -1,8 +1,8 @@
-//! What a check finds.
+//! Findings of checks.
 
 use serde::Serialize;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::commands) enum Severity {
@@ -13,7 +13,7 @@ pub(in crate::commands) enum Severity {
 }
 
 impl Severity {
-    /// As JSON has it.
+    /// Its name in JSON.
     pub(in crate::commands) const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -24,7 +24,7 @@ impl Severity {
     }
 }
 
-/// What a check found.
+/// A finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(in crate::commands) struct Finding {
     /// Name of the check, which stays the same between releases. The table of checks sets it.
@@ -34,7 +34,7 @@ pub(in crate::commands) struct Finding {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     pub finding: String,
-    /// Bytes that it is about: findings of most bytes come first.
+    /// Bytes behind the finding; findings of most bytes come first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// The command to paste.
@@ -44,7 +44,7 @@ pub(in crate::commands) struct Finding {
     pub fix: String,
 }
 
-/// A finding as bad as that.
+/// A finding of this severity.
 pub(super) fn finding(severity: Severity, finding: impl Into<String>) -> Finding {
     Finding {
         id: "",
@@ -57,44 +57,44 @@ pub(super) fn finding(severity: Severity, finding: impl Into<String>) -> Finding
     }
 }
 
-/// What is in order.
+/// A finding: all is in order.
 pub(super) fn ok(text: impl Into<String>) -> Finding {
     finding(Severity::Ok, text)
 }
 
-/// What is good to know.
+/// A finding for information.
 pub(super) fn info(text: impl Into<String>) -> Finding {
     finding(Severity::Info, text)
 }
 
-/// What deserves a look.
+/// A finding that deserves a look.
 pub(super) fn warning(text: impl Into<String>) -> Finding {
     finding(Severity::Warning, text)
 }
 
-/// What is wrong.
+/// A finding of an error.
 pub(super) fn error(text: impl Into<String>) -> Finding {
     finding(Severity::Error, text)
 }
 
 impl Finding {
-    /// With what to do.
+    /// Adds the remedy.
     pub(super) fn fix(self, fix: impl Into<String>) -> Self {
         Self { fix: fix.into(), ..self }
     }
 
-    /// The finding is about so many bytes.
+    /// Sets the bytes behind the finding.
     pub(super) fn bytes(self, bytes: u64) -> Self {
         Self { bytes: Some(bytes), ..self }
     }
 
-    /// With the command that answers it.
+    /// Adds the command that helps.
     pub(super) fn paste(self, command: impl Into<String>) -> Self {
         Self { paste: command.into(), ..self }
     }
 }
 
-/// A check may return one finding, perhaps one, or several.
+/// A check may return one finding, an optional one, or several.
 impl IntoIterator for Finding {
     type Item = Self;
     type IntoIter = std::iter::Once<Self>;

@@ -1,4 +1,4 @@
-//! Graphs of a process that were launched after memory that they refer to was freed.
+//! Graphs that were launched after memory that they refer to was freed.
 
 use super::finding::{Finding, warning};
 use super::subject::Whole;
@@ -10,11 +10,11 @@ use gpumem_wire::kinds::EventKind;
 use gpumem_wire::layout::{EventSlot, ExecSlot, StackRef};
 use std::collections::BTreeMap;
 
-/// Findings that are named; `gpumem events` has the others.
+/// Findings that are listed; `gpumem events` has the others.
 const NAMED: usize = 3;
-/// Launches that are looked at. A sound ledger has no more of them.
+/// Launches that are read. A valid ledger has no more of them.
 const MOST: usize = 256;
-/// How many events further on the events of one launch end at the latest: other threads write some in between.
+/// The events of one launch lie within this many events: other threads write some in between.
 const APART: usize = 64;
 
 /// The events of one launch after a free.
@@ -24,10 +24,10 @@ struct Launched<'a> {
     owner: Option<&'a EventSlot>,
 }
 
-/// The call sites of graph, memory and next owner.
+/// The call sites of the graph, the memory and the memory's next owner.
 type Where = (StackRef, StackRef, Option<StackRef>);
 
-/// All of them.
+/// All findings.
 pub(super) fn check(of: &Whole) -> Vec<Finding> {
     let ledger = of.ledger;
     let mut by_site: BTreeMap<Where, Vec<Launched>> = BTreeMap::new();
@@ -58,7 +58,7 @@ fn finding(ledger: &Ledger, said: String) -> Finding {
     warning(said).fix(fix)
 }
 
-/// The launches that the ring of events still has. The events of one launch come one after another on one thread.
+/// Such launches still in the ring of events. The events of one launch are consecutive on one thread.
 fn launched(ledger: &Ledger) -> Vec<Launched<'_>> {
     let events = &ledger.snapshot.events;
     let is = |event: &EventSlot, kind: EventKind| event.kind == kind as u8;

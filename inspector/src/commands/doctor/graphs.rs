@@ -1,4 +1,4 @@
-//! Checks of a process's graphs: whether execs are under the graph cache, whether its bounds fit, what is parked.
+//! Checks of a process's graphs: execs under the graph cache, its limits, and parked execs.
 
 use super::finding::{Finding, info, ok, warning};
 use super::memory::set;
@@ -8,10 +8,10 @@ use crate::report::cache::{lines, pinned_words, thrash_words};
 use crate::text::{self, units};
 use gpumem_wire::kinds::ExecState;
 
-/// Parked execs that take less need no advice, bytes.
+/// Less memory of parked execs needs no advice, bytes.
 const LITTLE: u64 = 64 << 20;
 
-/// Whether graph execs are bounded, and whether the bounds are too tight for the program.
+/// Reports if graph execs are limited, and if the limits are too tight for the program.
 pub(super) fn bounds(of: &Whole) -> Finding {
     let (ledger, cache) = (of.ledger, &of.overview.cache);
     let pid = ledger.pid();
@@ -43,7 +43,7 @@ pub(super) fn bounds(of: &Whole) -> Finding {
     }
 }
 
-/// Real execs of no handle.
+/// Reports real execs without a handle.
 pub(super) fn parked(of: &Whole) -> Option<Finding> {
     let cache = &of.overview.cache;
     let bytes = cache.parked_host_bytes_estimated.saturating_add(cache.parked_device_bytes_estimated);

@@ -1,5 +1,5 @@
-//! Whether a process grows: which call sites, by the samples of what each of them held; and the process as a whole, by
-//! the samples of its totals.
+//! Growth of a process: of its call sites, by the samples of each; and of the process as a whole, by the samples of its
+//! totals.
 
 use super::finding::{Finding, Severity, finding, info, warning};
 use super::subject::Whole;
@@ -13,27 +13,26 @@ use crate::text::{clean, count, units};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, GrowthKind};
 
-/// A younger process has too few samples to be judged, ns.
+/// A younger process has too few samples for a verdict, ns.
 const SHORTEST_NS: u64 = 60_000_000_000;
-/// Less growth than this in a minute counts as none, bytes.
+/// Less growth per minute counts as none, bytes.
 const LITTLE: i64 = 16 << 20;
-/// Less growth than this a minute is told without a warning, bytes.
+/// Less growth per minute is reported without a warning, bytes.
 const MUCH: f64 = 1048576.0;
-/// Code of a call site that takes less, or is in fewer modules, needs no advice.
+/// Less code of a call site, or code in fewer modules, needs no advice.
 const MUCH_CODE: u64 = 64 << 20;
 const MANY_MODULES: u64 = 16;
-/// Call sites that are named; `gpumem leaks` has the others.
+/// Most call sites that are listed; `gpumem leaks` has the others.
 const NAMED: usize = 3;
 
-/// What is looked at where no call site explains the growth: the column's name, what it is, and the command that says
-/// more.
+/// Columns to check if no call site explains the growth: the name, the meaning, and the command that says more.
 const WHAT: [(&str, &str, &str); 3] = [
     ("device_live_bytes", "live device memory", "gpumem leaks PID"),
     ("graph_host_bytes", "host memory of graphs and execs", "gpumem graphs PID"),
     ("rss_of_program_bytes", "resident memory, without gpumem's own,", "gpumem stats PID"),
 ];
 
-/// Call sites that grow, or else the process as a whole.
+/// Reports growing call sites, or else growth of the process as a whole.
 pub(super) fn check(of: &Whole) -> Vec<Finding> {
     let found = sites(of.ledger, &of.suspects);
     if !found.is_empty() {
@@ -58,7 +57,7 @@ pub(super) fn code(of: &Whole) -> Option<Finding> {
         .into()
 }
 
-/// Call sites that grow steadily, and the heap where that does.
+/// Call sites that grow steadily, and the heap if it does.
 fn sites(ledger: &Ledger, found: &Suspects) -> Vec<Finding> {
     let growing: Vec<&Suspect> = suspects::growing(&found.all).collect();
     let mut findings: Vec<Finding> = growing.iter().take(NAMED).map(|suspect| site(ledger, suspect)).collect();
@@ -81,7 +80,7 @@ fn sites(ledger: &Ledger, found: &Suspects) -> Vec<Finding> {
     findings
 }
 
-/// A finding about something that grows by so much a minute, and grew by so many bytes in all.
+/// A finding about growth per minute, with the total growth in bytes.
 fn grown(said: String, per_minute: f64, bytes: u64) -> Finding {
     let severity = if per_minute >= MUCH { Severity::Warning } else { Severity::Info };
     finding(severity, said).bytes(bytes)
@@ -110,13 +109,13 @@ fn site(ledger: &Ledger, suspect: &Suspect) -> Finding {
     }
 }
 
-/// What it grew by in all.
+/// The total growth in bytes.
 fn bytes(suspect: &Suspect) -> u64 {
     suspect.since().map_or(0, |grown| u64::try_from(grown.bytes_change).unwrap_or(0))
 }
 
-/// Growth of the whole process that no call site explains. The samples say how much it is, and not where it comes from.
-/// `is_judged`: each call site was judged, so that the device's memory comes and goes.
+/// Growth of the whole process that no call site explains. The samples show its amount, but not its origin.
+/// `is_judged`: each call site has a verdict, so that growth of the device's memory is temporary.
 fn totals(ledger: &Ledger, is_judged: bool) -> Vec<Finding> {
     let Some((span_ns, rows)) = growth::growth(ledger).filter(|&(span_ns, _)| span_ns >= SHORTEST_NS) else {
         return vec![info("too little was recorded to judge: ask again later")];
@@ -139,8 +138,8 @@ fn totals(ledger: &Ledger, is_judged: bool) -> Vec<Finding> {
         .collect()
 }
 
-/// Returns true if a number grows steadily: in the last minute, before that, and near its peak. A rise that has ended is
-/// no growth.
+/// Returns true if a number grows steadily: in the last minute, before that, and near its peak. A rise that has ended
+/// is no growth.
 fn grows(row: &Growth, span_ns: u64) -> bool {
     let minute = row.last_minute;
     let since_the_first = row.last.saturating_sub(row.first) as f64 * 60e9 / span_ns as f64;

@@ -1,4 +1,4 @@
-//! Checks of a process's memory: the pool, what ran out, what is stranded, what is near a limit, what lies idle.
+//! Checks of a process's memory: pool, failed allocations, stranded memory, limits, idle memory.
 
 use super::finding::{Finding, Severity, info, ok, warning};
 use super::subject::Whole;
@@ -13,17 +13,17 @@ use gpumem_wire::layout::EventSlot;
 use gpumem_wire::settings::{OomFallback, Settings};
 use std::collections::BTreeMap;
 
-/// A request that ran out at the limit was refused there no longer before than this.
+/// A request that failed at the limit was refused there at most this long before.
 const AT_ONCE_NS: u64 = 1_000_000_000;
-/// Idle memory that is less than this needs no advice, bytes.
+/// Less idle memory needs no advice, bytes.
 const LITTLE: u64 = 64 << 20;
-/// Idle memory that goes back within this time needs none either, ns.
+/// Idle memory that is released within this time needs no advice either, ns.
 const SOON_NS: u64 = 60_000_000_000;
 
-/// Local memory of kernels that takes less needs no advice, bytes.
+/// Less local memory of kernels needs no advice, bytes.
 const LITTLE_LOCAL: u64 = 256 << 20;
 
-/// Warns of local memory that takes much, and names the kernel that has most.
+/// Warns of much local memory, and names the kernel that has most.
 pub(super) fn local(of: &Whole) -> Vec<Finding> {
     let of_device = |device: &Device| {
         let local = device.local.as_ref().filter(|local| local.bytes >= LITTLE_LOCAL)?;
@@ -42,7 +42,7 @@ pub(super) fn local(of: &Whole) -> Vec<Finding> {
     of.overview.devices.iter().filter_map(of_device).collect()
 }
 
-/// Whether the pool is on, and where it is not.
+/// State of the pool, with the contexts that it does not serve.
 pub(super) fn pool(of: &Whole) -> Finding {
     let pool = &of.overview.pool;
     let off = || info(format!("off: {}", pool.reason));
@@ -64,12 +64,12 @@ pub(super) fn pool(of: &Whole) -> Finding {
     }
 }
 
-/// Whether what happened then still counts: of a process that runs only for a while.
+/// True if the event is recent enough to count. In a dead process every event counts.
 fn is_recent(ledger: &Ledger, event: &EventSlot) -> bool {
     !ledger.status.running() || ledger.age(event.time_ns) <= RECENT_NS
 }
 
-/// Whether an allocation ran out.
+/// Reports an allocation that ran out of memory.
 pub(super) fn ran_out(of: &Whole) -> Option<Finding> {
     let Whole { ledger, settings, .. } = of;
     let pool = &of.overview.pool;
@@ -96,7 +96,7 @@ pub(super) fn ran_out(of: &Whole) -> Option<Finding> {
     found.into()
 }
 
-/// An allocation ran out at the limit of the group, and not because the device is full: who held what then.
+/// An allocation failed at the group's limit, although the device had room: names the holders at that time.
 fn of_group(ledger: &Ledger, event: &EventSlot) -> Finding {
     const SAYS: &str = "out of memory at GPUMEM_LIMIT_GROUP: ";
     let messages = ledger.snapshot.events.iter().rev().filter(|event| event.kind == EventKind::Message as u8);
@@ -116,7 +116,7 @@ fn of_group(ledger: &Ledger, event: &EventSlot) -> Finding {
     found(text::clean(&said).into_owned()).bytes(event.a).fix(fix)
 }
 
-/// Allocations were refused at the limit, and the program went on.
+/// Allocations were refused at the limit, and the program continued.
 fn refused_at_the_limit(ledger: &Ledger, pool: &Pool, refused: Option<&EventSlot>, finding: Finding) -> Finding {
     let live = pool.in_contexts.iter().map(|context| context.live_bytes).sum::<u64>();
     match refused {
@@ -138,7 +138,7 @@ fn as_warning(finding: Finding) -> Finding {
     Finding { severity: Severity::Warning, ..finding }
 }
 
-/// As it was typed.
+/// The limit as the user wrote it.
 fn limit_in_words(ledger: &Ledger) -> String {
     let limit = variables::of(ledger).into_iter().find(|variable| variable.name == "GPUMEM_LIMIT");
     match limit.map(|limit| limit.value).filter(|value| !value.is_empty()) {
@@ -147,7 +147,7 @@ fn limit_in_words(ledger: &Ledger) -> String {
     }
 }
 
-/// An allocation ran out at the limit, and not because the device is full.
+/// An allocation failed at the limit, although the device had room.
 fn at_the_limit(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> Finding {
     let (asked, live) = (ran_out.a, ran_out.b);
     let wanted = asked.saturating_add(live);
@@ -162,7 +162,7 @@ fn at_the_limit(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> Fi
     if still { raise(ledger, warning(said).bytes(asked), wanted) } else { info(said) }
 }
 
-/// With what to raise the limit to, where the device has that much.
+/// Adds the value to raise the limit to, if the device has that much.
 fn raise(ledger: &Ledger, finding: Finding, wanted: u64) -> Finding {
     let total = ledger.snapshot.contexts.values().map(|context| context.total_bytes).max().unwrap_or(0);
     if wanted > total {
@@ -172,7 +172,7 @@ fn raise(ledger: &Ledger, finding: Finding, wanted: u64) -> Finding {
             units::bytes(total)
         ));
     }
-    // A little more than that, because the pool's blocks are larger than the requests.
+    // Slightly more than requested, because the pool's blocks are larger than the requests.
     let limit = wanted.saturating_add(wanted / 8).min(total);
     set(ledger, finding, &format!("LIMIT={}MiB", limit.div_ceil(1 << 20)), "")
 }
@@ -185,7 +185,7 @@ fn out_of_memory(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> F
         units::bytes(ran_out.b)
     );
     let holders = format!("gpumem allocs {} says who holds it", ledger.pid());
-    // It is still to be seen whether the variable that was set since is enough.
+    // It is still unknown if the variable that was set since is enough.
     if !is_recent(ledger, ran_out) || variables::were_set_since(ledger, "GPUMEM_OOM_FALLBACK", ran_out.time_ns) {
         return info(said);
     }
@@ -198,8 +198,8 @@ fn out_of_memory(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> F
     }
 }
 
-/// A finding with a change as its cure: a command to paste where the process takes one, else how to start it. `more`: what
-/// else there is to say, behind the change.
+/// A finding with a change as its remedy: a command to paste if the running process accepts it, else the next start.
+/// `more`: further text behind the change.
 pub(super) fn set(ledger: &Ledger, finding: Finding, change: &str, more: &str) -> Finding {
     match cure::set(ledger, change) {
         Cure::Paste(command) => finding.paste(command).fix(more.trim_start_matches([';', ',', ' '])),
@@ -207,7 +207,7 @@ pub(super) fn set(ledger: &Ledger, finding: Finding, change: &str, more: &str) -
     }
 }
 
-/// Call sites that strand memory.
+/// Call sites with stranded memory.
 pub(super) fn stranded(of: &Whole) -> Vec<Finding> {
     let pool = &of.overview.pool;
     if pool.stranded_bytes == 0 && !pool.stranded.is_empty() {
@@ -229,7 +229,7 @@ fn one_stranded(ledger: &Ledger, site: &StrandedSite, settings: &Settings) -> Fi
     }
 }
 
-/// Whether what is live leaves room under the limit.
+/// Reports if live memory leaves room under the limit.
 pub(super) fn near_the_limit(of: &Whole) -> Finding {
     let Some(limit) = of.settings.limit else { return ok("GPUMEM_LIMIT is unset") };
     let mut live: BTreeMap<u32, u64> = BTreeMap::new();
@@ -247,7 +247,7 @@ pub(super) fn near_the_limit(of: &Whole) -> Finding {
     }
 }
 
-/// Whether idle memory goes back by itself.
+/// Reports if idle memory is released by itself.
 pub(super) fn idle(of: &Whole) -> Finding {
     let pool = &of.overview.pool;
     let live: u64 = pool.in_contexts.iter().map(|context| context.live_bytes).sum();

@@ -1,13 +1,13 @@
 //! `gpumem doctor`: checks, each with an id, a finding and a fix.
 //!
-//! * [`checks`]: the table of all checks, and how they are run. What it names stands in:
+//! * [`checks`]: the table of all checks, and the code that runs them. The checks are in these modules:
 //! * [`system`], [`preload`]: this machine and this shell: the library, variables, directory, driver.
-//! * [`without_shim`]: one process that has no shim: why, and what stands in the way.
-//! * [`process`]: one process: is everything recorded, and if not, why. [`trust`]: is more done than to record.
-//! * [`memory`]: of one process: the pool, what ran out, what is stranded, limits, idle memory.
-//! * [`graphs`]: the graph cache, and what is parked in it. [`freed_graphs`]: launches after memory was freed.
-//! * [`growth`]: whether a process grows. [`shared`]: what is freed in one process and open in another.
-//! * [`subject`]: what is checked. [`reading`]: reading it. [`finding`]: what one finds.
+//! * [`without_shim`]: a process without the shim: the reason, and obstacles to a preload.
+//! * [`process`]: a process: completeness of its records. [`trust`]: does gpumem do more than record.
+//! * [`memory`]: the process's pool, failed allocations, stranded memory, limits, idle memory.
+//! * [`graphs`]: the graph cache and its parked execs. [`freed_graphs`]: launches after memory was freed.
+//! * [`growth`]: growth of a process. [`shared`]: memory that is freed in one process and open in another.
+//! * [`subject`]: subjects of checks. [`reading`]: reads their ledgers. [`finding`]: findings.
 
 mod checks;
 mod finding;
@@ -73,7 +73,7 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// [`Code::Error`] when a finding has severity error; those of choosing a process.
+    /// [`Code::Error`] if a finding has severity error; those of choosing a process.
     fn run(&self, context: &Context) -> Result<()> {
         let world = &context.world;
         let survey = match self.target {
@@ -138,10 +138,10 @@ fn about(pid: u32, findings: Vec<Finding>) -> Vec<Finding> {
     findings.into_iter().map(|finding| Finding { pid: Some(pid), ..finding }).collect()
 }
 
-/// The findings about a process that has the shim, or had it.
+/// The findings about a process that has or had the shim.
 fn of_found(world: &World, found: &FoundProcess, reading: &Reading) -> Vec<Finding> {
     let findings = process::without_ledger(world, found, reading).unwrap_or_else(|| match &found.what {
-        // A dead process needs no cure. stale-ledgers counts it.
+        // A dead process needs no remedy. stale-ledgers counts it.
         LedgerFile::Ledger { summary, status, .. } if status.running() || reading.is_named() => {
             let read = reading.read(world, found);
             checks::of_subject(&Subject::found(world, found, (summary, status), &read, reading))
@@ -151,24 +151,24 @@ fn of_found(world: &World, found: &FoundProcess, reading: &Reading) -> Vec<Findi
     about(found.pid, findings)
 }
 
-/// The findings of a dump, or of a ledger that lies elsewhere.
+/// The findings of a dump or of a ledger elsewhere.
 fn of_file(ledger: &Ledger) -> Vec<Finding> {
     about(ledger.pid(), checks::of_subject(&Subject::file(ledger)))
 }
 
-/// The findings of all checks that need only a ledger: first what is broken, then what takes most memory.
+/// The findings of all checks that need only a ledger, in the order of [`sort`].
 pub(super) fn of_ledger(ledger: &Ledger) -> Vec<Finding> {
     let mut findings = of_file(ledger);
     sort(&mut findings);
     findings
 }
 
-/// First what is broken, then what takes most memory.
+/// Sorts: most severe first, then most memory first.
 fn sort(findings: &mut [Finding]) {
     findings.sort_by_key(|finding| (finding.severity != Severity::Error, std::cmp::Reverse(finding.bytes)));
 }
 
-/// The only process of this name, if it has no ledger, and no process with a ledger and no file has the name. Other
+/// The only process of this name, if it has no ledger and the name fits no process with a ledger and no file. Other
 /// commands can show nothing of it, and this one can say why.
 fn without_ledger(context: &Context, survey: &Survey, target: &OsStr) -> Option<u32> {
     let is_path = target.as_encoded_bytes().contains(&b'/') || std::path::Path::new(target).exists();

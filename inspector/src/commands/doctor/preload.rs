@@ -1,4 +1,4 @@
-//! Checks of what is preloaded: that libgpumem.so is there, and that the loader takes it.
+//! Checks of the preload: libgpumem.so exists, and the loader accepts it.
 
 use super::finding::{Finding, error, info, ok, warning};
 use super::subject::Machine;
@@ -24,7 +24,7 @@ pub(super) fn library(of: &Machine) -> Finding {
     }
 }
 
-/// The libraries in this shell's LD_PRELOAD. The loader says that it cannot preload one, but not why.
+/// The libraries in this shell's LD_PRELOAD. The loader reports that it cannot preload one, but not why.
 pub(super) fn named(of: &Machine) -> Vec<Finding> {
     in_list(of.world, &std::env::var("LD_PRELOAD").unwrap_or_default())
 }
@@ -44,7 +44,7 @@ fn judge(world: &World, entry: &str) -> Finding {
         Err(_) => "name the libgpumem.so of this release there by its whole path, or unset LD_PRELOAD".into(),
     };
     let path = Path::new(entry);
-    // The loader looks for a bare name, and replaces $LIB and its like, by rules of its own.
+    // For a bare name, $LIB and the like the loader has its own rules.
     if entry.contains('/') && !entry.contains('$') {
         if !path.exists() {
             return wrong("there is no such file").fix(right);
@@ -68,10 +68,10 @@ fn judge(world: &World, entry: &str) -> Finding {
     }
 }
 
-/// What the loader says of a library that it leaves out, and of one for which it ends the program.
+/// The loader's messages for a library that it skips, and for one that makes it end the program.
 const REFUSALS: [&str; 2] = ["cannot be preloaded", "not found (required by"];
 
-/// Starts this very program under the preload: the loader says what it could not preload.
+/// Starts this program under the preload, and returns the loader's complaint.
 fn loads(lib: &Path) -> Result<(), String> {
     if let Some(feature) = processor::lacking(lib) {
         return Err(format!("it was built to use {feature}, which this processor does not have"));
@@ -132,7 +132,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let lib = temp.path().join("libgpumem.so");
         std::fs::write(&lib, "not an ELF file").unwrap();
-        // The test binary takes --version for a filter and succeeds. Only what the loader says counts.
+        // The test binary takes --version for a filter and succeeds. Only the loader's messages count.
         assert!(loads(&lib).unwrap_err().contains("cannot be preloaded"));
     }
 }

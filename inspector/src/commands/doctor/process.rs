@@ -1,4 +1,4 @@
-//! Checks of one process: is everything recorded, and if not, why.
+//! Checks of one process: completeness of its records, and the reasons for gaps.
 
 use super::finding::{Finding, Severity, error, finding, info, ok, warning};
 use super::reading::Reading;
@@ -19,11 +19,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// What is said of a process whose ledger cannot be read. `None`: there is one to read.
+/// The findings for a process whose ledger cannot be read. `None`: it can be read.
 pub(super) fn without_ledger(world: &World, found: &FoundProcess, reading: &Reading) -> Option<Vec<Finding>> {
     let finding = match &found.what {
         LedgerFile::Ledger { .. } => return None,
-        // One finding of stale-ledgers is for all of them.
+        // One finding of stale-ledgers covers all of them.
         LedgerFile::Unreadable { .. } if found.is_dead_of_other_version() && !reading.is_named() => {
             return Some(Vec::new());
         }
@@ -59,7 +59,7 @@ fn no_ledger(world: &World, found: &FoundProcess, mapped: &Mapped, expected: &Pa
     )
 }
 
-/// Whether all of the ledger could be looked at.
+/// Reports if part of the ledger could not be read.
 pub(super) fn ledger(of: &Subject) -> Option<Finding> {
     match &of.whole {
         _ if of.is & ENDED != 0 && of.summary.cut.is_some() => {
@@ -70,7 +70,7 @@ pub(super) fn ledger(of: &Subject) -> Option<Finding> {
     }
 }
 
-/// Whether it records, or how it has ended.
+/// Reports if the process records, or how it ended.
 pub(super) fn recording(of: &Subject) -> Option<Finding> {
     let (pid, name) = (of.pid, text::clean(&of.name));
     let state = u8::try_from(of.summary.header.state).ok().and_then(State::from_u8);
@@ -126,7 +126,7 @@ pub(super) fn interception(of: &Subject) -> Option<Finding> {
     found.into()
 }
 
-/// Whether call sites are lines of Python, where there is an interpreter.
+/// Reports if call sites are lines of Python, if the process has an interpreter.
 pub(super) fn python(of: &Whole) -> Option<Finding> {
     let head = of.ledger.head();
     match (head.python.is_empty(), head.python_refused.is_empty()) {
@@ -138,11 +138,11 @@ pub(super) fn python(of: &Whole) -> Option<Finding> {
     }
 }
 
-/// Names at most this many threads.
+/// Most threads that are named.
 const THREADS: usize = 4;
 
-/// Calls whose stack could not be walked, by thread. Allocations that are too small for a stack by
-/// the process's own setting do not count.
+/// Calls whose stack could not be walked, by thread. Allocations below the process's size limit for stacks do not
+/// count.
 pub(super) fn stacks(of: &Whole) -> Option<Finding> {
     let ledger = of.ledger;
     let snapshot = &ledger.snapshot;
@@ -185,7 +185,7 @@ pub(super) fn complaints(of: &Subject) -> Vec<Finding> {
     text.lines().map(wrong).collect()
 }
 
-/// Variables of other projects that are in force. Whoever set them may not have thought of gpumem.
+/// Variables of other projects that are in force. The user may have set them without gpumem in mind.
 pub(super) fn aliases(of: &Whole) -> Vec<Finding> {
     let environment = of.ledger.environment().into_iter().map(|(name, value)| (name.into(), value.into()));
     aliases_in_force(&environment.collect::<Vec<_>>()).into_iter().map(alias).collect()

@@ -1,4 +1,4 @@
-//! Reading whole ledgers: all that are found share what a look may take, one that was named has what it needs.
+//! Reads whole ledgers: those of all processes share one budget, a named one gets as much as it needs.
 
 use crate::failure::{Failure, Result};
 use crate::model::Ledger;
@@ -9,20 +9,20 @@ use crate::source::world::World;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// See the module.
+/// A reader of whole ledgers.
 pub(super) struct Reading<'a> {
-    /// `None`: one that was named.
+    /// `None`: the process was named.
     of_all: Option<Spent>,
     others: &'a [FoundProcess],
 }
 
 struct Spent {
     begin: Instant,
-    /// Time that reading took, without what was made of it.
+    /// Time spent reading, without the checks.
     read: Cell<Duration>,
 }
 
-/// How long names are waited for, all ledgers together.
+/// Longest wait for names, all ledgers together.
 const NAMES_WITHIN: Duration = Duration::from_secs(20);
 
 impl<'a> Reading<'a> {
@@ -38,15 +38,15 @@ impl<'a> Reading<'a> {
         self.of_all.is_none()
     }
 
-    /// All that were found, those among them that share memory with one.
+    /// All processes found, including those that share memory with the subject.
     pub(super) fn others(&self) -> &'a [FoundProcess] {
         self.others
     }
 
-    /// Reads the ledger of one that was found.
+    /// Reads the ledger of a process that was found.
     ///
     /// # Errors
-    /// Those of reading it; that there is no time left, or that it is too large for a look at all.
+    /// Those of reading it; also if no time is left, or if it is larger than the whole budget.
     pub(super) fn read(&self, world: &World, found: &FoundProcess) -> Result<Ledger> {
         let Some(Spent { begin, read }) = &self.of_all else {
             return choose::read(world, found).map(|opened| Ledger::of(world, opened));

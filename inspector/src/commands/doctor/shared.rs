@@ -1,10 +1,10 @@
-//! Checks of one process: memory that one of two processes has freed, and the other has open.
+//! Checks for memory that one process has freed and another has open.
 
 use super::finding::{Finding, info, warning};
 use super::subject::Whole;
 use crate::report::shared::{export, import};
 
-/// Whether something was freed that is still open.
+/// Reports freed memory that is still open.
 pub(super) fn check(of: &Whole) -> Vec<Finding> {
     let here = of.sharing.exported.iter().filter(|row| row.freed).map(|row| (export(row), row.bytes));
     let there = of.sharing.imported.iter().filter(|row| row.freed).map(|row| (import(row), row.bytes));

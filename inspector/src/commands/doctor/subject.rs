@@ -1,4 +1,4 @@
-//! What is checked: this machine, a process, or what it has left.
+//! Subjects of checks: this machine, a process, or a ledger.
 
 use super::reading::Reading;
 use crate::failure::Failure;
@@ -20,22 +20,22 @@ pub(super) struct Machine<'a> {
     pub survey: &'a Survey,
 }
 
-/// A running process that has no shim.
+/// A running process without the shim.
 pub(super) struct WithoutShim<'a> {
     pub world: &'a World,
     pub process: &'a Process,
 }
 
-/// What a subject is, as bits: a process that runs, the ledger of one that has ended, a dump or a ledger elsewhere.
+/// State of a subject, as bits: a running process, the ledger of an ended one, a dump or a ledger elsewhere.
 pub(super) const RUNNING: u8 = 1;
 pub(super) const ENDED: u8 = 2;
 pub(super) const FILE: u8 = 4;
 pub(super) const EVERY: u8 = RUNNING | ENDED | FILE;
-/// A running process that has a control thread, and one whose mappings could be read.
+/// A running process with a control thread, and one whose mappings could be read.
 pub(super) const ANSWERS: u8 = 8;
 pub(super) const MAPPED: u8 = 16;
 
-/// A process that has the shim, or what it has left.
+/// A process with the shim, or its ledger.
 pub(super) struct Subject<'a> {
     pub pid: u32,
     pub name: String,
@@ -43,17 +43,17 @@ pub(super) struct Subject<'a> {
     pub status: &'a Status,
     pub is: u8,
     pub mapped: Mapped,
-    /// Its ledger read as a whole, or why it could not be.
+    /// Its ledger read as a whole, or the reason why it could not be read.
     pub whole: Result<Whole<'a>, &'a Failure>,
 }
 
-/// A ledger that was read as a whole, and what several checks ask of it.
+/// A ledger that was read as a whole, with data that several checks need.
 pub(super) struct Whole<'a> {
     pub ledger: &'a Ledger,
     pub overview: Overview,
     pub settings: Settings,
     pub suspects: Suspects,
-    /// What it shares with other processes that run.
+    /// Memory that it shares with other running processes.
     pub sharing: Shared,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Whole<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// A process that was found, or what it has left; `read` is its whole ledger.
+    /// A process that was found, or its ledger; `read` reads the whole ledger.
     pub(super) fn found(
         world: &World,
         found: &FoundProcess,
@@ -92,7 +92,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// A dump, or a ledger that lies elsewhere.
+    /// A dump or a ledger elsewhere.
     pub(super) fn file(ledger: &'a Ledger) -> Self {
         Self {
             pid: ledger.pid(),

@@ -19,21 +19,21 @@ pub(super) fn variables(_: &Machine) -> Vec<Finding> {
     complaints.iter().map(wrong).chain(aliases.into_iter().map(alias)).collect()
 }
 
-/// A variable of another project that stands for one of ours.
+/// A finding about another project's variable that sets one of gpumem.
 pub(super) fn alias(alias: &Alias) -> Finding {
     info(format!("{} is set; gpumem reads it as {}={}", alias.name, alias.setting, alias.value))
         .fix(format!("{} itself overrides it", alias.setting))
 }
 
-/// Less free space than this may cut a ledger short.
+/// With less free space a ledger may be cut short.
 const LITTLE_SPACE: u64 = 64 << 20;
 
 pub(super) fn directory(of: &Machine) -> Finding {
     judged(&of.world.own_dir, of.world.uid, of.world.narrow)
 }
 
-/// As the shim judges it: the default directory has to be the user's alone; one that was named may be a link,
-/// another user's, or shared, and only has to be of use. Root may only want to look.
+/// Judges as the shim does: the default directory must belong to the user alone. A named one may be a link, another
+/// user's, or shared, and must only be usable. Root may only want to read.
 fn judged(dir: &Path, uid: u32, named: bool) -> Finding {
     let shown = dir.display();
     let another = "set GPUMEM_DIR to a directory that the program can write";
@@ -87,7 +87,7 @@ fn judged(dir: &Path, uid: u32, named: bool) -> Finding {
     }
 }
 
-/// The closest directory above that exists.
+/// The closest existing directory above.
 fn nearest(dir: &Path) -> Option<&Path> {
     dir.ancestors().skip(1).find(|parent| parent.is_dir())
 }
@@ -109,7 +109,7 @@ fn free_bytes(dir: &Path) -> Option<u64> {
     (answer == 0).then_some(stat.f_bavail as u64 * stat.f_frsize as u64)
 }
 
-/// Where the loader looks, nearly: LD_LIBRARY_PATH and the usual directories.
+/// Approximately the loader's directories: LD_LIBRARY_PATH and the usual ones.
 fn library_dirs() -> Vec<PathBuf> {
     let named = std::env::var_os("LD_LIBRARY_PATH");
     let arch = std::env::consts::ARCH;
@@ -130,7 +130,7 @@ fn library_dirs() -> Vec<PathBuf> {
     named.into_iter().chain(usual.map(PathBuf::from)).collect()
 }
 
-/// Files of a name in those directories, links resolved, each once.
+/// Files with this prefix in those directories, links resolved, each once.
 fn installed(start: &str) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = library_dirs()
         .iter()
@@ -211,7 +211,7 @@ pub(super) fn proc(of: &Machine) -> Option<Finding> {
     }
 }
 
-/// One line for those that can be read, and one for those of other versions: each update of gpumem leaves some behind.
+/// One line for readable ledgers, and one for those of other versions: each update of gpumem leaves some behind.
 pub(super) fn stale(of: &Machine) -> Vec<Finding> {
     let all = |is: fn(&FoundProcess) -> bool, whose: &str, fix: &str| {
         let ledgers: Vec<&FoundProcess> = of.survey.found.iter().filter(|found| is(found)).collect();
@@ -225,7 +225,7 @@ pub(super) fn stale(of: &Machine) -> Vec<Finding> {
     known.into_iter().chain(others).collect()
 }
 
-/// What their files take, in words. Blocks, not length: ledgers are sparse.
+/// Size of their files, in words. Blocks, not length: ledgers are sparse.
 fn bytes_of(ledgers: &[&FoundProcess]) -> String {
     let metas = ledgers.iter().filter_map(|found| std::fs::symlink_metadata(found.path()?).ok());
     units::bytes(metas.map(|meta| meta.blocks() * 512).sum())
@@ -247,7 +247,7 @@ mod tests {
         std::fs::create_dir(&dir).unwrap();
         mode(0o700);
         assert!(both(uid).iter().all(|&severity| severity < Severity::Error));
-        // The shim records in what belongs to another user where that was named, and nowhere else.
+        // The shim records in another user's directory only if it was named.
         let severity = if uid == 0 { Severity::Ok } else { Severity::Warning };
         assert_eq!(both(uid + 1), [Severity::Error, severity], "root may leave a directory to others");
         assert_eq!(judged(&dir, 0, true).severity, Severity::Ok, "root looks at another's");
@@ -259,7 +259,7 @@ mod tests {
             let shared = judged(&dir, uid, true);
             assert!(shared.finding.contains(said) && shared.fix.ends_with("unless it is shared on purpose"));
         }
-        // A link may be named; one in the default place is somebody's trick.
+        // A link may be named; in the default place it may be an attack.
         let link = temp.path().join("link");
         std::os::unix::fs::symlink(&dir, &link).unwrap();
         assert_eq!([false, true].map(|named| judged(&link, uid, named).severity), [Severity::Error, Severity::Warning]);

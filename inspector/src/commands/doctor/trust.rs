@@ -1,16 +1,16 @@
-//! Checks of one process: whether the shim does more than record, what decided that, and what it does not know.
+//! Checks of one process: does the shim do more than record, what decided that, and which features it does not know.
 
 use super::finding::{Finding, info, ok, warning};
 use super::subject::Subject;
 use gpumem_wire::kinds::{Mode, Vendor};
 use gpumem_wire::units;
 
-/// What decided, in the first line; then what was refused.
+/// The deciding setting or finding in the first line, then the refused ones.
 fn decided(of: &Subject) -> String {
     of.summary.text(of.summary.header.decided).into_owned()
 }
 
-/// Whether more is done than to record.
+/// Reports if the shim does more than record.
 pub(super) fn mode(of: &Subject) -> Finding {
     let all = decided(of);
     let decided = all.lines().next().unwrap_or_default();
@@ -25,18 +25,18 @@ pub(super) fn mode(of: &Subject) -> Finding {
     info(said).fix("GPUMEM_RECORD_ONLY=0 overrides it")
 }
 
-/// Verdicts that are not believed.
+/// Selftest verdicts that were refused.
 pub(super) fn verdict(of: &Subject) -> Vec<Finding> {
     let refused = |line: &str| warning(line).fix("remove the file; gpumem selftest --rules writes another");
     decided(of).lines().skip(1).map(refused).collect()
 }
 
-/// The ROCm of a process without CUDA. It is told beside the mode: a newer minor version is served all the same.
+/// The ROCm of a process without CUDA. It is reported beside the mode, because a newer minor version is still served.
 pub(super) fn rocm(of: &Subject) -> Option<Finding> {
     let number = of.summary.header.driver_version;
     let is_hips = of.summary.contexts.values().any(|context| context.vendor == Vendor::Hip as u8);
     let ((major, minor), newest) = (units::version(number), units::NEWEST_ROCM);
-    // Numbers of CUDA are smaller.
+    // CUDA's version numbers are smaller.
     if !is_hips || number < 1_000_000 {
         return None;
     }
@@ -49,7 +49,7 @@ pub(super) fn rocm(of: &Subject) -> Option<Finding> {
         .into()
 }
 
-/// What the process met that the shim has no tables for.
+/// Features that the process used and that the shim has no tables for.
 pub(super) fn unknown(of: &Subject) -> Option<Finding> {
     let met = of.summary.text(of.summary.header.unknown);
     let met: Vec<&str> = met.lines().collect();

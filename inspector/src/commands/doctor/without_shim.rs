@@ -1,4 +1,4 @@
-//! Checks of a running process without the shim: why it has none, and what stands in the way.
+//! Checks of a running process without the shim: the reason, and obstacles to a preload.
 
 use super::finding::{Finding, error, info, warning};
 use super::subject::WithoutShim;
@@ -9,7 +9,7 @@ use crate::text;
 use gpumem_wire::settings::Settings;
 use std::ffi::OsStr;
 
-/// Why it has no shim.
+/// The reason why it has no shim.
 pub(super) fn reach(&WithoutShim { world, process }: &WithoutShim) -> Finding {
     let who = text::clean(&process.name).into_owned();
     let beyond = |why: &str| error(format!("{who} has no libgpumem.so: {why}")).fix("no preload reaches it");
@@ -39,7 +39,7 @@ pub(super) fn reach(&WithoutShim { world, process }: &WithoutShim) -> Finding {
     warning(format!("{who} {said}{variables}")).fix(format!("end it and start it again: gpumem run -- {command}"))
 }
 
-/// Whether it does anything at all.
+/// Reports if it is stopped or traced.
 pub(super) fn state(&WithoutShim { world, process }: &WithoutShim) -> Option<Finding> {
     let standing = Standing::of(world, process.pid);
     if let Some(tracer) = standing.tracer {
