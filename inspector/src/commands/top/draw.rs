@@ -1,6 +1,6 @@
-//! What the user sees: a state and a look to cells of a screen. Nothing here waits or changes anything.
+//! Draws a state and a look into the cells of a screen. Nothing here waits or changes anything.
 //!
-//! * [`lines`]: text that is wrapped, and cells of tables as text. [`help`]: the keys, and how to read each tab.
+//! * [`lines`]: wrapped text, and cells of tables as text. [`help`]: the keys, and how to read each tab.
 
 mod help;
 mod lines;
@@ -18,9 +18,9 @@ const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const CHOSEN: Style = Style::new().add_modifier(Modifier::REVERSED);
 
-/// Below this nothing fits.
+/// Smallest usable screen.
 const LEAST: (u16, u16) = (40, 8);
-/// Rows of text above the tables that one line of text takes at most.
+/// Most rows that one line of text above the tables takes.
 const MOST_WRAPPED: usize = 2;
 
 fn style(tone: Tone) -> Style {
@@ -33,7 +33,7 @@ fn style(tone: Tone) -> Style {
     }
 }
 
-/// What was drawn where, for keys that go by pages.
+/// Sizes on the screen, for keys that move by pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Drawn {
     /// Rows of the list, or lines of the text, that fit.
@@ -43,7 +43,7 @@ pub(super) struct Drawn {
 /// Draws everything.
 pub(super) fn all(buffer: &mut Buffer, state: &State, look: Option<&Look>) -> Drawn {
     let area = buffer.area;
-    // A terminal that has no size yet, or lost it.
+    // The terminal has no size yet, or lost it.
     if area.is_empty() {
         return Drawn::default();
     }
@@ -92,7 +92,7 @@ fn put(buffer: &mut Buffer, area: Rect, text: &str, style: Style) {
     }
 }
 
-/// Puts parts beside one another, each whole or not at all; the first ones come first.
+/// Puts parts side by side, each whole or not at all, in order.
 fn put_parts(buffer: &mut Buffer, area: Rect, parts: &[(String, Style)]) {
     let (mut x, end) = (usize::from(area.x), usize::from(area.right()));
     for (part, style) in parts.iter().filter(|(part, _)| !part.is_empty()) {
@@ -121,10 +121,10 @@ fn header(buffer: &mut Buffer, area: Rect, state: &State, look: Option<&Look>) {
         }
     }
     if let Some(age) = look.and_then(|look| look.head.baseline_age) {
-        // Before all that may not fit: the columns mean something else.
+        // Before parts that may not fit: the columns now have another meaning.
         parts.insert(3.min(parts.len()), (format!("Δ {}", text::units::span(age.as_nanos() as u64)), CHOSEN));
     }
-    // So must be whether the screen stands still.
+    // The mark of a paused screen must always fit too.
     parts.insert(if state.paused { 1 } else { parts.len() }, pace);
     put_parts(buffer, area, &parts);
 }
@@ -143,7 +143,7 @@ fn tabs(buffer: &mut Buffer, area: Rect, now: Tab) {
     put_parts(buffer, area, &parts);
 }
 
-/// What is typed or asked, what was said, or how rows are shown.
+/// The prompt, a message, or the order of the rows.
 fn footer(buffer: &mut Buffer, area: Rect, state: &State, look: Option<&Look>) {
     if let Some(prompt) = &state.prompt {
         return self::prompt(buffer, area, prompt);
@@ -192,7 +192,7 @@ fn prompt(buffer: &mut Buffer, area: Rect, prompt: &Prompt) {
     put(buffer, area, &label, BOLD);
     let at = text::width(&label).min(width);
     let room = width.saturating_sub(at + 1);
-    // What is typed last is seen.
+    // Show the end of the typed text.
     let typed: Vec<char> = prompt.text.chars().collect();
     let tail: String = typed[typed.len().saturating_sub(room)..].iter().collect();
     let rest = Rect { x: area.x + at as u16, width: area.width - at as u16, ..area };
@@ -207,7 +207,7 @@ fn title<'a>(look: &Look, column: &'a super::look::Column) -> &'a str {
     if look.head.baseline_age.is_some() { column.changed } else { column.title }
 }
 
-/// Warnings, lines of text, the numbers, and the list.
+/// Draws warnings, lines of text, the numbers, and the list.
 fn tables(buffer: &mut Buffer, area: Rect, state: &State, look: &Look) -> usize {
     let mut area = area;
     let below = |area: Rect, rows: usize| {
@@ -223,7 +223,7 @@ fn tables(buffer: &mut Buffer, area: Rect, state: &State, look: &Look) -> usize 
         }
     }
     if !look.numbers.rows.is_empty() {
-        // The list keeps a part of a small screen.
+        // On a small screen the list keeps a part.
         let most = usize::from(area.height).saturating_sub(4).max(usize::from(area.height) / 2);
         let rows = (look.numbers.rows.len() + 1).min(most);
         let at = Rect { height: rows as u16, ..area };
@@ -233,7 +233,7 @@ fn tables(buffer: &mut Buffer, area: Rect, state: &State, look: &Look) -> usize 
     sheet(buffer, area, look, &look.list, &state.rows(), &state.filter, true)
 }
 
-/// Draws a table from the page on that has the chosen row; how many rows fit.
+/// Draws a table, starting at the page with the chosen row; returns the number of rows that fit.
 fn sheet(
     buffer: &mut Buffer,
     area: Rect,
@@ -268,7 +268,7 @@ fn sheet(
     page
 }
 
-/// Lines of text, from one on; how many fit.
+/// Draws lines of text from one on; returns the number that fit.
 fn text_lines(buffer: &mut Buffer, area: Rect, lines: &[String], from: usize) -> usize {
     let page = usize::from(area.height);
     let from = from.min(lines.len().saturating_sub(page));

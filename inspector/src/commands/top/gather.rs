@@ -1,8 +1,8 @@
-//! One look: a ledger to the plain data that is drawn.
+//! One look: turns a ledger into the plain data that is drawn.
 //!
-//! * [`overview`]: totals, and how they move. [`allocs`]: live allocations in groups, and one group closely.
+//! * [`overview`]: totals and their growth. [`allocs`]: live allocations in groups, and one group in detail.
 //! * [`graphs`], [`pool`], [`events`]: the other tabs. [`processes`]: all processes.
-//! * [`memory`]: what one look leaves for the next: counts for rates, the baseline, verdicts.
+//! * [`memory`]: data kept from one look to the next: counts for rates, the baseline, verdicts.
 
 mod allocs;
 mod events;
@@ -21,7 +21,7 @@ use crate::model::sites::Sites;
 use crate::source::world::World;
 use crate::text::units;
 
-/// What each tab is made from.
+/// The input of each tab.
 struct View<'a> {
     world: &'a World,
     ledger: &'a Ledger,

@@ -1,9 +1,9 @@
-//! The keys of the live view: one table, from which `?`, the help of the command and what a key does are made.
+//! The keys of the live view: one table for `?`, the command's help, and the meaning of a key.
 
 use super::look::Tab;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// What a key does.
+/// Meaning of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Does {
     Help,
@@ -39,7 +39,7 @@ pub(super) enum Does {
 
 /// A line of the table.
 pub(super) struct Line {
-    /// As people write it.
+    /// The keys as users write them.
     pub keys: &'static str,
     pub says: &'static str,
     does: &'static [(KeyCode, KeyModifiers, Does)],
@@ -64,7 +64,7 @@ const fn line(keys: &'static str, says: &'static str, does: &'static [(KeyCode, 
     Line { keys, says, does }
 }
 
-/// Every key, in the order in which `?` shows them.
+/// Every key, in the order of `?`.
 pub(super) const KEYS: &[Line] = &[
     line("?", "show these keys, or hide them", &[key('?', Does::Help), code(KeyCode::F(1), Does::Help)]),
     line("q, Ctrl-C", "quit", &[key('q', Does::Quit), ctrl('c', Does::Quit)]),
@@ -134,9 +134,9 @@ pub(super) const KEYS: &[Line] = &[
     line("Ctrl-L, Ctrl-Z", "draw anew, suspend", &[ctrl('l', Does::Redraw), ctrl('z', Does::Suspend)]),
 ];
 
-/// What a key does; `None`: nothing.
+/// The meaning of a key; `None` if it has none.
 pub(super) fn meaning(event: &KeyEvent) -> Option<Does> {
-    // A capital letter is a key of its own, however a terminal says so.
+    // A capital letter is a key of its own, however the terminal reports it.
     let held = event.modifiers.difference(KeyModifiers::SHIFT);
     let all = KEYS.iter().flat_map(|line| line.does);
     all.clone().find(|(code, modifiers, _)| *code == event.code && *modifiers == held).map(|&(.., does)| does)

@@ -1,4 +1,4 @@
-//! The live view: keys and looks go in, a screen comes out.
+//! The live view: takes keys and looks, and draws the screen.
 
 use super::draw::{self, Drawn};
 use super::look::Look;
@@ -13,7 +13,7 @@ use ratatui::crossterm::event::{Event, KeyEventKind};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-/// True where there is somebody who looks and has keys.
+/// True if a user can watch and press keys.
 pub(super) fn is_possible() -> bool {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !dumb
@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
         let woken = screen.wait(None).map_err(terminal)?;
         if let Some(signal) = woken.ended_by {
             screen.end_by(signal);
-            // Only where the signal is ignored by who started us.
+            // This happens only if the parent process made it ignore the signal.
             return Ok(());
         }
         if live.input(woken, &mut screen).map_err(terminal)? {
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     }
 }
 
-/// The ledger of the process that is meant; `None`: there are several.
+/// The ledger of the target process; `None`: there are several.
 fn whom(args: &Args, context: &Context) -> Result<Option<PathBuf>> {
     match context.ledger(&args.target) {
         Ok(ledger) => Ok(Some(ledger.path)),
@@ -72,7 +72,7 @@ struct Live {
 }
 
 impl Live {
-    /// Has looked at what is to be shown now.
+    /// Requests a look at the present state.
     fn ask(&mut self) {
         let ask = self.state.ask();
         if self.asked.as_ref() != Some(&ask) {
@@ -81,7 +81,7 @@ impl Live {
         }
     }
 
-    /// True for the end.
+    /// Handles input; true ends the view.
     fn input(&mut self, woken: Woken, screen: &mut Screen) -> std::io::Result<bool> {
         for event in woken.input {
             let effect = match event {
@@ -92,7 +92,7 @@ impl Live {
                 }
                 _ => None,
             };
-            // What the key changed is asked for before what it does.
+            // Request the new look before the key's effect.
             self.ask();
             match effect {
                 Some(Effect::Quit) => return Ok(true),
@@ -106,12 +106,12 @@ impl Live {
         Ok(false)
     }
 
-    /// Takes what was read.
+    /// Takes the worker's results.
     fn listen(&mut self) -> Result<()> {
         while let Some(said) = self.worker.said() {
             match said {
                 Ok(FromWorker::Look(look)) => {
-                    // One that was asked for before the last key is of no use.
+                    // A look requested before the last key is outdated.
                     if look.ask.whom == self.state.whom && look.ask.tab == self.state.tab {
                         self.state.looked(&look);
                         self.look = Some(*look);
@@ -126,7 +126,7 @@ impl Live {
     }
 }
 
-/// What the help of the command says of keys.
+/// The keys as text for the command's help.
 pub(super) fn help() -> String {
     keys::help()
 }

@@ -1,4 +1,4 @@
-//! What one look gave: plain data, which goes from the thread that reads to the one that draws.
+//! Result of one look: plain data, passed from the reading thread to the drawing one.
 
 use crate::model::allocs;
 use crate::model::graphs;
@@ -31,7 +31,7 @@ impl Tab {
     }
 }
 
-/// What is to be looked at.
+/// Request for a look.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ask {
     /// The ledger of a process; `None`: all processes.
@@ -39,9 +39,9 @@ pub(super) struct Ask {
     pub tab: Tab,
     pub by: allocs::By,
     pub graphs_by: graphs::By,
-    /// A row that is looked at closely.
+    /// The row shown in detail.
     pub detail: Option<String>,
-    /// Differences are shown: the number tells one baseline from the next. 0: none.
+    /// Number of the baseline for differences. 0: no differences.
     pub baseline: u64,
     pub interval: Duration,
     pub paused: bool,
@@ -50,22 +50,22 @@ pub(super) struct Ask {
 /// One look.
 #[derive(Clone, Debug)]
 pub(super) struct Look {
-    /// What was asked for.
+    /// The request.
     pub ask: Ask,
     pub head: Head,
-    /// What is to be known before any number is believed.
+    /// Warnings that a reader needs before the numbers.
     pub warnings: Vec<String>,
     /// Lines of text above the tables.
     pub lines: Vec<String>,
-    /// Numbers, each with where it came from and goes to.
+    /// Numbers, each with its value over time and its rate.
     pub numbers: Sheet,
-    /// What is gone through, sorted, filtered.
+    /// The list, which can be sorted and filtered.
     pub list: Sheet,
-    /// Of the row that is looked at closely, a line each.
+    /// Lines about the row shown in detail.
     pub detail: Option<Vec<String>>,
-    /// Addresses that have no name yet.
+    /// Number of addresses without a name yet.
     pub unnamed: usize,
-    /// From this look to the next.
+    /// Time from this look to the next.
     pub pace: Duration,
 }
 
@@ -86,7 +86,7 @@ impl Look {
     }
 }
 
-/// Whom it is about.
+/// The process, or all of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Head {
     /// Empty: all processes.
@@ -95,9 +95,9 @@ pub(super) struct Head {
     /// "recorded for 3 min 2 s", "killed 4 s ago".
     pub status: String,
     pub running: bool,
-    /// What the pool could give back.
+    /// Bytes that the pool could release.
     pub idle_bytes: u64,
-    /// How long ago the baseline was taken.
+    /// Age of the baseline.
     pub baseline_age: Option<Duration>,
 }
 
@@ -105,12 +105,12 @@ pub(super) struct Head {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sheet {
     pub columns: &'static [Column],
-    /// What the last column has, where that can be chosen.
+    /// Content of the last column, if it can be chosen.
     pub of: String,
     pub rows: Vec<Row>,
-    /// Rows that there are besides.
+    /// Number of further rows.
     pub left_out: usize,
-    /// Said where there are no rows.
+    /// Text if there are no rows.
     pub empty: &'static str,
 }
 
@@ -118,7 +118,7 @@ pub(super) struct Sheet {
 #[derive(Debug, PartialEq)]
 pub(super) struct Column {
     pub title: &'static str,
-    /// Its title while it shows differences.
+    /// Its title if differences are shown.
     pub changed: &'static str,
     pub kind: Kind,
     pub least: usize,
@@ -128,11 +128,11 @@ pub(super) struct Column {
 /// A row.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
-    /// What tells it from the others, however it is sorted.
+    /// Identifies the row in any order.
     pub id: String,
     pub cells: Vec<Cell>,
     pub tone: Tone,
-    /// Of a process: its ledger.
+    /// For a process: its ledger.
     pub ledger: Option<PathBuf>,
 }
 
@@ -146,7 +146,7 @@ impl Row {
     }
 }
 
-/// How urgent it is.
+/// Urgency of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tone {
     #[default]
@@ -157,18 +157,18 @@ pub(super) enum Tone {
     Bad,
 }
 
-/// What is in a cell.
+/// Content of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell {
     Empty,
     Bytes(u64),
     Count(u64),
-    /// Since the baseline.
+    /// Change since the baseline.
     BytesChange(i64),
     CountChange(i64),
     /// Nanoseconds.
     Age(u64),
-    /// A minute.
+    /// Bytes per minute.
     BytesRate(f64),
     CountRate(f64),
     /// Values over time, oldest first.
@@ -191,7 +191,7 @@ impl Cell {
         before.map_or(Self::Count(now), |before| Self::CountChange(crate::model::changes::minus(now, before)))
     }
 
-    /// What it is sorted by; nothing is the least.
+    /// The sort key; an empty cell is the least.
     pub(super) fn weight(&self) -> Option<f64> {
         Some(match self {
             Self::Empty | Self::Text(_) | Self::Bars(_) => return None,
@@ -278,5 +278,5 @@ pub(super) const CONTEXTS: &[Column] = &[
 pub(super) const EVENTS: &[Column] =
     &[number("ago", "ago", 11, 0), word("what", 15, 0), word("thread", 10, 2), text("text", 44), SITE];
 
-/// What happened says more than where: that is in the detail, too.
+/// The event matters more than the site, which is in the detail too.
 const SITE: Column = Column { title: "site", changed: "site", kind: Kind::Text, least: 24, gives_way: 1 };

@@ -1,7 +1,8 @@
-//! `gpumem top`: a process, or all of them, looked at again and again.
+//! `gpumem top`: watches a process, or all of them.
 //!
-//! * [`live`]: on a terminal, with keys. [`worker`]: the thread that reads for it. [`gather`]: a ledger to a look.
-//!   [`draw`]: a state and a look to a screen. [`state`]: what keys do. [`look`]: what a look has. [`keys`]: the keys.
+//! * [`live`]: the view on a terminal, with keys. [`worker`]: its reading thread. [`gather`]: a ledger to a look.
+//!   [`draw`]: a state and a look to a screen. [`state`]: effects of keys. [`look`]: result of a look. [`keys`]: the
+//!   keys.
 
 mod draw;
 mod gather;
@@ -35,7 +36,7 @@ pub(crate) struct Args {
     ascii: bool,
 }
 
-/// More often would keep a core busy. More rarely would show nothing.
+/// A shorter interval would keep a core busy. A longer one would show nothing.
 fn interval(text: &str) -> std::result::Result<Duration, String> {
     let interval = span(text)?;
     match (Duration::from_millis(50)..=Duration::from_secs(86_400)).contains(&interval) {

@@ -1,8 +1,8 @@
-//! What is shown, and what keys do to it. Nothing here reads, draws or waits: keys and looks go in, what is to be done
-//! comes out.
+//! The state of the view, and the effects of keys on it. Nothing here reads, draws or waits: it takes keys and looks,
+//! and returns the work to do.
 //!
-//! * [`prompt`]: the line in which something is typed or asked.
-//! * [`rows`]: which rows there are, in which order, and which one is chosen.
+//! * [`prompt`]: the line for text and questions.
+//! * [`rows`]: the rows that are shown, their order, and the chosen one.
 
 mod prompt;
 mod rows;
@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the user sees.
+/// State of the view.
 pub(super) struct State {
     /// The process; `None`: all of them.
     pub whom: Option<PathBuf>,
@@ -30,53 +30,53 @@ pub(super) struct State {
     pub filter: String,
     pub prompt: Option<Prompt>,
     pub detail: Option<Detail>,
-    /// Whether the keys are shown, and from which line on.
+    /// First line of the help, if it is shown.
     pub help: Option<usize>,
     pub paused: bool,
     pub baseline: u64,
     baselines: u64,
     pub interval: Duration,
     pub message: Option<Message>,
-    /// Nothing of the process is changed.
+    /// True if keys may not change the process.
     readonly: bool,
     /// Rows that fit on the screen.
     pub page: usize,
     lists: HashMap<Option<Tab>, Rows>,
 }
 
-/// A row that is looked at closely.
+/// A row shown in detail.
 pub(super) struct Detail {
     /// The row.
     pub id: String,
-    /// From which line on it is shown.
+    /// First line that is shown.
     pub from: usize,
 }
 
-/// What is said at the bottom until the next key.
+/// A message at the bottom until the next key.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Message {
     pub text: String,
     pub bad: bool,
 }
 
-/// What is to be done besides looking.
+/// Work to do besides looking.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Effect {
     Quit,
     Suspend,
-    /// Draw everything anew.
+    /// Redraw everything.
     Redraw,
-    /// Look at once.
+    /// Look now.
     Now,
-    /// Ask the process.
+    /// Send a request to the process.
     Act(Request),
 }
 
-/// Shortest and longest time between two looks that keys reach.
+/// Shortest and longest interval that keys can set.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
 
 impl State {
-    /// At the beginning.
+    /// The initial state.
     pub(super) fn new(whom: Option<PathBuf>, interval: Duration, readonly: bool) -> Self {
         Self {
             whom,
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// What is to be looked at.
+    /// The request for the next look.
     pub(super) fn ask(&self) -> Ask {
         Ask {
             whom: self.whom.clone(),
@@ -112,7 +112,7 @@ impl State {
         }
     }
 
-    /// How the rows that are shown are sorted, and which is chosen.
+    /// The order of the rows, and the chosen one.
     pub(super) fn rows(&self) -> Rows {
         self.lists.get(&self.place()).cloned().unwrap_or_default()
     }
@@ -125,13 +125,13 @@ impl State {
         change(self.lists.entry(self.place()).or_default());
     }
 
-    /// A look has come: what was chosen stays chosen, wherever it is now.
+    /// Takes a look: the chosen row stays chosen, wherever it is now.
     pub(super) fn looked(&mut self, look: &Look) {
         let filter = self.filter.clone();
         self.change_rows(|rows| rows.follow(&look.list, &filter));
     }
 
-    /// A key was pressed.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: &KeyEvent, look: Option<&Look>) -> Option<Effect> {
         self.message = None;
         if self.prompt.is_some() {
@@ -147,7 +147,7 @@ impl State {
         self.go(does).or_else(|| self.arrange(does, look)).unwrap_or_else(|| self.act(does, look))
     }
 
-    /// While the keys are shown.
+    /// Handles a key in the help.
     fn in_help(&mut self, does: Does) -> Option<Effect> {
         let from = self.help.unwrap_or(0);
         match does {
@@ -158,7 +158,7 @@ impl State {
         None
     }
 
-    /// While one row is looked at; false: the key means what it always does.
+    /// Handles a key in the detail of a row; false: the key has its usual meaning.
     fn in_detail(&mut self, does: Does, look: Option<&Look>) -> bool {
         let lines = look.and_then(|look| look.detail.as_ref()).map_or(0, Vec::len);
         let page = self.page;
@@ -174,7 +174,7 @@ impl State {
         true
     }
 
-    /// Goes somewhere else. The outer `None`: that is not what the key does.
+    /// Moves to another place. The outer `None`: the key does not do that.
     fn go(&mut self, does: Does) -> Option<Option<Effect>> {
         let of_one = self.whom.is_some();
         let at = Tab::ALL.iter().position(|tab| *tab == self.tab).unwrap_or(0);
@@ -207,7 +207,7 @@ impl State {
         }
     }
 
-    /// Changes how the rows are shown. The outer `None`: that is not what the key does.
+    /// Changes the order of the rows. The outer `None`: the key does not do that.
     fn arrange(&mut self, does: Does, look: Option<&Look>) -> Option<Option<Effect>> {
         let (filter, page) = (self.filter.clone(), self.page);
         let fits = look.filter(|look| look.ask.whom == self.whom && look.ask.tab == self.tab);
@@ -264,7 +264,7 @@ impl State {
         }
     }
 
-    /// Asks for what changes the process, or for a text.
+    /// Starts an action on the process, or a text prompt.
     fn act(&mut self, does: Does, look: Option<&Look>) -> Option<Effect> {
         if does == Does::Filter {
             self.prompt = Some(Prompt::new(PromptKind::Filter { before: self.filter.clone() }, &self.filter));
@@ -274,7 +274,7 @@ impl State {
             self.say("choose a process with Enter");
             return None;
         }
-        // Right after it was chosen, what is there to see is still the list of all.
+        // Right after a process is chosen, the last look is still the list of all.
         let Some(look) = look.filter(|look| look.ask.whom == self.whom) else {
             self.say("one moment: the process is being looked at");
             return None;
@@ -307,7 +307,7 @@ impl State {
         None
     }
 
-    /// Text that was pasted; only where text is typed.
+    /// Pastes text into an open text prompt.
     pub(super) fn paste(&mut self, text: &str, look: Option<&Look>) {
         let Some(prompt) = &mut self.prompt else { return };
         prompt.paste(text);
@@ -319,18 +319,18 @@ impl State {
         }
     }
 
-    /// Says something until the next key.
+    /// Shows a message until the next key.
     pub(super) fn say(&mut self, text: &str) {
         self.message = Some(Message { text: text.to_owned(), bad: false });
     }
 
-    /// Says what is wrong until the next key.
+    /// Shows an error until the next key.
     pub(super) fn complain(&mut self, text: &str) {
         self.message = Some(Message { text: text.to_owned(), bad: true });
     }
 }
 
-/// A line or a page further.
+/// The position after a line or a page.
 fn scrolled(at: usize, does: Does, page: usize) -> usize {
     match does {
         Does::Up => at.saturating_sub(1),
@@ -343,7 +343,7 @@ fn scrolled(at: usize, does: Does, page: usize) -> usize {
     }
 }
 
-/// The value before or after this one, round and round.
+/// The value before or after this one, in a circle.
 fn next<T: ValueEnum + PartialEq>(now: T, forward: bool) -> T {
     let all = T::value_variants();
     let at = all.iter().position(|value| *value == now).unwrap_or(0);

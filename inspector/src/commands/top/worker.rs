@@ -1,7 +1,7 @@
-//! The thread that reads, so that keys never wait for a ledger, for names or for an answer of the process.
+//! The reading thread: keys never wait for a ledger, for names, or for an answer of the process.
 //!
-//! It looks again after the interval, but takes no more than a twenty-fifth of a core: a ledger of a million rows is
-//! looked at more seldom. A second thread looks names up (see [`crate::symbols`]).
+//! It looks again after the interval, but takes at most a twenty-fifth of a core: it looks less often at a ledger of a
+//! million rows. A second thread looks names up (see [`crate::symbols`]).
 
 use super::gather::{self, Memory};
 use super::look::{Ask, Look};
@@ -17,19 +17,19 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::time::{Duration, Instant};
 
-/// One of so many seconds of a core is used at most.
+/// One of this many seconds of a core is used at most.
 const SHARE: u32 = 25;
-/// Above so many rows looks are at least so far apart.
+/// With more rows than this, looks have a minimum distance.
 const MANY_ROWS: usize = 100_000;
 const APART: Duration = Duration::from_secs(2);
-/// What has ended does not change any more; what there is of it may.
+/// Interval for an ended process. Its ledger no longer changes, but may be removed.
 const ENDED: Duration = Duration::from_secs(5);
-/// Names that are known are shown that soon.
+/// New names are shown after this time.
 const NAMES: Duration = Duration::from_millis(300);
-/// Addresses that are named before that is told.
+/// Addresses that are named between two reports.
 const NAMED_AT_ONCE: usize = 16;
 
-/// To the thread.
+/// Messages to the thread.
 enum ToWorker {
     Ask(Ask),
     Now,
@@ -37,29 +37,29 @@ enum ToWorker {
     Named(u64, Vec<Named>),
 }
 
-/// From the thread.
+/// Messages from the thread.
 pub(super) enum FromWorker {
     Look(Box<Look>),
-    /// The process answered, or did not.
+    /// The process's answer, or an error.
     Answer(Result<String, String>),
-    /// There is nothing to look at; why.
+    /// There is nothing to look at, with the reason.
     Lost(String),
 }
 
-/// The thread, from outside.
+/// Handle of the thread.
 pub(super) struct Worker {
     to: Sender<ToWorker>,
     from: Receiver<FromWorker>,
 }
 
 impl Worker {
-    /// Starts it. Whenever it has something to say, it wakes somebody.
+    /// Starts the thread. It wakes the screen when it has a message.
     ///
     /// # Errors
     /// Those of starting a thread.
     pub(super) fn start(world: World, symbols: bool, waker: Waker) -> std::io::Result<Self> {
         let (to, told) = mpsc::channel();
-        // It waits for who draws, where drawing is slow.
+        // If drawing is slow, the thread waits for it.
         let (say, from) = mpsc::sync_channel(4);
         let own = to.clone();
         let look = move || {
@@ -83,7 +83,7 @@ impl Worker {
     }
 
     pub(super) fn ask(&self, ask: Ask) {
-        // A thread that has ended is seen where it is listened to.
+        // `said` reports a thread that has ended.
         let _ = self.to.send(ToWorker::Ask(ask));
     }
 
@@ -95,7 +95,7 @@ impl Worker {
         let _ = self.to.send(ToWorker::Act(request));
     }
 
-    /// What it has said; an error once it is gone.
+    /// The next message; an error once the thread is gone.
     pub(super) fn said(&self) -> Option<Result<FromWorker, ()>> {
         match self.from.try_recv() {
             Ok(said) => Some(Ok(said)),
@@ -105,14 +105,14 @@ impl Worker {
     }
 }
 
-/// Where the thread says things. Its end is told too.
+/// Channel for the thread's messages, and for its end.
 struct Out {
     say: SyncSender<FromWorker>,
     waker: Waker,
 }
 
 impl Out {
-    /// False where nobody listens any more.
+    /// False if the receiver is gone.
     fn say(&self, said: FromWorker) -> bool {
         let heard = self.say.send(said).is_ok();
         self.waker.wake();
@@ -126,18 +126,18 @@ impl Drop for Out {
     }
 }
 
-/// What the thread has.
+/// State of the thread.
 struct Reader {
     world: World,
     symbols: bool,
     own: Sender<ToWorker>,
-    /// Who looks up names, of which mappings, and which addresses it was given.
+    /// The thread that looks names up, the mappings it works on, and the addresses sent to it.
     names: Option<Sender<Job>>,
     asked: FxHashSet<u64>,
     generation: u64,
     ledger: Option<Ledger>,
     memory: Memory,
-    /// When the last look began.
+    /// Start time of the last look.
     looked: Option<Instant>,
     due: Option<Instant>,
 }
@@ -177,7 +177,7 @@ impl Reader {
         }
     }
 
-    /// Whether the ledger is to be read again for what is asked now.
+    /// True if the ledger must be read again for this request.
     fn changed(&mut self, before: Option<&Ask>, now: &Ask) -> bool {
         if before.is_none_or(|before| before.whom != now.whom) {
             (self.ledger, self.memory) = (None, Memory::default());
@@ -187,7 +187,7 @@ impl Reader {
         self.ledger.is_none() || old && !now.paused
     }
 
-    /// Looks, and says what it saw; false where nobody listens.
+    /// Looks and sends the result; false if the receiver is gone.
     fn look(&mut self, ask: &Ask, again: bool, out: &Out) -> bool {
         let (start, used) = (Instant::now(), cpu());
         self.looked = Some(start);
@@ -224,7 +224,7 @@ impl Reader {
         Ok(gather::look(&self.world, ledger, ask, &mut self.memory))
     }
 
-    /// Reads the ledger, and takes over the names that are known.
+    /// Reads the ledger, and takes over the known names.
     fn read(&mut self, path: &Path) -> Result<(), String> {
         let mut ledger = open(&self.world, path)?;
         match self.symbols {
@@ -241,10 +241,10 @@ impl Reader {
         Ok(())
     }
 
-    /// Has names looked up that are wanted.
+    /// Sends wanted names to the second thread.
     fn name(&mut self, ask: &Ask) {
         let Some((ledger, path)) = self.ledger.as_ref().zip(ask.whom.as_ref()) else { return };
-        // Once each: it may take longer to name them than to look again.
+        // Each once: naming may take longer than the interval.
         let wanted = ledger.symbols.wanted().into_iter();
         let addresses: Vec<u64> = wanted.filter(|&address| self.asked.insert(address)).collect();
         if addresses.is_empty() {
@@ -253,7 +253,7 @@ impl Reader {
         let (own, generation, world) = (self.own.clone(), self.generation, self.world.clone());
         let names = self.names.get_or_insert_with(|| {
             let (to, jobs) = mpsc::channel();
-            // Without the thread, addresses stay what they are.
+            // Without the thread, addresses stay unnamed.
             let _ = std::thread::Builder::new()
                 .name("gpumem-names".into())
                 .spawn(move || name_all(&world, &jobs, &own, generation));
@@ -285,13 +285,13 @@ fn open(world: &World, path: &Path) -> Result<Ledger, String> {
     choose::ledger(world, &asked).map(|opened| Ledger::of(world, opened)).map_err(|failure| failure.what)
 }
 
-/// Addresses to be named.
+/// Addresses to look up.
 struct Job {
     path: PathBuf,
     addresses: Vec<u64>,
 }
 
-/// The thread that looks names up: each address once.
+/// Runs the thread that looks names up: each address once.
 fn name_all(world: &World, jobs: &Receiver<Job>, to: &Sender<ToWorker>, generation: u64) {
     let mut ledger = None;
     while let Ok(job) = jobs.recv() {
@@ -312,7 +312,7 @@ fn name_all(world: &World, jobs: &Receiver<Job>, to: &Sender<ToWorker>, generati
     }
 }
 
-/// Time that this thread has computed.
+/// Processor time of this thread.
 fn cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)

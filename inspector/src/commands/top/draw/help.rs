@@ -1,4 +1,4 @@
-//! The keys, and how to read what is shown.
+//! The keys, and how to read each tab.
 
 use super::super::keys::KEYS;
 use super::super::look::Tab;
@@ -6,7 +6,7 @@ use super::super::state::State;
 use super::lines::wrapped;
 use crate::text;
 
-/// From so many columns on, what a key does stands beside it.
+/// Least width for a key's meaning beside the key.
 const BESIDE: u16 = 76;
 
 fn reading(state: &State) -> &'static [&'static str] {
@@ -35,7 +35,7 @@ fn reading(state: &State) -> &'static [&'static str] {
     }
 }
 
-/// All of it, in lines of so many columns.
+/// The whole help, in lines of this width.
 pub(super) fn lines(state: &State, columns: u16) -> Vec<String> {
     let mut lines = vec!["Keys".to_owned()];
     let width = KEYS.iter().map(|line| text::width(line.keys)).max().unwrap_or(0);

@@ -1,11 +1,11 @@
-//! Text that is wrapped, and cells of tables as text.
+//! Wrapped text, and cells of tables as text.
 
 use super::super::look::{Cell, Column, Look};
 use crate::text::{self, units};
 use crate::view::spark;
 
-/// Text in lines of so many columns, so many at most; broken between words, and within what is longer than a line.
-/// What is left out is told by `…`.
+/// Wraps text into at most `most` lines of this width, between words, and within words longer than a line. `…` marks
+/// omitted text.
 pub(super) fn wrapped(line: &str, columns: u16, most: usize) -> Vec<String> {
     let columns = usize::from(columns).max(4);
     let line = text::clean(line);
@@ -30,7 +30,7 @@ pub(super) fn wrapped(line: &str, columns: u16, most: usize) -> Vec<String> {
     if lines.len() > most {
         lines.truncate(most);
         if let Some(last) = lines.last_mut() {
-            // Whole words alone: half a number is another number.
+            // Whole words only: half a number is another number.
             while text::width(last) + 2 > columns {
                 let end = last.rfind(' ').unwrap_or(0);
                 last.truncate(end);
@@ -41,12 +41,12 @@ pub(super) fn wrapped(line: &str, columns: u16, most: usize) -> Vec<String> {
     lines
 }
 
-/// The title of a column, as long as the program runs.
+/// The title of a column, with a static lifetime.
 pub(super) fn static_title(look: &Look, column: &Column) -> &'static str {
     if look.head.baseline_age.is_some() { column.changed } else { column.title }
 }
 
-/// What a cell says; `bars` columns for one with bars.
+/// The text of a cell; `bars` is the width of a cell with bars.
 pub(super) fn cell(cell: &Cell, bars: usize) -> String {
     let changed = |n: i64, text: fn(i64) -> String| if n == 0 { "-".into() } else { text(n) };
     match cell {

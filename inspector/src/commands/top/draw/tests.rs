@@ -1,4 +1,4 @@
-//! What is on the screen, held to pictures of it: `BLESS=1` writes them anew, for people to look at.
+//! Compares screens with stored pictures; `BLESS=1` writes them anew, for people to check.
 
 use super::super::look::{ALLOCATIONS, CONTEXTS, Cell, EVENTS, GRAPHS, Head, NUMBERS, PROCESSES, Row};
 use super::*;
@@ -23,7 +23,7 @@ fn press(state: &mut State, look: &Look, keys: &str) {
     }
 }
 
-/// What is on a screen of this size.
+/// Contents of a screen of this size.
 fn screen(state: &State, look: Option<&Look>, columns: u16, rows: u16, means: Means) -> String {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
     let draw = |frame: &mut ratatui::Frame| {
@@ -38,7 +38,7 @@ fn screen(state: &State, look: Option<&Look>, columns: u16, rows: u16, means: Me
 
 const ALL: Means = Means { colour: true, ascii: false };
 
-/// Holds a screen to its picture at the sizes that count.
+/// Compares a screen with its pictures at the important sizes.
 fn holds(name: &str, state: &State, look: &Look) {
     for (columns, rows) in [(60, 20), (80, 24), (120, 40)] {
         let now = screen(state, Some(look), columns, rows, ALL);
@@ -54,7 +54,7 @@ fn holds(name: &str, state: &State, look: &Look) {
     }
 }
 
-/// Every number on the screen is whole: each word with a digit is a word of what was to be shown.
+/// Checks that every number on the screen is whole: each word with a digit is a word of the look.
 fn whole(screen: &str, look: &Look) {
     let sheets = [&look.numbers, &look.list];
     let cells = sheets.iter().flat_map(|sheet| &sheet.rows).flat_map(|row| &row.cells);
@@ -323,7 +323,7 @@ fn without_colours_and_in_ascii_all_is_said_all_the_same() {
     let look = look(&state);
     let plain = screen(&state, Some(&look), 120, 40, Means { colour: false, ascii: true });
     assert!(plain.is_ascii(), "{plain}");
-    // The glyph of what grows, the title of the rate, the arrow of a caller.
+    // The glyph of growth, the title of the rate, the arrow of a caller.
     for said in ["^", "d/min", "1388", "~", "grows steadily"] {
         assert!(plain.contains(said), "{said}\n{plain}");
     }

@@ -1,4 +1,4 @@
-//! Live allocations in groups, and one group closely.
+//! Live allocations in groups, and one group in detail.
 
 use super::super::look::{ALLOCATIONS, Cell, Row, Sheet, Tone};
 use super::View;
@@ -12,17 +12,17 @@ use crate::model::verdict::Verdict;
 use crate::text::{count, units};
 use rustc_hash::FxHashMap;
 
-/// More rows than this nobody goes through: the largest are shown.
+/// Most rows: the largest are shown, since no user scrolls through more.
 const MOST_ROWS: usize = 5000;
 /// Call stacks of one group that are shown, and frames of each.
 const MOST_STACKS: usize = 20;
-/// Whose names are wanted first.
+/// Number of rows whose names are wanted first.
 const FIRST: usize = 60;
-/// How far back lines of bars go.
+/// Time that a line of bars covers.
 pub(super) const HISTORY_NS: u64 = 15 * 60_000_000_000;
 pub(super) const MOMENTS: u64 = 60;
 
-/// The names of call sites. Those that hold most are wanted first, where names are put off.
+/// The names of call sites. If names are put off, the largest sites are wanted first.
 pub(super) fn sites(ledger: &Ledger) -> Sites {
     let mut stacks = allocs::group_named(ledger, &Sites::default(), &Filter::default(), By::Stack, false);
     allocs::sort(&mut stacks, Sort::Bytes);
@@ -36,7 +36,7 @@ fn filter(by: By) -> Filter {
     Filter { all_kinds: by == By::Kind, ..Filter::default() }
 }
 
-/// The groups.
+/// The table of groups.
 pub(super) fn sheet(view: &View, by: By) -> Sheet {
     let mut groups = allocs::group_named(view.ledger, &view.sites, &filter(by), by, false);
     let baseline = view.memory.baseline().map(|baseline| baseline.groups(by, &view.sites));
@@ -63,7 +63,7 @@ pub(super) fn sheet(view: &View, by: By) -> Sheet {
     Sheet { columns: ALLOCATIONS, of: name_of(by), rows: rows.collect(), left_out, empty: "nothing is live" }
 }
 
-/// Adds groups of the baseline of which nothing is live any more.
+/// Adds groups of the baseline that have no live memory any more.
 fn gone(baseline: &FxHashMap<Key, (u64, u64)>, groups: &mut Vec<Group>) {
     let there: rustc_hash::FxHashSet<Key> = groups.iter().map(|group| group.key.clone()).collect();
     let gone = baseline.keys().filter(|key| !there.contains(key));
@@ -94,14 +94,14 @@ fn row(view: &View, group: &Group, (bytes, live): (Cell, Cell), samples: &Sample
     Row::new(id, cells).tone(if grows { Tone::Warn } else { Tone::Plain })
 }
 
-/// What was held over time.
+/// Memory held over time.
 pub(super) fn bars(held: &Series, samples: &Samples) -> Vec<u64> {
     let Some(last) = samples.points.last() else { return Vec::new() };
     let from = samples.points.first().map_or(0, |first| first.time_ns.max(last.time_ns.saturating_sub(HISTORY_NS)));
     held.at_moments(from, last.time_ns, MOMENTS)
 }
 
-/// One group closely: its numbers, and its call stacks.
+/// One group in detail: its numbers and its call stacks.
 pub(super) fn detail(view: &View, id: &str) -> Vec<String> {
     let by = if view.ask.tab == super::Tab::Overview { By::Site } else { view.ask.by };
     let groups = allocs::group_named(view.ledger, &view.sites, &filter(by), by, false);

@@ -1,4 +1,4 @@
-//! What happened, the newest first.
+//! Events, the newest first.
 
 use super::super::look::{Cell, EVENTS, Look, Row, Sheet, Tone};
 use super::View;
@@ -9,7 +9,7 @@ use crate::text::units;
 use gpumem_wire::kinds::{EventKind, Severity};
 use gpumem_wire::layout::EventSlot;
 
-/// More than this nobody goes through.
+/// Most rows: no user scrolls through more.
 const MOST_ROWS: usize = 5000;
 
 /// Fills the tab.

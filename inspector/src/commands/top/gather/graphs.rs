@@ -1,4 +1,4 @@
-//! Graphs and execs in groups, and what the graph cache does.
+//! Graphs and execs in groups, and the work of the graph cache.
 
 use super::super::look::{Cell, GRAPHS, Look, NUMBERS, Row, Sheet};
 use super::View;
@@ -14,10 +14,10 @@ use crate::report;
 use crate::text::{count, units};
 use gpumem_wire::counters as c;
 
-/// More rows than this nobody goes through: those that take most are shown.
+/// Most rows: the largest are shown, since no user scrolls through more.
 const MOST_ROWS: usize = 5000;
 
-/// What the cache did, by counter.
+/// Work of the cache, by counter.
 const DID: &[(&str, usize)] = &[
     ("launches", c::LAUNCHES),
     ("retargets", c::RETARGETS),
@@ -85,7 +85,7 @@ fn row(view: &View, group: &Group, before: Option<[u64; 4]>, series: Option<&Ser
     ]
 }
 
-/// One group closely: its numbers, and where it came from.
+/// One group in detail: its numbers and its origin.
 fn detail(view: &View, sites: &Sites, wanted: &str) -> Vec<String> {
     let groups = groups(view);
     let Some((key, group)) = groups.iter().find(|(key, _)| id(view, sites, key) == wanted) else {

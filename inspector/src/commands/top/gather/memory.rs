@@ -1,4 +1,4 @@
-//! What one look leaves for the next.
+//! Data kept from one look to the next.
 
 use super::super::look::Ask;
 use crate::model::allocs::{self, By, Filter, Key};
@@ -11,10 +11,10 @@ use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// All of it.
+/// All kept data.
 #[derive(Default)]
 pub(in super::super) struct Memory {
-    /// Counters of the last look and of the one before, with when they were read.
+    /// Counters of the last two looks, with the times of reading.
     counts: Option<Counts>,
     before: Option<Counts>,
     baseline: Option<Baseline>,
@@ -26,7 +26,7 @@ struct Counts {
     by_index: Vec<u64>,
 }
 
-/// What differences are told from.
+/// Reference values for differences.
 pub(super) struct Baseline {
     number: u64,
     pub at: Instant,
@@ -36,11 +36,11 @@ pub(super) struct Baseline {
     /// Totals, by name.
     pub numbers: FxHashMap<&'static str, u64>,
     counters: Vec<u64>,
-    /// Execs, graphs, and what they take of device and host.
+    /// Execs, graphs, and their device and host bytes.
     graphs: FxHashMap<graphs::Key, [u64; 4]>,
 }
 
-/// Whether call sites grow: not found out at every look, since every allocation is gone through.
+/// Verdicts on call sites. They are not made at every look, since they read every allocation.
 struct Judged {
     at: Instant,
     took: Duration,
@@ -48,13 +48,13 @@ struct Judged {
     verdicts: FxHashMap<Rc<str>, Verdict>,
 }
 
-/// Verdicts take at most this share of the time.
+/// Most of the time that verdicts may take, as a share.
 const JUDGING: u32 = 50;
-/// And need not come oftener.
+/// Shortest time between verdicts.
 const JUDGED: Duration = Duration::from_secs(2);
 
 impl Memory {
-    /// Takes what a look has for the next ones.
+    /// Keeps a look's data for the next ones.
     pub(super) fn remember(&mut self, ledger: &Ledger, ask: &Ask) {
         let at_ns = ledger.status.now_ns;
         if self.counts.as_ref().is_none_or(|counts| counts.at_ns != at_ns) {
@@ -70,7 +70,7 @@ impl Memory {
         self.judge(ledger);
     }
 
-    /// What a counter came to in a second, between the last look and the one before.
+    /// Increase of a counter per second between the last two looks.
     pub(super) fn per_second(&self, indices: &[usize]) -> Option<f64> {
         let (before, now) = (self.before.as_ref()?, self.counts.as_ref()?);
         let seconds = now.at_ns.checked_sub(before.at_ns).filter(|&ns| ns > 0)? as f64 / 1e9;
@@ -85,7 +85,7 @@ impl Memory {
         self.baseline.as_ref()
     }
 
-    /// What is said of a call site.
+    /// The verdict on a call site.
     pub(super) fn verdict(&self, site: &str) -> Option<Verdict> {
         self.judged.as_ref()?.verdicts.get(site).copied()
     }
@@ -124,12 +124,12 @@ impl Baseline {
         }
     }
 
-    /// A counter, as it was.
+    /// The baseline of a counter.
     pub(super) fn counter(&self, index: usize) -> u64 {
         self.counters.get(index).copied().unwrap_or(0)
     }
 
-    /// What groups of graphs held: call sites by the names that they have now.
+    /// Baseline of groups of graphs; call sites under their present names.
     pub(super) fn graphs(&self, by: graphs::By, sites: &Sites) -> FxHashMap<graphs::Key, [u64; 4]> {
         if by != graphs::By::Site {
             return self.graphs.clone();
@@ -143,7 +143,7 @@ impl Baseline {
         groups
     }
 
-    /// What groups held: call sites by the names that they have now.
+    /// Baseline of groups; call sites under their present names.
     pub(super) fn groups(&self, by: By, sites: &Sites) -> FxHashMap<Key, (u64, u64)> {
         let of = |key: &Key| match key {
             Key::Site(_) => By::Site,
@@ -169,7 +169,7 @@ impl Baseline {
     }
 }
 
-/// Numbers of a group of graphs that differences are told of.
+/// The numbers of a group of graphs that have differences.
 pub(super) fn held(group: &graphs::Group) -> [u64; 4] {
     [group.execs, group.graphs, group.device_bytes, group.host_bytes]
 }

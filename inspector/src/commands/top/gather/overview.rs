@@ -1,4 +1,4 @@
-//! Totals, and how they move; below them the call sites that hold most.
+//! Totals and their growth; below them the largest call sites.
 
 use super::super::look::{Cell, Look, NUMBERS, Row, Sheet};
 use super::View;
@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 
 const DEVICE_LIVE: &str = "device memory, live";
 
-/// A total: its name, whether it is bytes, and what samples have of it.
+/// A total: its name, true if it is bytes, and its value in a sample.
 type Total = (&'static str, bool, fn(&SampleSlot) -> u64);
 
 const TOTALS: &[Total] = &[
@@ -34,7 +34,7 @@ const TOTALS: &[Total] = &[
     ("devices, all users", true, |sample| sample.device_used),
 ];
 
-/// Totals as they are now, by name.
+/// The present totals, by name.
 pub(super) fn totals(ledger: &Ledger, overview: &Overview) -> FxHashMap<&'static str, u64> {
     let Overview { live, devices, graphs, .. } = overview;
     let idle = devices.iter().fold(0, |sum: u64, device| sum.saturating_add(device.idle_bytes));
@@ -56,7 +56,7 @@ pub(super) fn totals(ledger: &Ledger, overview: &Overview) -> FxHashMap<&'static
     TOTALS.iter().map(|total| total.0).zip(now).collect()
 }
 
-/// All that the totals are taken from. NVML is not asked: its counts are in no tab.
+/// The data behind the totals. NVML is not asked, because no tab shows its counts.
 pub(super) fn gathered(ledger: &Ledger) -> Overview {
     Overview::of(ledger, &Books::closed())
 }
@@ -69,7 +69,7 @@ pub(super) fn fill(view: &View, look: &mut Look) {
     look.list = sheet(view, By::Site);
 }
 
-/// Totals of which samples are kept, those that are wanted, by name.
+/// The wanted totals that samples have, by name.
 pub(super) fn numbers(view: &View, mut now: FxHashMap<&'static str, u64>, wanted: impl Fn(&str) -> bool) -> Vec<Row> {
     let snapshot = &view.ledger.snapshot;
     let running = view.ledger.process.as_ref().filter(|_| view.ledger.status.running());
@@ -100,13 +100,13 @@ pub(super) fn numbers(view: &View, mut now: FxHashMap<&'static str, u64>, wanted
         .collect()
 }
 
-/// The most that a context had live at once, which lies between samples more often than not. Of several contexts each had
-/// its most at a time of its own.
+/// The highest peak of live memory in one context, which usually lies between samples. Several contexts had their peaks
+/// at different times.
 fn peak_of_a_context(snapshot: &Snapshot) -> u64 {
     snapshot.contexts.values().map(|context| context.peak_bytes).max().unwrap_or(0)
 }
 
-/// What happens in a second.
+/// Rates per second.
 fn rates(view: &View) -> Option<String> {
     let per_second = |indices: &[usize]| view.memory.per_second(indices);
     let allocs = per_second(&of_rows(Tally::allocs))?;
@@ -121,12 +121,12 @@ fn rates(view: &View) -> Option<String> {
     Some(line)
 }
 
-/// Counters of all that takes memory.
+/// Counters of all kinds that take memory.
 fn of_rows(of: fn(Tally) -> usize) -> Vec<usize> {
     Tally::all_of_memory().map(of).collect()
 }
 
-/// What a counter came to, and how fast it goes on; nothing of one that has not begun.
+/// A counter's value and rate; `None` if it is 0.
 pub(super) fn counted(view: &View, name: &'static str, index: usize) -> Option<Row> {
     let now = Some(view.ledger.snapshot.counter(index)).filter(|&now| now > 0)?;
     let before = view.memory.baseline().map(|baseline| baseline.counter(index));

@@ -1,4 +1,4 @@
-//! What the pool keeps, context by context, and what it did.
+//! The pool's idle memory by context, and its work.
 
 use super::super::look::{CONTEXTS, Cell, Look, NUMBERS, Row, Sheet, Tone};
 use super::View;
@@ -8,7 +8,7 @@ use crate::report;
 use crate::text::units;
 use gpumem_wire::counters as c;
 
-/// What the pool did, by counter.
+/// Work of the pool, by counter.
 const DID: &[(&str, usize)] = &[
     ("hits", c::POOL_HITS),
     ("from the driver", c::POOL_MISSES),

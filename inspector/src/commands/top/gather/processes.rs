@@ -1,4 +1,4 @@
-//! All processes with the shim, and what dead ones left.
+//! All processes with the shim, and ledgers of dead ones.
 
 use super::super::look::{Ask, Cell, Head, Look, PROCESSES, Row, Sheet, Tone};
 use super::allocs::bars;
@@ -14,7 +14,7 @@ use gpumem_wire::read::{Point, Snapshot};
 /// Longest name of a process in the table.
 const NAME: usize = 20;
 
-/// Looks at all of them.
+/// Looks at all processes.
 pub(in super::super) fn processes(world: &World, ask: &Ask) -> Look {
     let survey = find::survey(world);
     let rows: Vec<Row> = survey.found.iter().filter(|found| !found.is_unreadable_and_dead()).map(row).collect();

@@ -1,36 +1,36 @@
-//! The line in which something is typed, or asked before it is done.
+//! The line for text, and for a question before an action.
 
 use super::super::look::Head;
 use crate::text::units;
 use gpumem_wire::command::Request;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// Longest text that is typed.
+/// Longest text.
 const LONGEST: usize = 200;
 
-/// What is typed, and what for.
+/// An open prompt: the text so far, and its purpose.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) struct Prompt {
     pub what: PromptKind,
     pub text: String,
 }
 
-/// What it is for.
+/// Purpose of a prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) enum PromptKind {
-    /// The filter, and what it was before.
+    /// The filter, with its earlier value.
     Filter { before: String },
     /// The name of a mark.
     Mark,
-    /// Whether this is really to be done.
+    /// A question before the request is sent.
     Sure { question: String, request: Request },
 }
 
-/// What a key came to.
+/// Result of a key in a prompt.
 pub(super) enum Answer {
-    /// More is typed.
+    /// The prompt stays open.
     Goes,
-    /// Nothing is to be done.
+    /// The prompt is closed without a result.
     Over,
     No(String),
     Do(Request),
@@ -41,14 +41,14 @@ impl Prompt {
         Self { what, text: text.to_owned() }
     }
 
-    /// Whether to trim.
+    /// Asks before a trim.
     pub(super) fn trim(head: &Head) -> Self {
         let (idle, pid) = (units::bytes(head.idle_bytes), head.pid);
         let question = format!("give {idle} that the pool keeps in pid {pid} back to the driver?");
         Self::new(PromptKind::Sure { question, request: Request::Trim { press: false } }, "")
     }
 
-    /// What stands before the text.
+    /// Text in front of the input.
     pub(in super::super) fn label(&self) -> String {
         match &self.what {
             PromptKind::Filter { .. } => "only rows with: ".into(),

@@ -1,23 +1,23 @@
-//! Which rows of a table are shown, in which order, and which one is chosen.
+//! The rows of a table that are shown, their order, and the chosen one.
 
 use super::super::keys::Does;
 use super::super::look::{Cell, Column, Row, Sheet};
 use crate::view::grid::Kind;
 use std::cmp::Ordering;
 
-/// How rows are gone through.
+/// Order and choice of rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in super::super) struct Rows {
-    /// The row that is chosen: its place, and which one it is once a key has chosen it.
+    /// The chosen row: its position, and its id once a key has chosen it.
     pub at: usize,
     id: Option<String>,
-    /// The column that they are sorted by; `None`: as they came.
+    /// Column to sort by; `None`: the original order.
     pub sorted_by: Option<usize>,
     pub reversed: bool,
 }
 
 impl Rows {
-    /// Rows that fit the filter, in order.
+    /// Rows that match the filter, in order.
     pub(in super::super) fn shown<'a>(&self, sheet: &'a Sheet, filter: &str) -> Vec<&'a Row> {
         let filter = filter.to_lowercase();
         let has = |cell: &Cell| matches!(cell, Cell::Text(text) if text.to_lowercase().contains(&filter));
@@ -32,27 +32,27 @@ impl Rows {
         rows
     }
 
-    /// The row that is chosen.
+    /// The chosen row.
     pub(in super::super) fn chosen<'a>(&self, sheet: &'a Sheet, filter: &str) -> Option<&'a Row> {
         self.shown(sheet, filter).get(self.at).copied()
     }
 
-    /// Chooses the row at a place, or the last one.
+    /// Chooses the row at a position, or the last one.
     pub(super) fn move_to(&mut self, at: usize, sheet: &Sheet, filter: &str) {
         let shown = self.shown(sheet, filter);
         self.at = at.min(shown.len().saturating_sub(1));
-        // At the top it stays there: that is where the largest comes.
+        // At the top the choice is the position itself, where the largest row appears.
         self.id = shown.get(self.at).filter(|_| self.at > 0).map(|row| row.id.clone());
     }
 
-    /// Goes where the row that was chosen is now.
+    /// Moves to the chosen row's present position.
     pub(super) fn follow(&mut self, sheet: &Sheet, filter: &str) {
         let shown = self.shown(sheet, filter);
         let now = self.id.as_ref().and_then(|id| shown.iter().position(|row| row.id == *id));
         self.at = now.unwrap_or(self.at).min(shown.len().saturating_sub(1));
     }
 
-    /// Sorts by another column, or the other way round.
+    /// Sorts by another column, or in reverse.
     pub(super) fn sort(&mut self, does: Does, columns: &[Column]) {
         if does == Does::Reverse {
             self.reversed = !self.reversed;
@@ -67,7 +67,7 @@ impl Rows {
     }
 }
 
-/// The largest number first, texts by the alphabet, nothing last.
+/// Largest numbers first, texts in alphabetical order, empty cells last.
 fn order(a: Option<&Cell>, b: Option<&Cell>) -> Ordering {
     let weight = |cell: Option<&Cell>| cell.and_then(Cell::weight);
     match (a, b) {

@@ -28,7 +28,7 @@ fn state() -> State {
     state
 }
 
-/// Presses keys one after another; what the last one is to do.
+/// Presses keys one after another; returns the effect of the last one.
 fn press(state: &mut State, look: &Look, keys: &str) -> Option<Effect> {
     let key = |c| match c {
         '\r' => KeyCode::Enter,
