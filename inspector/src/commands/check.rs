@@ -29,7 +29,7 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// Those of choosing the process and of asking it; that it has no guard.
+    /// Those of choosing the process and of asking it; also if it has no guard.
     fn run(&self, context: &Context) -> Result<()> {
         let longest_ms = longest_work_ms(self.timeout);
         said::print_within(context, &self.whom.target(), &Request::Check { longest_ms }, self.timeout)

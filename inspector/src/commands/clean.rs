@@ -1,4 +1,4 @@
-//! `gpumem clean`: removes what dead processes left.
+//! `gpumem clean`: removes ledgers of dead processes.
 
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     dry_run: bool,
 }
 
-/// Ledgers of processes that ended recently are kept, since somebody may want to look at them.
+/// Ledgers of processes that ended recently are kept, since a user may want to look at them.
 const KEEP_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 #[derive(Serialize)]
@@ -50,7 +50,7 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// When a file cannot be removed.
+    /// If a file cannot be removed.
     fn run(&self, context: &Context) -> Result<()> {
         let survey = find::survey(&context.world);
         let mut report = Report { removed: Vec::new(), kept: Vec::new(), dry_run: self.dry_run };
@@ -84,14 +84,14 @@ impl Command for Args {
     }
 }
 
-/// Why a ledger may go, or why it stays.
+/// The reason why a ledger may be removed, or why it stays.
 fn verdict(found: &FoundProcess, at: &At, all: bool) -> std::result::Result<String, String> {
     match &found.what {
         LedgerFile::NoLedger { .. } => Err("no ledger".into()),
         LedgerFile::Unreadable { other_version: Some(version), .. } if found.process.is_none() => {
             of_other_version(at, *version, all)
         }
-        // It cannot be told whose ledger it is, so its name decides: pid and start time.
+        // The ledger's process is unknown, so its name decides: pid and start time.
         LedgerFile::Unreadable { why, .. } if found.process.is_none() && all => Ok(why.what.clone()),
         LedgerFile::Unreadable { why, .. } if found.process.is_none() => Err(format!("{}; --all removes it", why.what)),
         LedgerFile::Unreadable { .. } => Err("its process is running".into()),
@@ -105,9 +105,9 @@ fn verdict(found: &FoundProcess, at: &At, all: bool) -> std::result::Result<Stri
     }
 }
 
-/// Its times cannot be read. The file's own time says when it was last written.
+/// The times in the ledger cannot be read, so the file's own time of last write is used.
 fn of_other_version(at: &At, version: u32, all: bool) -> std::result::Result<String, String> {
-    // A process that is out of sight, in a container that shares the directory, may still run.
+    // A process that cannot be seen, in a container that shares the directory, may still run.
     if answers(&at.folder, socket_of(&at.name).as_os_str()) {
         return Err("its process is running".into());
     }
@@ -121,14 +121,14 @@ fn of_other_version(at: &At, version: u32, all: bool) -> std::result::Result<Str
 }
 
 fn row(path: &Path, seen: &FileIdentity, why: String) -> Row {
-    // The message of an unreadable file begins with its path, which is shown already.
+    // The message of an unreadable file begins with its path, which the row has already.
     let why = why.strip_prefix(&format!("{} ", path.display())).map(str::to_owned).unwrap_or(why);
     // Blocks, not length: ledgers are sparse.
     Row { file: path.to_owned(), bytes: seen.blocks * 512, why }
 }
 
-/// Removes a ledger from the directory that it was seen in, if it is still the same file, and its socket, which is
-/// of no use without it.
+/// Removes a ledger from the directory that it was seen in, if it is still the same file. Also removes its socket,
+/// which is useless without it.
 fn remove(at: &At) -> std::io::Result<()> {
     at.folder.remove(&at.name, &at.seen)?;
     let socket = socket_of(&at.name);
@@ -145,10 +145,11 @@ fn socket_of(ledger: &OsStr) -> PathBuf {
     Path::new(ledger).with_extension("sock")
 }
 
-/// Names that are looked at for sockets; the next time it is others' turn.
+/// Most names that are searched for sockets; the next run reaches others.
 const MOST_NAMES: usize = 100_000;
 
-/// Sockets whose ledger is gone already and whose process does not run; nobody listens, as one out of sight would.
+/// Sockets without a ledger whose process does not run. No process listens on them; a process that cannot be seen
+/// would.
 fn stray_sockets(context: &Context, folder: &Folder) -> Vec<(OsString, FileIdentity)> {
     let stray = |name: &OsString| {
         let id = ProcessId::from_socket_name(name.to_str()?)?;

@@ -1,4 +1,4 @@
-//! `gpumem diff A [B]`: what grew between two snapshots.
+//! `gpumem diff A [B]`: growth between two snapshots.
 
 use crate::args::{Target, candidates};
 use crate::context::{Command, Context};
@@ -51,7 +51,7 @@ pub(crate) struct Args {
 struct Report {
     before: Side2,
     after: Side2,
-    /// Between the two, where they are of one process.
+    /// Time between the two, if they are of one process.
     #[serde(skip_serializing_if = "Option::is_none")]
     elapsed_ns: Option<u64>,
     device_change: i64,
@@ -64,7 +64,7 @@ struct Report {
     graphs_total: usize,
 }
 
-/// One of the two.
+/// One of the two snapshots.
 #[derive(Serialize)]
 struct Side2 {
     process: Head,
@@ -125,7 +125,7 @@ impl Command for Args {
     }
 }
 
-/// The process that a snapshot is of, as it is now or was at its end.
+/// The process of a snapshot in its present or last state.
 fn now(before: &Ledger, read: &dyn Fn(&OsString) -> Result<Ledger>) -> Result<Ledger> {
     let pid = before.pid();
     match read(&pid.to_string().into()) {
@@ -139,7 +139,7 @@ fn now(before: &Ledger, read: &dyn Fn(&OsString) -> Result<Ledger>) -> Result<Le
     }
 }
 
-/// Growth is what one looks for.
+/// Style of a change: growth stands out.
 fn tint(change: i64) -> Style {
     match change {
         0 => Style::new(),
@@ -173,7 +173,7 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
     print_sites(out, report, wide)
 }
 
-/// Call sites: of allocations, then of graphs.
+/// Prints call sites: of allocations, then of graphs.
 fn print_sites(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()> {
     let grown = |bytes: i64| (units::signed_bytes(bytes), tint(bytes));
     let table = Table::<Change>::new()
@@ -194,7 +194,7 @@ fn print_sites(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Res
     section(out, &table.wide(wide), &report.graphs, report.graphs_total, "graphs and execs are the same at every site")
 }
 
-/// What the pool kept and did.
+/// Prints the pool's idle memory and its work.
 fn print_pool(out: &mut dyn Write, before: &Pool, after: &Pool) -> std::io::Result<()> {
     if !before.seen() && !after.seen() {
         return Ok(());
@@ -216,7 +216,7 @@ fn print_pool(out: &mut dyn Write, before: &Pool, after: &Pool) -> std::io::Resu
     )
 }
 
-/// What the graph cache held and did: real execs are of no one site, since they serve several.
+/// Prints the graph cache's contents and work. Real execs have no single site, since they serve several.
 fn print_cache(out: &mut dyn Write, before: &Cache, after: &Cache) -> std::io::Result<()> {
     if !before.seen() && !after.seen() {
         return Ok(());

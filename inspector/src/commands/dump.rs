@@ -1,4 +1,4 @@
-//! `gpumem dump`: a copy that explains itself anywhere: the tables, and the symbols of their stacks.
+//! `gpumem dump`: a self-contained copy of a ledger: its tables, and the symbols of their stacks.
 
 use super::output::{PRIVATE, save};
 use crate::args::Target;
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 struct Report {
     #[serde(serialize_with = "crate::text::serialize_path")]
     file: PathBuf,
-    /// Where the dump is that was there.
+    /// New path of an earlier dump.
     #[serde(serialize_with = "crate::text::serialize_maybe_path", skip_serializing_if = "Option::is_none")]
     old_file: Option<PathBuf>,
     bytes: u64,
@@ -104,8 +104,8 @@ fn old_in_words(report: &Report) -> String {
     }
 }
 
-/// Gives an existing dump a second name, so that a command that is typed again does not lose a baseline. `None` if
-/// there is no dump, or its file system has no second names.
+/// Gives an existing dump a second name, so that a repeated command does not lose a baseline. `None` if there is no
+/// dump, or if its file system has no hard links.
 fn keep(place: &Path) -> Option<PathBuf> {
     let place = place.canonicalize().ok().filter(|place| place.is_file())?;
     let file = open::any(&place).ok()?;
@@ -124,8 +124,8 @@ fn to(out: &mut dyn Write, composer: Composer) -> std::io::Result<u64> {
     Ok(bytes.len() as u64)
 }
 
-/// The dump of a ledger, and how many symbols it carries. References (stacks, contexts, streams,
-/// texts) keep their numbers.
+/// The dump of a ledger, and the number of its symbols. References (stacks, contexts, streams, texts) keep their
+/// numbers.
 fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer, u64) {
     let snapshot = &ledger.snapshot;
     let mut composer = Composer::copy_of(&snapshot.header, snapshot.strings());
@@ -145,7 +145,7 @@ fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer,
     composer.slots(snapshot.threads.iter().copied());
     composer.slots_at(snapshot.contexts.iter().map(|(&context, slot)| {
         let mut slot = *slot;
-        // The driver's present answer goes into the dump, because nobody can ask it later.
+        // The driver's present answer goes into the dump, because it cannot be asked later.
         let of_slot = |device: &&devices::Device| device.device == slot.device && device.used_source == "driver";
         if let Some(device) = devices.iter().find(of_slot) {
             (slot.used_bytes, slot.used_ns) = (device.used_bytes, ledger.status.now_ns);

@@ -1,4 +1,4 @@
-//! `gpumem events`: what happened, oldest first.
+//! `gpumem events`: events, oldest first.
 
 use crate::args::Target;
 use crate::context::{Command, Context};
@@ -41,9 +41,9 @@ fn kind_parser() -> clap::builder::PossibleValuesParser {
 struct Report<'a> {
     process: Head,
     events: Lazy<'a, Row>,
-    /// Events that fit the filter, shown or not.
+    /// Number of events that match the filter, shown or not.
     events_total: usize,
-    /// Events that the ring no longer holds.
+    /// Number of events that the ring no longer holds.
     events_lost: u64,
 }
 
@@ -56,7 +56,7 @@ struct Row {
     /// `info`, `warning` or `error`.
     severity: &'static str,
     text: String,
-    /// Events that the row stands for.
+    /// Number of events that the row stands for.
     #[serde(skip)]
     times: u64,
     code: i32,
@@ -101,7 +101,7 @@ impl Command for Args {
     }
 }
 
-/// Makes one of peaks that follow one another: the last has the most, and stands for so many.
+/// Merges consecutive peaks into one: the last is the highest, and stands for all of them.
 fn fold<'a>(events: &[(&'a EventSlot, u64)]) -> Vec<(&'a EventSlot, u64)> {
     let is_peak = |event: &EventSlot| event.kind == EventKind::PeakGrew as u8;
     let runs = events.chunk_by(|(a, _), (b, _)| is_peak(a) && is_peak(b) && a.context == b.context);
@@ -153,7 +153,7 @@ fn row(ledger: &Ledger, sites: &Sites, (event, times): (&EventSlot, u64)) -> Row
     }
 }
 
-/// What happened, in words.
+/// The event in words.
 pub(in crate::commands) fn sentence(ledger: &Ledger, event: &EventSlot, kind: Option<EventKind>) -> String {
     let words = ledger.snapshot.text(event.text).into_owned();
     let (a, b, code) = (event.a, event.b, event.code);
@@ -170,7 +170,7 @@ pub(in crate::commands) fn sentence(ledger: &Ledger, event: &EventSlot, kind: Op
         Some(EventKind::CaptureFailed) => format!("the capture on stream {a:#x} gave no graph, error {code}"),
         Some(EventKind::PeakGrew) => format!("{} of device memory live", units::bytes(a)),
         Some(EventKind::FreeFailed) => format!("free of {a:#x} refused with error {code}"),
-        // The words are the variable to raise.
+        // The words name the variable to raise.
         Some(EventKind::Thrash) => {
             let (execs, bytes) = (count(a, "real exec"), units::bytes(b));
             let to_raise = if words.is_empty() { String::new() } else { format!(": raise {words}") };
@@ -202,7 +202,7 @@ pub(in crate::commands) fn sentence(ledger: &Ledger, event: &EventSlot, kind: Op
     }
 }
 
-/// What happened to memory, in words; what the guard found says so itself.
+/// An event of memory in words. The guard's own findings say it themselves.
 fn of_memory(kind: EventKind, a: u64, b: u64, code: i32) -> String {
     match kind {
         EventKind::FreedInGraph => {

@@ -1,6 +1,6 @@
-//! What is typed, for each command: the man pages' examples. The command line takes each of them (a test).
+//! Example command lines, for the man pages. A test parses each of them.
 
-/// Command, line, what it does.
+/// Command, line, and its purpose.
 pub const EXAMPLES: &[(&str, &str, &str)] = &[
     ("run", "gpumem run -- llama-server -m model.gguf", "Starts a server under the preload."),
     (
@@ -50,7 +50,7 @@ pub const EXAMPLES: &[(&str, &str, &str)] = &[
     ("help", "gpumem help memory-grows", "Prints a guide."),
 ];
 
-/// Those of one command; of all, for gpumem itself.
+/// The examples of one command; for gpumem itself, all of them.
 pub(super) fn of(command: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let fits = move |row: &&(&str, &str, &str)| command == "gpumem" || row.0 == command;
     EXAMPLES.iter().filter(fits).map(|&(_, line, what)| (line, what))

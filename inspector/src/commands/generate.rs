@@ -82,7 +82,7 @@ fn write(dir: &Path, name: String, page: &[u8]) -> Result<()> {
     std::fs::write(&path, page).map_err(|error| Failure::io(path.display(), &error))
 }
 
-/// Exit codes and variables, after what clap knows.
+/// Exit codes and variables, after clap's own sections.
 fn more() -> String {
     let mut page = String::from(".SH \"EXIT STATUS\"\n");
     for (code, meaning) in Code::ALL {
@@ -100,13 +100,12 @@ fn more() -> String {
     page
 }
 
-/// Text of a man page, with dashes that are not typographic. The texts begin with no full stop or quote, and have no
-/// backslash.
+/// Text for a man page, with plain dashes. The texts begin with no full stop or quote, and have no backslash.
 fn text(text: &str) -> String {
     text.trim().replace('-', "\\-")
 }
 
-/// Examples, and which pages to read next.
+/// Examples, and the pages to read next.
 fn ending(command: &str, names: &[String]) -> String {
     let mut page = String::from(".SH EXAMPLES\n");
     for (line, what) in examples::of(command) {
@@ -121,7 +120,7 @@ fn ending(command: &str, names: &[String]) -> String {
     page
 }
 
-/// Commands that answer the next question, in groups that belong together.
+/// Commands that answer the next question, by group.
 fn near(command: &str) -> impl Iterator<Item = &'static str> {
     const GROUPS: [&[&str]; 6] = [
         &["run", "ps", "doctor", "selftest"],

@@ -1,4 +1,4 @@
-//! `gpumem get [PID] [VARIABLE…]`: the variables of a process, and where their values came from.
+//! `gpumem get [PID] [VARIABLE…]`: the variables of a process, and the origin of their values.
 
 use super::set::names_one;
 use crate::args::{Target, candidates};
@@ -38,7 +38,7 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// [`Code::Usage`] for a variable that is none; those of choosing and reading the ledger.
+    /// [`Code::Usage`] for an unknown variable; those of choosing and reading the ledger.
     fn run(&self, context: &Context) -> Result<()> {
         let (mut target, mut names) = (self.target.clone(), self.variables.clone());
         if let Some(first) = target.take_if(|first| names_one(first)) {

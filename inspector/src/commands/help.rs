@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Write;
 
-/// Guides: how they are named, what they are about, and their text.
+/// Guides: name, subject, and text.
 const GUIDES: &[(&str, &str, &str)] = &[
     ("memory-grows", "memory grows: five minutes to the answer", include_str!("../../guides/memory-grows.md")),
     ("is-it-a-leak", "a leak, a list without a bound, a stray write", include_str!("../../guides/is-it-a-leak.md")),
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     topic: Option<String>,
 }
 
-/// Guides and commands, as a shell offers them.
+/// Guides and commands, for shell completion.
 fn topics(word: &OsStr) -> Vec<CompletionCandidate> {
     let typed = word.to_str().unwrap_or_default();
     let guides = GUIDES.iter().map(|&(name, about, _)| (name, about));
@@ -52,7 +52,7 @@ impl Command for Args {
     /// Prints it.
     ///
     /// # Errors
-    /// [`Code::Usage`] for what is neither.
+    /// [`Code::Usage`] if it is neither.
     fn run(&self, context: &Context) -> Result<()> {
         context.no_json("help")?;
         let mut root = (context.root)();
@@ -79,7 +79,7 @@ impl Command for Args {
     }
 }
 
-/// A guide as text for a terminal: its marks are taken out, and lines wrapped.
+/// A guide as text for a terminal, without markup, and with wrapped lines.
 fn page(out: &mut dyn Write, text: &str, columns: usize) -> std::io::Result<()> {
     let columns = columns.clamp(40, 100);
     let mut is_code = false;
@@ -105,7 +105,7 @@ fn page(out: &mut dyn Write, text: &str, columns: usize) -> std::io::Result<()> 
     Ok(())
 }
 
-/// Text without the marks of its format: of links, the words alone.
+/// Text without markup; a link keeps only its words.
 fn plain(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line;

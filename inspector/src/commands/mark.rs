@@ -46,7 +46,7 @@ impl Command for Args {
 }
 
 impl Args {
-    /// A pid as the name looks like the wrong order.
+    /// Adds a hint to a failure: a pid in place of the name looks like the wrong order.
     fn hint(&self, failure: Failure) -> Failure {
         match self.whom.target().target {
             Some(whom) if failure.code == Code::Nothing && choose::pid(&self.name).is_some() => {

@@ -1,5 +1,5 @@
 //! One file per command. Each owns its arguments, gathers a report from the model, and prints it as text or as JSON.
-//! This file lists the commands, in the order in which help has them.
+//! This file lists the commands in the order of the help.
 
 mod allocs;
 mod check;
@@ -45,12 +45,12 @@ macro_rules! commands {
         }
 
         impl Command {
-            /// The name that was typed.
+            /// The name on the command line.
             pub(crate) fn name(&self) -> &'static str {
                 match self { $(Self::$variant(_) => <$args as context::Command>::NAME),+ }
             }
 
-            /// True if it looks for ledgers in the directory that GPUMEM_DIR names.
+            /// True if it looks for ledgers in GPUMEM_DIR.
             pub(crate) fn reads_ledgers(&self) -> bool {
                 match self { $(Self::$variant(_) => <$args as context::Command>::READS_LEDGERS),+ }
             }
@@ -58,7 +58,7 @@ macro_rules! commands {
             /// Runs it.
             ///
             /// # Errors
-            /// Each command says which.
+            /// Each command documents its own.
             pub(crate) fn run(&self, context: &Context) -> Result<()> {
                 match self { $(Self::$variant(args) => context::Command::run(args, context)),+ }
             }

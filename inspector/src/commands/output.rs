@@ -1,5 +1,5 @@
-//! Files that the user names with `-o`. The file that the path leads to is written, and never replaced by something
-//! else.
+//! Files that the user names with `-o`. A link is followed: the file that it leads to is written, and stays a file of
+//! its type.
 
 use crate::failure::{Failure, Result};
 use crate::text::{self, units};
@@ -8,22 +8,22 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The mode of a file that is the user's alone, as a ledger is, and of one that others may read if the umask lets them.
+/// Modes of a file for the user alone, as a ledger is, and of a file that others may read if the umask allows it.
 pub(super) const PRIVATE: u32 = 0o600;
 pub(super) const FOR_OTHERS: u32 = 0o644;
 
-/// Writes a file; the bytes that were written.
+/// Writes a file and returns the number of bytes.
 ///
-/// A regular file, or one that is not there yet, is written beside its place and renamed, so that no reader
-/// sees half of it. Links are followed. What is no regular file (a device, a pipe) is written in place.
+/// A regular file, or a new one, is written beside its place and renamed, so that no reader sees half of it. Links are
+/// followed. Any other file (a device, a pipe) is written in place.
 ///
 /// # Errors
-/// Those of the system; a file that was there is as it was then.
+/// Those of the system; an existing file is then unchanged.
 pub(super) fn save(path: &Path, mode: u32, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<u64> {
     let place = match std::fs::metadata(path) {
         Ok(meta) if meta.is_file() => path.canonicalize()?,
         Ok(_) => return fill(OpenOptions::new().write(true).open(path)?, write),
-        // The link leads nowhere yet. Opening it makes the file that it names.
+        // The link's target does not exist yet. Opening the link creates it.
         Err(error) if error.kind() == ErrorKind::NotFound && path.is_symlink() => {
             return fill(OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?, write);
         }
@@ -39,7 +39,7 @@ pub(super) fn save(path: &Path, mode: u32, write: impl FnOnce(&mut dyn Write) ->
     written
 }
 
-/// A file that was written: what a command says of it, and as JSON.
+/// A file that was written, for messages and JSON.
 #[derive(serde::Serialize)]
 pub(super) struct Written {
     #[serde(serialize_with = "text::serialize_path")]
@@ -65,7 +65,7 @@ impl std::fmt::Display for Written {
     }
 }
 
-/// Beside the file: a rename does not leave its file system.
+/// A file beside the target: a rename cannot leave the file system.
 fn draft_of(place: &Path) -> io::Result<PathBuf> {
     let mut name = place.file_name().ok_or(ErrorKind::InvalidInput)?.to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
@@ -79,8 +79,8 @@ fn fill(file: File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io:
     Ok(out.get_ref().bytes)
 }
 
-/// Counts the bytes that go through it. A pipe has no length that one could ask for afterwards, and neither has a file
-/// that is still being compressed.
+/// Counts the bytes that pass through. A pipe has no length to query afterwards, nor has a file that is still being
+/// compressed.
 pub(super) struct Counted<W> {
     out: W,
     pub(super) bytes: u64,

@@ -1,4 +1,4 @@
-//! `gpumem ps`: processes with the shim, and what dead ones left.
+//! `gpumem ps`: processes with the shim, and ledgers of dead ones.
 
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
@@ -38,7 +38,7 @@ struct Row {
     /// `running`, `elsewhere`, `exited`, `killed`, `dump`, `no-gpu-call`, `unseen`, `unreadable`.
     status: &'static str,
     status_text: String,
-    /// That, for a column.
+    /// The status for a column.
     #[serde(skip)]
     status_short: String,
     ago_ns: u64,
@@ -50,7 +50,7 @@ struct Row {
     rss_bytes: Option<u64>,
     #[serde(serialize_with = "crate::text::serialize_maybe_path")]
     ledger: Option<PathBuf>,
-    /// Of a dead process, and for another version of gpumem to read.
+    /// True for a dead process whose ledger needs another version of gpumem.
     #[serde(skip)]
     of_other_version: bool,
 }
@@ -61,7 +61,7 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// [`Code::Nothing`] when there is nothing to list.
+    /// [`Code::Nothing`] if there is nothing to list.
     fn run(&self, context: &Context) -> Result<()> {
         let survey = find::survey(&context.world);
         let shown = survey.found.iter().filter(|found| !self.live || !found.is_unreadable_and_dead());
@@ -147,7 +147,7 @@ fn row(context: &Context, found: &FoundProcess) -> Row {
     row
 }
 
-/// What became of a process, for a column: why one cannot be read stands below the table.
+/// State of a process, for a column. The reason why one cannot be read is below the table.
 fn status(row: &Row) -> String {
     match row {
         Row { status: "unreadable", .. } => row.status.into(),
@@ -179,7 +179,7 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
         .right("graphs", 6, |row| of_known(row, units::number(row.graphs)))
         .right("execs", 7, |row| of_known(row, units::number(row.execs)))
         .right("rss", 3, |row| row.rss_bytes.map(units::bytes).unwrap_or_default());
-    // Each update of gpumem leaves some behind: one line for all of them.
+    // Each update of gpumem leaves some behind: one line covers all of them.
     let (others, mut shown): (Vec<_>, Vec<_>) =
         report.processes.iter().partition(|row| row.status == "unreadable" && row.of_other_version);
     let helpers = if wide { BTreeMap::new() } else { fold(&mut shown) };
@@ -195,10 +195,10 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
     of_other_versions(out, others.len() as u64)
 }
 
-/// From this number on, processes of one name that made no GPU call are one line: workers of torch.compile, for instance.
+/// From this number on, processes of one name without a GPU call share a line: workers of torch.compile, for instance.
 const HELPERS: u64 = 3;
 
-/// Takes such processes out. Returns their names, and how many have each.
+/// Takes such processes out. Returns their names with their number.
 fn fold<'a>(rows: &mut Vec<&'a Row>) -> BTreeMap<&'a str, u64> {
     let made_none = |row: &Row| matches!(row.status, "no-gpu-call" | "unseen");
     let mut names: BTreeMap<&str, u64> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! `gpumem run -- COMMAND`: starts a command under the shim, by becoming it.
+//! `gpumem run -- COMMAND`: starts a command under the shim, by exec.
 
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
@@ -38,7 +38,7 @@ struct Settings {
     given: Vec<(&'static str, String)>,
 }
 
-/// Variables that have an option: the directory is a global one.
+/// Variables that have an option; the directory has a global one.
 fn rows() -> impl Iterator<Item = &'static Setting> {
     settings::ALL.iter().filter(|setting| setting.name != "GPUMEM_DIR")
 }
@@ -47,8 +47,8 @@ fn option_name(setting: &Setting) -> String {
     setting.name.trim_start_matches(settings::PREFIX).to_ascii_lowercase().replace('_', "-")
 }
 
-/// A command line in which `run --pool 0` is one word, `--pool=0`: a switch takes no word that stands behind it, since
-/// that is the command, and 0 is no command that anybody means.
+/// A command line in which `run --pool 0` becomes one word, `--pool=0`. A switch takes no word behind it, since that is
+/// the command; but 0 is not a command that a user means.
 pub(crate) fn joined(words: Vec<OsString>) -> Vec<OsString> {
     let at = words.iter().position(|word| word == <Args as Command>::NAME).unwrap_or(words.len());
     let mut joined: Vec<OsString> = words[..(at + 1).min(words.len())].to_vec();
@@ -58,7 +58,7 @@ pub(crate) fn joined(words: Vec<OsString>) -> Vec<OsString> {
         rows().find(|setting| option_name(setting) == name)
     };
     while let Some(mut word) = rest.next() {
-        // The command and what belongs to it.
+        // The command and its arguments.
         if word == "--" || !word.as_encoded_bytes().starts_with(b"-") {
             joined.push(word);
             break;
@@ -96,8 +96,8 @@ impl clap::Args for Settings {
                     setting.kind
                 ))
                 .value_parser(move |text: &str| {
-                    // A variable needs a whole path, since the program may change its folder. On a command line a path
-                    // begins here.
+                    // A variable needs an absolute path, since the program may change its directory. On a command line
+                    // a path is relative to the current one.
                     let whole = std::path::absolute(text).ok().filter(|_| setting.kind == Kind::Path);
                     let text = whole.and_then(|path| path.into_os_string().into_string().ok()).unwrap_or(text.into());
                     match setting.parse(OsStr::new(&text)) {
@@ -140,7 +140,7 @@ impl clap::FromArgMatches for Settings {
 #[derive(Serialize)]
 struct Report {
     environment: BTreeMap<String, String>,
-    /// Not `command`: that key is every answer's own.
+    /// Not called `command`: every answer has that key already.
     argv: Vec<String>,
     shell: String,
 }
@@ -149,7 +149,7 @@ impl Command for Args {
     const NAME: &'static str = "run";
     const READS_LEDGERS: bool = false;
 
-    /// Runs the command; returns only when it could not be started.
+    /// Runs the command; returns only if it could not be started.
     ///
     /// # Errors
     /// [`Code::RunFailed`], [`Code::NotFound`], [`Code::NotExecutable`].

@@ -1,4 +1,4 @@
-//! What a running process says to a request, as the whole answer of a command.
+//! Commands whose whole output is the answer of a running process.
 
 use crate::args::Target;
 use crate::context::Context;
@@ -15,7 +15,7 @@ struct Report {
     said: String,
 }
 
-/// Sends a request to the process that is meant, and prints what it says, or `if_nothing`.
+/// Sends a request to the target process, and prints its answer, or `if_nothing`.
 ///
 /// # Errors
 /// Those of choosing the process and of asking it.
@@ -23,7 +23,7 @@ pub(super) fn print(context: &Context, target: &Target, request: &Request, if_no
     told(context, target, |whom| ask(whom, request), if_nothing)
 }
 
-/// The same, for a request whose answer may take so long.
+/// As [`print`], with a longer patience.
 ///
 /// # Errors
 /// As [`print`].

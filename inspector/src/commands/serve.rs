@@ -38,13 +38,13 @@ pub(crate) struct Args {
 
 #[derive(Serialize)]
 struct Report {
-    /// Where the metrics are.
+    /// URL of the metrics.
     url: String,
 }
 
 fn address(text: &str) -> std::result::Result<SocketAddr, String> {
     let address = || match text.strip_prefix(':') {
-        // As Prometheus' own programs take it.
+        // As in Prometheus' own programs.
         Some(port) => Some(SocketAddr::new(IpAddr::from([0; 16]), port.parse().ok()?)),
         None => text.replace("localhost:", "127.0.0.1:").parse().ok(),
     };
@@ -70,10 +70,10 @@ fn connections(text: &str) -> std::result::Result<usize, String> {
 
 const JSON: &str = "application/json";
 const PLAIN: &str = "text/plain; charset=utf-8";
-/// What collectors of profiles demand of one.
+/// Content type that profile collectors require.
 const PROFILE: &str = "application/octet-stream";
 
-/// The answer to what is asked besides the metrics.
+/// The answer to a request other than for the metrics.
 fn other(collector: &mut Collector, asked: &Asked<'_>) -> Option<Reply> {
     let refused = |status, why: &str| Reply { status, kind: PLAIN, body: why.into() };
     Some(match asked.path {
@@ -101,10 +101,10 @@ fn other(collector: &mut Collector, asked: &Asked<'_>) -> Option<Reply> {
 impl Command for Args {
     const NAME: &'static str = "serve";
 
-    /// Serves until it is ended by a signal.
+    /// Serves until a signal ends it.
     ///
     /// # Errors
-    /// What is in the way of listening.
+    /// The reason why it cannot listen.
     fn run(&self, context: &Context) -> Result<()> {
         let detail = Detail { top: self.top, symbols: !self.no_symbols };
         if let Some(why) = context.world.lacks_proc() {

@@ -62,12 +62,12 @@ impl TypedValueParser for Offered {
     }
 }
 
-/// Whether a word is the name of a variable, or would be one if there were such.
+/// True if a word is the name of a variable, or has the form of one.
 pub(super) fn names_one(word: &OsStr) -> bool {
     word.to_str().is_some_and(|word| settings::find(word).is_some() || word.to_ascii_uppercase().starts_with(PREFIX))
 }
 
-/// Name and value of a word like `NAME=VALUE`. A path is none.
+/// Name and value of a word like `NAME=VALUE`; `None` for a path.
 fn assignment(word: &OsStr) -> Option<(&str, &str)> {
     let is_name = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     word.to_str()?.split_once('=').filter(|(name, _)| is_name(name))
@@ -79,7 +79,7 @@ type Changes<'a> = Vec<(&'a str, &'a str)>;
 /// Names and values, in one word each or in two.
 ///
 /// # Errors
-/// What is wrong, and with which word.
+/// Says what is wrong, and with which word.
 fn changes(words: &[OsString]) -> std::result::Result<Changes<'_>, String> {
     let mut found = Vec::new();
     let mut rest = words.iter().peekable();
@@ -101,8 +101,8 @@ fn changes(words: &[OsString]) -> std::result::Result<Changes<'_>, String> {
 }
 
 impl Args {
-    /// The process that is meant, if one is, and what is to change. The first word is a process where it is no change,
-    /// and not the name of a variable that the second one is the value of.
+    /// The target process, if given, and the changes. The first word is a process if it is no change, and not the name
+    /// of a variable with the second word as its value.
     ///
     /// # Errors
     /// [`Code::Usage`].
@@ -130,7 +130,7 @@ fn usage(what: String, target: Option<&OsString>) -> Failure {
 #[derive(Serialize)]
 struct Report {
     pid: u32,
-    /// Where there is one change alone, it is here too.
+    /// A single change is repeated here.
     #[serde(flatten)]
     only: Option<Change>,
     changes: Vec<Change>,
@@ -215,7 +215,7 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    /// The process and the changes that a command line means, or what is wrong.
+    /// The process and the changes on a command line, or the error.
     fn parsed(line: &str) -> std::result::Result<String, String> {
         let words: Vec<OsString> = line.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect();
         let parsed = Args::parsed(&words).map_err(|failure| failure.what)?;
@@ -233,12 +233,12 @@ mod tests {
             ("27793 LIMIT=1G", "[27793] LIMIT:1G"),
             ("server LIMIT 1G POOL=0", "[server] LIMIT:1G POOL:0"),
             ("/tmp/a=b/1-2.ledger LIMIT=1G", "[/tmp/a=b/1-2.ledger] LIMIT:1G"),
-            // A process may be called like a variable.
+            // A process may have a variable's name.
             ("pool LIMIT=1G", "[pool] LIMIT:1G"),
             ("pool LIMIT 1G", "[pool] LIMIT:1G"),
             ("LIMIT=", " LIMIT:"),
             ("TAG=a=b", " TAG:a=b"),
-            // What is unknown is refused by name later on.
+            // An unknown name is refused later.
             ("FOO=1", " FOO:1"),
         ] {
             assert_eq!(parsed(line).as_deref(), Ok(means), "{line}");

@@ -1,5 +1,5 @@
-//! Several processes in one table, those that grow first: the answer of `leaks` and `stats` if none is named and more than one
-//! runs.
+//! Several processes in one table, growing ones first: the answer of `leaks` and `stats` if no process is named and
+//! more than one runs.
 
 use crate::args::Target;
 use crate::context::{Command, Context};
@@ -18,7 +18,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How long processes are looked at. What is left out then is said.
+/// Time limit for reading processes. Those left out are named.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Serialize)]
@@ -34,21 +34,21 @@ struct Row {
     pid: u32,
     name: String,
     live: Live,
-    /// By the driver's count, on all devices. `None` if it is not known.
+    /// The driver's count on all devices. `None` if unknown.
     counted_bytes: Option<u64>,
     idle_bytes: u64,
-    /// Call sites that grow steadily, and by how much together.
+    /// Call sites that grow steadily, and their growth together.
     growing: usize,
     growing_bytes_per_minute: f64,
-    /// The call site that is looked at first, and the verdict on it.
+    /// The call site to look at first, and its verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<&'static str>,
-    /// What it shares with other processes.
+    /// Memory that it shares with other processes.
     #[serde(skip_serializing_if = "Shared::is_empty")]
     sharing: Shared,
-    /// What it grows by.
+    /// Its growth.
     #[serde(skip)]
     grows: String,
 }
@@ -80,8 +80,8 @@ impl Row {
     }
 }
 
-/// The ledger that the user means. If none is named and several processes run, answers for all of them: `None`. `for_one`: the
-/// command is about one process, whatever runs.
+/// The ledger that the user means. If no process is named and several run, answers for all of them and returns `None`.
+/// `for_one`: the command is about one process, even if several run.
 ///
 /// # Errors
 /// Those of choosing and reading the ledger, and of writing the answer.
@@ -94,7 +94,7 @@ pub(super) fn one_or_answer<C: Command>(context: &Context, target: &Target, for_
     }
 }
 
-/// Answers for all of them.
+/// Prints the answer for all of them.
 fn answer<C: Command>(context: &Context, target: &Target, several: &[FoundProcess]) -> Result<()> {
     let (begin, books) = (Instant::now(), Books::default());
     let mut report = Report { processes: Vec::new(), left_out: Vec::new() };

@@ -1,4 +1,4 @@
-//! `gpumem trim`: makes a running process give back what its pool keeps.
+//! `gpumem trim`: makes a running process release its pool's idle memory.
 
 use crate::args::Asked;
 use crate::context::{Command, Context};

@@ -84,17 +84,17 @@ fn kind_parser() -> clap::builder::PossibleValuesParser {
 #[derive(Serialize)]
 struct Report<'a> {
     process: Head,
-    /// What a row is: `site`, `stack`, …, or `allocation`.
+    /// Type of a row: `site`, `stack`, …, or `allocation`.
     by: String,
     rows: Lazy<'a, Row>,
-    /// Rows that there are, shown or not.
+    /// Number of rows, shown or not.
     rows_total: usize,
-    /// Of all rows.
+    /// Sum over all rows.
     live: u64,
     bytes: u64,
     addresses: u64,
     address_bytes: u64,
-    /// Of the whole process.
+    /// Sum over the whole process.
     process_live: Live,
     kinds: Vec<KindTotal>,
 }
@@ -112,7 +112,7 @@ struct GroupRow {
     live: u64,
     bytes: u64,
     spilled_bytes: u64,
-    /// Addresses, mappings, imports and parts, in none of the other sums.
+    /// Addresses, mappings, imports and parts, which no other sum includes.
     address_bytes: u64,
     addresses: u64,
     oldest_age_ns: u64,
@@ -125,7 +125,7 @@ struct GroupRow {
     peak_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     growth_bytes: Option<i64>,
-    /// What the program's own allocators handed out of it.
+    /// Memory that the program's own allocators handed out of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parts: Vec<Part>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,7 +153,7 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// Those of choosing and reading the ledger.
+    /// Errors of choosing and reading the ledger.
     fn run(&self, context: &Context) -> Result<()> {
         let ledger = context.ledger(&self.target)?;
         let report = report(self, context, &ledger)?;
@@ -194,7 +194,7 @@ fn report<'a>(args: &'a Args, context: &Context, ledger: &'a Ledger) -> Result<R
     })
 }
 
-/// Rows, how many there are, and their sums.
+/// Rows, their number, and their sums.
 type Rows<'a> = (Lazy<'a, Row>, usize, Group);
 
 fn group_rows<'a>(

@@ -1,5 +1,5 @@
-//! Folded stacks, what flame graphs are made of: `kind;outermost;…;innermost BYTES`, a line for each call stack.
-//! Source: the README of Brendan Gregg's FlameGraph, "Fold stacks"; inferno reads the same.
+//! Folded stacks, the input of flame graphs: `kind;outermost;…;innermost BYTES`, one line for each call stack. Source:
+//! the README of Brendan Gregg's FlameGraph, "Fold stacks"; inferno reads the same.
 
 use super::stacks::{self, StackBytes};
 use crate::model::Ledger;
@@ -22,7 +22,7 @@ pub(super) fn write(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()>
     Ok(())
 }
 
-/// A frame in words that neither end a step nor a line.
+/// A frame in words that cannot end a step or a line.
 fn step(frame: &Frame) -> String {
     text::clean(&frame.label()).replace(';', ":").replace('\n', " ")
 }

@@ -1,9 +1,9 @@
-//! `gpumem export`: what a process holds, for other tools: collectors, viewers of profiles, spreadsheets.
+//! `gpumem export`: memory of a process, for other tools: collectors, profile viewers, spreadsheets.
 //!
-//! * [`all`]: everything, as JSON. [`rows`]: a line for each allocation.
-//! * [`stacks`]: live memory by call stack, which viewers get: [`folded`], [`speedscope`]. [`pprof`] stands with the metrics.
-//! * [`torch`]: a snapshot as PyTorch's own. [`timeline`]: samples and events over time.
-//! * [`trace`]: each allocation and free, of a trace.
+//! * [`all`]: everything, as JSON. [`rows`]: one line for each allocation.
+//! * [`stacks`]: live memory by call stack, for viewers: [`folded`], [`speedscope`]. [`pprof`] is among the metrics.
+//! * [`torch`]: a snapshot in PyTorch's format. [`timeline`]: samples and events over time.
+//! * [`trace`]: each allocation and free in a trace.
 
 mod all;
 mod folded;
@@ -64,7 +64,7 @@ pub(super) enum Format {
     Trace,
 }
 
-/// Endings of files, the longest first.
+/// Endings of file names, the longest first.
 const ENDINGS: &[(&str, Format)] = &[
     (".speedscope.json", Format::Speedscope),
     (".trace.json", Format::Trace),
@@ -84,7 +84,7 @@ impl Format {
         ENDINGS.iter().find(|(ending, _)| name.ends_with(ending)).map(|&(_, format)| format)
     }
 
-    /// Whether a terminal can show it.
+    /// True if a terminal can show it.
     fn is_text(self) -> bool {
         !matches!(self, Self::Pprof | Self::MemoryViz)
     }
@@ -117,7 +117,7 @@ impl Command for Args {
             context.no_json(&format!("--to {}", name.as_ref().map_or("FORMAT", |name| name.get_name())))?;
         }
         let named = self.target.target.is_some() || self.target.file.is_some();
-        // Metrics are of all processes unless one is named: none is a result too, for a collector.
+        // Metrics cover all processes unless one is named. For a collector no processes is a result too.
         let all = format == Format::Prometheus && !named;
         let target = self.target.target.as_deref().or(self.target.file.as_deref()).map(Path::new);
         let trace = target.filter(|_| format == Format::Csv).map(trace::named).transpose()?.flatten();
@@ -138,7 +138,7 @@ impl Command for Args {
             let written = write(&mut out).and_then(|()| out.flush());
             return written.map_err(to_stdout);
         };
-        // A page of metrics is for a collector, which is another user.
+        // A page of metrics is for a collector, which runs as another user.
         let mode = if format == Format::Prometheus { FOR_OTHERS } else { PRIVATE };
         let written = Written::new(path, mode, write)?;
         context.print(&written, |out, written| writeln!(out, "wrote {written}"))

@@ -40,7 +40,7 @@ pub(super) fn csv(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A field, quoted where it must be. A leading `=`, `+`, `-` or `@` would be a formula to a spreadsheet.
+/// A field, quoted if necessary. A spreadsheet would take a leading `=`, `+`, `-` or `@` for a formula.
 fn field(text: &str) -> String {
     let text = crate::text::clean(text);
     let formula = text.starts_with(['=', '+', '-', '@']);
@@ -51,7 +51,7 @@ fn field(text: &str) -> String {
     }
 }
 
-/// What a line of JSON has besides: who asked for it, in words.
+/// A line of JSON also has the call site in words.
 #[derive(serde::Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
@@ -59,7 +59,7 @@ struct Line<'a> {
     site: &'a str,
 }
 
-/// An allocation a line, as one object of JSON each.
+/// One JSON object a line for each allocation.
 pub(super) fn json_lines(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
     let sites = Sites::of_allocs(ledger);
     for alloc in &ledger.snapshot.allocs {

@@ -25,7 +25,7 @@ struct Shared {
     frames: Vec<Shown>,
 }
 
-/// A frame as the viewer shows it.
+/// A frame in the viewer's format.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize)]
 struct Shown {
     name: String,
@@ -50,7 +50,7 @@ struct Profile {
     weights: Vec<u64>,
 }
 
-/// The frames that were met, each once.
+/// The frames so far, each once.
 #[derive(Default)]
 struct Frames {
     shown: Vec<Shown>,

@@ -1,11 +1,11 @@
-//! Live memory by call stack, as viewers of profiles want it.
+//! Live memory by call stack, for profile viewers.
 
 use crate::model::Ledger;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::StackRef;
 use std::collections::BTreeMap;
 
-/// What one call stack holds of one kind of memory.
+/// Memory of one kind that one call stack holds.
 pub(super) struct StackBytes {
     pub(super) kind: AllocKind,
     pub(super) stack: StackRef,
@@ -14,7 +14,7 @@ pub(super) struct StackBytes {
     pub(super) blocks: u64,
 }
 
-/// Live allocations by kind and stack, of kinds that take memory of their own; the most bytes first.
+/// Live allocations by kind and stack, of kinds that take memory of their own; most bytes first.
 pub(super) fn held(ledger: &Ledger) -> Vec<StackBytes> {
     let mut found = BTreeMap::<(AllocKind, StackRef), (u64, u64)>::new();
     for alloc in &ledger.snapshot.allocs {
@@ -30,5 +30,5 @@ pub(super) fn held(ledger: &Ledger) -> Vec<StackBytes> {
     held
 }
 
-/// What viewers show of an allocation whose stack was not recorded.
+/// Name in viewers for an allocation whose stack was not recorded.
 pub(super) const NO_STACK: &str = "(no stack)";

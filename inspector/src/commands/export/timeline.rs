@@ -1,5 +1,5 @@
-//! Samples and events over time, as Perfetto and chrome://tracing read them.
-//! Source: "Trace Event Format", counters (`C`), instants (`i`) and metadata (`M`); times are microseconds.
+//! Samples and events over time, for Perfetto and chrome://tracing. Source: "Trace Event Format", counters (`C`),
+//! instants (`i`) and metadata (`M`); times are microseconds.
 
 use crate::model::{Ledger, growth};
 use crate::source::liveness::real_ns;
@@ -17,13 +17,13 @@ struct Entry<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tid: Option<u32>,
     ts: f64,
-    /// How far an instant reaches: the process.
+    /// Scope of an instant: the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<&'static str>,
     args: BTreeMap<&'static str, serde_json::Value>,
 }
 
-/// Writes an object as soon as it is made.
+/// Writes each object as soon as it is made.
 struct List<'a> {
     out: &'a mut dyn Write,
     comma: &'static str,

@@ -1,6 +1,6 @@
-//! A snapshot as PyTorch's own has it, for <https://pytorch.org/memory_viz> and `torch.cuda._memory_viz`: each live
-//! block of device memory is a segment of its own.
-//! Source: `torch/cuda/_memory_viz.py` and `torch/csrc/cuda/memory_snapshot.cpp` of PyTorch 2.11.
+//! A snapshot in PyTorch's format, for <https://pytorch.org/memory_viz> and `torch.cuda._memory_viz`: each live block
+//! of device memory is a segment of its own. Source: `torch/cuda/_memory_viz.py` and
+//! `torch/csrc/cuda/memory_snapshot.cpp` of PyTorch 2.11.
 
 use crate::model::Ledger;
 use crate::source::liveness::real_ns;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// How many blocks are exported, the largest ones. The format repeats the whole call stack for each.
+/// Most blocks that are exported, the largest ones. The format repeats the whole call stack for each.
 const MOST_BLOCKS: usize = 20_000;
 
 #[derive(Serialize)]
@@ -21,8 +21,8 @@ struct Snapshot<'a> {
     allocator_settings: BTreeMap<&'static str, String>,
 }
 
-/// A number of at most eight bytes. A u64 would take nine, one of them for its sign. The reader of memory_viz would
-/// make a BigInt of that, which cannot be added to the size of a block.
+/// A number of at most eight bytes. A u64 would take nine, one for its sign. The reader of memory_viz would make a
+/// BigInt of it, which cannot be added to a block's size.
 #[derive(Clone, Copy, Serialize)]
 #[serde(transparent)]
 struct Number(i64);
@@ -131,7 +131,7 @@ pub(super) fn write(mut out: &mut dyn Write, ledger: &Ledger) -> std::io::Result
         in_time.entry(device(ledger, alloc)).or_default().push(alloc);
     }
     in_time.values_mut().for_each(|of| of.sort_by_key(|alloc| alloc.time_ns));
-    // Devices beyond those that a machine can have are a damaged file's.
+    // More devices than a machine can have come from a damaged file.
     let devices = in_time.keys().next_back().map_or(0, |&last| last.min(63) + 1);
     let history = (0..devices).map(|device| in_time.remove(&device).unwrap_or_default());
     let mut settings = BTreeMap::from([("gpumem", env!("CARGO_PKG_VERSION").to_owned())]);

@@ -1,5 +1,5 @@
-//! A trace, which has every single allocation and free (GPUMEM_RECORD), in the columns of RMM's log:
-//! Thread,Time,Action,Pointer,Size,Stream; only device and managed memory that has a pointer.
+//! A trace, which has every allocation and free (GPUMEM_RECORD), in the columns of RMM's log:
+//! Thread,Time,Action,Pointer,Size,Stream. Only device and managed memory with a pointer.
 
 use crate::failure::{Failure, Result, plain};
 use crate::source::open;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::path::Path;
 
-/// The trace in a file; `None` if there is none in it.
+/// The trace in a file; `None` if the file has none.
 ///
 /// # Errors
 /// Those of reading it.
@@ -33,7 +33,7 @@ pub(super) fn named(path: &Path) -> Result<Option<Trace>> {
     Ok(Some(trace))
 }
 
-/// As RMM's logging_resource_adaptor writes it, except that the thread is the kernel's number for it.
+/// Writes it as RMM's logging_resource_adaptor does, except that the thread is the kernel's thread id.
 pub(super) fn csv(out: &mut dyn Write, trace: &Trace) -> std::io::Result<()> {
     writeln!(out, "Thread,Time,Action,Pointer,Size,Stream")?;
     let undone = undone(&trace.records);
@@ -41,7 +41,7 @@ pub(super) fn csv(out: &mut dyn Write, trace: &Trace) -> std::io::Result<()> {
     let mut clock = Clock::default();
     for (record, _) in shown {
         let Record { tid, addr, bytes, .. } = *record;
-        // A damaged header may say anything.
+        // A damaged header may have any value.
         let since = record.time_ns.wrapping_sub(trace.header.created_ns) as i64;
         let time = clock.time(trace.header.created_real_ns.saturating_add_signed(since));
         let stream = if record.stream == 0 { "0".to_owned() } else { format!("{:#x}", record.stream) };
@@ -55,12 +55,12 @@ pub(super) fn csv(out: &mut dyn Write, trace: &Trace) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Kinds that RMM could have made; arrays, virtual and host memory it could not.
+/// True for kinds that RMM can make; arrays, virtual and host memory it cannot.
 fn has_pointer(kind: AllocKind) -> bool {
     matches!(kind, AllocKind::Device | AllocKind::Pitch | AllocKind::Managed | AllocKind::Async)
 }
 
-/// For each record, whether it is a free that was refused, or the note of that.
+/// For each record: true if it is a refused free, or the note of one.
 fn undone(records: &[Record]) -> Vec<bool> {
     let mut undone = vec![false; records.len()];
     let mut freed: HashMap<u64, usize> = HashMap::new();
@@ -77,7 +77,7 @@ fn undone(records: &[Record]) -> Vec<bool> {
     undone
 }
 
-/// Time of day in this machine's zone; the zone is asked for once per second of the trace.
+/// Time of day in this machine's zone, which is queried once per second of the trace.
 #[derive(Default)]
 struct Clock {
     second: i64,

@@ -65,7 +65,7 @@ struct Report<'a> {
     groups_total: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     graphs: Option<Lazy<'a, GraphRow>>,
-    /// How many there are, shown or not.
+    /// Number of graphs, shown or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     graphs_total: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,7 +100,7 @@ struct GraphRow {
 struct ExecRow {
     #[serde(flatten)]
     exec: Exec,
-    /// False: the graph that it was instantiated from is gone.
+    /// False if the graph that it was instantiated from is gone.
     graph_live: bool,
     site: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -150,7 +150,7 @@ fn report<'a>(args: &'a Args, ledger: &'a Ledger, limit: usize) -> Report<'a> {
     }
 }
 
-/// Counters that belong to this view.
+/// Counters of this view.
 const GRAPH_COUNTERS: &[usize] = &[
     counters::GRAPHS_CREATED,
     counters::GRAPHS_DESTROYED,

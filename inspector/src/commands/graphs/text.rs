@@ -74,7 +74,7 @@ fn nodes(nodes: &BTreeMap<&'static str, u64>) -> String {
 }
 
 fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
-    // What is not under the graph cache has none of its numbers.
+    // An exec that is not under the graph cache has none of its numbers.
     let under = |row: &Row, n: String| {
         if row.group.resident + row.group.folded + row.group.gone > 0 { n } else { String::new() }
     };
@@ -114,7 +114,7 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
 fn print_execs(out: &mut dyn Write, execs: &Lazy<ExecRow>, wide: bool) -> std::io::Result<()> {
     let state = |row: &ExecRow| match row.exec.pinned {
         Some(pinned) => format!("{}: {pinned}", row.exec.state),
-        // Without a reason nobody looked: the process only records.
+        // No reason means that the cache did not look: the process only records.
         None if row.exec.state == ExecState::Native.name() => String::new(),
         None => row.exec.state.to_owned(),
     };
@@ -124,7 +124,7 @@ fn print_execs(out: &mut dyn Write, execs: &Lazy<ExecRow>, wide: bool) -> std::i
     let table = Table::<ExecRow>::new()
         .right("exec", 0, |row| format!("{:#x}", row.exec.handle))
         .left("state", 0, state)
-        // Enough to tell classes of one process apart.
+        // Enough digits to distinguish the classes of one process.
         .left("class", 12, |row| row.exec.class.chars().take(8).collect::<String>())
         .right("of graph", 16, |row| graph(row).map_or(String::new(), |of| format!("#{of}{}", gone(row))))
         .bytes("host~", 0, |row| row.exec.host_bytes_estimated)

@@ -1,6 +1,6 @@
-//! `gpumem leaks`: who holds more and more, since when, how fast, and what to do about it.
+//! `gpumem leaks`: growing memory: who holds it, since when, how fast, and what to do about it.
 //!
-//! * [`text`](mod@text): the report for people. [`suspect`]: what the process hardly refers to any more.
+//! * [`text`](mod@text): the report for people. [`suspect`]: allocations with few references left.
 
 mod suspect;
 mod text;
@@ -69,52 +69,52 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Report {
     process: Head,
-    /// Points in time that there are samples of, and how long ago the first is.
+    /// Number of sampled points in time, and the age of the first.
     samples: usize,
     sampled_ns: u64,
-    /// Between two samples; 0: at marks alone.
+    /// Time between two samples; 0 if only marks cause samples.
     interval_ns: u64,
-    /// There are enough samples for verdicts.
+    /// True if there are enough samples for verdicts.
     enough: bool,
-    /// What is wrong with the samples.
+    /// Problems with the samples.
     remarks: Vec<String>,
-    /// The moment that was asked for.
+    /// The requested moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<String>,
     suspects: Vec<Row>,
     suspects_total: usize,
-    /// Allocations of call sites that are not listed, since no sample saw any of them.
+    /// Allocations of call sites that are not listed, because no sample saw them.
     unlisted_allocs: u64,
-    /// The process's own heap, without what graphs take of it: growth that is not ours.
+    /// The process's own heap, without the part that graphs take: growth outside of gpumem's view.
     #[serde(skip_serializing_if = "Option::is_none")]
     heap: Option<Suspect>,
-    /// Of all call sites that grow steadily.
+    /// Number of call sites that grow steadily.
     growing: usize,
     growing_bytes: i64,
     growing_bytes_per_minute: f64,
-    /// What launches of graphs allocated that are gone.
+    /// Memory left behind by launches of destroyed graphs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_by_graphs: Vec<LeftByGraphs>,
-    /// What is freed here and open elsewhere, or of another process.
+    /// Memory that is freed here and open elsewhere, or owned by another process.
     #[serde(skip_serializing_if = "Shared::is_empty")]
     sharing: Shared,
-    /// What the text sums up.
+    /// Classes that the text sums up.
     #[serde(skip)]
     summed: Summed,
 }
 
-/// Classes of graphs: there may be thousands, and they tell the bytes of call sites again.
+/// Classes of graphs: there may be thousands, and they repeat the bytes of call sites.
 #[derive(Default)]
 struct Summed {
     classes: u64,
     bytes: u64,
-    /// Of them those of which nothing can be said yet.
+    /// Number of those without a verdict yet.
     too_little: u64,
     growing: u64,
 }
 
 impl Summed {
-    /// Takes them out of a list.
+    /// Takes the classes out of a list.
     fn take_from(all: &mut Vec<Suspect>) -> Self {
         let mut summed = Self::default();
         all.retain(|suspect| {
@@ -131,19 +131,19 @@ impl Summed {
     }
 }
 
-/// A suspect, and what to do.
+/// A suspect, with its remedy.
 #[derive(Serialize)]
 struct Row {
     #[serde(flatten)]
     suspect: Suspect,
     #[serde(skip_serializing_if = "Option::is_none")]
     caveat: Option<&'static str>,
-    /// Of physical memory: handles that are held and mapped nowhere.
+    /// For physical memory: number of handles that are mapped nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     mapped_nowhere: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
-    /// What the program's own allocators handed out of it.
+    /// Memory that the program's own allocators handed out of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parts: Vec<Part>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -156,8 +156,8 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// Those of choosing and reading the ledger, and of asking the process; a mark that is not there; [`Code::Nothing`] for more growth than is
-    /// allowed, [`Code::Error`] where there are too few samples to tell.
+    /// Those of choosing and reading the ledger, and of asking the process; a missing mark; [`Code::Nothing`] for more
+    /// growth than is allowed; [`Code::Error`] if there are too few samples to tell.
     fn run(&self, context: &Context) -> Result<()> {
         if self.suspect {
             return suspect::run(self, context);
@@ -184,7 +184,7 @@ impl Args {
         let heap = found.heap;
         let (samples, sampled_ns) = (found.samples.points.len(), found.samples.span_ns());
         let mut all = found.all;
-        // A suspect that holds nothing and has not come back says nothing.
+        // Suspects that hold nothing and have not come back are left out.
         let every = self.all || context.global.json;
         all.retain(|suspect| every || suspect.bytes > 0 || suspect.grows());
         let summed = if every { Summed::default() } else { Summed::take_from(&mut all) };
@@ -228,7 +228,7 @@ impl Args {
         }
     }
 
-    /// Whether there is more growth than the user allows.
+    /// Fails if there is more growth than the user allows.
     fn fails(&self, found: &Suspects) -> Result<()> {
         let Self { since, fail_over, fail_rate, .. } = self;
         if fail_over.is_none() && fail_rate.is_none() {
@@ -236,7 +236,7 @@ impl Args {
         }
         let sites: Vec<&Suspect> = found.all.iter().filter(|suspect| is_site(suspect)).collect();
         let growing: Vec<&Suspect> = suspects::growing(&found.all).collect();
-        // With a moment, bytes are compared and no verdict is asked for.
+        // With a moment, bytes are compared, and no verdict is needed.
         let judged = fail_rate.is_some() || since.is_none();
         let samples = found.samples.points.len();
         if judged && samples < ENOUGH {
@@ -262,7 +262,7 @@ impl Args {
     }
 }
 
-/// Bytes that those of them that grew did so by, since the moment that was asked for or the first sample.
+/// Sum of the growth of the growing ones, since the requested moment or the first sample.
 fn sum(suspects: &[&Suspect]) -> i64 {
     let grown = suspects.iter().filter_map(|suspect| suspect.since()).map(|grown| grown.bytes_change.max(0));
     grown.fold(0, i64::saturating_add)

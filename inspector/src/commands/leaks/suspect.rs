@@ -1,4 +1,4 @@
-//! `gpumem leaks --suspect`: live allocations that the process hardly refers to, found by the process itself.
+//! `gpumem leaks --suspect`: live allocations with few references left, found by the process itself.
 
 use super::Args;
 use crate::context::Context;
@@ -22,36 +22,37 @@ use std::io::Write;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// What an answer may have of bytes: more than a million allocations do.
+/// Most bytes of an answer: more than a million allocations need.
 const MOST: usize = 256 << 20;
-/// Allocations that are shown one by one unless the user says how many: the call sites are the answer.
+/// Default number of allocations listed one by one: the call sites are the main answer.
 const ONE_BY_ONE: usize = 5;
 
 #[derive(Serialize)]
 struct Report {
     process: Head,
-    /// What each search says of itself.
+    /// Facts of each search.
     scans: Vec<BTreeMap<String, String>>,
     remarks: Vec<String>,
-    /// Allocations that were looked for, and live ones that were not.
+    /// Number of allocations that were searched for, and of live ones that were not.
     looked_for: usize,
     not_looked_for: u64,
-    /// Nothing was left out that may hold a reference.
+    /// True if all memory that may hold a reference was read.
     all_was_read: bool,
     least_references: u64,
     typical_references: u64,
-    /// A call site that grows, or may, and has most of the allocations: what is typical may be its own.
+    /// A call site that grows, or may grow, and has most of the allocations: the typical number may be its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     mostly: Option<String>,
-    /// Of those that are suspect.
+    /// Bytes of the suspect ones.
     suspect_bytes: u64,
-    /// Why nobody can say what is suspect: not all was read.
+    /// The reason why no suspects can be named: not all memory was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_known: Option<String>,
-    /// Of those to which what was read has no reference, where not all was read.
+    /// Number of allocations without a reference in the memory read, if not all memory was read.
     unknown: usize,
     unknown_bytes: u64,
-    /// Of those that were looked for: judged, and too young for that. The others were shown to other processes.
+    /// Of the allocations searched for: the judged ones, and those too young. The others were shared with other
+    /// processes.
     judged: usize,
     young: usize,
     sites: Vec<Site>,
@@ -67,7 +68,7 @@ struct Site {
     live: u64,
     bytes: u64,
     oldest_age_ns: u64,
-    /// The verdict on its growth, if there is one.
+    /// The verdict on the site's growth, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     growth: Option<&'static str>,
 }
@@ -82,7 +83,7 @@ struct Row {
 pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     let ledger = context.live_ledger(&args.target)?;
     let (until, pause) = (Instant::now() + args.timeout, args.pause.min(args.timeout / 3));
-    // A process that is starved of processor time answers late, so the first look may take of the second one's time.
+    // A process that is short of processor time answers late, so the first look may use time of the second.
     let half = (args.timeout - pause) / 2;
     let search = |patience: Duration| -> Result<References> {
         let longest_ms = longest_work_ms(patience.min(half));
@@ -111,7 +112,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     fails(args, &report)
 }
 
-/// Whether there is more suspect memory than the user allows. A gate does not pass where nobody can say.
+/// Fails if there is more suspect memory than the user allows, and also if that is unknown.
 fn fails(args: &Args, report: &Report) -> Result<()> {
     match (args.fail_over, &report.not_known) {
         (Some(most), _) if report.suspect_bytes > most => Err(Failure::new(
@@ -172,7 +173,7 @@ fn report(
     }
 }
 
-/// By call site and standing: what grows first, then by bytes.
+/// By call site and state: growing ones first, then by bytes.
 fn sites(suspect: &[&Held], names: &Sites, verdicts: &FxHashMap<String, Verdict>) -> Vec<Site> {
     let mut all: BTreeMap<(Standing, Rc<str>), Site> = BTreeMap::new();
     for held in suspect {
@@ -195,7 +196,7 @@ fn sites(suspect: &[&Held], names: &Sites, verdicts: &FxHashMap<String, Verdict>
     all
 }
 
-/// What has to be known of the searches.
+/// Remarks on the searches that a reader needs.
 fn remarks(searches: &[References; 2], ranked: &Ranked) -> Vec<String> {
     let mut said: Vec<String> = Vec::new();
     let mut say = |line: String| {
@@ -271,7 +272,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
     writeln!(out, "what to make of it: gpumem help is-it-a-leak")
 }
 
-/// What it means that there is no suspect.
+/// The meaning of an empty list of suspects.
 fn nothing(report: &Report) -> String {
     let young = match report.young {
         0 => String::new(),
@@ -301,7 +302,7 @@ fn style(standing: Standing) -> Style {
     }
 }
 
-/// Narrower terminals have the standing in fewer words: the call site is what is looked for.
+/// Narrower terminals get the state in fewer words, because the call site matters more.
 const NARROW: usize = 110;
 
 fn words(standing: Standing, all_was_read: bool) -> &'static str {

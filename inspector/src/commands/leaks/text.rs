@@ -1,4 +1,4 @@
-//! Suspects for people: those that grow in full, the others in a table.
+//! Suspects for people: growing ones in full, the others in a table.
 
 use super::{Report, Row, Summed};
 use crate::model::Ledger;
@@ -53,7 +53,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: 
     shared::print(out, &report.sharing, all)
 }
 
-/// A call site of allocations.
+/// True if the row is a call site of allocations.
 fn is_of_memory(row: &Row) -> bool {
     row.suspect.kind == GrowthKind::Site.name()
 }
@@ -78,7 +78,7 @@ fn summed(out: &mut dyn Write, summed: &Summed) -> std::io::Result<()> {
     writeln!(out, "{}", paint(DIM, line))
 }
 
-/// As [`growth::who`], if a narrow column may leave out what the name begins with.
+/// As [`growth::who`]; a narrow column may leave out the beginning of the name.
 fn in_column(suspect: &Suspect) -> String {
     match suspect.kind {
         "graphs" | "code" => format!("{} ({})", clean(&suspect.key), suspect.kind),
@@ -142,7 +142,7 @@ fn live(suspect: &Suspect) -> String {
     format!("{}{ages}{freed}", growth::held(suspect))
 }
 
-/// When something was made there.
+/// Times of the first and the last allocation there.
 fn seen(suspect: &Suspect) -> String {
     let ago = |what: &str, age: Option<u64>| age.map(|ns| format!("{what} {} ago", units::span(ns)));
     let all = [ago("first", suspect.first_seen_age_ns), ago("last", suspect.last_seen_age_ns)];
@@ -160,7 +160,7 @@ fn ages(suspect: &Suspect) -> String {
     suspect.ages.iter().map(age).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the bytes, or the number of things, that a suspect grew by.
+/// Returns the growth of a suspect in bytes or in things.
 fn change(suspect: &Suspect, grown: &Grown) -> String {
     match suspect.count_per_minute {
         Some(_) => format!("{:+}", grown.count_change),
@@ -168,7 +168,7 @@ fn change(suspect: &Suspect, grown: &Grown) -> String {
     }
 }
 
-/// A name and a value, broken between the parts of the value where the line would be too long.
+/// A name and a value. A line that would be too long is broken between the parts of the value.
 fn line(out: &mut dyn Write, name: &str, value: &str) -> std::io::Result<()> {
     const NAME: usize = 9;
     if value.is_empty() {
@@ -186,7 +186,7 @@ fn line(out: &mut dyn Write, name: &str, value: &str) -> std::io::Result<()> {
     writeln!(out, "  {name:<7}{}", rest.trim_end())
 }
 
-/// Memory that no call of the GPU's made.
+/// Memory that no GPU call made.
 fn outside(out: &mut dyn Write, heap: &Suspect, ledger: &Ledger) -> std::io::Result<()> {
     let grown = heap.since().map_or(0, |grown| grown.bytes_change);
     writeln!(out)?;
@@ -203,7 +203,7 @@ fn outside(out: &mut dyn Write, heap: &Suspect, ledger: &Ledger) -> std::io::Res
     }
 }
 
-/// Those that do not grow. What they came with at the start is no growth, so it is told since a moment alone.
+/// Suspects that do not grow. Memory made at the start is no growth, so growth is shown only since a moment.
 fn in_short(out: &mut dyn Write, rows: &[&Row], with_growth: bool) -> std::io::Result<()> {
     let grown = |suspect: &Suspect| suspect.since().filter(|_| with_growth).map(|grown| change(suspect, grown));
     let table = Table::<&Row>::new()

@@ -1,7 +1,7 @@
-//! `gpumem record`: what a process holds, second by second, in a file for `gpumem report`.
+//! `gpumem record`: writes the memory of a process, second by second, to a file for `gpumem report`.
 //!
-//! * [`session`]: one process after another look. [`started`]: a command, and all that it starts.
-//! * [`place`]: the file: bounded, in parts, never over what is somebody's.
+//! * [`session`]: the processes, looked at in turn. [`started`]: a command, and all processes that it starts.
+//! * [`place`]: the file: of limited size, in parts, and never in place of a foreign file.
 
 mod place;
 mod session;
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// More often would keep a core busy. More rarely would record nothing.
+/// A shorter interval would keep a core busy. A longer one would record nothing.
 fn interval(text: &str) -> std::result::Result<Duration, String> {
     let interval = span(text)?;
     match (Duration::from_millis(50)..=Duration::from_secs(3600)).contains(&interval) {
@@ -59,7 +59,7 @@ fn interval(text: &str) -> std::result::Result<Duration, String> {
     }
 }
 
-/// A file has to hold the beginning of a recording at least.
+/// A file must at least hold the beginning of a recording.
 fn most(text: &str) -> std::result::Result<u64, String> {
     match size(text)? {
         bytes if bytes >= 1 << 20 => Ok(bytes),
@@ -73,8 +73,8 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// Those of choosing the process and of writing the file; those of `gpumem run`. With a command that was started, its
-    /// exit code is that of `gpumem`.
+    /// Those of choosing the process and of writing the file; those of `gpumem run`. If a command was started, its exit
+    /// code is that of `gpumem`.
     fn run(&self, context: &Context) -> Result<()> {
         if self.output.as_deref() == Some(Path::new("-")) {
             return Err(Failure::new(Code::Usage, "a recording cannot be written to stdout").fix("name a file with -o"));
@@ -104,7 +104,7 @@ impl Args {
         sessions.end(if stopped() { "it was stopped" } else { "its time was over" })
     }
 
-    /// A command without `--` before it looks like the name of a process.
+    /// Adds a hint to a failure: a command without `--` before it looks like a process name.
     fn hint(&self, failure: Failure) -> Failure {
         match &self.target {
             Some(name) if failure.code == Code::Nothing && failure.fix.is_some() => {
@@ -117,14 +117,14 @@ impl Args {
     }
 }
 
-/// The signal that asked to end; 0: none.
+/// The signal that requested the end; 0: none.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
 fn stopped() -> bool {
     SIGNAL.load(Ordering::Relaxed) != 0
 }
 
-/// The signal that came since this was asked last; 0: none.
+/// The signal since the last call; 0: none.
 fn taken_signal() -> i32 {
     SIGNAL.swap(0, Ordering::Relaxed)
 }
@@ -133,13 +133,13 @@ extern "C" fn note(signal: libc::c_int) {
     SIGNAL.store(signal, Ordering::Relaxed);
 }
 
-/// Writes to stderr. A recording must not be lost because nobody reads stderr any more, as when a terminal was closed.
+/// Writes to stderr. A recording must survive a stderr without a reader, such as a closed terminal.
 fn say(text: std::fmt::Arguments<'_>) {
     let mut stderr = anstream::stderr();
     let _ = stderr.write_fmt(text).and_then(|()| stderr.flush());
 }
 
-/// From here on SIGINT, SIGTERM and SIGHUP end the recording and not the program, so that what was recorded is written.
+/// Makes SIGINT, SIGTERM and SIGHUP end the recording instead of the program, so that the recorded data is written.
 /// SIGPIPE ends nothing: see [`say`].
 fn watch_signals() {
     // SAFETY: SIG_IGN is a valid disposition. Commands that are started get the default back from the standard library.

@@ -1,4 +1,4 @@
-//! The file of a recording: JSON lines in gzip, flushed at each tick, in two parts that together stay within the bound.
+//! The file of a recording: JSON lines in gzip, flushed at each tick, in two parts that together stay within the limit.
 
 use crate::commands::output::Counted;
 use crate::failure::{Failure, Result};
@@ -13,23 +13,23 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Where a recording is written.
+/// Output of a recording.
 pub(super) struct Place {
     path: PathBuf,
     /// Most bytes of one part.
     most: u64,
     out: GzEncoder<Counted<BufWriter<File>>>,
-    /// Bytes of the parts that are gone.
+    /// Bytes of the parts that were removed.
     before: u64,
 }
 
 impl Place {
-    /// Makes the file. A recording that is there gets another name.
+    /// Creates the file. An existing recording gets another name.
     ///
     /// # Errors
-    /// Those of the system; something that is there and is no recording.
+    /// Those of the system; also if there is a file that is no recording.
     pub(super) fn new(path: &Path, most: u64) -> Result<Self> {
-        // A link stays a link. The file that it leads to is moved.
+        // A link stays a link; its target is moved.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if let Some(aside) = make_way(&path)? {
             super::say(format_args!("gpumem: the recording that was there is now {}\n", shown(&aside)));
@@ -38,7 +38,7 @@ impl Place {
         Ok(Self { path, most: most / 2, out, before: 0 })
     }
 
-    /// Writes lines so that they can be read from now on.
+    /// Writes lines and flushes them, so that they can be read at once.
     ///
     /// # Errors
     /// Those of the system.
@@ -51,12 +51,12 @@ impl Place {
         written.map_err(|error| Failure::io(format!("cannot write {}", shown(&self.path)), &error))
     }
 
-    /// Whether the next tick belongs into another part.
+    /// True if the next tick belongs in another part.
     pub(super) fn is_full(&self) -> bool {
         self.out.get_ref().bytes >= self.most
     }
 
-    /// Begins the next part: this one gets the name of the part before, which goes.
+    /// Begins the next part. The present part takes the name of the earlier part, which is removed.
     ///
     /// # Errors
     /// Those of the system.
@@ -82,19 +82,19 @@ impl Place {
         &self.path
     }
 
-    /// Bytes that were written.
+    /// Number of bytes written.
     pub(super) fn bytes(&self) -> u64 {
         self.before + self.out.get_ref().bytes
     }
 }
 
-/// What it holds is the user's alone, as a ledger is.
+/// Opens it for the user alone, as a ledger.
 fn open(path: &Path) -> io::Result<GzEncoder<Counted<BufWriter<File>>>> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     Ok(GzEncoder::new(Counted::new(BufWriter::new(file)), Compression::new(7)))
 }
 
-/// Moves a recording that is in the way to the name with a `~`, and answers that.
+/// Moves an existing recording to the name with a `~`, and returns that name.
 fn make_way(path: &Path) -> Result<Option<PathBuf>> {
     let left_alone = |path: &Path| {
         Err(Failure::error(format!("{} exists and is not a recording: it is left alone", shown(path)))

@@ -1,4 +1,4 @@
-//! Processes that are being recorded, each into its own file.
+//! Processes being recorded, each into a file of its own.
 
 use super::{Args, place::Place};
 use crate::args::Target;
@@ -15,19 +15,19 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often a summary is written: what the process is, what grew, and what to do.
+/// Interval of summaries: the process, its growth, and the remedies.
 const SUMMARY: Duration = Duration::from_secs(60);
-/// Looks take no more than one part in so many of one core. But within this time there is at least one look.
+/// Looks use at most one part in this many of one core, but there is at least one look within this time.
 const SHARE: u32 = 20;
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// All of them.
+/// All processes being recorded.
 pub(super) struct Sessions<'a> {
     args: &'a Args,
     context: &'a Context,
     begun: Instant,
     sessions: Vec<Session>,
-    /// What a look costs of a core.
+    /// Processor time of a look.
     cost: Duration,
     progress: bool,
 }
@@ -36,7 +36,7 @@ struct Session {
     recorder: Recorder,
     place: Place,
     ledger: Ledger,
-    /// Where its ledger is read.
+    /// Path from which its ledger is read.
     path: PathBuf,
     summed_up: Instant,
     ticks: u64,
@@ -49,8 +49,8 @@ impl<'a> Sessions<'a> {
         Self { args, context, begun: Instant::now(), sessions: Vec::new(), cost: Duration::ZERO, progress }
     }
 
-    /// Begins to record a process. `output`: the file that the user named for it. `from_start`: the process was started to be
-    /// recorded.
+    /// Begins to record a process. `output`: the file that the user named for it. `from_start`: true if the process was
+    /// started for the recording.
     ///
     /// # Errors
     /// Those of making the file and writing to it.
@@ -72,8 +72,8 @@ impl<'a> Sessions<'a> {
         Ok(())
     }
 
-    /// Whether a ledger is being recorded, or was. The ledger of an ended process is found at another place than
-    /// before, but its name stays.
+    /// True if a ledger is or was being recorded. The ledger of an ended process is found at another path than before,
+    /// but keeps its name.
     pub(super) fn has(&self, path: &Path) -> bool {
         self.sessions.iter().any(|session| session.path.file_name() == path.file_name())
     }
@@ -82,7 +82,7 @@ impl<'a> Sessions<'a> {
         self.sessions.is_empty()
     }
 
-    /// Whether there is anything left to record, and time.
+    /// True if there is time and something left to record.
     pub(super) fn go_on(&self) -> bool {
         self.in_time() && self.sessions.iter().any(|session| !session.ended)
     }
@@ -91,10 +91,10 @@ impl<'a> Sessions<'a> {
         self.args.time.is_none_or(|time| self.begun.elapsed() < time)
     }
 
-    /// Until the next look. What looks cost stays a small share of a core.
+    /// Waits for the next look, so that looks stay a small share of a core.
     pub(super) fn wait(&self) {
         let until = Instant::now() + self.args.interval.max(self.cost * SHARE).min(self.args.interval.max(LONGEST));
-        // In small steps, because a signal ends the wait and it is not known which thread gets the signal.
+        // In small steps, because a signal may reach any thread and must end the wait.
         while Instant::now() < until && !super::stopped() && self.in_time() {
             std::thread::sleep(Duration::from_millis(50).min(until.saturating_duration_since(Instant::now())));
         }
@@ -109,7 +109,7 @@ impl<'a> Sessions<'a> {
         for session in self.sessions.iter_mut().filter(|session| !session.ended) {
             session.look(self.context)?;
         }
-        // A costly look, as when the names of new code are looked up, says little about the next one.
+        // A costly look, as when names of new code are looked up, predicts little of the next one.
         let took = processor_time().saturating_sub(begin);
         self.cost = if self.cost.is_zero() { took } else { took.min(self.cost * 2).max(self.cost / 2) };
         self.say();
@@ -142,7 +142,7 @@ impl<'a> Sessions<'a> {
         Ok(())
     }
 
-    /// One line that is written over, on a terminal.
+    /// Rewrites a status line on a terminal.
     fn say(&self) {
         if !self.progress {
             return;
@@ -187,14 +187,14 @@ impl Session {
         }
     }
 
-    /// The ledger as it is now. While the process runs it is read through /proc, and then where it lies.
+    /// Reads the current ledger: through /proc while the process runs, afterwards at its path.
     fn read(&self, context: &Context) -> Option<Ledger> {
         let read = |target: OsString| context.ledger(&Target { target: Some(target), ..Target::default() }).ok();
         let same = |ledger: &Ledger| ledger.snapshot.header.start_ticks == self.ledger.snapshot.header.start_ticks;
         read(self.path.clone().into()).or_else(|| read(self.ledger.pid().to_string().into()).filter(same))
     }
 
-    /// Writes what changed, and a summary if one is wanted.
+    /// Writes the changes, and a summary if requested.
     fn tick(&mut self, context: &Context, sum_up: bool) -> Result<()> {
         let mut lines = self.recorder.tick(&self.ledger);
         self.ticks += 1;
@@ -213,7 +213,7 @@ impl Session {
     }
 }
 
-/// The processor time that this process has taken so far.
+/// Processor time of this process so far.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a local with room for the one timespec that clock_gettime writes.

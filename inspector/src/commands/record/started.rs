@@ -1,4 +1,4 @@
-//! A command, and every process that it starts and that uses the GPU.
+//! A command, and every process under it that uses the GPU.
 
 use super::Args;
 use super::session::Sessions;
@@ -17,19 +17,19 @@ use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
-/// How often it is looked whether a process uses the GPU by now, while none does.
+/// Interval of checks for a process that uses the GPU, while there is none.
 const SOON: Duration = Duration::from_millis(50);
 
-/// A process that was started, to be known again when it is gone.
+/// A started process, recognisable after its end.
 struct Started {
     child: Child,
     start_ticks: u64,
 }
 
-/// Records a command; ends as it ended.
+/// Records a command, and ends with its exit status.
 ///
 /// # Errors
-/// Those of starting it. What goes wrong with the recording later is told, and the command goes on.
+/// Those of starting it. Later failures of the recording are printed, and the command continues.
 pub(super) fn record(args: &Args, context: &Context) -> Result<()> {
     let failed = |failure: Failure| Failure { code: Code::RunFailed, ..failure };
     let environment =
@@ -54,7 +54,7 @@ fn lost(error: std::io::Error) -> Failure {
     Failure::io("cannot wait for the command", &error)
 }
 
-/// As a shell answers.
+/// The exit code as a shell gives it.
 fn code(ended: ExitStatus) -> i32 {
     ended.code().unwrap_or_else(|| 128 + ended.signal().unwrap_or(0))
 }
@@ -86,7 +86,7 @@ fn follow(args: &Args, context: &Context, started: &mut Started) -> Result<()> {
     sessions.end(if runs { "its time was over" } else { "the command ended" })
 }
 
-/// The file of one process: the first has the name that the user gave, the others that with their pid.
+/// The file of one process: the first gets the user's name, the others that name with their pid.
 fn output(args: &Args, is_first: bool, pid: u32) -> Option<PathBuf> {
     let named = args.output.as_ref()?;
     if is_first {
@@ -97,7 +97,7 @@ fn output(args: &Args, is_first: bool, pid: u32) -> Option<PathBuf> {
     Some(name.into())
 }
 
-/// Ledgers of processes below this one that are not recorded yet; also what the command itself has left.
+/// Ledgers of processes below this one that are not recorded yet, including the ledger that the command itself left.
 fn fresh(world: &World, started: &Started, sessions: &Sessions<'_>) -> Vec<FoundProcess> {
     let is_ours = |found: &FoundProcess| match (&found.process, found.path()) {
         (Some(process), _) => descends(world, process.pid),
@@ -114,9 +114,9 @@ fn fresh(world: &World, started: &Started, sessions: &Sessions<'_>) -> Vec<Found
     find::survey(world).found.into_iter().filter(wanted).collect()
 }
 
-/// Whether a process is below this one.
+/// True if a process is below this one.
 fn descends(world: &World, mut pid: u32) -> bool {
-    // No tree is as deep; a pid that comes again meanwhile could make a circle.
+    // No tree is as deep. A pid that is reused meanwhile could make a circle.
     for _ in 0..1000 {
         match Process::parent(world, pid) {
             Some(parent) if parent == std::process::id() => return true,
@@ -128,7 +128,8 @@ fn descends(world: &World, mut pid: u32) -> bool {
 }
 
 impl Started {
-    /// A terminal sends SIGINT to all of its processes; what is sent to this one alone goes to the command.
+    /// A terminal sends SIGINT to all of its processes. A signal sent to this process alone is passed on to the
+    /// command.
     fn pass_on_signals(&self) {
         let signal = super::taken_signal();
         if signal != 0 && signal != libc::SIGINT {

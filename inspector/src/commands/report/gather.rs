@@ -1,4 +1,4 @@
-//! What a report says of a ledger's process, in one piece.
+//! Gathers the summary of a ledger's process for a report.
 
 use crate::commands::doctor;
 use crate::context::Context;
@@ -13,15 +13,15 @@ use crate::source::liveness::real_ns;
 use crate::source::nvml::Books;
 use crate::text::units;
 
-/// Most holders that are listed, and most groups of graphs.
+/// Most holders and most groups of graphs that are listed.
 const HOLDERS: usize = 500;
 const GROUPS: usize = 200;
-/// Frames of a stack, and characters of one of them and of a command line, that are shown.
+/// Most frames of a stack, and most characters of a frame and of a command line, that are shown.
 const FRAMES: usize = 64;
 const LABEL: usize = 300;
 const CMDLINE: usize = 2000;
 
-/// All of it.
+/// The whole summary.
 pub(in crate::commands) fn summary(context: &Context, ledger: &Ledger) -> Summary {
     let found = suspects::find(ledger, None);
     let mut remarks = growth::remarks(ledger, &found);

@@ -1,6 +1,6 @@
-//! `gpumem report`: one page of HTML that can be sent to a colleague: what grew, over time, by call stack, and what to do.
+//! `gpumem report`: one page of HTML to send to a colleague: growth over time, by call stack, and the remedies.
 //!
-//! * [`gather`]: what is true of a process now. [`recorded`]: what a recording says. [`page`]: the page.
+//! * [`gather`]: the present state of a process. [`recorded`]: the contents of a recording. [`page`]: the page.
 
 pub(super) mod gather;
 mod page;
@@ -36,19 +36,19 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
 }
 
-/// What the page shows.
+/// Contents of the page.
 #[derive(Serialize)]
 pub(super) struct Report {
     source: Source,
     #[serde(flatten)]
     summary: Summary,
-    /// What was live over time.
+    /// Live memory over time.
     charts: Vec<Chart>,
-    /// Graphs and execs over time, and what happened to them.
+    /// Graphs and execs over time, and their events.
     graph_charts: Vec<Chart>,
     moments: Vec<Moment>,
     flame: Flame,
-    /// The largest allocations that were recorded one by one, and how many there are in all.
+    /// The largest allocations that were recorded one by one, and the number of all of them.
     large: Vec<LargeOne>,
     large_total: u64,
 }
@@ -65,16 +65,16 @@ struct LargeOne {
     freed_unix_ns: Option<u64>,
 }
 
-/// What the report was made from.
+/// Source of the report.
 #[derive(Serialize)]
 struct Source {
-    /// `process`, `ledger` of one that has ended, `dump`, or `recording`.
+    /// `process`, `ledger` of an ended one, `dump`, or `recording`.
     kind: &'static str,
-    /// Where the timeline is from, in words.
+    /// Source of the timeline, in words.
     timeline: String,
 }
 
-/// Most moments that are listed: the newest.
+/// Most moments that are listed: the newest ones.
 const MOMENTS: usize = 200;
 
 impl Command for Args {
@@ -131,7 +131,7 @@ impl Report {
     }
 }
 
-/// What a ledger's own samples are as a timeline.
+/// Describes the timeline of a ledger's own samples.
 fn timeline(course: &Course) -> String {
     match course.held.times.as_slice() {
         [first, .., last] => format!(

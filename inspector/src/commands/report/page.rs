@@ -1,4 +1,4 @@
-//! The page of a report. Its text needs no script. What the script draws lies beside it as data.
+//! The page of a report. Its text needs no script. The data that the script draws is beside it.
 
 use super::{LargeOne, Report};
 use crate::model::chart::Chart;
@@ -11,10 +11,10 @@ use maud::{Markup, html};
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// At most so many rows are listed of those that do not grow. The data has all.
+/// Most rows that are listed without growth. The data has all.
 const ROWS: usize = 200;
 
-/// What the script draws.
+/// Data that the script draws.
 #[derive(Serialize)]
 struct Drawn<'a> {
     charts: &'a [Chart],
@@ -72,7 +72,7 @@ fn number_of(number: &Number) -> Markup {
     }
 }
 
-/// A command to paste, with a button that copies it; or what else is to be done.
+/// A command to paste, with a button that copies it; or another remedy as text.
 fn command(line: &str) -> Markup {
     html! {
         @if line.starts_with("gpumem ") || line.starts_with("heaptrack ") {
@@ -122,7 +122,7 @@ fn grew(summary: &Summary) -> Markup {
 
 fn findings(summary: &Summary) -> Markup {
     let fine = summary.findings.iter().filter(|finding| finding.severity == "ok").count();
-    // What grew is told above, with its call stacks.
+    // Growth is listed above, with its call stacks.
     let is_told = |finding: &&Finding| {
         let grows = |holder: &Holder| holder.grows && finding.finding.contains(&*clean(&holder.name));
         finding.id == "growth" && summary.holders.iter().any(grows)
@@ -142,7 +142,7 @@ fn findings(summary: &Summary) -> Markup {
     }
 }
 
-/// A class of the style sheet: a recording may hold any word.
+/// A class of the style sheet. A recording may hold any word.
 fn severity(word: &str) -> &'static str {
     match word {
         "error" => "error",

@@ -1,5 +1,4 @@
-//! A recording as a report. The course is the recording's own. The state at the end is the summary that was written
-//! last.
+//! A recording as a report. The course is the recording's own. The state at the end is the last summary.
 
 use super::{LargeOne, MOMENTS, Report, Source};
 use crate::failure::{Failure, Result};
@@ -10,19 +9,19 @@ use crate::text::{self, clean, units};
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Large allocations that are listed.
+/// Most large allocations that are listed.
 const LARGE: usize = 200;
 
-/// The recording that is meant by a word, if it is one: a path, or the name of a file here that begins as gzip does.
+/// The recording that a word means, if any: a path, or the name of a file here that begins as gzip does.
 pub(super) fn named(target: &OsStr) -> Option<&Path> {
     let path = Path::new(target);
     recording::may_be(path).then_some(path)
 }
 
-/// Reads a recording, and the part before it where that is beside it.
+/// Reads a recording, and the part before it if that is beside it.
 ///
 /// # Errors
-/// What cannot be read, and what is no recording.
+/// A file that cannot be read, or that is no recording.
 pub(super) fn report(path: &Path) -> Result<Report> {
     let mut recorded = Recording::default();
     let before = recording::part_before(path);
@@ -81,7 +80,7 @@ fn timeline(recorded: &Recording, ended: Ended) -> String {
         0 => String::new(),
         n => format!(" {} did not fit.", text::count(n, "event")),
     };
-    // What a process is, and what grew, is written each minute, and at the end.
+    // The summary is written each minute, and at the end.
     let at = recorded.summary.as_ref().map_or(0, |summary| summary.process.at_unix_ns);
     let last = times.last().copied().unwrap_or(0);
     let older = match last.saturating_sub(at) {

@@ -1,4 +1,4 @@
-//! The memory of devices: what explains it, and what does not.
+//! The memory of devices: explained and unexplained parts.
 
 use super::Report;
 use crate::model::account::{How, Share};
@@ -10,12 +10,12 @@ use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::location::Location;
 use std::io::Write;
 
-/// Every device.
+/// Prints every device.
 pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     report.overview.devices.iter().try_for_each(|device| print_device(out, device))
 }
 
-/// One device.
+/// Prints one device.
 pub(super) fn print_device(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     let whose = if device.integrated { ", the machine's own memory" } else { "" };
     let (name, total) = (clean(&device.name), units::bytes(device.total_bytes));
@@ -25,13 +25,13 @@ pub(super) fn print_device(out: &mut dyn Write, device: &Device) -> std::io::Res
     print_used(out, device)
 }
 
-/// Memory of this process, part by part.
+/// Prints the memory of this process, part by part.
 fn print_parts(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     let account = &device.of_process;
     if let Some(counted) = account.counted_bytes {
         line(out, &units::bytes(counted), "this process, as the driver counts it", &account.why)?;
     }
-    // Of a program of two kinds the sum is what one asks for first.
+    // For a program with two kinds the sum is asked for first.
     line(out, &units::bytes(device.tracked_bytes), "recorded allocations", &kinds(device))?;
     for part in account.parts.iter().filter(|part| !is_kind(part)) {
         let about = if part.how == How::Recorded { "" } else { "≈ " };
@@ -64,7 +64,7 @@ fn print_parts(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     }
 }
 
-/// True for a part that is a kind of memory. Code is a kind, too, but takes no memory of its own.
+/// True for a part that is a kind of memory. Code is a kind too, but takes no memory of its own.
 fn is_kind(part: &Share) -> bool {
     AllocKind::from_name(part.name).is_some_and(|kind| Location::usual(kind) != Location::Nowhere)
 }
@@ -76,7 +76,7 @@ fn kinds(device: &Device) -> String {
     if kinds.len() > 1 { words.join(", ") } else { String::new() }
 }
 
-/// Memory that all processes use.
+/// Prints the memory that all processes use.
 fn print_used(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     if device.used_bytes == 0 {
         return line(out, "?", "used by all processes", "not measured yet");
@@ -93,7 +93,7 @@ fn print_used(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     line(out, &units::bytes(device.peak_bytes), "peak of recorded allocations", "")
 }
 
-/// Memory in use on the device that is in no part of this process, if the driver's count for it is not known.
+/// Prints used memory that belongs to no part of this process, if the driver's count for the process is unknown.
 fn print_unexplained(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     let baseline = match device.baseline_bytes {
         0 => String::new(),

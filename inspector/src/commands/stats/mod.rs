@@ -1,7 +1,7 @@
-//! `gpumem stats`: totals, and what of the device's and the host's memory they explain.
+//! `gpumem stats`: totals, and the device and host memory that they explain.
 //!
-//! * [`short`]: what one asks first. [`whole`]: all of it.
-//! * [`devices`]: the memory of devices, of which both show lines.
+//! * [`short`]: the most common questions. [`whole`]: everything.
+//! * [`devices`]: the memory of devices, for both.
 
 mod devices;
 mod short;
@@ -43,12 +43,12 @@ struct Report {
     #[serde(flatten)]
     overview: Overview,
     host: Host,
-    /// What the driver took for itself, by call site.
+    /// Memory that the driver took for itself, by call site.
     driver_took: Vec<TakenBy>,
-    /// What launches of graphs allocated that are gone.
+    /// Memory left behind by launches of destroyed graphs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_by_graphs: Vec<LeftByGraphs>,
-    /// What is freed here and open elsewhere, or of another process.
+    /// Memory that is freed here and open elsewhere, or owned by another process.
     #[serde(skip_serializing_if = "Shared::is_empty")]
     sharing: Shared,
     counters: BTreeMap<&'static str, u64>,

@@ -1,4 +1,4 @@
-//! What one asks first: what the memory is, whether it grows, whether pool and graph cache work. It fits on a screen.
+//! Answers the most common questions: memory, growth, pool and graph cache. It fits on a screen.
 
 use super::{Report, devices};
 use crate::model::devices::Device;
@@ -8,10 +8,10 @@ use crate::text::{count, units};
 use crate::view::table::{DIM, HEAD, Table, WARN, paint};
 use std::io::Write;
 
-/// Rows of devices, where there are several.
+/// Most rows of devices, if there are several.
 const DEVICES: usize = 8;
 
-/// What grows, of the columns of samples, and in which words.
+/// Columns of samples whose growth is shown, with their words.
 const GROWING: [(&str, &str); 6] = [
     ("device_live_bytes", "device"),
     ("managed_live_bytes", "managed"),
@@ -21,7 +21,7 @@ const GROWING: [(&str, &str); 6] = [
     ("rss_bytes", "resident"),
 ];
 
-/// Prints what stands below the head.
+/// Prints the part below the head.
 pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     match report.overview.devices.as_slice() {
         [] => writeln!(out, "\nno context on a device so far")?,
@@ -43,7 +43,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()>
     writeln!(out, "{}", paint(DIM, "gpumem stats --all shows each kind, counter and setting"))
 }
 
-/// A row each.
+/// Prints a row for each device.
 fn print_devices(out: &mut dyn Write, devices: &[Device]) -> std::io::Result<()> {
     let table = Table::<Device>::new()
         .bytes("recorded", 0, |device| device.tracked_bytes)
@@ -78,14 +78,14 @@ fn print_host(out: &mut dyn Write, host: &Host) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What changed over the samples, a minute; none where there are no samples.
+/// Changes per minute over the samples; `None` without samples.
 fn growth(report: &Report) -> Option<String> {
     let growth = report.growth.as_ref()?;
     let row = |name| growth.rows.iter().find(|row| row.what == name);
     let moved = GROWING.iter().filter_map(|&(name, words)| Some((words, row(name)?.per_minute)));
     let moved = moved.filter(|(_, change)| change.round() != 0.0);
     let moved: Vec<_> = moved.map(|(words, change)| format!("{words} {}", rate(change))).collect();
-    // Rates are of the later half of the samples.
+    // Rates cover the later half of the samples.
     let over = format!("over the last {}", units::span(growth.span_ns / 2));
     Some(match moved.is_empty() {
         true => format!("growth: none {over}"),
@@ -93,7 +93,7 @@ fn growth(report: &Report) -> Option<String> {
     })
 }
 
-/// What the driver refused; none where nothing was.
+/// Calls that the driver refused; `None` without any.
 fn failed(report: &Report) -> Option<String> {
     let allocations = report.overview.kinds.iter().fold(0, |sum: u64, kind| sum.saturating_add(kind.failures));
     let counter = |name| report.counters.get(name).copied().unwrap_or_default();

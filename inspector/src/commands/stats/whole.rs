@@ -1,4 +1,4 @@
-//! All that `stats` knows.
+//! Everything that `stats` knows.
 
 use super::{Report, devices};
 use crate::model::growth::{COLUMNS, Growth};
@@ -12,7 +12,7 @@ use gpumem_wire::counters;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// Prints what stands below the head.
+/// Prints the part below the head.
 pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     print_kinds(out, &report.overview.kinds)?;
     devices::print(out, report)?;
@@ -45,7 +45,7 @@ fn print_kinds(out: &mut dyn Write, kinds: &[KindTotal]) -> std::io::Result<()> 
     table.print(out, || kinds.iter())
 }
 
-/// Call sites that had the driver take memory for itself.
+/// Prints call sites whose calls made the driver take memory for itself.
 fn print_taken(out: &mut dyn Write, rows: &[TakenBy]) -> std::io::Result<()> {
     if rows.is_empty() {
         return Ok(());
@@ -149,7 +149,7 @@ const SAMPLE_HEADS: [&str; COLUMNS.len()] = [
     "idle",
 ];
 
-/// Every sample of growth.
+/// Prints every sample of growth.
 pub(super) fn print_samples(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     type Sample = BTreeMap<&'static str, u64>;
     let with_column = |table: Table<'static, Sample>, (title, &(name, _)): (&'static str, &(&'static str, _))| {
