@@ -1,5 +1,5 @@
-//! Files that the user names with `-o`. A link is followed: the file that it leads to is written, and stays a file of
-//! its type.
+//! Files that the user names with `-o`. The file at the end of the path is written, and is never replaced by a file of
+//! another kind.
 
 use crate::failure::{Failure, Result};
 use crate::text::{self, units};

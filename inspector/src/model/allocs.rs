@@ -9,7 +9,7 @@ use gpumem_wire::location::{Location, Tally};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// What allocations are grouped by.
+/// Grouping of allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum By {
     /// The innermost function outside of GPU runtimes, with its callers where several sites share it.
@@ -30,7 +30,7 @@ pub(crate) enum By {
     Device,
 }
 
-/// What comes first.
+/// Order of groups and allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Sort {
     Bytes,

@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// What has to be equal for two call sites to count as the same.
+/// Identity of call sites in two snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Match {
     /// By the file and the address in it: exact, for runs of the same build

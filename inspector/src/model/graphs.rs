@@ -63,7 +63,7 @@ fn with_names<S: Serializer>(nodes: &Nodes, to: S) -> Result<S::Ok, S::Error> {
 /// Nodes by the number of their kind.
 pub(super) type Nodes = [u64; 16];
 
-/// What graphs are grouped by.
+/// Grouping of graphs and execs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum By {
     /// The innermost function outside of GPU runtimes, with its callers where several sites share it.

@@ -103,8 +103,8 @@ impl Series {
         }
     }
 
-    /// Live values at `moments` times at equal distances, from `from_ns` to the last sample. Each is the value of the
-    /// last sample before it.
+    /// Live bytes at this many moments at equal distances, from `from_ns` to `to_ns`. Each is the value of the last
+    /// sample before it.
     pub(crate) fn at_moments(&self, from_ns: u64, to_ns: u64, moments: u64) -> Vec<u64> {
         let Some(first) = self.points.first() else { return Vec::new() };
         let from = from_ns.max(first.time_ns.min(to_ns));

@@ -24,7 +24,7 @@ const MINUTE_NS: u64 = 60_000_000_000;
 /// Windows in minutes over which growth is given, as far as the samples go back.
 const WINDOWS: [u64; 3] = [1, 5, 15];
 
-/// The heap may grow by this share of the call sites' growth, for the driver's records of it.
+/// The heap may grow by one part in this many of the call sites' growth, for the driver's records of it.
 const OF_RECORDS: f64 = 16.0;
 
 /// Most heap bytes that the driver takes for a stream, an event, a context or a module. A stream takes most.

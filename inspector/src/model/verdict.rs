@@ -82,11 +82,11 @@ const MANY: usize = 48;
 const RISES: usize = 4;
 const RISES_OF_ONE: usize = 6;
 const OF_FOUR: usize = 3;
-/// A fall of more than this share of the growth is no steady growth.
+/// A fall of more than one part in this many of the growth is no steady growth.
 const FALLS_BACK: u64 = 4;
-/// Growth of less than this share in the last third has slowed down.
+/// Growth has slowed down if the last third has less than one part in this many of it.
 const SLOW: u64 = 5;
-/// Births over more than this share of the time mean that it was not made at once.
+/// Births over more than one part in this many of the time mean that it was not made at once.
 const AT_ONCE: u64 = 30;
 
 /// One stretch of time.

@@ -388,8 +388,7 @@ fn same_dir(file: &Path, dir: &Path) -> bool {
 }
 
 /// Users whose files are trusted in a directory: this user. For root: the users of the process that the file is named
-/// after. Files of dead processes: the directory's owner; in a directory that was named, which may be shared, the
-/// file's owner.
+/// after; for a dead process the directory's owner, or the file's owner in a named directory, which may be shared.
 fn owner_of(world: &World, folder: &Folder, seen: &FileIdentity, process: Option<&Process>) -> Users {
     match (world.uid, process) {
         (0, Some(process)) => process.users,

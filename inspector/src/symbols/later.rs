@@ -9,7 +9,7 @@ use super::{Symbols, runtime};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 
-/// What another thread found out about an address.
+/// Result of another thread's lookup of an address.
 #[derive(Debug)]
 pub(crate) struct Named {
     address: u64,

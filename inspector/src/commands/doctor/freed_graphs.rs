@@ -71,7 +71,7 @@ fn launched(ledger: &Ledger) -> Vec<Launched<'_>> {
     freed.filter_map(of).take(MOST).collect()
 }
 
-/// How often an exec was launched with memory that is freed, at least.
+/// Least number of launches of an exec with freed memory.
 fn launches(ledger: &Ledger, exec: &EventSlot) -> u64 {
     // A handle may be another exec's by now.
     let is_it = |live: &&ExecSlot| live.handle == exec.a && live.time_ns <= exec.time_ns;

@@ -1,7 +1,7 @@
 //! `gpumem record`: writes the memory of a process, second by second, to a file for `gpumem report`.
 //!
 //! * [`session`]: the processes, looked at in turn. [`started`]: a command, and all processes that it starts.
-//! * [`place`]: the file: of limited size, in parts, and never in place of a foreign file.
+//! * [`place`]: the file: of limited size, in parts. It overwrites no existing file.
 
 mod place;
 mod session;

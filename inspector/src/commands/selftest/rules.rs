@@ -17,7 +17,7 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Whose processes a verdict is for.
+/// Users whose processes follow a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Place {
     /// Every user's: /var/lib/gpumem, which takes root

@@ -24,7 +24,7 @@ const MANY_ROWS: usize = 100_000;
 const APART: Duration = Duration::from_secs(2);
 /// Interval for an ended process. Its ledger no longer changes, but may be removed.
 const ENDED: Duration = Duration::from_secs(5);
-/// New names are shown after this time.
+/// Longest delay until new names are shown.
 const NAMES: Duration = Duration::from_millis(300);
 /// Addresses that are named between two reports.
 const NAMED_AT_ONCE: usize = 16;

@@ -16,7 +16,7 @@ use gpumem_wire::layout::{PythonFrame, StackRef};
 use std::borrow::Cow;
 use std::rc::Rc;
 
-/// Which frames are shown where a stack has native ones and those of Python.
+/// Frames to show if a stack has native and Python frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum StackMode {
     /// Native frames alone

@@ -1,5 +1,5 @@
 "use strict";
-// Charts over time: rows on one another or beside one another, with marks, a cursor, and a legend that hides rows.
+// Charts over time: stacked or separate rows, with marks, a cursor, and a legend that hides rows.
 page.colors = ["#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#d8a800", "#9d755d", "#ff8fa3", "#7f7f7f", "#5fa2dd"];
 
 page.svg = (tag, attributes = {}, text) => {
@@ -35,7 +35,7 @@ page.Chart = class {
     this.plot.addEventListener("pointerleave", () => this.read(null));
     this.plot.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.draw()).observe(this.plot);
-    // Call sites say most.
+    // Call sites are the most useful chart.
     const first = charts.find((chart) => chart.id === "site") || charts[0];
     const select = box.querySelector("select");
     if (select) select.value = first.id;
@@ -92,7 +92,7 @@ page.Chart = class {
     const path = (top) => top.map((value, t) => (t === 0 ? `M${x(times[0]).toFixed(1)},${y(value).toFixed(1)}` : `H${x(times[t]).toFixed(1)}V${y(value).toFixed(1)}`)).join("");
     const color = (row) => page.colors[row.i % page.colors.length];
     if (stacked) {
-      // The topmost first: each lies over what is beneath it.
+      // The topmost first: each lies over those beneath it.
       for (let n = rows.length - 1; n >= 0; n -= 1) {
         svg.append(page.svg("path", { d: `${path(tops[n])}V${y(0)}H${x(first)}Z`, fill: color(rows[n]) }));
       }

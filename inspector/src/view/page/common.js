@@ -1,5 +1,5 @@
 "use strict";
-// What charts, the flame graph and tables share. Text is always set as text: nothing here makes HTML of data.
+// Shared by charts, the flame graph and tables. Text is always set as text: no code here makes HTML from data.
 const page = { data: JSON.parse(document.getElementById("data").textContent) };
 
 page.make = (tag, attributes = {}, ...children) => {
@@ -24,7 +24,7 @@ page.show = (n, unit) => (unit === "bytes" ? page.bytes(n) : page.count(n));
 page.percent = (part, whole) => (whole > 0 ? (100 * part / whole).toFixed(part * 10 < whole ? 1 : 0) + " %" : "");
 page.clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 
-// Times as the clock of whoever reads the page has them.
+// Times in the reader's time zone.
 for (const time of document.querySelectorAll("time[data-ms]")) {
   const ms = Number(time.dataset.ms);
   if (ms > 0) {
@@ -42,7 +42,7 @@ for (const button of document.querySelectorAll("button.copy")) {
       await navigator.clipboard.writeText(code.textContent);
       button.textContent = "Copied";
     } catch {
-      // Without leave to use the clipboard, as in a file that was opened locally: the user copies what is selected.
+      // Without permission to use the clipboard, as in a local file: the user copies the selected text.
       getSelection().selectAllChildren(code);
       button.textContent = "Selected";
     }

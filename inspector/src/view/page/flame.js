@@ -1,6 +1,6 @@
 "use strict";
-// The flame graph: callers above what they call, or, inverted, what allocates above who called it. A bar is a button: it
-// zooms. Arrow keys go from bar to bar.
+// The flame graph: callers above the functions that they call, or, inverted, allocating functions above their callers.
+// A bar is a button that zooms. Arrow keys go from bar to bar.
 page.Flame = class {
   constructor(box, { frames, stacks }) {
     Object.assign(this, { frames, stacks, measure: "live", inverted: false, wanted: "" });
@@ -49,7 +49,7 @@ page.Flame = class {
   name(node) { return node.frame < 0 ? "all" : this.frames[node.frame]; }
 
   color(name) {
-    // What stands in one file has one colour.
+    // Functions of one file have one colour.
     const word = name.split(" ").pop().replace(/:\d+\)?$/, "");
     let hash = 7;
     for (const c of word) hash = (hash * 31 + c.codePointAt(0)) >>> 0;
@@ -100,7 +100,7 @@ page.Flame = class {
     this.found();
   }
 
-  // How much of all is beneath a frame that was searched for.
+  // Share of all bytes beneath frames that match the search.
   found() {
     if (!this.wanted) { this.said.textContent = `${page.bytes(this.zoomed.value)}, ${page.percent(this.zoomed.value, this.root.value)} of all`; return; }
     let sum = 0;

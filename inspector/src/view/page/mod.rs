@@ -34,7 +34,7 @@ pub(crate) fn write(out: &mut dyn Write, title: &str, body: &Markup, data: &impl
             }
         }
     };
-    // Drops the closing tags, which browsers add themselves: the rest of the page is written in pieces.
+    // Drops the closing tag, because the rest of the page is written in pieces.
     let head = head.into_string();
     out.write_all(head.strip_suffix("</html>").unwrap_or(&head).as_bytes())?;
     write!(out, "<body>{}", body.0)?;
