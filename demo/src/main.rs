@@ -154,13 +154,13 @@ impl Stage {
         }
     }
 
-    /// The name of the device that the server sees, or the reason why it sees none.
+    /// Returns the name of the device that the server sees, or the reason why it sees none.
     fn device(&self) -> Result<String, String> {
         let done = self.clean(&self.server()).arg("device").output().map_err(|error| format!("leak: {error}"))?;
         good(done).map(|said| said.trim().to_owned())
     }
 
-    /// A command that inherits no settings of this shell except the place of the ledgers.
+    /// Returns a command that inherits no settings of this shell except the place of the ledgers.
     fn clean(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GPUMEM_")) {
@@ -193,7 +193,7 @@ impl Stage {
     }
 }
 
-/// A command's output if it succeeded, else its error message.
+/// Returns a command's output if it succeeded, else its error message.
 fn good(done: Output) -> Result<String, String> {
     if done.status.success() {
         return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
@@ -223,14 +223,14 @@ fn judged(stage: &Stage, server: &mut Server, pid: &str) -> Result<String, Strin
     }
 }
 
-/// The number of samples in an answer of `gpumem leaks`: `33 samples in 8.0 s; …`.
+/// Returns the number of samples in an answer of `gpumem leaks`: `33 samples in 8.0 s; …`.
 fn samples(said: &str) -> u64 {
     let plain = plain(said);
     let line = plain.lines().find(|line| line.contains(" in ") && line.contains("sample"));
     line.and_then(|line| line.split(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// The line of leak.c that called the steadily growing call site: its outermost frame.
+/// Returns the line of leak.c that called the steadily growing call site: its outermost frame.
 fn culprit(said: &str) -> Option<usize> {
     let plain = plain(said);
     let growing = plain.split("\n\n").find(|block| block.starts_with("grows steadily"))?;
@@ -246,14 +246,14 @@ fn plain(said: &str) -> String {
     parts.fold(first, |text, part| text + part.split_once('m').map_or("", |(_, rest)| rest))
 }
 
-/// A line of the server with the lines around it.
+/// Returns a line of the server with the lines around it.
 fn excerpt(line: usize) -> String {
     let lines = SOURCE.lines().enumerate().map(|(at, text)| (at + 1, text));
     let near = lines.filter(|(at, _)| at.abs_diff(line) <= 1);
     near.map(|(at, text)| format!("{} {at:>4}  {text}\n", if at == line { '>' } else { ' ' })).collect()
 }
 
-/// A path relative to the working directory, as a user would type it.
+/// Returns a path relative to the working directory, as a user would type it.
 fn shown(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     path.strip_prefix(here).unwrap_or(path).display().to_string()

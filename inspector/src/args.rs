@@ -30,7 +30,8 @@ pub(crate) struct Global {
     pub verbose: u8,
 }
 
-/// A time span on the command line: seconds, with an optional fraction, or a time in the variables' form, `500ms`.
+/// Parses a time span on the command line: seconds, with an optional fraction, or a time in the variables' form,
+/// `500ms`.
 ///
 /// # Errors
 /// Says what is allowed.
@@ -42,7 +43,7 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "allowed: seconds, or a time such as 500ms, 1s or 2m".into())
 }
 
-/// A moment on the command line: a span ago, or the name of a mark.
+/// Parses a moment on the command line: a span ago, or the name of a mark.
 ///
 /// # Errors
 /// Says what is allowed.
@@ -54,7 +55,7 @@ pub(crate) fn since(text: &str) -> Result<Since, String> {
     }
 }
 
-/// A size on the command line.
+/// Parses a size on the command line.
 ///
 /// # Errors
 /// Says what is allowed.
@@ -64,7 +65,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     })
 }
 
-/// A rate on the command line: a size per minute or per another time, `1MiB/min`. Returns bytes per minute.
+/// Parses a rate on the command line: a size per minute or per another time, `1MiB/min`. Returns bytes per minute.
 ///
 /// # Errors
 /// Says what is allowed.
@@ -79,7 +80,7 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     self::size(size).map(|bytes| bytes as f64 / minutes)
 }
 
-/// A number on the command line that is not below 0.
+/// Parses a number on the command line that is not below 0.
 ///
 /// # Errors
 /// Says what is allowed.
@@ -90,7 +91,7 @@ pub(crate) fn number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     number.ok_or_else(|| format!("allowed: a number from 0 to {most}"))
 }
 
-/// The name of an option's value on the command line.
+/// Returns the name of an option's value on the command line.
 pub(crate) fn name_of(value: impl clap::ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

@@ -17,7 +17,7 @@ pub struct Composer {
 }
 
 impl Composer {
-    /// An empty ledger. Its header has only the fields that identify a ledger.
+    /// Returns an empty ledger. Its header has only the fields that identify a ledger.
     pub fn new() -> Self {
         let mut header = Header::new_zeroed();
         (header.magic, header.version, header.byte_order) = (MAGIC, VERSION, 0x0102_0304);
@@ -36,7 +36,7 @@ impl Composer {
         composer
     }
 
-    /// The reference of a text; equal texts share one.
+    /// Returns the reference of a text; equal texts share one.
     pub fn text(&mut self, text: &str) -> StrRef {
         if text.is_empty() {
             return 0;
@@ -152,7 +152,7 @@ impl Default for Composer {
     }
 }
 
-/// The bytes of a slot with its checksum.
+/// Returns the bytes of a slot with its checksum.
 fn sealed<T: Sealed>(slot: T) -> Vec<u8> {
     let mut bytes = slot.as_bytes().to_vec();
     bytes[..4].copy_from_slice(&slot.seal().to_le_bytes());

@@ -56,7 +56,7 @@ pub(crate) struct Failure {
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// A failure with this code; `what` without a final period.
+    /// Returns a failure with this code; `what` without a final period.
     pub(crate) fn new(code: Code, what: impl Into<String>) -> Self {
         Self { code, what: what.into(), fix: None }
     }
@@ -77,7 +77,7 @@ impl Failure {
         self
     }
 
-    /// An I/O error about `what`.
+    /// Returns an I/O error about `what`.
     pub(crate) fn io(what: impl fmt::Display, error: &std::io::Error) -> Self {
         let failure = Self::error(format!("{what}: {}", plain(error)));
         match error.kind() {
@@ -87,13 +87,13 @@ impl Failure {
     }
 }
 
-/// The system's text without Rust's "(os error N)".
+/// Returns the system's text without Rust's "(os error N)".
 pub(crate) fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error").map_or(text.clone(), |(text, _)| text.to_owned())
 }
 
-/// The current command with sudo before it, for a user who lacks a permission.
+/// Returns the current command with sudo before it, for a user who lacks a permission.
 pub(crate) fn as_root() -> String {
     // SAFETY: geteuid takes no arguments and cannot fail.
     if unsafe { libc::geteuid() } == 0 {

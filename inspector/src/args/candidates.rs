@@ -17,37 +17,37 @@ pub(crate) const COMPLETE: &str = "_GPUMEM_COMPLETE";
 /// Endings of files that gpumem writes: offered before a letter is typed.
 const ENDINGS: [&str; 4] = [".gpumem", ".ledger", ".rec.gz", ".trace"];
 
-/// Running processes.
+/// Completes running processes.
 pub(crate) fn processes() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| found(word, true))
 }
 
-/// Processes, ledgers of dead ones, and files.
+/// Completes processes, ledgers of dead ones, and files.
 pub(crate) fn targets() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| both(found(word, false), files(word)))
 }
 
-/// Running processes, and variables that can change.
+/// Completes running processes, and variables that can change.
 pub(crate) fn processes_and_live_variables() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| both(found(word, true), assignments(word)))
 }
 
-/// Variables that can change, each with `=`; behind `=`, the allowed words.
+/// Completes variables that can change, each with `=`; behind `=`, the allowed words.
 pub(crate) fn live_variables() -> ArgValueCompleter {
     ArgValueCompleter::new(assignments)
 }
 
-/// Processes, ledgers of dead ones, and all variables.
+/// Completes processes, ledgers of dead ones, and all variables.
 pub(crate) fn targets_and_variables() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| both(found(word, false), variables(word)))
 }
 
-/// All variables.
+/// Completes all variables.
 pub(crate) fn all_variables() -> ArgValueCompleter {
     ArgValueCompleter::new(variables)
 }
 
-/// Programs in PATH.
+/// Completes programs in PATH.
 pub(crate) fn command() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| match word.as_encoded_bytes().contains(&b'/') {
         true => PathCompleter::any().complete(word),
@@ -55,8 +55,8 @@ pub(crate) fn command() -> ArgValueCompleter {
     })
 }
 
-/// The command line for completion. A command and its arguments follow `--`, but clap's engine would offer values of
-/// the first positional argument there.
+/// Returns the command line for completion. A command and its arguments follow `--`, but clap's engine would offer
+/// values of the first positional argument there.
 pub(crate) fn behind_dashes(root: Command) -> Command {
     let words: Vec<OsString> = std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
     let typed = words.split_last().map_or(&[][..], |(_, typed)| typed);
@@ -74,7 +74,7 @@ fn both(mut first: Vec<CompletionCandidate>, second: Vec<CompletionCandidate>) -
     first
 }
 
-/// Processes by pid, or by name if the beginning of a name was typed.
+/// Returns processes by pid, or by name if the beginning of a name was typed.
 fn found(word: &OsStr, live: bool) -> Vec<CompletionCandidate> {
     let Some(typed) = word.to_str().filter(|typed| !typed.contains('/')) else { return Vec::new() };
     let fits = |found: &FoundProcess| found.is_live() || !live && found.status().is_some();
@@ -94,7 +94,7 @@ fn candidate(word: String, what: &str) -> CompletionCandidate {
     CompletionCandidate::new(word).help(Some(clean(what).into_owned().into()))
 }
 
-/// Files; before a letter is typed only those that gpumem writes.
+/// Returns the files; before a letter is typed only those that gpumem writes.
 fn files(word: &OsStr) -> Vec<CompletionCandidate> {
     let ours = |path: &Path| {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
@@ -127,7 +127,7 @@ fn assignments(word: &OsStr) -> Vec<CompletionCandidate> {
     fitting.map(|word| CompletionCandidate::new(format!("{name}={word}"))).collect()
 }
 
-/// Variables whose name begins with a word, with or without the common prefix.
+/// Returns variables whose name begins with a word, with or without the common prefix.
 fn named<'a>(word: &OsStr, all: impl Iterator<Item = &'a Setting>, end: &str) -> Vec<CompletionCandidate> {
     let typed = word.to_str().unwrap_or_default().to_ascii_uppercase();
     let one = |setting: &Setting| {
@@ -138,7 +138,7 @@ fn named<'a>(word: &OsStr, all: impl Iterator<Item = &'a Setting>, end: &str) ->
     all.filter_map(one).collect()
 }
 
-/// Programs in PATH, once a letter is typed; before that there are too many.
+/// Returns programs in PATH, once a letter is typed; before that there are too many.
 fn programs(word: &OsStr) -> Vec<CompletionCandidate> {
     if word.is_empty() {
         return Vec::new();

@@ -84,7 +84,7 @@ impl Command for Args {
     }
 }
 
-/// The reason why a ledger may be removed, or why it stays.
+/// Returns the reason why a ledger may be removed, or why it stays.
 fn verdict(found: &FoundProcess, at: &At, all: bool) -> std::result::Result<String, String> {
     match &found.what {
         LedgerFile::NoLedger { .. } => Err("no ledger".into()),
@@ -148,8 +148,8 @@ fn socket_of(ledger: &OsStr) -> PathBuf {
 /// Most names that are searched for sockets; the next run reaches others.
 const MOST_NAMES: usize = 100_000;
 
-/// Sockets without a ledger whose process does not run. No process listens on them; a process that cannot be seen
-/// would.
+/// Returns the sockets without a ledger whose process does not run. No process listens on them; a process that cannot
+/// be seen would.
 fn stray_sockets(context: &Context, folder: &Folder) -> Vec<(OsString, FileIdentity)> {
     let stray = |name: &OsString| {
         let id = ProcessId::from_socket_name(name.to_str()?)?;

@@ -125,7 +125,7 @@ impl Command for Args {
     }
 }
 
-/// The process of a snapshot in its present or last state.
+/// Returns the process of a snapshot in its present or last state.
 fn now(before: &Ledger, read: &dyn Fn(&OsString) -> Result<Ledger>) -> Result<Ledger> {
     let pid = before.pid();
     match read(&pid.to_string().into()) {
@@ -139,7 +139,7 @@ fn now(before: &Ledger, read: &dyn Fn(&OsString) -> Result<Ledger>) -> Result<Le
     }
 }
 
-/// Style of a change: growth stands out.
+/// Returns the style of a change: growth stands out.
 fn tint(change: i64) -> Style {
     match change {
         0 => Style::new(),

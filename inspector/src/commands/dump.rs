@@ -124,8 +124,8 @@ fn to(out: &mut dyn Write, composer: Composer) -> std::io::Result<u64> {
     Ok(bytes.len() as u64)
 }
 
-/// The dump of a ledger, and the number of its symbols. References (stacks, contexts, streams, texts) keep their
-/// numbers.
+/// Returns the dump of a ledger, and the number of its symbols. References (stacks, contexts, streams, texts) keep
+/// their numbers.
 fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer, u64) {
     let snapshot = &ledger.snapshot;
     let mut composer = Composer::copy_of(&snapshot.header, snapshot.strings());

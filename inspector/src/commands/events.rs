@@ -153,7 +153,7 @@ fn row(ledger: &Ledger, sites: &Sites, (event, times): (&EventSlot, u64)) -> Row
     }
 }
 
-/// The event in words.
+/// Returns the event in words.
 pub(in crate::commands) fn sentence(ledger: &Ledger, event: &EventSlot, kind: Option<EventKind>) -> String {
     let words = ledger.snapshot.text(event.text).into_owned();
     let (a, b, code) = (event.a, event.b, event.code);
@@ -202,7 +202,7 @@ pub(in crate::commands) fn sentence(ledger: &Ledger, event: &EventSlot, kind: Op
     }
 }
 
-/// An event of memory in words. The guard's own findings say it themselves.
+/// Returns an event of memory in words. The guard's own findings say it themselves.
 fn of_memory(kind: EventKind, a: u64, b: u64, code: i32) -> String {
     match kind {
         EventKind::FreedInGraph => {

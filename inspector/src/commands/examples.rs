@@ -50,7 +50,7 @@ pub const EXAMPLES: &[(&str, &str, &str)] = &[
     ("help", "gpumem help memory-grows", "Prints a guide."),
 ];
 
-/// The examples of one command; for gpumem itself, all of them.
+/// Returns the examples of one command; for gpumem itself, all of them.
 pub(super) fn of(command: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let fits = move |row: &&(&str, &str, &str)| command == "gpumem" || row.0 == command;
     EXAMPLES.iter().filter(fits).map(|&(_, line, what)| (line, what))

@@ -82,7 +82,7 @@ fn write(dir: &Path, name: String, page: &[u8]) -> Result<()> {
     std::fs::write(&path, page).map_err(|error| Failure::io(path.display(), &error))
 }
 
-/// Exit codes and variables, after clap's own sections.
+/// Returns the exit codes and variables, after clap's own sections.
 fn more() -> String {
     let mut page = String::from(".SH \"EXIT STATUS\"\n");
     for (code, meaning) in Code::ALL {
@@ -100,12 +100,12 @@ fn more() -> String {
     page
 }
 
-/// Text for a man page, with plain dashes. The texts begin with no full stop or quote, and have no backslash.
+/// Returns text for a man page, with plain dashes. The texts begin with no full stop or quote, and have no backslash.
 fn text(text: &str) -> String {
     text.trim().replace('-', "\\-")
 }
 
-/// Examples, and the pages to read next.
+/// Returns the examples, and the pages to read next.
 fn ending(command: &str, names: &[String]) -> String {
     let mut page = String::from(".SH EXAMPLES\n");
     for (line, what) in examples::of(command) {

@@ -79,7 +79,7 @@ impl Command for Args {
     }
 }
 
-/// A guide as text for a terminal, without markup, and with wrapped lines.
+/// Prints a guide as text for a terminal, without markup, and with wrapped lines.
 fn page(out: &mut dyn Write, text: &str, columns: usize) -> std::io::Result<()> {
     let columns = columns.clamp(40, 100);
     let mut is_code = false;
@@ -105,7 +105,7 @@ fn page(out: &mut dyn Write, text: &str, columns: usize) -> std::io::Result<()> 
     Ok(())
 }
 
-/// Text without markup; a link keeps only its words.
+/// Returns text without markup; a link keeps only its words.
 fn plain(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line;

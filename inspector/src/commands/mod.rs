@@ -45,7 +45,7 @@ macro_rules! commands {
         }
 
         impl Command {
-            /// The name on the command line.
+            /// Returns the name on the command line.
             pub(crate) fn name(&self) -> &'static str {
                 match self { $(Self::$variant(_) => <$args as context::Command>::NAME),+ }
             }

@@ -65,7 +65,7 @@ impl std::fmt::Display for Written {
     }
 }
 
-/// A file beside the target: a rename cannot leave the file system.
+/// Returns a file beside the target: a rename cannot leave the file system.
 fn draft_of(place: &Path) -> io::Result<PathBuf> {
     let mut name = place.file_name().ok_or(ErrorKind::InvalidInput)?.to_owned();
     name.push(format!(".{}.tmp", std::process::id()));

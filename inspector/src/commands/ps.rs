@@ -147,7 +147,7 @@ fn row(context: &Context, found: &FoundProcess) -> Row {
     row
 }
 
-/// State of a process, for a column. The reason why one cannot be read is below the table.
+/// Returns the state of a process, for a column. The reason why one cannot be read is below the table.
 fn status(row: &Row) -> String {
     match row {
         Row { status: "unreadable", .. } => row.status.into(),

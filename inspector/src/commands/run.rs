@@ -38,7 +38,7 @@ struct Settings {
     given: Vec<(&'static str, String)>,
 }
 
-/// Variables that have an option; the directory has a global one.
+/// Returns variables that have an option; the directory has a global one.
 fn rows() -> impl Iterator<Item = &'static Setting> {
     settings::ALL.iter().filter(|setting| setting.name != "GPUMEM_DIR")
 }
@@ -47,8 +47,8 @@ fn option_name(setting: &Setting) -> String {
     setting.name.trim_start_matches(settings::PREFIX).to_ascii_lowercase().replace('_', "-")
 }
 
-/// A command line in which `run --pool 0` becomes one word, `--pool=0`. A switch takes no word behind it, since that is
-/// the command; but 0 is not a command that a user means.
+/// Returns a command line in which `run --pool 0` becomes one word, `--pool=0`. A switch takes no word behind it, since
+/// that is the command; but 0 is not a command that a user means.
 pub(crate) fn joined(words: Vec<OsString>) -> Vec<OsString> {
     let at = words.iter().position(|word| word == <Args as Command>::NAME).unwrap_or(words.len());
     let mut joined: Vec<OsString> = words[..(at + 1).min(words.len())].to_vec();

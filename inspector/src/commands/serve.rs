@@ -73,7 +73,7 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 /// Content type that profile collectors require.
 const PROFILE: &str = "application/octet-stream";
 
-/// The answer to a request other than for the metrics.
+/// Returns the answer to a request other than for the metrics.
 fn other(collector: &mut Collector, asked: &Asked<'_>) -> Option<Reply> {
     let refused = |status, why: &str| Reply { status, kind: PLAIN, body: why.into() };
     Some(match asked.path {

@@ -32,12 +32,12 @@ pub(crate) struct Args {
     force: bool,
 }
 
-/// Any word; help and completions offer the variables that can change.
+/// Accepts any word; help and completions offer the variables that can change.
 fn live_variable() -> impl TypedValueParser<Value = OsString> {
     Offered(settings::live().collect())
 }
 
-/// Any word; help and completions offer all variables.
+/// Accepts any word; help and completions offer all variables.
 pub(super) fn any_variable() -> impl TypedValueParser<Value = OsString> {
     Offered(settings::ALL.iter().collect())
 }
@@ -67,7 +67,7 @@ pub(super) fn names_one(word: &OsStr) -> bool {
     word.to_str().is_some_and(|word| settings::find(word).is_some() || word.to_ascii_uppercase().starts_with(PREFIX))
 }
 
-/// Name and value of a word like `NAME=VALUE`; `None` for a path.
+/// Returns the name and value of a word like `NAME=VALUE`; `None` for a path.
 fn assignment(word: &OsStr) -> Option<(&str, &str)> {
     let is_name = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     word.to_str()?.split_once('=').filter(|(name, _)| is_name(name))
@@ -76,7 +76,7 @@ fn assignment(word: &OsStr) -> Option<(&str, &str)> {
 /// Names and values.
 type Changes<'a> = Vec<(&'a str, &'a str)>;
 
-/// Names and values, in one word each or in two.
+/// Returns the names and values, in one word each or in two.
 ///
 /// # Errors
 /// Says what is wrong, and with which word.
@@ -101,8 +101,8 @@ fn changes(words: &[OsString]) -> std::result::Result<Changes<'_>, String> {
 }
 
 impl Args {
-    /// The target process, if given, and the changes. The first word is a process if it is no change, and not the name
-    /// of a variable with the second word as its value.
+    /// Returns the target process, if given, and the changes. The first word is a process if it is no change, and not
+    /// the name of a variable with the second word as its value.
     ///
     /// # Errors
     /// [`Code::Usage`].
@@ -215,7 +215,7 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    /// The process and the changes on a command line, or the error.
+    /// Returns the process and the changes on a command line, or the error.
     fn parsed(line: &str) -> std::result::Result<String, String> {
         let words: Vec<OsString> = line.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect();
         let parsed = Args::parsed(&words).map_err(|failure| failure.what)?;

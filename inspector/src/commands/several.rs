@@ -80,8 +80,8 @@ impl Row {
     }
 }
 
-/// The ledger that the user means. If no process is named and several run, answers for all of them and returns `None`.
-/// `for_one`: the command is about one process, even if several run.
+/// Returns the ledger that the user means. If no process is named and several run, answers for all of them and returns
+/// `None`. `for_one`: the command is about one process, even if several run.
 ///
 /// # Errors
 /// Those of choosing and reading the ledger, and of writing the answer.

@@ -53,7 +53,7 @@ const ANSWER_FACTOR: u64 = 1024;
 const ANSWER_BYTES: u64 = 64 << 20;
 
 impl Context {
-    /// The context for a command of this name.
+    /// Returns the context for a command of this name.
     pub(crate) fn new(name: &'static str, global: Global, root: fn() -> clap::Command) -> Self {
         let world = World::here(global.dir.clone());
         Self { world, global, name, root, damage: RefCell::default(), stored: Cell::default() }
@@ -88,7 +88,7 @@ impl Context {
         Ok(self.opened(choose::ledger(&self.world, &asked)?, target))
     }
 
-    /// All running processes with a ledger, if the user named none.
+    /// Returns all running processes with a ledger, if the user named none.
     pub(crate) fn running(&self, target: &Target) -> Vec<FoundProcess> {
         if target.target.is_some() || target.file.is_some() {
             return Vec::new();
@@ -140,7 +140,7 @@ impl Context {
         }
     }
 
-    /// Number of rows to show: the requested number, or all in JSON and a screenful as text.
+    /// Returns the number of rows to show: the requested number, or all in JSON and a screenful as text.
     pub(crate) fn rows(&self, asked: Option<usize>) -> usize {
         match (asked, self.global.json) {
             (Some(0), _) | (None, true) => usize::MAX,
@@ -221,7 +221,7 @@ impl Context {
     }
 }
 
-/// The failure of writing an answer.
+/// Returns the failure of writing an answer.
 pub(crate) fn to_stdout(error: std::io::Error) -> Failure {
     Failure::io("cannot write to stdout", &error)
 }

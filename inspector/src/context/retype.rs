@@ -8,8 +8,8 @@ const TARGETS: [&str; 3] = ["target", "before", "after"];
 /// A word that no user types.
 const MARK: &str = "\u{1}target";
 
-/// The words of a command line of `root` (the program's name first), with this target in place of the word that was
-/// `asked` for, or at the end. Quoted for a shell.
+/// Returns the words of a command line of `root` (the program's name first), with this target in place of the word that
+/// was `asked` for, or at the end. Quoted for a shell.
 pub(super) fn with_target(root: clap::Command, words: &[OsString], asked: Option<&OsStr>, target: &str) -> String {
     let mut words = words.to_vec();
     // The same word may be an option's value or a mark's name: the parser knows which one is the target.

@@ -71,7 +71,7 @@ pub(crate) fn program(path: &Path) -> Option<Program> {
 
 type Segment = <FileHeader64<LittleEndian> as FileHeader>::ProgramHeader;
 
-/// The names of DT_NEEDED. `None` if the file is malformed.
+/// Returns the names of DT_NEEDED. `None` if the file is malformed.
 fn needed(segments: &[Segment], data: Bounded) -> Option<Vec<String>> {
     let dynamic = segments.iter().find_map(|one| one.dynamic(LittleEndian, data).ok().flatten())?;
     let entries = || dynamic.iter().take_while(|entry| entry.d_tag(LittleEndian) != DT_NULL);
@@ -96,7 +96,7 @@ pub(super) fn comes_first(library: &str) -> bool {
     ["libasan.so", "libclang_rt.asan"].iter().any(|first| name.starts_with(first))
 }
 
-/// The library of this program that must come before any preload.
+/// Returns the library of this program that must come before any preload.
 pub(super) fn first_of(path: &Path) -> Option<String> {
     program(path)?.needed.into_iter().find(|library| comes_first(library))
 }
@@ -104,7 +104,7 @@ pub(super) fn first_of(path: &Path) -> Option<String> {
 /// The machine that this binary was built for, by its ELF number.
 pub(crate) const MACHINE: Machine = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
 
-/// The dynamic loader of a program.
+/// Returns the dynamic loader of a program.
 pub(super) fn loader(path: &Path) -> Option<String> {
     program(path)?.interpreter
 }
@@ -121,7 +121,7 @@ pub(super) fn dies_of_a_preload(path: &Path) -> bool {
 pub(crate) const PRIVILEGED: &str =
     "it is setuid or setgid or has file capabilities, and the loader ignores LD_PRELOAD with a path then";
 
-/// The reason why a preload does not reach a program that this process starts; `None`: there is none.
+/// Returns the reason why a preload does not reach a program that this process starts; `None`: there is none.
 pub(crate) fn beyond_reach(path: &Path) -> Option<String> {
     if is_privileged(path) { Some(PRIVILEGED.into()) } else { foreign(path) }
 }
@@ -149,7 +149,7 @@ fn has_capabilities(path: &Path) -> bool {
     len >= 12 && (magic & 1 != 0 || permitted != 0 || len >= 20 && permitted_high != 0)
 }
 
-/// The reason why this library's preload cannot work in a program, whoever starts it.
+/// Returns the reason why this library's preload cannot work in a program, whoever starts it.
 pub(crate) fn foreign(path: &Path) -> Option<String> {
     let program = program(path)?;
     match program.interpreter {

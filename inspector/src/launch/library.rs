@@ -44,8 +44,8 @@ fn places() -> Vec<PathBuf> {
     near.chain(system).collect()
 }
 
-/// The value of LD_PRELOAD: this library, then the earlier value. A library that the program is linked to and that must
-/// come before all others comes first.
+/// Returns the value of LD_PRELOAD: this library, then the earlier value. A library that the program is linked to and
+/// that must come before all others comes first.
 pub(crate) fn preload(lib: &Path, program: Option<&Path>) -> Result<OsString> {
     let text = lib.to_string_lossy();
     // The loader splits at spaces and colons, and has no quoting.

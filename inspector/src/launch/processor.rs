@@ -13,8 +13,8 @@ use std::path::Path;
 
 const ENDIAN: LittleEndian = LittleEndian;
 
-/// A feature that a library needs and this processor lacks. `None`: none is missing, or the file does not list its
-/// needs.
+/// Returns a feature that a library needs and this processor lacks. `None`: none is missing, or the file does not list
+/// its needs.
 pub(crate) fn lacking(library: &Path) -> Option<&'static str> {
     lacking_here(needs(library)?)
 }

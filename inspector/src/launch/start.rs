@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-/// The environment of every command under the shim.
+/// Returns the environment of every command under the shim.
 ///
 /// # Errors
 /// The library was not found, with the paths that were searched; or a path cannot be preloaded.
@@ -83,7 +83,7 @@ fn warn(program: &OsStr) {
     }
 }
 
-/// The failure of starting a command, with the remedy.
+/// Returns the failure of starting a command, with the remedy.
 fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
     let name = program.to_string_lossy();
     let path = find_program(program).filter(|path| path.exists());
@@ -109,7 +109,7 @@ fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
     }
 }
 
-/// The file that a shell would run for this word.
+/// Returns the file that a shell would run for this word.
 fn find_program(program: &OsStr) -> Option<PathBuf> {
     if program.to_string_lossy().contains('/') {
         return Some(program.into());

@@ -13,8 +13,8 @@ use std::path::Path;
 const LIBC: &str = "libc.so.6";
 const ENDIAN: LittleEndian = LittleEndian;
 
-/// A version of the C library, such as `GLIBC_2.28`, that `library` needs and the C library of `program` lacks. `None`:
-/// none is missing, or the files do not say.
+/// Returns a version of the C library, such as `GLIBC_2.28`, that `library` needs and the C library of `program` lacks.
+/// `None`: none is missing, or the files do not say.
 pub(super) fn lacking(program: &Path, library: &Path) -> Option<String> {
     // The C library lies beside its loader, wherever a distribution keeps both.
     let beside = Path::new(&loader(program)?).canonicalize().ok()?.with_file_name(LIBC);
@@ -31,7 +31,7 @@ fn read(path: &Path, what: fn(&Sections, Bounded) -> object::read::Result<Vec<St
     what(&header.sections(ENDIAN, data).ok()?, data).ok()
 }
 
-/// The versions that a library defines.
+/// Returns the versions that a library defines.
 fn defined(sections: &Sections, data: Bounded) -> object::read::Result<Vec<String>> {
     let mut names = Vec::new();
     let Some((mut versions, strings)) = sections.gnu_verdef(ENDIAN, data)? else { return Ok(names) };
@@ -44,7 +44,7 @@ fn defined(sections: &Sections, data: Bounded) -> object::read::Result<Vec<Strin
     Ok(names)
 }
 
-/// The versions of the C library that a library needs to load.
+/// Returns the versions of the C library that a library needs to load.
 fn needed(sections: &Sections, data: Bounded) -> object::read::Result<Vec<String>> {
     let mut names = Vec::new();
     let Some((mut libraries, strings)) = sections.gnu_verneed(ENDIAN, data)? else { return Ok(names) };

@@ -51,7 +51,7 @@ fn of(page: &mut Page, ledger: &Ledger, by: By, (label, metric): (&str, &Metric)
     named.iter().for_each(|(name, bytes)| page.add(metric, &[(label, name)], *bytes as f64));
 }
 
-/// Index of the entry that sums the unnamed holders.
+/// Returns the index of the entry that sums the unnamed holders.
 fn other(named: &mut Vec<(String, u64)>) -> usize {
     named.iter().position(|(name, _)| name == OTHER).unwrap_or_else(|| {
         named.push((OTHER.to_owned(), 0));

@@ -76,17 +76,17 @@ impl Collector {
         Self { world, detail, names: Names::default(), profiles: Profiles::default() }
     }
 
-    /// The page of all running processes.
+    /// Returns the page of all running processes.
     pub(crate) fn page(&mut self) -> Page {
         of_all(&self.world, self.detail, Some(&mut self.names))
     }
 
-    /// The processes that have a profile, as JSON, for a collector that knows the server as `host`.
+    /// Returns the processes that have a profile, as JSON, for a collector that knows the server as `host`.
     pub(crate) fn targets(&mut self, host: &str, https: bool) -> String {
         self.profiles.targets(&self.world, host, https)
     }
 
-    /// The profile of a process, packed by gzip.
+    /// Returns the profile of a process, packed by gzip.
     ///
     /// # Errors
     /// Says why there is none.
@@ -95,8 +95,8 @@ impl Collector {
     }
 }
 
-/// The page of all running processes. With `names`, another thread looks names up for the next pages. Without it this
-/// thread does so once: a person waits, for no longer than one process may take.
+/// Returns the page of all running processes. With `names`, another thread looks names up for the next pages. Without
+/// it this thread does so once: a person waits, for no longer than one process may take.
 pub(crate) fn of_all(world: &World, detail: Detail, mut names: Option<&mut Names>) -> Page {
     let begin = Instant::now();
     let mut page = Page::default();
@@ -165,14 +165,14 @@ fn of_found(
     of_process::add(page, world, &ledger, books, detail.top);
 }
 
-/// A process's counters from the survey, without its call sites.
+/// Returns a process's counters from the survey, without its call sites.
 fn summary(world: &World, found: &FoundProcess) -> Option<Ledger> {
     let LedgerFile::Ledger { path, summary, .. } = &found.what else { return None };
     let opened = Opened { snapshot: (**summary).clone(), path: path.clone(), process: found.process.clone() };
     Some(Ledger::of(world, opened))
 }
 
-/// The counters of processes that ended a moment ago. A pid that a living process has now belongs to that process.
+/// Adds the counters of processes that ended a moment ago. A pid that a living process has now belongs to that process.
 fn of_ended(page: &mut Page, world: &World, found: &[FoundProcess], pids: &mut HashSet<u32>) {
     let at_hand = found.iter().filter(|found| found.process.is_some()).map(|found| found.pid);
     pids.extend(at_hand);
@@ -189,7 +189,7 @@ fn of_ended(page: &mut Page, world: &World, found: &[FoundProcess], pids: &mut H
     }
 }
 
-/// The page of one process.
+/// Returns the page of one process.
 pub(crate) fn of_one(world: &World, ledger: &Ledger, top: usize) -> Page {
     let mut page = Page::default();
     of_process::add(&mut page, world, ledger, &Books::default(), top);
@@ -218,7 +218,7 @@ fn of_survey(page: &mut Page, found: &[FoundProcess], warnings: usize) {
     page.nobodys();
 }
 
-/// Live bytes of all kinds that take memory.
+/// Returns the live bytes of all kinds that take memory.
 fn live_bytes(found: &FoundProcess) -> u64 {
     let LedgerFile::Ledger { summary, .. } = &found.what else { return 0 };
     Tally::all_of_memory().fold(0, |sum: u64, row| {

@@ -70,8 +70,8 @@ fn of_device(page: &mut Page, device: &Device, labels: &[(&str, &str)]) {
     }
 }
 
-/// Live bytes in the device's memory, by device and kind. Pinned memory has a context too, but is host memory; imported
-/// memory is counted where it was made.
+/// Returns the live bytes in the device's memory, by device and kind. Pinned memory has a context too, but is host
+/// memory; imported memory is counted where it was made.
 fn kinds(ledger: &Ledger) -> BTreeMap<(&'static str, u32, u8), u64> {
     let mut kinds = BTreeMap::new();
     let on_device = |alloc: &&AllocSlot| {

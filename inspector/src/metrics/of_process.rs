@@ -56,7 +56,7 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, books: &Books
     page.nobodys();
 }
 
-/// Samples of a process whose ledger is not read as a whole: its counters.
+/// Adds the samples of a process whose ledger is not read as a whole: its counters.
 pub(super) fn add_counters(page: &mut Page, ledger: &Ledger) {
     let head = ledger.head();
     page.whose(head.pid, &head.name);
@@ -65,7 +65,7 @@ pub(super) fn add_counters(page: &mut Page, ledger: &Ledger) {
     page.nobodys();
 }
 
-/// Samples of an ended process: its counters. It holds no memory any more.
+/// Adds the samples of an ended process: its counters. It holds no memory any more.
 pub(super) fn add_ended(page: &mut Page, ledger: &Ledger) {
     let head = ledger.head();
     page.whose(head.pid, &head.name);
@@ -76,7 +76,7 @@ pub(super) fn add_ended(page: &mut Page, ledger: &Ledger) {
     page.nobodys();
 }
 
-/// The counters of the ledger, also by kind.
+/// Adds the counters of the ledger, also by kind.
 fn counted(page: &mut Page, ledger: &Ledger, kinds: &[KindTotal]) {
     for kind in kinds {
         let of = [("kind", kind.kind), ("memory", kind.space)];

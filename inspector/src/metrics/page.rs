@@ -62,7 +62,7 @@ impl Page {
         }
     }
 
-    /// The page as text: for each metric its help and its type, then its samples.
+    /// Returns the page as text: for each metric its help and its type, then its samples.
     pub(crate) fn write(&self, format: Format) -> String {
         let mut out = String::new();
         for Family { metric, samples, .. } in &self.families {
@@ -103,12 +103,12 @@ fn text(labels: &[(&str, &str)]) -> String {
     labels.join(",")
 }
 
-/// A label's value as written: shortened, control characters written out; backslash and quote escaped.
+/// Returns a label's value as written: shortened, control characters written out; backslash and quote escaped.
 fn label(value: &str) -> String {
     shown(value).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// A label's value as a reader of the page sees it.
+/// Returns a label's value as a reader of the page sees it.
 pub(super) fn shown(value: &str) -> String {
     clean(&shorten(value, MOST_LABEL)).into_owned()
 }

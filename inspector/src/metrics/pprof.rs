@@ -179,7 +179,7 @@ impl Maker {
 const VALUES: [(&str, &str); 4] =
     [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
 
-/// A number in the format's type.
+/// Returns a number in the format's type.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -194,7 +194,7 @@ struct Apart {
     tag: StrRef,
 }
 
-/// Live blocks and their bytes.
+/// Returns the live blocks and their bytes.
 fn live(ledger: &Ledger) -> BTreeMap<Apart, (u64, u64)> {
     let contexts = &ledger.snapshot.contexts;
     let context_of = |alloc: &AllocSlot| {
@@ -223,7 +223,7 @@ pub(super) fn want_names(ledger: &Ledger) {
     }
 }
 
-/// The profile. A frame whose name is not known yet is written as an offset in its file.
+/// Returns the profile. A frame whose name is not known yet is written as an offset in its file.
 fn profile(ledger: &Ledger) -> Profile {
     let mut maker = Maker::default();
     maker.text("");

@@ -68,7 +68,7 @@ fn runs(world: &World, found: &FoundProcess) -> bool {
 }
 
 impl Profiles {
-    /// The running processes, from a list no older than `fresh`.
+    /// Returns the running processes, from a list no older than `fresh`.
     fn list(&mut self, world: &World, fresh: Duration) -> &[FoundProcess] {
         let list = self.list.take().filter(|(at, _)| at.elapsed() < fresh);
         let (_, found) = self.list.insert(list.unwrap_or_else(|| {
@@ -79,7 +79,7 @@ impl Profiles {
         found
     }
 
-    /// All processes that have a profile, for a collector that knows the server as `host`.
+    /// Returns all processes that have a profile, for a collector that knows the server as `host`.
     pub(super) fn targets(&mut self, world: &World, host: &str, https: bool) -> String {
         let target = |found: &FoundProcess| {
             let LedgerFile::Ledger { summary, .. } = &found.what else { return None };
@@ -99,7 +99,7 @@ impl Profiles {
         serde_json::to_string(&all.filter_map(target).collect::<Vec<_>>()).unwrap_or_default()
     }
 
-    /// The profile of a process, compressed by gzip.
+    /// Returns the profile of a process, compressed by gzip.
     ///
     /// # Errors
     /// Says why there is none.

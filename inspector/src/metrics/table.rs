@@ -100,7 +100,7 @@ metrics! {
     Gauge FOLDED_BYTES = "gpumem_graphs_folded_bytes" [""] "Host bytes of the recipes of folded graphs.";
 }
 
-/// The metric of one of the ledger's counters: `pool_hits` is `gpumem_pool_hits_total`.
+/// Returns the metric of one of the ledger's counters: `pool_hits` is `gpumem_pool_hits_total`.
 pub(super) fn counter(name: &str, doc: &str) -> Metric {
     let name = match name.strip_suffix("_ns") {
         Some(name) => format!("gpumem_{name}_seconds_total"),
@@ -110,7 +110,7 @@ pub(super) fn counter(name: &str, doc: &str) -> Metric {
     Metric { name: name.into(), kind: Kind::Counter, labels: "", help }
 }
 
-/// Every metric, in the order of the documentation.
+/// Returns every metric, in the order of the documentation.
 pub fn all() -> Vec<Metric> {
     let of_ledger = counters::ALL.iter().map(|&(_, name, doc)| counter(name, doc));
     ROWS.iter().cloned().chain(of_ledger).collect()

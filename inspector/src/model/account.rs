@@ -108,7 +108,7 @@ impl Account {
         self.parts.iter().filter(|part| part.how == how).fold(0, |sum, part| sum.saturating_add(part.bytes))
     }
 
-    /// Bytes of all parts together.
+    /// Returns the bytes of all parts together.
     pub(crate) fn explained_bytes(&self) -> u64 {
         self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.bytes))
     }

@@ -116,7 +116,7 @@ impl Filter {
             && self.tag.as_ref().is_none_or(tag)
     }
 
-    /// A predicate for [`Iterator::filter`].
+    /// Returns a predicate for [`Iterator::filter`].
     pub(crate) fn on(&self, ledger: &Ledger) -> impl FnMut(&&AllocSlot) -> bool {
         let mut tags = FxHashMap::default();
         move |alloc| self.wants(ledger, alloc, &mut tags)
@@ -135,12 +135,12 @@ impl Filter {
     }
 }
 
-/// The allocations that a filter selects.
+/// Returns the allocations that a filter selects.
 pub(super) fn select<'a>(ledger: &'a Ledger, filter: &'a Filter) -> impl Iterator<Item = &'a AllocSlot> {
     ledger.snapshot.allocs.iter().filter(filter.on(ledger))
 }
 
-/// Groups, unsorted. With `freed`, also groups without live members.
+/// Returns the groups, unsorted. With `freed`, also groups without live members.
 pub(crate) fn group(ledger: &Ledger, filter: &Filter, by: By, freed: bool) -> Vec<Group> {
     let sites = if by == By::Site { Sites::of_allocs(ledger) } else { Sites::default() };
     group_named(ledger, &sites, filter, by, freed)
@@ -161,7 +161,7 @@ pub(crate) fn group_named(ledger: &Ledger, sites: &Sites, filter: &Filter, by: B
     merged.into_values().collect()
 }
 
-/// The parts of each group's allocations that the program reported.
+/// Returns the parts of each group's allocations that the program reported.
 pub(crate) fn parts(ledger: &Ledger, filter: &Filter, by: By) -> FxHashMap<Key, Vec<Part>> {
     let parts = Parts::of(ledger);
     let sites = if by == By::Site && parts.are_any() { Sites::of_allocs(ledger) } else { Sites::default() };
@@ -169,7 +169,7 @@ pub(crate) fn parts(ledger: &Ledger, filter: &Filter, by: By) -> FxHashMap<Key, 
     parts.by(ledger, |alloc| wants(&alloc).then(|| key(ledger, &sites, by, number(by, alloc))))
 }
 
-/// The call stacks of one group with their sums, most bytes first.
+/// Returns the call stacks of one group with their sums, most bytes first.
 pub(crate) fn stacks_of(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, wanted: &Key) -> Vec<Group> {
     let mut is_wanted: FxHashMap<u64, bool> = FxHashMap::default();
     let mut groups = Groups::default();
@@ -188,7 +188,7 @@ pub(crate) fn stacks_of(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By,
 /// Flag in a group's number: the other bits are a device, not a context.
 const OF_DEVICE: u64 = 1 << 32;
 
-/// A cheap number that identifies a group: this runs once for each live allocation.
+/// Returns a cheap number that identifies a group: this runs once for each live allocation.
 fn number(by: By, alloc: &AllocSlot) -> u64 {
     match by {
         By::Site | By::Stack => u64::from(alloc.stack),
@@ -338,7 +338,7 @@ fn totals(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, freed: bool, 
 }
 
 impl Ledger {
-    /// The device of an allocation.
+    /// Returns the device of an allocation.
     pub(crate) fn device_of(&self, alloc: &AllocSlot) -> Option<u32> {
         match alloc.location() {
             Location::Device(device) => Some(device.into()),
@@ -346,8 +346,8 @@ impl Ledger {
         }
     }
 
-    /// Location of an allocation in words: the graph of a graph node, and empty for other kinds without memory of their
-    /// own.
+    /// Returns the location of an allocation in words: the graph of a graph node, and empty for other kinds without
+    /// memory of their own.
     pub(crate) fn location(&self, alloc: &AllocSlot) -> String {
         match alloc.location() {
             Location::OwnDevice | Location::Device(_) => {

@@ -61,9 +61,9 @@ impl Count {
         self.is_under_cache |= other.is_under_cache;
     }
 
-    /// The verdict on the number of graphs or execs over time, given the verdict on their bytes, with the balance if
-    /// the made ones are counted. The graph cache keeps the bytes of ever more execs flat, so their number shows the
-    /// program's behaviour.
+    /// Returns the verdict on the number of graphs or execs over time, given the verdict on their bytes, with the
+    /// balance if the made ones are counted. The graph cache keeps the bytes of ever more execs flat, so their number
+    /// shows the program's behaviour.
     pub(super) fn judge(
         &self,
         ledger: &Ledger,

@@ -86,7 +86,7 @@ pub(crate) struct Thrash {
 /// Variables that an event may recommend to raise.
 const BOUNDS: [&str; 3] = ["GPUMEM_GRAPH_CACHE", "GPUMEM_GRAPH_CACHE_BYTES", "GPUMEM_GRAPH_IDLE"];
 
-/// The graph cache of a ledger's process.
+/// Returns the graph cache of a ledger's process.
 pub(crate) fn of(ledger: &Ledger) -> Cache {
     let snapshot = &ledger.snapshot;
     let counter = |index| snapshot.counter(index);
@@ -172,7 +172,7 @@ fn parked(ledger: &Ledger, cache: &mut Cache) {
     cache.parked_host_bytes_estimated = parked - cache.parked_device_bytes_estimated;
 }
 
-/// Estimated device bytes of real execs without a handle, by context.
+/// Returns the estimated device bytes of real execs without a handle, by context.
 pub(super) fn parked_device(ledger: &Ledger) -> FxHashMap<ContextRef, u64> {
     let (mut resident, mut residents) = (FxHashMap::default(), 0);
     for exec in ledger.snapshot.execs.iter().filter(|exec| state(exec) == Some(ExecState::Resident)) {
@@ -193,7 +193,7 @@ pub(super) fn parked_device(ledger: &Ledger) -> FxHashMap<ContextRef, u64> {
 /// Reasons that apply to every exec of a process.
 const EVERYWHERE: [Pinned; 4] = [Pinned::Off, Pinned::RecordOnly, Pinned::Interception, Pinned::Lookup];
 
-/// The state of the graph cache, with the reason if it is not on.
+/// Returns the state of the graph cache, with the reason if it is not on.
 fn on(ledger: &Ledger, settings: &Settings, cache: &Cache) -> (&'static str, String) {
     let header = &ledger.snapshot.header;
     let text = |at| ledger.snapshot.text(at).into_owned();
@@ -231,7 +231,7 @@ fn partial(reason: &str) -> String {
     format!("interception is partial: {reason}").trim_end_matches([':', ' ']).to_owned()
 }
 
-/// Thrashing, and the change that would end it.
+/// Returns thrashing, and the change that would end it.
 fn thrash(ledger: &Ledger, cache: &Cache) -> Option<Thrash> {
     let times = Some(ledger.snapshot.counter(c::THRASHES)).filter(|&times| times > 0)?;
     let last = ledger.last_event(EventKind::Thrash, |_| true);

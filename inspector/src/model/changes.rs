@@ -52,7 +52,7 @@ pub(crate) struct GraphChange {
     pub bytes_change: i64,
 }
 
-/// The difference, clamped to the range of `i64`.
+/// Returns the difference, clamped to the range of `i64`.
 pub(crate) fn minus(after: u64, before: u64) -> i64 {
     i64::try_from(i128::from(after) - i128::from(before)).unwrap_or(if after > before { i64::MAX } else { i64::MIN })
 }
@@ -69,13 +69,13 @@ pub(crate) fn same_process(before: &Ledger, after: &Ledger) -> bool {
 /// A rate over a shorter time is meaningless.
 const SHORTEST_NS: u64 = 1_000_000_000;
 
-/// Time between two snapshots, nanoseconds; `None` if they are of two processes, or too close together.
+/// Returns the time between two snapshots, nanoseconds; `None` if they are of two processes, or too close together.
 pub(crate) fn elapsed_ns(before: &Ledger, after: &Ledger) -> Option<u64> {
     let elapsed = after.status.now_ns.checked_sub(before.status.now_ns);
     elapsed.filter(|&elapsed| elapsed >= SHORTEST_NS && same_process(before, after))
 }
 
-/// A change as a rate per minute.
+/// Returns a change as a rate per minute.
 pub(crate) fn per_minute(change: i64, elapsed_ns: u64) -> i64 {
     (change as f64 * 60e9 / elapsed_ns.max(1) as f64).round() as i64
 }
@@ -90,7 +90,7 @@ struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// The names of these stacks, each with the number of its ledger.
+    /// Returns the names of these stacks, each with the number of its ledger.
     fn names(ledgers: [&'a Ledger; 2], by: Match, stacks: &[(usize, StackRef)]) -> Vec<Rc<str>> {
         let mut named = Self { ledgers, by, words: FxHashMap::default(), room: Room::default() };
         for &(of, stack) in stacks {
@@ -122,7 +122,7 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// A frame in words. Lines, and addresses of known functions, differ between builds and are left out.
+    /// Returns a frame in words. Lines, and addresses of known functions, differ between builds and are left out.
     fn frame(&self, frame: &Frame) -> String {
         match (self.by, &frame.function) {
             (Match::Function, Some(_)) => Frame { file: None, line: None, ..frame.clone() }.label(),
@@ -135,7 +135,7 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Changes of live allocations, largest growth first; sites without a change are left out.
+/// Returns the changes of live allocations, largest growth first; sites without a change are left out.
 pub(crate) fn allocs(before: &Ledger, after: &Ledger, by: Match, filter: &Filter) -> Vec<Change> {
     let of = |of, ledger| allocs::group(ledger, filter, By::Stack, false).into_iter().map(move |group| (of, group));
     let groups: Vec<_> = of(0, before).chain(of(1, after)).collect();
@@ -163,7 +163,7 @@ pub(crate) fn allocs(before: &Ledger, after: &Ledger, by: Match, filter: &Filter
     changes
 }
 
-/// Changes of graphs and execs, largest growth first.
+/// Returns the changes of graphs and execs, largest growth first.
 pub(crate) fn graphs(before: &Ledger, after: &Ledger, by: Match) -> Vec<GraphChange> {
     let of = |of, ledger| {
         graphs::group(ledger, &graphs::Filter::default(), graphs::By::Stack)

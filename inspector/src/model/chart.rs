@@ -44,7 +44,7 @@ const HELD: &[Kind] = &[
     (Of::Class, "class", "graph class", true),
 ];
 
-/// The charts of live memory.
+/// Returns the charts of live memory.
 pub(crate) fn of_memory(course: &Course) -> Vec<Chart> {
     let mut charts = vec![chart(&course.totals, (Of::Kind, "kind", "kind", true))];
     charts.extend(HELD.iter().map(|&kind| chart(&course.held, kind)));
@@ -53,7 +53,7 @@ pub(crate) fn of_memory(course: &Course) -> Vec<Chart> {
     charts
 }
 
-/// The charts of graphs and execs.
+/// Returns the charts of graphs and execs.
 pub(crate) fn of_graphs(course: &Course) -> Vec<Chart> {
     let kinds =
         [(Of::Count, "graphs-live", "number", false), (Of::Rate, "graphs-done", "what is done in a second", false)];
@@ -98,8 +98,8 @@ fn sum(rows: &[Line], moments: usize) -> Vec<u64> {
     (0..moments).map(at).collect()
 }
 
-/// The moments that are shown: the first, the last, and the one with the highest sum in each stretch of time, so that
-/// no peak is lost.
+/// Returns the moments that are shown: the first, the last, and the one with the highest sum in each stretch of time,
+/// so that no peak is lost.
 pub(super) fn kept(sums: &[u64]) -> Vec<usize> {
     if sums.len() <= MOMENTS {
         return (0..sums.len()).collect();

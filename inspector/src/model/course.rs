@@ -87,7 +87,7 @@ const COLUMNS: &[Column] = &[
     (Of::Count, "execs", |sample| sample.execs_live),
 ];
 
-/// The course in a ledger's own samples. Old samples are coarse.
+/// Returns the course in a ledger's own samples. Old samples are coarse.
 pub(crate) fn of_ledger(ledger: &Ledger) -> Course {
     let moments = ledger.snapshot.events.iter().filter_map(|event| moment(ledger, event)).collect();
     Course { totals: totals(ledger), held: held(ledger), moments }
@@ -131,7 +131,7 @@ fn held(ledger: &Ledger) -> Grid {
     Grid { times: samples.points.iter().map(|point| real_ns(header, point.time_ns)).collect(), rows }
 }
 
-/// Bytes of a row at each sample: the value of its newest point until then, and 0 before the first.
+/// Returns the bytes of a row at each sample: the value of its newest point until then, and 0 before the first.
 fn at(points: &[Point], samples: &[Point]) -> Vec<u64> {
     let (mut points, mut now) = (points.iter().peekable(), 0);
     let value = |sample: &Point| {
@@ -143,7 +143,7 @@ fn at(points: &[Point], samples: &[Point]) -> Vec<u64> {
     samples.iter().map(value).collect()
 }
 
-/// The event as a moment, if timelines show its kind.
+/// Returns the event as a moment, if timelines show its kind.
 pub(crate) fn moment(ledger: &Ledger, event: &EventSlot) -> Option<Moment> {
     let kind = EventKind::from_u8(event.kind)?;
     let bytes = units::bytes;

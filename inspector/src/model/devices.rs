@@ -94,7 +94,7 @@ struct Looks {
 /// The driver gives memory in pages of this size. Smaller requests share one (docs/decisions/drivers.md).
 const PAGE: u64 = 2 << 20;
 
-/// Every device that had a context.
+/// Returns every device that had a context.
 pub(crate) fn of(ledger: &Ledger, books: &Books) -> Vec<Device> {
     let mut devices: BTreeMap<(u8, u32), (Device, Looks)> = BTreeMap::new();
     let snapshot = &ledger.snapshot;
@@ -125,7 +125,7 @@ pub(crate) fn of(ledger: &Ledger, books: &Books) -> Vec<Device> {
 }
 
 impl Device {
-    /// The device of a context, with empty sums.
+    /// Returns the device of a context, with empty sums.
     fn empty(snapshot: &Snapshot, context: &ContextSlot) -> Self {
         Self {
             device: context.device,
@@ -239,8 +239,8 @@ impl Device {
         MEASURED_CARDS.iter().find(is_it).filter(|_| !self.name.contains("MIG"))
     }
 
-    /// Local memory of kernels: as measured with this card, else the fall of free memory. That fall includes code
-    /// loaded at the same launch; the second number is the part left for code.
+    /// Returns the local memory of kernels: as measured with this card, else the fall of free memory. That fall
+    /// includes code loaded at the same launch; the second number is the part left for code.
     fn local_memory(&self, taken: u64, known: Option<&MeasuredCard>) -> (Share, u64) {
         const NAME: &str = "local memory of kernels";
         match (known, &self.local) {
@@ -253,7 +253,7 @@ impl Device {
         }
     }
 
-    /// The first context: free memory cannot be queried before it exists.
+    /// Returns the first context: free memory cannot be queried before it exists.
     fn first_context(&self, known: Option<&MeasuredCard>, alone_on_card: bool) -> Option<Share> {
         let (bytes, remark) = match known {
             Some(card) => (card.first_context, AS_MEASURED),
@@ -264,7 +264,7 @@ impl Device {
         Some(Share::new("first context", bytes, How::Estimated, remark))
     }
 
-    /// The known parts of this process's memory on the device.
+    /// Returns the known parts of this process's memory on the device.
     fn parts(&self, looks: &Looks, known: Option<&MeasuredCard>) -> Vec<Share> {
         let recorded = looks.kinds.iter().map(|(kind, &bytes)| Share::new(kind, bytes, How::Recorded, "recorded"));
         let rounding = looks.rounding.saturating_add(looks.shared.wrapping_neg() % PAGE);
@@ -348,7 +348,7 @@ struct Counted {
     alone_on_card: bool,
 }
 
-/// NVML's answer for a running process; the stored one for a dump. `alone`: the process uses no other device.
+/// Returns NVML's answer for a running process; the stored one for a dump. `alone`: the process uses no other device.
 fn counted(ledger: &Ledger, uuid: &str, books: &Books, alone: bool) -> Counted {
     let of_process = |of_process| Counted { used: None, of_process, alone_on_card: false };
     if let Some(used) = dumped(ledger) {
@@ -372,14 +372,14 @@ fn dumped(ledger: &Ledger) -> Option<u64> {
     Some(ledger.snapshot.header.dumped_device_used).filter(|&used| used > 0)
 }
 
-/// The driver's count for the process over all its devices. `None` if one of them is unknown.
+/// Returns the driver's count for the process over all its devices. `None` if one of them is unknown.
 pub(crate) fn process_used(ledger: &Ledger, devices: &[Device]) -> Option<u64> {
     let each = devices.iter().map(|device| device.of_process.counted_bytes);
     let all: Option<u64> = each.sum();
     dumped(ledger).or(all).filter(|_| !devices.is_empty())
 }
 
-/// A device's UUID in NVML's format, without the prefix; empty if the driver gave none.
+/// Returns a device's UUID in NVML's format, without the prefix; empty if the driver gave none.
 pub(crate) fn uuid(bytes: &[u8; 16]) -> String {
     if *bytes == [0; 16] {
         return String::new();

@@ -61,7 +61,7 @@ impl Weight {
     }
 }
 
-/// The weights of every stack by number, from live bytes, totals ever allocated, and live bytes over time.
+/// Returns the weights of every stack by number, from live bytes, totals ever allocated, and live bytes over time.
 pub(crate) fn weights(
     live: &FxHashMap<u32, u64>,
     ever: impl Iterator<Item = (u32, u64)>,
@@ -101,7 +101,7 @@ pub(crate) fn weights(
     weights
 }
 
-/// The flame graph of these weights; `frames` returns the frames of a stack, innermost first.
+/// Returns the flame graph of these weights; `frames` returns the frames of a stack, innermost first.
 pub(crate) fn of(weights: &BTreeMap<u32, Weight>, frames: impl Fn(u32) -> Vec<Rc<str>>) -> Flame {
     let mut heaviest: Vec<(u32, Weight)> = weights.iter().map(|(&stack, &weight)| (stack, weight)).collect();
     heaviest.sort_by_key(|(stack, weight)| (std::cmp::Reverse(weight.most()), *stack));
@@ -133,7 +133,7 @@ pub(crate) fn of(weights: &BTreeMap<u32, Weight>, frames: impl Fn(u32) -> Vec<Rc
     flame
 }
 
-/// Live bytes by stack, of kinds that take memory of their own.
+/// Returns the live bytes by stack, of kinds that take memory of their own.
 pub(crate) fn live(ledger: &Ledger) -> FxHashMap<StackRef, u64> {
     let mut live: FxHashMap<StackRef, u64> = FxHashMap::default();
     for alloc in ledger.snapshot.allocs.iter().filter(|alloc| alloc.takes_memory()) {
@@ -143,7 +143,7 @@ pub(crate) fn live(ledger: &Ledger) -> FxHashMap<StackRef, u64> {
     live
 }
 
-/// The flame graph of a ledger, from the bytes held over time.
+/// Returns the flame graph of a ledger, from the bytes held over time.
 pub(crate) fn of_ledger(ledger: &Ledger, held: &Grid) -> Flame {
     let ever = ledger.snapshot.stacks.iter().map(|(&stack, totals)| (stack, totals.alloc_bytes));
     of(&weights(&live(ledger), ever, held), |stack| ledger.labels(stack))

@@ -119,7 +119,7 @@ impl Filter {
     }
 }
 
-/// Groups, most memory first.
+/// Returns the groups, most memory first.
 pub(crate) fn group(ledger: &Ledger, filter: &Filter, by: By) -> Vec<(Key, Group)> {
     let sites = if by == By::Site { Sites::of_graphs(ledger) } else { Sites::default() };
     let mut groups: BTreeMap<Key, Group> = BTreeMap::new();
@@ -159,7 +159,7 @@ pub(crate) fn group(ledger: &Ledger, filter: &Filter, by: By) -> Vec<(Key, Group
     groups
 }
 
-/// The sum of all graphs and execs, with parked real execs.
+/// Returns the sum of all graphs and execs, with parked real execs.
 pub(crate) fn total(ledger: &Ledger, cache: &Cache) -> Group {
     let mut total = Group {
         host_bytes: cache.parked_host_bytes_estimated,
@@ -219,7 +219,7 @@ impl Group {
     }
 }
 
-/// Nodes by the name of their kind, without kinds that have none.
+/// Returns the nodes by the name of their kind, without kinds that have none.
 pub(crate) fn by_name(nodes: &Nodes) -> BTreeMap<&'static str, u64> {
     let mut named = BTreeMap::new();
     for (number, &n) in nodes.iter().enumerate().filter(|&(_, &n)| n > 0) {
@@ -229,7 +229,7 @@ pub(crate) fn by_name(nodes: &Nodes) -> BTreeMap<&'static str, u64> {
     named
 }
 
-/// Execs by the serial of the graph that they were instantiated from.
+/// Returns the execs by the serial of the graph that they were instantiated from.
 pub(crate) fn execs_by_graph(ledger: &Ledger) -> HashMap<u64, Vec<&ExecSlot>> {
     let mut map: HashMap<u64, Vec<&ExecSlot>> = HashMap::new();
     for exec in ledger.snapshot.execs.iter().filter(|exec| exec.graph_serial != 0) {

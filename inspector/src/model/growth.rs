@@ -41,7 +41,7 @@ pub(crate) const COLUMNS: &[Column] = &[
     ("device_idle_bytes", |sample| sample.device_idle),
 ];
 
-/// Every sample as a map from column names to values.
+/// Returns every sample as a map from column names to values.
 pub(crate) fn samples(ledger: &Ledger) -> Vec<BTreeMap<&'static str, u64>> {
     let row = |sample| {
         let mut row: BTreeMap<_, _> = COLUMNS.iter().map(|&(name, column)| (name, column(sample))).collect();
@@ -54,13 +54,13 @@ pub(crate) fn samples(ledger: &Ledger) -> Vec<BTreeMap<&'static str, u64>> {
 /// Columns that are polled instead of counted: 0 means "not polled yet".
 const LOOKED_AT: [&str; 3] = ["rss_bytes", "rss_of_program_bytes", "device_used_bytes"];
 
-/// One number over time, from samples in any order. A polled column is 0 until the first poll.
+/// Returns one number over time, from samples in any order. A polled column is 0 until the first poll.
 pub(crate) fn series(samples: &[SampleSlot], column: impl Fn(&SampleSlot) -> u64, is_looked_at: bool) -> Series {
     let point = |sample: &SampleSlot| Point { time_ns: sample.time_ns, samples: 1, bytes: column(sample), count: 0 };
     Series::in_order(samples.iter().map(point).skip_while(|point| is_looked_at && point.bytes == 0).collect())
 }
 
-/// Growth of every column; `None` with fewer than two samples.
+/// Returns the growth of every column; `None` with fewer than two samples.
 pub(crate) fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
     let (first, last) = (ledger.snapshot.samples.first()?, ledger.snapshot.samples.last()?);
     let span_ns = last.time_ns.checked_sub(first.time_ns).filter(|&span| span > 0)?;

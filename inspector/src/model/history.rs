@@ -27,7 +27,7 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// The samples of a ledger.
+    /// Returns the samples of a ledger.
     pub(crate) fn of(ledger: &Ledger) -> Self {
         let mut points = ledger.snapshot.growth.samples();
         let all = points.len();
@@ -44,7 +44,7 @@ impl Samples {
         Self { unbelievable: all - points.len(), points, gaps }
     }
 
-    /// Time from the first sample to the last, nanoseconds.
+    /// Returns the time from the first sample to the last, nanoseconds.
     pub(crate) fn span_ns(&self) -> u64 {
         match (self.points.first(), self.points.last()) {
             (Some(first), Some(last)) => last.time_ns - first.time_ns,
@@ -52,13 +52,13 @@ impl Samples {
         }
     }
 
-    /// Time between two moments, without gaps.
+    /// Returns the time between two moments, without gaps.
     fn running_ns(&self, from: u64, to: u64) -> u64 {
         let in_gaps = self.gaps.iter().map(|&(begin, end)| end.min(to).saturating_sub(begin.max(from)));
         to.saturating_sub(from).saturating_sub(in_gaps.fold(0, u64::saturating_add))
     }
 
-    /// The points of a row.
+    /// Returns the points of a row.
     pub(crate) fn row(&self, ledger: &Ledger, row: u32, slot: &GrowthSlot) -> Series {
         let mut points = ledger.snapshot.growth.points(row, slot);
         points.retain(|point| believable(ledger, point));
@@ -103,8 +103,8 @@ impl Series {
         }
     }
 
-    /// Live bytes at this many moments at equal distances, from `from_ns` to `to_ns`. Each is the value of the last
-    /// sample before it.
+    /// Returns the live bytes at this many moments at equal distances, from `from_ns` to `to_ns`. Each is the value of
+    /// the last sample before it.
     pub(crate) fn at_moments(&self, from_ns: u64, to_ns: u64, moments: u64) -> Vec<u64> {
         let Some(first) = self.points.first() else { return Vec::new() };
         let from = from_ns.max(first.time_ns.min(to_ns));
@@ -120,26 +120,26 @@ impl Series {
         values
     }
 
-    /// The same series with counts in place of bytes.
+    /// Returns the same series with counts in place of bytes.
     pub(crate) fn counts(&self) -> Self {
         let point = |point: &Point| Point { bytes: point.count, ..*point };
         Self { points: self.points.iter().map(point).collect() }
     }
 
-    /// Time from the first point to the last.
+    /// Returns the time from the first point to the last.
     pub(crate) fn span_ns(&self) -> u64 {
         let first = self.points.first().map_or(0, |first| first.time_ns);
         self.points.last().map_or(0, |last| last.time_ns - first)
     }
 
-    /// The steps that a verdict is judged on.
+    /// Returns the steps that a verdict is judged on.
     pub(crate) fn steps(&self) -> Vec<Step> {
         let step = |point: &Point| Step { samples: point.samples, bytes: point.bytes, count: point.count };
         self.points.iter().map(step).collect()
     }
 
-    /// The live value at a moment, from the nearest sample. Before the ledger's first sample it is unknown; from then
-    /// to the first sample of this series it is 0.
+    /// Returns the live value at a moment, from the nearest sample. Before the ledger's first sample it is unknown;
+    /// from then to the first sample of this series it is 0.
     pub(crate) fn at(&self, samples: &Samples, moment_ns: u64) -> Option<Point> {
         let first = self.points.first()?;
         let begin = samples.points.first()?.time_ns;
@@ -152,7 +152,7 @@ impl Series {
         (before <= samples.span_ns() / 16).then_some(*nearest)
     }
 
-    /// Bytes per minute over the later half: the slope of the line fitted to its points.
+    /// Returns the bytes per minute over the later half: the slope of the line fitted to its points.
     pub(crate) fn per_minute(&self, samples: &Samples) -> f64 {
         let (Some(first), Some(last)) = (self.points.first(), self.points.last()) else { return 0.0 };
         let middle = first.time_ns + (last.time_ns - first.time_ns) / 2;
@@ -167,7 +167,7 @@ impl Series {
     }
 }
 
-/// Memory that groups held over time, which the ledger keeps for call sites, stacks and tags.
+/// Returns the memory that groups held over time, which the ledger keeps for call sites, stacks and tags.
 pub(crate) fn of_groups(ledger: &Ledger, samples: &Samples, by: By, sites: &Sites) -> FxHashMap<Key, Series> {
     let mut held: FxHashMap<Key, Series> = FxHashMap::default();
     for (row, slot) in ledger.snapshot.growth.rows() {
@@ -183,7 +183,7 @@ pub(crate) fn of_groups(ledger: &Ledger, samples: &Samples, by: By, sites: &Site
     held
 }
 
-/// Memory that graphs and execs held over time, which the ledger keeps for call sites, stacks and classes.
+/// Returns the memory that graphs and execs held over time, which the ledger keeps for call sites, stacks and classes.
 pub(crate) fn of_graphs(
     ledger: &Ledger,
     samples: &Samples,

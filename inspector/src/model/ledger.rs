@@ -96,7 +96,7 @@ pub(crate) struct Head {
 }
 
 impl Ledger {
-    /// The ledger of an opened file.
+    /// Returns the ledger of an opened file.
     pub(crate) fn of(world: &World, opened: Opened) -> Self {
         let Opened { snapshot, path, process } = opened;
         let status = Status::of(world, &snapshot, process.as_ref());
@@ -120,7 +120,7 @@ impl Ledger {
         }
     }
 
-    /// Time from `then_ns` to now or to the end of the process, nanoseconds.
+    /// Returns the time from `then_ns` to now or to the end of the process, nanoseconds.
     pub(crate) fn age(&self, then_ns: u64) -> u64 {
         self.status.now_ns.saturating_sub(then_ns)
     }
@@ -130,7 +130,7 @@ impl Ledger {
         (then_ns != 0).then(|| self.age(then_ns))
     }
 
-    /// The call site of a stack: one of its frames.
+    /// Returns the call site of a stack: one of its frames.
     pub(crate) fn site(&self, stack: StackRef) -> Option<u64> {
         if let Some(&site) = self.sites.borrow().get(&stack) {
             return site;
@@ -140,12 +140,12 @@ impl Ledger {
         site
     }
 
-    /// The shown frames of a stack, innermost first: return addresses and Python frames.
+    /// Returns the shown frames of a stack, innermost first: return addresses and Python frames.
     pub(crate) fn addresses(&self, stack: StackRef) -> Cow<'_, [u64]> {
         frames::shown(self, stack)
     }
 
-    /// A frame in words, `depth` steps outwards from a stack's call site. An inlined function is a step too.
+    /// Returns a frame in words, `depth` steps outwards from a stack's call site. An inlined function is a step too.
     pub(crate) fn step(&self, stack: StackRef, depth: usize) -> Option<Rc<str>> {
         frames::step(self, stack, depth, |address| Some(self.texts(address)))
     }
@@ -161,14 +161,14 @@ impl Ledger {
         }
     }
 
-    /// Number of [`Ledger::labels`] of a stack from its call site outwards.
+    /// Returns the number of [`Ledger::labels`] of a stack from its call site outwards.
     pub(super) fn steps_from_site(&self, stack: StackRef) -> usize {
         let frames = self.addresses(stack);
         let site = self.site(stack).and_then(|site| frames.iter().position(|&frame| frame == site));
         frames[site.unwrap_or(0)..].iter().map(|&address| self.texts(address).len()).sum()
     }
 
-    /// The frames of a stack in words, innermost first. An inlined function is a frame too.
+    /// Returns the frames of a stack in words, innermost first. An inlined function is a frame too.
     pub(crate) fn labels(&self, stack: StackRef) -> Vec<Rc<str>> {
         self.addresses(stack).iter().flat_map(|&address| self.texts(address).to_vec()).collect()
     }
@@ -203,12 +203,12 @@ impl Ledger {
         same
     }
 
-    /// The frames of a stack, innermost first.
+    /// Returns the frames of a stack, innermost first.
     pub(crate) fn frames(&self, stack: StackRef) -> Vec<Frame> {
         self.symbols.stack(&self.addresses(stack))
     }
 
-    /// A thread's name, empty if unknown.
+    /// Returns a thread's name, empty if unknown.
     pub(crate) fn thread(&self, tid: u32) -> &str {
         self.threads.get(&tid).map_or("", |name| name)
     }
@@ -221,7 +221,7 @@ impl Ledger {
         }
     }
 
-    /// The flags of an allocation, in words.
+    /// Returns the flags of an allocation, in words.
     pub(crate) fn flags(alloc: &AllocSlot) -> Vec<&'static str> {
         use gpumem_wire::layout::{ALLOC_EXPORTED, ALLOC_IN_CAPTURE, ALLOC_LEFT, ALLOC_POOLED, ALLOC_SPILLED};
         let names = [
@@ -234,13 +234,13 @@ impl Ledger {
         names.iter().filter(|(bit, _)| alloc.flags & bit != 0).map(|&(_, name)| name).collect()
     }
 
-    /// The settings that the process was started with, else the defaults.
+    /// Returns the settings that the process was started with, else the defaults.
     pub(crate) fn settings(&self) -> Settings {
         let given = self.environment();
         Settings::read(given.into_iter().map(|(name, value)| (name.into(), value.into()))).0
     }
 
-    /// The variables in force: those that the process was started with, and the changes by `gpumem set`.
+    /// Returns the variables in force: those that the process was started with, and the changes by `gpumem set`.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let mut given = self.started_with();
         for (name, value) in self.changes() {
@@ -250,7 +250,7 @@ impl Ledger {
         given
     }
 
-    /// The variables that the process was started with.
+    /// Returns the variables that the process was started with.
     pub(crate) fn started_with(&self) -> Vec<(String, String)> {
         self.pairs(self.snapshot.header.settings)
     }
@@ -262,7 +262,7 @@ impl Ledger {
         self.started_with().iter().filter_map(of).any(|of| of == project)
     }
 
-    /// Changes by `gpumem set` since then.
+    /// Returns the changes by `gpumem set` since then.
     pub(super) fn changes(&self) -> Vec<(String, String)> {
         self.pairs(self.snapshot.header.changes)
     }
@@ -273,28 +273,28 @@ impl Ledger {
         text.lines().filter_map(pair).collect()
     }
 
-    /// The process's name.
+    /// Returns the process's name.
     pub(crate) fn name(&self) -> String {
         called::name_of(&self.snapshot, self.process.as_ref())
     }
 
-    /// The name of its program, also if it runs Python.
+    /// Returns the name of its program, also if it runs Python.
     pub(crate) fn program(&self) -> String {
         called::program_of(&self.snapshot, self.process.as_ref())
     }
 
-    /// The process to send requests to, if it runs.
+    /// Returns the process to send requests to, if it runs.
     pub(crate) fn whom(&self) -> Whom<'_> {
         let (process, status) = (self.process.as_ref(), &self.status);
         Whom { pid: self.pid(), name: self.name(), process, status, ledger: &self.path }
     }
 
-    /// The pid as seen from here; for a dead process, as it saw itself.
+    /// Returns the pid as seen from here; for a dead process, as it saw itself.
     pub(crate) fn pid(&self) -> u32 {
         self.process.as_ref().map_or(self.snapshot.header.pid, |process| process.pid)
     }
 
-    /// The word that names the process on a command line: the pid, or the path if it does not run.
+    /// Returns the word that names the process on a command line: the pid, or the path if it does not run.
     pub(crate) fn whose(&self) -> String {
         match self.status.running() {
             true => self.pid().to_string(),
@@ -302,7 +302,7 @@ impl Ledger {
         }
     }
 
-    /// A message if the file is cut short.
+    /// Returns a message if the file is cut short.
     pub(crate) fn cut_short(&self) -> Option<String> {
         let whole = self.snapshot.cut?;
         let there = std::fs::metadata(&self.path).map_or(0, |meta| meta.len());
@@ -310,12 +310,12 @@ impl Ledger {
         Some(format!("{path} is cut short: {there} of {whole} bytes are there, the rest is missing"))
     }
 
-    /// The last event of a kind that `fits`.
+    /// Returns the last event of a kind that `fits`.
     pub(crate) fn last_event(&self, kind: EventKind, fits: impl Fn(&EventSlot) -> bool) -> Option<&EventSlot> {
         self.snapshot.events.iter().rfind(|event| event.kind == kind as u8 && fits(event))
     }
 
-    /// The head: which process, and how it is recorded.
+    /// Returns the head: which process, and how it is recorded.
     pub(crate) fn head(&self) -> Head {
         let header = &self.snapshot.header;
         let text = |at| self.snapshot.text(at).into_owned();
@@ -374,7 +374,7 @@ impl Head {
         &self.driver_version
     }
 
-    /// Warnings that a reader needs before the numbers.
+    /// Returns the warnings that a reader needs before the numbers.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = self.out_of_memory.clone().into_iter().collect();
         if self.interception == Interception::Partial.name() {

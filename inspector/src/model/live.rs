@@ -47,7 +47,7 @@ impl Live {
     }
 }
 
-/// The facts of each stack, tag and class, by its number.
+/// Returns the facts of each stack, tag and class, by its number.
 pub(super) fn numbered(ledger: &Ledger, samples: &Samples) -> FxHashMap<growth::Key, Live> {
     let mut all: FxHashMap<growth::Key, Live> = FxHashMap::default();
     for (row, slot) in ledger.snapshot.growth.rows() {

@@ -26,7 +26,7 @@ pub(crate) struct Moment {
 /// Marks that are listed if the requested one does not exist.
 const NAMED: usize = 8;
 
-/// All marks still in the ledger, oldest first.
+/// Returns all marks still in the ledger, oldest first.
 pub(super) fn marks(ledger: &Ledger) -> impl Iterator<Item = &EventSlot> {
     ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::Mark as u8)
 }
@@ -51,7 +51,7 @@ pub(crate) fn moment(ledger: &Ledger, since: &Since) -> Result<Moment, String> {
     }
 }
 
-/// The message for a missing mark. Events are a ring, so older marks may be gone.
+/// Returns the message for a missing mark. Events are a ring, so older marks may be gone.
 fn missing(ledger: &Ledger, name: &str, text: impl Fn(&EventSlot) -> String) -> String {
     let (name, there) = (clean(name), those_there(ledger, text));
     match ledger.snapshot.events.first() {

@@ -51,7 +51,7 @@ impl<'a> Parts<'a> {
         !self.inside.is_empty()
     }
 
-    /// The parts in each group of allocations, most bytes first. Skips allocations without a key.
+    /// Returns the parts in each group of allocations, most bytes first. Skips allocations without a key.
     pub(crate) fn by<K: Eq + Hash>(
         &self,
         ledger: &Ledger,

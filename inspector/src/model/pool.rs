@@ -112,7 +112,7 @@ pub(crate) struct Reported<'a> {
     pub now_bytes: u64,
 }
 
-/// The pool of a ledger's process.
+/// Returns the pool of a ledger's process.
 pub(crate) fn of(ledger: &Ledger) -> Pool {
     let counter = |index| ledger.snapshot.counter(index);
     let settings = ledger.settings();
@@ -164,7 +164,7 @@ pub(crate) fn of(ledger: &Ledger) -> Pool {
     pool
 }
 
-/// The contexts that exist.
+/// Returns the contexts that exist.
 fn contexts(ledger: &Ledger) -> Vec<OfContext> {
     // A context's total lacks live bytes that threads have not added yet; the list of allocations has them.
     let mut live: FxHashMap<u16, u64> = FxHashMap::default();
@@ -196,7 +196,7 @@ fn contexts(ledger: &Ledger) -> Vec<OfContext> {
     rows
 }
 
-/// The state of the pool, with the reason if it is not on.
+/// Returns the state of the pool, with the reason if it is not on.
 fn on(ledger: &Ledger, settings: &Settings, pool: &Pool) -> (&'static str, String) {
     let header = &ledger.snapshot.header;
     let text = |at| ledger.snapshot.text(at).into_owned();
@@ -221,13 +221,13 @@ fn on(ledger: &Ledger, settings: &Settings, pool: &Pool) -> (&'static str, Strin
     }
 }
 
-/// Unused bytes at call sites that ask for more.
+/// Returns the unused bytes at call sites that ask for more.
 fn stranded_bytes(ledger: &Ledger) -> u64 {
     ledger.snapshot.counter(c::STRANDED_ADDED).saturating_sub(ledger.snapshot.counter(c::STRANDED_REMOVED))
 }
 
-/// The reported sites, most bytes first. A site's own bytes are those of its last report; the sum over all sites is the
-/// present one.
+/// Returns the reported sites, most bytes first. A site's own bytes are those of its last report; the sum over all
+/// sites is the present one.
 pub(crate) fn stranded_now(ledger: &Ledger) -> Vec<Reported<'_>> {
     let mut all: Vec<Reported> = Vec::new();
     for event in ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::StrandedSite as u8) {

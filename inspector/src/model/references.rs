@@ -115,7 +115,7 @@ impl Ranked {
     }
 }
 
-/// Memory that a search should have read and did not, with the reason: it may hold any address.
+/// Returns the memory that a search should have read and did not, with the reason: it may hold any address.
 fn unread(search: &References) -> impl Iterator<Item = String> {
     let cut = [("host_incomplete", "host memory"), ("device_incomplete", "device memory")];
     let cut = cut
@@ -127,7 +127,7 @@ fn unread(search: &References) -> impl Iterator<Item = String> {
     cut.chain(graphs)
 }
 
-/// Number of live allocations without a row in the table.
+/// Returns the number of live allocations without a row in the table.
 fn without_record(ledger: &Ledger) -> u64 {
     if ledger.snapshot.counter(counters::DROPPED_RECORDS) == 0 {
         return 0;
@@ -136,7 +136,7 @@ fn without_record(ledger: &Ledger) -> u64 {
     totals::live(&ledger.snapshot).count.saturating_sub(listed)
 }
 
-/// Device allocations that a search passed over, without those freed meanwhile.
+/// Returns the device allocations that a search passed over, without those freed meanwhile.
 fn never_read(search: &References) -> u64 {
     let read = search.number("device_allocs").saturating_add(search.number("device_gone"));
     match search.facts.contains_key("device_incomplete") {
@@ -202,8 +202,8 @@ pub(crate) fn rank(
     Ranked { all, not_looked_for, least, typical, mostly, unread, never_read, without_record: without_record(ledger) }
 }
 
-/// The median over call sites of each site's median. In a leak most blocks are lost ones, so their number does not
-/// count, and growing sites are left out unless all grow.
+/// Returns the median over call sites of each site's median. In a leak most blocks are lost ones, so their number does
+/// not count, and growing sites are left out unless all grow.
 fn typical(judged: &BTreeMap<Rc<str>, Vec<u64>>, grows: impl Fn(&str) -> Option<bool>) -> u64 {
     let of = |also_growing: bool| {
         let sites = judged.iter().filter(|(site, _)| also_growing || grows(site) != Some(true));
@@ -224,7 +224,7 @@ fn mostly(judged: &BTreeMap<Rc<str>, Vec<u64>>, grows: impl Fn(&str) -> Option<b
     (grows(site) != Some(false)).then(|| Rc::clone(site))
 }
 
-/// The state before any comparison: `Referred` means still to be judged.
+/// Returns the state before any comparison: `Referred` means still to be judged.
 fn held(ledger: &Ledger, slot: &AllocSlot, seen: [&Seen; 2], older_ns: u64) -> Held {
     let age_ns = ledger.age(slot.time_ns);
     let standing = match () {
@@ -247,8 +247,8 @@ fn held(ledger: &Ledger, slot: &AllocSlot, seen: [&Seen; 2], older_ns: u64) -> H
     }
 }
 
-/// Serials of the records that are reached: from references outside of device memory, through the memory of reached
-/// records. `like`: also count words that look like the driver's.
+/// Returns the serials of the records that are reached: from references outside of device memory, through the memory of
+/// reached records. `like`: also count words that look like the driver's.
 fn reached(all: &[(Held, [Seen; 2])], searches: &[References; 2], like: bool) -> FxHashSet<u64> {
     let mut edges: FxHashMap<u64, Vec<u64>> = FxHashMap::default();
     for &(from, to) in searches.iter().flat_map(|search| &search.edges) {

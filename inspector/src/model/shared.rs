@@ -88,8 +88,8 @@ fn is_believed(ledger: &Ledger) -> bool {
     ledger.status.life == Life::Running && ledger.process.is_some()
 }
 
-/// The memory that a process shares with those of `others` that run and have their own ledger. `read` reads all of one
-/// of those ledgers.
+/// Returns the memory that a process shares with those of `others` that run and have their own ledger. `read` reads all
+/// of one of those ledgers.
 pub(crate) fn of(
     world: &World,
     ledger: &Ledger,
@@ -133,8 +133,8 @@ enum Whose<'a> {
     Nobodys,
 }
 
-/// The owner of an import: the process that made the last export before the memory was opened. An address that is
-/// reused may get the same handle as before (small blocks of CUDA do).
+/// Returns the owner of an import: the process that made the last export before the memory was opened. An address that
+/// is reused may get the same handle as before (small blocks of CUDA do).
 fn whose<'a>(import: &Import, parties: impl Iterator<Item = &'a Party>) -> Whose<'a> {
     let Some(hash) = import.hash else { return Whose::Nobodys };
     let mut found = Vec::new();
@@ -226,7 +226,7 @@ fn imports(groups: Groups<'_, (bool, String, Option<u32>, &'static str), Option<
     rows
 }
 
-/// A message if two ledgers give different sizes of one block.
+/// Returns a message if two ledgers give different sizes of one block.
 fn differ(of: &Party, export: &Export, to: &Party, import: &Import) -> Option<String> {
     let rounded = |bytes: u64| bytes.checked_next_multiple_of(UNIT).unwrap_or(bytes);
     // 0: the driver did not report it.
@@ -243,7 +243,7 @@ fn differ(of: &Party, export: &Export, to: &Party, import: &Import) -> Option<St
     })
 }
 
-/// The message if several processes have exported the same memory.
+/// Returns the message if several processes have exported the same memory.
 fn unclear(pids: &[u32], to: &Party, import: &Import) -> String {
     let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
     format!(

@@ -27,14 +27,14 @@ pub(crate) struct Sites {
 }
 
 impl Sites {
-    /// The sites of everything that ever allocated: an allocation's site has the same name in every view.
+    /// Returns the sites of everything that ever allocated: an allocation's site has the same name in every view.
     pub(crate) fn of_allocs(ledger: &Ledger) -> Self {
         let listed = ledger.snapshot.allocs.iter().map(|alloc| alloc.stack);
         let ever = ledger.snapshot.stacks.iter().filter(|(_, stack)| stack.allocs > 0);
         Self::of(ledger, listed.chain(ever.map(|(&stack, _)| stack)))
     }
 
-    /// The sites of everything that ever made a graph or an exec.
+    /// Returns the sites of everything that ever made a graph or an exec.
     pub(crate) fn of_graphs(ledger: &Ledger) -> Self {
         let graphs = ledger.snapshot.graphs.iter().map(|graph| graph.stack);
         let execs = ledger.snapshot.execs.iter().map(|exec| exec.stack);
@@ -42,7 +42,7 @@ impl Sites {
         Self::of(ledger, graphs.chain(execs).chain(ever.map(|(&stack, _)| stack)))
     }
 
-    /// The sites of things without memory of their own: code, events, streams, contexts.
+    /// Returns the sites of things without memory of their own: code, events, streams, contexts.
     pub(crate) fn of_others(ledger: &Ledger) -> Self {
         let allocs = ledger.snapshot.allocs.iter().filter(|alloc| !alloc.takes_memory()).map(|alloc| alloc.stack);
         let streams = ledger.snapshot.streams.values().map(|stream| stream.stack);
@@ -53,8 +53,8 @@ impl Sites {
         Self::of(ledger, allocs.chain(streams).chain(contexts).chain(sampled).filter(|&stack| stack != 0))
     }
 
-    /// The sites of everything in events, with the names from the allocations, else from the graphs. A stack that is in
-    /// neither gets a name of its own.
+    /// Returns the sites of everything in events, with the names from the allocations, else from the graphs. A stack
+    /// that is in neither gets a name of its own.
     pub(crate) fn of_events(ledger: &Ledger) -> Self {
         let events = || ledger.snapshot.events.iter().map(|event| event.stack).filter(|&stack| stack != 0);
         if events().next().is_none() {
@@ -69,7 +69,7 @@ impl Sites {
         sites
     }
 
-    /// The sites of these stacks.
+    /// Returns the sites of these stacks.
     pub(in crate::model) fn of(ledger: &Ledger, stacks: impl Iterator<Item = StackRef>) -> Self {
         // Neighbours are often alike, and there may be a million of them.
         let mut last = None;
@@ -80,7 +80,7 @@ impl Sites {
         Self { names: stacks.into_iter().zip(names).collect() }
     }
 
-    /// The name of a stack's site.
+    /// Returns the name of a stack's site.
     pub(crate) fn name(&self, stack: StackRef) -> Rc<str> {
         self.names.get(&stack).cloned().unwrap_or_else(|| NO_STACK.into())
     }
@@ -109,7 +109,7 @@ pub(crate) fn name(items: usize, step: &dyn Fn(usize, usize) -> Option<Rc<str>>)
     names
 }
 
-/// Number of frames in a name that should not end in a header, if all stacks of the site share a caller.
+/// Returns the number of frames in a name that should not end in a header, if all stacks of the site share a caller.
 fn beyond_headers(members: &[usize], mut frames: usize, step: &dyn Fn(usize, usize) -> Option<Rc<str>>) -> usize {
     let frame = |depth| members.first().and_then(|&first| step(first, depth));
     while (1..MAX_FRAMES).contains(&frames) && frame(frames - 1).is_some_and(|last| is_of_header(&last)) {

@@ -62,7 +62,7 @@ pub(crate) struct Suspect {
     /// Ages of the oldest and newest live record; 0 if none is live.
     pub oldest_age_ns: u64,
     pub newest_age_ns: u64,
-    /// Ages of the first record and of the last record in a sample. For call sites.
+    /// Ages of the first allocation there and of the last one in a sample. Only for call sites.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_seen_age_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,7 +98,7 @@ impl Suspect {
         self.verdict == Verdict::GrowsSteadily
     }
 
-    /// The growth since the requested moment.
+    /// Returns the growth since the requested moment.
     pub(crate) fn since(&self) -> Option<&Grown> {
         self.growth.last()
     }
@@ -118,12 +118,12 @@ pub(crate) struct Suspects {
     pub unlisted_allocs: u64,
 }
 
-/// The call sites that grow steadily.
+/// Returns the call sites that grow steadily.
 pub(crate) fn growing(all: &[Suspect]) -> impl Iterator<Item = &Suspect> {
     all.iter().filter(|suspect| is_site(suspect) && suspect.grows())
 }
 
-/// All holders in the ledger.
+/// Returns all holders in the ledger.
 pub(crate) fn find(ledger: &Ledger, since: Option<&Moment>) -> Suspects {
     let samples = Samples::of(ledger);
     let last_ns = samples.points.last().map_or(0, |point| point.time_ns);
@@ -178,7 +178,8 @@ pub(crate) fn add_growth(ledger: &Ledger, by: By, since: Option<&Moment>, groups
     Some(())
 }
 
-/// The heap, without growth that call sites explain: the driver keeps graphs there, and a record of each allocation.
+/// Returns the heap, without growth that call sites explain: the driver keeps graphs there, and a record of each
+/// allocation.
 fn outside(mut heap: Suspect, all: &[Suspect]) -> Suspect {
     let graphs = || all.iter().filter(|suspect| suspect.kind == GrowthKind::Graphs.name());
     heap.bytes_per_minute -= graphs().map(|graphs| graphs.bytes_per_minute.max(0.0)).sum::<f64>();
@@ -196,7 +197,7 @@ fn outside(mut heap: Suspect, all: &[Suspect]) -> Suspect {
     heap
 }
 
-/// Call sites before tags and classes, which repeat the same bytes; then by the verdict.
+/// Ranks call sites before tags and classes, which repeat the same bytes; then by the verdict.
 fn rank(suspect: &Suspect) -> (bool, Verdict) {
     (!is_site(suspect), suspect.verdict)
 }
@@ -315,7 +316,7 @@ fn unless_paused(verdict: Verdict, born: &[(u64, u64)], now_ns: u64) -> Verdict 
     if verdict == Verdict::GrowsSteadily && has_paused { Verdict::TooLittle } else { verdict }
 }
 
-/// The steps that a verdict is judged on.
+/// Returns the steps that a verdict is judged on.
 fn steps(kind: GrowthKind, series: &Series) -> Vec<Step> {
     let mut steps = series.steps();
     if kind == GrowthKind::Heap {
@@ -325,7 +326,8 @@ fn steps(kind: GrowthKind, series: &Series) -> Vec<Step> {
     steps
 }
 
-/// Number of samples between the births of the older and the younger records, without a tenth at either end.
+/// Returns the number of samples between the births of the older and the younger records, without a tenth at either
+/// end.
 fn born_over(samples: &Samples, born: &[(u64, u64)]) -> u64 {
     let tenth = born.len() / 10;
     let (Some(older), Some(younger)) = (born.get(tenth), born.get((born.len() - tenth).wrapping_sub(1))) else {
@@ -335,7 +337,7 @@ fn born_over(samples: &Samples, born: &[(u64, u64)]) -> u64 {
     between.map(|point| point.samples).fold(0, u64::saturating_add)
 }
 
-/// Growth over the usual windows and the whole time, or since the requested moment.
+/// Returns the growth over the usual windows and the whole time, or since the requested moment.
 fn grown(samples: &Samples, series: &Series, since: Option<&Moment>, now: Point) -> Vec<Grown> {
     let change = |name: String, at_ns: u64| {
         let then = series.at(samples, at_ns)?;
@@ -359,7 +361,7 @@ fn grown(samples: &Samples, series: &Series, since: Option<&Moment>, now: Point)
     grown
 }
 
-/// Mean growth per mark, from the first to the last mark that has samples.
+/// Returns the mean growth per mark, from the first to the last mark that has samples.
 fn per_mark(ledger: &Ledger, samples: &Samples, series: &Series) -> Option<f64> {
     let begin = samples.points.first()?.time_ns;
     let marks: Vec<u64> = marks::marks(ledger).map(|mark| mark.time_ns).filter(|&time| time >= begin).collect();

@@ -19,7 +19,7 @@ pub(crate) struct TakenBy {
     pub site: String,
 }
 
-/// Calls in which the driver took memory, largest first.
+/// Returns the calls in which the driver took memory, largest first.
 pub(crate) fn taken(ledger: &Ledger) -> Vec<TakenBy> {
     let took = || ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::DriverTook as u8);
     if took().next().is_none() {

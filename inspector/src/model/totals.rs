@@ -29,7 +29,7 @@ pub(crate) struct KindTotal {
     pub failures: u64,
 }
 
-/// Every kind that was ever used.
+/// Returns every kind that was ever used.
 pub(crate) fn kinds(ledger: &Ledger) -> Vec<KindTotal> {
     let mut listed = BTreeMap::new();
     for alloc in &ledger.snapshot.allocs {
@@ -73,7 +73,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Bytes in each memory, with the memory's name.
+    /// Returns the bytes in each memory, with the memory's name.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (u64, &'static str)> {
         let all = [
             (self.device, "device"),
@@ -84,13 +84,13 @@ impl Live {
         all.into_iter().filter(|(bytes, _)| *bytes > 0)
     }
 
-    /// The sum of all memories.
+    /// Returns the sum of all memories.
     pub(crate) fn bytes(&self) -> u64 {
         self.parts().fold(0, |sum: u64, (bytes, _)| sum.saturating_add(bytes))
     }
 }
 
-/// Live bytes by the counters: cheap, because no table is needed.
+/// Returns the live bytes by the counters: cheap, because no table is needed.
 pub(crate) fn live(snapshot: &gpumem_wire::read::Snapshot) -> Live {
     let mut live = Live::default();
     for row in Tally::all() {
@@ -135,7 +135,7 @@ pub(crate) struct Host {
     pub unexplained_bytes: Option<u64>,
 }
 
-/// The host memory of a ledger's process.
+/// Returns the host memory of a ledger's process.
 pub(crate) fn host(world: &World, ledger: &Ledger) -> Host {
     let on_host = ledger.snapshot.allocs.iter().filter(|alloc| alloc.space() == Space::Host);
     let (mut pinned_bytes, mut registered_bytes) = (0_u64, 0_u64);

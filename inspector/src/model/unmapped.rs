@@ -7,7 +7,8 @@ use gpumem_wire::layout::AllocSlot;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::rc::Rc;
 
-/// Number of such handles, by the name of the call site that made them. A mapping keeps the number of its handle.
+/// Returns the number of such handles, by the name of the call site that made them. A mapping keeps the number of its
+/// handle.
 pub(crate) fn by_site(ledger: &Ledger) -> FxHashMap<Rc<str>, u64> {
     let of = |kind: AllocKind| ledger.snapshot.allocs.iter().filter(move |alloc| alloc.kind == kind as u8);
     let mut unmapped = FxHashMap::default();

@@ -45,7 +45,7 @@ pub(crate) struct Variable {
     pub live: bool,
 }
 
-/// All variables, in the order of the help.
+/// Returns all variables, in the order of the help.
 pub(crate) fn of(ledger: &Ledger) -> Vec<Variable> {
     let (given, changes) = (ledger.started_with(), ledger.changes());
     settings::ALL.iter().map(|setting| variable(setting, &given, &changes)).collect()

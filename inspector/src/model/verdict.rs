@@ -21,7 +21,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict in words.
+    /// Returns the verdict in words.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::GrowsSteadily => "grows steadily",
@@ -32,13 +32,13 @@ impl Verdict {
         }
     }
 
-    /// The verdict, given a rate in bytes or things per minute over the later half. A negative rate is no growth. The
-    /// bytes of graphs are estimates, which fall when one exec starts to serve several handles.
+    /// Returns the verdict, given a rate in bytes or things per minute over the later half. A negative rate is no
+    /// growth. The bytes of graphs are estimates, which fall when one exec starts to serve several handles.
     pub(crate) fn at_a_rate(self, per_minute: f64) -> Self {
         if self == Self::GrowsSteadily && per_minute <= 0.0 { Self::TooLittle } else { self }
     }
 
-    /// The verdict in a few words, for a column.
+    /// Returns the verdict in a few words, for a column.
     pub(crate) const fn short(self) -> &'static str {
         match self {
             Self::TooLittle => "too little yet",
@@ -99,7 +99,7 @@ struct Stretch {
     count_at_low: u64,
 }
 
-/// The verdict on live memory over time, oldest point first.
+/// Returns the verdict on live memory over time, oldest point first.
 pub(crate) fn judge(steps: &[Step], turnover: Turnover) -> Verdict {
     if steps.len() < ENOUGH {
         return Verdict::TooLittle;
@@ -205,7 +205,7 @@ impl Floors {
         }
     }
 
-    /// The verdict if the floor rose and stayed up.
+    /// Returns the verdict if the floor rose and stayed up.
     fn verdict_on_growth(&self, made_at_once: bool) -> Verdict {
         // If nearly every stretch had a rise, two without one are the end of the growth.
         let ended = self.rises * 10 >= self.chances * 6 && self.quiet >= 2;

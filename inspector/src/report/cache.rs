@@ -12,7 +12,7 @@ fn bound(bound: u64, show: impl Fn(u64) -> String) -> String {
     if bound == 0 { "no bound".into() } else { format!("at most {}", show(bound)) }
 }
 
-/// Real execs against their limits: "7 real execs of at most 512, 70.0 MiB of at most 2.0 GiB".
+/// Returns the real execs against their limits: "7 real execs of at most 512, 70.0 MiB of at most 2.0 GiB".
 fn real(cache: &Cache) -> String {
     format!(
         "{} ({}), ~{} ({})",
@@ -23,7 +23,7 @@ fn real(cache: &Cache) -> String {
     )
 }
 
-/// Share of launches whose real exec was ready; empty without launches.
+/// Returns the share of launches whose real exec was ready; empty without launches.
 pub(super) fn hit_rate(cache: &Cache) -> String {
     units::percent(cache.hits, cache.launches)
 }
@@ -39,7 +39,7 @@ pub(crate) fn thrash_words(thrash: &Thrash) -> String {
     )
 }
 
-/// A few lines for the head of a view; one if the cache is off, none if it was never needed.
+/// Returns a few lines for the head of a view; one if the cache is off, none if it was never needed.
 pub(crate) fn lines(cache: &Cache) -> Vec<String> {
     if cache.state == "unused" && !cache.seen() {
         return Vec::new();
@@ -87,7 +87,7 @@ fn saved(cache: &Cache) -> &'static str {
     if cache.saved_ns < 0 { "lost" } else { "saved" }
 }
 
-/// Pinned handles in words: "3 event-nodes, 1 memory-nodes"; empty if there are none.
+/// Returns the pinned handles in words: "3 event-nodes, 1 memory-nodes"; empty if there are none.
 pub(crate) fn pinned_words(cache: &Cache) -> String {
     let mut reasons: Vec<_> = cache.pinned_by.iter().collect();
     reasons.sort_by_key(|&(name, &n)| (std::cmp::Reverse(n), name));
@@ -127,7 +127,7 @@ fn print_thrash(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     }
 }
 
-/// The part of `stats --all`; nothing if no exec was ever made.
+/// Prints the part of `stats --all`; nothing if no exec was ever made.
 pub(crate) fn print_part(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     if cache.state == "unused" && !cache.seen() {
         return Ok(());

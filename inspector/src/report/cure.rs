@@ -34,7 +34,7 @@ pub(crate) fn set(ledger: &Ledger, change: &str) -> Cure {
     }
 }
 
-/// The change that helps call sites that strand memory; `None` if one is already in force.
+/// Returns the change that helps call sites that strand memory; `None` if one is already in force.
 pub(crate) fn of_stranding(ledger: &Ledger) -> Option<&'static str> {
     let settings = ledger.settings();
     match settings.stranded {
@@ -44,13 +44,13 @@ pub(crate) fn of_stranding(ledger: &Ledger) -> Option<&'static str> {
     }
 }
 
-/// The remedy for a growing call site.
+/// Returns the remedy for a growing call site.
 pub(crate) fn of_site(ledger: &Ledger, stack: StackRef) -> Option<Cure> {
     let strands = stack != 0 && pool::stranded_now(ledger).iter().any(|of| of.last.stack == stack && of.now_bytes > 0);
     Some(set(ledger, of_stranding(ledger).filter(|_| strands)?))
 }
 
-/// The remedy for a growing number of graphs; `None` if the graph cache limits them already, or cannot.
+/// Returns the remedy for a growing number of graphs; `None` if the graph cache limits them already, or cannot.
 pub(crate) fn of_graphs(ledger: &Ledger) -> Option<Cure> {
     let started = ledger.started_with();
     let begun = Settings::read(started.iter().map(|(name, value)| (name.into(), value.into()))).0;

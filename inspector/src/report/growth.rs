@@ -10,12 +10,12 @@ use crate::text::{self, clean, file_name, units};
 use gpumem_wire::kinds::{GrowthKind, Vendor};
 use gpumem_wire::layout::Door;
 
-/// Bytes per minute, with their sign.
+/// Returns the bytes per minute, with their sign.
 pub(crate) fn rate(per_minute: f64) -> String {
     format!("{}/min", units::signed_bytes(per_minute.round() as i64))
 }
 
-/// Growth of a suspect: bytes or things per minute.
+/// Returns the growth of a suspect: bytes or things per minute.
 pub(crate) fn rate_of(suspect: &Suspect) -> String {
     match suspect.count_per_minute {
         Some(count) => format!("{count:+.0} {}/min", things(suspect)),
@@ -23,12 +23,12 @@ pub(crate) fn rate_of(suspect: &Suspect) -> String {
     }
 }
 
-/// The noun for a suspect's things.
+/// Returns the noun for a suspect's things.
 fn things(suspect: &Suspect) -> &'static str {
     if suspect.kind == GrowthKind::Code.name() { "modules" } else { suspect.kind }
 }
 
-/// Memory of a suspect now: bytes in a number of things, or only that number.
+/// Returns the memory of a suspect now: bytes in a number of things, or only that number.
 pub(crate) fn held(suspect: &Suspect) -> String {
     let count = units::number(suspect.live);
     match suspect.count_per_minute {
@@ -37,12 +37,13 @@ pub(crate) fn held(suspect: &Suspect) -> String {
     }
 }
 
-/// Bytes of a suspect now.
+/// Returns the bytes of a suspect now.
 pub(crate) fn bytes(suspect: &Suspect) -> String {
     format!("{}{}", if suspect.measured { "≈ " } else { "" }, units::bytes(suspect.bytes))
 }
 
-/// A suspect's name, with its type if it is not a call site of memory: tags and classes repeat the bytes of call sites.
+/// Returns a suspect's name, with its type if it is not a call site of memory: tags and classes repeat the bytes of
+/// call sites.
 pub(crate) fn who(suspect: &Suspect) -> String {
     let key = clean(&suspect.key);
     match GrowthKind::from_name(suspect.kind) {
@@ -52,13 +53,13 @@ pub(crate) fn who(suspect: &Suspect) -> String {
     }
 }
 
-/// Sum of bytes per minute.
+/// Returns the sum of bytes per minute.
 pub(crate) fn per_minute<'a>(suspects: impl Iterator<Item = &'a Suspect>) -> f64 {
     // An empty sum is -0.0.
     suspects.map(|suspect| suspect.bytes_per_minute).sum::<f64>() + 0.0
 }
 
-/// The verdict, with the rate if it grows steadily, and for graphs with the numbers made and destroyed.
+/// Returns the verdict, with the rate if it grows steadily, and for graphs with the numbers made and destroyed.
 pub(crate) fn verdict(suspect: &Suspect) -> String {
     let (verdict, grows) = (suspect.verdict.words(), rate_of(suspect));
     let Some(Balance { what, made, destroyed, native_bytes_per_minute }) = suspect.balance else {
@@ -94,7 +95,7 @@ pub(crate) fn of_balance(ledger: &Ledger, suspect: &Suspect, of: &Balance) -> (S
     (fault, cure::of_graphs(ledger).filter(|_| of.what == "exec"))
 }
 
-/// The next command to type; `None` if there is nothing to do.
+/// Returns the next command to type; `None` if there is nothing to do.
 pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<Cure> {
     let pid = ledger.whose();
     let grows = matches!(suspect.verdict, Verdict::GrowsSteadily);
@@ -126,7 +127,7 @@ pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<Cure> {
     }
 }
 
-/// A caveat that a reader needs before trusting a call site's name.
+/// Returns a caveat that a reader needs before trusting a call site's name.
 pub(crate) fn caveat(ledger: &Ledger, suspect: &Suspect) -> Option<&'static str> {
     if suspect.kind == GrowthKind::Events.name() {
         return Some("the first 32 events that a process has at a time are not listed");
@@ -143,7 +144,7 @@ pub(crate) fn caveat(ledger: &Ledger, suspect: &Suspect) -> Option<&'static str>
     )
 }
 
-/// Problems with the samples, one a line.
+/// Returns the problems with the samples, one a line.
 pub(crate) fn remarks(ledger: &Ledger, found: &Suspects) -> Vec<String> {
     let settings = ledger.settings();
     let samples = &found.samples;

@@ -6,7 +6,7 @@ use crate::text::{clean, count, units};
 use crate::view::table::{DIM, paint};
 use std::io::Write;
 
-/// A value, its name, and a remark.
+/// Prints a value, its name, and a remark.
 pub(crate) fn line(out: &mut dyn Write, value: &str, name: &str, remark: &str) -> std::io::Result<()> {
     writeln!(
         out,
@@ -18,7 +18,8 @@ pub(crate) fn line(out: &mut dyn Write, value: &str, name: &str, remark: &str) -
 /// Parts that are shown for one allocation or group.
 const PARTS: usize = 3;
 
-/// Memory that the program's own allocators handed out: a line for each of the largest, and one for the others.
+/// Returns the memory that the program's own allocators handed out: a line for each of the largest, and one for the
+/// others.
 pub(crate) fn parts(parts: &[Part]) -> Vec<String> {
     let part = |part: &Part| {
         let (bytes, live) = (units::bytes(part.bytes), count(part.live, "part"));
@@ -39,7 +40,7 @@ pub(crate) fn parts(parts: &[Part]) -> Vec<String> {
     lines
 }
 
-/// A call stack, one frame a line.
+/// Returns a call stack, one frame a line.
 pub(crate) fn stack(frames: &[Frame]) -> Vec<String> {
     frames
         .iter()
@@ -47,7 +48,7 @@ pub(crate) fn stack(frames: &[Frame]) -> Vec<String> {
         .collect()
 }
 
-/// The line below a shortened table: the number of hidden rows.
+/// Prints the line below a shortened table: the number of hidden rows.
 pub(crate) fn more(out: &mut dyn Write, hidden: usize) -> std::io::Result<()> {
     match hidden {
         0 => Ok(()),

@@ -15,12 +15,12 @@ fn bound(pool: &Pool) -> String {
     }
 }
 
-/// Share of allocations served by an idle block; empty without any.
+/// Returns the share of allocations served by an idle block; empty without any.
 pub(super) fn hit_rate(pool: &Pool) -> String {
     units::percent(pool.hits, pool.hits.saturating_add(pool.misses).saturating_add(pool.passed))
 }
 
-/// One line for the head of a view; none if the pool was never needed.
+/// Returns one line for the head of a view; none if the pool was never needed.
 pub(crate) fn head(pool: &Pool) -> Option<String> {
     if !pool.seen() {
         let off = pool.state == "off";
@@ -49,12 +49,12 @@ pub(crate) fn print_head(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()
     }
 }
 
-/// The call site with the most stranded bytes, while any are stranded.
+/// Returns the call site with the most stranded bytes, while any are stranded.
 fn worst(pool: &Pool) -> Option<&StrandedSite> {
     pool.stranded.first().filter(|_| pool.stranded_bytes > 0)
 }
 
-/// A call site that strands memory, in words.
+/// Returns a call site that strands memory, in words.
 pub(crate) fn stranded_words(site: &StrandedSite) -> String {
     format!(
         "{} in {} lie unused while {} asks for more, as reported {} ago",
@@ -65,7 +65,7 @@ pub(crate) fn stranded_words(site: &StrandedSite) -> String {
     )
 }
 
-/// The part of `stats --all`; nothing if no memory was ever requested.
+/// Prints the part of `stats --all`; nothing if no memory was ever requested.
 pub(crate) fn print_part(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
     if pool.state == "unused" && !pool.seen() {
         return Ok(());

@@ -9,7 +9,8 @@ use std::io::Write;
 /// Lines that are shown of each kind, unless all are requested.
 const LINES: usize = 8;
 
-/// Shared memory that no other view of the process has. With `all` also memory that is live in both processes.
+/// Returns the shared memory that no other view of the process has. With `all` also memory that is live in both
+/// processes.
 pub(crate) fn lines(shared: &Shared, all: bool) -> Vec<String> {
     let exported = shared.exported.iter().filter(|row| all || row.freed).map(export);
     let imported = shared.imported.iter().filter(|row| all || row.freed || row.pid.is_none()).map(import);

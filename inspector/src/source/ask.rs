@@ -203,7 +203,8 @@ fn connect(socket: &Seen, until: Instant) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// The pid and user of the listening process. The pid is 0 for a process in a namespace that cannot be seen from here.
+/// Returns the pid and user of the listening process. The pid is 0 for a process in a namespace that cannot be seen
+/// from here.
 fn peer(stream: &UnixStream) -> io::Result<(u32, u32)> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -216,7 +217,7 @@ fn peer(stream: &UnixStream) -> io::Result<(u32, u32)> {
     if answer == 0 { Ok((peer.pid as u32, peer.uid)) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Time left; an error if there is none.
+/// Returns the time left; an error if there is none.
 fn left(until: Instant) -> io::Result<Duration> {
     Some(until.saturating_duration_since(Instant::now()))
         .filter(|left| !left.is_zero())

@@ -39,12 +39,12 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A budget of this many bytes and this much time.
+    /// Returns a budget of this many bytes and this much time.
     pub(crate) fn new(bytes: u64, time: Duration) -> Self {
         Self { bytes: Cell::new(bytes), until: Instant::now() + time, left_out: RefCell::default() }
     }
 
-    /// Memory that is left.
+    /// Returns the memory that is left.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.get()
     }
@@ -70,7 +70,7 @@ impl Budget {
         }
     }
 
-    /// The line that says what was left out.
+    /// Returns the line that says what was left out.
     pub(crate) fn left_out(&self) -> Option<String> {
         let left_out = self.left_out.borrow();
         let said = left_out.iter().map(|(part, &n)| match part {

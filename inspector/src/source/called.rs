@@ -4,13 +4,14 @@ use super::process::Process;
 use crate::text::file_name;
 use gpumem_wire::read::Snapshot;
 
-/// The name of a process, from the path of its program and its command line, whose words are separated by spaces.
+/// Returns the name of a process, from the path of its program and its command line, whose words are separated by
+/// spaces.
 pub(super) fn called(exe: &str, cmdline: &str) -> String {
     let exe = file_name(exe.trim_end_matches(" (deleted)"));
     if is_python(&exe) { script(cmdline).unwrap_or(exe) } else { exe }
 }
 
-/// The name of the process of a ledger: from the ledger, else from /proc. A damaged ledger has lost its texts.
+/// Returns the name of the process of a ledger: from the ledger, else from /proc. A damaged ledger has lost its texts.
 pub(crate) fn name_of(snapshot: &Snapshot, process: Option<&Process>) -> String {
     let (exe, cmdline) = (snapshot.text(snapshot.header.exe), snapshot.text(snapshot.header.cmdline));
     match process {
@@ -20,7 +21,7 @@ pub(crate) fn name_of(snapshot: &Snapshot, process: Option<&Process>) -> String 
     }
 }
 
-/// The name of its program, also if it runs Python.
+/// Returns the name of its program, also if it runs Python.
 pub(crate) fn program_of(snapshot: &Snapshot, process: Option<&Process>) -> String {
     match snapshot.text(snapshot.header.exe) {
         exe if !exe.is_empty() => called(&exe, ""),
@@ -33,7 +34,8 @@ fn is_python(exe: &str) -> bool {
     exe.strip_prefix("python").is_some_and(|version| version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
 }
 
-/// The script or module on an interpreter's command line. `None` for code given on the command line or typed in.
+/// Returns the script or module on an interpreter's command line. `None` for code given on the command line or typed
+/// in.
 fn script(cmdline: &str) -> Option<String> {
     let mut words = cmdline.split(' ').skip(1);
     while let Some(word) = words.next() {

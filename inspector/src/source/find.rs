@@ -75,7 +75,7 @@ impl FoundProcess {
         self.name() == name || matches!(&self.what, LedgerFile::Ledger { summary, .. } if is_exe(summary))
     }
 
-    /// The path of its ledger.
+    /// Returns the path of its ledger.
     pub(crate) fn path(&self) -> Option<&Path> {
         match &self.what {
             LedgerFile::Ledger { path, .. } | LedgerFile::Unreadable { path, .. } => Some(path),
@@ -83,7 +83,7 @@ impl FoundProcess {
         }
     }
 
-    /// The status of a readable ledger.
+    /// Returns the status of a readable ledger.
     pub(crate) fn status(&self) -> Option<&Status> {
         match &self.what {
             LedgerFile::Ledger { status, .. } => Some(status),
@@ -314,7 +314,7 @@ impl Survey {
         }
     }
 
-    /// Files in a directory that have a ledger's name, and the number left out.
+    /// Returns files in a directory that have a ledger's name, and the number left out.
     fn ledgers_in(&mut self, folder: &Folder, until: Instant) -> (Vec<(OsString, ProcessId)>, u64) {
         let names = match folder.names() {
             Ok(names) => names,
@@ -387,8 +387,9 @@ fn same_dir(file: &Path, dir: &Path) -> bool {
     file.parent().and_then(id).is_some_and(|parent| Some(parent) == id(dir))
 }
 
-/// Users whose files are trusted in a directory: this user. For root: the users of the process that the file is named
-/// after; for a dead process the directory's owner, or the file's owner in a named directory, which may be shared.
+/// Returns the users whose files are trusted in a directory: this user. For root: the users of the process that the
+/// file is named after; for a dead process the directory's owner, or the file's owner in a named directory, which may
+/// be shared.
 fn owner_of(world: &World, folder: &Folder, seen: &FileIdentity, process: Option<&Process>) -> Users {
     match (world.uid, process) {
         (0, Some(process)) => process.users,

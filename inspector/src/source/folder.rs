@@ -42,7 +42,7 @@ impl FileIdentity {
         }
     }
 
-    /// The identity of an open file.
+    /// Returns the identity of an open file.
     ///
     /// # Errors
     /// Those of the system.
@@ -54,7 +54,7 @@ impl FileIdentity {
         self.kind == FileType::Socket
     }
 
-    /// Device and inode.
+    /// Returns the device and inode.
     pub(super) fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
@@ -82,12 +82,12 @@ impl Folder {
         self.owner
     }
 
-    /// The descriptor, for calls relative to the directory.
+    /// Returns the descriptor, for calls relative to the directory.
     pub(crate) fn dir(&self) -> rustix::fd::BorrowedFd<'_> {
         self.dir.as_fd()
     }
 
-    /// The names in it, one after another.
+    /// Returns the names in it, one after another.
     ///
     /// # Errors
     /// Those of the system.

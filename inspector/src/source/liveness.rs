@@ -39,7 +39,7 @@ pub(crate) struct Status {
 const HEARTBEAT_FRESH_NS: u64 = 5_000_000_000;
 
 impl Status {
-    /// The status of a ledger, given the process of its name if that runs.
+    /// Returns the status of a ledger, given the process of its name if that runs.
     pub(crate) fn of(world: &World, snapshot: &Snapshot, process: Option<&Process>) -> Self {
         let header = &snapshot.header;
         let other_boot = world.boot_id.is_some_and(|boot_id| boot_id != header.boot_id);
@@ -110,7 +110,7 @@ pub(super) fn sees_all_namespaces(world: &World) -> bool {
     std::fs::metadata(world.proc.join("self/ns/pid")).is_ok_and(|meta| meta.ino() == FIRST)
 }
 
-/// The newest time in a ledger.
+/// Returns the newest time in a ledger.
 fn last_sign(snapshot: &Snapshot) -> u64 {
     let header = &snapshot.header;
     let newest = |times: &mut dyn Iterator<Item = u64>| times.max().unwrap_or(0);
@@ -133,14 +133,14 @@ fn last_sign(snapshot: &Snapshot) -> u64 {
     .unwrap_or(0)
 }
 
-/// Age of a time from another boot, by the wall clock.
+/// Returns the age of a time from another boot, by the wall clock.
 fn real_ago(header: &Header, ns: u64) -> u64 {
     let real = header.created_real_ns.saturating_add(ns.saturating_sub(header.created_ns));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     now.saturating_sub(real)
 }
 
-/// A ledger time as nanoseconds since 1970.
+/// Returns a ledger time as nanoseconds since 1970.
 pub(crate) fn real_ns(header: &Header, ns: u64) -> u64 {
     if ns == 0 { 0 } else { header.created_real_ns.saturating_add(ns).saturating_sub(header.created_ns) }
 }

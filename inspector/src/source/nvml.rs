@@ -62,7 +62,7 @@ impl Card {
         self.processes.len() == 1 && self.processes.contains_key(&pid)
     }
 
-    /// The count for one process.
+    /// Returns the count for one process.
     pub(crate) fn of_process(&self, pid: u32) -> Count {
         match self.processes.get(&pid) {
             Some(Some(bytes)) => Count::Bytes(*bytes),
@@ -86,7 +86,7 @@ impl Books {
         Self { library: OnceCell::from(Err("the driver was not asked")), cards: RefCell::default() }
     }
 
-    /// The card with this UUID.
+    /// Returns the card with this UUID.
     ///
     /// # Errors
     /// The reason why the card is not known, in words.
@@ -139,7 +139,7 @@ impl Nvml {
         (answer == OK).then_some(memory.used)
     }
 
-    /// The device with this name.
+    /// Returns the device with this name.
     fn device(&self, name: &str) -> Option<Device> {
         let name = CString::new(name).ok()?;
         let mut device = std::ptr::null_mut();

@@ -130,13 +130,13 @@ pub(crate) fn read(file: &File, shown: &Path, wanted: impl Fn(TableKind) -> bool
     }
 }
 
-/// The layout version in a file's header; `None` if the file does not begin as a ledger does.
+/// Returns the layout version in a file's header; `None` if the file does not begin as a ledger does.
 pub(crate) fn version(file: &File) -> Option<u32> {
     let version = magic::<12>(file)?.strip_prefix(&MAGIC)?.try_into().ok()?;
     Some(u32::from_le_bytes(version))
 }
 
-/// The first bytes of a file.
+/// Returns the first bytes of a file.
 fn magic<const BYTES: usize>(file: &File) -> Option<[u8; BYTES]> {
     let mut begin = [0; BYTES];
     std::os::unix::fs::FileExt::read_exact_at(file, &mut begin, 0).ok()?;

@@ -74,7 +74,7 @@ pub(crate) struct Mapped {
 const MOST_ENVIRONMENT: u64 = 8 << 20;
 
 impl Process {
-    /// The process with this pid; `None` if there is none, or only a zombie.
+    /// Returns the process with this pid; `None` if there is none, or only a zombie.
     pub(crate) fn of(world: &World, pid: u32) -> Option<Self> {
         let dir = world.proc.join(pid.to_string());
         let stat = String::from_utf8_lossy(&std::fs::read(dir.join("stat")).ok()?).into_owned();
@@ -96,7 +96,7 @@ impl Process {
         self.users
     }
 
-    /// The parent of a process.
+    /// Returns the parent of a process.
     pub(crate) fn parent(world: &World, pid: u32) -> Option<u32> {
         let stat = std::fs::read(world.proc.join(pid.to_string()).join("stat")).ok()?;
         // The name in parentheses may hold any character. The state and the parent follow it.
@@ -104,12 +104,12 @@ impl Process {
         stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
     }
 
-    /// Every process, by pid.
+    /// Returns every process, by pid.
     pub(crate) fn all(world: &World) -> Vec<Self> {
         pids(world).into_iter().filter_map(|pid| Self::of(world, pid)).collect()
     }
 
-    /// Every process that the budget allows to look at, by pid.
+    /// Returns every process that the budget allows to look at, by pid.
     pub(super) fn all_within(world: &World, budget: &Budget) -> Vec<Self> {
         let (mut processes, mut left_out) = (Vec::new(), 0);
         for pid in pids(world) {
@@ -151,7 +151,7 @@ impl Process {
         Ok((mapped, whole))
     }
 
-    /// A variable of the environment that the process was started with.
+    /// Returns a variable of the environment that the process was started with.
     ///
     /// # Errors
     /// Permission denied for processes of other users.
@@ -167,12 +167,12 @@ impl Process {
         Ok(pairs.collect())
     }
 
-    /// Root of its file system, in which its paths hold.
+    /// Returns the root of its file system, in which its paths hold.
     pub(crate) fn root(&self, world: &World) -> PathBuf {
         world.proc.join(self.pid.to_string()).join("root")
     }
 
-    /// Path of its ledger as seen from here, or the path that it would have.
+    /// Returns the path of its ledger as seen from here, or the path that it would have.
     ///
     /// # Errors
     /// Permission denied for processes of other users.
@@ -188,7 +188,7 @@ impl Process {
         Ok(paths.swap_remove(there))
     }
 
-    /// The user id that the process itself sees, which differs in a user namespace.
+    /// Returns the user id that the process itself sees, which differs in a user namespace.
     fn uid_inside(&self, world: &World) -> u32 {
         let map = std::fs::read_to_string(world.proc.join(self.pid.to_string()).join("uid_map"));
         let translated = map.ok().and_then(|map| {
@@ -202,13 +202,13 @@ impl Process {
         translated.unwrap_or(self.uid)
     }
 
-    /// Identity that names its ledger.
+    /// Returns the identity that names its ledger.
     pub(crate) fn id(&self) -> place::ProcessId {
         place::ProcessId { pid: self.ns_pid, start_ticks: self.start_ticks }
     }
 
-    /// The id of its container, from its control group: 64 hexadecimal digits, as docker, containerd and CRI-O write
-    /// them.
+    /// Returns the id of its container, from its control group: 64 hexadecimal digits, as docker, containerd and CRI-O
+    /// write them.
     pub(crate) fn container(&self, world: &World) -> Option<String> {
         let text = std::fs::read(world.proc.join(self.pid.to_string()).join("cgroup")).ok()?;
         let text = String::from_utf8_lossy(&text);
@@ -216,7 +216,7 @@ impl Process {
         words.rfind(|word| word.len() == 64).map(str::to_owned)
     }
 
-    /// Resident bytes: all, and the part that is backed by files.
+    /// Returns the resident bytes: all, and the part that is backed by files.
     pub(crate) fn resident(&self, world: &World) -> Option<Resident> {
         let status = Status::of(world, self.pid)?;
         let kib =
@@ -230,7 +230,7 @@ impl Process {
     }
 }
 
-/// All pids, in order.
+/// Returns all pids, in order.
 fn pids(world: &World) -> Vec<u32> {
     let entries = std::fs::read_dir(&world.proc).into_iter().flatten().flatten();
     let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -247,7 +247,7 @@ pub(crate) struct Resident {
     pub shared: u64,
 }
 
-/// An absolute path, moved below another root.
+/// Returns an absolute path, moved below another root.
 pub(crate) fn inside(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }

@@ -43,7 +43,7 @@ pub(crate) fn may_be(path: &Path) -> bool {
     open::any(path).is_ok_and(|mut file| file.read_exact(&mut begin).is_ok()) && begin == MAGIC
 }
 
-/// Path of the part before this one.
+/// Returns the path of the part before this one.
 pub(crate) fn part_before(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".1");

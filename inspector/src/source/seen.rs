@@ -93,12 +93,12 @@ impl Seen {
         self.stat.st_uid
     }
 
-    /// Device and inode.
+    /// Returns the device and inode.
     pub(crate) fn identity(&self) -> (u64, u64) {
         (self.stat.st_dev, self.stat.st_ino)
     }
 
-    /// The /proc path of its descriptor, by which the kernel reaches the file wherever it is.
+    /// Returns the /proc path of its descriptor, by which the kernel reaches the file wherever it is.
     pub(crate) fn by_descriptor(&self) -> String {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd())
     }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// A file system with links that would lead out of it, and files beside it.
+    /// Returns a file system with links that would lead out of it, and files beside it.
     fn tree() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");

@@ -35,13 +35,13 @@ impl Standing {
     }
 }
 
-/// The process that a thread belongs to.
+/// Returns the process that a thread belongs to.
 fn process_of(world: &World, tid: u32) -> Option<u32> {
     Status::of(world, tid)?.field("Tgid:")?.parse().ok()
 }
 
-/// AT_SECURE, as the kernel gave it to the loader. `None` if this user may not read it, and for 32-bit programs, whose
-/// list has another form.
+/// Returns AT_SECURE, as the kernel gave it to the loader. `None` if this user may not read it, and for 32-bit
+/// programs, whose list has another form.
 fn is_secure(world: &World, pid: u32) -> Option<bool> {
     let list = std::fs::read(world.proc.join(pid.to_string()).join("auxv")).ok()?;
     let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).unwrap_or_default();
@@ -52,7 +52,7 @@ fn is_secure(world: &World, pid: u32) -> Option<bool> {
 /// Bytes of a command line that are read: more than the kernel's limit for starting a program.
 const MOST_WORDS: u64 = 8 << 20;
 
-/// The command line of a process, as /proc shows it. Empty for kernel threads.
+/// Returns the command line of a process, as /proc shows it. Empty for kernel threads.
 pub(crate) fn command_line(world: &World, process: &Process) -> Vec<String> {
     let mut line = Vec::new();
     let file = File::open(world.proc.join(process.pid.to_string()).join("cmdline"));

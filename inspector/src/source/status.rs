@@ -11,7 +11,7 @@ impl Status {
         Some(Self(String::from_utf8_lossy(&status).into_owned()))
     }
 
-    /// The value of a field; the field's name ends with a colon.
+    /// Returns the value of a field; the field's name ends with a colon.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         self.0.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
     }

@@ -28,7 +28,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// The real machine; `dir` overrides the directory from the environment.
+    /// Returns the real machine; `dir` overrides the directory from the environment.
     pub(crate) fn here(dir: Option<PathBuf>) -> Self {
         // SAFETY: geteuid takes no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
@@ -55,35 +55,35 @@ impl World {
         }
     }
 
-    /// The reason why no process can be seen: /proc is missing, or belongs to another pid namespace.
+    /// Returns the reason why no process can be seen: /proc is missing, or belongs to another pid namespace.
     pub(crate) fn lacks_proc(&self) -> Option<String> {
         // `self` exists for every process in the namespace of this /proc, whatever else it hides.
         let is_there = std::fs::metadata(self.proc.join("self/stat")).is_ok();
         (!is_there).then(|| format!("{} is not mounted here: no running process can be seen", self.proc.display()))
     }
 
-    /// The failure of a command that needs to see processes when none can be seen.
+    /// Returns the failure of a command that needs to see processes when none can be seen.
     pub(crate) fn without_proc(&self) -> Option<Failure> {
         self.lacks_proc().map(|why| Failure::nothing(why).fix(MOUNT))
     }
 
-    /// The same machine, with all places searched.
+    /// Returns the same machine, with all places searched.
     pub(crate) fn wide(&self) -> Self {
         Self { narrow: false, ..self.clone() }
     }
 }
 
-/// The GPUMEM_DIR in effect: as in the shim, a relative path is ignored.
+/// Returns the GPUMEM_DIR in effect: as in the shim, a relative path is ignored.
 fn accepted(dir: Option<&OsStr>) -> Option<&OsStr> {
     dir.filter(|dir| Path::new(dir).is_absolute())
 }
 
-/// Directory in which a process with this environment has its ledger, if it can be written.
+/// Returns the directory in which a process with this environment has its ledger, if it can be written.
 pub(crate) fn directory(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
     place::directory(accepted(gpumem_dir), runtime_dir, uid)
 }
 
-/// Directories in which it may have its ledger, the likeliest first.
+/// Returns the directories in which it may have its ledger, the likeliest first.
 pub(crate) fn directories(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> Vec<PathBuf> {
     place::directories(accepted(gpumem_dir), runtime_dir, uid)
 }
@@ -91,7 +91,7 @@ pub(crate) fn directories(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr
 /// Names of a directory that are read: any user can make any number of files in a public one.
 const MOST_NAMES: usize = 100_000;
 
-/// Usual directories of all users: each belongs to the user whose number it has.
+/// Returns the usual directories of all users: each belongs to the user whose number it has.
 fn everyones_dirs(root: &Path, crowded: &mut Vec<String>) -> Vec<PathBuf> {
     let mut dirs = Vec::new();
     let runtime = std::iter::once(("run/user", "", "gpumem"));
@@ -118,7 +118,7 @@ fn is_dir_of(path: &Path, uid: u32) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
 }
 
-/// CLOCK_MONOTONIC, nanoseconds: the clock of every ledger.
+/// Reads CLOCK_MONOTONIC, nanoseconds: the clock of every ledger.
 pub(crate) fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a local with room for the one timespec that clock_gettime writes.

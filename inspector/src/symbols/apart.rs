@@ -37,7 +37,7 @@ impl Patience {
     /// Limits if a person waits for the command.
     pub(super) const OF_A_PERSON: Self =
         Self { work: Duration::from_secs(20), answer: Duration::from_secs(20), all: Duration::from_secs(20) };
-    /// The same, with `all` left after earlier lookups.
+    /// Returns the same limits, with `all` left after earlier lookups.
     pub(super) fn of_a_person(all: Duration) -> Self {
         Self { all, ..Self::OF_A_PERSON }
     }
@@ -81,12 +81,12 @@ impl Apart {
         self.lost = RefCell::new(lost);
     }
 
-    /// The files over which a child was lost.
+    /// Returns the files over which a child was lost.
     pub(super) fn into_lost(self) -> Lost {
         self.lost.into_inner()
     }
 
-    /// The build id of a file, if it has one; `None` if the file is not regular or cannot be read.
+    /// Returns the build id of a file, if it has one; `None` if the file is not regular or cannot be read.
     pub(super) fn build_id(&self, file: &CodeFile) -> Option<Option<Vec<u8>>> {
         match self.ask(SymbolDetail::BuildId, file, 0)? {
             Answer::BuildId(id) => Some(id),
@@ -94,7 +94,7 @@ impl Apart {
         }
     }
 
-    /// The name of the function at an address of a file.
+    /// Returns the name of the function at an address of a file.
     pub(super) fn name(&self, file: &CodeFile, address: u64) -> Option<String> {
         match self.ask(SymbolDetail::Name, file, address)? {
             Answer::Symbols(symbols) => symbols.into_iter().next().map(|symbol| symbol.function),
@@ -102,7 +102,8 @@ impl Apart {
         }
     }
 
-    /// The functions at an address of a file, innermost first. Only the name if debug information takes too much.
+    /// Returns the functions at an address of a file, innermost first. Only the name if debug information takes too
+    /// much.
     pub(super) fn symbols(&self, file: &CodeFile, address: u64) -> Option<Vec<Symbol>> {
         let full = self.ask(SymbolDetail::Full, file, address);
         match full.or_else(|| self.ask(SymbolDetail::Name, file, address))? {
@@ -279,7 +280,7 @@ mod tests {
         CodeFile { root: "/".into(), path: std::env::current_exe().unwrap().into(), kept: None }
     }
 
-    /// The same file, by another path.
+    /// Returns the same file, by another path.
     fn again() -> CodeFile {
         CodeFile { kept: Some("/proc/self/exe".into()), ..exe() }
     }

@@ -31,12 +31,12 @@ impl Dwarf {
         Self { context, package, separate }
     }
 
-    /// The separate file with the matching symbol table, if any.
+    /// Returns the separate file with the matching symbol table, if any.
     pub(super) fn with_names(&self) -> Option<PathBuf> {
         self.separate.as_ref().map(|file| file.opened.path())
     }
 
-    /// The functions at an address, innermost first. The last one has no name if only lines are known.
+    /// Returns the functions at an address, innermost first. The last one has no name if only lines are known.
     pub(super) fn symbols(&self, address: u64) -> Vec<Symbol> {
         let Some(context) = &self.context else { return Vec::new() };
         let mut found = context.find_frames(address);
@@ -95,7 +95,7 @@ fn symbols(mut frames: FrameIter<'_, Bytes>) -> Vec<Symbol> {
     symbols
 }
 
-/// A function's name as in the source. Other languages may use the manglings of Rust and C++ too.
+/// Returns a function's name as in the source. Other languages may use the manglings of Rust and C++ too.
 fn demangled(name: &str, language: Option<DwLang>) -> String {
     let rust = || rustc_demangle::try_demangle(name).ok().map(|name| format!("{name:#}"));
     // A template's symbol begins with the return type.

@@ -54,7 +54,7 @@ impl Opened {
         Ok(Self { file: seen.open()?, identity: seen.identity() })
     }
 
-    /// A path that leads to this very file.
+    /// Returns a path that leads to this very file.
     pub(super) fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
     }
@@ -89,7 +89,7 @@ impl Parsed {
         self.elf.is_little_endian()
     }
 
-    /// The bytes of a section; empty if there is none.
+    /// Returns the bytes of a section; empty if there is none.
     pub(super) fn section(&self, name: &str) -> &'static [u8] {
         let packed = self.elf.section_by_name(name).and_then(|section| section.compressed_data().ok());
         let Some(packed) = packed else { return &[] };
@@ -108,7 +108,7 @@ impl Parsed {
         self.elf.build_id().ok().flatten().filter(|id| id.len() >= LEAST_BUILD_ID)
     }
 
-    /// The file with the debug information of this one.
+    /// Returns the file with the debug information of this one.
     pub(super) fn separate(&self) -> Option<Self> {
         let link = self.elf.gnu_debuglink().ok().flatten();
         // A bare file name: a path could lead anywhere below a root.
@@ -134,7 +134,7 @@ impl Parsed {
         })
     }
 
-    /// Paths at which a file named by a link may lie.
+    /// Returns the paths at which a file named by a link may lie.
     fn by_name(&self, name: &Path) -> Vec<PathBuf> {
         let here = self.path.strip_prefix("/").unwrap_or(&self.path).parent().unwrap_or(Path::new("")).to_owned();
         let mut paths = vec![Path::new(DEBUG_DIR).join(name), here.join(name), here.join(".debug").join(name)];
@@ -148,7 +148,7 @@ impl Parsed {
         crc.sum()
     }
 
-    /// The file with debug information that several files share (`.gnu_debugaltlink`).
+    /// Returns the file with debug information that several files share (`.gnu_debugaltlink`).
     pub(super) fn shared(&self) -> Option<Self> {
         let (path, id) = self.elf.gnu_debugaltlink().ok().flatten()?;
         let path = Path::new(OsStr::from_bytes(path));
@@ -160,7 +160,7 @@ impl Parsed {
         here.chain(own).find_map(|(root, path)| Self::inside(root, path).filter(is_it))
     }
 
-    /// The package with split debug information: `app.dwp` beside `app`.
+    /// Returns the package with split debug information: `app.dwp` beside `app`.
     pub(super) fn package(&self) -> Option<Self> {
         let mut path = self.path.clone().into_os_string();
         path.push(".dwp");

@@ -30,7 +30,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// On one line: function, then file and line if known, else the module.
+    /// Returns the frame on one line: function, then file and line if known, else the module.
     pub(crate) fn text(&self) -> String {
         self.words(self.function.as_deref())
     }

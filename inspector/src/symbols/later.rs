@@ -57,13 +57,13 @@ impl Symbols {
         asked && self.is_unnamed(address)
     }
 
-    /// Wanted addresses whose names are still unknown, in the order of the questions.
+    /// Returns the wanted addresses whose names are still unknown, in the order of the questions.
     pub(crate) fn wanted(&self) -> Vec<u64> {
         let all = self.later.iter().flat_map(|wanted| wanted.order.borrow().clone());
         all.filter(|address| self.is_unnamed(*address)).collect()
     }
 
-    /// Everything known about an address, for another thread.
+    /// Returns everything known about an address, for another thread.
     pub(crate) fn name_for_another(&self, address: u64) -> Named {
         let runtime = self.name(address).is_some_and(|name| runtime::is_function(&name));
         Named { address, runtime, symbols: self.symbols(address).unwrap_or_default() }

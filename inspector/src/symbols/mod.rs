@@ -70,7 +70,7 @@ pub(crate) struct Symbols {
 }
 
 impl Symbols {
-    /// The symbols of a ledger whose paths hold under `place`.
+    /// Returns the symbols of a ledger whose paths hold under `place`.
     pub(crate) fn new(snapshot: &Snapshot, place: Place) -> Self {
         let modules = Modules::new(snapshot, place);
         let files = Apart::new();
@@ -116,7 +116,7 @@ impl Symbols {
         self.files.give_up(lost);
     }
 
-    /// The results, for a later ledger.
+    /// Returns the results, for a later ledger.
     pub(crate) fn into_known(self) -> Known {
         let whence = |address| self.whence(address);
         let runtime = self.runtime.borrow().iter().map(|(&address, &is)| (address, whence(address), is)).collect();
@@ -128,12 +128,13 @@ impl Symbols {
         std::mem::swap(&mut self.python, &mut later.python);
     }
 
-    /// The file that an address belongs to, and its address there.
+    /// Returns the file that an address belongs to, and its address there.
     fn whence(&self, address: u64) -> Whence {
         self.modules.find(address).map(|module| (Rc::clone(&module.path), module.address(address)))
     }
 
-    /// The frames at a return address, innermost first, or the Python frame that the address stands for. At least one.
+    /// Returns the frames at a return address, innermost first, or the Python frame that the address stands for. At
+    /// least one.
     pub(crate) fn frames(&self, address: u64) -> Rc<[Frame]> {
         if let Some(frames) = self.carried.get(&address) {
             return Rc::clone(frames);
@@ -149,12 +150,12 @@ impl Symbols {
         frames
     }
 
-    /// Every frame of a stack.
+    /// Returns every frame of a stack.
     pub(crate) fn stack(&self, addresses: &[u64]) -> Vec<Frame> {
         addresses.iter().flat_map(|&address| self.frames(address).to_vec()).collect()
     }
 
-    /// Path of the file that an address belongs to, as the process saw it.
+    /// Returns the path of the file that an address belongs to, as the process saw it.
     pub(crate) fn module(&self, address: u64) -> Option<&str> {
         self.modules.find(address).map(|module| &*module.path)
     }
@@ -173,13 +174,13 @@ impl Symbols {
         is
     }
 
-    /// The call site of a stack: its innermost frame outside of GPU runtimes, or the outermost frame if there is no
-    /// other.
+    /// Returns the call site of a stack: its innermost frame outside of GPU runtimes, or the outermost frame if there
+    /// is no other.
     pub(crate) fn site(&self, stack: &[u64]) -> Option<u64> {
         stack.iter().copied().find(|&address| !self.is_runtime(address)).or(stack.last().copied())
     }
 
-    /// The function that contains an address, without inlined ones.
+    /// Returns the function that contains an address, without inlined ones.
     fn name(&self, address: u64) -> Option<Rc<str>> {
         if let Some(frames) = self.carried.get(&address) {
             return frames.last().and_then(|frame| frame.function.clone());
@@ -189,7 +190,7 @@ impl Symbols {
         self.files.name(file, call(module.address(address))?).map(Rc::from)
     }
 
-    /// A frame without a name: the file mapped at the address, if any, and the offset in it.
+    /// Returns a frame without a name: the file mapped at the address, if any, and the offset in it.
     fn plain(&self, address: u64) -> Frame {
         let module = self.modules.find(address);
         let place = |module: &modules::Module| (Rc::clone(&module.path), module.address(address));
@@ -197,7 +198,7 @@ impl Symbols {
         Frame { address, module: path, module_address: at, ..Frame::default() }
     }
 
-    /// The symbols that a file has for an address.
+    /// Returns the symbols that a file has for an address.
     fn symbols(&self, address: u64) -> Option<Vec<Symbol>> {
         let module = self.modules.find(address).filter(|_| self.enabled)?;
         let file = self.modules.readable(module, &self.files)?;
@@ -211,7 +212,7 @@ impl Symbols {
         self.named(address, &self.symbols(address).unwrap_or_default())
     }
 
-    /// The frames for an address, made from these symbols.
+    /// Returns the frames for an address, made from these symbols.
     fn named(&self, address: u64, symbols: &[Symbol]) -> Vec<Frame> {
         let plain = self.plain(address);
         if symbols.is_empty() {
@@ -228,7 +229,7 @@ impl Symbols {
     }
 }
 
-/// The instruction before a return address, both as ELF virtual addresses.
+/// Returns the instruction before a return address, both as ELF virtual addresses.
 fn call(address: u64) -> Option<u64> {
     address.checked_sub(1)
 }
@@ -236,7 +237,7 @@ fn call(address: u64) -> Option<u64> {
 /// Most functions at one address, inlined ones included.
 const MOST_AT_ADDRESS: usize = 100;
 
-/// The symbols in a dump.
+/// Returns the symbols in a dump.
 fn carried(snapshot: &Snapshot, modules: &Modules) -> FxHashMap<u64, Rc<[Frame]>> {
     let mut shared = Shared::of(snapshot);
     let mut text = |at| Some(shared.text(at)).filter(|text| !text.is_empty());

@@ -25,12 +25,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The file system of a running process.
+    /// Returns the file system of a running process.
     pub(crate) fn of(world: &World, process: &Process) -> Self {
         Self { root: process.root(world), proc: Some(world.proc.join(process.pid.to_string())) }
     }
 
-    /// The inspector's own file system.
+    /// Returns the inspector's own file system.
     pub(crate) fn here() -> Self {
         Self { root: "/".into(), proc: None }
     }
@@ -73,7 +73,7 @@ pub(super) struct Modules {
 }
 
 impl Modules {
-    /// The modules of a ledger.
+    /// Returns the modules of a ledger.
     pub(crate) fn new(snapshot: &Snapshot, place: Place) -> Self {
         let mut shared = Shared::of(snapshot);
         let modules = snapshot.modules.iter().map(|slot| Module {
@@ -93,7 +93,7 @@ impl Modules {
         Self { modules, bounds, place, exe: snapshot.text(snapshot.header.exe).into_owned() }
     }
 
-    /// The module of a return address.
+    /// Returns the module of a return address.
     pub(crate) fn find(&self, address: u64) -> Option<&Module> {
         let call = address.checked_sub(1)?;
         let behind = self.bounds.partition_point(|(start, _)| *start <= call);
@@ -107,7 +107,7 @@ impl Modules {
         self.modules.len() == other.modules.len() && all.into_iter().all(|(one, other)| one.is(other))
     }
 
-    /// The file of a module: the one that was mapped, not a later file of the same name.
+    /// Returns the file of a module: the one that was mapped, not a later file of the same name.
     pub(super) fn readable<'a>(&self, module: &'a Module, files: &Apart) -> Option<&'a CodeFile> {
         module.file.get_or_init(|| self.open(module, files)).as_ref()
     }
@@ -176,7 +176,7 @@ fn is_this(file: &CodeFile, module: &Module, files: &Apart) -> bool {
     }
 }
 
-/// The name under `/proc/PID/map_files` of a mapping of this module.
+/// Returns the name under `/proc/PID/map_files` of a mapping of this module.
 fn mapped_range(proc: &Path, module: &Module) -> Option<String> {
     let mut range = None;
     let is_of = |line: &str| {

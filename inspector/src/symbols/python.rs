@@ -60,7 +60,7 @@ const FRAMEWORKS: &[&str] = &[
     "triton",
 ];
 
-/// The owner of a file, by its path.
+/// Returns the owner of a file, by its path.
 pub(crate) fn whose(file: &str) -> Whose {
     let installed = |folder: &str| file.split_once(folder).map(|(_, package)| package);
     if let Some(package) = installed("/site-packages/").or_else(|| installed("/dist-packages/")) {

@@ -59,7 +59,7 @@ pub(super) fn serve(stream: UnixStream) {
     drop(nothing);
 }
 
-/// Bytes of data that this process inherited: the kernel counts them too.
+/// Returns the bytes of data that this process inherited: the kernel counts them too.
 fn inherited_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: Option<u64> = statm.split_ascii_whitespace().nth(5).and_then(|pages| pages.parse().ok());
@@ -134,7 +134,7 @@ fn names(names: &mut Option<Symbolizer>) -> &Symbolizer {
     })
 }
 
-/// The function at an address, by a file's symbol table.
+/// Returns the function at an address, by a file's symbol table.
 fn name(names: &Symbolizer, path: &Path, address: u64) -> Option<String> {
     let mut elf = Elf::new(path);
     elf.debug_syms = false;

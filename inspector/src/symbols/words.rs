@@ -22,7 +22,7 @@ impl Default for Room {
 }
 
 impl Room {
-    /// A word, or its beginning.
+    /// Returns a word, or its beginning.
     pub(crate) fn word(&self, word: &str) -> Rc<str> {
         match self.0.get().checked_sub(word.len()) {
             Some(left) => self.0.set(left),
@@ -32,7 +32,7 @@ impl Room {
     }
 }
 
-/// The beginning of a text, at most this many bytes.
+/// Returns the beginning of a text, at most this many bytes.
 pub(super) fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     &text[..end.unwrap_or(0)]

@@ -21,7 +21,7 @@ pub(crate) fn printable(c: char) -> bool {
     shows && !is_default_ignorable(c)
 }
 
-/// Unicode's Default_Ignorable_Code_Point, as of version 16.
+/// True for characters with Unicode's Default_Ignorable_Code_Point, as of version 16.
 fn is_default_ignorable(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -58,7 +58,7 @@ fn escape(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A name as text; each byte that is not UTF-8 is written as `\\xNN`.
+/// Returns a name as text; each byte that is not UTF-8 is written as `\\xNN`.
 pub(crate) fn os(name: &OsStr) -> Cow<'_, str> {
     if let Some(text) = name.to_str() {
         return Cow::Borrowed(text);
@@ -73,7 +73,7 @@ pub(crate) fn os(name: &OsStr) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A path in JSON, as [`os`] writes it.
+/// Writes a path in JSON, as [`os`] writes it.
 pub(crate) fn serialize_path<S: serde::Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&os(path.as_os_str()))
 }
@@ -86,7 +86,7 @@ pub(crate) fn serialize_maybe_path<S: serde::Serializer>(path: &Option<PathBuf>,
     }
 }
 
-/// The part of a path behind its last slash, cut to the longest length of a file name.
+/// Returns the part of a path behind its last slash, cut to the longest length of a file name.
 pub(crate) fn file_name(path: &str) -> String {
     path.rsplit('/').next().unwrap_or(path).chars().take(255).collect()
 }
@@ -108,7 +108,7 @@ pub(crate) fn shell_word(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Terminal columns that a text takes.
+/// Returns the terminal columns that a text takes.
 pub(crate) fn width(text: &str) -> usize {
     unicode_width::UnicodeWidthStr::width(text)
 }
@@ -183,7 +183,8 @@ pub(crate) fn wrap(line: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The column at which continued lines begin: below the text behind the first gap, as in `  10 MiB  idle in the pool`.
+/// Returns the column at which continued lines begin: below the text behind the first gap, as in `  10 MiB  idle in the
+/// pool`.
 fn hanging(line: &str) -> usize {
     let text = line.trim_start_matches(' ');
     let lead = line.len() - text.len();
@@ -195,7 +196,7 @@ fn hanging(line: &str) -> usize {
     }
 }
 
-/// Words, each with the blanks behind it. A number and its unit are one word.
+/// Returns the words, each with the blanks behind it. A number and its unit are one word.
 fn words(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line;
     std::iter::from_fn(move || {

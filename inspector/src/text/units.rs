@@ -2,17 +2,17 @@
 
 pub(crate) use gpumem_wire::units::bytes;
 
-/// Bytes with their sign; `+0 B` for 0.
+/// Formats bytes with their sign; `+0 B` for 0.
 pub(crate) fn signed_bytes(n: i64) -> String {
     format!("{}{}", if n < 0 { '-' } else { '+' }, bytes(n.unsigned_abs()))
 }
 
-/// A number with its sign.
+/// Formats a number with its sign.
 pub(crate) fn signed(n: i64) -> String {
     format!("{}{}", if n < 0 { '-' } else { '+' }, number(n.unsigned_abs()))
 }
 
-/// A number with separated thousands: `1,234,567`.
+/// Formats a number with separated thousands: `1,234,567`.
 pub(crate) fn number(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -25,7 +25,7 @@ pub(crate) fn number(n: u64) -> String {
     out
 }
 
-/// A time span: `850 ns`, `3.2 ms`, `12.5 s`, `4 min 10 s`, `3 h 5 min`, `2 d 4 h`.
+/// Formats a time span: `850 ns`, `3.2 ms`, `12.5 s`, `4 min 10 s`, `3 h 5 min`, `2 d 4 h`.
 pub(crate) fn span(ns: u64) -> String {
     let s = ns / 1_000_000_000;
     match ns {
@@ -49,8 +49,8 @@ pub(crate) fn about(ns: u64) -> String {
     }
 }
 
-/// A time in nanoseconds since 1970 on this machine's clock: `17:05:09`, with the date if it is not today. Empty for 0,
-/// which means unknown.
+/// Formats a time in nanoseconds since 1970 on this machine's clock: `17:05:09`, with the date if it is not today.
+/// Empty for 0, which means unknown.
 pub(crate) fn clock(unix_ns: u64) -> String {
     let local = |seconds: u64| {
         // The inferred type is right for musl and glibc alike, and libc deprecates its name for musl.

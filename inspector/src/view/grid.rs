@@ -43,7 +43,7 @@ pub(crate) struct Line<'a> {
     pub selected: bool,
 }
 
-/// Width of a column of bars on a screen of this width.
+/// Returns the width of a column of bars on a screen of this width.
 pub(crate) fn bars(columns: usize) -> usize {
     (columns / BARS.2).clamp(BARS.0, BARS.1)
 }

@@ -102,7 +102,7 @@ impl Screen {
         Ok(())
     }
 
-    /// A handle that ends waits.
+    /// Returns a handle that ends waits.
     pub(crate) fn waker(&self) -> Waker {
         self.waker.clone()
     }

@@ -96,7 +96,7 @@ struct Shown {
 }
 
 impl<'a, T> Table<'a, T> {
-    /// A table without columns.
+    /// Returns a table without columns.
     pub(crate) fn new() -> Self {
         Self { columns: Vec::new(), below: None, wide: None }
     }
@@ -230,7 +230,7 @@ impl<'a, T> Table<'a, T> {
         (all - shown.len()) as u64
     }
 
-    /// Least width of a line, if the last column keeps `last_keeps`.
+    /// Returns the least width of a line, if the last column keeps `last_keeps`.
     fn least(&self, shown: &[Shown], last_keeps: usize) -> usize {
         let last = shown.len().saturating_sub(1);
         let width = |(place, of): (usize, &Shown)| match &self.columns[of.column] {
@@ -286,12 +286,12 @@ impl<'a, T> Table<'a, T> {
     }
 }
 
-/// Width of the terminal on stdout; `None` if stdout is no terminal.
+/// Returns the width of the terminal on stdout; `None` if stdout is no terminal.
 pub(crate) fn terminal_columns() -> Option<usize> {
     terminal_size().map(|(columns, _)| columns)
 }
 
-/// Width and height of the terminal on stdout.
+/// Returns the width and height of the terminal on stdout.
 pub(crate) fn terminal_size() -> Option<(usize, usize)> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ writes one winsize, and `size` is one. A stdout that is no terminal gives an error.

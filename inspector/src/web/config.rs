@@ -97,7 +97,7 @@ impl Config {
         Ok(Self { asks_who: by_certificate || users.are_there(), tls, users, headers, files })
     }
 
-    /// The TLS acceptor, if TLS is on.
+    /// Returns the TLS acceptor, if TLS is on.
     pub(super) fn tls(&self) -> Option<&TlsAcceptor> {
         self.tls.as_ref()
     }
@@ -112,7 +112,7 @@ impl Config {
         !self.users.are_there() || self.users.are_right(who).await
     }
 
-    /// Headers of every answer.
+    /// Returns the headers of every answer.
     pub(super) fn headers(&self) -> &[(HeaderName, HeaderValue)] {
         &self.headers
     }

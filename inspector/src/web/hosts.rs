@@ -22,7 +22,7 @@ impl Hosts {
         Self { any: !listen.to_canonical().is_loopback() && names.is_empty(), names }
     }
 
-    /// The reason for refusing a request, if any.
+    /// Returns the reason for refusing a request, if any.
     pub(super) fn refusal<T>(&self, request: &Request<T>) -> Option<String> {
         let named = request.uri().authority().map(|authority| authority.as_str().as_bytes());
         let hosts = request.headers().get_all(HOST).iter().map(|host| host.as_bytes());

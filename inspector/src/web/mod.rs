@@ -177,7 +177,7 @@ impl Server {
         }
     }
 
-    /// The current web-config file, or the earlier one if the file or one that it names is invalid now.
+    /// Returns the current web-config file, or the earlier one if the file or one that it names is invalid now.
     fn config(&self) -> Option<Rc<Config>> {
         let mut config = self.config.as_ref()?.borrow_mut();
         if self.looked.get().elapsed() >= LOOKS_EACH && config.is_old() {

@@ -21,7 +21,7 @@ impl<T> Patient<T> {
         Self { stream, most, waiting: None }
     }
 
-    /// The result of a write, or an error if it waits too long.
+    /// Returns the result of a write, or an error if it waits too long.
     fn within<A>(&mut self, context: &mut Context<'_>, answer: Poll<io::Result<A>>) -> Poll<io::Result<A>> {
         if answer.is_ready() {
             self.waiting = None;

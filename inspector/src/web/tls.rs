@@ -97,7 +97,7 @@ fn certificates(field: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>
     }
 }
 
-/// The TLS versions between these two; none older than 1.2.
+/// Returns the TLS versions between these two; none older than 1.2.
 fn versions(min: &str, max: &str) -> Result<Vec<&'static SupportedProtocolVersion>> {
     let number = |field: &str, text: &str, unset| match text {
         "" => Ok(unset),

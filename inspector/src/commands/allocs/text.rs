@@ -38,7 +38,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args:
     lines::more(out, report.rows_total - report.rows.len())
 }
 
-/// The lines below a row.
+/// Returns the lines below a row.
 fn below(parts: &[Part], stack: &[Frame]) -> Vec<String> {
     let parts = lines::parts(parts).into_iter().map(|part| format!("    inside: {part}"));
     parts.chain(lines::stack(stack)).collect()

@@ -123,7 +123,7 @@ checks! {
     "version": Process(process::version, RUNNING),
 }
 
-/// The names of all checks, with the statements that hold if they find nothing.
+/// Returns the names of all checks, with the statements that hold if they find nothing.
 pub fn check_list() -> impl Iterator<Item = (&'static str, &'static str)> {
     CHECKS.iter().map(|check| (check.id, check.in_order))
 }

@@ -44,7 +44,7 @@ pub(in crate::commands) struct Finding {
     pub fix: String,
 }
 
-/// A finding of this severity.
+/// Makes a finding of this severity.
 pub(super) fn finding(severity: Severity, finding: impl Into<String>) -> Finding {
     Finding {
         id: "",
@@ -57,22 +57,22 @@ pub(super) fn finding(severity: Severity, finding: impl Into<String>) -> Finding
     }
 }
 
-/// A finding: all is in order.
+/// Makes the finding that all is in order.
 pub(super) fn ok(text: impl Into<String>) -> Finding {
     finding(Severity::Ok, text)
 }
 
-/// A finding for information.
+/// Makes a finding for information.
 pub(super) fn info(text: impl Into<String>) -> Finding {
     finding(Severity::Info, text)
 }
 
-/// A finding that deserves a look.
+/// Makes a finding that deserves a look.
 pub(super) fn warning(text: impl Into<String>) -> Finding {
     finding(Severity::Warning, text)
 }
 
-/// A finding of an error.
+/// Makes a finding of an error.
 pub(super) fn error(text: impl Into<String>) -> Finding {
     finding(Severity::Error, text)
 }

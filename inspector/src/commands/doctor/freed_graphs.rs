@@ -27,7 +27,7 @@ struct Launched<'a> {
 /// The call sites of the graph, the memory and the memory's next owner.
 type Where = (StackRef, StackRef, Option<StackRef>);
 
-/// All findings.
+/// Reports all findings.
 pub(super) fn check(of: &Whole) -> Vec<Finding> {
     let ledger = of.ledger;
     let mut by_site: BTreeMap<Where, Vec<Launched>> = BTreeMap::new();
@@ -58,7 +58,7 @@ fn finding(ledger: &Ledger, said: String) -> Finding {
     warning(said).fix(fix)
 }
 
-/// Such launches still in the ring of events. The events of one launch are consecutive on one thread.
+/// Returns such launches still in the ring of events. The events of one launch are consecutive on one thread.
 fn launched(ledger: &Ledger) -> Vec<Launched<'_>> {
     let events = &ledger.snapshot.events;
     let is = |event: &EventSlot, kind: EventKind| event.kind == kind as u8;
@@ -71,14 +71,14 @@ fn launched(ledger: &Ledger) -> Vec<Launched<'_>> {
     freed.filter_map(of).take(MOST).collect()
 }
 
-/// Least number of launches of an exec with freed memory.
+/// Returns the least number of launches of an exec with freed memory.
 fn launches(ledger: &Ledger, exec: &EventSlot) -> u64 {
     // A handle may be another exec's by now.
     let is_it = |live: &&ExecSlot| live.handle == exec.a && live.time_ns <= exec.time_ns;
     ledger.snapshot.execs.iter().find(is_it).map_or(1, |live| live.launches.saturating_sub(exec.b).max(1))
 }
 
-/// Launches of graphs of one call site with memory of one other.
+/// Reports launches of graphs of one call site with memory of one other.
 fn one(ledger: &Ledger, sites: &Sites, group: &[Launched]) -> Finding {
     let site = |stack| text::clean(&sites.name(stack)).into_owned();
     let Some(Launched { freed, exec, owner }) = group.first() else { return finding(ledger, String::new()) };

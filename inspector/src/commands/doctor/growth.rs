@@ -57,7 +57,7 @@ pub(super) fn code(of: &Whole) -> Option<Finding> {
         .into()
 }
 
-/// Call sites that grow steadily, and the heap if it does.
+/// Reports call sites that grow steadily, and the heap if it does.
 fn sites(ledger: &Ledger, found: &Suspects) -> Vec<Finding> {
     let growing: Vec<&Suspect> = suspects::growing(&found.all).collect();
     let mut findings: Vec<Finding> = growing.iter().take(NAMED).map(|suspect| site(ledger, suspect)).collect();
@@ -80,7 +80,7 @@ fn sites(ledger: &Ledger, found: &Suspects) -> Vec<Finding> {
     findings
 }
 
-/// A finding about growth per minute, with the total growth in bytes.
+/// Returns a finding about growth per minute, with the total growth in bytes.
 fn grown(said: String, per_minute: f64, bytes: u64) -> Finding {
     let severity = if per_minute >= MUCH { Severity::Warning } else { Severity::Info };
     finding(severity, said).bytes(bytes)
@@ -109,12 +109,12 @@ fn site(ledger: &Ledger, suspect: &Suspect) -> Finding {
     }
 }
 
-/// The total growth in bytes.
+/// Returns the total growth in bytes.
 fn bytes(suspect: &Suspect) -> u64 {
     suspect.since().map_or(0, |grown| u64::try_from(grown.bytes_change).unwrap_or(0))
 }
 
-/// Growth of the whole process that no call site explains. The samples show its amount, but not its origin.
+/// Reports growth of the whole process that no call site explains. The samples show its amount, but not its origin.
 /// `is_judged`: each call site has a verdict, so that growth of the device's memory is temporary.
 fn totals(ledger: &Ledger, is_judged: bool) -> Vec<Finding> {
     let Some((span_ns, rows)) = growth::growth(ledger).filter(|&(span_ns, _)| span_ns >= SHORTEST_NS) else {

@@ -42,7 +42,7 @@ pub(super) fn local(of: &Whole) -> Vec<Finding> {
     of.overview.devices.iter().filter_map(of_device).collect()
 }
 
-/// State of the pool, with the contexts that it does not serve.
+/// Reports the state of the pool, with the contexts that it does not serve.
 pub(super) fn pool(of: &Whole) -> Finding {
     let pool = &of.overview.pool;
     let off = || info(format!("off: {}", pool.reason));
@@ -138,7 +138,7 @@ fn as_warning(finding: Finding) -> Finding {
     Finding { severity: Severity::Warning, ..finding }
 }
 
-/// The limit as the user wrote it.
+/// Returns the limit as the user wrote it.
 fn limit_in_words(ledger: &Ledger) -> String {
     let limit = variables::of(ledger).into_iter().find(|variable| variable.name == "GPUMEM_LIMIT");
     match limit.map(|limit| limit.value).filter(|value| !value.is_empty()) {
@@ -198,8 +198,8 @@ fn out_of_memory(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> F
     }
 }
 
-/// A finding with a change as its remedy: a command to paste if the running process accepts it, else the next start.
-/// `more`: further text behind the change.
+/// Returns a finding with a change as its remedy: a command to paste if the running process accepts it, else the next
+/// start. `more`: further text behind the change.
 pub(super) fn set(ledger: &Ledger, finding: Finding, change: &str, more: &str) -> Finding {
     match cure::set(ledger, change) {
         Cure::Paste(command) => finding.paste(command).fix(more.trim_start_matches([';', ',', ' '])),
@@ -207,7 +207,7 @@ pub(super) fn set(ledger: &Ledger, finding: Finding, change: &str, more: &str) -
     }
 }
 
-/// Call sites with stranded memory.
+/// Reports call sites with stranded memory.
 pub(super) fn stranded(of: &Whole) -> Vec<Finding> {
     let pool = &of.overview.pool;
     if pool.stranded_bytes == 0 && !pool.stranded.is_empty() {

@@ -138,7 +138,7 @@ fn about(pid: u32, findings: Vec<Finding>) -> Vec<Finding> {
     findings.into_iter().map(|finding| Finding { pid: Some(pid), ..finding }).collect()
 }
 
-/// The findings about a process that has or had the shim.
+/// Returns the findings about a process that has or had the shim.
 fn of_found(world: &World, found: &FoundProcess, reading: &Reading) -> Vec<Finding> {
     let findings = process::without_ledger(world, found, reading).unwrap_or_else(|| match &found.what {
         // A dead process needs no remedy. stale-ledgers counts it.
@@ -151,12 +151,12 @@ fn of_found(world: &World, found: &FoundProcess, reading: &Reading) -> Vec<Findi
     about(found.pid, findings)
 }
 
-/// The findings of a dump or of a ledger elsewhere.
+/// Returns the findings of a dump or of a ledger elsewhere.
 fn of_file(ledger: &Ledger) -> Vec<Finding> {
     about(ledger.pid(), checks::of_subject(&Subject::file(ledger)))
 }
 
-/// The findings of all checks that need only a ledger, in the order of [`sort`].
+/// Returns the findings of all checks that need only a ledger, in the order of [`sort`].
 pub(super) fn of_ledger(ledger: &Ledger) -> Vec<Finding> {
     let mut findings = of_file(ledger);
     sort(&mut findings);
@@ -168,8 +168,8 @@ fn sort(findings: &mut [Finding]) {
     findings.sort_by_key(|finding| (finding.severity != Severity::Error, std::cmp::Reverse(finding.bytes)));
 }
 
-/// The only process of this name, if it has no ledger and the name fits no process with a ledger and no file. Other
-/// commands can show nothing of it, and this one can say why.
+/// Returns the only process of this name, if it has no ledger and the name fits no process with a ledger and no file.
+/// Other commands can show nothing of it, and this one can say why.
 fn without_ledger(context: &Context, survey: &Survey, target: &OsStr) -> Option<u32> {
     let is_path = target.as_encoded_bytes().contains(&b'/') || std::path::Path::new(target).exists();
     let name = target.to_string_lossy();

@@ -10,7 +10,7 @@ use crate::text::file_name;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The library that `gpumem run` preloads.
+/// Reports the library that `gpumem run` preloads.
 pub(super) fn library(of: &Machine) -> Finding {
     let named = std::env::var_os("GPUMEM_LIB").map(PathBuf::from);
     match library::find(named.as_deref()) {
@@ -24,7 +24,7 @@ pub(super) fn library(of: &Machine) -> Finding {
     }
 }
 
-/// The libraries in this shell's LD_PRELOAD. The loader reports that it cannot preload one, but not why.
+/// Reports the libraries in this shell's LD_PRELOAD. The loader reports that it cannot preload one, but not why.
 pub(super) fn named(of: &Machine) -> Vec<Finding> {
     in_list(of.world, &std::env::var("LD_PRELOAD").unwrap_or_default())
 }

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// The findings for a process whose ledger cannot be read. `None`: it can be read.
+/// Returns the findings for a process whose ledger cannot be read. `None`: it can be read.
 pub(super) fn without_ledger(world: &World, found: &FoundProcess, reading: &Reading) -> Option<Vec<Finding>> {
     let finding = match &found.what {
         LedgerFile::Ledger { .. } => return None,
@@ -98,7 +98,7 @@ pub(super) fn dropped(of: &Subject) -> Option<Finding> {
     }
 }
 
-/// Memory that was live at the end.
+/// Reports memory that was live at the end.
 pub(super) fn left(of: &Subject) -> Finding {
     let live = totals::live(of.summary);
     if live.count == 0 {
@@ -141,8 +141,8 @@ pub(super) fn python(of: &Whole) -> Option<Finding> {
 /// Most threads that are named.
 const THREADS: usize = 4;
 
-/// Calls whose stack could not be walked, by thread. Allocations below the process's size limit for stacks do not
-/// count.
+/// Reports calls whose stack could not be walked, by thread. Allocations below the process's size limit for stacks do
+/// not count.
 pub(super) fn stacks(of: &Whole) -> Option<Finding> {
     let ledger = of.ledger;
     let snapshot = &ledger.snapshot;
@@ -185,7 +185,7 @@ pub(super) fn complaints(of: &Subject) -> Vec<Finding> {
     text.lines().map(wrong).collect()
 }
 
-/// Variables of other projects that are in force. The user may have set them without gpumem in mind.
+/// Reports variables of other projects that are in force. The user may have set them without gpumem in mind.
 pub(super) fn aliases(of: &Whole) -> Vec<Finding> {
     let environment = of.ledger.environment().into_iter().map(|(name, value)| (name.into(), value.into()));
     aliases_in_force(&environment.collect::<Vec<_>>()).into_iter().map(alias).collect()

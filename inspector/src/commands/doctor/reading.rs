@@ -38,7 +38,7 @@ impl<'a> Reading<'a> {
         self.of_all.is_none()
     }
 
-    /// All processes found, including those that share memory with the subject.
+    /// Returns all processes found, including those that share memory with the subject.
     pub(super) fn others(&self) -> &'a [FoundProcess] {
         self.others
     }

@@ -65,7 +65,7 @@ impl<'a> Whole<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// A process that was found, or its ledger; `read` reads the whole ledger.
+    /// Makes the subject of a process that was found, or its ledger; `read` reads the whole ledger.
     pub(super) fn found(
         world: &World,
         found: &FoundProcess,
@@ -92,7 +92,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// A dump or a ledger elsewhere.
+    /// Makes the subject of a dump or a ledger elsewhere.
     pub(super) fn file(ledger: &'a Ledger) -> Self {
         Self {
             pid: ledger.pid(),

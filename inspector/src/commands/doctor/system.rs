@@ -19,7 +19,7 @@ pub(super) fn variables(_: &Machine) -> Vec<Finding> {
     complaints.iter().map(wrong).chain(aliases.into_iter().map(alias)).collect()
 }
 
-/// A finding about another project's variable that sets one of gpumem.
+/// Returns a finding about another project's variable that sets one of gpumem.
 pub(super) fn alias(alias: &Alias) -> Finding {
     info(format!("{} is set; gpumem reads it as {}={}", alias.name, alias.setting, alias.value))
         .fix(format!("{} itself overrides it", alias.setting))
@@ -87,7 +87,7 @@ fn judged(dir: &Path, uid: u32, named: bool) -> Finding {
     }
 }
 
-/// The closest existing directory above.
+/// Returns the closest existing directory above.
 fn nearest(dir: &Path) -> Option<&Path> {
     dir.ancestors().skip(1).find(|parent| parent.is_dir())
 }
@@ -109,7 +109,7 @@ fn free_bytes(dir: &Path) -> Option<u64> {
     (answer == 0).then_some(stat.f_bavail as u64 * stat.f_frsize as u64)
 }
 
-/// Approximately the loader's directories: LD_LIBRARY_PATH and the usual ones.
+/// Returns approximately the loader's directories: LD_LIBRARY_PATH and the usual ones.
 fn library_dirs() -> Vec<PathBuf> {
     let named = std::env::var_os("LD_LIBRARY_PATH");
     let arch = std::env::consts::ARCH;
@@ -130,7 +130,7 @@ fn library_dirs() -> Vec<PathBuf> {
     named.into_iter().chain(usual.map(PathBuf::from)).collect()
 }
 
-/// Files with this prefix in those directories, links resolved, each once.
+/// Returns files with this prefix in those directories, links resolved, each once.
 fn installed(start: &str) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = library_dirs()
         .iter()
@@ -211,7 +211,8 @@ pub(super) fn proc(of: &Machine) -> Option<Finding> {
     }
 }
 
-/// One line for readable ledgers, and one for those of other versions: each update of gpumem leaves some behind.
+/// Reports one line for readable ledgers, and one for those of other versions: each update of gpumem leaves some
+/// behind.
 pub(super) fn stale(of: &Machine) -> Vec<Finding> {
     let all = |is: fn(&FoundProcess) -> bool, whose: &str, fix: &str| {
         let ledgers: Vec<&FoundProcess> = of.survey.found.iter().filter(|found| is(found)).collect();
@@ -225,7 +226,7 @@ pub(super) fn stale(of: &Machine) -> Vec<Finding> {
     known.into_iter().chain(others).collect()
 }
 
-/// Size of their files, in words. Blocks, not length: ledgers are sparse.
+/// Returns the size of their files, in words. Blocks, not length: ledgers are sparse.
 fn bytes_of(ledgers: &[&FoundProcess]) -> String {
     let metas = ledgers.iter().filter_map(|found| std::fs::symlink_metadata(found.path()?).ok());
     units::bytes(metas.map(|meta| meta.blocks() * 512).sum())

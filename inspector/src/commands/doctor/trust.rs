@@ -5,7 +5,7 @@ use super::subject::Subject;
 use gpumem_wire::kinds::{Mode, Vendor};
 use gpumem_wire::units;
 
-/// The deciding setting or finding in the first line, then the refused ones.
+/// Returns the deciding setting or finding in the first line, then the refused ones.
 fn decided(of: &Subject) -> String {
     of.summary.text(of.summary.header.decided).into_owned()
 }
@@ -25,13 +25,14 @@ pub(super) fn mode(of: &Subject) -> Finding {
     info(said).fix("GPUMEM_RECORD_ONLY=0 overrides it")
 }
 
-/// Selftest verdicts that were refused.
+/// Reports selftest verdicts that were refused.
 pub(super) fn verdict(of: &Subject) -> Vec<Finding> {
     let refused = |line: &str| warning(line).fix("remove the file; gpumem selftest --rules writes another");
     decided(of).lines().skip(1).map(refused).collect()
 }
 
-/// The ROCm of a process without CUDA. It is reported beside the mode, because a newer minor version is still served.
+/// Reports the ROCm of a process without CUDA. It is reported beside the mode, because a newer minor version is still
+/// served.
 pub(super) fn rocm(of: &Subject) -> Option<Finding> {
     let number = of.summary.header.driver_version;
     let is_hips = of.summary.contexts.values().any(|context| context.vendor == Vendor::Hip as u8);

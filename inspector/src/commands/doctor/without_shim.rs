@@ -9,7 +9,7 @@ use crate::text;
 use gpumem_wire::settings::Settings;
 use std::ffi::OsStr;
 
-/// The reason why it has no shim.
+/// Reports the reason why it has no shim.
 pub(super) fn reach(&WithoutShim { world, process }: &WithoutShim) -> Finding {
     let who = text::clean(&process.name).into_owned();
     let beyond = |why: &str| error(format!("{who} has no libgpumem.so: {why}")).fix("no preload reaches it");

@@ -22,7 +22,7 @@ pub(super) fn write(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()>
     Ok(())
 }
 
-/// A frame in words that cannot end a step or a line.
+/// Returns a frame in words that cannot end a step or a line.
 fn step(frame: &Frame) -> String {
     text::clean(&frame.label()).replace(';', ":").replace('\n', " ")
 }

@@ -40,7 +40,7 @@ pub(super) fn csv(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A field, quoted if necessary. A spreadsheet would take a leading `=`, `+`, `-` or `@` for a formula.
+/// Returns a field, quoted if necessary. A spreadsheet would take a leading `=`, `+`, `-` or `@` for a formula.
 fn field(text: &str) -> String {
     let text = crate::text::clean(text);
     let formula = text.starts_with(['=', '+', '-', '@']);
@@ -59,7 +59,7 @@ struct Line<'a> {
     site: &'a str,
 }
 
-/// One JSON object a line for each allocation.
+/// Writes one JSON object a line for each allocation.
 pub(super) fn json_lines(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
     let sites = Sites::of_allocs(ledger);
     for alloc in &ledger.snapshot.allocs {

@@ -14,7 +14,7 @@ pub(super) struct StackBytes {
     pub(super) blocks: u64,
 }
 
-/// Live allocations by kind and stack, of kinds that take memory of their own; most bytes first.
+/// Returns the live allocations by kind and stack, of kinds that take memory of their own; most bytes first.
 pub(super) fn held(ledger: &Ledger) -> Vec<StackBytes> {
     let mut found = BTreeMap::<(AllocKind, StackRef), (u64, u64)>::new();
     for alloc in &ledger.snapshot.allocs {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::path::Path;
 
-/// The trace in a file; `None` if the file has none.
+/// Returns the trace in a file; `None` if the file has none.
 ///
 /// # Errors
 /// Those of reading it.

@@ -262,7 +262,7 @@ impl Args {
     }
 }
 
-/// Sum of the growth of the growing ones, since the requested moment or the first sample.
+/// Returns the sum of the growth of the growing ones, since the requested moment or the first sample.
 fn sum(suspects: &[&Suspect]) -> i64 {
     let grown = suspects.iter().filter_map(|suspect| suspect.since()).map(|grown| grown.bytes_change.max(0));
     grown.fold(0, i64::saturating_add)

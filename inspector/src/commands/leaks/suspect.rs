@@ -173,7 +173,7 @@ fn report(
     }
 }
 
-/// By call site and state: growing ones first, then by bytes.
+/// Groups suspects by call site and state: growing ones first, then by bytes.
 fn sites(suspect: &[&Held], names: &Sites, verdicts: &FxHashMap<String, Verdict>) -> Vec<Site> {
     let mut all: BTreeMap<(Standing, Rc<str>), Site> = BTreeMap::new();
     for held in suspect {
@@ -272,7 +272,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
     writeln!(out, "what to make of it: gpumem help is-it-a-leak")
 }
 
-/// The meaning of an empty list of suspects.
+/// Returns the meaning of an empty list of suspects.
 fn nothing(report: &Report) -> String {
     let young = match report.young {
         0 => String::new(),

@@ -142,7 +142,7 @@ fn live(suspect: &Suspect) -> String {
     format!("{}{ages}{freed}", growth::held(suspect))
 }
 
-/// Times of the first and the last allocation there.
+/// Returns the times of the first and the last allocation there.
 fn seen(suspect: &Suspect) -> String {
     let ago = |what: &str, age: Option<u64>| age.map(|ns| format!("{what} {} ago", units::span(ns)));
     let all = [ago("first", suspect.first_seen_age_ns), ago("last", suspect.last_seen_age_ns)];
@@ -168,7 +168,7 @@ fn change(suspect: &Suspect, grown: &Grown) -> String {
     }
 }
 
-/// A name and a value. A line that would be too long is broken between the parts of the value.
+/// Prints a name and a value. A line that would be too long is broken between the parts of the value.
 fn line(out: &mut dyn Write, name: &str, value: &str) -> std::io::Result<()> {
     const NAME: usize = 9;
     if value.is_empty() {
@@ -186,7 +186,7 @@ fn line(out: &mut dyn Write, name: &str, value: &str) -> std::io::Result<()> {
     writeln!(out, "  {name:<7}{}", rest.trim_end())
 }
 
-/// Memory that no GPU call made.
+/// Prints the memory that no GPU call made.
 fn outside(out: &mut dyn Write, heap: &Suspect, ledger: &Ledger) -> std::io::Result<()> {
     let grown = heap.since().map_or(0, |grown| grown.bytes_change);
     writeln!(out)?;
@@ -203,7 +203,7 @@ fn outside(out: &mut dyn Write, heap: &Suspect, ledger: &Ledger) -> std::io::Res
     }
 }
 
-/// Suspects that do not grow. Memory made at the start is no growth, so growth is shown only since a moment.
+/// Prints the suspects that do not grow. Memory made at the start is no growth, so growth is shown only since a moment.
 fn in_short(out: &mut dyn Write, rows: &[&Row], with_growth: bool) -> std::io::Result<()> {
     let grown = |suspect: &Suspect| suspect.since().filter(|_| with_growth).map(|grown| change(suspect, grown));
     let table = Table::<&Row>::new()

@@ -124,7 +124,7 @@ fn stopped() -> bool {
     SIGNAL.load(Ordering::Relaxed) != 0
 }
 
-/// The signal since the last call; 0: none.
+/// Returns the signal since the last call; 0: none.
 fn taken_signal() -> i32 {
     SIGNAL.swap(0, Ordering::Relaxed)
 }

@@ -82,7 +82,7 @@ impl Place {
         &self.path
     }
 
-    /// Number of bytes written.
+    /// Returns the number of bytes written.
     pub(super) fn bytes(&self) -> u64 {
         self.before + self.out.get_ref().bytes
     }

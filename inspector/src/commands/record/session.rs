@@ -213,7 +213,7 @@ impl Session {
     }
 }
 
-/// Processor time of this process so far.
+/// Returns the processor time of this process so far.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a local with room for the one timespec that clock_gettime writes.

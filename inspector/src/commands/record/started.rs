@@ -54,7 +54,7 @@ fn lost(error: std::io::Error) -> Failure {
     Failure::io("cannot wait for the command", &error)
 }
 
-/// The exit code as a shell gives it.
+/// Returns the exit code as a shell gives it.
 fn code(ended: ExitStatus) -> i32 {
     ended.code().unwrap_or_else(|| 128 + ended.signal().unwrap_or(0))
 }
@@ -86,7 +86,7 @@ fn follow(args: &Args, context: &Context, started: &mut Started) -> Result<()> {
     sessions.end(if runs { "its time was over" } else { "the command ended" })
 }
 
-/// The file of one process: the first gets the user's name, the others that name with their pid.
+/// Returns the file of one process: the first gets the user's name, the others that name with their pid.
 fn output(args: &Args, is_first: bool, pid: u32) -> Option<PathBuf> {
     let named = args.output.as_ref()?;
     if is_first {
@@ -97,7 +97,8 @@ fn output(args: &Args, is_first: bool, pid: u32) -> Option<PathBuf> {
     Some(name.into())
 }
 
-/// Ledgers of processes below this one that are not recorded yet, including the ledger that the command itself left.
+/// Returns the ledgers of processes below this one that are not recorded yet, including the ledger that the command
+/// itself left.
 fn fresh(world: &World, started: &Started, sessions: &Sessions<'_>) -> Vec<FoundProcess> {
     let is_ours = |found: &FoundProcess| match (&found.process, found.path()) {
         (Some(process), _) => descends(world, process.pid),

@@ -21,7 +21,7 @@ const FRAMES: usize = 64;
 const LABEL: usize = 300;
 const CMDLINE: usize = 2000;
 
-/// The whole summary.
+/// Returns the whole summary.
 pub(in crate::commands) fn summary(context: &Context, ledger: &Ledger) -> Summary {
     let found = suspects::find(ledger, None);
     let mut remarks = growth::remarks(ledger, &found);

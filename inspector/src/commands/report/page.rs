@@ -72,7 +72,7 @@ fn number_of(number: &Number) -> Markup {
     }
 }
 
-/// A command to paste, with a button that copies it; or another remedy as text.
+/// Returns a command to paste, with a button that copies it; or another remedy as text.
 fn command(line: &str) -> Markup {
     html! {
         @if line.starts_with("gpumem ") || line.starts_with("heaptrack ") {
@@ -142,7 +142,7 @@ fn findings(summary: &Summary) -> Markup {
     }
 }
 
-/// A class of the style sheet. A recording may hold any word.
+/// Returns a class of the style sheet. A recording may hold any word.
 fn severity(word: &str) -> &'static str {
     match word {
         "error" => "error",

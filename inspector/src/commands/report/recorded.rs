@@ -12,7 +12,7 @@ use std::path::Path;
 /// Most large allocations that are listed.
 const LARGE: usize = 200;
 
-/// The recording that a word means, if any: a path, or the name of a file here that begins as gzip does.
+/// Returns the recording that a word means, if any: a path, or the name of a file here that begins as gzip does.
 pub(super) fn named(target: &OsStr) -> Option<&Path> {
     let path = Path::new(target);
     recording::may_be(path).then_some(path)

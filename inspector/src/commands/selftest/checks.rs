@@ -40,7 +40,7 @@ const CHECKS: &[(&str, Run)] = &[
     ("memory.beside_capture", memory::beside_capture),
 ];
 
-/// The hidden form of the command: `--list`, or one JSON line per check.
+/// Runs the hidden form of the command: `--list`, or one JSON line per check.
 ///
 /// # Errors
 /// As the conformance suite: code 1 if a check failed, 2 if there is no device.

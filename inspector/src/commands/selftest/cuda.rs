@@ -30,8 +30,8 @@ struct Differs {
     what: String,
 }
 
-/// A program of the selftest: in `libexec/gpumem` if libgpumem.so or gpumem is installed, under its short name beside
-/// them in a build directory.
+/// Returns a program of the selftest: in `libexec/gpumem` if libgpumem.so or gpumem is installed, under its short name
+/// beside them in a build directory.
 fn helper(name: &str, lib: &Path) -> std::result::Result<PathBuf, String> {
     let exe = std::env::current_exe().ok();
     let mut places = Vec::new();
@@ -66,7 +66,7 @@ pub(super) fn programs(lib: &Path) -> std::result::Result<Programs, String> {
     Ok(Programs { conformance: helper("conformance", lib)?, differ: helper("differ", lib)? })
 }
 
-/// The conformance suite.
+/// Returns the conformance suite.
 pub(super) fn suite(program: &Path) -> Suite<'_> {
     Suite { name: "conformance", program, args: &[], says: "conformance:" }
 }
@@ -174,7 +174,7 @@ pub(super) fn differential(
     (part, answer.differ.into_iter().map(|found| found.file).collect())
 }
 
-/// The first answers that differ; the file has all.
+/// Returns the first answers that differ; the file has all.
 fn in_short(what: &str) -> String {
     let lines = || what.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     let of = |begin: &str| lines().find(|line| line.starts_with(begin));

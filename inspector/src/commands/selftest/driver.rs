@@ -32,7 +32,7 @@ pub(super) fn asked() -> std::result::Result<Driver, String> {
     })
 }
 
-/// The hidden form of the command: one JSON line about the driver.
+/// Runs the hidden form of the command: one JSON line about the driver.
 ///
 /// # Errors
 /// Code 2 if there is no driver or no device.

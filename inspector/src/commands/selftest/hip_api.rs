@@ -95,7 +95,7 @@ functions! {
     );
 }
 
-/// The first of these libraries that loads. Programs are linked to one version; the probe works with any.
+/// Returns the first of these libraries that loads. Programs are linked to one version; the probe works with any.
 fn open(name: &str) -> Option<Library> {
     let places = ["", "/opt/rocm/lib/"];
     let versions = ["", ".7", ".6", ".5"];
@@ -123,7 +123,7 @@ impl Hip {
         }
     }
 
-    /// The runtime's version and file.
+    /// Returns the runtime's version and file.
     fn library_line(&self) -> String {
         let mut version = 0;
         // SAFETY: `version` is a local that takes the number. Zeroes are a valid Dl_info, which dladdr fills if it
@@ -138,7 +138,7 @@ impl Hip {
         format!("HIP runtime {version}, {}", path.as_deref().unwrap_or("of an unknown file"))
     }
 
-    /// The first device, and the runtime.
+    /// Returns the first device, and the runtime.
     pub(super) fn device_line(&self) -> String {
         let mut name = [0; 256];
         // SAFETY: `name` has 256 zero bytes and the call writes at most 255, so a NUL remains.
@@ -170,7 +170,7 @@ type Compile = unsafe extern "C" fn(Handle, c_int, *const *const c_char) -> Stat
 type CodeSize = unsafe extern "C" fn(Handle, *mut usize) -> Status;
 type Code = unsafe extern "C" fn(Handle, *mut c_char) -> Status;
 
-/// The kernel's code for this device. It is never freed, because modules may need it.
+/// Returns the kernel's code for this device. It is never freed, because modules may need it.
 ///
 /// # Errors
 /// Says why it cannot be made here.
@@ -203,7 +203,7 @@ fn code(hip: &Hip) -> Result<&'static [u8], String> {
     }
 }
 
-/// The kernel as a function.
+/// Returns the kernel as a function.
 ///
 /// # Errors
 /// Says why there is none here.

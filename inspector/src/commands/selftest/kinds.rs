@@ -22,7 +22,7 @@ pub(super) fn sets_and_copies(p: &Probe, block: *mut u8, number: u32) -> Result<
     Ok(Made { graph, set })
 }
 
-/// Only memset nodes: execs of graphs with copies are not given to other handles.
+/// Makes only memset nodes: execs of graphs with copies are not given to other handles.
 pub(super) fn fills(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let graph = p.graph()?;
     let set = p.add_set(graph, &[], &fill(block, number, WORDS))?;
@@ -44,7 +44,7 @@ pub(super) fn element_sizes(p: &Probe, block: *mut u8, number: u32) -> Result<Ma
     Ok(Made { graph, set })
 }
 
-/// One set node, three parallel copies, all joined.
+/// Makes one set node, three parallel copies, all joined.
 pub(super) fn forks(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let graph = p.graph()?;
     let set = p.add_set(graph, &[], &fill(block, number, WORDS))?;
@@ -57,7 +57,7 @@ pub(super) fn forks(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop
     Ok(Made { graph, set })
 }
 
-/// The same nodes with edges that differ from one number to the next: a chain or a fork.
+/// Makes the same nodes with edges that differ from one number to the next: a chain or a fork.
 pub(super) fn shapes(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let graph = p.graph()?;
     let set = p.add_set(graph, &[], &fill(block, number, WORDS))?;
@@ -79,7 +79,7 @@ pub(super) fn child(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop
     Ok(Made { graph, set: first })
 }
 
-/// Captured from two streams, with the second joined by events.
+/// Captures from two streams; events join the second.
 pub(super) fn captured(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let [a, b] = p.streams;
     let (mut graph, mut forked, mut joined) = (null_mut(), null_mut(), null_mut());

@@ -13,7 +13,7 @@ fn block(p: &Probe, bytes: usize) -> Result<*mut c_void, Stop> {
     Ok(block)
 }
 
-/// Offset of the first byte that differs from this one.
+/// Returns the offset of the first byte that differs from this one.
 fn other_than(p: &Probe, block: *mut c_void, bytes: usize, byte: u8) -> Result<Option<usize>, Stop> {
     let mut host = vec![!byte; bytes];
     hip!(p, hipMemcpy(host.as_mut_ptr().cast(), block, bytes, DEVICE_TO_HOST));

@@ -106,7 +106,7 @@ impl Setup {
         self.passing.map_or(self.dir, tempfile::TempDir::keep)
     }
 
-    /// The environment to run a part of this name under the preload.
+    /// Returns the environment to run a part of this name under the preload.
     fn under(&self, part: &str, variables: &[(&'static str, &'static str)]) -> Result<suite::Under<'_>> {
         let ledgers = self.dir.join(format!("ledgers-{part}"));
         private(&ledgers)?;
@@ -150,14 +150,14 @@ impl Part {
         Self { part, run, ok: 0, failed: 0, skipped: 0, failures: Vec::new(), skips: Vec::new() }
     }
 
-    /// A part that did not finish.
+    /// Returns a part that did not finish.
     fn broken(part: &'static str, run: &'static str, why: String) -> Self {
         let mut broken = Self::new(part, run);
         broken.fail(part, why);
         broken
     }
 
-    /// The checks of a suite. Under the preload the answers are compared with the `native` ones.
+    /// Returns the checks of a suite. Under the preload the answers are compared with the `native` ones.
     fn of(part: &'static str, run: &'static str, checks: &[Check], native: Option<&[Check]>) -> Self {
         let mut all = Self::new(part, run);
         for check in checks {

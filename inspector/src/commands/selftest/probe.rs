@@ -129,7 +129,7 @@ impl Probe {
         Ok(())
     }
 
-    /// An empty graph.
+    /// Returns an empty graph.
     pub(super) fn graph(&self) -> Result<Handle, Stop> {
         let mut graph = null_mut();
         hip!(self, hipGraphCreate(&mut graph, 0));

@@ -80,7 +80,7 @@ const GRAPH_CACHE: On = On { pool: false, graph_cache: true };
 const NOTHING: On = On { pool: false, graph_cache: false };
 
 impl On {
-    /// The parts that stay on without this rule.
+    /// Returns the parts that stay on without this rule.
     fn without(self, check: &str) -> Self {
         let family = check.split('.').next().unwrap_or_default();
         // An unknown rule concerns everything.
@@ -162,13 +162,13 @@ pub(super) fn run(setup: Setup, asked: &VerdictRequest, context: &Context) -> Re
     }
 }
 
-/// The subject of a verdict: one kind of device under a driver.
+/// Returns the subject of a verdict: one kind of device under a driver.
 fn subject(driver: &Driver, gpu: &Gpu) -> Subject {
     let release = env!("CARGO_PKG_VERSION").to_owned();
     Subject { release, driver: driver.version, gpu: gpu.name.clone(), capability: gpu.capability }
 }
 
-/// A directory's verdict on the device to be tested, if later processes of this user accept it.
+/// Returns a directory's verdict on the device to be tested, if later processes of this user accept it.
 fn there(dir: &Path, driver: &Driver) -> Option<Written> {
     // SAFETY: geteuid takes no arguments and cannot fail.
     let uid = unsafe { libc::geteuid() };
@@ -201,8 +201,8 @@ fn tried_on(setup: &Setup, driver: &Driver, programs: &Programs) -> std::result:
     Ok((section, Verdict { subject, pool: on.pool, graph_cache: on.graph_cache }, others.collect()))
 }
 
-/// The parts that may be on: as many as possible of those that no broken rule concerns, and only those that pass
-/// `holds`.
+/// Returns the parts that may be on: as many as possible of those that no broken rule concerns, and only those that
+/// pass `holds`.
 fn decided(
     native: &[Check],
     mut holds: impl FnMut(On) -> std::result::Result<bool, String>,
@@ -236,7 +236,7 @@ fn preloaded(
     Ok(parts)
 }
 
-/// Directory of the verdict.
+/// Returns the directory of the verdict.
 fn directory(place: Option<Place>) -> std::result::Result<PathBuf, String> {
     // SAFETY: geteuid takes no arguments and cannot fail.
     let root = unsafe { libc::geteuid() } == 0;
@@ -284,7 +284,7 @@ mod tests {
         failed.iter().map(|name| check(name, Outcome::Fail)).chain(ok).collect()
     }
 
-    /// The decision if these checks fail natively and those ways to run it hold, and the ways that were tried.
+    /// Returns the decision if these checks fail natively and those ways to run it hold, and the ways that were tried.
     fn on(native: &[&str], held: &[On]) -> (On, Vec<On>) {
         let mut tried = Vec::new();
         let on = decided(&checks(native), |on| {
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(on(&["somethingnew.x"], &[BOTH, POOL]), (NOTHING, vec![]));
     }
 
-    /// The families of the suite, from the names of checks in its source.
+    /// Returns the families of the suite, from the names of checks in its source.
     fn families_of_the_suite() -> BTreeSet<String> {
         let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/src/conformance");
         let files = fs::read_dir(suite).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());

@@ -47,7 +47,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// The end of the process in words.
+    /// Returns the end of the process in words.
     pub(super) fn words(&self) -> String {
         match self.status {
             None => format!("it stood still for {} s and was killed", PATIENCE.as_secs()),
@@ -58,7 +58,7 @@ impl Ended {
         }
     }
 
-    /// The last line of its output.
+    /// Returns the last line of its output.
     pub(super) fn last_words(&self) -> &str {
         self.stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("")
     }
@@ -72,7 +72,7 @@ pub(super) struct Under<'a> {
     pub variables: Vec<(&'static str, &'static str)>,
 }
 
-/// A command in the environment of a run: without gpumem's variables, except those of the run.
+/// Returns a command in the environment of a run: without gpumem's variables, except those of the run.
 pub(super) fn command(program: &Path, under: Option<&Under>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GPUMEM_")) {
@@ -161,7 +161,7 @@ pub(super) struct Suite<'a> {
 }
 
 impl Suite<'_> {
-    /// The names of its checks.
+    /// Returns the names of its checks.
     fn names(&self) -> Result<Vec<String>, String> {
         let mut names = Vec::new();
         let mut listing = command(self.program, None);
@@ -270,7 +270,7 @@ fn did_its_work(under: &Under, pid: u32, exercised: Option<(usize, &str)>) -> Re
     }
 }
 
-/// The shim's records of a process.
+/// Returns the shim's records of a process.
 pub(super) fn ledger(under: &Under, pid: u32) -> Option<Snapshot> {
     let entries = std::fs::read_dir(&under.ledgers).ok()?;
     let mut files = entries.flatten().filter(|entry| {

@@ -69,7 +69,7 @@ fn is_kind(part: &Share) -> bool {
     AllocKind::from_name(part.name).is_some_and(|kind| Location::usual(kind) != Location::Nowhere)
 }
 
-/// The kinds of recorded allocations, if there are several.
+/// Returns the kinds of recorded allocations, if there are several.
 fn kinds(device: &Device) -> String {
     let kinds: Vec<&Share> = device.of_process.parts.iter().filter(|part| is_kind(part)).collect();
     let words: Vec<_> = kinds.iter().map(|part| format!("{} {}", part.name, units::bytes(part.bytes))).collect();

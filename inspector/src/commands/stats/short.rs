@@ -78,7 +78,7 @@ fn print_host(out: &mut dyn Write, host: &Host) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Changes per minute over the samples; `None` without samples.
+/// Returns the changes per minute over the samples; `None` without samples.
 fn growth(report: &Report) -> Option<String> {
     let growth = report.growth.as_ref()?;
     let row = |name| growth.rows.iter().find(|row| row.what == name);
@@ -93,7 +93,7 @@ fn growth(report: &Report) -> Option<String> {
     })
 }
 
-/// Calls that the driver refused; `None` without any.
+/// Returns the calls that the driver refused; `None` without any.
 fn failed(report: &Report) -> Option<String> {
     let allocations = report.overview.kinds.iter().fold(0, |sum: u64, kind| sum.saturating_add(kind.failures));
     let counter = |name| report.counters.get(name).copied().unwrap_or_default();

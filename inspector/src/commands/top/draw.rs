@@ -143,7 +143,7 @@ fn tabs(buffer: &mut Buffer, area: Rect, now: Tab) {
     put_parts(buffer, area, &parts);
 }
 
-/// The prompt, a message, or the order of the rows.
+/// Draws the prompt, a message, or the order of the rows.
 fn footer(buffer: &mut Buffer, area: Rect, state: &State, look: Option<&Look>) {
     if let Some(prompt) = &state.prompt {
         return self::prompt(buffer, area, prompt);

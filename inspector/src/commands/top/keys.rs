@@ -134,7 +134,7 @@ pub(super) const KEYS: &[Line] = &[
     line("Ctrl-L, Ctrl-Z", "draw anew, suspend", &[ctrl('l', Does::Redraw), ctrl('z', Does::Suspend)]),
 ];
 
-/// The meaning of a key; `None` if it has none.
+/// Returns the meaning of a key; `None` if it has none.
 pub(super) fn meaning(event: &KeyEvent) -> Option<Does> {
     // A capital letter is a key of its own, however the terminal reports it.
     let held = event.modifiers.difference(KeyModifiers::SHIFT);
@@ -142,7 +142,7 @@ pub(super) fn meaning(event: &KeyEvent) -> Option<Does> {
     all.clone().find(|(code, modifiers, _)| *code == event.code && *modifiers == held).map(|&(.., does)| does)
 }
 
-/// The table as text, for the help of the command.
+/// Returns the table as text, for the help of the command.
 pub(super) fn help() -> String {
     let width = KEYS.iter().map(|line| crate::text::width(line.keys)).max().unwrap_or(0);
     let mut help = String::from("Keys, on a terminal:\n");

@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     }
 }
 
-/// The ledger of the target process; `None`: there are several.
+/// Returns the ledger of the target process; `None`: there are several.
 fn whom(args: &Args, context: &Context) -> Result<Option<PathBuf>> {
     match context.ledger(&args.target) {
         Ok(ledger) => Ok(Some(ledger.path)),
@@ -126,7 +126,7 @@ impl Live {
     }
 }
 
-/// The keys as text for the command's help.
+/// Returns the keys as text for the command's help.
 pub(super) fn help() -> String {
     keys::help()
 }

@@ -70,7 +70,7 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// A look without lines and tables.
+    /// Returns a look without lines and tables.
     pub(super) fn new(ask: &Ask, head: Head, warnings: Vec<String>) -> Self {
         Self {
             ask: ask.clone(),
@@ -181,17 +181,17 @@ impl Cell {
         Self::Text(text.into())
     }
 
-    /// Bytes, or their difference to a baseline.
+    /// Makes a cell of bytes, or of their difference to a baseline.
     pub(super) fn bytes(now: u64, before: Option<u64>) -> Self {
         before.map_or(Self::Bytes(now), |before| Self::BytesChange(crate::model::changes::minus(now, before)))
     }
 
-    /// A number, or its difference to a baseline.
+    /// Makes a cell of a number, or of its difference to a baseline.
     pub(super) fn count(now: u64, before: Option<u64>) -> Self {
         before.map_or(Self::Count(now), |before| Self::CountChange(crate::model::changes::minus(now, before)))
     }
 
-    /// The sort key; an empty cell is the least.
+    /// Returns the sort key; an empty cell is the least.
     pub(super) fn weight(&self) -> Option<f64> {
         Some(match self {
             Self::Empty | Self::Text(_) | Self::Bars(_) => return None,

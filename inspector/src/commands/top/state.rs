@@ -76,7 +76,7 @@ pub(super) enum Effect {
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
 
 impl State {
-    /// The initial state.
+    /// Returns the initial state.
     pub(super) fn new(whom: Option<PathBuf>, interval: Duration, readonly: bool) -> Self {
         Self {
             whom,
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// The request for the next look.
+    /// Returns the request for the next look.
     pub(super) fn ask(&self) -> Ask {
         Ask {
             whom: self.whom.clone(),
@@ -112,7 +112,7 @@ impl State {
         }
     }
 
-    /// The order of the rows, and the chosen one.
+    /// Returns the order of the rows, and the chosen one.
     pub(super) fn rows(&self) -> Rows {
         self.lists.get(&self.place()).cloned().unwrap_or_default()
     }
@@ -330,7 +330,7 @@ impl State {
     }
 }
 
-/// The position after a line or a page.
+/// Returns the position after a line or a page.
 fn scrolled(at: usize, does: Does, page: usize) -> usize {
     match does {
         Does::Up => at.saturating_sub(1),
@@ -343,7 +343,7 @@ fn scrolled(at: usize, does: Does, page: usize) -> usize {
     }
 }
 
-/// The value before or after this one, in a circle.
+/// Returns the value before or after this one, in a circle.
 fn next<T: ValueEnum + PartialEq>(now: T, forward: bool) -> T {
     let all = T::value_variants();
     let at = all.iter().position(|value| *value == now).unwrap_or(0);

@@ -95,7 +95,7 @@ impl Worker {
         let _ = self.to.send(ToWorker::Act(request));
     }
 
-    /// The next message; an error once the thread is gone.
+    /// Returns the next message; an error once the thread is gone.
     pub(super) fn said(&self) -> Option<Result<FromWorker, ()>> {
         match self.from.try_recv() {
             Ok(said) => Some(Ok(said)),
@@ -312,7 +312,7 @@ fn name_all(world: &World, jobs: &Receiver<Job>, to: &Sender<ToWorker>, generati
     }
 }
 
-/// Processor time of this thread.
+/// Returns the processor time of this thread.
 fn cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)

@@ -28,14 +28,14 @@ pub(crate) enum StackMode {
     Mixed,
 }
 
-/// The native frames and the Python frames of a stack.
+/// Returns the native frames and the Python frames of a stack.
 fn parts(ledger: &Ledger, stack: StackRef) -> (&[u64], &[u64]) {
     let all = ledger.snapshot.stacks.get(&stack).map_or(&[][..], |stack| ledger.snapshot.frames(stack));
     let native = all.iter().position(|&frame| PythonFrame::of(frame).is_some()).unwrap_or(all.len());
     all.split_at(native)
 }
 
-/// The shown frames, innermost first.
+/// Returns the shown frames, innermost first.
 pub(super) fn shown(ledger: &Ledger, stack: StackRef) -> Cow<'_, [u64]> {
     let (native, python) = parts(ledger, stack);
     match ledger.stack {
@@ -73,7 +73,7 @@ fn mixed(ledger: &Ledger, native: &[u64], mut python: &[u64]) -> Vec<u64> {
     frames
 }
 
-/// The call site of a stack.
+/// Returns the call site of a stack.
 pub(super) fn site(ledger: &Ledger, stack: StackRef) -> Option<u64> {
     let (native, python) = parts(ledger, stack);
     if python.is_empty() || ledger.stack == StackMode::Native {
@@ -88,8 +88,8 @@ fn whose(ledger: &Ledger, frame: u64) -> Whose {
     ledger.symbols.frames(frame)[0].file.as_deref().map_or(Whose::Framework, python::whose)
 }
 
-/// The frames that name a stack: its call site, the user's own line if that is another frame, and the callers of that
-/// line.
+/// Returns the frames that name a stack: its call site, the user's own line if that is another frame, and the callers
+/// of that line.
 pub(in crate::model) fn steps(ledger: &Ledger, stack: StackRef) -> (Cow<'_, [u64]>, usize) {
     let (native, python) = parts(ledger, stack);
     let is_native = python.is_empty() || ledger.stack == StackMode::Native;
@@ -103,7 +103,7 @@ pub(in crate::model) fn steps(ledger: &Ledger, stack: StackRef) -> (Cow<'_, [u64
     }
 }
 
-/// A step of a stack's name. [`steps`] says how many of its first frames form one step, which is never split.
+/// Returns a step of a stack's name. [`steps`] says how many of its first frames form one step, which is never split.
 pub(in crate::model) fn step(
     ledger: &Ledger,
     stack: StackRef,

@@ -206,13 +206,13 @@ impl Recording {
 }
 
 impl Recording {
-    /// The frames of a stack in words, innermost first.
+    /// Returns the frames of a stack in words, innermost first.
     pub(crate) fn labels(&self, stack: u32) -> Vec<Rc<str>> {
         let frames = self.stacks.get(&stack).map_or(&[][..], |stack| &stack.frames);
         frames.iter().map(|&frame| Rc::clone(&self.frames[frame as usize])).collect()
     }
 
-    /// A frame in words, `depth` steps out from a stack's call site.
+    /// Returns a frame in words, `depth` steps out from a stack's call site.
     pub(super) fn step(&self, stack: u32, depth: usize) -> Option<Rc<str>> {
         let stack = self.stacks.get(&stack)?;
         let frame = *stack.frames.get(stack.site.checked_add(depth)?)?;
@@ -229,7 +229,7 @@ impl Track {
         }
     }
 
-    /// Bytes held at these ticks, which are in order.
+    /// Returns the bytes held at these ticks, which are in order.
     pub(super) fn at(&self, ticks: &[usize]) -> Vec<u64> {
         let (mut held, mut now) = (self.held.iter().peekable(), 0);
         let at = |&tick: &usize| {
@@ -241,7 +241,7 @@ impl Track {
         ticks.iter().map(at).collect()
     }
 
-    /// Most bytes ever held.
+    /// Returns the most bytes ever held.
     pub(super) fn peak(&self) -> u64 {
         self.held.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0)
     }

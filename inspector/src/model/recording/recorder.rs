@@ -82,7 +82,8 @@ impl Recorder {
         }
     }
 
-    /// A tick of zeros at the process's start, so that the recording begins there however late the first look is.
+    /// Returns a tick of zeros at the process's start, so that the recording begins there however late the first look
+    /// is.
     pub(crate) fn begin_with_nothing(&mut self, ledger: &Ledger) -> Line {
         let header = &ledger.snapshot.header;
         let unix_ns = real_ns(header, header.created_ns);
@@ -90,7 +91,7 @@ impl Recorder {
         Line::Tick(Tick { unix_ns, totals: vec![0; COLUMNS.len()], ..Tick::default() })
     }
 
-    /// The first line of a file.
+    /// Returns the first line of a file.
     pub(crate) fn begin(&self) -> Line {
         Line::GpumemRecording(self.begin.clone())
     }
@@ -107,7 +108,7 @@ impl Recorder {
         self.large_budget = Budget::full(self.last_unix_ns);
     }
 
-    /// The lines of one tick.
+    /// Returns the lines of one tick.
     pub(crate) fn tick(&mut self, ledger: &Ledger) -> Vec<Line> {
         let mut lines = Vec::new();
         // For a process that has ended, the time is its last sign of life, which may be before the last look.
@@ -223,7 +224,7 @@ impl Recorder {
         }
     }
 
-    /// Events since the previous tick; at the first tick, all events still in the ledger.
+    /// Adds the events since the previous tick; at the first tick, all events still in the ledger.
     fn moments(&mut self, ledger: &Ledger, tick: &mut Tick) {
         let fresh = ledger.snapshot.events.iter().filter(|event| self.events.is_none_or(|seen| event.seq > seen));
         let mut moments: Vec<Moment> = fresh.filter_map(|event| course::moment(ledger, event)).collect();
@@ -238,7 +239,7 @@ impl Recorder {
     }
 }
 
-/// Memory that each row holds now.
+/// Returns the memory that each row holds now.
 fn held(ledger: &Ledger) -> FxHashMap<(Of, u64), Held> {
     let mut held: FxHashMap<(Of, u64), Held> = FxHashMap::default();
     let of = |kind| match kind {
@@ -279,7 +280,7 @@ fn held(ledger: &Ledger) -> FxHashMap<(Of, u64), Held> {
     held
 }
 
-/// The values of [`COLUMNS`].
+/// Returns the values of [`COLUMNS`].
 fn totals_of(ledger: &Ledger) -> Vec<u64> {
     let cache = cache::of(ledger);
     let graphs = graphs::total(ledger, &cache);

@@ -14,7 +14,7 @@ const ROWS: usize = 2000;
 const OTHERS: &str = "(smaller ones)";
 
 impl Recording {
-    /// Live memory over time, at no more moments than a chart has.
+    /// Returns the live memory over time, at no more moments than a chart has.
     pub(crate) fn course(&self) -> Course {
         let ticks = chart::kept(&self.sums());
         let times: Vec<u64> = ticks.iter().map(|&tick| self.times[tick]).collect();
@@ -24,7 +24,7 @@ impl Recording {
         Course { totals, held, moments: self.moments.clone() }
     }
 
-    /// Memory by call stack; totals count from the start of the recording.
+    /// Returns the memory by call stack; totals count from the start of the recording.
     pub(crate) fn flame(&self, course: &Course) -> Flame {
         let sites = || self.tracks.iter().filter(|track| track.of.kind == Of::Site);
         let live: FxHashMap<u32, u64> = sites().map(|track| (track.of.stack, track.now[0])).collect();
@@ -32,7 +32,7 @@ impl Recording {
         flame::of(&flame::weights(&live, made, &course.held), |stack| self.labels(stack))
     }
 
-    /// The largest single allocations, each with its call site.
+    /// Returns the largest single allocations, each with its call site.
     pub(crate) fn largest(&self, most: usize) -> Vec<(Large, Rc<str>)> {
         let mut all: Vec<&Large> = self.large.iter().collect();
         all.sort_by_key(|large| (std::cmp::Reverse(large.made.bytes), large.made.serial));
@@ -42,7 +42,7 @@ impl Recording {
         all.into_iter().map(|large| (large.clone(), name(large.made.stack))).collect()
     }
 
-    /// Live bytes at each tick.
+    /// Returns the live bytes at each tick.
     fn sums(&self) -> Vec<u64> {
         let mut changes = vec![0_i128; self.times.len()];
         for track in self.tracks.iter().filter(|track| track.of.kind == Of::Kind) {
@@ -78,7 +78,7 @@ impl Recording {
         Grid { times: times.to_vec(), rows }
     }
 
-    /// The columns of the totals; for a counter, its increase per second.
+    /// Returns the columns of the totals; for a counter, its increase per second.
     fn whole(&self, ticks: &[usize], times: &[u64]) -> Vec<Row> {
         let column = |(place, (kind, name)): (usize, &(Of, String))| {
             let value = |&tick: &usize| self.totals[tick].get(place).copied().unwrap_or(0);
@@ -91,7 +91,7 @@ impl Recording {
         self.begin.columns.iter().enumerate().map(column).collect()
     }
 
-    /// Names of all call sites of memory or of graphs, by stack.
+    /// Returns the names of all call sites of memory or of graphs, by stack.
     fn names(&self, kind: Of) -> FxHashMap<u32, Rc<str>> {
         let tracks = self.tracks.iter().filter(|track| track.of.kind == kind);
         let stacks: Vec<u32> = tracks.map(|track| track.of.stack).collect();
@@ -108,7 +108,7 @@ fn together(kind: Of, tracks: &[&Track], ticks: &[usize]) -> Row {
     Row { kind, name: OTHERS.into(), stack: flame::MANY, values }
 }
 
-/// Increase of a counter in each second. 0 at the first moment, before which nothing is known.
+/// Returns the increase of a counter in each second. 0 at the first moment, before which nothing is known.
 fn per_second(values: &[u64], times: &[u64]) -> Vec<u64> {
     let between = |at: usize| {
         let rose = values[at].saturating_sub(values[at - 1]) as f64;

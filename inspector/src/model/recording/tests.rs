@@ -17,7 +17,7 @@ use std::io::Write;
 const SECOND: u64 = 1_000_000_000;
 const MIB: u64 = 1 << 20;
 
-/// A ledger at a second: for each stack the number ever made and the sizes of its live allocations.
+/// Returns a ledger at a second: for each stack the number ever made and the sizes of its live allocations.
 fn ledger(second: u64, stacks: &[(u64, Vec<u64>)]) -> Ledger {
     read(composer(second, stacks).finish())
 }
@@ -52,7 +52,7 @@ fn taken(recording: &mut Recording, lines: &[Line]) {
     }
 }
 
-/// Bytes that a stack held at each tick.
+/// Returns the bytes that a stack held at each tick.
 fn held(recording: &Recording, stack: u32) -> Vec<u64> {
     let course = recording.course();
     let row = course.held.rows.into_iter().find(|row| row.kind == Of::Site && row.stack == stack);
@@ -104,7 +104,7 @@ fn random() -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// Size of ten minutes, from the first seconds: the rest is like the second half of these.
+/// Returns the size of ten minutes, from the first seconds: the rest is like the second half of these.
 fn ten_minutes(mut look: impl FnMut(u64) -> Ledger) -> usize {
     let mut out = GzEncoder::new(Vec::new(), Compression::new(7));
     const LOOKS: u64 = 24;

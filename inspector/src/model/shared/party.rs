@@ -41,7 +41,7 @@ pub(super) struct Import {
 }
 
 impl Party {
-    /// The shared memory in a ledger. `wanted`: only these names.
+    /// Returns the shared memory in a ledger. `wanted`: only these names.
     pub(super) fn of(ledger: &Ledger, wanted: Option<&FxHashSet<Hash>>) -> Self {
         let is_wanted = |row: &SharedSlot| wanted.is_none_or(|wanted| wanted.contains(&row.hash));
         let rows = |kind: SharedKind| {
@@ -88,14 +88,15 @@ impl Party {
         }
     }
 
-    /// The names of all shared memory.
+    /// Returns the names of all shared memory.
     pub(super) fn hashes(&self) -> FxHashSet<Hash> {
         let imports = self.imports.iter().filter_map(|import| import.hash);
         self.exports.iter().map(|export| export.hash).chain(imports).collect()
     }
 }
 
-/// Bytes of the largest mapping of each physical handle: the call that imports a handle does not give its size.
+/// Returns the bytes of the largest mapping of each physical handle: the call that imports a handle does not give its
+/// size.
 fn mapped(ledger: &Ledger) -> FxHashMap<u64, u64> {
     let mut mapped = FxHashMap::default();
     let kind = AllocKind::VmmMapping as u8;

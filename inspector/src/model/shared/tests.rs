@@ -20,7 +20,7 @@ fn party(pid: u32, exports: Vec<Export>, imports: Vec<Import>) -> Party {
 /// Rows: freed, MiB, pid.
 type Rows<Pid> = Vec<(bool, u64, Pid)>;
 
-/// Exports, then imports.
+/// Returns exports, then imports.
 fn pairs(shared: &Shared) -> (Rows<u32>, Rows<Option<u32>>) {
     let exported = shared.exported.iter().map(|row| (row.freed, row.bytes / MIB, row.pid)).collect();
     (exported, shared.imported.iter().map(|row| (row.freed, row.bytes / MIB, row.pid)).collect())

@@ -20,7 +20,7 @@ impl Random {
     }
 }
 
-/// The points that the shim's ledger keeps of these samples.
+/// Returns the points that the shim's ledger keeps of these samples.
 fn kept(samples: &[(u64, u64)]) -> Vec<Step> {
     let (mut steps, mut oldest) = (Vec::new(), samples.len());
     for level in GROWTH_LEVELS {
@@ -87,7 +87,8 @@ fn plant(truth: Verdict, random: &mut Random) -> Planted {
     Planted { counts, turnover: Turnover { ever: ever.max(live), live, born_over }, one_thing: false }
 }
 
-/// A swinging series, one that is filled and emptied again and again, and one buffer that is replaced by a larger one.
+/// Returns a swinging series, one that is filled and emptied again and again, and one buffer that is replaced by a
+/// larger one.
 fn rising_and_falling(len: f64, base: u64, random: &mut Random) -> Planted {
     let samples = len as u64;
     let most = base / 2 + 4 + random.below(100);

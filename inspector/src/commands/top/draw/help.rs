@@ -35,7 +35,7 @@ fn reading(state: &State) -> &'static [&'static str] {
     }
 }
 
-/// The whole help, in lines of this width.
+/// Returns the whole help, in lines of this width.
 pub(super) fn lines(state: &State, columns: u16) -> Vec<String> {
     let mut lines = vec!["Keys".to_owned()];
     let width = KEYS.iter().map(|line| text::width(line.keys)).max().unwrap_or(0);

@@ -41,12 +41,12 @@ pub(super) fn wrapped(line: &str, columns: u16, most: usize) -> Vec<String> {
     lines
 }
 
-/// The title of a column, with a static lifetime.
+/// Returns the title of a column, with a static lifetime.
 pub(super) fn static_title(look: &Look, column: &Column) -> &'static str {
     if look.head.baseline_age.is_some() { column.changed } else { column.title }
 }
 
-/// The text of a cell; `bars` is the width of a cell with bars.
+/// Returns the text of a cell; `bars` is the width of a cell with bars.
 pub(super) fn cell(cell: &Cell, bars: usize) -> String {
     let changed = |n: i64, text: fn(i64) -> String| if n == 0 { "-".into() } else { text(n) };
     match cell {

@@ -164,7 +164,7 @@ fn allocations() {
     assert!(filtered.contains("only rows with: KV"), "{filtered}");
 }
 
-/// A look at a tab: its numbers and its list.
+/// Returns a look at a tab: its numbers and its list.
 fn tab(key: &str, numbers: Vec<Row>, list: Sheet, lines: &[&str]) -> (State, Look) {
     let mut state = state();
     let first = look(&state);

@@ -22,7 +22,7 @@ const FIRST: usize = 60;
 pub(super) const HISTORY_NS: u64 = 15 * 60_000_000_000;
 pub(super) const MOMENTS: u64 = 60;
 
-/// The names of call sites. If names are put off, the largest sites are wanted first.
+/// Returns the names of call sites. If names are put off, the largest sites are wanted first.
 pub(super) fn sites(ledger: &Ledger) -> Sites {
     let mut stacks = allocs::group_named(ledger, &Sites::default(), &Filter::default(), By::Stack, false);
     allocs::sort(&mut stacks, Sort::Bytes);
@@ -36,7 +36,7 @@ fn filter(by: By) -> Filter {
     Filter { all_kinds: by == By::Kind, ..Filter::default() }
 }
 
-/// The table of groups.
+/// Returns the table of groups.
 pub(super) fn sheet(view: &View, by: By) -> Sheet {
     let mut groups = allocs::group_named(view.ledger, &view.sites, &filter(by), by, false);
     let baseline = view.memory.baseline().map(|baseline| baseline.groups(by, &view.sites));
@@ -94,14 +94,14 @@ fn row(view: &View, group: &Group, (bytes, live): (Cell, Cell), samples: &Sample
     Row::new(id, cells).tone(if grows { Tone::Warn } else { Tone::Plain })
 }
 
-/// Memory held over time.
+/// Returns the memory held over time.
 pub(super) fn bars(held: &Series, samples: &Samples) -> Vec<u64> {
     let Some(last) = samples.points.last() else { return Vec::new() };
     let from = samples.points.first().map_or(0, |first| first.time_ns.max(last.time_ns.saturating_sub(HISTORY_NS)));
     held.at_moments(from, last.time_ns, MOMENTS)
 }
 
-/// One group in detail: its numbers and its call stacks.
+/// Returns one group in detail: its numbers and its call stacks.
 pub(super) fn detail(view: &View, id: &str) -> Vec<String> {
     let by = if view.ask.tab == super::Tab::Overview { By::Site } else { view.ask.by };
     let groups = allocs::group_named(view.ledger, &view.sites, &filter(by), by, false);

@@ -85,7 +85,7 @@ fn row(view: &View, group: &Group, before: Option<[u64; 4]>, series: Option<&Ser
     ]
 }
 
-/// One group in detail: its numbers and its origin.
+/// Returns one group in detail: its numbers and its origin.
 fn detail(view: &View, sites: &Sites, wanted: &str) -> Vec<String> {
     let groups = groups(view);
     let Some((key, group)) = groups.iter().find(|(key, _)| id(view, sites, key) == wanted) else {

@@ -70,7 +70,7 @@ impl Memory {
         self.judge(ledger);
     }
 
-    /// Increase of a counter per second between the last two looks.
+    /// Returns the increase of a counter per second between the last two looks.
     pub(super) fn per_second(&self, indices: &[usize]) -> Option<f64> {
         let (before, now) = (self.before.as_ref()?, self.counts.as_ref()?);
         let seconds = now.at_ns.checked_sub(before.at_ns).filter(|&ns| ns > 0)? as f64 / 1e9;
@@ -85,7 +85,7 @@ impl Memory {
         self.baseline.as_ref()
     }
 
-    /// The verdict on a call site.
+    /// Returns the verdict on a call site.
     pub(super) fn verdict(&self, site: &str) -> Option<Verdict> {
         self.judged.as_ref()?.verdicts.get(site).copied()
     }
@@ -124,12 +124,12 @@ impl Baseline {
         }
     }
 
-    /// The baseline of a counter.
+    /// Returns the baseline of a counter.
     pub(super) fn counter(&self, index: usize) -> u64 {
         self.counters.get(index).copied().unwrap_or(0)
     }
 
-    /// Baseline of groups of graphs; call sites under their present names.
+    /// Returns the baseline of groups of graphs; call sites under their present names.
     pub(super) fn graphs(&self, by: graphs::By, sites: &Sites) -> FxHashMap<graphs::Key, [u64; 4]> {
         if by != graphs::By::Site {
             return self.graphs.clone();
@@ -143,7 +143,7 @@ impl Baseline {
         groups
     }
 
-    /// Baseline of groups; call sites under their present names.
+    /// Returns the baseline of groups; call sites under their present names.
     pub(super) fn groups(&self, by: By, sites: &Sites) -> FxHashMap<Key, (u64, u64)> {
         let of = |key: &Key| match key {
             Key::Site(_) => By::Site,
@@ -169,7 +169,7 @@ impl Baseline {
     }
 }
 
-/// The numbers of a group of graphs that have differences.
+/// Returns the numbers of a group of graphs that have differences.
 pub(super) fn held(group: &graphs::Group) -> [u64; 4] {
     [group.execs, group.graphs, group.device_bytes, group.host_bytes]
 }

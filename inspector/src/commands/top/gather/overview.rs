@@ -34,7 +34,7 @@ const TOTALS: &[Total] = &[
     ("devices, all users", true, |sample| sample.device_used),
 ];
 
-/// The present totals, by name.
+/// Returns the present totals, by name.
 pub(super) fn totals(ledger: &Ledger, overview: &Overview) -> FxHashMap<&'static str, u64> {
     let Overview { live, devices, graphs, .. } = overview;
     let idle = devices.iter().fold(0, |sum: u64, device| sum.saturating_add(device.idle_bytes));
@@ -56,7 +56,7 @@ pub(super) fn totals(ledger: &Ledger, overview: &Overview) -> FxHashMap<&'static
     TOTALS.iter().map(|total| total.0).zip(now).collect()
 }
 
-/// The data behind the totals. NVML is not asked, because no tab shows its counts.
+/// Returns the data behind the totals. NVML is not asked, because no tab shows its counts.
 pub(super) fn gathered(ledger: &Ledger) -> Overview {
     Overview::of(ledger, &Books::closed())
 }
@@ -69,7 +69,7 @@ pub(super) fn fill(view: &View, look: &mut Look) {
     look.list = sheet(view, By::Site);
 }
 
-/// The wanted totals that samples have, by name.
+/// Returns the wanted totals that samples have, by name.
 pub(super) fn numbers(view: &View, mut now: FxHashMap<&'static str, u64>, wanted: impl Fn(&str) -> bool) -> Vec<Row> {
     let snapshot = &view.ledger.snapshot;
     let running = view.ledger.process.as_ref().filter(|_| view.ledger.status.running());
@@ -100,13 +100,13 @@ pub(super) fn numbers(view: &View, mut now: FxHashMap<&'static str, u64>, wanted
         .collect()
 }
 
-/// The highest peak of live memory in one context, which usually lies between samples. Several contexts had their peaks
-/// at different times.
+/// Returns the highest peak of live memory in one context, which usually lies between samples. Several contexts had
+/// their peaks at different times.
 fn peak_of_a_context(snapshot: &Snapshot) -> u64 {
     snapshot.contexts.values().map(|context| context.peak_bytes).max().unwrap_or(0)
 }
 
-/// Rates per second.
+/// Returns the rates per second.
 fn rates(view: &View) -> Option<String> {
     let per_second = |indices: &[usize]| view.memory.per_second(indices);
     let allocs = per_second(&of_rows(Tally::allocs))?;
@@ -121,12 +121,12 @@ fn rates(view: &View) -> Option<String> {
     Some(line)
 }
 
-/// Counters of all kinds that take memory.
+/// Returns the counters of all kinds that take memory.
 fn of_rows(of: fn(Tally) -> usize) -> Vec<usize> {
     Tally::all_of_memory().map(of).collect()
 }
 
-/// A counter's value and rate; `None` if it is 0.
+/// Returns a counter's value and rate; `None` if it is 0.
 pub(super) fn counted(view: &View, name: &'static str, index: usize) -> Option<Row> {
     let now = Some(view.ledger.snapshot.counter(index)).filter(|&now| now > 0)?;
     let before = view.memory.baseline().map(|baseline| baseline.counter(index));

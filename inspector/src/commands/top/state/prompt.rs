@@ -48,7 +48,7 @@ impl Prompt {
         Self::new(PromptKind::Sure { question, request: Request::Trim { press: false } }, "")
     }
 
-    /// Text in front of the input.
+    /// Returns the text in front of the input.
     pub(in super::super) fn label(&self) -> String {
         match &self.what {
             PromptKind::Filter { .. } => "only rows with: ".into(),

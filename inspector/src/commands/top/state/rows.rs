@@ -17,7 +17,7 @@ pub(in super::super) struct Rows {
 }
 
 impl Rows {
-    /// Rows that match the filter, in order.
+    /// Returns the rows that match the filter, in order.
     pub(in super::super) fn shown<'a>(&self, sheet: &'a Sheet, filter: &str) -> Vec<&'a Row> {
         let filter = filter.to_lowercase();
         let has = |cell: &Cell| matches!(cell, Cell::Text(text) if text.to_lowercase().contains(&filter));
@@ -32,7 +32,7 @@ impl Rows {
         rows
     }
 
-    /// The chosen row.
+    /// Returns the chosen row.
     pub(in super::super) fn chosen<'a>(&self, sheet: &'a Sheet, filter: &str) -> Option<&'a Row> {
         self.shown(sheet, filter).get(self.at).copied()
     }
@@ -67,7 +67,7 @@ impl Rows {
     }
 }
 
-/// Largest numbers first, texts in alphabetical order, empty cells last.
+/// Puts the largest numbers first, texts in alphabetical order, empty cells last.
 fn order(a: Option<&Cell>, b: Option<&Cell>) -> Ordering {
     let weight = |cell: Option<&Cell>| cell.and_then(Cell::weight);
     match (a, b) {

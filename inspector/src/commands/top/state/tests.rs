@@ -2,7 +2,7 @@ use super::super::look::{ALLOCATIONS, Cell, Head, Look, Row, Sheet};
 use super::*;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 
-/// Rows with these names and bytes.
+/// Returns the rows with these names and bytes.
 fn look(state: &State, rows: &[(&str, u64)]) -> Look {
     let row = |&(name, bytes): &(&str, u64)| {
         let cells =
