@@ -3,7 +3,7 @@
 //!
 //! A call comes in at a door ([`doors`]) and meets its hook ([`hooks`]). The hook calls the real function and has the
 //! outcome recorded ([`records`]) in the process's ledger ([`ledger`]), which the inspector reads. [`progress`] tells
-//! what the device has done. [`vendor`] finds and calls the real libraries. [`stranded`] recognises call sites that
+//! what the device has done. [`backend`] finds and calls the real libraries. [`stranded`] recognises call sites that
 //! strand memory. [`trace`] writes down every allocation, if the user wants that. [`stacks`] identifies the caller.
 //! [`gate`] decides if any of this happens, and contains panics.
 //!
@@ -12,6 +12,7 @@
 
 #![deny(unreachable_pub)]
 
+mod backend;
 mod call;
 mod control;
 mod doors;
@@ -36,4 +37,3 @@ mod stranded;
 pub mod tested;
 mod trace;
 mod trust;
-mod vendor;

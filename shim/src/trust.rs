@@ -14,9 +14,9 @@
 //! program that has more rights than its user, because the user's environment names the place of verdicts
 //! ([`crate::gate::disabled`]).
 
+use crate::backend;
 use crate::ledger::Ledger;
 use crate::process::elf;
-use crate::vendor;
 use gpumem_wire::kinds::{Mode, Vendor};
 use gpumem_wire::settings::{RecordOnly, Settings};
 use gpumem_wire::tools::is_tool;
@@ -99,7 +99,7 @@ impl Trust {
         if self.driver.load(Relaxed) != 0 {
             return Vec::new();
         }
-        let Some(version) = vendor::of(Vendor::Cuda).version() else { return Vec::new() };
+        let Some(version) = backend::of(Vendor::Cuda).version() else { return Vec::new() };
         self.driver.store(version, Relaxed);
         let header = ledger.header();
         header.driver_version().store(version, Relaxed);
@@ -115,7 +115,7 @@ impl Trust {
         if self.hip.load(Relaxed) != 0 {
             return;
         }
-        let Some(version) = vendor::of(Vendor::Hip).version() else { return };
+        let Some(version) = backend::of(Vendor::Hip).version() else { return };
         self.hip.store(version, Relaxed);
         let header = ledger.header();
         let beside_cuda = self.driver.load(Relaxed) != 0;
@@ -222,7 +222,7 @@ impl Verdicts {
         // SAFETY: geteuid takes no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
         let mut subjects: Vec<Subject> = Vec::new();
-        for (name, capability) in vendor::gpus() {
+        for (name, capability) in backend::gpus() {
             let gpu = String::from_utf8_lossy(&name).into_owned();
             let subject = Subject { release: env!("CARGO_PKG_VERSION").to_owned(), driver, gpu, capability };
             if !subjects.contains(&subject) {

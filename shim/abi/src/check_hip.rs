@@ -202,7 +202,7 @@ fn numbers_are_those_of_every_release() {
     ] {
         holds(format!("value {name} {number}"), ALL);
     }
-    // Further values of `shim/src/vendor`.
+    // Further values of `shim/src/backend`.
     for line in [
         "hipErrorNotSupported 801",
         "hipErrorStreamCaptureUnsupported 900",

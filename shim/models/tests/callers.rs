@@ -4,7 +4,7 @@ mod atomic {
     pub use gpumem_models::atomic::*;
 }
 
-#[path = "../../src/vendor/providers/caller.rs"]
+#[path = "../../src/backend/providers/caller.rs"]
 mod caller;
 
 use atomic::{AtomicU64, AtomicUsize, Ordering::*};

@@ -5,9 +5,9 @@
 //! an ordinary wrapper, another library's `dlsym(RTLD_NEXT, …)` would find itself and recurse.
 
 use super::{driver, hip, rows, runtime, spare, thunk};
+use crate::backend::driver::{bind_at, unbind_if_gone};
 use crate::gate;
 use crate::process::elf;
-use crate::vendor::driver::{bind_at, unbind_if_gone};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

@@ -4,6 +4,8 @@ mod procaddr;
 
 use super::rows::Row;
 use super::thunk::{self, Words};
+use crate::backend::driver::{Function, HOOKS, N, Thunk, bind_if_loaded, known};
+use crate::backend::join;
 use crate::call::Call;
 use crate::gate;
 use crate::hooks::{
@@ -11,8 +13,6 @@ use crate::hooks::{
     ipc, memory, peer, process, stream, submit, sync, vmm,
 };
 use crate::process::regs::Regs;
-use crate::vendor::driver::{Function, HOOKS, N, Thunk, bind_if_loaded, known};
-use crate::vendor::join;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;

@@ -7,6 +7,8 @@ mod procaddr;
 
 use super::spare;
 use super::thunk::{self, Words};
+pub(crate) use crate::backend::hip_runtime::holds;
+use crate::backend::hip_runtime::{Function, HOOKS, Inside, NAMES, Thunk, is_librarys_own, real};
 use crate::call::Call;
 use crate::gate;
 use crate::hooks::{
@@ -14,8 +16,6 @@ use crate::hooks::{
     ipc, memory, process, stream, unknown, vmm,
 };
 use crate::process::regs::Regs;
-pub(crate) use crate::vendor::hip_runtime::holds;
-use crate::vendor::hip_runtime::{Function, HOOKS, Inside, NAMES, Thunk, is_librarys_own, real};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;

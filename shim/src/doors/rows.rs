@@ -1,8 +1,8 @@
 //! The rows of the driver's functions: what `dlsym` and `cuGetProcAddress` are asked for. [`super::driver`] has the
 //! addresses of our functions.
 
-use crate::vendor::driver::{Function, HOOKS, N, Thunk, index_at};
-use crate::vendor::join;
+use crate::backend::driver::{Function, HOOKS, N, Thunk, index_at};
+use crate::backend::join;
 
 /// The flag of `cuGetProcAddress`, and of HIP's, for the flavour whose default stream is per thread.
 pub(crate) const PER_THREAD: u64 = 2;

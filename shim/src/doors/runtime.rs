@@ -1,13 +1,13 @@
 //! The CUDA runtime's door: exported `cuda*` functions. They find the real function through the caller, remember who
 //! called, and call it. The driver's hooks do everything else.
 
+use crate::backend::c_name;
+use crate::backend::providers::{LastCaller, Providers};
 use crate::call::{self, Call};
 use crate::gate;
 use crate::hooks::runtime_memory;
 use crate::process::regs::Regs;
 use crate::start;
-use crate::vendor::c_name;
-use crate::vendor::providers::{LastCaller, Providers};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;

@@ -5,7 +5,7 @@ use super::store::bounds::OVER;
 use super::{Cache, OFF, cache, caches, is_off, place};
 use crate::process::{heap, stack, wiped};
 use crate::shim::Shim;
-use crate::{gate, records, vendor};
+use crate::{backend, gate, records};
 use gpumem_wire::kinds::{Pinned, Vendor};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -122,7 +122,7 @@ fn new_cache(shim: &Shim, vendor: Vendor) -> Result<Box<Cache>, Pinned> {
         return Err(Pinned::Verdict);
     }
     let starts = (wiped::exec_handles(vendor), wiped::graph_handles(vendor));
-    Cache::new(vendor, vendor::graph_calls(vendor, settings), settings, starts).map(Box::new).ok_or(Pinned::Room)
+    Cache::new(vendor, backend::graph_calls(vendor, settings), settings, starts).map(Box::new).ok_or(Pinned::Room)
 }
 
 /// Returns the cache of a vendor. Makes it if handles may be the shim's.

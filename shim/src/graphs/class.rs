@@ -1,9 +1,9 @@
 //! Properties that execs share: the shape of their graphs, and the flags of their instantiation.
 
+use crate::backend::graphs::{GraphCalls, Nodes, Reading};
+use crate::backend::source::{Packed, Records, Scratch, Source};
 use crate::process::lock::lock;
 use crate::records::registry::estimate;
-use crate::vendor::graphs::{GraphCalls, Nodes, Reading};
-use crate::vendor::source::{Packed, Records, Scratch, Source};
 use gpumem_abi::types::{Graph, GraphNode};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -24,7 +24,7 @@ pub(crate) struct Shape {
     /// Fingerprint, for display.
     pub id: u64,
     pub counts: [u32; 16],
-    /// As [`Reading::branches`](crate::vendor::graphs::Reading::branches). `true` if a child graph may have branches.
+    /// As [`Reading::branches`](crate::backend::graphs::Reading::branches). `true` if a child graph may have branches.
     pub branches: bool,
 }
 

@@ -7,10 +7,10 @@
 
 use super::library::Library;
 use super::real::{self, Lease, NOWHERE, RealExec, StreamKey, key_of};
+use crate::backend::graphs::{Event, StreamArg};
 use crate::process::raised::Raised;
 use crate::progress::activity;
 use crate::progress::queries::{QueryGate, capturing};
-use crate::vendor::graphs::{Event, StreamArg};
 use std::sync::atomic::Ordering::*;
 
 /// Knowledge about the completion of launches, and the gate for queries about it.

@@ -7,12 +7,12 @@
 use super::class::{Class, Template};
 use super::nodes::KnownNodes;
 use super::real::{Lease, RealExec, StreamKey};
+use crate::backend::graphs::Event;
+use crate::backend::source::Source;
 use crate::ledger::table::NO_SLOT;
 use crate::process::handle_range::{HANDLES, STRIDE};
 use crate::process::heap;
 use crate::process::lock::lock;
-use crate::vendor::graphs::Event;
-use crate::vendor::source::Source;
 use gpumem_abi::types::Status;
 use rustc_hash::FxHashMap;
 use std::ffi::c_void;

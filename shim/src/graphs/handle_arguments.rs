@@ -4,10 +4,10 @@ use super::caches::open;
 use super::change::{self, InUse};
 use super::handle::INVALID;
 use super::{cache, caches};
+use crate::backend::graphs::StreamArg;
 use crate::gate;
 use crate::process::handle_range::index_in;
 use crate::process::wiped;
-use crate::vendor::graphs::StreamArg;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::{Pinned, Vendor};
 

@@ -4,12 +4,12 @@ use super::class::Class;
 use super::handle::{Body, Handle, HandleTable, INVALID, Pending, Pendings};
 use super::library::Library;
 use super::real::{Lease, NOWHERE, StreamKey};
+use crate::backend::graphs::StreamArg;
 use crate::gate;
 use crate::process::lock::lock;
 use crate::process::panics;
 use crate::progress::queries::capturing;
 use crate::records;
-use crate::vendor::graphs::StreamArg;
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Pinned, Severity, Vendor};
@@ -182,11 +182,11 @@ impl Handles {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::graphs::Reading;
+    use crate::backend::source::{Packed, Source};
     use crate::graphs::class::{Class, Shape};
     use crate::graphs::real::LOST;
     use crate::graphs::tests::{CONTEXT, EVENT, FakeLibrary, library, start};
-    use crate::vendor::graphs::Reading;
-    use crate::vendor::source::{Packed, Source};
 
     fn handles() -> (Handles, &'static FakeLibrary) {
         let (library, fake) = library(FakeLibrary::default());

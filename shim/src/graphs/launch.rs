@@ -3,14 +3,14 @@
 use super::Cache;
 use super::handle::{Body, Handle, INVALID, Pending, context_of};
 use super::real::{RealExec, StreamKey, key_by_handle, key_of};
+use crate::backend;
+use crate::backend::graphs::StreamArg;
 use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::process::threads;
 use crate::progress::activity;
 use crate::progress::queries::capturing;
-use crate::vendor;
-use crate::vendor::graphs::StreamArg;
 use gpumem_abi::types::{GraphExec, OUT_OF_MEMORY, SUCCESS, Status, Stream};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
@@ -120,7 +120,7 @@ fn shared(cache: &'static Cache, handle: &Handle, stream_key: StreamKey) -> Opti
 #[cold]
 #[inline(never)]
 fn key_of_default(vendor: Vendor, to: StreamArg) -> StreamKey {
-    key_of(vendor::named(vendor, to))
+    key_of(backend::named(vendor, to))
 }
 
 /// Returns the status for an index that no handle was ever made for.
@@ -152,7 +152,7 @@ unsafe fn launch_leased(
     handle: &Handle,
     to: StreamArg,
 ) -> (Status, u64) {
-    let to = vendor::named(cache.library.vendor, to);
+    let to = backend::named(cache.library.vendor, to);
     let _relaxed = cache.library.relax();
     // SAFETY: our caller vouches for `real` and the stream, and `launch_relaxed` asks for the
     // same.

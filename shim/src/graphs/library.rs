@@ -2,11 +2,11 @@
 //! library may be left by an exception, or by the end of the thread.
 
 use super::real::RealExec;
+use crate::backend::graphs::GraphCalls;
 use crate::process::cancel::Uncancelled;
 use crate::progress::activity;
 use crate::progress::device::ContextHold;
 use crate::progress::queries::capturing;
-use crate::vendor::graphs::GraphCalls;
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
 use std::sync::atomic::Ordering::Relaxed;

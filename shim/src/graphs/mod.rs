@@ -1,7 +1,7 @@
 //! The graph cache: many handles of the program, few real execs of the driver.
 //!
 //! The program holds handles of the shim ([`handle`]). A handle stands for a class ([`class`]) and the parameters of
-//! its nodes, packed as its source ([`crate::vendor::source`]), or for a private clone of its graph.
+//! its nodes, packed as its source ([`crate::backend::source`]), or for a private clone of its graph.
 //!
 //! A cache has two parts, which this file combines. [`store`] has the real execs and, below them, the handles
 //! ([`handles`]) and the completion of launches ([`completed`]). [`sources`] has the data that execs and graphs are
@@ -18,7 +18,7 @@
 //! * The objects: a handle ([`handle`]), a real exec ([`real`]), shapes and classes ([`class`]), nodes that the program
 //!   knows ([`nodes`]). The library, and the states to restore after a call of it: [`library`].
 //!
-//! This folder knows no vendor: all calls are those of [`crate::vendor::graphs`].
+//! This folder knows no vendor: all calls are those of [`crate::backend::graphs`].
 
 mod caches;
 pub(crate) mod change;
@@ -45,9 +45,9 @@ pub(crate) use handle_arguments::{
 };
 pub(crate) use memory_use::{SourceRead, each_record, each_record_of_exec, exec_refers_to, may_refer_to, refers_to};
 
+use crate::backend::graphs::{Code, GraphCalls};
 use crate::process::raised::Raised;
 use crate::process::wiped::{Place, Word};
-use crate::vendor::graphs::{Code, GraphCalls};
 use gpumem_abi::types::{GraphNode, Status, Stream};
 use gpumem_wire::kinds::{Pinned, Vendor};
 use gpumem_wire::settings::Settings;

@@ -3,9 +3,9 @@
 //! A node that the program destroys is no longer a node of its execs' graphs. Its address is often reused at once for
 //! another node. An exec that was made before does not accept that node (measured on an H200, driver 580).
 
+use crate::backend::source::{Packed, Scratch};
 use crate::gate;
 use crate::process::lock::lock;
-use crate::vendor::source::{Packed, Scratch};
 use gpumem_abi::types::GraphNode;
 use rustc_hash::FxHashMap;
 use std::sync::Mutex;

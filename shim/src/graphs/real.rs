@@ -1,9 +1,9 @@
 //! A real exec: its handle, its content, its last launch, and the lease on it.
 
 use super::class::{Class, Template};
+use crate::backend::graphs::{Event, StreamArg};
+use crate::backend::source::Records;
 use crate::process::threads;
-use crate::vendor::graphs::{Event, StreamArg};
-use crate::vendor::source::Records;
 use gpumem_abi::types::{GraphExec, Stream};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};

@@ -3,8 +3,8 @@
 use super::handle::INVALID;
 use super::library::Library;
 use super::real::Lease;
-use crate::vendor::graphs::SetCount;
-use crate::vendor::source::Records;
+use crate::backend::graphs::SetCount;
+use crate::backend::source::Records;
 use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::Ordering::Relaxed;
 

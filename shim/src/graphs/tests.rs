@@ -1,9 +1,9 @@
 //! A fake library for tests of the parts.
 
 use super::library::Library;
+use crate::backend::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit};
+use crate::backend::source::Records;
 use crate::process::lock::lock;
-use crate::vendor::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit};
-use crate::vendor::source::Records;
 use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status};
 use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
 use std::sync::Mutex;

@@ -1,9 +1,9 @@
 //! Attributes unknown to this release: notes which graphs have them ([`attributes_set`]), and that they were met
 //! ([`crate::newer`]).
 
+use crate::backend::attributes_set;
 use crate::gate;
 use crate::progress::queries;
-use crate::vendor::attributes_set;
 use gpumem_abi::types::*;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

@@ -1,12 +1,12 @@
 //! Stream capture.
 
 use super::{attributes, submit, written};
+use crate::backend;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs::{self, Cache};
 use crate::progress::queries;
 use crate::records;
-use crate::vendor;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::GraphOrigin;
 use std::ffi::{c_int, c_uint};
@@ -135,7 +135,7 @@ pub(crate) unsafe fn end(
             return status;
         }
         let library = written(status, graph).filter(|graph| !graph.is_null());
-        let nodes = library.and_then(|graph| vendor::of(call.vendor).node_count(graph)).unwrap_or(0) as u64;
+        let nodes = library.and_then(|graph| backend::of(call.vendor).node_count(graph)).unwrap_or(0) as u64;
         attributes::capture_ended(stream, library);
         let made = library.map(|library| graphs::captured(call.vendor, library));
         if let Some(made) = made {

@@ -2,14 +2,14 @@
 //! ([`crate::records::driver_memory`]).
 
 use super::written;
+use crate::backend::graphs::Code;
+use crate::backend::image;
 use crate::call::Call;
 use crate::gate;
 use crate::records::code::Size;
 use crate::records::registry::live::Class;
 use crate::records::{self, driver_memory};
 use crate::request::{end, for_driver};
-use crate::vendor::graphs::Code;
-use crate::vendor::image;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Taken;
 use std::ffi::c_uint;

@@ -1,6 +1,7 @@
 //! Contexts: creation, and the end of a context with all that belongs to it.
 
 use super::{code, written};
+use crate::backend;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
@@ -13,7 +14,6 @@ use crate::records::registry::sites::Made;
 use crate::records::{self, driver_memory};
 use crate::request::for_driver;
 use crate::start;
-use crate::vendor;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{Severity, Taken};
 use gpumem_wire::units::bytes;
@@ -228,7 +228,7 @@ pub(crate) unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Conte
 /// Releases what the graph cache and the pool keep in a context. Returns the blocks, for [`ended`].
 fn all_goes(call: &Call, context: u64, gone: bool) -> Option<Leaving<'static>> {
     let leaving = pool::of(call.vendor).map(|pool| context_end::begin(&pool.releaser, context));
-    gate::note(|_| vendor::params::forget());
+    gate::note(|_| backend::params::forget());
     if let Some(cache) = graphs::cache(call.vendor) {
         cache.context_going(context, gone);
     }
@@ -288,7 +288,7 @@ pub(crate) unsafe fn release_primary(
     // SAFETY: rule of the call: `real` gets the device as it came.
     let status = unsafe { real(device) };
     let is_gone = status == SUCCESS
-        && gate::note(|_| vendor::of(call.vendor).primary_active(device) == Some(false)).unwrap_or(false);
+        && gate::note(|_| backend::of(call.vendor).primary_active(device) == Some(false)).unwrap_or(false);
     if is_gone {
         primary_gone(&call, device);
     }
@@ -321,7 +321,7 @@ pub(crate) unsafe fn reset_primary(
 
 /// The program resets HIP's current device.
 pub(crate) unsafe fn hip_reset(call: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
-    let device = gate::note(|_| vendor::of(call.vendor).current_device()).flatten();
+    let device = gate::note(|_| backend::of(call.vendor).current_device()).flatten();
     let (going, leaving) = device.map_or((None, None), |device| hip_going(&call, device));
     // SAFETY: rule of the call: `real` takes no arguments.
     let status = unsafe { real() };
@@ -343,7 +343,7 @@ pub(crate) unsafe fn hip_reset_device(
 }
 
 fn hip_going(call: &Call, device: Device) -> (Option<(u64, Known)>, Option<Leaving<'static>>) {
-    let handle = vendor::hip_context(device);
+    let handle = backend::hip_context(device);
     let leaving = all_goes(call, handle, false);
     let context = gate::note(|shim| records::contexts::going(shim, call.vendor, handle)).flatten();
     (context.map(|context| (handle, context)), leaving)

@@ -2,6 +2,7 @@
 //! own to the library.
 
 use super::graph_memory;
+use crate::backend::graphs::StreamArg;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
@@ -13,7 +14,6 @@ use crate::pool::guarded;
 use crate::progress::activity;
 use crate::records;
 use crate::records::execs::Update;
-use crate::vendor::graphs::StreamArg;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{Pinned, Vendor};
 use std::ffi::{c_int, c_uint};

@@ -2,13 +2,13 @@
 
 use super::exec::ours;
 use super::graph_use::LibraryParams;
+use crate::backend::graphs::Setter;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
 use crate::graphs::change::{Change, InUse};
 use crate::records;
 use crate::records::execs::Update;
-use crate::vendor::graphs::Setter;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Vendor};
 use std::ffi::{c_int, c_uint};

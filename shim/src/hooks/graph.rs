@@ -2,6 +2,7 @@
 
 use super::exec::NOT_INITIALIZED;
 use super::{attributes, graph_memory, parameter, written};
+use crate::backend::{self, graphs::StreamArg};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
@@ -12,7 +13,6 @@ use crate::progress::activity;
 use crate::records;
 use crate::request::for_driver;
 use crate::start;
-use crate::vendor::{self, graphs::StreamArg};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{GraphOrigin, Pinned, Vendor};
 use std::ffi::{c_char, c_uint};
@@ -56,7 +56,7 @@ pub(crate) unsafe fn clone(
                 cache.sources().inherits(original, clone);
             }
             attributes::inherits(original, clone);
-            let nodes = vendor::of(call.vendor).node_count(clone).unwrap_or(0) as u64;
+            let nodes = backend::of(call.vendor).node_count(clone).unwrap_or(0) as u64;
             gate::note(|shim| records::graphs::made(shim, &call, clone, nodes, GraphOrigin::Cloned));
         }
         status
@@ -155,7 +155,7 @@ unsafe fn instantiated(
     // call.
     match unsafe { written(status, exec) } {
         Some(exec) => gate::note(|shim| {
-            let nodes = vendor::count_nodes(vendor::of(call.vendor), library);
+            let nodes = backend::count_nodes(backend::of(call.vendor), library);
             records::execs::instantiated(shim, call, exec as u64, graph, nodes, flags, took);
             records::handles::native(shim, exec as u64, why);
         }),

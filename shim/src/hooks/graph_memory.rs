@@ -1,13 +1,13 @@
 //! Graph nodes that allocate.
 
 use super::{get, parameter};
+use crate::backend;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
 use crate::progress::queries;
 use crate::records;
 use crate::request::{Request, place};
-use crate::vendor;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{AllocKind, NodeKind, Vendor};
 use gpumem_wire::location::Location;
@@ -70,7 +70,7 @@ pub(super) fn added(call: &Call, graph: Graph, params: Opaque, mut real: impl Fn
 /// HIP is not asked.
 pub(super) fn is_held(call: &Call, addr: u64) -> bool {
     let is_it = |(base, _)| base == addr;
-    call.vendor == Vendor::Cuda && vendor::of(call.vendor).allocation_around(addr).is_some_and(is_it)
+    call.vendor == Vendor::Cuda && backend::of(call.vendor).allocation_around(addr).is_some_and(is_it)
 }
 
 /// Turns a stream-ordered request into one for a graph node if the stream captures.
@@ -78,7 +78,7 @@ pub(super) fn in_capture(call: &Call, request: Request) -> Request {
     if !queries::capturing() {
         return request;
     }
-    let Some(library) = vendor::of(call.vendor).captures_into(request.stream as Stream) else { return request };
+    let Some(library) = backend::of(call.vendor).captures_into(request.stream as Stream) else { return request };
     let graph = graphs::cache(call.vendor).map_or(library, |cache| cache.sources().handle_of(library));
     let location = match request.location {
         Location::Device(_) => request.location,

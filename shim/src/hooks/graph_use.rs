@@ -2,11 +2,11 @@
 
 use super::code::around_unload;
 use super::{attributes, graph_memory, parameter, written};
+use crate::backend::attributes_set;
+use crate::backend::graphs::Code;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
-use crate::vendor::attributes_set;
-use crate::vendor::graphs::Code;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
 use std::ffi::{c_int, c_uint};
@@ -369,7 +369,7 @@ type Unload = unsafe extern "C-unwind" fn(Opaque) -> Status;
 
 fn unload(call: &Call, code: Code, real: impl FnOnce() -> Status) -> Status {
     let going = graphs::cache(call.vendor).map(|cache| (cache, cache.code_going(code)));
-    gate::note(|_| crate::vendor::params::forget());
+    gate::note(|_| crate::backend::params::forget());
     let status = around_unload(call, code, real);
     if let Some((cache, functions)) = going {
         cache.code_went(&functions, status == SUCCESS);

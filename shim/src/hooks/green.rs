@@ -6,6 +6,7 @@
 //! (NVIDIA, CUDA driver API, cuGreenCtxDestroy; streams and execs as measured on an H200, driver 580.)
 
 use super::{context, stream, written};
+use crate::backend::green::{GREENS, Green, stands_for, with};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs::Cache;
@@ -15,8 +16,7 @@ use crate::process::threads;
 use crate::progress::device;
 use crate::records;
 use crate::start;
-use crate::vendor::green::{GREENS, Green, stands_for, with};
-use crate::{graphs, vendor};
+use crate::{backend, graphs};
 use gpumem_abi::types::*;
 use std::ffi::{c_int, c_uint};
 
@@ -139,7 +139,7 @@ pub(crate) unsafe fn destroy(
             records::context_end::green_ended(shim, known.device, own, going.context);
         }
     });
-    if gate::note(|_| vendor::of(call.vendor).primary_active(known.device) == Some(false)) == Some(true) {
+    if gate::note(|_| backend::of(call.vendor).primary_active(known.device) == Some(false)) == Some(true) {
         context::primary_gone(&call, known.device);
     }
     status

@@ -2,9 +2,9 @@
 //! work together, events, a grid that is not a multiple of its blocks (docs/decisions/graphs.md, "HIP's graphs have no
 //! recipes").
 
+use crate::backend::hip_nodes_hold_more;
 use crate::call::Call;
 use crate::progress::queries;
-use crate::vendor::hip_nodes_hold_more;
 use gpumem_abi::types::*;
 use std::ffi::{c_int, c_uint};
 

@@ -1,6 +1,7 @@
 //! Memory of other processes and of other APIs.
 
 use super::{get, parameter, written};
+use crate::backend;
 use crate::call::Call;
 use crate::gate;
 use crate::pool::{self, answers};
@@ -9,7 +10,6 @@ use crate::records::registry::live::Class;
 use crate::request::{Request, free as freed};
 use crate::shim::Shim;
 use crate::start;
-use crate::vendor;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
 use std::ffi::c_uint;
@@ -63,7 +63,7 @@ pub(super) fn shown(call: &Call, status: Status, ptr: DevicePtr) -> Status {
 fn note_shown(shim: &Shim, call: &Call, ptr: DevicePtr) -> u32 {
     pool::note_shown(shim, ptr).unwrap_or_else(|| {
         // None of our maps finds the allocation around an address, and there may be a million.
-        let begins = || vendor::of(call.vendor).allocation_around(ptr).map(|(base, _)| base);
+        let begins = || backend::of(call.vendor).allocation_around(ptr).map(|(base, _)| base);
         records::allocations::exported(shim, ptr, begins)
     })
 }
@@ -79,7 +79,7 @@ unsafe fn exported(call: &Call, status: Status, handle: Opaque, ptr: DevicePtr) 
         pool::pin(ptr);
         gate::note(|shim| {
             let record = note_shown(shim, call, ptr);
-            let around = vendor::of(call.vendor).allocation_around(ptr);
+            let around = backend::of(call.vendor).allocation_around(ptr);
             records::shared::exported(shim, &handle, record, around);
         });
     }
@@ -102,7 +102,7 @@ unsafe fn opened(
     let status = get(call, request, real, |request, status| {
         // SAFETY: rule of out-parameters: our caller vouches for `ptr`, and `status` is that of its call.
         let addr = unsafe { written(status, ptr) }?;
-        let around = start::record(|_| vendor::of(call.vendor).allocation_around(addr)).flatten();
+        let around = start::record(|_| backend::of(call.vendor).allocation_around(addr)).flatten();
         request.bytes = around.map_or(0, |(_, bytes)| bytes);
         at = Some(addr);
         at

@@ -2,6 +2,7 @@
 //! are wanted ([`crate::stranded`]).
 
 use super::{attributes, code};
+use crate::backend::{attributes_set, params};
 use crate::call::Call;
 use crate::gate;
 use crate::pool::guard::{self, LaunchKind};
@@ -10,7 +11,6 @@ use crate::progress::activity;
 use crate::progress::queries;
 use crate::records::driver_memory;
 use crate::stranded;
-use crate::vendor::{attributes_set, params};
 use gpumem_abi::types::*;
 use std::ffi::c_uint;
 

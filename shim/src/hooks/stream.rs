@@ -1,11 +1,11 @@
 //! Streams.
 
 use super::{attributes, code, written};
+use crate::backend::green;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
 use crate::records::{self, driver_memory};
-use crate::vendor::green;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Taken;
 use std::ffi::{c_int, c_uint};

@@ -3,13 +3,13 @@
 //! ([`crate::stranded`]). Nothing else is done.
 
 pub(crate) use super::launch::{cooperative_kernel, kernel, kernel_with_attributes};
+use crate::backend::attributes_set;
 use crate::call::Call;
 use crate::pool::guard::{self, LaunchKind};
 use crate::pool::guarded;
 use crate::progress::activity;
 use crate::progress::queries;
 use crate::stranded;
-use crate::vendor::attributes_set;
 use gpumem_abi::types::{Opaque, SUCCESS, Status, Stream};
 
 macro_rules! work {

@@ -38,9 +38,9 @@ pub(crate) use scanning::{Scan, Scanning};
 
 use super::block::Block;
 use super::in_transit::InTransit;
+use crate::backend::memory::{Event, MemoryCalls};
 use crate::process::lock::lock;
 use crate::progress::activity;
-use crate::vendor::memory::{Event, MemoryCalls};
 use checking::Checking;
 use freeing::Freeing;
 use gpumem_abi::types::Device;
@@ -140,7 +140,7 @@ struct Batch {
 impl ContextPool {
     /// Makes the pool of a context that no driver knows.
     pub(crate) fn made_up(context: u64, device: Device, share: u64) -> &'static Self {
-        use crate::vendor::memory;
+        use crate::backend::memory;
         let (vendor, in_transit) = (Vendor::Cuda, Box::leak(Box::default()));
         Box::leak(Box::new(Self::new(vendor, context, 0, device, share, memory::calls(vendor), in_transit)))
     }

@@ -3,11 +3,11 @@
 use super::context_pool::ContextPool;
 use super::in_transit::InTransit;
 use super::lock;
+use crate::backend;
+use crate::backend::memory::{self, MemoryCalls};
 use crate::records::contexts;
 use crate::records::pooled;
 use crate::shim::Shim;
-use crate::vendor;
-use crate::vendor::memory::{self, MemoryCalls};
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
@@ -65,7 +65,7 @@ impl ContextPools {
     /// Returns this thread's context, and reports it to the records.
     #[inline]
     fn current(&self, shim: &Shim) -> Option<u64> {
-        let context = vendor::of(self.vendor).current_context()?;
+        let context = backend::of(self.vendor).current_context()?;
         contexts::found(shim);
         Some(context)
     }
@@ -96,7 +96,7 @@ impl ContextPools {
     /// Returns the pool of a context that this thread is in, and true if the pool is new.
     pub(super) fn find(&self, shim: &'static Shim, context: u64) -> Option<(&'static ContextPool, bool)> {
         let record = contexts::current(shim, self.vendor);
-        let device = vendor::of(self.vendor).current_device()?;
+        let device = backend::of(self.vendor).current_device()?;
         let has_release_streams = self.calls.has_release_streams(device);
         let mut live = lock(&self.live);
         let is_it = |known: &&&ContextPool| known.context() == context && !known.gone.load(Relaxed);

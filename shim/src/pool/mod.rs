@@ -28,10 +28,11 @@
 //!   blocks are read while the program goes on: [`reading`].
 //! * Records of blocks: [`block_records`]. Blocks that a reader may read: [`claims`]. Size classes: [`size`]. Memory in
 //!   transit: [`in_transit`].
+//!
 //! The pool steps aside during captures, if not all calls are seen, if a context is broken, and once devices access
 //! each other's memory. The real functions alone decide then.
 //!
-//! This folder knows no vendor: all calls are those of [`crate::vendor::memory`].
+//! This folder knows no vendor: all calls are those of [`crate::backend::memory`].
 
 pub(crate) mod answers;
 pub(crate) mod block;

@@ -11,10 +11,10 @@ use super::claims::Claim;
 use super::context_pool::{ContextPool, PoolHold, Scan, Scanning};
 use super::releaser::Releaser;
 use super::switch::Switch;
+use crate::backend::scan::{ALIGNED, Found, PIECE, RANGES, Range};
 use crate::process::cancel;
 use crate::progress::activity;
 use crate::progress::queries::capturing;
-use crate::vendor::scan::{ALIGNED, Found, PIECE, RANGES, Range};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
@@ -144,7 +144,7 @@ pub(crate) fn live_blocks(blocks: &Blocks) -> Vec<LiveBlock> {
     blocks.all().into_iter().filter_map(of).collect()
 }
 
-/// Reads a piece of a live block, of at most [`crate::vendor::reader::ROOM`] bytes, within a time limit.
+/// Reads a piece of a live block, of at most [`crate::backend::reader::ROOM`] bytes, within a time limit.
 pub(crate) fn read_piece(
     releaser: &Releaser,
     live: &LiveBlock,

@@ -1,6 +1,6 @@
 //! Block sizes: the bytes that are asked of the driver for a request of the program.
 
-pub(crate) use crate::vendor::memory::UNIT;
+pub(crate) use crate::backend::memory::UNIT;
 
 /// Smallest block, bytes: the driver's alignment.
 const SMALLEST: u64 = 512;

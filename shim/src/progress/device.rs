@@ -4,13 +4,13 @@
 
 use super::activity;
 use super::queries::unless_capturing;
+use crate::backend;
+use crate::backend::memory::{self, Event, MemoryCalls};
 use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::process::wiped::{Place, Word};
 use crate::records;
-use crate::vendor;
-use crate::vendor::memory::{self, Event, MemoryCalls};
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
 use std::sync::{Condvar, Mutex};
@@ -168,7 +168,7 @@ pub(crate) fn is_idle(vendor: Vendor, context: u64) -> Option<bool> {
 /// True if a remaining context reports that its work failed. HIP's contexts are not asked.
 pub(crate) fn is_any_broken(vendor: Vendor) -> bool {
     let all = gate::shim().map_or_else(Vec::new, |shim| records::contexts::all(shim, vendor));
-    let refuses = |context| memory::calls(vendor).within(context, || vendor::of(vendor).memory_info().is_none());
+    let refuses = |context| memory::calls(vendor).within(context, || backend::of(vendor).memory_info().is_none());
     let is_broken = |context| look_in(vendor, context, || refuses(context)) == Some(true);
     vendor == Vendor::Cuda && all.into_iter().any(|(context, _)| is_broken(context))
 }

@@ -1,6 +1,7 @@
 //! Records allocations and frees.
 
 use super::{contexts, grouped};
+use crate::backend::memory::UNIT;
 use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
@@ -8,7 +9,6 @@ use crate::records::registry::allocations::Entry;
 use crate::records::registry::live::Class;
 use crate::records::registry::sites::Made;
 use crate::shim::Shim;
-use crate::vendor::memory::UNIT;
 use crate::{stranded, trace};
 use gpumem_abi::types::{OUT_OF_MEMORY, Status};
 use gpumem_wire::counters;

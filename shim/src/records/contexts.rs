@@ -1,10 +1,10 @@
 //! Contexts: the memory that belongs to each, how much of it is live, and the device's used bytes.
 
+use crate::backend::{self, memory};
 use crate::process::clock;
 use crate::process::threads::{self, LastContext};
 use crate::records::registry::contexts::Known;
 use crate::shim::Shim;
-use crate::vendor::{self, memory};
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, Taken, Vendor};
@@ -40,7 +40,7 @@ pub(crate) fn found(shim: &Shim) {
 /// Returns the calling thread's context, 0 if there is none. A new context is listed.
 #[inline]
 pub(crate) fn current(shim: &'static Shim, vendor: Vendor) -> ContextRef {
-    let Some(handle) = vendor::of(vendor).current_context() else { return 0 };
+    let Some(handle) = backend::of(vendor).current_context() else { return 0 };
     let generation = shim.registry.contexts.generation.load(Relaxed);
     let last = threads::local(|local| local.context.get());
     if (last.vendor, last.handle, last.generation) == (vendor as u8, handle, generation) {
@@ -74,7 +74,7 @@ pub(crate) fn of_handle(
     if let Some(known) = contexts.map.get(&(vendor, handle)) {
         return known.context;
     }
-    let backend = vendor::of(vendor);
+    let backend = backend::of(vendor);
     let Some(device) = device.or_else(|| backend.current_device()) else { return 0 };
     let info = backend.device_info(device);
     let used = used_now(shim, vendor, handle);
@@ -132,7 +132,7 @@ fn used_now(shim: &Shim, vendor: Vendor, handle: u64) -> u64 {
     if vendor != Vendor::Cuda || shim.registry.streams.capturing() > 0 || shim.has_exited() {
         return 0;
     }
-    let said = memory::calls(vendor).within(handle, || vendor::of(vendor).memory_info());
+    let said = memory::calls(vendor).within(handle, || backend::of(vendor).memory_info());
     said.map_or(0, |(free, total)| total.saturating_sub(free))
 }
 
@@ -274,7 +274,7 @@ fn look(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
     if shim.registry.streams.capturing() > 0 || shim.has_exited() {
         return;
     }
-    let backend = vendor::of(vendor);
+    let backend = backend::of(vendor);
     if let Some((free, total)) = backend.memory_info() {
         device_said(shim, context, free, total, now);
     }

@@ -5,11 +5,11 @@
 //! What this process allocated or freed meanwhile is subtracted. What other processes did meanwhile is unknown.
 
 use super::contexts;
+use crate::backend::{self, reader};
 use crate::call::Call;
 use crate::process::clock;
 use crate::records::registry::sites::Made;
 use crate::shim::Shim;
-use crate::vendor::{self, reader};
 use gpumem_abi::types::Opaque;
 use gpumem_wire::kinds::{EventKind, Taken, Vendor};
 use gpumem_wire::layout::{ContextRef, ContextSlot, StrRef};
@@ -40,14 +40,14 @@ pub(crate) fn look(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
     }
     let context = contexts::current(shim, vendor);
     let device = contexts::slot(shim, context)?.device;
-    let (free, _) = vendor::of(vendor).memory_info()?;
+    let (free, _) = backend::of(vendor).memory_info()?;
     Some(Look { context, free, held: held(shim, vendor, device) })
 }
 
 /// As [`look`], if this thread's context is on that device. It is called before another context is made. An unknown
 /// context is not listed for this, since it may have ended, and the next context may get its handle.
 pub(crate) fn look_on(shim: &'static Shim, vendor: Vendor, device: u32) -> Option<Look> {
-    contexts::known(shim, vendor, vendor::of(vendor).current_context()?)?;
+    contexts::known(shim, vendor, backend::of(vendor).current_context()?)?;
     let look = look(shim, vendor)?;
     let there = contexts::slot(shim, look.context)?.device;
     (there == device).then_some(look)

@@ -3,13 +3,13 @@
 
 use super::targets::Targets;
 use super::{END, Limit};
+use crate::backend::reader::ROOM;
+use crate::backend::scan::{LISTS, PIECE, RANGES, Wanted};
 use crate::pool;
 use crate::pool::context_pool::Scan;
 use crate::pool::reading::{self, Flight, Part, Piece};
 use crate::process::cancel;
 use crate::progress::activity::WHY_BROKEN;
-use crate::vendor::reader::ROOM;
-use crate::vendor::scan::{LISTS, PIECE, RANGES, Wanted};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::references::{Place, Seen};
 use rustc_hash::FxHashSet;

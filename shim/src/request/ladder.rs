@@ -18,7 +18,7 @@ use crate::pool::serve::Obtained;
 use crate::pool::{self, Pool};
 use crate::progress::queries;
 use crate::records;
-use crate::{graphs, vendor};
+use crate::{backend, graphs};
 use gpumem_abi::types::{OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::location::Location;
@@ -177,7 +177,7 @@ fn after_graphs(owner: &ContextPool, status: Status, real: &mut dyn FnMut() -> S
 
 /// Gives back all idle blocks of the current device, or of all devices if the thread has no context. Returns the bytes.
 pub(crate) fn flush_here(vendor: Vendor) -> u64 {
-    match (pool::of(vendor), vendor::of(vendor).current_device()) {
+    match (pool::of(vendor), backend::of(vendor).current_device()) {
         (Some(pool), Some(device)) => pool.releaser.flush(device),
         _ => flush_all(vendor),
     }

@@ -1,12 +1,12 @@
 //! The location of memory: read from the program's description, or asked of the driver afterwards.
 
 use super::Request;
+use crate::backend;
 use crate::call::Call;
 use crate::gate;
 use crate::progress::queries;
 use crate::records::driver_pools;
 use crate::shim::Shim;
-use crate::vendor;
 use gpumem_abi::types::MemLocation;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::location::Location;
@@ -83,7 +83,7 @@ pub(super) fn complete(shim: &Shim, call: &Call, request: &mut Request, addr: u6
 
 #[cold]
 fn ask(shim: &Shim, call: &Call, request: &mut Request, addr: u64) {
-    if let Some(Some(location)) = queries::unless_capturing(|| vendor::of(call.vendor).location_of(addr)) {
+    if let Some(Some(location)) = queries::unless_capturing(|| backend::of(call.vendor).location_of(addr)) {
         request.location = location;
         driver_pools::known(shim, call.vendor, request.extra, location);
     }

@@ -4,6 +4,7 @@
 //! A program may ask in a loop. So holders are searched only once in a while, and named again only if they have
 //! changed.
 
+use crate::backend;
 use crate::call::Call;
 use crate::group::{Member, Used};
 use crate::pool;
@@ -14,7 +15,6 @@ use crate::records;
 use crate::records::site_text::Places;
 use crate::shim::Shim;
 use crate::stranded;
-use crate::vendor;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, Severity, Space, Vendor};
 use gpumem_wire::layout::{AllocSlot, ContextRef, StackRef};
@@ -155,7 +155,7 @@ fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<Full
         device: slot.device,
         live: records::pooled::live_on(shim, vendor, device),
         idle: pool.map_or(0, |pool| pool.idle_on(device)),
-        free: if may_ask { vendor::of(vendor).memory_info() } else { None },
+        free: if may_ask { backend::of(vendor).memory_info() } else { None },
         total: slot.total_bytes,
         limit: pool.map_or(0, |pool| pool.quota.limit()),
         group: shim.group.as_ref().and_then(|group| {

@@ -1,7 +1,7 @@
 //! Nodes inside child graphs. An exec's setters take the nodes of the embedded copies.
 
+use crate::backend::graphs::GraphCalls;
 use crate::graphs::sources::Sources;
-use crate::vendor::graphs::GraphCalls;
 use gpumem_abi::types::{Graph, GraphNode};
 
 /// The most levels of nested child graphs that are followed.

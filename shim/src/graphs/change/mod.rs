@@ -15,10 +15,10 @@ use super::library::Library;
 use super::real::{LOST, Lease};
 use super::sources::Sources;
 use super::store::ExecStore;
+use crate::backend::graphs::StreamArg;
 use crate::gate;
 use crate::progress::queries::capturing;
 use crate::records;
-use crate::vendor::graphs::StreamArg;
 use gpumem_abi::types::{GraphExec, NOT_READY, SUCCESS, Status};
 use gpumem_wire::kinds::Pinned;
 use std::sync::atomic::Ordering::Relaxed;
@@ -89,7 +89,7 @@ impl InUse {
 
 /// Uploads a handle for the program. `real` uploads a real exec.
 ///
-/// Some libraries have unreliable uploads ([`GraphBehaviour::uploads`](crate::vendor::graphs::GraphBehaviour)). There
+/// Some libraries have unreliable uploads ([`GraphBehaviour::uploads`](crate::backend::graphs::GraphBehaviour)). There
 /// the first launch uploads. During a capture, and for an invalid stream, the library itself has to answer.
 ///
 /// # Errors

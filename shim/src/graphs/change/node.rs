@@ -1,12 +1,12 @@
 //! Calls of the program about one node of an exec: set it, switch it on or off, or query it.
 
 use super::{InUse, child};
+use crate::backend::graphs::Setter;
+use crate::backend::source::Source;
 use crate::gate;
 use crate::graphs::handle::INVALID;
 use crate::graphs::real::Lease;
 use crate::records;
-use crate::vendor::graphs::Setter;
-use crate::vendor::source::Source;
 use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::ffi::c_uint;

@@ -1,6 +1,7 @@
 //! Updates of an exec from a whole graph, by the program.
 
 use super::InUse;
+use crate::backend::graphs::Read;
 use crate::gate;
 use crate::graphs::class::{Class, Recipe, Shape};
 use crate::graphs::handle::INVALID;
@@ -9,7 +10,6 @@ use crate::graphs::retarget::{restore, retarget};
 use crate::graphs::sources::Work;
 use crate::graphs::store::needed::Need;
 use crate::records;
-use crate::vendor::graphs::Read;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::Pinned;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Known shapes and classes. Unreferenced ones are forgotten.
 
+use crate::backend::source::Scratch;
 use crate::graphs::class::{Class, Shape};
 use crate::process::lock::lock;
-use crate::vendor::source::Scratch;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -120,8 +120,8 @@ fn twice(entries: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vendor::graphs::Reading;
-    use crate::vendor::source::{Packed, Source};
+    use crate::backend::graphs::Reading;
+    use crate::backend::source::{Packed, Source};
 
     const CONTEXT: u64 = 0xc0;
 

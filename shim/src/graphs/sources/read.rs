@@ -1,12 +1,12 @@
 //! Reads a graph into a recipe, if other execs can stand in for one of the graph.
 
 use super::{Sources, Work};
+use crate::backend::graphs::{Read, Reading};
+use crate::backend::source::{Packed, Source};
 use crate::gate;
 use crate::graphs::class::{Recipe, Shape, Template};
 use crate::graphs::handle::Body;
 use crate::progress::activity;
-use crate::vendor::graphs::{Read, Reading};
-use crate::vendor::source::{Packed, Source};
 use gpumem_abi::types::Graph;
 use gpumem_wire::kinds::Pinned;
 use rustc_hash::FxHasher;

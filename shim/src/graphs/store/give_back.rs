@@ -6,7 +6,7 @@ use crate::gate;
 use crate::graphs::real::RealExec;
 use crate::graphs::sources::Sources;
 use crate::process::clock;
-use crate::{records, vendor};
+use crate::{backend, records};
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -63,7 +63,7 @@ impl ExecStore {
 
     /// Returns the contexts on the device of this thread's context. `None` if the device is unknown.
     fn contexts_here(&self) -> Option<Vec<u64>> {
-        let context = vendor::of(self.library.vendor).current_context()?;
+        let context = backend::of(self.library.vendor).current_context()?;
         let shim = gate::shim()?;
         records::contexts::known(shim, self.library.vendor, context)?;
         Some(records::contexts::others(shim, self.library.vendor, context).into_iter().chain([context]).collect())

@@ -3,6 +3,8 @@
 use super::ExecStore;
 use super::make::forget_templates;
 use super::needed::Need;
+use crate::backend::graphs::{Code, StreamArg};
+use crate::backend::source::Records;
 use crate::gate;
 use crate::graphs::class::Class;
 use crate::graphs::handle::{Body, Handle};
@@ -12,8 +14,6 @@ use crate::process::clock;
 use crate::process::raised::Raised;
 use crate::progress::device::look_in;
 use crate::records;
-use crate::vendor::graphs::{Code, StreamArg};
-use crate::vendor::source::Records;
 use gpumem_abi::types::{Status, Stream};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::sync::atomic::Ordering::*;
@@ -179,7 +179,7 @@ impl ExecStore {
     /// That does no harm: the exec's nodes are set through the nodes of the template, and the library accepts those
     /// whatever code they call (measured there). But such a template is no longer instantiated.
     ///
-    /// Returns the functions of the code, for [`GraphCalls::unloaded`](crate::vendor::graphs::GraphCalls::unloaded).
+    /// Returns the functions of the code, for [`GraphCalls::unloaded`](crate::backend::graphs::GraphCalls::unloaded).
     #[must_use = "what is known of code that stays comes back"]
     pub(crate) fn code_going(&self, sources: &Sources, code: Code) -> Vec<u64> {
         let relaxed = self.library.relax();

@@ -1,6 +1,8 @@
 //! Makes real execs.
 
 use super::ExecStore;
+use crate::backend::graphs::SetCount;
+use crate::backend::source::Records;
 use crate::gate;
 use crate::graphs::class::{Class, Recipe, Template};
 use crate::graphs::handle::{Body, INVALID};
@@ -11,8 +13,6 @@ use crate::process::clock;
 use crate::process::lock::lock;
 use crate::process::raised::Raised;
 use crate::records;
-use crate::vendor::graphs::SetCount;
-use crate::vendor::source::Records;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, Status};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;

@@ -1,6 +1,8 @@
 //! Threads that destroy contexts while threads use objects in them, stopped inside the library.
 
 use super::take::IdleDevices;
+use crate::backend::graphs::{Reading, StreamArg};
+use crate::backend::source::{Packed, Records, Source};
 use crate::graphs::Cache;
 use crate::graphs::class::{Class, Shape, Template};
 use crate::graphs::handle::{Body, INVALID, Pending};
@@ -8,8 +10,6 @@ use crate::graphs::real::{LOST, RealExec};
 use crate::graphs::tests::{CONTEXT, EVENT, EXEC, FakeLibrary, Gate, start};
 use crate::process::clock;
 use crate::process::lock::lock;
-use crate::vendor::graphs::{Reading, StreamArg};
-use crate::vendor::source::{Packed, Records, Source};
 use gpumem_abi::types::{Graph, Stream};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::Settings;

@@ -1,11 +1,11 @@
 //! Checks for and waits for a context's pending work.
 
 use super::ContextPool;
+use crate::backend::memory::Event;
 use crate::process::{cancel, clock};
 use crate::progress::activity;
 use crate::progress::device::look_in;
 use crate::progress::queries::{capturing, unless_capturing};
-use crate::vendor::memory::Event;
 use gpumem_abi::types::{SUCCESS, Status};
 use std::time::Duration;
 

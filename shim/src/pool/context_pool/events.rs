@@ -1,8 +1,8 @@
 //! Events after all work of a context. They are reused.
 
 use super::ContextPool;
+use crate::backend::memory::Event;
 use crate::progress::{activity, queries};
-use crate::vendor::memory::Event;
 use std::sync::atomic::Ordering::*;
 
 impl ContextPool {
@@ -22,7 +22,7 @@ impl ContextPool {
         Some((event?, submissions))
     }
 
-    /// As [`behind_all`](crate::vendor::memory::MemoryCalls::behind_all), in the current context, with a spare event if
+    /// As [`behind_all`](crate::backend::memory::MemoryCalls::behind_all), in the current context, with a spare event if
     /// there is one. `None` during a capture.
     pub(super) fn behind_all(&self) -> Option<Option<Event>> {
         let (generation, spare) = (self.generation(), self.events_now().pop());

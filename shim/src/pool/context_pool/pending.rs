@@ -1,12 +1,12 @@
 //! Freed blocks that pending work may still use, until events show that this work has completed.
 
 use super::{Batch, ContextPool, Inner};
+use crate::backend::memory::Event;
 use crate::pool::block::{Block, State};
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::progress::activity;
 use crate::progress::queries;
-use crate::vendor::memory::Event;
 use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;

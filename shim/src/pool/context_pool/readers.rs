@@ -5,14 +5,14 @@
 
 use super::ContextPool;
 use super::stuck::Stuck;
+use crate::backend::reader::{ANSWERS, Mismatch, PINNED, ROOM, Reader};
+use crate::backend::scan;
 use crate::gate;
 use crate::pool::claims::Claim;
 use crate::process::cancel;
 use crate::process::lock::lock;
 use crate::progress::activity;
 use crate::records::driver_memory;
-use crate::vendor::reader::{ANSWERS, Mismatch, PINNED, ROOM, Reader};
-use crate::vendor::scan;
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;

@@ -1,7 +1,7 @@
 //! The release stream: blocks of a context go back on it without waiting for the context's work.
 
 use super::ContextPool;
-use crate::vendor::memory::ReleaseStream;
+use crate::backend::memory::ReleaseStream;
 use std::sync::atomic::Ordering::*;
 
 /// A value of [`ContextPool::release_stream`]: no thread has asked for one.

@@ -3,12 +3,12 @@
 
 use super::ContextPool;
 use super::readers::{NAP, NotKnown};
+use crate::backend::reader::Reader;
+use crate::backend::scan::{self, Found, LIST_BYTES, LISTS, Range, Wanted};
 use crate::pool::claims::Claim;
 use crate::process::cancel;
 use crate::process::lock::lock;
 use crate::progress::activity;
-use crate::vendor::reader::Reader;
-use crate::vendor::scan::{self, Found, LIST_BYTES, LISTS, Range, Wanted};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 

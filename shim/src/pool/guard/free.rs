@@ -10,7 +10,7 @@ use crate::process::clock;
 use crate::process::lock::lock;
 use crate::records::registry::sites::Made;
 use crate::shim::Shim;
-use crate::{gate, vendor};
+use crate::{backend, gate};
 use gpumem_abi::types::{Opaque, Stream};
 use gpumem_wire::counters;
 use gpumem_wire::layout::{AllocSlot, StackRef};
@@ -199,7 +199,7 @@ impl Guard {
             LaunchKind::Other => "a copy, fill or other work".into(),
             LaunchKind::Kernel(function) => self.launches.name(function as usize, || {
                 // SAFETY: the driver has just accepted a launch of this function.
-                let named = unsafe { vendor::reader::name_of(function) };
+                let named = unsafe { backend::reader::name_of(function) };
                 named.unwrap_or_else(|| format!("the kernel at {:#x}", function as usize)).into()
             }),
         };

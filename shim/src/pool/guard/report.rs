@@ -2,12 +2,12 @@
 
 use super::launches::Launch;
 use super::{Freed, Guard};
+use crate::backend::reader::Mismatch;
 use crate::pool::block::FRONT;
 use crate::process::clock;
 use crate::process::stderr::say;
 use crate::records::site_text::Places;
 use crate::shim::Shim;
-use crate::vendor::reader::Mismatch;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::EventKind;
 use gpumem_wire::layout::{AllocSlot, StackRef};

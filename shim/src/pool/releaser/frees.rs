@@ -14,6 +14,7 @@
 //! wants the memory waits for it for a limited time and then goes on without it.
 
 use super::Releaser;
+use crate::backend::memory::ReleaseStream;
 use crate::gate;
 use crate::pool::block::Block;
 use crate::pool::block_records;
@@ -24,7 +25,6 @@ use crate::process::errno::KeepErrno;
 use crate::process::spawn::{Stack, spawn};
 use crate::progress::activity;
 use crate::records;
-use crate::vendor::memory::ReleaseStream;
 use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};

@@ -21,7 +21,7 @@ use super::switch::Switch;
 use crate::process::{cancel, clock};
 use crate::progress::{activity, queries};
 use crate::shim::Shim;
-use crate::{gate, vendor};
+use crate::{backend, gate};
 use frees::{Waited, release_streams_are_used};
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;
@@ -131,7 +131,7 @@ impl Releaser {
         if !self.idle.chooses_bound() || context_pool.idle() == 0 {
             return false;
         }
-        let info = context_pool.within(|| vendor::of(context_pool.vendor).memory_info());
+        let info = context_pool.within(|| backend::of(context_pool.vendor).memory_info());
         info.is_some_and(|(free, total)| free < total / LOW)
     }
 

@@ -31,11 +31,11 @@ pub const HOUSE: House = House {
         &[("registry", &["records::registry"]), ("group", &["group"])],
         &[("ledger", &["ledger"]), ("stacks", &["stacks"])],
         // The real libraries.
-        &[("vendor", &["vendor"])],
+        &[("backend", &["backend"])],
         // What a process is to us.
         &[("process", &["process"])],
     ],
     // What a call means is known to its hook. Of the rooms below doors know how the shim starts, whether it acts (the
     // records), and whose real functions there are.
-    narrow: &[("doors", &["hooks", "start", "records", "stacks", "vendor", "process"])],
+    narrow: &[("doors", &["hooks", "start", "records", "stacks", "backend", "process"])],
 };

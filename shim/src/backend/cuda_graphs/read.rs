@@ -6,10 +6,10 @@ use super::functions::{Function, Functions, MAX_PARAM_BYTES};
 use super::layout::*;
 use super::places::{tag_of_copy, tag_of_memset};
 use super::shape::{Node, PACKED, Set, Shape, attribute};
-use crate::vendor::driver;
-use crate::vendor::graphs::{Read, Reading};
-use crate::vendor::green;
-use crate::vendor::params::packed;
+use crate::backend::driver;
+use crate::backend::graphs::{Read, Reading};
+use crate::backend::green;
+use crate::backend::params::packed;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use rustc_hash::FxHashMap;
@@ -230,7 +230,7 @@ static UNKNOWN: AtomicU32 = AtomicU32::new(0);
 fn kernel(
     functions: &Functions,
     node: GraphNode,
-    records: &mut crate::vendor::source::Records,
+    records: &mut crate::backend::source::Records,
     shape: &mut Shape,
     entry: &mut Node,
     called: &mut Called,
@@ -339,7 +339,7 @@ fn child(
     let mut nodes = Vec::new();
     nodes_of(graph, &mut nodes)?;
     let (mut records, mut shape) =
-        (crate::vendor::source::Records::default(), Shape { context: at.0, ..Shape::default() });
+        (crate::backend::source::Records::default(), Shape { context: at.0, ..Shape::default() });
     for node in nodes {
         let kind = kind_of(node, unknown)?;
         counts[kind as usize % 16] += 1;

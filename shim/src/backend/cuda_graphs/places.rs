@@ -1,7 +1,7 @@
 //! Properties of copies and memsets that no setter can change: the location of their memory.
 
 use super::layout::*;
-use crate::vendor::driver;
+use crate::backend::driver;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Pinned;
 use std::hash::Hasher;

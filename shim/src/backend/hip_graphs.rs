@@ -11,7 +11,7 @@ use super::graphs::{
 use super::hip::{self as runtime, Hip};
 use super::hip_runtime;
 use super::{Backend, buffer};
-use crate::vendor::source::Records;
+use crate::backend::source::Records;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use once_cell::race::OnceBool;

@@ -14,8 +14,8 @@ mod shape;
 
 use super::cuda;
 use super::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit};
-use crate::vendor::driver;
-use crate::vendor::source::Records;
+use crate::backend::driver;
+use crate::backend::source::Records;
 pub(super) use contexts::named;
 
 use contexts::is_here;

@@ -1,8 +1,8 @@
 //! Numbers for contexts. A default stream's handle is the same in all contexts, but each context has its own stream of
 //! that handle.
 
-use crate::vendor::driver;
-use crate::vendor::graphs::StreamArg;
+use crate::backend::driver;
+use crate::backend::graphs::StreamArg;
 use gpumem_abi::types::*;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering::*};

@@ -1,6 +1,6 @@
 //! The real calls that the graph cache needs, behind one trait.
 
-use crate::vendor::source::Records;
+use crate::backend::source::Records;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use rustc_hash::FxHashMap;

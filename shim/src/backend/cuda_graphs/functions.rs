@@ -3,10 +3,10 @@
 //! A function's address may come back when its module is unloaded and loaded again (JITs do that). So each load is a
 //! *generation*, which is part of every record that names the function.
 
+use crate::backend::cuda;
+use crate::backend::driver;
+use crate::backend::graphs::{Code, Visit};
 use crate::process::map::{self, Map};
-use crate::vendor::cuda;
-use crate::vendor::driver;
-use crate::vendor::graphs::{Code, Visit};
 use gpumem_abi::types::*;
 use rustc_hash::FxHashMap;
 use std::ptr::null_mut;

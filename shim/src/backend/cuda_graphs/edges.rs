@@ -1,8 +1,8 @@
 //! Reads the edges of a CUDA graph.
 
 use super::shape::{Edge, Shape};
-use crate::vendor::driver;
-use crate::vendor::graphs::Reading;
+use crate::backend::driver;
+use crate::backend::graphs::Reading;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Pinned;
 use rustc_hash::FxHashMap;

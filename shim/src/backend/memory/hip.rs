@@ -1,7 +1,7 @@
 //! The memory of HIP.
 
 use super::{Event, GLOBAL, MAPPED, MemoryCalls, NOT_SUPPORTED, ReleaseStream, answer, made};
-use crate::vendor::{hip, hip_runtime};
+use crate::backend::{hip, hip_runtime};
 use gpumem_abi::types::*;
 use std::ffi::c_int;
 

@@ -10,8 +10,8 @@
 
 use super::layout::LaunchConfig;
 use super::shape::attribute;
+use crate::backend::driver;
 use crate::process::lock::lock;
-use crate::vendor::driver;
 use gpumem_abi::types::{Graph, GraphNode, Opaque, SUCCESS, Stream};
 use rustc_hash::FxHashSet;
 use std::ptr::null_mut;

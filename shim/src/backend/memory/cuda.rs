@@ -1,9 +1,9 @@
 //! The memory of CUDA.
 
 use super::{Event, GLOBAL, MAPPED, MemoryCalls, NOT_SUPPORTED, ReleaseStream, answer, made};
+use crate::backend::driver::{self, Function};
+use crate::backend::{Backend, cuda};
 use crate::process::cancel::Uncancelled;
-use crate::vendor::driver::{self, Function};
-use crate::vendor::{Backend, cuda};
 use gpumem_abi::types::*;
 use std::ffi::c_int;
 use std::ptr::null_mut;
