@@ -11,7 +11,7 @@
 //! * [`rows`]: the driver's functions by name and version. [`thunk`]: leads a function without a hook, which may be
 //!   given a handle of ours, to the real one.
 //!
-//! The real functions behind the doors are found by [`crate::vendor`].
+//! The real functions behind the doors are found by [`crate::backend`].
 
 pub(crate) mod dl;
 pub(crate) mod driver;

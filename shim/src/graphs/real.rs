@@ -73,7 +73,7 @@ pub(crate) fn handle_of(stream_key: StreamKey) -> Option<u64> {
 const EXCLUSIVE: u32 = 1 << 31;
 
 /// A real exec. It is never freed, only reused. The fields that a launch reads and writes come first and are in one
-/// cache line, as in [`Handle`]. So are the fields that tell if another handle's launch may take the exec, since for
+/// cache line, as in `Handle`. So are the fields that tell if another handle's launch may take the exec, since for
 /// that many execs are looked at.
 #[derive(Default)]
 #[repr(C, align(64))]
