@@ -4,6 +4,7 @@ use gpumem_tests::harness::run::{Scratch, wait_for};
 use gpumem_tests::harness::terminal::Terminal;
 use gpumem_tests::harness::{artifacts, client};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -88,16 +89,16 @@ fn processes_of_a_script_are_recorded() {
     let demo = path_of("demo");
     // The recorder looks for processes between its looks, which take long on a machine that is busy.
     let script = format!("'{demo}' --seconds 3 & '{demo}' --seconds 3; wait");
-    let ran = output(dir, &["record", "-d", "0.05", "-o", "r", "--", "sh", "-c", &script]);
+    let ran = output(dir, &["record", "-d", "0.05", "-o", "r.gz", "--", "sh", "-c", &script]);
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let files = std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").file_name());
     let mut files: Vec<String> = files.map(|name| name.to_string_lossy().into_owned()).collect();
-    files.retain(|name| name == "r" || name.starts_with("r."));
+    files.retain(|name| name.starts_with("r."));
     files.sort();
     assert_eq!(files.len(), 2, "{files:?}");
     for file in &files {
         let report = report(dir, file).expect("a recording");
-        assert!(*file == "r" || *file == format!("r.{}", report["process"]["pid"]), "{file}");
+        assert!(*file == "r.gz" || *file == format!("r.{}.gz", report["process"]["pid"]), "{file}");
         assert!(rows(&report, "tag").iter().any(|(name, _)| name == "weights"), "{report}");
         // Graphs are in it, too.
         assert!(!report["graph_charts"].as_array().expect("charts").is_empty());
@@ -155,6 +156,22 @@ fn a_recording_ends_when_it_is_asked_to() {
     // It was asked for those alone.
     assert_eq!(report["large"].as_array().map(Vec::len), Some(3), "{}", report["large"]);
     assert_eq!(running.finish().code, 0, "the process goes on as ever");
+}
+
+/// A command that goes on after the time of its recording is waited for, and that is said. A signal still reaches it.
+#[test]
+fn a_command_that_outlives_its_recording_is_waited_for_aloud() {
+    let scratch = Scratch::new();
+    let demo = path_of("demo");
+    let mut recorder = gpumem(scratch.path(), &["record", "-d", "0.05", "--for", "1", "-o", "r.rec.gz", "--"]);
+    let mut recorder = recorder.args([&demo, "--seconds", "600"]).stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut said = BufReader::new(recorder.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    let line = said.find(|line| line.contains("waits for its end")).expect("it is said");
+    assert!(line.contains("demo") && line.contains("SIGTERM"), "{line}");
+    // SAFETY: kill takes two numbers, and the child was not waited for yet.
+    assert_eq!(unsafe { libc::kill(recorder.id() as i32, libc::SIGTERM) }, 0);
+    assert_eq!(recorder.wait().expect("it was ours").code(), Some(128 + libc::SIGTERM), "as the command ended");
+    assert!(timeline(&report(scratch.path(), "r.rec.gz").expect("a recording")).contains("its time was over"));
 }
 
 /// A terminal that was closed takes the words along, and not the recording.

@@ -11,7 +11,6 @@ use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::source::process::Process;
 use crate::source::world::World;
 use gpumem_wire::place::ProcessId;
-use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
@@ -46,8 +45,26 @@ pub(super) fn record(args: &Args, context: &Context) -> Result<()> {
     if let Err(failure) = recorded {
         super::say(format_args!("gpumem: {failure}; the command goes on without a recording\n"));
     }
-    let ended = started.child.wait().map_err(lost)?;
+    let ended = wait(&mut started, args)?;
     std::process::exit(code(ended))
+}
+
+/// Waits for the end of the command, and says so if it goes on. Signals still reach it.
+fn wait(started: &mut Started, args: &Args) -> Result<ExitStatus> {
+    if started.child.try_wait().map_err(lost)?.is_none() {
+        let command = crate::text::os_word(&args.command[0]);
+        let pid = started.child.id();
+        super::say(format_args!(
+            "gpumem: {command} (pid {pid}) goes on, and gpumem record waits for its end; Ctrl-C or SIGTERM ends it\n"
+        ));
+    }
+    loop {
+        started.pass_on_signals();
+        match started.child.try_wait().map_err(lost)? {
+            Some(ended) => return Ok(ended),
+            None => std::thread::sleep(SOON),
+        }
+    }
 }
 
 fn lost(error: std::io::Error) -> Failure {
@@ -86,14 +103,15 @@ fn follow(args: &Args, context: &Context, started: &mut Started) -> Result<()> {
     sessions.end(if runs { "its time was over" } else { "the command ended" })
 }
 
-/// Returns the file of one process: the first gets the user's name, the others that name with their pid.
+/// Returns the file of one process: the first gets the user's name, the others that name with their pid, before `.gz`.
 fn output(args: &Args, is_first: bool, pid: u32) -> Option<PathBuf> {
     let named = args.output.as_ref()?;
     if is_first {
         return Some(named.clone());
     }
-    let mut name = OsString::from(named);
-    name.push(format!(".{pid}"));
+    let packed = named.extension().is_some_and(|end| end == "gz");
+    let mut name = if packed { named.with_extension("") } else { named.clone() }.into_os_string();
+    name.push(format!(".{pid}{}", if packed { ".gz" } else { "" }));
     Some(name.into())
 }
 
