@@ -166,7 +166,7 @@ fn run(shim: &'static Shim, Open { mut files, socket }: Open) -> Ended {
             None => std::thread::sleep(wait),
         }
         pool::give_to_group(shim);
-        growth.goes_by(shim);
+        growth.apply_settings(shim);
     }
 }
 

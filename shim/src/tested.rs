@@ -2,5 +2,5 @@
 
 pub use crate::doors::driver::ours;
 pub use crate::doors::rows::row_named;
-pub use crate::pool::is_reached_into;
+pub use crate::pool::is_peer_access_enabled;
 pub use crate::progress::activity;

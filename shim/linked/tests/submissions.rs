@@ -3,7 +3,7 @@
 //! driver gets the call until it is left.
 
 use gpumem_abi::types::*;
-use gpumem_linked::tested::{activity, is_reached_into, ours, row_named};
+use gpumem_linked::tested::{activity, is_peer_access_enabled, ours, row_named};
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -310,7 +310,7 @@ fn each_is_passed_on_and_counted() {
         activity::context_ended();
         assert!(!activity::broken());
     }
-    assert!(is_reached_into(), "cuCtxEnablePeerAccess was called");
+    assert!(is_peer_access_enabled(), "cuCtxEnablePeerAccess was called");
 }
 
 #[test]

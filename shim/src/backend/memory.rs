@@ -79,9 +79,9 @@ pub(crate) trait MemoryCalls: Sync {
     fn synchronize(&self) -> Status;
     /// Records an event after all work of a context, and makes the event if there is none. `None` if there can be no
     /// such event. Nothing may capture meanwhile.
-    fn behind_all(&self, context: u64, event: Option<Event>) -> Option<Event>;
+    fn record_event_after_all(&self, context: u64, event: Option<Event>) -> Option<Event>;
     /// True if the vendor has such events.
-    fn tells_all(&self) -> bool;
+    fn has_context_events(&self) -> bool;
     /// True if the work before an event has completed.
     fn completed(&self, event: Event) -> bool;
     fn wait(&self, event: Event) -> Status;
@@ -176,8 +176,8 @@ mod tests {
         fn fill_stream(&self) -> Result<Option<Stream>, Status> { Ok(None) }
         fn fill_on(&self, _: u64, _: u8, _: usize, _: Stream) -> Status { NOT_SUPPORTED }
         fn synchronize(&self) -> Status { SUCCESS }
-        fn behind_all(&self, _: u64, _: Option<Event>) -> Option<Event> { None }
-        fn tells_all(&self) -> bool { false }
+        fn record_event_after_all(&self, _: u64, _: Option<Event>) -> Option<Event> { None }
+        fn has_context_events(&self) -> bool { false }
         fn completed(&self, _: Event) -> bool { false }
         fn wait(&self, _: Event) -> Status { NOT_SUPPORTED }
         fn drop_event(&self, _: Event) {}

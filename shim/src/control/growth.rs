@@ -81,12 +81,12 @@ impl Growth {
         };
         // The block of the times comes first.
         growth.full = shim.ledger.growth_points.append(&[0; GROWTH_BLOCK]).is_none();
-        growth.goes_by(shim);
+        growth.apply_settings(shim);
         growth
     }
 
     /// Applies the present interval.
-    pub(super) fn goes_by(&mut self, shim: &Shim) {
+    pub(super) fn apply_settings(&mut self, shim: &Shim) {
         let interval = Duration::from_nanos(shim.in_force.all().growth_interval);
         if interval != self.interval {
             self.interval = interval;

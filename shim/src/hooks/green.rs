@@ -61,7 +61,7 @@ pub(crate) unsafe fn to_context(
     unsafe {
         let status = real(ctx, green);
         if let Some(ctx) = written(status, ctx) {
-            pool::reached_into();
+            pool::peer_access_enabled();
             let device = stands_for(ctx as u64, green);
             // This context also ends when the primary one ends.
             start::record(|shim| records::contexts::of_handle(shim, call.vendor, ctx as u64, device, true));

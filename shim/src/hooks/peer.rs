@@ -23,7 +23,7 @@ pub(crate) unsafe fn enable(
     // As soon as the program is told, by this call or another thread's, kernels of one device may use memory of the
     // other. Any other answer opens nothing.
     if matches!(status, SUCCESS | ALREADY) {
-        pool::reached_into();
+        pool::peer_access_enabled();
     }
     status
 }

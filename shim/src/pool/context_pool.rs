@@ -139,7 +139,7 @@ struct Batch {
 #[cfg(test)]
 impl ContextPool {
     /// Makes the pool of a context that no driver knows.
-    pub(crate) fn made_up(context: u64, device: Device, share: u64) -> &'static Self {
+    pub(crate) fn for_test(context: u64, device: Device, share: u64) -> &'static Self {
         use crate::backend::memory;
         let (vendor, in_transit) = (Vendor::Cuda, Box::leak(Box::default()));
         Box::leak(Box::new(Self::new(vendor, context, 0, device, share, memory::calls(vendor), in_transit)))

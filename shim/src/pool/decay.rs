@@ -57,7 +57,7 @@ mod tests {
         let decay = Decay::default();
         decay.set(10_000_000_000);
         let due = [1, 2].map(|context| {
-            let context_pool = ContextPool::made_up(context, 0, 0);
+            let context_pool = ContextPool::for_test(context, 0, 0);
             let block: &'static Block = Box::leak(Box::default());
             block.bytes.store(1024, Relaxed);
             block.set(State::Busy);

@@ -104,7 +104,7 @@ impl IdleMemory {
         go.retain(|context_pool| {
             !context_pool.frees_wait()
                 || context_pool.known_idle()
-                || context_pool.calls.tells_all() && context_pool.is_idle()
+                || context_pool.calls.has_context_events() && context_pool.is_idle()
         });
         go.iter().map(|context_pool| self.of(context_pool)).sum()
     }

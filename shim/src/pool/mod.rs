@@ -67,8 +67,8 @@ pub(crate) use pools::{
     LISTENS_EVERY, all, give_to_group, housekeeping, note_shown, of, of_limited, open, pin, state, step_aside,
     step_back_in, trim,
 };
-pub use switch::is_reached_into;
-pub(crate) use switch::reached_into;
+pub use switch::is_peer_access_enabled;
+pub(crate) use switch::peer_access_enabled;
 
 use crate::call::Call;
 use crate::process::fences;

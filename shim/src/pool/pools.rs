@@ -1,7 +1,7 @@
 //! The pools of the process, one for each vendor: made here, turned off and on, and handled together.
 
 use super::block::Block;
-use super::switch::is_reached_into;
+use super::switch::is_peer_access_enabled;
 use super::{Pool, block_records};
 use crate::process::heap;
 use crate::process::wiped::{Place, Word};
@@ -41,7 +41,7 @@ pub(crate) fn state(shim: &Shim, vendor: Vendor) -> PoolState {
         _ if !shim.trust.pool(vendor) => PoolState::Verdict,
         None => PoolState::Unused,
         Some(pool) if pool.releaser.switch().is_closed() => PoolState::Off,
-        Some(_) if is_reached_into() => PoolState::Peers,
+        Some(_) if is_peer_access_enabled() => PoolState::Peers,
         Some(_) if activity::broken() => PoolState::Broken,
         Some(_) => PoolState::On,
     }

@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn threads_report_each_byte_under_a_limit() {
         let quota = Quota::new(&settings("1MiB"));
-        let context_pool = ContextPool::made_up(1, 0, 0);
+        let context_pool = ContextPool::for_test(1, 0, 0);
         assert!(quota.is_limited() && quota.unreported_at_most() == 0 && quota.transit(context_pool).is_some());
         quota.apply_settings(&settings("0"), &[context_pool]);
         assert!(!quota.is_limited() && quota.unreported_at_most() == UNREPORTED);

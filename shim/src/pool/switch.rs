@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 static REACHED: AtomicBool = AtomicBool::new(false);
 
 /// Notes that devices may access each other's memory from now on.
-pub(crate) fn reached_into() {
+pub(crate) fn peer_access_enabled() {
     REACHED.store(true, SeqCst);
 }
 
-pub fn is_reached_into() -> bool {
+pub fn is_peer_access_enabled() -> bool {
     REACHED.load(Relaxed)
 }
 
@@ -36,7 +36,7 @@ impl Switch {
     pub(super) fn aside(&self, shim: &Shim) -> bool {
         let header = shim.ledger.header();
         self.closed.load(Relaxed)
-            || is_reached_into()
+            || is_peer_access_enabled()
             || shim.registry.streams.capturing() > 0
             || activity::broken()
             || header.interception().load(Relaxed) != Interception::Complete as u32

@@ -198,7 +198,7 @@ mod tests {
     /// A thread that goes on with one size gives up the others.
     #[test]
     fn what_a_thread_does_not_use_is_everybodys() {
-        let (context_pool, cache) = (ContextPool::made_up(1, 0, 0), ThreadCache::default());
+        let (context_pool, cache) = (ContextPool::for_test(1, 0, 0), ThreadCache::default());
         let push = |class, bytes| {
             let block: &'static Block = Box::leak(Box::default());
             block.bytes.store(bytes, Relaxed);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_context_that_ends_takes_its_blocks_out_of_the_caches() {
-        let [one, other] = [1, 2].map(|context| ContextPool::made_up(context, 0, 0));
+        let [one, other] = [1, 2].map(|context| ContextPool::for_test(context, 0, 0));
         let caches = ThreadCaches::default();
         let of = [one, other].map(|context_pool| {
             let (cache, block): (_, &'static Block) = (caches.add_for_test(), Box::leak(Box::default()));

@@ -135,7 +135,7 @@ const SOON_NS: u64 = 5_000;
 /// True if [`is_idle`] has an answer.
 pub(crate) fn can_tell(vendor: Vendor) -> bool {
     let calls = memory::calls(vendor);
-    calls.sees_all() && calls.tells_all()
+    calls.sees_all() && calls.has_context_events()
 }
 
 /// Returns true if a context's device is known to be idle, apart from what the calling thread itself is about to
@@ -183,7 +183,7 @@ fn contexts_beside(vendor: Vendor, context: u64) -> impl Iterator<Item = u64> {
 /// something captures.
 fn behind_all_of<R>(calls: &'static dyn MemoryCalls, context: u64, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {
     calls.within(context, || {
-        let event = unless_capturing(|| calls.behind_all(context, None))?;
+        let event = unless_capturing(|| calls.record_event_after_all(context, None))?;
         let result = f(event);
         if let Some(event) = event {
             calls.drop_event(event);

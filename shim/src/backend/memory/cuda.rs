@@ -164,7 +164,7 @@ impl MemoryCalls for Cuda {
         answer(unsafe { driver::cuCtxSynchronize() })
     }
 
-    fn behind_all(&self, context: u64, event: Option<Event>) -> Option<Event> {
+    fn record_event_after_all(&self, context: u64, event: Option<Event>) -> Option<Event> {
         // SAFETY: rule of answers: a new event's handle goes to a local. An event that is passed
         // was made here, in this context, which our caller holds.
         unsafe {
@@ -184,22 +184,22 @@ impl MemoryCalls for Cuda {
         }
     }
 
-    fn tells_all(&self) -> bool {
+    fn has_context_events(&self) -> bool {
         driver::has_context_events()
     }
 
     fn completed(&self, event: Event) -> bool {
-        // SAFETY: `behind_all` made this event, and `drop_event` has not ended it yet.
+        // SAFETY: `record_event_after_all` made this event, and `drop_event` has not ended it yet.
         unsafe { driver::cuEventQuery(event as Opaque) == Some(SUCCESS) }
     }
 
     fn wait(&self, event: Event) -> Status {
-        // SAFETY: `behind_all` made this event, and `drop_event` has not ended it yet.
+        // SAFETY: `record_event_after_all` made this event, and `drop_event` has not ended it yet.
         answer(unsafe { driver::cuEventSynchronize(event as Opaque) })
     }
 
     fn drop_event(&self, event: Event) {
-        // SAFETY: `behind_all` made this event. Nothing waits for it any more, and it is destroyed
+        // SAFETY: `record_event_after_all` made this event. Nothing waits for it any more, and it is destroyed
         // once.
         let _ = unsafe { driver::cuEventDestroy_v2(event as Opaque) };
     }

@@ -118,11 +118,11 @@ impl MemoryCalls for Hip {
         answer(unsafe { hip_runtime::hipDeviceSynchronize() })
     }
 
-    fn behind_all(&self, _: u64, _: Option<Event>) -> Option<Event> {
+    fn record_event_after_all(&self, _: u64, _: Option<Event>) -> Option<Event> {
         None
     }
 
-    fn tells_all(&self) -> bool {
+    fn has_context_events(&self) -> bool {
         false
     }
 

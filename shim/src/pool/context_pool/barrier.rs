@@ -15,7 +15,7 @@ impl ContextPool {
     fn with_event<R>(&self, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {
         self.within(|| {
             let generation = self.generation();
-            let event = self.behind_all()?;
+            let event = self.record_event_after_all()?;
             let result = f(event);
             self.keep_event(generation, event);
             Some(result)
@@ -79,14 +79,14 @@ mod tests {
     #[test]
     fn an_event_that_a_capture_forbids_is_kept() {
         const SPARE: Event = 0xe0;
-        let context_pool = ContextPool::made_up(1, 0, 0);
+        let context_pool = ContextPool::for_test(1, 0, 0);
         context_pool.keep_event(context_pool.generation(), Some(SPARE));
         for _ in 0..3 {
             assert!(
                 capturing()
                     && !context_pool.is_idle()
                     && context_pool.barrier().is_none()
-                    && context_pool.behind_all().is_none()
+                    && context_pool.record_event_after_all().is_none()
             );
             assert_eq!(*context_pool.events_now(), [SPARE]);
         }

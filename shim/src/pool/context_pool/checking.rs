@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_wait_takes_a_check_that_began_after_it_and_a_user_none_but_its_own() {
-        let context_pool = ContextPool::made_up(1, 0, 0);
+        let context_pool = ContextPool::for_test(1, 0, 0);
         let mut none = || Duration::ZERO;
         let begin = |wanted, left: &mut dyn FnMut() -> Duration| context_pool.begin_check(wanted, left);
         let Begun::Check(mut first) = begin(For::Wait, &mut none) else { panic!("nothing goes on") };

@@ -18,15 +18,15 @@ impl ContextPool {
     /// driver has no such events.
     pub(super) fn event(&self) -> Option<(Event, Option<u64>)> {
         let submissions = activity::submissions_if_none_open();
-        let event = self.behind_all()?;
+        let event = self.record_event_after_all()?;
         Some((event?, submissions))
     }
 
-    /// As [`behind_all`](crate::backend::memory::MemoryCalls::behind_all), in the current context, with a spare event if
-    /// there is one. `None` during a capture.
-    pub(super) fn behind_all(&self) -> Option<Option<Event>> {
+    /// As [`MemoryCalls::record_event_after_all`](crate::backend::memory::MemoryCalls::record_event_after_all), in the
+    /// current context, with a spare event if there is one. `None` during a capture.
+    pub(super) fn record_event_after_all(&self) -> Option<Option<Event>> {
         let (generation, spare) = (self.generation(), self.events_now().pop());
-        let event = queries::unless_capturing(|| self.calls.behind_all(self.context(), spare));
+        let event = queries::unless_capturing(|| self.calls.record_event_after_all(self.context(), spare));
         match event {
             Some(event) => self.without_events.store(event.is_none(), Relaxed),
             None => self.keep_event(generation, spare),

@@ -51,7 +51,7 @@ mod tests {
     /// A free that never returns does not hold up another context.
     #[test]
     fn each_context_has_a_thread_of_its_own_that_frees() {
-        let [one, other] = [1, 2].map(|context| ContextPool::made_up(context, 0, 0));
+        let [one, other] = [1, 2].map(|context| ContextPool::for_test(context, 0, 0));
         let frees = one.begin_freeing().unwrap();
         assert!(one.begin_freeing().is_none() && other.begin_freeing().is_some());
         drop(frees);

@@ -195,7 +195,7 @@ mod tests {
     /// A request that runs out has to wait for them, but must not wait if there are none.
     #[test]
     fn blocks_whose_barrier_or_event_is_made_are_on_their_way() {
-        let context_pool = ContextPool::made_up(1, 0, 0);
+        let context_pool = ContextPool::for_test(1, 0, 0);
         let moved = |what: &dyn Fn()| {
             let before = context_pool.in_transit.blocks.ended();
             what();

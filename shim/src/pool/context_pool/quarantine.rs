@@ -96,7 +96,7 @@ mod tests {
     use std::time::Duration;
 
     fn filled() -> (&'static ContextPool, Vec<&'static Block>) {
-        let context_pool = ContextPool::made_up(1, 0, 0);
+        let context_pool = ContextPool::for_test(1, 0, 0);
         let blocks: Vec<&'static Block> = (1..=5_u64)
             .map(|n| {
                 let block: &'static Block = Box::leak(Box::default());

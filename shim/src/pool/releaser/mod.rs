@@ -254,7 +254,7 @@ impl Releaser {
         if context_pool.gives_back_at_once() {
             return self.release(context_pool, Most::ALL, Waited::No, || false);
         }
-        if context_pool.calls.tells_all() {
+        if context_pool.calls.has_context_events() {
             let idle = context_pool.idle_within(LONGEST_WAIT);
             return if idle { self.release_in_time(context_pool, ContextPool::is_idle) } else { 0 };
         }
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn frees_that_wait_for_long_are_waited_for_no_longer() {
         let releaser: &'static Releaser = Box::leak(Box::new(Releaser::new(Vendor::Cuda, None, true)));
-        let context_pool = ContextPool::made_up(1, 0, 0);
+        let context_pool = ContextPool::for_test(1, 0, 0);
         for waited in [LONGEST_WAIT, LONGEST_WAIT - Duration::from_millis(300)] {
             let _frees = context_pool.begin_freeing().unwrap().since(waited);
             let start = Instant::now();
