@@ -149,11 +149,10 @@ fn of_found(
     found: &FoundProcess,
     (mut ledger, books): (Ledger, &Books),
     detail: Detail,
-    names: Option<&mut Names>,
+    naming: Option<&mut Names>,
 ) {
-    let header = &ledger.snapshot.header;
-    let id = (found.pid, header.start_ticks ^ header.created_ns);
-    match names {
+    let id = names::id(found.pid, &ledger);
+    match naming {
         _ if !detail.symbols => ledger.symbols.disable(),
         Some(names) => {
             names.give(id, &mut ledger);

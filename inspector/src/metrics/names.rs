@@ -18,6 +18,12 @@ use std::time::{Duration, Instant};
 /// Identity of a process, unique even if its pid is reused.
 pub(super) type Id = (u32, u64);
 
+/// Returns the identity of a ledger's process, whose number here is `pid`.
+pub(super) fn id(pid: u32, ledger: &Ledger) -> Id {
+    let header = &ledger.snapshot.header;
+    (pid, header.start_ticks ^ header.created_ns)
+}
+
 /// Addresses of a process to look up.
 struct Job {
     id: Id,

@@ -4,7 +4,7 @@
 //! answer, and none is written before its names are known: the first answers for a process are refusals, and later a
 //! new stack is left out of these two sums for one answer. Live memory is no difference, and is always complete.
 
-use super::names::Id;
+use super::names::{Id, id};
 use super::{Detail, MEMORY_FACTOR, Names, pprof};
 use crate::model::Ledger;
 use crate::source::budget::{self, Budget};
@@ -132,7 +132,7 @@ impl Profiles {
         if !ledger.status.running() {
             return Err(none());
         }
-        let id = (pid, ledger.snapshot.header.start_ticks ^ ledger.snapshot.header.created_ns);
+        let id = id(pid, &ledger);
         let mut made = Vec::new();
         let mut is_whole = true;
         if detail.symbols {

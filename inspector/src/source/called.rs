@@ -6,7 +6,7 @@ use gpumem_wire::read::Snapshot;
 
 /// Returns the name of a process, from the path of its program and its command line, whose words are separated by
 /// spaces.
-pub(super) fn called(exe: &str, cmdline: &str) -> String {
+fn called(exe: &str, cmdline: &str) -> String {
     let exe = file_name(exe.trim_end_matches(" (deleted)"));
     if is_python(&exe) { script(cmdline).unwrap_or(exe) } else { exe }
 }

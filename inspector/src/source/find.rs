@@ -71,7 +71,7 @@ impl FoundProcess {
 
     /// True if the user may mean this process by `name`: its own name, or its program's.
     pub(crate) fn is_called(&self, name: &str) -> bool {
-        let is_exe = |summary: &Snapshot| called::called(&summary.text(summary.header.exe), "") == name;
+        let is_exe = |summary: &Snapshot| called::program_of(summary, self.process.as_ref()) == name;
         self.name() == name || matches!(&self.what, LedgerFile::Ledger { summary, .. } if is_exe(summary))
     }
 
