@@ -205,6 +205,7 @@ fn carry_out(
         Ok(Request::Off) => answer_line(set::off(shim, changes)),
         Ok(Request::Check { longest_ms }) => return later(shim, Look::Guard, longest_ms),
         Ok(Request::References { longest_ms }) => return later(shim, Look::References, longest_ms),
+        Ok(Request::Park | Request::Parked { .. } | Request::Resumed) => "error parking is not served yet".to_owned(),
         Err(why) => format!("error {why}"),
     })
 }

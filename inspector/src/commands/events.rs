@@ -233,6 +233,10 @@ fn of_memory(kind: EventKind, a: u64, b: u64, code: i32) -> String {
         EventKind::LaunchedGraph => {
             format!("this was launch {} of exec {a:#x}, instantiated here", units::number(b.saturating_add(1)))
         }
+        EventKind::Parked => format!("{} of device memory were moved to the host", units::bytes(a)),
+        EventKind::Resumed => {
+            format!("{} of device memory are back on the device after {}", units::bytes(a), units::span(b))
+        }
         EventKind::NextOwner => format!("the memory now belongs to {} at {a:#x}, allocated here", units::bytes(b)),
         EventKind::FreedGraphLaunched => {
             format!("a graph that refers to {} at {a:#x} was launched after their free", units::bytes(b))

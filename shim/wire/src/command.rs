@@ -26,6 +26,13 @@ pub enum Request {
     /// Searches for words that refer to live allocations, for at most this time; the answer has many lines
     /// ([`crate::references`]).
     References { longest_ms: u64 },
+    /// Gives back what the pool and the graph cache keep, then makes no driver call until [`Request::Resumed`]. The
+    /// answer comes once no thread of the shim is in the driver.
+    Park,
+    /// The driver has moved the process's device memory, so many bytes, to the host.
+    Parked { bytes: u64 },
+    /// The process has its device memory, and the driver answers again: after a restore, or if parking was given up.
+    Resumed,
 }
 
 impl Request {
@@ -51,6 +58,14 @@ impl Request {
             },
             ("off", "") => Ok(Self::Off),
             ("off", _) => Err("off wants nothing".into()),
+            ("park", "") => Ok(Self::Park),
+            ("park", _) => Err("park wants nothing".into()),
+            ("parked", bytes) => match bytes.parse() {
+                Ok(bytes) => Ok(Self::Parked { bytes }),
+                Err(_) => Err("parked wants a number of bytes".into()),
+            },
+            ("resumed", "") => Ok(Self::Resumed),
+            ("resumed", _) => Err("resumed wants nothing".into()),
             // A client that gives no time waits three seconds for the answer.
             ("check", "") => Ok(Self::Check { longest_ms: 2000 }),
             ("check" | "references", longest) => match (verb, longest.parse()) {
@@ -59,7 +74,8 @@ impl Request {
                 (_, Err(_)) => Err(format!("{verb} wants a number of milliseconds")),
             },
             _ => Err(format!(
-                "{verb:?} is no command of this libgpumem.so; it knows ping, mark, trim, set, force, off, check and references"
+                "{verb:?} is no command of this libgpumem.so; it knows ping, mark, trim, set, force, off, check, \
+                 references, park, parked and resumed"
             )),
         }
     }
@@ -79,6 +95,9 @@ impl Request {
             Self::Off => "off".to_owned(),
             Self::Check { longest_ms } => format!("check {longest_ms}"),
             Self::References { longest_ms } => format!("references {longest_ms}"),
+            Self::Park => "park".to_owned(),
+            Self::Parked { bytes } => format!("parked {bytes}"),
+            Self::Resumed => "resumed".to_owned(),
         };
         let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         line.push('\n');
@@ -107,6 +126,9 @@ mod tests {
             Request::Off,
             Request::Check { longest_ms: 8000 },
             Request::References { longest_ms: 10_000 },
+            Request::Park,
+            Request::Parked { bytes: 12 << 30 },
+            Request::Resumed,
         ] {
             assert_eq!(Request::parse(request.line().expect("short").trim_end_matches('\n')), Ok(request));
         }
@@ -126,6 +148,8 @@ mod tests {
         assert!(Request::parse("check soon").unwrap_err().contains("check wants a number"));
         assert_eq!(Request::parse("check"), Ok(Request::Check { longest_ms: 2000 }));
         assert!(Request::parse("set POOL_MAX").is_err());
+        assert!(Request::parse("parked").unwrap_err().contains("parked wants a number of bytes"));
+        assert!(Request::parse("park 5").is_err() && Request::parse("resumed 5").is_err());
         assert!(Request::parse("mark ").is_err());
         assert!(Request::parse("").is_err());
     }

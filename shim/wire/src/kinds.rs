@@ -276,6 +276,18 @@ names! {
 }
 
 names! {
+    /// Where the process's device memory is, for [`crate::layout::Header::parking`].
+    Parking {
+        /// On the device.
+        Running = 0, "running";
+        /// On its way to the host: the shim was told, and makes no driver call.
+        Quiet = 1, "being parked";
+        /// On the host: every driver call of the process waits.
+        Parked = 2, "parked";
+    }
+}
+
+names! {
     /// What the shim may do besides recording.
     Mode {
         /// Everything that is switched on may run.
@@ -364,6 +376,10 @@ names! {
         /// Memory at `a`, of `b` bytes, now lies where the freed memory of the events before lay; the stack is that of
         /// its allocation.
         NextOwner = 32, "next-owner";
+        /// The process was parked: its device memory, `a` bytes, is on the host.
+        Parked = 33, "parked";
+        /// The process has its device memory again, `a` bytes, after `b` nanoseconds.
+        Resumed = 34, "resumed";
     }
 }
 

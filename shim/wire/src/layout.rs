@@ -218,7 +218,15 @@ pub struct Header {
     pub python: StrRef,
     /// The group of `GPUMEM_LIMIT_GROUP`: its name, its file, and the bytes of each device that it may take, a line each. 0: none.
     pub group: StrRef,
-    pub _reserved: [u64; 25],
+    /// A [`crate::kinds::Parking`].
+    pub parking: u64,
+    /// Since when `parking` has its value, CLOCK_MONOTONIC (0: since the start).
+    pub parking_ns: u64,
+    /// Device bytes that are on the host; 0 unless the process is parked.
+    pub parked_bytes: u64,
+    /// Nanoseconds that the process was parked, without the present time.
+    pub parked_total_ns: u64,
+    pub _reserved: [u64; 21],
     pub tables: [TableDesc; MAX_TABLES],
     pub _pad: [u8; HEADER_BYTES - 392 - MAX_TABLES * 40],
 }
