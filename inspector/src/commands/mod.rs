@@ -18,9 +18,11 @@ mod leaks;
 mod mark;
 mod off;
 mod output;
+mod park;
 mod ps;
 mod record;
 mod report;
+mod resume;
 mod run;
 mod said;
 mod selftest;
@@ -82,6 +84,8 @@ commands! {
     Set(set::Args),
     Get(get::Args),
     Off(off::Args),
+    Park(park::Args),
+    Resume(resume::Args),
     Dump(dump::Args),
     Diff(diff::Args),
     Export(export::Args),

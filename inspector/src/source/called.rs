@@ -1,6 +1,8 @@
 //! The name of a process: the name of its program, or of its script for Python.
 
 use super::process::Process;
+use super::standing::command_line;
+use super::world::World;
 use crate::text::file_name;
 use gpumem_wire::read::Snapshot;
 
@@ -18,6 +20,15 @@ pub(crate) fn name_of(snapshot: &Snapshot, process: Option<&Process>) -> String 
         _ if !exe.is_empty() => called(&exe, &cmdline),
         Some(process) => process.name.clone(),
         None => "?".into(),
+    }
+}
+
+/// Returns the name of a process without a ledger, from /proc.
+pub(crate) fn of_process(world: &World, process: &Process) -> String {
+    let exe = std::fs::read_link(world.proc.join(process.pid.to_string()).join("exe"));
+    match exe {
+        Ok(exe) => called(&exe.to_string_lossy(), &command_line(world, process).join(" ")),
+        Err(_) => process.name.clone(),
     }
 }
 

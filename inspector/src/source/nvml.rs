@@ -21,7 +21,7 @@ struct ProcessInfo {
 #[repr(C)]
 #[derive(Default)]
 struct Memory {
-    _total: c_ulonglong,
+    total: c_ulonglong,
     _free: c_ulonglong,
     used: c_ulonglong,
 }
@@ -38,7 +38,16 @@ type Device = *mut c_void;
 type ByUuid = unsafe extern "C" fn(*const c_char, *mut Device) -> c_int;
 type GetMemory = unsafe extern "C" fn(Device, *mut Memory) -> c_int;
 type GetProcesses = unsafe extern "C" fn(Device, *mut c_uint, *mut ProcessInfo) -> c_int;
+type GetCount = unsafe extern "C" fn(*mut c_uint) -> c_int;
+type ByIndex = unsafe extern "C" fn(c_uint, *mut Device) -> c_int;
+type GetText = unsafe extern "C" fn(Device, *mut c_char, c_uint) -> c_int;
+type GetNumber = unsafe extern "C" fn(Device, *mut c_uint) -> c_int;
+type GetPair = unsafe extern "C" fn(Device, *mut c_uint, *mut c_uint) -> c_int;
 type NoArguments = unsafe extern "C" fn() -> c_int;
+
+/// Names of NVML's lists of processes: those that compute, and of them the clients of MPS.
+const COMPUTING: &[u8] = b"nvmlDeviceGetComputeRunningProcesses_v3\0";
+const OF_MPS: &[u8] = b"nvmlDeviceGetMPSComputeRunningProcesses_v3\0";
 
 /// The driver's count for a process on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,11 +58,25 @@ pub(crate) enum Count {
 }
 
 /// The driver's counts on one card.
+#[derive(Default)]
 pub(crate) struct Card {
+    /// Bytes of the card.
+    pub total: u64,
     /// Bytes in use by all processes.
     pub used: u64,
     /// Bytes of each listed process; `None` if the driver does not tell.
     processes: HashMap<u32, Option<u64>>,
+}
+
+/// How a card is divided or watched, as far as the driver cannot park what runs on it then.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Division {
+    /// The card is split into instances (MIG).
+    pub split: bool,
+    /// The card is a virtual one (vGPU), or gives virtual ones.
+    pub virtual_gpu: bool,
+    /// Clients of MPS.
+    pub mps: Vec<u32>,
 }
 
 impl Card {
@@ -96,6 +119,26 @@ impl Books {
         let card = cards.entry(uuid.to_owned()).or_insert_with(|| nvml.card(uuid).map(Rc::new));
         card.clone().ok_or("NVML does not know this device")
     }
+
+    /// Returns the UUIDs of all cards, each with its kind before it: `GPU-…`.
+    ///
+    /// # Errors
+    /// The reason why the cards are not known, in words.
+    pub(crate) fn uuids(&self) -> Result<Vec<String>, &'static str> {
+        let nvml = self.library.get_or_init(Nvml::open).as_ref().map_err(|why| *why)?;
+        nvml.uuids().ok_or("NVML does not list its devices")
+    }
+
+    /// Returns how a card is divided; what the driver does not tell is taken as undivided.
+    pub(crate) fn division(&self, uuid: &str) -> Division {
+        let nvml = self.library.get_or_init(Nvml::open).as_ref().ok();
+        nvml.and_then(|nvml| Some(nvml.division(nvml.named(uuid)?))).unwrap_or_default()
+    }
+
+    /// Forgets the counts, so that the next question gets new ones.
+    pub(crate) fn look_again(&self) {
+        self.cards.borrow_mut().clear();
+    }
 }
 
 /// The NVML library, initialised.
@@ -124,19 +167,67 @@ impl Nvml {
 
     /// Queries the counts of the card with this UUID.
     fn card(&self, uuid: &str) -> Option<Card> {
-        let device = KINDS.iter().find_map(|kind| self.device(&format!("{kind}{uuid}")))?;
-        let used = self.device_used(device)?;
-        let listed = self.processes(device).unwrap_or_default();
+        let device = self.named(uuid)?;
+        let Memory { total, used, .. } = self.memory(device)?;
+        let listed = self.processes(COMPUTING, device).unwrap_or_default();
         let bytes = |entry: &ProcessInfo| Some(entry.used).filter(|&used| used != NOT_AVAILABLE);
-        Some(Card { used, processes: listed.iter().map(|entry| (entry.pid, bytes(entry))).collect() })
+        Some(Card { total, used, processes: listed.iter().map(|entry| (entry.pid, bytes(entry))).collect() })
     }
 
-    fn device_used(&self, device: Device) -> Option<u64> {
+    /// Returns the device with this UUID, which may have its kind before it.
+    fn named(&self, uuid: &str) -> Option<Device> {
+        match KINDS.iter().any(|kind| uuid.starts_with(kind)) {
+            true => self.device(uuid),
+            false => KINDS.iter().find_map(|kind| self.device(&format!("{kind}{uuid}"))),
+        }
+    }
+
+    fn uuids(&self) -> Option<Vec<String>> {
+        let mut count = 0;
+        // SAFETY: the type is nvml.h's, and `count` is a local that takes the answer.
+        let answer = unsafe { self.library.get::<GetCount>(b"nvmlDeviceGetCount_v2\0").ok()?(&mut count) };
+        (answer == OK).then(|| (0..count).filter_map(|index| self.uuid(index)).collect())
+    }
+
+    fn uuid(&self, index: c_uint) -> Option<String> {
+        let mut device = std::ptr::null_mut();
+        // SAFETY: the type is nvml.h's, and `device` is a local that takes the handle.
+        let answer =
+            unsafe { self.library.get::<ByIndex>(b"nvmlDeviceGetHandleByIndex_v2\0").ok()?(index, &mut device) };
+        // NVML's limit, NVML_DEVICE_UUID_V2_BUFFER_SIZE.
+        let mut text: [c_char; 96] = [0; 96];
+        let get = (answer == OK).then(|| {
+            // SAFETY: GetText is the type that nvml.h declares for this name.
+            unsafe { self.library.get::<GetText>(b"nvmlDeviceGetUUID\0") }.ok()
+        })??;
+        // SAFETY: NVML gave `device`, and writes at most `text`'s length with the end.
+        let answer = unsafe { get(device, text.as_mut_ptr(), text.len() as c_uint) };
+        let bytes = text.iter().take_while(|&&byte| byte != 0).map(|&byte| byte as u8).collect();
+        String::from_utf8(bytes).ok().filter(|_| answer == OK)
+    }
+
+    fn division(&self, device: Device) -> Division {
+        let (mut split, mut pending, mut kind) = (0, 0, 0);
+        // SAFETY: the types are nvml.h's, NVML gave `device`, and the locals take the answers.
+        unsafe {
+            if let Ok(get) = self.library.get::<GetPair>(b"nvmlDeviceGetMigMode\0") {
+                get(device, &mut split, &mut pending);
+            }
+            if let Ok(get) = self.library.get::<GetNumber>(b"nvmlDeviceGetVirtualizationMode\0") {
+                get(device, &mut kind);
+            }
+        }
+        let mps = self.processes(OF_MPS, device).unwrap_or_default();
+        // NVML_GPU_VIRTUALIZATION_MODE_VGPU, HOST_VGPU and HOST_VSGA. 1 is a card that a virtual machine has whole.
+        Division { split: split == 1, virtual_gpu: kind >= 2, mps: mps.iter().map(|entry| entry.pid).collect() }
+    }
+
+    fn memory(&self, device: Device) -> Option<Memory> {
         let mut memory = Memory::default();
         // SAFETY: the type is nvml.h's. NVML gave `device`, and `memory` is a local with room for one
         // nvmlMemory_t.
         let answer = unsafe { self.library.get::<GetMemory>(b"nvmlDeviceGetMemoryInfo\0").ok()?(device, &mut memory) };
-        (answer == OK).then_some(memory.used)
+        (answer == OK).then_some(memory)
     }
 
     /// Returns the device with this name.
@@ -150,9 +241,9 @@ impl Nvml {
         (answer == OK).then_some(device)
     }
 
-    fn processes(&self, device: Device) -> Option<Vec<ProcessInfo>> {
-        // SAFETY: GetProcesses is the type that nvml.h declares for this name.
-        let list = unsafe { self.library.get::<GetProcesses>(b"nvmlDeviceGetComputeRunningProcesses_v3\0") }.ok()?;
+    fn processes(&self, list: &[u8], device: Device) -> Option<Vec<ProcessInfo>> {
+        // SAFETY: GetProcesses is the type that nvml.h declares for both lists' names.
+        let list = unsafe { self.library.get::<GetProcesses>(list) }.ok()?;
         let none = ProcessInfo { pid: 0, used: 0, _gpu_instance: 0, _compute_instance: 0 };
         let mut entries = vec![none; 256];
         let mut len = entries.len() as c_uint;

@@ -1,0 +1,18 @@
+//! Parks processes: the driver moves their device memory to host memory and back (`cuCheckpointProcess*`).
+//!
+//! From top to bottom:
+//!
+//! * [`worker`]: a process of its own that makes the calls, so that whoever asked may end meanwhile.
+//! * [`plan`]: which processes a park is about, and what each has on which card. [`obstacles`]: what keeps one from
+//!   being parked. [`room`]: host memory for the copy, and room on the cards for the way back.
+//! * [`registry`]: the processes that are parked, as files. A parked process is in no list of NVML's.
+//! * [`sequence`]: the order of the driver's calls, and the way back if one is refused.
+//! * [`driver`]: the calls.
+
+pub(crate) mod driver;
+pub(crate) mod obstacles;
+pub(crate) mod plan;
+pub(crate) mod registry;
+pub(crate) mod room;
+pub(crate) mod sequence;
+pub(crate) mod worker;

@@ -1,0 +1,244 @@
+//! The process that parks and resumes. A caller that dies while the driver works leaves the other process unusable
+//! (checkpoint-restore/criu#2547), so nothing ends this one: it is in a group of its own, holds all signals back, and
+//! finishes even if nobody reads what it says.
+//!
+//! It is `gpumem park --worker`: it reads an [`Order`] from its input and writes a line of JSON for each thing that
+//! happened.
+
+use super::driver::Driver;
+use super::plan;
+use super::registry::{self, Parked};
+use super::sequence::{self, Call, Step, Stop};
+use crate::failure::{Failure, Result};
+use crate::model::Ledger;
+use crate::source::ask::ask_patiently;
+use crate::source::nvml::Books;
+use crate::source::process::Process;
+use crate::source::world::World;
+use crate::source::{choose, find};
+use gpumem_wire::command::Request;
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// What the worker is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Action {
+    Park,
+    Resume,
+}
+
+/// An action, and the processes of one job, in order.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub action: Action,
+    pub members: Vec<Parked>,
+    /// How long the work of a process may take to end before it is locked.
+    pub lock_ms: u64,
+    /// Descendants of the processes are not looked for.
+    pub alone: bool,
+}
+
+/// A line of the worker's.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "said", rename_all = "kebab-case")]
+pub(crate) enum Said {
+    /// A call of the driver was made.
+    Call(Call),
+    /// libgpumem.so in a process answered.
+    Shim { pid: u32, text: String },
+    /// All was done.
+    Done,
+    /// A call was refused, and what could be undone was.
+    Stopped(Stop),
+    /// Nothing was done.
+    Failed { why: String },
+}
+
+/// Longest wait for libgpumem.so in a process that is to be parked: it gives idle memory back first.
+const TELL: Duration = Duration::from_secs(15);
+
+/// Starts a worker, gives it the order, and passes each line to `hear` until it has ended. Signals that would end this
+/// process are held back meanwhile.
+///
+/// # Errors
+/// The worker could not be started, or ended without an end.
+pub(crate) fn run(world: &World, order: &Order, hear: &mut dyn FnMut(&Said)) -> Result<Said> {
+    let _held = HeldSignals::hold(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
+    let failed = |error: std::io::Error| Failure::io("cannot start the process that makes the driver's calls", &error);
+    let mut worker = start(world, order).map_err(failed)?;
+    let said = worker.stdout.take().map(BufReader::new);
+    let mut last = None;
+    for line in said.into_iter().flat_map(BufRead::lines).map_while(std::io::Result::ok) {
+        let Ok(said) = serde_json::from_str::<Said>(&line) else { continue };
+        hear(&said);
+        last = Some(said);
+    }
+    let status = worker.wait().map_err(failed)?;
+    match last {
+        Some(end @ (Said::Done | Said::Stopped(_) | Said::Failed { .. })) => Ok(end),
+        _ => Err(Failure::error(format!("the process that makes the driver's calls ended early ({status})"))
+            .fix("gpumem resume brings back what is locked or parked")),
+    }
+}
+
+fn start(world: &World, order: &Order) -> std::io::Result<Child> {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["park", "--worker", "--dir"]).arg(&world.own_dir).process_group(0);
+    // The driver it loads is the process's own business: libgpumem.so has nothing to do there.
+    command.env_remove("LD_PRELOAD").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut worker = command.spawn()?;
+    let mut input = worker.stdin.take().ok_or_else(|| std::io::Error::other("no pipe to it"))?;
+    input.write_all(&serde_json::to_vec(order)?)?;
+    Ok(worker)
+}
+
+/// Signals that are held back while this lives.
+struct HeldSignals(libc::sigset_t);
+
+impl HeldSignals {
+    fn hold(signals: &[libc::c_int]) -> Self {
+        // SAFETY: zeroes are a valid sigset, each signal's number is one that libc names, and the sets are locals.
+        unsafe {
+            let (mut held, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigemptyset(&mut held);
+            for &signal in signals {
+                libc::sigaddset(&mut held, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &held, &mut before);
+            Self(before)
+        }
+    }
+}
+
+impl Drop for HeldSignals {
+    fn drop(&mut self) {
+        // SAFETY: `hold` got this set from the system.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// The worker itself.
+///
+/// # Errors
+/// The order cannot be read.
+pub(crate) fn serve(world: &World) -> Result<()> {
+    // A child inherits the mask through exec; these are all that may be held back.
+    let all: Vec<_> = (1..=libc::SIGRTMAX()).filter(|signal| ![libc::SIGSEGV, libc::SIGBUS].contains(signal)).collect();
+    let _held = HeldSignals::hold(&all);
+    let order: Order = serde_json::from_reader(std::io::stdin().lock())
+        .map_err(|error| Failure::error(format!("the order cannot be read: {error}")))?;
+    let end = match carry_out(world, &order) {
+        Ok(()) => Said::Done,
+        Err(end) => end,
+    };
+    say(&end);
+    Ok(())
+}
+
+/// Writes a line. Nobody may read it any more.
+fn say(said: &Said) {
+    if let Ok(mut line) = serde_json::to_vec(said) {
+        line.push(b'\n');
+        let _ = std::io::stdout().lock().write_all(&line);
+    }
+}
+
+fn carry_out(world: &World, order: &Order) -> std::result::Result<(), Said> {
+    let driver = Driver::open().map_err(|why| Said::Failed { why })?;
+    for member in &order.members {
+        let same = |process: &Process| process.start_ticks == member.start_ticks;
+        if !Process::of(world, member.pid).is_some_and(|process| same(&process)) {
+            return Err(Said::Failed { why: format!("pid {} has ended", member.pid) });
+        }
+    }
+    let pids: Vec<u32> = order.members.iter().map(|member| member.pid).collect();
+    let tell = &mut |call| say(&Said::Call(call));
+    match order.action {
+        Action::Park => park(world, &driver, order, &pids, tell),
+        Action::Resume => {
+            let stopped = sequence::resume(&driver, &pids, tell);
+            let left: Vec<u32> = stopped.as_ref().err().map_or(vec![], |stop| stop.left.iter().map(|left| left.0).collect());
+            for member in order.members.iter().filter(|member| !left.contains(&member.pid)) {
+                registry::forget(world, member.pid, member.start_ticks);
+                let _ = tell_shim(world, member.pid, &Request::Resumed);
+            }
+            stopped.map_err(Said::Stopped)
+        }
+    }
+}
+
+fn park(
+    world: &World,
+    driver: &Driver,
+    order: &Order,
+    pids: &[u32],
+    tell: &mut dyn FnMut(Call),
+) -> std::result::Result<(), Said> {
+    let resumed = |pids: &[u32]| pids.iter().for_each(|&pid| drop(tell_shim(world, pid, &Request::Resumed)));
+    for &pid in pids {
+        if let Err(why) = tell_shim(world, pid, &Request::Park) {
+            resumed(pids);
+            return Err(Said::Failed { why });
+        }
+    }
+    // Noted before the first call: whatever happens to this process, the next one knows which cards they need.
+    let noted = order.members.iter().try_for_each(|member| registry::note(world, member));
+    let parked = noted.map_err(|failure| Said::Failed { why: failure.to_string() }).and_then(|()| {
+        sequence::park(driver, pids, Duration::from_millis(order.lock_ms), tell).map_err(Said::Stopped)
+    });
+    let parked = parked.and_then(|()| match newcomer(world, driver, order, pids) {
+        None => Ok(()),
+        Some(why) => {
+            let back = sequence::resume(driver, pids, tell);
+            Err(Said::Stopped(Stop { pid: pids[0], step: Step::Look, why, left: back.err().map_or(vec![], |stop| stop.left) }))
+        }
+    });
+    let left = match &parked {
+        Ok(()) => pids.to_vec(),
+        Err(Said::Stopped(stop)) => stop.left.iter().map(|left| left.0).collect(),
+        Err(_) => Vec::new(),
+    };
+    for member in &order.members {
+        if left.contains(&member.pid) {
+            let _ = tell_shim(world, member.pid, &Request::Parked { bytes: member.bytes() });
+        } else {
+            registry::forget(world, member.pid, member.start_ticks);
+            resumed(&[member.pid]);
+        }
+    }
+    parked
+}
+
+/// Names a descendant that uses the GPU and began when the others were being parked. It would wait for them.
+fn newcomer(world: &World, driver: &Driver, order: &Order, pids: &[u32]) -> Option<String> {
+    let all = plan::members(world, driver, &Books::closed(), pids, order.alone);
+    let new = all.iter().find(|member| !pids.contains(&member.process.pid))?;
+    Some(format!("{} has begun to use the GPU meanwhile", new.whose()))
+}
+
+/// Tells libgpumem.so in a process, if it is there and takes commands.
+///
+/// # Errors
+/// It refused, or did not answer.
+fn tell_shim(world: &World, pid: u32, request: &Request) -> std::result::Result<(), String> {
+    let survey = find::survey(&world.wide());
+    let found = survey.found.iter().find(|found| found.pid == pid && found.is_live());
+    let Some(opened) = found.and_then(|found| choose::read(world, found).ok()) else { return Ok(()) };
+    let ledger = Ledger::of(world, opened);
+    if !ledger.settings().control {
+        return Ok(());
+    }
+    match ask_patiently(&ledger.whom(), request, TELL) {
+        Ok(text) => {
+            say(&Said::Shim { pid, text });
+            Ok(())
+        }
+        // An older one knows nothing of this, and is parked as any program is.
+        Err(failure) if failure.what.contains("is no command") => Ok(()),
+        Err(failure) => Err(failure.to_string()),
+    }
+}
