@@ -98,6 +98,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("graph_talks", Link::Driver),
     ("green", Link::Driver),
     ("group", Link::Driver),
+    ("checkpoint", Link::Driver),
     ("held", Link::Driver),
     ("holders", Link::Runtime),
     ("idle", Link::Runtime),

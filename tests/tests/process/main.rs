@@ -1,6 +1,7 @@
 //! The process that the shim is in: its start, threads, memory, files, children and end.
 
 mod bad_input;
+mod checkpoints;
 mod copies;
 mod ends;
 mod full_disk;

@@ -6,6 +6,7 @@
 //! `since` the version from which that symbol is the answer. The per-thread
 //! symbols are the same function with the calling thread's own default stream.
 
+use gpumem_sim_engine::checkpoint::{self, gate::Inside};
 use gpumem_sim_engine::errno::KeepErrno;
 use gpumem_sim_engine::{Error, Result, context, fault, lifecycle, lock, stream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -50,20 +51,28 @@ impl Row {
         self.calls.load(Relaxed)
     }
 
-    fn admit(&self) -> Result<H> {
+    /// True if a locked process may make this call.
+    fn passes_lock(&self) -> bool {
+        self.need == Need::Any || self.base.starts_with("cuCheckpoint") || self.base == "cuCtxGetCurrent"
+    }
+
+    /// Lets a call in: its context, and its stay inside.
+    fn admit(&self) -> Result<(H, Option<Inside>)> {
         let call = self.calls.fetch_add(1, Relaxed) + 1;
         if self.need != Need::Any {
             lifecycle::ready()?;
         }
+        let inside = (checkpoint::is_on() && !self.passes_lock()).then(checkpoint::gate::enter);
         fault::strike(self.name, call)?;
-        if self.need == Need::Ctx { context::require(&mut lock()) } else { Ok(0) }
+        let ctx = if self.need == Need::Ctx { context::require(&mut lock())? } else { 0 };
+        Ok((ctx, inside))
     }
 
     /// Runs a body. Nothing unwinds out of it.
     pub fn enter(&self, body: impl FnOnce(&Call) -> Result) -> u32 {
         let _errno = KeepErrno::new();
         let run = || {
-            let ctx = self.admit()?;
+            let (ctx, _inside) = self.admit()?;
             body(&Call { ctx, per_thread: self.per_thread })
         };
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {

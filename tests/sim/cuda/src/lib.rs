@@ -10,6 +10,7 @@ mod abi;
 mod structs;
 
 mod arrays;
+mod checkpoint;
 mod contexts;
 mod copies;
 mod devices;
@@ -36,6 +37,7 @@ static HEAP: gpumem_sim_engine::heap::Heap = gpumem_sim_engine::heap::Heap;
 fn tables() -> impl Iterator<Item = &'static abi::Row> {
     [
         arrays::ROWS,
+        checkpoint::ROWS,
         contexts::ROWS,
         copies::ROWS,
         devices::ROWS,

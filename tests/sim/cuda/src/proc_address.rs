@@ -1,7 +1,7 @@
 //! Start-up: versions, error texts, and cuGetProcAddress.
 
 use crate::abi::{Out, Row, Text};
-use gpumem_sim_engine::config::config;
+use gpumem_sim_engine::config::{Checkpoints, config};
 use gpumem_sim_engine::error::NAMES;
 use gpumem_sim_engine::{Error, Result, lifecycle};
 
@@ -32,7 +32,11 @@ fn answer(symbol: Text, out: Out<usize>, version: i32, flags: u64, status: Out<u
     if flags & !3 != 0 || version > config().driver_version as i32 {
         return Err(Error::INVALID_VALUE);
     }
-    match lookup(&name, version.max(0) as u32, flags) {
+    let found = match config().checkpoints {
+        Checkpoints::Absent if name.starts_with("cuCheckpoint") => Err(NO_SYMBOL),
+        _ => lookup(&name, version.max(0) as u32, flags),
+    };
+    match found {
         Ok(row) => {
             status.put(FOUND);
             out.set((row.address)())

@@ -202,6 +202,33 @@ impl Arena {
         }
     }
 
+    /// Inverts every other bit of `[addr, addr+len)`; done twice, it has no effect. Pages without storage stay so.
+    pub fn scramble(&self, addr: u64, len: u64) {
+        const OTHER_BITS: u64 = 0x5555_5555_5555_5555;
+        let (mut at, to) = (self.offset(addr), self.offset(addr) + len);
+        while at < to {
+            // SAFETY: lseek takes numbers, and `fd` is the arena's own memfd, whose position nothing else uses.
+            let (data, hole) = unsafe {
+                let data = libc::lseek(self.fd, at as i64, libc::SEEK_DATA);
+                (data, if data < 0 { data } else { libc::lseek(self.fd, data, libc::SEEK_HOLE) })
+            };
+            if data < 0 || data as u64 >= to {
+                return;
+            }
+            let (from, until) = (data as u64, to.min(hole.max(data) as u64));
+            // SAFETY: the offsets are the arena's, so these bytes lie inside the shadow mapping, which `new` made writable
+            // and never unmaps. The caller holds the machine's lock, and no work is under way. Bytes and words may have
+            // any bits.
+            let (head, words, tail) = unsafe {
+                std::slice::from_raw_parts_mut((self.shadow + from) as *mut u8, (until - from) as usize)
+                    .align_to_mut::<u64>()
+            };
+            head.iter_mut().chain(tail).for_each(|byte| *byte ^= OTHER_BITS as u8);
+            words.iter_mut().for_each(|word| *word ^= OTHER_BITS);
+            at = until;
+        }
+    }
+
     /// Makes `[addr, addr+span)` readable by the host at its own address
     /// (managed memory), or takes that away again.
     pub fn host_access(&self, addr: u64, span: u64, on: bool) -> Result {

@@ -1,5 +1,6 @@
 //! Every variable of the simulator. Read once, at the first call.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 const MIB: u64 = 1 << 20;
@@ -64,10 +65,25 @@ pub struct Config {
     pub memory_pools: bool,
     /// `SIM_SHARED`: `FILE:INDEX`, the word of a file to which this process writes its bytes in use. Default: none.
     pub shared: Option<String>,
+    /// `SIM_CHECKPOINT`: which checkpoints of processes there are. Default: none.
+    pub checkpoints: Checkpoints,
+    /// `SIM_CHECKPOINT_US`: how long a checkpoint and a restore take, microseconds. Default 0.
+    pub checkpoint_us: u64,
     /// `SIM_DRIVER_VERSION`: what cuDriverGetVersion answers. Default 13000.
     /// The number of a location that no driver has yet; 0: there is none.
     pub later_place: u32,
     pub driver_version: u32,
+}
+
+/// Which checkpoints of processes there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Checkpoints {
+    /// Asking for one gives 801.
+    Unsupported,
+    /// `none`: cuGetProcAddress knows no such function, as in a driver before 12.8.
+    Absent,
+    /// A directory: of the processes that have a socket there.
+    Between(PathBuf),
 }
 
 /// Whether the devices read memory that no call of the driver made.
@@ -154,6 +170,12 @@ impl Config {
             free_waits: number("SIM_FREE_WAITS", 1) != 0,
             memory_pools: number("SIM_MEMORY_POOLS", 1) != 0,
             shared: var("SIM_SHARED").filter(|v| !v.is_empty()),
+            checkpoints: match var("SIM_CHECKPOINT").filter(|v| !v.is_empty()).as_deref() {
+                None => Checkpoints::Unsupported,
+                Some("none") => Checkpoints::Absent,
+                Some(directory) => Checkpoints::Between(directory.into()),
+            },
+            checkpoint_us: number("SIM_CHECKPOINT_US", 0),
             later_place: number("SIM_LATER_PLACE", 0) as u32,
             driver_version: number("SIM_DRIVER_VERSION", 13000) as u32,
         }

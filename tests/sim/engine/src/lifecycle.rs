@@ -22,6 +22,7 @@ extern "C" fn at_exit() {
 }
 
 extern "C" fn in_child() {
+    crate::checkpoint::service::close_in_child();
     STATE.store(FORKED, SeqCst);
 }
 
@@ -45,6 +46,7 @@ pub fn init() -> Result {
             libc::pthread_atfork(None, None, Some(in_child));
         }
         STATE.store(READY, SeqCst);
+        crate::checkpoint::service::start();
     });
     Ok(())
 }

@@ -40,6 +40,11 @@ impl Kind {
     pub fn on_host(self) -> bool {
         matches!(self, Kind::Host | Kind::Registered)
     }
+
+    /// True if its pages are the arena's at its own addresses.
+    pub fn owns_arena(self) -> bool {
+        matches!(self, Kind::Device | Kind::Managed | Kind::Pool(_) | Kind::Graph)
+    }
 }
 
 pub struct Alloc {

@@ -99,31 +99,9 @@ const IDLE: Duration = Duration::from_millis(500);
 fn start_worker(queue: Arc<Queue>) {
     // The C library ends the process where a new thread finds no memory for its storage.
     let queue = Arc::into_raw(queue).cast_mut().cast();
-    if !(crate::heap::has_room_for_a_thread() && started(queue)) {
+    if !(crate::heap::has_room_for_a_thread() && crate::thread::start(run_worker, queue)) {
         // No work may run here, since the caller holds the machine's lock.
         crate::heap::exhausted();
-    }
-}
-
-/// Starts a detached thread that runs [`run_worker`]. The standard library's threads register a destructor of their
-/// storage, and the C library ends the process where it has no memory for that.
-fn started(queue: *mut libc::c_void) -> bool {
-    const STACK: usize = 2 << 20;
-    // SAFETY: all structs are locals, for which zeroes are valid, and the C library fills them in. `run_worker` has the type
-    // that is asked for and takes over the reference that `queue` is. The mask is this thread's alone and is put back.
-    unsafe {
-        let (mut all, mut before, mut how) = (std::mem::zeroed(), std::mem::zeroed(), std::mem::zeroed());
-        let mut thread = std::mem::zeroed();
-        // Signals belong to the program's own threads.
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        libc::pthread_attr_init(&mut how);
-        libc::pthread_attr_setstacksize(&mut how, STACK);
-        libc::pthread_attr_setdetachstate(&mut how, libc::PTHREAD_CREATE_DETACHED);
-        let started = libc::pthread_create(&mut thread, &how, run_worker, queue) == 0;
-        libc::pthread_attr_destroy(&mut how);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        started
     }
 }
 

@@ -25,6 +25,7 @@ const PTX: &str = "
 ";
 
 mod captures;
+mod checkpoints;
 mod execs;
 mod graphs;
 mod memory_streams;
