@@ -5,6 +5,7 @@
 
 mod freed_graphs;
 mod growth;
+mod parking;
 mod proc_files;
 mod set;
 mod socket;
@@ -16,6 +17,7 @@ use crate::process::lock::lock;
 use crate::process::spawn::{Stack, spawn};
 use crate::process::{clock, own};
 use crate::records;
+use crate::records::parking::{is_quiet, parked, resumed};
 use crate::references::{self, Look};
 use crate::shim::Shim;
 use crate::stranded;
@@ -147,18 +149,27 @@ fn run(shim: &'static Shim, Open { mut files, socket }: Open) -> Ended {
                     return Ended::Early;
                 }
             }
-            set::shorten_decay_beside_own_cache(shim, &mut changes);
-            pool::housekeeping(shim);
-            graphs::housekeeping();
-            freed_graphs.look_if_due(shim);
+            if !is_quiet(shim) {
+                set::shorten_decay_beside_own_cache(shim, &mut changes);
+                pool::housekeeping(shim);
+                graphs::housekeeping();
+                freed_graphs.look_if_due(shim);
+            }
             sample(shim, files.resident());
             if sweeps_from.is_some_and(|from| Instant::now() >= from) && !shim.ledger.sweep() {
                 sweeps_from = None;
             }
             next += PERIOD;
         }
-        growth.sample_if_due(shim, &mut files);
-        let wait = growth.next().map_or(next, |sample| sample.min(next)).saturating_duration_since(Instant::now());
+        // The copy of the device's memory on the host is not the program's.
+        let samples = growth.next().filter(|_| !is_quiet(shim));
+        if samples.is_some() {
+            growth.sample_if_due(shim, &mut files);
+        }
+        let wait = samples
+            .and(growth.next())
+            .map_or(next, |sample| sample.min(next))
+            .saturating_duration_since(Instant::now());
         // Another process may wait for what this one keeps.
         let wait = shim.group.as_ref().map_or(wait, |_| wait.min(pool::LISTENS_EVERY));
         match &socket {
@@ -197,15 +208,28 @@ fn carry_out(
             let text = shim.ledger.texts.intern(name.as_bytes());
             shim.event(EventKind::Mark, |event| event.text = text);
             // Growth since the mark is counted from what was live when the mark was set.
-            growth.sample(shim, files);
+            if !is_quiet(shim) {
+                growth.sample(shim, files);
+            }
             "ok".to_owned()
         }
-        Ok(Request::Trim { press }) => answer_line(trim(shim, press)),
+        Ok(Request::Trim { press }) => answer_line(parking::may_call(shim).and_then(|()| trim(shim, press))),
         Ok(Request::Set { name, value, force }) => answer_line(set::set(shim, &name, &value, force, changes)),
         Ok(Request::Off) => answer_line(set::off(shim, changes)),
+        Ok(Request::Park) => answer_line(parking::park(shim)),
+        Ok(Request::Parked { bytes }) => {
+            parked(shim, bytes);
+            "ok".to_owned()
+        }
+        Ok(Request::Resumed) => {
+            resumed(shim);
+            "ok".to_owned()
+        }
+        Ok(Request::Check { .. } | Request::References { .. }) if is_quiet(shim) => {
+            format!("error {}", parking::PARKED)
+        }
         Ok(Request::Check { longest_ms }) => return later(shim, Look::Guard, longest_ms),
         Ok(Request::References { longest_ms }) => return later(shim, Look::References, longest_ms),
-        Ok(Request::Park | Request::Parked { .. } | Request::Resumed) => "error parking is not served yet".to_owned(),
         Err(why) => format!("error {why}"),
     })
 }

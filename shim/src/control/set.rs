@@ -1,6 +1,7 @@
 //! Changes variables while the process runs: refuses values, tells the parts that apply them, and writes the changes
 //! down.
 
+use super::parking;
 use crate::gate;
 use crate::graphs;
 use crate::pool;
@@ -73,6 +74,9 @@ pub(super) fn off(shim: &'static Shim, changes: &mut Changes) -> Result<String, 
 /// Why not.
 fn allowed(shim: &'static Shim, setting: &Setting, value: Option<&Value>, force: bool) -> Result<(), String> {
     let on = !matches!(value, Some(Value::Bool(false) | Value::Number(0)));
+    if let Id::Pool | Id::GraphCache | Id::GraphCacheBytes | Id::GraphIdle | Id::GraphFold = setting.id {
+        parking::may_call(shim)?;
+    }
     match setting.id {
         Id::Pool if on => books_are_open(),
         Id::GraphCache if on => books_are_open().and_then(|()| graph_cache_was_on(shim)),

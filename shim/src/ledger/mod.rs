@@ -58,6 +58,10 @@ macro_rules! live_fields {
 }
 live_fields! {
     heartbeat_ns: AtomicU64;
+    parking: AtomicU64;
+    parking_ns: AtomicU64;
+    parked_bytes: AtomicU64;
+    parked_total_ns: AtomicU64;
     stack_depth: AtomicU32;
     exited_ns: AtomicU64;
     state: AtomicU32;

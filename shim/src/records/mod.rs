@@ -5,6 +5,7 @@
 //!
 //! * [`context_end`]: the end of a context and all that belongs to it. `reported`: the program's own reports, by
 //!   `gpumem.h`. [`vmm`]: virtual memory. [`shared`]: memory that processes share. [`handles`]: the graph cache.
+//! * [`parking`]: device memory that another process moves to the host.
 //! * [`code`] and [`events`]: records of allocations without memory of their own.
 //! * [`allocations`], [`blocks`], [`graphs`] and [`execs`], [`streams`], [`pooled`], [`driver_memory`],
 //!   [`driver_pools`]: one noun each.
@@ -26,6 +27,7 @@ pub(crate) mod graph_memory;
 pub(crate) mod graphs;
 pub(crate) mod grouped;
 pub(crate) mod handles;
+pub(crate) mod parking;
 pub(crate) mod pooled;
 pub(crate) mod registry;
 mod reported;

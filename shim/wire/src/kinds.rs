@@ -376,9 +376,9 @@ names! {
         /// Memory at `a`, of `b` bytes, now lies where the freed memory of the events before lay; the stack is that of
         /// its allocation.
         NextOwner = 32, "next-owner";
-        /// The process was parked: its device memory, `a` bytes, is on the host.
+        /// The process was parked: its device memory, `a` bytes, is on the host. It was asked `b` nanoseconds before.
         Parked = 33, "parked";
-        /// The process has its device memory again, `a` bytes, after `b` nanoseconds.
+        /// The process has its device memory again, `a` bytes, `b` nanoseconds after it was asked to be parked.
         Resumed = 34, "resumed";
     }
 }

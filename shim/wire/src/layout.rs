@@ -220,11 +220,11 @@ pub struct Header {
     pub group: StrRef,
     /// A [`crate::kinds::Parking`].
     pub parking: u64,
-    /// Since when `parking` has its value, CLOCK_MONOTONIC (0: since the start).
+    /// When the shim was told that the process is to be parked, or that it has resumed, CLOCK_MONOTONIC (0: never).
     pub parking_ns: u64,
     /// Device bytes that are on the host; 0 unless the process is parked.
     pub parked_bytes: u64,
-    /// Nanoseconds that the process was parked, without the present time.
+    /// Nanoseconds that the process was parked before, each time counted from `parking_ns` on.
     pub parked_total_ns: u64,
     pub _reserved: [u64; 21],
     pub tables: [TableDesc; MAX_TABLES],

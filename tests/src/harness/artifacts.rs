@@ -115,6 +115,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("partial", Link::Plain),
     ("objects", Link::Driver),
     ("opens", Link::Plain),
+    ("parked", Link::Driver),
     ("passed", Link::Driver),
     ("perthread", Link::Runtime),
     ("pretender", Link::Clients(&["libpretended.so"])),

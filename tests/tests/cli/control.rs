@@ -15,7 +15,7 @@ fn socket(running: &Running) -> UnixStream {
     stream
 }
 
-fn asked(running: &Running, said: &[u8]) -> String {
+pub(super) fn asked(running: &Running, said: &[u8]) -> String {
     let mut stream = socket(running);
     // The process does not read a refused line to its end.
     let _ = stream.write_all(said);

@@ -1,0 +1,54 @@
+//! Parking: another process has the driver move this process's device memory to the host, and later back.
+//!
+//! From the moment it is asked until it has resumed, the shim is quiet: its control thread makes no driver call and
+//! starts no search, since each would wait until the process resumes. A thread that a call of the program needs
+//! (`aside.rs`, `frees.rs`) is part of that call, for which the driver waits before it locks the process.
+
+use crate::process::clock;
+use crate::shim::Shim;
+use gpumem_wire::kinds::{EventKind, Parking};
+use std::sync::atomic::Ordering::*;
+
+/// True while the shim's own threads must make no driver call.
+pub(crate) fn is_quiet(shim: &Shim) -> bool {
+    !is(shim, Parking::Running)
+}
+
+/// True if parking has come this far.
+pub(crate) fn is(shim: &Shim, state: Parking) -> bool {
+    shim.ledger.header().parking().load(SeqCst) == state as u64
+}
+
+/// Makes the shim quiet.
+pub(crate) fn begin(shim: &Shim) {
+    let header = shim.ledger.header();
+    header.parking_ns().store(clock::precise_ns(), Relaxed);
+    header.parking().store(Parking::Quiet as u64, SeqCst);
+}
+
+/// Notes that so many bytes of device memory are on the host now.
+pub(crate) fn parked(shim: &Shim, bytes: u64) {
+    if !is_quiet(shim) {
+        begin(shim);
+    }
+    let header = shim.ledger.header();
+    let took = clock::precise_ns().saturating_sub(header.parking_ns().load(Relaxed));
+    header.parked_bytes().store(bytes, Relaxed);
+    if header.parking().swap(Parking::Parked as u64, SeqCst) != Parking::Parked as u64 {
+        shim.event(EventKind::Parked, |event| (event.a, event.b) = (bytes, took));
+    }
+}
+
+/// Ends the quiet.
+pub(crate) fn resumed(shim: &Shim) {
+    let header = shim.ledger.header();
+    let now = clock::precise_ns();
+    let lasted = now.saturating_sub(header.parking_ns().load(Relaxed));
+    let bytes = header.parked_bytes().swap(0, Relaxed);
+    if header.parking().load(SeqCst) == Parking::Parked as u64 {
+        header.parked_total_ns().fetch_add(lasted, Relaxed);
+        shim.event(EventKind::Resumed, |event| (event.a, event.b) = (bytes, lasted));
+    }
+    header.parking_ns().store(now, Relaxed);
+    header.parking().store(Parking::Running as u64, SeqCst);
+}
