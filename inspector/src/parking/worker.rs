@@ -2,8 +2,8 @@
 //! (checkpoint-restore/criu#2547), so nothing ends this one: it is in a group of its own, holds all signals back, and
 //! finishes even if nobody reads what it says.
 //!
-//! It is `gpumem park --worker`: it reads an [`Order`] from its input and writes a line of JSON for each thing that
-//! happened.
+//! It is `gpumem park --worker`: it reads an [`Order`] a line from its input, and writes a line of JSON for each thing
+//! that happened.
 
 use super::driver::Driver;
 use super::plan;
@@ -20,7 +20,7 @@ use gpumem_wire::command::Request;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// What the worker is to do.
@@ -61,39 +61,81 @@ pub(crate) enum Said {
 /// Longest wait for libgpumem.so in a process that is to be parked: it gives idle memory back first.
 const TELL: Duration = Duration::from_secs(15);
 
-/// Starts a worker, gives it the order, and passes each line to `hear` until it has ended. Signals that would end this
-/// process are held back meanwhile.
-///
-/// # Errors
-/// The worker could not be started, or ended without an end.
-pub(crate) fn run(world: &World, order: &Order, hear: &mut dyn FnMut(&Said)) -> Result<Said> {
-    let _held = HeldSignals::hold(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
-    let failed = |error: std::io::Error| Failure::io("cannot start the process that makes the driver's calls", &error);
-    let mut worker = start(world, order).map_err(failed)?;
-    let said = worker.stdout.take().map(BufReader::new);
-    let mut last = None;
-    for line in said.into_iter().flat_map(BufRead::lines).map_while(std::io::Result::ok) {
-        let Ok(said) = serde_json::from_str::<Said>(&line) else { continue };
-        hear(&said);
-        last = Some(said);
+/// A running worker. It ends when this is dropped, after the order at hand.
+pub(crate) struct Worker {
+    child: Child,
+    orders: Option<ChildStdin>,
+    said: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    /// Starts a worker, in a process group of its own.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn start(world: &World) -> Result<Self> {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["park", "--worker", "--dir"]).arg(&world.own_dir).process_group(0);
+        // libgpumem.so has nothing to do in it.
+        command.env_remove("LD_PRELOAD").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| failed(&error))?;
+        match (child.stdin.take(), child.stdout.take()) {
+            (Some(orders), Some(said)) => Ok(Self { child, orders: Some(orders), said: BufReader::new(said) }),
+            _ => Err(failed(&std::io::Error::other("no pipe to it"))),
+        }
     }
-    let status = worker.wait().map_err(failed)?;
-    match last {
-        Some(end @ (Said::Done | Said::Stopped(_) | Said::Failed { .. })) => Ok(end),
-        _ => Err(Failure::error(format!("the process that makes the driver's calls ended early ({status})"))
-            .fix("gpumem resume brings back what is locked or parked")),
+
+    /// Gives it an order, and passes each line to `hear` until the last, which is returned.
+    ///
+    /// # Errors
+    /// The worker ended without an end.
+    pub(crate) fn carry_out(&mut self, order: &Order, hear: &mut dyn FnMut(&Said)) -> Result<Said> {
+        let mut line = serde_json::to_vec(order).map_err(|error| failed(&error.into()))?;
+        line.push(b'\n');
+        let sent = self.orders.as_mut().map(|orders| orders.write_all(&line));
+        if !matches!(sent, Some(Ok(()))) {
+            return Err(self.ended_early());
+        }
+        loop {
+            let mut line = String::new();
+            match self.said.read_line(&mut line) {
+                Ok(0) | Err(_) => return Err(self.ended_early()),
+                Ok(_) => {}
+            }
+            let Ok(said) = serde_json::from_str::<Said>(&line) else { continue };
+            match said {
+                Said::Done | Said::Stopped(_) | Said::Failed { .. } => return Ok(said),
+                said => hear(&said),
+            }
+        }
+    }
+
+    fn ended_early(&mut self) -> Failure {
+        self.orders = None;
+        let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        Failure::error(format!("the process that makes the driver's calls ended early ({status})"))
+            .fix("gpumem resume brings back what is locked or parked")
     }
 }
 
-fn start(world: &World, order: &Order) -> std::io::Result<Child> {
-    let mut command = Command::new("/proc/self/exe");
-    command.args(["park", "--worker", "--dir"]).arg(&world.own_dir).process_group(0);
-    // The driver it loads is the process's own business: libgpumem.so has nothing to do there.
-    command.env_remove("LD_PRELOAD").stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut worker = command.spawn()?;
-    let mut input = worker.stdin.take().ok_or_else(|| std::io::Error::other("no pipe to it"))?;
-    input.write_all(&serde_json::to_vec(order)?)?;
-    Ok(worker)
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.orders = None;
+        let _ = self.child.wait();
+    }
+}
+
+fn failed(error: &std::io::Error) -> Failure {
+    Failure::io("cannot start the process that makes the driver's calls", error)
+}
+
+/// Carries out one order. Signals that would end this process are held back meanwhile.
+///
+/// # Errors
+/// As [`Worker::start`] and [`Worker::carry_out`].
+pub(crate) fn run(world: &World, order: &Order, hear: &mut dyn FnMut(&Said)) -> Result<Said> {
+    let _held = HeldSignals::hold(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
+    Worker::start(world)?.carry_out(order, hear)
 }
 
 /// Signals that are held back while this lives.
@@ -121,21 +163,23 @@ impl Drop for HeldSignals {
     }
 }
 
-/// The worker itself.
+/// The worker itself: an order a line, until its input ends.
 ///
 /// # Errors
-/// The order cannot be read.
+/// An order cannot be read.
 pub(crate) fn serve(world: &World) -> Result<()> {
-    // A child inherits the mask through exec; these are all that may be held back.
     let all: Vec<_> = (1..=libc::SIGRTMAX()).filter(|signal| ![libc::SIGSEGV, libc::SIGBUS].contains(signal)).collect();
     let _held = HeldSignals::hold(&all);
-    let order: Order = serde_json::from_reader(std::io::stdin().lock())
-        .map_err(|error| Failure::error(format!("the order cannot be read: {error}")))?;
-    let end = match carry_out(world, &order) {
-        Ok(()) => Said::Done,
-        Err(end) => end,
-    };
-    say(&end);
+    let driver = Driver::open();
+    for line in std::io::stdin().lock().lines().map_while(std::io::Result::ok) {
+        let order: Order = serde_json::from_str(&line)
+            .map_err(|error| Failure::error(format!("the order cannot be read: {error}")))?;
+        let end = match driver.as_ref() {
+            Ok(driver) => carry_out(world, driver, &order).err().unwrap_or(Said::Done),
+            Err(why) => Said::Failed { why: why.clone() },
+        };
+        say(&end);
+    }
     Ok(())
 }
 
@@ -147,8 +191,7 @@ fn say(said: &Said) {
     }
 }
 
-fn carry_out(world: &World, order: &Order) -> std::result::Result<(), Said> {
-    let driver = Driver::open().map_err(|why| Said::Failed { why })?;
+fn carry_out(world: &World, driver: &Driver, order: &Order) -> std::result::Result<(), Said> {
     for member in &order.members {
         let same = |process: &Process| process.start_ticks == member.start_ticks;
         if !Process::of(world, member.pid).is_some_and(|process| same(&process)) {
@@ -158,9 +201,9 @@ fn carry_out(world: &World, order: &Order) -> std::result::Result<(), Said> {
     let pids: Vec<u32> = order.members.iter().map(|member| member.pid).collect();
     let tell = &mut |call| say(&Said::Call(call));
     match order.action {
-        Action::Park => park(world, &driver, order, &pids, tell),
+        Action::Park => park(world, driver, order, &pids, tell),
         Action::Resume => {
-            let stopped = sequence::resume(&driver, &pids, tell);
+            let stopped = sequence::resume(driver, &pids, tell);
             let left: Vec<u32> = stopped.as_ref().err().map_or(vec![], |stop| stop.left.iter().map(|left| left.0).collect());
             for member in order.members.iter().filter(|member| !left.contains(&member.pid)) {
                 registry::forget(world, member.pid, member.start_ticks);

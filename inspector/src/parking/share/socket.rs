@@ -1,0 +1,134 @@
+//! The socket of a service: one connection a request.
+
+use crate::failure::{Failure, Result};
+use crate::source::world::World;
+use gpumem_wire::command::MAX_LINE;
+use gpumem_wire::share::{self, Answer, Ask};
+use rustix::fs::FlockOperation;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+/// Time for a member to send its line, and to take an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Most connections that have not sent their line yet.
+const MOST: usize = 256;
+
+/// A request that came in.
+pub(super) struct Asked {
+    /// The process that asks, as the kernel names it.
+    pub pid: u32,
+    pub ask: Ask,
+    pub client: Client,
+}
+
+/// The connection of a request.
+pub(super) struct Client(UnixStream);
+
+impl Client {
+    /// Sends a line. A member that is gone misses it.
+    pub(super) fn say(&mut self, answer: &Answer) {
+        let _ = self.0.write_all(answer.line().as_bytes());
+    }
+
+    /// True if the member has gone away.
+    pub(super) fn is_gone(&mut self) -> bool {
+        let mut byte = [0];
+        if self.0.set_nonblocking(true).is_err() {
+            return true;
+        }
+        let gone = match self.0.read(&mut byte) {
+            Ok(0) => true,
+            Ok(_) => false,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        };
+        gone || self.0.set_nonblocking(false).is_err()
+    }
+}
+
+/// The name of a service, held as long as this lives.
+pub(super) struct Seat {
+    path: std::path::PathBuf,
+    listener: Option<UnixListener>,
+    _lock: File,
+}
+
+impl Seat {
+    /// Takes the name and begins to listen.
+    ///
+    /// # Errors
+    /// Another service has the name, or the socket cannot be made.
+    pub(super) fn take(world: &World, name: &str) -> Result<Self> {
+        let path = share::socket(&world.own_dir, name);
+        let lock = world.own_dir.join(format!("{name}.lock"));
+        let open = || {
+            DirBuilder::new().recursive(true).mode(0o700).create(&world.own_dir)?;
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(&lock)
+        };
+        let file = open().map_err(|error| Failure::io(lock.display(), &error))?;
+        // The kernel ends the lock with the process, however that ends.
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(Failure::error(format!("another service shares as {name} already"))
+                .fix("it serves all members of that name; choose another name, or end it first"));
+        }
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).map_err(|error| Failure::io(path.display(), &error))?;
+        Ok(Self { path, listener: Some(listener), _lock: file })
+    }
+
+    /// Passes each request on, from threads of their own.
+    pub(super) fn listen(&mut self, to: Sender<Asked>) {
+        let Some(listener) = self.listener.take() else { return };
+        let open = Arc::new(AtomicUsize::new(0));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else {
+                    std::thread::sleep(Duration::from_millis(100));
+                    continue;
+                };
+                if open.fetch_add(1, Relaxed) >= MOST {
+                    open.fetch_sub(1, Relaxed);
+                    continue;
+                }
+                let (to, open) = (to.clone(), open.clone());
+                std::thread::spawn(move || {
+                    if let Some(asked) = read(stream) {
+                        let _ = to.send(asked);
+                    }
+                    open.fetch_sub(1, Relaxed);
+                });
+            }
+        });
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Reads the line of a connection. `None` if it is none of a process of this user or root.
+fn read(stream: UnixStream) -> Option<Asked> {
+    let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
+    let uid = peer.uid.as_raw();
+    if uid != 0 && uid != rustix::process::geteuid().as_raw() && !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE))).ok()?;
+    let mut line = String::new();
+    BufReader::new((&stream).take(MAX_LINE as u64)).read_line(&mut line).ok()?;
+    let mut client = Client(stream);
+    match Ask::parse(line.trim_end_matches('\n')) {
+        Ok(ask) => Some(Asked { pid: peer.pid.as_raw_nonzero().get() as u32, ask, client }),
+        Err(why) => {
+            client.say(&Answer::No(why));
+            None
+        }
+    }
+}
