@@ -10,6 +10,7 @@
 //! * [`read`]: bytes to an owned [`read::Snapshot`], without trusting a single one of them.
 //! * [`references`]: a process's report of the words that refer to its allocations.
 //! * [`settings`]: every variable, one row each, with its parser.
+//! * [`share`]: what a process says to the service of `gpumem share`, and what that answers.
 //! * [`tools`]: libraries that watch the GPU.
 //! * [`trace`]: the file of an allocation trace.
 //! * [`units`]: bytes for people.
@@ -30,6 +31,7 @@ pub mod processor;
 pub mod read;
 pub mod references;
 pub mod settings;
+pub mod share;
 pub mod tools;
 pub mod trace;
 pub mod units;
