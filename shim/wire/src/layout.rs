@@ -226,7 +226,13 @@ pub struct Header {
     pub parked_bytes: u64,
     /// Nanoseconds that the process was parked before, each time counted from `parking_ns` on.
     pub parked_total_ns: u64,
-    pub _reserved: [u64; 21],
+    /// Members of `gpumem share` only: since when the process has given its GPUs no work, CLOCK_MONOTONIC (0: it works,
+    /// or it cannot be told).
+    pub idle_since_ns: u64,
+    /// The name in GPUMEM_SHARE. A second line, if there is one, says why the process can never be parked. 0: no member.
+    pub share: StrRef,
+    pub _unused: u32,
+    pub _reserved: [u64; 19],
     pub tables: [TableDesc; MAX_TABLES],
     pub _pad: [u8; HEADER_BYTES - 392 - MAX_TABLES * 40],
 }
