@@ -29,6 +29,7 @@ mod selftest;
 mod serve;
 mod set;
 mod several;
+mod share;
 mod stats;
 mod top;
 mod trim;
@@ -86,6 +87,7 @@ commands! {
     Off(off::Args),
     Park(park::Args),
     Resume(resume::Args),
+    Share(share::Args),
     Dump(dump::Args),
     Diff(diff::Args),
     Export(export::Args),

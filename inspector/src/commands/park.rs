@@ -6,7 +6,7 @@ use crate::failure::{Code, Failure, Result};
 use crate::parking::driver::Driver;
 use crate::parking::obstacles::{self, Obstacle};
 use crate::parking::plan::{self, Member};
-use crate::parking::registry::{OnCard, Parked};
+use crate::parking::registry::{self, OnCard, Parked};
 use crate::parking::room;
 use crate::parking::sequence::Step;
 use crate::parking::worker::{self, Action, Order, Said};
@@ -20,7 +20,7 @@ use gpumem_wire::units;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// Move the device memory of running processes to host memory, so that others can use the GPU
 ///
@@ -204,7 +204,7 @@ fn refuse(members: &[Member], found: &[Vec<Obstacle>]) -> Result<()> {
 }
 
 fn notes(members: &[Member]) -> Vec<Parked> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let since = registry::now();
     let job: Vec<u32> = members.iter().map(|member| member.process.pid).collect();
     let note = |member: &Member| Parked {
         pid: member.process.pid,

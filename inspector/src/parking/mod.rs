@@ -2,6 +2,7 @@
 //!
 //! From top to bottom:
 //!
+//! * [`share`]: one card for several programs: the service behind `gpumem share`.
 //! * [`worker`]: a process of its own that makes the calls, so that whoever asked may end meanwhile.
 //! * [`plan`]: which processes a park is about, and what each has on which card. [`obstacles`]: what keeps one from
 //!   being parked. [`room`]: host memory for the copy, and room on the cards for the way back.
@@ -15,4 +16,5 @@ pub(crate) mod plan;
 pub(crate) mod registry;
 pub(crate) mod room;
 pub(crate) mod sequence;
+pub(crate) mod share;
 pub(crate) mod worker;

@@ -21,6 +21,12 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    fn of(world: &World, books: &Books, process: Process, state: State, ledger: Option<Ledger>) -> Self {
+        let name = ledger.as_ref().map_or_else(|| called::of_process(world, &process), Ledger::name);
+        let cards = on_cards(books, process.pid, ledger.as_ref());
+        Self { process, name, state, cards, ledger }
+    }
+
     /// Device bytes on all cards.
     pub(crate) fn bytes(&self) -> u64 {
         self.cards.iter().map(|card| card.bytes).sum()
@@ -42,11 +48,35 @@ pub(crate) fn members(world: &World, driver: &dyn Checkpoints, books: &Books, pi
     let member = |(state, process): (State, Process)| {
         let found = survey.found.iter().find(|found| found.pid == process.pid && found.is_live());
         let ledger = found.and_then(|found| choose::read(world, found).ok()).map(|opened| Ledger::of(world, opened));
-        let name = ledger.as_ref().map_or_else(|| called::of_process(world, &process), Ledger::name);
-        let cards = on_cards(books, process.pid, ledger.as_ref());
-        Member { process, name, state, cards, ledger }
+        Member::of(world, books, process, state, ledger)
     };
     known.map(member).collect()
+}
+
+/// Returns the processes with this name in GPUMEM_SHARE.
+pub(crate) fn sharing(world: &World, driver: &dyn Checkpoints, books: &Books, name: &str) -> Vec<Member> {
+    let live = find::survey(world).found.into_iter().filter(find::FoundProcess::is_live);
+    let member = |found: find::FoundProcess| {
+        let process = found.process.clone()?;
+        let header = match &found.what {
+            find::LedgerFile::Ledger { summary, .. } => summary.text(summary.header.share).into_owned(),
+            _ => return None,
+        };
+        if header.lines().next() != Some(name) {
+            return None;
+        }
+        let state = driver.state(process.pid).ok()?;
+        let ledger = choose::read(world, &found).ok().map(|opened| Ledger::of(world, opened));
+        Some(Member::of(world, books, process, state, ledger))
+    };
+    live.filter_map(member).collect()
+}
+
+/// Returns the reason, if any, why libgpumem.so in a process says that it can never be parked.
+pub(crate) fn never(member: &Member) -> Option<String> {
+    let snapshot = &member.ledger.as_ref()?.snapshot;
+    let said = snapshot.text(snapshot.header.share).into_owned();
+    said.split_once('\n').map(|(_, why)| why.to_owned()).filter(|why| !why.is_empty())
 }
 
 /// Levels of parents that are looked at: more than any tree of processes has, and an end if pids are used again

@@ -12,6 +12,7 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 const SUFFIX: &str = ".parked";
 /// Most bytes of a file that are read: thousands of cards.
@@ -52,6 +53,11 @@ impl Parked {
 
 fn path(world: &World, pid: u32, start_ticks: u64) -> PathBuf {
     world.own_dir.join(format!("{pid}-{start_ticks}{SUFFIX}"))
+}
+
+/// Returns the time for [`Parked::since`].
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Notes a process. The file is complete or not there.

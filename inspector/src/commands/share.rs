@@ -1,0 +1,67 @@
+//! `gpumem share NAME`: several programs take turns on a card that cannot hold them all.
+
+use crate::args::span;
+use crate::context::{Command, Context, to_stdout};
+use crate::failure::{Code, Failure, Result};
+use crate::parking::driver::Driver;
+use crate::parking::room;
+use crate::parking::share::service::{self, Options};
+use crate::parking::share::turns::Rules;
+use std::io::Write;
+use std::time::Duration;
+
+/// Let programs that were started with GPUMEM_SHARE=NAME take turns on a GPU that cannot hold them all
+///
+/// If one is short of memory, the one that has been idle longest is parked: its device memory goes to host memory. It
+/// comes back with its next GPU call, which waits meanwhile. Runs until it is ended; members that are parked then can be
+/// resumed by hand, or by the next service of that name. See gpumem help one-card-several-servers.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The name in GPUMEM_SHARE
+    #[arg(value_name = "NAME", default_value = "default", value_parser = name)]
+    name: String,
+    /// How long a program keeps the card after it came back, unless it is idle
+    ///
+    /// Four times as long as parking and resuming it took, if that is more.
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = span)]
+    quantum: Duration,
+    /// How long a program has given the GPU no work before it counts as idle
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
+    idle: Duration,
+    /// How long the work of a program may take to end before it is parked
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span)]
+    lock_time: Duration,
+}
+
+fn name(text: &str) -> std::result::Result<String, String> {
+    match gpumem_wire::share::is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "allowed: 1 to {} letters, digits, and the characters ._-",
+            gpumem_wire::share::MAX_NAME
+        )),
+    }
+}
+
+impl Command for Args {
+    const NAME: &'static str = "share";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// The driver cannot park, another service has the name, or the quantum is too short.
+    fn run(&self, context: &Context) -> Result<()> {
+        context.no_json("what share says")?;
+        if self.quantum < Duration::from_secs(1) {
+            return Err(Failure::new(Code::Usage, "--quantum: at least 1s is allowed: shorter turns would be spent on moving memory"));
+        }
+        let driver = Driver::open().map_err(|why| Failure::error(format!("nothing can be shared: {why}")))?;
+        let rules = Rules { idle: self.idle, quantum: self.quantum, margin: room::MARGIN };
+        let options = Options { name: self.name.clone(), rules, lock: self.lock_time };
+        let mut out = anstream::stdout();
+        writeln!(out, "sharing as {}: start programs with GPUMEM_SHARE={}", self.name, self.name).map_err(to_stdout)?;
+        service::serve(&context.world, driver, &options, &mut |line| {
+            let _ = writeln!(anstream::stdout(), "{}", crate::text::clean(&line));
+        })
+    }
+}
