@@ -98,8 +98,10 @@ impl Command for Args {
         if let Some(pid) = pids.iter().find(|&&pid| !members.iter().any(|member| member.process.pid == pid))
             && !members.iter().any(|member| plan::is_under(world, member.process.pid, *pid))
         {
-            return Err(Failure::nothing(format!("pid {pid} has made no CUDA call, nor has a descendant of it: nothing \
-                 is to be parked")));
+            return Err(Failure::nothing(format!(
+                "pid {pid} has made no CUDA call, nor has a descendant of it: nothing \
+                 is to be parked"
+            )));
         }
         let against = |member: &Member| {
             let mut all = obstacles::of(world, member, &books);
@@ -194,9 +196,10 @@ pub(super) fn pids(world: &World, targets: &[String]) -> Result<Vec<u32>> {
 
 /// Fails if anything keeps a process from being parked, with every reason.
 fn refuse(members: &[Member], found: &[Vec<Obstacle>]) -> Result<()> {
-    let lines = members.iter().zip(found).flat_map(|(member, against)| {
-        against.iter().map(|obstacle| format!("{}: {}", member.whose(), obstacle.what))
-    });
+    let lines = members
+        .iter()
+        .zip(found)
+        .flat_map(|(member, against)| against.iter().map(|obstacle| format!("{}: {}", member.whose(), obstacle.what)));
     match lines.collect::<Vec<_>>() {
         lines if lines.is_empty() => Ok(()),
         lines => Err(Failure::new(Code::Error, format!("nothing was parked: {}", lines.join("\n")))),
@@ -246,7 +249,8 @@ pub(super) fn ended(end: Said, done: &str) -> Result<()> {
 fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let verb = if report.dry_run { "would park" } else { "parked" };
     for row in &report.processes {
-        let cards: Vec<_> = row.cards.iter().map(|card| format!("{} of {}", units::bytes(card.bytes), card.uuid)).collect();
+        let cards: Vec<_> =
+            row.cards.iter().map(|card| format!("{} of {}", units::bytes(card.bytes), card.uuid)).collect();
         let on = if cards.is_empty() { "its device memory is not known".into() } else { cards.join(", ") };
         write!(out, "{verb} pid {} ({}): {on}", row.pid, clean(&row.name))?;
         match report.dry_run {

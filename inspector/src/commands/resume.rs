@@ -82,18 +82,25 @@ impl Args {
         if self.targets.is_empty() {
             let first = noted.first().ok_or_else(|| Failure::nothing("no process is parked by this user"))?;
             if let Some(other) = noted.iter().find(|parked| parked.job != first.job) {
-                let what = format!("several jobs are parked: pid {} ({}) and pid {} ({}) among them", first.pid, first.name, other.pid, other.name);
+                let what = format!(
+                    "several jobs are parked: pid {} ({}) and pid {} ({}) among them",
+                    first.pid, first.name, other.pid, other.name
+                );
                 return Err(Failure::new(crate::failure::Code::Several, what).fix("name one: gpumem resume PID"));
             }
             return Ok(in_order(noted));
         }
-        let named = |target: &String| noted.iter().filter(|parked| parked.name == *target).map(|parked| parked.pid).collect::<Vec<_>>();
+        let named = |target: &String| {
+            noted.iter().filter(|parked| parked.name == *target).map(|parked| parked.pid).collect::<Vec<_>>()
+        };
         let by_note: Vec<u32> = self.targets.iter().flat_map(named).collect();
         let rest: Vec<String> = self.targets.iter().filter(|target| named(target).is_empty()).cloned().collect();
         let asked: Vec<u32> = by_note.into_iter().chain(pids(world, &rest)?).collect();
         // A job comes back whole.
-        let jobs: Vec<u32> = noted.iter().filter(|parked| asked.contains(&parked.pid)).flat_map(|parked| parked.job.clone()).collect();
-        let mut members: Vec<Parked> = noted.into_iter().filter(|parked| jobs.contains(&parked.pid) || asked.contains(&parked.pid)).collect();
+        let jobs: Vec<u32> =
+            noted.iter().filter(|parked| asked.contains(&parked.pid)).flat_map(|parked| parked.job.clone()).collect();
+        let mut members: Vec<Parked> =
+            noted.into_iter().filter(|parked| jobs.contains(&parked.pid) || asked.contains(&parked.pid)).collect();
         for &pid in asked.iter().filter(|&&pid| !jobs.contains(&pid)) {
             members.push(by_other_tool(world, driver, pid)?);
         }
@@ -162,7 +169,9 @@ fn has_room(books: &Books, wanted: &BTreeMap<String, u64>) -> Result<()> {
     books.look_again();
     for ((uuid, &bytes), before) in wanted.iter().zip(before) {
         if let Some(why) = room::lacking(uuid, bytes, &before, &*look(uuid)?) {
-            return Err(Failure::error(format!("nothing was resumed: {why}")).fix("a resume without room would be final"));
+            return Err(
+                Failure::error(format!("nothing was resumed: {why}")).fix("a resume without room would be final")
+            );
         }
     }
     Ok(())

@@ -36,10 +36,7 @@ pub(crate) struct Args {
 fn name(text: &str) -> std::result::Result<String, String> {
     match gpumem_wire::share::is_name(text) {
         true => Ok(text.to_owned()),
-        false => Err(format!(
-            "allowed: 1 to {} letters, digits, and the characters ._-",
-            gpumem_wire::share::MAX_NAME
-        )),
+        false => Err(format!("allowed: 1 to {} letters, digits, and the characters ._-", gpumem_wire::share::MAX_NAME)),
     }
 }
 
@@ -53,7 +50,10 @@ impl Command for Args {
     fn run(&self, context: &Context) -> Result<()> {
         context.no_json("what share says")?;
         if self.quantum < Duration::from_secs(1) {
-            return Err(Failure::new(Code::Usage, "--quantum: at least 1s is allowed: shorter turns would be spent on moving memory"));
+            return Err(Failure::new(
+                Code::Usage,
+                "--quantum: at least 1s is allowed: shorter turns would be spent on moving memory",
+            ));
         }
         let driver = Driver::open().map_err(|why| Failure::error(format!("nothing can be shared: {why}")))?;
         let rules = Rules { idle: self.idle, quantum: self.quantum, margin: room::MARGIN };

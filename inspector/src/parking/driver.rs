@@ -130,9 +130,11 @@ impl Driver {
     pub(crate) fn open() -> Result<Self, String> {
         // A program linked statically to glibc can load only libraries linked to the same glibc release.
         if cfg!(target_feature = "crt-static") {
-            return Err("this gpumem is linked statically and cannot load the driver: use the one of the wheel, or one \
+            return Err(
+                "this gpumem is linked statically and cannot load the driver: use the one of the wheel, or one \
                         built on this machine"
-                .into());
+                    .into(),
+            );
         }
         // SAFETY: loading runs the initialisers of NVIDIA's library, which NVIDIA makes fit for any program.
         let library = unsafe { Library::new("libcuda.so.1") }

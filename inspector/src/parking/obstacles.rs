@@ -49,7 +49,9 @@ pub(crate) fn of(world: &World, member: &Member, books: &Books) -> Vec<Obstacle>
 fn of_state(state: State) -> Option<Obstacle> {
     match state {
         State::Running => None,
-        State::Locked => refused("it is locked already, by another tool or by a park that ended: gpumem resume unlocks it"),
+        State::Locked => {
+            refused("it is locked already, by another tool or by a park that ended: gpumem resume unlocks it")
+        }
         state => refused(format!("it is {state}")),
     }
 }
@@ -96,9 +98,8 @@ fn of_managed_memory(member: &Member) -> Option<Obstacle> {
 fn of_ipc(world: &World, member: &Member) -> Option<Obstacle> {
     let ledger = member.ledger.as_ref().filter(|ledger| shared::is_shared(ledger))?;
     let others = find::survey(&world.wide()).found;
-    let read = |found: &find::FoundProcess| {
-        choose::read(world, found).map(|opened| crate::model::Ledger::of(world, opened))
-    };
+    let read =
+        |found: &find::FoundProcess| choose::read(world, found).map(|opened| crate::model::Ledger::of(world, opened));
     let shared = shared::of(world, ledger, &others, read);
     let exported = shared.exported.iter().map(|exported| exported.pid);
     let mut with: Vec<u32> = exported.chain(shared.imported.iter().filter_map(|imported| imported.pid)).collect();

@@ -40,10 +40,17 @@ impl Member {
 
 /// Returns those of the processes that use a GPU, with their descendants unless `alone`, in the order of their pids.
 /// The driver is asked about each. A process that has made no CUDA call is passed over.
-pub(crate) fn members(world: &World, driver: &dyn Checkpoints, books: &Books, pids: &[u32], alone: bool) -> Vec<Member> {
+pub(crate) fn members(
+    world: &World,
+    driver: &dyn Checkpoints,
+    books: &Books,
+    pids: &[u32],
+    alone: bool,
+) -> Vec<Member> {
     let survey = find::survey(&world.wide());
     let all = Process::all(world);
-    let all = all.into_iter().filter(|process| pids.contains(&process.pid) || !alone && descends(world, process.pid, pids));
+    let all =
+        all.into_iter().filter(|process| pids.contains(&process.pid) || !alone && descends(world, process.pid, pids));
     let known = all.filter_map(|process| Some((driver.state(process.pid).ok()?, process)));
     let member = |(state, process): (State, Process)| {
         let found = survey.found.iter().find(|found| found.pid == process.pid && found.is_live());
@@ -105,7 +112,8 @@ fn on_cards(books: &Books, pid: u32, ledger: Option<&Ledger>) -> Vec<OnCard> {
     let counted: Vec<_> = counted.collect();
     let of_ledger = || {
         let devices = devices::of(ledger?, books);
-        let on_card = |device: devices::Device| OnCard { uuid: format!("GPU-{}", device.uuid), bytes: recorded(&device) };
+        let on_card =
+            |device: devices::Device| OnCard { uuid: format!("GPU-{}", device.uuid), bytes: recorded(&device) };
         Some(devices.into_iter().map(on_card).collect())
     };
     if counted.is_empty() { of_ledger().unwrap_or_default() } else { counted }
@@ -113,5 +121,7 @@ fn on_cards(books: &Books, pid: u32, ledger: Option<&Ledger>) -> Vec<OnCard> {
 
 /// Returns the device memory that gpumem knows of. The context itself is not in it.
 fn recorded(device: &devices::Device) -> u64 {
-    [device.tracked_bytes, device.idle_bytes, device.graph_bytes, device.taken_bytes].into_iter().fold(0, u64::saturating_add)
+    [device.tracked_bytes, device.idle_bytes, device.graph_bytes, device.taken_bytes]
+        .into_iter()
+        .fold(0, u64::saturating_add)
 }

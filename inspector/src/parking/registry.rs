@@ -93,7 +93,9 @@ pub(crate) fn all(world: &World) -> Vec<Parked> {
             forget(world, id.pid, id.start_ticks);
             continue;
         }
-        all.extend(read(world, &entry.path()).filter(|parked| (parked.pid, parked.start_ticks) == (id.pid, id.start_ticks)));
+        all.extend(
+            read(world, &entry.path()).filter(|parked| (parked.pid, parked.start_ticks) == (id.pid, id.start_ticks)),
+        );
     }
     all.sort_by_key(|parked| parked.pid);
     all
@@ -148,7 +150,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let world = World::here(Some(dir.path().to_owned()));
         let me = Process::of(&world, std::process::id()).unwrap();
-        let mine = Parked { pid: me.pid, start_ticks: me.start_ticks, name: "me".into(), cards: vec![], since: 9, job: vec![] };
+        let mine = Parked {
+            pid: me.pid,
+            start_ticks: me.start_ticks,
+            name: "me".into(),
+            cards: vec![],
+            since: 9,
+            job: vec![],
+        };
         std::fs::write(dir.path().join("elsewhere"), serde_json::to_vec(&mine).unwrap()).unwrap();
         std::os::unix::fs::symlink(dir.path().join("elsewhere"), mine.path(&world)).unwrap();
         assert_eq!(all(&world), []);

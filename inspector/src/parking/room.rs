@@ -122,7 +122,11 @@ mod tests {
         assert_eq!(on_host(&world, &process), None);
         write(fake.path(), "meminfo", "MemTotal: 9 kB\nMemAvailable:      4 kB\n");
         assert_eq!(on_host(&world, &process).unwrap().bytes, 4096);
-        write(fake.path(), "7/limits", "Max cpu time  unlimited unlimited seconds\nMax address space  103424 unlimited bytes\n");
+        write(
+            fake.path(),
+            "7/limits",
+            "Max cpu time  unlimited unlimited seconds\nMax address space  103424 unlimited bytes\n",
+        );
         assert_eq!(on_host(&world, &process).unwrap().bytes, 1024);
     }
 

@@ -83,7 +83,8 @@ impl Caller<'_> {
     fn undo(&mut self, locked: &[u32], parked: usize) -> Vec<(u32, String)> {
         let (mut left, mut back) = (Vec::new(), Vec::new());
         for (at, &pid) in locked.iter().enumerate() {
-            let restored = if at < parked { self.call(pid, Step::Restore, |driver| driver.restore(pid)) } else { Ok(()) };
+            let restored =
+                if at < parked { self.call(pid, Step::Restore, |driver| driver.restore(pid)) } else { Ok(()) };
             match restored {
                 Ok(()) => back.push(pid),
                 Err(stop) => left.push((pid, format!("it is parked, and resuming it failed: {}", stop.why))),

@@ -204,7 +204,8 @@ fn carry_out(world: &World, driver: &Driver, order: &Order) -> std::result::Resu
         Action::Park => park(world, driver, order, &pids, tell),
         Action::Resume => {
             let stopped = sequence::resume(driver, &pids, tell);
-            let left: Vec<u32> = stopped.as_ref().err().map_or(vec![], |stop| stop.left.iter().map(|left| left.0).collect());
+            let left: Vec<u32> =
+                stopped.as_ref().err().map_or(vec![], |stop| stop.left.iter().map(|left| left.0).collect());
             for member in order.members.iter().filter(|member| !left.contains(&member.pid)) {
                 registry::forget(world, member.pid, member.start_ticks);
                 let _ = tell_shim(world, member.pid, &Request::Resumed);
@@ -230,14 +231,19 @@ fn park(
     }
     // Noted before the first call: whatever happens to this process, the next one knows which cards they need.
     let noted = order.members.iter().try_for_each(|member| registry::note(world, member));
-    let parked = noted.map_err(|failure| Said::Failed { why: failure.to_string() }).and_then(|()| {
-        sequence::park(driver, pids, Duration::from_millis(order.lock_ms), tell).map_err(Said::Stopped)
-    });
+    let parked = noted
+        .map_err(|failure| Said::Failed { why: failure.to_string() })
+        .and_then(|()| sequence::park(driver, pids, Duration::from_millis(order.lock_ms), tell).map_err(Said::Stopped));
     let parked = parked.and_then(|()| match newcomer(world, driver, order, pids) {
         None => Ok(()),
         Some(why) => {
             let back = sequence::resume(driver, pids, tell);
-            Err(Said::Stopped(Stop { pid: pids[0], step: Step::Look, why, left: back.err().map_or(vec![], |stop| stop.left) }))
+            Err(Said::Stopped(Stop {
+                pid: pids[0],
+                step: Step::Look,
+                why,
+                left: back.err().map_or(vec![], |stop| stop.left),
+            }))
         }
     });
     let left = match &parked {

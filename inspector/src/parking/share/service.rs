@@ -193,7 +193,13 @@ impl Service<'_> {
             let card = self.books.card(&uuid).ok()?;
             Some((uuid, card.total.saturating_sub(card.used)))
         });
-        let table = Table { rules: self.options.rules, now: self.now(), players: &players, waiting: &waiting, free: &free.collect() };
+        let table = Table {
+            rules: self.options.rules,
+            now: self.now(),
+            players: &players,
+            waiting: &waiting,
+            free: &free.collect(),
+        };
         table.next()
     }
 
@@ -205,8 +211,10 @@ impl Service<'_> {
         // On the service's clock: a member that was idle before the service began counts from then.
         let idle_for = since.map(|since| Duration::from_nanos(monotonic_ns().saturating_sub(since)));
         let alone = memory.and_then(|memory| memory.left_alone.map(|since| (since, &memory.why)));
-        let left_alone = alone.filter(|(since, _)| self.now().saturating_sub(*since) < LEFT_ALONE).map(|(_, why)| why.clone());
-        let against = || obstacles::of(self.world, member, &self.books).into_iter().next().map(|obstacle| obstacle.what);
+        let left_alone =
+            alone.filter(|(since, _)| self.now().saturating_sub(*since) < LEFT_ALONE).map(|(_, why)| why.clone());
+        let against =
+            || obstacles::of(self.world, member, &self.books).into_iter().next().map(|obstacle| obstacle.what);
         let never = match parked {
             true => None,
             false => left_alone.or_else(|| plan::never(member)).or_else(against),
@@ -234,7 +242,9 @@ impl Service<'_> {
         match next {
             Move::Grant { number } => self.answer(number, None),
             Move::Refuse { number, why } => self.answer(number, Some(why)),
-            Move::Park { pid, for_whom } => self.begin(pid, Action::Park, format!("parking pid {pid} for pid {for_whom}")),
+            Move::Park { pid, for_whom } => {
+                self.begin(pid, Action::Park, format!("parking pid {pid} for pid {for_whom}"))
+            }
             Move::Resume { pid } => self.begin(pid, Action::Resume, format!("resuming pid {pid}")),
         }
     }

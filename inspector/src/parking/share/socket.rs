@@ -68,7 +68,13 @@ impl Seat {
         let lock = world.own_dir.join(format!("{name}.lock"));
         let open = || {
             DirBuilder::new().recursive(true).mode(0o700).create(&world.own_dir)?;
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(&lock)
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(&lock)
         };
         let file = open().map_err(|error| Failure::io(lock.display(), &error))?;
         // The kernel ends the lock with the process, however that ends.

@@ -49,11 +49,21 @@ pub(crate) struct Waiting {
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
-    Park { pid: u32, for_whom: u32 },
-    Resume { pid: u32 },
+    Park {
+        pid: u32,
+        for_whom: u32,
+    },
+    Resume {
+        pid: u32,
+    },
     /// The request with this number is granted: there is room, or the member runs.
-    Grant { number: u64 },
-    Refuse { number: u64, why: String },
+    Grant {
+        number: u64,
+    },
+    Refuse {
+        number: u64,
+        why: String,
+    },
 }
 
 /// Rules that the user may change.
@@ -104,15 +114,21 @@ impl Table<'_> {
         if let Some(pid) = self.idle_longest(waiting.pid, &[uuid]) {
             return Some(Move::Park { pid, for_whom: waiting.pid });
         }
-        let others = || self.players.iter().filter(|(pid, player)| **pid != waiting.pid && !player.parked && player.on(&[uuid]));
+        let others =
+            || self.players.iter().filter(|(pid, player)| **pid != waiting.pid && !player.parked && player.on(&[uuid]));
         if others().all(|(_, player)| player.never.is_some()) {
             return Some(Move::Refuse { number, why: self.nobody(uuid, others().count()) });
         }
         // Of two that wait for each other the younger is told to go on without.
         let older = self.waiting.iter().any(|other| {
-            other.number < number && other.pid != waiting.pid && matches!(&other.wish, Wish::Short { uuid: of, .. } if of == uuid)
+            other.number < number
+                && other.pid != waiting.pid
+                && matches!(&other.wish, Wish::Short { uuid: of, .. } if of == uuid)
         });
-        older.then(|| Move::Refuse { number, why: "another member waits for memory of this card, and waited before".into() })
+        older.then(|| Move::Refuse {
+            number,
+            why: "another member waits for memory of this card, and waited before".into(),
+        })
     }
 
     fn nobody(&self, uuid: &str, others: usize) -> String {
@@ -130,7 +146,8 @@ impl Table<'_> {
         if !player.parked {
             return Some(Move::Grant { number });
         }
-        let lacking = || player.cards.iter().filter(|(uuid, bytes)| !self.has(uuid, **bytes)).map(|(uuid, _)| uuid.as_str());
+        let lacking =
+            || player.cards.iter().filter(|(uuid, bytes)| !self.has(uuid, **bytes)).map(|(uuid, _)| uuid.as_str());
         if lacking().next().is_none() {
             return Some(Move::Resume { pid: waiting.pid });
         }
@@ -150,7 +167,8 @@ impl Table<'_> {
     }
 
     fn idle_longest(&self, pid: u32, cards: &[&str]) -> Option<u32> {
-        let since = |player: &Player| player.idle_since.filter(|&since| self.now.saturating_sub(since) >= self.rules.idle);
+        let since =
+            |player: &Player| player.idle_since.filter(|&since| self.now.saturating_sub(since) >= self.rules.idle);
         let idle = self.others(pid, cards).filter_map(|(pid, player)| Some((since(player)?, pid)));
         idle.min().map(|(_, pid)| pid)
     }
@@ -227,7 +245,10 @@ mod tests {
         assert!(matches!(next(100, &[], 0, &[short(7, 1, GIB)]), Some(Move::Refuse { number: 7, .. })));
         // One on another card is no help.
         let elsewhere = Player { cards: BTreeMap::from([("GPU-2".into(), GIB)]), ..idle(0, 0) };
-        assert!(matches!(next(100, &[(1, player(0)), (2, elsewhere)], 0, &[short(1, 1, GIB)]), Some(Move::Refuse { .. })));
+        assert!(matches!(
+            next(100, &[(1, player(0)), (2, elsewhere)], 0, &[short(1, 1, GIB)]),
+            Some(Move::Refuse { .. })
+        ));
     }
 
     #[test]
