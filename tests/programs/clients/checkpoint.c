@@ -7,16 +7,20 @@
  *   check                    prints how many words of all that was taken are wrong, instead
  *   work MS                  submits work that takes so long
  *   sync                     waits for it
- *   info                     prints "FREE TOTAL", MiB, instead
+ *   query                    asks if it is done
+ *   info                     prints "FREE TOTAL", MiB, instead of 0
+ *   nvml                     prints what NVML says: "USED PID=MIB...", MiB, instead
  *   fork                     a child without a driver stays, and ends when this process's stdin does
  * Functions that the driver does not have answer -1. */
 #include "count.h"
 #include "cuda_min.h"
+#include <dlfcn.h>
 #include <string.h>
 #include <unistd.h>
 
-CUresult cuMemGetInfo_v2(size_t *, size_t *), cuCtxCreate_v2(CUcontext *, unsigned, int);
-CUresult cuMemAllocManaged(CUdeviceptr *, size_t, unsigned), cuLaunchHostFunc(void *, void (*)(void *), void *);
+CUresult cuDeviceGetUuid(void *, int), cuMemGetInfo_v2(size_t *, size_t *), cuCtxCreate_v2(CUcontext *, unsigned, int);
+CUresult cuStreamQuery(void *), cuMemAllocManaged(CUdeviceptr *, size_t, unsigned);
+CUresult cuLaunchHostFunc(void *, void (*)(void *), void *);
 enum { MIB = 1 << 20, MOST = 256 };
 static CUdeviceptr block[MOST];
 static size_t words[MOST];
@@ -53,6 +57,29 @@ static void child(void) {
     _exit(0);
 }
 
+static int nvml(void) {
+    struct { unsigned pid; unsigned long long used; unsigned gi, ci; } all[64];
+    struct { unsigned long long total, free, used; } memory;
+    unsigned count = 64, seen = 0;
+    char uuid[96], own[16], hex[40] = "GPU-";
+    void *device, *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    if (!lib) return -1;
+    ((int (*)(void))dlsym(lib, "nvmlInit_v2"))();
+    ((int (*)(unsigned *))dlsym(lib, "nvmlDeviceGetCount_v2"))(&seen);
+    ((int (*)(unsigned, void **))dlsym(lib, "nvmlDeviceGetHandleByIndex_v2"))(0, &device);
+    ((int (*)(void *, char *, unsigned))dlsym(lib, "nvmlDeviceGetUUID"))(device, uuid, sizeof uuid);
+    OK(cuDeviceGetUuid(own, 0));
+    for (int i = 0; i < 16; i++)
+        sprintf(hex + strlen(hex), i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", (unsigned char)own[i]);
+    if (seen != 1 || strcmp(uuid, hex)) return -1;
+    ((int (*)(void *, void *))dlsym(lib, "nvmlDeviceGetMemoryInfo"))(device, &memory);
+    ((int (*)(void *, unsigned *, void *))dlsym(lib, "nvmlDeviceGetComputeRunningProcesses_v3"))(device, &count, all);
+    printf("nvml: %llu", memory.used / MIB);
+    for (unsigned i = 0; i < count; i++) printf(" %u=%llu", all[i].pid, all[i].used / MIB);
+    printf("\n");
+    return 0;
+}
+
 static int checkpoint(const char *word, int pid, unsigned limit, int *value) {
     static const char *const names[][2] = {
         {"lock", "cuCheckpointProcessLock"}, {"checkpoint", "cuCheckpointProcessCheckpoint"},
@@ -87,11 +114,14 @@ int main(void) {
         if (!strcmp(word, "free")) status = cuMemFree_v2(block[--blocks]);
         if (!strcmp(word, "work")) status = cuLaunchHostFunc(NULL, rest, (void *)n);
         if (!strcmp(word, "sync")) status = cuCtxSynchronize();
+        if (!strcmp(word, "query")) status = cuStreamQuery(NULL);
         if (!strcmp(word, "fork")) child(), status = 0;
-        if (!strcmp(word, "check")) printf("check: %lu\n", wrong());
+        if (!strcmp(word, "nvml")) OK(nvml());
+        else if (!strcmp(word, "check")) printf("check: %lu\n", wrong());
         else if (!strcmp(word, "info")) {
-            OK(cuMemGetInfo_v2(&free, &total));
-            printf("info: %zu %zu\n", free / MIB, total / MIB);
+            status = cuMemGetInfo_v2(&free, &total);
+            if (status) printf("info: %d\n", status);
+            else printf("info: %zu %zu\n", free / MIB, total / MIB);
         }
         else if (value != -1) printf("%s: %d %d\n", line, status, value);
         else printf("%s: %d\n", line, status);

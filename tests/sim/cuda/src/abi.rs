@@ -51,18 +51,14 @@ impl Row {
         self.calls.load(Relaxed)
     }
 
-    /// True if a locked process may make this call.
-    fn passes_lock(&self) -> bool {
-        self.need == Need::Any || self.base.starts_with("cuCheckpoint") || self.base == "cuCtxGetCurrent"
-    }
-
     /// Lets a call in: its context, and its stay inside.
     fn admit(&self) -> Result<(H, Option<Inside>)> {
         let call = self.calls.fetch_add(1, Relaxed) + 1;
+        let ready = lifecycle::ready();
+        let inside = if ready.is_ok() { checkpoint::gate::enter(self.base)? } else { None };
         if self.need != Need::Any {
-            lifecycle::ready()?;
+            ready?;
         }
-        let inside = (checkpoint::is_on() && !self.passes_lock()).then(checkpoint::gate::enter);
         fault::strike(self.name, call)?;
         let ctx = if self.need == Need::Ctx { context::require(&mut lock())? } else { 0 };
         Ok((ctx, inside))

@@ -32,12 +32,6 @@ struct SmallBlock {
     live: u32,
 }
 
-/// A range that was given out: its address, and what the device is charged now.
-pub struct Range {
-    pub addr: u64,
-    pub charge: u64,
-}
-
 fn map(at: u64, len: u64, prot: i32, flags: i32, fd: i32, off: u64) -> Result<u64> {
     // SAFETY: MAP_FIXED is passed only with an `at` inside a range that this arena reserved, so no
     // other mapping is replaced. An `at` of 0 leaves the choice to the kernel.
@@ -107,22 +101,21 @@ impl Arena {
     }
 
     /// Gives out `size` bytes; lowest address that fits.
-    pub fn take(&mut self, device: u32, size: u64) -> Result<Range> {
+    pub fn take(&mut self, device: u32, size: u64) -> Result<u64> {
         if size >= SMALL {
-            let charge = size.next_multiple_of(BLOCK);
-            return Ok(Range { addr: self.take_blocks(charge, BLOCK)?, charge });
+            return self.take_blocks(size.next_multiple_of(BLOCK), BLOCK);
         }
         let need = size.next_multiple_of(SMALL_STEP);
         for (block, b) in self.small.iter_mut().filter(|(_, b)| b.device == device) {
             if let Some(off) = carve(&mut b.free, need, SMALL_STEP) {
                 b.live += 1;
-                return Ok(Range { addr: self.base + block + off, charge: 0 });
+                return Ok(self.base + block + off);
             }
         }
         let addr = self.take_blocks(BLOCK, BLOCK)?;
         let free = BTreeMap::from([(need, BLOCK - need)]);
         self.small.insert(addr - self.base, SmallBlock { device, free, live: 1 });
-        Ok(Range { addr, charge: BLOCK })
+        Ok(addr)
     }
 
     /// Takes back what [`Arena::take`] gave; returns what the device gets back.

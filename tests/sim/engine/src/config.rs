@@ -65,6 +65,8 @@ pub struct Config {
     pub memory_pools: bool,
     /// `SIM_SHARED`: `FILE:INDEX`, the word of a file to which this process writes its bytes in use. Default: none.
     pub shared: Option<String>,
+    /// `SIM_CARD`: the file of a card that processes share as their first device. Default: each has its own.
+    pub card: Option<String>,
     /// `SIM_CHECKPOINT`: which checkpoints of processes there are. Default: none.
     pub checkpoints: Checkpoints,
     /// `SIM_CHECKPOINT_US`: how long a checkpoint and a restore take, microseconds. Default 0.
@@ -170,6 +172,7 @@ impl Config {
             free_waits: number("SIM_FREE_WAITS", 1) != 0,
             memory_pools: number("SIM_MEMORY_POOLS", 1) != 0,
             shared: var("SIM_SHARED").filter(|v| !v.is_empty()),
+            card: var("SIM_CARD").filter(|v| !v.is_empty()),
             checkpoints: match var("SIM_CHECKPOINT").filter(|v| !v.is_empty()).as_deref() {
                 None => Checkpoints::Unsupported,
                 Some("none") => Checkpoints::Absent,

@@ -14,6 +14,7 @@ pub mod arena;
 pub mod array;
 pub mod attrs;
 pub mod capture;
+pub mod card;
 pub mod checkpoint;
 pub mod config;
 pub mod context;

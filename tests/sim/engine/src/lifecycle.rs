@@ -22,6 +22,7 @@ extern "C" fn at_exit() {
 }
 
 extern "C" fn in_child() {
+    crate::card::close_in_child();
     crate::checkpoint::service::close_in_child();
     STATE.store(FORKED, SeqCst);
 }

@@ -235,6 +235,9 @@ impl Machine {
         if d.used + bytes > d.total {
             return Err(Error::OUT_OF_MEMORY);
         }
+        if device == 0 && bytes > 0 {
+            crate::card::take(bytes)?;
+        }
         d.used += bytes;
         self.tell();
         Ok(())
@@ -242,7 +245,11 @@ impl Machine {
 
     pub fn refund(&mut self, device: u32, bytes: u64) {
         let d = &mut self.devices[device as usize];
-        d.used = d.used.saturating_sub(bytes);
+        let bytes = bytes.min(d.used);
+        d.used -= bytes;
+        if device == 0 && bytes > 0 {
+            crate::card::give(bytes);
+        }
         self.tell();
     }
 

@@ -169,14 +169,14 @@ pub fn alloc_kind(m: &mut Machine, ctx: H, size: u64, kind: Kind) -> Result<u64>
         return Err(Error::INVALID_VALUE);
     }
     let device = m.device_of(ctx)?;
-    let d = &m.devices[device as usize];
-    if size > d.total || d.used + m.arena.cost(device, size) > d.total {
+    if size > m.devices[device as usize].total {
         return Err(Error::OUT_OF_MEMORY);
     }
-    let range = m.arena.take(device, size)?;
-    m.charge(device, range.charge)?;
-    m.add_alloc(range.addr, size, kind, ctx, device);
-    Ok(range.addr)
+    let cost = m.arena.cost(device, size);
+    m.charge(device, cost)?;
+    let addr = m.arena.take(device, size).inspect_err(|_| m.refund(device, cost))?;
+    m.add_alloc(addr, size, kind, ctx, device);
+    Ok(addr)
 }
 
 /// cuMemFree: waits for all work of the memory's context first, of non-blocking streams
@@ -352,7 +352,8 @@ pub fn unregister(ptr: u64) -> Result {
 pub fn info(device: u32) -> (u64, u64) {
     let m = lock();
     let d = &m.devices[device as usize];
-    (d.total - d.used, d.total)
+    let of_all = if device == 0 { crate::card::used() } else { None };
+    (d.total - of_all.unwrap_or(d.used), d.total)
 }
 
 /// `(base, size)` as asked for. Host memory is not a device range.

@@ -27,6 +27,7 @@ impl Machine {
         for (device, bytes) in bytes.iter().enumerate() {
             self.refund(device as u32, *bytes);
         }
+        crate::card::tell_parked(bytes[0]);
         Parked(bytes)
     }
 
@@ -40,6 +41,7 @@ impl Machine {
                 return Err(error);
             }
         }
+        crate::card::tell_parked(0);
         Ok(())
     }
 

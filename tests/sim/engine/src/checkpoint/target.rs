@@ -1,7 +1,8 @@
 //! The states of a process, and what each request does to them.
 
+use super::Request;
+use super::gate::{self, Passes};
 use super::parking::Parked;
-use super::{Request, gate};
 use crate::config::config;
 use crate::error::{Error, Result};
 use crate::machine::lock;
@@ -61,10 +62,10 @@ impl Target {
         const LOOK_EVERY: Duration = Duration::from_micros(100);
         self.require(State::Running)?;
         let start = Instant::now();
-        gate::shut();
+        gate::set(Passes::Questions);
         while !(gate::is_empty() && lock().is_idle()) {
             if !limit.is_zero() && start.elapsed() >= limit {
-                gate::open();
+                gate::set(Passes::All);
                 return Err(Error::NOT_READY);
             }
             std::thread::sleep(LOOK_EVERY);
@@ -76,7 +77,7 @@ impl Target {
     fn unlock(&mut self) -> Result {
         self.require(State::Locked)?;
         self.state = State::Running;
-        gate::open();
+        gate::set(Passes::All);
         Ok(())
     }
 
@@ -85,6 +86,7 @@ impl Target {
         if lock().has_managed() {
             return Err(Error::NOT_SUPPORTED);
         }
+        gate::set(Passes::Nothing);
         self.take_time(caller)?;
         self.parked = lock().park();
         self.state = State::Checkpointed;
@@ -102,6 +104,7 @@ impl Target {
         }
         self.take_time(caller)?;
         lock().scramble();
+        gate::set(Passes::Questions);
         self.state = State::Locked;
         Ok(())
     }
