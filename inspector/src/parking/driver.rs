@@ -20,12 +20,14 @@ pub(crate) enum State {
     Failed,
     Checkpointing,
     Restoring,
+    /// It was not asked: in a stopped process the driver's thread does not answer, and the question would never end.
+    Stopped,
     /// A state of a later driver.
     Other(i32),
 }
 
 impl State {
-    fn of(number: c_int) -> Self {
+    pub(super) fn of(number: c_int) -> Self {
         match number {
             0 => Self::Running,
             1 => Self::Locked,
@@ -47,6 +49,7 @@ impl fmt::Display for State {
             Self::Failed => f.write_str("failed"),
             Self::Checkpointing => f.write_str("being parked"),
             Self::Restoring => f.write_str("being resumed"),
+            Self::Stopped => f.write_str("stopped, so that the driver cannot ask it"),
             Self::Other(number) => write!(f, "in state {number}, which this gpumem does not know"),
         }
     }

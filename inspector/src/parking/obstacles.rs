@@ -62,11 +62,8 @@ fn of_user(world: &World, process: &Process) -> Option<Obstacle> {
 }
 
 fn of_standing(world: &World, process: &Process) -> Option<Obstacle> {
-    match Standing::of(world, process.pid) {
-        Standing { tracer: Some(tracer), .. } => refused(format!("pid {tracer} traces it (a debugger, strace)")),
-        Standing { stopped: true, .. } => refused("it is stopped: the driver's thread in it cannot answer"),
-        _ => None,
-    }
+    let tracer = Standing::of(world, process.pid).tracer?;
+    refused(format!("pid {tracer} traces it (a debugger, strace)"))
 }
 
 fn of_tool(world: &World, process: &Process) -> Option<Obstacle> {

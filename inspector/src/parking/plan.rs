@@ -6,6 +6,7 @@ use crate::model::Ledger;
 use crate::model::devices;
 use crate::source::nvml::{Books, Count};
 use crate::source::process::Process;
+use crate::source::standing::Standing;
 use crate::source::world::World;
 use crate::source::{called, choose, find};
 
@@ -51,13 +52,21 @@ pub(crate) fn members(
     let all = Process::all(world);
     let all =
         all.into_iter().filter(|process| pids.contains(&process.pid) || !alone && descends(world, process.pid, pids));
-    let known = all.filter_map(|process| Some((driver.state(process.pid).ok()?, process)));
+    let known = all.filter_map(|process| Some((state(world, driver, &process)?, process)));
     let member = |(state, process): (State, Process)| {
         let found = survey.found.iter().find(|found| found.pid == process.pid && found.is_live());
         let ledger = found.and_then(|found| choose::read(world, found).ok()).map(|opened| Ledger::of(world, opened));
         Member::of(world, books, process, state, ledger)
     };
     known.map(member).collect()
+}
+
+/// Returns the state of a process; `None` if it has made no CUDA call.
+fn state(world: &World, driver: &dyn Checkpoints, process: &Process) -> Option<State> {
+    match Standing::of(world, process.pid).stopped {
+        false => driver.state(process.pid).ok(),
+        true => process.mapped(world).is_ok_and(|mapped| mapped.driver).then_some(State::Stopped),
+    }
 }
 
 /// Returns the processes with this name in GPUMEM_SHARE.
@@ -72,7 +81,7 @@ pub(crate) fn sharing(world: &World, driver: &dyn Checkpoints, books: &Books, na
         if header.lines().next() != Some(name) {
             return None;
         }
-        let state = driver.state(process.pid).ok()?;
+        let state = state(world, driver, &process)?;
         let ledger = choose::read(world, &found).ok().map(|opened| Ledger::of(world, opened));
         Some(Member::of(world, books, process, state, ledger))
     };

@@ -73,14 +73,17 @@ fn of_addresses(dir: &Path) -> Option<HostRoom> {
 
 /// Says why `bytes` do not fit back onto a card; `None` if they do. `before`: an earlier look at the same card.
 pub(crate) fn lacking(uuid: &str, bytes: u64, before: &Card, now: &Card) -> Option<String> {
-    use crate::text::units::signed_bytes;
+    lacks(uuid, bytes, before.used, now.used, now.total)
+}
+
+/// As [`lacking`], for used bytes before and now, of all that the card has.
+fn lacks(uuid: &str, bytes: u64, before: u64, now: u64, total: u64) -> Option<String> {
     use gpumem_wire::units::bytes as text;
-    let free = now.total.saturating_sub(now.used);
-    let grown = i64::try_from(now.used).unwrap_or(i64::MAX).saturating_sub_unsigned(before.used);
+    let free = total.saturating_sub(now);
     if free < bytes.saturating_add(MARGIN) {
         Some(format!("{uuid} has {} free, and {} and a margin of {} are needed", text(free), text(bytes), text(MARGIN)))
-    } else if grown > 0 {
-        Some(format!("other programs on {uuid} are growing now ({} more): try again", signed_bytes(grown)))
+    } else if now > before {
+        Some(format!("other programs on {uuid} are growing now ({} more): try again", text(now - before)))
     } else {
         None
     }
@@ -115,7 +118,8 @@ mod tests {
     #[test]
     fn the_least_room_counts() {
         let fake = tempfile::tempdir().unwrap();
-        let world = World { proc: fake.path().into(), ..World::here(None) };
+        let mut world = World::here(None);
+        world.proc = fake.path().into();
         write(fake.path(), "7/stat", "7 (x) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20");
         write(fake.path(), "7/status", "Uid:\t5\t5\t5\t5\nVmSize:\t   100 kB\n");
         let process = Process::of(&world, 7).unwrap();
@@ -132,8 +136,7 @@ mod tests {
 
     #[test]
     fn a_card_must_have_the_bytes_and_a_margin() {
-        let card = |used| Card { total: 80 << 30, used, ..Card::default() };
-        let lacks = |bytes, before, now| lacking("GPU-1", bytes, &card(before), &card(now));
+        let lacks = |bytes, before, now| lacks("GPU-1", bytes, before, now, 80 << 30);
         assert_eq!(lacks(40 << 30, 39 << 30, 39 << 30), None);
         assert!(lacks(40 << 30, 40 << 30, 40 << 30).unwrap().contains("40.0 GiB and a margin of 1.0 GiB"));
         assert!(lacks(1 << 30, 0, 2 << 20).unwrap().contains("growing"));

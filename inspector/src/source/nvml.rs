@@ -58,7 +58,6 @@ pub(crate) enum Count {
 }
 
 /// The driver's counts on one card.
-#[derive(Default)]
 pub(crate) struct Card {
     /// Bytes of the card.
     pub total: u64,

@@ -6,6 +6,7 @@ mod control;
 mod demo;
 mod leaks;
 mod objects;
+mod park;
 mod parking;
 mod prometheus;
 mod recording;
