@@ -4,7 +4,7 @@
 
 #![deny(clippy::print_stdout)]
 
-use gpumem_tests::conformance::{self, Check, Outcome, Source};
+use gpumem_tests::conformance::{self, Check, Outcome, Source, checkpoint};
 use gpumem_tests::{say, say_line};
 use std::process::{Command, ExitCode};
 
@@ -104,6 +104,10 @@ fn run_alone(check: &Check) -> Outcome {
 }
 
 fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    if args.next().as_deref() == Some(checkpoint::CHILD) {
+        return checkpoint::serve(args.next().as_deref());
+    }
     let options = match parse(std::env::args().skip(1)) {
         Ok(options) => options,
         Err(why) => {

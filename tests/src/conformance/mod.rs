@@ -16,6 +16,7 @@ mod attributes;
 mod barrier;
 mod capture;
 mod capture_rules;
+pub mod checkpoint;
 mod context;
 mod copies;
 mod fixtures;
@@ -114,6 +115,7 @@ pub fn all() -> Vec<Check> {
         give_back::CHECKS,
         vmm::CHECKS,
         context::CHECKS,
+        checkpoint::CHECKS,
         sticky::CHECKS,
     ]
     .concat()

@@ -3,14 +3,18 @@
 
 use gpumem_tests::harness::run::Running;
 use gpumem_tests::harness::{Program, command};
+use std::path::Path;
 
-fn suite() -> Program {
-    command(env!("CARGO_BIN_EXE_conformance"))
+/// The suite, whose processes can be checkpointed by each other.
+fn suite(sockets: &Path) -> Program {
+    command(env!("CARGO_BIN_EXE_conformance")).env("SIM_CHECKPOINT", sockets)
 }
 
 #[test]
 fn the_simulator_agrees_with_the_device_and_the_preload_changes_no_answer() {
     // They wait for the device most of the time, so all of them run at once.
+    let sockets = tempfile::tempdir().unwrap();
+    let suite = || suite(sockets.path());
     let natively = suite().start(false);
     // A real driver gives addresses out again at once, nodes' among them.
     let preloaded = ["0", "1"].map(|reused| {
