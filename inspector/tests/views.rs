@@ -24,7 +24,10 @@ fn ps_lists_the_running_and_the_dead() {
     assert_eq!(rows.len(), 2);
     assert_eq!((&rows[0]["pid"], &rows[0]["status"]), (&json!(sleeper.id().pid), &json!("running")));
     assert_eq!((&rows[1]["pid"], &rows[1]["status"]), (&json!(dead.pid), &json!("killed")));
-    assert_eq!(rows[0]["live"], json!({"device": 96 * MIB, "host": 16 * MIB, "managed": 0, "unknown": 0, "count": 3}));
+    assert_eq!(
+        rows[0]["live"],
+        json!({"device": 96 * MIB, "host": 16 * MIB, "managed": 0, "parked": 0, "unknown": 0, "count": 3})
+    );
     assert_eq!((&rows[0]["graphs"], &rows[0]["execs"]), (&json!(1), &json!(2)));
     assert_eq!(rows[1]["rss_bytes"], 320 * MIB, "of the dead: the last sample");
     assert_eq!(dir.json(&["ps", "--live"])["processes"].as_array().unwrap().len(), 1);

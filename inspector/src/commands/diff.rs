@@ -103,7 +103,7 @@ impl Command for Args {
         graphs.truncate(limit);
         let side = |ledger: &Ledger| Side2 {
             process: ledger.head(),
-            live: totals::live(&ledger.snapshot),
+            live: totals::live(&ledger.snapshot, &ledger.status),
             cache: cache::of(ledger),
             pool: pool::of(ledger),
         };

@@ -35,7 +35,7 @@ struct Row {
     pid: u32,
     name: String,
     uid: Option<u32>,
-    /// `running`, `elsewhere`, `exited`, `killed`, `dump`, `no-gpu-call`, `unseen`, `unreadable`.
+    /// `running`, `being-parked`, `parked`, `elsewhere`, `exited`, `killed`, `dump`, `no-gpu-call`, `unseen`, `unreadable`.
     status: &'static str,
     status_text: String,
     /// The status for a column.
@@ -124,6 +124,8 @@ fn row(context: &Context, found: &FoundProcess) -> Row {
             let balance = |made, gone| summary.counter(made).saturating_sub(summary.counter(gone));
             row.status = match status.life {
                 Life::Running => "running",
+                Life::BeingParked => "being-parked",
+                Life::Parked => "parked",
                 Life::Elsewhere => "elsewhere",
                 Life::Exited => "exited",
                 Life::Killed => "killed",
@@ -138,7 +140,7 @@ fn row(context: &Context, found: &FoundProcess) -> Row {
             row.interception =
                 small(header.interception).and_then(Interception::from_u8).map_or("unknown", Interception::name);
             row.mode = small(header.mode).and_then(Mode::from_u8).map_or("unknown", Mode::name);
-            row.live = totals::live(summary);
+            row.live = totals::live(summary, status);
             row.graphs = balance(counters::GRAPHS_CREATED, counters::GRAPHS_DESTROYED);
             row.execs = balance(counters::EXECS_CREATED, counters::EXECS_DESTROYED);
             row.rss_bytes = row.rss_bytes.or(summary.samples.last().map(|sample| sample.rss));
@@ -160,7 +162,7 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
     let known = |row: &&Row| row.ledger.is_some() && row.status != "unreadable";
     let of_known = |row: &&Row, text: String| if known(row) { text } else { String::new() };
     let style = |row: &Row| match row.status {
-        "running" | "elsewhere" => GOOD,
+        "running" | "being-parked" | "elsewhere" => GOOD,
         "unreadable" => BAD,
         "no-gpu-call" => DIM,
         _ => WARN,
@@ -188,6 +190,10 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
     }
     for (name, count) in helpers {
         writeln!(out, "{} {} made no GPU call: --wide lists them", units::number(count), text::clean(name))?;
+    }
+    for row in shown.iter().filter(|row| row.status == "parked") {
+        let (pid, bytes) = (row.pid, units::bytes(row.live.parked));
+        writeln!(out, "pid {pid}: {bytes} of its device memory are on the host; gpumem resume {pid}")?;
     }
     for row in shown.iter().filter(|row| row.status == "unreadable") {
         writeln!(out, "pid {}: {}", row.pid, text::clean(&row.status_text))?;

@@ -129,6 +129,10 @@ fn print(out: &mut dyn Write, report: &Report, command: &str) -> std::io::Result
         .left("verdict", 0, |row| row.verdict.unwrap_or_default())
         .left("first to look at", 0, |row| row.site.clone().unwrap_or_default());
     table.print(out, || report.processes.iter())?;
+    for row in report.processes.iter().filter(|row| row.live.parked > 0) {
+        let (pid, name, bytes) = (row.pid, clean(&row.name), units::bytes(row.live.parked));
+        writeln!(out, "parked: pid {pid} ({name}): {bytes} of its device memory are on the host; gpumem resume {pid}")?;
+    }
     for row in &report.processes {
         for line in shared::lines(&row.sharing, false) {
             writeln!(out, "{} pid {} ({}): {line}", paint(WARN, "shared:"), row.pid, clean(&row.name))?;

@@ -28,6 +28,8 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, books: &Books
     page.add(&t::PROCESS_INFO, &info, 1.0);
     page.add(&t::INTERCEPTION_COMPLETE, &[], f64::from(head.interception == "complete"));
     page.add(&t::RECORDED_SECONDS, &[], seconds(head.recorded_ns));
+    page.add(&t::PARKED, &[], f64::from(ledger.status.is_parked()));
+    page.add(&t::PARKED_BYTES, &[], head.parked_bytes as f64);
     let overview = Overview::of(ledger, books);
     let host = totals::host(world, ledger);
     for (metric, bytes) in [(&t::RESIDENT_BYTES, host.rss_bytes), (&t::HOST_UNEXPLAINED_BYTES, host.unexplained_bytes)]
@@ -40,7 +42,8 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, books: &Books
     let of_memory = |kind: &&KindTotal| kind.space != Space::None.name();
     for kind in kinds.iter().filter(of_memory) {
         let of = [("kind", kind.kind), ("memory", kind.space)];
-        page.add(&t::LIVE_BYTES, &of, kind.live_bytes as f64);
+        let is_elsewhere = ledger.status.is_parked() && kind.space == Space::Device.name();
+        page.add(&t::LIVE_BYTES, &of, if is_elsewhere { 0.0 } else { kind.live_bytes as f64 });
         page.add(&t::LIVE_ALLOCATIONS, &of, kind.live as f64);
     }
     for kind in kinds.iter().filter(|kind| !of_memory(kind)) {

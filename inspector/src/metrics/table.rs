@@ -44,6 +44,8 @@ metrics! {
     Gauge PROCESS_INFO = "gpumem_process_info" ["version, mode, interception, uid, container"] "1; the labels have the version of the shim, its mode, the interception, the user, and the container's id.";
     Gauge INTERCEPTION_COMPLETE = "gpumem_interception_complete" [""] "1 if every call of the process is known to be recorded.";
     Gauge RECORDED_SECONDS = "gpumem_recorded_seconds" [""] "How long the process has been recorded.";
+    Gauge PARKED = "gpumem_parked" [""] "1 if the process is parked: its device memory is on the host.";
+    Gauge PARKED_BYTES = "gpumem_parked_bytes" [""] "Device bytes that are on the host, since the process is parked.";
     Gauge RESIDENT_BYTES = "gpumem_resident_bytes" [""] "Resident memory of the process.";
     Gauge HOST_UNEXPLAINED_BYTES = "gpumem_host_unexplained_bytes" [""] "Resident memory that neither recorded calls nor estimates of graphs explain.";
 

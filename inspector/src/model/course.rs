@@ -161,6 +161,8 @@ pub(crate) fn moment(ledger: &Ledger, event: &EventSlot) -> Option<Moment> {
         EventKind::OomRetry => format!("a graph call ran out of memory; {} were given back for it", bytes(event.a)),
         EventKind::Thrash => format!("the graph cache thrashes at {} real execs", event.a),
         EventKind::StrandedSite => format!("{} in {} older blocks lie unused", bytes(event.a), event.b),
+        EventKind::Parked => format!("{} of device memory were moved to the host", bytes(event.a)),
+        EventKind::Resumed => format!("{} of device memory are back on the device", bytes(event.a)),
         EventKind::Pressed => format!("a request of {} was refused once", bytes(event.a)),
         _ => return None,
     };

@@ -2,6 +2,7 @@
 
 use super::account::{Account, How, Share};
 use super::execs::held;
+use super::measured::{AS_MEASURED, MeasuredCard};
 use super::{Ledger, cache};
 use crate::source::nvml::{Books, Count};
 use gpumem_wire::kinds::{AllocKind, Space, Taken, Vendor};
@@ -217,11 +218,14 @@ impl Device {
         self.pool_idle_bytes = looks.pool.1.saturating_sub(looks.async_bytes);
         self.graph_memory_bytes = looks.graph_memory.1;
         self.used_age_ns = if looks.used_ns == 0 { 0 } else { ledger.age(looks.used_ns) };
+        if ledger.status.is_parked() {
+            return self.of_parked(books);
+        }
         let Counted { used, of_process: count, alone_on_card } = counted(ledger, &self.uuid, books, alone);
         if let Some(used) = used {
             (self.used_bytes, self.used_age_ns, self.used_source) = (used, 0, "driver");
         }
-        let known = self.measured_card(ledger.snapshot.header.driver_version);
+        let known = MeasuredCard::find(&self.name, ledger.snapshot.header.driver_version);
         let mut parts = self.parts(looks, known);
         parts.extend(self.first_context(known, alone_on_card));
         self.of_process = Account::of(count, parts);
@@ -233,10 +237,22 @@ impl Device {
         self
     }
 
-    fn measured_card(&self, driver: u32) -> Option<&'static MeasuredCard> {
-        // A slice of a card has fewer processors, and smaller contexts.
-        let is_it = |card: &&MeasuredCard| card.driver == driver && self.name.starts_with(card.name);
-        MEASURED_CARDS.iter().find(is_it).filter(|_| !self.name.contains("MIG"))
+    /// Returns the device of a parked process, which holds nothing there.
+    fn of_parked(self, books: &Books) -> Self {
+        let used = books.card(&self.uuid).ok().map(|card| card.used);
+        let why = "the process is parked: its device memory is on the host".into();
+        Self {
+            used_bytes: used.unwrap_or(0),
+            used_source: if used.is_some() { "driver" } else { self.used_source },
+            others_bytes: used,
+            tracked_bytes: 0,
+            graph_bytes: 0,
+            idle_bytes: 0,
+            taken_bytes: 0,
+            local: None,
+            of_process: Account { counted_bytes: Some(0), why, ..Account::default() },
+            ..self
+        }
     }
 
     /// Returns the local memory of kernels: as measured with this card, else the fall of free memory. That fall
@@ -315,29 +331,6 @@ fn of_streams(live: u64, taken: u64, known: Option<&MeasuredCard>) -> (Share, u6
     let bytes = (pages + pages / 16).saturating_mul(PAGE);
     (Share::new("streams", bytes, How::Estimated, AS_MEASURED), taken.saturating_sub(bytes))
 }
-
-/// A card, as measured with driver 580.
-struct MeasuredCard {
-    /// As `cuDriverGetVersion` reports it.
-    driver: u32,
-    /// Beginning of the card's name.
-    name: &'static str,
-    /// NVML's count for a process with one context and nothing allocated, bytes.
-    first_context: u64,
-    /// Threads that have local memory in a context: all that the card runs at once.
-    threads: u64,
-}
-
-impl MeasuredCard {
-    /// Local memory per thread that is part of the first context, bytes.
-    const LOCAL_AT_FIRST: u64 = 1024;
-}
-
-const AS_MEASURED: &str = "as measured with this driver and card";
-const MEASURED_CARDS: &[MeasuredCard] = &[
-    MeasuredCard { driver: 13000, name: "NVIDIA H100 80GB HBM3", first_context: 518 << 20, threads: 132 * 2048 },
-    MeasuredCard { driver: 13000, name: "NVIDIA H200", first_context: 518 << 20, threads: 132 * 2048 },
-];
 
 /// The driver's counts on one device.
 struct Counted {

@@ -2,7 +2,7 @@
 
 use super::Ledger;
 use super::changes::minus;
-use super::history::{Samples, Series};
+use super::history::{Samples, Series, parked_times};
 use gpumem_wire::layout::SampleSlot;
 use gpumem_wire::read::Point;
 use serde::Serialize;
@@ -54,6 +54,14 @@ pub(crate) fn samples(ledger: &Ledger) -> Vec<BTreeMap<&'static str, u64>> {
 /// Columns that are polled instead of counted: 0 means "not polled yet".
 const LOOKED_AT: [&str; 3] = ["rss_bytes", "rss_of_program_bytes", "device_used_bytes"];
 
+/// Returns the samples that were taken while the process was not parked, and the times at which it was. Parked, a
+/// process has the copy of its device memory among its resident pages.
+pub(crate) fn taken_running(ledger: &Ledger) -> (Vec<SampleSlot>, Vec<(u64, u64)>) {
+    let parked = parked_times(&ledger.snapshot, &ledger.status);
+    let is_running = |sample: &&SampleSlot| !parked.iter().any(|&(begin, end)| (begin..end).contains(&sample.time_ns));
+    (ledger.snapshot.samples.iter().filter(is_running).copied().collect(), parked)
+}
+
 /// Returns one number over time, from samples in any order. A polled column is 0 until the first poll.
 pub(crate) fn series(samples: &[SampleSlot], column: impl Fn(&SampleSlot) -> u64, is_looked_at: bool) -> Series {
     let point = |sample: &SampleSlot| Point { time_ns: sample.time_ns, samples: 1, bytes: column(sample), count: 0 };
@@ -62,11 +70,13 @@ pub(crate) fn series(samples: &[SampleSlot], column: impl Fn(&SampleSlot) -> u64
 
 /// Returns the growth of every column; `None` with fewer than two samples.
 pub(crate) fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
-    let (first, last) = (ledger.snapshot.samples.first()?, ledger.snapshot.samples.last()?);
-    let span_ns = last.time_ns.checked_sub(first.time_ns).filter(|&span| span > 0)?;
-    let recent = last.time_ns.saturating_sub(60_000_000_000);
-    let minute_ago = ledger.snapshot.samples.iter().rfind(|sample| sample.time_ns <= recent).unwrap_or(first);
-    let samples = &ledger.snapshot.samples;
+    let (samples, parked) = taken_running(ledger);
+    let (first, last) = (samples.first()?, samples.last()?);
+    last.time_ns.checked_sub(first.time_ns).filter(|&span| span > 0)?;
+    let times = Samples::without_gaps(&[], parked);
+    let span_ns = times.unparked_ns(first.time_ns, last.time_ns);
+    let recent = times.before(last.time_ns, 60_000_000_000);
+    let minute_ago = samples.iter().rfind(|sample| sample.time_ns <= recent).unwrap_or(first);
     let rows = COLUMNS.iter().map(|&(what, column)| {
         let is_looked_at = LOOKED_AT.contains(&what);
         let first = samples.iter().find(|sample| !is_looked_at || column(sample) > 0).unwrap_or(first);
@@ -76,7 +86,7 @@ pub(crate) fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
             first: column(first),
             last: column(last),
             peak: samples.iter().map(column).max().unwrap_or(0),
-            per_minute: series(samples, column, is_looked_at).per_minute(&Samples::default()),
+            per_minute: series(&samples, column, is_looked_at).per_minute(&times),
             last_minute: minus(column(last), column(minute_ago)),
         }
     });

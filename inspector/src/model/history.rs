@@ -5,9 +5,10 @@ use super::allocs::{By, Key};
 use super::graphs;
 use super::sites::Sites;
 use super::verdict::Step;
-use gpumem_wire::kinds::GrowthKind;
+use crate::source::liveness::Status;
+use gpumem_wire::kinds::{EventKind, GrowthKind, Parking};
 use gpumem_wire::layout::GrowthSlot;
-use gpumem_wire::read::Point;
+use gpumem_wire::read::{Point, Snapshot};
 use rustc_hash::FxHashMap;
 
 /// Samples that are further apart than this many usual distances have a gap between them, unless the distance is short
@@ -22,6 +23,8 @@ pub(crate) struct Samples {
     pub points: Vec<Point>,
     /// Times without samples: the process or the machine was stopped.
     pub gaps: Vec<(u64, u64)>,
+    /// Times at which the process was parked, oldest first.
+    pub parked: Vec<(u64, u64)>,
     /// Number of points with impossible times: before the ledger began, or after its last sign of life.
     pub unbelievable: usize,
 }
@@ -32,30 +35,56 @@ impl Samples {
         let mut points = ledger.snapshot.growth.samples();
         let all = points.len();
         points.retain(|point| believable(ledger, point));
+        let parked = parked_times(&ledger.snapshot, &ledger.status);
         let interval = ledger.settings().growth_interval;
         // Without an interval only marks cause samples, at any time.
         let gap = |pair: &[Point]| {
             let usual = interval.saturating_mul(pair[0].samples);
-            let apart = pair[1].time_ns - pair[0].time_ns;
+            let apart = without(&parked, pair[0].time_ns, pair[1].time_ns);
             let is = interval > 0 && apart > usual.saturating_mul(GAP) && apart > usual.saturating_add(SHORTEST_GAP_NS);
-            is.then(|| (pair[0].time_ns.saturating_add(usual), pair[1].time_ns))
+            is.then(|| (pair[1].time_ns - (apart - usual), pair[1].time_ns))
         };
         let gaps = points.windows(2).filter_map(gap).collect();
-        Self { unbelievable: all - points.len(), points, gaps }
+        Self { unbelievable: all - points.len(), points, gaps, parked }
     }
 
-    /// Returns the time from the first sample to the last, nanoseconds.
+    /// Returns samples without gaps.
+    pub(crate) fn without_gaps(points: &[Point], parked: Vec<(u64, u64)>) -> Self {
+        Self { points: points.to_vec(), parked, ..Self::default() }
+    }
+
+    /// Returns the time from the first sample to the last in which the process was not parked, nanoseconds.
     pub(crate) fn span_ns(&self) -> u64 {
-        match (self.points.first(), self.points.last()) {
-            (Some(first), Some(last)) => last.time_ns - first.time_ns,
+        self.unparked_over(&self.points)
+    }
+
+    /// As [`span_ns`](Self::span_ns), for these points.
+    pub(super) fn unparked_over(&self, points: &[Point]) -> u64 {
+        match (points.first(), points.last()) {
+            (Some(first), Some(last)) => self.unparked_ns(first.time_ns, last.time_ns),
             _ => 0,
         }
     }
 
-    /// Returns the time between two moments, without gaps.
+    /// Returns the time between two moments in which the process was not parked.
+    pub(super) fn unparked_ns(&self, from: u64, to: u64) -> u64 {
+        without(&self.parked, from, to)
+    }
+
+    /// Returns the moment before another by so much time in which the process was not parked.
+    pub(super) fn before(&self, moment_ns: u64, unparked_ns: u64) -> u64 {
+        let mut from = moment_ns.saturating_sub(unparked_ns);
+        for &(begin, end) in self.parked.iter().rev().filter(|(begin, _)| *begin < moment_ns) {
+            if end > from {
+                from = from.saturating_sub(end.min(moment_ns) - begin);
+            }
+        }
+        from
+    }
+
+    /// Returns the time between two moments, without gaps and without the times at which the process was parked.
     fn running_ns(&self, from: u64, to: u64) -> u64 {
-        let in_gaps = self.gaps.iter().map(|&(begin, end)| end.min(to).saturating_sub(begin.max(from)));
-        to.saturating_sub(from).saturating_sub(in_gaps.fold(0, u64::saturating_add))
+        without(&self.gaps, from, to).saturating_sub(to.saturating_sub(from) - self.unparked_ns(from, to))
     }
 
     /// Returns the points of a row.
@@ -64,6 +93,30 @@ impl Samples {
         points.retain(|point| believable(ledger, point));
         Series { points }
     }
+}
+
+/// Returns the time between two moments, without these times.
+fn without(times: &[(u64, u64)], from: u64, to: u64) -> u64 {
+    let inside = times.iter().map(|&(begin, end)| end.min(to).saturating_sub(begin.max(from)));
+    to.saturating_sub(from).saturating_sub(inside.fold(0, u64::saturating_add))
+}
+
+/// Returns the times at which a process was parked, oldest first. It did not run then.
+pub(crate) fn parked_times(snapshot: &Snapshot, status: &Status) -> Vec<(u64, u64)> {
+    let header = &snapshot.header;
+    let resumed = snapshot.events.iter().filter(|event| event.kind == EventKind::Resumed as u8);
+    let is_parked = header.parking == Parking::Parked as u64;
+    let now = is_parked.then_some((header.parking_ns, status.now_ns.max(header.parking_ns)));
+    let mut times: Vec<_> =
+        resumed.map(|event| (event.time_ns.saturating_sub(event.b), event.time_ns)).chain(now).collect();
+    times.sort_unstable();
+    // A damaged ledger may name a time twice.
+    let mut last_end = 0;
+    for (begin, end) in &mut times {
+        *begin = (*begin).max(last_end).min(*end);
+        last_end = last_end.max(*end);
+    }
+    times
 }
 
 fn believable(ledger: &Ledger, point: &Point) -> bool {
@@ -126,12 +179,6 @@ impl Series {
         Self { points: self.points.iter().map(point).collect() }
     }
 
-    /// Returns the time from the first point to the last.
-    pub(crate) fn span_ns(&self) -> u64 {
-        let first = self.points.first().map_or(0, |first| first.time_ns);
-        self.points.last().map_or(0, |last| last.time_ns - first)
-    }
-
     /// Returns the steps that a verdict is judged on.
     pub(crate) fn steps(&self) -> Vec<Step> {
         let step = |point: &Point| Step { samples: point.samples, bytes: point.bytes, count: point.count };
@@ -155,7 +202,7 @@ impl Series {
     /// Returns the bytes per minute over the later half: the slope of the line fitted to its points.
     pub(crate) fn per_minute(&self, samples: &Samples) -> f64 {
         let (Some(first), Some(last)) = (self.points.first(), self.points.last()) else { return 0.0 };
-        let middle = first.time_ns + (last.time_ns - first.time_ns) / 2;
+        let middle = samples.before(last.time_ns, samples.unparked_ns(first.time_ns, last.time_ns) / 2);
         let late = || self.points.iter().filter(|point| point.time_ns >= middle);
         let at = |point: &Point| samples.running_ns(middle, point.time_ns) as f64 / 60e9;
         let number = late().count().max(1) as f64;
@@ -207,6 +254,17 @@ pub(crate) fn of_graphs(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_parked_is_left_out_of_spans() {
+        let point = |time_ns| Point { time_ns, samples: 1, bytes: 0, count: 0 };
+        let samples = Samples::without_gaps(&[point(0), point(100)], vec![(20, 30), (60, 90)]);
+        assert_eq!(samples.span_ns(), 60);
+        assert_eq!([(0, 20), (25, 95), (70, 80)].map(|(from, to)| samples.unparked_ns(from, to)), [20, 35, 0]);
+        assert_eq!([0, 10, 11, 40, 41, 60, 70].map(|ns| samples.before(100, ns)), [100, 90, 59, 30, 19, 0, 0]);
+        assert_eq!(samples.before(80, 5), 55);
+        assert_eq!(samples.running_ns(0, 100), 60);
+    }
 
     /// A sample whose time is before the sample in front of it.
     #[test]

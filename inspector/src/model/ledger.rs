@@ -55,8 +55,12 @@ pub(crate) struct Head {
     pub(super) cmdline: String,
     pub uid: u32,
     pub life: Life,
-    /// Time since the process ended, or the age of the dump.
+    /// Time since the process ended or was asked to be parked, or the age of the dump.
     pub ago_ns: u64,
+    /// Device bytes that are on the host; 0 unless the process is parked.
+    pub parked_bytes: u64,
+    /// Time that the process was parked before.
+    pub(super) parked_total_ns: u64,
     /// Time that the ledger covers.
     pub recorded_ns: u64,
     /// Start of the recording, nanoseconds since 1970.
@@ -79,7 +83,7 @@ pub(crate) struct Head {
     pub python_refused: String,
     pub state: &'static str,
     pub(super) doors: Vec<&'static str>,
-    pub(super) driver_version: String,
+    pub driver_version: String,
     pub shim_version: String,
     /// For a process that ended soon after it ran out of memory: the refused request and its caller.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,7 +104,7 @@ impl Ledger {
     pub(crate) fn of(world: &World, opened: Opened) -> Self {
         let Opened { snapshot, path, process } = opened;
         let status = Status::of(world, &snapshot, process.as_ref());
-        let place = match process.as_ref().filter(|_| status.life == Life::Running) {
+        let place = match process.as_ref().filter(|_| status.is_here()) {
             Some(process) => Place::of(world, process),
             None => Place::here(),
         };
@@ -327,6 +331,8 @@ impl Ledger {
             uid: header.uid,
             life: self.status.life,
             ago_ns: self.status.ago_ns,
+            parked_bytes: if self.status.is_parked() { header.parked_bytes } else { 0 },
+            parked_total_ns: header.parked_total_ns,
             recorded_ns: self.age(header.created_ns),
             started_unix_ns: liveness::real_ns(header, header.created_ns),
             ledger: self.path.clone(),
@@ -369,11 +375,6 @@ fn driver_version(number: u32) -> String {
 }
 
 impl Head {
-    /// "13.0"; empty if unknown.
-    pub(crate) fn driver_version(&self) -> &str {
-        &self.driver_version
-    }
-
     /// Returns the warnings that a reader needs before the numbers.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = self.out_of_memory.clone().into_iter().collect();
@@ -390,7 +391,7 @@ impl Head {
             warnings.push("recording has stopped; gpumem events says why".into());
         }
         // In a running process some slots are always being changed.
-        if self.torn_slots > 0 && self.life != Life::Running {
+        if self.torn_slots > 0 && !self.life.is_here() {
             warnings.push(format!("{} half-written and left out", crate::text::count(self.torn_slots, "slot")));
         }
         warnings

@@ -13,6 +13,7 @@
 //! * [`pool`]: the pool: idle memory, its work, memory placed elsewhere, stranded memory.
 //! * [`sites`]: call sites, named so that they can be distinguished.
 //! * [`totals`]: sums, and the explained part of host memory. [`devices`]: the same for each device.
+//! * [`measured`]: what the driver takes for itself on some cards.
 //! * [`overview`]: all of these together, for every view.
 //! * [`growth`]: samples over time.
 //! * [`changes`]: two snapshots compared.
@@ -47,6 +48,7 @@ pub(crate) mod ledger;
 pub(crate) mod left;
 mod live;
 pub(crate) mod marks;
+mod measured;
 pub(crate) mod overview;
 pub(crate) mod parts;
 pub(crate) mod pool;

@@ -31,7 +31,7 @@ impl Overview {
         let cache = cache::of(ledger);
         let contexts = ledger.snapshot.contexts.values();
         Self {
-            live: totals::live(&ledger.snapshot),
+            live: totals::live(&ledger.snapshot, &ledger.status),
             kinds: totals::kinds(ledger),
             devices: devices::of(ledger, books),
             graphs: graphs::total(ledger, &cache),

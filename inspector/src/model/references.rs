@@ -133,7 +133,7 @@ fn without_record(ledger: &Ledger) -> u64 {
         return 0;
     }
     let listed = ledger.snapshot.allocs.iter().filter(|slot| slot.takes_memory()).count() as u64;
-    totals::live(&ledger.snapshot).count.saturating_sub(listed)
+    totals::live(&ledger.snapshot, &ledger.status).count.saturating_sub(listed)
 }
 
 /// Returns the device allocations that a search passed over, without those freed meanwhile.

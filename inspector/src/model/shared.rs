@@ -13,7 +13,6 @@ use super::Ledger;
 use crate::failure::Result;
 use crate::source::choose;
 use crate::source::find::FoundProcess;
-use crate::source::liveness::Life;
 use crate::source::world::World;
 use crate::text::units;
 use gpumem_wire::kinds::AllocKind;
@@ -85,7 +84,7 @@ pub(crate) fn is_shared(ledger: &Ledger) -> bool {
 /// True if the ledger's process is visible and running. Other ledgers (no process, another user, another place) are in
 /// no pair.
 fn is_believed(ledger: &Ledger) -> bool {
-    ledger.status.life == Life::Running && ledger.process.is_some()
+    ledger.status.is_here() && ledger.process.is_some()
 }
 
 /// Returns the memory that a process shares with those of `others` that run and have their own ledger. `read` reads all

@@ -159,7 +159,7 @@ pub(crate) fn add_growth(ledger: &Ledger, by: By, since: Option<&Moment>, groups
     };
     let samples = Samples::of(ledger);
     let sites = if by == By::Site { Sites::of_allocs(ledger) } else { Sites::default() };
-    let half = samples.points.last().map_or(0, |last| last.time_ns - samples.span_ns() / 2);
+    let half = samples.points.last().map_or(0, |last| samples.before(last.time_ns, samples.span_ns() / 2));
     let from = since.map_or(half, |moment| moment.at_ns);
     let mut grown: FxHashMap<Key, i64> = FxHashMap::default();
     for ((_, number), live) in numbered(ledger, &samples).into_iter().filter(|((of, _), _)| *of == kind) {
@@ -272,7 +272,7 @@ fn suspect(
     let bytes_per_minute = live.series.per_minute(samples);
     let count_per_minute = counts.map(|counts| counts.per_minute(samples));
     let verdict = verdict::judge(&steps, turnover).at_a_rate(count_per_minute.unwrap_or(bytes_per_minute));
-    let verdict = unless_paused(verdict, &live.born, now.time_ns);
+    let verdict = unless_paused(verdict, samples, &live.born, now.time_ns);
     let (verdict, balance) = match kind {
         GrowthKind::Graphs | GrowthKind::Class => live.count.judge(ledger, samples, &live.series, turnover, verdict),
         _ => (verdict, None),
@@ -301,17 +301,17 @@ fn suspect(
         count_per_minute,
         bytes_per_mark: per_mark(ledger, samples, &live.series).filter(|_| count_per_minute.is_none()),
         samples: live.series.points.len(),
-        sampled_ns: live.series.span_ns(),
+        sampled_ns: samples.unparked_over(&live.series.points),
         stack: live.stack,
     }
 }
 
 /// Withdraws "grows" if nothing new came for twice as long as the longest pause before: the growth may be over.
-fn unless_paused(verdict: Verdict, born: &[(u64, u64)], now_ns: u64) -> Verdict {
+fn unless_paused(verdict: Verdict, samples: &Samples, born: &[(u64, u64)], now_ns: u64) -> Verdict {
     /// With fewer, the longest pause is meaningless.
     const SOME: usize = 4;
-    let longest = born.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0)).max();
-    let since = born.last().map_or(0, |&(last_ns, _)| now_ns.saturating_sub(last_ns));
+    let longest = born.windows(2).map(|pair| samples.unparked_ns(pair[0].0, pair[1].0)).max();
+    let since = born.last().map_or(0, |&(last_ns, _)| samples.unparked_ns(last_ns, now_ns));
     let has_paused = born.len() >= SOME && longest.is_some_and(|longest| since > 2 * longest);
     if verdict == Verdict::GrowsSteadily && has_paused { Verdict::TooLittle } else { verdict }
 }
@@ -343,7 +343,7 @@ fn grown(samples: &Samples, series: &Series, since: Option<&Moment>, now: Point)
         let then = series.at(samples, at_ns)?;
         Some(Grown {
             since: name,
-            over_ns: now.time_ns.saturating_sub(then.time_ns),
+            over_ns: samples.unparked_ns(then.time_ns, now.time_ns),
             bytes_change: minus(now.bytes, then.bytes),
             count_change: minus(now.count, then.count),
         })
@@ -353,7 +353,7 @@ fn grown(samples: &Samples, series: &Series, since: Option<&Moment>, now: Point)
     }
     let Some(first) = samples.points.first().map(|point| point.time_ns) else { return Vec::new() };
     let window = |minutes: &u64| {
-        let at_ns = now.time_ns.saturating_sub(minutes * MINUTE_NS);
+        let at_ns = samples.before(now.time_ns, minutes * MINUTE_NS);
         (at_ns > first).then(|| change(format!("{minutes} min"), at_ns)).flatten()
     };
     let mut grown: Vec<Grown> = WINDOWS.iter().filter_map(window).collect();

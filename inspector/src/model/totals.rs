@@ -2,11 +2,13 @@
 
 use super::execs::held;
 use super::{Ledger, cache};
+use crate::source::liveness::Status;
 use crate::source::process::Resident;
 use crate::source::world::World;
 use gpumem_wire::kinds::{AllocKind, Space};
 use gpumem_wire::layout::GraphSlot;
 use gpumem_wire::location::Tally;
+use gpumem_wire::read::Snapshot;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -68,6 +70,8 @@ pub(crate) struct Live {
     pub managed: u64,
     /// Bytes whose location is unknown.
     pub unknown: u64,
+    /// Device bytes that are on the host, since the process is parked. Then there are none on the device.
+    pub parked: u64,
     /// Live allocations that take memory.
     pub count: u64,
 }
@@ -80,6 +84,7 @@ impl Live {
             (self.managed, "managed"),
             (self.host, "host"),
             (self.unknown, "in unknown places"),
+            (self.parked, "on the host while parked"),
         ];
         all.into_iter().filter(|(bytes, _)| *bytes > 0)
     }
@@ -91,7 +96,7 @@ impl Live {
 }
 
 /// Returns the live bytes by the counters: cheap, because no table is needed.
-pub(crate) fn live(snapshot: &gpumem_wire::read::Snapshot) -> Live {
+pub(crate) fn live(snapshot: &Snapshot, status: &Status) -> Live {
     let mut live = Live::default();
     for row in Tally::all() {
         let counter = |index| snapshot.counter(index);
@@ -106,6 +111,9 @@ pub(crate) fn live(snapshot: &gpumem_wire::read::Snapshot) -> Live {
         };
         *sum = sum.saturating_add(bytes);
         live.count = live.count.saturating_add(count);
+    }
+    if status.is_parked() {
+        (live.device, live.parked) = (0, snapshot.header.parked_bytes);
     }
     live
 }

@@ -173,6 +173,8 @@ pub(crate) fn remarks(ledger: &Ledger, found: &Suspects) -> Vec<String> {
             ),
         );
     }
+    let parked = samples.parked.iter().fold(0, |sum: u64, (begin, end)| sum.saturating_add(end - begin));
+    say(parked > 0, format!("the process was parked for {}: that time does not count", units::span(parked)));
     let cannot = text::count(samples.unbelievable as u64, "sample");
     say(samples.unbelievable > 0, format!("{cannot} left out: their times cannot be, so the ledger may be damaged"));
     let lost = text::count(found.without_row, "call stack");

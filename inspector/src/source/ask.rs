@@ -4,7 +4,7 @@
 //! itself must serve it.
 
 use super::folder::Folder;
-use super::liveness::{Life, Status};
+use super::liveness::Status;
 use super::process::{Process, Users};
 use super::seen::{LastLink, Seen};
 use crate::failure::{Failure, Result};
@@ -92,7 +92,7 @@ enum Length {
 
 fn asked(whom: &Whom, request: &Request, patience: Duration, length: Length) -> Result<String> {
     let who = format!("pid {} ({})", whom.pid, whom.name);
-    let Some(process) = whom.process.filter(|_| whom.status.life == Life::Running) else {
+    let Some(process) = whom.process.filter(|_| whom.status.is_here()) else {
         return Err(Failure::nothing(format!("{who} is not running: {}", whom.status.text()))
             .fix("only running processes take commands"));
     };

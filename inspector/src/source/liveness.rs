@@ -2,6 +2,7 @@
 
 use super::process::Process;
 use super::world::{World, monotonic_ns};
+use gpumem_wire::kinds::Parking;
 use gpumem_wire::layout::Header;
 use gpumem_wire::read::Snapshot;
 use std::os::unix::fs::MetadataExt;
@@ -13,6 +14,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) enum Life {
     /// The process runs and was found.
     Running,
+    /// The process runs, and its device memory is on its way to the host.
+    BeingParked,
+    /// The process is there, its device memory is on the host, and its driver calls wait.
+    Parked,
     /// Its control thread was alive a moment ago, in a pid namespace that cannot be seen from here.
     Elsewhere,
     /// The process exited and said so in its ledger.
@@ -23,13 +28,20 @@ pub(crate) enum Life {
     Dump,
 }
 
+impl Life {
+    /// True if the process is there, and is found by its pid.
+    pub(crate) fn is_here(self) -> bool {
+        matches!(self, Self::Running | Self::BeingParked | Self::Parked)
+    }
+}
+
 /// [`Life`] with the times that belong to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
     pub life: Life,
     /// Time that ages count from, on the ledger's clock: now, the last sign of life, or the time of the dump.
     pub now_ns: u64,
-    /// Time since the process ended, or the age of the dump; 0 while it runs.
+    /// Time since the process ended or was asked to be parked, or the age of the dump; 0 while it runs.
     pub ago_ns: u64,
     /// True if this machine has rebooted since.
     pub other_boot: bool,
@@ -61,7 +73,14 @@ impl Status {
         }
         let fresh = header.heartbeat_ns != 0 && now.saturating_sub(header.heartbeat_ns) < HEARTBEAT_FRESH_NS;
         match process {
-            Some(_) => Self { life: Life::Running, now_ns: now, ago_ns: 0, other_boot },
+            Some(_) => {
+                let (life, since) = match u8::try_from(header.parking).ok().and_then(Parking::from_u8) {
+                    Some(Parking::Quiet) => (Life::BeingParked, header.parking_ns),
+                    Some(Parking::Parked) => (Life::Parked, header.parking_ns),
+                    Some(Parking::Running) | None => (Life::Running, now),
+                };
+                Self { life, now_ns: now, ago_ns: now.saturating_sub(since), other_boot }
+            }
             None if fresh && !visible(world, header) => {
                 Self { life: Life::Elsewhere, now_ns: now, ago_ns: 0, other_boot }
             }
@@ -71,7 +90,17 @@ impl Status {
 
     /// True while records may still change.
     pub(crate) fn running(&self) -> bool {
-        matches!(self.life, Life::Running | Life::Elsewhere)
+        self.is_here() || self.life == Life::Elsewhere
+    }
+
+    /// True if the process is there, and is found by its pid.
+    pub(crate) fn is_here(&self) -> bool {
+        self.life.is_here()
+    }
+
+    /// True if its device memory is on the host.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.life == Life::Parked
     }
 
     /// For people: "running", "killed 12 s ago".
@@ -87,6 +116,8 @@ impl Status {
     fn with(&self, span: fn(u64) -> String) -> String {
         match self.life {
             Life::Running => "running".into(),
+            Life::BeingParked => format!("being parked for {}", span(self.ago_ns)),
+            Life::Parked => format!("parked {} ago", span(self.ago_ns)),
             Life::Elsewhere => "running in another pid namespace".into(),
             Life::Exited => format!("exited {} ago", span(self.ago_ns)),
             Life::Killed => format!("killed {} ago", span(self.ago_ns)),

@@ -189,7 +189,7 @@ fn report<'a>(args: &'a Args, context: &Context, ledger: &'a Ledger) -> Result<R
         bytes: sums.bytes,
         addresses: sums.addresses,
         address_bytes: sums.address_bytes,
-        process_live: totals::live(&ledger.snapshot),
+        process_live: totals::live(&ledger.snapshot, &ledger.status),
         kinds: totals::kinds(ledger),
     })
 }

@@ -16,12 +16,13 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args:
     let part = |bytes, what| if bytes > 0 { format!(", {} {what}", units::bytes(bytes)) } else { String::new() };
     writeln!(
         out,
-        "{} live: {} device{}{}{}",
+        "{} live: {} device{}{}{}{}",
         text::count(process.count, "allocation"),
         units::bytes(process.device),
         part(process.managed, "managed"),
         part(process.host, "host"),
         part(process.unknown, "in unknown places"),
+        part(process.parked, "on the host while parked"),
     )?;
     if report.rows.is_empty() {
         return match process.count {

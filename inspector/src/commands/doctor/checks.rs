@@ -115,6 +115,8 @@ checks! {
     "aliases": Whole(process::aliases, RUNNING),
     /// the control thread of the process is alive
     "heartbeat": Process(process::heartbeat, RUNNING),
+    /// the device memory of the process is on the device: the process is not parked
+    "parking": Process(process::parking, RUNNING),
     /// the process answers on its control socket
     "control": Process(process::control, ANSWERS),
     /// no other tool watches the GPU in the process

@@ -100,7 +100,7 @@ pub(super) fn dropped(of: &Subject) -> Option<Finding> {
 
 /// Reports memory that was live at the end.
 pub(super) fn left(of: &Subject) -> Finding {
-    let live = totals::live(of.summary);
+    let live = totals::live(of.summary, of.status);
     if live.count == 0 {
         return ok("it had freed everything");
     }
@@ -200,13 +200,29 @@ pub(super) fn heartbeat(of: &Subject) -> Option<Finding> {
         0 => info("no control thread runs: no samples over time, no commands")
             .fix("start it with GPUMEM_CONTROL=1, unless you turned the thread off on purpose")
             .into(),
-        _ if of.status.life == Life::Running && late > LATE_NS => {
+        _ if of.status.is_here() && late > LATE_NS => {
             warning(format!("the control thread has not reported for {}", units::span(late)))
                 .fix("the process is stopped, frozen or starved of processor time")
                 .into()
         }
         _ => None,
     }
+}
+
+/// Reports that the device memory of the process is on the host, or on its way there.
+pub(super) fn parking(of: &Subject) -> Option<Finding> {
+    let bytes = units::bytes(of.summary.header.parked_bytes);
+    let found = match of.status.life {
+        Life::Parked => info(format!(
+            "{}: {bytes} of its device memory are on the host, and its driver calls wait",
+            of.status.text()
+        ))
+        .fix(format!("gpumem resume {}", of.pid)),
+        Life::BeingParked => info(format!("{}: its device memory is on its way to the host", of.status.text()))
+            .fix("nothing, unless it stays so: the program that parks it may have ended"),
+        _ => return None,
+    };
+    found.into()
 }
 
 pub(super) fn control(of: &Subject) -> Option<Finding> {

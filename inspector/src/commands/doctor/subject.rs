@@ -7,7 +7,7 @@ use crate::model::overview::Overview;
 use crate::model::shared::{self, Shared};
 use crate::model::suspects::{self, Suspects};
 use crate::source::find::{FoundProcess, Survey};
-use crate::source::liveness::{Life, Status};
+use crate::source::liveness::Status;
 use crate::source::nvml::Books;
 use crate::source::process::{Mapped, Process};
 use crate::source::world::World;
@@ -74,7 +74,7 @@ impl<'a> Subject<'a> {
         reading: &Reading,
     ) -> Self {
         let mapped = found.process.as_ref().filter(|_| status.running()).and_then(|its| its.mapped(world).ok());
-        let answers = summary.header.heartbeat_ns != 0 && status.life == Life::Running && read.is_ok();
+        let answers = summary.header.heartbeat_ns != 0 && status.is_here() && read.is_ok();
         let bits =
             [(RUNNING, status.running()), (ENDED, !status.running()), (ANSWERS, answers), (MAPPED, mapped.is_some())];
         let sharing = |ledger: &Ledger| match status.running() && shared::is_shared(ledger) {

@@ -147,7 +147,7 @@ impl<'a> Sessions<'a> {
         if !self.progress {
             return;
         }
-        let live = |session: &Session| totals::live(&session.ledger.snapshot).bytes();
+        let live = |session: &Session| totals::live(&session.ledger.snapshot, &session.ledger.status).bytes();
         let sum = self.sessions.iter().filter(|session| !session.ended).map(live).fold(0, u64::saturating_add);
         let bytes = self.sessions.iter().map(|session| session.place.bytes()).sum();
         let over = units::span(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX));

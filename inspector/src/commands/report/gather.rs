@@ -65,7 +65,7 @@ fn about(ledger: &Ledger, overview: &Overview) -> About {
         } else {
             format!("{}: {}", head.mode, head.mode_reason)
         },
-        driver_version: head.driver_version().to_owned(),
+        driver_version: head.driver_version.clone(),
         shim_version: head.shim_version.clone(),
         devices: overview
             .devices

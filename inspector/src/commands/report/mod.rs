@@ -108,7 +108,7 @@ impl Report {
         course.moments.sort_by_key(|moment| moment.unix_ns);
         course.moments.drain(..course.moments.len().saturating_sub(MOMENTS));
         let kind = match ledger.status.life {
-            Life::Running | Life::Elsewhere => "process",
+            Life::Running | Life::BeingParked | Life::Parked | Life::Elsewhere => "process",
             Life::Exited | Life::Killed => "ledger",
             Life::Dump => "dump",
         };

@@ -61,7 +61,11 @@ fn head(view: &View) -> Head {
     Head {
         name: ledger.name(),
         pid: ledger.pid(),
-        status: if running { recorded } else { format!("{}, {recorded}", ledger.status.text()) },
+        status: if running && !ledger.status.is_parked() {
+            recorded
+        } else {
+            format!("{}, {recorded}", ledger.status.text())
+        },
         running,
         idle_bytes: contexts.fold(0, |sum: u64, context| sum.saturating_add(context.idle_bytes)),
         baseline_age: view.memory.baseline().map(|baseline| baseline.at.elapsed()),

@@ -77,11 +77,12 @@ pub(super) fn numbers(view: &View, mut now: FxHashMap<&'static str, u64>, wanted
         now.insert("resident memory", resident.rss);
     }
     let row = |&(name, is_bytes, of): &Total| {
-        let series = growth::series(&snapshot.samples, of, true);
+        let (taken, parked) = growth::taken_running(view.ledger);
+        let series = growth::series(&taken, of, true);
         let value = now.get(name).copied().unwrap_or(0);
         let sampled = series.points.iter().map(|point| point.bytes).max().unwrap_or(0);
         let peak = sampled.max(value).max(if name == DEVICE_LIVE { peak_of_a_context(snapshot) } else { 0 });
-        let samples = Samples { points: series.points.clone(), ..Samples::default() };
+        let samples = Samples::without_gaps(&series.points, parked);
         let before = view.memory.baseline().map(|baseline| baseline.numbers.get(name).copied().unwrap_or(0));
         let rate = series.per_minute(&samples);
         let cells = match is_bytes {

@@ -2,9 +2,10 @@
 
 use super::super::look::{Ask, Cell, Head, Look, PROCESSES, Row, Sheet, Tone};
 use super::allocs::bars;
-use crate::model::history::{Samples, Series};
+use crate::model::history::{Samples, Series, parked_times};
 use crate::model::totals;
 use crate::source::find::{self, FoundProcess, LedgerFile};
+use crate::source::liveness::{Life, Status};
 use crate::source::world::World;
 use crate::text::{self, count};
 use gpumem_wire::counters;
@@ -31,10 +32,10 @@ fn row(found: &FoundProcess) -> Row {
     let pid = Cell::text(found.pid.to_string());
     let row = match &found.what {
         LedgerFile::Ledger { summary, status, .. } => {
-            let word = if status.running() { "running".into() } else { status.short() };
+            let word = if status.life == Life::Elsewhere { "running".into() } else { status.short() };
             let tone = if status.running() { Tone::Plain } else { Tone::Dim };
             let mut cells = vec![pid, Cell::text(name), Cell::text(word)];
-            cells.extend(numbers(summary));
+            cells.extend(numbers(summary, status));
             Row::new(id, cells).tone(tone)
         }
         LedgerFile::Unreadable { .. } => {
@@ -47,13 +48,13 @@ fn row(found: &FoundProcess) -> Row {
     Row { ledger: found.status().and(found.path()).map(Into::into), ..row }
 }
 
-fn numbers(summary: &Snapshot) -> Vec<Cell> {
-    let live = totals::live(summary);
+fn numbers(summary: &Snapshot, status: &Status) -> Vec<Cell> {
+    let live = totals::live(summary, status);
     let graphs = summary.counter(counters::GRAPHS_CREATED).saturating_sub(summary.counter(counters::GRAPHS_DESTROYED));
     let point =
         |sample: &SampleSlot| Point { time_ns: sample.time_ns, samples: 1, bytes: sample.device_live, count: 0 };
     let series = Series::in_order(summary.samples.iter().map(point).collect());
-    let samples = Samples { points: series.points.clone(), ..Samples::default() };
+    let samples = Samples::without_gaps(&series.points, parked_times(summary, status));
     let rss = summary.samples.last().map_or(Cell::Empty, |sample| Cell::Bytes(sample.rss));
     vec![
         Cell::Bytes(live.device),
