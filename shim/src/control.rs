@@ -17,7 +17,7 @@ use crate::process::lock::lock;
 use crate::process::spawn::{Stack, spawn};
 use crate::process::{clock, own};
 use crate::records;
-use crate::records::parking::{is_quiet, parked, resumed};
+use crate::records::parking::is_quiet;
 use crate::references::{self, Look};
 use crate::shim::Shim;
 use crate::stranded;
@@ -28,6 +28,7 @@ use gpumem_wire::kinds::{EventKind, PoolState, Severity, Space, Vendor};
 use gpumem_wire::layout::{ContextSlot, SampleSlot};
 use gpumem_wire::location::Tally;
 use growth::Growth;
+use parking::Asker;
 use proc_files::ProcFiles;
 use set::{Changes, NO_POOL, nothing_is_kept};
 use socket::{Answer, Socket};
@@ -132,6 +133,7 @@ fn cannot_tell(shim: &'static Shim, error: &std::io::Error) {
 fn run(shim: &'static Shim, Open { mut files, socket }: Open) -> Ended {
     let _listening = Listening(shim);
     let mut changes = Changes::new();
+    let mut asker = Asker::default();
     let mut growth = Growth::new(shim);
     let mut freed_graphs = FreedGraphs::new(shim);
     let mut next = Instant::now();
@@ -149,6 +151,7 @@ fn run(shim: &'static Shim, Open { mut files, socket }: Open) -> Ended {
                     return Ended::Early;
                 }
             }
+            asker.look(shim);
             if !is_quiet(shim) {
                 set::shorten_decay_beside_own_cache(shim, &mut changes);
                 pool::housekeeping(shim);
@@ -173,7 +176,9 @@ fn run(shim: &'static Shim, Open { mut files, socket }: Open) -> Ended {
         // Another process may wait for what this one keeps.
         let wait = shim.group.as_ref().map_or(wait, |_| wait.min(pool::LISTENS_EVERY));
         match &socket {
-            Some(socket) => socket.serve(wait, |line| carry_out(shim, line, &mut changes, &mut growth, &mut files)),
+            Some(socket) => {
+                socket.serve(wait, |line| carry_out(shim, line, &mut changes, &mut asker, &mut growth, &mut files))
+            }
             None => std::thread::sleep(wait),
         }
         pool::give_to_group(shim);
@@ -199,6 +204,7 @@ fn carry_out(
     shim: &'static Shim,
     line: &str,
     changes: &mut Changes,
+    asker: &mut Asker,
     growth: &mut Growth,
     files: &mut ProcFiles,
 ) -> Answer {
@@ -216,13 +222,13 @@ fn carry_out(
         Ok(Request::Trim { press }) => answer_line(parking::may_call(shim).and_then(|()| trim(shim, press))),
         Ok(Request::Set { name, value, force }) => answer_line(set::set(shim, &name, &value, force, changes)),
         Ok(Request::Off) => answer_line(set::off(shim, changes)),
-        Ok(Request::Park) => answer_line(parking::park(shim)),
+        Ok(Request::Park) => answer_line(asker.park(shim)),
         Ok(Request::Parked { bytes }) => {
-            parked(shim, bytes);
+            asker.parked(shim, bytes);
             "ok".to_owned()
         }
         Ok(Request::Resumed) => {
-            resumed(shim);
+            asker.resumed(shim);
             "ok".to_owned()
         }
         Ok(Request::Check { .. } | Request::References { .. }) if is_quiet(shim) => {

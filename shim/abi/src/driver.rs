@@ -505,6 +505,7 @@ macro_rules! driver_calls {
         cuDeviceGetDefaultMemPool = cuDeviceGetDefaultMemPool (pool: *mut MemPool, device: Device);
         cuMemPoolGetAttribute = cuMemPoolGetAttribute (pool: MemPool, attribute: c_int, value: *mut u64);
         cuDeviceGetGraphMemAttribute = cuDeviceGetGraphMemAttribute (device: Device, attribute: c_int, value: *mut u64);
+        cuCheckpointProcessGetState = none (pid: c_int, state: *mut c_int);
         cuMemGetAddressRange_v2 = cuMemGetAddressRange_v2 (base: *mut DevicePtr, bytes: *mut usize, ptr: DevicePtr);
 
         // Contexts, modules, functions.

@@ -4,7 +4,7 @@ use super::driver::{self, Function};
 use super::{ACTIVE, Backend, DeviceInfo, PER_THREAD};
 use crate::process::cancel::Uncancelled;
 use gpumem_abi::types::*;
-use gpumem_wire::kinds::NodeKind;
+use gpumem_wire::kinds::{NodeKind, Parking};
 use gpumem_wire::location::Location;
 use std::ptr::{null, null_mut};
 
@@ -14,6 +14,10 @@ pub(super) struct Cuda;
 fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
     (status == Some(SUCCESS)).then_some(answer)
 }
+
+/// `CU_PROCESS_STATE_RUNNING` and `…_CHECKPOINTED`.
+const RUNNING: i32 = 0;
+const CHECKPOINTED: i32 = 2;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: i32 = 2;
@@ -196,6 +200,19 @@ impl Backend for Cuda {
         // SAFETY: rule of answers: `version` takes the number.
         let status = unsafe { driver::cuDriverGetVersion(&mut version) };
         ok(status, version as u32)
+    }
+
+    fn parking(&self) -> Option<Parking> {
+        let mut state = 0;
+        // SAFETY: rule of answers: `state` takes a number. The pid is this process's.
+        let status = unsafe { driver::cuCheckpointProcessGetState(std::process::id() as i32, &mut state) };
+        let parking = match state {
+            RUNNING => Parking::Running,
+            CHECKPOINTED => Parking::Parked,
+            // Locked, failed, or on the way to the host or back.
+            _ => Parking::Quiet,
+        };
+        ok(status, parking)
     }
 
     fn node_count(&self, graph: Graph) -> Option<usize> {
