@@ -6,6 +6,7 @@ use crate::failure::{Code, Failure, Result};
 use crate::parking::driver::Driver;
 use crate::parking::obstacles::{self, Obstacle};
 use crate::parking::plan::{self, Member};
+use crate::parking::progress::Progress;
 use crate::parking::registry::{self, OnCard, Parked};
 use crate::parking::room;
 use crate::parking::sequence::Step;
@@ -122,7 +123,10 @@ impl Command for Args {
             lock_ms: u64::try_from(self.lock_time.as_millis()).unwrap_or(u64::MAX).max(1),
             alone: self.alone,
         };
+        let processes = members.iter().map(|member| member.process.clone()).collect();
+        let progress = Progress::begin(world, processes, report.bytes);
         let end = worker::run(world, &order, &mut |said| report.hear(said))?;
+        drop(progress);
         report.seconds = begin.elapsed().as_secs_f64();
         ended(end, "parked")?;
         books.look_again();

@@ -4,6 +4,7 @@
 //!
 //! * [`share`]: one card for several programs: the service behind `gpumem share`.
 //! * [`worker`]: a process of its own that makes the calls, so that whoever asked may end meanwhile.
+//! * [`progress`]: a line on the terminal that says how far it is.
 //! * [`plan`]: which processes a park is about, and what each has on which card. [`obstacles`]: what keeps one from
 //!   being parked. [`room`]: host memory for the copy, and room on the cards for the way back.
 //! * [`registry`]: the processes that are parked, as files. A parked process is in no list of NVML's.
@@ -13,6 +14,7 @@
 pub(crate) mod driver;
 pub(crate) mod obstacles;
 pub(crate) mod plan;
+pub(crate) mod progress;
 pub(crate) mod registry;
 pub(crate) mod room;
 pub(crate) mod sequence;

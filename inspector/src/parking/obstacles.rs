@@ -87,7 +87,8 @@ fn of_nccl(world: &World, process: &Process) -> Option<Obstacle> {
 }
 
 fn of_managed_memory(member: &Member) -> Option<Obstacle> {
-    let managed = totals::live(&member.ledger.as_ref()?.snapshot).managed;
+    let ledger = member.ledger.as_ref()?;
+    let managed = totals::live(&ledger.snapshot, &ledger.status).managed;
     let text = || format!("it has {} of managed memory, which the driver cannot park", units::bytes(managed));
     (managed > 0).then(|| refused(text()))?
 }

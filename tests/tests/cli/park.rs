@@ -135,7 +135,9 @@ fn what_cannot_be_parked_is_refused_by_name_and_runs_on() {
     assert_eq!(none.status.code(), Some(3));
     let stopped = machine.start(false);
     stopped.signal(libc::SIGSTOP);
-    wait_for("the stop", || machine.gpumem(&["park", "--dry-run", &pid(&stopped)]).stdout.windows(10).any(|part| part == b"is stopped"));
+    wait_for("the stop", || {
+        machine.gpumem(&["park", "--dry-run", &pid(&stopped)]).stdout.windows(10).any(|part| part == b"is stopped")
+    });
     stopped.signal(libc::SIGCONT);
 }
 
