@@ -7,6 +7,7 @@
 use super::class::{Class, Template};
 use super::nodes::KnownNodes;
 use super::real::{Lease, RealExec, StreamKey};
+use super::resident::Resident;
 use crate::backend::graphs::Event;
 use crate::backend::source::Source;
 use crate::ledger::table::NO_SLOT;
@@ -141,8 +142,8 @@ impl<T: Default> HandleTable<T> {
 /// needed fields are separate (docs/decisions/graphs.md).
 #[repr(C, align(64))]
 pub(crate) struct Handle {
-    /// The real exec that holds this handle's content. Null: there is none now.
-    pub real: AtomicPtr<RealExec>,
+    /// The real exec that holds this handle's content, if one does.
+    pub real: Resident,
     /// Slot in the ledger.
     pub slot: AtomicU32,
     /// The handle had an exec, and another handle took it.
@@ -271,7 +272,7 @@ const _: () = assert!(size_of::<Handle>() == 64, "one cache line");
 impl Default for Handle {
     fn default() -> Self {
         Self {
-            real: AtomicPtr::new(null_mut()),
+            real: Resident::default(),
             slot: AtomicU32::new(NO_SLOT),
             lost_its: AtomicBool::new(false),
             waits: AtomicBool::new(false),
@@ -284,37 +285,26 @@ impl Handle {
     /// Returns its real exec, if it has one.
     #[inline(always)]
     pub(crate) fn resident(&self) -> Option<&'static RealExec> {
-        // SAFETY: null, or a RealExec from a leaked box: real execs are reused and never freed.
-        unsafe { self.real.load(Acquire).as_ref() }
+        self.real.get()
     }
 
     /// Leases its real exec. `None` if it has none. Waits only for launches of this same handle, which would wait for
     /// one another in the library too.
     pub(crate) fn lease(&self) -> Option<Lease> {
-        loop {
-            let real = self.resident()?;
-            if real.lost.load(Acquire) {
-                self.real.store(null_mut(), Release);
-                return None;
-            }
-            match real.lease() {
-                Some(lease) if self.resident().is_some_and(|now| std::ptr::eq(now, real)) => return Some(lease),
-                _ => std::thread::yield_now(),
-            }
-        }
+        self.real.lease()
     }
 
     /// Takes the leased exec from the handle.
     pub(crate) fn loses(&self, lease: &Lease) {
         lease.real().set_handle(None);
         self.lost_its.store(true, Relaxed);
-        self.real.store(null_mut(), Release);
+        self.real.clear();
     }
 
     /// Gives the leased exec to this handle, which has this index.
     pub(crate) fn gets(&self, lease: &Lease, index: u32) {
         lease.real().set_handle(Some(index));
-        self.real.store(std::ptr::from_ref(lease.real()).cast_mut(), Release);
+        self.real.set(lease);
     }
 }
 

@@ -128,7 +128,7 @@ impl Handles {
     pub(super) fn lose(&self, lease: &Lease) {
         let real = lease.real();
         if let Some(handle) = real.handle_index().and_then(|index| self.execs.get(index))
-            && handle.resident().is_some_and(|its| std::ptr::eq(its, real))
+            && handle.real.is(real)
         {
             handle.loses(lease);
         }

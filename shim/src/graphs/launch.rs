@@ -103,17 +103,10 @@ unsafe fn launch_here(
 #[inline(always)]
 fn shared(cache: &'static Cache, handle: &Handle, stream_key: StreamKey) -> Option<&'static RealExec> {
     let exec = handle.resident()?;
-    if cache.store.is_pressed() || !exec.share() {
-        return None;
-    }
-    // Checked once more, because the exec may have been taken away before the lease was shared. On another stream than
-    // that of the last launch, the exec's stream has to be changed, which one thread at a time may do.
-    let same = handle.resident().is_some_and(|now| std::ptr::eq(now, exec));
-    if same && exec.stream_key.load(Relaxed) == stream_key {
-        return Some(exec);
-    }
-    exec.unshare();
-    None
+    // On another stream than that of the last launch, the exec's stream has to be changed, which one thread at a time
+    // may do.
+    let same_stream = || exec.stream_key.load(Relaxed) == stream_key;
+    (!cache.store.is_pressed() && handle.real.share(exec, same_stream)).then_some(exec)
 }
 
 /// Returns the key of a default stream.

@@ -15,7 +15,7 @@
 //! * The parts: [`store`], [`sources`].
 //! * Giving an exec other content: [`retarget`]. The program's handles, and how a handle gets and loses its exec:
 //!   [`handles`]. Completion of an exec's last launch: [`completed`].
-//! * The objects: a handle ([`handle`]), a real exec ([`real`]), shapes and classes ([`class`]), nodes that the program
+//! * The objects: a handle ([`handle`]), the exec that holds its content ([`resident`]), a real exec ([`real`]), shapes and classes ([`class`]), nodes that the program
 //!   knows ([`nodes`]). The library, and the states to restore after a call of it: [`library`].
 //!
 //! This folder knows no vendor: all calls are those of [`crate::backend::graphs`].
@@ -33,11 +33,17 @@ mod library;
 mod memory_use;
 pub(crate) mod nodes;
 mod real;
+mod resident;
 mod retarget;
 mod sources;
 mod store;
 #[cfg(test)]
 mod tests;
+
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    pub(super) use std::thread::yield_now;
+}
 
 pub(crate) use caches::{cache_to_be, housekeeping, open, spare_time, step_aside, step_back_in, trim, waited};
 pub(crate) use handle_arguments::{

@@ -1,12 +1,12 @@
 //! A real exec: its handle, its content, its last launch, and the lease on it.
 
 use super::class::{Class, Template};
+use super::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use crate::backend::graphs::{Event, StreamArg};
 use crate::backend::source::Records;
 use crate::process::threads;
 use gpumem_abi::types::{GraphExec, Stream};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Weak};
 
 /// The stream of a launch, as a number that differs between streams. For a default stream it is the special handle,

@@ -108,7 +108,7 @@ impl ExecStore {
 
     /// Ends the content of a handle whose context ends. The handle keeps nothing, until the program destroys it.
     fn end_body(&self, handle: &Handle, body: &mut Body, gone: bool) {
-        handle.real.store(std::ptr::null_mut(), Release);
+        handle.real.clear();
         self.need_is(Need::of(body), Need::default());
         let before = std::mem::take(body);
         body.apart_mut().ended = Some(CONTEXT_IS_DESTROYED);
@@ -219,7 +219,7 @@ impl ExecStore {
             };
             // Another thread may be looking at the exec. Or its launch may wait for as long as the program likes.
             if let Some(mut lease) = wait_since(start, || real.lease())
-                && handle.resident().is_some_and(|now| std::ptr::eq(now, real))
+                && handle.real.is(real)
                 && holds(&mut lease)
             {
                 self.own(lease, index, handle, &mut body, Pinned::CodeGone);
