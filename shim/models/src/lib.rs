@@ -72,3 +72,51 @@ impl<T: Copy> Plain<T> {
         }
     }
 }
+
+/// Atomics whose loads with `SeqCst` read the last value, as they do among accesses that all have `SeqCst`. With loom's
+/// own they may read an older one. A load of another order is loom's own, so a model sees if it is too weak. Stores and
+/// exchanges are loom's own: a model does not see if they have `AcqRel` and need `SeqCst`.
+#[cfg(not(miri))]
+pub mod one_order {
+    pub use loom::sync::atomic::{AtomicBool, Ordering, fence};
+
+    use Ordering::{Acquire, SeqCst};
+
+    macro_rules! atomics {
+        ($($name:ident $(<$of:ident>)?: $value:ty = $zero:expr;)*) => { $(
+            #[derive(Debug, Default)]
+            pub struct $name $(<$of>)? (loom::sync::atomic::$name $(<$of>)?);
+
+            impl $(<$of>)? $name $(<$of>)? {
+                pub fn new(value: $value) -> Self {
+                    Self(loom::sync::atomic::$name::new(value))
+                }
+
+                pub fn load(&self, order: Ordering) -> $value {
+                    match order {
+                        // An exchange reads the last value. This one changes none.
+                        SeqCst => match self.0.compare_exchange($zero, $zero, Acquire, Acquire) {
+                            Ok(value) | Err(value) => value,
+                        },
+                        order => self.0.load(order),
+                    }
+                }
+            }
+
+            impl $(<$of>)? std::ops::Deref for $name $(<$of>)? {
+                type Target = loom::sync::atomic::$name $(<$of>)?;
+
+                fn deref(&self) -> &Self::Target {
+                    &self.0
+                }
+            }
+        )* };
+    }
+    atomics! {
+        AtomicU32: u32 = 0;
+        AtomicU64: u64 = 0;
+        AtomicPtr<T>: *mut T = std::ptr::null_mut();
+    }
+}
+#[cfg(miri)]
+pub use std::sync::atomic as one_order;

@@ -5,7 +5,7 @@
 //! * [`file`](mod@file): makes the file and grows its tables. [`directory`]: the ledgers' directory. [`sweep`]: removes
 //!   the files of dead processes.
 //! * [`storage`]: files that can be touched without ending the program.
-//! * [`table`]: fixed slots, free lists, growth. [`ring`], [`words`]: the same without free lists. [`slots`]: addresses
+//! * [`table`]: fixed slots, free lists ([`stocked`]), growth. [`ring`], [`words`]: the same without free lists. [`slots`]: addresses
 //!   of slots. [`mod@publish`]: writes and reads one slot. None of these knows what a slot means.
 //! * [`text`]: interned strings.
 //! * This file: the tables and their sizes.
@@ -15,6 +15,7 @@ pub(crate) mod file;
 mod publish;
 mod ring;
 mod slots;
+mod stocked;
 pub(crate) mod storage;
 mod sweep;
 pub(crate) mod table;
@@ -22,7 +23,7 @@ pub(crate) mod text;
 mod words;
 
 mod atomic {
-    pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
+    pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 }
 
 use file::{Backing, Full, Plan};

@@ -3,8 +3,8 @@
 use super::file::{Backing, Full, Used};
 use super::publish::{publish, read_whole};
 use super::slots::Slots;
+use super::stocked::{FreeSlots, Stocked};
 use crate::process::heap;
-use crate::process::heap::list::FreeList;
 use crate::process::threads;
 use gpumem_wire::layout::Sealed;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -14,10 +14,6 @@ const LISTS: usize = 16;
 /// In place of a slot: the table was full at the recording. The thing is still counted.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
-/// A list of free slots, by their numbers from 1.
-#[repr(align(64))]
-struct Free(FreeList<32>);
-
 /// A table of slots that are taken and freed.
 ///
 /// Free slots are chained through our own memory, not through the file, which another process may have damaged.
@@ -26,9 +22,8 @@ pub(crate) struct Table<T: Sealed> {
     used: Used,
     capacity: u64,
     next: AtomicU64,
-    /// A bit for each list that may hold slots. A list that never got a slot back is not searched.
-    stocked: AtomicU32,
-    free: [Free; LISTS],
+    stocked: Stocked,
+    free: [FreeSlots; LISTS],
     links: *mut AtomicU32,
 }
 
@@ -74,8 +69,7 @@ impl<T: Sealed> Table<T> {
         }
         // SAFETY: mmap made this mapping of `bytes` bytes just above, and no other thread knows it yet.
         unsafe { heap::use_small_pages(links, bytes) };
-        let free = [const { Free(FreeList(AtomicU64::new(0))) }; LISTS];
-        let (next, stocked) = (AtomicU64::new(0), AtomicU32::new(0));
+        let (next, stocked, free) = (AtomicU64::new(0), Stocked::default(), std::array::from_fn(|_| FreeSlots::new()));
         Ok(Self { slots: Slots::new(base), used, capacity, next, stocked, free, links: links.cast() })
     }
 
@@ -97,28 +91,9 @@ impl<T: Sealed> Table<T> {
     /// Returns a free slot; `None` if the table is full or the ledger cannot grow.
     #[inline]
     pub(crate) fn take(&self) -> Option<u32> {
-        let own = threads::shard() % LISTS;
-        // Slots that other threads gave back are used before new storage. Otherwise the table would grow for ever if
-        // one thread allocates and another frees.
-        let stocked = self.stocked.load(Relaxed);
-        let mut lists = (0..LISTS).map(|i| (own + i) % LISTS).filter(|list| stocked & (1 << list) != 0);
-        match stocked {
-            0 => None,
-            _ => lists.find_map(|list| self.pop(list).or_else(|| if list == own { None } else { self.emptied(list) })),
-        }
-        .or_else(|| self.fresh())
-    }
-
-    /// Marks another thread's list as empty, then looks at it once more. A thread that puts a slot there meanwhile
-    /// either sees that the bit is gone and sets it, or did so early enough for the second look to find the slot.
-    #[cold]
-    fn emptied(&self, list: usize) -> Option<u32> {
-        self.stocked.fetch_and(!(1 << list), SeqCst);
-        let found = self.pop(list);
-        if found.is_some() {
-            self.stocked.fetch_or(1 << list, SeqCst);
-        }
-        found
+        // SAFETY: only slots that `take` gave come into a list.
+        let link = |number| unsafe { self.link(number) }.load(Relaxed).into();
+        self.stocked.take(&self.free, threads::shard() % LISTS, link).or_else(|| self.fresh())
     }
 
     /// Returns the link of a slot in its list: the number of the next one, from 1.
@@ -129,13 +104,6 @@ impl<T: Sealed> Table<T> {
     unsafe fn link(&self, number: u64) -> &AtomicU32 {
         // SAFETY: our caller vouches that the slot is below the capacity, and `links` has a word for each slot.
         unsafe { &*self.links.add(number as usize - 1) }
-    }
-
-    #[inline]
-    fn pop(&self, list: usize) -> Option<u32> {
-        // SAFETY: only slots that `take` gave come into a list.
-        let link = |number| unsafe { self.link(number) }.load(Relaxed).into();
-        self.free[list].0.take(link).map(|number| number as u32 - 1)
     }
 
     #[inline]
@@ -206,13 +174,9 @@ impl<T: Sealed> Table<T> {
     #[inline]
     pub(crate) fn clear(&self, index: u32) {
         self.hide(index);
-        let list = threads::shard() % LISTS;
-        let number = u64::from(index) + 1;
         // SAFETY: `take` gave `index` to our caller.
-        self.free[list].0.put(number, |next| unsafe { self.link(number) }.store(next as u32, Relaxed));
-        if self.stocked.load(SeqCst) & (1 << list) == 0 {
-            self.stocked.fetch_or(1 << list, SeqCst);
-        }
+        let set_link = |next| unsafe { self.link(u64::from(index) + 1) }.store(next as u32, Relaxed);
+        self.stocked.put(&self.free, threads::shard() % LISTS, index, set_link);
     }
 
     /// As [`Table::hide`]; does nothing for [`NO_SLOT`].
