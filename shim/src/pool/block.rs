@@ -1,6 +1,6 @@
 //! One block: an allocation of the driver, and its owner.
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use super::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 /// The owner of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,8 @@ impl Block {
     }
 
     /// As [`Block::turn_to`] from live to idle, at half the cost. If two threads free a block at once, either thread
-    /// may set the last state, and still only one of them takes the block.
+    /// may set the last state, and still only one of them takes the block. So this is for the program's frees alone,
+    /// since a correct program does not free a block twice.
     #[inline(always)]
     pub(crate) fn turn_idle(&self, addr: u64) -> bool {
         if !self.is(State::Live) || self.addr.load(Relaxed) != addr {
@@ -116,20 +117,5 @@ impl Block {
     /// Returns the driver's address if the program's part begins at `addr`.
     pub(crate) fn driver_address(&self, addr: u64) -> u64 {
         if self.has(FRONTED) { addr - FRONT } else { addr }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_block_that_stands_for_another_allocation_is_left_alone() {
-        let block = Block::default();
-        block.addr.store(4096, Relaxed);
-        block.set(State::Live);
-        assert!(!block.turn_to(8192, State::Live, State::Busy) && block.is(State::Live));
-        assert!(block.turn_to(4096, State::Live, State::Busy) && block.is(State::Busy));
-        assert!(!block.turn_to(4096, State::Live, State::Busy));
     }
 }

@@ -27,7 +27,7 @@
 //! * Blocks that the program never knows of show where the driver itself refers to device memory: [`private`]. Live
 //!   blocks are read while the program goes on: [`reading`].
 //! * Records of blocks: [`block_records`]. Blocks that a reader may read: [`claims`]. Size classes: [`size`]. Memory in
-//!   transit: [`in_transit`].
+//!   transit: [`in_transit`]. The lock of a thread's cache: [`biased_lock`].
 //!
 //! The pool steps aside during captures, if not all calls are seen, if a context is broken, and once devices access
 //! each other's memory. The real functions alone decide then.
@@ -35,6 +35,7 @@
 //! This folder knows no vendor: all calls are those of [`crate::backend::memory`].
 
 pub(crate) mod answers;
+mod biased_lock;
 pub(crate) mod block;
 mod block_records;
 mod blocks;
@@ -61,6 +62,13 @@ pub(crate) mod size;
 mod switch;
 pub(crate) mod thread;
 mod thread_caches;
+
+mod sync {
+    pub(super) use crate::process::fences::{heavy, light};
+    pub(super) use std::hint::spin_loop;
+    pub(super) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+    pub(super) use std::thread::yield_now;
+}
 
 pub(crate) use crate::process::lock::lock;
 pub(crate) use pools::{

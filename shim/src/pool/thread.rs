@@ -5,10 +5,10 @@
 //! The cache's thread never waits: it works without its cache meanwhile. Caches are never freed. Those of ended threads
 //! are emptied and reused.
 
+use super::biased_lock::{BiasedLock, Held};
 use super::block::Block;
 use super::context_pool::ContextPool;
 use super::size::{self, CLASSES};
-use crate::process::fences;
 use crate::process::thread_end::Lifetime;
 use crate::process::threads::Local;
 use std::cell::UnsafeCell;
@@ -31,10 +31,8 @@ pub(crate) enum Pushed {
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct ThreadCache {
-    /// The cache's thread is inside. Only that thread writes this.
-    inside: AtomicBool,
-    /// Another thread is inside, or waits to be.
-    wanted: AtomicBool,
+    /// Its owner is the cache's thread.
+    lock: BiasedLock,
     /// The cache has a thread, which may have ended. Only a thread that holds `life` changes this.
     has_thread: AtomicBool,
     /// The pool of the context whose blocks are in the cache.
@@ -78,15 +76,7 @@ unsafe impl Sync for ThreadCache {}
 /// Exclusive access to a cache.
 pub(crate) struct Taken<'a> {
     cache: &'a ThreadCache,
-    /// The flag to clear on leaving the cache.
-    leave: &'a AtomicBool,
-}
-
-impl Drop for Taken<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.leave.store(false, Release);
-    }
+    _held: Held<'a>,
 }
 
 impl ThreadCache {
@@ -135,36 +125,13 @@ impl ThreadCache {
     /// a signal handler).
     #[inline(always)]
     pub(crate) fn enter(&self) -> Option<Taken<'_>> {
-        if self.inside.load(Relaxed) {
-            return None;
-        }
-        self.inside.store(true, Relaxed);
-        // Either this thread sees that another one wants the cache, or the other one sees that this thread is inside.
-        fences::light();
-        if self.wanted.load(Acquire) {
-            self.inside.store(false, Release);
-            return None;
-        }
-        Some(Taken { cache: self, leave: &self.inside })
+        self.lock.enter().map(|held| Taken { cache: self, _held: held })
     }
 
     /// For any thread: enters once the cache's thread is out. `None` if another thread is doing the same, or if the
     /// cache's thread does not come out (it may have been stopped inside).
     pub(crate) fn take(&self) -> Option<Taken<'_>> {
-        /// How often to look at the thread inside. It leaves after a few instructions unless it is not running.
-        const LOOKS: u32 = 200;
-        self.wanted.compare_exchange(false, true, Acquire, Relaxed).ok()?;
-        let taken = Taken { cache: self, leave: &self.wanted };
-        if !fences::heavy() {
-            return None;
-        }
-        for look in 0..LOOKS {
-            if !self.inside.load(Acquire) {
-                return Some(taken);
-            }
-            if look < LOOKS / 2 { std::hint::spin_loop() } else { std::thread::yield_now() }
-        }
-        None
+        self.lock.take().map(|held| Taken { cache: self, _held: held })
     }
 
     /// Returns the bytes and blocks at the control thread's last look. The two are consistent.
@@ -363,6 +330,7 @@ impl Taken<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::fences;
 
     fn block(bytes: u64) -> &'static Block {
         let block: &'static Block = Box::leak(Box::default());

@@ -1,18 +1,25 @@
 //! The loaded objects: a sorted snapshot of the list that dl_iterate_phdr shows ([`fill`] makes one).
 //!
 //! A snapshot lives in a mapping of its own, since the program's `malloc` may call the shim. It is replaced as a whole.
-//! Readers are counted: the first refresh that finds no other reader unmaps the replaced snapshots. A child of a fork has
+//! Readers are counted: the first refresh that finds no other reader unmaps the replaced snapshots ([`published`]). A child of a fork has
 //! none of its parent's readers, so their number is wiped. A snapshot may be out of date at any moment, so its addresses
 //! are followed only through [`read_memory`](crate::process::peek::read_memory).
 //! References to the objects would keep them valid, but the program's dlclose could then not unload them.
 
 mod fill;
+mod published;
+
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+}
 
 use super::rules;
 use crate::process::errno::KeepErrno;
 use crate::process::wiped;
+use published::Published;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32};
 
 /// A loaded object.
 #[derive(Clone, Copy)]
@@ -71,8 +78,8 @@ impl Snapshot {
     }
 }
 
-static CURRENT: AtomicPtr<Snapshot> = AtomicPtr::new(std::ptr::null_mut());
-static RETIRED: [AtomicPtr<Snapshot>; 32] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 32];
+static SNAPSHOTS: Published<Snapshot> =
+    Published { current: AtomicPtr::new(null_mut()), retired: [const { AtomicPtr::new(null_mut()) }; _] };
 static SERIALS: AtomicU32 = AtomicU32::new(1);
 
 /// The modules as of the last refresh. While this lives, no snapshot is unmapped, so keep it briefly.
@@ -86,10 +93,8 @@ impl Modules {
     /// Returns the present snapshot; empty before the first refresh.
     pub(crate) fn current() -> Modules {
         let readers = wiped::numbers().map(|numbers| &numbers.module_readers);
-        if let Some(readers) = readers {
-            readers.fetch_add(1, Ordering::SeqCst);
-        }
-        Modules { readers, snapshot: CURRENT.load(Ordering::SeqCst) }
+        readers.iter().for_each(|readers| published::enter(readers));
+        Modules { readers, snapshot: SNAPSHOTS.get() }
     }
 
     fn snapshot(&self) -> Option<&Snapshot> {
@@ -123,9 +128,7 @@ impl Modules {
 
 impl Drop for Modules {
     fn drop(&mut self) {
-        // A signal handler may have forked in the middle of a read. The child's number began at 0 then.
-        let less = |readers: u32| readers.checked_sub(1);
-        let _ = self.readers.map(|readers| readers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less));
+        self.readers.iter().for_each(|readers| published::leave(readers));
     }
 }
 
@@ -144,41 +147,19 @@ pub(crate) fn refresh() -> Modules {
         // SAFETY: `fill::snapshot` returned a complete snapshot that no other thread knows yet.
         let unloaded = known.snapshot().is_some_and(|old| old.subs != unsafe { (*new).subs });
         let old = known.snapshot.cast_mut();
-        if CURRENT.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        if SNAPSHOTS.replace(old, new) {
             if unloaded {
                 rules::forget_all();
             } else {
                 rules::forget_unknown();
             }
-            retire(old);
+            SNAPSHOTS.retire(old, known.readers, unmap);
         } else {
             unmap(new);
         }
         known = Modules::current();
     }
     known
-}
-
-/// Unmaps replaced snapshots unless another thread may be reading one.
-fn retire(old: *mut Snapshot) {
-    let mut taken = [std::ptr::null_mut(); RETIRED.len() + 1];
-    taken[0] = old;
-    for (slot, taken) in RETIRED.iter().zip(&mut taken[1..]) {
-        *taken = slot.swap(std::ptr::null_mut(), Ordering::SeqCst);
-    }
-    // A reader counted from here on finds only the new snapshot. One reader is our caller, which does not look at
-    // `known` any more.
-    let alone = wiped::numbers().is_some_and(|process| process.module_readers.load(Ordering::SeqCst) == 1);
-    for snapshot in taken.into_iter().filter(|snapshot| !snapshot.is_null()) {
-        if alone {
-            unmap(snapshot);
-            continue;
-        }
-        // The next refresh tries again. If there is no room in RETIRED, the snapshot stays mapped for good.
-        let _ = RETIRED.iter().any(|slot| {
-            slot.compare_exchange(std::ptr::null_mut(), snapshot, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-        });
-    }
 }
 
 fn unmap(snapshot: *mut Snapshot) {
@@ -190,7 +171,7 @@ fn unmap(snapshot: *mut Snapshot) {
 /// How many replaced snapshots are still mapped.
 #[cfg(test)]
 pub(super) fn retired() -> usize {
-    RETIRED.iter().filter(|slot| !slot.load(Ordering::SeqCst).is_null()).count()
+    SNAPSHOTS.retired.iter().filter(|slot| !slot.load(std::sync::atomic::Ordering::Relaxed).is_null()).count()
 }
 
 /// What dl_iterate_phdr counts: objects ever loaded, and ever unloaded.
