@@ -132,14 +132,13 @@ fn owner_and_another(fences: fn() -> Fences) {
     });
 }
 
-/// Red with a relaxed store as a thread leaves, with a relaxed load of `wanted` in `enter` or of `inside` in `take`, and
-/// without a fence in `light`.
+/// Red with a relaxed store as a thread leaves.
 #[test]
 fn both_sides_fence() {
     owner_and_another(|| Fences::Alike);
 }
 
-/// Red with the same orders, and if `heavy` does not wait for the kernel.
+/// Red with the same order.
 #[cfg(not(miri))]
 #[test]
 fn the_kernel_fences_for_the_owner() {
@@ -154,7 +153,7 @@ fn a_fence_of_the_rare_side_alone_is_too_little() {
     owner_and_another(|| Fences::RareAlone);
 }
 
-/// Red with a relaxed exchange in `take`.
+/// Red with a relaxed store as a thread leaves.
 #[test]
 fn two_others_take_it_by_turns() {
     model(2, || {

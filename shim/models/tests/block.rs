@@ -66,7 +66,7 @@ fn one_of_two_frees_gets_the_block() {
 }
 
 /// A block is served, and another thread takes it, which has its address from elsewhere: a context that ends. Red if
-/// `set` does not release, or if `turn_to` or `turn_idle` does not acquire.
+/// `set` does not release, or if `turn_to` does not acquire.
 #[test]
 fn who_takes_a_block_sees_what_was_written_before() {
     for fast in [false, true] {
