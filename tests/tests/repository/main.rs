@@ -8,4 +8,5 @@ mod predicates;
 mod programs;
 mod readme;
 mod safety;
+mod statics;
 mod tools;
