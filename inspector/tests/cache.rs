@@ -139,7 +139,7 @@ fn a_handle_shows_what_the_cache_did_for_it() {
     for line in [
         "graph cache on: 3 real execs (at most 4), ~21.0 MiB (at most 64.0 MiB), 1 of them parked\n",
         "\n5 handles: 2 resident, 2 folded, 1 gone; sources 241.0 KiB; 1 pinned (1 event-nodes)\n",
-        "\n90 % of launches were ready to run, 13 retargets of 300.0 µs, 4 instantiates, 7 evictions, 60.0 ms saved\n",
+        "\n90 % of launches were ready to run, 13 retargets of 300.0 µs, 4 instantiates, 7 evictions; about 60.0 ms of time saved\n",
         "\n0x10d folded aaaa0000 #1 60.0 KiB 0 B 60.0 KiB ",
         "\n0x110 native: event-nodes #1 3.0 MiB 1.0 MiB 0 ns 5 ",
     ] {

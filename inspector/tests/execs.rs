@@ -70,9 +70,9 @@ fn execs_that_are_never_destroyed_grow_whatever_the_cache_holds() {
         let text = dir.ok(&["leaks", &file]);
         let is_said = |line: &str| line.starts_with("grows steadily: ") && line.contains(" execs made, 0 destroyed; ");
         assert!(text.lines().any(is_said), "{text}");
-        assert!(text.contains("gpumem holds them to 1") && text.contains("without it about 36"), "{text}");
+        assert!(text.contains("gpumem keeps them at 1") && text.contains("without gpumem about +36"), "{text}");
         let found = dir.ok(&["doctor", "--all", &file]);
-        assert!(found.contains("0 destroyed; gpumem holds them to 1"), "{found}");
+        assert!(found.contains("0 destroyed; gpumem keeps them at 1"), "{found}");
     }
 }
 

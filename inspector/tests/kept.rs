@@ -35,8 +35,8 @@ fn what_the_driver_keeps_is_explained() {
     assert_eq!(device["unexplained_bytes"], (500 - 60 - 100 - 32) * MIB);
     let text = squeeze(&dir.ok(&["stats", "--all"]));
     for line in [
-        "\n≈ 100.0 MiB idle in the driver's stream-ordered pool ",
-        "\n≈ 32.0 MiB memory nodes of graphs ",
+        "\n~100.0 MiB idle in the driver's stream-ordered pool ",
+        "\n~32.0 MiB memory nodes of graphs ",
         "\n308.0 MiB not explained ",
     ] {
         assert_eq!(text.matches(line).count(), 1, "{line}: only where there is some\n{text}");

@@ -306,7 +306,7 @@ fn events_are_sentences() {
             "900.0 MiB could not be allocated: 80.0 MiB are live, and all idle memory was given back",
             "32.0 MiB were refused once, so that the program frees 24.0 MiB that it strands",
             "a call site asks for larger and larger buffers; 24.0 MiB in 3 older blocks lie unused",
-            "one call site held 64.0 MiB in 1 block when memory ran out",
+            "this call site held 64.0 MiB in 1 allocation when memory ran out",
         ]
     );
     let problems = dir.json(&["events", "--problems"]);

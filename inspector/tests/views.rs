@@ -228,7 +228,7 @@ fn events_are_sentences() {
     for line in [
         "context 1 on device 0: NVIDIA Test",
         "the driver is newer than any tested",
-        "999.0 MiB of device refused with error 2 demo-server+0x101",
+        "999.0 MiB of device memory refused with error 2 demo-server+0x101",
         "the capture on stream 0x6 gave no graph, error 901",
     ] {
         assert!(text.contains(line), "{line}\n{text}");

@@ -97,7 +97,12 @@ impl Command for Args {
             events_total,
             events_lost: events.first().map_or(0, |event| event.seq),
         };
-        context.print(&report, |out, report| print(out, report, &ledger))
+        let empty = match (self.problems, self.kind.is_empty()) {
+            (true, _) => "no problems",
+            (_, false) => "no events of this kind",
+            _ => "no events",
+        };
+        context.print(&report, |out, report| print(out, report, &ledger, empty))
     }
 }
 
@@ -163,8 +168,8 @@ pub(in crate::commands) fn sentence(ledger: &Ledger, event: &EventSlot, kind: Op
             format!("context {} on device {}", event.context, ledger.device(event.context))
         }
         Some(EventKind::AllocFailed) => {
-            let kind = u8::try_from(b).ok().and_then(AllocKind::from_u8).map_or("memory", AllocKind::name);
-            format!("{} of {kind} refused with error {code}", units::bytes(a))
+            let kind = u8::try_from(b).ok().and_then(AllocKind::from_u8).map_or("unknown", AllocKind::name);
+            format!("{} of {kind} memory refused with error {code}", units::bytes(a))
         }
         Some(EventKind::InstantiateFailed) => format!("graph {a:#x} refused with error {code}"),
         Some(EventKind::CaptureFailed) => format!("the capture on stream {a:#x} gave no graph, error {code}"),
@@ -209,7 +214,7 @@ fn of_memory(kind: EventKind, a: u64, b: u64, code: i32) -> String {
             format!("{} at {a:#x} were freed while a live graph still refers to them", units::bytes(b))
         }
         EventKind::TopHolder => {
-            format!("one call site held {} in {} when memory ran out", units::bytes(a), count(b, "block"))
+            format!("this call site held {} in {} when memory ran out", units::bytes(a), count(b, "allocation"))
         }
         EventKind::Pressed => {
             let (asked, older) = (units::bytes(a), units::bytes(b));
@@ -217,13 +222,13 @@ fn of_memory(kind: EventKind, a: u64, b: u64, code: i32) -> String {
         }
         EventKind::DriverTook => {
             let what = u8::try_from(b).ok().and_then(Taken::from_u8).map_or("itself", Taken::name);
-            let took = format!("the driver took {} for itself ({what})", units::bytes(a));
+            let took = format!("the driver took {}, reason: {what}", units::bytes(a));
             match u64::try_from(code) {
                 // The event's text is the kernel's name.
                 Ok(local) if local > 0 => {
                     format!("{took}, as a kernel has {} of local memory a thread", units::bytes(local))
                 }
-                _ => format!("{took}: free memory fell by it around the call"),
+                _ => format!("{took} (free memory fell by that much during the call)"),
             }
         }
         EventKind::FreedHere => format!("{} at {a:#x} were freed here", units::bytes(b)),
@@ -254,10 +259,11 @@ fn of_memory(kind: EventKind, a: u64, b: u64, code: i32) -> String {
     }
 }
 
-fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Result<()> {
+/// Prints the events, or `empty` if there are none.
+fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, empty: &str) -> std::io::Result<()> {
     head::print(out, &report.process, ledger)?;
     if report.events.is_empty() {
-        return writeln!(out, "no events");
+        return writeln!(out, "{empty}");
     }
     writeln!(out)?;
     let lost = report.events_total as u64 - report.events.iter().map(|event| event.times).sum::<u64>();
@@ -271,7 +277,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
     };
     let table = Table::<Row>::new()
         .right("time", 0, |event| (units::clock(event.time_unix_ns), DIM))
-        .span("ago", 0, |event| event.age_ns)
+        .span(ledger.status.ago_words(), 0, |event| event.age_ns)
         .left("what", 0, |event| (event.kind.clone(), style(event)))
         .left("thread", 0, |event| (format!("{} {}", event.tid, event.thread).trim_end().to_owned(), DIM))
         .left("text", 0, |event| (event.text.clone(), style(event)))

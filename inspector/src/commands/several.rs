@@ -7,12 +7,12 @@ use crate::failure::Result;
 use crate::model::Ledger;
 use crate::model::overview::Overview;
 use crate::model::shared::Shared;
-use crate::model::suspects::{self, is_site};
+use crate::model::suspects::{self, Suspect, is_site};
 use crate::model::totals::Live;
 use crate::report::{growth, shared};
 use crate::source::find::FoundProcess;
 use crate::source::nvml::Books;
-use crate::text::{clean, units};
+use crate::text::{self, clean, units};
 use crate::view::table::{BAD, Table, WARN, paint};
 use serde::Serialize;
 use std::io::Write;
@@ -61,6 +61,10 @@ impl Row {
         let growing_bytes_per_minute = growth::per_minute(suspects::growing(&found.all));
         let grows = match first.filter(|first| first.grows()) {
             None => String::new(),
+            // The graph cache keeps the bytes of more and more execs flat.
+            Some(Suspect { balance: Some(of), .. }) if growing_bytes_per_minute < 1.0 => {
+                format!("+{}", text::count(of.made.saturating_sub(of.destroyed), of.what))
+            }
             Some(first) if growing_bytes_per_minute == 0.0 => growth::rate_of(first),
             Some(_) => growth::rate(growing_bytes_per_minute),
         };
@@ -142,7 +146,7 @@ fn print(out: &mut dyn Write, report: &Report, command: &str) -> std::io::Result
         writeln!(out, "{} {}", paint(WARN, "left out:"), clean(why))?;
     }
     if let Some(first) = report.processes.first() {
-        writeln!(out, "\none of them: gpumem {command} {}", first.pid)?;
+        writeln!(out, "\ndetails of one: gpumem {command} {}", first.pid)?;
     }
     Ok(())
 }

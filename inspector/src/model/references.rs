@@ -115,16 +115,19 @@ impl Ranked {
     }
 }
 
-/// Returns the memory that a search should have read and did not, with the reason: it may hold any address.
-fn unread(search: &References) -> impl Iterator<Item = String> {
+/// Returns the memory that the searches should have read and did not, with the reason: it may hold any address.
+fn unread(searches: &[References; 2]) -> Vec<String> {
     let cut = [("host_incomplete", "host memory"), ("device_incomplete", "device memory")];
-    let cut = cut
-        .into_iter()
-        .filter_map(|(fact, memory)| search.facts.get(fact).map(|why| format!("not all {memory} was read: {why}")));
-    let graphs = Some(search.number("graphs_unread")).filter(|&graphs| graphs > 0);
-    let graphs = graphs
-        .map(|graphs| format!("{} could not be read, and may refer to anything", crate::text::count(graphs, "graph")));
-    cut.chain(graphs)
+    let mut unread = Vec::new();
+    for (search, (fact, memory)) in searches.iter().flat_map(|search| cut.map(|cut| (search, cut))) {
+        let said = search.facts.get(fact).map(|why| format!("not all {memory} was read: {why}"));
+        unread.extend(said.filter(|said| !unread.contains(said)));
+    }
+    let graphs = searches.iter().map(|search| search.number("graphs_unread")).max().unwrap_or(0);
+    if graphs > 0 {
+        unread.push(format!("{} could not be read", crate::text::count(graphs, "graph")));
+    }
+    unread
 }
 
 /// Returns the number of live allocations without a row in the table.
@@ -177,10 +180,7 @@ pub(crate) fn rank(
     let of_driver = if is_mixed { least } else { 0 };
     let few = typical.saturating_sub(of_driver).div_ceil(2).saturating_add(of_driver);
     let [reached, reached_or_like] = [false, true].map(|like| reached(&all, searches, like));
-    let mut unread: Vec<String> = searches.iter().flat_map(unread).collect();
-    // Both searches may report the same.
-    let mut said = FxHashSet::default();
-    unread.retain(|why| said.insert(why.clone()));
+    let unread = unread(searches);
     for (held, seen) in all.iter_mut().filter(|(held, _)| held.standing == Standing::Referred) {
         let no_word = seen.iter().all(|seen| seen.references() == 0);
         let no_like = seen.iter().all(|seen| seen.of(Place::DriverLike) == 0);

@@ -73,7 +73,7 @@ pub(crate) fn lines(cache: &Cache) -> Vec<String> {
         rate => format!("{rate} of launches were ready to run, "),
     };
     lines.push(format!(
-        "{ready}{}{mean}, {}, {}, {} {}",
+        "{ready}{}{mean}, {}, {}; about {} of time {}",
         count(cache.retargets, "retarget"),
         count(cache.instantiations, "instantiate"),
         count(cache.evictions, "eviction"),

@@ -25,21 +25,32 @@ pub(crate) fn rate_of(suspect: &Suspect) -> String {
 
 /// Returns the noun for a suspect's things.
 fn things(suspect: &Suspect) -> &'static str {
-    if suspect.kind == GrowthKind::Code.name() { "modules" } else { suspect.kind }
+    match GrowthKind::from_name(suspect.kind) {
+        Some(GrowthKind::Code) => "modules",
+        Some(GrowthKind::Graphs) => "graphs and execs",
+        Some(GrowthKind::Class) => "execs",
+        Some(GrowthKind::Streams | GrowthKind::Events | GrowthKind::Contexts) => suspect.kind,
+        _ => "allocations",
+    }
 }
 
 /// Returns the memory of a suspect now: bytes in a number of things, or only that number.
 pub(crate) fn held(suspect: &Suspect) -> String {
-    let count = units::number(suspect.live);
+    let things = match (things(suspect), suspect.live) {
+        ("graphs and execs", 1) => "graph or exec",
+        (things, 1) => things.trim_end_matches('s'),
+        (things, _) => things,
+    };
+    let count = format!("{} {things}", units::number(suspect.live));
     match suspect.count_per_minute {
-        Some(_) => format!("{count} {}", things(suspect)),
+        Some(_) => count,
         None => format!("{} in {count}", bytes(suspect)),
     }
 }
 
 /// Returns the bytes of a suspect now.
 pub(crate) fn bytes(suspect: &Suspect) -> String {
-    format!("{}{}", if suspect.measured { "≈ " } else { "" }, units::bytes(suspect.bytes))
+    format!("{}{}", if suspect.measured { "~" } else { "" }, units::bytes(suspect.bytes))
 }
 
 /// Returns a suspect's name, with its type if it is not a call site of memory: tags and classes repeat the bytes of
@@ -69,7 +80,7 @@ pub(crate) fn verdict(suspect: &Suspect) -> String {
     match native_bytes_per_minute.filter(|&native| native >= 1.0 && native > 2.0 * suspect.bytes_per_minute) {
         Some(native) => {
             let (held, native) = (units::bytes(suspect.bytes), units::bytes(native as u64));
-            format!("{verdict}: {balance}; gpumem holds them to {held}, without it about {native}/min")
+            format!("{verdict}: {balance}; gpumem keeps them at {held}, without gpumem about +{native}/min")
         }
         None => format!("{verdict}, {grows}: {balance}"),
     }
@@ -165,11 +176,11 @@ pub(crate) fn remarks(ledger: &Ledger, found: &Suspects) -> Vec<String> {
         "no call stacks are recorded (GPUMEM_STACKS=0): all call sites are one, and tags alone tell who".into(),
     );
     for &(begin, end) in &samples.gaps {
-        let (long, ago) = (units::span(end - begin), units::span(ledger.age(end)));
+        let (long, ago) = (units::span(end - begin), ledger.status.ago(ledger.age(end)));
         say(
             true,
             format!(
-                "no samples for {long}, until {ago} ago: the process or the machine stood still; verdicts leave that out"
+                "no samples for {long}, until {ago}: the process or the machine was stopped; verdicts leave that time out"
             ),
         );
     }

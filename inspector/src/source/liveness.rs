@@ -113,6 +113,20 @@ impl Status {
         self.with(crate::text::units::about)
     }
 
+    /// Returns a time before [`now_ns`](Self::now_ns): "3.0 s ago", of a dead process "3.0 s before its end".
+    pub(crate) fn ago(&self, ns: u64) -> String {
+        format!("{} {}", crate::text::units::span(ns), self.ago_words())
+    }
+
+    /// Returns the point in time that ages count from, in words.
+    pub(crate) fn ago_words(&self) -> &'static str {
+        match self.life {
+            Life::Running | Life::Elsewhere => "ago",
+            Life::Exited | Life::Killed => "before its end",
+            Life::Dump => "before the dump",
+        }
+    }
+
     fn with(&self, span: fn(u64) -> String) -> String {
         match self.life {
             Life::Running => "running".into(),

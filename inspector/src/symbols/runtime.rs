@@ -82,8 +82,9 @@ pub(super) fn is_library(path: &str) -> bool {
     LIBRARIES.iter().any(|start| name.starts_with(start))
 }
 
-/// Prefixes of functions in the C++ standard library, which pass calls on.
-const STANDARD: &[&str] = &["std::", "__gnu_cxx::"];
+/// Prefixes of functions in the C++ standard library, which pass calls on. Some names, such as that of
+/// `std::make_shared` in GCC 12, cannot be demangled.
+const STANDARD: &[&str] = &["std::", "__gnu_cxx::", "_ZSt", "_ZNSt", "_ZNKSt", "_ZN9__gnu_cxx", "_ZNK9__gnu_cxx"];
 
 /// True for a frame in the C++ standard library: users look for its callers.
 pub(crate) fn is_standard(name: &str) -> bool {
@@ -118,6 +119,7 @@ mod tests {
             "cudaError cudaMallocManaged<float>",
             "cuMemAlloc_v2",
             "std::allocator<float>::allocate(unsigned long)",
+            "_ZSt11make_sharedI6BufferJiEESt10shared_ptrINSt9enable_ifIXntsrSt8is_arrayIT_E5valueES3_E4typeEEDpOT0_",
         ] {
             assert!(is_function(name), "{name}");
         }

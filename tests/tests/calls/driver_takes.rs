@@ -82,12 +82,12 @@ fn stats_explains_it() {
     );
     let text = shown(&ledger, &[]);
     for line in [
-        "≈ 3.9 GiB  local memory of kernels",
+        "~3.9 GiB  local memory of kernels",
         "hungry has 16.0 KiB of it a thread: smaller arrays in the kernel",
-        "≈ 12.0 MiB  limits of the context",
-        "≈ 20.0 MiB  code",
-        "≈ 2.0 MiB  streams",
-        "≈ 20.0 MiB  first launches",
+        "~12.0 MiB  limits of the context",
+        "~20.0 MiB  code",
+        "~2.0 MiB  streams",
+        "~20.0 MiB  first launches",
     ] {
         assert!(text.contains(line), "no {line:?} in\n{text}");
     }

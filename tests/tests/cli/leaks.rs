@@ -103,7 +103,7 @@ fn execs_that_the_cache_bounds_grow_at_each_look() {
         assert!(row["balance"]["native_bytes_per_minute"].as_f64() > row["bytes_per_minute"].as_f64(), "{row:#}");
     }
     let said = typed(&running, "gpumem leaks");
-    assert!(said.contains("0 destroyed; gpumem holds them to"), "{said}");
+    assert!(said.contains("0 destroyed; gpumem keeps them at"), "{said}");
     assert!(!said.contains("the process's own heap grows"), "{said}");
     running.finish().ok();
 }

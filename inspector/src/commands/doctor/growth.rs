@@ -69,12 +69,12 @@ fn sites(ledger: &Ledger, found: &Suspects) -> Vec<Finding> {
     }
     if let Some(heap) = found.heap.as_ref().filter(|heap| heap.grows()) {
         let said = format!(
-            "the process's own heap grows by {}, which no call of the GPU explains",
+            "the process's own heap grows by {}, and recorded GPU calls do not explain it",
             rate(heap.bytes_per_minute)
         );
         findings.push(
             grown(said, heap.bytes_per_minute, bytes(heap))
-                .fix("it is the program's own memory: a profiler of its heap tells more"),
+                .fix(format!("use a profiler of the heap, such as heaptrack -p {}", ledger.pid())),
         );
     }
     findings
@@ -92,7 +92,7 @@ fn site(ledger: &Ledger, suspect: &Suspect) -> Finding {
         (Some(_), _) => format!("{who} {}", verdict(suspect)),
         (None, Some(freed)) => {
             let by = rate_of(suspect);
-            format!("{who} grows steadily, by {by}: {held}, {:.0} % of all that it made is freed", freed * 100.0)
+            format!("{who} grows steadily, by {by}: {held}, {:.0} % of all that it allocated are freed", freed * 100.0)
         }
         (None, None) => format!("{who}: {}: {held}", verdict(suspect)),
     };
@@ -118,7 +118,8 @@ fn bytes(suspect: &Suspect) -> u64 {
 /// `is_judged`: each call site has a verdict, so that growth of the device's memory is temporary.
 fn totals(ledger: &Ledger, is_judged: bool) -> Vec<Finding> {
     let Some((span_ns, rows)) = growth::growth(ledger).filter(|&(span_ns, _)| span_ns >= SHORTEST_NS) else {
-        return vec![info("too little was recorded to judge: ask again later")];
+        let again = if ledger.status.running() { "; ask again after a minute of recording" } else { "" };
+        return vec![info(format!("too little was recorded to judge growth{again}"))];
     };
     let is_asked = |name: &str| !(is_judged && name == "device_live_bytes");
     let of = |name: &str| rows.iter().find(|row| row.what == name && is_asked(name)).filter(|row| grows(row, span_ns));

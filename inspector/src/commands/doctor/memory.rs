@@ -105,10 +105,10 @@ fn of_group(ledger: &Ledger, event: &EventSlot) -> Finding {
     let holders =
         said.as_deref().and_then(|text| text.strip_prefix(SAYS)).map_or(String::new(), |text| format!(": {text}"));
     let said = format!(
-        "an allocation of {} ran out at GPUMEM_LIMIT_GROUP={} {} ago{holders}",
+        "an allocation of {} ran out at GPUMEM_LIMIT_GROUP={} {}{holders}",
         units::bytes(event.a),
         value.map_or(String::new(), |value| value.value),
-        units::span(ledger.age(event.time_ns)),
+        ledger.status.ago(ledger.age(event.time_ns)),
     );
     let found = if is_recent(ledger, event) { warning } else { info };
     let fix =
@@ -152,10 +152,10 @@ fn at_the_limit(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> Fi
     let (asked, live) = (ran_out.a, ran_out.b);
     let wanted = asked.saturating_add(live);
     let said = format!(
-        "an allocation of {} ran out at {} {} ago, with {} live: not the device was full",
+        "an allocation of {} ran out at {} {}, with {} live; the device had room",
         units::bytes(asked),
         limit_in_words(ledger),
-        units::span(ledger.age(ran_out.time_ns)),
+        ledger.status.ago(ledger.age(ran_out.time_ns)),
         units::bytes(live)
     );
     let still = settings.limit.is_some_and(|limit| limit < wanted) && is_recent(ledger, ran_out);
@@ -167,7 +167,7 @@ fn raise(ledger: &Ledger, finding: Finding, wanted: u64) -> Finding {
     let total = ledger.snapshot.contexts.values().map(|context| context.total_bytes).max().unwrap_or(0);
     if wanted > total {
         return finding.fix(format!(
-            "gpumem allocs {} says who holds it; the device has no more than {}",
+            "gpumem allocs {} shows which call sites hold memory; the device has no more than {}",
             ledger.pid(),
             units::bytes(total)
         ));
@@ -179,21 +179,24 @@ fn raise(ledger: &Ledger, finding: Finding, wanted: u64) -> Finding {
 
 fn out_of_memory(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> Finding {
     let said = format!(
-        "an allocation of {} ran out of memory {} ago, with {} live",
+        "an allocation of {} ran out of memory {}, with {} live",
         units::bytes(ran_out.a),
-        units::span(ledger.age(ran_out.time_ns)),
+        ledger.status.ago(ledger.age(ran_out.time_ns)),
         units::bytes(ran_out.b)
     );
-    let holders = format!("gpumem allocs {} says who holds it", ledger.pid());
+    let holders = format!("gpumem allocs {} shows which call sites hold memory", ledger.pid());
     // It is still unknown if the variable that was set since is enough.
     if !is_recent(ledger, ran_out) || variables::were_set_since(ledger, "GPUMEM_OOM_FALLBACK", ran_out.time_ns) {
         return info(said);
     }
     let finding = warning(said).bytes(ran_out.a);
     match settings.oom_fallback {
-        OomFallback::None => {
-            set(ledger, finding, "OOM_FALLBACK=managed", &format!("; {holders}, and what does not fit is spilled then"))
-        }
+        OomFallback::None => set(
+            ledger,
+            finding,
+            "OOM_FALLBACK=managed",
+            &format!(": memory that does not fit is then placed in host memory; {holders}"),
+        ),
         _ => finding.fix(format!("{holders}; spilling failed too")),
     }
 }

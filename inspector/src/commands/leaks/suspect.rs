@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// Most bytes of an answer: more than a million allocations need.
 const MOST: usize = 256 << 20;
+/// End of the reason why memory was not read, if a longer search could have read it.
+const NO_TIME: &str = "there was no time to read all of it";
 /// Default number of allocations listed one by one: the call sites are the main answer.
 const ONE_BY_ONE: usize = 5;
 
@@ -211,28 +213,31 @@ fn remarks(searches: &[References; 2], ranked: &Ranked) -> Vec<String> {
         }
         if let Some(why) = search.facts.get("driver_unknown") {
             say(format!(
-                "the driver's own words are not told apart: {why}; each allocation has some, here {} at least",
-                ranked.least
+                "the driver's own references are counted, too: {why}; each allocation has some, here {} at least",
+                units::number(ranked.least)
             ));
         }
     }
     if !ranked.unread.is_empty() {
-        say("so nothing is called lost: what was not read may refer to anything; --timeout gives it more time".into());
+        let for_time = ranked.unread.iter().any(|why| why.ends_with(NO_TIME));
+        let more = if for_time { "; a longer --timeout gives more time" } else { "" };
+        say(format!("so no allocation is called lost: what was not read may refer to it{more}"));
     }
     if ranked.never_read > 0 {
         let never = text::count(ranked.never_read, "allocation");
         say(format!(
-            "the device memory of {never} is never read: in stream order, managed, pitched or virtual; it may hold a reference"
+            "the device memory of {never} cannot be read (allocated in stream order, managed, pitched or virtual) and may \
+             hold a reference"
         ));
     }
     if ranked.without_record > 0 {
         let missing = text::count(ranked.without_record, "allocation");
-        say(format!("{missing} without a record: not looked for, and what is in their memory may be a reference"));
+        say(format!("not searched for: {missing} without a record; their memory may hold a reference"));
     }
     if ranked.not_looked_for > 0 {
         say(format!(
-            "{} not looked for: arrays, virtual memory, and what came or went meanwhile",
-            ranked.not_looked_for
+            "not searched for: {} (arrays, virtual memory, or made or freed during the search)",
+            text::count(ranked.not_looked_for, "allocation")
         ));
     }
     said
@@ -244,12 +249,13 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
     let most = |fact| report.scans.iter().map(|scan| number(scan, fact)).max().unwrap_or(0);
     writeln!(
         out,
-        "{} looked for, twice, in {} of host memory and {} of device memory; typical: {}, least: {}",
-        units::number(report.looked_for as u64),
+        "searched {} of host memory and {} of device memory twice for references to {}\n\
+         references to one allocation: {} typically, {} at least",
         units::bytes(most("host_bytes")),
         units::bytes(most("device_bytes")),
-        text::count(report.typical_references, "reference"),
-        report.least_references,
+        text::count(report.looked_for as u64, "allocation"),
+        units::number(report.typical_references),
+        units::number(report.least_references),
     )?;
     for remark in &report.remarks {
         writeln!(out, "{} {}", paint(WARN, "note:"), clean(remark))?;
@@ -268,30 +274,30 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
     if report.sites.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nthe call stacks: gpumem allocs {} --by stack", ledger.pid())?;
-    writeln!(out, "what to make of it: gpumem help is-it-a-leak")
+    writeln!(out, "\nfor call stacks: gpumem allocs {} --by stack", ledger.pid())?;
+    writeln!(out, "how to read this list: gpumem help is-it-a-leak")
 }
 
 /// Returns the meaning of an empty list of suspects.
 fn nothing(report: &Report) -> String {
     let young = match report.young {
         0 => String::new(),
-        young => format!("; {} too young to be judged (--older)", units::number(young as u64)),
+        young => format!("; {} too young to judge (--older sets the age)", units::number(young as u64)),
     };
     match (&report.not_known, report.unknown, report.judged) {
-        _ if report.looked_for == 0 => "there is nothing to look for".into(),
-        (_, _, 0) => format!("nothing is judged{young}"),
-        (Some(_), 0, _) => format!("what was read refers to each{young}"),
+        _ if report.looked_for == 0 => "there is no allocation to search for".into(),
+        (_, _, 0) => format!("no allocation could be judged{young}"),
+        (Some(_), 0, _) => format!("no suspect: a reference to each allocation was found{young}"),
         (Some(_), ..) => format!(
-            "not known: what was read does not refer to {}, {}{young}",
+            "not known: no reference to {} ({}) was found in what was read{young}",
             text::count(report.unknown as u64, "allocation"),
             units::bytes(report.unknown_bytes)
         ),
         _ if report.mostly.is_some() => format!(
-            "cannot tell: {} has most of the allocations, so what is typical here may be its own{young}",
+            "cannot tell: {} has most of the allocations, so the typical number of references may be its own{young}",
             report.mostly.as_deref().unwrap_or_default()
         ),
-        _ => format!("nothing stands out: each is referred to as is typical here{young}"),
+        _ => format!("no suspect: each allocation has about as many references as is typical here{young}"),
     }
 }
 
@@ -326,7 +332,7 @@ fn by_site(out: &mut dyn Write, sites: &[Site], all_was_read: bool) -> std::io::
 
 fn one_by_one(out: &mut dyn Write, rows: &[Row], all_was_read: bool) -> std::io::Result<()> {
     let seen = |held: &Held| {
-        let seen = held.seen.iter().map(|(place, words)| format!("{words} {place}"));
+        let seen = held.seen.iter().map(|(place, words)| format!("{place} {words}×"));
         seen.collect::<Vec<_>>().join(", ")
     };
     let table = Table::<Row>::new()
@@ -335,7 +341,7 @@ fn one_by_one(out: &mut dyn Write, rows: &[Row], all_was_read: bool) -> std::io:
         .span("age", 0, |row| row.held.age_ns)
         .left("references", 0, |row| (words(row.held.standing, all_was_read).to_owned(), style(row.held.standing)))
         .kept()
-        .left("seen", 1, |row| seen(&row.held))
+        .left("address found in", 1, |row| seen(&row.held))
         .text("site", 0, |row| &row.site);
     table.print(out, || rows.iter())
 }

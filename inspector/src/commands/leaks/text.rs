@@ -6,6 +6,7 @@ use crate::model::ages::OfAge;
 use crate::model::suspects::{Grown, Suspect, is_site};
 use crate::model::verdict::Verdict;
 use crate::report::{growth, head, lines, shared};
+use crate::source::liveness::Status;
 use crate::text::{self, clean, units};
 use crate::view::table::{BAD, DIM, HEAD, Table, WARN, paint, terminal_size};
 use gpumem_wire::kinds::GrowthKind;
@@ -32,7 +33,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: 
     }
     let full = |row: &&Row| all || row.suspect.grows();
     for row in report.suspects.iter().filter(full) {
-        in_full(out, row)?;
+        in_full(out, row, &ledger.status)?;
     }
     let is_searchable =
         ledger.status.running() && report.suspects.iter().any(|row| row.suspect.grows() && is_of_memory(row));
@@ -62,19 +63,19 @@ fn summed(out: &mut dyn Write, summed: &Summed) -> std::io::Result<()> {
     if summed.classes == 0 {
         return Ok(());
     }
-    let classes = match summed.classes {
-        1 => "1 class of graphs".to_owned(),
-        n => format!("{} classes of graphs", units::number(n)),
+    let (classes, holds) = match summed.classes {
+        1 => ("1 class of graphs".to_owned(), "holds"),
+        n => (format!("{} classes of graphs", units::number(n)), "hold"),
     };
     let too_little = match summed.too_little {
         0 => String::new(),
-        n => format!(", {} of them too little yet", units::number(n)),
+        n => format!(", {} too young to judge", units::number(n)),
     };
     let grow = match summed.growing {
-        0 => "none grows steadily".to_owned(),
-        n => format!("{} of them grow, as their call sites do", units::number(n)),
+        1 => "1 grows steadily".to_owned(),
+        n => format!("{} grow steadily", units::number(n)),
     };
-    let line = format!("{classes}, {}: {grow}{too_little}; --all shows them", units::bytes(summed.bytes));
+    let line = format!("{classes} {holds} {}: {grow}{too_little}; --all shows each", units::bytes(summed.bytes));
     writeln!(out, "{}", paint(DIM, line))
 }
 
@@ -86,7 +87,7 @@ fn in_column(suspect: &Suspect) -> String {
     }
 }
 
-fn in_full(out: &mut dyn Write, row: &Row) -> std::io::Result<()> {
+fn in_full(out: &mut dyn Write, row: &Row, status: &Status) -> std::io::Result<()> {
     let Row { suspect, caveat, mapped_nowhere, next, parts, stack } = row;
     writeln!(out)?;
     match suspect.verdict {
@@ -95,11 +96,11 @@ fn in_full(out: &mut dyn Write, row: &Row) -> std::io::Result<()> {
     }
     line(out, "who", &growth::who(suspect))?;
     line(out, "live", &live(suspect))?;
-    line(out, "seen", &seen(suspect))?;
+    line(out, "seen", &seen(suspect, status))?;
     let grown = suspect
         .growth
         .iter()
-        .map(|grown| format!("{} since {}", change(suspect, grown), since(&grown.since, grown.over_ns)));
+        .map(|grown| format!("{} since {}", change(suspect, grown), since(&grown.since, grown.over_ns, status)));
     line(out, "growth", &grown.collect::<Vec<_>>().join(", "))?;
     if let Some(bytes) = suspect.bytes_per_mark {
         line(out, "", &format!("{} from mark to mark", units::signed_bytes(bytes.round() as i64)))?;
@@ -125,10 +126,10 @@ fn in_full(out: &mut dyn Write, row: &Row) -> std::io::Result<()> {
 }
 
 /// `1 min ago`, `mark warm (2 min 3 s ago)`.
-fn since(name: &str, over_ns: u64) -> String {
+fn since(name: &str, over_ns: u64, status: &Status) -> String {
     match name.ends_with(" min") {
-        true => format!("{name} ago"),
-        false => format!("{} ({} ago)", clean(name), units::span(over_ns)),
+        true => format!("{name} {}", status.ago_words()),
+        false => format!("{} ({})", clean(name), status.ago(over_ns)),
     }
 }
 
@@ -143,8 +144,8 @@ fn live(suspect: &Suspect) -> String {
 }
 
 /// Returns the times of the first and the last allocation there.
-fn seen(suspect: &Suspect) -> String {
-    let ago = |what: &str, age: Option<u64>| age.map(|ns| format!("{what} {} ago", units::span(ns)));
+fn seen(suspect: &Suspect, status: &Status) -> String {
+    let ago = |what: &str, age: Option<u64>| age.map(|ns| format!("{what} {}", status.ago(ns)));
     let all = [ago("first", suspect.first_seen_age_ns), ago("last", suspect.last_seen_age_ns)];
     all.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
@@ -193,7 +194,7 @@ fn outside(out: &mut dyn Write, heap: &Suspect, ledger: &Ledger) -> std::io::Res
     writeln!(
         out,
         "{} the process's own heap grows by {}, {} in all",
-        paint(WARN, "not ours:"),
+        paint(WARN, "not GPU memory:"),
         growth::rate(heap.bytes_per_minute),
         units::signed_bytes(grown),
     )?;

@@ -107,7 +107,7 @@ fn grew(summary: &Summary) -> Markup {
                         strong { (rate(holder.bytes_per_minute)) } ", "
                         (units::signed_bytes(holder.bytes_change)) " since the first sample. "
                         (units::bytes(holder.bytes)) " live in " (units::number(holder.live))
-                        @if let Some(share) = holder.freed_share { (format!("; {:.0} % of all that it made is freed", share * 100.0)) }
+                        @if let Some(share) = holder.freed_share { (format!("; {:.0} % of all that it allocated are freed", share * 100.0)) }
                         "."
                     }
                     @if !holder.caveat.is_empty() { p.remark { (clean(&holder.caveat)) } }

@@ -50,7 +50,7 @@ impl Ended {
     /// Returns the end of the process in words.
     pub(super) fn words(&self) -> String {
         match self.status {
-            None => format!("it stood still for {} s and was killed", PATIENCE.as_secs()),
+            None => format!("it hung for {} s and was killed", PATIENCE.as_secs()),
             Some(status) => match status.signal() {
                 Some(signal) => format!("it was ended by signal {signal}"),
                 None => format!("it ended with code {}", status.code().unwrap_or(-1)),

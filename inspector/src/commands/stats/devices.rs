@@ -34,7 +34,7 @@ fn print_parts(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
     // For a program with two kinds the sum is asked for first.
     line(out, &units::bytes(device.tracked_bytes), "recorded allocations", &kinds(device))?;
     for part in account.parts.iter().filter(|part| !is_kind(part)) {
-        let about = if part.how == How::Recorded { "" } else { "≈ " };
+        let about = if part.how == How::Recorded { "" } else { "~" };
         line(out, &format!("{about}{}", units::bytes(part.bytes)), part.name, &part.remark)?;
     }
     for (bytes, name, remark) in [
