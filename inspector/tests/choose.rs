@@ -136,11 +136,16 @@ fn a_dead_one_is_told_by_its_pid() {
     assert_eq!(answer.code, 3);
     assert!(answer.err.contains("no process demo-server is running; pid 999991 "), "{}", answer.err);
     assert!(answer.err.ends_with("to see what it left, type: gpumem allocs --kind device 999991\n"), "{}", answer.err);
+    // The program's own file is no ledger, and has its name.
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("demo-server"), "\x7fELF").unwrap();
+    let beside_it = at(&dir, place.path(), &["allocs", "demo-server"]);
+    assert!(beside_it.err.contains("no process demo-server is running; pid 999991 "), "{}", beside_it.err);
     let answer = dir.gpumem(&["trim"]);
-    assert!(answer.err.contains("is running; there is 1 ledger of an ended process; only running"), "{}", answer.err);
+    assert!(answer.err.contains("is running; there is 1 ledger of an ended process; this command"), "{}", answer.err);
     dir.put(dead(999_992), demo(dead(999_992)));
     let answer = dir.gpumem(&["trim"]);
-    assert!(answer.err.contains("is running; there are 2 ledgers of ended processes; only running"), "{}", answer.err);
+    assert!(answer.err.contains("is running; there are 2 ledgers of ended processes; this command"), "{}", answer.err);
     let answer = dir.gpumem(&["trim", "demo-server"]);
-    assert!(answer.err.contains(", the last of 2; only running processes take commands\n"), "{}", answer.err);
+    assert!(answer.err.contains(", the last of 2; this command needs a running process\n"), "{}", answer.err);
 }

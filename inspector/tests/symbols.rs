@@ -1,6 +1,8 @@
 //! Addresses become functions, files and lines, out of process; a dump carries them along.
 
 mod common;
+use common::growth::{dumped, leaking_at};
+use common::skipped::one_installed;
 use common::*;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::{AllocSlot, StackSlot};
@@ -61,6 +63,25 @@ fn put(dir: &Dir, program: &Program) -> String {
     composer.stack(0, stack, &[bias + program.runtime, bias + program.inlined]);
     composer.slots([AllocSlot { stack: 1, bytes: MIB, kind: AllocKind::Device as u8, ..Default::default() }]);
     dir.put(id, composer).to_str().unwrap().to_owned()
+}
+
+/// A call site of a stripped program has no name. The view says so, and what brings the name.
+#[test]
+fn a_stripped_program_is_said_to_have_no_symbols() {
+    let Some(strip) = one_installed(&["strip"]) else { return };
+    let (dir, place) = (dir(), tempfile::tempdir().unwrap());
+    let program = build(place.path());
+    let bias = 0x5555_0000_0000;
+    let said = || {
+        let mut composer = leaking_at(me(), 120, &[bias + program.inlined]);
+        module(&mut composer, program.path.to_str().unwrap(), bias, 0x10_0000, bias);
+        dir.ok(&["leaks", dir.put(me(), dumped(composer)).to_str().unwrap()])
+    };
+    let named = said();
+    assert!(named.contains("  who    leaf app.c:") && !named.contains("no symbols"), "{named}");
+    assert!(Command::new(strip).arg(&program.path).status().unwrap().success());
+    let bare = said();
+    assert!(bare.contains("  who    app+0x") && bare.contains("  but    its file has no symbols: "), "{bare}");
 }
 
 #[test]

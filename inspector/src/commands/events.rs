@@ -279,7 +279,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, empty: &str) -> 
         .right("time", 0, |event| (units::clock(event.time_unix_ns), DIM))
         .span(ledger.status.ago_words(), 0, |event| event.age_ns)
         .left("what", 0, |event| (event.kind.clone(), style(event)))
-        .left("thread", 0, |event| (format!("{} {}", event.tid, event.thread).trim_end().to_owned(), DIM))
+        .left("thread", 1, |event| (format!("{} {}", event.tid, event.thread).trim_end().to_owned(), DIM))
         .left("text", 0, |event| (event.text.clone(), style(event)))
         .text("site", 0, |event| &event.site);
     table.print(out, || report.events.iter())

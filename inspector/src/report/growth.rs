@@ -143,6 +143,11 @@ pub(crate) fn caveat(ledger: &Ledger, suspect: &Suspect) -> Option<&'static str>
     if suspect.kind == GrowthKind::Events.name() {
         return Some("the first 32 events that a process has at a time are not listed");
     }
+    if ledger.site(suspect.stack).is_some_and(|site| ledger.symbols.is_stripped(site)) {
+        return Some(
+            "its file has no symbols: build it with -g, or install its package of debug symbols (-dbgsym, -debuginfo)",
+        );
+    }
     if ledger.is_uncached("PyTorch") {
         return None;
     }

@@ -94,7 +94,7 @@ fn asked(whom: &Whom, request: &Request, patience: Duration, length: Length) -> 
     let who = format!("pid {} ({})", whom.pid, whom.name);
     let Some(process) = whom.process.filter(|_| whom.status.is_here()) else {
         return Err(Failure::nothing(format!("{who} is not running: {}", whom.status.text()))
-            .fix("only running processes take commands"));
+            .fix("this command needs a running process"));
     };
     let path = socket_path(whom.ledger);
     let no_socket = || {

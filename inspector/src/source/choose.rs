@@ -59,7 +59,11 @@ fn of_name(world: &World, file: &OsStr, asked: &TargetRequest) -> Result<Opened>
     let named: Vec<&FoundProcess> =
         survey.found.iter().filter(|found| found.is_live() && found.is_called(name)).collect();
     match named.as_slice() {
-        [] if Path::new(file).exists() => of_file(world, Path::new(file)),
+        // The program's own file often has its name.
+        [] if Path::new(file).exists() => of_file(world, Path::new(file)).map_err(|why| match dead_of(&survey, name) {
+            dead if dead.is_empty() => why,
+            _ => none_of_name(&survey, name, asked),
+        }),
         // The process is listed but has no readable ledger: the message says why.
         [] => match survey.found.iter().find(|found| found.process.is_some() && found.is_called(name)) {
             Some(found) => read(world, found),
@@ -70,10 +74,13 @@ fn of_name(world: &World, file: &OsStr, asked: &TargetRequest) -> Result<Opened>
     }
 }
 
+fn dead_of<'a>(survey: &'a find::Survey, name: &str) -> Vec<&'a FoundProcess> {
+    survey.found.iter().filter(|found| found.status().is_some() && found.is_called(name)).collect()
+}
+
 /// Lists dead processes of this name but chooses none of them: the user may have meant another process.
 fn none_of_name(survey: &find::Survey, name: &str, asked: &TargetRequest) -> Failure {
-    let dead = survey.found.iter().filter(|found| found.status().is_some() && found.is_called(name));
-    let dead: Vec<&FoundProcess> = dead.collect();
+    let dead = dead_of(survey, name);
     let last = dead.iter().min_by_key(|found| found.status().map_or(u64::MAX, |status| status.ago_ns));
     let Some(last) = last else {
         return Failure::nothing(format!("{name} is not a pid, a file or the name of a running process"))
@@ -86,7 +93,7 @@ fn none_of_name(survey: &find::Survey, name: &str, asked: &TargetRequest) -> Fai
     let status = last.status().map(super::liveness::Status::text).unwrap_or_default();
     let failure = Failure::nothing(format!("no process {name} is running; pid {} {status}{others}", last.pid));
     failure.fix(match asked.live {
-        true => "only running processes take commands".into(),
+        true => "this command needs a running process".into(),
         false => format!("to see what it left, type: {}", (asked.retype)(last.pid)),
     })
 }
@@ -228,7 +235,7 @@ fn only_one(world: &World, asked: &TargetRequest) -> Result<Opened> {
                 n => format!("there are {} of ended processes", text::count(n, "ledger")),
             };
             Err(Failure::nothing(format!("no process with libgpumem.so is running; {left}"))
-                .fix("only running processes take commands; start one with: gpumem run -- COMMAND"))
+                .fix("this command needs a running process; start one with: gpumem run -- COMMAND"))
         }
         ([], [one]) => {
             tracing::info!("no process is running; this is what pid {} left", one.pid);

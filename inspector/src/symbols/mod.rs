@@ -190,6 +190,13 @@ impl Symbols {
         self.files.name(file, call(module.address(address))?).map(Rc::from)
     }
 
+    /// True if the file at the address was read and has no name for it: it is stripped.
+    pub(crate) fn is_stripped(&self, address: u64) -> bool {
+        let module = self.modules.find(address).filter(|_| self.enabled && !self.carried.contains_key(&address));
+        module.is_some_and(|module| self.modules.readable(module, &self.files).is_some())
+            && self.name(address).is_none()
+    }
+
     /// Returns a frame without a name: the file mapped at the address, if any, and the offset in it.
     fn plain(&self, address: u64) -> Frame {
         let module = self.modules.find(address);

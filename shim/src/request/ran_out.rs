@@ -196,14 +196,14 @@ fn of_members(name: &str, used: &Used) -> Vec<String> {
 fn report(shim: &Shim, kind: AllocKind, bytes: u64, full: &Full, holders: &[Holder]) -> String {
     let free = match full.free {
         Some((free, total)) => format!("{} of {} free", units::bytes(free), units::bytes(total)),
-        None => format!("of {}", units::bytes(full.total)),
+        None => format!("{} in all", units::bytes(full.total)),
     };
-    let limit = if full.limit == 0 { String::new() } else { format!(", GPUMEM_LIMIT is {}", units::bytes(full.limit)) };
+    let limit = if full.limit == 0 { String::new() } else { format!("; GPUMEM_LIMIT is {}", units::bytes(full.limit)) };
     let of_group = full.group.as_ref().map_or(String::new(), |(name, used)| {
-        format!(", group {name} has {} of {}", units::bytes(used.all), units::bytes(used.limit))
+        format!("; group {name} has {} of {}", units::bytes(used.all), units::bytes(used.limit))
     });
     let mut text = format!(
-        "out of memory: {} ({kind}) asked for on device {}: {} live, {} idle, {free}{limit}{of_group}",
+        "out of memory: {} ({kind}) requested on device {}; this process: {} live, {} idle; device: {free}{limit}{of_group}",
         units::bytes(bytes),
         full.device,
         units::bytes(full.live),
@@ -211,9 +211,9 @@ fn report(shim: &Shim, kind: AllocKind, bytes: u64, full: &Full, holders: &[Hold
     );
     let places = Places::now(shim);
     for holder in holders {
-        let blocks = if holder.blocks == 1 { "block" } else { "blocks" };
+        let allocations = if holder.blocks == 1 { "allocation" } else { "allocations" };
         let (held, count) = (units::bytes(holder.bytes), holder.blocks);
-        let _ = write!(text, "\ngpumem:   {held} in {count} {blocks}: {}", places.of(holder.stack));
+        let _ = write!(text, "\ngpumem:   {held} in {count} {allocations}: {}", places.of(holder.stack));
     }
     for line in full.group.iter().flat_map(|(name, used)| of_members(name, used)) {
         let _ = write!(text, "\ngpumem:   {line}");
@@ -221,6 +221,6 @@ fn report(shim: &Shim, kind: AllocKind, bytes: u64, full: &Full, holders: &[Hold
     let more = if shim.ledger.counter(counters::DROPPED_RECORDS) > 0 { " (some records were dropped)" } else { "" };
     let (pid, path) = (std::process::id(), shim.ledger.path.display());
     let _ =
-        write!(text, "\ngpumem: for names: gpumem leaks {pid}, gpumem events --problems {pid}; ledger {path}{more}");
+        write!(text, "\ngpumem: for function names: gpumem leaks {pid}, gpumem events --problems {pid}; ledger {path}{more}");
     text
 }

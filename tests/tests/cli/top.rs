@@ -62,7 +62,7 @@ fn a_process_that_is_killed_stays_to_be_looked_at() {
     top.shows("recorded for");
     running.signal_until(libc::SIGKILL, 'Z');
     top.shows("killed").shows("device memory, live");
-    top.press("m").shows("only running processes take commands");
+    top.press("m").shows("this needs a running process");
     top.press("q");
     assert_eq!((top.ended(), top.left()), (0, vec![]));
 }

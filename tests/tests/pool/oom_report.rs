@@ -47,7 +47,7 @@ fn the_error_comes_with_who_holds_the_most() {
     }
     assert!(!head.contains("GPUMEM_LIMIT"), "{head}");
     for (line, held) in
-        [(first, "256.0 MiB in 4 blocks"), (second, "100.0 MiB in 50 blocks"), (third, "96.0 MiB in 3 blocks")]
+        [(first, "256.0 MiB in 4 allocations"), (second, "100.0 MiB in 50 allocations"), (third, "96.0 MiB in 3 allocations")]
     {
         assert!(line.contains(held) && line.contains(" holders+0x"), "{held:?} in {line}");
     }

@@ -50,18 +50,18 @@ pub(crate) struct Args {
     /// Exit with 3 if all that grows steadily grows by more than this a minute, such as 1MiB/min
     #[arg(long, value_name = "SIZE/min", value_parser = rate)]
     fail_rate: Option<f64>,
-    /// Have the process look twice for words that refer to each of its allocations, and show those with none or few
+    /// Search the process's memory twice for references to each allocation, and show those with none or few
     ///
     /// Takes a running process. With --fail-over: exit with 3 if more is suspect, with 1 if that is not known.
     #[arg(long, conflicts_with_all = ["since", "stacks", "fail_rate"])]
     suspect: bool,
-    /// How long the command waits for the process at most, both looks and the pause between them together
+    /// Longest time for both searches and the pause between them
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "10s", requires = "suspect")]
     timeout: Duration,
-    /// Between the two looks; no more than a third of --timeout
+    /// Pause between the two searches; no more than a third of --timeout
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "3s", requires = "suspect")]
     pause: Duration,
-    /// What is younger is not judged
+    /// Allocations that are younger are not judged
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "10s", requires = "suspect")]
     older: Duration,
 }

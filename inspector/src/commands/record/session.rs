@@ -136,7 +136,7 @@ impl<'a> Sessions<'a> {
             super::say(format_args!(
                 "gpumem: wrote {} ({bytes}, {}); now type: gpumem report {page}\n",
                 text::clean(&name),
-                text::count(session.ticks, "look")
+                text::count(session.ticks, "sample")
             ));
         }
         Ok(())

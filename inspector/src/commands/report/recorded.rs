@@ -94,10 +94,10 @@ fn timeline(recorded: &Recording, ended: Ended) -> String {
         n => format!(" {} say nothing to this version.", text::count(n, "line")),
     };
     format!(
-        "Recorded over {}, in {}, one every {} or so. {end}{older} Allocations of {} and above were recorded one by one, where \
-         they lived at a look.{left_out}{moments}{skipped}",
+        "Recorded over {}, in {}, one about every {}. {end}{older} Allocations of {} and above were recorded one by one if they were \
+         live at a sample.{left_out}{moments}{skipped}",
         units::span(over),
-        text::count(looks, "look"),
+        text::count(looks, "sample"),
         units::span(recorded.begin.interval_ns),
         units::bytes(recorded.begin.events_from_bytes),
     )

@@ -281,7 +281,7 @@ impl State {
         };
         match does {
             _ if self.readonly => self.complain("--readonly: nothing of the process is changed"),
-            _ if !look.head.running => self.complain("only running processes take commands"),
+            _ if !look.head.running => self.complain("this needs a running process"),
             Does::Mark => self.prompt = Some(Prompt::new(PromptKind::Mark, "")),
             Does::Trim => self.prompt = Some(Prompt::trim(&look.head)),
             _ => {}

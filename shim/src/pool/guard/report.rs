@@ -110,7 +110,7 @@ pub(super) fn tell(shim: &'static Shim, guard: &Guard, writes: &Writes<'_>) {
         let _ = write!(lines, "\ngpumem:   freed: {}", places.of(freed.stack));
     }
     possible_writers(shim, guard, writes, since, &places, &mut lines);
-    let _ = write!(lines, "\ngpumem: for names: gpumem events {}", std::process::id());
+    let _ = write!(lines, "\ngpumem: for function names: gpumem events {}", std::process::id());
     if !shim.in_force.quiet() {
         say(&lines);
     }
@@ -182,7 +182,7 @@ pub(super) fn tell_of_graph(shim: &'static Shim, addr: u64, freed: &Freed) {
     let places = Places::now(shim);
     say(&format_args!(
         "a graph is about to run that refers to freed memory: a block of {} at {addr:#x}, allocated {}, freed {}\n\
-         gpumem:   allocated: {}\ngpumem:   freed: {}\ngpumem: for names: gpumem events {}",
+         gpumem:   allocated: {}\ngpumem:   freed: {}\ngpumem: for function names: gpumem events {}",
         units::bytes(bytes),
         ago(now, freed.record.time_ns),
         ago(now, freed.time_ns),
