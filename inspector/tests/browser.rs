@@ -51,8 +51,8 @@ try {
   said.areas = all("#memory-chart path").length;
   all("#memory-chart .legend button")[0].click(); said.hidden = all("#memory-chart path").length;
   said.marks = all("#memory-chart .mark-name").map((name) => name.textContent);
-  const first = () => document.querySelector("#sites tbody tr td:last-child").textContent;
-  const head = all("#sites th button")[0];
+  const first = () => document.querySelector("#sites tbody tr td").textContent;
+  const head = all("#sites th button")[1];
   head.click(); said.most = first(); head.click(); said.least = first();
   said.sorted = head.parentElement.getAttribute("aria-sort");
   said.drawn = true;

@@ -54,7 +54,7 @@ fn what_is_missing_comes_with_its_reason() {
         shard[counters::DROPPED_RECORDS] = 7;
         ledger.words(TableKind::Counters, &shard);
     });
-    assert_eq!((severity.as_str(), finding.as_str()), ("warning", "7 records did not fit"));
+    assert_eq!((severity.as_str(), finding.as_str()), ("warning", "7 records did not fit into the ledger"));
     assert!(fix.contains("GPUMEM_LEDGER_MAX"), "{fix}");
 }
 

@@ -261,8 +261,7 @@ fn what_is_no_file_of_ours_is_left_alone() {
     assert_eq!(rows.len(), 6);
     assert!(rows.iter().all(|row| row["status"] == "unreadable"), "{report:#}");
     assert!(rows[5]["status_text"].as_str().unwrap().contains("version 99"), "{report:#}");
-    for (pid, why) in
-        [("2", "symbolic link"), ("5", "does not begin as a gpumem ledger does"), ("6", "of the same release")]
+    for (pid, why) in [("2", "symbolic link"), ("5", "is not a ledger or dump of gpumem"), ("6", "of the same release")]
     {
         let answer = dir.gpumem(&["allocs", &dir.path().join(format!("{pid}-1.ledger")).display().to_string()]);
         assert_eq!(answer.code, 1);

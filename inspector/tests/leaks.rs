@@ -339,6 +339,19 @@ fn time_without_samples_is_told_and_left_out() {
     assert!((55.0..65.0).contains(&rate), "MiB a minute that it ran: {rate}");
 }
 
+/// A control thread that is slow takes each sample late, while the program runs. Only the first ones look like a stop.
+#[test]
+fn samples_that_are_always_late_are_no_gaps() {
+    let dir = dir();
+    let file = put(&dir, at_times(&|n| if n < 60 { 541 - n as i64 } else { 12 * (100 - n as i64) + 1 }));
+    let said = dir.json(&["leaks", &file]);
+    let remarks = said["remarks"].as_array().unwrap();
+    assert_eq!(remarks.len(), 1, "{remarks:?}");
+    assert!(remarks[0].as_str().unwrap().starts_with("no samples in 2 gaps of 11.0 s to 11.0 s, the last until "));
+    let rate = said["suspects"][0]["bytes_per_minute"].as_f64().unwrap() / MIB as f64;
+    assert!((4.0..8.0).contains(&rate), "MiB a minute that it ran: {rate}");
+}
+
 #[test]
 fn times_that_cannot_be_are_not_believed() {
     let dir = dir();

@@ -142,7 +142,7 @@ fn doctor_tells_the_end_of_a_dead_process() {
         said.starts_with("demo-server was killed ") && said.ends_with(" ago, without closing its ledger"),
         "{said}"
     );
-    assert_eq!(finding("999991", "dropped"), ("warning".into(), "7 records did not fit".into()));
+    assert_eq!(finding("999991", "dropped"), ("warning".into(), "7 records did not fit into the ledger".into()));
     assert_eq!(finding("999991", "stranded").0, "warning");
     let (severity, said) = finding("999991", "left");
     assert_eq!(severity, "info");

@@ -33,7 +33,7 @@ fn refusals_and_strangers_are_reported() {
     for (answer, said) in [
         ("error no room\n", "it refused: no room"),
         ("HTTP/1.1 400\n", "the answer did not come from a libgpumem.so"),
-        ("", "was asked and gave no answer"),
+        ("", "did not answer the request"),
         ("error \x1b[31m\n", "it refused: \\x1b[31m"),
     ] {
         let dir = dir();

@@ -256,10 +256,7 @@ fn doctor_explains_what_is_off_ran_out_or_is_stranded() {
     let mut freed = pooled(me());
     cache::count(&mut freed, counters::STRANDED_REMOVED, 24 * MIB);
     let (severity, said, _) = finding(freed, "stranded");
-    assert_eq!(
-        (severity.as_str(), said.as_str()),
-        ("info", "1 call site stranded memory for a while, which is freed by now")
-    );
+    assert_eq!((severity.as_str(), said.as_str()), ("info", "1 call site had stranded memory, which is freed by now"));
     for id in ["pool", "memory", "stranded", "aliases"] {
         assert_eq!(finding(demo(me()), id).0, "ok", "{id}");
     }

@@ -21,7 +21,7 @@ const SHORTEST_GAP_NS: u64 = 2_000_000_000;
 pub(crate) struct Samples {
     /// Oldest first.
     pub points: Vec<Point>,
-    /// Times without samples: the process or the machine was stopped.
+    /// Times without samples: the process, its control thread or the machine was stopped.
     pub gaps: Vec<(u64, u64)>,
     /// Times at which the process was parked, oldest first.
     pub parked: Vec<(u64, u64)>,
@@ -38,9 +38,12 @@ impl Samples {
         let parked = parked_times(&ledger.snapshot, &ledger.status);
         let interval = ledger.settings().growth_interval;
         // Without an interval only marks cause samples, at any time.
+        // A slow control thread takes every sample late. Then distances before are long, too.
+        let mut before = [interval; 2];
         let gap = |pair: &[Point]| {
-            let usual = interval.saturating_mul(pair[0].samples);
             let apart = without(&parked, pair[0].time_ns, pair[1].time_ns);
+            let usual = interval.max(before[0].min(before[1])).saturating_mul(pair[0].samples);
+            before = [before[1], apart / pair[0].samples.max(1)];
             let is = interval > 0 && apart > usual.saturating_mul(GAP) && apart > usual.saturating_add(SHORTEST_GAP_NS);
             is.then(|| (pair[1].time_ns - (apart - usual), pair[1].time_ns))
         };

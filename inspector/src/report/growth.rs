@@ -18,25 +18,25 @@ pub(crate) fn rate(per_minute: f64) -> String {
 /// Returns the growth of a suspect: bytes or things per minute.
 pub(crate) fn rate_of(suspect: &Suspect) -> String {
     match suspect.count_per_minute {
-        Some(count) => format!("{count:+.0} {}/min", things(suspect)),
+        Some(count) => format!("{count:+.0} {}/min", things(suspect.kind)),
         None => rate(suspect.bytes_per_minute),
     }
 }
 
-/// Returns the noun for a suspect's things.
-fn things(suspect: &Suspect) -> &'static str {
-    match GrowthKind::from_name(suspect.kind) {
+/// Returns the noun for the things of a suspect of this kind.
+pub(crate) fn things(kind: &str) -> &'static str {
+    match GrowthKind::from_name(kind) {
         Some(GrowthKind::Code) => "modules",
         Some(GrowthKind::Graphs) => "graphs and execs",
         Some(GrowthKind::Class) => "execs",
-        Some(GrowthKind::Streams | GrowthKind::Events | GrowthKind::Contexts) => suspect.kind,
+        Some(kind @ (GrowthKind::Streams | GrowthKind::Events | GrowthKind::Contexts)) => kind.name(),
         _ => "allocations",
     }
 }
 
 /// Returns the memory of a suspect now: bytes in a number of things, or only that number.
 pub(crate) fn held(suspect: &Suspect) -> String {
-    let things = match (things(suspect), suspect.live) {
+    let things = match (things(suspect.kind), suspect.live) {
         ("graphs and execs", 1) => "graph or exec",
         (things, 1) => things.trim_end_matches('s'),
         (things, _) => things,
@@ -160,6 +160,22 @@ pub(crate) fn caveat(ledger: &Ledger, suspect: &Suspect) -> Option<&'static str>
     )
 }
 
+/// Describes the times without samples.
+fn gaps(ledger: &Ledger, gaps: &[(u64, u64)]) -> String {
+    let long = |gap: &(u64, u64)| gap.1 - gap.0;
+    let (least, most) = (gaps.iter().map(long).min(), gaps.iter().map(long).max());
+    let [least, most] = [least, most].map(|ns| units::span(ns.unwrap_or(0)));
+    let how = match gaps {
+        [_] => format!("for {most},"),
+        _ => format!("in {} of {least} to {most}, the last", text::count(gaps.len() as u64, "gap")),
+    };
+    let last = ledger.status.ago(ledger.age(gaps.last().map_or(0, |gap| gap.1)));
+    format!(
+        "no samples {how} until {last}: the process, its control thread or the machine was stopped; verdicts leave that \
+         time out"
+    )
+}
+
 /// Returns the problems with the samples, one a line.
 pub(crate) fn remarks(ledger: &Ledger, found: &Suspects) -> Vec<String> {
     let settings = ledger.settings();
@@ -180,15 +196,7 @@ pub(crate) fn remarks(ledger: &Ledger, found: &Suspects) -> Vec<String> {
         settings.stacks == 0,
         "no call stacks are recorded (GPUMEM_STACKS=0): all call sites are one, and tags alone tell who".into(),
     );
-    for &(begin, end) in &samples.gaps {
-        let (long, ago) = (units::span(end - begin), ledger.status.ago(ledger.age(end)));
-        say(
-            true,
-            format!(
-                "no samples for {long}, until {ago}: the process or the machine was stopped; verdicts leave that time out"
-            ),
-        );
-    }
+    say(!samples.gaps.is_empty(), gaps(ledger, &samples.gaps));
     let parked = samples.parked.iter().fold(0, |sum: u64, (begin, end)| sum.saturating_add(end - begin));
     say(parked > 0, format!("the process was parked for {}: that time does not count", units::span(parked)));
     let cannot = text::count(samples.unbelievable as u64, "sample");

@@ -115,7 +115,7 @@ fn asked(whom: &Whom, request: &Request, patience: Duration, length: Length) -> 
             path.display()
         )),
         Trouble::Unsent(error) if late(&error) => {
-            Failure::error(format!("{silent}: nothing was sent, so nothing will happen")).fix(stopped)
+            Failure::error(format!("{silent}: the request was not sent")).fix(stopped)
         }
         Trouble::Unsent(error) if error.kind() == ErrorKind::ConnectionRefused => no_socket(),
         Trouble::Unsent(error) => Failure::io(format!("cannot ask {who}"), &error),
@@ -125,10 +125,10 @@ fn asked(whom: &Whom, request: &Request, patience: Duration, length: Length) -> 
         ))
         .fix(stopped),
         Trouble::Unanswered(error) if error.kind() == ErrorKind::UnexpectedEof => {
-            Failure::error(format!("{who} was asked and gave no answer"))
-                .fix("it may have ended meanwhile; what it left can still be read")
+            Failure::error(format!("{who} did not answer the request"))
+                .fix("it may have ended; its ledger can still be read")
         }
-        Trouble::Unanswered(error) => Failure::io(format!("{who} was asked and gave no answer"), &error),
+        Trouble::Unanswered(error) => Failure::io(format!("{who} did not answer the request"), &error),
     })?
 }
 

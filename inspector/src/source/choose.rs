@@ -201,8 +201,8 @@ fn of_pid(world: &World, pid: u32, file: &Path) -> Result<Opened> {
         if let Some(failure) = world.without_proc() {
             return Err(failure);
         }
-        return Err(Failure::nothing(format!("there is no process {pid} and no ledger of one"))
-            .fix("gpumem ps lists what there is"));
+        return Err(Failure::nothing(format!("there is no process {pid}, and no ledger of such a process"))
+            .fix("gpumem ps lists all processes"));
     };
     let who = format!("pid {pid} ({})", process.name);
     match process.mapped(world) {

@@ -115,13 +115,18 @@ impl Status {
 
     /// Returns a time before [`now_ns`](Self::now_ns): "3.0 s ago", of a dead process "3.0 s before its end".
     pub(crate) fn ago(&self, ns: u64) -> String {
-        format!("{} {}", crate::text::units::span(ns), self.ago_words())
+        let span = match self.life {
+            // The last sign of life of a killed process is up to a second before its end.
+            Life::Exited | Life::Killed if ns < 1_000_000_000 => "less than a second".into(),
+            _ => crate::text::units::span(ns),
+        };
+        format!("{span} {}", self.ago_words())
     }
 
     /// Returns the point in time that ages count from, in words.
     pub(crate) fn ago_words(&self) -> &'static str {
         match self.life {
-            Life::Running | Life::Elsewhere => "ago",
+            Life::Running | Life::BeingParked | Life::Parked | Life::Elsewhere => "ago",
             Life::Exited | Life::Killed => "before its end",
             Life::Dump => "before the dump",
         }

@@ -68,19 +68,19 @@ fn regular(seen: io::Result<Seen>, dir: BorrowedFd, name: &Path, shown: &Path, o
     match seen.kind() {
         FileType::RegularFile => {}
         FileType::Symlink => {
-            return Err(Failure::error(format!("{shown} is a symbolic link, which a ledger never is")));
+            return Err(Failure::error(format!("{shown} is a symbolic link; a ledger has to be a regular file")));
         }
         kind => {
             let failure = Failure::error(format!("{shown} is not a regular file"));
             let is_dir = kind == FileType::Directory;
-            return Err(if is_dir { failure.fix("--dir names a directory of ledgers") } else { failure });
+            return Err(if is_dir { failure.fix("name a file in it, or its ledgers with --dir") } else { failure });
         }
     }
     if let Owner::Only(users) = owner
         && !users.believe(seen.owner())
     {
         return Err(Failure::error(format!("{shown} belongs to user {}, not to {users}", seen.owner()))
-            .fix("name the file itself if you trust it"));
+            .fix("if you trust it, give the path of the file"));
     }
     let opened = match seen.open() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => without_proc(&seen, dir, name, owner),

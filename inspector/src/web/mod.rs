@@ -89,7 +89,7 @@ pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(Ready) -> 
     let https = config.as_ref().is_some_and(|config| config.tls().is_some());
     let asks_who = config.as_ref().is_some_and(Config::asks_who);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
-    let runtime = runtime.map_err(|error| Failure::io("cannot start to serve", &error))?;
+    let runtime = runtime.map_err(|error| Failure::io("cannot start the server", &error))?;
     LocalSet::new().block_on(&runtime, async {
         let listener = TcpListener::bind(wanted.listen).await.map_err(|error| {
             Failure::error(format!("cannot listen on {}: {}", wanted.listen, plain(&error)))
@@ -105,7 +105,7 @@ pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(Ready) -> 
         });
         let end = |kind| signal(kind).map_err(|error| Failure::io("cannot wait for signals", &error));
         let (mut interrupt, mut terminate) = (end(SignalKind::interrupt())?, end(SignalKind::terminate())?);
-        let at = listener.local_addr().map_err(|error| Failure::io("cannot start to serve", &error))?;
+        let at = listener.local_addr().map_err(|error| Failure::io("cannot start the server", &error))?;
         ready(Ready { at, https, asks_who })?;
         tokio::select! {
             () = server.accept(&listener) => Ok(()),

@@ -40,7 +40,10 @@ pub(super) struct Tls {
 pub(super) fn of(tls: &Tls) -> Result<TlsAcceptor> {
     let key = bytes(&tls.key_file)?;
     let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| {
-        Failure::error(format!("key_file {} has no private key: {error}; allowed: one in PEM", tls.key_file.display()))
+        Failure::error(format!(
+            "key_file {} has no private key: {error}; allowed: a private key in PEM",
+            tls.key_file.display()
+        ))
     })?;
     let provider = Arc::new(ring::default_provider());
     let versions = versions(&tls.min_version, &tls.max_version)?;
@@ -80,7 +83,7 @@ pub(super) fn of(tls: &Tls) -> Result<TlsAcceptor> {
     };
     let mut config = builder
         .with_single_cert(certificates, key)
-        .map_err(|error| Failure::error(format!("cert_file and key_file do not fit: {error}")))?;
+        .map_err(|error| Failure::error(format!("cert_file and key_file do not belong together: {error}")))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
@@ -92,7 +95,7 @@ fn certificates(field: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>
         Ok(all) if !all.is_empty() => Ok(all),
         Ok(_) => Err(Failure::error(format!("{field} {} has no certificate", path.display()))),
         Err(error) => {
-            Err(Failure::error(format!("{field} {} is no PEM file of certificates: {error}", path.display())))
+            Err(Failure::error(format!("{field} {} is not a PEM file with certificates: {error}", path.display())))
         }
     }
 }

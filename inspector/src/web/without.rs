@@ -14,8 +14,7 @@ impl Config {
     /// Always: says what this build lacks, and which build has it.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let what = format!("web-config {}: this gpumem was built without TLS and users", path.display());
-        Err(Failure::error(what)
-            .fix("make builds one that has them, target/release/gpumem; the feature of cargo is tls"))
+        Err(Failure::error(what).fix("make builds one with them: target/release/gpumem (cargo feature tls)"))
     }
 
     pub(super) fn is_old(&self) -> bool {
@@ -52,7 +51,7 @@ mod tests {
     fn a_build_without_tls_says_so_and_which_build_has_it() {
         let said = Config::read(Path::new("/etc/gpumem/web.yml")).expect_err("no file is read").to_string();
         let expected = "web-config /etc/gpumem/web.yml: this gpumem was built without TLS and users; \
-            make builds one that has them, target/release/gpumem; the feature of cargo is tls";
+            make builds one with them: target/release/gpumem (cargo feature tls)";
         assert_eq!(said, expected);
         let manifest = include_str!("../../Cargo.toml");
         assert!(manifest.contains("\ndefault = [\"tls\"]\n"), "what make builds has it");

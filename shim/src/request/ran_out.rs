@@ -220,7 +220,9 @@ fn report(shim: &Shim, kind: AllocKind, bytes: u64, full: &Full, holders: &[Hold
     }
     let more = if shim.ledger.counter(counters::DROPPED_RECORDS) > 0 { " (some records were dropped)" } else { "" };
     let (pid, path) = (std::process::id(), shim.ledger.path.display());
-    let _ =
-        write!(text, "\ngpumem: for function names: gpumem leaks {pid}, gpumem events --problems {pid}; ledger {path}{more}");
+    let _ = write!(
+        text,
+        "\ngpumem: for function names: gpumem leaks {pid}, gpumem events --problems {pid}; ledger {path}{more}"
+    );
     text
 }

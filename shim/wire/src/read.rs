@@ -50,7 +50,7 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooShort { bytes } => write!(f, "{bytes} bytes are too few for a ledger ({HEADER_BYTES} at least)"),
-            Self::NotALedger => write!(f, "it does not begin as a gpumem ledger does"),
+            Self::NotALedger => write!(f, "it is not a ledger or dump of gpumem"),
             Self::ByteOrder => write!(f, "it was written on a machine of another byte order"),
             Self::Version { found } => {
                 write!(

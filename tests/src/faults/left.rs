@@ -16,7 +16,7 @@ const VIEWS: &[&str] = &["allocs", "stats", "graphs"];
 const LIMIT: Duration = Duration::from_secs(30);
 /// Refusals that name the cause. They are allowed: a process may die, or its disk may be full, before the header is
 /// written.
-const HONEST: &[&str] = &["too few for a ledger", "does not begin as a gpumem ledger does"];
+const HONEST: &[&str] = &["too few for a ledger", "is not a ledger or dump of gpumem"];
 
 /// What the search found.
 #[derive(Debug, Default)]

@@ -72,7 +72,7 @@ fn a_command_is_recorded_and_ends_as_it_would() {
     std::fs::write(dir.join("mine"), "precious").expect("a file");
     let ran = output(dir, &["record", "-o", "mine", "--", &path_of("basic")]);
     assert!(ran.status.success(), "the command runs all the same");
-    assert!(String::from_utf8_lossy(&ran.stderr).contains("is not a recording: it is left alone"));
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("is not a recording: it is not overwritten"));
     assert_eq!(std::fs::read(dir.join("mine")).expect("it is there"), b"precious");
 
     let ran = output(dir, &["record", "--", "sh", "-c", "exit 7"]);
@@ -224,5 +224,5 @@ fn a_page_of_a_recording_is_a_page() {
     let pages: Vec<PathBuf> = pages.filter(|path| path.extension().is_some_and(|end| end == "html")).collect();
     let [page] = &pages[..] else { panic!("{pages:?}") };
     let page = std::fs::read_to_string(page).expect("a page");
-    assert!(page.contains("From a recording.") && page.contains("graph-chart"));
+    assert!(page.contains("Made from a recording.") && page.contains("graph-chart"));
 }

@@ -201,7 +201,7 @@ fn a_context_that_captures_is_not_read_and_it_is_said() {
     let (said, ran) = hard("capture", "2", &[]);
     let remarks = remarks(&said);
     assert!(remarks.contains("not all device memory was read: a stream was being captured all the time"), "{remarks}");
-    assert!(remarks.contains("the driver's own words are not told apart: a stream is being captured"), "{remarks}");
+    assert!(remarks.contains("the driver's own references are counted, too: a stream is being captured"), "{remarks}");
     assert_eq!(said["scans"][1]["device_bytes"], "0", "{said:#}");
     ran.ledger().sound().complete().agrees_with(&ran.json());
 }
@@ -211,7 +211,7 @@ fn a_context_with_an_error_that_stays_is_not_read_and_it_is_said() {
     let (said, _) = hard("error", "2", &[]);
     let remarks = remarks(&said);
     assert!(remarks.contains("not all device memory was read: a context is broken"), "{remarks}");
-    assert!(remarks.contains("the driver's own words are not told apart: a context is broken"), "{remarks}");
+    assert!(remarks.contains("the driver's own references are counted, too: a context is broken"), "{remarks}");
 }
 
 /// Work that ends only when the program says so holds up nothing of the search.

@@ -46,9 +46,11 @@ fn the_error_comes_with_who_holds_the_most() {
         assert!(head.contains(part), "{part:?} in {head}");
     }
     assert!(!head.contains("GPUMEM_LIMIT"), "{head}");
-    for (line, held) in
-        [(first, "256.0 MiB in 4 allocations"), (second, "100.0 MiB in 50 allocations"), (third, "96.0 MiB in 3 allocations")]
-    {
+    for (line, held) in [
+        (first, "256.0 MiB in 4 allocations"),
+        (second, "100.0 MiB in 50 allocations"),
+        (third, "96.0 MiB in 3 allocations"),
+    ] {
         assert!(line.contains(held) && line.contains(" holders+0x"), "{held:?} in {line}");
     }
     let ledger = ran.ledger();

@@ -37,7 +37,7 @@ pub(super) fn bounds(of: &Whole) -> Finding {
         _ if cache.one_by_one > 0 => {
             let launches = text::count(cache.one_by_one, "launch");
             warning(format!("{launches} ran node by node, because no real exec could be made"))
-                .fix("the device or the host was out of memory: gpumem stats says who holds it")
+                .fix("the device or the host was out of memory: gpumem stats shows what holds it")
         }
         _ => ok(lines(cache).join("; ")),
     }
@@ -57,5 +57,5 @@ pub(super) fn parked(of: &Whole) -> Option<Finding> {
         return found.into();
     }
     let trim = format!("gpumem trim {}", of.ledger.pid());
-    found.paste(trim).fix("they go with time, where GPUMEM_GRAPH_IDLE is not 0").into()
+    found.paste(trim).fix("gpumem destroys them with time, unless GPUMEM_GRAPH_IDLE is 0").into()
 }

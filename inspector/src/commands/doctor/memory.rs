@@ -48,7 +48,7 @@ pub(super) fn pool(of: &Whole) -> Finding {
     let off = || info(format!("off: {}", pool.reason));
     match pool.state {
         "off" if !of.settings.pool => {
-            off().fix("start it without GPUMEM_POOL=0 to have freed memory kept for the next allocation")
+            off().fix("start it without GPUMEM_POOL=0, so that freed memory is kept for the next allocation")
         }
         "off" => off(),
         "unused" => ok(&*pool.reason),
@@ -215,7 +215,7 @@ pub(super) fn stranded(of: &Whole) -> Vec<Finding> {
     let pool = &of.overview.pool;
     if pool.stranded_bytes == 0 && !pool.stranded.is_empty() {
         let sites = text::count(pool.stranded.len() as u64, "call site");
-        return vec![info(format!("{sites} stranded memory for a while, which is freed by now"))];
+        return vec![info(format!("{sites} had stranded memory, which is freed by now"))];
     }
     let now = pool.stranded.iter().filter(|site| site.now_bytes > 0);
     now.map(|site| one_stranded(of.ledger, site, &of.settings)).collect()

@@ -126,8 +126,9 @@ impl Args {
             return Ok(its.into_iter().flat_map(|found| of_found(world, found, &reading)).collect());
         }
         let process = Process::of(world, pid).ok_or_else(|| {
-            let none =
-                || Failure::nothing(format!("there is no process {pid}")).fix("gpumem ps lists those with the shim");
+            let none = || {
+                Failure::nothing(format!("there is no process {pid}")).fix("gpumem ps lists the processes under gpumem")
+            };
             world.without_proc().unwrap_or_else(none)
         })?;
         Ok(about(pid, checks::without_shim(&WithoutShim { world, process: &process })))

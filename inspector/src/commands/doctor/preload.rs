@@ -62,7 +62,7 @@ fn judge(world: &World, entry: &str) -> Finding {
     match loads(path) {
         Err(why) => wrong(&why).fix(right),
         Ok(()) if entry.contains('/') && !path.is_absolute() => {
-            warning(format!("LD_PRELOAD names {entry}, which is found from this directory alone")).fix(right)
+            warning(format!("LD_PRELOAD names {entry}, which is found only from this directory")).fix(right)
         }
         Ok(()) => ok(format!("{entry} of LD_PRELOAD loads")),
     }

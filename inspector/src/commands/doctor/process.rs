@@ -43,7 +43,7 @@ fn no_ledger(world: &World, found: &FoundProcess, mapped: &Mapped, expected: &Pa
     let environment = found.process.as_ref().and_then(|process| process.environment(world).ok()).unwrap_or_default();
     let disabled = environment.get(OsStr::new("GPUMEM_DISABLE")).and_then(|value| parse_bool(value.to_str()?));
     if disabled == Some(true) {
-        return info("GPUMEM_DISABLE=1: the shim does nothing").fix("start it without");
+        return info("GPUMEM_DISABLE=1: the shim does nothing").fix("start it without GPUMEM_DISABLE");
     }
     if mapped.kfd && !mapped.driver {
         let said = "it has opened an AMD GPU (/dev/kfd), and no libamdhip64.so is loaded: the calls of a HIP runtime that \
@@ -65,7 +65,7 @@ pub(super) fn ledger(of: &Subject) -> Option<Finding> {
         _ if of.is & ENDED != 0 && of.summary.cut.is_some() => {
             error("its ledger is cut short: the rest is missing").into()
         }
-        Err(why) if of.is & RUNNING != 0 => info(format!("it was not looked through: {}", why.what)).into(),
+        Err(why) if of.is & RUNNING != 0 => info(format!("it was not checked: {}", why.what)).into(),
         _ => None,
     }
 }
@@ -76,12 +76,15 @@ pub(super) fn recording(of: &Subject) -> Option<Finding> {
     let state = u8::try_from(of.summary.header.state).ok().and_then(State::from_u8);
     match of.status.life {
         Life::Killed if of.is & FILE == 0 => {
-            let fix = "SIGKILL, a crash, _exit or the system's out-of-memory killer; gpumem events";
+            let fix = "possible causes: SIGKILL, a crash, _exit, the system's out-of-memory killer; gpumem events";
             warning(format!("{name} was {}, without closing its ledger", of.status.text()))
                 .fix(format!("{fix} {pid} shows its last events"))
                 .into()
         }
-        _ if of.is & RUNNING == 0 => info(format!("{name} {}", of.status.text())).into(),
+        _ if of.is & RUNNING == 0 => {
+            let is = if of.status.running() { "is " } else { "" };
+            info(format!("{name} {is}{}", of.status.text())).into()
+        }
         _ if state == Some(State::Recording) => None,
         _ => error("recording has stopped")
             .fix(format!("gpumem events --problems {pid} says why; start the program again"))
@@ -92,8 +95,8 @@ pub(super) fn recording(of: &Subject) -> Option<Finding> {
 pub(super) fn dropped(of: &Subject) -> Option<Finding> {
     match of.summary.counter(counters::DROPPED_RECORDS) {
         0 => None,
-        n => warning(format!("{} did not fit", text::count(n, "record")))
-            .fix("start it with a larger GPUMEM_LEDGER_MAX, and with space where the ledger lies")
+        n => warning(format!("{} did not fit into the ledger", text::count(n, "record")))
+            .fix("start it with a larger GPUMEM_LEDGER_MAX, and with enough space in the ledger's directory")
             .into(),
     }
 }
@@ -108,7 +111,7 @@ pub(super) fn left(of: &Subject) -> Finding {
     let held = format!("when it ended it held {} in {}", parts.join(", "), text::count(live.count, "allocation"));
     let who = format!("gpumem allocs {} shows the call sites", of.pid);
     info(format!("{held}; the driver has taken it back"))
-        .fix(format!("nothing, unless the program should have freed it: {who}"))
+        .fix(format!("nothing to do, unless the program should have freed it: {who}"))
 }
 
 pub(super) fn interception(of: &Subject) -> Option<Finding> {
@@ -121,7 +124,7 @@ pub(super) fn interception(of: &Subject) -> Option<Finding> {
         Some(Interception::None) => warning(format!("none: {reason}")).fix(
             "calls do not reach the shim: RTLD_DEEPBIND, a static driver loader, or another preload that comes first",
         ),
-        None => warning("unknown to this version of gpumem"),
+        None => warning("its value is unknown to this version of gpumem"),
     };
     found.into()
 }
@@ -175,7 +178,7 @@ pub(super) fn stacks(of: &Whole) -> Option<Finding> {
     }
     let (without, all) = (units::number(without), text::count(all, "live record"));
     warning(format!("{without} of {all} have no call stack: thread {names}"))
-        .fix("code without frame pointers and without unwind tables cannot be walked: build it with -fno-omit-frame-pointer")
+        .fix("their code has neither frame pointers nor unwind tables: build it with -fno-omit-frame-pointer")
         .into()
 }
 
@@ -237,7 +240,7 @@ pub(super) fn control(of: &Subject) -> Option<Finding> {
 pub(super) fn tools(of: &Subject) -> Vec<Finding> {
     let said = |tool: &String| {
         let tool = text::clean(tool);
-        info(format!("{tool} watches the GPU: if it was there at the first call, gpumem only records"))
+        info(format!("{tool} watches the GPU: if it was loaded before the first GPU call, gpumem only records"))
     };
     of.mapped.tool.iter().map(said).collect()
 }
@@ -247,7 +250,7 @@ pub(super) fn version(of: &Subject) -> Option<Finding> {
     if theirs == ours {
         return None;
     }
-    info(format!("the shim is of release {theirs}, gpumem of {ours}")).fix("use both from one release").into()
+    info(format!("libgpumem.so is of release {theirs}, gpumem of {ours}")).fix("use both from one release").into()
 }
 
 #[cfg(test)]

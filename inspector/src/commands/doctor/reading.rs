@@ -52,7 +52,10 @@ impl<'a> Reading<'a> {
             return choose::read(world, found).map(|opened| Ledger::of(world, opened));
         };
         if read.get() >= budget::TIME {
-            return Err(Failure::error(format!("others took the time; gpumem doctor {} looks at it alone", found.pid)));
+            return Err(Failure::error(format!(
+                "the other processes took all the time; gpumem doctor {} checks it alone",
+                found.pid
+            )));
         }
         let now = Instant::now();
         let opened = choose::read_within(world, found, budget::BYTES / 2);

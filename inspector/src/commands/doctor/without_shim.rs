@@ -46,7 +46,7 @@ pub(super) fn state(&WithoutShim { world, process }: &WithoutShim) -> Option<Fin
         let stopped = if standing.stopped { ", and is stopped" } else { "" };
         let name = Process::of(world, tracer).map(|tracer| format!(" ({})", text::clean(&tracer.name)));
         return info(format!("it is traced by pid {tracer}{}{stopped}", name.unwrap_or_default()))
-            .fix("a debugger or strace: it ends with that process, or when that lets it go")
+            .fix("that is a debugger or strace: tracing ends when it detaches or ends")
             .into();
     }
     if !standing.stopped {

@@ -132,7 +132,9 @@ impl Command for Args {
                 return context.write(write);
             }
             if std::io::stdout().is_terminal() {
-                return Err(Failure::error("this format is no text for a terminal").fix("write a file: -o FILE"));
+                return Err(
+                    Failure::error("this format is binary, and stdout is a terminal").fix("write a file: -o FILE")
+                );
             }
             let mut out = std::io::stdout().lock();
             let written = write(&mut out).and_then(|()| out.flush());

@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
         let longest_ms = longest_work_ms(patience.min(half));
         let said = ask_within(&ledger.whom(), &Request::References { longest_ms }, patience, MOST)?;
         References::parse(&said)
-            .map_err(|why| Failure::error(format!("pid {} gave no whole answer: {why}", ledger.pid())))
+            .map_err(|why| Failure::error(format!("the answer of pid {} is incomplete: {why}", ledger.pid())))
     };
     let first = search(half + half / 2)?;
     std::thread::sleep(pause);

@@ -92,7 +92,7 @@ impl Args {
         let ledger = context.live_ledger(&target).map_err(|failure| self.hint(failure))?;
         if !ledger.status.running() {
             return Err(Failure::nothing(format!("pid {} ({}) is not running", ledger.pid(), ledger.name()))
-                .fix("what it has left is all there will be: gpumem report reads it"));
+                .fix("gpumem report makes a page of what it left"));
         }
         watch_signals();
         let mut sessions = session::Sessions::new(self, context);

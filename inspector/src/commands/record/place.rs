@@ -97,7 +97,7 @@ fn open(path: &Path) -> io::Result<GzEncoder<Counted<BufWriter<File>>>> {
 /// Moves an existing recording to the name with a `~`, and returns that name.
 fn make_way(path: &Path) -> Result<Option<PathBuf>> {
     let left_alone = |path: &Path| {
-        Err(Failure::error(format!("{} exists and is not a recording: it is left alone", shown(path)))
+        Err(Failure::error(format!("{} exists and is not a recording: it is not overwritten", shown(path)))
             .fix("name another file with -o"))
     };
     match std::fs::metadata(path) {

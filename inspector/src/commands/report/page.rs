@@ -5,8 +5,10 @@ use crate::model::chart::Chart;
 use crate::model::course::Moment;
 use crate::model::flame::Flame;
 use crate::model::summary::{Finding, GraphsOf, Holder, Number, Setting, Summary};
+use crate::report::growth;
 use crate::text::{self, clean, units};
 use crate::view::page;
+use gpumem_wire::kinds::GrowthKind;
 use maud::{Markup, html};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -49,16 +51,25 @@ fn head(summary: &Summary, source: &str) -> Markup {
     let over = units::span(about.at_unix_ns.saturating_sub(about.began_unix_ns));
     html! {
         header {
-            h1 { (clean(&about.name)) " " span.pid { "pid " (about.pid) } }
+            h1 { span.pid { "GPU memory of " } (clean(&about.name)) " " span.pid { "pid " (about.pid) } }
             p.sub {
                 (clean(&about.life)) ", recorded for " (over) ", until "
                 time data-ms=(about.at_unix_ns / 1_000_000) { (units::clock(about.at_unix_ns)) }
-                ". From a " (source) ". Interception " (clean(&about.interception)) "."
+                ". Made from " (made_from(source)) ". Interception " (clean(&about.interception)) "."
             }
             @for warning in &summary.warnings { p.warning { strong { "Warning: " } (clean(warning)) } }
             dl.numbers { @for number in &summary.numbers { (number_of(number)) } }
             noscript { p.warning { "Charts and the flame graph need JavaScript. All tables below do without." } }
         }
+    }
+}
+
+fn made_from(source: &str) -> &'static str {
+    match source {
+        "process" => "a running process",
+        "ledger" => "the ledger of an ended process",
+        "dump" => "a dump",
+        _ => "a recording",
     }
 }
 
@@ -95,18 +106,21 @@ fn stack(frames: &[String], what: &str) -> Markup {
 }
 
 fn grew(summary: &Summary) -> Markup {
-    let growing: Vec<&Holder> = summary.holders.iter().filter(|holder| holder.grows).collect();
+    // A class of graphs repeats what the call sites of its graphs hold.
+    let is_class = |holder: &Holder| holder.kind == GrowthKind::Class.name();
+    let growing = summary.holders.iter().filter(|holder| holder.grows && !is_class(holder));
+    let growing: Vec<&Holder> = growing.collect();
     html! {
         section #grew aria-labelledby="grew-title" {
             h2 #grew-title { "What grew" }
             @if growing.is_empty() { p { "Nothing grows steadily, as far as the samples tell." } }
             @for holder in &growing {
                 article.holder {
-                    h3 { span.verdict { (clean(&holder.verdict)) } " " span.kind { (clean(&holder.kind)) } " " (clean(&holder.name)) }
+                    h3 { span.verdict { (clean(&holder.verdict)) } " " span.kind { (kind_of(&holder.kind)) } " " (clean(&holder.name)) }
                     p {
                         strong { (rate(holder.bytes_per_minute)) } ", "
                         (units::signed_bytes(holder.bytes_change)) " since the first sample. "
-                        (units::bytes(holder.bytes)) " live in " (units::number(holder.live))
+                        (units::bytes(holder.bytes)) " live in " (units::number(holder.live)) " " (growth::things(&holder.kind))
                         @if let Some(share) = holder.freed_share { (format!("; {:.0} % of all that it allocated are freed", share * 100.0)) }
                         "."
                     }
@@ -117,6 +131,15 @@ fn grew(summary: &Summary) -> Markup {
             }
             @for remark in &summary.remarks { p.remark { (clean(remark)) } }
         }
+    }
+}
+
+/// Returns the words before the name of a holder.
+fn kind_of(kind: &str) -> String {
+    match GrowthKind::from_name(kind) {
+        Some(GrowthKind::Site) => "call site".into(),
+        None | Some(GrowthKind::Tag | GrowthKind::Class) => clean(kind).into_owned(),
+        Some(kind) => format!("{kind} of"),
     }
 }
 
@@ -163,9 +186,9 @@ fn over_time(charts: &[Chart], moments: &[Moment], timeline: &str) -> Markup {
             @if !charts.is_empty() { div #memory-chart .chart {} }
             @if !moments.is_empty() {
                 details.moments open[moments.len() <= 8] {
-                    summary { (text::count(moments.len() as u64, "moment")) " to know of" }
+                    summary { (text::count(moments.len() as u64, "moment")) }
                     table {
-                        (heads(&["when", "what", "said"]))
+                        (heads(&["when", "what", "text"]))
                         tbody {
                             @for moment in moments {
                                 tr.oom[moment.out_of_memory] {
@@ -200,11 +223,11 @@ fn holders(summary: &Summary) -> Markup {
             h2 #sites-title { "Who holds memory" }
             div.wide tabindex="0" role="region" aria-labelledby="sites-title" {
                 table.sortable #sites {
-                    (heads(&["live", "blocks", "peak", "since first", "per minute", "ever made", "freed", "oldest", "verdict", "kind", "who"]))
+                    (heads(&["who", "live", "count", "peak", "since first", "per minute", "ever made", "freed", "oldest", "verdict", "kind"]))
                     tbody { @for holder in &summary.holders[..shown] { (row(holder)) } }
                 }
             }
-            @if missing > 0 { p.remark { (units::number(missing)) " more hold less." } }
+            @if missing > 0 { p.remark { (units::number(missing)) " more hold less memory." } }
         }
     }
 }
@@ -217,6 +240,7 @@ fn row(holder: &Holder) -> Markup {
     let oldest = if holder.live == 0 { String::new() } else { units::span(holder.oldest_age_ns) };
     html! {
         tr {
+            td.who { @if holder.stack.is_empty() { (clean(&holder.name)) } @else { (stack(&holder.stack, &clean(&holder.name))) } }
             td.n data-v=(holder.bytes) { (units::bytes(holder.bytes)) }
             td.n data-v=(holder.live) { (units::number(holder.live)) }
             td.n data-v=(holder.peak_bytes) { (units::bytes(holder.peak_bytes)) }
@@ -227,7 +251,6 @@ fn row(holder: &Holder) -> Markup {
             td.n data-v=(holder.oldest_age_ns) { (oldest) }
             td { @if holder.grows { strong { (clean(&holder.verdict)) } } @else { (clean(&holder.verdict)) } }
             td { (clean(&holder.kind)) }
-            td.who { @if holder.stack.is_empty() { (clean(&holder.name)) } @else { (stack(&holder.stack, &clean(&holder.name))) } }
         }
     }
 }
@@ -240,10 +263,11 @@ fn large_ones(large: &[LargeOne], total: u64) -> Markup {
                 h2 #large-title { "Large allocations" }
                 div.wide tabindex="0" role="region" aria-labelledby="large-title" {
                     table.sortable {
-                        (heads(&["size", "made", "gone by", "kind", "tag", "call site"]))
+                        (heads(&["call site", "size", "made", "gone by", "kind", "tag"]))
                         tbody {
                             @for one in large {
                                 tr {
+                                    td.who { (clean(&one.site)) }
                                     td.n data-v=(one.bytes) { (units::bytes(one.bytes)) }
                                     td data-v=(one.made_unix_ns) { (when(one.made_unix_ns)) }
                                     td data-v=(one.freed_unix_ns.unwrap_or(u64::MAX)) {
@@ -251,7 +275,6 @@ fn large_ones(large: &[LargeOne], total: u64) -> Markup {
                                     }
                                     td { (clean(&one.kind)) }
                                     td { (clean(&one.tag)) }
-                                    td.who { (clean(&one.site)) }
                                 }
                             }
                         }
@@ -273,7 +296,7 @@ fn graphs(summary: &Summary, has_chart: bool) -> Markup {
             @if !summary.graphs.is_empty() {
                 div.wide tabindex="0" role="region" aria-labelledby="graphs-title" {
                     table.sortable {
-                        (heads(&["host", "device", "graphs", "execs", "launches", "resident", "folded", "pinned", "call site"]))
+                        (heads(&["call site", "host", "device", "graphs", "execs", "launches", "resident", "folded", "pinned"]))
                         tbody { @for graphs in &summary.graphs { (row_of_graphs(graphs)) } }
                     }
                 }
@@ -287,10 +310,10 @@ fn row_of_graphs(of: &GraphsOf) -> Markup {
     let counts = [of.graphs, of.execs, of.launches, of.resident, of.folded];
     html! {
         tr {
+            td.who { (clean(&of.name)) }
             @for bytes in [of.host_bytes, of.device_bytes] { td.n data-v=(bytes) { (units::bytes(bytes)) } }
             @for count in counts { td.n data-v=(count) { (units::number(count)) } }
             td { (clean(&of.pinned)) }
-            td.who { (clean(&of.name)) }
         }
     }
 }

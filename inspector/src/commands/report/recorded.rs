@@ -32,7 +32,10 @@ pub(super) fn report(path: &Path) -> Result<Report> {
     }
     let ended = recording::lines(path, |line| recorded.take(line))?;
     if recorded.times.is_empty() {
-        return Err(Failure::error(format!("{} holds no recording, or none of its looks is whole", path.display())));
+        return Err(Failure::error(format!(
+            "{} is no recording, or it ends before its first whole sample",
+            path.display()
+        )));
     }
     let mut course = recorded.course();
     course.moments.drain(..course.moments.len().saturating_sub(MOMENTS));

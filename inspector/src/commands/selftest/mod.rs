@@ -280,8 +280,7 @@ impl Command for Args {
             None => {
                 // A fresh name: an earlier process may have kept a folder under any number.
                 let made = tempfile::Builder::new().prefix("gpumem-selftest-").tempdir();
-                let made =
-                    made.map_err(|error| cannot(Failure::io("cannot make a folder for what is tried", &error)))?;
+                let made = made.map_err(|error| cannot(Failure::io("cannot make a temporary directory", &error)))?;
                 (made.path().to_owned(), Some(made))
             }
         };

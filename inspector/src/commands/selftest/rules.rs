@@ -157,7 +157,7 @@ pub(super) fn run(setup: Setup, asked: &VerdictRequest, context: &Context) -> Re
     context.print(&report, super::print)?;
     match verdict {
         "held" => Ok(()),
-        "failed" => Err(Failure::error("a rule does not hold: the verdict turns off what is built on it")),
+        "failed" => Err(Failure::error("a rule does not hold: the verdict turns off the parts that rely on it")),
         _ => Err(cannot("the selftest could not run, and there is no verdict".into())),
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     let terminal = |error: std::io::Error| Failure::io("the terminal cannot be used", &error);
     let mut screen = Screen::open(means(args)).map_err(terminal)?;
     let worker = Worker::start(context.world.clone(), !args.target.no_symbols, screen.waker());
-    let worker = worker.map_err(|error| Failure::io("cannot start to look", &error))?;
+    let worker = worker.map_err(|error| Failure::io("cannot start the thread that reads ledgers", &error))?;
     let mut live = Live { state: State::new(whom, args.interval, args.readonly), worker, look: None, asked: None };
     loop {
         live.ask();
@@ -119,7 +119,7 @@ impl Live {
                 }
                 Ok(FromWorker::Answer(Ok(text))) => self.state.say(&text),
                 Ok(FromWorker::Answer(Err(why)) | FromWorker::Lost(why)) => self.state.complain(&why),
-                Err(()) => return Err(Failure::error("the thread that reads has ended")),
+                Err(()) => return Err(Failure::error("the thread that reads ledgers has ended")),
             }
         }
         Ok(())
