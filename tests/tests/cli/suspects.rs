@@ -100,7 +100,7 @@ fn suspects_are_shown_by_call_site_and_one_by_one() {
     assert!(err.contains("are suspect, more than 0 B"), "{err}");
     // What is young may be on its way to where it will be kept.
     let (_, out, _) = shown(&["--pause", "0", "--older", "1h"]);
-    assert!(out.contains("nothing is judged; "), "{out}");
+    assert!(out.contains("no allocation could be judged; "), "{out}");
     // Without time nothing is known, and it says so.
     let (code, out, err) = shown(&[&AT_ONCE[..], &["--timeout", "0"]].concat());
     assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");

@@ -265,7 +265,7 @@ fn broken_stderr() {
 /// One line of totals at exit, when asked for.
 #[test]
 fn summary_line() {
-    let ran = says(&small().env("GPUMEM_SUMMARY", "1"), &[&["100 allocations, 0 not freed", "0 graphs"]]);
+    let ran = says(&small().env("GPUMEM_SUMMARY", "1"), &[&["allocations: 100 made, 0 not freed", "graphs: 0 made"]]);
     assert_eq!(ran.ours().len(), 1);
     let ran = says(&small().env("GPUMEM_LOG", "info"), &[&["recording to", ".ledger"]]);
     assert!(ran.ours()[0].contains(ran.ledger().path.to_str().expect("UTF-8")));

@@ -195,7 +195,7 @@ fn out_of_memory(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> F
             ledger,
             finding,
             "OOM_FALLBACK=managed",
-            &format!(": memory that does not fit is then placed in host memory; {holders}"),
+            &format!(": memory that does not fit is then placed in managed memory; {holders}"),
         ),
         _ => finding.fix(format!("{holders}; spilling failed too")),
     }
@@ -205,7 +205,7 @@ fn out_of_memory(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> F
 /// start. `more`: further text behind the change.
 pub(super) fn set(ledger: &Ledger, finding: Finding, change: &str, more: &str) -> Finding {
     match cure::set(ledger, change) {
-        Cure::Paste(command) => finding.paste(command).fix(more.trim_start_matches([';', ',', ' '])),
+        Cure::Paste(command) => finding.paste(command).fix(more.trim_start_matches([';', ',', ':', ' '])),
         Cure::Start(start) => finding.fix(format!("{start}{more}")),
     }
 }

@@ -23,7 +23,7 @@ impl Registry {
         let graphs = ledger.counter(counters::GRAPHS_CREATED);
         let execs = ledger.counter(counters::EXECS_CREATED);
         format!(
-            "{all} allocations, {} not freed ({} device, {} managed, {} host{unknown}); {graphs} graphs, {execs} instantiated, {} launches, {} graphs and {} execs not destroyed{}",
+            "allocations: {all} made, {} not freed ({} device, {} managed, {} host{unknown}); graphs: {graphs} made, {execs} instantiated, {} launches, {} graphs and {} execs not destroyed{}",
             all.wrapping_sub(made(Tally::frees)),
             units::bytes(live(Space::Device)),
             units::bytes(live(Space::Managed)),
