@@ -3,7 +3,8 @@
 
 use super::page::{Page, shown};
 use super::table::{self as t, Metric};
-use crate::model::allocs::{self, By, Filter, Key, Sort};
+use crate::model::allocs::{self, By, Filter, Sort};
+use crate::model::key::GroupKey;
 use crate::model::{Ledger, suspects};
 
 /// Label of the sum of all unnamed holders.
@@ -31,10 +32,10 @@ fn of(page: &mut Page, ledger: &Ledger, by: By, (label, metric): (&str, &Metric)
     let mut named: Vec<(String, u64)> = Vec::new();
     for group in &groups {
         let name = match &group.key {
-            Key::Site(_) if ledger.awaits_names(group.stack) => OTHER.to_owned(),
-            Key::Site(site) => shown(site),
-            Key::Tag(tag) if tag.is_empty() => UNTAGGED.to_owned(),
-            Key::Tag(tag) => shown(tag),
+            GroupKey::Site(_) if ledger.awaits_names(group.stack) => OTHER.to_owned(),
+            GroupKey::Site(site) => shown(site),
+            GroupKey::Tag(tag) if tag.is_empty() => UNTAGGED.to_owned(),
+            GroupKey::Tag(tag) => shown(tag),
             _ => continue,
         };
         let known = named.iter().position(|(known, _)| *known == name);

@@ -1,13 +1,13 @@
 //! Live allocations, in groups.
 
 use super::Ledger;
+use super::key::GroupKey;
 use super::parts::{Part, Parts};
 use super::sites::Sites;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot, StackRef};
 use gpumem_wire::location::{Location, Tally};
 use rustc_hash::FxHashMap;
-use std::rc::Rc;
 
 /// Grouping of allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -61,7 +61,7 @@ pub(crate) struct Filter {
 /// A group of allocations with the same key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
-    pub key: Key,
+    pub key: GroupKey,
     pub live: u64,
     pub bytes: u64,
     /// Bytes and number of addresses, mappings, imports, graph nodes and parts. Their memory is counted elsewhere, so
@@ -81,20 +81,6 @@ pub(crate) struct Group {
     pub growth: Option<i64>,
     /// The stack of one member.
     pub stack: StackRef,
-}
-
-/// The key of a group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
-    /// The name of a call site, see [`Sites`].
-    Site(Rc<str>),
-    Stack(StackRef),
-    Kind(u8),
-    Size(u64),
-    Thread(u32),
-    Tag(String),
-    Context(u16),
-    Device(Option<u32>),
 }
 
 impl Filter {
@@ -152,7 +138,7 @@ pub(crate) fn group_named(ledger: &Ledger, sites: &Sites, filter: &Filter, by: B
     for alloc in select(ledger, filter) {
         groups.add(number(by, alloc), alloc);
     }
-    let mut merged: FxHashMap<Key, Group> = FxHashMap::default();
+    let mut merged: FxHashMap<GroupKey, Group> = FxHashMap::default();
     for (number, group) in groups.list {
         let key = key(ledger, sites, by, number);
         merge(&mut merged, Group { key, ..group });
@@ -162,7 +148,7 @@ pub(crate) fn group_named(ledger: &Ledger, sites: &Sites, filter: &Filter, by: B
 }
 
 /// Returns the parts of each group's allocations that the program reported.
-pub(crate) fn parts(ledger: &Ledger, filter: &Filter, by: By) -> FxHashMap<Key, Vec<Part>> {
+pub(crate) fn parts(ledger: &Ledger, filter: &Filter, by: By) -> FxHashMap<GroupKey, Vec<Part>> {
     let parts = Parts::of(ledger);
     let sites = if by == By::Site && parts.are_any() { Sites::of_allocs(ledger) } else { Sites::default() };
     let mut wants = filter.on(ledger);
@@ -170,7 +156,7 @@ pub(crate) fn parts(ledger: &Ledger, filter: &Filter, by: By) -> FxHashMap<Key, 
 }
 
 /// Returns the call stacks of one group with their sums, most bytes first.
-pub(crate) fn stacks_of(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, wanted: &Key) -> Vec<Group> {
+pub(crate) fn stacks_of(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, wanted: &GroupKey) -> Vec<Group> {
     let mut is_wanted: FxHashMap<u64, bool> = FxHashMap::default();
     let mut groups = Groups::default();
     for alloc in select(ledger, filter) {
@@ -179,7 +165,7 @@ pub(crate) fn stacks_of(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By,
             groups.add(u64::from(alloc.stack), alloc);
         }
     }
-    let of_stack = |(_, group): (u64, Group)| Group { key: Key::Stack(group.stack), ..group };
+    let of_stack = |(_, group): (u64, Group)| Group { key: GroupKey::Stack(group.stack), ..group };
     let mut stacks: Vec<Group> = groups.list.into_iter().map(of_stack).collect();
     sort(&mut stacks, Sort::Bytes);
     stacks
@@ -256,7 +242,7 @@ impl Group {
 
     pub(crate) fn empty(stack: StackRef) -> Self {
         Self {
-            key: Key::Stack(0),
+            key: GroupKey::Stack(0),
             live: 0,
             bytes: 0,
             address_bytes: 0,
@@ -272,21 +258,21 @@ impl Group {
     }
 }
 
-fn key(ledger: &Ledger, sites: &Sites, by: By, number: u64) -> Key {
+fn key(ledger: &Ledger, sites: &Sites, by: By, number: u64) -> GroupKey {
     match by {
-        By::Site => Key::Site(sites.name(number as StackRef)),
-        By::Stack => Key::Stack(number as StackRef),
-        By::Kind => Key::Kind(number as u8),
-        By::Size => Key::Size(number),
-        By::Thread => Key::Thread(number as u32),
-        By::Tag => Key::Tag(ledger.snapshot.text(number as u32).into_owned()),
-        By::Context => Key::Context(number as u16),
-        By::Device if number & OF_DEVICE != 0 => Key::Device(Some((number & !OF_DEVICE) as u32)),
-        By::Device => Key::Device(ledger.snapshot.contexts.get(&(number as u16)).map(|context| context.device)),
+        By::Site => GroupKey::Site(sites.name(number as StackRef)),
+        By::Stack => GroupKey::Stack(number as StackRef),
+        By::Kind => GroupKey::Kind(number as u8),
+        By::Size => GroupKey::Size(number),
+        By::Thread => GroupKey::Thread(number as u32),
+        By::Tag => GroupKey::Tag(ledger.snapshot.text(number as u32).into_owned()),
+        By::Context => GroupKey::Context(number as u16),
+        By::Device if number & OF_DEVICE != 0 => GroupKey::Device(Some((number & !OF_DEVICE) as u32)),
+        By::Device => GroupKey::Device(ledger.snapshot.contexts.get(&(number as u16)).map(|context| context.device)),
     }
 }
 
-fn merge(merged: &mut FxHashMap<Key, Group>, group: Group) {
+fn merge(merged: &mut FxHashMap<GroupKey, Group>, group: Group) {
     match merged.get_mut(&group.key) {
         None => drop(merged.insert(group.key.clone(), group)),
         Some(into) => {
@@ -301,8 +287,15 @@ fn merge(merged: &mut FxHashMap<Key, Group>, group: Group) {
 
 /// Adds the totals ever allocated, which the ledger keeps for stacks and kinds. A stack's totals cover all kinds, so
 /// they are shown only if no filter narrows the live ones.
-fn totals(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, freed: bool, merged: &mut FxHashMap<Key, Group>) {
-    let mut add = |key: Key, stack: StackRef, total: (u64, u64)| {
+fn totals(
+    ledger: &Ledger,
+    sites: &Sites,
+    filter: &Filter,
+    by: By,
+    freed: bool,
+    merged: &mut FxHashMap<GroupKey, Group>,
+) {
+    let mut add = |key: GroupKey, stack: StackRef, total: (u64, u64)| {
         if freed || merged.contains_key(&key) {
             merge(merged, Group { key, total: Some(total), ..Group::empty(stack) });
         }
@@ -321,7 +314,7 @@ fn totals(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, freed: bool, 
             for row in Tally::all_of_memory() {
                 let total = ledger.snapshot.counter(row.allocs());
                 if total > 0 {
-                    add(Key::Kind(row.kind as u8), 0, (total, ledger.snapshot.counter(row.alloc_bytes())));
+                    add(GroupKey::Kind(row.kind as u8), 0, (total, ledger.snapshot.counter(row.alloc_bytes())));
                 }
             }
         }

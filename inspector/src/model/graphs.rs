@@ -3,12 +3,12 @@
 use super::Ledger;
 use super::cache::Cache;
 use super::execs::{held, hits, state, state_name, why_pinned};
+use super::key::GroupKey;
 use super::sites::Sites;
 use gpumem_wire::kinds::{ExecState, NodeKind, Pinned};
 use gpumem_wire::layout::{ExecSlot, GraphSlot, StackRef};
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, HashMap};
-use std::rc::Rc;
 
 /// Graphs and execs with the same key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -82,21 +82,6 @@ pub(crate) enum By {
     State,
 }
 
-/// The key of a group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Key {
-    /// The name of a call site, see [`Sites`].
-    Site(Rc<str>),
-    Stack(StackRef),
-    Thread(u32),
-    Tag(String),
-    Context(u16),
-    /// The fingerprint of a class; `None` for graphs.
-    Class(Option<u64>),
-    /// The name of a state and of the reason for pinning; empty for graphs.
-    State(&'static str, &'static str),
-}
-
 /// Selects execs; any condition leaves graphs out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
@@ -120,17 +105,17 @@ impl Filter {
 }
 
 /// Returns the groups, most memory first.
-pub(crate) fn group(ledger: &Ledger, filter: &Filter, by: By) -> Vec<(Key, Group)> {
+pub(crate) fn group(ledger: &Ledger, filter: &Filter, by: By) -> Vec<(GroupKey, Group)> {
     let sites = if by == By::Site { Sites::of_graphs(ledger) } else { Sites::default() };
-    let mut groups: BTreeMap<Key, Group> = BTreeMap::new();
+    let mut groups: BTreeMap<GroupKey, Group> = BTreeMap::new();
     let key = |stack, tid, tag, context| match by {
-        By::Site => Key::Site(sites.name(stack)),
-        By::Stack => Key::Stack(stack),
-        By::Thread => Key::Thread(tid),
-        By::Tag => Key::Tag(ledger.snapshot.text(tag).into_owned()),
-        By::Context => Key::Context(context),
-        By::Class => Key::Class(None),
-        By::State => Key::State("", ""),
+        By::Site => GroupKey::Site(sites.name(stack)),
+        By::Stack => GroupKey::Stack(stack),
+        By::Thread => GroupKey::Thread(tid),
+        By::Tag => GroupKey::Tag(ledger.snapshot.text(tag).into_owned()),
+        By::Context => GroupKey::Context(context),
+        By::Class => GroupKey::Class(None),
+        By::State => GroupKey::State("", ""),
     };
     for graph in ledger.snapshot.graphs.iter().filter(|_| filter.is_open()) {
         let group = groups.entry(key(graph.stack, graph.tid, graph.tag, graph.context)).or_default();
@@ -138,8 +123,8 @@ pub(crate) fn group(ledger: &Ledger, filter: &Filter, by: By) -> Vec<(Key, Group
     }
     for exec in ledger.snapshot.execs.iter().filter(|exec| filter.fits(exec)) {
         let key = match by {
-            By::Class => Key::Class(Some(exec.class)),
-            By::State => Key::State(state_name(exec), why_pinned(exec).map_or("", Pinned::name)),
+            By::Class => GroupKey::Class(Some(exec.class)),
+            By::State => GroupKey::State(state_name(exec), why_pinned(exec).map_or("", Pinned::name)),
             _ => key(exec.stack, exec.tid, exec.tag, exec.context),
         };
         groups.entry(key).or_default().add_exec(exec);

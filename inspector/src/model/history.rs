@@ -1,8 +1,9 @@
 //! Live memory over time, as the shim sampled it: plausible times, gaps, rates.
 
 use super::Ledger;
-use super::allocs::{By, Key};
+use super::allocs::By;
 use super::graphs;
+use super::key::GroupKey;
 use super::sites::Sites;
 use super::verdict::Step;
 use crate::source::liveness::Status;
@@ -218,19 +219,13 @@ impl Series {
 }
 
 /// Returns the memory that groups held over time, which the ledger keeps for call sites, stacks and tags.
-pub(crate) fn of_groups(ledger: &Ledger, samples: &Samples, by: By, sites: &Sites) -> FxHashMap<Key, Series> {
-    let mut held: FxHashMap<Key, Series> = FxHashMap::default();
-    for (row, slot) in ledger.snapshot.growth.rows() {
-        let Ok(number) = u32::try_from(slot.key) else { continue };
-        let key = match (by, GrowthKind::from_u8(slot.kind)) {
-            (By::Site, Some(GrowthKind::Site)) => Key::Site(sites.name(number)),
-            (By::Stack, Some(GrowthKind::Site)) => Key::Stack(number),
-            (By::Tag, Some(GrowthKind::Tag)) => Key::Tag(ledger.snapshot.text(number).into_owned()),
-            _ => continue,
-        };
-        held.entry(key).or_default().add(samples.row(ledger, row, slot));
-    }
-    held
+pub(crate) fn of_groups(ledger: &Ledger, samples: &Samples, by: By, sites: &Sites) -> FxHashMap<GroupKey, Series> {
+    of_rows(ledger, samples, |kind, number| match (by, kind) {
+        (By::Site, GrowthKind::Site) => Some(GroupKey::Site(sites.name(number.try_into().ok()?))),
+        (By::Stack, GrowthKind::Site) => Some(GroupKey::Stack(number.try_into().ok()?)),
+        (By::Tag, GrowthKind::Tag) => Some(GroupKey::Tag(ledger.snapshot.text(number.try_into().ok()?).into_owned())),
+        _ => None,
+    })
 }
 
 /// Returns the memory that graphs and execs held over time, which the ledger keeps for call sites, stacks and classes.
@@ -239,17 +234,25 @@ pub(crate) fn of_graphs(
     samples: &Samples,
     by: graphs::By,
     sites: &Sites,
-) -> FxHashMap<graphs::Key, Series> {
-    let mut held: FxHashMap<graphs::Key, Series> = FxHashMap::default();
+) -> FxHashMap<GroupKey, Series> {
+    of_rows(ledger, samples, |kind, number| match (by, kind) {
+        (graphs::By::Site, GrowthKind::Graphs) => Some(GroupKey::Site(sites.name(number.try_into().ok()?))),
+        (graphs::By::Stack, GrowthKind::Graphs) => Some(GroupKey::Stack(number.try_into().ok()?)),
+        (graphs::By::Class, GrowthKind::Class) => Some(GroupKey::Class(Some(number))),
+        _ => None,
+    })
+}
+
+fn of_rows(
+    ledger: &Ledger,
+    samples: &Samples,
+    key: impl Fn(GrowthKind, u64) -> Option<GroupKey>,
+) -> FxHashMap<GroupKey, Series> {
+    let mut held: FxHashMap<GroupKey, Series> = FxHashMap::default();
     for (row, slot) in ledger.snapshot.growth.rows() {
-        let stack = u32::try_from(slot.key).unwrap_or(0);
-        let key = match (by, GrowthKind::from_u8(slot.kind)) {
-            (graphs::By::Site, Some(GrowthKind::Graphs)) => graphs::Key::Site(sites.name(stack)),
-            (graphs::By::Stack, Some(GrowthKind::Graphs)) => graphs::Key::Stack(stack),
-            (graphs::By::Class, Some(GrowthKind::Class)) => graphs::Key::Class(Some(slot.key)),
-            _ => continue,
-        };
-        held.entry(key).or_default().add(samples.row(ledger, row, slot));
+        if let Some(key) = GrowthKind::from_u8(slot.kind).and_then(|kind| key(kind, slot.key)) {
+            held.entry(key).or_default().add(samples.row(ledger, row, slot));
+        }
     }
     held
 }

@@ -3,7 +3,7 @@
 //! * [`ledger`]: one snapshot with its symbols, its clock and its process.
 //! * [`account`]: memory of a process on a device, in parts that add up to the driver's count.
 //! * [`last_words`]: likely cause of a process's end.
-//! * [`allocs`]: live allocations in groups.
+//! * [`allocs`]: live allocations in groups. [`key`]: the keys of groups.
 //! * [`ages`]: live memory by age.
 //! * [`parts`]: parts of allocations that the program itself reported.
 //! * [`cache`]: the graph cache: its contents, its work, and whether its limits are too tight.
@@ -43,6 +43,7 @@ pub(crate) mod flame;
 pub(crate) mod graphs;
 pub(crate) mod growth;
 pub(crate) mod history;
+pub(crate) mod key;
 mod last_words;
 pub(crate) mod ledger;
 pub(crate) mod left;

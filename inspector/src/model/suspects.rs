@@ -2,11 +2,12 @@
 
 use super::Ledger;
 use super::ages::{OfAge, ages};
-use super::allocs::{By, Group, Key};
+use super::allocs::{By, Group};
 use super::balance::Balance;
 use super::changes::minus;
 use super::execs::hex;
 use super::history::{Samples, Series};
+use super::key::GroupKey;
 use super::live::{Live, numbered};
 use super::marks::{self, Moment};
 use super::sites::Sites;
@@ -161,13 +162,13 @@ pub(crate) fn add_growth(ledger: &Ledger, by: By, since: Option<&Moment>, groups
     let sites = if by == By::Site { Sites::of_allocs(ledger) } else { Sites::default() };
     let half = samples.points.last().map_or(0, |last| samples.before(last.time_ns, samples.span_ns() / 2));
     let from = since.map_or(half, |moment| moment.at_ns);
-    let mut grown: FxHashMap<Key, i64> = FxHashMap::default();
+    let mut grown: FxHashMap<GroupKey, i64> = FxHashMap::default();
     for ((_, number), live) in numbered(ledger, &samples).into_iter().filter(|((of, _), _)| *of == kind) {
         let number = u32::try_from(number).unwrap_or(0);
         let key = match by {
-            By::Site => Key::Site(sites.name(number)),
-            By::Stack => Key::Stack(number),
-            _ => Key::Tag(ledger.snapshot.text(number).into_owned()),
+            By::Site => GroupKey::Site(sites.name(number)),
+            By::Stack => GroupKey::Stack(number),
+            _ => GroupKey::Tag(ledger.snapshot.text(number).into_owned()),
         };
         if let Some(then) = live.series.at(&samples, from) {
             let sum = grown.entry(key).or_default();

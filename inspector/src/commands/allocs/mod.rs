@@ -7,7 +7,8 @@ mod text;
 use crate::args::{Target, name_of, since, size, span};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
-use crate::model::allocs::{self, By, Filter, Group, Key, Sort};
+use crate::model::allocs::{self, By, Filter, Group, Sort};
+use crate::model::key::GroupKey;
 use crate::model::marks::{self, Moment, Since};
 use crate::model::parts::{Part, Parts};
 use crate::model::rows::Alloc;
@@ -16,7 +17,6 @@ use crate::model::suspects;
 use crate::model::totals::{self, KindTotal, Live};
 use crate::model::{Head, Ledger};
 use crate::symbols::Frame;
-use crate::text::units;
 use crate::view::lazy::Lazy;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::AllocSlot;
@@ -220,12 +220,12 @@ fn group_rows<'a>(
         let group: &Group = &groups[at];
         let age = |ns| if group.live == 0 { 0 } else { ledger.age(ns) };
         let site = match group.key {
-            Key::Site(_) | Key::Stack(_) => ledger.site(group.stack),
+            GroupKey::Site(_) | GroupKey::Stack(_) => ledger.site(group.stack),
             _ => None,
         };
         let stack = if args.stacks || args.by == By::Stack { ledger.frames(group.stack) } else { Vec::new() };
         Row::Group(Box::new(GroupRow {
-            key: key_text(ledger, &sites, &group.key),
+            key: group.key.text(ledger, &sites),
             live: group.live,
             bytes: group.bytes,
             spilled_bytes: group.spilled_bytes,
@@ -243,25 +243,6 @@ fn group_rows<'a>(
         }))
     };
     Ok((Lazy::of((0..total.min(limit)).collect(), row), total, sums))
-}
-
-pub(in crate::commands) fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
-    match key {
-        Key::Site(site) => site.to_string(),
-        Key::Stack(stack) => sites.name(*stack).to_string(),
-        Key::Kind(number) => AllocKind::from_u8(*number).map_or(format!("kind {number}"), |kind| kind.name().into()),
-        Key::Size(bytes) => units::bytes(*bytes),
-        Key::Thread(tid) => format!("{tid} {}", ledger.thread(*tid)).trim_end().into(),
-        Key::Tag(tag) if tag.is_empty() => "(no tag)".into(),
-        Key::Tag(tag) => tag.clone(),
-        Key::Context(0) => "(no context)".into(),
-        Key::Context(context) => format!("context {context} on device {}", ledger.device(*context)),
-        Key::Device(None) => "(no device)".into(),
-        Key::Device(Some(device)) => {
-            let slot = ledger.snapshot.contexts.values().find(|slot| slot.device == *device);
-            format!("{device}: {}", slot.map(|slot| ledger.snapshot.name(slot.name)).unwrap_or_default())
-        }
-    }
 }
 
 fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: usize) -> Rows<'a> {

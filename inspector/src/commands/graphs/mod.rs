@@ -7,7 +7,7 @@ use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::cache::{self, Cache};
 use crate::model::execs;
-use crate::model::graphs::{self, By, Filter, Group, Key};
+use crate::model::graphs::{self, By, Filter, Group};
 use crate::model::rows::{Exec, Graph};
 use crate::model::sites::Sites;
 use crate::model::{Head, Ledger};
@@ -133,7 +133,7 @@ fn report<'a>(args: &'a Args, ledger: &'a Ledger, limit: usize) -> Report<'a> {
     let named = Rc::clone(&sites);
     let group_row = move |at: usize| {
         let (key, group) = &groups[at];
-        row(ledger, key_text(ledger, &named, key), group.clone(), args.stacks || args.by == By::Stack)
+        row(ledger, key.text(ledger, &named), group.clone(), args.stacks || args.by == By::Stack)
     };
     let counted = counters::ALL.iter().filter(|(index, ..)| GRAPH_COUNTERS.contains(index));
     Report {
@@ -177,23 +177,6 @@ fn row(ledger: &Ledger, key: String, group: Group, stack: bool) -> Row {
         oldest_age_ns: if group.graphs + group.execs == 0 { 0 } else { ledger.age(group.oldest_ns) },
         stack: if stack { ledger.frames(group.stack) } else { Vec::new() },
         group,
-    }
-}
-
-pub(in crate::commands) fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
-    match key {
-        Key::Site(site) => site.to_string(),
-        Key::Stack(stack) => sites.name(*stack).to_string(),
-        Key::Thread(tid) => format!("{tid} {}", ledger.thread(*tid)).trim_end().into(),
-        Key::Tag(tag) if tag.is_empty() => "(no tag)".into(),
-        Key::Tag(tag) => tag.clone(),
-        Key::Context(0) => "(no context)".into(),
-        Key::Context(context) => format!("context {context} on device {}", ledger.device(*context)),
-        Key::Class(None) | Key::State("", _) => "(graphs)".into(),
-        Key::Class(Some(0)) => "(no class)".into(),
-        Key::Class(Some(class)) => execs::hex(*class),
-        Key::State(state, "") => (*state).to_owned(),
-        Key::State(state, pinned) => format!("{state}: {pinned}"),
     }
 }
 

@@ -9,7 +9,8 @@ use super::several;
 use crate::args::{Target, rate, since, size, span};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
-use crate::model::allocs::{self, By, Filter, Key};
+use crate::model::allocs::{self, By, Filter};
+use crate::model::key::GroupKey;
 use crate::model::left::{self, LeftByGraphs};
 use crate::model::marks::{self, Since};
 use crate::model::parts::Part;
@@ -193,8 +194,8 @@ impl Args {
         let parts = |by| allocs::parts(ledger, &Filter::default(), by);
         let (of_sites, of_tags) = (parts(By::Site), parts(By::Tag));
         let parts = |suspect: &Suspect| match GrowthKind::from_name(suspect.kind) {
-            Some(GrowthKind::Site) => of_sites.get(&Key::Site(suspect.key.as_str().into())),
-            Some(GrowthKind::Tag) => of_tags.get(&Key::Tag(suspect.key.clone())),
+            Some(GrowthKind::Site) => of_sites.get(&GroupKey::Site(suspect.key.as_str().into())),
+            Some(GrowthKind::Tag) => of_tags.get(&GroupKey::Tag(suspect.key.clone())),
             _ => None,
         };
         let unmapped = unmapped::by_site(ledger);

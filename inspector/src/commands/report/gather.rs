@@ -2,6 +2,7 @@
 
 use crate::commands::doctor;
 use crate::context::Context;
+use crate::model::key::GroupKey;
 use crate::model::overview::Overview;
 use crate::model::summary::{About, Finding, GraphsOf, Holder, Number, Setting, Summary};
 use crate::model::suspects::{self, Suspect};
@@ -142,9 +143,9 @@ fn groups(ledger: &Ledger) -> Vec<GraphsOf> {
         let words = pinned.iter().map(|(why, n)| format!("{n} {why}"));
         words.collect::<Vec<_>>().join(", ")
     };
-    let group = |(key, group): (graphs::Key, graphs::Group)| GraphsOf {
+    let group = |(key, group): (GroupKey, graphs::Group)| GraphsOf {
         name: match key {
-            graphs::Key::Site(name) => name.to_string(),
+            GroupKey::Site(name) => name.to_string(),
             _ => String::new(),
         },
         graphs: group.graphs,

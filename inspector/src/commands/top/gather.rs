@@ -15,11 +15,13 @@ mod processes;
 pub(super) use memory::Memory;
 pub(super) use processes::processes;
 
-use super::look::{Ask, Head, Look, Tab};
+use super::look::{Ask, Cell, Head, Look, Row, Tab};
 use crate::model::Ledger;
+use crate::model::key::GroupKey;
 use crate::model::sites::Sites;
 use crate::source::world::World;
 use crate::text::units;
+use gpumem_wire::layout::StackRef;
 
 /// The input of each tab.
 struct View<'a> {
@@ -28,6 +30,37 @@ struct View<'a> {
     sites: Sites,
     ask: &'a Ask,
     memory: &'a Memory,
+}
+
+/// Most rows of a list: no user scrolls through more.
+const MOST_ROWS: usize = 5000;
+
+/// Cuts a list to the rows that are shown; returns the number of the others.
+fn cut<T>(rows: &mut Vec<T>) -> usize {
+    let left_out = rows.len().saturating_sub(MOST_ROWS);
+    rows.truncate(MOST_ROWS);
+    left_out
+}
+
+/// Returns a call stack in lines.
+fn frames(ledger: &Ledger, stack: StackRef) -> Vec<String> {
+    ledger.frames(stack).iter().map(|frame| format!("  {}", frame.text())).collect()
+}
+
+impl View<'_> {
+    /// Identifies a group whatever the order of the rows. Several stacks may have one name.
+    fn id(&self, sites: &Sites, key: &GroupKey) -> String {
+        match key {
+            GroupKey::Stack(stack) => format!("stack {stack}"),
+            _ => key.text(self.ledger, sites),
+        }
+    }
+
+    /// Returns the row of a group, with its name as the last cell.
+    fn row(&self, sites: &Sites, key: &GroupKey, mut cells: Vec<Cell>) -> Row {
+        cells.push(Cell::Text(key.text(self.ledger, sites)));
+        Row::new(self.id(sites, key), cells)
+    }
 }
 
 /// Looks at a ledger.

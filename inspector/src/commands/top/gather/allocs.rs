@@ -1,19 +1,18 @@
 //! Live allocations in groups, and one group in detail.
 
 use super::super::look::{ALLOCATIONS, Cell, Row, Sheet, Tone};
-use super::View;
+use super::{View, cut, frames};
 use crate::args::name_of;
-use crate::commands::allocs::key_text;
 use crate::model::Ledger;
-use crate::model::allocs::{self, By, Filter, Group, Key, Sort};
+use crate::model::allocs::{self, By, Filter, Group, Sort};
 use crate::model::history::{self, Samples, Series};
+use crate::model::key::GroupKey;
 use crate::model::sites::Sites;
 use crate::model::verdict::Verdict;
 use crate::text::{count, units};
-use rustc_hash::FxHashMap;
+use rustc_hash::FxHashSet;
+use std::cmp::Ordering;
 
-/// Most rows: the largest are shown, since no user scrolls through more.
-const MOST_ROWS: usize = 5000;
 /// Call stacks of one group that are shown, and frames of each.
 const MOST_STACKS: usize = 20;
 /// Number of rows whose names are wanted first.
@@ -39,59 +38,53 @@ fn filter(by: By) -> Filter {
 /// Returns the table of groups.
 pub(super) fn sheet(view: &View, by: By) -> Sheet {
     let mut groups = allocs::group_named(view.ledger, &view.sites, &filter(by), by, false);
-    let baseline = view.memory.baseline().map(|baseline| baseline.groups(by, &view.sites));
+    let baseline = view.memory.baseline().map(|baseline| baseline.allocs(by, &view.sites));
     let change = |group: &Group| {
         let before = baseline.as_ref().map(|before| before.get(&group.key).copied().unwrap_or_default());
-        (
-            Cell::bytes(group.bytes, before.map(|before| before.0)),
-            Cell::count(group.live, before.map(|before| before.1)),
-        )
+        let [bytes, live] = [0, 1].map(|at| before.map(|before| before[at]));
+        (Cell::bytes(group.bytes, bytes), Cell::count(group.live, live))
     };
     if let Some(baseline) = &baseline {
-        gone(baseline, &mut groups);
-        groups.sort_by(|a, b| {
-            change(b).0.weight().partial_cmp(&change(a).0.weight()).unwrap_or(std::cmp::Ordering::Equal)
-        });
+        // Groups of the baseline that have no live memory any more.
+        let there: FxHashSet<GroupKey> = groups.iter().map(|group| group.key.clone()).collect();
+        let gone = baseline.keys().filter(|key| !there.contains(key));
+        groups.extend(gone.map(|key| Group { key: key.clone(), ..Group::empty(0) }));
+        let weight = |group: &Group| change(group).0.weight();
+        groups.sort_by(|a, b| weight(b).partial_cmp(&weight(a)).unwrap_or(Ordering::Equal));
     } else {
         allocs::sort(&mut groups, Sort::Bytes);
     }
-    let left_out = groups.len().saturating_sub(MOST_ROWS);
-    groups.truncate(MOST_ROWS);
+    let left_out = cut(&mut groups);
     let samples = Samples::of(view.ledger);
     let held = history::of_groups(view.ledger, &samples, by, &view.sites);
-    let rows = groups.iter().map(|group| row(view, group, change(group), &samples, held.get(&group.key)));
+    let rows = groups.iter().map(|group| row(view, group, change(group), over_time(held.get(&group.key), &samples)));
     Sheet { columns: ALLOCATIONS, of: name_of(by), rows: rows.collect(), left_out, empty: "nothing is live" }
 }
 
-/// Adds groups of the baseline that have no live memory any more.
-fn gone(baseline: &FxHashMap<Key, (u64, u64)>, groups: &mut Vec<Group>) {
-    let there: rustc_hash::FxHashSet<Key> = groups.iter().map(|group| group.key.clone()).collect();
-    let gone = baseline.keys().filter(|key| !there.contains(key));
-    groups.extend(gone.map(|key| Group { key: key.clone(), ..Group::empty(0) }));
-}
-
-fn row(view: &View, group: &Group, (bytes, live): (Cell, Cell), samples: &Samples, held: Option<&Series>) -> Row {
-    let name = key_text(view.ledger, &view.sites, &group.key);
-    let verdict = match &group.key {
-        Key::Site(site) => view.memory.verdict(site),
-        _ => None,
-    };
+fn row(view: &View, group: &Group, (bytes, live): (Cell, Cell), [rate, bars]: [Cell; 2]) -> Row {
+    let verdict = verdict(view, &group.key);
     let grows = verdict == Some(Verdict::GrowsSteadily);
     let cells = vec![
         Cell::text(if grows { "▲" } else { "" }),
         bytes,
         live,
         if group.live == 0 { Cell::Empty } else { Cell::Age(view.ledger.age(group.oldest_ns)) },
-        held.map_or(Cell::Empty, |held| Cell::BytesRate(held.per_minute(samples))),
+        rate,
         verdict.map_or(Cell::Empty, |verdict| Cell::text(verdict.short())),
-        held.map_or(Cell::Empty, |held| Cell::Bars(bars(held, samples))),
-        Cell::text(name.clone()),
+        bars,
     ];
-    let id = match group.key {
-        Key::Stack(stack) => format!("stack {stack}"),
-        _ => name,
-    };
-    Row::new(id, cells).tone(if grows { Tone::Warn } else { Tone::Plain })
+    view.row(&view.sites, &group.key, cells).tone(if grows { Tone::Warn } else { Tone::Plain })
+}
+
+fn verdict(view: &View, key: &GroupKey) -> Option<Verdict> {
+    if let GroupKey::Site(site) = key { view.memory.verdict(site) } else { None }
+}
+
+/// Returns the rate of a series, and its bars.
+pub(super) fn over_time(held: Option<&Series>, samples: &Samples) -> [Cell; 2] {
+    held.map_or([Cell::Empty, Cell::Empty], |held| {
+        [Cell::BytesRate(held.per_minute(samples)), Cell::Bars(bars(held, samples))]
+    })
 }
 
 /// Returns the memory held over time.
@@ -105,24 +98,20 @@ pub(super) fn bars(held: &Series, samples: &Samples) -> Vec<u64> {
 pub(super) fn detail(view: &View, id: &str) -> Vec<String> {
     let by = if view.ask.tab == super::Tab::Overview { By::Site } else { view.ask.by };
     let groups = allocs::group_named(view.ledger, &view.sites, &filter(by), by, false);
-    let is_it = |group: &&Group| match group.key {
-        Key::Stack(stack) => format!("stack {stack}") == id,
-        _ => key_text(view.ledger, &view.sites, &group.key) == id,
-    };
-    let Some(group) = groups.iter().find(is_it) else {
+    let Some(group) = groups.iter().find(|group| view.id(&view.sites, &group.key) == id) else {
         return vec![id.to_owned(), String::new(), "nothing is live here now".into()];
     };
     let stacks = allocs::stacks_of(view.ledger, &view.sites, &filter(by), by, &group.key);
-    let mut lines = vec![key_text(view.ledger, &view.sites, &group.key), String::new()];
+    let mut lines = vec![group.key.text(view.ledger, &view.sites), String::new()];
     lines.extend(numbers(view, group, by));
     for stack in stacks.iter().take(MOST_STACKS) {
         let held = format!("{} in {}", units::bytes(stack.bytes), count(stack.live, "allocation"));
         lines.extend([String::new(), held]);
-        let frames = view.ledger.frames(stack.stack);
+        let frames = frames(view.ledger, stack.stack);
         if frames.is_empty() {
             lines.push("  no call stack was recorded".into());
         }
-        lines.extend(frames.iter().map(|frame| format!("  {}", frame.text())));
+        lines.extend(frames);
     }
     if let Some(more) = stacks.len().checked_sub(MOST_STACKS).filter(|&more| more > 0) {
         lines.extend([String::new(), format!("{} hold less", count(more as u64, "more call stack"))]);
@@ -145,10 +134,7 @@ fn numbers(view: &View, group: &Group, by: By) -> Vec<String> {
     let samples = Samples::of(view.ledger);
     if let Some(held) = history::of_groups(view.ledger, &samples, by, &view.sites).get(&group.key) {
         let rate = crate::report::growth::rate(held.per_minute(&samples));
-        let verdict = match &group.key {
-            Key::Site(site) => view.memory.verdict(site).map(|verdict| format!(": {}", verdict.words())),
-            _ => None,
-        };
+        let verdict = verdict(view, &group.key).map(|verdict| format!(": {}", verdict.words()));
         lines.push(format!("grows by {rate}{}", verdict.unwrap_or_default()));
         lines.push(format!("history  {}", crate::view::spark::line(&bars(held, &samples), MOMENTS as usize)));
     }

@@ -1,16 +1,13 @@
 //! Events, the newest first.
 
 use super::super::look::{Cell, EVENTS, Look, Row, Sheet, Tone};
-use super::View;
+use super::{MOST_ROWS, View, frames};
 use crate::commands::events::{sentence, severity};
 use crate::model::sites::Sites;
 use crate::source::liveness::real_ns;
 use crate::text::units;
 use gpumem_wire::kinds::{EventKind, Severity};
 use gpumem_wire::layout::EventSlot;
-
-/// Most rows: no user scrolls through more.
-const MOST_ROWS: usize = 5000;
 
 /// Fills the tab.
 pub(super) fn fill(view: &View, look: &mut Look) {
@@ -69,7 +66,7 @@ fn detail(view: &View, id: &str) -> Vec<String> {
     ];
     if event.stack != 0 {
         lines.push(String::new());
-        lines.extend(ledger.frames(event.stack).iter().map(|frame| format!("  {}", frame.text())));
+        lines.extend(frames(ledger, event.stack));
     }
     lines
 }

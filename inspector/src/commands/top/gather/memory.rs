@@ -1,12 +1,13 @@
 //! Data kept from one look to the next.
 
 use super::super::look::Ask;
-use crate::model::allocs::{self, By, Filter, Key};
+use crate::model::allocs::{self, By, Filter};
+use crate::model::key::GroupKey;
 use crate::model::sites::Sites;
 use crate::model::suspects;
 use crate::model::verdict::Verdict;
 use crate::model::{Ledger, graphs};
-use gpumem_wire::layout::StackRef;
+use clap::ValueEnum;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -26,18 +27,20 @@ struct Counts {
     by_index: Vec<u64>,
 }
 
+/// Numbers of groups, by key.
+type Held<const N: usize> = FxHashMap<GroupKey, [u64; N]>;
+
 /// Reference values for differences.
 pub(super) struct Baseline {
     number: u64,
     pub at: Instant,
-    /// Bytes and number of live allocations.
-    by_stack: FxHashMap<StackRef, (u64, u64)>,
-    by_key: FxHashMap<Key, (u64, u64)>,
+    /// Bytes and number of live allocations, for each grouping. Call sites are kept as stacks, which get names later.
+    allocs: Vec<Held<2>>,
+    /// Execs, graphs, and their device and host bytes.
+    graphs: Vec<Held<4>>,
     /// Totals, by name.
     pub numbers: FxHashMap<&'static str, u64>,
     counters: Vec<u64>,
-    /// Execs, graphs, and their device and host bytes.
-    graphs: FxHashMap<graphs::Key, [u64; 4]>,
 }
 
 /// Verdicts on call sites. They are not made at every look, since they read every allocation.
@@ -108,19 +111,23 @@ impl Memory {
 
 impl Baseline {
     fn of(ledger: &Ledger, number: u64) -> Self {
-        let filter = Filter::default();
-        let groups = |by| allocs::group_named(ledger, &Sites::default(), &filter, by, false);
-        let by_stack = groups(By::Stack).into_iter().map(|group| (group.stack, (group.bytes, group.live))).collect();
-        let others = [By::Kind, By::Size, By::Thread, By::Tag, By::Context, By::Device];
-        let by_key = others.into_iter().flat_map(groups).map(|group| (group.key, (group.bytes, group.live))).collect();
+        let (sites, filter, graph_filter) = (Sites::default(), Filter::default(), graphs::Filter::default());
+        let of_allocs = |&by: &By| {
+            let by = if by == By::Site { By::Stack } else { by };
+            let groups = allocs::group_named(ledger, &sites, &filter, by, false);
+            groups.into_iter().map(|group| (group.key, [group.bytes, group.live])).collect()
+        };
+        let of_graphs = |&by: &graphs::By| {
+            let by = if by == graphs::By::Site { graphs::By::Stack } else { by };
+            graphs::group(ledger, &graph_filter, by).into_iter().map(|(key, group)| (key, held(&group))).collect()
+        };
         Self {
             number,
             at: Instant::now(),
-            by_stack,
-            by_key,
+            allocs: By::value_variants().iter().map(of_allocs).collect(),
+            graphs: graphs::By::value_variants().iter().map(of_graphs).collect(),
             numbers: super::overview::totals(ledger, &super::overview::gathered(ledger)),
             counters: ledger.snapshot.counters.clone(),
-            graphs: graphs_of(ledger),
         }
     }
 
@@ -129,55 +136,31 @@ impl Baseline {
         self.counters.get(index).copied().unwrap_or(0)
     }
 
-    /// Returns the baseline of groups of graphs; call sites under their present names.
-    pub(super) fn graphs(&self, by: graphs::By, sites: &Sites) -> FxHashMap<graphs::Key, [u64; 4]> {
-        if by != graphs::By::Site {
-            return self.graphs.clone();
-        }
-        let mut groups: FxHashMap<graphs::Key, [u64; 4]> = FxHashMap::default();
-        for (key, held) in &self.graphs {
-            let graphs::Key::Stack(stack) = key else { continue };
-            let sums = groups.entry(graphs::Key::Site(sites.name(*stack))).or_default();
-            sums.iter_mut().zip(held).for_each(|(sum, held)| *sum = sum.saturating_add(*held));
-        }
-        groups
+    /// Returns the baseline of groups of allocations; call sites under their present names.
+    pub(super) fn allocs(&self, by: By, sites: &Sites) -> Held<2> {
+        named(&self.allocs[by as usize], by == By::Site, sites)
     }
 
-    /// Returns the baseline of groups; call sites under their present names.
-    pub(super) fn groups(&self, by: By, sites: &Sites) -> FxHashMap<Key, (u64, u64)> {
-        let of = |key: &Key| match key {
-            Key::Site(_) => By::Site,
-            Key::Stack(_) => By::Stack,
-            Key::Kind(_) => By::Kind,
-            Key::Size(_) => By::Size,
-            Key::Thread(_) => By::Thread,
-            Key::Tag(_) => By::Tag,
-            Key::Context(_) => By::Context,
-            Key::Device(_) => By::Device,
-        };
-        if !matches!(by, By::Site | By::Stack) {
-            let all = self.by_key.iter().filter(|(key, _)| of(key) == by);
-            return all.map(|(key, held)| (key.clone(), *held)).collect();
-        }
-        let mut groups: FxHashMap<Key, (u64, u64)> = FxHashMap::default();
-        for (&stack, &(bytes, live)) in &self.by_stack {
-            let key = if by == By::Site { Key::Site(sites.name(stack)) } else { Key::Stack(stack) };
-            let sum = groups.entry(key).or_default();
-            *sum = (sum.0.saturating_add(bytes), sum.1 + live);
-        }
-        groups
+    /// Returns the baseline of groups of graphs; call sites under their present names.
+    pub(super) fn graphs(&self, by: graphs::By, sites: &Sites) -> Held<4> {
+        named(&self.graphs[by as usize], by == graphs::By::Site, sites)
     }
+}
+
+fn named<const N: usize>(held: &Held<N>, is_by_site: bool, sites: &Sites) -> Held<N> {
+    let mut named = Held::default();
+    for (key, numbers) in held {
+        let key = match key {
+            GroupKey::Stack(stack) if is_by_site => GroupKey::Site(sites.name(*stack)),
+            key => key.clone(),
+        };
+        let sums: &mut [u64; N] = named.entry(key).or_insert([0; N]);
+        sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum = sum.saturating_add(*number));
+    }
+    named
 }
 
 /// Returns the numbers of a group of graphs that have differences.
 pub(super) fn held(group: &graphs::Group) -> [u64; 4] {
     [group.execs, group.graphs, group.device_bytes, group.host_bytes]
-}
-
-fn graphs_of(ledger: &Ledger) -> FxHashMap<graphs::Key, [u64; 4]> {
-    use graphs::By;
-    let filter = graphs::Filter::default();
-    let all = [By::Stack, By::Thread, By::Tag, By::Context, By::Class, By::State];
-    let groups = all.into_iter().flat_map(|by| graphs::group(ledger, &filter, by));
-    groups.map(|(key, group)| (key, held(&group))).collect()
 }

@@ -17,43 +17,31 @@ use rustc_hash::FxHashMap;
 
 const DEVICE_LIVE: &str = "device memory, live";
 
-/// A total: its name, true if it is bytes, and its value in a sample.
-type Total = (&'static str, bool, fn(&SampleSlot) -> u64);
+/// A number of a process over time: its name, true if it is bytes, its value in a sample, and its present value, if that
+/// is known better than from the last sample.
+struct Total(&'static str, bool, fn(&SampleSlot) -> u64, Option<fn(&Overview) -> u64>);
 
 const TOTALS: &[Total] = &[
-    (DEVICE_LIVE, true, |sample| sample.device_live),
-    ("managed memory, live", true, |sample| sample.managed_live),
-    ("pinned host memory", true, |sample| sample.host_live),
-    ("memory in unknown places", true, |sample| sample.unknown_live),
-    ("idle in the pool", true, |sample| sample.device_idle),
-    ("allocations", false, |sample| sample.allocs_live),
-    ("graphs", false, |sample| sample.graphs_live),
-    ("execs", false, |sample| sample.execs_live),
-    ("graphs' host memory ~", true, |sample| sample.graph_host_bytes),
-    ("resident memory", true, |sample| sample.rss),
-    ("devices, all users", true, |sample| sample.device_used),
+    Total(DEVICE_LIVE, true, |sample| sample.device_live, Some(|now| now.live.device)),
+    Total("managed memory, live", true, |sample| sample.managed_live, Some(|now| now.live.managed)),
+    Total("pinned host memory", true, |sample| sample.host_live, Some(|now| now.live.host)),
+    Total("memory in unknown places", true, |sample| sample.unknown_live, Some(|now| now.live.unknown)),
+    Total("idle in the pool", true, |sample| sample.device_idle, Some(|now| now.pool.idle_bytes)),
+    Total("allocations", false, |sample| sample.allocs_live, Some(|now| now.live.count)),
+    Total("graphs", false, |sample| sample.graphs_live, Some(|now| now.graphs.graphs)),
+    Total("execs", false, |sample| sample.execs_live, Some(|now| now.graphs.execs)),
+    Total("graphs' host memory ~", true, |sample| sample.graph_host_bytes, Some(|now| now.graphs.host_bytes)),
+    Total("resident memory", true, |sample| sample.rss, None),
+    Total("devices, all users", true, |sample| sample.device_used, None),
 ];
 
 /// Returns the present totals, by name.
 pub(super) fn totals(ledger: &Ledger, overview: &Overview) -> FxHashMap<&'static str, u64> {
-    let Overview { live, devices, graphs, .. } = overview;
-    let idle = devices.iter().fold(0, |sum: u64, device| sum.saturating_add(device.idle_bytes));
     let last = ledger.snapshot.samples.last();
-    let sampled = |of: fn(&SampleSlot) -> u64| last.map_or(0, of);
-    let now = [
-        live.device,
-        live.managed,
-        live.host,
-        live.unknown,
-        idle,
-        live.count,
-        graphs.graphs,
-        graphs.execs,
-        graphs.host_bytes,
-        sampled(|sample| sample.rss),
-        sampled(|sample| sample.device_used),
-    ];
-    TOTALS.iter().map(|total| total.0).zip(now).collect()
+    let now = |&Total(name, _, sampled, now): &Total| {
+        (name, now.map_or_else(|| last.map_or(0, sampled), |now| now(overview)))
+    };
+    TOTALS.iter().map(now).collect()
 }
 
 /// Returns the data behind the totals. NVML is not asked, because no tab shows its counts.
@@ -63,42 +51,43 @@ pub(super) fn gathered(ledger: &Ledger) -> Overview {
 
 /// Fills the tab.
 pub(super) fn fill(view: &View, look: &mut Look) {
-    let now = totals(view.ledger, &gathered(view.ledger));
     look.lines = rates(view).into_iter().collect();
-    look.numbers = Sheet { columns: NUMBERS, rows: numbers(view, now, |_| true), ..Sheet::default() };
+    look.numbers = numbers(view, &gathered(view.ledger), |_| true, &[]);
     look.list = sheet(view, By::Site);
 }
 
-/// Returns the wanted totals that samples have, by name.
-pub(super) fn numbers(view: &View, mut now: FxHashMap<&'static str, u64>, wanted: impl Fn(&str) -> bool) -> Vec<Row> {
+/// Returns the wanted totals that samples have, and the counters that are not 0.
+pub(super) fn numbers(
+    view: &View,
+    overview: &Overview,
+    wanted: impl Fn(&str) -> bool,
+    counters: &[(&'static str, usize)],
+) -> Sheet {
     let snapshot = &view.ledger.snapshot;
+    let mut now = totals(view.ledger, overview);
     let running = view.ledger.process.as_ref().filter(|_| view.ledger.status.running());
     if let Some(resident) = running.and_then(|process| process.resident(view.world)) {
         now.insert("resident memory", resident.rss);
     }
-    let row = |&(name, is_bytes, of): &Total| {
+    let row = |&Total(name, is_bytes, sampled, _): &Total| {
         let (taken, parked) = growth::taken_running(view.ledger);
-        let series = growth::series(&taken, of, true);
+        let series = growth::series(&taken, sampled, true);
         let value = now.get(name).copied().unwrap_or(0);
         let sampled = series.points.iter().map(|point| point.bytes).max().unwrap_or(0);
         let peak = sampled.max(value).max(if name == DEVICE_LIVE { peak_of_a_context(snapshot) } else { 0 });
         let samples = Samples::without_gaps(&series.points, parked);
         let before = view.memory.baseline().map(|baseline| baseline.numbers.get(name).copied().unwrap_or(0));
         let rate = series.per_minute(&samples);
-        let cells = match is_bytes {
+        let [value, peak, rate] = match is_bytes {
             true => [Cell::bytes(value, before), Cell::Bytes(peak), Cell::BytesRate(rate)],
             false => [Cell::count(value, before), Cell::Count(peak), Cell::CountRate(rate)],
         };
-        let [value, peak, rate] = cells;
         Row::new(name, vec![Cell::text(name), value, peak, rate, Cell::Bars(bars(&series, &samples))])
     };
-    let seen = |row: &Row| row.cells[2].weight() != Some(0.0);
-    TOTALS
-        .iter()
-        .filter(|total| wanted(total.0))
-        .map(row)
-        .filter(|row| row.id.starts_with("device memory") || seen(row))
-        .collect()
+    let says = |row: &Row| row.id == DEVICE_LIVE || row.cells[2].weight() != Some(0.0);
+    let totals = TOTALS.iter().filter(|total| wanted(total.0)).map(row).filter(says);
+    let counted = counters.iter().filter_map(|&(name, index)| counted(view, name, index));
+    Sheet { columns: NUMBERS, rows: totals.chain(counted).collect(), ..Sheet::default() }
 }
 
 /// Returns the highest peak of live memory in one context, which usually lies between samples. Several contexts had
@@ -128,7 +117,7 @@ fn of_rows(of: fn(Tally) -> usize) -> Vec<usize> {
 }
 
 /// Returns a counter's value and rate; `None` if it is 0.
-pub(super) fn counted(view: &View, name: &'static str, index: usize) -> Option<Row> {
+fn counted(view: &View, name: &'static str, index: usize) -> Option<Row> {
     let now = Some(view.ledger.snapshot.counter(index)).filter(|&now| now > 0)?;
     let before = view.memory.baseline().map(|baseline| baseline.counter(index));
     let rate = view.memory.per_second(&[index]).map_or(Cell::Empty, |rate| Cell::CountRate(rate * 60.0));

@@ -1,8 +1,8 @@
 //! The pool's idle memory by context, and its work.
 
-use super::super::look::{CONTEXTS, Cell, Look, NUMBERS, Row, Sheet, Tone};
+use super::super::look::{CONTEXTS, Cell, Look, Row, Sheet, Tone};
 use super::View;
-use super::overview::{counted, gathered, numbers, totals};
+use super::overview::{gathered, numbers};
 use crate::model::pool::{OfContext, Pool};
 use crate::report;
 use crate::text::units;
@@ -29,9 +29,7 @@ pub(super) fn fill(view: &View, look: &mut Look) {
         look.warnings.extend(pool.stranded.iter().map(report::pool::stranded_words));
     }
     let is_of_pool = |name: &str| ["device memory, live", "idle in the pool"].contains(&name);
-    let mut rows = numbers(view, totals(view.ledger, &overview), is_of_pool);
-    rows.extend(DID.iter().filter_map(|&(name, index)| counted(view, name, index)));
-    look.numbers = Sheet { columns: NUMBERS, rows, ..Sheet::default() };
+    look.numbers = numbers(view, &overview, is_of_pool, DID);
     let contexts = pool.in_contexts.iter().map(row).collect();
     look.list = Sheet { columns: CONTEXTS, rows: contexts, empty: "no context", ..Sheet::default() };
     look.detail = view.ask.detail.as_ref().map(|id| detail(pool, id));

@@ -1,16 +1,16 @@
 //! All processes with the shim, and ledgers of dead ones.
 
 use super::super::look::{Ask, Cell, Head, Look, PROCESSES, Row, Sheet, Tone};
-use super::allocs::bars;
-use crate::model::history::{Samples, Series, parked_times};
+use super::allocs::over_time;
+use crate::model::growth;
+use crate::model::history::{Samples, parked_times};
 use crate::model::totals;
 use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::source::liveness::{Life, Status};
 use crate::source::world::World;
 use crate::text::{self, count};
 use gpumem_wire::counters;
-use gpumem_wire::layout::SampleSlot;
-use gpumem_wire::read::{Point, Snapshot};
+use gpumem_wire::read::Snapshot;
 
 /// Longest name of a process in the table.
 const NAME: usize = 20;
@@ -51,10 +51,9 @@ fn row(found: &FoundProcess) -> Row {
 fn numbers(summary: &Snapshot, status: &Status) -> Vec<Cell> {
     let live = totals::live(summary, status);
     let graphs = summary.counter(counters::GRAPHS_CREATED).saturating_sub(summary.counter(counters::GRAPHS_DESTROYED));
-    let point =
-        |sample: &SampleSlot| Point { time_ns: sample.time_ns, samples: 1, bytes: sample.device_live, count: 0 };
-    let series = Series::in_order(summary.samples.iter().map(point).collect());
+    let series = growth::series(&summary.samples, |sample| sample.device_live, false);
     let samples = Samples::without_gaps(&series.points, parked_times(summary, status));
+    let [rate, bars] = over_time(Some(&series), &samples);
     let rss = summary.samples.last().map_or(Cell::Empty, |sample| Cell::Bytes(sample.rss));
     vec![
         Cell::Bytes(live.device),
@@ -63,7 +62,7 @@ fn numbers(summary: &Snapshot, status: &Status) -> Vec<Cell> {
         Cell::Count(live.count),
         Cell::Count(graphs),
         rss,
-        Cell::BytesRate(series.per_minute(&samples)),
-        Cell::Bars(bars(&series, &samples)),
+        rate,
+        bars,
     ]
 }
