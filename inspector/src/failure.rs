@@ -95,8 +95,7 @@ pub(crate) fn plain(error: &std::io::Error) -> String {
 
 /// Returns the current command with sudo before it, for a user who lacks a permission.
 pub(crate) fn as_root() -> String {
-    // SAFETY: geteuid takes no arguments and cannot fail.
-    if unsafe { libc::geteuid() } == 0 {
+    if rustix::process::geteuid().is_root() {
         return "even root is not allowed to: CAP_SYS_PTRACE is missing, or the kernel protects that process".into();
     }
     let mut words = vec!["sudo".to_owned()];

@@ -6,12 +6,13 @@ use object::LittleEndian;
 use object::elf::{DT_NEEDED, DT_NULL, DT_STRTAB, EM_AARCH64, EM_X86_64, FileHeader32, FileHeader64, Machine, PT_LOAD};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::read::{FileKind, ReadCache, ReadRef, StringTable};
-use std::ffi::CString;
+use rustix::fs::getxattr;
+use rustix::process::{getegid, geteuid, getuid};
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use zerocopy::IntoBytes;
 
 /// Facts about loading from the headers of an ELF file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,21 +130,16 @@ pub(crate) fn beyond_reach(path: &Path) -> Option<String> {
 /// True if a program would have more rights than this process.
 fn is_privileged(path: &Path) -> bool {
     let Ok(meta) = std::fs::metadata(path) else { return false };
-    // SAFETY: these take no arguments and cannot fail.
-    let (uid, gid, real) = unsafe { (libc::geteuid(), libc::getegid(), libc::getuid()) };
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let is_set = meta.mode() & 0o4000 != 0 && meta.uid() != uid || meta.mode() & 0o2000 != 0 && meta.gid() != gid;
     // Root has all capabilities anyway, and the loader accepts root's environment.
-    is_set || real != 0 && has_capabilities(path)
+    is_set || !getuid().is_root() && has_capabilities(path)
 }
 
 /// True if executing a file grants capabilities.
 fn has_capabilities(path: &Path) -> bool {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
     let mut words = [0_u32; 6];
-    // SAFETY: both names are C strings, and the call writes no more bytes than the array has.
-    let len = unsafe {
-        libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), words.as_mut_ptr().cast(), size_of_val(&words))
-    };
+    let len = getxattr(path, "security.capability", words.as_mut_bytes()).unwrap_or(0);
     // The kernel's vfs_cap_data: a version with the effective bit, then permitted and inheritable capabilities.
     let [magic, permitted, _, permitted_high, ..] = words.map(u32::from_le);
     len >= 12 && (magic & 1 != 0 || permitted != 0 || len >= 20 && permitted_high != 0)

@@ -2,10 +2,9 @@
 
 use super::history::Samples;
 use super::sites::Sites;
-use super::{Ledger, execs};
+use super::{Ledger, events, execs};
 use crate::source::liveness::real_ns;
-use crate::text::units;
-use gpumem_wire::kinds::{AllocKind, EventKind, GrowthKind};
+use gpumem_wire::kinds::{EventKind, GrowthKind};
 use gpumem_wire::layout::{EventSlot, SampleSlot};
 use gpumem_wire::read::Point;
 use serde::{Deserialize, Serialize};
@@ -145,28 +144,12 @@ fn at(points: &[Point], samples: &[Point]) -> Vec<u64> {
 
 /// Returns the event as a moment, if timelines show its kind.
 pub(crate) fn moment(ledger: &Ledger, event: &EventSlot) -> Option<Moment> {
+    use EventKind::*;
     let kind = EventKind::from_u8(event.kind)?;
-    let bytes = units::bytes;
-    let what = || AllocKind::from_u8(u8::try_from(event.b).ok()?).map(AllocKind::name);
-    let said = match kind {
-        EventKind::Mark => ledger.snapshot.name(event.text).into_owned(),
-        EventKind::OutOfMemory => format!("{} did not fit, {} were live", bytes(event.a), bytes(event.b)),
-        EventKind::LimitRefused => {
-            let group = if event.b == 1 { "_GROUP" } else { "" };
-            format!("{} would have gone beyond GPUMEM_LIMIT{group}", bytes(event.a))
-        }
-        EventKind::AllocFailed => {
-            format!("{} of {} memory failed, error {}", bytes(event.a), what().unwrap_or("unknown"), event.code)
-        }
-        EventKind::OomRetry => format!("a graph call ran out of memory; {} were given back for it", bytes(event.a)),
-        EventKind::Thrash => format!("the graph cache thrashes at {} real execs", event.a),
-        EventKind::StrandedSite => format!("{} in {} older blocks lie unused", bytes(event.a), event.b),
-        EventKind::Parked => format!("{} of device memory were moved to the host", bytes(event.a)),
-        EventKind::Resumed => format!("{} of device memory are back on the device", bytes(event.a)),
-        EventKind::Pressed => format!("a request of {} was refused once", bytes(event.a)),
-        _ => return None,
-    };
-    let out_of_memory = matches!(kind, EventKind::OutOfMemory | EventKind::LimitRefused | EventKind::AllocFailed);
-    let unix_ns = real_ns(&ledger.snapshot.header, event.time_ns);
-    Some(Moment { unix_ns, kind: kind.name().into(), text: said, out_of_memory })
+    let out_of_memory = matches!(kind, OutOfMemory | LimitRefused | AllocFailed);
+    if !out_of_memory && !matches!(kind, Mark | OomRetry | Thrash | StrandedSite | Pressed | Parked | Resumed) {
+        return None;
+    }
+    let (unix_ns, text) = (real_ns(&ledger.snapshot.header, event.time_ns), events::sentence(ledger, event));
+    Some(Moment { unix_ns, kind: kind.name().into(), text, out_of_memory })
 }

@@ -7,6 +7,7 @@
 //! * [`ages`]: live memory by age.
 //! * [`parts`]: parts of allocations that the program itself reported.
 //! * [`cache`]: the graph cache: its contents, its work, and whether its limits are too tight.
+//! * [`events`]: events in words.
 //! * [`execs`]: one exec or one graph: its state, its class, its bytes.
 //! * [`graphs`]: graphs and execs in groups.
 //! * [`rows`]: allocations, graphs and execs one by one, as in JSON.
@@ -38,6 +39,7 @@ pub(crate) mod changes;
 pub(crate) mod chart;
 pub(crate) mod course;
 pub(crate) mod devices;
+pub(crate) mod events;
 pub(crate) mod execs;
 pub(crate) mod flame;
 pub(crate) mod graphs;

@@ -1,6 +1,6 @@
 //! The graph cache in words, for the head of `graphs` and `top`, and for `stats --all`.
 
-use super::lines::line;
+use super::lines::{line, nonzero};
 use crate::model::cache::{Cache, Thrash};
 use crate::text::units;
 use crate::text::{clean, count};
@@ -136,9 +136,7 @@ pub(crate) fn print_part(out: &mut dyn Write, cache: &Cache) -> std::io::Result<
     let reason = clean(&cache.reason).into_owned();
     let on = if cache.state == "on" { "the program's exec handles are gpumem's own" } else { "" };
     line(out, cache.state, on, &reason)?;
-    if cache.pinned > 0 {
-        line(out, &units::number(cache.pinned), "pinned handles", &pinned_words(cache))?;
-    }
+    nonzero(out, units::number, &[(cache.pinned, "pinned handles", &pinned_words(cache))])?;
     if cache.seen() {
         print_held(out, cache)?;
         print_done(out, cache)?;
@@ -150,7 +148,7 @@ pub(crate) fn print_part(out: &mut dyn Write, cache: &Cache) -> std::io::Result<
 fn print_held(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     let n = units::number;
     let (resident, folded, gone) = (n(cache.resident), n(cache.folded), n(cache.gone));
-    let states = format!("{resident} resident, {folded} folded, {gone} gone, in {}", classes(cache.classes));
+    let states = format!("{resident} resident, {folded} folded, {gone} gone, in {}", count(cache.classes, "class"));
     line(out, &n(cache.handles), "virtual handles", &states)?;
     line(out, &n(cache.real_execs), "real execs", &format!("{} (GPUMEM_GRAPH_CACHE)", bound(cache.max_execs, n)))?;
     if cache.parked_execs > 0 {
@@ -192,22 +190,15 @@ fn print_done(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     line(out, &n(cache.instantiations), "instantiates", &reasons.join(", "))?;
     let reused = format!("{} reused after a destroy", count(cache.recycled, "exec"));
     line(out, &n(cache.evictions), "evictions", &reused)?;
-    for (times, what, remark) in [
+    let seldom = [
         (cache.one_by_one, "launches node by node", "no real exec could be made"),
         (cache.oom_retries, "retries after out-of-memory", ""),
         (cache.graph_trims, "trims of the driver's graph memory", ""),
-    ] {
-        if times > 0 {
-            line(out, &n(times), what, remark)?;
-        }
-    }
+    ];
+    nonzero(out, n, &seldom)?;
     let remark = format!(
         "estimated: the time of instantiates that were not needed, minus {} that launches spent on getting their execs",
         units::span(cache.miss_ns)
     );
     line(out, &units::span(cache.saved_ns.unsigned_abs()), saved(cache), &remark)
-}
-
-fn classes(n: u64) -> String {
-    if n == 1 { "1 class".into() } else { format!("{} classes", units::number(n)) }
 }

@@ -15,6 +15,16 @@ pub(crate) fn line(out: &mut dyn Write, value: &str, name: &str, remark: &str) -
     )
 }
 
+/// Prints those values that are not 0, each with its name and a remark.
+pub(crate) fn nonzero(
+    out: &mut dyn Write,
+    show: impl Fn(u64) -> String,
+    values: &[(u64, &str, &str)],
+) -> std::io::Result<()> {
+    let mut values = values.iter().filter(|(value, ..)| *value > 0);
+    values.try_for_each(|&(value, name, remark)| line(out, &show(value), name, remark))
+}
+
 /// Parts that are shown for one allocation or group.
 const PARTS: usize = 3;
 

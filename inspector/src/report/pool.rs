@@ -1,6 +1,6 @@
 //! The pool in words, for the heads of views, for `doctor`, and for `stats --all`.
 
-use super::lines::{self, line};
+use super::lines::{self, line, nonzero};
 use crate::model::pool::{Guard, OfContext, Pool, StrandedSite};
 use crate::text::units;
 use crate::text::{clean, count};
@@ -83,16 +83,12 @@ pub(crate) fn print_part(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()
         print_done(out, pool)?;
     }
     print_guard(out, &pool.guard)?;
-    for (bytes, what) in [(pool.own_device_bytes, "of the device"), (pool.own_pinned_bytes, "pinned")] {
-        if bytes > 0 {
-            line(
-                out,
-                &units::bytes(bytes),
-                &format!("gpumem's own, {what}"),
-                "kernels and buffers of the guard and of searches",
-            )?;
-        }
-    }
+    let why = "kernels and buffers of the guard and of searches";
+    let own = [
+        (pool.own_device_bytes, "gpumem's own, of the device", why),
+        (pool.own_pinned_bytes, "gpumem's own, pinned", why),
+    ];
+    nonzero(out, units::bytes, &own)?;
     print_contexts(out, &pool.in_contexts)?;
     print_stranded(out, pool)
 }
@@ -136,7 +132,7 @@ fn print_done(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
         line(out, &n(pool.barriers), &waited, "")?;
     }
     line(out, &n(pool.released), "blocks given back to the driver", &units::bytes(pool.released_bytes))?;
-    for (times, what, remark) in [
+    let seldom = [
         (pool.flushes, "times everything was given back", "an allocation had run out of memory"),
         (pool.trims, "times trimmed", "gpumem trim"),
         (pool.limit_refusals, "allocations over the limit", "GPUMEM_LIMIT"),
@@ -146,12 +142,8 @@ fn print_done(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
             "allocations freed while a live graph still refers to them",
             "gpumem events --kind freed-in-graph",
         ),
-    ] {
-        if times > 0 {
-            line(out, &n(times), what, remark)?;
-        }
-    }
-    Ok(())
+    ];
+    nonzero(out, n, &seldom)
 }
 
 /// Prints the guard's memory and findings, if there is a guard.
@@ -163,7 +155,7 @@ fn print_guard(out: &mut dyn Write, guard: &Guard) -> std::io::Result<()> {
     let what = "besides what the program asked for, to find wrong writes";
     line(out, &units::bytes(guard.bytes), what, "GPUMEM_GUARD; at most GPUMEM_GUARD_MAX")?;
     line(out, &n(guard.checks), "ranges read", "behind and in front of allocations, and freed ones")?;
-    for (times, what, remark) in [
+    let seldom = [
         (guard.unchecked, "ranges that could not be read in time", "what was written there is not known"),
         (guard.without, "allocations that are not watched", "GPUMEM_GUARD_MAX was reached, or memory was short"),
         (guard.written_outside, "allocations were written to outside of them", "gpumem events --kind written-outside"),
@@ -177,12 +169,8 @@ fn print_guard(out: &mut dyn Write, guard: &Guard) -> std::io::Result<()> {
             "launches of graphs that refer to freed memory",
             "gpumem events --kind freed-graph-launched",
         ),
-    ] {
-        if times > 0 {
-            line(out, &n(times), what, remark)?;
-        }
-    }
-    Ok(())
+    ];
+    nonzero(out, n, &seldom)
 }
 
 /// Prints one row for each context, if there are several or one is not served.

@@ -2,9 +2,12 @@
 
 use crate::failure::Failure;
 use gpumem_wire::place;
+use rustix::process::geteuid;
+use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Command that mounts /proc.
 pub(crate) const MOUNT: &str = "mount -t proc proc /proc";
@@ -30,8 +33,7 @@ pub(crate) struct World {
 impl World {
     /// Returns the real machine; `dir` overrides the directory from the environment.
     pub(crate) fn here(dir: Option<PathBuf>) -> Self {
-        // SAFETY: geteuid takes no arguments and cannot fail.
-        let uid = unsafe { libc::geteuid() };
+        let uid = geteuid().as_raw();
         let gpumem = std::env::var_os(place::DIR_VARIABLE);
         let runtime = place::runtime_dir(uid);
         let narrow = dir.is_some() || accepted(gpumem.as_deref()).is_some();
@@ -120,10 +122,13 @@ fn is_dir_of(path: &Path, uid: u32) -> bool {
 
 /// Reads CLOCK_MONOTONIC, nanoseconds: the clock of every ledger.
 pub(crate) fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a local with room for the one timespec that clock_gettime writes.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    clock(ClockId::Monotonic).as_nanos() as u64
+}
+
+/// Reads a clock of the kernel.
+pub(crate) fn clock(id: ClockId) -> Duration {
+    let time = clock_gettime(id);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
 }
 
 #[cfg(test)]
@@ -138,8 +143,7 @@ mod tests {
             std::fs::create_dir_all(&path).unwrap();
             path
         };
-        // SAFETY: geteuid takes no arguments and cannot fail.
-        let uid = unsafe { libc::geteuid() };
+        let uid = geteuid().as_raw();
         let (run, tmp) = (make(format!("run/user/{uid}/gpumem")), make(format!("tmp/gpumem-{uid}")));
         let shm = make(format!("dev/shm/gpumem-{uid}"));
         make(format!("tmp/gpumem-{}", uid + 1));

@@ -52,24 +52,30 @@ pub(crate) fn about(ns: u64) -> String {
 /// Formats a time in nanoseconds since 1970 on this machine's clock: `17:05:09`, with the date if it is not today.
 /// Empty for 0, which means unknown.
 pub(crate) fn clock(unix_ns: u64) -> String {
-    let local = |seconds: u64| {
-        // The inferred type is right for musl and glibc alike, and libc deprecates its name for musl.
-        let seconds = seconds.try_into().ok()?;
-        // SAFETY: zeroes are a valid tm.
-        let mut tm: libc::tm = unsafe { std::mem::zeroed() };
-        // SAFETY: both are locals; localtime_r reads the one and writes the other.
-        let answer = unsafe { libc::localtime_r(&seconds, &mut tm) };
-        (!answer.is_null()).then_some(tm)
-    };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let (Some(then), Some(now)) = (local(unix_ns / 1_000_000_000).filter(|_| unix_ns != 0), local(now)) else {
         return String::new();
     };
-    let time = format!("{:02}:{:02}:{:02}", then.tm_hour, then.tm_min, then.tm_sec);
+    let time = time_of_day(unix_ns / 1_000_000_000);
     match (then.tm_year, then.tm_yday) == (now.tm_year, now.tm_yday) {
         true => time,
         false => format!("{}-{:02}-{:02} {time}", then.tm_year + 1900, then.tm_mon + 1, then.tm_mday),
     }
+}
+
+/// Formats a time in seconds since 1970 on this machine's clock: `17:05:09`.
+pub(crate) fn time_of_day(unix_seconds: u64) -> String {
+    local(unix_seconds).map_or(String::new(), |tm| format!("{:02}:{:02}:{:02}", tm.tm_hour, tm.tm_min, tm.tm_sec))
+}
+
+fn local(unix_seconds: u64) -> Option<libc::tm> {
+    // The inferred type is right for musl and glibc alike, and libc deprecates its name for musl.
+    let seconds = unix_seconds.try_into().ok()?;
+    // SAFETY: zeroes are a valid tm.
+    let mut tm: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both are locals; localtime_r reads the one and writes the other.
+    let answer = unsafe { libc::localtime_r(&seconds, &mut tm) };
+    (!answer.is_null()).then_some(tm)
 }
 
 /// Hundredths as percent.

@@ -293,10 +293,8 @@ pub(crate) fn terminal_columns() -> Option<usize> {
 
 /// Returns the width and height of the terminal on stdout.
 pub(crate) fn terminal_size() -> Option<(usize, usize)> {
-    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: TIOCGWINSZ writes one winsize, and `size` is one. A stdout that is no terminal gives an error.
-    let answer = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
-    (answer == 0 && size.ws_col > 0).then_some((usize::from(size.ws_col), usize::from(size.ws_row)))
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok().filter(|size| size.ws_col > 0)?;
+    Some((size.ws_col.into(), size.ws_row.into()))
 }
 
 #[cfg(test)]

@@ -7,8 +7,7 @@ use crate::source::find::FoundProcess;
 use crate::source::world::MOUNT;
 use crate::text::{self, units};
 use gpumem_wire::settings::{Alias, Complaint, Settings, aliases_in_force};
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
+use rustix::fs::{Access, access, statvfs};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -93,20 +92,11 @@ fn nearest(dir: &Path) -> Option<&Path> {
 }
 
 fn writable(dir: &Path) -> bool {
-    let Ok(path) = CString::new(dir.as_os_str().as_bytes()) else { return false };
-    // SAFETY: `path` is a CString: it ends in NUL and lives until access returns.
-    unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) == 0 }
+    access(dir, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
 fn free_bytes(dir: &Path) -> Option<u64> {
-    let path = CString::new(dir.as_os_str().as_bytes()).ok()?;
-    // SAFETY: statvfs is a C struct of numbers, so all zeroes is a valid value.
-    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: `path` is a CString, and `stat` is a local that has room for the one statvfs that is
-    // written.
-    let answer = unsafe { libc::statvfs(path.as_ptr(), &mut stat) };
-    #[allow(clippy::unnecessary_cast)] // Their width differs between targets.
-    (answer == 0).then_some(stat.f_bavail as u64 * stat.f_frsize as u64)
+    statvfs(dir).ok().map(|of| of.f_bavail.saturating_mul(of.f_frsize))
 }
 
 /// Returns approximately the loader's directories: LD_LIBRARY_PATH and the usual ones.
@@ -173,11 +163,7 @@ pub(super) fn runtimes(_: &Machine) -> Finding {
 }
 
 pub(super) fn devices(_: &Machine) -> Vec<Finding> {
-    let is_closed = |node: &&str| {
-        let Ok(path) = CString::new(*node) else { return false };
-        // SAFETY: `path` is a CString: it ends in NUL and lives until access returns.
-        unsafe { libc::access(path.as_ptr(), libc::R_OK | libc::W_OK) != 0 }
-    };
+    let is_closed = |node: &&str| access(*node, Access::READ_OK | Access::WRITE_OK).is_err();
     let nodes = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm", "/dev/kfd"].into_iter();
     let closed = nodes.filter(|node| Path::new(node).exists()).filter(is_closed);
     let found = closed.map(|node| {

@@ -3,6 +3,7 @@
 
 use crate::failure::{Failure, Result, plain};
 use crate::source::open;
+use crate::text::units;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::trace::{self, Action, Record, Trace};
 use std::collections::HashMap;
@@ -80,22 +81,15 @@ fn undone(records: &[Record]) -> Vec<bool> {
 /// Time of day in this machine's zone, which is queried once per second of the trace.
 #[derive(Default)]
 struct Clock {
-    second: i64,
+    second: u64,
     text: String,
 }
 
 impl Clock {
     fn time(&mut self, real_ns: u64) -> String {
-        let (second, micros) = ((real_ns / 1_000_000_000) as i64, real_ns / 1000 % 1_000_000);
+        let (second, micros) = (real_ns / 1_000_000_000, real_ns / 1000 % 1_000_000);
         if self.text.is_empty() || self.second != second {
-            // SAFETY: tm holds numbers and a pointer that may be null, so zeroes are valid.
-            // localtime_r reads `second` and writes `tm`, and both are locals.
-            let tm = unsafe {
-                let mut tm: libc::tm = std::mem::zeroed();
-                libc::localtime_r(&second, &mut tm);
-                tm
-            };
-            (self.second, self.text) = (second, format!("{:02}:{:02}:{:02}", tm.tm_hour, tm.tm_min, tm.tm_sec));
+            (self.second, self.text) = (second, units::time_of_day(second));
         }
         format!("{}.{micros:06}", self.text)
     }

@@ -9,7 +9,9 @@ use crate::model::recording::Recorder;
 use crate::model::recording::line::{End, Line};
 use crate::model::{Ledger, totals};
 use crate::source::liveness::Life;
+use crate::source::world::clock;
 use crate::text::{self, units};
+use rustix::time::ClockId;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -105,12 +107,12 @@ impl<'a> Sessions<'a> {
     /// # Errors
     /// Those of writing.
     pub(super) fn look(&mut self) -> Result<()> {
-        let begin = processor_time();
+        let begin = clock(ClockId::ProcessCPUTime);
         for session in self.sessions.iter_mut().filter(|session| !session.ended) {
             session.look(self.context)?;
         }
         // A costly look, as when names of new code are looked up, predicts little of the next one.
-        let took = processor_time().saturating_sub(begin);
+        let took = clock(ClockId::ProcessCPUTime).saturating_sub(begin);
         self.cost = if self.cost.is_zero() { took } else { took.min(self.cost * 2).max(self.cost / 2) };
         self.say();
         Ok(())
@@ -211,12 +213,4 @@ impl Session {
         self.place.write(&[summary, Line::End(End { why: why.into() })])?;
         self.place.end()
     }
-}
-
-/// Returns the processor time of this process so far.
-fn processor_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a local with room for the one timespec that clock_gettime writes.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -34,9 +34,8 @@ pub(super) fn record(args: &Args, context: &Context) -> Result<()> {
     let environment =
         start::environment(args.lib.as_deref(), &args.command, context.global.dir.as_deref()).map_err(failed)?;
     start::look_up(&args.command)?;
-    // SAFETY: prctl with this option takes a number and touches no memory of ours.
     // Processes whose parents have ended stay below this one, and are found.
-    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     super::watch_signals();
     let child = start::spawn(&args.command, environment)?;
     let start_ticks = Process::of(&context.world, child.id()).map_or(0, |process| process.start_ticks);

@@ -11,6 +11,7 @@ use super::{Part, Report, Section, Setup};
 use crate::context::Context;
 use crate::failure::{Code, Failure, Result, plain};
 use gpumem_wire::verdict::{self, Subject, Verdict};
+use rustix::process::geteuid;
 use serde::Serialize;
 use std::fs;
 use std::io::Write;
@@ -170,9 +171,8 @@ fn subject(driver: &Driver, gpu: &Gpu) -> Subject {
 
 /// Returns a directory's verdict on the device to be tested, if later processes of this user accept it.
 fn there(dir: &Path, driver: &Driver) -> Option<Written> {
-    // SAFETY: geteuid takes no arguments and cannot fail.
-    let uid = unsafe { libc::geteuid() };
-    let (found, _) = verdict::find(&[dir.to_owned()], &subject(driver, driver.gpus.first()?), uid);
+    let subject = subject(driver, driver.gpus.first()?);
+    let (found, _) = verdict::find(&[dir.to_owned()], &subject, geteuid().as_raw());
     found.map(|found| Written::of(found.path, found.verdict))
 }
 
@@ -238,9 +238,7 @@ fn preloaded(
 
 /// Returns the directory of the verdict.
 fn directory(place: Option<Place>) -> std::result::Result<PathBuf, String> {
-    // SAFETY: geteuid takes no arguments and cannot fail.
-    let root = unsafe { libc::geteuid() } == 0;
-    match place.unwrap_or(if root { Place::System } else { Place::User }) {
+    match place.unwrap_or(if geteuid().is_root() { Place::System } else { Place::User }) {
         Place::System => Ok(verdict::SYSTEM.into()),
         Place::User => {
             let variable = |name| std::env::var_os(name);
@@ -339,8 +337,7 @@ mod tests {
         let verdict = Verdict { subject: subject.clone(), pool: true, graph_cache: false };
         let path = write(&dir, &verdict).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
-        // SAFETY: geteuid takes no arguments and cannot fail.
-        let uid = unsafe { libc::geteuid() };
+        let uid = geteuid().as_raw();
         let (found, refused) = verdict::find(std::slice::from_ref(&dir), &subject, uid);
         assert_eq!((found.map(|found| found.verdict), refused), (Some(verdict), vec![]));
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing is left beside it");

@@ -3,7 +3,7 @@
 use super::Report;
 use crate::model::account::{How, Share};
 use crate::model::devices::Device;
-use crate::report::lines::line;
+use crate::report::lines::{line, nonzero};
 use crate::text::{clean, units};
 use crate::view::table::{DIM, HEAD, paint};
 use gpumem_wire::kinds::AllocKind;
@@ -37,14 +37,11 @@ fn print_parts(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
         let about = if part.how == How::Recorded { "" } else { "~" };
         line(out, &format!("{about}{}", units::bytes(part.bytes)), part.name, &part.remark)?;
     }
-    for (bytes, name, remark) in [
+    let elsewhere = [
         (device.managed_bytes, "managed memory, on the device or on the host", ""),
         (device.spilled_bytes, "spilled, outside of the device's memory", "gpumem allocs --spilled"),
-    ] {
-        if bytes > 0 {
-            line(out, &units::bytes(bytes), name, remark)?;
-        }
-    }
+    ];
+    nonzero(out, units::bytes, &elsewhere)?;
     if let Some(local) = &device.local {
         let (kernel, each) = (clean(&local.kernel), units::bytes(local.per_thread));
         let cure = "smaller arrays in the kernel, or __launch_bounds__ so that fewer registers spill";

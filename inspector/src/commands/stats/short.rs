@@ -3,7 +3,11 @@
 use super::{Report, devices};
 use crate::model::devices::Device;
 use crate::model::totals::Host;
-use crate::report::{self, growth::rate, lines::line};
+use crate::report::{
+    self,
+    growth::rate,
+    lines::{line, nonzero},
+};
 use crate::text::{count, units};
 use crate::view::table::{DIM, HEAD, Table, WARN, paint};
 use std::io::Write;
@@ -66,16 +70,12 @@ fn print_host(out: &mut dyn Write, host: &Host) -> std::io::Result<()> {
     writeln!(out, "\n{}", paint(HEAD, "host memory of this process"))?;
     line(out, &host.rss_bytes.map_or("?".into(), units::bytes), "resident", "")?;
     let of_graphs = host.graph_bytes.saturating_add(host.exec_bytes).saturating_add(host.source_bytes);
-    for (bytes, name, remark) in [
+    let parts = [
         (host.pinned_bytes, "pinned memory from the driver", ""),
         (host.registered_bytes, "the program's own memory, pinned", ""),
         (of_graphs, "graphs, graph execs and their sources", "estimated"),
-    ] {
-        if bytes > 0 {
-            line(out, &units::bytes(bytes), name, remark)?;
-        }
-    }
-    Ok(())
+    ];
+    nonzero(out, units::bytes, &parts)
 }
 
 /// Returns the changes per minute over the samples; `None` without samples.

@@ -5,7 +5,7 @@ use crate::model::growth::{COLUMNS, Growth};
 use crate::model::taken::TakenBy;
 use crate::model::totals::{Host, KindTotal};
 use crate::report;
-use crate::report::lines::line;
+use crate::report::lines::{line, nonzero};
 use crate::text::{clean, units};
 use crate::view::table::{HEAD, Table, paint};
 use gpumem_wire::counters;
@@ -77,12 +77,9 @@ fn print_host(out: &mut dyn Write, host: &Host) -> std::io::Result<()> {
     line(out, &units::bytes(host.registered_bytes), "the program's own memory, pinned", "")?;
     line(out, &units::bytes(host.graph_bytes), "graphs", "estimated")?;
     line(out, &units::bytes(host.exec_bytes), "graph execs", "estimated")?;
-    if host.source_bytes > 0 {
-        line(out, &units::bytes(host.source_bytes), "sources of graph execs", "")?;
-    }
-    if host.own_bytes > 0 {
-        line(out, &units::bytes(host.own_bytes), "gpumem's own", "at the last sample")?;
-    }
+    let others =
+        [(host.source_bytes, "sources of graph execs", ""), (host.own_bytes, "gpumem's own", "at the last sample")];
+    nonzero(out, units::bytes, &others)?;
     if let (Some(unexplained), Some(rss)) = (host.unexplained_bytes, host.rss_bytes) {
         let remark = if host.explained_bytes > rss {
             "the estimates add up to more than is resident"
@@ -126,9 +123,7 @@ fn print_counters(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     }
     line(out, &units::number(report.threads), "threads that made recorded calls", "")?;
     line(out, &units::number(report.streams), "live streams", "")?;
-    if report.captures_in_progress > 0 {
-        line(out, &units::number(report.captures_in_progress), "captures in progress", "")?;
-    }
+    nonzero(out, units::number, &[(report.captures_in_progress, "captures in progress", "")])?;
     line(out, &units::number(report.call_stacks), "different call stacks", "")
 }
 

@@ -8,11 +8,12 @@ use super::look::{Ask, Look};
 use crate::model::Ledger;
 use crate::source::ask::ask;
 use crate::source::choose::{self, TargetRequest};
-use crate::source::world::World;
+use crate::source::world::{World, clock};
 use crate::symbols::Named;
 use crate::view::screen::Waker;
 use gpumem_wire::command::Request;
 use rustc_hash::FxHashSet;
+use rustix::time::ClockId;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::time::{Duration, Instant};
@@ -189,7 +190,7 @@ impl Reader {
 
     /// Looks and sends the result; false if the receiver is gone.
     fn look(&mut self, ask: &Ask, again: bool, out: &Out) -> bool {
-        let (start, used) = (Instant::now(), cpu());
+        let (start, used) = (Instant::now(), clock(ClockId::ThreadCPUTime));
         self.looked = Some(start);
         let look = match &ask.whom {
             None => Ok(gather::processes(&self.world, ask)),
@@ -197,7 +198,7 @@ impl Reader {
         };
         let rows = self.ledger.as_ref().map_or(0, |ledger| ledger.snapshot.allocs.len() + ledger.snapshot.execs.len());
         let running = self.ledger.as_ref().is_none_or(|ledger| ledger.status.running());
-        let used = cpu().saturating_sub(used);
+        let used = clock(ClockId::ThreadCPUTime).saturating_sub(used);
         tracing::debug!("a look took {} ms and {} ms of a core", start.elapsed().as_millis(), used.as_millis());
         let mut pace = ask.interval.max(used * SHARE);
         if rows > MANY_ROWS {
@@ -310,10 +311,4 @@ fn name_all(world: &World, jobs: &Receiver<Job>, to: &Sender<ToWorker>, generati
             }
         }
     }
-}
-
-/// Returns the processor time of this thread.
-fn cpu() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
 }

@@ -2,11 +2,11 @@
 
 use super::super::look::{Cell, EVENTS, Look, Row, Sheet, Tone};
 use super::{MOST_ROWS, View, frames};
-use crate::commands::events::{sentence, severity};
+use crate::model::events::{name, sentence, severity};
 use crate::model::sites::Sites;
 use crate::source::liveness::real_ns;
 use crate::text::units;
-use gpumem_wire::kinds::{EventKind, Severity};
+use gpumem_wire::kinds::Severity;
 use gpumem_wire::layout::EventSlot;
 
 /// Fills the tab.
@@ -26,12 +26,8 @@ pub(super) fn fill(view: &View, look: &mut Look) {
     look.detail = view.ask.detail.as_ref().map(|id| detail(view, id));
 }
 
-fn name(event: &EventSlot) -> String {
-    EventKind::from_u8(event.kind).map_or(format!("kind {}", event.kind), |kind| kind.name().to_owned())
-}
-
 fn row(view: &View, sites: &Sites, event: &EventSlot) -> Row {
-    let said = sentence(view.ledger, event, EventKind::from_u8(event.kind));
+    let said = sentence(view.ledger, event);
     let site = if event.stack == 0 { Cell::Empty } else { Cell::text(&*sites.name(event.stack)) };
     let thread = format!("{} {}", event.tid, view.ledger.thread(event.tid));
     let cells = vec![
@@ -58,7 +54,7 @@ fn detail(view: &View, id: &str) -> Vec<String> {
     let mut lines = vec![
         name(event),
         String::new(),
-        sentence(ledger, event, EventKind::from_u8(event.kind)),
+        sentence(ledger, event),
         String::new(),
         format!("when     {clock}, {} ago", units::span(ledger.age(event.time_ns))),
         format!("thread   {} {}", event.tid, ledger.thread(event.tid)),
