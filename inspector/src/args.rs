@@ -6,6 +6,7 @@ pub(crate) mod candidates;
 
 use crate::model::ledger::frames::StackMode;
 use crate::model::marks::Since;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueHint};
 use gpumem_wire::settings::{parse_size, parse_time};
 use std::ffi::OsString;
@@ -89,6 +90,15 @@ pub(crate) fn number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let most =
         8_u32.checked_mul(size_of::<T>() as u32).and_then(|bits| u64::MAX.checked_shr(64 - bits)).unwrap_or(u64::MAX);
     number.ok_or_else(|| format!("allowed: a number from 0 to {most}"))
+}
+
+/// Parses one of these values by its name.
+pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
+    all: &'static [T],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    let names: PossibleValuesParser = all.iter().map(|&value| name(value)).collect::<Vec<_>>().into();
+    names.try_map(move |given| all.iter().copied().find(|&value| name(value) == given).ok_or("no such name"))
 }
 
 /// Returns the name of an option's value on the command line.

@@ -1,6 +1,6 @@
 //! `gpumem events`: events, oldest first.
 
-use crate::args::Target;
+use crate::args::{Target, one_of};
 use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::events::{name, sentence, severity};
@@ -24,18 +24,14 @@ pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// Only these kinds (repeatable)
-    #[arg(long, value_name = "KIND", value_parser = kind_parser())]
-    kind: Vec<String>,
+    #[arg(long, value_name = "KIND", value_parser = one_of(EventKind::ALL, EventKind::name))]
+    kind: Vec<EventKind>,
     /// Only what went wrong: failures, warnings, errors
     #[arg(long)]
     problems: bool,
     /// How many of the newest events to show; 0 shows all [default: 40, in JSON all]
     #[arg(short = 'n', long, value_name = "ROWS", value_parser = crate::args::number::<usize>)]
     limit: Option<usize>,
-}
-
-fn kind_parser() -> clap::builder::PossibleValuesParser {
-    EventKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().into()
 }
 
 #[derive(Serialize)]
@@ -82,7 +78,7 @@ impl Command for Args {
         let events = &ledger.snapshot.events;
         let wanted = |event: &&EventSlot| {
             let kind = EventKind::from_u8(event.kind);
-            (self.kind.is_empty() || kind.is_some_and(|kind| self.kind.iter().any(|name| name == kind.name())))
+            (self.kind.is_empty() || kind.is_some_and(|kind| self.kind.contains(&kind)))
                 && (!self.problems || severity(event) != Severity::Info)
         };
         let mut chosen: Vec<(&EventSlot, u64)> = events.iter().filter(wanted).map(|event| (event, 1)).collect();

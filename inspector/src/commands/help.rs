@@ -2,7 +2,7 @@
 
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
-use crate::text::width;
+use crate::text;
 use crate::view::table::{DIM, HEAD, paint, terminal_size};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use std::collections::BTreeMap;
@@ -99,11 +99,11 @@ fn page(out: &mut dyn Write, text: &str, columns: usize) -> std::io::Result<()> 
             _ if line.starts_with("|---") => {}
             _ if line.starts_with('|') => {
                 let cells: Vec<_> = line.trim_matches('|').split('|').map(|cell| plain(cell.trim())).collect();
-                wrapped(out, "- ", &cells.join(": "), columns)?;
+                writeln!(out, "{}", text::wrap_at(&format!("- {}", cells.join(": ")), columns, 2))?;
             }
             _ => {
-                let bullet = if line.starts_with("- ") { "- " } else { "" };
-                wrapped(out, bullet, &plain(line.trim_start_matches("- ")), columns)?;
+                let indent = if line.starts_with("- ") { 2 } else { 0 };
+                writeln!(out, "{}", text::wrap_at(&plain(line), columns, indent))?;
             }
         }
     }
@@ -125,21 +125,6 @@ fn plain(line: &str) -> String {
     out.replace(['`', '*'], "")
 }
 
-fn wrapped(out: &mut dyn Write, begin: &str, text: &str, columns: usize) -> std::io::Result<()> {
-    let (mut line, indent) = (begin.to_owned(), " ".repeat(begin.len()));
-    for word in text.split_whitespace() {
-        if width(&line) + 1 + width(word) > columns && line.len() > begin.len() {
-            writeln!(out, "{line}")?;
-            line.clone_from(&indent);
-        }
-        if line.len() > begin.len() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    writeln!(out, "{line}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,7 +135,10 @@ mod tests {
             let mut out = Vec::new();
             page(&mut out, text, 80).unwrap();
             let shown = anstream::adapter::strip_str(&String::from_utf8(out).unwrap()).to_string();
-            assert!(shown.lines().filter(|line| !line.starts_with("    ")).all(|line| width(line) <= 80), "{name}");
+            assert!(
+                shown.lines().filter(|line| !line.starts_with("    ")).all(|line| text::width(line) <= 80),
+                "{name}"
+            );
             assert!(!shown.contains("](") && !shown.contains("**") && !shown.contains("```"), "{name}: {shown}");
         }
     }

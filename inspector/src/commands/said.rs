@@ -12,6 +12,9 @@ use std::time::Duration;
 #[derive(Serialize)]
 struct Report {
     pid: u32,
+    /// Of a trim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    press: Option<bool>,
     said: String,
 }
 
@@ -20,7 +23,7 @@ struct Report {
 /// # Errors
 /// Those of choosing the process and of asking it.
 pub(super) fn print(context: &Context, target: &Target, request: &Request, if_nothing: &str) -> Result<()> {
-    told(context, target, |whom| ask(whom, request), if_nothing)
+    told(context, target, request, |whom| ask(whom, request), if_nothing)
 }
 
 /// As [`print`], with a longer patience.
@@ -28,12 +31,19 @@ pub(super) fn print(context: &Context, target: &Target, request: &Request, if_no
 /// # Errors
 /// As [`print`].
 pub(super) fn print_within(context: &Context, target: &Target, request: &Request, patience: Duration) -> Result<()> {
-    told(context, target, |whom| ask_patiently(whom, request, patience), "")
+    told(context, target, request, |whom| ask_patiently(whom, request, patience), "")
 }
 
-fn told(context: &Context, target: &Target, ask: impl Fn(&Whom<'_>) -> Result<String>, if_nothing: &str) -> Result<()> {
+fn told(
+    context: &Context,
+    target: &Target,
+    request: &Request,
+    ask: impl Fn(&Whom<'_>) -> Result<String>,
+    if_nothing: &str,
+) -> Result<()> {
     let ledger = context.live_ledger(target)?;
-    let report = Report { pid: ledger.pid(), said: ask(&ledger.whom())? };
+    let press = if let Request::Trim { press } = request { Some(*press) } else { None };
+    let report = Report { pid: ledger.pid(), press, said: ask(&ledger.whom())? };
     context.print(&report, |out, report| {
         let said = if report.said.is_empty() { if_nothing.into() } else { text::clean(&report.said) };
         writeln!(out, "pid {}: {said}", report.pid)

@@ -1,12 +1,10 @@
 //! `gpumem trim`: makes a running process release its pool's idle memory.
 
+use super::said;
 use crate::args::Asked;
 use crate::context::{Command, Context};
 use crate::failure::Result;
-use crate::source::ask::ask;
-use crate::text;
 use gpumem_wire::command::Request;
-use serde::Serialize;
 
 /// Give the memory that gpumem's pool keeps in a running process back to the driver
 #[derive(Clone, Debug, clap::Args)]
@@ -21,13 +19,6 @@ pub(crate) struct Args {
     whom: Asked,
 }
 
-#[derive(Serialize)]
-struct Report {
-    pid: u32,
-    press: bool,
-    said: String,
-}
-
 impl Command for Args {
     const NAME: &'static str = "trim";
 
@@ -36,9 +27,6 @@ impl Command for Args {
     /// # Errors
     /// Those of choosing the process and of asking it.
     fn run(&self, context: &Context) -> Result<()> {
-        let ledger = context.live_ledger(&self.whom.target())?;
-        let said = ask(&ledger.whom(), &Request::Trim { press: self.press })?;
-        let report = Report { pid: ledger.pid(), press: self.press, said };
-        context.print(&report, |out, report| writeln!(out, "pid {}: {}", report.pid, text::clean(&report.said)))
+        said::print(context, &self.whom.target(), &Request::Trim { press: self.press }, "")
     }
 }

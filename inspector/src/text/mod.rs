@@ -158,14 +158,18 @@ fn take(chars: impl Iterator<Item = char>, columns: usize) -> String {
         .collect()
 }
 
-/// Breaks a painted line between words if it is longer than `columns`. A number stays with its unit. Continued lines
-/// begin below the line's last column of text.
+/// As [`wrap_at`], with continued lines below the line's last column of text.
 pub(crate) fn wrap(line: &str, columns: usize) -> Cow<'_, str> {
-    let plain = anstream::adapter::strip_str(line).to_string();
-    if width(&plain) <= columns {
+    wrap_at(line, columns, hanging(&anstream::adapter::strip_str(line).to_string()).min(columns / 2))
+}
+
+/// Breaks a painted line between words if it is longer than `columns`. A number stays with its unit. Continued lines
+/// are indented.
+pub(crate) fn wrap_at(line: &str, columns: usize, indent: usize) -> Cow<'_, str> {
+    if width(&anstream::adapter::strip_str(line).to_string()) <= columns {
         return Cow::Borrowed(line);
     }
-    let indent = " ".repeat(hanging(&plain).min(columns / 2));
+    let indent = " ".repeat(indent);
     let (mut out, mut at) = (String::with_capacity(line.len() + 16), 0);
     for word in words(line) {
         let seen = anstream::adapter::strip_str(word).to_string();

@@ -4,7 +4,7 @@
 
 mod text;
 
-use crate::args::{Target, name_of, since, size, span};
+use crate::args::{Target, name_of, one_of, since, size, span};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::{self, By, Filter, Group, Sort};
@@ -42,8 +42,8 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "all")]
     freed: bool,
     /// Only these kinds (repeatable) [default: all that take memory of their own]
-    #[arg(long, value_name = "KIND", value_parser = kind_parser())]
-    kind: Vec<String>,
+    #[arg(long, value_name = "KIND", value_parser = one_of(AllocKind::ALL, AllocKind::name))]
+    kind: Vec<AllocKind>,
     /// Also what takes no memory of its own: addresses, mappings, imports, nodes of graphs, reported parts. Their bytes
     /// are shown apart and are in no sum
     #[arg(long)]
@@ -77,16 +77,12 @@ pub(crate) struct Args {
     stacks: bool,
 }
 
-fn kind_parser() -> clap::builder::PossibleValuesParser {
-    AllocKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().into()
-}
-
 #[derive(Serialize)]
-struct Report<'a> {
+struct Report<'a, R: 'a> {
     process: Head,
     /// Type of a row: `site`, `stack`, …, or `allocation`.
     by: String,
-    rows: Lazy<'a, Row>,
+    rows: Lazy<'a, R>,
     /// Number of rows, shown or not.
     rows_total: usize,
     /// Sum over all rows.
@@ -97,13 +93,6 @@ struct Report<'a> {
     /// Sum over the whole process.
     process_live: Live,
     kinds: Vec<KindTotal>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Row {
-    Group(Box<GroupRow>),
-    Alloc(Box<AllocRow>),
 }
 
 #[derive(Serialize)]
@@ -156,46 +145,50 @@ impl Command for Args {
     /// Errors of choosing and reading the ledger.
     fn run(&self, context: &Context) -> Result<()> {
         let ledger = context.ledger(&self.target)?;
-        let report = report(self, context, &ledger)?;
-        context.print(&report, |out, report| text::print(out, report, &ledger, self))
+        let since = self.since.clone().or(self.newer.map(Since::Span));
+        let since = since.map(|since| marks::moment(&ledger, &since)).transpose();
+        let since = since.map_err(|why| Failure::new(Code::Usage, why))?;
+        let (filter, limit) = (self.filter(since.as_ref()), context.rows(self.limit));
+        if self.all {
+            let report = alloc_rows(&ledger, &filter, self, limit);
+            return context.print(&report, |out, report| text::print(out, report, &ledger, self, text::print_allocs));
+        }
+        let report = group_rows(&ledger, &filter, self, since.as_ref(), limit)?;
+        context.print(&report, |out, report| text::print(out, report, &ledger, self, text::print_groups))
     }
 }
 
-fn report<'a>(args: &'a Args, context: &Context, ledger: &'a Ledger) -> Result<Report<'a>> {
-    let since = args.since.clone().or(args.newer.map(Since::Span));
-    let since = since.map(|since| marks::moment(ledger, &since)).transpose();
-    let since = since.map_err(|why| Failure::new(Code::Usage, why))?;
-    let filter = Filter {
-        kinds: args.kind.iter().filter_map(|name| AllocKind::from_name(name)).collect(),
-        all_kinds: args.all_kinds || args.by == By::Kind && !args.all,
-        min_bytes: args.min_size,
-        min_age_ns: args.older.map_or(0, |age| age.as_nanos() as u64),
-        since_ns: since.as_ref().map_or(0, |moment| moment.at_ns),
-        tag: args.tag.clone(),
-        tid: args.thread,
-        spilled: args.spilled,
-    };
-    let limit = context.rows(args.limit);
-    let (rows, rows_total, sums) = match args.all {
-        true => alloc_rows(ledger, &filter, args, limit),
-        false => group_rows(ledger, &filter, args, since.as_ref(), limit)?,
-    };
-    Ok(Report {
-        process: ledger.head(),
-        by: if args.all { "allocation".to_owned() } else { name_of(args.by) },
-        rows,
-        rows_total,
-        live: sums.live,
-        bytes: sums.bytes,
-        addresses: sums.addresses,
-        address_bytes: sums.address_bytes,
-        process_live: totals::live(&ledger.snapshot, &ledger.status),
-        kinds: totals::kinds(ledger),
-    })
+impl Args {
+    fn filter(&self, since: Option<&Moment>) -> Filter {
+        Filter {
+            kinds: self.kind.clone(),
+            all_kinds: self.all_kinds || self.by == By::Kind && !self.all,
+            min_bytes: self.min_size,
+            min_age_ns: self.older.map_or(0, |age| age.as_nanos() as u64),
+            since_ns: since.map_or(0, |moment| moment.at_ns),
+            tag: self.tag.clone(),
+            tid: self.thread,
+            spilled: self.spilled,
+        }
+    }
 }
 
-/// Rows, their number, and their sums.
-type Rows<'a> = (Lazy<'a, Row>, usize, Group);
+impl<'a, R> Report<'a, R> {
+    fn new(ledger: &Ledger, by: String, rows: Lazy<'a, R>, rows_total: usize, sums: &Group) -> Self {
+        Self {
+            process: ledger.head(),
+            by,
+            rows,
+            rows_total,
+            live: sums.live,
+            bytes: sums.bytes,
+            addresses: sums.addresses,
+            address_bytes: sums.address_bytes,
+            process_live: totals::live(&ledger.snapshot, &ledger.status),
+            kinds: totals::kinds(ledger),
+        }
+    }
+}
 
 fn group_rows<'a>(
     ledger: &'a Ledger,
@@ -203,7 +196,7 @@ fn group_rows<'a>(
     args: &'a Args,
     since: Option<&Moment>,
     limit: usize,
-) -> Result<Rows<'a>> {
+) -> Result<Report<'a, GroupRow>> {
     let mut groups = allocs::group(ledger, filter, args.by, args.freed);
     if args.sort == Sort::Growth {
         suspects::add_growth(ledger, args.by, since, &mut groups)
@@ -224,7 +217,7 @@ fn group_rows<'a>(
             _ => None,
         };
         let stack = if args.stacks || args.by == By::Stack { ledger.frames(group.stack) } else { Vec::new() };
-        Row::Group(Box::new(GroupRow {
+        GroupRow {
             key: group.key.text(ledger, &sites),
             live: group.live,
             bytes: group.bytes,
@@ -240,12 +233,12 @@ fn group_rows<'a>(
             parts: parts.get(&group.key).cloned().unwrap_or_default(),
             site: site.map(|address| ledger.symbols.frames(address)[0].clone()),
             stack,
-        }))
+        }
     };
-    Ok((Lazy::of((0..total.min(limit)).collect(), row), total, sums))
+    Ok(Report::new(ledger, name_of(args.by), Lazy::of((0..total.min(limit)).collect(), row), total, &sums))
 }
 
-fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: usize) -> Rows<'a> {
+fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: usize) -> Report<'a, AllocRow> {
     let snapshot: &'a Snapshot = &ledger.snapshot;
     let mut chosen: Vec<&'a AllocSlot> = snapshot.allocs.iter().filter(filter.on(ledger)).collect();
     match args.sort {
@@ -259,15 +252,13 @@ fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: us
     let total = chosen.len();
     chosen.truncate(limit);
     let parts = Parts::of(ledger).by(ledger, |alloc| Some(alloc.serial));
-    let row = move |alloc: &AllocSlot| {
-        Row::Alloc(Box::new(AllocRow {
-            alloc: Alloc::of(ledger, alloc),
-            thread: ledger.thread(alloc.tid).to_owned(),
-            device: ledger.device(alloc.context),
-            site: sites.name(alloc.stack).to_string(),
-            parts: parts.get(&alloc.serial).cloned().unwrap_or_default(),
-            stack: if args.stacks { ledger.frames(alloc.stack) } else { Vec::new() },
-        }))
+    let row = move |alloc: &AllocSlot| AllocRow {
+        alloc: Alloc::of(ledger, alloc),
+        thread: ledger.thread(alloc.tid).to_owned(),
+        device: ledger.device(alloc.context),
+        site: sites.name(alloc.stack).to_string(),
+        parts: parts.get(&alloc.serial).cloned().unwrap_or_default(),
+        stack: if args.stacks { ledger.frames(alloc.stack) } else { Vec::new() },
     };
-    (Lazy::of(chosen, row), total, sums)
+    Report::new(ledger, "allocation".into(), Lazy::of(chosen, row), total, &sums)
 }

@@ -1,6 +1,6 @@
 //! Allocations for people: a table of groups, or a list of single allocations.
 
-use super::{AllocRow, Args, GroupRow, Report, Row};
+use super::{AllocRow, Args, GroupRow, Report};
 use crate::model::Ledger;
 use crate::model::allocs::By;
 use crate::model::parts::Part;
@@ -10,7 +10,16 @@ use crate::text::{self, units};
 use crate::view::table::Table;
 use std::io::Write;
 
-pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
+/// Prints a table of rows.
+type PrintRows<R> = fn(&mut dyn Write, &Report<R>, &Args) -> std::io::Result<()>;
+
+pub(super) fn print<R>(
+    out: &mut dyn Write,
+    report: &Report<R>,
+    ledger: &Ledger,
+    args: &Args,
+    rows: PrintRows<R>,
+) -> std::io::Result<()> {
     head::print(out, &report.process, ledger)?;
     let process = &report.process_live;
     let part = |bytes, what| if bytes > 0 { format!(", {} {what}", units::bytes(bytes)) } else { String::new() };
@@ -31,11 +40,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args:
         };
     }
     writeln!(out)?;
-    if args.all {
-        print_allocs(out, report, args)?;
-    } else {
-        print_groups(out, report, args)?;
-    }
+    rows(out, report, args)?;
     lines::more(out, report.rows_total - report.rows.len())
 }
 
@@ -45,11 +50,10 @@ fn below(parts: &[Part], stack: &[Frame]) -> Vec<String> {
     parts.chain(lines::stack(stack)).collect()
 }
 
-fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
-    let groups = || report.rows.iter().filter_map(|row| if let Row::Group(group) = row { Some(group) } else { None });
+pub(super) fn print_groups(out: &mut dyn Write, report: &Report<GroupRow>, args: &Args) -> std::io::Result<()> {
     let with_stacks = args.stacks || args.by == By::Stack;
     let age = |group: &GroupRow, ns| if group.live == 0 { String::new() } else { units::span(ns) };
-    let table = Table::<Box<GroupRow>>::new()
+    let table = Table::<GroupRow>::new()
         .bytes("live", 0, |group| group.bytes)
         .right("%", 0, |group| units::percent(group.bytes, report.bytes))
         .some_bytes("spilled", 0, |group| group.spilled_bytes)
@@ -63,12 +67,11 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         .some_bytes("addresses", 0, |group| group.address_bytes)
         .text(&report.by, 0, |group| &group.key);
     let table = table.below(move |group| below(&group.parts, if with_stacks { &group.stack } else { &[] }));
-    table.print(out, groups)
+    table.print(out, || report.rows.iter())
 }
 
-fn print_allocs(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
-    let allocs = || report.rows.iter().filter_map(|row| if let Row::Alloc(alloc) = row { Some(alloc) } else { None });
-    let table = Table::<Box<AllocRow>>::new()
+pub(super) fn print_allocs(out: &mut dyn Write, report: &Report<AllocRow>, args: &Args) -> std::io::Result<()> {
+    let table = Table::<AllocRow>::new()
         .right("address", 0, |row| format!("{:#x}", row.alloc.address))
         .bytes("bytes", 0, |row| row.alloc.bytes)
         .left("kind", 0, |row| row.alloc.kind)
@@ -79,5 +82,5 @@ fn print_allocs(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         .left("flags", 0, |row| row.alloc.flags.join(","))
         .text("tag", 0, |row| &row.alloc.tag)
         .text("site", 0, |row| &row.site);
-    table.below(|row| below(&row.parts, if args.stacks { &row.stack } else { &[] })).print(out, allocs)
+    table.below(|row| below(&row.parts, if args.stacks { &row.stack } else { &[] })).print(out, || report.rows.iter())
 }

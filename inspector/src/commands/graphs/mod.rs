@@ -2,7 +2,7 @@
 
 mod text;
 
-use crate::args::Target;
+use crate::args::{Target, one_of};
 use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::cache::{self, Cache};
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pinned: bool,
     /// Only execs in this state (repeatable)
-    #[arg(long, value_name = "STATE", value_parser = state_parser())]
+    #[arg(long, value_name = "STATE", value_parser = one_of(ExecState::ALL, ExecState::name))]
     state: Vec<ExecState>,
     /// How many rows to show; 0 shows all [default: 40, in JSON all]
     #[arg(short = 'n', long, value_name = "ROWS", value_parser = crate::args::number::<usize>)]
@@ -46,13 +46,6 @@ pub(crate) struct Args {
     /// Show all columns, even on a narrow terminal
     #[arg(long)]
     wide: bool,
-}
-
-fn state_parser() -> impl clap::builder::TypedValueParser<Value = ExecState> {
-    use clap::builder::{PossibleValuesParser, TypedValueParser};
-    let names: PossibleValuesParser = ExecState::ALL.iter().map(|state| state.name()).collect::<Vec<_>>().into();
-    // clap has refused every other name.
-    names.map(|name| ExecState::from_name(&name).unwrap_or(ExecState::Native))
 }
 
 #[derive(Serialize)]

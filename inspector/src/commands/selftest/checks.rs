@@ -6,7 +6,7 @@ use super::kinds::*;
 use super::memory;
 use super::probe::{BLOCK, BYTES, Made, Make, One, Outcome, Probe, Stop, WORDS, hip};
 use crate::failure::{Code, Failure, Result as Done};
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
 
 /// Handles that live at once.
@@ -71,9 +71,34 @@ fn number(of: usize) -> u32 {
     (1 + of as u32 % 250) * 0x0101_0101
 }
 
-/// Launches handles in turn on two streams; every other one's graph is destroyed at once. With `update`,
+/// Makes handles of graphs with sets and copies, each with a number of its own.
+fn handles(p: &Probe, count: usize) -> Result<Vec<One>, Stop> {
+    (0..count).map(|i| p.one(sets_and_copies, number(i))).collect()
+}
+
+/// Launches each handle and checks its block, on two streams in turn.
+fn look_at_all(p: &Probe, all: &[One], round: usize) -> Outcome {
+    all.iter().enumerate().try_for_each(|(i, one)| p.launch_and_look(one, p.streams[(i + round) % 2]))
+}
+
+/// Calls hipGraphExecUpdate with a new graph; returns its status, which is no error of the check, and its result.
+fn update(p: &Probe, one: &One, make: Make, number: u32) -> Result<(Status, c_int), Stop> {
+    let next = make(p, one.block, number)?;
+    let (mut node, mut result) = (null_mut(), -1);
+    // SAFETY: the probe made both handles: the exec does not run, and the graph lives until it is destroyed below.
+    // `node` and `result` are locals that take the answers.
+    let status = unsafe { (p.hip.hipGraphExecUpdate)(one.exec, next.graph, &mut node, &mut result) };
+    hip!(p, hipGraphDestroy(next.graph));
+    if status != 0 {
+        // SAFETY: hipGetLastError takes no arguments and changes only this thread's last error.
+        unsafe { (p.hip.hipGetLastError)() };
+    }
+    Ok((status, result))
+}
+
+/// Launches handles in turn on two streams; every other one's graph is destroyed at once. With `is_updated`,
 /// hipGraphExecUpdate gives each another graph between the rounds.
-fn in_turn(p: &Probe, make: Make, update: bool) -> Outcome {
+fn in_turn(p: &Probe, make: Make, is_updated: bool) -> Outcome {
     let mut all = Vec::new();
     for i in 0..HANDLES {
         let mut one = p.one(make, number(i))?;
@@ -83,20 +108,10 @@ fn in_turn(p: &Probe, make: Make, update: bool) -> Outcome {
         all.push(one);
     }
     for round in 0..3 {
-        for (i, one) in all.iter().enumerate() {
-            p.launch_and_look(one, p.streams[(i + round) % 2])?;
-        }
-        for (i, one) in all.iter_mut().enumerate().filter(|_| update) {
-            let next = make(p, one.block, number(100 + 20 * round + i))?;
-            let (mut node, mut result) = (null_mut(), -1);
-            // SAFETY: the probe made both handles: the exec does not run, and the graph lives until
-            // the next line destroys it. `node` and `result` are locals that take the answers.
-            let status = unsafe { (p.hip.hipGraphExecUpdate)(one.exec, next.graph, &mut node, &mut result) };
-            hip!(p, hipGraphDestroy(next.graph));
+        look_at_all(p, &all, round)?;
+        for (i, one) in all.iter_mut().enumerate().filter(|_| is_updated) {
+            let (status, result) = update(p, one, make, number(100 + 20 * round + i))?;
             if status != 0 {
-                // SAFETY: hipGetLastError takes no arguments and changes only this thread's last
-                // error.
-                unsafe { (p.hip.hipGetLastError)() };
                 return Err(Stop::Fail(format!(
                     "hipGraphExecUpdate gives {status}, result {result}, for a like graph"
                 )));
@@ -109,7 +124,7 @@ fn in_turn(p: &Probe, make: Make, update: bool) -> Outcome {
 
 /// Launches all at once, on two streams, several times each, without a wait.
 fn at_once(p: &Probe) -> Outcome {
-    let all = (0..HANDLES).map(|i| p.one(sets_and_copies, number(i))).collect::<Result<Vec<_>, _>>()?;
+    let all = handles(p, HANDLES)?;
     for round in 0..3 {
         for (i, one) in all.iter().enumerate() {
             hip!(p, hipMemsetAsync(one.block.cast(), 0xee, BLOCK, p.streams[i % 2]));
@@ -125,57 +140,37 @@ fn at_once(p: &Probe) -> Outcome {
 
 /// A graph of another shape is refused, and the exec is unchanged.
 fn refused(p: &Probe) -> Outcome {
-    let all = (0..HANDLES).map(|i| p.one(sets_and_copies, number(i))).collect::<Result<Vec<_>, _>>()?;
+    let all = handles(p, HANDLES)?;
     for one in &all {
-        let other = forks(p, one.block, number(200))?;
-        let (mut node, mut result) = (null_mut(), -1);
-        // SAFETY: the probe made both handles, and the exec does not run. `node` and `result` are
-        // locals that take the answers. hipGetLastError takes no arguments.
-        let status = unsafe {
-            let status = (p.hip.hipGraphExecUpdate)(one.exec, other.graph, &mut node, &mut result);
-            (p.hip.hipGetLastError)();
-            status
-        };
-        hip!(p, hipGraphDestroy(other.graph));
-        if status == 0 {
+        if update(p, one, forks, number(200))?.0 == 0 {
             return Err(Stop::Fail("hipGraphExecUpdate takes a graph of another shape".into()));
         }
     }
-    for (i, one) in all.iter().enumerate() {
-        p.launch_and_look(one, p.streams[i % 2])?;
-    }
+    look_at_all(p, &all, 0)?;
     all.into_iter().try_for_each(|one| p.end(one))
 }
 
 /// A node that was set through one handle is set in no other.
 fn set_node(p: &Probe) -> Outcome {
-    let mut all = (0..HANDLES).map(|i| p.one(sets_and_copies, number(i))).collect::<Result<Vec<_>, _>>()?;
+    let mut all = handles(p, HANDLES)?;
     for (i, one) in all.iter_mut().enumerate().filter(|(i, _)| i % 4 == 0) {
         let params = fill(one.block, number(150 + i), WORDS);
         let set = one.made.as_ref().map_or(null_mut(), |made| made.set);
         hip!(p, hipGraphExecMemsetNodeSetParams(one.exec, set, &params));
         one.number = number(150 + i);
     }
-    for round in 0..3 {
-        for (i, one) in all.iter().enumerate() {
-            p.launch_and_look(one, p.streams[(i + round) % 2])?;
-        }
-    }
+    (0..3).try_for_each(|round| look_at_all(p, &all, round))?;
     all.into_iter().try_for_each(|one| p.end(one))
 }
 
 /// Changes to a graph after its instantiate take effect at the next instantiate.
 fn changed_later(p: &Probe) -> Outcome {
-    let all = (0..HANDLES).map(|i| p.one(sets_and_copies, number(i))).collect::<Result<Vec<_>, _>>()?;
+    let all = handles(p, HANDLES)?;
     for (i, one) in all.iter().enumerate() {
         let made = one.made.as_ref().expect("kept");
         hip!(p, hipGraphMemsetNodeSetParams(made.set, &fill(one.block, number(170 + i), WORDS)));
     }
-    for round in 0..2 {
-        for (i, one) in all.iter().enumerate() {
-            p.launch_and_look(one, p.streams[(i + round) % 2])?;
-        }
-    }
+    (0..2).try_for_each(|round| look_at_all(p, &all, round))?;
     for (i, one) in all.into_iter().enumerate() {
         let exec = p.instantiate(one.made.as_ref().expect("kept"))?;
         hip!(p, hipGraphExecDestroy(one.exec));
@@ -188,7 +183,7 @@ fn changed_later(p: &Probe) -> Outcome {
 
 /// Many short lives beside a few long ones.
 fn come_and_go(p: &Probe) -> Outcome {
-    let kept = (0..4).map(|i| p.one(sets_and_copies, number(i))).collect::<Result<Vec<_>, _>>()?;
+    let kept = handles(p, 4)?;
     for i in 0..100 {
         let one = p.one(if i % 3 == 0 { forks } else { sets_and_copies }, number(10 + i))?;
         p.launch_and_look(&one, p.streams[i % 2])?;
