@@ -16,7 +16,7 @@ use gpumem_wire::kinds::GrowthKind;
 use gpumem_wire::layout::StackRef;
 use gpumem_wire::read::Point;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -48,8 +48,8 @@ pub(crate) struct Grown {
 /// A holder of memory.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Suspect {
-    /// The name of a [`GrowthKind`].
-    pub kind: &'static str,
+    #[serde(serialize_with = "as_name")]
+    pub kind: GrowthKind,
     /// The call site, the tag, or the class.
     pub key: String,
     pub verdict: Verdict,
@@ -91,6 +91,10 @@ pub(crate) struct Suspect {
     pub sampled_ns: u64,
     #[serde(skip)]
     pub stack: StackRef,
+}
+
+fn as_name<S: Serializer>(kind: &GrowthKind, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(kind)
 }
 
 impl Suspect {
@@ -144,7 +148,7 @@ pub(crate) fn find(ledger: &Ledger, since: Option<&Moment>) -> Suspects {
     }
     let mut all: Vec<Suspect> =
         named.into_iter().map(|((kind, name), live)| suspect(ledger, &samples, since, kind, &name, live)).collect();
-    let heap = all.iter().position(|suspect| suspect.kind == GrowthKind::Heap.name()).map(|at| all.remove(at));
+    let heap = all.iter().position(|suspect| suspect.kind == GrowthKind::Heap).map(|at| all.remove(at));
     let heap = heap.map(|heap| outside(heap, &all));
     all.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| worse(a, b)).then_with(|| a.key.cmp(&b.key)));
     Suspects { samples, all, heap, without_row, unlisted_allocs }
@@ -182,7 +186,7 @@ pub(crate) fn add_growth(ledger: &Ledger, by: By, since: Option<&Moment>, groups
 /// Returns the heap, without growth that call sites explain: the driver keeps graphs there, and a record of each
 /// allocation.
 fn outside(mut heap: Suspect, all: &[Suspect]) -> Suspect {
-    let graphs = || all.iter().filter(|suspect| suspect.kind == GrowthKind::Graphs.name());
+    let graphs = || all.iter().filter(|suspect| suspect.kind == GrowthKind::Graphs);
     heap.bytes_per_minute -= graphs().map(|graphs| graphs.bytes_per_minute.max(0.0)).sum::<f64>();
     for (place, grown) in heap.growth.iter_mut().enumerate() {
         let of_graphs = graphs().filter_map(|graphs| graphs.growth.get(place)).map(|grown| grown.bytes_change.max(0));
@@ -206,8 +210,7 @@ fn rank(suspect: &Suspect) -> (bool, Verdict) {
 /// True for a call site.
 pub(crate) fn is_site(suspect: &Suspect) -> bool {
     use GrowthKind::*;
-    let others = [Tag, Class, Heap];
-    !others.map(GrowthKind::name).contains(&suspect.kind)
+    !matches!(suspect.kind, Tag | Class | Heap)
 }
 
 /// True for a kind without bytes, which is judged by its count. A library that is loaded late has none at first.
@@ -282,7 +285,7 @@ fn suspect(
     let counted = balance.map_or((live.ever, live.ever.saturating_sub(count)), |of| (of.made, of.destroyed));
     let counted = Some(counted).filter(|&(ever, _)| ever > 0);
     Suspect {
-        kind: kind.name(),
+        kind,
         key: name.to_owned(),
         verdict,
         bytes,

@@ -24,12 +24,12 @@ pub(crate) fn rate_of(suspect: &Suspect) -> String {
 }
 
 /// Returns the noun for the things of a suspect of this kind.
-pub(crate) fn things(kind: &str) -> &'static str {
-    match GrowthKind::from_name(kind) {
-        Some(GrowthKind::Code) => "modules",
-        Some(GrowthKind::Graphs) => "graphs and execs",
-        Some(GrowthKind::Class) => "execs",
-        Some(kind @ (GrowthKind::Streams | GrowthKind::Events | GrowthKind::Contexts)) => kind.name(),
+pub(crate) fn things(kind: GrowthKind) -> &'static str {
+    match kind {
+        GrowthKind::Code => "modules",
+        GrowthKind::Graphs => "graphs and execs",
+        GrowthKind::Class => "execs",
+        GrowthKind::Streams | GrowthKind::Events | GrowthKind::Contexts => kind.name(),
         _ => "allocations",
     }
 }
@@ -57,10 +57,10 @@ pub(crate) fn bytes(suspect: &Suspect) -> String {
 /// call sites.
 pub(crate) fn who(suspect: &Suspect) -> String {
     let key = clean(&suspect.key);
-    match GrowthKind::from_name(suspect.kind) {
-        None | Some(GrowthKind::Site | GrowthKind::Heap) => key.into_owned(),
-        Some(kind @ (GrowthKind::Tag | GrowthKind::Class)) => format!("{kind} {key}"),
-        Some(kind) => format!("{kind} of {key}"),
+    match suspect.kind {
+        GrowthKind::Site | GrowthKind::Heap => key.into_owned(),
+        kind @ (GrowthKind::Tag | GrowthKind::Class) => format!("{kind} {key}"),
+        kind => format!("{kind} of {key}"),
     }
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<Cure> {
     let pid = ledger.whose();
     let grows = matches!(suspect.verdict, Verdict::GrowsSteadily);
     let of_site = || cure::of_site(ledger, suspect.stack);
-    match GrowthKind::from_name(suspect.kind)? {
+    match suspect.kind {
         GrowthKind::Site if grows => {
             Some(of_site().unwrap_or_else(|| Cure::Paste(format!("gpumem allocs {pid} --by stack --sort growth"))))
         }
@@ -140,7 +140,7 @@ pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<Cure> {
 
 /// Returns a caveat that a reader needs before trusting a call site's name.
 pub(crate) fn caveat(ledger: &Ledger, suspect: &Suspect) -> Option<&'static str> {
-    if suspect.kind == GrowthKind::Events.name() {
+    if suspect.kind == GrowthKind::Events {
         return Some("the first 32 events that a process has at a time are not listed");
     }
     if ledger.site(suspect.stack).is_some_and(|site| ledger.symbols.is_stripped(site)) {

@@ -43,7 +43,7 @@ pub(super) fn check(of: &Whole) -> Vec<Finding> {
 
 /// Warns if one call site holds much code in many modules.
 pub(super) fn code(of: &Whole) -> Option<Finding> {
-    let of_code = of.suspects.all.iter().filter(|suspect| suspect.kind == GrowthKind::Code.name());
+    let of_code = of.suspects.all.iter().filter(|suspect| suspect.kind == GrowthKind::Code);
     let most = of_code.max_by_key(|suspect| suspect.bytes);
     let most = most.filter(|most| most.bytes >= MUCH_CODE && most.live >= MANY_MODULES)?;
     let unloaded = match of.ledger.snapshot.counter(counters::frees(AllocKind::Code)) {

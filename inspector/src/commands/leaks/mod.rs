@@ -119,7 +119,7 @@ impl Summed {
     fn take_from(all: &mut Vec<Suspect>) -> Self {
         let mut summed = Self::default();
         all.retain(|suspect| {
-            let stays = suspect.kind != GrowthKind::Class.name();
+            let stays = suspect.kind != GrowthKind::Class;
             if !stays {
                 summed.classes += 1;
                 summed.bytes = summed.bytes.saturating_add(suspect.bytes);
@@ -193,13 +193,13 @@ impl Args {
         all.truncate(context.rows(self.limit));
         let parts = |by| allocs::parts(ledger, &Filter::default(), by);
         let (of_sites, of_tags) = (parts(By::Site), parts(By::Tag));
-        let parts = |suspect: &Suspect| match GrowthKind::from_name(suspect.kind) {
-            Some(GrowthKind::Site) => of_sites.get(&GroupKey::Site(suspect.key.as_str().into())),
-            Some(GrowthKind::Tag) => of_tags.get(&GroupKey::Tag(suspect.key.clone())),
+        let parts = |suspect: &Suspect| match suspect.kind {
+            GrowthKind::Site => of_sites.get(&GroupKey::Site(suspect.key.as_str().into())),
+            GrowthKind::Tag => of_tags.get(&GroupKey::Tag(suspect.key.clone())),
             _ => None,
         };
         let unmapped = unmapped::by_site(ledger);
-        let is_of_memory = |suspect: &Suspect| suspect.kind == GrowthKind::Site.name();
+        let is_of_memory = |suspect: &Suspect| suspect.kind == GrowthKind::Site;
         let row = |suspect: Suspect| Row {
             mapped_nowhere: unmapped.get(&*suspect.key).copied().filter(|_| is_of_memory(&suspect)),
             parts: parts(&suspect).cloned().unwrap_or_default(),

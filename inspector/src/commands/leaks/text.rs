@@ -56,7 +56,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: 
 
 /// True if the row is a call site of allocations.
 fn is_of_memory(row: &Row) -> bool {
-    row.suspect.kind == GrowthKind::Site.name()
+    row.suspect.kind == GrowthKind::Site
 }
 
 fn summed(out: &mut dyn Write, summed: &Summed) -> std::io::Result<()> {
@@ -82,7 +82,7 @@ fn summed(out: &mut dyn Write, summed: &Summed) -> std::io::Result<()> {
 /// As [`growth::who`]; a narrow column may leave out the beginning of the name.
 fn in_column(suspect: &Suspect) -> String {
     match suspect.kind {
-        "graphs" | "code" => format!("{} ({})", clean(&suspect.key), suspect.kind),
+        GrowthKind::Graphs | GrowthKind::Code => format!("{} ({})", clean(&suspect.key), suspect.kind),
         _ => growth::who(suspect),
     }
 }

@@ -118,7 +118,7 @@ fn holder(ledger: &Ledger, suspect: Suspect) -> Holder {
         next: growth::advice(ledger, &suspect).map(Cure::text).unwrap_or_default(),
         bytes_change: suspect.since().map_or(0, |grown| grown.bytes_change),
         grows: suspect.grows(),
-        kind: suspect.kind.into(),
+        kind: suspect.kind.name().into(),
         verdict: if suspect.balance.is_some() && suspect.grows() {
             growth::verdict(&suspect)
         } else {

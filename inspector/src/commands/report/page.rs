@@ -120,7 +120,7 @@ fn grew(summary: &Summary) -> Markup {
                     p {
                         strong { (rate(holder.bytes_per_minute)) } ", "
                         (units::signed_bytes(holder.bytes_change)) " since the first sample. "
-                        (units::bytes(holder.bytes)) " live in " (units::number(holder.live)) " " (growth::things(&holder.kind))
+                        (units::bytes(holder.bytes)) " live in " (units::number(holder.live)) " " (GrowthKind::from_name(&holder.kind).map_or("allocations", growth::things))
                         @if let Some(share) = holder.freed_share { (format!("; {:.0} % of all that it allocated are freed", share * 100.0)) }
                         "."
                     }

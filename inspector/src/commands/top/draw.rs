@@ -5,7 +5,7 @@
 mod help;
 mod lines;
 
-use super::look::{Look, Sheet, Tab, Tone};
+use super::look::{Ask, Look, Sheet, Tab, Tone};
 use super::state::{Prompt, Rows, State};
 use crate::text;
 use crate::view::grid::{self, Column};
@@ -61,26 +61,19 @@ pub(super) fn all(buffer: &mut Buffer, state: &State, look: Option<&Look>) -> Dr
     }
     footer(buffer, Rect { y: area.bottom() - 1, height: 1, ..area }, state, look);
     let body = Rect { y: area.y + 2, height: area.height - 3, ..area };
-    let page = match (state.help, look) {
-        (Some(from), _) => text_lines(buffer, body, &help::lines(state, body.width), from),
-        (None, None) => {
+    let page = match (state.help, &state.detail, look) {
+        (Some(from), ..) => text_lines(buffer, body, &help::lines(state, body.width), from),
+        (None, None, Some(look)) if look.ask.tab == state.tab => tables(buffer, body, state, look),
+        (None, Some(detail), Some(Look { ask: Ask { detail: Some(id), .. }, detail: Some(lines), .. }))
+            if *id == detail.id =>
+        {
+            let lines: Vec<String> = lines.iter().flat_map(|line| wrapped(line, body.width, usize::MAX)).collect();
+            text_lines(buffer, body, &lines, detail.from)
+        }
+        _ => {
             put(buffer, body, "reading …", DIM);
             1
         }
-        (None, Some(look)) => match (&state.detail, &look.detail) {
-            (Some(detail), Some(lines)) if look.ask.detail.as_ref() == Some(&detail.id) => {
-                text_lines(buffer, body, &folded(lines, body.width), detail.from)
-            }
-            (Some(_), _) => {
-                put(buffer, body, "reading …", DIM);
-                1
-            }
-            (None, _) if look.ask.tab != state.tab => {
-                put(buffer, body, "reading …", DIM);
-                1
-            }
-            (None, _) => tables(buffer, body, state, look),
-        },
     };
     Drawn { page }
 }
@@ -203,7 +196,7 @@ fn prompt(buffer: &mut Buffer, area: Rect, prompt: &Prompt) {
     }
 }
 
-fn title<'a>(look: &Look, column: &'a super::look::Column) -> &'a str {
+fn title(look: &Look, column: &super::look::Column) -> &'static str {
     if look.head.baseline_age.is_some() { column.changed } else { column.title }
 }
 
@@ -251,7 +244,7 @@ fn sheet(
     }
     let last = |at: usize| at + 1 == sheet.columns.len() && !sheet.of.is_empty();
     let column = |(at, column): (usize, &super::look::Column)| Column {
-        title: if last(at) { &sheet.of } else { lines::static_title(look, column) },
+        title: if last(at) { &sheet.of } else { title(look, column) },
         kind: column.kind,
         least: column.least,
         gives_way: column.gives_way,
@@ -276,10 +269,6 @@ fn text_lines(buffer: &mut Buffer, area: Rect, lines: &[String], from: usize) ->
         put(buffer, Rect { y, height: 1, ..area }, line, if at == 0 { BOLD } else { Style::new() });
     }
     page
-}
-
-fn folded(lines: &[String], width: u16) -> Vec<String> {
-    lines.iter().flat_map(|line| wrapped(line, width, usize::MAX)).collect()
 }
 
 #[cfg(test)]

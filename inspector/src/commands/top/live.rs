@@ -1,10 +1,10 @@
 //! The live view: takes keys and looks, and draws the screen.
 
+use super::Args;
 use super::draw::{self, Drawn};
 use super::look::Look;
 use super::state::{Effect, State};
 use super::worker::{FromWorker, Worker};
-use super::{Args, keys};
 use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
 use crate::view::plain::{Means, is_utf8};
@@ -124,9 +124,4 @@ impl Live {
         }
         Ok(())
     }
-}
-
-/// Returns the keys as text for the command's help.
-pub(super) fn help() -> String {
-    keys::help()
 }

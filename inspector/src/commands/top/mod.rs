@@ -21,7 +21,7 @@ use std::time::Duration;
 ///
 /// Needs a terminal. gpumem stats and gpumem allocs print text and JSON.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_long_help = live::help())]
+#[command(after_long_help = keys::help())]
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,

@@ -292,12 +292,7 @@ impl State {
     fn type_key(&mut self, key: &KeyEvent, look: Option<&Look>) -> Option<Effect> {
         let mut prompt = self.prompt.take()?;
         let answer = prompt.key(key);
-        if let PromptKind::Filter { .. } = prompt.what {
-            self.filter.clone_from(&prompt.text);
-            if let Some(look) = look {
-                self.looked(look);
-            }
-        }
+        self.take_filter(&prompt, look);
         match answer {
             prompt::Answer::Goes => self.prompt = Some(prompt),
             prompt::Answer::Over => {}
@@ -309,13 +304,17 @@ impl State {
 
     /// Pastes text into an open text prompt.
     pub(super) fn paste(&mut self, text: &str, look: Option<&Look>) {
-        let Some(prompt) = &mut self.prompt else { return };
+        let Some(mut prompt) = self.prompt.take() else { return };
         prompt.paste(text);
+        self.take_filter(&prompt, look);
+        self.prompt = Some(prompt);
+    }
+
+    /// Filters by the text of a prompt, if it is for that.
+    fn take_filter(&mut self, prompt: &Prompt, look: Option<&Look>) {
         if let PromptKind::Filter { .. } = prompt.what {
             self.filter.clone_from(&prompt.text);
-            if let Some(look) = look {
-                self.looked(look);
-            }
+            look.into_iter().for_each(|look| self.looked(look));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Wrapped text, and cells of tables as text.
 
-use super::super::look::{Cell, Column, Look};
+use super::super::look::Cell;
 use crate::text::{self, units};
 use crate::view::spark;
 
@@ -39,11 +39,6 @@ pub(super) fn wrapped(line: &str, columns: u16, most: usize) -> Vec<String> {
         }
     }
     lines
-}
-
-/// Returns the title of a column, with a static lifetime.
-pub(super) fn static_title(look: &Look, column: &Column) -> &'static str {
-    if look.head.baseline_age.is_some() { column.changed } else { column.title }
 }
 
 /// Returns the text of a cell; `bars` is the width of a cell with bars.

@@ -8,6 +8,7 @@ use crate::model::suspects;
 use crate::model::verdict::Verdict;
 use crate::model::{Ledger, graphs};
 use clap::ValueEnum;
+use gpumem_wire::kinds::GrowthKind;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -102,8 +103,7 @@ impl Memory {
         }
         let at = Instant::now();
         let found = suspects::find(ledger, None);
-        let of_memory = |suspect: &suspects::Suspect| suspect.kind == gpumem_wire::kinds::GrowthKind::Site.name();
-        let verdicts = found.all.iter().filter(|suspect| of_memory(suspect));
+        let verdicts = found.all.iter().filter(|suspect| suspect.kind == GrowthKind::Site);
         let verdicts = verdicts.map(|suspect| (suspect.key.as_str().into(), suspect.verdict)).collect();
         self.judged = Some(Judged { at, took: at.elapsed(), of_ns: ledger.status.now_ns, verdicts });
     }
