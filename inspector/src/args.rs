@@ -10,6 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueHint};
 use gpumem_wire::settings::{parse_size, parse_time};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -90,6 +91,28 @@ pub(crate) fn number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let most =
         8_u32.checked_mul(size_of::<T>() as u32).and_then(|bits| u64::MAX.checked_shr(64 - bits)).unwrap_or(u64::MAX);
     number.ok_or_else(|| format!("allowed: a number from 0 to {most}"))
+}
+
+/// Parses a number in a range.
+pub(crate) fn number_in<T: Copy + PartialOrd + TryFrom<u64> + Display>(
+    least: T,
+    most: T,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let number = number(text).ok().filter(|number| (least..=most).contains(number));
+        number.ok_or_else(|| format!("allowed: a number from {least} to {most}"))
+    }
+}
+
+/// Parses the time between two looks. A shorter one would keep a core busy, a longer one would show nothing.
+pub(crate) fn interval(most: Duration) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    move |text| {
+        let interval = span(text)?;
+        match (Duration::from_millis(50)..=most).contains(&interval) {
+            true => Ok(interval),
+            false => Err(format!("allowed: 0.05 to {} seconds", most.as_secs())),
+        }
+    }
 }
 
 /// Parses one of these values by its name.

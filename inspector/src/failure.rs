@@ -66,6 +66,11 @@ impl Failure {
         Self::new(Code::Error, what)
     }
 
+    /// [`Code::Usage`].
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
+        Self::new(Code::Usage, what)
+    }
+
     /// [`Code::Nothing`].
     pub(crate) fn nothing(what: impl Into<String>) -> Self {
         Self::new(Code::Nothing, what)

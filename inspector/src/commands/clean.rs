@@ -1,7 +1,7 @@
 //! `gpumem clean`: removes ledgers of dead processes.
 
 use crate::context::{Command, Context};
-use crate::failure::{Code, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::source::ask::answers;
 use crate::source::find::{self, At, FoundProcess, LedgerFile};
 use crate::source::folder::{FileIdentity, Folder};
@@ -79,7 +79,7 @@ impl Command for Args {
         context.print(&report, print)?;
         match failed.is_empty() {
             true => Ok(()),
-            false => Err(Failure::new(Code::Error, failed.join("\n"))),
+            false => Err(Failure::error(failed.join("\n"))),
         }
     }
 }
@@ -165,16 +165,10 @@ fn stray_sockets(context: &Context, folder: &Folder) -> Vec<(OsString, FileIdent
 fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let verb = if report.dry_run { "would remove" } else { "removed" };
     for row in &report.removed {
-        writeln!(
-            out,
-            "{verb} {} ({}): {}",
-            text::clean(&text::os(row.file.as_os_str())),
-            units::bytes(row.bytes),
-            text::clean(&row.why)
-        )?;
+        writeln!(out, "{verb} {} ({}): {}", text::path(&row.file), units::bytes(row.bytes), text::clean(&row.why))?;
     }
     for row in &report.kept {
-        writeln!(out, "kept {}: {}", text::clean(&text::os(row.file.as_os_str())), text::clean(&row.why))?;
+        writeln!(out, "kept {}: {}", text::path(&row.file), text::clean(&row.why))?;
     }
     if report.removed.is_empty() && report.kept.is_empty() {
         writeln!(out, "there are no ledgers")?;

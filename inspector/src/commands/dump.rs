@@ -99,7 +99,7 @@ impl Command for Args {
 
 fn old_in_words(report: &Report) -> String {
     match &report.old_file {
-        Some(old) => format!("; the dump that was there is {} now", text::clean(&text::os(old.as_os_str()))),
+        Some(old) => format!("; the dump that was there is {} now", text::path(old)),
         None => String::new(),
     }
 }

@@ -3,7 +3,7 @@
 use super::set::names_one;
 use crate::args::{Target, candidates};
 use crate::context::{Command, Context};
-use crate::failure::{Code, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::model::variables::{self, Source, Variable};
 use crate::view::table::{DIM, Table};
 use anstyle::Style;
@@ -38,7 +38,7 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// [`Code::Usage`] for an unknown variable; those of choosing and reading the ledger.
+    /// `Code::Usage` for an unknown variable; those of choosing and reading the ledger.
     fn run(&self, context: &Context) -> Result<()> {
         let (mut target, mut names) = (self.target.clone(), self.variables.clone());
         if let Some(first) = target.take_if(|first| names_one(first)) {
@@ -57,9 +57,9 @@ impl Command for Args {
 }
 
 fn find(name: &str) -> Result<&'static str> {
-    settings::find(name).map(|setting| setting.name).ok_or_else(|| {
-        Failure::new(Code::Usage, format!("there is no variable {name}")).fix("gpumem get lists the variables")
-    })
+    settings::find(name)
+        .map(|setting| setting.name)
+        .ok_or_else(|| Failure::usage(format!("there is no variable {name}")).fix("gpumem get lists the variables"))
 }
 
 fn print(out: &mut dyn Write, variables: &[Variable]) -> std::io::Result<()> {

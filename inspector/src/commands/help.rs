@@ -1,7 +1,7 @@
 //! `gpumem help`: a command's help, or a guide.
 
 use crate::context::{Command, Context};
-use crate::failure::{Code, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::text;
 use crate::view::table::{DIM, HEAD, paint, terminal_size};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
@@ -57,7 +57,7 @@ impl Command for Args {
     /// Prints it.
     ///
     /// # Errors
-    /// [`Code::Usage`] if it is neither.
+    /// `Code::Usage` if it is neither.
     fn run(&self, context: &Context) -> Result<()> {
         context.no_json("help")?;
         let mut root = (context.root)();
@@ -78,7 +78,7 @@ impl Command for Args {
             None => {
                 let names: Vec<_> = GUIDES.iter().map(|(name, ..)| *name).collect();
                 let what = format!("{topic} is neither a command nor a guide; guides are {}", names.join(", "));
-                Err(Failure::new(Code::Usage, what).fix("gpumem help lists the commands"))
+                Err(Failure::usage(what).fix("gpumem help lists the commands"))
             }
         }
     }

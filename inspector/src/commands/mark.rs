@@ -34,7 +34,7 @@ impl Command for Args {
     /// Those of choosing the process and of asking it.
     fn run(&self, context: &Context) -> Result<()> {
         if self.name.trim().is_empty() {
-            return Err(Failure::new(Code::Usage, "a mark needs a name"));
+            return Err(Failure::usage("a mark needs a name"));
         }
         let ledger = context.live_ledger(&self.whom.target()).map_err(|failure| self.hint(failure))?;
         ask(&ledger.whom(), &Request::Mark(self.name.clone()))?;

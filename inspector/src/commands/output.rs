@@ -61,7 +61,7 @@ impl Written {
 
 impl std::fmt::Display for Written {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({})", text::clean(&text::os(self.file.as_os_str())), units::bytes(self.bytes))
+        write!(f, "{} ({})", text::path(&self.file), units::bytes(self.bytes))
     }
 }
 

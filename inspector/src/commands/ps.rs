@@ -1,7 +1,7 @@
 //! `gpumem ps`: processes with the shim, and ledgers of dead ones.
 
 use crate::context::{Command, Context};
-use crate::failure::{Code, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::model::totals::{self, Live};
 use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::text::{self, units};
@@ -61,7 +61,7 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// [`Code::Nothing`] if there is nothing to list.
+    /// `Code::Nothing` if there is nothing to list.
     fn run(&self, context: &Context) -> Result<()> {
         let survey = find::survey(&context.world);
         let shown = survey.found.iter().filter(|found| !self.live || !found.is_unreadable_and_dead());
@@ -85,11 +85,9 @@ impl Command for Args {
                 return Err(Failure::nothing("no process with libgpumem.so is running").fix(start));
             }
             let dir = context.world.own_dir.display();
-            return Err(Failure::new(
-                Code::Nothing,
-                format!("no process with libgpumem.so was found, and no ledger in {dir}"),
-            )
-            .fix(start));
+            return Err(
+                Failure::nothing(format!("no process with libgpumem.so was found, and no ledger in {dir}")).fix(start)
+            );
         }
         Ok(())
     }

@@ -164,7 +164,7 @@ impl Command for Args {
             return print_env(self, context, &environment);
         }
         if self.command.is_empty() {
-            return Err(Failure::new(Code::Usage, "no command was given").fix("type: gpumem run -- COMMAND ARGUMENTS"));
+            return Err(Failure::usage("no command was given").fix("type: gpumem run -- COMMAND ARGUMENTS"));
         }
         start::become_command(&self.command, environment)
     }

@@ -1,6 +1,6 @@
 //! `gpumem serve`: metrics and profiles of all processes, for Prometheus and for stores of profiles.
 
-use crate::args::number;
+use crate::args::number_in;
 use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::metrics::{self, Collector, Detail, Format, Lack};
@@ -26,10 +26,10 @@ pub(crate) struct Args {
     #[arg(long, visible_alias = "web.config.file", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     web_config: Option<PathBuf>,
     /// How many call sites and tags of each process to name: those that hold most. The others are summed. 0 names none
-    #[arg(long, value_name = "N", default_value_t = metrics::TOP, value_parser = top)]
+    #[arg(long, value_name = "N", default_value_t = metrics::TOP, value_parser = number_in::<usize>(0, 100))]
     top: usize,
     /// Most connections at a time; further ones are refused
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = connections)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = number_in::<usize>(1, 10_000))]
     max_connections: usize,
     /// Do not look up symbols: call sites are modules and offsets
     #[arg(long)]
@@ -58,14 +58,6 @@ fn host(text: &str) -> std::result::Result<String, String> {
         true => Ok(text.trim_end_matches('.').to_ascii_lowercase()),
         false => Err("allowed: the name of a host, such as metrics.example.com, without a port".into()),
     }
-}
-
-fn top(text: &str) -> std::result::Result<usize, String> {
-    number(text).ok().filter(|&n| n <= 100).ok_or_else(|| "allowed: a number from 0 to 100".into())
-}
-
-fn connections(text: &str) -> std::result::Result<usize, String> {
-    number(text).ok().filter(|n| (1..=10_000).contains(n)).ok_or_else(|| "allowed: a number from 1 to 10000".into())
 }
 
 const JSON: &str = "application/json";

@@ -2,7 +2,7 @@
 
 use crate::args::{Target, candidates};
 use crate::context::{Command, Context};
-use crate::failure::{Code, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::model::variables::{self, Variable};
 use crate::source::ask::ask;
 use crate::text;
@@ -105,7 +105,7 @@ impl Args {
     /// the name of a variable with the second word as its value.
     ///
     /// # Errors
-    /// [`Code::Usage`].
+    /// `Code::Usage`.
     fn parsed(words: &[OsString]) -> Result<(Option<&OsString>, Changes<'_>)> {
         let whole = match changes(words) {
             Ok(all) => return Ok((None, all)),
@@ -124,7 +124,7 @@ impl Args {
 
 fn usage(what: String, target: Option<&OsString>) -> Failure {
     let target = target.map(|target| text::os_word(target) + " ").unwrap_or_default();
-    Failure::new(Code::Usage, what).fix(format!("type: gpumem set {target}VARIABLE=VALUE"))
+    Failure::usage(what).fix(format!("type: gpumem set {target}VARIABLE=VALUE"))
 }
 
 #[derive(Serialize)]
@@ -151,16 +151,16 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// [`Code::Usage`] for a value that the variable does not allow; those of choosing the process and
+    /// `Code::Usage` for a value that the variable does not allow; those of choosing the process and
     /// of asking it.
     fn run(&self, context: &Context) -> Result<()> {
         let words: Vec<OsString> = self.target.iter().chain(&self.changes).cloned().collect();
         let (target, wanted) = Self::parsed(&words)?;
         let mut checked: Vec<(&'static Setting, &str)> = Vec::new();
         for (name, value) in wanted {
-            let (setting, _) = settings::change(name, value).map_err(|why| Failure::new(Code::Usage, why))?;
+            let (setting, _) = settings::change(name, value).map_err(Failure::usage)?;
             if checked.iter().any(|(known, _)| known.name == setting.name) {
-                return Err(Failure::new(Code::Usage, format!("{name} has two values, the second is {value:?}")));
+                return Err(Failure::usage(format!("{name} has two values, the second is {value:?}")));
             }
             checked.push((setting, value));
         }

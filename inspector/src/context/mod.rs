@@ -5,7 +5,7 @@
 mod retype;
 
 use crate::args::{Global, Target};
-use crate::failure::{Code, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::model::Ledger;
 use crate::model::shared::{self, Shared};
 use crate::source::choose::{self, Opened, TargetRequest};
@@ -152,10 +152,10 @@ impl Context {
     /// Refuses `--json` for output that is not JSON: a user who asked for JSON has no use for another form.
     ///
     /// # Errors
-    /// [`Code::Usage`] if JSON was requested.
+    /// `Code::Usage` if JSON was requested.
     pub(crate) fn no_json(&self, what: &str) -> Result<()> {
         match self.global.json {
-            true => Err(Failure::new(Code::Usage, format!("--json: {what} is no JSON")).fix("leave --json out")),
+            true => Err(Failure::usage(format!("--json: {what} is no JSON")).fix("leave --json out")),
             false => Ok(()),
         }
     }

@@ -70,7 +70,7 @@ pub(crate) fn become_command(command: &[OsString], environment: Vec<(OsString, O
 /// [`Code::NotFound`], [`Code::NotExecutable`].
 pub(crate) fn spawn(command: &[OsString], environment: Vec<(OsString, OsString)>) -> Result<Child> {
     let Some((program, arguments)) = command.split_first() else {
-        return Err(Failure::new(Code::Usage, "no command was given"));
+        return Err(Failure::usage("no command was given"));
     };
     warn(program);
     let child = std::process::Command::new(program).args(arguments).envs(environment).spawn();

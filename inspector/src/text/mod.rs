@@ -73,6 +73,11 @@ pub(crate) fn os(name: &OsStr) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Returns a path as text that is safe for a terminal.
+pub(crate) fn path(path: &Path) -> String {
+    clean(&os(path.as_os_str())).into_owned()
+}
+
 /// Writes a path in JSON, as [`os`] writes it.
 pub(crate) fn serialize_path<S: serde::Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&os(path.as_os_str()))

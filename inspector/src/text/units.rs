@@ -78,6 +78,11 @@ fn local(unix_seconds: u64) -> Option<libc::tm> {
     (!answer.is_null()).then_some(tm)
 }
 
+/// A share of 1 as percent.
+pub(crate) fn share(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
 /// Hundredths as percent.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     match part as f64 * 100.0 / whole as f64 {

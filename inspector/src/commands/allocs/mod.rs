@@ -6,7 +6,7 @@ mod text;
 
 use crate::args::{Target, name_of, one_of, since, size, span};
 use crate::context::{Command, Context};
-use crate::failure::{Code, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::model::allocs::{self, By, Filter, Group, Sort};
 use crate::model::key::GroupKey;
 use crate::model::marks::{self, Moment, Since};
@@ -147,7 +147,7 @@ impl Command for Args {
         let ledger = context.ledger(&self.target)?;
         let since = self.since.clone().or(self.newer.map(Since::Span));
         let since = since.map(|since| marks::moment(&ledger, &since)).transpose();
-        let since = since.map_err(|why| Failure::new(Code::Usage, why))?;
+        let since = since.map_err(Failure::usage)?;
         let (filter, limit) = (self.filter(since.as_ref()), context.rows(self.limit));
         if self.all {
             let report = alloc_rows(&ledger, &filter, self, limit);
@@ -200,7 +200,7 @@ fn group_rows<'a>(
     let mut groups = allocs::group(ledger, filter, args.by, args.freed);
     if args.sort == Sort::Growth {
         suspects::add_growth(ledger, args.by, since, &mut groups)
-            .ok_or_else(|| Failure::new(Code::Usage, "--sort growth needs --by site, stack or tag, or --all"))?;
+            .ok_or_else(|| Failure::usage("--sort growth needs --by site, stack or tag, or --all"))?;
     }
     allocs::sort(&mut groups, args.sort);
     let mut sums = Group::empty(0);

@@ -28,7 +28,7 @@ pub use checks::check_list;
 
 use crate::args::Target;
 use crate::context::{Command, Context};
-use crate::failure::{Code, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::model::Ledger;
 use crate::source::find::{FoundProcess, LedgerFile, Survey};
 use crate::source::process::Process;
@@ -73,7 +73,7 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// [`Code::Error`] if a finding has severity error; those of choosing a process.
+    /// `Code::Error` if a finding has severity error; those of choosing a process.
     fn run(&self, context: &Context) -> Result<()> {
         let world = &context.world;
         let survey = match self.target {
@@ -100,7 +100,7 @@ impl Command for Args {
         let report = Report { worst, findings, checks_ok };
         context.print(&report, print)?;
         match worst {
-            Severity::Error => Err(Failure::new(Code::Error, "a check found an error")),
+            Severity::Error => Err(Failure::error("a check found an error")),
             _ => Ok(()),
         }
     }

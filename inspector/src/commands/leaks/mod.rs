@@ -8,7 +8,7 @@ mod text;
 use super::several;
 use crate::args::{Target, rate, since, size, span};
 use crate::context::{Command, Context};
-use crate::failure::{Code, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::model::allocs::{self, By, Filter};
 use crate::model::key::GroupKey;
 use crate::model::left::{self, LeftByGraphs};
@@ -157,8 +157,8 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// Those of choosing and reading the ledger, and of asking the process; a missing mark; [`Code::Nothing`] for more
-    /// growth than is allowed; [`Code::Error`] if there are too few samples to tell.
+    /// Those of choosing and reading the ledger, and of asking the process; a missing mark; `Code::Nothing` for more
+    /// growth than is allowed; `Code::Error` if there are too few samples to tell.
     fn run(&self, context: &Context) -> Result<()> {
         if self.suspect {
             return suspect::run(self, context);
@@ -167,7 +167,7 @@ impl Command for Args {
         let for_one = gate || self.since.is_some() || self.limit.is_some() || self.all || self.stacks;
         let Some(ledger) = several::one_or_answer::<Self>(context, &self.target, for_one)? else { return Ok(()) };
         let moment = self.since.as_ref().map(|since| marks::moment(&ledger, since)).transpose();
-        let moment = moment.map_err(|why| Failure::new(Code::Usage, why))?;
+        let moment = moment.map_err(Failure::usage)?;
         let found = suspects::find(&ledger, moment.as_ref());
         let verdict = self.fails(&found);
         let report = self.report(context, &ledger, found, moment.map(|moment| moment.name));
@@ -251,8 +251,7 @@ impl Args {
         }
         let grown = sum(if since.is_some() { &sites } else { &growing });
         let rate = growth::per_minute(suspects::growing(&found.all));
-        let more =
-            |what: String, than: String| Err(Failure::new(Code::Nothing, format!("grew by {what}, more than {than}")));
+        let more = |what: String, than: String| Err(Failure::nothing(format!("grew by {what}, more than {than}")));
         match (fail_over, fail_rate) {
             (Some(most), _) if grown > i64::try_from(*most).unwrap_or(i64::MAX) => {
                 more(units::signed_bytes(grown), units::bytes(*most))

@@ -2,7 +2,7 @@
 
 use super::Args;
 use crate::context::Context;
-use crate::failure::{Code, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::model::references::{self, Held, Ranked, Standing};
 use crate::model::sites::Sites;
 use crate::model::suspects::{self, is_site};
@@ -117,10 +117,11 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
 /// Fails if there is more suspect memory than the user allows, and also if that is unknown.
 fn fails(args: &Args, report: &Report) -> Result<()> {
     match (args.fail_over, &report.not_known) {
-        (Some(most), _) if report.suspect_bytes > most => Err(Failure::new(
-            Code::Nothing,
-            format!("{} are suspect, more than {}", units::bytes(report.suspect_bytes), units::bytes(most)),
-        )),
+        (Some(most), _) if report.suspect_bytes > most => Err(Failure::nothing(format!(
+            "{} are suspect, more than {}",
+            units::bytes(report.suspect_bytes),
+            units::bytes(most)
+        ))),
         (Some(most), Some(why)) => {
             Err(Failure::error(format!("not known whether more than {} are suspect: {why}", units::bytes(most)))
                 .fix("ask again, or with a longer --timeout"))

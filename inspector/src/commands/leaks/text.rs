@@ -135,7 +135,7 @@ fn since(name: &str, over_ns: u64, status: &Status) -> String {
 
 fn live(suspect: &Suspect) -> String {
     let Suspect { live, oldest_age_ns, newest_age_ns, freed_share, .. } = suspect;
-    let freed = freed_share.map_or(String::new(), |share| format!(", {:.0} % freed", share * 100.0));
+    let freed = freed_share.map_or(String::new(), |share| format!(", {} freed", units::share(share)));
     let ages = match live {
         0 => String::new(),
         _ => format!(", {} to {} old", units::span(*newest_age_ns), units::span(*oldest_age_ns)),
@@ -211,9 +211,7 @@ fn in_short(out: &mut dyn Write, rows: &[&Row], with_growth: bool) -> std::io::R
         .right("live", 0, |row| growth::bytes(&row.suspect))
         .number("count", 0, |row| row.suspect.live)
         .right("growth", 0, |row| grown(&row.suspect).unwrap_or_default())
-        .right("freed", 0, |row| {
-            row.suspect.freed_share.map_or(String::new(), |share| format!("{:.0} %", share * 100.0))
-        })
+        .right("freed", 0, |row| row.suspect.freed_share.map(units::share).unwrap_or_default())
         .left("verdict", 0, |row| row.suspect.verdict.short())
         .left("who", 0, |row| in_column(&row.suspect));
     table.print(out, || rows.iter())

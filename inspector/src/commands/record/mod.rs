@@ -7,7 +7,7 @@ mod place;
 mod session;
 mod started;
 
-use crate::args::{Target, candidates, size, span};
+use crate::args::{Target, candidates, interval, size, span};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use std::ffi::OsString;
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Time between two samples: seconds, or a time such as 500ms or 2m. Samples that take long are taken less often
-    #[arg(short = 'd', long, value_name = "TIME", default_value = "1", value_parser = interval)]
+    #[arg(short = 'd', long, value_name = "TIME", default_value = "1", value_parser = interval(Duration::from_secs(3600)))]
     interval: Duration,
     /// End after this time
     #[arg(long = "for", value_name = "TIME", value_parser = span)]
@@ -48,15 +48,6 @@ pub(crate) struct Args {
     /// The command and its arguments
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "target", add = candidates::command())]
     command: Vec<OsString>,
-}
-
-/// A shorter interval would keep a core busy. A longer one would record nothing.
-fn interval(text: &str) -> std::result::Result<Duration, String> {
-    let interval = span(text)?;
-    match (Duration::from_millis(50)..=Duration::from_secs(3600)).contains(&interval) {
-        true => Ok(interval),
-        false => Err("allowed: 0.05 to 3600 seconds".into()),
-    }
 }
 
 /// A file must at least hold the beginning of a recording.
@@ -77,7 +68,7 @@ impl Command for Args {
     /// code is that of `gpumem`.
     fn run(&self, context: &Context) -> Result<()> {
         if self.output.as_deref() == Some(Path::new("-")) {
-            return Err(Failure::new(Code::Usage, "a recording cannot be written to stdout").fix("name a file with -o"));
+            return Err(Failure::usage("a recording cannot be written to stdout").fix("name a file with -o"));
         }
         match self.command.is_empty() {
             true => self.attach(context),

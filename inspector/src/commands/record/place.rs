@@ -32,9 +32,9 @@ impl Place {
         // A link stays a link; its target is moved.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if let Some(aside) = make_way(&path)? {
-            super::say(format_args!("gpumem: the recording that was there is now {}\n", shown(&aside)));
+            super::say(format_args!("gpumem: the recording that was there is now {}\n", text::path(&aside)));
         }
-        let out = open(&path).map_err(|error| Failure::io(format!("cannot write {}", shown(&path)), &error))?;
+        let out = open(&path).map_err(|error| Failure::io(format!("cannot write {}", text::path(&path)), &error))?;
         Ok(Self { path, most: most / 2, out, before: 0 })
     }
 
@@ -48,7 +48,7 @@ impl Place {
             self.out.write_all(b"\n")
         });
         let written = written.and_then(|()| self.out.flush());
-        written.map_err(|error| Failure::io(format!("cannot write {}", shown(&self.path)), &error))
+        written.map_err(|error| Failure::io(format!("cannot write {}", text::path(&self.path)), &error))
     }
 
     /// True if the next tick belongs in another part.
@@ -62,7 +62,7 @@ impl Place {
     /// Those of the system.
     pub(super) fn next_part(&mut self) -> Result<()> {
         self.end()?;
-        let failed = |error: io::Error| Failure::io(format!("cannot write {}", shown(&self.path)), &error);
+        let failed = |error: io::Error| Failure::io(format!("cannot write {}", text::path(&self.path)), &error);
         self.before += self.out.get_ref().bytes;
         std::fs::rename(&self.path, recording::part_before(&self.path)).map_err(failed)?;
         self.out = open(&self.path).map_err(failed)?;
@@ -75,7 +75,7 @@ impl Place {
     /// Those of the system.
     pub(super) fn end(&mut self) -> Result<()> {
         let ended = self.out.try_finish().and_then(|()| self.out.get_mut().flush());
-        ended.map_err(|error| Failure::io(format!("cannot write {}", shown(&self.path)), &error))
+        ended.map_err(|error| Failure::io(format!("cannot write {}", text::path(&self.path)), &error))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -97,12 +97,12 @@ fn open(path: &Path) -> io::Result<GzEncoder<Counted<BufWriter<File>>>> {
 /// Moves an existing recording to the name with a `~`, and returns that name.
 fn make_way(path: &Path) -> Result<Option<PathBuf>> {
     let left_alone = |path: &Path| {
-        Err(Failure::error(format!("{} exists and is not a recording: it is not overwritten", shown(path)))
+        Err(Failure::error(format!("{} exists and is not a recording: it is not overwritten", text::path(path)))
             .fix("name another file with -o"))
     };
     match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Failure::io(shown(path), &error)),
+        Err(error) => return Err(Failure::io(text::path(path), &error)),
         Ok(_) if !recording::is(path) => return left_alone(path),
         Ok(_) => {}
     }
@@ -112,15 +112,11 @@ fn make_way(path: &Path) -> Result<Option<PathBuf>> {
     if aside.exists() && !recording::is(&aside) {
         return left_alone(&aside);
     }
-    std::fs::rename(path, &aside).map_err(|error| Failure::io(shown(path), &error))?;
+    std::fs::rename(path, &aside).map_err(|error| Failure::io(text::path(path), &error))?;
     // Its older part would be taken for a part of the new recording.
     let part = recording::part_before(path);
     if recording::is(&part) {
         let _ = std::fs::rename(&part, recording::part_before(&aside));
     }
     Ok(Some(aside))
-}
-
-fn shown(path: &Path) -> String {
-    text::clean(&text::os(path.as_os_str())).into_owned()
 }

@@ -64,12 +64,12 @@ impl<'a> Sessions<'a> {
         let nothing = from_start.then(|| recorder.begin_with_nothing(&ledger));
         let path = ledger.path.clone();
         let who = format!("{} (pid {})", text::clean(&ledger.name()), ledger.pid());
-        let name = text::os(place.path().as_os_str()).into_owned();
+        let name = text::path(place.path());
         let mut session = Session { recorder, place, ledger, path, summed_up: Instant::now(), ticks: 0, ended: false };
         session.place.write(&[session.recorder.begin()])?;
         session.place.write(nothing.as_slice())?;
         session.tick(self.context, true)?;
-        super::say(format_args!("gpumem: recording {who} to {}\n", text::clean(&name)));
+        super::say(format_args!("gpumem: recording {who} to {name}\n"));
         self.sessions.push(session);
         Ok(())
     }
@@ -133,13 +133,9 @@ impl<'a> Sessions<'a> {
             if !session.ended {
                 session.end(self.context, why)?;
             }
-            let (name, bytes) = (text::os(session.place.path().as_os_str()), units::bytes(session.place.bytes()));
-            let page = crate::text::os_word(session.place.path().as_os_str());
-            super::say(format_args!(
-                "gpumem: wrote {} ({bytes}, {}); now type: gpumem report {page}\n",
-                text::clean(&name),
-                text::count(session.ticks, "sample")
-            ));
+            let (name, bytes) = (text::path(session.place.path()), units::bytes(session.place.bytes()));
+            let (page, samples) = (text::os_word(session.place.path().as_os_str()), text::count(session.ticks, "sample"));
+            super::say(format_args!("gpumem: wrote {name} ({bytes}, {samples}); now type: gpumem report {page}\n"));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::model::chart::Chart;
 use crate::model::course::Moment;
 use crate::model::flame::Flame;
 use crate::model::summary::{Finding, GraphsOf, Holder, Number, Setting, Summary};
-use crate::report::growth;
+use crate::report::growth::{rate, things};
 use crate::text::{self, clean, units};
 use crate::view::page;
 use gpumem_wire::kinds::GrowthKind;
@@ -120,8 +120,8 @@ fn grew(summary: &Summary) -> Markup {
                     p {
                         strong { (rate(holder.bytes_per_minute)) } ", "
                         (units::signed_bytes(holder.bytes_change)) " since the first sample. "
-                        (units::bytes(holder.bytes)) " live in " (units::number(holder.live)) " " (GrowthKind::from_name(&holder.kind).map_or("allocations", growth::things))
-                        @if let Some(share) = holder.freed_share { (format!("; {:.0} % of all that it allocated are freed", share * 100.0)) }
+                        (units::bytes(holder.bytes)) " live in " (units::number(holder.live)) " " (GrowthKind::from_name(&holder.kind).map_or("allocations", things))
+                        @if let Some(share) = holder.freed_share { "; " (units::share(share)) " of all that it allocated are freed" }
                         "."
                     }
                     @if !holder.caveat.is_empty() { p.remark { (clean(&holder.caveat)) } }
@@ -172,10 +172,6 @@ fn severity(word: &str) -> &'static str {
         "warning" => "warning",
         _ => "info",
     }
-}
-
-fn rate(per_minute: f64) -> String {
-    format!("{}/min", units::signed_bytes(per_minute.round() as i64))
 }
 
 fn over_time(charts: &[Chart], moments: &[Moment], timeline: &str) -> Markup {
@@ -247,7 +243,7 @@ fn row(holder: &Holder) -> Markup {
             td.n data-v=(holder.bytes_change) { (units::signed_bytes(holder.bytes_change)) }
             td.n data-v=(holder.bytes_per_minute.round()) { (rate(holder.bytes_per_minute)) }
             td.n data-v=(holder.total.unwrap_or(0)) { @if let Some(total) = holder.total { (units::number(total)) } }
-            td.n data-v=(holder.freed_share.unwrap_or(0.0)) { @if let Some(share) = holder.freed_share { (format!("{:.0} %", share * 100.0)) } }
+            td.n data-v=(holder.freed_share.unwrap_or(0.0)) { @if let Some(share) = holder.freed_share { (units::share(share)) } }
             td.n data-v=(holder.oldest_age_ns) { (oldest) }
             td { @if holder.grows { strong { (clean(&holder.verdict)) } } @else { (clean(&holder.verdict)) } }
             td { (clean(&holder.kind)) }

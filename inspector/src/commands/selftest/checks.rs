@@ -5,7 +5,7 @@ use super::hip_api::*;
 use super::kinds::*;
 use super::memory;
 use super::probe::{BLOCK, BYTES, Made, Make, One, Outcome, Probe, Stop, WORDS, hip};
-use crate::failure::{Code, Failure, Result as Done};
+use crate::failure::{Failure, Result as Done};
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
 
@@ -49,7 +49,7 @@ pub(super) fn main(list: bool, after: Option<&str>) -> Done<()> {
         CHECKS.iter().for_each(|(name, _)| println!("{name}"));
         return Ok(());
     }
-    let cannot = |why: String| Failure::new(Code::Usage, why);
+    let cannot = |why: String| Failure::usage(why);
     let probe = Probe::open().map_err(cannot)?;
     eprintln!("selftest: {}", probe.hip.device_line());
     let from = after.map_or(Some(0), |after| CHECKS.iter().position(|(name, _)| *name == after).map(|at| at + 1));

@@ -1,7 +1,7 @@
 //! The CUDA driver's version and devices, queried in a process of its own.
 
 use super::suite::{command, watch};
-use crate::failure::{Code, Failure, Result, plain};
+use crate::failure::{Failure, Result, plain};
 use serde::{Deserialize, Serialize};
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -37,7 +37,7 @@ pub(super) fn asked() -> std::result::Result<Driver, String> {
 /// # Errors
 /// Code 2 if there is no driver or no device.
 pub(super) fn tell() -> Result<()> {
-    let driver = ask().map_err(|why| Failure::new(Code::Usage, why))?;
+    let driver = ask().map_err(Failure::usage)?;
     let line = serde_json::to_string(&driver).map_err(|error| Failure::error(error.to_string()))?;
     println!("{line}");
     Ok(())

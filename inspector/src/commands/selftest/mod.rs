@@ -20,6 +20,7 @@ mod probe;
 mod rules;
 mod suite;
 
+use crate::args::{number, number_in};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::launch::library;
@@ -50,10 +51,10 @@ use suite::{Check, Outcome, SuiteReport};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// How long to run random graph programs
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = number_in::<u64>(1, 86_400))]
     seconds: u64,
     /// Number of the first random program; each number is a program
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = crate::args::number::<u64>)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u64>)]
     seed: u64,
     /// Keep the answers of every check, the ledgers and failing programs in this directory; without it only failing programs are kept
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
@@ -82,11 +83,6 @@ pub(crate) struct Args {
     /// Of those the names
     #[arg(long, hide = true, requires = "hip_probe")]
     list: bool,
-}
-
-fn seconds(text: &str) -> std::result::Result<u64, String> {
-    let seconds = crate::args::number(text).ok().filter(|seconds| (1..=86_400).contains(seconds));
-    seconds.ok_or_else(|| "allowed: a number from 1 to 86400".into())
 }
 
 /// Data that every part needs.
@@ -264,7 +260,7 @@ impl Command for Args {
     fn run(&self, context: &Context) -> Result<()> {
         if cfg!(target_feature = "crt-static") {
             let why = "this gpumem is linked statically, and cannot load the driver's libraries";
-            return Err(Failure::new(Code::Usage, why).fix("use the one that lies beside libgpumem.so"));
+            return Err(Failure::usage(why).fix("use the one that lies beside libgpumem.so"));
         }
         if self.hip_probe {
             return checks::main(self.list, self.after.as_deref());
@@ -308,7 +304,7 @@ impl Command for Args {
         match verdict {
             "held" => Ok(()),
             "failed" => Err(Failure::error("a part of the selftest failed")),
-            _ => Err(Failure::new(Code::Usage, "the selftest could not run")),
+            _ => Err(Failure::usage("the selftest could not run")),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::driver::{self, Driver, Gpu};
 use super::suite::{Check, Outcome, Suite};
 use super::{Part, Report, Section, Setup};
 use crate::context::Context;
-use crate::failure::{Code, Failure, Result, plain};
+use crate::failure::{Failure, Result, plain};
 use gpumem_wire::verdict::{self, Subject, Verdict};
 use rustix::process::geteuid;
 use serde::Serialize;
@@ -126,10 +126,10 @@ pub(super) struct VerdictRequest {
 /// Runs the checks and writes the verdict.
 ///
 /// # Errors
-/// [`Code::Error`] if a check failed: the verdict turns that part off. [`Code::Usage`] (2) if nothing could be run or
+/// `Code::Error` if a check failed: the verdict turns that part off. `Code::Usage` (2) if nothing could be run or
 /// the verdict could not be written: there is none then.
 pub(super) fn run(setup: Setup, asked: &VerdictRequest, context: &Context) -> Result<()> {
-    let cannot = |why: String| Failure::new(Code::Usage, why);
+    let cannot = |why: String| Failure::usage(why);
     let dir = directory(asked.place).map_err(cannot)?;
     let tried = cuda::programs(&setup.lib).and_then(|programs| Ok((driver::asked()?, programs)));
     let there = match &tried {

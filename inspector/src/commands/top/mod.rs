@@ -12,9 +12,9 @@ mod look;
 mod state;
 mod worker;
 
-use crate::args::{Target, span};
+use crate::args::{Target, interval};
 use crate::context::{Command, Context};
-use crate::failure::{Code, Failure, Result};
+use crate::failure::{Failure, Result};
 use std::time::Duration;
 
 /// Watch a process, or all of them: what is live and what grows, with keys
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// Time between two refreshes: seconds, or a time such as 500ms or 2m
-    #[arg(short = 'd', long, value_name = "TIME", default_value = "1", value_parser = interval)]
+    #[arg(short = 'd', long, value_name = "TIME", default_value = "1", value_parser = interval(Duration::from_secs(86_400)))]
     interval: Duration,
     /// Change nothing in the process: no mark, no trim
     #[arg(long)]
@@ -36,26 +36,17 @@ pub(crate) struct Args {
     ascii: bool,
 }
 
-/// A shorter interval would keep a core busy. A longer one would show nothing.
-fn interval(text: &str) -> std::result::Result<Duration, String> {
-    let interval = span(text)?;
-    match (Duration::from_millis(50)..=Duration::from_secs(86_400)).contains(&interval) {
-        true => Ok(interval),
-        false => Err("allowed: 0.05 to 86400 seconds".into()),
-    }
-}
-
 impl Command for Args {
     const NAME: &'static str = "top";
 
     /// Runs the command.
     ///
     /// # Errors
-    /// [`Code::Usage`] without a terminal; those of choosing and reading the ledger, and of the terminal.
+    /// `Code::Usage` without a terminal; those of choosing and reading the ledger, and of the terminal.
     fn run(&self, context: &Context) -> Result<()> {
         context.no_json("top")?;
         if !live::is_possible() {
-            let failure = Failure::new(Code::Usage, "top needs a terminal with keys");
+            let failure = Failure::usage("top needs a terminal with keys");
             return Err(failure.fix("gpumem stats and gpumem allocs print text and JSON"));
         }
         live::run(self, context)
