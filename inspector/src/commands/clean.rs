@@ -31,13 +31,13 @@ const KEEP_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 #[derive(Serialize)]
 struct Report {
-    removed: Vec<Row>,
-    kept: Vec<Row>,
+    removed: Vec<LedgerRow>,
+    kept: Vec<LedgerRow>,
     dry_run: bool,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct LedgerRow {
     #[serde(serialize_with = "crate::text::serialize_path")]
     file: PathBuf,
     bytes: u64,
@@ -120,11 +120,11 @@ fn of_other_version(at: &At, version: u32, all: bool) -> std::result::Result<Str
     }
 }
 
-fn row(path: &Path, seen: &FileIdentity, why: String) -> Row {
+fn row(path: &Path, seen: &FileIdentity, why: String) -> LedgerRow {
     // The message of an unreadable file begins with its path, which the row has already.
     let why = why.strip_prefix(&format!("{} ", path.display())).map(str::to_owned).unwrap_or(why);
     // Blocks, not length: ledgers are sparse.
-    Row { file: path.to_owned(), bytes: seen.blocks * 512, why }
+    LedgerRow { file: path.to_owned(), bytes: seen.blocks * 512, why }
 }
 
 /// Removes a ledger from the directory that it was seen in, if it is still the same file. Also removes its socket,

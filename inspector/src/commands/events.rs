@@ -37,7 +37,7 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Report<'a> {
     process: Head,
-    events: Lazy<'a, Row>,
+    events: Lazy<'a, EventRow>,
     /// Number of events that match the filter, shown or not.
     events_total: usize,
     /// Number of events that the ring no longer holds.
@@ -45,7 +45,7 @@ struct Report<'a> {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct EventRow {
     seq: u64,
     age_ns: u64,
     time_unix_ns: u64,
@@ -110,8 +110,8 @@ fn fold<'a>(events: &[(&'a EventSlot, u64)]) -> Vec<(&'a EventSlot, u64)> {
     runs.filter_map(|run| Some((run.last()?.0, run.len() as u64))).collect()
 }
 
-fn row(ledger: &Ledger, sites: &Sites, (event, times): (&EventSlot, u64)) -> Row {
-    Row {
+fn row(ledger: &Ledger, sites: &Sites, (event, times): (&EventSlot, u64)) -> EventRow {
+    EventRow {
         seq: event.seq,
         age_ns: ledger.age(event.time_ns),
         time_unix_ns: real_ns(&ledger.snapshot.header, event.time_ns),
@@ -143,12 +143,12 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, empty: &str) -> 
     if lost > 0 {
         writeln!(out, "{}", paint(DIM, format!("… {} earlier: -n 0 shows all", units::number(lost))))?;
     }
-    let style = |event: &Row| match event.severity {
+    let style = |event: &EventRow| match event.severity {
         "error" => BAD,
         "warning" => WARN,
         _ => Style::new(),
     };
-    let table = Table::<Row>::new()
+    let table = Table::<EventRow>::new()
         .right("time", 0, |event| (units::clock(event.time_unix_ns), DIM))
         .span(ledger.status.ago_words(), 0, |event| event.age_ns)
         .left("what", 0, |event| (event.kind.clone(), style(event)))

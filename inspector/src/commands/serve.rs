@@ -4,7 +4,7 @@ use crate::args::number_in;
 use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::metrics::{self, Collector, Detail, Format, Lack};
-use crate::web::{self, Asked, Made, Pages, Ready, Reply, StatusCode, Wanted};
+use crate::web::{self, Asked, MadePage, Pages, Ready, Reply, StatusCode, Wanted};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
@@ -106,7 +106,7 @@ impl Command for Args {
         let of_metrics = Rc::clone(&collector);
         let make = move || {
             let page = of_metrics.borrow_mut().page();
-            Made { text: page.write(Format::Text), open_metrics: page.write(Format::OpenMetrics) }
+            MadePage { text: page.write(Format::Text), open_metrics: page.write(Format::OpenMetrics) }
         };
         let pages = Pages::new(make, move |asked| other(&mut collector.borrow_mut(), asked));
         let wanted = Wanted {

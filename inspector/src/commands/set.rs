@@ -132,12 +132,12 @@ struct Report {
     pid: u32,
     /// A single change is repeated here.
     #[serde(flatten)]
-    only: Option<Change>,
-    changes: Vec<Change>,
+    only: Option<VariableChange>,
+    changes: Vec<VariableChange>,
 }
 
 #[derive(Clone, Serialize)]
-struct Change {
+struct VariableChange {
     variable: &'static str,
     /// Empty: unset.
     old: String,
@@ -190,10 +190,10 @@ impl Command for Args {
     }
 }
 
-fn change(setting: &'static Setting, value: &str, before: &[Variable], said: String) -> Change {
+fn change(setting: &'static Setting, value: &str, before: &[Variable], said: String) -> VariableChange {
     let old = before.iter().find(|variable| variable.name == setting.name);
     let is_default = value.trim().eq_ignore_ascii_case("default");
-    Change {
+    VariableChange {
         variable: setting.name,
         old: old.map(|variable| variable.value.clone()).unwrap_or_default(),
         value: if is_default { setting.default } else { value.trim() }.to_owned(),

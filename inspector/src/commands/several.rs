@@ -24,13 +24,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Serialize)]
 struct Report {
     /// The fastest growing one first.
-    processes: Vec<Row>,
+    processes: Vec<ProcessRow>,
     /// Processes that could not be read, and why.
     left_out: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct ProcessRow {
     pid: u32,
     name: String,
     live: Live,
@@ -53,7 +53,7 @@ struct Row {
     grows: String,
 }
 
-impl Row {
+impl ProcessRow {
     fn of(ledger: &Ledger, books: &Books, sharing: Shared) -> Self {
         let Overview { live, devices, pool, .. } = Overview::of(ledger, books);
         let found = suspects::find(ledger, None);
@@ -108,11 +108,11 @@ fn answer<C: Command>(context: &Context, target: &Target, several: &[FoundProces
             continue;
         }
         match context.read(found, target) {
-            Ok(ledger) => report.processes.push(Row::of(&ledger, &books, context.shared(&ledger, target))),
+            Ok(ledger) => report.processes.push(ProcessRow::of(&ledger, &books, context.shared(&ledger, target))),
             Err(why) => report.left_out.push(format!("pid {} ({}): {}", found.pid, found.name(), why.what)),
         }
     }
-    let device = |row: &Row| row.live.device;
+    let device = |row: &ProcessRow| row.live.device;
     report.processes.sort_by(|a, b| {
         let faster = b.growing_bytes_per_minute.total_cmp(&a.growing_bytes_per_minute);
         faster.then(device(b).cmp(&device(a))).then(a.pid.cmp(&b.pid))
@@ -121,7 +121,7 @@ fn answer<C: Command>(context: &Context, target: &Target, several: &[FoundProces
 }
 
 fn print(out: &mut dyn Write, report: &Report, command: &str) -> std::io::Result<()> {
-    let table = Table::<Row>::new()
+    let table = Table::<ProcessRow>::new()
         .right("pid", 0, |row| row.pid.to_string())
         .text("name", 0, |row| &row.name)
         .right("grows", 0, |row| (row.grows.clone(), BAD))

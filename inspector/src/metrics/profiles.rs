@@ -34,7 +34,7 @@ pub(crate) type Refusal = (Lack, String);
 /// A target in the form of Prometheus' HTTP service discovery. Source:
 /// <https://prometheus.io/docs/prometheus/latest/http_sd/>
 #[derive(Serialize)]
-struct Target<'a> {
+struct ScrapeTarget<'a> {
     targets: [&'a str; 1],
     labels: BTreeMap<&'static str, String>,
 }
@@ -93,7 +93,7 @@ impl Profiles {
             if https {
                 labels.insert("__scheme__", "https".into());
             }
-            Some(Target { targets: [host], labels })
+            Some(ScrapeTarget { targets: [host], labels })
         };
         let all = self.list(world, ANSWER_FRESH).iter().filter(|found| found.is_live());
         serde_json::to_string(&all.filter_map(target).collect::<Vec<_>>()).unwrap_or_default()

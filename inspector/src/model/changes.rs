@@ -81,7 +81,7 @@ pub(crate) fn per_minute(change: i64, elapsed_ns: u64) -> i64 {
 }
 
 /// Stacks of two ledgers, named together: the same site has the same name in both.
-struct Named<'a> {
+struct StackNames<'a> {
     ledgers: [&'a Ledger; 2],
     by: Match,
     /// The words for an offset in a file, from the ledger that knows the function, if one does.
@@ -89,7 +89,7 @@ struct Named<'a> {
     room: Room,
 }
 
-impl<'a> Named<'a> {
+impl<'a> StackNames<'a> {
     /// Returns the names of these stacks, each with the number of its ledger.
     fn names(ledgers: [&'a Ledger; 2], by: Match, stacks: &[(usize, StackRef)]) -> Vec<Rc<str>> {
         let mut named = Self { ledgers, by, words: FxHashMap::default(), room: Room::default() };
@@ -140,7 +140,7 @@ pub(crate) fn allocs(before: &Ledger, after: &Ledger, by: Match, filter: &Filter
     let of = |of, ledger| allocs::group(ledger, filter, By::Stack, false).into_iter().map(move |group| (of, group));
     let groups: Vec<_> = of(0, before).chain(of(1, after)).collect();
     let stacks: Vec<_> = groups.iter().map(|(of, group)| (*of, group.stack)).collect();
-    let names = Named::names([before, after], by, &stacks);
+    let names = StackNames::names([before, after], by, &stacks);
     let mut changes: BTreeMap<Rc<str>, Change> = BTreeMap::new();
     for ((of, group), name) in groups.iter().zip(names) {
         let change = changes.entry(name).or_default();
@@ -172,7 +172,7 @@ pub(crate) fn graphs(before: &Ledger, after: &Ledger, by: Match) -> Vec<GraphCha
     };
     let groups: Vec<_> = of(0, before).chain(of(1, after)).collect();
     let stacks: Vec<_> = groups.iter().map(|(of, group)| (*of, group.stack)).collect();
-    let names = Named::names([before, after], by, &stacks);
+    let names = StackNames::names([before, after], by, &stacks);
     let mut changes: BTreeMap<Rc<str>, GraphChange> = BTreeMap::new();
     for ((of, group), name) in groups.iter().zip(names) {
         let change = changes.entry(name).or_default();

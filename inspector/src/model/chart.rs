@@ -24,20 +24,20 @@ pub(crate) struct Chart {
     pub stacked: bool,
     /// Milliseconds since 1970.
     pub times: Vec<u64>,
-    pub rows: Vec<Line>,
+    pub rows: Vec<ChartRow>,
 }
 
 /// One row of a chart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Line {
+pub(crate) struct ChartRow {
     pub name: String,
     pub values: Vec<u64>,
 }
 
 /// Definition of a chart: its rows, its name, its title, and true if rows are stacked.
-type Kind = (Of, &'static str, &'static str, bool);
+type ChartKind = (Of, &'static str, &'static str, bool);
 
-const HELD: &[Kind] = &[
+const HELD: &[ChartKind] = &[
     (Of::Site, "site", "call site", true),
     (Of::Tag, "tag", "tag", true),
     (Of::Graphs, "graphs", "call site of graphs", true),
@@ -69,20 +69,20 @@ impl Chart {
     }
 }
 
-fn chart(grid: &Grid, (of, id, title, stacked): Kind) -> Chart {
+fn chart(grid: &Grid, (of, id, title, stacked): ChartKind) -> Chart {
     let mut named: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for row in grid.rows.iter().filter(|row| row.kind == of) {
         let sums = named.entry(&row.name).or_insert_with(|| vec![0; grid.times.len()]);
         sums.iter_mut().zip(&row.values).for_each(|(sum, value)| *sum = sum.saturating_add(*value));
     }
-    let mut rows: Vec<Line> =
-        named.into_iter().map(|(name, values)| Line { name: clean(name).into_owned(), values }).collect();
+    let mut rows: Vec<ChartRow> =
+        named.into_iter().map(|(name, values)| ChartRow { name: clean(name).into_owned(), values }).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.values.iter().max().copied()));
     rows.retain(|row| row.values.iter().any(|&value| value > 0));
     // A single extra row takes no more room under its own name than as "others".
     if rows.len() > NAMED + 1 {
         let others = rows.split_off(NAMED);
-        rows.push(Line { name: format!("{} {OTHERS}", others.len()), values: sum(&others, grid.times.len()) });
+        rows.push(ChartRow { name: format!("{} {OTHERS}", others.len()), values: sum(&others, grid.times.len()) });
     }
     let kept = kept(&sum(&rows, grid.times.len()));
     for row in &mut rows {
@@ -93,7 +93,7 @@ fn chart(grid: &Grid, (of, id, title, stacked): Kind) -> Chart {
     Chart { id, title, unit, stacked, times, rows }
 }
 
-fn sum(rows: &[Line], moments: usize) -> Vec<u64> {
+fn sum(rows: &[ChartRow], moments: usize) -> Vec<u64> {
     let at = |at: usize| rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.values[at]));
     (0..moments).map(at).collect()
 }
@@ -134,9 +134,9 @@ mod tests {
         let names: Vec<String> = (0..12).map(|n| format!("s{n:02}")).collect();
         rows.extend(names.iter().map(|name| (Of::Site, name.as_str(), &[1_u64, 1][..])));
         let chart = chart(&grid(&rows), HELD[0]);
-        assert_eq!(chart.rows[0], Line { name: "a".into(), values: vec![2, 100] });
+        assert_eq!(chart.rows[0], ChartRow { name: "a".into(), values: vec![2, 100] });
         assert_eq!(chart.rows.len(), NAMED + 1);
-        assert_eq!(chart.rows[NAMED], Line { name: "3 others".into(), values: vec![3, 3] });
+        assert_eq!(chart.rows[NAMED], ChartRow { name: "3 others".into(), values: vec![3, 3] });
     }
 
     #[test]

@@ -71,9 +71,9 @@ pub(crate) struct Course {
     pub moments: Vec<Moment>,
 }
 
-type Column = (Of, &'static str, fn(&SampleSlot) -> u64);
+type CourseColumn = (Of, &'static str, fn(&SampleSlot) -> u64);
 
-const COLUMNS: &[Column] = &[
+const COLUMNS: &[CourseColumn] = &[
     (Of::Kind, "device memory", |sample| sample.device_live),
     (Of::Kind, "managed memory", |sample| sample.managed_live),
     (Of::Kind, "host memory", |sample| sample.host_live),
@@ -97,7 +97,7 @@ fn totals(ledger: &Ledger) -> Grid {
     let mut samples: Vec<&SampleSlot> =
         ledger.snapshot.samples.iter().filter(|sample| range.contains(&sample.time_ns)).collect();
     samples.sort_by_key(|sample| sample.time_ns);
-    let row = |&(kind, name, column): &Column| {
+    let row = |&(kind, name, column): &CourseColumn| {
         let values: Vec<u64> = samples.iter().map(|sample| column(sample)).collect();
         Row { kind, name: name.into(), stack: 0, values }
     };

@@ -20,12 +20,12 @@ const OTHERS: &str = "(smaller stacks)";
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Flame {
     pub frames: Vec<Rc<str>>,
-    pub stacks: Vec<Stack>,
+    pub stacks: Vec<FlameStack>,
 }
 
 /// One stack.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Stack {
+pub(crate) struct FlameStack {
     /// Numbers of frames, outermost first.
     pub frames: Vec<u32>,
     #[serde(flatten)]
@@ -124,11 +124,11 @@ pub(crate) fn of(weights: &BTreeMap<u32, Weight>, frames: impl Fn(u32) -> Vec<Rc
             named.push(NO_STACK.into());
         }
         let frames = named.into_iter().rev().map(|frame| number(frame, &mut flame.frames)).collect();
-        flame.stacks.push(Stack { frames, weight });
+        flame.stacks.push(FlameStack { frames, weight });
     }
     if rest.most() > 0 {
         let frames = vec![number(OTHERS.into(), &mut flame.frames)];
-        flame.stacks.push(Stack { frames, weight: rest });
+        flame.stacks.push(FlameStack { frames, weight: rest });
     }
     flame
 }

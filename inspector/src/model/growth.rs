@@ -22,10 +22,10 @@ pub(crate) struct Growth {
     pub last_minute: i64,
 }
 
-type Column = (&'static str, fn(&SampleSlot) -> u64);
+type SampleColumn = (&'static str, fn(&SampleSlot) -> u64);
 
 /// The columns of samples, by name.
-pub(crate) const COLUMNS: &[Column] = &[
+pub(crate) const COLUMNS: &[SampleColumn] = &[
     ("device_live_bytes", |sample| sample.device_live),
     ("host_live_bytes", |sample| sample.host_live),
     ("managed_live_bytes", |sample| sample.managed_live),

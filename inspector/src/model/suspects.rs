@@ -140,8 +140,11 @@ pub(crate) fn find(ledger: &Ledger, since: Option<&Moment>) -> Suspects {
     let stacks = ledger.snapshot.stacks.iter();
     let unlisted = stacks.filter(|&(&stack, _)| !numbered.contains_key(&(GrowthKind::Site, stack.into())));
     let unlisted_allocs = unlisted.fold(0_u64, |sum, (_, totals)| sum.saturating_add(totals.allocs));
-    let names =
-        Names { sites: Sites::of_allocs(ledger), graphs: Sites::of_graphs(ledger), others: Sites::of_others(ledger) };
+    let names = SiteNames {
+        sites: Sites::of_allocs(ledger),
+        graphs: Sites::of_graphs(ledger),
+        others: Sites::of_others(ledger),
+    };
     let mut named: BTreeMap<(GrowthKind, Rc<str>), Live> = BTreeMap::new();
     for ((kind, number), live) in numbered {
         named.entry((kind, names.name(ledger, kind, number))).or_default().join(live);
@@ -229,13 +232,13 @@ fn worse(a: &Suspect, b: &Suspect) -> std::cmp::Ordering {
 }
 
 /// Names of call sites.
-struct Names {
+struct SiteNames {
     sites: Sites,
     graphs: Sites,
     others: Sites,
 }
 
-impl Names {
+impl SiteNames {
     fn name(&self, ledger: &Ledger, kind: GrowthKind, number: u64) -> Rc<str> {
         let reference = u32::try_from(number).unwrap_or(0);
         match kind {

@@ -113,7 +113,7 @@ fn for_lists(kind: TableKind) -> bool {
 }
 
 /// Device and inode of every ledger seen so far.
-type Known = HashSet<(u64, u64)>;
+type KnownFiles = HashSet<(u64, u64)>;
 
 /// Bytes of file names that are kept at a time, for one directory.
 const NAMES_AT_ONCE: u64 = 8 << 20;
@@ -135,7 +135,7 @@ pub(crate) fn survey_within(world: &World, budget: Budget) -> Survey {
     survey.warnings.extend(world.crowded.iter().cloned());
     let dirs = std::iter::once(&world.own_dir).chain(&world.more_dirs);
     let folders: Vec<Rc<Folder>> = dirs.filter_map(|dir| survey.open(world, dir)).collect();
-    let mut known = Known::new();
+    let mut known = KnownFiles::new();
     for process in &processes {
         survey.look_for(world, process, &folders, &mut known);
     }
@@ -161,7 +161,7 @@ struct Who<'a> {
 
 impl Survey {
     /// Adds the ledger of a process that lies in one of these directories.
-    fn look_for(&mut self, world: &World, process: &Process, folders: &[Rc<Folder>], known: &mut Known) {
+    fn look_for(&mut self, world: &World, process: &Process, folders: &[Rc<Folder>], known: &mut KnownFiles) {
         let name = OsString::from(process.id().ledger_name());
         for folder in folders {
             if !self.budget.is_over()
@@ -174,7 +174,7 @@ impl Survey {
 
     /// Adds processes with the shim that were not found by their ledgers. Those with many mappings come last, each with
     /// an equal share of half of the time; the other half is for ledgers of dead processes.
-    fn look_at_all(&mut self, world: &World, processes: &[Process], known: &mut Known) {
+    fn look_at_all(&mut self, world: &World, processes: &[Process], known: &mut KnownFiles) {
         let found: HashSet<u32> = self.found.iter().map(|found| found.pid).collect();
         let mut left: Vec<&Process> = processes.iter().filter(|process| !found.contains(&process.pid)).collect();
         let until = Instant::now() + self.budget.time() / 2;
@@ -191,7 +191,7 @@ impl Survey {
 
     /// Adds the files of a directory that have a ledger's name. The directory gets an equal share of the budget left
     /// for it and the directories after it.
-    fn look_through(&mut self, world: &World, folder: &Rc<Folder>, folders: usize, who: &Who, known: &mut Known) {
+    fn look_through(&mut self, world: &World, folder: &Rc<Folder>, folders: usize, who: &Who, known: &mut KnownFiles) {
         let (bytes, until) = (
             self.budget.bytes() - self.budget.bytes() / folders as u64,
             Instant::now() + self.budget.time() / folders as u32,
@@ -240,7 +240,7 @@ impl Survey {
         seen: FileIdentity,
         pid: u32,
         process: Option<&Process>,
-        known: &mut Known,
+        known: &mut KnownFiles,
     ) {
         if !known.insert(seen.identity()) {
             return;
@@ -259,7 +259,7 @@ impl Survey {
 
     /// Adds a process that has the shim, with its ledger if no directory showed it. False if the process has too many
     /// mappings to tell.
-    fn look_at(&mut self, world: &World, process: &Process, most: u64, time: Duration, known: &mut Known) -> bool {
+    fn look_at(&mut self, world: &World, process: &Process, most: u64, time: Duration, known: &mut KnownFiles) -> bool {
         let Ok((mapped, whole)) = process.mapped_within(world, most, time) else { return true };
         if !mapped.shim {
             return whole;

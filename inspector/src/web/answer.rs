@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 /// The page of metrics, in both formats.
-pub(crate) struct Made {
+pub(crate) struct MadePage {
     pub text: String,
     pub open_metrics: String,
 }
@@ -44,14 +44,14 @@ type Other = dyn FnMut(&Asked<'_>) -> Option<Reply>;
 
 /// Makers of the pages.
 pub(crate) struct Pages {
-    make: RefCell<Box<dyn FnMut() -> Made>>,
+    make: RefCell<Box<dyn FnMut() -> MadePage>>,
     other: RefCell<Box<Other>>,
 }
 
 impl Pages {
     /// `make` makes the metrics. `other` makes any other page; `None` if there is none at that path.
     pub(crate) fn new(
-        make: impl FnMut() -> Made + 'static,
+        make: impl FnMut() -> MadePage + 'static,
         other: impl FnMut(&Asked<'_>) -> Option<Reply> + 'static,
     ) -> Self {
         Self { make: RefCell::new(Box::new(make)), other: RefCell::new(Box::new(other)) }
@@ -65,7 +65,7 @@ pub(super) struct Site {
     last: RefCell<Option<(Instant, Bytes, Bytes)>>,
 }
 
-type Answer = Response<Full<Bytes>>;
+type HttpAnswer = Response<Full<Bytes>>;
 
 impl Site {
     pub(super) fn new(pages: Pages, hosts: Hosts) -> Self {
@@ -76,7 +76,7 @@ impl Site {
         &self,
         request: Request<Incoming>,
         config: Option<&Config>,
-    ) -> Result<Answer, Infallible> {
+    ) -> Result<HttpAnswer, Infallible> {
         let mut answer = match self.hosts.refusal(&request) {
             Some(why) => answer(StatusCode::FORBIDDEN, PLAIN, why),
             None => {
@@ -99,7 +99,7 @@ impl Site {
         Ok(answer)
     }
 
-    fn route(&self, request: &Request<Incoming>, https: bool) -> Answer {
+    fn route(&self, request: &Request<Incoming>, https: bool) -> HttpAnswer {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut refused = answer(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD are answered\n");
             refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -113,7 +113,7 @@ impl Site {
         }
     }
 
-    fn other(&self, request: &Request<Incoming>, path: &str, https: bool) -> Option<Answer> {
+    fn other(&self, request: &Request<Incoming>, path: &str, https: bool) -> Option<HttpAnswer> {
         let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         let asked = Asked { path, query: request.uri().query().unwrap_or_default(), host, https };
         let Reply { status, kind, body } = (self.pages.other.borrow_mut())(&asked)?;
@@ -124,7 +124,7 @@ impl Site {
         Some(answer)
     }
 
-    fn metrics(&self, open: bool) -> Answer {
+    fn metrics(&self, open: bool) -> HttpAnswer {
         let mut last = self.last.borrow_mut();
         let fresh = last.take().filter(|(at, ..)| at.elapsed() < FRESH);
         let (at, text, open_metrics) = fresh.unwrap_or_else(|| {
@@ -155,7 +155,7 @@ fn wants_open_metrics(request: &Request<Incoming>) -> bool {
     best.0 > best.1
 }
 
-fn who_are_you() -> Answer {
+fn who_are_you() -> HttpAnswer {
     let mut refused = answer(StatusCode::UNAUTHORIZED, PLAIN, "a user and a password are needed\n");
     refused
         .headers_mut()
@@ -163,7 +163,7 @@ fn who_are_you() -> Answer {
     refused
 }
 
-fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> HttpAnswer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -52,13 +52,13 @@ pub(super) struct Config {
     asks_who: bool,
     headers: Vec<(HeaderName, HeaderValue)>,
     /// The files that it was read from, with their state at that time.
-    files: Vec<(PathBuf, Seen)>,
+    files: Vec<(PathBuf, FileState)>,
 }
 
 /// Modification time and length of a file, which change with it.
-type Seen = Option<(SystemTime, u64)>;
+type FileState = Option<(SystemTime, u64)>;
 
-fn seen(path: &Path) -> Seen {
+fn seen(path: &Path) -> FileState {
     let meta = std::fs::metadata(path).ok()?;
     Some((meta.modified().ok()?, meta.len()))
 }

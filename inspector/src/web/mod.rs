@@ -22,7 +22,7 @@ mod users;
 #[cfg_attr(feature = "tls", expect(dead_code, reason = "built for its test"))]
 mod without;
 
-pub(crate) use answer::{Asked, Made, Pages, Reply};
+pub(crate) use answer::{Asked, MadePage, Pages, Reply};
 pub(crate) use hyper::StatusCode;
 
 use crate::failure::{Failure, Result, plain};

@@ -9,11 +9,11 @@ pub(super) struct Check {
     pub id: &'static str,
     /// True statement if it finds nothing.
     pub in_order: &'static str,
-    look: Look,
+    look: CheckOf,
 }
 
 /// Subject of a check.
-enum Look {
+enum CheckOf {
     Machine(fn(&Machine) -> Vec<Finding>),
     WithoutShim(fn(&WithoutShim) -> Vec<Finding>),
     /// A process or its ledger, in one of these states.
@@ -30,7 +30,7 @@ macro_rules! checks {
             Check {
                 id: $id,
                 in_order: concat!($($in_order),+).trim_ascii_start(),
-                look: Look::$look(|of| $check(of).into_iter().collect() $(, $when)?),
+                look: CheckOf::$look(|of| $check(of).into_iter().collect() $(, $when)?),
             },
         )*];
     };
@@ -132,25 +132,25 @@ pub fn check_list() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// Checks this machine and this shell.
 pub(super) fn of_machine(of: &Machine) -> Vec<Finding> {
-    run(|look| if let Look::Machine(check) = look { Some(check(of)) } else { None })
+    run(|look| if let CheckOf::Machine(check) = look { Some(check(of)) } else { None })
 }
 
 /// Checks a process without the shim.
 pub(super) fn without_shim(of: &WithoutShim) -> Vec<Finding> {
-    run(|look| if let Look::WithoutShim(check) = look { Some(check(of)) } else { None })
+    run(|look| if let CheckOf::WithoutShim(check) = look { Some(check(of)) } else { None })
 }
 
 /// Checks a process with the shim, or its ledger.
 pub(super) fn of_subject(subject: &Subject) -> Vec<Finding> {
     run(|look| match look {
-        Look::Process(check, when) if when & subject.is != 0 => Some(check(subject)),
-        Look::Whole(check, when) if when & subject.is != 0 => subject.whole.as_ref().ok().map(check),
+        CheckOf::Process(check, when) if when & subject.is != 0 => Some(check(subject)),
+        CheckOf::Whole(check, when) if when & subject.is != 0 => subject.whole.as_ref().ok().map(check),
         _ => None,
     })
 }
 
 /// Runs the checks for which `look` returns an answer.
-fn run(look: impl Fn(&Look) -> Option<Vec<Finding>>) -> Vec<Finding> {
+fn run(look: impl Fn(&CheckOf) -> Option<Vec<Finding>>) -> Vec<Finding> {
     let named = |check: &Check| {
         let mut found = look(&check.look)?;
         if found.is_empty() {

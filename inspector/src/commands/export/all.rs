@@ -19,14 +19,14 @@ pub(super) struct Everything<'a> {
     host: totals::Host,
     counters: std::collections::BTreeMap<&'static str, u64>,
     samples: Vec<std::collections::BTreeMap<&'static str, u64>>,
-    stacks: Lazy<'a, Stack>,
-    allocations: Lazy<'a, Row<Alloc>>,
-    graphs: Lazy<'a, Row<Graph>>,
-    execs: Lazy<'a, Row<Exec>>,
+    stacks: Lazy<'a, StackRow>,
+    allocations: Lazy<'a, WithStack<Alloc>>,
+    graphs: Lazy<'a, WithStack<Graph>>,
+    execs: Lazy<'a, WithStack<Exec>>,
 }
 
 #[derive(Serialize)]
-struct Stack {
+struct StackRow {
     stack: StackRef,
     frames: Vec<crate::symbols::Frame>,
     allocs: u64,
@@ -37,13 +37,13 @@ struct Stack {
 
 /// A row, and the number of its call stack.
 #[derive(Serialize)]
-pub(super) struct Row<R> {
+pub(super) struct WithStack<R> {
     #[serde(flatten)]
     of: R,
     stack: StackRef,
 }
 
-impl Row<Alloc> {
+impl WithStack<Alloc> {
     pub(super) fn of_alloc(ledger: &Ledger, alloc: &AllocSlot) -> Self {
         Self { of: Alloc::of(ledger, alloc), stack: alloc.stack }
     }
@@ -59,7 +59,7 @@ pub(super) fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everythin
         host: totals::host(&context.world, ledger),
         counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
         samples: growth::samples(ledger),
-        stacks: Lazy::of(stacks, move |(&stack, slot): (&u32, &read::Stack)| Stack {
+        stacks: Lazy::of(stacks, move |(&stack, slot): (&u32, &read::Stack)| StackRow {
             stack,
             frames: ledger.frames(stack),
             allocs: slot.allocs,
@@ -67,12 +67,12 @@ pub(super) fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everythin
             graphs: slot.graphs,
             execs: slot.execs,
         }),
-        allocations: Lazy::of(snapshot.allocs.iter().collect(), |alloc| Row::of_alloc(ledger, alloc)),
-        graphs: Lazy::of(snapshot.graphs.iter().collect(), |graph: &GraphSlot| Row {
+        allocations: Lazy::of(snapshot.allocs.iter().collect(), |alloc| WithStack::of_alloc(ledger, alloc)),
+        graphs: Lazy::of(snapshot.graphs.iter().collect(), |graph: &GraphSlot| WithStack {
             of: Graph::of(ledger, graph),
             stack: graph.stack,
         }),
-        execs: Lazy::of(snapshot.execs.iter().collect(), |exec: &ExecSlot| Row {
+        execs: Lazy::of(snapshot.execs.iter().collect(), |exec: &ExecSlot| WithStack {
             of: Exec::of(ledger, exec),
             stack: exec.stack,
         }),

@@ -1,6 +1,6 @@
 //! A line for each live allocation: CSV, and JSON.
 
-use super::all::Row;
+use super::all::WithStack;
 use crate::model::Ledger;
 use crate::model::rows::Alloc;
 use crate::model::sites::Sites;
@@ -53,9 +53,9 @@ fn field(text: &str) -> String {
 
 /// A line of JSON also has the call site in words.
 #[derive(serde::Serialize)]
-struct Line<'a> {
+struct AllocLine<'a> {
     #[serde(flatten)]
-    alloc: Row<Alloc>,
+    alloc: WithStack<Alloc>,
     site: &'a str,
 }
 
@@ -63,7 +63,7 @@ struct Line<'a> {
 pub(super) fn json_lines(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
     let sites = Sites::of_allocs(ledger);
     for alloc in &ledger.snapshot.allocs {
-        json::plain(out, &Line { alloc: Row::of_alloc(ledger, alloc), site: &sites.name(alloc.stack) })?;
+        json::plain(out, &AllocLine { alloc: WithStack::of_alloc(ledger, alloc), site: &sites.name(alloc.stack) })?;
         out.write_all(b"\n")?;
     }
     Ok(())

@@ -12,8 +12,8 @@ use std::rc::Rc;
 struct File {
     #[serde(rename = "$schema")]
     schema: &'static str,
-    shared: Shared,
-    profiles: [Profile; 2],
+    shared: SharedFrames,
+    profiles: [KindProfile; 2],
     name: String,
     #[serde(rename = "activeProfileIndex")]
     active: usize,
@@ -21,13 +21,13 @@ struct File {
 }
 
 #[derive(Serialize)]
-struct Shared {
-    frames: Vec<Shown>,
+struct SharedFrames {
+    frames: Vec<ShownFrame>,
 }
 
 /// A frame in the viewer's format.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize)]
-struct Shown {
+struct ShownFrame {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<Rc<str>>,
@@ -36,7 +36,7 @@ struct Shown {
 }
 
 #[derive(Serialize)]
-struct Profile {
+struct KindProfile {
     #[serde(rename = "type")]
     form: &'static str,
     name: &'static str,
@@ -53,12 +53,12 @@ struct Profile {
 /// The frames so far, each once.
 #[derive(Default)]
 struct Frames {
-    shown: Vec<Shown>,
-    known: FxHashMap<Shown, usize>,
+    shown: Vec<ShownFrame>,
+    known: FxHashMap<ShownFrame, usize>,
 }
 
 impl Frames {
-    fn index(&mut self, frame: Shown) -> usize {
+    fn index(&mut self, frame: ShownFrame) -> usize {
         *self.known.entry(frame).or_insert_with_key(|frame| {
             self.shown.push(frame.clone());
             self.shown.len() - 1
@@ -66,7 +66,7 @@ impl Frames {
     }
 
     fn named(&mut self, name: &str) -> usize {
-        self.index(Shown { name: name.into(), file: None, line: None })
+        self.index(ShownFrame { name: name.into(), file: None, line: None })
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) fn write(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()>
             sample.push(frames.named(stacks::NO_STACK));
         }
         for frame in stack.iter().rev() {
-            sample.push(frames.index(Shown { name: frame.name(), file: frame.file.clone(), line: frame.line }));
+            sample.push(frames.index(ShownFrame { name: frame.name(), file: frame.file.clone(), line: frame.line }));
         }
         sample
     };
@@ -88,13 +88,13 @@ pub(super) fn write(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()>
     let profile = |name, unit, weight: fn(&StackBytes) -> u64| {
         let weights: Vec<u64> = held.iter().map(weight).collect();
         let end = weights.iter().fold(0, |sum: u64, weight| sum.saturating_add(*weight));
-        Profile { form: "sampled", name, unit, start: 0, end, samples: Rc::clone(&samples), weights }
+        KindProfile { form: "sampled", name, unit, start: 0, end, samples: Rc::clone(&samples), weights }
     };
     let profiles =
         [profile("live bytes", "bytes", |held| held.bytes), profile("live allocations", "none", |held| held.blocks)];
     let file = File {
         schema: "https://www.speedscope.app/file-format-schema.json",
-        shared: Shared { frames: frames.shown },
+        shared: SharedFrames { frames: frames.shown },
         profiles,
         name: format!("{}, pid {}", ledger.name(), ledger.pid()),
         active: 0,

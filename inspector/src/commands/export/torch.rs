@@ -16,7 +16,7 @@ const MOST_BLOCKS: usize = 20_000;
 
 #[derive(Serialize)]
 struct Snapshot<'a> {
-    segments: Lazy<'a, Segment>,
+    segments: Lazy<'a, TorchSegment>,
     device_traces: Vec<Lazy<'a, Traced>>,
     allocator_settings: BTreeMap<&'static str, String>,
 }
@@ -25,60 +25,60 @@ struct Snapshot<'a> {
 /// BigInt of it, which cannot be added to a block's size.
 #[derive(Clone, Copy, Serialize)]
 #[serde(transparent)]
-struct Number(i64);
+struct SignedNumber(i64);
 
-impl From<u64> for Number {
+impl From<u64> for SignedNumber {
     fn from(number: u64) -> Self {
         Self(i64::try_from(number).unwrap_or(i64::MAX))
     }
 }
 
 #[derive(Serialize)]
-struct Segment {
+struct TorchSegment {
     device: u32,
-    address: Number,
-    total_size: Number,
-    allocated_size: Number,
-    active_size: Number,
-    requested_size: Number,
+    address: SignedNumber,
+    total_size: SignedNumber,
+    allocated_size: SignedNumber,
+    active_size: SignedNumber,
+    requested_size: SignedNumber,
     stream: u32,
     segment_type: &'static str,
     segment_pool_id: (u32, u32),
     is_expandable: bool,
-    frames: Vec<Line>,
+    frames: Vec<TorchFrame>,
     blocks: [Block; 1],
 }
 
 #[derive(Serialize)]
 struct Block {
-    address: Number,
-    size: Number,
-    requested_size: Number,
+    address: SignedNumber,
+    size: SignedNumber,
+    requested_size: SignedNumber,
     state: &'static str,
-    frames: Vec<Line>,
+    frames: Vec<TorchFrame>,
 }
 
 /// One event of a device's history.
 #[derive(Serialize)]
 struct Traced {
     action: &'static str,
-    addr: Number,
-    size: Number,
+    addr: SignedNumber,
+    size: SignedNumber,
     stream: u32,
-    time_us: Number,
-    frames: Vec<Line>,
+    time_us: SignedNumber,
+    frames: Vec<TorchFrame>,
 }
 
 /// A frame, innermost first in a list.
 #[derive(Clone, Serialize)]
-struct Line {
+struct TorchFrame {
     name: String,
     filename: String,
     line: u32,
 }
 
-fn frames(ledger: &Ledger, alloc: &AllocSlot) -> Vec<Line> {
-    let line = |frame: &crate::symbols::Frame| Line {
+fn frames(ledger: &Ledger, alloc: &AllocSlot) -> Vec<TorchFrame> {
+    let line = |frame: &crate::symbols::Frame| TorchFrame {
         name: frame.name(),
         filename: frame.file.as_deref().or(frame.module.as_deref()).unwrap_or_default().to_owned(),
         line: frame.line.unwrap_or(0),
@@ -90,10 +90,10 @@ fn device(ledger: &Ledger, alloc: &AllocSlot) -> u32 {
     ledger.device_of(alloc).unwrap_or(0)
 }
 
-fn segment(ledger: &Ledger, alloc: &AllocSlot) -> Segment {
-    let (address, size) = (Number::from(alloc.addr), Number::from(alloc.bytes));
+fn segment(ledger: &Ledger, alloc: &AllocSlot) -> TorchSegment {
+    let (address, size) = (SignedNumber::from(alloc.addr), SignedNumber::from(alloc.bytes));
     let frames = frames(ledger, alloc);
-    Segment {
+    TorchSegment {
         device: device(ledger, alloc),
         address,
         total_size: size,

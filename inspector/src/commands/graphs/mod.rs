@@ -52,9 +52,9 @@ pub(crate) struct Args {
 struct Report<'a> {
     process: Head,
     cache: Cache,
-    total: Row,
+    total: GraphGroupRow,
     counters: BTreeMap<&'static str, u64>,
-    groups: Lazy<'a, Row>,
+    groups: Lazy<'a, GraphGroupRow>,
     groups_total: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     graphs: Option<Lazy<'a, GraphRow>>,
@@ -68,7 +68,7 @@ struct Report<'a> {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct GraphGroupRow {
     key: String,
     #[serde(flatten)]
     group: Group,
@@ -162,8 +162,8 @@ const GRAPH_COUNTERS: &[usize] = &[
     counters::NODES_INSTANTIATED,
 ];
 
-fn row(ledger: &Ledger, key: String, group: Group, stack: bool) -> Row {
-    Row {
+fn row(ledger: &Ledger, key: String, group: Group, stack: bool) -> GraphGroupRow {
+    GraphGroupRow {
         key,
         exec_nodes: group.nodes.iter().sum(),
         last_launch_age_ns: ledger.age_of(group.last_launch_ns),

@@ -1,6 +1,6 @@
 //! Graphs and execs as tables.
 
-use super::{Args, ExecRow, GraphRow, Report, Row};
+use super::{Args, ExecRow, GraphGroupRow, GraphRow, Report};
 use crate::args::name_of;
 use crate::model::{Ledger, graphs};
 use crate::report::cache;
@@ -75,11 +75,11 @@ fn nodes(nodes: &BTreeMap<&'static str, u64>) -> String {
 
 fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
     // An exec that is not under the graph cache has none of its numbers.
-    let under = |row: &Row, n: String| {
+    let under = |row: &GraphGroupRow, n: String| {
         if row.group.resident + row.group.folded + row.group.gone > 0 { n } else { String::new() }
     };
     let by = name_of(args.by);
-    let table = Table::<Row>::new()
+    let table = Table::<GraphGroupRow>::new()
         .number("graphs", 16, |row| row.group.graphs)
         .number("execs", 0, |row| row.group.execs)
         .right(

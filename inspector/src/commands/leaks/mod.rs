@@ -82,7 +82,7 @@ struct Report {
     /// The requested moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<String>,
-    suspects: Vec<Row>,
+    suspects: Vec<SuspectRow>,
     suspects_total: usize,
     /// Allocations of call sites that are not listed, because no sample saw them.
     unlisted_allocs: u64,
@@ -134,7 +134,7 @@ impl Summed {
 
 /// A suspect, with its remedy.
 #[derive(Serialize)]
-struct Row {
+struct SuspectRow {
     #[serde(flatten)]
     suspect: Suspect,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -200,7 +200,7 @@ impl Args {
         };
         let unmapped = unmapped::by_site(ledger);
         let is_of_memory = |suspect: &Suspect| suspect.kind == GrowthKind::Site;
-        let row = |suspect: Suspect| Row {
+        let row = |suspect: Suspect| SuspectRow {
             mapped_nowhere: unmapped.get(&*suspect.key).copied().filter(|_| is_of_memory(&suspect)),
             parts: parts(&suspect).cloned().unwrap_or_default(),
             caveat: growth::caveat(ledger, &suspect),

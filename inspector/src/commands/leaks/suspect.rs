@@ -57,14 +57,14 @@ struct Report {
     /// processes.
     judged: usize,
     young: usize,
-    sites: Vec<Site>,
-    allocations: Vec<Row>,
+    sites: Vec<SuspectSite>,
+    allocations: Vec<HeldRow>,
     allocations_total: usize,
 }
 
 /// Suspect allocations of one call site.
 #[derive(Serialize)]
-struct Site {
+struct SuspectSite {
     standing: Standing,
     site: String,
     live: u64,
@@ -76,7 +76,7 @@ struct Site {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct HeldRow {
     #[serde(flatten)]
     held: Held,
     site: String,
@@ -150,7 +150,8 @@ fn report(
     let suspect_bytes = suspect.iter().map(|held| held.bytes).fold(0, u64::saturating_add);
     let sites = sites(&suspect, names, verdicts);
     let wanted = all.into_iter().filter(|held| args.all || held.standing.is_suspect());
-    let mut allocations: Vec<Row> = wanted.map(|held| Row { site: names.name(held.stack).to_string(), held }).collect();
+    let mut allocations: Vec<HeldRow> =
+        wanted.map(|held| HeldRow { site: names.name(held.stack).to_string(), held }).collect();
     let allocations_total = allocations.len();
     let in_brief = args.limit.is_none() && !args.all && !context.global.json;
     allocations.truncate(if in_brief { ONE_BY_ONE } else { context.rows(args.limit) });
@@ -177,11 +178,11 @@ fn report(
 }
 
 /// Groups suspects by call site and state: growing ones first, then by bytes.
-fn sites(suspect: &[&Held], names: &Sites, verdicts: &FxHashMap<String, Verdict>) -> Vec<Site> {
-    let mut all: BTreeMap<(Standing, Rc<str>), Site> = BTreeMap::new();
+fn sites(suspect: &[&Held], names: &Sites, verdicts: &FxHashMap<String, Verdict>) -> Vec<SuspectSite> {
+    let mut all: BTreeMap<(Standing, Rc<str>), SuspectSite> = BTreeMap::new();
     for held in suspect {
         let name = names.name(held.stack);
-        let site = all.entry((held.standing, Rc::clone(&name))).or_insert_with(|| Site {
+        let site = all.entry((held.standing, Rc::clone(&name))).or_insert_with(|| SuspectSite {
             standing: held.standing,
             site: name.to_string(),
             live: 0,
@@ -193,8 +194,8 @@ fn sites(suspect: &[&Held], names: &Sites, verdicts: &FxHashMap<String, Verdict>
         site.bytes = site.bytes.saturating_add(held.bytes);
         site.oldest_age_ns = site.oldest_age_ns.max(held.age_ns);
     }
-    let grows = |site: &Site| site.growth == Some(Verdict::GrowsSteadily.words());
-    let mut all: Vec<Site> = all.into_values().collect();
+    let grows = |site: &SuspectSite| site.growth == Some(Verdict::GrowsSteadily.words());
+    let mut all: Vec<SuspectSite> = all.into_values().collect();
     all.sort_by_key(|site| (site.standing, !grows(site), std::cmp::Reverse(site.bytes)));
     all
 }
@@ -319,8 +320,8 @@ fn words(standing: Standing, all_was_read: bool) -> &'static str {
     }
 }
 
-fn by_site(out: &mut dyn Write, sites: &[Site], all_was_read: bool) -> std::io::Result<()> {
-    let table = Table::<Site>::new()
+fn by_site(out: &mut dyn Write, sites: &[SuspectSite], all_was_read: bool) -> std::io::Result<()> {
+    let table = Table::<SuspectSite>::new()
         .bytes("bytes", 0, |site| site.bytes)
         .number("count", 0, |site| site.live)
         .span("oldest", 1, |site| site.oldest_age_ns)
@@ -331,12 +332,12 @@ fn by_site(out: &mut dyn Write, sites: &[Site], all_was_read: bool) -> std::io::
     table.print(out, || sites.iter())
 }
 
-fn one_by_one(out: &mut dyn Write, rows: &[Row], all_was_read: bool) -> std::io::Result<()> {
+fn one_by_one(out: &mut dyn Write, rows: &[HeldRow], all_was_read: bool) -> std::io::Result<()> {
     let seen = |held: &Held| {
         let seen = held.seen.iter().map(|(place, words)| format!("{place} {words}×"));
         seen.collect::<Vec<_>>().join(", ")
     };
-    let table = Table::<Row>::new()
+    let table = Table::<HeldRow>::new()
         .right("address", 0, |row| format!("{:#x}", row.held.address))
         .bytes("bytes", 0, |row| row.held.bytes)
         .span("age", 0, |row| row.held.age_ns)

@@ -1,6 +1,6 @@
 //! Suspects for people: growing ones in full, the others in a table.
 
-use super::{Report, Row, Summed};
+use super::{Report, Summed, SuspectRow};
 use crate::model::Ledger;
 use crate::model::ages::OfAge;
 use crate::model::suspects::{Grown, Suspect, is_site};
@@ -14,7 +14,7 @@ use std::io::Write;
 
 pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: bool) -> std::io::Result<()> {
     head::print(out, &report.process, ledger)?;
-    let holds = |row: &&Row| is_site(&row.suspect) && row.suspect.bytes > 0;
+    let holds = |row: &&SuspectRow| is_site(&row.suspect) && row.suspect.bytes > 0;
     let sites = report.suspects.iter().filter(holds).count();
     writeln!(
         out,
@@ -31,7 +31,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: 
     if let Some(since) = &report.since {
         writeln!(out, "growth since {}", clean(since))?;
     }
-    let full = |row: &&Row| all || row.suspect.grows();
+    let full = |row: &&SuspectRow| all || row.suspect.grows();
     for row in report.suspects.iter().filter(full) {
         in_full(out, row, &ledger.status)?;
     }
@@ -43,7 +43,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: 
     if let Some(heap) = report.heap.as_ref().filter(|heap| heap.grows()) {
         outside(out, heap, ledger)?;
     }
-    let others: Vec<&Row> = report.suspects.iter().filter(|row| !full(row)).collect();
+    let others: Vec<&SuspectRow> = report.suspects.iter().filter(|row| !full(row)).collect();
     if !others.is_empty() {
         writeln!(out)?;
         in_short(out, &others, report.since.is_some())?;
@@ -55,7 +55,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: 
 }
 
 /// True if the row is a call site of allocations.
-fn is_of_memory(row: &Row) -> bool {
+fn is_of_memory(row: &SuspectRow) -> bool {
     row.suspect.kind == GrowthKind::Site
 }
 
@@ -87,8 +87,8 @@ fn in_column(suspect: &Suspect) -> String {
     }
 }
 
-fn in_full(out: &mut dyn Write, row: &Row, status: &Status) -> std::io::Result<()> {
-    let Row { suspect, caveat, mapped_nowhere, next, parts, stack } = row;
+fn in_full(out: &mut dyn Write, row: &SuspectRow, status: &Status) -> std::io::Result<()> {
+    let SuspectRow { suspect, caveat, mapped_nowhere, next, parts, stack } = row;
     writeln!(out)?;
     match suspect.verdict {
         Verdict::GrowsSteadily => writeln!(out, "{}", paint(BAD, growth::verdict(suspect)))?,
@@ -205,9 +205,9 @@ fn outside(out: &mut dyn Write, heap: &Suspect, ledger: &Ledger) -> std::io::Res
 }
 
 /// Prints the suspects that do not grow. Memory made at the start is no growth, so growth is shown only since a moment.
-fn in_short(out: &mut dyn Write, rows: &[&Row], with_growth: bool) -> std::io::Result<()> {
+fn in_short(out: &mut dyn Write, rows: &[&SuspectRow], with_growth: bool) -> std::io::Result<()> {
     let grown = |suspect: &Suspect| suspect.since().filter(|_| with_growth).map(|grown| change(suspect, grown));
-    let table = Table::<&Row>::new()
+    let table = Table::<&SuspectRow>::new()
         .right("live", 0, |row| growth::bytes(&row.suspect))
         .number("count", 0, |row| row.suspect.live)
         .right("growth", 0, |row| grown(&row.suspect).unwrap_or_default())

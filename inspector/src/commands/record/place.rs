@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Output of a recording.
-pub(super) struct Place {
+pub(super) struct RecordingFile {
     path: PathBuf,
     /// Most bytes of one part.
     most: u64,
@@ -23,7 +23,7 @@ pub(super) struct Place {
     before: u64,
 }
 
-impl Place {
+impl RecordingFile {
     /// Creates the file. An existing recording gets another name.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Processes being recorded, each into a file of its own.
 
-use super::{Args, place::Place};
+use super::{Args, place::RecordingFile};
 use crate::args::Target;
 use crate::commands::report::gather;
 use crate::context::Context;
@@ -36,7 +36,7 @@ pub(super) struct Sessions<'a> {
 
 struct Session {
     recorder: Recorder,
-    place: Place,
+    place: RecordingFile,
     ledger: Ledger,
     /// Path from which its ledger is read.
     path: PathBuf,
@@ -58,7 +58,7 @@ impl<'a> Sessions<'a> {
     /// Those of making the file and writing to it.
     pub(super) fn add(&mut self, ledger: Ledger, output: Option<&Path>, from_start: bool) -> Result<()> {
         let name = output.map_or_else(|| format!("gpumem-{}.rec.gz", ledger.pid()).into(), Path::to_owned);
-        let place = Place::new(&name, self.args.max_size)?;
+        let place = RecordingFile::new(&name, self.args.max_size)?;
         let interval = u64::try_from(self.args.interval.as_nanos()).unwrap_or(u64::MAX);
         let mut recorder = Recorder::new(&ledger, interval, self.args.events_from);
         let nothing = from_start.then(|| recorder.begin_with_nothing(&ledger));

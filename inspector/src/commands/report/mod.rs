@@ -39,7 +39,7 @@ pub(crate) struct Args {
 /// Contents of the page.
 #[derive(Serialize)]
 pub(super) struct Report {
-    source: Source,
+    source: ReportSource,
     #[serde(flatten)]
     summary: Summary,
     /// Live memory over time.
@@ -67,7 +67,7 @@ struct LargeOne {
 
 /// Source of the report.
 #[derive(Serialize)]
-struct Source {
+struct ReportSource {
     /// `process`, `ledger` of an ended one, `dump`, or `recording`.
     kind: &'static str,
     /// Source of the timeline, in words.
@@ -113,11 +113,11 @@ impl Report {
             Life::Dump => "dump",
         };
         let flame = flame::of_ledger(ledger, &course.held);
-        let source = Source { kind, timeline: timeline(&course) };
+        let source = ReportSource { kind, timeline: timeline(&course) };
         Self::new(source, gather::summary(context, ledger), course, flame)
     }
 
-    fn new(source: Source, summary: Summary, course: Course, flame: Flame) -> Self {
+    fn new(source: ReportSource, summary: Summary, course: Course, flame: Flame) -> Self {
         let (charts, graph_charts) = (chart::of_memory(&course), chart::of_graphs(&course));
         let (large, large_total) = (Vec::new(), 0);
         Self { source, summary, charts, graph_charts, moments: course.moments, flame, large, large_total }

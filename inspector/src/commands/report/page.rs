@@ -18,7 +18,7 @@ const ROWS: usize = 200;
 
 /// Data that the script draws.
 #[derive(Serialize)]
-struct Drawn<'a> {
+struct DrawnData<'a> {
     charts: &'a [Chart],
     graph_charts: &'a [Chart],
     moments: &'a [Moment],
@@ -43,7 +43,7 @@ pub(super) fn write(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         }
         footer { "gpumem " (env!("CARGO_PKG_VERSION")) ". This page loads nothing, and sends nothing." }
     };
-    page::write(out, &title, &body, &Drawn { charts, graph_charts, moments, flame })
+    page::write(out, &title, &body, &DrawnData { charts, graph_charts, moments, flame })
 }
 
 fn head(summary: &Summary, source: &str) -> Markup {

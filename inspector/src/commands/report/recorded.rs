@@ -1,6 +1,6 @@
 //! A recording as a report. The course is the recording's own. The state at the end is the last summary.
 
-use super::{LargeOne, MOMENTS, Report, Source};
+use super::{LargeOne, MOMENTS, Report, ReportSource};
 use crate::failure::{Failure, Result};
 use crate::model::recording::Recording;
 use crate::model::recording::line::Begin;
@@ -40,7 +40,7 @@ pub(super) fn report(path: &Path) -> Result<Report> {
     let mut course = recorded.course();
     course.moments.drain(..course.moments.len().saturating_sub(MOMENTS));
     let flame = recorded.flame(&course);
-    let source = Source { kind: "recording", timeline: timeline(&recorded, ended) };
+    let source = ReportSource { kind: "recording", timeline: timeline(&recorded, ended) };
     let large = recorded.largest(LARGE).into_iter().map(|(large, site)| LargeOne {
         bytes: large.made.bytes,
         kind: large.made.kind,

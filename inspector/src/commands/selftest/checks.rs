@@ -4,7 +4,7 @@
 use super::hip_api::*;
 use super::kinds::*;
 use super::memory;
-use super::probe::{BLOCK, BYTES, Made, Make, One, Outcome, Probe, Stop, WORDS, hip};
+use super::probe::{BLOCK, BYTES, CheckOutcome, MadeGraph, Make, One, Probe, Stop, WORDS, hip};
 use crate::failure::{Failure, Result as Done};
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -12,7 +12,7 @@ use std::ptr::{null, null_mut};
 /// Handles that live at once.
 const HANDLES: usize = 16;
 
-type Run = fn(&Probe) -> Outcome;
+type Run = fn(&Probe) -> CheckOutcome;
 
 const CHECKS: &[(&str, Run)] = &[
     ("memset.in_turn", |p| in_turn(p, sets_and_copies, false)),
@@ -77,12 +77,12 @@ fn handles(p: &Probe, count: usize) -> Result<Vec<One>, Stop> {
 }
 
 /// Launches each handle and checks its block, on two streams in turn.
-fn look_at_all(p: &Probe, all: &[One], round: usize) -> Outcome {
+fn look_at_all(p: &Probe, all: &[One], round: usize) -> CheckOutcome {
     all.iter().enumerate().try_for_each(|(i, one)| p.launch_and_look(one, p.streams[(i + round) % 2]))
 }
 
 /// Calls hipGraphExecUpdate with a new graph; returns its status, which is no error of the check, and its result.
-fn update(p: &Probe, one: &One, make: Make, number: u32) -> Result<(Status, c_int), Stop> {
+fn update(p: &Probe, one: &One, make: Make, number: u32) -> Result<(HipStatus, c_int), Stop> {
     let next = make(p, one.block, number)?;
     let (mut node, mut result) = (null_mut(), -1);
     // SAFETY: the probe made both handles: the exec does not run, and the graph lives until it is destroyed below.
@@ -98,7 +98,7 @@ fn update(p: &Probe, one: &One, make: Make, number: u32) -> Result<(Status, c_in
 
 /// Launches handles in turn on two streams; every other one's graph is destroyed at once. With `is_updated`,
 /// hipGraphExecUpdate gives each another graph between the rounds.
-fn in_turn(p: &Probe, make: Make, is_updated: bool) -> Outcome {
+fn in_turn(p: &Probe, make: Make, is_updated: bool) -> CheckOutcome {
     let mut all = Vec::new();
     for i in 0..HANDLES {
         let mut one = p.one(make, number(i))?;
@@ -123,7 +123,7 @@ fn in_turn(p: &Probe, make: Make, is_updated: bool) -> Outcome {
 }
 
 /// Launches all at once, on two streams, several times each, without a wait.
-fn at_once(p: &Probe) -> Outcome {
+fn at_once(p: &Probe) -> CheckOutcome {
     let all = handles(p, HANDLES)?;
     for round in 0..3 {
         for (i, one) in all.iter().enumerate() {
@@ -139,7 +139,7 @@ fn at_once(p: &Probe) -> Outcome {
 }
 
 /// A graph of another shape is refused, and the exec is unchanged.
-fn refused(p: &Probe) -> Outcome {
+fn refused(p: &Probe) -> CheckOutcome {
     let all = handles(p, HANDLES)?;
     for one in &all {
         if update(p, one, forks, number(200))?.0 == 0 {
@@ -151,7 +151,7 @@ fn refused(p: &Probe) -> Outcome {
 }
 
 /// A node that was set through one handle is set in no other.
-fn set_node(p: &Probe) -> Outcome {
+fn set_node(p: &Probe) -> CheckOutcome {
     let mut all = handles(p, HANDLES)?;
     for (i, one) in all.iter_mut().enumerate().filter(|(i, _)| i % 4 == 0) {
         let params = fill(one.block, number(150 + i), WORDS);
@@ -164,7 +164,7 @@ fn set_node(p: &Probe) -> Outcome {
 }
 
 /// Changes to a graph after its instantiate take effect at the next instantiate.
-fn changed_later(p: &Probe) -> Outcome {
+fn changed_later(p: &Probe) -> CheckOutcome {
     let all = handles(p, HANDLES)?;
     for (i, one) in all.iter().enumerate() {
         let made = one.made.as_ref().expect("kept");
@@ -182,7 +182,7 @@ fn changed_later(p: &Probe) -> Outcome {
 }
 
 /// Many short lives beside a few long ones.
-fn come_and_go(p: &Probe) -> Outcome {
+fn come_and_go(p: &Probe) -> CheckOutcome {
     let kept = handles(p, 4)?;
     for i in 0..100 {
         let one = p.one(if i % 3 == 0 { forks } else { sets_and_copies }, number(10 + i))?;
@@ -194,7 +194,7 @@ fn come_and_go(p: &Probe) -> Outcome {
 }
 
 /// Copies from the host and back: host memory is read when the graph runs.
-fn host_copies(p: &Probe) -> Outcome {
+fn host_copies(p: &Probe) -> CheckOutcome {
     let mut blocks = Vec::new();
     // The graphs hold these addresses: the memory stays where it is, and is touched by pointer only.
     let host = vec![0_u32; HANDLES * 2 * WORDS].leak().as_mut_ptr();
@@ -206,7 +206,7 @@ fn host_copies(p: &Probe) -> Outcome {
         let (from, to) = (part(i, 0).cast(), part(i, 1).cast());
         hip!(p, hipGraphAddMemcpyNode1D(&mut up, graph, null(), 0, block, from, BYTES, HOST_TO_DEVICE));
         hip!(p, hipGraphAddMemcpyNode1D(&mut down, graph, &up, 1, to, block, BYTES, DEVICE_TO_HOST));
-        let exec = p.instantiate(&Made { graph, set: null_mut() })?;
+        let exec = p.instantiate(&MadeGraph { graph, set: null_mut() })?;
         hip!(p, hipGraphDestroy(graph));
         blocks.push((exec, block));
     }

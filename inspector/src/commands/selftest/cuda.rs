@@ -2,7 +2,7 @@
 //! both itself. They are separate programs, installed beside gpumem.
 
 use super::suite::{Check, Outcome, Suite, SuiteReport, Under, command, ledger, watch};
-use super::{Advice, Failed, Part, Section, Setup};
+use super::{Advice, Failed, Section, Setup, SuitePart};
 use crate::failure::Result;
 use gpumem_wire::kinds::Mode;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ pub(super) const CACHE_OFF: (&str, &str) = ("GPUMEM_GRAPH_CACHE", "0");
 
 /// The differential tester's answer.
 #[derive(Deserialize)]
-struct Answer {
+struct DifferAnswer {
     programs: u64,
     differ: Vec<Differs>,
     fleeting: Vec<String>,
@@ -96,7 +96,7 @@ pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, Stri
     let preloaded = suite.preloaded(setup, &native.checks, "preloaded", &[ACTIVE], None)?;
     eprintln!("selftest: random graph programs for {} s, from number {} on", setup.seconds, setup.seed);
     let (differential, files) = differential(&differ, setup, &[ACTIVE]);
-    let parts = vec![Part::of("conformance", "native", &native.checks, None), preloaded, differential];
+    let parts = vec![SuitePart::of("conformance", "native", &native.checks, None), preloaded, differential];
     let mut section = Section::new("CUDA", &native, parts);
     if section.held() {
         match by_default {
@@ -138,25 +138,25 @@ pub(super) fn differential(
     differ: &Path,
     setup: &Setup,
     variables: &[(&'static str, &'static str)],
-) -> (Part, Vec<PathBuf>) {
+) -> (SuitePart, Vec<PathBuf>) {
     let (name, run) = ("differential", "preloaded");
     let mut hunt = command(differ, None);
     hunt.args(["hunt", "--json", "--caps", "1,2,8", "--lib"]).arg(&setup.lib);
     hunt.args(variables.iter().flat_map(|(name, value)| ["--env".to_owned(), format!("{name}={value}")]));
     hunt.args(["--seeds", &format!("{}..{}", setup.seed, u64::MAX), "--seconds", &setup.seconds.to_string()]);
     hunt.arg("--out").arg(&setup.dir);
-    let mut answer: Option<Answer> = None;
+    let mut answer: Option<DifferAnswer> = None;
     let time = Duration::from_secs(setup.seconds) + AFTERWARDS;
     let ended = watch(hunt, Some(time), |line| answer = serde_json::from_str(&line).ok().or(answer.take()));
     let answer = match (ended, answer) {
-        (Err(why), _) => return (Part::broken(name, run, why), Vec::new()),
+        (Err(why), _) => return (SuitePart::broken(name, run, why), Vec::new()),
         (Ok(ended), None) => {
             let why = format!("{}: {}", ended.words(), ended.last_words());
-            return (Part::broken(name, run, why), Vec::new());
+            return (SuitePart::broken(name, run, why), Vec::new());
         }
         (Ok(_), Some(answer)) => answer,
     };
-    let mut part = Part::new(name, run);
+    let mut part = SuitePart::new(name, run);
     let failures = answer.differ.iter().map(|found| (found.file.display().to_string(), &found.what));
     for (file, what) in failures {
         part.fail(&file, in_short(what));
@@ -201,7 +201,7 @@ fn cured(
     };
     let why = match () {
         () if !again.fails_as_natively() || !files.iter().all(same) => return Ok(Advice::disable()),
-        () if section.parts[1..].iter().all(Part::fails_as_natively) => {
+        () if section.parts[1..].iter().all(SuitePart::fails_as_natively) => {
             "this driver breaks rules that the graph cache is built on; nothing else differed"
         }
         () => "preloaded programs do not do what they do natively; without the graph cache, what was run again did",

@@ -2,7 +2,7 @@
 
 use super::cuda::{ACTIVE, CACHE_OFF};
 use super::suite::{Outcome, Suite};
-use super::{Advice, Part, Section, Setup};
+use super::{Advice, Section, Setup, SuitePart};
 use crate::failure::{Failure, Result};
 use gpumem_wire::counters;
 
@@ -25,7 +25,7 @@ pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, Stri
     let part = |run, variables: &[_], counter| suite.preloaded(setup, &native.checks, run, variables, counter);
     let cached = part("preloaded", &[ACTIVE, BOUND], Some((counters::EVICTIONS, "evicted")))?;
     let retargeting = part("retargeting", &[ACTIVE, BOUND, RETARGET], Some((counters::RETARGETS, "retargeted")))?;
-    let parts = vec![Part::of("hip", "native", &native.checks, None), cached, retargeting];
+    let parts = vec![SuitePart::of("hip", "native", &native.checks, None), cached, retargeting];
     let mut section = Section::new("HIP", &native, parts);
     let [native_held, cached_held, retarget_held] = [0, 1, 2].map(|at: usize| section.parts[at].held());
     let kernels = native.checks.iter().any(|check| check.name.starts_with("kernels.") && check.result == Outcome::Ok);

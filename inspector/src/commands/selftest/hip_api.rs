@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 /// Streams, graphs, nodes, execs, events, modules, functions: HIP's pointers.
 pub(super) type Handle = *mut c_void;
-pub(super) type Status = c_int;
+pub(super) type HipStatus = c_int;
 
 /// `hipMemsetParams`: fields in HIP's order, which is not CUDA's.
 #[repr(C)]
@@ -35,7 +35,7 @@ macro_rules! functions {
         /// The open runtime, with its functions under their own names.
         #[allow(non_snake_case)]
         pub(super) struct Hip {
-            $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> Status,)*
+            $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> HipStatus,)*
             library: Library,
         }
 
@@ -46,7 +46,7 @@ macro_rules! functions {
                     // gives it. `self` keeps the library open for as long as it has the pointers.
                     $($name: unsafe {
                         *library
-                            .get::<unsafe extern "C" fn($($arg),*) -> Status>(concat!(stringify!($name), "\0").as_bytes())
+                            .get::<unsafe extern "C" fn($($arg),*) -> HipStatus>(concat!(stringify!($name), "\0").as_bytes())
                             .map_err(|_| concat!("the HIP runtime has no ", stringify!($name)).to_owned())?
                     },)*
                     library,
@@ -165,10 +165,10 @@ type Create = unsafe extern "C" fn(
     c_int,
     *const *const c_char,
     *const *const c_char,
-) -> Status;
-type Compile = unsafe extern "C" fn(Handle, c_int, *const *const c_char) -> Status;
-type CodeSize = unsafe extern "C" fn(Handle, *mut usize) -> Status;
-type Code = unsafe extern "C" fn(Handle, *mut c_char) -> Status;
+) -> HipStatus;
+type Compile = unsafe extern "C" fn(Handle, c_int, *const *const c_char) -> HipStatus;
+type CodeSize = unsafe extern "C" fn(Handle, *mut usize) -> HipStatus;
+type GetCode = unsafe extern "C" fn(Handle, *mut c_char) -> HipStatus;
 
 /// Returns the kernel's code for this device. It is never freed, because modules may need it.
 ///
@@ -178,7 +178,7 @@ fn code(hip: &Hip) -> Result<&'static [u8], String> {
     // A separate library since ROCm 5.2, part of the runtime before.
     let own = open("libhiprtc.so");
     let library = own.as_ref().unwrap_or(&hip.library);
-    let done = |what: &str, status: Status| match status {
+    let done = |what: &str, status: HipStatus| match status {
         0 => Ok(()),
         code => Err(format!("{what} gives {code}")),
     };
@@ -189,7 +189,7 @@ fn code(hip: &Hip) -> Result<&'static [u8], String> {
         let create = library.get::<Create>(b"hiprtcCreateProgram\0").map_err(missing)?;
         let compile = library.get::<Compile>(b"hiprtcCompileProgram\0").map_err(missing)?;
         let size = library.get::<CodeSize>(b"hiprtcGetCodeSize\0").map_err(missing)?;
-        let get = library.get::<Code>(b"hiprtcGetCode\0").map_err(missing)?;
+        let get = library.get::<GetCode>(b"hiprtcGetCode\0").map_err(missing)?;
         let (mut program, mut bytes) = (std::ptr::null_mut(), 0);
         let none = std::ptr::null();
         done("hiprtcCreateProgram", create(&mut program, KERNEL.as_ptr(), c"selftest.hip".as_ptr(), 0, none, none))?;

@@ -1,7 +1,7 @@
 //! The checks of HIP's memory: the properties that the pool relies on, and the contents of blocks.
 
 use super::hip_api::*;
-use super::probe::{Outcome, Probe, Stop, hip};
+use super::probe::{CheckOutcome, Probe, Stop, hip};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
@@ -21,7 +21,7 @@ fn other_than(p: &Probe, block: *mut c_void, bytes: usize, byte: u8) -> Result<O
 }
 
 /// Memory is freed while work on it is running: that work does not touch the next allocation.
-pub(super) fn freed_beside_work(p: &Probe) -> Outcome {
+pub(super) fn freed_beside_work(p: &Probe) -> CheckOutcome {
     for round in 0..40_u8 {
         let first = block(p, 4 * MIB)?;
         for fill in 0..8 {
@@ -40,7 +40,7 @@ pub(super) fn freed_beside_work(p: &Probe) -> Outcome {
 }
 
 /// Blocks of many sizes come and go. The remaining ones keep their contents, and none overlaps another.
-pub(super) fn contents(p: &Probe) -> Outcome {
+pub(super) fn contents(p: &Probe) -> CheckOutcome {
     let bytes = |i: usize| 256 + (i * 7919) % (3 * MIB);
     let mut kept = Vec::new();
     for i in 0..96 {
@@ -66,7 +66,7 @@ pub(super) fn contents(p: &Probe) -> Outcome {
 }
 
 /// A pointer that cannot be freed is refused, and the error becomes the thread's last error.
-pub(super) fn refused(p: &Probe) -> Outcome {
+pub(super) fn refused(p: &Probe) -> CheckOutcome {
     let one = block(p, MIB)?;
     hip!(p, hipFree(null_mut()));
     hip!(p, hipFree(one));
@@ -79,7 +79,7 @@ pub(super) fn refused(p: &Probe) -> Outcome {
 }
 
 /// Memory comes and goes during a capture in relaxed mode, and the capture ends well.
-pub(super) fn beside_capture(p: &Probe) -> Outcome {
+pub(super) fn beside_capture(p: &Probe) -> CheckOutcome {
     let (mut graph, held) = (null_mut(), block(p, MIB)?);
     hip!(p, hipStreamBeginCapture(p.streams[0], RELAXED));
     hip!(p, hipMemsetAsync(held, 7, MIB, p.streams[0]));

@@ -67,7 +67,7 @@ pub(crate) struct Args {
     rules: bool,
     /// Whose processes the verdict is for [default: for root all users', else this user's]
     #[arg(long, value_enum, value_name = "PLACE", requires = "rules")]
-    place: Option<rules::Place>,
+    place: Option<rules::VerdictUsers>,
     /// Try nothing if that place already has a verdict on this driver, GPU and release
     #[arg(long, requires = "rules")]
     if_missing: bool,
@@ -128,7 +128,7 @@ struct Failed {
 
 /// One suite, run in one way.
 #[derive(Debug, Serialize)]
-struct Part {
+struct SuitePart {
     part: &'static str,
     /// `native`, `preloaded`, `retargeting`.
     run: &'static str,
@@ -141,7 +141,7 @@ struct Part {
     skips: Vec<String>,
 }
 
-impl Part {
+impl SuitePart {
     fn new(part: &'static str, run: &'static str) -> Self {
         Self { part, run, ok: 0, failed: 0, skipped: 0, failures: Vec::new(), skips: Vec::new() }
     }
@@ -218,19 +218,19 @@ impl Advice {
 struct Section {
     vendor: &'static str,
     device: String,
-    parts: Vec<Part>,
+    parts: Vec<SuitePart>,
     advice: Vec<Advice>,
     /// Open questions, and findings that need no variable.
     notes: Vec<String>,
 }
 
 impl Section {
-    fn new(vendor: &'static str, native: &SuiteReport, parts: Vec<Part>) -> Self {
+    fn new(vendor: &'static str, native: &SuiteReport, parts: Vec<SuitePart>) -> Self {
         Self { vendor, device: native.device.clone(), parts, advice: Vec::new(), notes: Vec::new() }
     }
 
     fn held(&self) -> bool {
-        self.parts.iter().all(Part::held)
+        self.parts.iter().all(SuitePart::held)
     }
 }
 
@@ -246,7 +246,7 @@ struct Report {
     put: Option<PathBuf>,
     /// The verdict that later processes follow.
     #[serde(skip_serializing_if = "Option::is_none")]
-    written: Option<rules::Written>,
+    written: Option<rules::WrittenVerdict>,
 }
 
 impl Command for Args {
@@ -353,7 +353,7 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     writeln!(out, "{}", paint(style, words))
 }
 
-fn print_part(out: &mut dyn Write, part: &Part) -> std::io::Result<()> {
+fn print_part(out: &mut dyn Write, part: &SuitePart) -> std::io::Result<()> {
     let style = if part.held() { GOOD } else { BAD };
     let mut counts = format!("{} ok, {} failed", part.ok, part.failed);
     if part.skipped > 0 {

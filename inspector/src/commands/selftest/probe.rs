@@ -9,7 +9,7 @@ pub(super) const WORDS: usize = 64;
 pub(super) const BYTES: usize = WORDS * 4;
 pub(super) const BLOCK: usize = 2 * BYTES;
 
-pub(super) type Outcome = Result<(), Stop>;
+pub(super) type CheckOutcome = Result<(), Stop>;
 
 /// The reason why a check stopped.
 pub(super) enum Stop {
@@ -38,20 +38,20 @@ pub(super) struct Probe {
 }
 
 /// A graph, and the node that sets its block.
-pub(super) struct Made {
+pub(super) struct MadeGraph {
     pub graph: Handle,
     pub set: Handle,
 }
 
 /// Makes a graph of one kind, for a block and a number.
-pub(super) type Make = fn(&Probe, *mut u8, u32) -> Result<Made, Stop>;
+pub(super) type Make = fn(&Probe, *mut u8, u32) -> Result<MadeGraph, Stop>;
 
 /// An exec and its block.
 pub(super) struct One {
     pub(super) block: *mut u8,
     pub(super) exec: Handle,
     pub(super) number: u32,
-    pub(super) made: Option<Made>,
+    pub(super) made: Option<MadeGraph>,
 }
 
 impl Probe {
@@ -77,20 +77,20 @@ impl Probe {
         Ok(One { block, exec: self.instantiate(&made)?, number, made: Some(made) })
     }
 
-    pub(super) fn instantiate(&self, made: &Made) -> Result<Handle, Stop> {
+    pub(super) fn instantiate(&self, made: &MadeGraph) -> Result<Handle, Stop> {
         let mut exec = null_mut();
         hip!(self, hipGraphInstantiate(&mut exec, made.graph, null_mut(), null_mut(), 0));
         Ok(exec)
     }
 
-    pub(super) fn graph_gone(&self, one: &mut One) -> Outcome {
+    pub(super) fn graph_gone(&self, one: &mut One) -> CheckOutcome {
         if let Some(made) = one.made.take() {
             hip!(self, hipGraphDestroy(made.graph));
         }
         Ok(())
     }
 
-    pub(super) fn launch(&self, one: &One, stream: Handle) -> Outcome {
+    pub(super) fn launch(&self, one: &One, stream: Handle) -> CheckOutcome {
         hip!(self, hipGraphLaunch(one.exec, stream));
         // SAFETY: hipGetLastError takes no arguments and looks at this thread's last error only.
         match unsafe { (self.hip.hipGetLastError)() } {
@@ -100,7 +100,7 @@ impl Probe {
     }
 
     /// Overwrites the block, launches, and checks the block.
-    pub(super) fn launch_and_look(&self, one: &One, stream: Handle) -> Outcome {
+    pub(super) fn launch_and_look(&self, one: &One, stream: Handle) -> CheckOutcome {
         hip!(self, hipMemset(one.block.cast(), 0xee, BLOCK));
         hip!(self, hipDeviceSynchronize());
         self.launch(one, stream)?;
@@ -114,7 +114,7 @@ impl Probe {
         Ok(words)
     }
 
-    pub(super) fn holds(&self, one: &One, number: u32) -> Outcome {
+    pub(super) fn holds(&self, one: &One, number: u32) -> CheckOutcome {
         let words = self.words(one.block)?;
         match words.iter().position(|&word| word != number) {
             None => Ok(()),
@@ -122,7 +122,7 @@ impl Probe {
         }
     }
 
-    pub(super) fn end(&self, mut one: One) -> Outcome {
+    pub(super) fn end(&self, mut one: One) -> CheckOutcome {
         hip!(self, hipGraphExecDestroy(one.exec));
         self.graph_gone(&mut one)?;
         hip!(self, hipFree(one.block.cast()));

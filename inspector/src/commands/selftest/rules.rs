@@ -7,7 +7,7 @@
 use super::cuda::{self, Programs};
 use super::driver::{self, Driver, Gpu};
 use super::suite::{Check, Outcome, Suite};
-use super::{Part, Report, Section, Setup};
+use super::{Report, Section, Setup, SuitePart};
 use crate::context::Context;
 use crate::failure::{Failure, Result, plain};
 use gpumem_wire::verdict::{self, Subject, Verdict};
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// Users whose processes follow a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Place {
+pub(super) enum VerdictUsers {
     /// Every user's: /var/lib/gpumem, which takes root
     System,
     /// This user's: gpumem in $XDG_STATE_HOME or ~/.local/state
@@ -29,7 +29,7 @@ pub(super) enum Place {
 
 /// A verdict and its path.
 #[derive(Debug, Serialize)]
-pub(super) struct Written {
+pub(super) struct WrittenVerdict {
     pub path: PathBuf,
     pub driver: u32,
     pub gpu: String,
@@ -37,7 +37,7 @@ pub(super) struct Written {
     pub graph_cache: bool,
 }
 
-impl Written {
+impl WrittenVerdict {
     fn of(path: PathBuf, verdict: Verdict) -> Self {
         let Verdict { subject: Subject { driver, gpu, .. }, pool, graph_cache } = verdict;
         Self { path, driver, gpu, pool, graph_cache }
@@ -116,7 +116,7 @@ impl On {
 
 /// Request for a verdict.
 pub(super) struct VerdictRequest {
-    pub place: Option<Place>,
+    pub place: Option<VerdictUsers>,
     /// Does nothing if the place has a valid verdict.
     pub if_missing: bool,
     /// Keeps the files of the run, whatever its result.
@@ -143,13 +143,13 @@ pub(super) fn run(setup: Setup, asked: &VerdictRequest, context: &Context) -> Re
     let (section, written, not_run) = match tried.and_then(|(driver, programs)| tried_on(&setup, &driver, &programs)) {
         Ok((section, verdict, others)) => {
             let path = write(&dir, &verdict).map_err(cannot)?;
-            (Some(section), Some(Written::of(path, verdict)), others)
+            (Some(section), Some(WrittenVerdict::of(path, verdict)), others)
         }
         Err(why) => (None, None, vec![why]),
     };
     let verdict = match &written {
         None => "could-not-run",
-        Some(Written { pool: true, graph_cache: true, .. }) => "held",
+        Some(WrittenVerdict { pool: true, graph_cache: true, .. }) => "held",
         Some(_) => "failed",
     };
     let put = asked.keep || verdict == "failed";
@@ -170,10 +170,10 @@ fn subject(driver: &Driver, gpu: &Gpu) -> Subject {
 }
 
 /// Returns a directory's verdict on the device to be tested, if later processes of this user accept it.
-fn there(dir: &Path, driver: &Driver) -> Option<Written> {
+fn there(dir: &Path, driver: &Driver) -> Option<WrittenVerdict> {
     let subject = subject(driver, driver.gpus.first()?);
     let (found, _) = verdict::find(&[dir.to_owned()], &subject, geteuid().as_raw());
-    found.map(|found| Written::of(found.path, found.verdict))
+    found.map(|found| WrittenVerdict::of(found.path, found.verdict))
 }
 
 /// The findings on the first device, the verdict on its kind, and the kinds that were not tested.
@@ -183,7 +183,7 @@ fn tried_on(setup: &Setup, driver: &Driver, programs: &Programs) -> std::result:
     let first = driver.gpus.first().ok_or("the CUDA driver: it has no device")?;
     let suite = cuda::suite(&programs.conformance);
     let native = cuda::natively(&suite, setup)?;
-    let mut parts = vec![Part::of("conformance", "native", &native.checks, None)];
+    let mut parts = vec![SuitePart::of("conformance", "native", &native.checks, None)];
     let on = decided(&native.checks, |on| {
         let run = preloaded(setup, &suite, programs, &native.checks, on)?;
         let holds = run.iter().all(|part| part.ok > 0 && part.fails_as_natively());
@@ -224,23 +224,23 @@ fn preloaded(
     programs: &Programs,
     native: &[Check],
     on: On,
-) -> std::result::Result<Vec<Part>, String> {
+) -> std::result::Result<Vec<SuitePart>, String> {
     eprintln!("selftest: the same under the preload ({})", on.name());
     let run = suite.preloaded(setup, native, on.name(), &on.variables(), None);
     let mut parts = vec![run.map_err(|failure| failure.what)?];
     if on.graph_cache {
         eprintln!("selftest: random graph programs for {} s, from number {} on", setup.seconds, setup.seed);
         let (part, _) = cuda::differential(&programs.differ, setup, &on.variables());
-        parts.push(Part { run: on.name(), ..part });
+        parts.push(SuitePart { run: on.name(), ..part });
     }
     Ok(parts)
 }
 
 /// Returns the directory of the verdict.
-fn directory(place: Option<Place>) -> std::result::Result<PathBuf, String> {
-    match place.unwrap_or(if geteuid().is_root() { Place::System } else { Place::User }) {
-        Place::System => Ok(verdict::SYSTEM.into()),
-        Place::User => {
+fn directory(place: Option<VerdictUsers>) -> std::result::Result<PathBuf, String> {
+    match place.unwrap_or(if geteuid().is_root() { VerdictUsers::System } else { VerdictUsers::User }) {
+        VerdictUsers::System => Ok(verdict::SYSTEM.into()),
+        VerdictUsers::User => {
             let variable = |name| std::env::var_os(name);
             let place = verdict::user_place(variable("XDG_STATE_HOME").as_deref(), variable("HOME").as_deref());
             place.ok_or_else(|| "neither XDG_STATE_HOME nor HOME is an absolute path".into())

@@ -1,7 +1,7 @@
 //! Runs a suite of checks in a process of its own, with one JSON line for each check. If a check ends the process or
 //! hangs, that check has failed, and another process continues with the next check.
 
-use super::{Part, Setup};
+use super::{Setup, SuitePart};
 use crate::failure::plain;
 use crate::source::open::{Owner, snapshot};
 use gpumem_wire::kinds::{Interception, Mode};
@@ -39,14 +39,14 @@ pub(super) struct Check {
 }
 
 /// A process that ended or was killed.
-pub(super) struct Ended {
+pub(super) struct EndedProcess {
     /// `None`: it hung and was killed.
     pub status: Option<ExitStatus>,
     pub pid: u32,
     pub stderr: String,
 }
 
-impl Ended {
+impl EndedProcess {
     /// Returns the end of the process in words.
     pub(super) fn words(&self) -> String {
         match self.status {
@@ -93,7 +93,7 @@ pub(super) fn watch(
     mut command: Command,
     deadline: Option<Duration>,
     mut line: impl FnMut(String),
-) -> Result<Ended, String> {
+) -> Result<EndedProcess, String> {
     let shown = command.get_program().to_string_lossy().into_owned();
     let mut child = command
         .stdout(Stdio::piped())
@@ -137,7 +137,7 @@ pub(super) fn watch(
     // A child that the process left behind may keep the pipe open, so stderr is read to its end only if the process
     // ended by itself.
     let stderr = if ended { said.join().unwrap_or_default() } else { String::new() };
-    Ok(Ended { status: ended.then_some(status), pid, stderr })
+    Ok(EndedProcess { status: ended.then_some(status), pid, stderr })
 }
 
 /// Report of a suite.
@@ -236,14 +236,14 @@ impl Suite<'_> {
         run: &'static str,
         variables: &[(&'static str, &'static str)],
         exercised: Option<(usize, &str)>,
-    ) -> crate::failure::Result<Part> {
+    ) -> crate::failure::Result<SuitePart> {
         let name = format!("{}-{run}", self.name);
         let under = setup.under(&name, variables)?;
         let told = match self.run(Some(&under), Some(&setup.log(&name))) {
             Ok(told) => told,
-            Err(why) => return Ok(Part::broken(self.name, run, why)),
+            Err(why) => return Ok(SuitePart::broken(self.name, run, why)),
         };
-        let mut part = Part::of(self.name, run, &told.checks, Some(native));
+        let mut part = SuitePart::of(self.name, run, &told.checks, Some(native));
         match did_its_work(&under, told.pid, exercised) {
             Ok(()) => part.ok += 1,
             Err(why) => part.fail("preload.is_active", why),

@@ -146,12 +146,12 @@ const SAMPLE_HEADS: [&str; COLUMNS.len()] = [
 
 /// Prints every sample of growth.
 pub(super) fn print_samples(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
-    type Sample = BTreeMap<&'static str, u64>;
-    let with_column = |table: Table<'static, Sample>, (title, &(name, _)): (&'static str, &(&'static str, _))| {
+    type SampleRow = BTreeMap<&'static str, u64>;
+    let with_column = |table: Table<'static, SampleRow>, (title, &(name, _)): (&'static str, &(&'static str, _))| {
         let show = if name.ends_with("_bytes") { units::bytes } else { units::number };
         table.right(title, 0, move |sample| show(sample[name]))
     };
-    let age = Table::new().span("age", 0, |sample: &Sample| sample["age_ns"]);
+    let age = Table::new().span("age", 0, |sample: &SampleRow| sample["age_ns"]);
     let table = SAMPLE_HEADS.into_iter().zip(COLUMNS).fold(age, with_column);
     writeln!(out)?;
     table.print(out, || report.samples.iter())

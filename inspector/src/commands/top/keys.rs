@@ -38,7 +38,7 @@ pub(super) enum Does {
 }
 
 /// A line of the table.
-pub(super) struct Line {
+pub(super) struct KeyRow {
     /// The keys as users write them.
     pub keys: &'static str,
     pub says: &'static str,
@@ -60,12 +60,12 @@ const fn code(code: KeyCode, does: Does) -> (KeyCode, KeyModifiers, Does) {
     (code, NONE, does)
 }
 
-const fn line(keys: &'static str, says: &'static str, does: &'static [(KeyCode, KeyModifiers, Does)]) -> Line {
-    Line { keys, says, does }
+const fn line(keys: &'static str, says: &'static str, does: &'static [(KeyCode, KeyModifiers, Does)]) -> KeyRow {
+    KeyRow { keys, says, does }
 }
 
 /// Every key, in the order of `?`.
-pub(super) const KEYS: &[Line] = &[
+pub(super) const KEYS: &[KeyRow] = &[
     line("?", "show these keys, or hide them", &[key('?', Does::Help), code(KeyCode::F(1), Does::Help)]),
     line("q, Ctrl-C", "quit", &[key('q', Does::Quit), ctrl('c', Does::Quit)]),
     line(

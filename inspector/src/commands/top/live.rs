@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     let mut screen = Screen::open(means(args)).map_err(terminal)?;
     let worker = Worker::start(context.world.clone(), !args.target.no_symbols, screen.waker());
     let worker = worker.map_err(|error| Failure::io("cannot start the thread that reads ledgers", &error))?;
-    let mut live = Live { state: State::new(whom, args.interval, args.readonly), worker, look: None, asked: None };
+    let mut live = LiveView { state: State::new(whom, args.interval, args.readonly), worker, look: None, asked: None };
     loop {
         live.ask();
         let mut drawn = Drawn::default();
@@ -64,14 +64,14 @@ fn means(args: &Args) -> Means {
     Means { colour, ascii: args.ascii || !is_utf8(locale) }
 }
 
-struct Live {
+struct LiveView {
     state: State,
     worker: Worker,
     look: Option<Look>,
     asked: Option<super::look::Ask>,
 }
 
-impl Live {
+impl LiveView {
     /// Requests a look at the present state.
     fn ask(&mut self) {
         let ask = self.state.ask();

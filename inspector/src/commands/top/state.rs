@@ -29,7 +29,7 @@ pub(super) struct State {
     pub graphs_by: graphs::By,
     pub filter: String,
     pub prompt: Option<Prompt>,
-    pub detail: Option<Detail>,
+    pub detail: Option<RowDetail>,
     /// First line of the help, if it is shown.
     pub help: Option<usize>,
     pub paused: bool,
@@ -45,7 +45,7 @@ pub(super) struct State {
 }
 
 /// A row shown in detail.
-pub(super) struct Detail {
+pub(super) struct RowDetail {
     /// The row.
     pub id: String,
     /// First line that is shown.
@@ -259,7 +259,7 @@ impl State {
                 self.lists.retain(|place, _| place.is_none());
                 self.filter.clear();
             }
-            None if self.whom.is_some() => self.detail = Some(Detail { id: row.id, from: 0 }),
+            None if self.whom.is_some() => self.detail = Some(RowDetail { id: row.id, from: 0 }),
             None => self.say("there is no ledger to look at"),
         }
     }
@@ -294,10 +294,10 @@ impl State {
         let answer = prompt.key(key);
         self.take_filter(&prompt, look);
         match answer {
-            prompt::Answer::Goes => self.prompt = Some(prompt),
-            prompt::Answer::Over => {}
-            prompt::Answer::No(why) => self.say(&why),
-            prompt::Answer::Do(request) => return Some(Effect::Act(request)),
+            prompt::PromptAnswer::Goes => self.prompt = Some(prompt),
+            prompt::PromptAnswer::Over => {}
+            prompt::PromptAnswer::No(why) => self.say(&why),
+            prompt::PromptAnswer::Do(request) => return Some(Effect::Act(request)),
         }
         None
     }

@@ -64,8 +64,8 @@ impl Worker {
         let (say, from) = mpsc::sync_channel(4);
         let own = to.clone();
         let look = move || {
-            let out = Out { say, waker };
-            let mut reader = Reader {
+            let out = WorkerOut { say, waker };
+            let mut reader = LedgerReader {
                 world,
                 symbols,
                 own,
@@ -107,12 +107,12 @@ impl Worker {
 }
 
 /// Channel for the thread's messages, and for its end.
-struct Out {
+struct WorkerOut {
     say: SyncSender<FromWorker>,
     waker: Waker,
 }
 
-impl Out {
+impl WorkerOut {
     /// False if the receiver is gone.
     fn say(&self, said: FromWorker) -> bool {
         let heard = self.say.send(said).is_ok();
@@ -121,19 +121,19 @@ impl Out {
     }
 }
 
-impl Drop for Out {
+impl Drop for WorkerOut {
     fn drop(&mut self) {
         self.waker.wake();
     }
 }
 
 /// State of the thread.
-struct Reader {
+struct LedgerReader {
     world: World,
     symbols: bool,
     own: Sender<ToWorker>,
     /// The thread that looks names up, the mappings it works on, and the addresses sent to it.
-    names: Option<Sender<Job>>,
+    names: Option<Sender<NameJob>>,
     asked: FxHashSet<u64>,
     generation: u64,
     ledger: Option<Ledger>,
@@ -143,8 +143,8 @@ struct Reader {
     due: Option<Instant>,
 }
 
-impl Reader {
-    fn run(&mut self, told: &Receiver<ToWorker>, out: &Out) {
+impl LedgerReader {
+    fn run(&mut self, told: &Receiver<ToWorker>, out: &WorkerOut) {
         let mut ask: Option<Ask> = None;
         loop {
             let paused = ask.as_ref().is_none_or(|ask| ask.paused);
@@ -189,7 +189,7 @@ impl Reader {
     }
 
     /// Looks and sends the result; false if the receiver is gone.
-    fn look(&mut self, ask: &Ask, again: bool, out: &Out) -> bool {
+    fn look(&mut self, ask: &Ask, again: bool, out: &WorkerOut) -> bool {
         let (start, used) = (Instant::now(), clock(ClockId::ThreadCPUTime));
         self.looked = Some(start);
         let look = match &ask.whom {
@@ -260,7 +260,7 @@ impl Reader {
                 .spawn(move || name_all(&world, &jobs, &own, generation));
             to
         });
-        let _ = names.send(Job { path: path.clone(), addresses });
+        let _ = names.send(NameJob { path: path.clone(), addresses });
     }
 
     fn learn(&mut self, generation: u64, named: &[Named]) {
@@ -287,13 +287,13 @@ fn open(world: &World, path: &Path) -> Result<Ledger, String> {
 }
 
 /// Addresses to look up.
-struct Job {
+struct NameJob {
     path: PathBuf,
     addresses: Vec<u64>,
 }
 
 /// Runs the thread that looks names up: each address once.
-fn name_all(world: &World, jobs: &Receiver<Job>, to: &Sender<ToWorker>, generation: u64) {
+fn name_all(world: &World, jobs: &Receiver<NameJob>, to: &Sender<ToWorker>, generation: u64) {
     let mut ledger = None;
     while let Ok(job) = jobs.recv() {
         if ledger.is_none() {

@@ -29,16 +29,16 @@ struct Counts {
 }
 
 /// Numbers of groups, by key.
-type Held<const N: usize> = FxHashMap<GroupKey, [u64; N]>;
+type NumbersByKey<const N: usize> = FxHashMap<GroupKey, [u64; N]>;
 
 /// Reference values for differences.
 pub(super) struct Baseline {
     number: u64,
     pub at: Instant,
     /// Bytes and number of live allocations, for each grouping. Call sites are kept as stacks, which get names later.
-    allocs: Vec<Held<2>>,
+    allocs: Vec<NumbersByKey<2>>,
     /// Execs, graphs, and their device and host bytes.
-    graphs: Vec<Held<4>>,
+    graphs: Vec<NumbersByKey<4>>,
     /// Totals, by name.
     pub numbers: FxHashMap<&'static str, u64>,
     counters: Vec<u64>,
@@ -137,18 +137,18 @@ impl Baseline {
     }
 
     /// Returns the baseline of groups of allocations; call sites under their present names.
-    pub(super) fn allocs(&self, by: By, sites: &Sites) -> Held<2> {
+    pub(super) fn allocs(&self, by: By, sites: &Sites) -> NumbersByKey<2> {
         named(&self.allocs[by as usize], by == By::Site, sites)
     }
 
     /// Returns the baseline of groups of graphs; call sites under their present names.
-    pub(super) fn graphs(&self, by: graphs::By, sites: &Sites) -> Held<4> {
+    pub(super) fn graphs(&self, by: graphs::By, sites: &Sites) -> NumbersByKey<4> {
         named(&self.graphs[by as usize], by == graphs::By::Site, sites)
     }
 }
 
-fn named<const N: usize>(held: &Held<N>, is_by_site: bool, sites: &Sites) -> Held<N> {
-    let mut named = Held::default();
+fn named<const N: usize>(held: &NumbersByKey<N>, is_by_site: bool, sites: &Sites) -> NumbersByKey<N> {
+    let mut named = NumbersByKey::default();
     for (key, numbers) in held {
         let key = match key {
             GroupKey::Stack(stack) if is_by_site => GroupKey::Site(sites.name(*stack)),

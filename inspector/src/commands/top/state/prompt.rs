@@ -27,7 +27,7 @@ pub(in super::super) enum PromptKind {
 }
 
 /// Result of a key in a prompt.
-pub(super) enum Answer {
+pub(super) enum PromptAnswer {
     /// The prompt stays open.
     Goes,
     /// The prompt is closed without a result.
@@ -64,41 +64,43 @@ impl Prompt {
         }
     }
 
-    pub(super) fn key(&mut self, key: &KeyEvent) -> Answer {
+    pub(super) fn key(&mut self, key: &KeyEvent) -> PromptAnswer {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match (&self.what, key.code) {
-            (PromptKind::Sure { request, .. }, KeyCode::Char('y' | 'Y')) if !control => Answer::Do(request.clone()),
-            (PromptKind::Sure { .. }, _) => Answer::No("nothing was done".into()),
+            (PromptKind::Sure { request, .. }, KeyCode::Char('y' | 'Y')) if !control => {
+                PromptAnswer::Do(request.clone())
+            }
+            (PromptKind::Sure { .. }, _) => PromptAnswer::No("nothing was done".into()),
             (PromptKind::Filter { before }, KeyCode::Esc) => {
                 self.text = before.clone();
-                Answer::Over
+                PromptAnswer::Over
             }
-            (_, KeyCode::Esc) => Answer::No("nothing was done".into()),
-            (_, KeyCode::Char('c' | 'g')) if control => Answer::No("nothing was done".into()),
+            (_, KeyCode::Esc) => PromptAnswer::No("nothing was done".into()),
+            (_, KeyCode::Char('c' | 'g')) if control => PromptAnswer::No("nothing was done".into()),
             (_, KeyCode::Enter) => self.enter(),
             (_, KeyCode::Char('u')) if control => {
                 self.text.clear();
-                Answer::Goes
+                PromptAnswer::Goes
             }
             (_, KeyCode::Backspace) => {
                 self.text.pop();
-                Answer::Goes
+                PromptAnswer::Goes
             }
             (_, KeyCode::Char(c)) if !control => {
                 self.paste(c.encode_utf8(&mut [0; 4]));
-                Answer::Goes
+                PromptAnswer::Goes
             }
-            _ => Answer::Goes,
+            _ => PromptAnswer::Goes,
         }
     }
 
-    fn enter(&self) -> Answer {
+    fn enter(&self) -> PromptAnswer {
         let text = self.text.trim();
         match &self.what {
-            PromptKind::Filter { .. } => Answer::Over,
-            PromptKind::Mark if text.is_empty() => Answer::No("nothing was done".into()),
-            PromptKind::Mark => Answer::Do(Request::Mark(text.to_owned())),
-            PromptKind::Sure { .. } => Answer::Goes,
+            PromptKind::Filter { .. } => PromptAnswer::Over,
+            PromptKind::Mark if text.is_empty() => PromptAnswer::No("nothing was done".into()),
+            PromptKind::Mark => PromptAnswer::Do(Request::Mark(text.to_owned())),
+            PromptKind::Sure { .. } => PromptAnswer::Goes,
         }
     }
 }
