@@ -156,6 +156,18 @@ fn live(serial: u64, bytes: u64) -> AllocSlot {
 }
 
 #[test]
+fn a_refusal_says_whose_limit_it_was() {
+    let dir = dir();
+    let mut ledger = begin(me());
+    let event = |seq, b| EventSlot { kind: EventKind::LimitRefused as u8, seq, a: MIB, b, ..Default::default() };
+    ledger.slots([event(1, 0), event(2, 1)]);
+    dir.put(me(), ledger);
+    let answer = dir.json(&["events"]);
+    let whose = ["this process", "its group"].map(|whose| format!("1.0 MiB refused: over the limit of {whose}"));
+    assert_eq!([0, 1].map(|at| answer["events"][at]["text"].as_str().unwrap()), whose);
+}
+
+#[test]
 fn a_limit_that_was_raised_since_is_not_to_be_raised_again() {
     let raise = format!("gpumem set {} LIMIT=450MiB", me().pid);
     for ran_out in [true, false] {

@@ -102,7 +102,7 @@ impl Command for Args {
         allocs.truncate(limit);
         graphs.truncate(limit);
         let side = |ledger: &Ledger| Side2 {
-            process: ledger.head(),
+            process: Head::of(ledger),
             live: totals::live(&ledger.snapshot, &ledger.status),
             cache: cache::of(ledger),
             pool: pool::of(ledger),

@@ -89,7 +89,7 @@ impl Command for Args {
         let limit = context.rows(self.limit);
         let sites = Sites::of_events(&ledger);
         let report = Report {
-            process: ledger.head(),
+            process: Head::of(&ledger),
             events: Lazy::of(chosen.split_off(chosen.len().saturating_sub(limit)), |event| row(&ledger, &sites, event)),
             events_total,
             events_lost: events.first().map_or(0, |event| event.seq),

@@ -105,7 +105,7 @@ impl Command for Args {
         let collector = Rc::new(RefCell::new(Collector::new(context.world.clone(), detail)));
         let of_metrics = Rc::clone(&collector);
         let make = move || {
-            let page = of_metrics.borrow_mut().page();
+            let page: metrics::Page = of_metrics.borrow_mut().page();
             MadePage { text: page.write(Format::Text), open_metrics: page.write(Format::OpenMetrics) }
         };
         let pages = Pages::new(make, move |asked| other(&mut collector.borrow_mut(), asked));

@@ -6,7 +6,7 @@ use super::{holders, of_device};
 use crate::model::cache::Cache;
 use crate::model::overview::Overview;
 use crate::model::totals::{self, KindTotal};
-use crate::model::{Ledger, graphs};
+use crate::model::{Head, Ledger, graphs};
 use crate::source::liveness::Life;
 use crate::source::nvml::Books;
 use crate::source::world::World;
@@ -14,7 +14,7 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::Space;
 
 pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, books: &Books, top: usize) {
-    let head = ledger.head();
+    let head = Head::of(ledger);
     page.whose(head.pid, &head.name);
     page.add(&t::UP, &[], 1.0);
     let container = ledger.process.as_ref().and_then(|process| process.container(world)).unwrap_or_default();
@@ -61,7 +61,7 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, books: &Books
 
 /// Adds the samples of a process whose ledger is not read as a whole: its counters.
 pub(super) fn add_counters(page: &mut Page, ledger: &Ledger) {
-    let head = ledger.head();
+    let head = Head::of(ledger);
     page.whose(head.pid, &head.name);
     page.add(&t::UP, &[], 1.0);
     counted(page, ledger, &totals::kinds(ledger));
@@ -70,7 +70,7 @@ pub(super) fn add_counters(page: &mut Page, ledger: &Ledger) {
 
 /// Adds the samples of an ended process: its counters. It holds no memory any more.
 pub(super) fn add_ended(page: &mut Page, ledger: &Ledger) {
-    let head = ledger.head();
+    let head = Head::of(ledger);
     page.whose(head.pid, &head.name);
     page.add(&t::UP, &[], 0.0);
     let how = if ledger.status.life == Life::Exited { "exited" } else { "killed" };

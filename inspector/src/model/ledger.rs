@@ -7,16 +7,15 @@ pub(crate) mod frames;
 use crate::source::ask::Whom;
 use crate::source::called;
 use crate::source::choose::Opened;
-use crate::source::liveness::{self, Life, Status};
+use crate::source::liveness::Status;
 use crate::source::process::Process;
 use crate::source::world::World;
 use crate::symbols::modules::Place;
 use crate::symbols::{Frame, Room, Symbols};
 use crate::text::shorten;
 use frames::StackMode;
-use gpumem_wire::counters;
-use gpumem_wire::kinds::{EventKind, Interception, Mode, State};
-use gpumem_wire::layout::{AllocSlot, ContextRef, Door, EventSlot, StackRef, StrRef};
+use gpumem_wire::kinds::EventKind;
+use gpumem_wire::layout::{AllocSlot, ContextRef, EventSlot, StackRef, StrRef};
 use gpumem_wire::read::Snapshot;
 use gpumem_wire::settings::{self, Settings};
 use rustc_hash::FxHashMap;
@@ -44,59 +43,6 @@ pub(crate) struct Ledger {
     texts: RefCell<FxHashMap<u64, Rc<[Rc<str>]>>>,
     room: Room,
     threads: HashMap<u32, Rc<str>>,
-}
-
-/// The head of every view: the process, and how it is recorded.
-#[derive(Clone, Debug, serde::Serialize)]
-pub(crate) struct Head {
-    pub pid: u32,
-    pub name: String,
-    pub exe: String,
-    pub(super) cmdline: String,
-    pub uid: u32,
-    pub life: Life,
-    /// Time since the process ended or was asked to be parked, or the age of the dump.
-    pub ago_ns: u64,
-    /// Device bytes that are on the host; 0 unless the process is parked.
-    pub parked_bytes: u64,
-    /// Time that the process was parked before.
-    pub(super) parked_total_ns: u64,
-    /// Time that the ledger covers.
-    pub recorded_ns: u64,
-    /// Start of the recording, nanoseconds since 1970.
-    pub(super) started_unix_ns: u64,
-    #[serde(serialize_with = "crate::text::serialize_path")]
-    pub ledger: PathBuf,
-    pub interception: &'static str,
-    pub interception_reason: String,
-    pub mode: &'static str,
-    pub mode_reason: String,
-    /// The setting or finding that decided the mode.
-    pub decided: String,
-    /// Selftest verdicts that were refused, with the reason.
-    pub refused_verdicts: Vec<String>,
-    /// Driver features that the process used and the shim does not know.
-    pub unknown: Vec<String>,
-    /// The Python interpreter in the process. Empty: none was found.
-    pub python: String,
-    /// The reason why its frames are not read. Empty: they are read.
-    pub python_refused: String,
-    pub state: &'static str,
-    pub(super) doors: Vec<&'static str>,
-    pub driver_version: String,
-    pub shim_version: String,
-    /// For a process that ended soon after it ran out of memory: the refused request and its caller.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub out_of_memory: Option<String>,
-    /// Records that were dropped for lack of room.
-    pub(super) dropped_records: u64,
-    /// Slots that were half-written when they were read.
-    pub(super) torn_slots: u64,
-    /// Full size of the file in bytes, if it is cut short.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) whole_bytes: Option<u64>,
-    /// Refused and unknown settings.
-    pub complaints: Vec<String>,
 }
 
 impl Ledger {
@@ -317,83 +263,5 @@ impl Ledger {
     /// Returns the last event of a kind that `fits`.
     pub(crate) fn last_event(&self, kind: EventKind, fits: impl Fn(&EventSlot) -> bool) -> Option<&EventSlot> {
         self.snapshot.events.iter().rfind(|event| event.kind == kind as u8 && fits(event))
-    }
-
-    /// Returns the head: which process, and how it is recorded.
-    pub(crate) fn head(&self) -> Head {
-        let header = &self.snapshot.header;
-        let text = |at| self.snapshot.text(at).into_owned();
-        Head {
-            pid: self.pid(),
-            name: self.name(),
-            exe: text(header.exe),
-            cmdline: text(header.cmdline),
-            uid: header.uid,
-            life: self.status.life,
-            ago_ns: self.status.ago_ns,
-            parked_bytes: if self.status.is_parked() { header.parked_bytes } else { 0 },
-            parked_total_ns: header.parked_total_ns,
-            recorded_ns: self.age(header.created_ns),
-            started_unix_ns: liveness::real_ns(header, header.created_ns),
-            ledger: self.path.clone(),
-            interception: small(header.interception)
-                .and_then(Interception::from_u8)
-                .map_or("unknown", Interception::name),
-            interception_reason: text(header.interception_reason),
-            mode: small(header.mode).and_then(Mode::from_u8).map_or("unknown", Mode::name),
-            mode_reason: text(header.mode_reason),
-            decided: text(header.decided).lines().next().unwrap_or_default().to_owned(),
-            refused_verdicts: text(header.decided).lines().skip(1).map(str::to_owned).collect(),
-            unknown: text(header.unknown).lines().map(str::to_owned).collect(),
-            python: text(header.python).lines().next().unwrap_or_default().to_owned(),
-            python_refused: text(header.python).lines().nth(1).unwrap_or_default().to_owned(),
-            state: small(header.state).and_then(State::from_u8).map_or("unknown", State::name),
-            doors: Door::ALL
-                .iter()
-                .filter(|(door, _)| header.doors & *door as u32 != 0)
-                .map(|&(_, name)| name)
-                .collect(),
-            driver_version: driver_version(header.driver_version),
-            shim_version: text(header.shim_version),
-            out_of_memory: super::last_words::out_of_memory(self),
-            dropped_records: self.snapshot.counter(counters::DROPPED_RECORDS),
-            torn_slots: self.snapshot.torn,
-            whole_bytes: self.snapshot.cut,
-            complaints: text(header.complaints).lines().map(str::to_owned).collect(),
-        }
-    }
-}
-
-fn small(number: u32) -> Option<u8> {
-    u8::try_from(number).ok()
-}
-
-/// 13000 as "13.0", and HIP's 60304220 as "6.3"; empty if unknown.
-fn driver_version(number: u32) -> String {
-    let (major, minor) = gpumem_wire::units::version(number);
-    if number == 0 { String::new() } else { format!("{major}.{minor}") }
-}
-
-impl Head {
-    /// Returns the warnings that a reader needs before the numbers.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        let mut warnings: Vec<String> = self.out_of_memory.clone().into_iter().collect();
-        if self.interception == Interception::Partial.name() {
-            warnings.push(format!("interception is partial: {}", self.interception_reason));
-        }
-        if self.dropped_records > 0 {
-            warnings.push(format!(
-                "{} did not fit and are missing: raise GPUMEM_LEDGER_MAX",
-                crate::text::count(self.dropped_records, "record")
-            ));
-        }
-        if self.state == State::Stopped.name() {
-            warnings.push("recording has stopped; gpumem events says why".into());
-        }
-        // In a running process some slots are always being changed.
-        if self.torn_slots > 0 && !self.life.is_here() {
-            warnings.push(format!("{} half-written and left out", crate::text::count(self.torn_slots, "slot")));
-        }
-        warnings
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! * [`ledger`]: one snapshot with its symbols, its clock and its process.
 //! * [`account`]: memory of a process on a device, in parts that add up to the driver's count.
-//! * [`last_words`]: likely cause of a process's end.
+//! * [`head`]: which process, and how it is recorded. [`last_words`]: likely cause of a process's end.
 //! * [`allocs`]: live allocations in groups. [`key`]: the keys of groups.
 //! * [`ages`]: live memory by age.
 //! * [`parts`]: parts of allocations that the program itself reported.
@@ -44,6 +44,7 @@ pub(crate) mod execs;
 pub(crate) mod flame;
 pub(crate) mod graphs;
 pub(crate) mod growth;
+mod head;
 pub(crate) mod history;
 pub(crate) mod key;
 mod last_words;
@@ -68,7 +69,8 @@ pub(crate) mod unmapped;
 pub(crate) mod variables;
 pub(crate) mod verdict;
 
-pub(crate) use ledger::{Head, Ledger};
+pub(crate) use head::Head;
+pub(crate) use ledger::Ledger;
 
 /// Advice about an event is given for this long after it, ns. If the event does not recur within it, the problem counts
 /// as gone.

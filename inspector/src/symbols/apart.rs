@@ -7,7 +7,7 @@
 use super::question::{Answer, CodeFile, MOST_ANSWER, Question, Symbol, SymbolDetail};
 use super::reader;
 use crate::text;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -123,14 +123,15 @@ impl Apart {
             tracing::warn!("looking names up takes too long: those that are missing are shown as addresses");
             return None;
         }
-        let mut child = self.child.borrow_mut();
+        let mut child: RefMut<'_, Option<Child>> = self.child.borrow_mut();
         if child.is_none() {
             *child = Child::start().map_err(|error| tracing::debug!("no child: {error}")).ok();
         }
         let question = Question { what, file: file.clone(), address };
         let begin = Instant::now();
         let answer = self.patience.answer.min(left);
-        let answer = child.as_mut()?.answer(&question, Patience { answer, ..self.patience });
+        let running: &mut Child = child.as_mut()?;
+        let answer = running.answer(&question, Patience { answer, ..self.patience });
         self.waited.set(self.waited.get().saturating_add(begin.elapsed()));
         let path = Path::new(&file.path).display();
         match answer {

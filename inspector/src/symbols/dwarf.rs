@@ -55,7 +55,7 @@ impl Dwarf {
 }
 
 fn context(file: &Parsed) -> Result<Context<Bytes>, gimli::Error> {
-    let mut dwarf = gimli::Dwarf::load(|id| section(file, id.name()))?;
+    let mut dwarf = gimli::Dwarf::load(|id: gimli::SectionId| section(file, id.name()))?;
     if let Some(shared) = file.shared() {
         dwarf.load_sup(|id| section(&shared, id.name()))?;
     }

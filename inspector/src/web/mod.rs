@@ -86,7 +86,7 @@ pub(crate) struct Ready {
 /// Problems in the web-config file, or with listening.
 pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(Ready) -> Result<()>) -> Result<()> {
     let config = wanted.config.as_deref().map(Config::read).transpose()?;
-    let https = config.as_ref().is_some_and(|config| config.tls().is_some());
+    let https = config.as_ref().is_some_and(|config: &Config| config.tls().is_some());
     let asks_who = config.as_ref().is_some_and(Config::asks_who);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
     let runtime = runtime.map_err(|error| Failure::io("cannot start the server", &error))?;
@@ -108,7 +108,7 @@ pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(Ready) -> 
         let at = listener.local_addr().map_err(|error| Failure::io("cannot start the server", &error))?;
         ready(Ready { at, https, asks_who })?;
         tokio::select! {
-            () = server.accept(&listener) => Ok(()),
+            () = server.accept_all(&listener) => Ok(()),
             _ = interrupt.recv() => Ok(()),
             _ = terminate.recv() => Ok(()),
         }
@@ -128,7 +128,7 @@ struct Server {
 }
 
 impl Server {
-    async fn accept(self: &Rc<Self>, listener: &TcpListener) {
+    async fn accept_all(self: &Rc<Self>, listener: &TcpListener) {
         loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {

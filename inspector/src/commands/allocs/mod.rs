@@ -148,7 +148,7 @@ impl Command for Args {
         let since = self.since.clone().or(self.newer.map(Since::Span));
         let since = since.map(|since| marks::moment(&ledger, &since)).transpose();
         let since = since.map_err(Failure::usage)?;
-        let (filter, limit) = (self.filter(since.as_ref()), context.rows(self.limit));
+        let (filter, limit) = (self.selection(since.as_ref()), context.rows(self.limit));
         if self.all {
             let report = alloc_rows(&ledger, &filter, self, limit);
             return context.print(&report, |out, report| text::print(out, report, &ledger, self, text::print_allocs));
@@ -159,7 +159,7 @@ impl Command for Args {
 }
 
 impl Args {
-    fn filter(&self, since: Option<&Moment>) -> Filter {
+    fn selection(&self, since: Option<&Moment>) -> Filter {
         Filter {
             kinds: self.kind.clone(),
             all_kinds: self.all_kinds || self.by == By::Kind && !self.all,
@@ -176,7 +176,7 @@ impl Args {
 impl<'a, R> Report<'a, R> {
     fn new(ledger: &Ledger, by: String, rows: Lazy<'a, R>, rows_total: usize, sums: &Group) -> Self {
         Self {
-            process: ledger.head(),
+            process: Head::of(ledger),
             by,
             rows,
             rows_total,

@@ -4,7 +4,7 @@ use super::finding::{Finding, Severity, error, finding, info, ok, warning};
 use super::reading::Reading;
 use super::subject::{ENDED, FILE, RUNNING, Subject, Whole};
 use super::system::alias;
-use crate::model::totals;
+use crate::model::{Head, totals};
 use crate::source::ask::ask;
 use crate::source::find::{FoundProcess, LedgerFile};
 use crate::source::liveness::Life;
@@ -131,7 +131,7 @@ pub(super) fn interception(of: &Subject) -> Option<Finding> {
 
 /// Reports if call sites are lines of Python, if the process has an interpreter.
 pub(super) fn python(of: &Whole) -> Option<Finding> {
-    let head = of.ledger.head();
+    let head = Head::of(of.ledger);
     match (head.python.is_empty(), head.python_refused.is_empty()) {
         (true, _) => None,
         (_, true) => ok(format!("frames of {} are read", head.python)).into(),

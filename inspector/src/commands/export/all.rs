@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::model::overview::Overview;
 use crate::model::rows::{Alloc, Exec, Graph};
-use crate::model::{Ledger, growth, totals};
+use crate::model::{Head, Ledger, growth, totals};
 use crate::source::nvml::Books;
 use crate::view::lazy::Lazy;
 use gpumem_wire::counters;
@@ -54,7 +54,7 @@ pub(super) fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everythin
     let mut stacks: Vec<_> = snapshot.stacks.iter().collect();
     stacks.sort_by_key(|(reference, _)| **reference);
     Everything {
-        process: ledger.head(),
+        process: Head::of(ledger),
         overview: Overview::of(ledger, &Books::default()),
         host: totals::host(&context.world, ledger),
         counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),

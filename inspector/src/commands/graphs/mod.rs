@@ -130,7 +130,7 @@ fn report<'a>(args: &'a Args, ledger: &'a Ledger, limit: usize) -> Report<'a> {
     };
     let counted = counters::ALL.iter().filter(|(index, ..)| GRAPH_COUNTERS.contains(index));
     Report {
-        process: ledger.head(),
+        process: Head::of(ledger),
         total: row(ledger, "total".into(), graphs::total(ledger, &cache), false),
         cache,
         counters: counted.map(|&(index, name, _)| (name, ledger.snapshot.counter(index))).collect(),

@@ -209,7 +209,7 @@ impl Args {
             suspect,
         };
         Report {
-            process: ledger.head(),
+            process: Head::of(ledger),
             samples,
             sampled_ns,
             interval_ns: ledger.settings().growth_interval,

@@ -156,7 +156,7 @@ fn report(
     let in_brief = args.limit.is_none() && !args.all && !context.global.json;
     allocations.truncate(if in_brief { ONE_BY_ONE } else { context.rows(args.limit) });
     Report {
-        process: ledger.head(),
+        process: Head::of(ledger),
         scans: searches.iter().map(|search| search.facts.clone()).collect(),
         remarks,
         looked_for,

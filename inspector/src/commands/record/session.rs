@@ -80,7 +80,7 @@ impl<'a> Sessions<'a> {
         self.sessions.iter().any(|session| session.path.file_name() == path.file_name())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(super) fn has_none(&self) -> bool {
         self.sessions.is_empty()
     }
 

@@ -84,10 +84,10 @@ fn follow(args: &Args, context: &Context, started: &mut Started) -> Result<()> {
         for found in fresh(&context.world, started, &sessions) {
             let Ok(opened) = choose::read(&context.world, &found) else { continue };
             let ledger = Ledger::of(&context.world, opened);
-            let output = output(args, sessions.is_empty(), ledger.pid());
+            let output = output(args, sessions.has_none(), ledger.pid());
             sessions.add(ledger, output.as_deref(), true)?;
         }
-        match sessions.is_empty() {
+        match sessions.has_none() {
             true => std::thread::sleep(SOON),
             false if runs => {
                 sessions.wait();
@@ -96,7 +96,7 @@ fn follow(args: &Args, context: &Context, started: &mut Started) -> Result<()> {
             false => {}
         }
     }
-    if sessions.is_empty() {
+    if sessions.has_none() {
         super::say(format_args!("gpumem: no process of the command has used the GPU: nothing was recorded\n"));
     }
     sessions.end(if runs { "its time was over" } else { "the command ended" })

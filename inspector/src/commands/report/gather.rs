@@ -7,7 +7,7 @@ use crate::model::overview::Overview;
 use crate::model::summary::{About, Finding, GraphsOf, Holder, Number, Setting, Summary};
 use crate::model::suspects::{self, Suspect};
 use crate::model::verdict::ENOUGH;
-use crate::model::{Ledger, graphs, totals, variables};
+use crate::model::{Head, Ledger, graphs, totals, variables};
 use crate::report::cure::Cure;
 use crate::report::{cache as cache_words, growth};
 use crate::source::liveness::real_ns;
@@ -36,7 +36,7 @@ pub(in crate::commands) fn summary(context: &Context, ledger: &Ledger) -> Summar
     let overview = Overview::of(ledger, &Books::closed());
     Summary {
         process: about(ledger, &overview),
-        warnings: ledger.head().warnings(),
+        warnings: Head::of(ledger).warnings(),
         remarks,
         numbers: numbers(context, ledger, &overview),
         holders,
@@ -49,7 +49,7 @@ pub(in crate::commands) fn summary(context: &Context, ledger: &Ledger) -> Summar
 }
 
 fn about(ledger: &Ledger, overview: &Overview) -> About {
-    let head = ledger.head();
+    let head = Head::of(ledger);
     let header = &ledger.snapshot.header;
     About {
         pid: head.pid,

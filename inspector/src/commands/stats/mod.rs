@@ -82,7 +82,7 @@ impl Command for Args {
         let Some(ledger) = several::one_or_answer::<Self>(context, &self.target, for_one)? else { return Ok(()) };
         let snapshot = &ledger.snapshot;
         let report = Report {
-            process: ledger.head(),
+            process: Head::of(&ledger),
             overview: Overview::of(&ledger, &Books::default()),
             host: totals::host(&context.world, &ledger),
             driver_took: taken::taken(&ledger),

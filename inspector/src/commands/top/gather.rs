@@ -1,6 +1,6 @@
 //! One look: turns a ledger into the plain data that is drawn.
 //!
-//! * [`overview`]: totals and their growth. [`allocs`]: live allocations in groups, and one group in detail.
+//! * [`overview`]: totals and their growth; [`totals`]: their table. [`allocs`]: live allocations in groups, and one group in detail.
 //! * [`graphs`], [`pool`], [`events`]: the other tabs. [`processes`]: all processes.
 //! * [`memory`]: data kept from one look to the next: counts for rates, the baseline, verdicts.
 
@@ -11,6 +11,7 @@ mod memory;
 mod overview;
 mod pool;
 mod processes;
+mod totals;
 
 pub(super) use memory::Memory;
 pub(super) use processes::processes;
@@ -68,7 +69,7 @@ pub(super) fn look(world: &World, ledger: &Ledger, ask: &Ask, memory: &mut Memor
     let sites = allocs::sites(ledger);
     memory.remember(ledger, ask);
     let view = View { world, ledger, sites, ask, memory };
-    let mut look = Look::new(ask, head(&view), ledger.head().warnings());
+    let mut look = Look::new(ask, head(&view), crate::model::Head::of(ledger).warnings());
     look.warnings.extend(ledger.cut_short());
     match ask.tab {
         Tab::Overview | Tab::Allocations => {

@@ -10,6 +10,7 @@ use gpumem_wire::growth;
 use gpumem_wire::kinds::{AllocKind, EventKind, GrowthKind, Space};
 use gpumem_wire::layout::{AllocSlot, StackRef};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::borrow::Cow;
 use std::rc::Rc;
 
 /// The columns of a tick's totals. Rates are written as counters; readers use their increase.
@@ -146,7 +147,10 @@ impl Recorder {
         let reference = u32::try_from(key.1).unwrap_or(0);
         let is_there = match key.0 {
             Of::Site | Of::Graphs => reference == 0 || !ledger.addresses(reference).is_empty(),
-            Of::Tag => !ledger.snapshot.name(reference).is_empty(),
+            Of::Tag => {
+                let tag: Cow<'_, str> = ledger.snapshot.name(reference);
+                !tag.is_empty()
+            }
             _ => true,
         };
         !is_there && ledger.status.running() && self.waiting.insert(key)

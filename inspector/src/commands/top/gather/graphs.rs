@@ -3,7 +3,8 @@
 use super::super::look::{Cell, GRAPHS, Look, Sheet};
 use super::allocs::over_time;
 use super::memory::held;
-use super::overview::{gathered, numbers};
+use super::overview::numbers;
+use super::totals::gathered;
 use super::{View, cut, frames};
 use crate::args::name_of;
 use crate::model::graphs::{self, Filter, Group};

@@ -1,6 +1,7 @@
 //! Data kept from one look to the next.
 
 use super::super::look::Ask;
+use super::totals::{gathered, totals};
 use crate::model::allocs::{self, By, Filter};
 use crate::model::key::GroupKey;
 use crate::model::sites::Sites;
@@ -126,7 +127,7 @@ impl Baseline {
             at: Instant::now(),
             allocs: By::value_variants().iter().map(of_allocs).collect(),
             graphs: graphs::By::value_variants().iter().map(of_graphs).collect(),
-            numbers: super::overview::totals(ledger, &super::overview::gathered(ledger)),
+            numbers: totals(ledger, &gathered(ledger)),
             counters: ledger.snapshot.counters.clone(),
         }
     }

@@ -2,7 +2,8 @@
 
 use super::super::look::{CONTEXTS, Cell, Look, Row, Sheet, Tone};
 use super::View;
-use super::overview::{gathered, numbers};
+use super::overview::numbers;
+use super::totals::gathered;
 use crate::model::pool::{OfContext, Pool};
 use crate::report;
 use crate::text::units;
