@@ -1,13 +1,11 @@
 //! Starts the shim with the program's first call that makes or initialises something, and gives it the rooms above its
 //! records ([`Above`]).
 
-use crate::call::Call;
 use crate::process::threads;
 use crate::shim::Above;
 use crate::shim::Shim;
 use crate::{control, gate, graphs, request};
-use gpumem_wire::kinds::{AllocKind, Vendor};
-use gpumem_wire::layout::StackRef;
+use gpumem_wire::kinds::Vendor;
 use std::ops::Range;
 
 /// Records after the real call succeeded; starts the shim if necessary.
@@ -28,18 +26,6 @@ pub(crate) struct Rooms;
 impl Above for Rooms {
     fn context_exists(&self, shim: &'static Shim) {
         control::start(shim);
-    }
-
-    fn ran_out(&self, shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, stack: StackRef) {
-        request::ran_out(shim, call, kind, bytes, stack);
-    }
-
-    fn look_for_memory_in_graphs(&self, shim: &Shim, addr: u64, bytes: u64, slot: u32) {
-        request::look_for_memory_in_graphs(shim, addr, bytes, slot);
-    }
-
-    fn look_for_block_in_graphs(&self, shim: &Shim, addr: u64) {
-        request::look_for_block_in_graphs(shim, addr);
     }
 
     fn graph_may_refer_to(&self, shim: &Shim, ranges: &[Range<u64>]) -> bool {

@@ -1,8 +1,9 @@
 //! The caches of the process, one for each vendor: made, turned off and on, maintained, ended.
 
+use super::library::Library;
 use super::sources::folded;
 use super::store::bounds::OVER;
-use super::{Cache, OFF, cache, caches, is_off, place};
+use super::{ExecStore, OFF, cache, caches, is_off, place};
 use crate::process::{heap, stack, wiped};
 use crate::shim::Shim;
 use crate::{backend, gate, records};
@@ -30,7 +31,7 @@ pub(crate) fn spare_time() {
 
 #[cold]
 fn destroy_waiting() {
-    caches().for_each(|cache| cache.sources.destroy_folded(None, false));
+    caches().for_each(|cache| cache.sources().destroy_folded(None, false));
 }
 
 /// Destroys execs that had to wait for work, after the program has waited for work.
@@ -45,22 +46,22 @@ pub(crate) fn waited() {
 fn back_under_bounds() {
     OVER.store(false, Relaxed);
     for cache in caches() {
-        let _relaxed = cache.library.relax();
-        let _ = cache.handles().contain(|| cache.store.back_under_bounds());
-        OVER.fetch_or(cache.store.has_to_destroy(), Relaxed);
+        let _relaxed = cache.library().relax();
+        let _ = cache.handles().contain(|| cache.back_under_bounds());
+        OVER.fetch_or(cache.has_to_destroy(), Relaxed);
     }
 }
 
 /// Runs once a second on the control thread.
 pub(crate) fn housekeeping() {
     for cache in caches() {
-        cache.store.housekeeping(false, is_off());
+        cache.housekeeping(false, is_off());
     }
 }
 
 /// Destroys all parked execs, for `gpumem trim`. Returns a sentence for users, or `None` if none was parked.
 pub(crate) fn trim() -> Option<String> {
-    let all = caches().map(|cache| cache.store.housekeeping(true, is_off()));
+    let all = caches().map(|cache| cache.housekeeping(true, is_off()));
     let (gone, stay) = all.fold((0, 0), |(gone, stay), (more, left)| (gone + more, stay + left));
     match (gone, stay) {
         (0, 0) => None,
@@ -72,7 +73,7 @@ pub(crate) fn trim() -> Option<String> {
 /// The process is ending: the shim's threads destroy nothing from now on.
 extern "C" fn at_exit() {
     for cache in caches() {
-        cache.store.end_housekeeping();
+        cache.end_housekeeping();
     }
 }
 
@@ -80,7 +81,7 @@ extern "C" fn at_exit() {
 ///
 /// # Errors
 /// The reason why handles are the library's own.
-pub(crate) fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
+pub(crate) fn open(vendor: Vendor) -> Result<&'static ExecStore, Pinned> {
     if is_off() {
         return Err(Pinned::Off);
     }
@@ -95,7 +96,7 @@ pub(crate) fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
 
 #[cold]
 #[inline(never)]
-fn make(vendor: Vendor) -> Result<&'static Cache, Pinned> {
+fn make(vendor: Vendor) -> Result<&'static ExecStore, Pinned> {
     let made = gate::record_if_started(|shim| new_cache(shim, vendor));
     let made = place(vendor).set_if_empty(made.unwrap_or(Err(Pinned::Off))?);
     // The cache missed the changes that came before it was published.
@@ -109,7 +110,7 @@ fn make(vendor: Vendor) -> Result<&'static Cache, Pinned> {
 
 /// # Errors
 /// [`Pinned::Off`], [`Pinned::Verdict`] or [`Pinned::Room`].
-fn new_cache(shim: &Shim, vendor: Vendor) -> Result<Box<Cache>, Pinned> {
+fn new_cache(shim: &Shim, vendor: Vendor) -> Result<Box<ExecStore>, Pinned> {
     let settings = &shim.in_force.all();
     // There were no preparations for a cache that was off from the start.
     if shim.settings.graph_cache == 0 || settings.graph_cache == 0 {
@@ -122,10 +123,11 @@ fn new_cache(shim: &Shim, vendor: Vendor) -> Result<Box<Cache>, Pinned> {
         return Err(Pinned::Verdict);
     }
     let starts = (wiped::exec_handles(vendor), wiped::graph_handles(vendor));
-    Cache::new(vendor, backend::graph_calls(vendor, settings), settings, starts).map(Box::new).ok_or(Pinned::Room)
+    let library = Library { vendor, calls: backend::graph_calls(vendor, settings) };
+    ExecStore::new(library, settings, starts).map(Box::new).ok_or(Pinned::Room)
 }
 
 /// Returns the cache of a vendor. Makes it if handles may be the shim's.
-pub(crate) fn cache_to_be(vendor: Vendor) -> Option<&'static Cache> {
+pub(crate) fn cache_to_be(vendor: Vendor) -> Option<&'static ExecStore> {
     cache(vendor).or_else(|| open(vendor).ok())
 }

@@ -26,7 +26,7 @@ pub(crate) fn is_graph(vendor: Vendor, graph: Graph) -> bool {
 /// Uploads a handle of the shim.
 pub(crate) fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
     let (Some(index), Some(cache)) = (exec_index(vendor, exec), cache(vendor)) else { return INVALID };
-    match change::upload(cache, index, to, |exec| cache.library.calls.upload(exec, to)) {
+    match change::upload(cache, index, to, |exec| cache.library().calls.upload(exec, to)) {
         // The program got this memory when it instantiated. Its launches can do without an exec.
         Err(OUT_OF_MEMORY) => SUCCESS,
         Ok(status) | Err(status) => status,
@@ -36,8 +36,8 @@ pub(crate) fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
 /// Returns the program's handle of a captured graph. New handles are the shim's only while that is allowed.
 pub(crate) fn captured(vendor: Vendor, library: Graph) -> Graph {
     match open(vendor) {
-        Ok(cache) => cache.sources.captured(library),
-        Err(_) => cache(vendor).map_or(library, |cache| cache.sources.handle_of(library)),
+        Ok(cache) => cache.sources().captured(library),
+        Err(_) => cache(vendor).map_or(library, |cache| cache.sources().handle_of(library)),
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn library_graph(vendor: Vendor, graph: Graph) -> Graph {
     if !is_graph(vendor, graph) {
         return graph;
     }
-    cache(vendor).and_then(|cache| cache.sources.unfolded(graph)).unwrap_or(std::ptr::null_mut())
+    cache(vendor).and_then(|cache| cache.sources().unfolded(graph)).unwrap_or(std::ptr::null_mut())
 }
 
 /// As [`library_graph`], for any call.
@@ -55,7 +55,7 @@ pub(crate) fn seen_graph(vendor: Vendor, graph: Graph) -> Graph {
     if !is_graph(vendor, graph) {
         return graph;
     }
-    cache(vendor).and_then(|cache| cache.sources.seen(graph)).unwrap_or(std::ptr::null_mut())
+    cache(vendor).and_then(|cache| cache.sources().seen(graph)).unwrap_or(std::ptr::null_mut())
 }
 
 /// Returns the library's handle for a word that may be a handle of the shim, for unknown functions. Otherwise returns

@@ -1,12 +1,13 @@
 //! Makes a handle for an exec of a graph.
 
+use super::ExecStore;
 use super::class::{Class, Recipe, Template};
 use super::handle::{Apart, Body};
 use super::nodes::KnownNodes;
 use super::real::LOST;
+use super::sources::Work;
 use super::store::make::Wanted;
 use super::store::needed::Need;
-use super::{Cache, Work};
 use crate::backend::graphs::Read;
 use crate::gate;
 use crate::process::clock;
@@ -31,7 +32,7 @@ const UPLOAD: u64 = 2;
 /// The reason why the handle has to be the library's own. [`Pinned::None`] means that an instantiate failed: then the
 /// library gives its own error.
 pub(crate) fn instantiate_handle(
-    cache: &'static Cache,
+    cache: &'static ExecStore,
     graph: Graph,
     flags: u64,
     graph_serial: Option<u64>,
@@ -43,19 +44,19 @@ pub(crate) fn instantiate_handle(
         gate::record_if_started(|shim| shim.met(&format!("instantiate flags {:#x}", flags & !KNOWN_FLAGS)));
         return Err(Pinned::UnknownFlag);
     }
-    if !cache.library.is_usable() {
+    if !cache.library().is_usable() {
         return Err(Pinned::None);
     }
-    cache.library.calls.ready()?;
+    cache.library().calls.ready()?;
     let flags = flags & !UPLOAD;
-    let made = || cache.sources.with_work(|work| made(cache, graph, flags, graph_serial, work));
-    let _relaxed = cache.library.relax();
+    let made = || cache.sources().with_work(|work| made(cache, graph, flags, graph_serial, work));
+    let _relaxed = cache.library().relax();
     cache.handles().contain(made).unwrap_or(Err(Pinned::None))
 }
 
 #[inline(always)]
 fn made(
-    cache: &'static Cache,
+    cache: &'static ExecStore,
     graph: Graph,
     flags: u64,
     graph_serial: Option<u64>,
@@ -64,7 +65,8 @@ fn made(
     let start = clock::precise_ns();
     let Meaning { class, recipe, template, of_class } = meaning(cache, graph, flags, work)?;
     // Setters name the present nodes of the graph. The program has no nodes of a folded graph.
-    let nodes = cache.sources.folded(graph).is_none().then(|| KnownNodes::new(&work.reading.nodes, &mut work.scratch));
+    let nodes =
+        cache.sources().folded(graph).is_none().then(|| KnownNodes::new(&work.reading.nodes, &mut work.scratch));
     let took = clock::precise_ns() - start;
     let (index, handle) = cache.handles().execs().take().ok_or(Pinned::Room)?;
     let source_bytes =
@@ -82,14 +84,14 @@ fn made(
     }
     handle.lost_its.store(false, Relaxed);
     let need = Need::of(&body);
-    cache.store.need_is(Need::default(), need);
+    cache.need_is(Need::default(), need);
     let first = class.instantiate_ns.load(Relaxed) == 0;
     if first {
         // The first exec of a class is made here, so that errors appear where the program expects them.
-        match cache.store.hold(&cache.sources, handle, &body, LOST, work) {
+        match cache.hold(handle, &body, LOST, work) {
             Ok(lease) => handle.gets(&lease, index),
             Err(_) => {
-                cache.store.need_is(need, Need::default());
+                cache.need_is(need, Need::default());
                 *body = Body::default();
                 cache.handles().execs().give(index);
                 return Err(Pinned::None);
@@ -121,30 +123,27 @@ struct Meaning {
 }
 
 #[inline(always)]
-fn meaning(cache: &'static Cache, graph: Graph, flags: u64, work: &mut Work) -> Result<Meaning, Pinned> {
-    let folded = cache.sources.folded(graph);
+fn meaning(cache: &'static ExecStore, graph: Graph, flags: u64, work: &mut Work) -> Result<Meaning, Pinned> {
+    let folded = cache.sources().folded(graph);
     let is_read = folded.is_none();
-    Ok(match cache.sources.recipe_of(graph, folded, work)? {
+    Ok(match cache.sources().recipe_of(graph, folded, work)? {
         (Read::Whole, recipe) => {
             let recipe = recipe.ok_or(Pinned::Parameters)?;
             let class =
-                cache.sources.known().class(&recipe.shape, flags, |shape, flags| Class::new(shape, flags, false));
+                cache.sources().known().class(&recipe.shape, flags, |shape, flags| Class::new(shape, flags, false));
             let first = is_read && class.instantiate_ns.load(Relaxed) == 0;
-            let of_class = if first {
-                cache.store.read_template(graph, &recipe, &mut Wanted { sources: &cache.sources, class: &class, work })
-            } else {
-                None
-            };
-            cache.sources.fold(graph, &recipe);
+            let of_class =
+                if first { cache.read_template(graph, &recipe, &mut Wanted { class: &class, work }) } else { None };
+            cache.sources().fold(graph, &recipe);
             Meaning { class, recipe: Some(recipe), template: None, of_class }
         }
         (read, _) => {
-            let real = cache.sources.unfolded(graph).ok_or(Pinned::None)?;
-            let template = Arc::new(Template::clone_of(real, cache.library.calls)?);
+            let real = cache.sources().unfolded(graph).ok_or(Pinned::None)?;
+            let template = Arc::new(Template::clone_of(real, cache.library().calls)?);
             let shared = read == Read::CloneShared;
-            let (shape, _) = cache.sources.shape_of_reading(work, !shared);
+            let (shape, _) = cache.sources().shape_of_reading(work, !shared);
             let class = match shared {
-                true => cache.sources.known().class(&shape, flags, Class::of_clones),
+                true => cache.sources().known().class(&shape, flags, Class::of_clones),
                 false => Arc::new(Class::new(shape, flags, true)),
             };
             Meaning { class, recipe: None, template: Some(template), of_class: None }

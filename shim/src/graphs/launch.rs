@@ -1,8 +1,8 @@
 //! Launch of a handle: with its resident exec, or with one that is made to hold the handle's content.
 
-use super::Cache;
+use super::ExecStore;
 use super::handle::{Body, Handle, INVALID, Pending, context_of};
-use super::real::{RealExec, StreamKey, key_by_handle, key_of};
+use super::real::{Lease, RealExec, StreamKey, key_by_handle, key_of};
 use crate::backend;
 use crate::backend::graphs::StreamArg;
 use crate::gate;
@@ -31,7 +31,7 @@ pub(crate) type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Statu
 /// # Safety
 /// `real` is the library's launch, `to` the stream of the program's call.
 #[inline(always)]
-pub(crate) unsafe fn launch(cache: &'static Cache, real: Launch, index: u32, to: StreamArg) -> Status {
+pub(crate) unsafe fn launch(cache: &'static ExecStore, real: Launch, index: u32, to: StreamArg) -> Status {
     // SAFETY: the reference is used in this function alone, which runs on the thread that it belongs to. Our caller
     // vouches for `real` and the stream.
     unsafe {
@@ -48,7 +48,7 @@ pub(crate) unsafe fn launch(cache: &'static Cache, real: Launch, index: u32, to:
 /// As for [`launch`].
 #[cold]
 #[inline(never)]
-unsafe fn launch_without_memory(cache: &'static Cache, real: Launch, index: u32, to: StreamArg) -> Status {
+unsafe fn launch_without_memory(cache: &'static ExecStore, real: Launch, index: u32, to: StreamArg) -> Status {
     // SAFETY: our caller vouches for `real` and the stream.
     threads::local(|local| unsafe { launch_here(local, cache, real, index, to) })
 }
@@ -60,7 +60,7 @@ unsafe fn launch_without_memory(cache: &'static Cache, real: Launch, index: u32,
 #[inline(always)]
 unsafe fn launch_here(
     local: &threads::Local,
-    cache: &'static Cache,
+    cache: &'static ExecStore,
     real: Launch,
     index: u32,
     to: StreamArg,
@@ -101,12 +101,12 @@ unsafe fn launch_here(
 
 /// Returns the exec of a handle with its lease shared, if a launch needs no more than that.
 #[inline(always)]
-fn shared(cache: &'static Cache, handle: &Handle, stream_key: StreamKey) -> Option<&'static RealExec> {
+fn shared(cache: &'static ExecStore, handle: &Handle, stream_key: StreamKey) -> Option<&'static RealExec> {
     let exec = handle.resident()?;
     // On another stream than that of the last launch, the exec's stream has to be changed, which one thread at a time
     // may do.
     let same_stream = || exec.stream_key.load(Relaxed) == stream_key;
-    (!cache.store.is_pressed() && handle.real.share(exec, same_stream)).then_some(exec)
+    (!cache.is_pressed() && handle.real.share(exec, same_stream)).then_some(exec)
 }
 
 /// Returns the key of a default stream.
@@ -139,14 +139,14 @@ fn failed(status: Status) -> Status {
 #[cold]
 #[inline(never)]
 unsafe fn launch_leased(
-    cache: &'static Cache,
+    cache: &'static ExecStore,
     real: Launch,
     index: u32,
     handle: &Handle,
     to: StreamArg,
 ) -> (Status, u64) {
-    let to = backend::named(cache.library.vendor, to);
-    let _relaxed = cache.library.relax();
+    let to = backend::named(cache.library().vendor, to);
+    let _relaxed = cache.library().relax();
     // SAFETY: our caller vouches for `real` and the stream, and `launch_relaxed` asks for the
     // same.
     let status = unsafe { launch_relaxed(cache, real, index, handle, to) };
@@ -155,7 +155,13 @@ unsafe fn launch_leased(
 
 /// # Safety
 /// As for [`launch`].
-unsafe fn launch_relaxed(cache: &'static Cache, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> Status {
+unsafe fn launch_relaxed(
+    cache: &'static ExecStore,
+    real: Launch,
+    index: u32,
+    handle: &Handle,
+    to: StreamArg,
+) -> Status {
     let body = lock(&handle.body);
     if let Some(status) = body.apart().ended {
         return status;
@@ -166,7 +172,7 @@ unsafe fn launch_relaxed(cache: &'static Cache, real: Launch, index: u32, handle
     let stream_key = key_of(to);
     let mut lease = match handle.lease() {
         Some(lease) => lease,
-        None => match cache.store.missed(&cache.sources, handle, &body, stream_key) {
+        None => match cache.missed(handle, &body, stream_key) {
             Ok(lease) => lease,
             // The program's own instantiate succeeded long ago, so an error of the shim must not be the answer to a
             // launch.
@@ -179,35 +185,22 @@ unsafe fn launch_relaxed(cache: &'static Cache, real: Launch, index: u32, handle
         },
     };
     let pending = cache.handles().wait_for_pending(handle, to, stream_key);
-    // SAFETY: this thread holds the lease of the exec, so it is alive. Our caller vouches for
-    // `real` and the stream.
-    let mut status = unsafe { real(lease.real().exec(), to.stream) };
-    if status == OUT_OF_MEMORY {
-        let again = || {
-            // SAFETY: this thread still holds the lease of the exec, so it is alive. Our caller
-            // vouches for `real` and the stream.
-            match unsafe { real(lease.real().exec(), to.stream) } {
-                SUCCESS => Ok(()),
-                status => Err(status),
-            }
-        };
-        status = cache.store.again(&cache.sources, context_of(&body), again).err().unwrap_or(SUCCESS);
-        if status == OUT_OF_MEMORY && !body.apart().owned {
-            status = one_by_one(cache, handle, &body, to, stream_key);
-        }
+    // SAFETY: this thread holds the lease of the exec, so it is alive. Our caller vouches for `real` and the stream.
+    let call = || match unsafe { real(lease.real().exec(), to.stream) } {
+        SUCCESS => Ok(()),
+        status => Err(status),
+    };
+    let done = match call() {
+        Err(OUT_OF_MEMORY) => cache.again(context_of(&body), call),
+        done => done,
+    };
+    let mut status = done.err().unwrap_or(SUCCESS);
+    if status == OUT_OF_MEMORY && !body.apart().owned {
+        status = one_by_one(cache, handle, &body, to, stream_key);
     }
-    let exec = lease.real();
-    exec.used(clock::now_ns(), std::mem::take(&mut lease.body().stays));
+    lease.real().used(clock::now_ns(), std::mem::take(&mut lease.body().stays));
     if status == SUCCESS {
-        cache.store.completion().leave_stream(&mut lease, stream_key);
-        exec.stream_key.store(stream_key, Relaxed);
-        let marked =
-            cache.store.is_pressed() && cache.store.completion().mark_launch(&mut lease, to, context_of(&body));
-        exec.marked.store(marked, Relaxed);
-        if marked {
-            exec.launched_ns.store(clock::precise_ns(), Relaxed);
-        }
-        lease.body().launched = true;
+        launched(cache, &mut lease, to, context_of(&body));
     }
     let waits = cache.handles().waited(handle, pending, status);
     match handle.resident() {
@@ -218,26 +211,39 @@ unsafe fn launch_relaxed(cache: &'static Cache, real: Launch, index: u32, handle
     }
     drop(body);
     // After a failed launch nothing may be queried, because the launch's error is the thread's last error.
-    if status == SUCCESS && cache.store.is_over_bound() {
-        cache.store.back_under_bounds_at_once();
+    if status == SUCCESS && cache.is_over_bound() {
+        cache.back_under_bounds_at_once();
     }
     status
 }
 
+/// Notes a launch of an exec on a stream.
+fn launched(cache: &'static ExecStore, lease: &mut Lease, to: StreamArg, context: u64) {
+    let (exec, stream_key) = (lease.real(), key_of(to));
+    cache.completion().leave_stream(lease, stream_key);
+    exec.stream_key.store(stream_key, Relaxed);
+    let marked = cache.is_pressed() && cache.completion().mark_launch(lease, to, context);
+    exec.marked.store(marked, Relaxed);
+    if marked {
+        exec.launched_ns.store(clock::precise_ns(), Relaxed);
+    }
+    lease.body().launched = true;
+}
+
 /// Submits the work of the nodes one by one, in the order of their edges, since there is no memory for an exec.
-fn one_by_one(cache: &'static Cache, handle: &Handle, body: &Body, to: StreamArg, stream_key: StreamKey) -> Status {
-    if capturing() && cache.library.calls.captures(to) {
+fn one_by_one(cache: &'static ExecStore, handle: &Handle, body: &Body, to: StreamArg, stream_key: StreamKey) -> Status {
+    if capturing() && cache.library().calls.captures(to) {
         return CAPTURE_UNSUPPORTED;
     }
     let pending = cache.handles().wait_for_pending(handle, to, stream_key);
-    let status = cache.sources.with_work(|work| {
+    let status = cache.sources().with_work(|work| {
         if !work.unfold(body) {
             return OUT_OF_MEMORY;
         }
         let target = std::mem::take(&mut work.target);
         let shape = body.class.as_ref().and_then(|class| class.shape.key.unpacked(&mut work.scratch));
         let status =
-            shape.map_or(OUT_OF_MEMORY, |shape| cache.library.calls.run(shape, &target, &body.edits().disabled, to));
+            shape.map_or(OUT_OF_MEMORY, |shape| cache.library().calls.run(shape, &target, &body.edits().disabled, to));
         work.target = target;
         status
     });
@@ -246,10 +252,9 @@ fn one_by_one(cache: &'static Cache, handle: &Handle, body: &Body, to: StreamArg
         gate::record_if_started(|shim| shim.count(counters::ONE_BY_ONE, 1));
         // The handle's next launch has to wait for this one, with any exec. That matters more than the context that the
         // event belongs to.
-        let mark = || {
-            cache.store.completion().mark_in(context_of(body), None, to).or_else(|| cache.library.calls.mark(None, to))
-        };
-        if let Some(event) = cache.store.completion().query_stream(to, || true, mark).flatten() {
+        let completion = cache.completion();
+        let mark = || completion.mark_in(context_of(body), None, to).or_else(|| cache.library().calls.mark(None, to));
+        if let Some(event) = completion.query_stream(to, || true, mark).flatten() {
             cache.handles().set_pending(handle, Pending { event, stream_key });
         }
     }

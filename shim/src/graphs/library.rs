@@ -79,7 +79,7 @@ impl Library {
     ///
     /// # Errors
     /// The library's status during such a capture.
-    pub(super) fn allowed(self) -> Result<(), Status> {
+    pub(crate) fn allowed(self) -> Result<(), Status> {
         match capturing() {
             true => match self.calls.allowed() {
                 SUCCESS => Ok(()),

@@ -1,7 +1,7 @@
 //! References of live graphs to memory, found in the content of their nodes. A graph that cannot be read may refer to
 //! any memory.
 
-use super::Cache;
+use super::ExecStore;
 use super::class::{Class, Shape};
 use super::handle::Handle;
 use super::handle_arguments::exec_index;
@@ -21,7 +21,7 @@ enum Live {
 }
 
 /// Returns all handles that were ever given out.
-fn all(cache: &Cache) -> impl Iterator<Item = Live> {
+fn all(cache: &ExecStore) -> impl Iterator<Item = Live> {
     let execs = cache.handles().execs().all().map(|(_, handle)| Live::Exec(handle));
     execs.chain(cache.sources().all_graphs().map(|(_, handle)| Live::Graph(handle)))
 }
@@ -92,8 +92,8 @@ pub(crate) enum SourceRead {
 /// Passes the content of one exec's nodes to `each`, as a launch would run them now: without nodes that the program
 /// switched off. Waits for no lock, and holds none of the exec's locks while `each` runs.
 pub(crate) fn each_record_of_exec(exec: u64, mut each: impl FnMut(&[u8])) -> SourceRead {
-    let handle_in = |cache: &'static Cache| {
-        let index = exec_index(cache.library.vendor, exec as GraphExec)?;
+    let handle_in = |cache: &'static ExecStore| {
+        let index = exec_index(cache.library().vendor, exec as GraphExec)?;
         Some((cache, cache.handles().execs().get(index)?))
     };
     match super::caches().find_map(handle_in) {

@@ -4,7 +4,7 @@ use super::{attributes, submit, written};
 use crate::backend;
 use crate::call::Call;
 use crate::gate;
-use crate::graphs::{self, Cache};
+use crate::graphs;
 use crate::progress::queries;
 use crate::records;
 use gpumem_abi::types::*;
@@ -18,7 +18,7 @@ const WRONG_THREAD: Status = 908;
 
 fn begun(call: &Call, stream: Stream, mode: c_int, real: impl FnOnce() -> Status) -> Status {
     let _beginning = queries::capture_begins();
-    let _no_looks = graphs::cache(call.vendor).map(Cache::capture_begins);
+    let _no_looks = graphs::cache(call.vendor).map(|cache| cache.capture_begins());
     attributes::capture_begins(stream);
     let status = real();
     match status {
@@ -169,7 +169,7 @@ pub(crate) unsafe fn wait_event(
     flags: c_uint,
 ) -> Status {
     let cache = queries::capturing().then(|| graphs::cache(call.vendor)).flatten();
-    let _no_looks = cache.map(Cache::capture_begins);
+    let _no_looks = cache.map(|cache| cache.capture_begins());
     // SAFETY: rule of the call: `real` gets the arguments as they came.
     unsafe { submit::work_3(call, real, stream, event, flags) }
 }

@@ -6,7 +6,7 @@ use crate::backend::graphs::StreamArg;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
-use crate::graphs::Cache;
+use crate::graphs::ExecStore;
 use crate::graphs::change::{self, InUse, Updated};
 use crate::graphs::launch::{self as launches, Launch};
 use crate::pool::guard::{self, LaunchKind};
@@ -32,7 +32,7 @@ const NOT_SUPPORTED: c_int = 6;
 /// # Errors
 /// The answer to a call with a handle of ours if there is no cache.
 #[inline(always)]
-pub(super) fn ours(call: &Call, exec: GraphExec) -> Result<Option<(&'static Cache, u32)>, Status> {
+pub(super) fn ours(call: &Call, exec: GraphExec) -> Result<Option<(&'static ExecStore, u32)>, Status> {
     match graphs::exec_index(call.vendor, exec) {
         Some(index) => graphs::cache(call.vendor).map(|cache| Some((cache, index))).ok_or(NOT_INITIALIZED),
         None => Ok(None),

@@ -120,7 +120,7 @@ unsafe fn instantiated(
     let start = clock::precise_ns();
     let why = match graphs::open(call.vendor) {
         Ok(cache) if !exec.is_null() && !graph.is_null() => {
-            if let Err(status) = cache.allowed() {
+            if let Err(status) = cache.library().allowed() {
                 gate::note(|shim| records::execs::instantiate_failed(shim, call, graph, status));
                 return Err(status);
             }

@@ -9,7 +9,7 @@ use super::{context, stream, written};
 use crate::backend::green::{GREENS, Green, stands_for, with};
 use crate::call::Call;
 use crate::gate;
-use crate::graphs::Cache;
+use crate::graphs::ExecStore;
 use crate::pool;
 use crate::process::lock::lock;
 use crate::process::threads;
@@ -119,7 +119,8 @@ pub(crate) unsafe fn destroy(
     // Neither the pool nor the cache keeps anything in a green context: both leave it to the driver.
     let cache = graphs::cache(call.vendor);
     // From now on events tell when the launches on these streams complete.
-    let left = |cache: &'static Cache| streams.iter().map(|&its| cache.stream_going(its as Stream)).collect::<Vec<_>>();
+    let left =
+        |cache: &'static ExecStore| streams.iter().map(|&its| cache.stream_going(its as Stream)).collect::<Vec<_>>();
     let no_looks = cache.map(left);
     // SAFETY: rule of the call: `real` gets the green context that the program destroys.
     let status = unsafe { real(green) };

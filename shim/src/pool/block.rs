@@ -109,6 +109,11 @@ impl Block {
         self.flags.load(Relaxed) & flags != 0
     }
 
+    /// Returns the bytes of the program's request, and the slot of the block's record.
+    pub(super) fn memory(&self) -> (u64, u32) {
+        (self.asked.load(Relaxed), self.slot.load(Relaxed))
+    }
+
     /// Returns the driver's address.
     pub(crate) fn base(&self) -> u64 {
         self.driver_address(self.addr.load(Relaxed))

@@ -151,25 +151,18 @@ fn unlisted(shim: &Shim, block: &Block) {
 
 /// Notes in the trace that a block is about to be freed, or that its free failed. The note comes before the free, since
 /// another thread may get the address at once.
-#[cold]
+#[inline]
 pub(super) fn trace_block(shim: &Shim, action: Action, block: &Block) {
-    records::allocations::trace(
-        shim,
-        action,
-        Described::of(block).tally(),
-        block.addr.load(Relaxed),
-        block.asked.load(Relaxed),
-        0,
-        0,
-    );
+    if trace::on() {
+        let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
+        records::allocations::trace(shim, action, Described::of(block).tally(), addr, asked, 0, 0);
+    }
 }
 
 /// Records that the pool keeps a block that the program freed.
 #[inline]
 pub(super) fn kept(shim: &Shim, block: &Block) {
-    if trace::on() {
-        trace_block(shim, Action::Free, block);
-    }
+    trace_block(shim, Action::Free, block);
     unlisted(shim, block);
     shim.count(counters::POOL_KEPT, 1);
 }
@@ -212,21 +205,6 @@ pub(super) fn released(shim: &Shim, block: &Block, bytes: u64) {
     delist(shim, block);
     shim.count(counters::POOL_RELEASED, 1);
     shim.count(counters::POOL_RELEASED_BYTES, bytes);
-}
-
-/// Records that a live block is about to end with its context. Called before the end, because another thread may get
-/// the block's address at once.
-pub(super) fn leaves(shim: &Shim, block: &Block) {
-    if trace::on() {
-        trace_block(shim, Action::Free, block);
-    }
-}
-
-/// Records that the context did not end, so the block is still live.
-pub(super) fn stays(shim: &Shim, block: &Block) {
-    if trace::on() {
-        trace_block(shim, Action::Unfreed, block);
-    }
 }
 
 /// Records that a block ended with its context.

@@ -9,6 +9,7 @@ use crate::process::clock;
 use crate::progress::device::LONGEST_HOLD;
 use crate::records;
 use gpumem_wire::layout::ContextRef;
+use gpumem_wire::trace::Action;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::Ordering::*;
 
@@ -67,7 +68,7 @@ impl Leaving<'_> {
             match was {
                 BlockState::Live => {
                     block.set(State::Live);
-                    gate::record_if_started(|shim| block_records::stays(shim, block));
+                    gate::record_if_started(|shim| block_records::trace_block(shim, Action::Unfreed, block));
                 }
                 BlockState::Idle => context_pool.keep(block, now),
                 BlockState::Waiting => context_pool.keep_waiting(block, now),
@@ -110,7 +111,7 @@ pub(crate) fn begin(releaser: &Releaser, context: u64) -> Leaving<'_> {
             releaser.blocks().remove(addr);
             let live = !block.is(State::Idle);
             if live {
-                gate::record_if_started(|shim| block_records::leaves(shim, block));
+                gate::record_if_started(|shim| block_records::trace_block(shim, Action::Free, block));
             }
             // A block that another thread is handling now is not used again, since what that thread will do with it is
             // unknown.

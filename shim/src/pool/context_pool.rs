@@ -4,8 +4,8 @@
 //!   freed blocks that wait for work to complete, each covered by one of the [`events`].
 //! * [`barrier`] waits for the context's work, or checks for pending work.
 //! * [`fills`] fills blocks, also during captures.
-//! * [`release_stream`] gives blocks back to the driver without a wait. [`freeing`] is the thread that gives blocks
-//!   back by real frees, which may wait. [`hold`] keeps the context from ending while its pool is in use.
+//! * [`release_stream`] gives blocks back to the driver without a wait. [`hold`] keeps the context from ending while its
+//!   pool is in use.
 //! * [`readers`] fill and read memory for the guard; [`stuck`] holds those that did not complete in time. [`checking`]
 //!   lets one thread at a time have the whole context read. [`scanning`] searches memory for addresses.
 
@@ -13,7 +13,6 @@ mod barrier;
 mod checking;
 mod events;
 mod fills;
-mod freeing;
 mod hold;
 mod idle;
 mod pending;
@@ -39,10 +38,10 @@ pub(crate) use scanning::{Scan, Scanning};
 use super::block::Block;
 use super::in_transit::InTransit;
 use crate::backend::memory::{Event, MemoryCalls};
+use crate::process::aside::Aside;
 use crate::process::lock::lock;
 use crate::progress::activity;
 use checking::Checking;
-use freeing::Freeing;
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
@@ -87,10 +86,10 @@ pub(crate) struct ContextPool {
     /// The shim's spare events.
     events: Mutex<Vec<Event>>,
     /// Number of threads that give blocks back now, or wait to do so. The context does not end before it is 0.
-    releasing: AtomicUsize,
+    releasing: AtomicU32,
     /// The stream on which blocks are given back, or [`release_stream::UNKNOWN`], or the value for none.
     release_stream: AtomicUsize,
-    /// The stream on which blocks are filled, or [`fills::UNKNOWN`].
+    /// The stream on which blocks are filled, or [`release_stream::UNKNOWN`].
     fill_stream: AtomicUsize,
     /// The most idle bytes if frees wait for work ([`ContextPool::frees_wait`]).
     pub(super) beside_work: AtomicU64,
@@ -98,8 +97,8 @@ pub(crate) struct ContextPool {
     pub(super) measured: (AtomicU64, AtomicU64),
     /// Time of the last look at the ages of idle blocks, ns.
     pub(super) aged_ns: AtomicU64,
-    /// Tells if a thread is making real frees, which may wait for work.
-    pub(super) freeing: Freeing,
+    /// The shim's thread that makes real frees, which may wait for work.
+    pub(super) freeing: Aside,
     /// How many times in a row the context was at work when memory was to go back.
     pub(super) found_busy: AtomicU64,
     /// Blocks of its device that are in transit.
@@ -174,13 +173,13 @@ impl ContextPool {
             live_peak: AtomicU64::new(0),
             inner: Mutex::default(),
             events: Mutex::default(),
-            releasing: AtomicUsize::new(0),
+            releasing: AtomicU32::new(0),
             release_stream: AtomicUsize::new(release_stream::UNKNOWN),
-            fill_stream: AtomicUsize::new(fills::UNKNOWN),
+            fill_stream: AtomicUsize::new(release_stream::UNKNOWN),
             beside_work: AtomicU64::new(0),
             measured: Default::default(),
             aged_ns: AtomicU64::new(0),
-            freeing: Freeing::default(),
+            freeing: Aside::default(),
             found_busy: AtomicU64::new(0),
             in_transit,
             readers: Readers::default(),
@@ -245,7 +244,7 @@ impl ContextPool {
         self.without_events.store(false, Relaxed);
         self.has_neighbours.store(false, Relaxed);
         self.release_stream.store(release_stream::UNKNOWN, Relaxed);
-        self.fill_stream.store(fills::UNKNOWN, Relaxed);
+        self.fill_stream.store(release_stream::UNKNOWN, Relaxed);
         self.readers.clear();
         self.context.store(context, Relaxed);
         self.record.store(record, Relaxed);

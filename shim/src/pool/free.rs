@@ -2,7 +2,6 @@
 
 use super::block::{Block, PINNED, SPILLED, State};
 use super::block_records;
-use super::blocks::Blocks;
 use super::claims;
 use super::context_pool::ContextPool;
 use super::guard::{Asker, LATE_WITHIN};
@@ -18,7 +17,6 @@ use crate::progress::activity;
 use crate::records;
 use crate::shim::Shim;
 use crate::stranded;
-use crate::trace;
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::trace::Action;
@@ -38,209 +36,203 @@ pub(super) enum FreeStep {
     NotOurs,
 }
 
-/// Takes the live block at an address. No other thread can free it afterwards.
-pub(super) fn take_live(blocks: &Blocks, addr: u64) -> Option<&'static Block> {
-    blocks.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))
+/// The parts of a pool that a free uses.
+#[derive(Clone, Copy)]
+pub(super) struct Free<'a> {
+    pub rules: &'a BlockRules,
+    pub quota: &'a Quota,
+    pub releaser: &'a Releaser,
 }
 
-/// Takes the first look at a free.
-#[inline]
-pub(super) fn begin(
-    rules: &BlockRules,
-    quota: &Quota,
-    releaser: &Releaser,
-    shim: &'static Shim,
-    addr: u64,
-) -> FreeStep {
-    let Some(block) = releaser.blocks().get(addr) else { return FreeStep::NotOurs };
-    if !block.turn_to(addr, State::Live, State::Busy) {
-        // The program frees the same block twice. If another thread is freeing it now, that is a race in the program.
-        return if block.is(State::Gone) { FreeStep::NotOurs } else { FreeStep::Twice };
+impl Free<'_> {
+    /// Takes the live block at an address. No other thread can free it afterwards.
+    pub(super) fn take_live(self, addr: u64) -> Option<&'static Block> {
+        self.releaser.blocks().get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))
     }
-    let Some(context_pool) = ContextPool::of(block) else { return FreeStep::Real(block) };
-    // The program freed the block under memory pressure, to give the driver memory back.
-    if stranded::freed(shim, addr) {
-        return FreeStep::Real(block);
-    }
-    // Without a current context the driver refuses a free.
-    let contexts = releaser.idle().contexts();
-    if block.has(PINNED | SPILLED) || releaser.switch().aside(shim) || !contexts.has_current(shim) {
-        return FreeStep::Real(block);
-    }
-    if rules.change_freed() || !context_pool.known_idle() {
-        return FreeStep::Wait(block, context_pool);
-    }
-    block_records::kept(shim, block);
-    put(rules, quota, releaser, shim, block, context_pool);
-    shim.count(counters::POOL_BARRIERS_FREE, 1);
-    FreeStep::Done
-}
 
-/// Puts a block that no work uses where later requests find it. Subtracts its bytes from the live bytes.
-#[inline]
-fn put(
-    rules: &BlockRules,
-    quota: &Quota,
-    releaser: &Releaser,
-    shim: &'static Shim,
-    block: &'static Block,
-    context_pool: &'static ContextPool,
-) {
-    let (idle, bytes) = (releaser.idle(), block.asked.load(Relaxed) as i64);
-    let _transit = quota.transit(context_pool);
-    let cache = idle.cache();
-    let taken = cache.enter().filter(|_| cache.is_of(context_pool));
-    let class = rules.class_of(block.bytes.load(Relaxed));
-    if let (Some(mut taken), Some(class)) = (taken, class) {
-        block.set(State::Idle);
-        if let Pushed::Kept(leaves) = taken.push(class, block, idle.thread_cache_limit()) {
-            let reported = taken.report(-bytes, quota.unreported_at_most());
-            // The transit begins while the cache is held. A thread that looks for idle blocks waits for either.
-            let _transit = leaves.map(|_| context_pool.in_transit.blocks.begin());
-            drop(taken);
-            if let Some(leaves) = leaves {
-                context_pool.keep(leaves, clock::now_ns());
+    /// Takes the first look at a free.
+    #[inline]
+    pub(super) fn begin(self, shim: &'static Shim, addr: u64) -> FreeStep {
+        let Self { rules, releaser, .. } = self;
+        let Some(block) = releaser.blocks().get(addr) else { return FreeStep::NotOurs };
+        if !block.turn_to(addr, State::Live, State::Busy) {
+            // The program frees the same block twice. If another thread is freeing it now, that is a race in the program.
+            return if block.is(State::Gone) { FreeStep::NotOurs } else { FreeStep::Twice };
+        }
+        let Some(context_pool) = ContextPool::of(block) else { return FreeStep::Real(block) };
+        // The program freed the block under memory pressure, to give the driver memory back.
+        if stranded::freed(shim, addr, || Some(block.memory())) {
+            return FreeStep::Real(block);
+        }
+        // Without a current context the driver refuses a free.
+        let contexts = releaser.idle().contexts();
+        if block.has(PINNED | SPILLED) || releaser.switch().aside(shim) || !contexts.has_current(shim) {
+            return FreeStep::Real(block);
+        }
+        if rules.change_freed() || !context_pool.known_idle() {
+            return FreeStep::Wait(block, context_pool);
+        }
+        block_records::kept(shim, block);
+        self.put(shim, block, context_pool);
+        shim.count(counters::POOL_BARRIERS_FREE, 1);
+        FreeStep::Done
+    }
+
+    /// Puts a block that no work uses where later requests find it. Subtracts its bytes from the live bytes.
+    #[inline]
+    fn put(self, shim: &'static Shim, block: &'static Block, context_pool: &'static ContextPool) {
+        let Self { rules, quota, releaser } = self;
+        let (idle, bytes) = (releaser.idle(), block.asked.load(Relaxed) as i64);
+        let _transit = quota.transit(context_pool);
+        let cache = idle.cache();
+        let taken = cache.enter().filter(|_| cache.is_of(context_pool));
+        let class = rules.class_of(block.bytes.load(Relaxed));
+        if let (Some(mut taken), Some(class)) = (taken, class) {
+            block.set(State::Idle);
+            if let Pushed::Kept(leaves) = taken.push(class, block, idle.thread_cache_limit()) {
+                let reported = taken.report(-bytes, quota.unreported_at_most());
+                // The transit begins while the cache is held. A thread that looks for idle blocks waits for either.
+                let _transit = leaves.map(|_| context_pool.in_transit.blocks.begin());
+                drop(taken);
+                if let Some(leaves) = leaves {
+                    context_pool.keep(leaves, clock::now_ns());
+                }
+                return block_records::add_live(shim, context_pool, reported);
             }
-            return block_records::add_live(shim, context_pool, reported);
+        }
+        context_pool.keep(block, clock::now_ns());
+        block_records::add_live(shim, context_pool, -bytes);
+        if idle.over_most(context_pool) > 0 {
+            releaser.trim_to_max(context_pool);
         }
     }
-    context_pool.keep(block, clock::now_ns());
-    block_records::add_live(shim, context_pool, -bytes);
-    if idle.over_most(context_pool) > 0 {
-        releaser.trim_to_max(context_pool);
-    }
-}
 
-/// Frees a block that work may still use.
-#[cold]
-pub(super) fn wait(
-    rules: &BlockRules,
-    quota: &Quota,
-    releaser: &Releaser,
-    call: &Call,
-    block: &'static Block,
-    context_pool: &'static ContextPool,
-    real: impl FnOnce(u64) -> Status,
-) -> Status {
-    // Memory that cannot go back while the device works must not grow meanwhile.
-    let idle = releaser.idle();
-    let with_it = || idle.of(context_pool) + block.bytes.load(Relaxed);
-    let may_stay = !context_pool.frees_wait() || with_it() <= idle.most(context_pool);
-    let may_wait_later = !rules.change_freed() && context_pool.has_events() && may_stay;
-    if rules.defer() && idle.contexts().see_all() && may_wait_later {
-        let _errno = KeepErrno::new();
-        let bytes = block.asked.load(Relaxed) as i64;
-        // Recorded before the block is put back: another thread may get it at once.
-        gate::note(|shim| block_records::kept(shim, block));
-        // No other thread finds these blocks meanwhile.
-        let _transit = context_pool.in_transit.blocks.begin();
-        match context_pool.keep_unless_completed(block, clock::now_ns()) {
-            true => gate::note(|shim| put(rules, quota, releaser, shim, block, context_pool)),
-            false => gate::note(|shim| block_records::add_live(shim, context_pool, -bytes)),
-        };
-        return SUCCESS;
-    }
-    let waited = {
-        let _errno = KeepErrno::new();
-        context_pool.prepare();
-        if context_pool.has_pending() { context_pool.barrier_for_all(clock::now_ns()) } else { context_pool.barrier() }
-    };
-    match waited {
-        Some(SUCCESS) => {}
-        // The context is broken, or a capture has begun: the driver itself has to answer.
-        Some(status) => {
-            activity::saw(status);
-            return give_up(quota, releaser, block, real);
-        }
-        None => return give_up(quota, releaser, block, real),
-    }
-    gate::note(|shim| shim.count(counters::POOL_BARRIERS, 1));
-    let is_filled = {
-        let _errno = KeepErrno::new();
-        match releaser.guard() {
-            Some(guard) => guard.freed(&Asker::of(call), context_pool, block),
-            None => !rules.poison() || context_pool.fill(block, POISON),
-        }
-    };
-    // If our fill may still be running, the real free waits for it.
-    if !is_filled {
-        return give_up(quota, releaser, block, real);
-    }
-    let by_guard = releaser.guard().map(|guard| guard.quarantine(idle.contexts().all().len()));
-    match rules.quarantine(by_guard) {
-        Some(most) => {
-            // The block's bytes are no longer live. The pool gets the blocks that were in quarantine long enough.
-            gate::note(|shim| {
-                block_records::add_live(shim, context_pool, -(block.asked.load(Relaxed) as i64));
-                block_records::kept(shim, block);
-            });
+    /// Frees a block that work may still use.
+    #[cold]
+    pub(super) fn wait(
+        self,
+        call: &Call,
+        block: &'static Block,
+        context_pool: &'static ContextPool,
+        real: impl FnOnce(u64) -> Status,
+    ) -> Status {
+        let Self { rules, releaser, .. } = self;
+        // Memory that cannot go back while the device works must not grow meanwhile.
+        let idle = releaser.idle();
+        let with_it = || idle.of(context_pool) + block.bytes.load(Relaxed);
+        let may_stay = !context_pool.frees_wait() || with_it() <= idle.most(context_pool);
+        let may_wait_later = !rules.change_freed() && context_pool.has_events() && may_stay;
+        if rules.defer() && idle.contexts().see_all() && may_wait_later {
             let _errno = KeepErrno::new();
-            releaser.leave_quarantine(context_pool, context_pool.quarantine(block, most));
+            let bytes = block.asked.load(Relaxed) as i64;
+            // Recorded before the block is put back: another thread may get it at once.
+            gate::note(|shim| block_records::kept(shim, block));
+            // No other thread finds these blocks meanwhile.
+            let _transit = context_pool.in_transit.blocks.begin();
+            match context_pool.keep_unless_completed(block, clock::now_ns()) {
+                true => gate::note(|shim| self.put(shim, block, context_pool)),
+                false => gate::note(|shim| block_records::add_live(shim, context_pool, -bytes)),
+            };
+            return SUCCESS;
         }
-        None => {
-            gate::note(|shim| {
-                block_records::kept(shim, block);
-                put(rules, quota, releaser, shim, block, context_pool);
-            });
+        let waited = {
+            let _errno = KeepErrno::new();
+            context_pool.prepare();
+            if context_pool.has_pending() {
+                context_pool.barrier_for_all(clock::now_ns())
+            } else {
+                context_pool.barrier()
+            }
+        };
+        match waited {
+            Some(SUCCESS) => {}
+            // The context is broken, or a capture has begun: the driver itself has to answer.
+            Some(status) => {
+                activity::saw(status);
+                return self.give_up(block, real);
+            }
+            None => return self.give_up(block, real),
         }
+        gate::note(|shim| shim.count(counters::POOL_BARRIERS, 1));
+        let is_filled = {
+            let _errno = KeepErrno::new();
+            match releaser.guard() {
+                Some(guard) => guard.freed(&Asker::of(call), context_pool, block),
+                None => !rules.poison() || context_pool.fill(block, POISON),
+            }
+        };
+        // If our fill may still be running, the real free waits for it.
+        if !is_filled {
+            return self.give_up(block, real);
+        }
+        let by_guard = releaser.guard().map(|guard| guard.quarantine(idle.contexts().all().len()));
+        match rules.quarantine(by_guard) {
+            Some(most) => {
+                // The block's bytes are no longer live. The pool gets the blocks that were in quarantine long enough.
+                gate::note(|shim| {
+                    block_records::add_live(shim, context_pool, -(block.asked.load(Relaxed) as i64));
+                    block_records::kept(shim, block);
+                });
+                let _errno = KeepErrno::new();
+                releaser.leave_quarantine(context_pool, context_pool.quarantine(block, most));
+            }
+            None => {
+                gate::note(|shim| {
+                    block_records::kept(shim, block);
+                    self.put(shim, block, context_pool);
+                });
+            }
+        }
+        releaser.release_due(context_pool);
+        SUCCESS
     }
-    releaser.release_due(context_pool);
-    SUCCESS
-}
 
-/// Gives the block back to the driver. Takes it out of the map first, because another thread may get the address at
-/// once.
-pub(super) fn give_up(
-    quota: &Quota,
-    releaser: &Releaser,
-    block: &'static Block,
-    real: impl FnOnce(u64) -> Status,
-) -> Status {
-    let addr = block.addr.load(Relaxed);
-    let context_pool = ContextPool::of(block);
-    if let (Some(guard), Some(context_pool)) = (releaser.guard(), context_pool)
-        && gate::shim().is_some_and(|shim| !releaser.switch().aside(shim))
-    {
-        let _errno = KeepErrno::new();
-        guard.given_up(context_pool, block);
-    }
-    releaser.blocks().remove(addr);
-    wait_for_readers(context_pool, addr);
-    if trace::on() {
+    /// Gives the block back to the driver. Takes it out of the map first, because another thread may get the address at
+    /// once.
+    pub(super) fn give_up(self, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
+        let Self { quota, releaser, .. } = self;
+        let addr = block.addr.load(Relaxed);
+        let context_pool = ContextPool::of(block);
+        if let (Some(guard), Some(context_pool)) = (releaser.guard(), context_pool)
+            && gate::shim().is_some_and(|shim| !releaser.switch().aside(shim))
+        {
+            let _errno = KeepErrno::new();
+            guard.given_up(context_pool, block);
+        }
+        releaser.blocks().remove(addr);
+        wait_for_readers(context_pool, addr);
         gate::note(|shim| block_records::trace_block(shim, Action::Free, block));
-    }
-    let status = match (context_pool, block.has(super::block::HOST)) {
-        (Some(context_pool), true) => {
-            // The free of host memory makes no barrier by itself.
-            let status = context_pool.barrier().unwrap_or(SUCCESS);
-            if status == SUCCESS { context_pool.within(|| context_pool.calls.free_host(addr)) } else { status }
-        }
-        _ => real(block.driver_address(addr)),
-    };
-    activity::saw(status);
-    if status != SUCCESS {
-        block.set(State::Live);
-        releaser.blocks().insert(addr, block);
-        gate::note(|shim| {
-            if trace::on() {
+        let status = match (context_pool, block.has(super::block::HOST)) {
+            (Some(context_pool), true) => {
+                // The free of host memory makes no barrier by itself.
+                let status = context_pool.barrier().unwrap_or(SUCCESS);
+                if status == SUCCESS { context_pool.within(|| context_pool.calls.free_host(addr)) } else { status }
+            }
+            _ => real(block.driver_address(addr)),
+        };
+        activity::saw(status);
+        if status != SUCCESS {
+            block.set(State::Live);
+            releaser.blocks().insert(addr, block);
+            gate::note(|shim| {
                 block_records::trace_block(shim, Action::Unfreed, block);
-            }
-            records::pooled::free_failed(shim, addr, status);
-        });
-        return status;
-    }
-    let _transit = context_pool.and_then(|context_pool| quota.transit(context_pool));
-    if let Some(context_pool) = context_pool {
-        if !block.has(SPILLED) {
-            let gone = context_pool.shrank(block.bytes.load(Relaxed));
-            if let Some(shim) = gate::shim() {
-                records::grouped::gave(shim, context_pool.record(), gone);
-            }
+                records::pooled::free_failed(shim, addr, status);
+            });
+            return status;
         }
-        gate::note(|shim| block_records::given_up(shim, block, context_pool));
+        let _transit = context_pool.and_then(|context_pool| quota.transit(context_pool));
+        if let Some(context_pool) = context_pool {
+            if !block.has(SPILLED) {
+                let gone = context_pool.shrank(block.bytes.load(Relaxed));
+                if let Some(shim) = gate::shim() {
+                    records::grouped::gave(shim, context_pool.record(), gone);
+                }
+            }
+            gate::note(|shim| block_records::given_up(shim, block, context_pool));
+        }
+        releaser.forget(block);
+        status
     }
-    releaser.forget(block);
-    status
 }
 
 /// Waits for the readers of a block that the program's own free gives back.

@@ -86,7 +86,7 @@ use crate::{gate, records};
 use answers::NOWHERE;
 use block::{Block, NO_CLASS, SPILLED, State};
 use context_pool::ContextPool;
-use free::FreeStep;
+use free::{Free, FreeStep};
 use gpumem_abi::types::{Device, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
@@ -237,32 +237,35 @@ impl Pool {
         addr
     }
 
+    fn frees(&self) -> Free<'_> {
+        let Self { rules, quota, releaser, .. } = self;
+        Free { rules, quota, releaser }
+    }
+
     /// Frees a block. Returns `None` if no block of the pool is at this address. `real` is the real function.
     #[inline]
     pub(crate) fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
-        let Self { rules, quota, releaser, .. } = self;
-        match gate::note(|shim| free::begin(rules, quota, releaser, shim, addr)) {
+        let free = self.frees();
+        match gate::note(|shim| free.begin(shim, addr)) {
             Some(FreeStep::Done) => Some(SUCCESS),
             Some(FreeStep::NotOurs) => None,
             Some(FreeStep::Twice) => Some(real(NOWHERE)),
-            Some(FreeStep::Real(block)) => Some(free::give_up(quota, releaser, block, real)),
-            Some(FreeStep::Wait(block, context_pool)) => {
-                Some(free::wait(rules, quota, releaser, call, block, context_pool, real))
-            }
+            Some(FreeStep::Real(block)) => Some(free.give_up(block, real)),
+            Some(FreeStep::Wait(block, context_pool)) => Some(free.wait(call, block, context_pool, real)),
             // Recording has ended, so the block goes back to the driver.
-            None => Some(free::give_up(quota, releaser, free::take_live(releaser.blocks(), addr)?, real)),
+            None => Some(free.give_up(free.take_live(addr)?, real)),
         }
     }
 
     /// Frees in stream order: the driver decides, and the block belongs to the driver from then on.
     pub(crate) fn free_async(&'static self, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
-        let blocks = self.releaser.blocks();
-        match free::take_live(blocks, addr) {
+        let free = self.frees();
+        match free.take_live(addr) {
             Some(block) => {
-                gate::note(|shim| stranded::freed(shim, addr));
-                Some(free::give_up(&self.quota, &self.releaser, block, real))
+                gate::note(|shim| stranded::freed(shim, addr, || Some(block.memory())));
+                Some(free.give_up(block, real))
             }
-            None => blocks.get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),
+            None => self.releaser.blocks().get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),
         }
     }
 }

@@ -36,12 +36,7 @@ pub(crate) fn give_back(device: Device) -> bool {
         return false;
     }
     WANTED.store(true, SeqCst);
-    for _ in 0..LONGEST.as_millis() / NAP.as_millis() {
-        if !is_taken() {
-            break;
-        }
-        cancel::sleep(NAP);
-    }
+    cancel::poll(LONGEST, NAP, || !is_taken());
     true
 }
 

@@ -12,7 +12,6 @@ use super::context_pool::{ContextPool, PoolHold, Scan, Scanning};
 use super::releaser::Releaser;
 use super::switch::Switch;
 use crate::backend::scan::{ALIGNED, Found, PIECE, RANGES, Range};
-use crate::process::cancel;
 use crate::progress::activity;
 use crate::progress::queries::capturing;
 use std::sync::atomic::Ordering::*;
@@ -120,10 +119,7 @@ impl Piece {
     fn of(context_pool: &ContextPool, was_read: Option<()>) -> Self {
         if was_read.is_none() {
             // A read that did not complete in time may still be running.
-            let end = Instant::now() + AT_MOST;
-            while !context_pool.settle_readers() && Instant::now() < end {
-                cancel::sleep(Duration::from_millis(1));
-            }
+            context_pool.settle_readers_within(AT_MOST);
         }
         match was_read {
             Some(()) => Self::Read,

@@ -6,7 +6,7 @@ use super::in_transit::{FLUSHES, InTransit};
 use super::releaser::Releaser;
 use crate::gate;
 use crate::group::{Answer, Group, Place};
-use crate::process::cancel::sleep;
+use crate::process::cancel::{poll, sleep};
 use crate::process::clock;
 use crate::progress::queries;
 use crate::records;
@@ -94,13 +94,8 @@ pub(super) fn admits(
 /// timeout.
 fn others_give(group: &Group, place: &Place, bytes: u64) -> bool {
     const LOOK_EVERY: Duration = Duration::from_millis(2);
-    let start = clock::precise_ns();
-    let Some(call) = group.call_for(place, bytes, start) else { return false };
-    let waits = || clock::precise_ns() - start < ANSWERS_TAKE.as_nanos() as u64;
-    while !group.have_answered(place, call) && waits() {
-        sleep(LOOK_EVERY);
-    }
-    let answered = group.have_answered(place, call);
+    let Some(call) = group.call_for(place, bytes, clock::precise_ns()) else { return false };
+    let answered = poll(ANSWERS_TAKE, LOOK_EVERY, || group.have_answered(place, call));
     group.call_ended(place);
     answered
 }

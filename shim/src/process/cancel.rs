@@ -1,7 +1,7 @@
 //! Keeps a thread that the program cancels from ending inside a hook.
 
 use std::ffi::c_int;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 // The libc crate does not declare it.
 unsafe extern "C" {
@@ -29,6 +29,18 @@ impl Uncancelled {
 pub(crate) fn sleep(time: Duration) {
     let _uncancelled = Uncancelled::new();
     std::thread::sleep(time);
+}
+
+/// Asks `is_over` again and again, with pauses, for `longest` at most. Returns the last answer.
+pub(crate) fn poll(longest: Duration, pause: Duration, mut is_over: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    loop {
+        let over = is_over();
+        if over || start.elapsed() >= longest {
+            return over;
+        }
+        sleep(pause);
+    }
 }
 
 impl Drop for Uncancelled {

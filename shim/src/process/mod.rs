@@ -3,6 +3,7 @@
 //! It covers threads, the clock, loaded objects, memory for our own records, and facts from the start of the process.
 //! This room knows nothing of a GPU and uses no other room.
 
+pub(crate) mod aside;
 pub(crate) mod cancel;
 pub(crate) mod clock;
 pub(crate) mod copies;

@@ -180,8 +180,8 @@ pub(crate) fn trace(
     }
 }
 
-/// Records an allocation that failed with a driver error.
-pub(crate) fn failed(shim: &'static Shim, call: &Call, request: &Request, status: Status) {
+/// Records an allocation that failed with a driver error. Returns its stack.
+pub(crate) fn failed(shim: &'static Shim, call: &Call, request: &Request, status: Status) -> StackRef {
     let Request { kind, bytes, .. } = *request;
     shim.count(request.tally().alloc_failures(), 1);
     if status == OUT_OF_MEMORY {
@@ -197,9 +197,7 @@ pub(crate) fn failed(shim: &'static Shim, call: &Call, request: &Request, status
         event.code = status as i32;
         event.stack = stack;
     });
-    if status == OUT_OF_MEMORY && request.space() == Space::Device {
-        shim.above.ran_out(shim, call, kind, bytes, stack);
-    }
+    stack
 }
 
 /// Removes an allocation before its real free: another thread may get the address at once.
@@ -208,12 +206,7 @@ pub(crate) fn freeing(shim: &Shim, class: Class, addr: u64) -> Option<Entry> {
     let entry = shim.registry.allocations.remove(class, addr);
     if class == Class::Address {
         // This memory goes back to the driver at once, whatever the free returns.
-        stranded::freed(shim, addr);
-        if shim.settings.freed_in_graph
-            && let Some(entry) = entry
-        {
-            shim.above.look_for_memory_in_graphs(shim, addr, entry.bytes, entry.slot);
-        }
+        stranded::freed(shim, addr, || Some((entry?.bytes, entry?.slot)));
     }
     if trace::on()
         && let Some(entry) = entry

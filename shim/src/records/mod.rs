@@ -11,6 +11,7 @@
 //!   [`driver_pools`]: one noun each.
 //! * [`site_text`]: call sites in words. [`contexts`]: the context that memory belongs to. Everything belongs to a
 //!   context.
+//! * [`freed_in_graph`]: memory that is freed while a live graph refers to it.
 //! * [`registry`]: everything live, as maps that find a record. The maps are passive: they know no shim, and only the
 //!   files above change them.
 
@@ -23,6 +24,7 @@ pub(crate) mod driver_memory;
 pub(crate) mod driver_pools;
 pub(crate) mod events;
 pub(crate) mod execs;
+pub(crate) mod freed_in_graph;
 pub(crate) mod graph_memory;
 pub(crate) mod graphs;
 pub(crate) mod grouped;

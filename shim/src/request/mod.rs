@@ -8,18 +8,14 @@
 //! * [`block`]: the pool's part in it. [`ladder`]: the steps before memory runs out, in order.
 //! * [`place`]: the location of memory, as the program describes it.
 //! * [`ran_out`]: the report of the largest holders once nothing is left to try.
-//! * [`freed_in_graph`]: frees of memory that a live graph refers to.
 
 mod block;
-mod freed_in_graph;
 mod ladder;
 pub(crate) mod place;
 mod ran_out;
 
 pub(crate) use crate::records::allocations::Request;
-pub(crate) use freed_in_graph::{look_for_block_in_graphs, look_for_memory_in_graphs};
 pub(crate) use ladder::{flush_here, has_limit};
-pub(crate) use ran_out::ran_out;
 
 use crate::call::Call;
 use crate::gate;
@@ -121,7 +117,7 @@ fn record(
 ) -> Status {
     let addr = found(&mut request, status);
     if status != SUCCESS {
-        gate::note(|shim| allocations::failed(shim, call, &request, status));
+        failed(call, &request, status);
     } else if let Some(addr) = addr {
         threads::local(|local| local.recorded());
         gate::record(above, |shim| {
@@ -136,6 +132,16 @@ fn record(
         });
     }
     status
+}
+
+#[cold]
+fn failed(call: &Call, request: &Request, status: Status) {
+    gate::note(|shim| {
+        let stack = allocations::failed(shim, call, request, status);
+        if status == OUT_OF_MEMORY && request.space() == Space::Device {
+            ran_out::ran_out(shim, call, request.kind, request.bytes, stack);
+        }
+    });
 }
 
 /// Ends an object that may have no record: takes the record out if there is one, calls the real function, and puts the

@@ -71,7 +71,7 @@ struct Full {
 
 /// Reports that the program is told that there is no device memory for its request.
 #[cold]
-pub(crate) fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, stack: StackRef) {
+pub(super) fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, stack: StackRef) {
     // The request was refused so that the program frees memory and asks again. The device is not full.
     if stranded::pressed(shim) {
         return;

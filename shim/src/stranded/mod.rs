@@ -60,8 +60,8 @@ pub(crate) use watch::{Watch, watched};
 use crate::call::Call;
 use crate::gate;
 use crate::process::clock;
-use crate::records::contexts;
 use crate::records::registry::sites::Made;
+use crate::records::{contexts, freed_in_graph};
 use crate::shim::Shim;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, Severity, Vendor};
@@ -176,16 +176,16 @@ pub(crate) fn failed(shim: &Shim, asker: &Asker, bytes: u64) {
 }
 
 /// Called before a block is freed. Returns true if this thread frees it because it was pressed to, so that the block
-/// has to go back to the driver and must not be kept.
+/// has to go back to the driver and must not be kept. `memory`: its bytes and the slot of its record.
 #[inline]
-pub(crate) fn freed(shim: &Shim, addr: u64) -> bool {
-    shim.stranded.may_know(addr) && known_freed(shim, addr)
+pub(crate) fn freed(shim: &Shim, addr: u64, memory: impl FnOnce() -> Option<(u64, u32)>) -> bool {
+    shim.stranded.may_know(addr) && known_freed(shim, addr, memory())
 }
 
 #[cold]
-fn known_freed(shim: &Shim, addr: u64) -> bool {
-    if shim.settings.freed_in_graph {
-        shim.above.look_for_block_in_graphs(shim, addr);
+fn known_freed(shim: &Shim, addr: u64, memory: Option<(u64, u32)>) -> bool {
+    if let Some((bytes, slot)) = memory.filter(|_| shim.settings.freed_in_graph) {
+        freed_in_graph::look(shim, addr, bytes, slot);
     }
     let tid = shim.tid();
     with_sites(shim, |sites| {

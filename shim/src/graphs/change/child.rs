@@ -1,7 +1,7 @@
 //! Nodes inside child graphs. An exec's setters take the nodes of the embedded copies.
 
 use crate::backend::graphs::GraphCalls;
-use crate::graphs::sources::Sources;
+use crate::graphs::store::ExecStore;
 use gpumem_abi::types::{Graph, GraphNode};
 
 /// The most levels of nested child graphs that are followed.
@@ -12,13 +12,13 @@ const MAX_DEPTH: u32 = 16;
 /// and added others since.
 /// and added others since.
 pub(super) fn node_inside(
-    sources: &Sources,
-    calls: &dyn GraphCalls,
+    store: &ExecStore,
     (from, node): (Graph, GraphNode),
     to: Graph,
     place_of: impl Fn(GraphNode) -> Option<u32>,
 ) -> Option<GraphNode> {
-    let (ours, theirs) = (calls.nodes(sources.unfolded(from)?)?, calls.nodes(to)?);
+    let calls = store.library().calls;
+    let (ours, theirs) = (calls.nodes(store.sources().unfolded(from)?)?, calls.nodes(to)?);
     ours.into_iter().find_map(|ours| {
         let from = calls.child_graph(ours)?;
         let theirs = *theirs.get(place_of(ours)? as usize)?;

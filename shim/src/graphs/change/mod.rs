@@ -8,12 +8,9 @@ mod update;
 pub(crate) use node::Change;
 pub(crate) use update::Updated;
 
-use super::Cache;
 use super::class::Class;
 use super::handle::{Body, Handle, context_of, source_bytes};
-use super::library::Library;
 use super::real::{LOST, Lease};
-use super::sources::Sources;
 use super::store::ExecStore;
 use crate::backend::graphs::StreamArg;
 use crate::gate;
@@ -27,8 +24,6 @@ use std::sync::{Arc, MutexGuard};
 /// A handle that the program's call uses, with its body locked.
 pub(crate) struct InUse {
     store: &'static ExecStore,
-    sources: &'static Sources,
-    library: Library,
     index: u32,
     handle: &'static Handle,
     body: MutexGuard<'static, Body>,
@@ -39,10 +34,9 @@ pub(crate) struct InUse {
 impl InUse {
     /// # Errors
     /// A status for the program if the handle is not valid.
-    pub(crate) fn begin(cache: &'static Cache, index: u32) -> Result<Self, Status> {
-        let Cache { store, sources, library } = cache;
-        let (handle, body, class) = store.handles().live(index)?;
-        Ok(Self { store, sources, library: *library, index, handle, body, class })
+    pub(crate) fn begin(cache: &'static ExecStore, index: u32) -> Result<Self, Status> {
+        let (handle, body, class) = cache.handles().live(index)?;
+        Ok(Self { store: cache, index, handle, body, class })
     }
 
     /// Leases the handle's real exec. If the handle has none, makes one that holds the handle's content.
@@ -50,8 +44,8 @@ impl InUse {
         if let Some(lease) = self.handle.lease() {
             return Ok(lease);
         }
-        let _within = self.library.relax_in(context_of(&self.body));
-        self.store.held(self.sources, self.handle, &self.body, LOST)
+        let _within = self.store.library().relax_in(context_of(&self.body));
+        self.store.held(self.handle, &self.body, LOST)
     }
 
     /// Gives the exec to the handle.
@@ -95,15 +89,15 @@ impl InUse {
 /// # Errors
 /// A status for the program if the handle is not valid.
 pub(crate) fn upload(
-    cache: &'static Cache,
+    cache: &'static ExecStore,
     index: u32,
     to: StreamArg,
     real: impl FnOnce(GraphExec) -> Status,
 ) -> Result<Status, Status> {
     let owned = InUse::begin(cache, index)?.body.apart().owned;
-    let calls = cache.library.calls;
+    let calls = cache.library().calls;
     if !owned && !calls.behaviour().uploads {
-        let said = cache.store.completion().query_stream(to, || !capturing(), || calls.query(to));
+        let said = cache.completion().query_stream(to, || !capturing(), || calls.query(to));
         if matches!(said, Some(SUCCESS | NOT_READY)) {
             return Ok(SUCCESS);
         }

@@ -38,7 +38,7 @@ impl InUse {
             let inside = || {
                 let _alone = template.alone();
                 let inner = (self.body.graph as Graph, node);
-                child::node_inside(self.sources, self.library.calls, inner, template.graph, place_of)
+                child::node_inside(self.store, inner, template.graph, place_of)
             };
             let there = at.and_then(|at| template.nodes.get(at as usize).copied());
             there.or_else(|| self.class.alone.then(inside).flatten()).map(|there| (at, there))
@@ -83,7 +83,8 @@ impl InUse {
         if self.class.alone || self.body.apart().owned {
             return None;
         }
-        let (library, sources, shape) = (self.library, self.sources, self.class.shape.clone());
+        let (library, sources) = (self.store.library(), self.store.sources());
+        let shape = self.class.shape.clone();
         let Some(at) = at else { return Some(INVALID) };
         let has_switch = matches!(shape.kind(at as usize), NodeKind::Kernel | NodeKind::Memcpy | NodeKind::Memset);
         match change {
@@ -135,7 +136,7 @@ impl InUse {
         let mut record = Vec::new();
         // SAFETY: the library has just accepted these parameters for a node of this kind, in the
         // program's call that this is part of.
-        if !unsafe { self.library.calls.record(kind, setter, &mut record) } {
+        if !unsafe { self.store.library().calls.record(kind, setter, &mut record) } {
             return false;
         }
         lease.body().content.replace(at as usize, &record);
@@ -149,7 +150,7 @@ impl InUse {
         changes.retain(|(known, _)| *known != at);
         changes.push((at, record.into()));
         if changes.len() > MANY_CHANGES {
-            self.sources.with_work(|work| {
+            self.store.sources().with_work(|work| {
                 let base = body.class.as_ref().and_then(|class| class.shape.base(&mut work.scratch));
                 if let Some(base) = base.filter(|_| work.unfold(body)) {
                     body.source = Some(Source::fold(&work.target, Some(&base), &mut work.scratch).into());
@@ -170,9 +171,9 @@ impl InUse {
     /// Returns the index of one of the program's nodes in the graph that the handle came from.
     fn place_of(&self, node: GraphNode) -> Option<u32> {
         match &self.body.apart().nodes {
-            Some(nodes) => self.sources.with_work(|work| nodes.place_of(node, &mut work.scratch)),
+            Some(nodes) => self.store.sources().with_work(|work| nodes.place_of(node, &mut work.scratch)),
             // The graph was folded. The program's nodes are now those of the graph that was built for it since.
-            None => self.sources.place_in_unfolded(self.body.graph as Graph, node),
+            None => self.store.sources().place_in_unfolded(self.body.graph as Graph, node),
         }
     }
 }

@@ -35,7 +35,7 @@ impl InUse {
         graph: Graph,
         real: impl FnOnce(GraphExec, Graph) -> Status,
     ) -> Result<Updated, Status> {
-        let (store, sources, library) = (self.store, self.sources, self.library);
+        let (store, sources, library) = (self.store, self.store.sources(), self.store.library());
         let mut recipe = None;
         if !self.body.apart().owned && !self.class.alone && library.is_usable() {
             let relaxed = library.relax();
@@ -53,7 +53,7 @@ impl InUse {
         // The library decides. It is given an exec that holds the handle's content.
         let known = sources.folded(graph).is_some();
         let real_graph = sources.unfolded(graph).ok_or(if known { OUT_OF_MEMORY } else { INVALID })?;
-        store.replace_worn(sources, self.index, self.handle, &self.body);
+        store.replace_worn(self.index, self.handle, &self.body);
         let mut lease = self.real()?;
         let status = real(lease.real().exec(), real_graph);
         lease.body().updates = lease.body().updates.saturating_add(1);
@@ -77,7 +77,7 @@ impl InUse {
 
     /// Gives the graph's content to the handle, if both have one class.
     fn follow(&mut self, graph: Graph, work: &mut Work) -> Verdict {
-        let (store, sources, library) = (self.store, self.sources, self.library);
+        let (store, sources, library) = (self.store, self.store.sources(), self.store.library());
         let folded = sources.folded(graph);
         let read = folded.is_none();
         let Ok((Read::Whole, Some(recipe))) = sources.recipe_of(graph, folded, work) else {
@@ -139,14 +139,17 @@ impl InUse {
         let Some(class) = body.class.clone().filter(|_| !body.apart().owned) else { return false };
         let mut shape = |shape: &Shape| shape.key.unpacked(&mut work.scratch).map(<[u8]>::to_vec);
         let shapes = shape(&class.shape).zip(shape(&recipe.shape));
-        if !shapes.is_some_and(|(from, to)| self.library.calls.becomes(&from, &to)) {
+        if !shapes.is_some_and(|(from, to)| self.store.library().calls.becomes(&from, &to)) {
             return false;
         }
         if !work.unpack(&recipe.shape, &recipe.source) {
             return false;
         }
-        let now =
-            self.sources.known().class(&recipe.shape, class.flags, |shape, flags| Class::new(shape, flags, false));
+        let now = self
+            .store
+            .sources()
+            .known()
+            .class(&recipe.shape, class.flags, |shape, flags| Class::new(shape, flags, false));
         if now.instantiate_ns.load(Relaxed) == 0 {
             // The library has accepted a graph of this class, so the class counts as one that it instantiates.
             now.took(class.instantiate_ns.load(Relaxed));
@@ -168,12 +171,12 @@ impl InUse {
     /// Follows an update of the exec by the library from a graph. Returns true if a clone of that graph now stands for
     /// the handle.
     fn clone_follows(&mut self, lease: &mut Lease, graph: Graph) -> bool {
-        let library = self.library;
+        let library = self.store.library();
         if self.body.apart().owned || !library.calls.behaviour().clones_follow {
             return false;
         }
         let relaxed = library.relax();
-        let Some(clone) = self.sources.same_clone(&self.body, graph) else { return false };
+        let Some(clone) = self.store.sources().same_clone(&self.body, graph) else { return false };
         drop(relaxed);
         lease.body().holds = Arc::downgrade(&clone);
         self.body.apart_mut().template = Some(clone);

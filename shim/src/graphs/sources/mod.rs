@@ -32,6 +32,9 @@ pub(crate) struct Work {
     pub clone: Option<Arc<Template>>,
 }
 
+// SAFETY: the handles of nodes in `reading` are numbers, which any thread may hold. One thread at a time has the buffers.
+unsafe impl Send for Work {}
+
 impl Work {
     /// Unpacks a source into `target`. Returns true on success.
     pub(super) fn unpack(&mut self, shape: &Shape, source: &Source) -> bool {

@@ -4,7 +4,6 @@ use super::ExecStore;
 use super::take::IdleDevices;
 use crate::gate;
 use crate::graphs::real::RealExec;
-use crate::graphs::sources::Sources;
 use crate::process::clock;
 use crate::{backend, records};
 use gpumem_abi::types::{SUCCESS, Status};
@@ -17,15 +16,10 @@ const SHORT_SINCE_NS: u64 = 1_000_000_000;
 impl ExecStore {
     /// Repeats a call with a graph that ran out of memory. Before that, gives back all unused memory on the device of
     /// `context` (0: of this thread's context). If memory stays short, only the first such call is an event.
-    pub(crate) fn again<R>(
-        &'static self,
-        sources: &Sources,
-        context: u64,
-        call: impl FnOnce() -> Result<R, Status>,
-    ) -> Result<R, Status> {
+    pub(crate) fn again<R>(&'static self, context: u64, call: impl FnOnce() -> Result<R, Status>) -> Result<R, Status> {
         let is_first = age_of(&self.short_ns, clock::now_ns()) > SHORT_SINCE_NS;
         let entered = self.library.enter(context);
-        let bytes = self.give_back_all(sources).unwrap_or(0);
+        let bytes = self.give_back_all().unwrap_or(0);
         drop(entered);
         let answer = call();
         let status = answer.as_ref().err().copied().unwrap_or(SUCCESS);
@@ -37,7 +31,7 @@ impl ExecStore {
 
     /// Gives back all unused memory, here and in the pool, because memory of this device is short. Returns the bytes,
     /// as far as they are known; `None` if there was nothing to give back.
-    pub(crate) fn give_back_all(&'static self, sources: &Sources) -> Option<u64> {
+    pub(crate) fn give_back_all(&'static self) -> Option<u64> {
         self.short_ns.store(clock::now_ns(), Relaxed);
         let mut bytes = gate::shim().map_or(0, |shim| shim.above.flush_here(self.library.vendor));
         let mut anything = bytes > 0;
@@ -51,7 +45,7 @@ impl ExecStore {
                 anything = true;
             }
         }
-        sources.destroy_folded(None, false);
+        self.sources.destroy_folded(None, false);
         self.library.calls.trim();
         anything |= gate::shim().is_some_and(|shim| shim.registry.memory_nodes.load(Relaxed));
         gate::record_if_started(|shim| {

@@ -9,7 +9,6 @@ use crate::gate;
 use crate::graphs::class::Class;
 use crate::graphs::handle::{Body, Handle};
 use crate::graphs::real::{LOST, Lease, handle_of, key_of};
-use crate::graphs::sources::Sources;
 use crate::process::clock;
 use crate::process::raised::Raised;
 use crate::progress::device::look_in;
@@ -52,18 +51,18 @@ impl ExecStore {
     ///
     /// Once the context is gone the driver crashes on any object that was in it (measured on an H200, driver 580). The
     /// remaining objects are only forgotten then.
-    pub(crate) fn context_going(&self, sources: &Sources, context: u64, gone: bool) {
-        self.context_going_by(sources, clock::precise_ns() + LONGEST_USE_NS, context, gone);
+    pub(crate) fn context_going(&self, context: u64, gone: bool) {
+        self.context_going_by(clock::precise_ns() + LONGEST_USE_NS, context, gone);
     }
 
     /// As [`Self::context_going`]. Objects that other threads still use at `end` are abandoned.
-    pub(super) fn context_going_by(&self, sources: &Sources, end: u64, context: u64, gone: bool) {
-        sources.destroy_folded(Some(context), gone);
+    pub(super) fn context_going_by(&self, end: u64, context: u64, gone: bool) {
+        self.sources.destroy_folded(Some(context), gone);
         let _relaxed = self.library.relax();
-        self.end_all_in(sources, end, context, gone);
+        self.end_all_in(end, context, gone);
     }
 
-    fn end_all_in(&self, sources: &Sources, end: u64, context: u64, gone: bool) {
+    fn end_all_in(&self, end: u64, context: u64, gone: bool) {
         let is_in = |body: &Body| body.class.as_ref().is_some_and(|class| class.shape.context == context);
         let mut ended = Vec::new();
         for (_, handle) in self.handles.execs().all() {
@@ -93,7 +92,7 @@ impl ExecStore {
             }
         }
         self.streams_of_others(context);
-        wait_until(end, || (!sources.is_ending_graph()).then_some(()));
+        wait_until(end, || (!self.sources.is_ending_graph()).then_some(()));
         // A thread that took an exec from a handle meanwhile has left the handle an event.
         for (_, handle) in self.handles.execs().all() {
             let Ok(body) = handle.body.try_lock() else { continue };
@@ -102,7 +101,7 @@ impl ExecStore {
                 self.handles.drop_pending(handle, gone);
             }
         }
-        sources.forget_context(context);
+        self.sources.forget_context(context);
         self.library.calls.context_gone(context);
     }
 
@@ -152,6 +151,13 @@ impl ExecStore {
         no_queries
     }
 
+    /// Prepares for the begin of a capture, or for a stream that joins one. No stream is queried until the guard is
+    /// dropped. The caller drops it once the capture is counted or was refused, or the stream has joined.
+    #[must_use = "until the stream captures nobody may look at it"]
+    pub(crate) fn capture_begins(&self) -> Raised<'_> {
+        self.completion.close()
+    }
+
     fn leave_stream(&self, to: StreamArg) {
         let stream_key = key_of(to);
         for real in self.reals().into_iter().filter(|real| real.stream_key.load(Relaxed) == stream_key) {
@@ -181,7 +187,7 @@ impl ExecStore {
     ///
     /// Returns the functions of the code, for [`GraphCalls::unloaded`](crate::backend::graphs::GraphCalls::unloaded).
     #[must_use = "what is known of code that stays comes back"]
-    pub(crate) fn code_going(&self, sources: &Sources, code: Code) -> Vec<u64> {
+    pub(crate) fn code_going(&self, code: Code) -> Vec<u64> {
         let relaxed = self.library.relax();
         let functions =
             self.library.calls.functions_of(code, &|context, look| _ = look_in(self.library.vendor, context, look));
@@ -189,17 +195,22 @@ impl ExecStore {
         if functions.is_empty() {
             return functions;
         }
-        sources.destroy_folded(None, false);
+        self.sources.destroy_folded(None, false);
         let _going = self.making.close();
         // Nothing is built of this code from here on.
         self.library.calls.forget(&functions);
         wait_for(|| self.making.is_idle().then_some(()));
         let _relaxed = self.library.relax();
-        self.functions_going(sources, &functions);
+        self.functions_going(&functions);
         functions
     }
 
-    fn functions_going(&self, sources: &Sources, functions: &[u64]) {
+    /// Notes that the code was unloaded, or that the unload failed. Handles of that code keep their content.
+    pub(crate) fn code_went(&self, functions: &[u64], gone: bool) {
+        self.library.calls.unloaded(functions, gone);
+    }
+
+    fn functions_going(&self, functions: &[u64]) {
         let runs = |class: &Class, records: &Records| {
             let head = |index| records.get(index).first_chunk().map(|head| u64::from_le_bytes(*head));
             let kernel = |&index: &usize| class.shape.kind(index) == NodeKind::Kernel;
@@ -209,7 +220,7 @@ impl ExecStore {
             let body = lease.body();
             body.class.as_ref().is_some_and(|class| runs(class, &body.content))
         };
-        forget_templates(sources.known().classes(), runs);
+        forget_templates(self.sources.known().classes(), runs);
         let start = clock::precise_ns();
         for (index, handle) in self.handles.execs().all() {
             // A handle that another thread uses meanwhile is of other code, or that is a race in the program.

@@ -8,7 +8,7 @@ use crate::gate;
 use crate::graphs::handle::{Body, Handle, INVALID, context_of};
 use crate::graphs::real::{Lease, StreamKey};
 use crate::graphs::retarget::retarget;
-use crate::graphs::sources::{Sources, Work};
+use crate::graphs::sources::Work;
 use crate::process::clock;
 use crate::records;
 use gpumem_abi::types::{SUCCESS, Status};
@@ -18,27 +18,15 @@ use std::sync::atomic::Ordering::*;
 
 impl ExecStore {
     /// As [`Self::hold`], with panics contained.
-    pub(crate) fn held(
-        &'static self,
-        sources: &Sources,
-        handle: &Handle,
-        body: &Body,
-        stream_key: StreamKey,
-    ) -> Result<Lease, Status> {
-        self.handles.contain(|| sources.with_work(|work| self.hold(sources, handle, body, stream_key, work)))?
+    pub(crate) fn held(&'static self, handle: &Handle, body: &Body, stream_key: StreamKey) -> Result<Lease, Status> {
+        self.handles.contain(|| self.sources.with_work(|work| self.hold(handle, body, stream_key, work)))?
     }
 
     /// As [`Self::held`], for a launch. Natively the launch would have had its exec.
-    pub(crate) fn missed(
-        &'static self,
-        sources: &Sources,
-        handle: &Handle,
-        body: &Body,
-        stream_key: StreamKey,
-    ) -> Result<Lease, Status> {
+    pub(crate) fn missed(&'static self, handle: &Handle, body: &Body, stream_key: StreamKey) -> Result<Lease, Status> {
         let _entered = self.library.enter(context_of(body));
         let start = clock::precise_ns();
-        let lease = self.held(sources, handle, body, stream_key)?;
+        let lease = self.held(handle, body, stream_key)?;
         let took = clock::precise_ns() - start;
         gate::record_if_started(|shim| records::handles::missed(shim, handle.slot.load(Relaxed), took));
         Ok(lease)
@@ -50,7 +38,6 @@ impl ExecStore {
     /// The library's status.
     pub(crate) fn hold(
         &'static self,
-        sources: &Sources,
         handle: &Handle,
         body: &Body,
         stream_key: StreamKey,
@@ -63,7 +50,7 @@ impl ExecStore {
         }
         work.clone = body.apart().template.clone();
         let comes_back = handle.lost_its.load(Relaxed);
-        let wanted = &mut Wanted { sources, class: &class, work };
+        let wanted = &mut Wanted { class: &class, work };
         let (mut lease, found) = self.acquire(wanted, stream_key, comes_back)?;
         let new = found == Origin::New;
         if new {
@@ -141,7 +128,7 @@ impl ExecStore {
 
     /// Replaces a worn exec before the program updates its handle, if its last launch has completed. The new exec is
     /// made of the handle's clone. If none can be made, the worn exec stays.
-    pub(crate) fn replace_worn(&'static self, sources: &Sources, index: u32, handle: &Handle, body: &Body) {
+    pub(crate) fn replace_worn(&'static self, index: u32, handle: &Handle, body: &Body) {
         let wears = self.library.calls.behaviour().most_updates != u32::MAX
             && !body.apart().owned
             && body.apart().template.is_some();
@@ -157,9 +144,9 @@ impl ExecStore {
             return;
         }
         let made = self.handles.contain(|| {
-            sources.with_work(|work| {
+            self.sources.with_work(|work| {
                 work.clone = body.apart().template.clone();
-                self.make_over_bound(&mut Wanted { sources, class, work })
+                self.make_over_bound(&mut Wanted { class, work })
             })
         });
         match made {

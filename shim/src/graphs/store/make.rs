@@ -8,7 +8,7 @@ use crate::graphs::class::{Class, Recipe, Template};
 use crate::graphs::handle::{Body, INVALID};
 use crate::graphs::real::{self, Lease, NOWHERE};
 use crate::graphs::retarget::retarget;
-use crate::graphs::sources::{Sources, Work};
+use crate::graphs::sources::Work;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::process::raised::Raised;
@@ -19,7 +19,6 @@ use std::sync::atomic::Ordering::*;
 
 /// Purpose of a new exec: its class, and in `work` its content (`target`) or a clone.
 pub(crate) struct Wanted<'a> {
-    pub sources: &'a Sources,
     pub class: &'a Arc<Class>,
     pub work: &'a mut Work,
 }
@@ -64,14 +63,14 @@ impl ExecStore {
     fn exec_of(&'static self, template: &Template, wanted: &Wanted) -> Result<Option<Made>, Status> {
         match self.try_exec_of(template, wanted) {
             // The memory that goes back may be waited for, so nothing of the template is locked meanwhile.
-            Err(OUT_OF_MEMORY) => self.again(wanted.sources, 0, || self.try_exec_of(template, wanted)),
+            Err(OUT_OF_MEMORY) => self.again(0, || self.try_exec_of(template, wanted)),
             other => other,
         }
     }
 
     /// As [`Self::exec_of`], once.
     fn try_exec_of(&self, template: &Template, wanted: &Wanted) -> Result<Option<Made>, Status> {
-        let Wanted { class, work, .. } = wanted;
+        let Wanted { class, work } = wanted;
         let mut content = lock(&template.content);
         if !class.alone {
             let Some(held) = content.as_mut() else { return Ok(None) };
@@ -169,7 +168,7 @@ impl ExecStore {
 
     /// Builds a template of the content in `work.target`.
     fn build_template(&self, wanted: &mut Wanted) -> Result<Arc<Template>, Status> {
-        let Wanted { class, work, .. } = wanted;
+        let Wanted { class, work } = wanted;
         let base = class.shape.base(&mut work.scratch).ok_or(INVALID)?;
         let shape = class.shape.bytes(&mut work.scratch).ok_or(INVALID)?;
         let (graph, nodes) = self.library.calls.build(&shape, &work.target, false)?;
@@ -180,12 +179,12 @@ impl ExecStore {
     /// exec of it is the one that the program would have had, and both are faster than building a graph. The class
     /// keeps this template while it is referenced.
     pub(crate) fn read_template(&self, graph: Graph, recipe: &Recipe, wanted: &mut Wanted) -> Option<Arc<Template>> {
-        let Wanted { sources, class, work } = wanted;
+        let Wanted { class, work } = wanted;
         let (base, shape) = (class.shape.base(&mut work.scratch)?, class.shape.bytes(&mut work.scratch)?);
-        let (real, nodes) = match sources.folded_out_of(graph, recipe) {
+        let (real, nodes) = match self.sources.folded_out_of(graph, recipe) {
             Some(real) => (real, work.reading.nodes.clone()),
             None => {
-                let clone = self.library.calls.clone_of(sources.unfolded(graph)?).ok()?;
+                let clone = self.library.calls.clone_of(self.sources.unfolded(graph)?).ok()?;
                 (clone, self.library.calls.nodes(clone).unwrap_or_default())
             }
         };

@@ -7,12 +7,10 @@
 //!   updated from a clone. The exec that a launch gets: [`choose`], by the order of [`policy`].
 //! * Making execs: [`make`], and the threads that do it: [`making`]. Execs that go when memory is short: [`give_back`].
 //!   The end of a handle, and execs without a handle: [`parked`].
-//! * An exec is taken from its handle, and destroyed: [`take`]. The thread that destroys execs whose end may wait:
-//!   [`aside`].
+//! * An exec is taken from its handle, and destroyed: [`take`].
 //! * The existing execs, and the order in which they are looked at: [`candidates`]. The bounds: [`bounds`]. The number
 //!   of execs that are needed: [`needed`]. Detection of thrashing: [`thrash`].
 
-mod aside;
 pub(super) mod bounds;
 mod candidates;
 mod choose;
@@ -33,20 +31,23 @@ use super::completed::Completion;
 use super::handles::Handles;
 use super::library::Library;
 use super::real::RealExec;
-use aside::Aside;
+use super::sources::Sources;
+use crate::process::aside::Aside;
 use bounds::Bounds;
 use candidates::Execs;
+use gpumem_abi::types::GraphNode;
+use gpumem_wire::kinds::Pinned;
 use gpumem_wire::settings::Settings;
 use making::Making;
 use needed::Need;
 use std::mem::offset_of;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use thrash::Thrash;
 
-/// The real execs of one library, and the handles that have them. The fields that a launch reads come first.
-#[repr(C)]
-pub(super) struct ExecStore {
+/// The graph cache of one vendor's library: its real execs, the handles that have them, and what they are made of. The
+/// fields that a launch reads come first, in one cache line.
+#[repr(C, align(64))]
+pub(crate) struct ExecStore {
     /// The cache is near a bound. Launches record events, so that completed execs can be told from pending ones.
     pressed: AtomicBool,
     handles: Handles,
@@ -57,7 +58,7 @@ pub(super) struct ExecStore {
     making: Making,
     thrash: Thrash,
     /// The thread that destroys execs whose end may wait.
-    aside: Arc<Aside>,
+    aside: Aside,
     /// Number of execs that no handle can use and that have to be destroyed: their launches may be pending.
     to_destroy: AtomicU32,
     /// Number of the shim's threads that maintain parked execs.
@@ -66,34 +67,50 @@ pub(super) struct ExecStore {
     ending_process: AtomicBool,
     /// Time of the last memory shortage, ns.
     short_ns: AtomicU64,
+    /// What execs are made of.
+    sources: Sources,
 }
 
 const _: () = assert!(offset_of!(ExecStore, pressed) == 0 && offset_of!(ExecStore, handles) == 8, "one cache line");
 
 impl ExecStore {
     /// Returns `None` if no handles can be reserved.
-    pub(super) fn new(library: Library, settings: &Settings, start: &'static AtomicUsize) -> Option<Self> {
+    pub(super) fn new(
+        library: Library,
+        settings: &Settings,
+        starts: (&'static AtomicUsize, &'static AtomicUsize),
+    ) -> Option<Self> {
         Some(Self {
             pressed: AtomicBool::new(false),
-            handles: Handles::new(library, start)?,
+            handles: Handles::new(library, starts.0)?,
             library,
             completion: Completion::new(library),
             bounds: Bounds::new(settings),
             execs: Execs::default(),
             making: Making::default(),
             thrash: Thrash::default(),
-            aside: Arc::default(),
+            aside: Aside::default(),
             to_destroy: AtomicU32::new(0),
             looking_after: AtomicU32::new(0),
             ending_process: AtomicBool::new(false),
             short_ns: AtomicU64::new(0),
+            sources: Sources::new(library, settings, starts.1)?,
         })
     }
 
     /// Returns the program's handles.
     #[inline(always)]
-    pub(super) fn handles(&self) -> &Handles {
+    pub(crate) fn handles(&self) -> &Handles {
         &self.handles
+    }
+
+    /// Returns the content of graphs, and the program's own graphs.
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    pub(crate) fn library(&self) -> Library {
+        self.library
     }
 
     pub(super) fn completion(&self) -> &Completion {
@@ -107,8 +124,9 @@ impl ExecStore {
     }
 
     /// Applies new values of these variables.
-    pub(super) fn apply_settings(&self, settings: &Settings) {
+    pub(crate) fn apply_settings(&self, settings: &Settings) {
         self.bounds.apply_settings(settings);
+        self.sources.apply_settings(settings);
     }
 
     /// Counts an exec that is about to be made, if there is room for it. With `over`, counts it without room as well.
@@ -135,6 +153,14 @@ impl ExecStore {
     /// Replaces what a handle needed `before` by what it needs now.
     pub(super) fn need_is(&self, before: Need, now: Need) {
         self.bounds.need_is(before, now);
+    }
+
+    /// Notes that an attribute was set. If the library accepts the attribute but does not return its value, the
+    /// attribute would be lost when one graph is made of another.
+    pub(crate) fn attribute_set(&self, node: GraphNode, attribute: u32) {
+        if !self.library.calls.tells(node, attribute) {
+            self.handles.close(Pinned::Parameters);
+        }
     }
 
     /// Returns true if the process is ending.

@@ -2,18 +2,23 @@
 //! completed.
 
 use super::ExecStore;
-use super::aside::Turn;
 use super::bounds::to_go;
 use super::needed::Need;
 use crate::gate;
 use crate::graphs::handle::{Body, Handle};
 use crate::graphs::real::{self, LOST, Lease, NOWHERE, RealExec, StreamKey};
+use crate::process::aside::Turn;
+use crate::process::heap;
 use crate::progress::device::ContextHold;
 use crate::progress::queries::capturing;
 use crate::progress::{activity, device};
 use crate::records;
 use gpumem_wire::kinds::{Pinned, Vendor};
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
+
+/// Longest wait for a thread that destroys an exec. While it is stuck in the library, no other such exec is destroyed.
+const LONGEST: Duration = Duration::from_millis(500);
 
 /// An exec whose last launch has completed, and whose context does not end meanwhile.
 pub(super) struct Idle {
@@ -114,7 +119,7 @@ impl ExecStore {
     pub(super) fn take_idle(&'static self, real: &'static RealExec, idle_devices: &mut IdleDevices) -> Option<Idle> {
         let context = real.context.load(Relaxed);
         let waits = may_wait(real);
-        let turn = if waits { Some(self.aside.turn()?) } else { None };
+        let turn = if waits { Some(self.aside.turn_within(LONGEST)?) } else { None };
         let hold = ContextHold::begin(context)?;
         // If the library cannot tell if the device is idle, this exec is treated like any other.
         if waits && !idle_devices.of(self.library.vendor, context).unwrap_or(true) {
@@ -132,7 +137,7 @@ impl ExecStore {
             self.end(lease, evicted);
             return true;
         };
-        turn.run(move || {
+        let end = move |_: &AtomicBool| {
             let _hold = hold;
             if self.is_ending() {
                 return;
@@ -142,7 +147,9 @@ impl ExecStore {
                 let _entered = self.library.enter(lease.real().context.load(Relaxed));
                 self.end(lease, evicted);
             });
-        })
+        };
+        // The program may lack memory for a thread's stack.
+        !heap::is_short() && turn.run(LONGEST, end).is_some()
     }
 
     /// Takes from its handle an exec that was only partly changed, and destroys it. Unless its last launch has

@@ -1,50 +1,35 @@
 //! Threads that destroy contexts while threads use objects in them, stopped inside the library.
 
+use super::ExecStore;
 use super::take::IdleDevices;
 use crate::backend::graphs::{Reading, StreamArg};
 use crate::backend::source::{Packed, Records, Source};
-use crate::graphs::Cache;
 use crate::graphs::class::{Class, Shape, Template};
 use crate::graphs::handle::{Body, INVALID, Pending};
 use crate::graphs::real::{LOST, RealExec};
-use crate::graphs::tests::{CONTEXT, EVENT, EXEC, FakeLibrary, Gate, start};
+use crate::graphs::tests::{CONTEXT, EVENT, EXEC, FakeLibrary, Gate, library as fake_library, start};
 use crate::process::clock;
 use crate::process::lock::lock;
 use gpumem_abi::types::{Graph, Stream};
-use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::Settings;
-use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::thread::{sleep, spawn};
 use std::time::Duration;
 
-struct Shared(Cache);
-
-// SAFETY: as in the shim, threads share only data that is locked, leased or atomic. The handles in its buffers are
-// numbers.
-unsafe impl Sync for Shared {}
-
-impl Deref for Shared {
-    type Target = Cache;
-    fn deref(&self) -> &Cache {
-        &self.0
-    }
-}
-
 /// Makes a cache with one parked exec in the context, whose event tells if it runs.
-fn cache(library: FakeLibrary) -> (&'static Shared, &'static FakeLibrary, &'static RealExec) {
-    let library: &'static FakeLibrary = Box::leak(Box::new(library));
+fn cache(library: FakeLibrary) -> (&'static ExecStore, &'static FakeLibrary, &'static RealExec) {
+    let (library_of_cache, library) = fake_library(library);
     let (settings, _) = Settings::read(std::iter::empty());
-    let cache = Cache::new(Vendor::Cuda, library, &settings, (start(), start())).unwrap();
-    let cache: &'static Shared = Box::leak(Box::new(Shared(cache)));
+    let cache = ExecStore::new(library_of_cache, &settings, (start(), start())).unwrap();
+    let cache: &'static ExecStore = Box::leak(Box::new(cache));
     let shape = Shape::new(Packed::default(), 1, &Reading::default(), CONTEXT, Source::default());
     let class = Arc::new(Class::new(Arc::new(shape), 0, false));
     let empty: (Arc<Records>, Arc<[u8]>) = Default::default();
     let template = Arc::new(Template::new(0x90 as Graph, vec![], Records::default(), empty, library));
-    cache.store.reserve((0, 0), true);
-    let mut lease = cache.store.keep(&class, template, (EXEC, Records::default()), (0, 0));
+    cache.reserve((0, 0), true);
+    let mut lease = cache.keep(&class, template, (EXEC, Records::default()), (0, 0));
     lease.body().event = Some(EVENT);
     let real = lease.real();
     real.stream_key.store(LOST, Relaxed);
@@ -53,12 +38,12 @@ fn cache(library: FakeLibrary) -> (&'static Shared, &'static FakeLibrary, &'stat
 }
 
 /// Acts as a thread that needs room. Returns true if it got the exec and destroyed it.
-fn evict(cache: &'static Cache, real: &'static RealExec) -> bool {
-    cache.store.take_idle(real, &mut IdleDevices::default()).map(|idle| cache.store.end_idle(idle, true)).is_some()
+fn evict(cache: &'static ExecStore, real: &'static RealExec) -> bool {
+    cache.take_idle(real, &mut IdleDevices::default()).map(|idle| cache.end_idle(idle, true)).is_some()
 }
 
 /// Acts as a thread that destroys the context.
-fn destroy_context(cache: &Cache, library: &FakeLibrary) {
+fn destroy_context(cache: &ExecStore, library: &FakeLibrary) {
     cache.context_going(CONTEXT, false);
     library.gone.store(true, SeqCst);
 }
@@ -70,14 +55,14 @@ fn what_a_call_was_made_within_is_put_back_when_the_call_unwinds() {
     let unwinds = |f: &dyn Fn()| catch_unwind(AssertUnwindSafe(f)).expect_err("it throws");
     let throws = || resume_unwind(Box::new(7));
     unwinds(&|| {
-        let _within = cache.library.relax_in(CONTEXT);
+        let _within = cache.library().relax_in(CONTEXT);
         throws();
     });
     assert_eq!((library.relaxed.load(SeqCst), library.entered.load(SeqCst)), (0, 0));
     let stream = StreamArg::new(0x70 as Stream, false);
     unwinds(&|| {
         let there = || resume_unwind(Box::new(7));
-        cache.store.completion.query_stream(stream, there, || ());
+        cache.completion.query_stream(stream, there, || ());
     });
     unwinds(&|| {
         let _no_queries = cache.capture_begins();
@@ -87,7 +72,7 @@ fn what_a_call_was_made_within_is_put_back_when_the_call_unwinds() {
         let _no_queries = cache.stream_going(stream.stream);
         throws();
     });
-    assert!(cache.store.completion.is_unused());
+    assert!(cache.completion.is_unused());
 }
 
 #[test]
@@ -132,7 +117,7 @@ fn what_is_used_for_too_long_is_abandoned_with_its_context() {
         let (cache, library, real) = cache(FakeLibrary { looked: gate, ..FakeLibrary::default() });
         let evicts = spawn(move || evict(cache, real));
         begun.recv().unwrap();
-        cache.store.context_going_by(&cache.sources, clock::precise_ns(), CONTEXT, false);
+        cache.context_going_by(clock::precise_ns(), CONTEXT, false);
         library.gone.store(true, SeqCst);
         open.send(over).unwrap();
         assert_eq!(evicts.join().unwrap(), over);
@@ -160,8 +145,8 @@ fn what_an_exec_held_goes_with_its_context() {
 fn a_context_waits_for_graphs_that_are_destroyed_in_spare_time() {
     let (gate, begun, open) = Gate::new();
     let (cache, library, _) = cache(FakeLibrary { graph_destroyed: gate, ..FakeLibrary::default() });
-    cache.sources.wait_to_go(0x91 as Graph, CONTEXT);
-    let spares = spawn(move || cache.sources.destroy_folded(None, false));
+    cache.sources().wait_to_go(0x91 as Graph, CONTEXT);
+    let spares = spawn(move || cache.sources().destroy_folded(None, false));
     begun.recv().unwrap();
     let destroys = spawn(move || destroy_context(cache, library));
     sleep(Duration::from_millis(20));

@@ -2,7 +2,7 @@
 
 use super::ContextPool;
 use crate::backend::memory::Event;
-use crate::process::{cancel, clock};
+use crate::process::cancel;
 use crate::progress::activity;
 use crate::progress::device::look_in;
 use crate::progress::queries::{capturing, unless_capturing};
@@ -58,16 +58,12 @@ impl ContextPool {
 
     /// Waits at most `longest` until the context is known to be idle. Returns true if it is.
     pub(in crate::pool) fn idle_within(&self, longest: Duration) -> bool {
-        let end = clock::precise_ns() + longest.as_nanos() as u64;
-        loop {
-            if self.is_idle() {
-                return true;
-            }
-            if clock::precise_ns() > end || activity::broken() || capturing() {
-                return false;
-            }
-            cancel::sleep(Duration::from_micros(100));
-        }
+        let mut is_idle = false;
+        cancel::poll(longest, Duration::from_micros(100), || {
+            is_idle = self.is_idle();
+            is_idle || activity::broken() || capturing()
+        });
+        is_idle
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::ContextPool;
 use crate::process::cancel;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use crate::process::raised::Raised;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
 
 /// Pause between two checks for the end of another check.
@@ -17,7 +18,7 @@ pub(crate) struct Checking {
     /// The number of the last complete check.
     whole: AtomicU64,
     /// Users who wait for their own check. They come before the checks at waits.
-    users: AtomicUsize,
+    users: AtomicU32,
 }
 
 /// The caller of a check.
@@ -55,24 +56,12 @@ impl Drop for Check {
     }
 }
 
-/// Counts a waiting user until it is dropped.
-struct Waiting(&'static Checking);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.users.fetch_sub(1, Relaxed);
-    }
-}
-
 impl ContextPool {
     /// Waits, as long as time is left, until no other check of this context is running, and begins one.
     pub(in crate::pool) fn begin_check(&'static self, wanted: For, left: &mut dyn FnMut() -> Duration) -> Begun {
         let all = &self.checking;
         let begun = all.begun.load(SeqCst);
-        let _user = (wanted == For::User).then(|| {
-            all.users.fetch_add(1, Relaxed);
-            Waiting(all)
-        });
+        let _user = (wanted == For::User).then(|| Raised::new(&all.users));
         loop {
             if wanted == For::Wait && all.whole.load(Acquire) > begun {
                 return Begun::Read;

@@ -4,14 +4,12 @@
 //! work is not, and a capture may begin between the fill and the wait.
 
 use super::ContextPool;
+use super::release_stream::UNKNOWN;
 use crate::pool::block::Block;
 use crate::progress::activity;
 use crate::progress::queries::unless_capturing;
 use gpumem_abi::types::{SUCCESS, Status, Stream};
 use std::sync::atomic::Ordering::*;
-
-/// A value of [`ContextPool::fill_stream`]: none was made so far.
-pub(super) const UNKNOWN: usize = 0;
 
 impl ContextPool {
     /// Fills a block that no work uses, and waits for the fill. Returns false if the block is not known to be filled:
@@ -35,12 +33,6 @@ impl ContextPool {
             return Some(known as Stream);
         }
         let made = self.calls.fill_stream().ok().flatten()?;
-        match self.fill_stream.compare_exchange(UNKNOWN, made as usize, AcqRel, Acquire) {
-            Ok(_) => Some(made),
-            Err(known) => {
-                self.calls.end_release_stream(made as usize);
-                Some(known as Stream)
-            }
-        }
+        Some(self.first_stream(&self.fill_stream, made as usize) as Stream)
     }
 }

@@ -1,7 +1,8 @@
 //! Keeps a context from ending while its blocks are given back.
 
 use super::ContextPool;
-use crate::process::clock;
+use crate::process::cancel;
+use crate::process::raised::Raised;
 use crate::progress::device::ContextHold;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 /// Keeps a context from ending until it is dropped. The pool holds no lock meanwhile.
 pub(crate) struct PoolHold<'a> {
     context_pool: &'a ContextPool,
+    _releasing: Raised<'a>,
     hold: ContextHold,
 }
 
@@ -19,12 +21,6 @@ impl PoolHold<'_> {
     }
 }
 
-impl Drop for PoolHold<'_> {
-    fn drop(&mut self) {
-        self.context_pool.releasing.fetch_sub(1, SeqCst);
-    }
-}
-
 impl ContextPool {
     /// Keeps the context from ending while its blocks are given back. `None` if the context has ended.
     pub(crate) fn hold(&self) -> Option<PoolHold<'_>> {
@@ -32,17 +28,13 @@ impl ContextPool {
         // ended the context.
         let context = self.context();
         let hold = ContextHold::begin(context)?;
-        self.releasing.fetch_add(1, SeqCst);
-        let staying = PoolHold { context_pool: self, hold };
+        let staying = PoolHold { context_pool: self, _releasing: Raised::new(&self.releasing), hold };
         (!self.gone.load(SeqCst) && self.context() == context).then_some(staying)
     }
 
     /// Waits at most `longest` until no thread gives blocks back any more. A thread that begins after this call sees
     /// that the context is gone, or that the pool is closed.
     pub(crate) fn wait_for_releases(&self, longest: Duration) {
-        let end = clock::precise_ns() + longest.as_nanos() as u64;
-        while self.releasing.load(SeqCst) != 0 && clock::precise_ns() < end {
-            crate::process::cancel::sleep(Duration::from_micros(50));
-        }
+        cancel::poll(longest, Duration::from_micros(50), || self.releasing.load(SeqCst) == 0);
     }
 }

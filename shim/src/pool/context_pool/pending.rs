@@ -3,8 +3,8 @@
 use super::{Batch, ContextPool, Inner};
 use crate::backend::memory::Event;
 use crate::pool::block::{Block, State};
-use crate::process::clock;
 use crate::process::lock::lock;
+use crate::process::{cancel, clock};
 use crate::progress::activity;
 use crate::progress::queries;
 use gpumem_abi::types::{SUCCESS, Status};
@@ -145,15 +145,14 @@ impl ContextPool {
 
     /// Waits at most `longest` until no work uses the blocks freed so far. Does not wait during a capture.
     pub(crate) fn wait_for_freed(&self, longest: Duration) {
-        let end = clock::precise_ns() + longest.as_nanos() as u64;
-        self.reap(clock::now_ns());
+        self.close_batch();
         // Blocks that are freed from here on are not waited for.
         let until = lock(&self.inner).next_batch;
-        let waits = || lock(&self.inner).batches.front().is_some_and(|batch| batch.number < until);
-        while waits() && clock::precise_ns() < end && !activity::broken() && !queries::capturing() {
-            crate::process::cancel::sleep(Duration::from_micros(50));
+        cancel::poll(longest, Duration::from_micros(50), || {
             self.reap(clock::now_ns());
-        }
+            let waits = lock(&self.inner).batches.front().is_some_and(|batch| batch.number < until);
+            !waits || activity::broken() || queries::capturing()
+        });
     }
 
     /// As [`ContextPool::barrier`], and makes the blocks idle that were freed before it.

@@ -131,10 +131,7 @@ impl ContextPool {
 
     /// Takes back all readers. Waits at most `longest` for late ones.
     pub(in crate::pool) fn settle_readers_within(&self, longest: Duration) {
-        let end = Instant::now() + longest;
-        while !self.settle_readers() && Instant::now() < end && !activity::broken() {
-            cancel::sleep(NAP);
-        }
+        cancel::poll(longest, NAP, || self.settle_readers() || activity::broken());
     }
 
     /// Does these jobs in order, in memory of the claimed blocks. Returns the results, one for each job that reads.
@@ -154,21 +151,29 @@ impl ContextPool {
         take: impl FnOnce(&mut Reader, R) -> T,
     ) -> Option<T> {
         let generation = self.generation();
-        let (mut reader, done) = self.within(|| {
+        let (reader, done) = self.within(|| {
             let mut reader = self.reader(idle)?;
             let done = does(&mut Work { reader: &mut reader, idle, end: Instant::now() + longest });
             Some((reader, done))
         })?;
-        let is_stuck = done.is_err();
-        let taken = match done {
-            Ok(done) => Some(take(&mut reader, done)),
-            Err(NotKnown::Refused(status)) => {
-                activity::saw(status);
-                None
-            }
-            Err(NotKnown::Stuck) => None,
-        };
-        self.put_back(reader, generation, is_stuck.then_some(claim));
+        self.finish(reader, generation, claim, done, |reader, done| Some(take(reader, done)))
+    }
+
+    /// Takes the result of a reader's work, if it is known, and puts the reader back.
+    pub(super) fn finish<R, T>(
+        &self,
+        mut reader: Reader,
+        generation: u32,
+        claim: &Claim,
+        done: Result<R, NotKnown>,
+        take: impl FnOnce(&mut Reader, R) -> Option<T>,
+    ) -> Option<T> {
+        let late = done.is_err().then_some(claim);
+        if let Err(NotKnown::Refused(status)) = done {
+            activity::saw(status);
+        }
+        let taken = done.ok().and_then(|done| take(&mut reader, done));
+        self.put_back(reader, generation, late);
         taken
     }
 

@@ -2,9 +2,9 @@
 
 use super::ContextPool;
 use crate::backend::memory::ReleaseStream;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
 
-/// A value of [`ContextPool::release_stream`]: no thread has asked for one.
+/// A value of [`ContextPool::release_stream`] and of the stream for fills: no thread has asked for one.
 pub(in crate::pool) const UNKNOWN: usize = 0;
 /// No release stream is possible here.
 const NONE: usize = 1;
@@ -39,18 +39,16 @@ impl ContextPool {
 
     #[cold]
     fn new_release_stream(&self) -> Option<ReleaseStream> {
-        let made = match self.calls.release_stream(self.device) {
-            Ok(made) => made,
-            // There may be memory for a stream later.
-            Err(_) => return None,
-        };
-        match self.release_stream.compare_exchange(UNKNOWN, made.unwrap_or(NONE), AcqRel, Acquire) {
-            Ok(_) => made,
-            Err(known) => {
-                made.into_iter().for_each(|made| self.calls.end_release_stream(made));
-                (known != NONE).then_some(known)
-            }
-        }
+        // After an error there may be memory for a stream later.
+        let made = self.calls.release_stream(self.device).ok()?;
+        Some(self.first_stream(&self.release_stream, made.unwrap_or(NONE))).filter(|&stream| stream != NONE)
+    }
+
+    /// Stores a stream that was made, unless another thread was faster. Returns the stored one.
+    pub(super) fn first_stream(&self, place: &AtomicUsize, made: usize) -> usize {
+        let known = place.compare_exchange(UNKNOWN, made, AcqRel, Acquire).err();
+        known.filter(|_| made != NONE).into_iter().for_each(|_| self.calls.end_release_stream(made));
+        known.unwrap_or(made)
     }
 
     /// Returns true if blocks go back without waiting for work.

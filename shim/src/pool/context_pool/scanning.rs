@@ -8,7 +8,6 @@ use crate::backend::scan::{self, Found, LIST_BYTES, LISTS, Range, Wanted};
 use crate::pool::claims::Claim;
 use crate::process::cancel;
 use crate::process::lock::lock;
-use crate::progress::activity;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
@@ -76,9 +75,7 @@ impl ContextPool {
         match self.within(|| scan::scan(&mut scanning.reader, &kernel, ranges, how.wanted)) {
             Ok(()) => Some(scanning),
             Err(status) => {
-                activity::saw(status);
-                self.put_back(scanning.reader, generation, Some(claim));
-                None
+                self.finish(scanning.reader, generation, claim, Err::<(), _>(NotKnown::Refused(status)), |_, ()| None)
             }
         }
     }
@@ -97,20 +94,12 @@ impl ContextPool {
     ) -> Option<()> {
         let waited = self.within(|| scanning.wait(is_over));
         let began = ended.replace(Instant::now()).map_or(scanning.began, |before| before.max(scanning.began));
-        let (took, is_stuck) = (began.elapsed(), waited.is_err());
-        let was_read = match waited {
-            Ok(()) => scan::passed(&mut scanning.reader).map(read),
-            Err(NotKnown::Refused(status)) => {
-                activity::saw(status);
-                None
-            }
-            Err(NotKnown::Stuck) => None,
-        };
-        if was_read.is_some() && scanning.bytes >= RATED {
-            let rate = u128::from(scanning.bytes) * 1_000_000 / took.as_nanos().max(1);
+        let (took, Scanning { reader, generation, bytes, .. }) = (began.elapsed(), scanning);
+        let was_read = self.finish(reader, generation, claim, waited, |reader, ()| scan::passed(reader).map(read));
+        if was_read.is_some() && bytes >= RATED {
+            let rate = u128::from(bytes) * 1_000_000 / took.as_nanos().max(1);
             self.readers.scanned_a_ms.store(rate.max(1) as u64, Relaxed);
         }
-        self.put_back(scanning.reader, scanning.generation, is_stuck.then_some(claim));
         was_read
     }
 

@@ -2,6 +2,7 @@
 
 use super::report::{self, Where, Writes};
 use super::{Freed, Guard, is_on, zones};
+use crate::backend::reader::Mismatch;
 use crate::call::Call;
 use crate::pool::block::{Block, WATCHED};
 use crate::pool::claims::{self, Claim};
@@ -61,6 +62,31 @@ fn record(shim: &Shim, block: &Block) -> AllocSlot {
     there.filter(|slot| slot.addr == block.addr.load(Relaxed)).unwrap_or_default()
 }
 
+/// Does these jobs, and passes each finding to `tell`, with the number of its job. Returns the number of findings;
+/// `None` if it is unknown.
+fn read(
+    owner: &ContextPool,
+    jobs: &[Job],
+    claim: &Claim,
+    longest: Duration,
+    mut tell: impl FnMut(&'static Shim, usize, Mismatch),
+) -> Option<u64> {
+    if jobs.is_empty() {
+        return Some(0);
+    }
+    let found = owner.work_through(jobs, claim, longest);
+    let (mut hit, reads) = (0, jobs.iter().filter(|job| matches!(job, Job::Read(..))).count());
+    gate::note(|shim| {
+        let count = if found.is_some() { counters::GUARD_CHECKS } else { counters::GUARD_UNCHECKED };
+        shim.count(count, reads as u64);
+        for (at, found) in found.iter().flatten().enumerate().filter(|(_, found)| found.count > 0) {
+            hit += 1;
+            tell(shim, at, *found);
+        }
+    });
+    found.map(|_| hit)
+}
+
 impl Guard {
     /// Reads the zones of claimed blocks, and reports findings. The blocks' context is held. Returns the number of
     /// findings; `None` if it is unknown.
@@ -76,27 +102,15 @@ impl Guard {
             .flat_map(|block| zones::jobs(block, Job::Read).map(move |(place, from, job)| (*block, place, from, job)))
             .collect();
         let jobs: Vec<Job> = reads.iter().map(|read| read.3).chain(then.iter().copied()).collect();
-        if jobs.is_empty() {
-            return Some(0);
-        }
-        let found = owner.work_through(&jobs, claim, longest);
-        let mut hit = 0;
-        gate::note(|shim| {
-            let (count, n) =
-                (if found.is_some() { counters::GUARD_CHECKS } else { counters::GUARD_UNCHECKED }, reads.len());
-            shim.count(count, n as u64);
-            for (found, &(block, place, from, _)) in found.iter().flatten().zip(&reads).filter(|(f, _)| f.count > 0) {
-                hit += 1;
-                // Each block is reported once.
-                block.flags.fetch_and(!WATCHED, Relaxed);
-                let record = record(shim, block);
-                let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
-                let good_ns = self.all_good_ns.load(Relaxed).max(record.time_ns);
-                let found = *found;
-                report::tell(shim, self, &Writes { place, found, from, addr, asked, record, good_ns, freed: None });
-            }
-        });
-        found.map(|_| hit)
+        read(owner, &jobs, claim, longest, |shim, at, found| {
+            let (block, place, from, _) = reads[at];
+            // Each block is reported once.
+            block.flags.fetch_and(!WATCHED, Relaxed);
+            let record = record(shim, block);
+            let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
+            let good_ns = self.all_good_ns.load(Relaxed).max(record.time_ns);
+            report::tell(shim, self, &Writes { place, found, from, addr, asked, record, good_ns, freed: None });
+        })
     }
 
     /// Frees a block that no work uses: reads its zones and fills the whole block. Returns false if that is not done;
@@ -147,31 +161,19 @@ impl Guard {
         let filled: Vec<_> = blocks.iter().filter(is_filled).copied().collect();
         let whole = |block: &&'static Block| Job::Read(block.base(), block.bytes.load(Relaxed));
         let jobs: Vec<Job> = filled.iter().map(whole).collect();
-        if jobs.is_empty() {
-            return Some(0);
-        }
         let claim = Claim::of(filled.iter().map(|block| block.addr.load(Relaxed)).collect());
-        let found = owner.work_through(&jobs, &claim, longest);
-        let mut hit = 0;
-        gate::note(|shim| {
-            let count = if found.is_some() { counters::GUARD_CHECKS } else { counters::GUARD_UNCHECKED };
-            shim.count(count, filled.len() as u64);
-            for (found, block) in found.iter().flatten().zip(&filled).filter(|(found, _)| found.count > 0) {
-                hit += 1;
-                let (addr, front) = (block.addr.load(Relaxed), block.addr.load(Relaxed) - block.base());
-                let mut all = lock(&self.freed);
-                let Some(freed) = all.get_mut(&addr) else { continue };
-                freed.told = true;
-                let freed = &*freed;
-                let mut found = *found;
-                (found.first, found.end) = (found.first.saturating_sub(front), found.end.saturating_sub(front));
-                let (record, asked, good_ns) = (freed.record, freed.asked, freed.time_ns);
-                let place = Where::Freed;
-                let writes = Writes { place, found, from: addr, addr, asked, record, good_ns, freed: Some(freed) };
-                report::tell(shim, self, &writes);
-            }
-        });
-        found.map(|_| hit)
+        read(owner, &jobs, &claim, longest, |shim, at, mut found| {
+            let (addr, front) = (filled[at].addr.load(Relaxed), filled[at].addr.load(Relaxed) - filled[at].base());
+            let mut all = lock(&self.freed);
+            let Some(freed) = all.get_mut(&addr) else { return };
+            freed.told = true;
+            let freed = &*freed;
+            (found.first, found.end) = (found.first.saturating_sub(front), found.end.saturating_sub(front));
+            let (record, asked, good_ns) = (freed.record, freed.asked, freed.time_ns);
+            let place = Where::Freed;
+            let writes = Writes { place, found, from: addr, addr, asked, record, good_ns, freed: Some(freed) };
+            report::tell(shim, self, &writes);
+        })
     }
 
     /// Stops watching a block that was freed.

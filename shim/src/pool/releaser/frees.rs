@@ -10,8 +10,8 @@
 //! blocks go back by real frees at first. Release streams are used once a request has run out, or once much memory is
 //! to go back while the context works: see [`Releaser::release_unhurried`].
 //!
-//! Real frees that may wait for the device's work are made by a thread of the shim, which holds no lock. A thread that
-//! wants the memory waits for it for a limited time and then goes on without it.
+//! Real frees that may wait for the device's work are made by a thread of the shim ([`crate::process::aside`]). Each
+//! context has its own, so that a free that never returns does not hold up another context.
 
 use super::Releaser;
 use crate::backend::memory::ReleaseStream;
@@ -20,20 +20,15 @@ use crate::pool::block::Block;
 use crate::pool::block_records;
 use crate::pool::claims;
 use crate::pool::context_pool::{ContextPool, Most};
-use crate::process::cancel;
 use crate::process::errno::KeepErrno;
-use crate::process::spawn::{Stack, spawn};
 use crate::progress::activity;
 use crate::records;
 use gpumem_abi::types::{SUCCESS, Status};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
 
 /// The most blocks that go back together. No thread finds these blocks meanwhile.
 const TOGETHER: usize = 4096;
-/// Stack bytes of a thread that frees.
-const STACK: usize = 256 << 10;
 
 /// A free on a release stream was made. The driver has taken its host memory by then, so further frees of this kind
 /// cost nothing.
@@ -49,15 +44,6 @@ pub(super) fn release_streams_are_used() -> bool {
 pub(super) enum Waited {
     Yes,
     No,
-}
-
-/// Progress of a thread that frees.
-#[derive(Default)]
-struct FreeingProgress {
-    bytes: AtomicU64,
-    done: AtomicBool,
-    /// No thread waits for the freeing thread any more.
-    left: AtomicBool,
 }
 
 impl Releaser {
@@ -118,27 +104,12 @@ impl Releaser {
         longest: Duration,
         may: impl Fn(bool) -> bool + Send + 'static,
     ) -> Option<u64> {
-        let frees = context_pool.begin_freeing()?;
-        let seen = Arc::new(FreeingProgress::default());
-        let theirs = Arc::clone(&seen);
-        let free = move || {
-            let _frees = frees;
-            if let Some(_hold) = context_pool.hold().filter(|_| !self.switch.is_ending()) {
-                let may = || may(theirs.left.load(Relaxed));
-                let released = context_pool.within(|| self.release_one_by_one(context_pool, most, may));
-                theirs.bytes.store(released, Relaxed);
-            }
-            theirs.done.store(true, Release);
+        let free = move |left: &AtomicBool| {
+            let Some(_hold) = context_pool.hold().filter(|_| !self.switch.is_ending()) else { return 0 };
+            let may = || may(left.load(Relaxed));
+            context_pool.within(|| self.release_one_by_one(context_pool, most, may))
         };
-        if !spawn(Stack::Bytes(STACK), free) {
-            return Some(0);
-        }
-        let start = Instant::now();
-        while !seen.done.load(Acquire) && start.elapsed() < longest {
-            cancel::sleep(Duration::from_micros(50));
-        }
-        seen.left.store(true, Relaxed);
-        Some(seen.bytes.load(Relaxed))
+        Some(context_pool.freeing.turn()?.run(longest, free).unwrap_or(0))
     }
 
     fn release_one_by_one(&self, context_pool: &'static ContextPool, mut most: Most, may: impl Fn() -> bool) -> u64 {

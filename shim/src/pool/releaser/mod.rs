@@ -214,7 +214,7 @@ impl Releaser {
         }
         // A free that waits for work has already waited for some time. That time is subtracted.
         let of_device = self.idle.contexts().on(context_pool.device);
-        let waited = of_device.iter().map(|other| other.frees_for()).max();
+        let waited = of_device.iter().map(|other| other.freeing.at_work_for()).max();
         LONGEST_WAIT.saturating_sub(waited.unwrap_or_default())
     }
 
@@ -274,7 +274,7 @@ impl Releaser {
                 return released;
             }
             // The frees of another thread have already waited in vain for that long.
-            if left.is_zero() || context_pool.frees_for() > LONGEST_WAIT {
+            if left.is_zero() || context_pool.freeing.at_work_for() > LONGEST_WAIT {
                 return 0;
             }
             cancel::sleep(SLEEP);
@@ -337,11 +337,14 @@ mod tests {
         let releaser: &'static Releaser = Box::leak(Box::new(Releaser::new(Vendor::Cuda, None, true)));
         let context_pool = ContextPool::for_test(1, 0, 0);
         for waited in [LONGEST_WAIT, LONGEST_WAIT - Duration::from_millis(300)] {
-            let _frees = context_pool.begin_freeing().unwrap().since(waited);
+            let _frees = context_pool.freeing.turn().unwrap().since(waited);
             let start = Instant::now();
             assert_eq!(releaser.release_in_time(context_pool, |_| true), 0);
             // The other thread's time counts; otherwise this request would have waited its whole time.
-            assert!(start.elapsed() < LONGEST_WAIT / 2 && context_pool.frees_for() >= LONGEST_WAIT, "{waited:?}");
+            assert!(
+                start.elapsed() < LONGEST_WAIT / 2 && context_pool.freeing.at_work_for() >= LONGEST_WAIT,
+                "{waited:?}"
+            );
         }
     }
 }

@@ -9,7 +9,7 @@ use syn::visit::{self, Visit};
 struct Whole {
     room: &'static str,
     name: &'static str,
-    /// The files whose methods may have the whole as `self`.
+    /// The files, or folders with a `/`, whose methods may have the whole as `self`.
     composition: &'static [&'static str],
     /// Other files may have functions that take the whole.
     is_taken: bool,
@@ -25,7 +25,7 @@ const POOL: Whole = Whole {
     plain: &[],
 };
 const CACHE: Whole =
-    Whole { room: "shim/src/graphs", name: "Cache", composition: &["mod.rs"], is_taken: true, plain: &["Library"] };
+    Whole { room: "shim/src/graphs", name: "ExecStore", composition: &["store/"], is_taken: true, plain: &["Library"] };
 
 struct Facts {
     whole: &'static Whole,
@@ -43,7 +43,10 @@ impl Facts {
     }
 
     fn is_composition(&self) -> bool {
-        self.whole.composition.iter().any(|name| self.file == Path::new(name))
+        self.whole.composition.iter().any(|name| match name.ends_with('/') {
+            true => self.file.starts_with(name),
+            false => self.file == Path::new(name),
+        })
     }
 
     /// The structs that the whole owns, and those that they own.

@@ -1,21 +1,18 @@
 //! `GPUMEM_FREED_IN_GRAPH`: memory that is freed while a live graph refers to it. If that graph is launched again, it
 //! may work on memory that was reused for something else.
 
-use crate::graphs;
 use crate::ledger::table::NO_SLOT;
-use crate::pool;
 use crate::shim::Shim;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::EventKind;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// The most events of one process. The counter goes on beyond it.
 const MOST_EVENTS: u64 = 256;
 
 /// Searches all live graphs for memory that is about to be freed and whose record is in this slot.
 #[cold]
-pub(crate) fn look_for_memory_in_graphs(shim: &Shim, addr: u64, bytes: u64, slot: u32) {
-    if !graphs::refers_to(&(addr..addr.saturating_add(bytes))) {
+pub(crate) fn look(shim: &Shim, addr: u64, bytes: u64, slot: u32) {
+    if !shim.above.graph_refers_to(&(addr..addr.saturating_add(bytes))) {
         return;
     }
     shim.count(counters::FREED_IN_GRAPH, 1);
@@ -29,12 +26,4 @@ pub(crate) fn look_for_memory_in_graphs(shim: &Shim, addr: u64, bytes: u64, slot
         event.stack = record.map_or(0, |record| record.stack);
         event.context = record.map_or(0, |record| record.context);
     });
-}
-
-/// As [`look_for_memory_in_graphs`], for the pool's block that begins at this address, if there is one.
-#[cold]
-pub(crate) fn look_for_block_in_graphs(shim: &Shim, addr: u64) {
-    if let Some(block) = pool::all().find_map(|pool| pool.releaser.blocks().get(addr)) {
-        look_for_memory_in_graphs(shim, addr, block.asked.load(Relaxed), block.slot.load(Relaxed));
-    }
 }
