@@ -1,5 +1,6 @@
 //! The CUDA driver.
 
+use super::both::{answers, exchange};
 use super::driver::{self, Function};
 use super::{ACTIVE, Backend, DeviceInfo, PER_THREAD};
 use crate::process::cancel::Uncancelled;
@@ -10,17 +11,11 @@ use std::ptr::{null, null_mut};
 
 pub(super) struct Cuda;
 
-/// Returns the answer if the driver has the function and it succeeded.
-fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
-    (status == Some(SUCCESS)).then_some(answer)
-}
-
 /// `CU_PROCESS_STATE_RUNNING` and `…_CHECKPOINTED`.
 const RUNNING: i32 = 0;
 const CHECKPOINTED: i32 = 2;
 
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-const RELAXED: i32 = 2;
+exchange!(driver::cuThreadExchangeStreamCaptureMode);
 
 /// Makes a context current; returns true if [`leave`] has to be called.
 pub(super) fn enter(context: u64) -> bool {
@@ -40,24 +35,8 @@ pub(super) fn leave() {
     let _ = unsafe { driver::cuCtxPopCurrent_v2(&mut context) };
 }
 
-/// Lets this thread make calls that a capture of it forbids. Returns the previous mode.
-pub(super) fn relax() -> i32 {
-    exchange(RELAXED)
-}
-
-/// Sets the thread's mode. Returns the previous mode.
-pub(super) fn exchange(mut mode: i32) -> i32 {
-    // SAFETY: rule of answers: `mode` is read and written. The call changes this thread's mode
-    // alone.
-    let _ = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut mode) };
-    mode
-}
-
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `…_MINOR`.
 const CAPABILITY: [i32; 2] = [75, 76];
-
-/// `CU_DEVICE_ATTRIBUTE_INTEGRATED`.
-const INTEGRATED: i32 = 18;
 
 /// Returns name and compute capability of each device that the process sees.
 pub(crate) fn gpus() -> Vec<(Vec<u8>, (u32, u32))> {
@@ -77,7 +56,19 @@ pub(crate) fn gpus() -> Vec<(Vec<u8>, (u32, u32))> {
     asked.map_or(Vec::new(), |()| (0..devices).map(gpu).collect())
 }
 
+/// Returns the kind of a `CUgraphNodeType`.
+fn kind_of(number: i32) -> NodeKind {
+    u8::try_from(number).ok().and_then(NodeKind::from_u8).unwrap_or(NodeKind::Other)
+}
+
 impl Backend for Cuda {
+    // 18: `CU_DEVICE_ATTRIBUTE_INTEGRATED`.
+    answers!(
+        driver: cuCtxGetDevice, cuDeviceGetName, cuDeviceGetUuid_v2, cuDeviceTotalMem_v2, cuDeviceGetAttribute(18),
+        cuMemGetAddressRange_v2, cuStreamGetCaptureInfo_v2, cuDriverGetVersion, cuGraphGetNodes, cuGraphNodeGetType,
+        cuGraphChildGraphNodeGetGraph; kind_of
+    );
+
     #[inline]
     fn current_context(&self) -> Option<u64> {
         let _uncancelled = Uncancelled::new();
@@ -87,40 +78,12 @@ impl Backend for Cuda {
         ok(status, context as u64).filter(|&context| context != 0)
     }
 
-    fn current_device(&self) -> Option<Device> {
-        let _uncancelled = Uncancelled::new();
-        let mut device = 0;
-        // SAFETY: rule of answers: `device` takes the ordinal.
-        let status = unsafe { driver::cuCtxGetDevice(&mut device) };
-        ok(status, device)
-    }
-
     fn primary_active(&self, device: Device) -> Option<bool> {
         let (mut flags, mut active) = (0, 0);
         // SAFETY: rule of answers: `flags` and `active` take the numbers. The driver checks the
         // device.
         let status = unsafe { driver::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) };
         ok(status, active != 0)
-    }
-
-    fn device_info(&self, device: Device) -> DeviceInfo {
-        let _uncancelled = Uncancelled::new();
-        let mut info = DeviceInfo::default();
-        let mut name = [0_u8; 256];
-        let (mut total, mut integrated) = (0, 0);
-        // SAFETY: rule of answers: the name's length is passed with it, and the other locals have
-        // the types of their answers. The driver checks the device.
-        unsafe {
-            if driver::cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32, device) == Some(SUCCESS) {
-                info.name = name.iter().copied().take_while(|&byte| byte != 0).collect();
-            }
-            let _ = driver::cuDeviceGetUuid_v2(&mut info.uuid, device);
-            let _ = driver::cuDeviceTotalMem_v2(&mut total, device);
-            let _ = driver::cuDeviceGetAttribute(&mut integrated, INTEGRATED, device);
-        }
-        info.total_bytes = total as u64;
-        info.integrated = integrated != 0;
-        info
     }
 
     fn memory_info(&self) -> Option<(u64, u64)> {
@@ -160,14 +123,6 @@ impl Backend for Cuda {
         ok(status, bytes)
     }
 
-    fn allocation_around(&self, ptr: DevicePtr) -> Option<(u64, u64)> {
-        let (mut base, mut bytes) = (0, 0);
-        // SAFETY: rule of answers: `base` and `bytes` take the numbers. The driver answers for
-        // addresses that it does not know.
-        let status = unsafe { driver::cuMemGetAddressRange_v2(&mut base, &mut bytes, ptr) };
-        ok(status, (base, bytes as u64))
-    }
-
     fn location_of(&self, ptr: DevicePtr) -> Option<Location> {
         // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, …_DEVICE_ORDINAL, …_IS_MANAGED.
         let mut ids = [2, 9, 8];
@@ -185,23 +140,6 @@ impl Backend for Cuda {
         }
     }
 
-    fn captures_into(&self, stream: Stream) -> Option<Graph> {
-        let stream = if stream.is_null() { PER_THREAD as Stream } else { stream };
-        let (mut status, mut id, mut graph, mut deps, mut len) = (0, 0, null_mut(), null(), 0);
-        // SAFETY: rule of answers: each local has the type of its answer. Rule of the program's handles: the stream is
-        // alive.
-        let asked =
-            unsafe { driver::cuStreamGetCaptureInfo_v2(stream, &mut status, &mut id, &mut graph, &mut deps, &mut len) };
-        ok(asked, graph).filter(|graph| status == ACTIVE && !graph.is_null())
-    }
-
-    fn version(&self) -> Option<u32> {
-        let mut version = 0;
-        // SAFETY: rule of answers: `version` takes the number.
-        let status = unsafe { driver::cuDriverGetVersion(&mut version) };
-        ok(status, version as u32)
-    }
-
     fn parking(&self) -> Option<Parking> {
         let mut state = 0;
         // SAFETY: rule of answers: `state` takes a number. The pid is this process's.
@@ -213,39 +151,5 @@ impl Backend for Cuda {
             _ => Parking::Quiet,
         };
         ok(status, parking)
-    }
-
-    fn node_count(&self, graph: Graph) -> Option<usize> {
-        let mut len = 0;
-        // SAFETY: rule of answers: with a null array only `len` is written. Rule of the program's
-        // handles: the graph is alive.
-        let status = unsafe { driver::cuGraphGetNodes(graph, null_mut(), &mut len) };
-        ok(status, len)
-    }
-
-    fn nodes(&self, graph: Graph, nodes: &mut [GraphNode]) -> Option<usize> {
-        let mut len = nodes.len();
-        // SAFETY: rule of answers: `len` is the length of `nodes`, and no more handles than that
-        // are written. Rule of the program's handles: the graph is alive.
-        let status = unsafe { driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut len) };
-        ok(status, len.min(nodes.len()))
-    }
-
-    fn node_kind(&self, node: GraphNode) -> Option<(NodeKind, Option<Graph>)> {
-        let mut kind = 0;
-        // SAFETY: rule of answers: `kind` takes the number. The node is one of a graph that is
-        // alive, as the caller has just listed it.
-        ok(unsafe { driver::cuGraphNodeGetType(node, &mut kind) }, ())?;
-        let kind = u8::try_from(kind).ok().and_then(NodeKind::from_u8).unwrap_or(NodeKind::Other);
-        let mut child: Graph = null_mut();
-        let inside = match kind {
-            NodeKind::Child => {
-                // SAFETY: rule of answers: `child` takes the handle. The driver has just said that
-                // the node is a child graph node.
-                ok(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut child) }, ()).map(|()| child)
-            }
-            _ => None,
-        };
-        Some((kind, inside))
     }
 }

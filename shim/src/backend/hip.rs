@@ -1,5 +1,6 @@
 //! The HIP runtime.
 
+use super::both::{answers, exchange};
 use super::hip_runtime;
 use super::{ACTIVE, Backend, DeviceInfo, PER_THREAD};
 use crate::process::cancel::Uncancelled;
@@ -11,21 +12,12 @@ use std::ptr::{null, null_mut};
 
 pub(super) struct Hip;
 
+exchange!(hip_runtime::hipThreadExchangeStreamCaptureMode);
+
 /// Returns the number that stands for a device's context: the device's number plus one. HIP programs work with devices.
 pub(crate) fn context_of(device: Device) -> u64 {
     device as u64 + 1
 }
-
-/// Returns the answer if HIP has the function and it succeeded.
-fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
-    (status == Some(SUCCESS)).then_some(answer)
-}
-
-/// `hipStreamCaptureModeRelaxed`.
-const RELAXED: i32 = 2;
-
-/// `hipDeviceAttributeIntegrated`.
-const INTEGRATED: i32 = 16;
 
 /// Maximum nesting of devices that [`enter`] leaves: to launch, to make an exec, to free memory for it.
 const MOST_LEFT: usize = 8;
@@ -66,19 +58,6 @@ pub(super) fn leave() {
     let _ = unsafe { hip_runtime::hipSetDevice(left.devices[len]) };
 }
 
-/// Lets this thread make calls that a capture of it forbids; returns the previous mode.
-pub(super) fn relax() -> i32 {
-    exchange(RELAXED)
-}
-
-/// Sets a thread's mode; returns the previous one.
-pub(super) fn exchange(mut mode: i32) -> i32 {
-    // SAFETY: rule of answers: `mode` is read and written. The call changes this thread's mode
-    // alone.
-    let _ = unsafe { hip_runtime::hipThreadExchangeStreamCaptureMode(&mut mode) };
-    mode
-}
-
 /// The first release whose node kinds begin with 0, as a number of hipRuntimeGetVersion.
 const KINDS_FROM_ZERO: u32 = 50_300_000;
 
@@ -106,41 +85,25 @@ fn kind_numbered(number: i32, from_one: bool) -> NodeKind {
     }
 }
 
+/// Returns the kind of a `hipGraphNodeType` of this release.
+fn kind_of(number: i32) -> NodeKind {
+    kind_numbered(number, counts_from_one())
+}
+
 impl Backend for Hip {
+    // 16: `hipDeviceAttributeIntegrated`.
+    answers!(
+        hip_runtime: hipGetDevice, hipDeviceGetName, hipDeviceGetUuid, hipDeviceTotalMem, hipDeviceGetAttribute(16),
+        hipMemGetAddressRange, hipStreamGetCaptureInfo_v2, hipRuntimeGetVersion, hipGraphGetNodes, hipGraphNodeGetType,
+        hipGraphChildGraphNodeGetGraph; kind_of
+    );
+
     fn current_context(&self) -> Option<u64> {
         self.current_device().map(context_of)
     }
 
-    fn current_device(&self) -> Option<Device> {
-        let _uncancelled = Uncancelled::new();
-        let mut device = 0;
-        // SAFETY: rule of answers: `device` takes the ordinal.
-        let status = unsafe { hip_runtime::hipGetDevice(&mut device) };
-        ok(status, device)
-    }
-
     fn primary_active(&self, _: Device) -> Option<bool> {
         None
-    }
-
-    fn device_info(&self, device: Device) -> DeviceInfo {
-        let _uncancelled = Uncancelled::new();
-        let mut info = DeviceInfo::default();
-        let mut name = [0_u8; 256];
-        let (mut total, mut integrated) = (0, 0);
-        // SAFETY: rule of answers: the name's length is passed with it, and the other locals have
-        // the types of their answers. HIP checks the device.
-        unsafe {
-            if hip_runtime::hipDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32, device) == Some(SUCCESS) {
-                info.name = name.iter().copied().take_while(|&byte| byte != 0).collect();
-            }
-            let _ = hip_runtime::hipDeviceGetUuid(&mut info.uuid, device);
-            let _ = hip_runtime::hipDeviceTotalMem(&mut total, device);
-            let _ = hip_runtime::hipDeviceGetAttribute(&mut integrated, INTEGRATED, device);
-        }
-        info.total_bytes = total as u64;
-        info.integrated = integrated != 0;
-        info
     }
 
     /// Returns nothing: HIP's answer to this synchronises on some releases, so only the program's own queries are used.
@@ -154,66 +117,6 @@ impl Backend for Hip {
 
     fn kept_for_graphs(&self, _: Device) -> Option<u64> {
         None
-    }
-
-    fn allocation_around(&self, ptr: DevicePtr) -> Option<(u64, u64)> {
-        let (mut base, mut bytes) = (0, 0);
-        // SAFETY: rule of answers: `base` and `bytes` take the numbers. HIP answers for addresses
-        // that it does not know.
-        let status = unsafe { hip_runtime::hipMemGetAddressRange(&mut base, &mut bytes, ptr) };
-        ok(status, (base, bytes as u64))
-    }
-
-    fn captures_into(&self, stream: Stream) -> Option<Graph> {
-        let stream = if stream.is_null() { PER_THREAD as Stream } else { stream };
-        let (mut status, mut id, mut graph, mut deps, mut len) = (0, 0, null_mut(), null(), 0);
-        // SAFETY: rule of answers: each local has the type of its answer. Rule of the program's handles: the stream is
-        // alive.
-        let asked = unsafe {
-            hip_runtime::hipStreamGetCaptureInfo_v2(stream, &mut status, &mut id, &mut graph, &mut deps, &mut len)
-        };
-        ok(asked, graph).filter(|graph| status == ACTIVE && !graph.is_null())
-    }
-
-    fn version(&self) -> Option<u32> {
-        let mut version = 0;
-        // SAFETY: rule of answers: `version` takes the number.
-        let status = unsafe { hip_runtime::hipRuntimeGetVersion(&mut version) };
-        ok(status, version as u32)
-    }
-
-    fn node_count(&self, graph: Graph) -> Option<usize> {
-        let mut len = 0;
-        // SAFETY: rule of answers: with a null array only `len` is written. Rule of the program's
-        // handles: the graph is alive.
-        let status = unsafe { hip_runtime::hipGraphGetNodes(graph, null_mut(), &mut len) };
-        ok(status, len)
-    }
-
-    fn nodes(&self, graph: Graph, nodes: &mut [GraphNode]) -> Option<usize> {
-        let mut len = nodes.len();
-        // SAFETY: rule of answers: `len` is the length of `nodes`, and no more handles than that
-        // are written. Rule of the program's handles: the graph is alive.
-        let status = unsafe { hip_runtime::hipGraphGetNodes(graph, nodes.as_mut_ptr(), &mut len) };
-        ok(status, len.min(nodes.len()))
-    }
-
-    fn node_kind(&self, node: GraphNode) -> Option<(NodeKind, Option<Graph>)> {
-        let mut kind = 0;
-        // SAFETY: rule of answers: `kind` takes the number. The node is one of a graph that is
-        // alive, as the caller has just listed it.
-        ok(unsafe { hip_runtime::hipGraphNodeGetType(node, &mut kind) }, ())?;
-        let kind = kind_numbered(kind, counts_from_one());
-        let mut child: Graph = null_mut();
-        let inside = match kind {
-            NodeKind::Child => {
-                // SAFETY: rule of answers: `child` takes the handle. HIP has just said that the
-                // node is a child graph node.
-                ok(unsafe { hip_runtime::hipGraphChildGraphNodeGetGraph(node, &mut child) }, ()).map(|()| child)
-            }
-            _ => None,
-        };
-        Some((kind, inside))
     }
 }
 

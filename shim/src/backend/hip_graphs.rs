@@ -5,6 +5,7 @@
 //! hipGraphExecUpdate). Statements about HIP here are what ROCm 5.2 to 6.3 do by their sources; the code was run
 //! against a simulation, and not on a device.
 
+use super::both::thread_states;
 use super::graphs::{
     Code, Event, GraphBehaviour, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit,
 };
@@ -198,6 +199,9 @@ fn edges(graph: Graph, reading: &mut Reading) -> Option<()> {
 }
 
 impl GraphCalls for HipGraphs {
+    // Contexts here are devices; one is entered at a time, since no clone is built in another's.
+    thread_states!(runtime);
+
     fn ready(&self) -> Result<(), Pinned> {
         static READY: OnceBool = OnceBool::new();
         if READY.get_or_init(hip_runtime::has_graph_calls) { Ok(()) } else { Err(Pinned::Lookup) }
@@ -390,22 +394,5 @@ impl GraphCalls for HipGraphs {
     /// Returns success: HIP instantiates and destroys during captures.
     fn allowed(&self) -> Status {
         SUCCESS
-    }
-
-    fn relax(&self) -> i32 {
-        runtime::relax()
-    }
-
-    fn unrelax(&self, before: i32) {
-        runtime::exchange(before);
-    }
-
-    /// Contexts here are devices; one is entered at a time, since no clone is built in another's.
-    fn enter(&self, context: u64) -> bool {
-        runtime::enter(context)
-    }
-
-    fn leave(&self) {
-        runtime::leave();
     }
 }

@@ -22,7 +22,7 @@ const GLOBAL: u32 = 1;
 /// `…_PORTABLE | …_DEVICEMAP`.
 const MAPPED: u32 = 3;
 
-/// The calls of one vendor's library.
+/// The calls of one vendor's library. A method with a default is one that not each library has.
 pub(crate) trait MemoryCalls: Sync {
     /// True if submissions of work and changes of a thread's context are seen, so that an idle device and the current
     /// context are known without a call.
@@ -38,23 +38,33 @@ pub(crate) trait MemoryCalls: Sync {
     ///
     /// # Errors
     /// The library's; 801 if it is not asked for any.
-    fn device(&self, bytes: usize) -> Result<u64, Status>;
+    fn device(&self, _bytes: usize) -> Result<u64, Status> {
+        Err(NOT_SUPPORTED)
+    }
     /// Returns the current device's free bytes; `None` if unknown.
     fn free_bytes(&self) -> Option<u64>;
     /// True if a device is known to free memory in stream order: the answer of [`MemoryCalls::release_stream`], without
     /// making a stream.
-    fn has_release_streams(&self, device: Device) -> bool;
+    fn has_release_streams(&self, _device: Device) -> bool {
+        false
+    }
     /// Makes a stream of ours in the current context for freeing memory; `None` if that is not possible.
     ///
     /// # Errors
     /// The library's.
-    fn release_stream(&self, device: Device) -> Result<Option<ReleaseStream>, Status>;
-    fn end_release_stream(&self, stream: ReleaseStream);
+    fn release_stream(&self, _device: Device) -> Result<Option<ReleaseStream>, Status> {
+        Ok(None)
+    }
+    fn end_release_stream(&self, _stream: ReleaseStream) {}
     /// Frees unused memory in stream order on the release stream. It waits for no work, and no other request gets the
     /// memory until [`MemoryCalls::pass`] has returned (both measured on an H200, driver 580).
-    fn free_on(&self, addr: u64, stream: ReleaseStream) -> Status;
+    fn free_on(&self, _addr: u64, _stream: ReleaseStream) -> Status {
+        NOT_SUPPORTED
+    }
     /// Waits until a release stream has done its frees.
-    fn pass(&self, stream: ReleaseStream) -> Status;
+    fn pass(&self, _stream: ReleaseStream) -> Status {
+        NOT_SUPPORTED
+    }
     /// Returns managed memory of this size.
     ///
     /// # Errors
@@ -72,20 +82,32 @@ pub(crate) trait MemoryCalls: Sync {
     ///
     /// # Errors
     /// The library's.
-    fn fill_stream(&self) -> Result<Option<Stream>, Status>;
+    fn fill_stream(&self) -> Result<Option<Stream>, Status> {
+        Ok(None)
+    }
     /// Fills unused memory on a fill stream, and waits only for that fill.
-    fn fill_on(&self, addr: u64, byte: u8, bytes: usize, stream: Stream) -> Status;
+    fn fill_on(&self, _addr: u64, _byte: u8, _bytes: usize, _stream: Stream) -> Status {
+        NOT_SUPPORTED
+    }
     /// Waits for all work of the current context.
     fn synchronize(&self) -> Status;
     /// Records an event after all work of a context, and makes the event if there is none. `None` if there can be no
     /// such event. Nothing may capture meanwhile.
-    fn record_event_after_all(&self, context: u64, event: Option<Event>) -> Option<Event>;
+    fn record_event_after_all(&self, _context: u64, _event: Option<Event>) -> Option<Event> {
+        None
+    }
     /// True if the vendor has such events.
-    fn has_context_events(&self) -> bool;
+    fn has_context_events(&self) -> bool {
+        false
+    }
     /// True if the work before an event has completed.
-    fn completed(&self, event: Event) -> bool;
-    fn wait(&self, event: Event) -> Status;
-    fn drop_event(&self, event: Event);
+    fn completed(&self, _event: Event) -> bool {
+        false
+    }
+    fn wait(&self, _event: Event) -> Status {
+        NOT_SUPPORTED
+    }
+    fn drop_event(&self, _event: Event) {}
 }
 
 /// Returns a vendor's calls.
@@ -162,25 +184,12 @@ mod tests {
         fn relax(&self) -> i32 { self.note("relax".into()); 5 }
         fn unrelax(&self, before: i32) { self.note(format!("unrelax {before}")); }
         fn free(&self, _: u64) -> Status { SUCCESS }
-        fn device(&self, _: usize) -> Result<u64, Status> { Err(NOT_SUPPORTED) }
         fn free_bytes(&self) -> Option<u64> { None }
-        fn has_release_streams(&self, _: Device) -> bool { false }
-        fn release_stream(&self, _: Device) -> Result<Option<ReleaseStream>, Status> { Ok(None) }
-        fn end_release_stream(&self, _: ReleaseStream) {}
-        fn free_on(&self, _: u64, _: ReleaseStream) -> Status { NOT_SUPPORTED }
-        fn pass(&self, _: ReleaseStream) -> Status { NOT_SUPPORTED }
         fn managed(&self, _: Device, _: usize) -> Result<u64, Status> { Err(NOT_SUPPORTED) }
         fn host(&self, _: usize) -> Result<u64, Status> { Err(NOT_SUPPORTED) }
         fn free_host(&self, _: u64) -> Status { SUCCESS }
         fn fill(&self, _: u64, _: u8, _: usize) -> Status { SUCCESS }
-        fn fill_stream(&self) -> Result<Option<Stream>, Status> { Ok(None) }
-        fn fill_on(&self, _: u64, _: u8, _: usize, _: Stream) -> Status { NOT_SUPPORTED }
         fn synchronize(&self) -> Status { SUCCESS }
-        fn record_event_after_all(&self, _: u64, _: Option<Event>) -> Option<Event> { None }
-        fn has_context_events(&self) -> bool { false }
-        fn completed(&self, _: Event) -> bool { false }
-        fn wait(&self, _: Event) -> Status { NOT_SUPPORTED }
-        fn drop_event(&self, _: Event) {}
     }
 
     /// However a call within a context ends, its thread is in its own context again, with its own capture mode.

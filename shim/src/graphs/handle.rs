@@ -15,7 +15,6 @@ use crate::process::handle_range::{HANDLES, STRIDE};
 use crate::process::heap;
 use crate::process::lock::lock;
 use gpumem_abi::types::Status;
-use rustc_hash::FxHashMap;
 use std::ffi::c_void;
 use std::num::NonZeroU64;
 use std::ptr::null_mut;
@@ -148,7 +147,7 @@ pub(crate) struct Handle {
     pub slot: AtomicU32,
     /// The handle had an exec, and another handle took it.
     pub lost_its: AtomicBool,
-    /// The next launch has to wait for one that is in the cache's [`Pendings`].
+    /// The next launch has to wait for one that is pending ([`Pending`]).
     pub waits: AtomicBool,
     /// Locked during the real calls that launches and changes of this handle need.
     pub body: Mutex<Body>,
@@ -221,50 +220,6 @@ impl Body {
 pub(crate) struct Pending {
     pub event: Event,
     pub stream_key: StreamKey,
-}
-
-/// The last launches on execs that were since taken from the handles that made these launches. The lock is never held
-/// during a real call.
-#[derive(Default)]
-pub(crate) struct Pendings(Mutex<FxHashMap<usize, Pending>>);
-
-impl Pendings {
-    /// Returns the key: the address of a handle's slot, which never changes.
-    fn key(handle: &Handle) -> usize {
-        std::ptr::from_ref(handle) as usize
-    }
-
-    /// Takes out the launch that the handle's next one has to wait for.
-    pub(crate) fn take(&self, handle: &Handle) -> Option<Pending> {
-        if !handle.waits.load(Acquire) {
-            return None;
-        }
-        let mut all = lock(&self.0);
-        handle.waits.store(false, Release);
-        all.remove(&Self::key(handle))
-    }
-
-    /// Makes the handle's next launch wait for this one. Returns the launch that it had to wait for until now.
-    pub(crate) fn put(&self, handle: &Handle, pending: Pending) -> Option<Pending> {
-        let mut all = lock(&self.0);
-        handle.waits.store(true, Release);
-        all.insert(Self::key(handle), pending)
-    }
-
-    /// As [`Self::put`], but if there is a launch already, keeps it and returns this one.
-    pub(crate) fn put_back(&self, handle: &Handle, pending: Pending) -> Option<Pending> {
-        let mut all = lock(&self.0);
-        if handle.waits.swap(true, AcqRel) {
-            return Some(pending);
-        }
-        all.insert(Self::key(handle), pending)
-    }
-
-    /// Renames a stream in all launches on it.
-    pub(crate) fn rename(&self, stream_key: StreamKey, to: StreamKey) {
-        let mut all = lock(&self.0);
-        all.values_mut().filter(|pending| pending.stream_key == stream_key).for_each(|its| its.stream_key = to);
-    }
 }
 
 const _: () = assert!(size_of::<Handle>() == 64, "one cache line");

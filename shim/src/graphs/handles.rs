@@ -1,7 +1,7 @@
 //! The program's handles: their state, the launches that their next launches wait for, and permission for new ones.
 
 use super::class::Class;
-use super::handle::{Body, Handle, HandleTable, INVALID, Pending, Pendings};
+use super::handle::{Body, Handle, HandleTable, INVALID, Pending};
 use super::library::Library;
 use super::real::{Lease, NOWHERE, StreamKey};
 use crate::backend::graphs::StreamArg;
@@ -13,9 +13,10 @@ use crate::records;
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Pinned, Severity, Vendor};
+use rustc_hash::FxHashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::*};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// `CUDA_ERROR_UNKNOWN`: the answer if bookkeeping failed and the library was not asked.
 const UNKNOWN: Status = 999;
@@ -27,15 +28,16 @@ pub(crate) struct Handles {
     library: Library,
     /// The reason why new handles are the library's own: a [`Pinned`]. 0: new handles are the shim's.
     closed: AtomicU8,
-    /// The launches that the next launches of handles have to wait for.
-    pendings: Pendings,
+    /// The last launches on execs that were since taken from the handles that made these launches, by the address of the
+    /// handle's slot. The lock is never held during a real call.
+    pendings: Mutex<FxHashMap<usize, Pending>>,
 }
 
 impl Handles {
     /// Returns `None` if no handles can be reserved.
     pub(super) fn new(library: Library, start: &'static AtomicUsize) -> Option<Self> {
         let (execs, closed) = (HandleTable::new(start)?, AtomicU8::new(0));
-        Some(Self { execs, library, closed, pendings: Pendings::default() })
+        Some(Self { execs, library, closed, pendings: Mutex::default() })
     }
 
     #[inline(always)]
@@ -135,26 +137,38 @@ impl Handles {
         real.set_handle(None);
     }
 
+    /// Takes out the launch that the handle's next one has to wait for.
+    fn take_pending(&self, handle: &Handle) -> Option<Pending> {
+        if !handle.waits.load(Acquire) {
+            return None;
+        }
+        let mut all = lock(&self.pendings);
+        handle.waits.store(false, Release);
+        all.remove(&key(handle))
+    }
+
     /// Makes the next launch of a handle wait for this one.
     pub(super) fn set_pending(&self, handle: &Handle, pending: Pending) {
-        if let Some(old) = self.pendings.put(handle, pending) {
-            self.library.calls.drop_event(old.event);
-        }
+        let mut all = lock(&self.pendings);
+        handle.waits.store(true, Release);
+        let old = all.insert(key(handle), pending);
+        drop(all);
+        self.forget(old);
+    }
+
+    fn forget(&self, pending: Option<Pending>) {
+        pending.into_iter().for_each(|pending| self.library.calls.drop_event(pending.event));
     }
 
     /// Drops the launch that the handle's next launch would wait for. If the context of that launch is `gone`, so is
     /// the event.
     pub(super) fn drop_pending(&self, handle: &Handle, gone: bool) {
-        if let Some(pending) = self.pendings.take(handle)
-            && !gone
-        {
-            self.library.calls.drop_event(pending.event);
-        }
+        self.forget(self.take_pending(handle).filter(|_| !gone));
     }
 
     /// Makes a stream wait for the handle's last launch, if that was made with another exec on another stream.
     pub(super) fn wait_for_pending(&self, handle: &Handle, to: StreamArg, stream_key: StreamKey) -> Option<Pending> {
-        let pending = self.pendings.take(handle)?;
+        let pending = self.take_pending(handle)?;
         let calls = self.library.calls;
         // A stream that captures is not touched. Its launch is refused anyway.
         if pending.stream_key != stream_key && !calls.completed(pending.event) && !(capturing() && calls.captures(to)) {
@@ -166,17 +180,29 @@ impl Handles {
     /// Ends the wait for a pending launch. If the launch that waited was refused, the next one has to wait instead;
     /// returns true then.
     pub(super) fn waited(&self, handle: &Handle, pending: Option<Pending>, status: Status) -> bool {
-        let Some(pending) = pending else { return false };
-        let over = if status == SUCCESS { Some(pending) } else { self.pendings.put_back(handle, pending) };
-        let waits = over.is_none();
-        over.iter().for_each(|over| self.library.calls.drop_event(over.event));
-        waits
+        let mut over = pending;
+        if status != SUCCESS && over.is_some() {
+            let mut all = lock(&self.pendings);
+            // If there is another launch already, that one stays.
+            if !handle.waits.swap(true, AcqRel) {
+                all.extend(over.take().map(|pending| (key(handle), pending)));
+                return true;
+            }
+        }
+        self.forget(over);
+        false
     }
 
     /// Renames a stream in all launches on it.
     pub(super) fn rename_stream(&self, stream_key: StreamKey, to: StreamKey) {
-        self.pendings.rename(stream_key, to);
+        let mut all = lock(&self.pendings);
+        all.values_mut().filter(|pending| pending.stream_key == stream_key).for_each(|its| its.stream_key = to);
     }
+}
+
+/// Returns the address of a handle's slot, which never changes.
+fn key(handle: &Handle) -> usize {
+    std::ptr::from_ref(handle) as usize
 }
 
 #[cfg(test)]

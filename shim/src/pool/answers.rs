@@ -11,7 +11,6 @@ use crate::records;
 use gpumem_abi::types::{DevicePtr, Opaque};
 use gpumem_wire::kinds::Vendor;
 use std::ffi::c_int;
-use std::sync::atomic::Ordering::*;
 
 /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`: a new number for each allocation.
 const BUFFER_ID: c_int = 7;
@@ -35,10 +34,7 @@ pub(crate) fn about(vendor: Vendor, ptr: DevicePtr) -> Asked {
     let block = of(vendor).and_then(|pool| pool.releaser.blocks().around(ptr));
     match block {
         // The address is in freed memory, or beyond the end of the program's part.
-        Some(block)
-            if block.is(State::Idle)
-                || (ptr != block.addr.load(Relaxed) && ptr - block.addr.load(Relaxed) >= block.asked.load(Relaxed)) =>
-        {
+        Some(block) if block.is(State::Idle) || (ptr != block.addr() && ptr - block.addr() >= block.asked()) => {
             Asked { ptr: NOWHERE, block: None }
         }
         block => Asked { ptr, block },
@@ -49,14 +45,14 @@ impl Asked {
     /// Returns the bytes of the allocation if the real answer would differ.
     pub(crate) fn bytes(&self) -> Option<usize> {
         let block = self.block.filter(|block| block.is(State::Live))?;
-        let asked = block.asked.load(Relaxed);
-        (asked != block.bytes.load(Relaxed)).then_some(asked as usize)
+        let asked = block.asked();
+        (asked != block.bytes()).then_some(asked as usize)
     }
 
     /// Returns the start of the allocation for the program if the real answer would differ.
     pub(crate) fn start(&self) -> Option<DevicePtr> {
         let block = self.block.filter(|block| block.has(FRONTED))?;
-        Some(block.addr.load(Relaxed))
+        Some(block.addr())
     }
 
     /// Returns true if the program may not share the allocation with other processes. They would find the guard's zone

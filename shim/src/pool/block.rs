@@ -1,6 +1,7 @@
 //! One block: an allocation of the driver, and its owner.
 
 use super::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use crate::ledger::table::NO_SLOT;
 
 /// The owner of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,25 +41,74 @@ pub(crate) const SPILLED: u32 = MANAGED | HOST;
 #[derive(Debug, Default)]
 pub(crate) struct Block {
     /// The start of the program's part. It is the start of the block, unless the guard has a zone in front.
-    pub addr: AtomicU64,
+    addr: AtomicU64,
     /// Bytes that the driver gave.
-    pub bytes: AtomicU64,
+    bytes: AtomicU64,
     /// Bytes of the program's last request. May be 0 while the block is idle.
-    pub asked: AtomicU64,
+    asked: AtomicU64,
     /// The size class under which threads keep the block, as returned by [`super::size::class_of`]. [`NO_CLASS`]:
     /// threads do not keep blocks of this size.
-    pub class: AtomicU32,
+    class: AtomicU32,
     /// The slot of its record in the ledger. The slot stays with the block.
-    pub slot: AtomicU32,
-    pub flags: AtomicU32,
+    slot: AtomicU32,
+    flags: AtomicU32,
     state: AtomicU32,
     pub(super) context_pool: AtomicPtr<()>,
     /// The time since which the block is idle, ns, and its position in the order of idle blocks.
-    pub idle_ns: AtomicU64,
-    pub turn: AtomicU64,
+    idle_ns: AtomicU64,
+    turn: AtomicU64,
+}
+
+/// Methods that read and write fields.
+macro_rules! fields {
+    ($($read:ident, $write:ident: $of:ty;)*) => {$(
+        #[inline(always)]
+        pub(crate) fn $read(&self) -> $of {
+            self.$read.load(Relaxed)
+        }
+
+        #[inline(always)]
+        pub(super) fn $write(&self, value: $of) {
+            self.$read.store(value, Relaxed);
+        }
+    )*};
 }
 
 impl Block {
+    fields! {
+        addr, set_addr: u64;
+        bytes, set_bytes: u64;
+        asked, set_asked: u64;
+        slot, set_slot: u32;
+        idle_ns, set_idle_ns: u64;
+        turn, set_turn: u64;
+    }
+
+    /// Returns its size class. Threads keep blocks of this size.
+    #[inline(always)]
+    pub(super) fn class(&self) -> usize {
+        self.class.load(Relaxed) as usize
+    }
+
+    /// Makes this the block of a new allocation.
+    pub(super) fn begin(&self, (addr, bytes): (u64, u64), asked: u64, class: Option<usize>, flags: u32) {
+        self.set_addr(addr);
+        self.set_bytes(bytes);
+        self.set_asked(asked);
+        self.class.store(class.map_or(NO_CLASS, |class| class as u32), Relaxed);
+        self.flags.store(flags, Relaxed);
+    }
+
+    /// Returns the bytes of the program's request, which are 0 from now on.
+    pub(super) fn take_asked(&self) -> u64 {
+        self.asked.swap(0, Relaxed)
+    }
+
+    /// Returns the slot of its record, which it no longer has.
+    pub(super) fn take_slot(&self) -> u32 {
+        self.slot.swap(NO_SLOT, Relaxed)
+    }
+
     #[inline]
     pub(crate) fn is(&self, state: State) -> bool {
         self.state.load(Acquire) == state as u32
@@ -102,7 +152,28 @@ impl Block {
 
     /// Requires that the block is freed by the real call.
     pub(super) fn pin(&self) {
-        self.flags.fetch_or(PINNED, Relaxed);
+        self.mark(PINNED);
+    }
+
+    /// Sets these flags.
+    pub(super) fn mark(&self, flags: u32) {
+        self.flags.fetch_or(flags, Release);
+    }
+
+    /// Clears these flags. Returns the flags before.
+    pub(super) fn unmark(&self, flags: u32) -> u32 {
+        self.flags.fetch_and(!flags, AcqRel)
+    }
+
+    /// Returns true if it has no flags.
+    #[inline(always)]
+    pub(super) fn is_plain(&self) -> bool {
+        self.flags.load(Relaxed) == 0
+    }
+
+    /// Returns true if the guard watches it. Comes after the fills of its zones.
+    pub(super) fn is_watched(&self) -> bool {
+        self.flags.load(Acquire) & WATCHED != 0
     }
 
     pub(crate) fn has(&self, flags: u32) -> bool {
@@ -111,12 +182,12 @@ impl Block {
 
     /// Returns the bytes of the program's request, and the slot of the block's record.
     pub(super) fn memory(&self) -> (u64, u32) {
-        (self.asked.load(Relaxed), self.slot.load(Relaxed))
+        (self.asked(), self.slot())
     }
 
     /// Returns the driver's address.
     pub(crate) fn base(&self) -> u64 {
-        self.driver_address(self.addr.load(Relaxed))
+        self.driver_address(self.addr())
     }
 
     /// Returns the driver's address if the program's part begins at `addr`.

@@ -70,7 +70,7 @@ pub(super) fn miss(
     taken: Option<StackRef>,
 ) {
     shim.count(counters::POOL_MISSES, 1);
-    block.slot.store(NO_SLOT, Relaxed);
+    block.set_slot(NO_SLOT);
     let made = Made::Memory(bytes);
     let stack = match taken.filter(|_| shim.takes_stack(bytes)) {
         Some(stack) => {
@@ -81,7 +81,7 @@ pub(super) fn miss(
     };
     listed(shim, block, context_pool, bytes, stack);
     if !block.has(SPILLED) {
-        let taken = block.bytes.load(Relaxed);
+        let taken = block.bytes();
         records::contexts::charge(shim, context_pool.vendor, context_pool.record(), bytes, taken, clock::now_ns());
     }
 }
@@ -96,7 +96,7 @@ fn listed(shim: &'static Shim, block: &Block, context_pool: &ContextPool, bytes:
     }
     blocks::count_made(shim, tally, bytes);
     if trace::on() {
-        records::allocations::trace(shim, Action::Alloc, tally, block.addr.load(Relaxed), bytes, 0, stack);
+        records::allocations::trace(shim, Action::Alloc, tally, block.addr(), bytes, 0, stack);
     }
 }
 
@@ -112,7 +112,7 @@ pub(super) fn write_live(
     stack: StackRef,
 ) {
     let Described { kind, flags } = Described::of(block);
-    let (addr, context) = (block.addr.load(Relaxed), context_pool.record());
+    let (addr, context) = (block.addr(), context_pool.record());
     blocks::write(shim, slot, LiveBlock { addr, bytes, context, kind, flags, stack }, (local, tid));
 }
 
@@ -121,15 +121,15 @@ pub(super) fn shown(shim: &Shim, block: &Block) -> u32 {
     if !block.is(State::Live) {
         return NO_SLOT;
     }
-    let slot = block.slot.load(Relaxed);
-    records::allocations::shown_at(shim, slot, block.addr.load(Relaxed));
+    let slot = block.slot();
+    records::allocations::shown_at(shim, slot, block.addr());
     slot
 }
 
 /// Returns the slot of a block in the ledger. Takes one if the block has none and the ledger has room.
 #[inline]
 fn slot_of(shim: &Shim, block: &Block) -> Option<u32> {
-    match block.slot.load(Relaxed) {
+    match block.slot() {
         NO_SLOT => new_slot(shim, block),
         slot => Some(slot),
     }
@@ -138,15 +138,15 @@ fn slot_of(shim: &Shim, block: &Block) -> Option<u32> {
 #[cold]
 fn new_slot(shim: &Shim, block: &Block) -> Option<u32> {
     let slot = blocks::place(shim);
-    block.slot.store(slot.unwrap_or(NO_SLOT), Relaxed);
+    block.set_slot(slot.unwrap_or(NO_SLOT));
     slot
 }
 
 /// Removes the record of a block that is no longer live.
 #[inline]
 fn unlisted(shim: &Shim, block: &Block) {
-    blocks::hide(shim, block.slot.load(Relaxed));
-    blocks::count_ended(shim, Described::of(block).tally(), block.asked.load(Relaxed));
+    blocks::hide(shim, block.slot());
+    blocks::count_ended(shim, Described::of(block).tally(), block.asked());
 }
 
 /// Notes in the trace that a block is about to be freed, or that its free failed. The note comes before the free, since
@@ -154,7 +154,7 @@ fn unlisted(shim: &Shim, block: &Block) {
 #[inline]
 pub(super) fn trace_block(shim: &Shim, action: Action, block: &Block) {
     if trace::on() {
-        let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
+        let (addr, asked) = (block.addr(), block.asked());
         records::allocations::trace(shim, action, Described::of(block).tally(), addr, asked, 0, 0);
     }
 }
@@ -188,7 +188,7 @@ pub(super) fn given_up(shim: &'static Shim, block: &Block, context_pool: &'stati
 }
 
 fn ended_bytes(shim: &'static Shim, block: &Block, context_pool: &'static ContextPool) {
-    let bytes = -(block.asked.load(Relaxed) as i64);
+    let bytes = -(block.asked() as i64);
     if block.has(SPILLED) {
         records::pooled::spilled_bytes(shim, context_pool.record(), bytes);
     } else {
@@ -197,7 +197,7 @@ fn ended_bytes(shim: &'static Shim, block: &Block, context_pool: &'static Contex
 }
 
 fn delist(shim: &Shim, block: &Block) {
-    blocks::end(shim, block.slot.swap(NO_SLOT, Relaxed));
+    blocks::end(shim, block.take_slot());
 }
 
 /// Records that an idle block went back to the driver.

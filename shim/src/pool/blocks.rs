@@ -80,7 +80,7 @@ impl Table {
         // SAFETY: null, or a Block out of a leaked box: blocks are used again and never freed.
         let block = unsafe { place.block.load(Acquire).as_ref() };
         // The slot may have been refilled between the two loads.
-        block.filter(|block| block.addr.load(Relaxed) == addr)
+        block.filter(|block| block.addr() == addr)
     }
 
     /// Returns the slot of an address. `Err`: the free slot that the address would take. Blocks are at least 512 bytes
@@ -225,7 +225,7 @@ impl Blocks {
     pub(super) fn around(&self, addr: u64) -> Option<&'static Block> {
         let mut inner = lock(&self.inner);
         let (_, &block) = inner.sorted().range(..=addr).next_back()?;
-        (addr < block.base() + block.bytes.load(Relaxed)).then_some(block)
+        (addr < block.base() + block.bytes()).then_some(block)
     }
 }
 
@@ -240,19 +240,19 @@ mod tests {
         let blocks: Vec<&'static Block> = (1..5000_u64)
             .map(|n| {
                 let block: &'static Block = Box::leak(Box::default());
-                block.addr.store(n * 512, Relaxed);
-                block.bytes.store(512, Relaxed);
+                block.set_addr(n * 512);
+                block.set_bytes(512);
                 all.insert(n * 512, block);
                 block
             })
             .collect();
         for block in &blocks {
-            let addr = block.addr.load(Relaxed);
+            let addr = block.addr();
             assert!(std::ptr::eq(all.get(addr).unwrap(), *block));
             assert!(std::ptr::eq(all.around(addr + 511).unwrap(), *block));
         }
         for block in blocks.iter().step_by(2) {
-            all.remove(block.addr.load(Relaxed));
+            all.remove(block.addr());
         }
         assert!(all.get(512).is_none() && all.get(1024).is_some() && all.get(0).is_none());
         // The same addresses come and go without end: the table does not grow.
@@ -265,7 +265,7 @@ mod tests {
     }
 
     fn move_to(all: &Blocks, block: &'static Block, addr: u64) {
-        block.addr.store(addr, Relaxed);
+        block.set_addr(addr);
         all.insert(addr, block);
     }
 
@@ -277,7 +277,7 @@ mod tests {
         let mut tables = std::collections::BTreeSet::new();
         for n in 1..=100_000_u64 {
             let block = blocks[n as usize % blocks.len()];
-            all.remove(block.addr.load(Relaxed));
+            all.remove(block.addr());
             move_to(&all, block, n << 12);
             assert!(std::ptr::eq(all.get(n << 12).unwrap(), block));
             tables.insert(std::ptr::from_ref(all.table()) as usize);
@@ -301,14 +301,14 @@ mod tests {
                 scope.spawn(|| {
                     while done.load(Relaxed) == 0 {
                         for block in &stay {
-                            let found = all.get(block.addr.load(Relaxed));
+                            let found = all.get(block.addr());
                             assert!(found.is_some_and(|found| std::ptr::eq(found, *block)));
                         }
                     }
                 });
             }
             for n in 1..300_000_u64 {
-                all.remove(moves.addr.load(Relaxed));
+                all.remove(moves.addr());
                 move_to(&all, moves, n * 1536 + (1 << 40));
             }
             done.store(1, Relaxed);

@@ -17,13 +17,18 @@ use std::sync::atomic::Ordering::*;
 #[must_use = "the context ends, or it stays"]
 pub(crate) struct Leaving<'a> {
     releaser: &'a Releaser,
-    /// The context pools that no thread's cache is bound to any more.
-    context_pools: Vec<&'static ContextPool>,
+    context_pools: Vec<LeavingPool>,
     blocks: Vec<(&'static ContextPool, &'static Block, BlockState)>,
-    /// Context pools whose readers end with the context.
-    reading: Vec<&'static ContextPool>,
-    /// Bytes that end with each context, by the context's record.
-    bytes: Vec<(ContextRef, u64)>,
+}
+
+/// The pool of a context that is about to end.
+struct LeavingPool {
+    context_pool: &'static ContextPool,
+    /// No thread's cache is bound to it any more.
+    is_unbound: bool,
+    record: ContextRef,
+    /// Bytes that end with the context.
+    bytes: u64,
 }
 
 /// State of a block before its context was to end.
@@ -38,13 +43,21 @@ enum BlockState {
 impl Leaving<'_> {
     /// Completes the end: the context has ended.
     pub(crate) fn gone(self) {
-        for (context_pool, block, was) in self.blocks {
+        for &(context_pool, block, was) in &self.blocks {
             gate::record_if_started(|shim| block_records::lost(shim, block, context_pool, was == BlockState::Live));
             self.releaser.forget(block);
         }
-        self.reading.iter().for_each(|context_pool| context_pool.readers.clear());
-        gave(&self.bytes);
-        self.releaser.idle().contexts().keep_ended(self.context_pools);
+        self.context_pools.iter().for_each(|its| its.context_pool.readers.clear());
+        self.close();
+    }
+
+    /// Subtracts the bytes that ended with the contexts from the group's use. Keeps the unbound pools for reuse.
+    fn close(&self) {
+        for LeavingPool { record, bytes, .. } in &self.context_pools {
+            gate::shim().into_iter().for_each(|shim| records::grouped::gave(shim, *record, *bytes));
+        }
+        let unbound = self.context_pools.iter().filter(|its| its.is_unbound).map(|its| its.context_pool);
+        self.releaser.idle().contexts().keep_ended(unbound.collect());
     }
 
     /// Undoes the end that the driver refused. The program has its blocks as before, and idle blocks can be used again.
@@ -53,13 +66,13 @@ impl Leaving<'_> {
         let mut context_pools = FxHashMap::default();
         let now = clock::now_ns();
         let contexts = self.releaser.idle().contexts();
-        for (before, block, was) in self.blocks {
+        for &(before, block, was) in &self.blocks {
             let again = context_pools.entry(std::ptr::from_ref(before));
             let context_pool: &'static ContextPool = again.or_insert_with(|| contexts.begin_instead_of(before));
-            let addr = block.addr.load(Relaxed);
+            let addr = block.addr();
             context_pool.claim(block);
             if !block.has(SPILLED) {
-                let bytes = block.bytes.load(Relaxed);
+                let bytes = block.bytes();
                 context_pool.grew(bytes);
                 if let Some(shim) = gate::shim() {
                     records::grouped::took(shim, context_pool.record(), bytes);
@@ -75,38 +88,28 @@ impl Leaving<'_> {
             }
             self.releaser.blocks().insert(addr, block);
         }
-        // These bytes now count for the new pool.
-        gave(&self.bytes);
-        contexts.keep_ended(self.context_pools);
+        // The bytes now count for the new pool.
+        self.close();
         self.releaser.idle().share_out();
-    }
-}
-
-/// Subtracts the bytes that ended with a context from the group's use.
-fn gave(bytes: &[(ContextRef, u64)]) {
-    if let Some(shim) = gate::shim() {
-        bytes.iter().for_each(|(context, bytes)| records::grouped::gave(shim, *context, *bytes));
     }
 }
 
 /// Prepares the end of a context with all of its blocks.
 pub(crate) fn begin(releaser: &Releaser, context: u64) -> Leaving<'_> {
     let contexts = releaser.idle().contexts();
-    let (mut blocks, mut context_pools, mut reading, mut bytes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut blocks, mut context_pools) = (Vec::new(), Vec::new());
     for context_pool in contexts.all().into_iter().filter(|context_pool| context_pool.context() == context) {
         context_pool.gone.store(true, SeqCst);
         // A thread that is giving blocks back finishes first.
         context_pool.wait_for_releases(LONGEST_HOLD);
-        reading.push(context_pool);
         let (idle, waiting) = context_pool.let_go();
         let here = |was| move |block: &'static Block| (std::ptr::from_ref(block), was);
         let mut ours: FxHashMap<*const Block, BlockState> = idle.into_iter().map(here(BlockState::Idle)).collect();
         ours.extend(waiting.into_iter().map(here(BlockState::Waiting)));
-        let (of_threads, all_let_go) = releaser.idle().caches().let_go(context_pool);
+        let (of_threads, is_unbound) = releaser.idle().caches().let_go(context_pool);
         ours.extend(of_threads.into_iter().map(here(BlockState::Idle)));
-        context_pools.extend(all_let_go.then_some(context_pool));
         for block in releaser.blocks().all().into_iter().filter(|block| context_pool.has(block)) {
-            let addr = block.addr.load(Relaxed);
+            let addr = block.addr();
             // Another thread may get the address as soon as the context has ended.
             releaser.blocks().remove(addr);
             let live = !block.is(State::Idle);
@@ -126,11 +129,12 @@ pub(crate) fn begin(releaser: &Releaser, context: u64) -> Leaving<'_> {
                 block.set(State::Gone);
             }
         }
-        bytes.push((context_pool.record(), context_pool.lost_all()));
+        let (record, bytes) = (context_pool.record(), context_pool.lost_all());
+        context_pools.push(LeavingPool { context_pool, is_unbound, record, bytes });
     }
     contexts.forget_gone();
     releaser.idle().share_out();
-    Leaving { releaser, context_pools, blocks, reading, bytes }
+    Leaving { releaser, context_pools, blocks }
 }
 
 #[cfg(test)]
@@ -147,8 +151,8 @@ mod tests {
         let releaser = Releaser::new(Vendor::Cuda, None, true);
         let block = |context_pool: &'static ContextPool, addr: u64| {
             let block = releaser.blocks().spare();
-            block.addr.store(addr, Relaxed);
-            block.bytes.store(4096, Relaxed);
+            block.set_addr(addr);
+            block.set_bytes(4096);
             context_pool.claim(block);
             block.set(State::Busy);
             releaser.blocks().insert(addr, block);
@@ -194,8 +198,8 @@ mod tests {
                 let block = releaser.blocks().spare();
                 assert!(of_it.insert(std::ptr::from_ref(block)));
                 let addr = (context << 32) + (n << 12);
-                block.addr.store(addr, Relaxed);
-                block.bytes.store(4096, Relaxed);
+                block.set_addr(addr);
+                block.set_bytes(4096);
                 context_pool.claim(block);
                 block.set(State::Live);
                 releaser.blocks().insert(addr, block);
@@ -213,7 +217,7 @@ mod tests {
             all.extend(of_it);
             begin(&releaser, context).gone();
             assert!(releaser.blocks().all().is_empty() && releaser.idle().contexts().all().is_empty());
-            assert_eq!((context_pool.idle_blocks(), cache.bytes.load(Relaxed)), ((0, 0), 0));
+            assert_eq!((context_pool.idle_blocks(), cache.bytes()), ((0, 0), 0));
         }
         assert_eq!(all.len() as u64, BLOCKS);
     }

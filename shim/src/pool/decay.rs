@@ -59,7 +59,7 @@ mod tests {
         let due = [1, 2].map(|context| {
             let context_pool = ContextPool::for_test(context, 0, 0);
             let block: &'static Block = Box::leak(Box::default());
-            block.bytes.store(1024, Relaxed);
+            block.set_bytes(1024);
             block.set(State::Busy);
             context_pool.keep(block, 1);
             let now = 20_000_000_001;

@@ -39,8 +39,8 @@ impl Pool {
         let block = taken.pop_for(class)?;
         let reported = taken.report(bytes as i64, self.quota.unreported_at_most());
         drop(taken);
-        let addr = block.addr.load(Relaxed);
-        let slot = block.slot.load(Relaxed);
+        let addr = block.addr();
+        let slot = block.slot();
         if slot == NO_SLOT || reported != 0 {
             return Some(hand_out(call, block, context_pool, bytes, reported));
         }
@@ -48,7 +48,7 @@ impl Pool {
             true => shim.known_site(local, call.site(), bytes).unwrap_or_else(|| stack(call, bytes)),
             false => 0,
         };
-        block.asked.store(bytes, Relaxed);
+        block.set_asked(bytes);
         block_records::write_live(shim, slot, block, context_pool, bytes, (local, local.known_tid()), stack);
         shim.ledger.count_all(
             local.known_shard(),
@@ -72,15 +72,15 @@ impl Pool {
             return false;
         }
         let Some(mut taken) = cache.enter() else { return false };
-        let (class, most) = (block.class.load(Relaxed) as usize, self.releaser.idle().thread_cache_limit());
-        let room = taken.has_room(class, block.bytes.load(Relaxed), most);
+        let (class, most) = (block.class(), self.releaser.idle().thread_cache_limit());
+        let room = taken.has_room(class, block.bytes(), most);
         if !room || !block.turn_idle(addr) {
             return false;
         }
         // The block now belongs to this thread.
         let _transit = self.quota.transit(context_pool);
-        let asked = block.asked.load(Relaxed);
-        records::blocks::hide(shim, block.slot.load(Relaxed));
+        let asked = block.asked();
+        records::blocks::hide(shim, block.slot());
         shim.ledger.count_all(
             local.known_shard(),
             &[
@@ -124,7 +124,7 @@ impl Pool {
 fn hand_out(call: &Call, block: &'static Block, context_pool: &'static ContextPool, bytes: u64, reported: i64) -> u64 {
     gate::note(|shim| serve::hand_out(shim, call, block, context_pool, bytes, reported));
     block.set(State::Live);
-    block.addr.load(Relaxed)
+    block.addr()
 }
 
 #[cold]
@@ -141,5 +141,5 @@ fn stack(call: &Call, bytes: u64) -> u32 {
 /// Returns true if a block belongs to a context and has no special flags.
 #[inline(always)]
 fn is_usual(block: &Block, context_pool: &ContextPool) -> bool {
-    block.flags.load(Relaxed) == 0 && context_pool.has(block)
+    block.is_plain() && context_pool.has(block)
 }

@@ -20,7 +20,6 @@ use crate::stranded;
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::trace::Action;
-use std::sync::atomic::Ordering::*;
 
 /// The byte that freed memory is filled with, so that its use is recognised.
 const POISON: u8 = 0xa5;
@@ -82,11 +81,11 @@ impl Free<'_> {
     #[inline]
     fn put(self, shim: &'static Shim, block: &'static Block, context_pool: &'static ContextPool) {
         let Self { rules, quota, releaser } = self;
-        let (idle, bytes) = (releaser.idle(), block.asked.load(Relaxed) as i64);
+        let (idle, bytes) = (releaser.idle(), block.asked() as i64);
         let _transit = quota.transit(context_pool);
         let cache = idle.cache();
         let taken = cache.enter().filter(|_| cache.is_of(context_pool));
-        let class = rules.class_of(block.bytes.load(Relaxed));
+        let class = rules.class_of(block.bytes());
         if let (Some(mut taken), Some(class)) = (taken, class) {
             block.set(State::Idle);
             if let Pushed::Kept(leaves) = taken.push(class, block, idle.thread_cache_limit()) {
@@ -119,12 +118,12 @@ impl Free<'_> {
         let Self { rules, releaser, .. } = self;
         // Memory that cannot go back while the device works must not grow meanwhile.
         let idle = releaser.idle();
-        let with_it = || idle.of(context_pool) + block.bytes.load(Relaxed);
+        let with_it = || idle.of(context_pool) + block.bytes();
         let may_stay = !context_pool.frees_wait() || with_it() <= idle.most(context_pool);
         let may_wait_later = !rules.change_freed() && context_pool.has_events() && may_stay;
         if rules.defer() && idle.contexts().see_all() && may_wait_later {
             let _errno = KeepErrno::new();
-            let bytes = block.asked.load(Relaxed) as i64;
+            let bytes = block.asked() as i64;
             // Recorded before the block is put back: another thread may get it at once.
             gate::note(|shim| block_records::kept(shim, block));
             // No other thread finds these blocks meanwhile.
@@ -170,7 +169,7 @@ impl Free<'_> {
             Some(most) => {
                 // The block's bytes are no longer live. The pool gets the blocks that were in quarantine long enough.
                 gate::note(|shim| {
-                    block_records::add_live(shim, context_pool, -(block.asked.load(Relaxed) as i64));
+                    block_records::add_live(shim, context_pool, -(block.asked() as i64));
                     block_records::kept(shim, block);
                 });
                 let _errno = KeepErrno::new();
@@ -191,7 +190,7 @@ impl Free<'_> {
     /// once.
     pub(super) fn give_up(self, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
         let Self { quota, releaser, .. } = self;
-        let addr = block.addr.load(Relaxed);
+        let addr = block.addr();
         let context_pool = ContextPool::of(block);
         if let (Some(guard), Some(context_pool)) = (releaser.guard(), context_pool)
             && gate::shim().is_some_and(|shim| !releaser.switch().aside(shim))
@@ -223,7 +222,7 @@ impl Free<'_> {
         let _transit = context_pool.and_then(|context_pool| quota.transit(context_pool));
         if let Some(context_pool) = context_pool {
             if !block.has(SPILLED) {
-                let gone = context_pool.shrank(block.bytes.load(Relaxed));
+                let gone = context_pool.shrank(block.bytes());
                 if let Some(shim) = gate::shim() {
                     records::grouped::gave(shim, context_pool.record(), gone);
                 }

@@ -1,7 +1,7 @@
 //! The pool's use of its guard. All watched memory is read on a user's request, and with `sync` also when the program
 //! waits for the device. Launches are noted.
 
-use super::block::{Block, State, WATCHED};
+use super::block::{Block, State};
 use super::claims::Claim;
 use super::context_pool::{Begun, ContextPool, For};
 use super::guard::{Guard, LaunchKind};
@@ -17,7 +17,6 @@ use gpumem_abi::types::Stream;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use std::ops::Range;
-use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 /// Number of blocks that are read together. A free of one of them, or a request that runs out, waits until they are
@@ -52,11 +51,10 @@ impl Checked {
 
 /// Claims the live and watched blocks among these, and skips the others.
 fn claimed(blocks: &[&'static Block]) -> (Vec<&'static Block>, Claim) {
-    let addresses: Vec<u64> = blocks.iter().map(|block| block.addr.load(Relaxed)).collect();
+    let addresses: Vec<u64> = blocks.iter().map(|block| block.addr()).collect();
     let claim = Claim::of(addresses.clone());
-    let is_live = |(block, addr): (&&'static Block, &u64)| {
-        block.is(State::Live) && block.addr.load(Relaxed) == *addr && block.flags.load(Acquire) & WATCHED != 0
-    };
+    let is_live =
+        |(block, addr): (&&'static Block, &u64)| block.is(State::Live) && block.addr() == *addr && block.is_watched();
     (blocks.iter().zip(&addresses).filter(|&pair| is_live(pair)).map(|(block, _)| *block).collect(), claim)
 }
 
@@ -76,7 +74,7 @@ fn check(
     };
     let Some(_hold) = context_pool.hold() else { return };
     let start = clock::precise_ns();
-    let watched = |block: &&'static Block| block.is(State::Live) && block.flags.load(Acquire) & WATCHED != 0;
+    let watched = |block: &&'static Block| block.is(State::Live) && block.is_watched();
     let live: Vec<_> =
         releaser.blocks().all().into_iter().filter(|block| context_pool.has(block)).filter(watched).collect();
     let (mut good, before, before_left) = (true, checked.written, checked.left);

@@ -90,7 +90,7 @@ impl IdleMemory {
     /// Returns the idle bytes of a context, including those in threads' caches.
     pub(super) fn of(&self, context_pool: &ContextPool) -> u64 {
         let of_threads = self.caches.of(context_pool);
-        context_pool.idle() + of_threads.iter().map(|cache| cache.bytes.load(Relaxed)).sum::<u64>()
+        context_pool.idle() + of_threads.iter().map(|cache| cache.bytes()).sum::<u64>()
     }
 
     /// Returns the idle bytes of a device.
@@ -297,7 +297,7 @@ mod tests {
 
     fn block(bytes: u64) -> &'static Block {
         let block: &'static Block = Box::leak(Box::default());
-        block.bytes.store(bytes, Relaxed);
+        block.set_bytes(bytes);
         block.set(State::Busy);
         block
     }

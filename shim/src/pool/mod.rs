@@ -84,7 +84,7 @@ use crate::shim::Shim;
 use crate::stranded::{self, Watch};
 use crate::{gate, records};
 use answers::NOWHERE;
-use block::{Block, NO_CLASS, SPILLED, State};
+use block::{Block, SPILLED, State};
 use context_pool::ContextPool;
 use free::{Free, FreeStep};
 use gpumem_abi::types::{Device, SUCCESS, Status};
@@ -96,7 +96,6 @@ use quota::Quota;
 use releaser::Releaser;
 use rules::BlockRules;
 use serve::{Lookup, Obtained};
-use std::sync::atomic::Ordering::*;
 use thread_caches::rebind;
 
 /// The pool of one vendor's library. Fields that each request of the fast path reads are placed together, at the
@@ -207,14 +206,10 @@ impl Pool {
             None => (addr, 0),
         };
         let block = blocks.spare();
-        block.addr.store(addr, Relaxed);
-        block.bytes.store(obtained.bytes, Relaxed);
         // A spilled block goes back to the driver when it is freed. All blocks of a class have one size.
         let is_of_a_class = |bytes: &u64| !is_spilled && size::rounded(*bytes) == Some(*bytes);
         let class = Some(obtained.bytes).filter(is_of_a_class).and_then(|bytes| rules.class_of(bytes));
-        block.class.store(class.map_or(NO_CLASS, |class| class as u32), Relaxed);
-        block.asked.store(watch.bytes, Relaxed);
-        block.flags.store(obtained.flags | flags, Relaxed);
+        block.begin((addr, obtained.bytes), watch.bytes, class, obtained.flags | flags);
         context_pool.claim(block);
         if !is_spilled {
             context_pool.grew(obtained.bytes);

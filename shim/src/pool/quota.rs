@@ -205,7 +205,7 @@ mod tests {
         drop(room);
         assert!(reserve(here, 1024).is_some());
         let block: &'static Block = Box::leak(Box::default());
-        block.bytes.store(512 << 10, Relaxed);
+        block.set_bytes(512 << 10);
         block.set(State::Busy);
         here.keep(block, 0);
         assert!(reserve(here, 513).is_none() && reserve(here, 512).is_some());

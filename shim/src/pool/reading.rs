@@ -14,7 +14,6 @@ use super::switch::Switch;
 use crate::backend::scan::{ALIGNED, Found, PIECE, RANGES, Range};
 use crate::progress::activity;
 use crate::progress::queries::capturing;
-use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 /// Longest wait for a copy that did not complete in time.
@@ -34,8 +33,8 @@ impl LiveBlock {
     fn is_there(&self, blocks: &Blocks, bytes: u64) -> bool {
         let is_same = |block: &Block| std::ptr::eq(block, self.block);
         self.block.is(State::Live)
-            && self.block.addr.load(Relaxed) == self.addr
-            && self.addr + bytes <= self.block.base() + self.block.bytes.load(Relaxed)
+            && self.block.addr() == self.addr
+            && self.addr + bytes <= self.block.base() + self.block.bytes()
             && blocks.get(self.addr).is_some_and(is_same)
     }
 
@@ -134,7 +133,7 @@ pub(crate) fn live_blocks(blocks: &Blocks) -> Vec<LiveBlock> {
     let of = |block: &'static Block| {
         let context_pool = ContextPool::of(block)?;
         let is_live = block.is(State::Live) && !block.has(SPILLED);
-        let (addr, bytes) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
+        let (addr, bytes) = (block.addr(), block.asked());
         is_live.then_some(LiveBlock { block, context_pool, addr, bytes })
     };
     blocks.all().into_iter().filter_map(of).collect()

@@ -9,7 +9,6 @@ use crate::call::Call;
 use crate::process::errno::KeepErrno;
 use crate::shim::Shim;
 use crate::stranded::{self, SMALLEST};
-use std::sync::atomic::Ordering::*;
 
 /// Memory that was obtained for a request.
 #[derive(Clone, Copy)]
@@ -38,7 +37,7 @@ pub(super) fn hand_out(
     bytes: u64,
     reported: i64,
 ) {
-    block.asked.store(bytes, Relaxed);
+    block.set_asked(bytes);
     if bytes >= SMALLEST && shim.stranded.waiting() {
         stranded::served(shim, call, bytes);
     }

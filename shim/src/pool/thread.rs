@@ -40,11 +40,11 @@ pub(crate) struct ThreadCache {
     /// Live bytes that are not in the context's total yet.
     unreported: AtomicI64,
     /// Bytes of the blocks in it.
-    pub bytes: AtomicU64,
+    bytes: AtomicU64,
     /// Changes on each use of the cache.
-    pub uses: AtomicU64,
+    uses: AtomicU64,
     /// `uses` at the last look.
-    pub last_uses: AtomicU64,
+    last_uses: AtomicU64,
     /// Bytes and blocks in the cache at the control thread's last look.
     looked: [AtomicU64; 2],
     life: Lifetime,
@@ -144,6 +144,17 @@ impl ThreadCache {
         self.looked.iter().for_each(|looked| looked.store(0, Relaxed));
     }
 
+    /// Returns the bytes of the blocks in it.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Returns true if the cache was used since the last call.
+    pub(crate) fn was_used(&self) -> bool {
+        let uses = self.uses.load(Relaxed);
+        self.last_uses.swap(uses, Relaxed) != uses
+    }
+
     /// Returns true if some live bytes are not in the context's total yet.
     pub(crate) fn keeps_bytes(&self) -> bool {
         self.unreported.load(Relaxed) != 0
@@ -171,6 +182,7 @@ impl Taken<'_> {
     }
 
     /// Returns the bytes of the blocks in the cache.
+    #[inline(always)]
     pub(crate) fn bytes(&self) -> u64 {
         self.cache.bytes.load(Relaxed)
     }
@@ -214,7 +226,7 @@ impl Taken<'_> {
         let bin = self.bins().all.get_mut(class)?;
         bin.len = bin.len.checked_sub(1)?;
         let block = bin.blocks[bin.len % DEPTH].take()?;
-        let bytes = self.cache.bytes.load(Relaxed) - block.bytes.load(Relaxed);
+        let bytes = self.bytes() - block.bytes();
         self.cache.bytes.store(bytes, Relaxed);
         self.used();
         Some(block)
@@ -227,12 +239,12 @@ impl Taken<'_> {
         // SAFETY: a `Taken` holds the cache's lock until it is dropped. Only `bins`, which borrows it mutably, gives
         // out a mutable reference.
         let bins = unsafe { &*self.cache.bins.get() };
-        self.cache.bytes.load(Relaxed) + bytes <= most && bins.all.get(class).is_some_and(|bin| bin.len < DEPTH)
+        self.bytes() + bytes <= most && bins.all.get(class).is_some_and(|bin| bin.len < DEPTH)
     }
 
     /// Keeps a block, if all blocks together may have `most` bytes.
     pub(crate) fn push(&mut self, class: usize, block: &'static Block, most: u64) -> Pushed {
-        let bytes = self.cache.bytes.load(Relaxed) + block.bytes.load(Relaxed);
+        let bytes = self.bytes() + block.bytes();
         if self.bins().all.get(class).is_none_or(|bin| bin.len == DEPTH) {
             return Pushed::Full;
         }
@@ -240,7 +252,7 @@ impl Taken<'_> {
         if bytes > most {
             leaves = self.evict(class, bytes - most);
             let Some(leaves) = leaves else { return Pushed::Full };
-            self.cache.bytes.store(self.cache.bytes.load(Relaxed) - leaves.bytes.load(Relaxed), Relaxed);
+            self.cache.bytes.store(self.bytes() - leaves.bytes(), Relaxed);
         }
         self.keep(class, block);
         Pushed::Kept(leaves)
@@ -251,15 +263,15 @@ impl Taken<'_> {
     pub(crate) fn keep(&mut self, class: usize, block: &'static Block) {
         let Some(bin) = self.bins().all.get_mut(class).filter(|bin| bin.len < DEPTH) else { return };
         // The lowest address is last and is taken first. So a program that repeats itself gets the same addresses.
-        let addr = block.addr.load(Relaxed);
+        let addr = block.addr();
         let mut at = bin.len;
-        while at > 0 && bin.blocks[at - 1].is_some_and(|other| other.addr.load(Relaxed) < addr) {
+        while at > 0 && bin.blocks[at - 1].is_some_and(|other| other.addr() < addr) {
             bin.blocks[at] = bin.blocks[at - 1];
             at -= 1;
         }
         bin.blocks[at] = Some(block);
         bin.len += 1;
-        self.cache.bytes.store(self.cache.bytes.load(Relaxed) + block.bytes.load(Relaxed), Relaxed);
+        self.cache.bytes.store(self.bytes() + block.bytes(), Relaxed);
         self.used();
     }
 
@@ -272,7 +284,7 @@ impl Taken<'_> {
             bins.next = (bins.next + 1) % CLASSES;
             let bin = &mut bins.all[bins.next];
             let Some(last) = bin.len.checked_sub(1).filter(|_| bins.next != kept) else { continue };
-            if bin.blocks[last].is_some_and(|block| block.bytes.load(Relaxed) >= bytes) {
+            if bin.blocks[last].is_some_and(|block| block.bytes() >= bytes) {
                 bin.len = last;
                 return bin.blocks[last].take();
             }
@@ -292,7 +304,7 @@ impl Taken<'_> {
             let blocks = std::mem::take(bin).blocks;
             for block in blocks.into_iter().flatten() {
                 // Handing out a block writes how much was asked for, which is never 0.
-                if block.asked.swap(0, Relaxed) == 0 {
+                if block.take_asked() == 0 {
                     all.push(block);
                 } else {
                     bin.blocks[bin.len] = Some(block);
@@ -300,15 +312,15 @@ impl Taken<'_> {
                 }
             }
         }
-        let bytes: u64 = all.iter().map(|block| block.bytes.load(Relaxed)).sum();
-        self.cache.bytes.store(self.cache.bytes.load(Relaxed) - bytes, Relaxed);
+        let bytes: u64 = all.iter().map(|block| block.bytes()).sum();
+        self.cache.bytes.store(self.bytes() - bytes, Relaxed);
         all
     }
 
     /// Remembers the bytes and blocks in the cache.
     pub(crate) fn look(&mut self) {
         let blocks: usize = self.bins().all.iter().map(|bin| bin.len).sum();
-        self.cache.looked[0].store(self.cache.bytes.load(Relaxed), Relaxed);
+        self.cache.looked[0].store(self.bytes(), Relaxed);
         self.cache.looked[1].store(blocks as u64, Relaxed);
     }
 
@@ -334,7 +346,7 @@ mod tests {
 
     fn block(bytes: u64) -> &'static Block {
         let block: &'static Block = Box::leak(Box::default());
-        block.bytes.store(bytes, Relaxed);
+        block.set_bytes(bytes);
         block
     }
 
@@ -345,7 +357,7 @@ mod tests {
         assert!(cache.take().is_none() && cache.enter().is_none());
         const MOST: u64 = 64 << 20;
         let mut push = |class, block| match taken.push(class, block, MOST) {
-            Pushed::Kept(leaves) => Some(leaves.map(|block: &Block| block.bytes.load(Relaxed))),
+            Pushed::Kept(leaves) => Some(leaves.map(|block: &Block| block.bytes())),
             Pushed::Full => None,
         };
         for _ in 0..DEPTH {
@@ -357,9 +369,9 @@ mod tests {
         assert_eq!(push(110, large), Some(None));
         assert_eq!(push(4, larger), Some(Some(MOST - 4096)));
         assert!(taken.pop(110).is_none() && std::ptr::eq(taken.pop(4).unwrap(), larger));
-        assert_eq!(cache.bytes.load(Relaxed), 4096);
+        assert_eq!(cache.bytes(), 4096);
         assert_eq!(taken.rebind(None).len(), DEPTH);
-        assert_eq!(cache.bytes.load(Relaxed), 0);
+        assert_eq!(cache.bytes(), 0);
         drop(taken);
         let inside = cache.enter().unwrap();
         assert!(cache.enter().is_none() && cache.take().is_none());

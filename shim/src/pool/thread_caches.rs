@@ -64,7 +64,7 @@ impl ThreadCaches {
     #[cold]
     pub(super) fn bytes_on(&self, device: Device) -> u64 {
         let is_there = |cache: &&&ThreadCache| cache.context_pool().is_some_and(|its| its.device == device);
-        lock(&self.all).iter().filter(is_there).map(|cache| cache.bytes.load(Relaxed)).sum()
+        lock(&self.all).iter().filter(is_there).map(|cache| cache.bytes()).sum()
     }
 
     /// Adds to the contexts' totals the live bytes that threads have left out of them.
@@ -91,10 +91,9 @@ impl ThreadCaches {
     /// blocks that their threads have not used for that long.
     pub(super) fn collect(&self, shim: &'static Shim, limit: u64) {
         for cache in self.all() {
-            let uses = cache.uses.load(Relaxed);
-            let unused = cache.last_uses.swap(uses, Relaxed) == uses;
-            let holds = cache.bytes.load(Relaxed) != 0 || cache.keeps_bytes();
-            let over = cache.bytes.load(Relaxed) > limit;
+            let unused = !cache.was_used();
+            let holds = cache.bytes() != 0 || cache.keeps_bytes();
+            let over = cache.bytes() > limit;
             if cache.end(|| empty(shim, cache)) {
                 continue;
             }
@@ -120,7 +119,7 @@ impl ThreadCaches {
         }
         let mut any = false;
         for cache in looked_at.into_iter().flatten() {
-            any |= cache.bytes.load(Relaxed) != 0 && cache.end(|| empty(shim, cache));
+            any |= cache.bytes() != 0 && cache.end(|| empty(shim, cache));
         }
         any
     }
@@ -166,7 +165,7 @@ fn empty(shim: &'static Shim, cache: &ThreadCache) -> bool {
 
 /// Takes the blocks that a thread has not used since the last call out of its cache.
 fn collect_unused(cache: &ThreadCache) {
-    if cache.bytes.load(Relaxed) == 0 {
+    if cache.bytes() == 0 {
         return cache.clear_looked();
     }
     let Some(mut taken) = cache.take() else { return };
@@ -201,8 +200,8 @@ mod tests {
         let (context_pool, cache) = (ContextPool::for_test(1, 0, 0), ThreadCache::default());
         let push = |class, bytes| {
             let block: &'static Block = Box::leak(Box::default());
-            block.bytes.store(bytes, Relaxed);
-            block.asked.store(bytes, Relaxed);
+            block.set_bytes(bytes);
+            block.set_asked(bytes);
             block.set(State::Idle);
             let mut taken = cache.enter().unwrap();
             assert!(matches!(taken.push(class, block, 1 << 20), Pushed::Kept(None)));
@@ -213,15 +212,15 @@ mod tests {
             collect_unused(&cache);
             // As a request and its free do.
             let block = cache.enter().unwrap().pop_for(3).unwrap();
-            block.asked.store(1000, Relaxed);
+            block.set_asked(1000);
             block.set(State::Idle);
             assert!(matches!(cache.enter().unwrap().push(3, block, 1 << 20), Pushed::Kept(None)));
         }
-        assert_eq!((cache.bytes.load(Relaxed), context_pool.idle()), (1024, 1024 + 65536));
+        assert_eq!((cache.bytes(), context_pool.idle()), (1024, 1024 + 65536));
         assert_eq!(cache.looked(), (1024, 1), "what a thread keeps is in blocks, too");
         collect_unused(&cache);
         collect_unused(&cache);
-        assert_eq!((cache.bytes.load(Relaxed), context_pool.idle_blocks()), (0, (2 * 1024 + 65536, 3)));
+        assert_eq!((cache.bytes(), context_pool.idle_blocks()), (0, (2 * 1024 + 65536, 3)));
     }
 
     #[test]
@@ -230,7 +229,7 @@ mod tests {
         let caches = ThreadCaches::default();
         let of = [one, other].map(|context_pool| {
             let (cache, block): (_, &'static Block) = (caches.add_for_test(), Box::leak(Box::default()));
-            block.bytes.store(4096, Relaxed);
+            block.set_bytes(4096);
             cache.take().unwrap().rebind(Some(context_pool));
             assert!(matches!(cache.take().unwrap().push(3, block, 1 << 20), Pushed::Kept(None)));
             cache

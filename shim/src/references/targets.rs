@@ -3,7 +3,6 @@
 use crate::pool;
 use crate::shim::Shim;
 use gpumem_wire::kinds::{AllocKind, Vendor};
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Bits of the filter: one for all addresses whose [`BLOCK`] has this number, modulo.
 const BITS: u64 = 1 << 17;
@@ -52,7 +51,7 @@ impl Targets {
                 let mut target = Target::new(slot.addr, end, slot.serial);
                 let block = pool::of(Vendor::Cuda).and_then(|pool| pool.releaser.blocks().get(slot.addr));
                 if let Some(block) = block {
-                    (target.base, target.bytes) = (block.base(), block.bytes.load(Relaxed));
+                    (target.base, target.bytes) = (block.base(), block.bytes());
                 }
                 all.push(target);
                 on_device += usize::from(slot.kind != AllocKind::HostPinned as u8);

@@ -10,7 +10,6 @@ use crate::pool::serve::Lookup;
 use crate::stranded::{Verdict, Watch};
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY as NO_MEMORY, SUCCESS, Status};
 use gpumem_wire::settings::OomFallback;
-use std::sync::atomic::Ordering::*;
 
 /// Result of the pool's part of a request.
 pub(super) enum Outcome {
@@ -43,7 +42,7 @@ pub(super) unsafe fn get(
             pool.fill(block);
             // SAFETY: not NULL, as was checked above, and our caller vouches for the program's
             // out-parameter.
-            unsafe { out.write(block.addr.load(Relaxed)) };
+            unsafe { out.write(block.addr()) };
             Outcome::Done(SUCCESS)
         }
         Some(Lookup::None(context_pool, rounded)) => {

@@ -31,14 +31,9 @@ const RETRY_NS: u64 = 2_000_000_000;
 const NAMED: usize = 5;
 
 // SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
-const SAID: Place<Reported> = unsafe { Place::new(Word::OutOfMemory) };
+const SAID: Place<Mutex<Last>> = unsafe { Place::new(Word::OutOfMemory) };
 
 /// The last report, and the failure that was not reported because the program was expected to try again.
-#[derive(Default)]
-struct Reported {
-    last: Mutex<Last>,
-}
-
 #[derive(Default)]
 struct Last {
     looked_ns: u64,
@@ -88,7 +83,7 @@ pub(super) fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: 
     if bytes > full.total {
         return;
     }
-    let Some(Ok(mut last)) = SAID.get_or_default().map(|said| said.last.try_lock()) else { return };
+    let Some(Ok(mut last)) = SAID.get_or_default().map(Mutex::try_lock) else { return };
     if begins_try(shim, &mut last, bytes, stack) {
         return;
     }
@@ -111,8 +106,7 @@ pub(super) fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: 
     }
     // Recorded for later readers, because the group's file may have changed by then.
     if let Some((name, used)) = full.group.as_ref().filter(|(_, used)| used.all.saturating_add(bytes) > used.limit) {
-        let all = format!("group {name} has {} of {}", units::bytes(used.all), units::bytes(used.limit));
-        let lines: Vec<String> = std::iter::once(all).chain(of_members(name, used)).collect();
+        let lines: Vec<String> = std::iter::once(of_group(name, used)).chain(of_members(name, used)).collect();
         shim.message(Severity::Warning, &format!("out of memory at GPUMEM_LIMIT_GROUP: {}", lines.join("; ")));
     }
     if shim.in_force.oom_report() && !shim.in_force.quiet() {
@@ -183,6 +177,11 @@ fn top_holders(shim: &Shim, vendor: Vendor, device: u32) -> Vec<Holder> {
     holders
 }
 
+/// Describes a group's use of a device.
+fn of_group(name: &str, used: &Used) -> String {
+    format!("group {name} has {} of {}", units::bytes(used.all), units::bytes(used.limit))
+}
+
 /// Describes the members of a group by the memory that they hold, the largest first.
 fn of_members(name: &str, used: &Used) -> Vec<String> {
     let line = |holder: &Member| {
@@ -199,9 +198,7 @@ fn report(shim: &Shim, kind: AllocKind, bytes: u64, full: &Full, holders: &[Hold
         None => format!("{} in all", units::bytes(full.total)),
     };
     let limit = if full.limit == 0 { String::new() } else { format!("; GPUMEM_LIMIT is {}", units::bytes(full.limit)) };
-    let of_group = full.group.as_ref().map_or(String::new(), |(name, used)| {
-        format!("; group {name} has {} of {}", units::bytes(used.all), units::bytes(used.limit))
-    });
+    let of_group = full.group.as_ref().map_or(String::new(), |(name, used)| format!("; {}", of_group(name, used)));
     let mut text = format!(
         "out of memory: {} ({kind}) requested on device {}; this process: {} live, {} idle; device: {free}{limit}{of_group}",
         units::bytes(bytes),

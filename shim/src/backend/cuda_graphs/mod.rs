@@ -12,6 +12,7 @@ mod read;
 mod setters;
 mod shape;
 
+use super::both::thread_states;
 use super::cuda;
 use super::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit};
 use crate::backend::driver;
@@ -42,6 +43,8 @@ fn done(status: Option<Status>) -> Result<(), Status> {
 }
 
 impl GraphCalls for CudaGraphs {
+    thread_states!(cuda);
+
     fn ready(&self) -> Result<(), Pinned> {
         if driver::has_graph_calls() { Ok(()) } else { Err(Pinned::Lookup) }
     }
@@ -293,21 +296,5 @@ impl GraphCalls for CudaGraphs {
 
     fn context_gone(&self, context: u64) {
         self.functions.forget_of(context);
-    }
-
-    fn relax(&self) -> i32 {
-        cuda::relax()
-    }
-
-    fn unrelax(&self, before: i32) {
-        cuda::exchange(before);
-    }
-
-    fn enter(&self, context: u64) -> bool {
-        cuda::enter(context)
-    }
-
-    fn leave(&self) {
-        cuda::leave();
     }
 }

@@ -1,6 +1,7 @@
 //! The memory of CUDA.
 
 use super::{Event, GLOBAL, MAPPED, MemoryCalls, NOT_SUPPORTED, ReleaseStream, answer, made};
+use crate::backend::both::thread_states;
 use crate::backend::driver::{self, Function};
 use crate::backend::{Backend, cuda};
 use crate::process::cancel::Uncancelled;
@@ -32,24 +33,10 @@ fn has_pools(device: Device) -> Result<bool, Status> {
 pub(super) struct Cuda;
 
 impl MemoryCalls for Cuda {
+    thread_states!(cuda);
+
     fn sees_all(&self) -> bool {
         true
-    }
-
-    fn enter(&self, context: u64) -> bool {
-        cuda::enter(context)
-    }
-
-    fn leave(&self) {
-        cuda::leave();
-    }
-
-    fn relax(&self) -> i32 {
-        cuda::relax()
-    }
-
-    fn unrelax(&self, before: i32) {
-        cuda::exchange(before);
     }
 
     fn free(&self, addr: u64) -> Status {

@@ -1,6 +1,7 @@
 //! The memory of HIP.
 
-use super::{Event, GLOBAL, MAPPED, MemoryCalls, NOT_SUPPORTED, ReleaseStream, answer, made};
+use super::{GLOBAL, MAPPED, MemoryCalls, NOT_SUPPORTED, answer, made};
+use crate::backend::both::thread_states;
 use crate::backend::{hip, hip_runtime};
 use gpumem_abi::types::*;
 use std::ffi::c_int;
@@ -10,26 +11,13 @@ const HIP_CONCURRENT: c_int = 9;
 
 pub(super) struct Hip;
 
+/// HIP's calls. It has no release streams: the effect of hipFreeAsync on memory of hipMalloc is unknown.
 impl MemoryCalls for Hip {
+    thread_states!(hip);
+
     /// Returns false: below HIP's runtime there is no boundary at which all work could be counted.
     fn sees_all(&self) -> bool {
         false
-    }
-
-    fn enter(&self, context: u64) -> bool {
-        hip::enter(context)
-    }
-
-    fn leave(&self) {
-        hip::leave();
-    }
-
-    fn relax(&self) -> i32 {
-        hip::relax()
-    }
-
-    fn unrelax(&self, before: i32) {
-        hip::exchange(before);
     }
 
     fn free(&self, addr: u64) -> Status {
@@ -37,34 +25,11 @@ impl MemoryCalls for Hip {
         answer(unsafe { hip_runtime::hipFree(addr) })
     }
 
-    fn device(&self, _: usize) -> Result<u64, Status> {
-        Err(NOT_SUPPORTED)
-    }
-
     fn free_bytes(&self) -> Option<u64> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: rule of answers: the call writes locals of the type that its row declares.
         let status = unsafe { hip_runtime::hipMemGetInfo(&mut free, &mut total) };
         (status == Some(SUCCESS)).then_some(free as u64)
-    }
-
-    /// Returns false: the effect of hipFreeAsync on memory of hipMalloc is unknown.
-    fn has_release_streams(&self, _: Device) -> bool {
-        false
-    }
-
-    fn release_stream(&self, _: Device) -> Result<Option<ReleaseStream>, Status> {
-        Ok(None)
-    }
-
-    fn end_release_stream(&self, _: ReleaseStream) {}
-
-    fn free_on(&self, _: u64, _: ReleaseStream) -> Status {
-        NOT_SUPPORTED
-    }
-
-    fn pass(&self, _: ReleaseStream) -> Status {
-        NOT_SUPPORTED
     }
 
     /// Without XNACK managed memory is not moved, and memory that does not fit fails on first touch.
@@ -105,36 +70,10 @@ impl MemoryCalls for Hip {
         answer(unsafe { hip_runtime::hipMemset(addr, byte.into(), bytes) })
     }
 
-    fn fill_stream(&self) -> Result<Option<Stream>, Status> {
-        Ok(None)
-    }
-
-    fn fill_on(&self, _: u64, _: u8, _: usize, _: Stream) -> Status {
-        NOT_SUPPORTED
-    }
-
     fn synchronize(&self) -> Status {
         // SAFETY: hipDeviceSynchronize takes no arguments, so it needs nothing of its caller.
         answer(unsafe { hip_runtime::hipDeviceSynchronize() })
     }
-
-    fn record_event_after_all(&self, _: u64, _: Option<Event>) -> Option<Event> {
-        None
-    }
-
-    fn has_context_events(&self) -> bool {
-        false
-    }
-
-    fn completed(&self, _: Event) -> bool {
-        false
-    }
-
-    fn wait(&self, _: Event) -> Status {
-        NOT_SUPPORTED
-    }
-
-    fn drop_event(&self, _: Event) {}
 }
 
 /// True if page faults of the device are served, which managed memory that moves needs.

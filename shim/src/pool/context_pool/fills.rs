@@ -15,7 +15,7 @@ impl ContextPool {
     /// Fills a block that no work uses, and waits for the fill. Returns false if the block is not known to be filled:
     /// the driver refused, or a capture is going on and there is no stream for fills.
     pub(in crate::pool) fn fill(&self, block: &Block, byte: u8) -> bool {
-        let (base, bytes) = (block.base(), block.bytes.load(Relaxed) as usize);
+        let (base, bytes) = (block.base(), block.bytes() as usize);
         let status = self.within(|| match self.fill_stream() {
             Some(stream) => Some(self.calls.fill_on(base, byte, bytes, stream)),
             None => unless_capturing(|| match self.calls.fill(base, byte, bytes) {

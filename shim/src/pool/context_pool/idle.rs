@@ -33,7 +33,7 @@ impl ContextPool {
             return None;
         }
         inner.by_size.remove(&key);
-        inner.by_age.remove(&block.turn.load(Relaxed));
+        inner.by_age.remove(&block.turn());
         let idle = self.idle.fetch_sub(key.0, Relaxed) - key.0;
         self.live_peak.fetch_max(self.held().saturating_sub(idle), Relaxed);
         Some(block)
@@ -42,7 +42,7 @@ impl ContextPool {
     /// Keeps a block that no work uses any more.
     pub(crate) fn keep(&self, block: &'static Block, now_ns: u64) {
         let mut inner = lock(&self.inner);
-        self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
+        self.idle.fetch_add(block.bytes(), Relaxed);
         self.keep_in(&mut inner, block, now_ns);
     }
 
@@ -51,12 +51,12 @@ impl ContextPool {
         // The block's context ended while a thread had the block. This pool may now be for another context, so the
         // block is not kept.
         if block.is(State::Gone) {
-            self.idle.fetch_sub(block.bytes.load(Relaxed), Relaxed);
+            self.idle.fetch_sub(block.bytes(), Relaxed);
             return;
         }
-        let (bytes, addr) = (block.bytes.load(Relaxed), block.addr.load(Relaxed));
-        block.idle_ns.store(now_ns, Relaxed);
-        block.turn.store(inner.turn, Relaxed);
+        let (bytes, addr) = (block.bytes(), block.addr());
+        block.set_idle_ns(now_ns);
+        block.set_turn(inner.turn);
         block.set(State::Idle);
         inner.by_age.insert(inner.turn, block);
         inner.turn += 1;
@@ -72,7 +72,7 @@ impl ContextPool {
         while out.len() < count
             && let Some((&turn, &block)) = inner.by_age.first_key_value()
         {
-            let bytes = block.bytes.load(Relaxed);
+            let bytes = block.bytes();
             match most {
                 Most::AtLeast(0, _) | Most::AtLeast(_, 0) | Most::Within(_, 0) => break,
                 Most::AtLeast(left, blocks) => (*left, *blocks) = (left.saturating_sub(bytes), *blocks - 1),
@@ -82,7 +82,7 @@ impl ContextPool {
                 },
             }
             inner.by_age.remove(&turn);
-            inner.by_size.remove(&(bytes, block.addr.load(Relaxed)));
+            inner.by_size.remove(&(bytes, block.addr()));
             self.idle.fetch_sub(bytes, Relaxed);
             out.push(block);
         }
@@ -92,8 +92,8 @@ impl ContextPool {
     /// Returns the bytes and age, ns, of each idle block that can be given back.
     pub(crate) fn ages(&self, now_ns: u64) -> Vec<(u64, u64)> {
         let inner = lock(&self.inner);
-        let age = |block: &&Block| now_ns.saturating_sub(block.idle_ns.load(Relaxed));
-        inner.by_age.values().map(|block| (block.bytes.load(Relaxed), age(block))).collect()
+        let age = |block: &&Block| now_ns.saturating_sub(block.idle_ns());
+        inner.by_age.values().map(|block| (block.bytes(), age(block))).collect()
     }
 
     /// Takes out all blocks, since the context ends. Returns first the blocks that no work uses, then those that wait
@@ -104,7 +104,7 @@ impl ContextPool {
         let Inner { by_age, open, batches, quarantine, .. } = std::mem::take(&mut *inner);
         let idle: Vec<_> = by_age.into_values().chain(quarantine.into_values()).collect();
         let waiting: Vec<_> = open.into_iter().chain(batches.into_iter().flat_map(|batch| batch.blocks)).collect();
-        let bytes = idle.iter().chain(&waiting).map(|block| block.bytes.load(Relaxed)).sum();
+        let bytes = idle.iter().chain(&waiting).map(|block| block.bytes()).sum();
         self.idle.fetch_sub(bytes, Relaxed);
         (idle, waiting)
     }

@@ -24,11 +24,7 @@ impl ContextPool {
     /// Keeps a block until the work that may use it has completed. Returns true if that work has completed already:
     /// then the block is not kept.
     pub(crate) fn keep_unless_completed(&self, block: &'static Block, now_ns: u64) -> bool {
-        let keep = || {
-            block.idle_ns.store(now_ns, Relaxed);
-            block.set(State::Idle);
-            self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
-        };
+        let keep = || self.count_waiting(block, now_ns);
         let (generation, submissions) = (self.generation(), activity::submissions_if_none_open());
         {
             let mut inner = lock(&self.inner);
@@ -47,7 +43,7 @@ impl ContextPool {
             }
             // More events than this add no information.
             let open = inner.open.len();
-            let bytes: u64 = inner.open.iter().chain([&block]).map(|block| block.bytes.load(Relaxed)).sum();
+            let bytes: u64 = inner.open.iter().chain([&block]).map(|block| block.bytes()).sum();
             if open + 1 < GATHERED && bytes <= GATHERED_BYTES || inner.batches.len() >= MOST_BATCHES && open < BATCH {
                 keep();
                 inner.open.push(block);
@@ -180,10 +176,15 @@ impl ContextPool {
     /// Keeps a block that work may use until that work has completed.
     pub(crate) fn keep_waiting(&self, block: &'static Block, now_ns: u64) {
         let mut inner = lock(&self.inner);
-        block.idle_ns.store(now_ns, Relaxed);
-        block.set(State::Idle);
-        self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
+        self.count_waiting(block, now_ns);
         inner.open.push(block);
+    }
+
+    /// Counts a block as idle that waits for work.
+    fn count_waiting(&self, block: &'static Block, now_ns: u64) {
+        block.set_idle_ns(now_ns);
+        block.set(State::Idle);
+        self.idle.fetch_add(block.bytes(), Relaxed);
     }
 }
 

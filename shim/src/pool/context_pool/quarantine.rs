@@ -27,9 +27,9 @@ impl ContextPool {
             return None;
         }
         block.set(State::Idle);
-        inner.quarantined += block.bytes.load(Relaxed);
-        self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
-        block.turn.store(inner.turn, Relaxed);
+        inner.quarantined += block.bytes();
+        self.idle.fetch_add(block.bytes(), Relaxed);
+        block.set_turn(inner.turn);
         let turn = inner.turn;
         inner.quarantine.insert(turn, block);
         inner.turn += 1;
@@ -62,8 +62,8 @@ impl ContextPool {
         let mut inner = lock(&self.inner);
         let blocks: Vec<_> = inner.quarantine.range(turns.clone()).take(most).map(|(_, block)| *block).collect();
         for block in &blocks {
-            inner.quarantine.remove(&block.turn.load(Relaxed));
-            turns.start = block.turn.load(Relaxed) + 1;
+            inner.quarantine.remove(&block.turn());
+            turns.start = block.turn() + 1;
         }
         self.out(blocks)
     }
@@ -72,13 +72,13 @@ impl ContextPool {
     pub(in crate::pool) fn put_in_quarantine(&self, lent: Out) {
         let mut inner = lock(&self.inner);
         for block in lent.blocks.iter().filter(|block| !block.is(State::Gone)) {
-            inner.quarantine.insert(block.turn.load(Relaxed), block);
+            inner.quarantine.insert(block.turn(), block);
         }
     }
 
     /// Stops counting a block as quarantined.
     fn leaves(&self, inner: &mut Inner, block: &Block) {
-        let bytes = block.bytes.load(Relaxed);
+        let bytes = block.bytes();
         inner.quarantined = inner.quarantined.saturating_sub(bytes);
         self.idle.fetch_sub(bytes, Relaxed);
     }
@@ -100,8 +100,8 @@ mod tests {
         let blocks: Vec<&'static Block> = (1..=5_u64)
             .map(|n| {
                 let block: &'static Block = Box::leak(Box::default());
-                block.addr.store(n << 12, Relaxed);
-                block.bytes.store(4096, Relaxed);
+                block.set_addr(n << 12);
+                block.set_bytes(4096);
                 block.set(State::Busy);
                 assert!(context_pool.quarantine(block, 1 << 20).is_none());
                 block
@@ -111,7 +111,7 @@ mod tests {
     }
 
     fn addresses(out: &Out) -> Vec<u64> {
-        out.blocks.iter().map(|block| block.addr.load(Relaxed) >> 12).collect()
+        out.blocks.iter().map(|block| block.addr() >> 12).collect()
     }
 
     /// A check reads them in parts. A request that runs out finds the others, and waits for the part being read.
@@ -152,7 +152,7 @@ mod tests {
         let (context_pool, blocks) = filled();
         let lent = context_pool.lend_quarantined(&mut context_pool.quarantined_turns(), 1).unwrap();
         let more: &'static Block = Box::leak(Box::default());
-        more.bytes.store(4096, Relaxed);
+        more.set_bytes(4096);
         more.set(State::Busy);
         let due = context_pool.quarantine(more, 4 * 4096).unwrap();
         assert_eq!(addresses(&due), [2, 3]);

@@ -57,9 +57,9 @@ impl Asker {
 
 /// Returns the record of a live block.
 fn record(shim: &Shim, block: &Block) -> AllocSlot {
-    let slot = block.slot.load(Relaxed);
+    let slot = block.slot();
     let there = if slot == crate::ledger::table::NO_SLOT { None } else { shim.ledger.allocs.read(slot) };
-    there.filter(|slot| slot.addr == block.addr.load(Relaxed)).unwrap_or_default()
+    there.filter(|slot| slot.addr == block.addr()).unwrap_or_default()
 }
 
 /// Does these jobs, and passes each finding to `tell`, with the number of its job. Returns the number of findings;
@@ -97,7 +97,7 @@ impl Guard {
         then: &[Job],
         longest: Duration,
     ) -> Option<u64> {
-        let watched = blocks.iter().filter(|block| block.flags.load(Acquire) & WATCHED != 0);
+        let watched = blocks.iter().filter(|block| block.is_watched());
         let reads: Vec<_> = watched
             .flat_map(|block| zones::jobs(block, Job::Read).map(move |(place, from, job)| (*block, place, from, job)))
             .collect();
@@ -105,9 +105,9 @@ impl Guard {
         read(owner, &jobs, claim, longest, |shim, at, found| {
             let (block, place, from, _) = reads[at];
             // Each block is reported once.
-            block.flags.fetch_and(!WATCHED, Relaxed);
+            block.unmark(WATCHED);
             let record = record(shim, block);
-            let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
+            let (addr, asked) = (block.addr(), block.asked());
             let good_ns = self.all_good_ns.load(Relaxed).max(record.time_ns);
             report::tell(shim, self, &Writes { place, found, from, addr, asked, record, good_ns, freed: None });
         })
@@ -116,8 +116,8 @@ impl Guard {
     /// Frees a block that no work uses: reads its zones and fills the whole block. Returns false if that is not done;
     /// it may still be running then.
     pub(crate) fn freed(&self, asker: &Asker, owner: &'static ContextPool, block: &'static Block) -> bool {
-        let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
-        let fill = Job::Fill(block.base(), block.bytes.load(Relaxed));
+        let (addr, asked) = (block.addr(), block.asked());
+        let fill = Job::Fill(block.base(), block.bytes());
         let is_filled = claims::wait(addr, || owner.settle_readers(), DONE_WITHIN)
             && self.read_zones(owner, (&[block], &Claim::of(vec![addr])), &[fill], DONE_WITHIN).is_some();
         if !is_filled {
@@ -129,7 +129,7 @@ impl Guard {
             let (record, time_ns) = (record(shim, block), clock::precise_ns());
             let freed = Freed { block, asked, record, stack: asker.0, time_ns, in_graph, told: false };
             self.unwatch(Some(shim), block);
-            shim.count(counters::GUARD_BYTES_ADDED, block.bytes.load(Relaxed));
+            shim.count(counters::GUARD_BYTES_ADDED, block.bytes());
             lock(&self.freed).insert(addr, freed);
         });
         true
@@ -137,7 +137,7 @@ impl Guard {
 
     /// Reads the zones of a block that is about to go back to the driver.
     pub(crate) fn given_up(&self, owner: &'static ContextPool, block: &'static Block) {
-        let addr = block.addr.load(Relaxed);
+        let addr = block.addr();
         if claims::wait(addr, || owner.settle_readers(), Duration::ZERO) {
             self.read_zones(owner, (&[block], &Claim::of(vec![addr])), &[], DONE_WITHIN);
         }
@@ -156,14 +156,13 @@ impl Guard {
         blocks: &[&'static Block],
         longest: Duration,
     ) -> Option<u64> {
-        let is_filled =
-            |block: &&&'static Block| lock(&self.freed).get(&block.addr.load(Relaxed)).is_some_and(|freed| !freed.told);
+        let is_filled = |block: &&&'static Block| lock(&self.freed).get(&block.addr()).is_some_and(|freed| !freed.told);
         let filled: Vec<_> = blocks.iter().filter(is_filled).copied().collect();
-        let whole = |block: &&'static Block| Job::Read(block.base(), block.bytes.load(Relaxed));
+        let whole = |block: &&'static Block| Job::Read(block.base(), block.bytes());
         let jobs: Vec<Job> = filled.iter().map(whole).collect();
-        let claim = Claim::of(filled.iter().map(|block| block.addr.load(Relaxed)).collect());
+        let claim = Claim::of(filled.iter().map(|block| block.addr()).collect());
         read(owner, &jobs, &claim, longest, |shim, at, mut found| {
-            let (addr, front) = (filled[at].addr.load(Relaxed), filled[at].addr.load(Relaxed) - filled[at].base());
+            let (addr, front) = (filled[at].addr(), filled[at].addr() - filled[at].base());
             let mut all = lock(&self.freed);
             let Some(freed) = all.get_mut(&addr) else { return };
             freed.told = true;
@@ -180,7 +179,7 @@ impl Guard {
     pub(crate) fn forget_freed(&self, shim: Option<&Shim>, block: &Block) {
         let mut all = lock(&self.freed);
         // The driver may have given the address away again, and another block may have been freed there.
-        let addr = block.addr.load(Relaxed);
+        let addr = block.addr();
         if !all.get(&addr).is_some_and(|freed| std::ptr::eq(freed.block, block)) {
             return;
         }
@@ -190,7 +189,7 @@ impl Guard {
         }
         drop(all);
         if let Some(shim) = shim {
-            shim.count(counters::GUARD_BYTES_REMOVED, block.bytes.load(Relaxed));
+            shim.count(counters::GUARD_BYTES_REMOVED, block.bytes());
         }
     }
 

@@ -19,9 +19,9 @@ const FILLED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Returns the bytes of a block after and before the program's part.
 pub(super) fn zones(block: &Block) -> [(Where, Range<u64>); 2] {
-    let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
+    let (addr, asked) = (block.addr(), block.asked());
     let base = block.base();
-    [(Where::Behind, addr + asked..base + block.bytes.load(Relaxed)), (Where::InFront, base..addr)]
+    [(Where::Behind, addr + asked..base + block.bytes()), (Where::InFront, base..addr)]
 }
 
 /// Returns the jobs for both zones of a block.
@@ -32,8 +32,8 @@ pub(super) fn jobs(block: &Block, job: fn(u64, u64) -> Job) -> impl Iterator<Ite
 
 /// Returns by how many bytes the guard makes a block larger.
 fn more(block: &Block) -> u64 {
-    let asked = block.asked.load(Relaxed);
-    block.bytes.load(Relaxed).saturating_sub(size::rounded(asked).unwrap_or(asked))
+    let asked = block.asked();
+    block.bytes().saturating_sub(size::rounded(asked).unwrap_or(asked))
 }
 
 impl Guard {
@@ -62,12 +62,12 @@ impl Guard {
     pub(crate) fn watch(&self, owner: &'static ContextPool, block: &Block) {
         let more = more(block);
         self.zones.fetch_add(more, Relaxed);
-        block.flags.fetch_or(ZONED, Relaxed);
+        block.mark(ZONED);
         let jobs: Vec<Job> = jobs(block, Job::Fill).map(|(.., job)| job).collect();
-        let claim = || Claim::of(vec![block.addr.load(Relaxed)]);
+        let claim = || Claim::of(vec![block.addr()]);
         let watched = !jobs.is_empty() && owner.work_through(&jobs, &claim(), FILLED_WITHIN).is_some();
         if watched {
-            block.flags.fetch_or(WATCHED, Release);
+            block.mark(WATCHED);
         }
         gate::note(|shim| {
             shim.count(counters::GUARD_BYTES_ADDED, more);
@@ -77,7 +77,7 @@ impl Guard {
 
     /// Stops watching a block. May be called while the program's call is being recorded.
     pub(crate) fn unwatch(&self, shim: Option<&Shim>, block: &Block) {
-        if block.flags.fetch_and(!(ZONED | WATCHED), AcqRel) & ZONED == 0 {
+        if block.unmark(ZONED | WATCHED) & ZONED == 0 {
             return;
         }
         let more = more(block);
@@ -125,10 +125,10 @@ mod tests {
         let guard = guard("front", "1GiB");
         let block = Block::default();
         let (addr, flags) = guard.start(0x10_0000, 2048, 1000);
-        block.addr.store(addr, Relaxed);
-        block.flags.store(flags, Relaxed);
-        block.bytes.store(2048, Relaxed);
-        block.asked.store(1000, Relaxed);
+        block.set_addr(addr);
+        block.mark(flags);
+        block.set_bytes(2048);
+        block.set_asked(1000);
         assert_eq!((addr, block.base()), (0x10_0200, 0x10_0000));
         let [behind, front] = zones(&block);
         assert_eq!(behind, (Where::Behind, 0x10_05e8..0x10_0800));

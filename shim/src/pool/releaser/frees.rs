@@ -78,7 +78,7 @@ impl Releaser {
             for block in blocks {
                 match self.free_by(block, context_pool, |addr| context_pool.calls.free_on(addr, stream)) {
                     true => gone.push(block),
-                    false => context_pool.keep(block, block.idle_ns.load(Relaxed)),
+                    false => context_pool.keep(block, block.idle_ns()),
                 }
             }
             if gone.is_empty() {
@@ -118,7 +118,7 @@ impl Releaser {
             let _transit = context_pool.in_transit.blocks.begin();
             let Some(block) = context_pool.oldest(&mut most, 1).pop() else { break };
             if !self.free_by(block, context_pool, |addr| context_pool.calls.free(addr)) {
-                context_pool.keep(block, block.idle_ns.load(Relaxed));
+                context_pool.keep(block, block.idle_ns());
                 break;
             }
             released += self.forget_released(block, context_pool);
@@ -129,7 +129,7 @@ impl Releaser {
     /// Frees a block. Takes it out of the map first, because another thread may get its address at once. Returns false
     /// if the driver refuses, or if a late reader may still read the block.
     fn free_by(&self, block: &'static Block, context_pool: &ContextPool, free: impl FnOnce(u64) -> Status) -> bool {
-        let addr = block.addr.load(Relaxed);
+        let addr = block.addr();
         self.blocks.remove(addr);
         let is_freed = claims::wait(addr, || context_pool.settle_readers(), Duration::ZERO) && {
             let status = free(block.driver_address(addr));
@@ -144,7 +144,7 @@ impl Releaser {
 
     /// Forgets a block that the driver has again. Returns its bytes.
     fn forget_released(&self, block: &'static Block, context_pool: &ContextPool) -> u64 {
-        let bytes = block.bytes.load(Relaxed);
+        let bytes = block.bytes();
         let gone = context_pool.shrank(bytes);
         // Not through the gate: this may run while the program's own free is being recorded.
         if let Some(shim) = gate::shim() {

@@ -1,0 +1,136 @@
+//! Methods that CUDA and HIP have alike: the same functions with the same arguments, by two names.
+
+/// The answers of a library, as methods of [`Backend`](super::Backend). `$calls` has its functions.
+macro_rules! answers {
+    (
+        $calls:ident: $current:ident, $name:ident, $uuid:ident, $total:ident, $attribute:ident($integrated:literal),
+        $range:ident, $capture:ident, $version:ident, $nodes:ident, $kind:ident, $child:ident; $kind_of:path
+    ) => {
+        fn current_device(&self) -> Option<Device> {
+            let _uncancelled = Uncancelled::new();
+            let mut device = 0;
+            // SAFETY: rule of answers: `device` takes the ordinal.
+            let status = unsafe { $calls::$current(&mut device) };
+            ok(status, device)
+        }
+
+        fn device_info(&self, device: Device) -> DeviceInfo {
+            let _uncancelled = Uncancelled::new();
+            let mut info = DeviceInfo::default();
+            let mut name = [0_u8; 256];
+            let (mut total, mut integrated) = (0, 0);
+            // SAFETY: rule of answers: the name's length is passed with it, and the other locals have the types of
+            // their answers. The library checks the device.
+            unsafe {
+                if $calls::$name(name.as_mut_ptr().cast(), name.len() as i32, device) == Some(SUCCESS) {
+                    info.name = name.iter().copied().take_while(|&byte| byte != 0).collect();
+                }
+                let _ = $calls::$uuid(&mut info.uuid, device);
+                let _ = $calls::$total(&mut total, device);
+                let _ = $calls::$attribute(&mut integrated, $integrated, device);
+            }
+            info.total_bytes = total as u64;
+            info.integrated = integrated != 0;
+            info
+        }
+
+        fn allocation_around(&self, ptr: DevicePtr) -> Option<(u64, u64)> {
+            let (mut base, mut bytes) = (0, 0);
+            // SAFETY: rule of answers: `base` and `bytes` take the numbers. The library answers for addresses that it
+            // does not know.
+            let status = unsafe { $calls::$range(&mut base, &mut bytes, ptr) };
+            ok(status, (base, bytes as u64))
+        }
+
+        fn captures_into(&self, stream: Stream) -> Option<Graph> {
+            let stream = if stream.is_null() { PER_THREAD as Stream } else { stream };
+            let (mut status, mut id, mut graph, mut deps, mut len) = (0, 0, null_mut(), null(), 0);
+            // SAFETY: rule of answers: each local has the type of its answer. Rule of the program's handles: the stream
+            // is alive.
+            let asked = unsafe { $calls::$capture(stream, &mut status, &mut id, &mut graph, &mut deps, &mut len) };
+            ok(asked, graph).filter(|graph| status == ACTIVE && !graph.is_null())
+        }
+
+        fn version(&self) -> Option<u32> {
+            let mut version = 0;
+            // SAFETY: rule of answers: `version` takes the number.
+            let status = unsafe { $calls::$version(&mut version) };
+            ok(status, version as u32)
+        }
+
+        fn node_count(&self, graph: Graph) -> Option<usize> {
+            let mut len = 0;
+            // SAFETY: rule of answers: with a null array only `len` is written. Rule of the program's handles: the
+            // graph is alive.
+            let status = unsafe { $calls::$nodes(graph, null_mut(), &mut len) };
+            ok(status, len)
+        }
+
+        fn nodes(&self, graph: Graph, nodes: &mut [GraphNode]) -> Option<usize> {
+            let mut len = nodes.len();
+            // SAFETY: rule of answers: `len` is the length of `nodes`, and no more handles than that are written. Rule
+            // of the program's handles: the graph is alive.
+            let status = unsafe { $calls::$nodes(graph, nodes.as_mut_ptr(), &mut len) };
+            ok(status, len.min(nodes.len()))
+        }
+
+        fn node_kind(&self, node: GraphNode) -> Option<(NodeKind, Option<Graph>)> {
+            let (mut kind, mut child) = (0, null_mut());
+            // SAFETY: rule of answers: `kind` takes the number. The node is one of a graph that is alive, as the caller
+            // has just listed it.
+            ok(unsafe { $calls::$kind(node, &mut kind) }, ())?;
+            let kind = $kind_of(kind);
+            // SAFETY: rule of answers: `child` takes the handle. The library has just said that the node is a child
+            // graph node.
+            let mut inside = || ok(unsafe { $calls::$child(node, &mut child) }, ()).map(|()| child);
+            Some((kind, if kind == NodeKind::Child { inside() } else { None }))
+        }
+    };
+}
+
+/// A thread's states, as functions of a library.
+macro_rules! exchange {
+    ($exchange:path) => {
+        /// Returns the answer if the library has the function and it succeeded.
+        fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
+            (status == Some(SUCCESS)).then_some(answer)
+        }
+
+        /// Lets this thread make calls that a capture of it forbids. Returns the previous mode.
+        pub(super) fn relax() -> i32 {
+            /// `…StreamCaptureModeRelaxed`.
+            const RELAXED: i32 = 2;
+            exchange(RELAXED)
+        }
+
+        /// Sets the thread's mode. Returns the previous mode.
+        pub(super) fn exchange(mut mode: i32) -> i32 {
+            // SAFETY: rule of answers: `mode` is read and written. The call changes this thread's mode alone.
+            let _ = unsafe { $exchange(&mut mode) };
+            mode
+        }
+    };
+}
+
+/// A thread's states, as methods of a vendor's calls for memory and for graphs. `$library` has the functions.
+macro_rules! thread_states {
+    ($library:ident) => {
+        fn relax(&self) -> i32 {
+            $library::relax()
+        }
+
+        fn unrelax(&self, before: i32) {
+            $library::exchange(before);
+        }
+
+        fn enter(&self, context: u64) -> bool {
+            $library::enter(context)
+        }
+
+        fn leave(&self) {
+            $library::leave();
+        }
+    };
+}
+
+pub(super) use {answers, exchange, thread_states};
