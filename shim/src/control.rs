@@ -31,7 +31,7 @@ use growth::Growth;
 use parking::Asker;
 use proc_files::ProcFiles;
 use set::{Changes, NO_POOL, nothing_is_kept};
-use socket::{Answer, Socket};
+use socket::{Reply, Socket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::sync::{Arc, Mutex};
@@ -60,7 +60,7 @@ pub(crate) fn start(shim: &'static Shim) {
         libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &mut mask);
         mask
     };
-    let Some(open) = Open::new(shim) else { return };
+    let Some(open) = OpenFiles::new(shim) else { return };
     let open = Arc::new(Mutex::new(Some(open)));
     let work = move || {
         let Some(open) = lock(&open).take() else { return };
@@ -106,12 +106,12 @@ enum Ended {
 
 /// The control thread's files and socket. The starting thread opens them, within a call of the program: opened by
 /// another thread, each would briefly take the number that the program's next file should get.
-struct Open {
+struct OpenFiles {
     files: ProcFiles,
     socket: Option<Socket>,
 }
 
-impl Open {
+impl OpenFiles {
     /// Opens them. Returns `None`, and reports it, if the thread could not tell that it is the last one: the process
     /// could not end.
     fn new(shim: &'static Shim) -> Option<Self> {
@@ -130,7 +130,7 @@ fn cannot_tell(shim: &'static Shim, error: &std::io::Error) {
 }
 
 /// Runs until the process ends, or until all threads of the program have ended.
-fn run(shim: &'static Shim, Open { mut files, socket }: Open) -> Ended {
+fn run(shim: &'static Shim, OpenFiles { mut files, socket }: OpenFiles) -> Ended {
     let _listening = Listening(shim);
     let mut changes = Changes::new();
     let mut asker = Asker::default();
@@ -207,8 +207,8 @@ fn carry_out(
     asker: &mut Asker,
     growth: &mut Growth,
     files: &mut ProcFiles,
-) -> Answer {
-    Answer::Line(match Request::parse(line) {
+) -> Reply {
+    Reply::Line(match Request::parse(line) {
         Ok(Request::Ping) => format!("ok {}", env!("CARGO_PKG_VERSION")),
         Ok(Request::Mark(name)) => {
             let text = shim.ledger.texts.intern(name.as_bytes());
@@ -241,9 +241,9 @@ fn carry_out(
 }
 
 /// Starts a long task on its own thread, which answers.
-fn later(shim: &'static Shim, look: Look, longest_ms: u64) -> Answer {
+fn later(shim: &'static Shim, look: Look, longest_ms: u64) -> Reply {
     let longest = Duration::from_millis(longest_ms);
-    Answer::Later(Box::new(move |asker| references::begin(shim, look, longest, asker)))
+    Reply::Later(Box::new(move |asker| references::begin(shim, look, longest, asker)))
 }
 
 /// Returns the reply line for an answer.

@@ -19,7 +19,7 @@ use crate::stranded::state::Stranded;
 use crate::trace;
 use crate::trust::Trust;
 use gpumem_wire::kinds::{AllocKind, EventKind, Interception, Mode, Severity, State};
-use gpumem_wire::layout::{EventSlot, Sealed, StackRef, StrRef};
+use gpumem_wire::layout::{ContextRef, EventSlot, Sealed, StackRef, StrRef};
 use gpumem_wire::place::SOCKET_SUFFIX;
 use gpumem_wire::settings::{self, Complaint, Log, Settings};
 use gpumem_wire::trace::Action;
@@ -317,6 +317,11 @@ impl Shim {
         let mut event = EventSlot { kind: kind as u8, time_ns: clock::now_ns(), tid: self.tid(), ..Default::default() };
         fill(&mut event);
         self.ledger.events.push(|seq| EventSlot { seq, ..event });
+    }
+
+    /// Writes an event with the two numbers that its kind has, a call site and a context.
+    pub(crate) fn event_at(&self, kind: EventKind, (a, b): (u64, u64), stack: StackRef, context: ContextRef) {
+        self.event(kind, |event| (event.a, event.b, event.stack, event.context) = (a, b, stack, context));
     }
 
     /// Writes a message event.

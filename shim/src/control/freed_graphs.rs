@@ -16,12 +16,12 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, ExecState};
 use gpumem_wire::layout::{AllocSlot, ExecSlot, StackRef, StackSlot};
 use gpumem_wire::settings::Guard;
-use index::{Block, Gone, Index, Referred, SetRef};
+use index::{Gone, Index, Referred, ReferredBlock, SetRef};
 use rustc_hash::FxHashMap;
 use std::mem::offset_of;
 use std::sync::atomic::{Ordering::*, fence};
 use std::time::{Duration, Instant};
-use words::{Found, Words};
+use words::{FoundMemory, SourceWords};
 
 /// After a look the thread pauses for this many times the look's duration.
 const REST: u32 = 100;
@@ -56,7 +56,7 @@ impl Refers {
 
 /// Last seen state of an exec, by the slot of its record. Only the lower halves of its numbers are kept.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct SeenExec {
     /// 0: no exec.
     serial: u32,
     /// Changes and launches, as of the last look.
@@ -68,21 +68,21 @@ struct Seen {
 }
 
 // A program may hold very many execs.
-const _: () = assert!(size_of::<Seen>() == 16);
+const _: () = assert!(size_of::<SeenExec>() == 16);
 
 /// Execs of a piece. A list that grows by copying leaves its old places in the heap.
 const PIECE: usize = 1024;
 
 /// Last seen states of all execs.
 #[derive(Default)]
-struct Execs(Vec<Box<[Seen]>>);
+struct SeenExecs(Vec<Box<[SeenExec]>>);
 
-impl Execs {
+impl SeenExecs {
     /// Returns the last seen state of the exec in a slot.
-    fn at(&mut self, slot: u32) -> &mut Seen {
+    fn at(&mut self, slot: u32) -> &mut SeenExec {
         let (piece, at) = (slot as usize / PIECE, slot as usize % PIECE);
         while self.0.len() <= piece {
-            self.0.push(vec![Seen::default(); PIECE].into());
+            self.0.push(vec![SeenExec::default(); PIECE].into());
         }
         &mut self.0[piece][at]
     }
@@ -92,7 +92,7 @@ impl Execs {
         (self.0.len() * PIECE) as u32
     }
 
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Seen> {
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut SeenExec> {
         self.0.iter_mut().flat_map(|piece| piece.iter_mut())
     }
 }
@@ -101,7 +101,7 @@ impl Execs {
 pub(super) struct FreedGraphs {
     /// Time of the next look; `None`: never.
     next: Option<Instant>,
-    execs: Execs,
+    execs: SeenExecs,
     index: Index,
     looks: u16,
     /// Settings of stacks at the start. If they change, a call site has another stack, so nothing is judged then.
@@ -112,7 +112,7 @@ pub(super) struct FreedGraphs {
 
 /// Result of one look.
 #[derive(Default)]
-struct Look {
+struct GraphLook {
     /// Time before which all allocations were freed that are gone now.
     freed_ns: u64,
     /// Execs that were launched since the last look, and refer to freed memory.
@@ -154,30 +154,20 @@ fn made_at_one(shim: &Shim, stack: StackRef) -> u64 {
 }
 
 /// Reports an exec that was launched after memory was freed.
-fn tell(shim: &Shim, exec: &ExecSlot, freed: &Block, owner: Option<&AllocSlot>) {
+fn tell(shim: &Shim, exec: &ExecSlot, freed: &ReferredBlock, owner: Option<&AllocSlot>) {
     shim.count(counters::LAUNCHED_AFTER_FREE, 1);
     if shim.ledger.counter(counters::LAUNCHED_AFTER_FREE) > MOST_FINDINGS {
         return;
     }
-    shim.event(EventKind::FreedGraphLaunched, |event| {
-        event.a = freed.addr;
-        event.b = if freed.is_strangers() { 0 } else { freed.bytes };
-        event.stack = freed.stack;
-        event.context = freed.context;
-    });
-    shim.event(EventKind::LaunchedGraph, |event| {
-        event.a = exec.handle;
-        event.b = exec.launches.saturating_sub(1);
-        event.stack = exec.stack;
-        event.context = exec.context;
-    });
+    shim.event_at(
+        EventKind::FreedGraphLaunched,
+        (freed.addr, if freed.is_strangers() { 0 } else { freed.bytes }),
+        freed.stack,
+        freed.context,
+    );
+    shim.event_at(EventKind::LaunchedGraph, (exec.handle, exec.launches.saturating_sub(1)), exec.stack, exec.context);
     let Some(owner) = owner else { return };
-    shim.event(EventKind::NextOwner, |event| {
-        event.a = owner.addr;
-        event.b = owner.bytes;
-        event.stack = owner.stack;
-        event.context = owner.context;
-    });
+    shim.event_at(EventKind::NextOwner, (owner.addr, owner.bytes), owner.stack, owner.context);
 }
 
 impl FreedGraphs {
@@ -185,7 +175,7 @@ impl FreedGraphs {
         // The guard looks before each launch, and keeps freed memory from others.
         let next = (shim.settings.guard == Guard::Off).then(Instant::now);
         let stacks = how_stacks_are_taken(shim);
-        Self { next, execs: Execs::default(), index: Index::default(), looks: 0, stacks, read_from: 0 }
+        Self { next, execs: SeenExecs::default(), index: Index::default(), looks: 0, stacks, read_from: 0 }
     }
 
     /// Takes a look if it is due.
@@ -206,15 +196,15 @@ impl FreedGraphs {
 
     fn look(&mut self, shim: &Shim) {
         self.looks = self.looks.wrapping_add(1);
-        let mut look = Look { freed_ns: self.see_frees(shim), ..Look::default() };
+        let mut look = GraphLook { freed_ns: self.see_frees(shim), ..GraphLook::default() };
         self.see_execs(shim, &mut look);
         let (read, words) = self.read_sources(shim);
         let gone = self.index.blocks().filter(|(_, block)| block.gone.is_some());
         let gone: Vec<_> = gone.map(|(at, block)| (at, *block)).collect();
-        let is_new = |(_, block): &(u32, Block)| block.gone.is_some_and(|gone| gone.since_ns.is_none());
+        let is_new = |(_, block): &(u32, ReferredBlock)| block.gone.is_some_and(|gone| gone.since_ns.is_none());
         let found = match words.len() > 0 || !look.launched.is_empty() || gone.iter().any(is_new) {
             true => words.find(&shim.ledger, gone),
-            false => Found::default(),
+            false => FoundMemory::default(),
         };
         for (slot, set) in &look.launched {
             self.judge(shim, *slot, *set, &found);
@@ -240,7 +230,7 @@ impl FreedGraphs {
     }
 
     /// Notes which execs are new, or were changed, launched or destroyed.
-    fn see_execs(&mut self, shim: &Shim, look: &mut Look) {
+    fn see_execs(&mut self, shim: &Shim, look: &mut GraphLook) {
         shim.ledger.execs.each_slot(|slot, exec| {
             // The library's own execs: their references cannot be read.
             if exec.exec_state() != Some(ExecState::Native) {
@@ -256,11 +246,11 @@ impl FreedGraphs {
             }
         }
         if !are_any {
-            self.execs = Execs::default();
+            self.execs = SeenExecs::default();
         }
     }
 
-    fn see_exec(&mut self, slot: u32, exec: &ExecSlot, look: &mut Look) {
+    fn see_exec(&mut self, slot: u32, exec: &ExecSlot, look: &mut GraphLook) {
         let (changes, launches) = (changes_of(exec), exec.launches as u16);
         let before = *self.execs.at(slot);
         let refers = match before.refers {
@@ -278,12 +268,12 @@ impl FreedGraphs {
             }
         }
         let serial = exec.serial as u32;
-        *self.execs.at(slot) = Seen { serial, changes, launches, look: self.looks, refers };
+        *self.execs.at(slot) = SeenExec { serial, changes, launches, look: self.looks, refers };
     }
 
     /// Reads sources for a while. Returns the execs whose source was read, and their words.
-    fn read_sources(&mut self, shim: &Shim) -> (Vec<(u32, ExecSlot)>, Words) {
-        let (mut read, mut words) = (Vec::new(), Words::default());
+    fn read_sources(&mut self, shim: &Shim) -> (Vec<(u32, ExecSlot)>, SourceWords) {
+        let (mut read, mut words) = (Vec::new(), SourceWords::default());
         let all = self.execs.slots();
         let from = self.read_from.min(all);
         let began = clock::worked_ns();
@@ -316,7 +306,7 @@ impl FreedGraphs {
     }
 
     /// Judges the launches of an exec that refers to freed memory, and reports what is certain.
-    fn judge(&mut self, shim: &Shim, slot: u32, set: SetRef, found: &Found) {
+    fn judge(&mut self, shim: &Shim, slot: u32, set: SetRef, found: &FoundMemory) {
         let seen = *self.execs.at(slot);
         let is_it = |exec: &ExecSlot| (exec.serial as u32, changes_of(exec)) == (seen.serial, seen.changes);
         let read = || shim.ledger.execs.read_if_whole(slot).filter(is_it);
@@ -344,7 +334,7 @@ impl FreedGraphs {
     }
 
     /// Follows blocks that were made again, and counts what the call sites of the others make.
-    fn settle(&mut self, shim: &Shim, freed_ns: u64, found: &Found) {
+    fn settle(&mut self, shim: &Shim, freed_ns: u64, found: &FoundMemory) {
         for (&at, (slot, owner)) in &found.owners {
             if self.index.block(at).is_some_and(|block| block.is_made_again_by(owner)) {
                 self.index.made_again(at, *slot, owner);
@@ -391,7 +381,7 @@ impl FreedGraphs {
 
 /// True if, at a launch, a block had been gone so long that its call site cannot have got the same memory again, and
 /// freed it, between two looks.
-fn is_gone_for_long(shim: &Shim, block: &Block, gone: Gone, launch_ns: u64) -> bool {
+fn is_gone_for_long(shim: &Shim, block: &ReferredBlock, gone: Gone, launch_ns: u64) -> bool {
     block.stack != 0
         && gone.since_ns.is_some_and(|since_ns| is_after(launch_ns, since_ns))
         && gone.made == Some(made_at_one(shim, block.stack))

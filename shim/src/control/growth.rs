@@ -23,12 +23,12 @@ const TAKES_OVER: u64 = 2;
 
 /// Live bytes, and the number of allocations.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Live {
+struct Held {
     bytes: u64,
     count: u64,
 }
 
-impl Live {
+impl Held {
     fn add(&mut self, bytes: u64) {
         self.bytes = self.bytes.wrapping_add(bytes);
         self.count += 1;
@@ -38,21 +38,21 @@ impl Live {
 /// A key that holds memory and has no row yet.
 #[derive(Default)]
 struct Stranger {
-    live: Live,
+    live: Held,
     /// Time of its newest allocation; 0: unknown.
     newest_ns: u64,
 }
 
 /// A row of the ledger's table.
-struct Row {
+struct GrowthRow {
     slot: u32,
-    now: Live,
+    now: Held,
     peak: u64,
     /// For a call site: number of things it ever made, now and at the last note. `None`: nothing was noted yet.
     made_now: u64,
     made: Option<u64>,
     /// The minimum since the present point began, for each coarser level.
-    least: [Live; GROWTH_LEVELS.len() - 1],
+    least: [Held; GROWTH_LEVELS.len() - 1],
 }
 
 /// All rows of this process.
@@ -60,7 +60,7 @@ pub(super) struct Growth {
     interval: Duration,
     /// Time of the next sample; `None`: at the next mark.
     next: Option<Instant>,
-    rows: FxHashMap<Key, Row>,
+    rows: FxHashMap<Key, GrowthRow>,
     /// Number of samples so far.
     samples: u64,
     /// Time of the first sample of the present point, for each level.
@@ -125,7 +125,7 @@ impl Growth {
     /// Adds up the live bytes of each key: in its row, or, for keys without a row, in the returned map.
     fn look(&mut self, shim: &Shim, files: &mut ProcFiles) -> FxHashMap<Key, Stranger> {
         let (rows, mut strangers) = (&mut self.rows, FxHashMap::<Key, Stranger>::default());
-        rows.values_mut().for_each(|row| row.now = Live::default());
+        rows.values_mut().for_each(|row| row.now = Held::default());
         let mut add = |key: Key, bytes, time_ns| match rows.get_mut(&key) {
             Some(row) => row.now.add(bytes),
             None => {
@@ -196,8 +196,10 @@ impl Growth {
             .growth
             .write(slot, GrowthSlot { kind, key: key_of, since_ns: now_ns, made_ns, ..Default::default() });
         let now = stranger.live;
-        self.rows
-            .insert(key, Row { slot, now, peak: 0, made_now: 0, made: None, least: [now; GROWTH_LEVELS.len() - 1] });
+        self.rows.insert(
+            key,
+            GrowthRow { slot, now, peak: 0, made_now: 0, made: None, least: [now; GROWTH_LEVELS.len() - 1] },
+        );
     }
 
     /// Writes the points that end with this sample.

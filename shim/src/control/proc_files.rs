@@ -10,12 +10,12 @@ use std::fs::File;
 use std::io::{Error, Result};
 
 /// A file of `/proc/self` that is read again and again.
-struct Kept {
+struct KeptFile {
     path: &'static str,
     file: Descriptor,
 }
 
-impl Kept {
+impl KeptFile {
     fn open(path: &'static str) -> Result<Self> {
         File::open(path).map(|file| Self { path, file: file.into() })
     }
@@ -38,16 +38,16 @@ impl Kept {
 
 /// The files that the control thread reads once a second.
 pub(super) struct ProcFiles {
-    stat: Kept,
+    stat: KeptFile,
     /// `None` if it could not be opened: then the resident memory is unknown.
-    statm: Option<Kept>,
+    statm: Option<KeptFile>,
 }
 
 impl ProcFiles {
     /// # Errors
     /// The system's: `/proc/self/stat` cannot be opened.
     pub(super) fn open() -> Result<Self> {
-        Ok(Self { stat: Kept::open("/proc/self/stat")?, statm: Kept::open("/proc/self/statm").ok() })
+        Ok(Self { stat: KeptFile::open("/proc/self/stat")?, statm: KeptFile::open("/proc/self/statm").ok() })
     }
 
     /// Checks for other threads. Returns true if all have ended but `ours` of our own: main is then a zombie that the

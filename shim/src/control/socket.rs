@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 type Later = dyn FnOnce(UnixStream) -> Result<(), (UnixStream, String)>;
 
 /// Answer to a client.
-pub(super) enum Answer {
+pub(super) enum Reply {
     Line(String),
     /// Another thread answers the client when it has the answer.
     Later(Box<Later>),
@@ -46,7 +46,7 @@ impl Socket {
     }
 
     /// Waits at most `wait` for a client, and runs its command by `carry_out`.
-    pub(super) fn serve(&self, wait: Duration, carry_out: impl FnOnce(&str) -> Answer) {
+    pub(super) fn serve(&self, wait: Duration, carry_out: impl FnOnce(&str) -> Reply) {
         let Some(fd) = self.0.get() else {
             // The program closed our descriptor. Only samples are left to do.
             return std::thread::sleep(wait);
@@ -73,7 +73,7 @@ fn events(fd: RawFd, wanted: libc::c_short, wait: Duration) -> libc::c_short {
     if unsafe { libc::poll(&mut poll, 1, wait) } > 0 { poll.revents } else { 0 }
 }
 
-fn answer(mut client: UnixStream, carry_out: impl FnOnce(&str) -> Answer) -> io::Result<()> {
+fn answer(mut client: UnixStream, carry_out: impl FnOnce(&str) -> Reply) -> io::Result<()> {
     client.set_nonblocking(false)?;
     client.set_write_timeout(Some(PATIENCE))?;
     // The user is checked before anything is read: input of another user is not examined.
@@ -83,8 +83,8 @@ fn answer(mut client: UnixStream, carry_out: impl FnOnce(&str) -> Answer) -> io:
             // The client was told that its command failed, so the command is not carried out now.
             Ok(_) if has_hung_up(&client) => return Ok(()),
             Ok(line) => match carry_out(&line) {
-                Answer::Line(reply) => reply,
-                Answer::Later(begin) => {
+                Reply::Line(reply) => reply,
+                Reply::Later(begin) => {
                     client.set_read_timeout(None)?;
                     match begin(client) {
                         Ok(()) => return Ok(()),
@@ -171,7 +171,7 @@ mod tests {
         let mut carried_out = None;
         let answered = answer(server, |line| {
             carried_out = Some(line.to_owned());
-            Answer::Line("ok".into())
+            Reply::Line("ok".into())
         });
         let mut reply = String::new();
         if answered.is_ok() {
@@ -200,7 +200,7 @@ mod tests {
                 }
                 false => Err((asker, "not now".to_owned())),
             };
-            answer(server, |_| Answer::Later(Box::new(begin))).expect("an answer");
+            answer(server, |_| Reply::Later(Box::new(begin))).expect("an answer");
             let mut reply = String::new();
             client.read_to_string(&mut reply).expect("an answer");
             assert_eq!(reply, said);

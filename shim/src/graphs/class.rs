@@ -39,26 +39,13 @@ impl Shape {
 
     /// Returns the base, unpacked. `None` if its bytes are broken.
     pub(crate) fn base(&self, scratch: &mut Scratch) -> Option<Arc<Records>> {
-        if let Some(known) = lock(&self.unfolded).upgrade() {
-            return Some(known);
-        }
         let mut records = Records::default();
-        if !self.base.unfold(None, &mut records, scratch) {
-            return None;
-        }
-        let records = Arc::new(records);
-        *lock(&self.unfolded) = Arc::downgrade(&records);
-        Some(records)
+        kept(&self.unfolded, || self.base.unfold(None, &mut records, scratch).then(|| Arc::new(records)))
     }
 
     /// Returns the bytes of its key; `None` if they are broken.
     pub(crate) fn bytes(&self, scratch: &mut Scratch) -> Option<Arc<[u8]>> {
-        if let Some(known) = lock(&self.unpacked).upgrade() {
-            return Some(known);
-        }
-        let bytes = Arc::from(self.key.unpacked(scratch)?);
-        *lock(&self.unpacked) = Arc::downgrade(&bytes);
-        Some(bytes)
+        kept(&self.unpacked, || self.key.unpacked(scratch).map(Arc::from))
     }
 
     /// Returns true if these are the bytes of its key.
@@ -81,6 +68,12 @@ impl Shape {
     pub(crate) fn exec_bytes(&self) -> (u64, u64) {
         estimate::exec_bytes(&self.counts)
     }
+}
+
+/// Returns what was made before, as long as it is in use; otherwise makes it.
+fn kept<T: ?Sized>(place: &Mutex<Weak<T>>, make: impl FnOnce() -> Option<Arc<T>>) -> Option<Arc<T>> {
+    let known = lock(place).upgrade();
+    known.or_else(|| make().inspect(|made| *lock(place) = Arc::downgrade(made)))
 }
 
 /// A class: execs that may stand in for one another.

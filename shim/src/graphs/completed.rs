@@ -133,16 +133,9 @@ impl Completion {
     pub(super) fn mark_launch(&self, lease: &mut Lease, to: StreamArg, context: u64) -> bool {
         let body = lease.body();
         let event = body.event.take();
-        match self.query_stream(to, || true, || self.mark_in(context, event, to)) {
-            Some(marked) => {
-                body.event = marked;
-                marked.is_some()
-            }
-            None => {
-                body.event = event;
-                false
-            }
-        }
+        let marked = self.query_stream(to, || true, || self.mark_in(context, event, to));
+        body.event = marked.unwrap_or(event);
+        marked.flatten().is_some()
     }
 
     /// Records an event after the work of a stream of this context. The event lives as long as the execs that it is

@@ -37,11 +37,11 @@ pub(crate) struct HandleTable<T: 'static> {
     /// All other chunks. Most of them are never touched.
     far: Box<[AtomicPtr<T>]>,
     start: &'static AtomicUsize,
-    free: Mutex<Free>,
+    free: Mutex<FreeHandles>,
 }
 
 #[derive(Default)]
-struct Free {
+struct FreeHandles {
     made: usize,
     /// Ended handles. The one that ended first is reused first.
     ended: std::collections::VecDeque<u32>,

@@ -10,6 +10,7 @@ use crate::process::handle_range::index_in;
 use crate::process::wiped;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::{Pinned, Vendor};
+use std::ptr::null_mut;
 
 /// Returns the index of an exec handle of the shim.
 #[inline(always)]
@@ -44,18 +45,19 @@ pub(crate) fn captured(vendor: Vendor, library: Graph) -> Graph {
 /// Returns the library's graph of a handle, for calls that give out no node. Returns the handle itself if it is the
 /// library's own, NULL if it is not valid.
 pub(crate) fn library_graph(vendor: Vendor, graph: Graph) -> Graph {
-    if !is_graph(vendor, graph) {
-        return graph;
-    }
-    cache(vendor).and_then(|cache| cache.sources().unfolded(graph)).unwrap_or(std::ptr::null_mut())
+    of_library(vendor, graph, false)
 }
 
 /// As [`library_graph`], for any call.
 pub(crate) fn seen_graph(vendor: Vendor, graph: Graph) -> Graph {
-    if !is_graph(vendor, graph) {
-        return graph;
+    of_library(vendor, graph, true)
+}
+
+fn of_library(vendor: Vendor, graph: Graph, seen: bool) -> Graph {
+    match is_graph(vendor, graph) {
+        true => cache(vendor).and_then(|cache| cache.sources().library_graph(graph, seen)).unwrap_or(null_mut()),
+        false => graph,
     }
-    cache(vendor).and_then(|cache| cache.sources().seen(graph)).unwrap_or(std::ptr::null_mut())
 }
 
 /// Returns the library's handle for a word that may be a handle of the shim, for unknown functions. Otherwise returns

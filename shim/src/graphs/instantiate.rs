@@ -5,8 +5,8 @@ use super::class::{Class, Recipe, Template};
 use super::handle::{Apart, Body};
 use super::nodes::KnownNodes;
 use super::real::LOST;
-use super::sources::Work;
-use super::store::make::Wanted;
+use super::sources::Buffers;
+use super::store::make::WantedExec;
 use super::store::needed::Need;
 use crate::backend::graphs::Read;
 use crate::gate;
@@ -60,7 +60,7 @@ fn made(
     graph: Graph,
     flags: u64,
     graph_serial: Option<u64>,
-    work: &mut Work,
+    work: &mut Buffers,
 ) -> Result<MadeHandle, Pinned> {
     let start = clock::precise_ns();
     let Meaning { class, recipe, template, of_class } = meaning(cache, graph, flags, work)?;
@@ -123,7 +123,7 @@ struct Meaning {
 }
 
 #[inline(always)]
-fn meaning(cache: &'static ExecStore, graph: Graph, flags: u64, work: &mut Work) -> Result<Meaning, Pinned> {
+fn meaning(cache: &'static ExecStore, graph: Graph, flags: u64, work: &mut Buffers) -> Result<Meaning, Pinned> {
     let folded = cache.sources().folded(graph);
     let is_read = folded.is_none();
     Ok(match cache.sources().recipe_of(graph, folded, work)? {
@@ -133,7 +133,7 @@ fn meaning(cache: &'static ExecStore, graph: Graph, flags: u64, work: &mut Work)
                 cache.sources().known().class(&recipe.shape, flags, |shape, flags| Class::new(shape, flags, false));
             let first = is_read && class.instantiate_ns.load(Relaxed) == 0;
             let of_class =
-                if first { cache.read_template(graph, &recipe, &mut Wanted { class: &class, work }) } else { None };
+                if first { cache.read_template(graph, &recipe, &mut WantedExec { class: &class, work }) } else { None };
             cache.sources().fold(graph, &recipe);
             Meaning { class, recipe: Some(recipe), template: None, of_class }
         }

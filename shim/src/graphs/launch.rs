@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::*;
 const CAPTURE_UNSUPPORTED: Status = 900;
 
 /// The library's launch.
-pub(crate) type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status;
+pub(crate) type RealLaunch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status;
 
 /// Launches a handle, and counts the launch as a submission and in the records.
 ///
@@ -31,7 +31,7 @@ pub(crate) type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Statu
 /// # Safety
 /// `real` is the library's launch, `to` the stream of the program's call.
 #[inline(always)]
-pub(crate) unsafe fn launch(cache: &'static ExecStore, real: Launch, index: u32, to: StreamArg) -> Status {
+pub(crate) unsafe fn launch(cache: &'static ExecStore, real: RealLaunch, index: u32, to: StreamArg) -> Status {
     // SAFETY: the reference is used in this function alone, which runs on the thread that it belongs to. Our caller
     // vouches for `real` and the stream.
     unsafe {
@@ -48,7 +48,7 @@ pub(crate) unsafe fn launch(cache: &'static ExecStore, real: Launch, index: u32,
 /// As for [`launch`].
 #[cold]
 #[inline(never)]
-unsafe fn launch_without_memory(cache: &'static ExecStore, real: Launch, index: u32, to: StreamArg) -> Status {
+unsafe fn launch_without_memory(cache: &'static ExecStore, real: RealLaunch, index: u32, to: StreamArg) -> Status {
     // SAFETY: our caller vouches for `real` and the stream.
     threads::local(|local| unsafe { launch_here(local, cache, real, index, to) })
 }
@@ -61,7 +61,7 @@ unsafe fn launch_without_memory(cache: &'static ExecStore, real: Launch, index: 
 unsafe fn launch_here(
     local: &threads::Local,
     cache: &'static ExecStore,
-    real: Launch,
+    real: RealLaunch,
     index: u32,
     to: StreamArg,
 ) -> Status {
@@ -140,7 +140,7 @@ fn failed(status: Status) -> Status {
 #[inline(never)]
 unsafe fn launch_leased(
     cache: &'static ExecStore,
-    real: Launch,
+    real: RealLaunch,
     index: u32,
     handle: &Handle,
     to: StreamArg,
@@ -157,7 +157,7 @@ unsafe fn launch_leased(
 /// As for [`launch`].
 unsafe fn launch_relaxed(
     cache: &'static ExecStore,
-    real: Launch,
+    real: RealLaunch,
     index: u32,
     handle: &Handle,
     to: StreamArg,

@@ -15,15 +15,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// State of a handle of the shim.
-enum Live {
+enum LiveHandle {
     Exec(&'static Handle),
     Graph(&'static GraphHandle),
 }
 
 /// Returns all handles that were ever given out.
-fn all(cache: &ExecStore) -> impl Iterator<Item = Live> {
-    let execs = cache.handles().execs().all().map(|(_, handle)| Live::Exec(handle));
-    execs.chain(cache.sources().all_graphs().map(|(_, handle)| Live::Graph(handle)))
+fn all(cache: &ExecStore) -> impl Iterator<Item = LiveHandle> {
+    let execs = cache.handles().execs().all().map(|(_, handle)| LiveHandle::Exec(handle));
+    execs.chain(cache.sources().all_graphs().map(|(_, handle)| LiveHandle::Graph(handle)))
 }
 
 /// Returns the number of execs and graphs that are the library's own, given how many are the shim's. The library's own
@@ -60,7 +60,7 @@ pub(crate) fn refers_to(memory: &Range<u64>) -> bool {
 pub(crate) fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u64>]) -> bool {
     let found = super::cache(vendor).and_then(|cache| {
         let handle = cache.handles().execs().get(exec_index(vendor, exec)?)?;
-        Some(Live::Exec(handle).refers(cache.sources(), ranges))
+        Some(LiveHandle::Exec(handle).refers(cache.sources(), ranges))
     });
     found == Some(Reference::Refers)
 }
@@ -112,7 +112,7 @@ enum Reference {
     DoesNot,
 }
 
-impl Live {
+impl LiveHandle {
     /// Counts a live handle, readable or not.
     fn count(&self, found: Reference, (execs, graphs): &mut (usize, usize)) {
         let count = if matches!(self, Self::Exec(_)) { execs } else { graphs };

@@ -111,12 +111,12 @@ pub(crate) struct RealExec {
     /// Estimated bytes of it on the host, and on the device.
     host_bytes: AtomicU64,
     device_bytes: AtomicU64,
-    body: UnsafeCell<Body>,
+    body: UnsafeCell<ExecBody>,
 }
 
 /// Fields that only the holder of the lease may touch.
 #[derive(Default)]
-pub(crate) struct Body {
+pub(crate) struct ExecBody {
     pub class: Option<Arc<Class>>,
     pub template: Option<Arc<Template>>,
     pub content: Records,
@@ -250,7 +250,7 @@ impl Lease {
         self.0
     }
 
-    pub(crate) fn body(&mut self) -> &mut Body {
+    pub(crate) fn body(&mut self) -> &mut ExecBody {
         // SAFETY: one lease of an exec exists at a time, and `self` is borrowed mutably as long as the body is.
         unsafe { &mut *self.0.body.get() }
     }

@@ -8,7 +8,7 @@ use crate::gate;
 use crate::graphs;
 use crate::graphs::ExecStore;
 use crate::graphs::change::{self, InUse, Updated};
-use crate::graphs::launch::{self as launches, Launch};
+use crate::graphs::launch::{self as launches, RealLaunch};
 use crate::pool::guard::{self, LaunchKind};
 use crate::pool::guarded;
 use crate::progress::activity;
@@ -49,7 +49,7 @@ fn look_at(call: &Call, exec: GraphExec, to: StreamArg) {
 }
 
 #[inline(always)]
-unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) -> Status {
+unsafe fn launch_on(call: Call, real: RealLaunch, exec: GraphExec, to: StreamArg) -> Status {
     if guard::is_on() {
         look_at(&call, exec, to);
     }
@@ -71,7 +71,7 @@ unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
 /// # Safety
 /// `real` is the launch that the program called, with this exec of the library's and this stream.
 #[inline(never)]
-unsafe fn launch_of_library(real: Launch, exec: GraphExec, to: StreamArg) -> Status {
+unsafe fn launch_of_library(real: RealLaunch, exec: GraphExec, to: StreamArg) -> Status {
     // SAFETY: our caller vouches for `real`, and that exec and stream are the program's.
     let status = activity::submit(|| unsafe { real(exec, to.stream) });
     activity::saw(status);
@@ -81,7 +81,7 @@ unsafe fn launch_of_library(real: Launch, exec: GraphExec, to: StreamArg) -> Sta
 
 /// The program launches a graph.
 #[inline(always)]
-pub(crate) unsafe fn launch(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
+pub(crate) unsafe fn launch(call: Call, real: RealLaunch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
     // legacy one.
     unsafe { launch_on(call, real, exec, StreamArg::new(stream, false)) }
@@ -89,26 +89,26 @@ pub(crate) unsafe fn launch(call: Call, real: Launch, exec: GraphExec, stream: S
 
 /// As [`launch`], but the default stream is the thread's own.
 #[inline(always)]
-pub(crate) unsafe fn launch_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
+pub(crate) unsafe fn launch_ptsz(call: Call, real: RealLaunch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
     // thread's own.
     unsafe { launch_on(call, real, exec, StreamArg::new(stream, true)) }
 }
 
 /// The program uploads an exec. The upload waits for no launch of the exec, and no launch waits for the upload.
-pub(crate) unsafe fn upload(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
+pub(crate) unsafe fn upload(call: Call, real: RealLaunch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: rule of the call: the arguments go on as they came.
     unsafe { upload_to(call, real, exec, StreamArg::new(stream, false)) }
 }
 
 /// As [`upload`], but the default stream is the thread's own.
-pub(crate) unsafe fn upload_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
+pub(crate) unsafe fn upload_ptsz(call: Call, real: RealLaunch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
     // thread's own.
     unsafe { upload_to(call, real, exec, StreamArg::new(stream, true)) }
 }
 
-unsafe fn upload_to(call: Call, real: Launch, exec: GraphExec, to: StreamArg) -> Status {
+unsafe fn upload_to(call: Call, real: RealLaunch, exec: GraphExec, to: StreamArg) -> Status {
     // SAFETY: rule of the call: `real` gets the program's stream. Rule of handles: the exec is the library's.
     let real = |exec| activity::submit(|| unsafe { real(exec, to.stream) });
     let status = match ours(&call, exec) {

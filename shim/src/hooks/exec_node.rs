@@ -6,7 +6,7 @@ use crate::backend::graphs::Setter;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
-use crate::graphs::change::{Change, InUse};
+use crate::graphs::change::{InUse, NodeChange};
 use crate::records;
 use crate::records::execs::Update;
 use gpumem_abi::types::*;
@@ -18,7 +18,7 @@ pub(super) fn node(
     call: &Call,
     exec: GraphExec,
     graph_node: GraphNode,
-    change: Change,
+    change: NodeChange,
     real: impl FnOnce(GraphExec, GraphNode) -> Status,
 ) -> Status {
     let changes = change.changes();
@@ -45,7 +45,7 @@ pub(crate) unsafe fn set_enabled(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets `enabled` as it came. Rule of handles: `node` gives
     // exec and node.
-    node(&call, exec, graph_node, Change::Enabled(enabled != 0), |exec, node| unsafe { real(exec, node, enabled) })
+    node(&call, exec, graph_node, NodeChange::Enabled(enabled != 0), |exec, node| unsafe { real(exec, node, enabled) })
 }
 
 /// The program asks if a node is switched on.
@@ -58,7 +58,7 @@ pub(crate) unsafe fn get_enabled(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the out-parameter as it came. Rule of handles: `node`
     // gives exec and node.
-    node(&call, exec, graph_node, Change::IsEnabled(enabled), |exec, node| unsafe { real(exec, node, enabled) })
+    node(&call, exec, graph_node, NodeChange::IsEnabled(enabled), |exec, node| unsafe { real(exec, node, enabled) })
 }
 
 type SetParams = unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque) -> Status;
@@ -73,8 +73,8 @@ fn set_kind(
 ) -> Status {
     let change = match kind {
         // Only the driver's structs are known. HIP's handles stand for clones.
-        Some((kind, v2)) if call.vendor == Vendor::Cuda => Change::Set(kind, Setter { params, context: 0, v2 }),
-        _ => Change::Other,
+        Some((kind, v2)) if call.vendor == Vendor::Cuda => NodeChange::Set(kind, Setter { params, context: 0, v2 }),
+        _ => NodeChange::Other,
     };
     // SAFETY: rule of the call: our callers are hooks, and `real` gets their `params`. Rule of
     // handles: `node` gives exec and node.
@@ -149,7 +149,7 @@ fn set_in_context(
     kind: Option<NodeKind>,
 ) -> Status {
     let setter = Setter { params, context: ctx as u64, v2: false };
-    let change = kind.map_or(Change::Other, |kind| Change::Set(kind, setter));
+    let change = kind.map_or(NodeChange::Other, |kind| NodeChange::Set(kind, setter));
     // SAFETY: rule of the call: our callers are hooks, and `real` gets their `params` and `ctx`.
     // Rule of handles: `node` gives exec and node.
     node(&call, exec, graph_node, change, |exec, node| unsafe { real(exec, node, params, ctx) })
@@ -204,7 +204,7 @@ pub(crate) unsafe fn set_copy(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles:
     // `node` gives exec and node.
-    node(&call, exec, graph_node, Change::Other, |exec, node| unsafe { real(exec, node, dst, src, bytes, kind) })
+    node(&call, exec, graph_node, NodeChange::Other, |exec, node| unsafe { real(exec, node, dst, src, bytes, kind) })
 }
 
 /// The program changes a node's copy from or to a symbol (HIP).
@@ -219,7 +219,7 @@ pub(crate) unsafe fn set_symbol_copy(
     offset: usize,
     kind: c_int,
 ) -> Status {
-    node(&call, exec, graph_node, Change::Other, |exec, node| {
+    node(&call, exec, graph_node, NodeChange::Other, |exec, node| {
         // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles:
         // `node` gives exec and node.
         unsafe { real(exec, node, first, second, bytes, offset, kind) }

@@ -22,7 +22,7 @@ const RANGE_SIZE: c_int = 12;
 pub(crate) const NOWHERE: DevicePtr = 0x10;
 
 /// The memory at an address, as the program sees it.
-pub(crate) struct Asked {
+pub(crate) struct AskedMemory {
     /// The address to ask the real function about.
     pub ptr: DevicePtr,
     block: Option<&'static Block>,
@@ -30,18 +30,18 @@ pub(crate) struct Asked {
 
 /// Looks up the address of a question.
 #[inline]
-pub(crate) fn about(vendor: Vendor, ptr: DevicePtr) -> Asked {
+pub(crate) fn about(vendor: Vendor, ptr: DevicePtr) -> AskedMemory {
     let block = of(vendor).and_then(|pool| pool.releaser.blocks().around(ptr));
     match block {
         // The address is in freed memory, or beyond the end of the program's part.
         Some(block) if block.is(State::Idle) || (ptr != block.addr() && ptr - block.addr() >= block.asked()) => {
-            Asked { ptr: NOWHERE, block: None }
+            AskedMemory { ptr: NOWHERE, block: None }
         }
-        block => Asked { ptr, block },
+        block => AskedMemory { ptr, block },
     }
 }
 
-impl Asked {
+impl AskedMemory {
     /// Returns the bytes of the allocation if the real answer would differ.
     pub(crate) fn bytes(&self) -> Option<usize> {
         let block = self.block.filter(|block| block.is(State::Live))?;

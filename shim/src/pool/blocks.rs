@@ -14,22 +14,22 @@ use zerocopy::FromZeros;
 /// is correct, because the block itself stores its address. An empty result counts only if no table was replaced
 /// meanwhile.
 pub(crate) struct Blocks {
-    table: AtomicPtr<Table>,
+    table: AtomicPtr<BlockTable>,
     /// Number of table replacements.
     replaced: AtomicU64,
     /// Taken to change the map.
-    inner: Mutex<Inner>,
+    inner: Mutex<BlockMaps>,
     /// Block objects that stand for no memory now.
     spare: Mutex<Vec<&'static Block>>,
     any_spare: AtomicBool,
 }
 
 #[derive(Default)]
-struct Inner {
+struct BlockMaps {
     /// Slots in use.
     used: usize,
     /// The previous table, kept for the next replacement.
-    spare: Option<&'static Table>,
+    spare: Option<&'static BlockTable>,
     /// For lookups of addresses inside blocks.
     sorted: BTreeMap<u64, &'static Block>,
     /// Blocks that are not in `sorted` yet. A lookup inside blocks moves them there, so that no allocation waits for
@@ -37,7 +37,7 @@ struct Inner {
     unsorted: Vec<(u64, &'static Block)>,
 }
 
-impl Inner {
+impl BlockMaps {
     fn sorted(&mut self) -> &mut BTreeMap<u64, &'static Block> {
         self.sorted.extend(self.unsorted.drain(..));
         &mut self.sorted
@@ -47,19 +47,19 @@ impl Inner {
 /// Slots of the first table.
 const LEAST_PLACES: usize = 256;
 
-struct Table {
+struct BlockTable {
     /// The slots; their number is a power of two.
-    places: Box<[Place]>,
+    places: Box<[BlockSlot]>,
 }
 
 #[derive(FromZeros)]
-struct Place {
+struct BlockSlot {
     /// 0: the slot is free. An address keeps its slot, since addresses come back.
     addr: AtomicU64,
     block: AtomicPtr<Block>,
 }
 
-impl Table {
+impl BlockTable {
     fn new(places: usize) -> &'static Self {
         Box::leak(Box::new(Self { places: heap::zeroes(places) }))
     }
@@ -86,7 +86,7 @@ impl Table {
     /// Returns the slot of an address. `Err`: the free slot that the address would take. Blocks are at least 512 bytes
     /// apart.
     #[inline]
-    fn place(&self, addr: u64) -> Result<&Place, &Place> {
+    fn place(&self, addr: u64) -> Result<&BlockSlot, &BlockSlot> {
         let mask = self.places.len() - 1;
         let mut at = ((addr >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
         loop {
@@ -105,7 +105,7 @@ impl Table {
 impl Blocks {
     pub(super) fn new() -> Self {
         Self {
-            table: AtomicPtr::new(std::ptr::from_ref(Table::new(LEAST_PLACES)).cast_mut()),
+            table: AtomicPtr::new(std::ptr::from_ref(BlockTable::new(LEAST_PLACES)).cast_mut()),
             replaced: AtomicU64::new(0),
             inner: Mutex::default(),
             spare: Mutex::default(),
@@ -114,7 +114,7 @@ impl Blocks {
     }
 
     #[inline]
-    fn table(&self) -> &'static Table {
+    fn table(&self) -> &'static BlockTable {
         // SAFETY: the table is never null, and tables are leaked boxes: a larger one replaces a table, which is not
         // freed.
         unsafe { &*self.table.load(Acquire) }
@@ -173,7 +173,7 @@ impl Blocks {
     /// replacement. A previous table that is too small by then is leaked, since a lookup may still read it. All leaked
     /// tables together are at most as large as the new one.
     #[cold]
-    fn grow(&self, old: &'static Table, inner: &mut Inner) -> &'static Table {
+    fn grow(&self, old: &'static BlockTable, inner: &mut BlockMaps) -> &'static BlockTable {
         let spare = inner.spare.replace(old);
         let sorted = inner.sorted();
         // Enough slots for a quarter more blocks before the next replacement.
@@ -183,7 +183,7 @@ impl Blocks {
                 spare.clear();
                 spare
             }
-            None => Table::new(places),
+            None => BlockTable::new(places),
         };
         for (&addr, &block) in &*sorted {
             let (Ok(there) | Err(there)) = table.place(addr);

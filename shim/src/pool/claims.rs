@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-static CLAIMS: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+static CLAIMS: Mutex<Vec<ClaimEntry>> = Mutex::new(Vec::new());
 /// The number of the last claim. 0: no block was ever claimed.
 static MADE: AtomicU64 = AtomicU64::new(0);
 /// Pause between two checks for the end of a claim.
 const NAP: Duration = Duration::from_micros(20);
 
-struct Entry {
+struct ClaimEntry {
     number: u64,
     /// Addresses of blocks, sorted.
     blocks: Vec<u64>,
@@ -49,13 +49,13 @@ impl Claim {
     pub(super) fn of(mut blocks: Vec<u64>) -> Self {
         blocks.sort_unstable();
         let number = MADE.fetch_add(1, SeqCst) + 1;
-        lock(&CLAIMS).push(Entry { number, blocks, waited_for: false, late: false });
+        lock(&CLAIMS).push(ClaimEntry { number, blocks, waited_for: false, late: false });
         // Pairs with the fence in `wait`.
         fence(SeqCst);
         Self(Arc::new(Number(number)))
     }
 
-    fn with<R>(&self, look: impl FnOnce(&mut Entry) -> R) -> Option<R> {
+    fn with<R>(&self, look: impl FnOnce(&mut ClaimEntry) -> R) -> Option<R> {
         lock(&CLAIMS).iter_mut().find(|entry| entry.number == self.0.0).map(look)
     }
 

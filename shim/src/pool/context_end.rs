@@ -140,7 +140,6 @@ pub(crate) fn begin(releaser: &Releaser, context: u64) -> Leaving<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::thread::Pushed;
     use gpumem_wire::kinds::Vendor;
     use rustc_hash::FxHashSet;
 
@@ -208,7 +207,7 @@ mod tests {
                     1 => context_pool.keep(block, 0),
                     _ => {
                         block.set(State::Idle);
-                        if let Pushed::Full = cache.take().unwrap().push(3, block, 1 << 20) {
+                        if cache.take().unwrap().push(3, block, 1 << 20).is_none() {
                             context_pool.keep(block, 0);
                         }
                     }

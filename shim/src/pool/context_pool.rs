@@ -82,7 +82,7 @@ pub(crate) struct ContextPool {
     idle: AtomicU64,
     pub idle_peak: AtomicU64,
     live_peak: AtomicU64,
-    inner: Mutex<Inner>,
+    inner: Mutex<KeptBlocks>,
     /// The shim's spare events.
     events: Mutex<Vec<Event>>,
     /// Number of threads that give blocks back now, or wait to do so. The context does not end before it is 0.
@@ -110,7 +110,7 @@ pub(crate) struct ContextPool {
 }
 
 #[derive(Default)]
-struct Inner {
+struct KeptBlocks {
     /// By size and address: the lowest address of the smallest fitting size is taken, so that a program that repeats
     /// itself gets the same addresses.
     by_size: BTreeMap<(u64, u64), &'static Block>,
@@ -234,7 +234,7 @@ impl ContextPool {
         self.generation.fetch_add(1, AcqRel);
         // A thread may have used the pool while its last context ended, and may have left events.
         self.events_now().clear();
-        *lock(&self.inner) = Inner::default();
+        *lock(&self.inner) = KeptBlocks::default();
         let (held, then) = &self.measured;
         for count in [&self.held, &self.idle, &self.idle_peak, &self.live_peak, &self.found_busy, &self.beside_work] {
             count.store(0, Relaxed);

@@ -4,11 +4,10 @@ use super::block::{Block, PINNED, SPILLED, State};
 use super::block_records;
 use super::claims;
 use super::context_pool::ContextPool;
-use super::guard::{Asker, LATE_WITHIN};
+use super::guard::{FreeSite, LATE_WITHIN};
 use super::quota::Quota;
 use super::releaser::Releaser;
 use super::rules::BlockRules;
-use super::thread::Pushed;
 use crate::call::Call;
 use crate::gate;
 use crate::process::clock;
@@ -37,13 +36,13 @@ pub(super) enum FreeStep {
 
 /// The parts of a pool that a free uses.
 #[derive(Clone, Copy)]
-pub(super) struct Free<'a> {
+pub(super) struct FreeParts<'a> {
     pub rules: &'a BlockRules,
     pub quota: &'a Quota,
     pub releaser: &'a Releaser,
 }
 
-impl Free<'_> {
+impl FreeParts<'_> {
     /// Takes the live block at an address. No other thread can free it afterwards.
     pub(super) fn take_live(self, addr: u64) -> Option<&'static Block> {
         self.releaser.blocks().get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))
@@ -88,7 +87,7 @@ impl Free<'_> {
         let class = rules.class_of(block.bytes());
         if let (Some(mut taken), Some(class)) = (taken, class) {
             block.set(State::Idle);
-            if let Pushed::Kept(leaves) = taken.push(class, block, idle.thread_cache_limit()) {
+            if let Some(leaves) = taken.push(class, block, idle.thread_cache_limit()) {
                 let reported = taken.report(-bytes, quota.unreported_at_most());
                 // The transit begins while the cache is held. A thread that looks for idle blocks waits for either.
                 let _transit = leaves.map(|_| context_pool.in_transit.blocks.begin());
@@ -156,7 +155,7 @@ impl Free<'_> {
         let is_filled = {
             let _errno = KeepErrno::new();
             match releaser.guard() {
-                Some(guard) => guard.freed(&Asker::of(call), context_pool, block),
+                Some(guard) => guard.freed(&FreeSite::of(call), context_pool, block),
                 None => !rules.poison() || context_pool.fill(block, POISON),
             }
         };

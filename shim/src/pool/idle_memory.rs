@@ -291,7 +291,6 @@ impl IdleMemory {
 mod tests {
     use super::*;
     use crate::pool::block::State;
-    use crate::pool::thread::Pushed;
 
     const MIB: u64 = 1 << 20;
 
@@ -339,7 +338,7 @@ mod tests {
         assert_eq!(idle.thread_cache_limit(), MIB);
         let mut taken = cache.take().unwrap();
         taken.rebind(Some(context_pools[0]));
-        assert!(matches!(taken.push(3, block(MIB), idle.thread_cache_limit()), Pushed::Kept(None)));
+        assert!(matches!(taken.push(3, block(MIB), idle.thread_cache_limit()), Some(None)));
         drop(taken);
         context_pools[0].keep(block(15 * MIB), 0);
         assert_eq!(idle.over_most(context_pools[0]), 0);

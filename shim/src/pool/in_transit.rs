@@ -16,21 +16,21 @@ const SLEEP: Duration = Duration::from_micros(50);
 /// The counts of one device.
 #[derive(Default)]
 pub(crate) struct InTransit {
-    pub blocks: Counts,
-    pub requests: Counts,
+    pub blocks: TransitCounts,
+    pub requests: TransitCounts,
 }
 
 /// Numbers of moves that began and that ended.
 #[derive(Default)]
-pub(crate) struct Counts {
+pub(crate) struct TransitCounts {
     begun: AtomicU64,
     ended: AtomicU64,
 }
 
 /// A move in transit. It ends on drop.
-pub(crate) struct Transit<'a>(&'a Counts);
+pub(crate) struct Transit<'a>(&'a TransitCounts);
 
-impl Counts {
+impl TransitCounts {
     #[cold]
     pub(crate) fn begin(&self) -> Transit<'_> {
         self.begun.fetch_add(1, SeqCst);
@@ -79,7 +79,7 @@ impl Tries {
 
 /// Waits until nothing is in transit, at most for `longest`. Returns true if each count is then the same as before. The
 /// wait is needed because a thread that moves something may have to wait for a processor.
-pub(crate) fn are_unchanged(counts: &[(&Counts, u64)], longest: Duration) -> bool {
+pub(crate) fn are_unchanged(counts: &[(&TransitCounts, u64)], longest: Duration) -> bool {
     const YIELDS: usize = 100;
     let mut start = None;
     for look in 0.. {
@@ -110,7 +110,7 @@ mod tests {
     /// The wait covers a move even if the moving thread waits long for a processor.
     #[test]
     fn what_is_on_its_way_is_waited_for() {
-        let counts = Counts::default();
+        let counts = TransitCounts::default();
         assert!(are_unchanged(&[(&counts, 0)], Duration::ZERO));
         std::thread::scope(|scope| {
             let transit = counts.begin();

@@ -86,7 +86,7 @@ use crate::{gate, records};
 use answers::NOWHERE;
 use block::{Block, SPILLED, State};
 use context_pool::ContextPool;
-use free::{Free, FreeStep};
+use free::{FreeParts, FreeStep};
 use gpumem_abi::types::{Device, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
@@ -232,9 +232,9 @@ impl Pool {
         addr
     }
 
-    fn frees(&self) -> Free<'_> {
+    fn frees(&self) -> FreeParts<'_> {
         let Self { rules, quota, releaser, .. } = self;
-        Free { rules, quota, releaser }
+        FreeParts { rules, quota, releaser }
     }
 
     /// Frees a block. Returns `None` if no block of the pool is at this address. `real` is the real function.

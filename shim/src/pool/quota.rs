@@ -33,7 +33,7 @@ impl Reserved {
 
 /// The limit that has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum LimitRefused {
     /// The limit of this process.
     Own,
     /// The limit of its group.
@@ -118,11 +118,11 @@ impl Quota {
         releaser: &'static Releaser,
         context_pool: &'static ContextPool,
         bytes: u64,
-    ) -> Result<Reserved, Refused> {
+    ) -> Result<Reserved, LimitRefused> {
         let limit = self.limit();
         let own = || match limit {
             0 => Ok(None),
-            _ => self.admits_alone(releaser, context_pool, bytes, limit).map(Some).ok_or(Refused::Own),
+            _ => self.admits_alone(releaser, context_pool, bytes, limit).map(Some).ok_or(LimitRefused::Own),
         };
         if !self.grouped {
             return Ok(Reserved { _own: own()?, _group: None });
@@ -130,7 +130,7 @@ impl Quota {
         // The group is asked only if the own limit has room. The own reservation ends first: the group waits for this
         // process's requests, and would wait for this one.
         drop(own()?);
-        let group = shared_quota::admits(releaser, context_pool, bytes).ok_or(Refused::Group)?;
+        let group = shared_quota::admits(releaser, context_pool, bytes).ok_or(LimitRefused::Group)?;
         Ok(Reserved { _own: own()?, _group: group })
     }
 

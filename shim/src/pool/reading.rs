@@ -21,14 +21,14 @@ const AT_MOST: Duration = Duration::from_secs(5);
 
 /// A live block: the start of the program's part, and the bytes that it asked for.
 #[derive(Clone, Copy)]
-pub(crate) struct LiveBlock {
+pub(crate) struct LiveMemory {
     block: &'static Block,
     context_pool: &'static ContextPool,
     pub addr: u64,
     pub bytes: u64,
 }
 
-impl LiveBlock {
+impl LiveMemory {
     /// Returns true if the block is still the same and has at least `bytes`. Asked after the block is claimed.
     fn is_there(&self, blocks: &Blocks, bytes: u64) -> bool {
         let is_same = |block: &Block| std::ptr::eq(block, self.block);
@@ -57,7 +57,7 @@ impl LiveBlock {
 /// A part of a live block to be scanned: whole words.
 #[derive(Clone, Copy)]
 pub(crate) struct Part {
-    pub live: LiveBlock,
+    pub live: LiveMemory,
     pub at: u64,
     pub words: u64,
     /// The block is gone.
@@ -93,16 +93,16 @@ impl Flight {
         is_over: &dyn Fn() -> bool,
         ended: &mut Option<Instant>,
         take: impl FnOnce(&[Found]),
-    ) -> Piece {
+    ) -> PieceRead {
         let Self { context_pool, hold, claim, scanning } = self;
         let is_over = || claim.is_waited_for() || hold.is_wanted() || is_over();
-        Piece::of(context_pool, context_pool.end_scan(scanning, &claim, ended, &is_over, take))
+        PieceRead::of(context_pool, context_pool.end_scan(scanning, &claim, ended, &is_over, take))
     }
 }
 
 /// Result of reading a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum PieceRead {
     Read,
     /// The block or its context is gone.
     Gone,
@@ -114,7 +114,7 @@ pub(crate) enum Piece {
     Refused,
 }
 
-impl Piece {
+impl PieceRead {
     fn of(context_pool: &ContextPool, was_read: Option<()>) -> Self {
         if was_read.is_none() {
             // A read that did not complete in time may still be running.
@@ -129,12 +129,12 @@ impl Piece {
 }
 
 /// Returns the live blocks of device memory.
-pub(crate) fn live_blocks(blocks: &Blocks) -> Vec<LiveBlock> {
+pub(crate) fn live_blocks(blocks: &Blocks) -> Vec<LiveMemory> {
     let of = |block: &'static Block| {
         let context_pool = ContextPool::of(block)?;
         let is_live = block.is(State::Live) && !block.has(SPILLED);
         let (addr, bytes) = (block.addr(), block.asked());
-        is_live.then_some(LiveBlock { block, context_pool, addr, bytes })
+        is_live.then_some(LiveMemory { block, context_pool, addr, bytes })
     };
     blocks.all().into_iter().filter_map(of).collect()
 }
@@ -142,39 +142,39 @@ pub(crate) fn live_blocks(blocks: &Blocks) -> Vec<LiveBlock> {
 /// Reads a piece of a live block, of at most [`crate::backend::reader::ROOM`] bytes, within a time limit.
 pub(crate) fn read_piece(
     releaser: &Releaser,
-    live: &LiveBlock,
+    live: &LiveMemory,
     at: u64,
     bytes: usize,
     longest: Duration,
     read: impl FnOnce(&[u8]),
-) -> Piece {
+) -> PieceRead {
     if let Err(why) = may_read(releaser.switch()) {
         return why;
     }
     let context_pool = live.context_pool;
-    let Some(_hold) = context_pool.hold() else { return Piece::Gone };
+    let Some(_hold) = context_pool.hold() else { return PieceRead::Gone };
     let claim = Claim::of(vec![live.addr]);
     if !live.is_there(releaser.blocks(), at + bytes as u64) {
-        return Piece::Gone;
+        return PieceRead::Gone;
     }
-    Piece::of(context_pool, context_pool.copy_out((live.addr + at, bytes), &claim, longest, read))
+    PieceRead::of(context_pool, context_pool.copy_out((live.addr + at, bytes), &claim, longest, read))
 }
 
 /// Begins a scan by a kernel of parts of live blocks of one context. The kernel is told to end early if a block is to
 /// go back. Marks the parts whose blocks are gone. Returns `None` if no block is left.
 ///
 /// # Errors
-/// [`Piece::Refused`]: a kernel cannot read them here or now; copies may read them.
-pub(crate) fn begin_scan(releaser: &Releaser, parts: &mut [Part], how: &Scan<'_>) -> Result<Option<Flight>, Piece> {
+/// [`PieceRead::Refused`]: a kernel cannot read them here or now; copies may read them.
+pub(crate) fn begin_scan(releaser: &Releaser, parts: &mut [Part], how: &Scan<'_>) -> Result<Option<Flight>, PieceRead> {
     let Some(first) = parts.first().map(|part| part.live) else { return Ok(None) };
     let context_pool = first.context_pool;
     let pieces: usize = parts.iter().map(|part| Part::pieces(part.words)).sum();
     let is_aligned = |part: &Part| (part.live.addr + part.at).is_multiple_of(ALIGNED);
     if pieces > RANGES || !parts.iter().all(|part| is_aligned(part) && first.is_beside(&part.live)) {
-        return Err(Piece::Refused);
+        return Err(PieceRead::Refused);
     }
     may_read(releaser.switch())?;
-    let hold = context_pool.hold().ok_or(Piece::Gone)?;
+    let hold = context_pool.hold().ok_or(PieceRead::Gone)?;
     let claim = Claim::of(parts.iter().map(|part| part.live.addr).collect());
     for part in &mut *parts {
         part.is_gone = !part.live.is_there(releaser.blocks(), part.at + part.words * 8);
@@ -188,17 +188,17 @@ pub(crate) fn begin_scan(releaser: &Releaser, parts: &mut [Part], how: &Scan<'_>
     }
     match context_pool.begin_scan(&ranges, &claim, how) {
         Some(scanning) => Ok(Some(Flight { context_pool, hold, claim, scanning })),
-        None => Err(Piece::of(context_pool, None)),
+        None => Err(PieceRead::of(context_pool, None)),
     }
 }
 
 /// Checks that memory may be read now.
-fn may_read(switch: &Switch) -> Result<(), Piece> {
+fn may_read(switch: &Switch) -> Result<(), PieceRead> {
     if activity::broken() {
-        return Err(Piece::Broken);
+        return Err(PieceRead::Broken);
     }
     if switch.is_ending() {
-        return Err(Piece::Gone);
+        return Err(PieceRead::Gone);
     }
-    if capturing() { Err(Piece::Captured) } else { Ok(()) }
+    if capturing() { Err(PieceRead::Captured) } else { Ok(()) }
 }

@@ -19,14 +19,6 @@ const DEPTH: usize = 4;
 /// How often another thread looks at a cache that its own thread may be in for a few instructions.
 pub(super) const LOOKS: usize = 1000;
 
-/// Result of pushing a block into the thread cache.
-pub(crate) enum Pushed {
-    /// The block is kept. Contains the block that was evicted for it, if any.
-    Kept(Option<&'static Block>),
-    /// There is no room for its size.
-    Full,
-}
-
 /// The cache of one thread.
 #[derive(Default)]
 #[repr(align(128))]
@@ -242,20 +234,21 @@ impl Taken<'_> {
         self.bytes() + bytes <= most && bins.all.get(class).is_some_and(|bin| bin.len < DEPTH)
     }
 
-    /// Keeps a block, if all blocks together may have `most` bytes.
-    pub(crate) fn push(&mut self, class: usize, block: &'static Block, most: u64) -> Pushed {
+    /// Keeps a block, if all blocks together may have `most` bytes. Returns the block that was evicted for it, if any.
+    /// `None`: there is no room for its size.
+    pub(crate) fn push(&mut self, class: usize, block: &'static Block, most: u64) -> Option<Option<&'static Block>> {
         let bytes = self.bytes() + block.bytes();
         if self.bins().all.get(class).is_none_or(|bin| bin.len == DEPTH) {
-            return Pushed::Full;
+            return None;
         }
         let mut leaves = None;
         if bytes > most {
-            leaves = self.evict(class, bytes - most);
-            let Some(leaves) = leaves else { return Pushed::Full };
-            self.cache.bytes.store(self.bytes() - leaves.bytes(), Relaxed);
+            let evicted = self.evict(class, bytes - most)?;
+            self.cache.bytes.store(self.bytes() - evicted.bytes(), Relaxed);
+            leaves = Some(evicted);
         }
         self.keep(class, block);
-        Pushed::Kept(leaves)
+        Some(leaves)
     }
 
     /// Keeps a block for which there is room ([`Taken::has_room`]).
@@ -356,10 +349,7 @@ mod tests {
         let mut taken = cache.take().unwrap();
         assert!(cache.take().is_none() && cache.enter().is_none());
         const MOST: u64 = 64 << 20;
-        let mut push = |class, block| match taken.push(class, block, MOST) {
-            Pushed::Kept(leaves) => Some(leaves.map(|block: &Block| block.bytes())),
-            Pushed::Full => None,
-        };
+        let mut push = |class, block| Some(taken.push(class, block, MOST)?.map(|block: &Block| block.bytes()));
         for _ in 0..DEPTH {
             assert_eq!(push(3, block(1024)), Some(None));
         }

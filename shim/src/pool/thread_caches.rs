@@ -192,7 +192,6 @@ impl ThreadCaches {
 mod tests {
     use super::*;
     use crate::pool::block::State;
-    use crate::pool::thread::Pushed;
 
     /// A thread that goes on with one size gives up the others.
     #[test]
@@ -204,7 +203,7 @@ mod tests {
             block.set_asked(bytes);
             block.set(State::Idle);
             let mut taken = cache.enter().unwrap();
-            assert!(matches!(taken.push(class, block, 1 << 20), Pushed::Kept(None)));
+            assert!(matches!(taken.push(class, block, 1 << 20), Some(None)));
         };
         cache.take().unwrap().rebind(Some(context_pool));
         [(3, 1024), (3, 1024), (20, 65536)].into_iter().for_each(|(class, bytes)| push(class, bytes));
@@ -214,7 +213,7 @@ mod tests {
             let block = cache.enter().unwrap().pop_for(3).unwrap();
             block.set_asked(1000);
             block.set(State::Idle);
-            assert!(matches!(cache.enter().unwrap().push(3, block, 1 << 20), Pushed::Kept(None)));
+            assert!(matches!(cache.enter().unwrap().push(3, block, 1 << 20), Some(None)));
         }
         assert_eq!((cache.bytes(), context_pool.idle()), (1024, 1024 + 65536));
         assert_eq!(cache.looked(), (1024, 1), "what a thread keeps is in blocks, too");
@@ -231,7 +230,7 @@ mod tests {
             let (cache, block): (_, &'static Block) = (caches.add_for_test(), Box::leak(Box::default()));
             block.set_bytes(4096);
             cache.take().unwrap().rebind(Some(context_pool));
-            assert!(matches!(cache.take().unwrap().push(3, block, 1 << 20), Pushed::Kept(None)));
+            assert!(matches!(cache.take().unwrap().push(3, block, 1 << 20), Some(None)));
             cache
         });
         assert_eq!((caches.bytes_on(0), caches.count()), (8192, 0));

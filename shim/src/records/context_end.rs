@@ -21,10 +21,7 @@ pub(crate) fn ended(shim: &Shim, handle: u64, context: ContextRef) {
         streams::end_of(shim, context);
         shim.ledger.contexts.field(slot, offset_of!(ContextSlot, gone_ns)).store(clock::now_ns(), Relaxed);
     }
-    shim.event(EventKind::ContextDestroyed, |event| {
-        event.context = context;
-        event.a = handle;
-    });
+    shim.event_at(EventKind::ContextDestroyed, (handle, 0), 0, context);
 }
 
 /// Records the end of a green context. What was made in it lives as long as the primary context.

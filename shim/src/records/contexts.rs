@@ -116,11 +116,7 @@ pub(crate) fn of_handle(
             // HIP needs no initialisation call; its doors are the only ones there are.
             shim.initialised();
         }
-        shim.event(EventKind::ContextCreated, |event| {
-            event.context = context;
-            event.a = handle;
-            event.b = device as u64;
-        });
+        shim.event_at(EventKind::ContextCreated, (handle, device as u64), 0, context);
         shim.context_exists();
     }
     context
@@ -242,10 +238,7 @@ pub(crate) fn charge(shim: &'static Shim, vendor: Vendor, context: ContextRef, b
         let before = peak.fetch_max(now, Relaxed);
         let known = shim.registry.contexts.looked_in.load(Relaxed) == context;
         if step(now) > step(before) {
-            shim.event(EventKind::PeakGrew, |event| {
-                event.context = context;
-                event.a = now;
-            });
+            shim.event_at(EventKind::PeakGrew, (now, 0), 0, context);
             // The peak has risen much since the last look, so the numbers of that look are too low.
             if !known || shim.registry.keeps_unseen() {
                 return look(shim, vendor, context, time_ns);

@@ -130,11 +130,7 @@ pub(crate) fn own_since(shim: &'static Shim, before: &Look) -> u64 {
     let fell = before.fell(&now).max(0) as u64;
     if let Some(taken) = taken(shim, now.context, Taken::Gpumem).filter(|_| fell > 0) {
         taken.fetch_add(fell, Relaxed);
-        shim.event(EventKind::DriverTook, |event| {
-            event.a = fell;
-            event.b = Taken::Gpumem as u64;
-            event.context = now.context;
-        });
+        shim.event_at(EventKind::DriverTook, (fell, Taken::Gpumem as u64), 0, now.context);
     }
     fell
 }

@@ -20,10 +20,10 @@ pub(crate) fn look(shim: &Shim, addr: u64, bytes: u64, slot: u32) {
         return;
     }
     let record = if slot == NO_SLOT { None } else { shim.ledger.allocs.read(slot) };
-    shim.event(EventKind::FreedInGraph, |event| {
-        event.a = addr;
-        event.b = bytes;
-        event.stack = record.map_or(0, |record| record.stack);
-        event.context = record.map_or(0, |record| record.context);
-    });
+    shim.event_at(
+        EventKind::FreedInGraph,
+        (addr, bytes),
+        record.map_or(0, |record| record.stack),
+        record.map_or(0, |record| record.context),
+    );
 }

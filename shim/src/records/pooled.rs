@@ -47,20 +47,13 @@ pub(crate) fn spilled(shim: &'static Shim, call: &Call, bytes: u64) {
     let stack = shim.site(call.site(), Made::Stream);
     let context = contexts::current(shim, call.vendor);
     spilled_bytes(shim, context, bytes as i64);
-    shim.event(EventKind::Spilled, |event| {
-        event.a = bytes;
-        event.context = context;
-        event.stack = stack;
-    });
+    shim.event_at(EventKind::Spilled, (bytes, 0), stack, context);
 }
 
 /// Records an allocation that exceeded the limit, of this process or of its group.
 pub(crate) fn limit_refused(shim: &Shim, bytes: u64, of_group: bool) {
     shim.count(counters::LIMIT_REFUSALS, 1);
-    shim.event(EventKind::LimitRefused, |event| {
-        event.a = bytes;
-        event.b = of_group.into();
-    });
+    shim.event_at(EventKind::LimitRefused, (bytes, of_group.into()), 0, 0);
 }
 
 fn live_in(shim: &Shim, context: ContextRef) -> u64 {

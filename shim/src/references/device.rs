@@ -7,7 +7,7 @@ use crate::backend::reader::ROOM;
 use crate::backend::scan::{LISTS, PIECE, RANGES, Wanted};
 use crate::pool;
 use crate::pool::context_pool::Scan;
-use crate::pool::reading::{self, Flight, Part, Piece};
+use crate::pool::reading::{self, Flight, Part, PieceRead};
 use crate::process::cancel;
 use crate::progress::activity::WHY_BROKEN;
 use gpumem_wire::kinds::Vendor;
@@ -166,18 +166,18 @@ impl Read<'_> {
         }
         let how = Scan { wanted: &self.wanted, longest: self.longest() };
         let begun = reading::begin_scan(&self.pool.releaser, &mut parts, &how);
-        let is_gone = |part: &Part| part.is_gone || matches!(begun, Err(Piece::Gone));
+        let is_gone = |part: &Part| part.is_gone || matches!(begun, Err(PieceRead::Gone));
         self.gone.extend(parts.iter().filter(|part| is_gone(part)).map(|part| part.live.addr));
         parts.retain(|part| !is_gone(part));
         let why = match begun {
             Ok(Some(flight)) => return Next::Begun(flight, parts),
-            Ok(None) | Err(Piece::Gone) => return Next::Gone,
+            Ok(None) | Err(PieceRead::Gone) => return Next::Gone,
             Err(why) => why,
         };
         self.put_back(parts);
         match why {
-            Piece::Captured => Next::Captured,
-            Piece::Broken => Next::Broken,
+            PieceRead::Captured => Next::Captured,
+            PieceRead::Broken => Next::Broken,
             // The program has started work. Whether that has ended shows once our own read has ended.
             _ if is_another => Next::Later,
             _ => {
@@ -240,7 +240,7 @@ impl Read<'_> {
         });
         let bytes = parts.iter().map(|part| part.words * 8).sum();
         found.launches += 1;
-        if landed == Piece::Read {
+        if landed == PieceRead::Read {
             found.bytes += bytes;
             found.by_kernel += bytes;
             self.most = self.most.saturating_mul(2);
@@ -248,7 +248,7 @@ impl Read<'_> {
         }
         self.put_back(parts);
         self.refused(bytes);
-        if landed == Piece::Broken { Err(WHY_BROKEN) } else { Ok(()) }
+        if landed == PieceRead::Broken { Err(WHY_BROKEN) } else { Ok(()) }
     }
 
     /// Reads some of the next part by a copy.
@@ -265,24 +265,24 @@ impl Read<'_> {
         };
         self.copies = false;
         match reading::read_piece(&self.pool.releaser, &part.live, part.at, words as usize * 8, longest, read) {
-            Piece::Read => {
+            PieceRead::Read => {
                 found.bytes += words * 8;
                 self.left.pop();
                 if words < part.words {
                     self.left.push(Part { at: part.at + words * 8, words: part.words - words, ..part });
                 }
             }
-            Piece::Gone => {
+            PieceRead::Gone => {
                 self.left.pop();
                 self.gone.insert(part.live.addr);
             }
-            Piece::Captured => {
+            PieceRead::Captured => {
                 *why = ALL_CAPTURED;
                 cancel::sleep(NAP);
             }
-            Piece::Broken => return Err(WHY_BROKEN),
-            Piece::Refused if self.limit.check() => return Err(*why),
-            Piece::Refused => return Err("the driver does not copy it"),
+            PieceRead::Broken => return Err(WHY_BROKEN),
+            PieceRead::Refused if self.limit.check() => return Err(*why),
+            PieceRead::Refused => return Err("the driver does not copy it"),
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::pool::block::{HOST, MANAGED};
 use crate::pool::context_pool::ContextPool;
 use crate::pool::in_transit::{Tries, are_unchanged};
 use crate::pool::private;
-use crate::pool::quota::{Refused, Reserved};
+use crate::pool::quota::{LimitRefused, Reserved};
 use crate::pool::serve::Obtained;
 use crate::pool::{self, Pool};
 use crate::progress::queries;
@@ -77,7 +77,7 @@ fn climb(
     let limited = admitted.as_ref().err().copied();
     *room = admitted.ok();
     if let Some(limited) = limited {
-        gate::note(|shim| records::pooled::limit_refused(shim, asked, limited == Refused::Group));
+        gate::note(|shim| records::pooled::limit_refused(shim, asked, limited == LimitRefused::Group));
     } else {
         let first = refused.filter(|_| bytes == rounded).map(|ended| (OUT_OF_MEMORY, ended));
         status = until_there_is_room(pool, owner, bytes, first, &mut || real(bytes));
@@ -218,7 +218,7 @@ pub(super) fn room_for(call: &Call, request: &Request) -> Option<Reserved> {
     };
     let room = pool.quota.admits(&pool.releaser, owner, request.bytes);
     if let Err(refused) = room {
-        gate::note(|shim| records::pooled::limit_refused(shim, request.bytes, refused == Refused::Group));
+        gate::note(|shim| records::pooled::limit_refused(shim, request.bytes, refused == LimitRefused::Group));
     }
     room.ok()
 }

@@ -31,11 +31,11 @@ const RETRY_NS: u64 = 2_000_000_000;
 const NAMED: usize = 5;
 
 // SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
-const SAID: Place<Mutex<Last>> = unsafe { Place::new(Word::OutOfMemory) };
+const SAID: Place<Mutex<LastReport>> = unsafe { Place::new(Word::OutOfMemory) };
 
 /// The last report, and the failure that was not reported because the program was expected to try again.
 #[derive(Default)]
-struct Last {
+struct LastReport {
     looked_ns: u64,
     holders: Option<Vec<Holder>>,
     /// Thread, bytes and time.
@@ -51,7 +51,7 @@ struct Holder {
 }
 
 /// A device that ran out of memory.
-struct Full {
+struct FullDevice {
     context: ContextRef,
     device: u32,
     live: u64,
@@ -73,12 +73,7 @@ pub(super) fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: 
     }
     let context = context_unasked(shim, call.vendor);
     let Some(full) = full(shim, call.vendor, context) else { return };
-    shim.event(EventKind::OutOfMemory, |event| {
-        event.a = bytes;
-        event.b = full.live;
-        event.context = context;
-        event.stack = stack;
-    });
+    shim.event_at(EventKind::OutOfMemory, (bytes, full.live), stack, context);
     // No device is that large, so the holders do not matter.
     if bytes > full.total {
         return;
@@ -97,12 +92,7 @@ pub(super) fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: 
         return;
     }
     for holder in &holders {
-        shim.event(EventKind::TopHolder, |event| {
-            event.a = holder.bytes;
-            event.b = holder.blocks;
-            event.context = full.context;
-            event.stack = holder.stack;
-        });
+        shim.event_at(EventKind::TopHolder, (holder.bytes, holder.blocks), holder.stack, full.context);
     }
     // Recorded for later readers, because the group's file may have changed by then.
     if let Some((name, used)) = full.group.as_ref().filter(|(_, used)| used.all.saturating_add(bytes) > used.limit) {
@@ -117,7 +107,7 @@ pub(super) fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: 
 
 /// Remembers this request. Returns true if the program is known to free its caches and ask again, and has not done so
 /// for this request yet.
-fn begins_try(shim: &Shim, last: &mut Last, bytes: u64, stack: StackRef) -> bool {
+fn begins_try(shim: &Shim, last: &mut LastReport, bytes: u64, stack: StackRef) -> bool {
     let (tid, now) = (shim.tid(), clock::now_ns());
     let before = last.first_try.replace((tid, bytes, now));
     let again = before.is_some_and(|(who, what, at)| (who, what) == (tid, bytes) && now.saturating_sub(at) < RETRY_NS);
@@ -134,7 +124,7 @@ fn context_unasked(shim: &'static Shim, vendor: Vendor) -> ContextRef {
 }
 
 /// Returns the state of a device, and the part of it that this process takes.
-fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<Full> {
+fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<FullDevice> {
     let slot = records::contexts::slot(shim, context)?;
     let device = slot.device as i32;
     let pool = pool::of(vendor);
@@ -144,7 +134,7 @@ fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<Full
         pool.report_all(shim);
     }
     let may_ask = vendor == Vendor::Cuda && shim.registry.streams.capturing() == 0;
-    Some(Full {
+    Some(FullDevice {
         context,
         device: slot.device,
         live: records::pooled::live_on(shim, vendor, device),
@@ -192,7 +182,7 @@ fn of_members(name: &str, used: &Used) -> Vec<String> {
 }
 
 /// Formats the report, without the prefix of gpumem's messages.
-fn report(shim: &Shim, kind: AllocKind, bytes: u64, full: &Full, holders: &[Holder]) -> String {
+fn report(shim: &Shim, kind: AllocKind, bytes: u64, full: &FullDevice, holders: &[Holder]) -> String {
     let free = match full.free {
         Some((free, total)) => format!("{} of {} free", units::bytes(free), units::bytes(total)),
         None => format!("{} in all", units::bytes(full.total)),

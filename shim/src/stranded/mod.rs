@@ -69,7 +69,7 @@ use gpumem_wire::layout::{ContextRef, StackRef};
 use gpumem_wire::settings::Stranded as Mode;
 use gpumem_wire::units;
 use series::Older;
-use sites::{Key, Report, Request, Sites};
+use sites::{Asking, Key, Report, StrandedSites};
 use std::sync::atomic::Ordering::*;
 
 /// Smaller allocations are not examined, bytes.
@@ -114,9 +114,9 @@ pub(crate) fn asked(shim: &Shim, asker: &Asker, bytes: u64) -> Verdict {
         return Verdict::Nothing;
     }
     match with_sites(shim, |sites| sites.asked(asker, bytes)) {
-        Request::Growth(key, older) if may_press(shim, asker, key) => press(shim, asker, key, older, bytes),
-        Request::Growth(..) if stranded.is(Mode::Spill) => Verdict::Spill,
-        Request::Growth(..) => Verdict::Nothing,
+        Asking::Growth(key, older) if may_press(shim, asker, key) => press(shim, asker, key, older, bytes),
+        Asking::Growth(..) if stranded.is(Mode::Spill) => Verdict::Spill,
+        Asking::Growth(..) => Verdict::Nothing,
         answer => {
             settled(shim, answer);
             Verdict::Nothing
@@ -133,10 +133,10 @@ pub(crate) fn served(shim: &'static Shim, call: &Call, bytes: u64) {
     settled(shim, answer);
 }
 
-fn settled(shim: &Shim, answer: Request) {
+fn settled(shim: &Shim, answer: Asking) {
     match answer {
-        Request::Retry { inside: true } => submitted(),
-        Request::InVain(key) => in_vain(shim, key),
+        Asking::Retry { inside: true } => submitted(),
+        Asking::InVain(key) => in_vain(shim, key),
         _ => {}
     }
 }
@@ -159,12 +159,7 @@ pub(crate) fn made(shim: &Shim, asker: &Asker, addr: u64, bytes: u64) {
         report
     });
     if let Some(Report { stack, bytes, blocks }) = report {
-        shim.event(EventKind::StrandedSite, |event| {
-            event.stack = stack;
-            event.a = bytes;
-            event.b = blocks;
-            event.context = asker.context;
-        });
+        shim.event_at(EventKind::StrandedSite, (bytes, blocks), stack, asker.context);
     }
 }
 
@@ -244,7 +239,7 @@ pub(crate) fn press_now(shim: &Shim) -> Result<String, String> {
 }
 
 /// Works on the sites, and keeps their counters in step.
-fn with_sites<R>(shim: &Shim, f: impl FnOnce(&mut Sites) -> R) -> R {
+fn with_sites<R>(shim: &Shim, f: impl FnOnce(&mut StrandedSites) -> R) -> R {
     let mut sites = shim.stranded.sites();
     let before = sites.stranded;
     if phase::worked() {
@@ -273,7 +268,7 @@ fn with_sites<R>(shim: &Shim, f: impl FnOnce(&mut Sites) -> R) -> R {
 
 /// True if this site's request may be refused now.
 fn may_press(shim: &Shim, asker: &Asker, key: Key) -> bool {
-    let wanted = |sites: &Sites| {
+    let wanted = |sites: &StrandedSites| {
         let known = sites.get(key)?;
         let wanted = (known.marked || shim.stranded.is(Mode::Press)) && !known.barred && known.is_scratch();
         wanted.then(|| asker_of(key, known))
@@ -320,12 +315,7 @@ fn press(shim: &Shim, asker: &Asker, key: Key, older: Older, bytes: u64) -> Verd
         return Verdict::Nothing;
     }
     shim.count(counters::PRESS_REFUSALS, 1);
-    shim.event(EventKind::Pressed, |event| {
-        event.stack = asker.stack;
-        event.a = bytes;
-        event.b = older.bytes;
-        event.context = asker.context;
-    });
+    shim.event_at(EventKind::Pressed, (bytes, older.bytes), asker.stack, asker.context);
     Verdict::Refuse
 }
 

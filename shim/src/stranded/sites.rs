@@ -6,7 +6,7 @@ mod site;
 use super::series::{BACK, Older, SeriesBlock, older};
 use gpumem_wire::layout::{ContextRef, StackRef};
 use rustc_hash::{FxHashMap, FxHashSet};
-use site::Change;
+use site::SiteChange;
 use std::ops::Range;
 
 pub(super) use site::{Report, SiteState};
@@ -62,7 +62,7 @@ struct Refusal {
 
 /// Classification of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Request {
+pub(super) enum Asking {
     /// An ordinary request.
     Plain,
     /// The second try of a request that failed. `inside`: the first try was made in the middle of a computation. The
@@ -76,7 +76,7 @@ pub(super) enum Request {
 
 /// All sites of a process.
 #[derive(Debug, Default)]
-pub(super) struct Sites {
+pub(super) struct StrandedSites {
     known: FxHashMap<Key, SiteState>,
     /// Size and site of each block, by address.
     blocks: FxHashMap<u64, (u64, Key)>,
@@ -85,11 +85,11 @@ pub(super) struct Sites {
     refusals: Vec<Refusal>,
     /// Sum of what all sites strand.
     pub stranded: u64,
-    /// Number of calls of [`Sites::work_given`].
+    /// Number of calls of [`StrandedSites::work_given`].
     work: u64,
     /// True if a site is marked, or was.
     pub any_marked: bool,
-    /// Change of the watched sites' blocks since the last [`Sites::newly_watched`].
+    /// Change of the watched sites' blocks since the last [`StrandedSites::newly_watched`].
     changed: Option<Watched>,
 }
 
@@ -101,7 +101,7 @@ pub(crate) enum Watched {
     All(Vec<Range<u64>>),
 }
 
-impl Sites {
+impl StrandedSites {
     fn key(&self, asker: &Asker) -> Key {
         let key = (asker.site(), asker.context);
         (self.aliases.get(&key).copied().unwrap_or(key.0), key.1)
@@ -140,7 +140,7 @@ impl Sites {
     }
 
     /// Settles a thread's last request, if that failed, by its new request; returns the new request's classification.
-    pub(super) fn settled(&mut self, asker: &Asker, bytes: u64) -> Request {
+    pub(super) fn settled(&mut self, asker: &Asker, bytes: u64) -> Asking {
         if let Some(index) = self.refusals.iter().position(|refusal| refusal.tid == asker.tid) {
             let refusal = self.refusals.swap_remove(index);
             let same = refusal.bytes == bytes && refusal.key.1 == asker.context;
@@ -155,29 +155,29 @@ impl Sites {
                 if key.0 != refusal.key.0 && self.aliases.len() < SITES {
                     self.aliases.insert(key, refusal.key.0);
                 }
-                return Request::Retry { inside: refusal.inside };
+                return Asking::Retry { inside: refusal.inside };
             }
             if refusal.ours {
-                return Request::InVain(refusal.key);
+                return Asking::InVain(refusal.key);
             }
         }
-        Request::Plain
+        Asking::Plain
     }
 
     /// Classifies a thread's request for a block that the driver would have to make.
-    pub(super) fn asked(&mut self, asker: &Asker, bytes: u64) -> Request {
+    pub(super) fn asked(&mut self, asker: &Asker, bytes: u64) -> Asking {
         let settled = self.settled(asker, bytes);
-        if settled != Request::Plain {
+        if settled != Asking::Plain {
             return settled;
         }
         let key = self.key(asker);
         let Some(known) = self.known.get(&key).filter(|known| known.strands || known.marked) else {
-            return Request::Plain;
+            return Asking::Plain;
         };
         let older = older(&known.blocks, bytes, self.work);
         match known.marked || older.bytes > bytes {
-            true => Request::Growth(key, older),
-            false => Request::Plain,
+            true => Asking::Growth(key, older),
+            false => Asking::Plain,
         }
     }
 
@@ -341,7 +341,7 @@ impl Sites {
     }
 
     /// Applies a site's change to the totals.
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, change: SiteChange) {
         self.stranded = self.stranded - change.stranded.start + change.stranded.end;
         if change.watched {
             self.watch_all();

@@ -1,7 +1,7 @@
 //! State of stranded growth.
 
 use super::programs::Programs;
-use super::sites::{Sites, Watched};
+use super::sites::{StrandedSites, Watched};
 use super::uses::Uses;
 use crate::process::lock::lock;
 use gpumem_wire::settings::{Settings, Stranded as Mode};
@@ -17,7 +17,7 @@ pub(crate) struct Stranded {
     /// True if the user says that the program retries.
     retries: AtomicBool,
     pub(super) programs: Programs,
-    sites: Mutex<Sites>,
+    sites: Mutex<StrandedSites>,
     /// Uses of blocks that may become stranded.
     pub uses: Uses,
     /// For each place, the number of known blocks whose address falls on it. So most frees need no lock.
@@ -82,7 +82,7 @@ impl Stranded {
         !self.is(Mode::Off)
     }
 
-    pub(super) fn sites(&self) -> std::sync::MutexGuard<'_, Sites> {
+    pub(super) fn sites(&self) -> std::sync::MutexGuard<'_, StrandedSites> {
         lock(&self.sites)
     }
 

@@ -5,7 +5,7 @@ use gpumem_wire::layout::{AllocSlot, ContextRef, StackRef};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// In a serial: see [`Block::of_stranger`].
+/// In a serial: see [`ReferredBlock::of_stranger`].
 const STRANGER: u64 = 1 << 63;
 
 /// Maximum number of references in all sets. Execs beyond it are not judged.
@@ -13,7 +13,7 @@ const MOST_REFERENCES: usize = 1 << 18;
 
 /// An allocation that an exec refers to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
+pub(super) struct ReferredBlock {
     pub addr: u64,
     pub bytes: u64,
     pub serial: u64,
@@ -36,7 +36,7 @@ pub(super) struct Gone {
     pub since_ns: Option<u64>,
 }
 
-impl Block {
+impl ReferredBlock {
     fn of(slot: u32, alloc: &AllocSlot) -> Self {
         let AllocSlot { addr, bytes, serial, stack, context, .. } = *alloc;
         Self { addr, bytes, serial, slot, stack, context, gone: None, sets: 0 }
@@ -76,7 +76,7 @@ pub(super) fn is_device_memory(alloc: &AllocSlot) -> bool {
 }
 
 /// An exec's references, by the places of the blocks.
-struct Set {
+struct BlockSet {
     blocks: Rc<[u32]>,
     execs: u32,
 }
@@ -97,10 +97,10 @@ pub(super) type SetRef = u32;
 /// All sets and their blocks.
 #[derive(Default)]
 pub(super) struct Index {
-    blocks: Vec<Option<Block>>,
+    blocks: Vec<Option<ReferredBlock>>,
     unused_blocks: Vec<u32>,
     by_serial: FxHashMap<u64, u32>,
-    sets: Vec<Option<Set>>,
+    sets: Vec<Option<BlockSet>>,
     unused_sets: Vec<u32>,
     by_blocks: FxHashMap<Rc<[u32]>, SetRef>,
     references: usize,
@@ -127,7 +127,8 @@ impl Index {
             return None;
         }
         let place_of = |Referred { slot, alloc, is_stranger }: &Referred| {
-            let block = if *is_stranger { Block::of_stranger(*slot, alloc) } else { Block::of(*slot, alloc) };
+            let block =
+                if *is_stranger { ReferredBlock::of_stranger(*slot, alloc) } else { ReferredBlock::of(*slot, alloc) };
             let new = || put(&mut self.blocks, &mut self.unused_blocks, block);
             *self.by_serial.entry(block.serial).or_insert_with(new)
         };
@@ -155,7 +156,7 @@ impl Index {
         }
         self.references += blocks.len();
         let blocks: Rc<[u32]> = blocks.into();
-        let set = put(&mut self.sets, &mut self.unused_sets, Set { blocks: blocks.clone(), execs: 1 });
+        let set = put(&mut self.sets, &mut self.unused_sets, BlockSet { blocks: blocks.clone(), execs: 1 });
         self.by_blocks.insert(blocks, set);
         Some(set)
     }
@@ -167,7 +168,7 @@ impl Index {
         if its.execs > 0 {
             return;
         }
-        let Some(Set { blocks, .. }) = self.sets[set as usize].take() else { return };
+        let Some(BlockSet { blocks, .. }) = self.sets[set as usize].take() else { return };
         self.unused_sets.push(set);
         self.by_blocks.remove(&blocks);
         self.references -= blocks.len();
@@ -203,16 +204,16 @@ impl Index {
         its.map_or_else(|| Rc::from([]), |set| set.blocks.clone())
     }
 
-    pub(super) fn block(&self, at: u32) -> Option<&Block> {
+    pub(super) fn block(&self, at: u32) -> Option<&ReferredBlock> {
         self.blocks.get(at as usize)?.as_ref()
     }
 
     /// Returns all blocks, with their places.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = (u32, &Block)> {
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (u32, &ReferredBlock)> {
         (0..).zip(&self.blocks).filter_map(|(at, block)| Some((at, block.as_ref()?)))
     }
 
-    pub(super) fn blocks_mut(&mut self) -> impl Iterator<Item = (u32, &mut Block)> {
+    pub(super) fn blocks_mut(&mut self) -> impl Iterator<Item = (u32, &mut ReferredBlock)> {
         (0..).zip(&mut self.blocks).filter_map(|(at, block)| Some((at, block.as_mut()?)))
     }
 
@@ -220,7 +221,7 @@ impl Index {
     pub(super) fn made_again(&mut self, at: u32, slot: u32, alloc: &AllocSlot) {
         let Some(block) = self.blocks.get_mut(at as usize).and_then(Option::as_mut) else { return };
         let before = block.serial;
-        *block = Block { sets: block.sets, ..Block::of(slot, alloc) };
+        *block = ReferredBlock { sets: block.sets, ..ReferredBlock::of(slot, alloc) };
         self.forget_serial(before, at);
         self.by_serial.entry(alloc.serial).or_insert(at);
     }

@@ -1,6 +1,6 @@
 //! Words of sources, and the live allocations that they are addresses of.
 
-use super::index::{Block, is_device_memory};
+use super::index::{ReferredBlock, is_device_memory};
 use crate::ledger::Ledger;
 use gpumem_wire::layout::AllocSlot;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -14,7 +14,7 @@ const MOST_BYTES: usize = 56 + 256;
 
 /// A word of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Word {
+struct SourceWord {
     word: u64,
     /// Number of its source.
     of: u32,
@@ -24,8 +24,8 @@ struct Word {
 
 /// Words of the sources of several execs.
 #[derive(Default)]
-pub(super) struct Words {
-    words: Vec<Word>,
+pub(super) struct SourceWords {
+    words: Vec<SourceWord>,
 }
 
 /// An allocation that a source has an address of.
@@ -41,7 +41,7 @@ struct Hit {
 
 /// Matches of the live allocations with words and blocks.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct FoundMemory {
     allocs: Vec<(u32, AllocSlot)>,
     hits: Vec<Hit>,
     /// For the place of a freed block: the allocation that lies there now, and its record's slot. An allocation that is
@@ -49,7 +49,7 @@ pub(super) struct Found {
     pub owners: FxHashMap<u32, (u32, AllocSlot)>,
 }
 
-impl Words {
+impl SourceWords {
     pub(super) fn len(&self) -> usize {
         self.words.len()
     }
@@ -60,16 +60,16 @@ impl Words {
             return;
         }
         let words = bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
-        self.words.extend(words.filter(|word| ADDRESSES.contains(word)).map(|word| Word { word, of, record }));
+        self.words.extend(words.filter(|word| ADDRESSES.contains(word)).map(|word| SourceWord { word, of, record }));
     }
 
     /// Searches all live allocations once. `gone` are freed blocks, with their places.
-    pub(super) fn find(mut self, ledger: &Ledger, mut gone: Vec<(u32, Block)>) -> Found {
+    pub(super) fn find(mut self, ledger: &Ledger, mut gone: Vec<(u32, ReferredBlock)>) -> FoundMemory {
         self.words.sort_unstable();
         self.words.dedup();
         gone.sort_unstable_by_key(|(_, block)| block.addr);
         let longest = gone.iter().map(|(_, block)| block.bytes).max().unwrap_or(0);
-        let mut found = Found::default();
+        let mut found = FoundMemory::default();
         ledger.allocs.each_slot(|slot, alloc| {
             if is_device_memory(alloc) {
                 self.match_words(slot, alloc, &mut found);
@@ -80,12 +80,12 @@ impl Words {
         found
     }
 
-    fn match_words(&self, slot: u32, alloc: &AllocSlot, found: &mut Found) {
+    fn match_words(&self, slot: u32, alloc: &AllocSlot, found: &mut FoundMemory) {
         let end = alloc.addr.saturating_add(alloc.bytes);
         let first = self.words.partition_point(|word| word.word < alloc.addr);
         let within = self.words[first..].iter().take_while(|word| word.word < end);
         let (before, number) = (found.hits.len(), found.allocs.len() as u32);
-        found.hits.extend(within.map(|&Word { word, of, record }| Hit {
+        found.hits.extend(within.map(|&SourceWord { word, of, record }| Hit {
             of,
             record,
             alloc: number,
@@ -98,7 +98,7 @@ impl Words {
 }
 
 /// Notes, for each freed block, that this allocation now lies at its place.
-fn match_blocks(slot: u32, alloc: &AllocSlot, gone: &[(u32, Block)], longest: u64, found: &mut Found) {
+fn match_blocks(slot: u32, alloc: &AllocSlot, gone: &[(u32, ReferredBlock)], longest: u64, found: &mut FoundMemory) {
     let end = alloc.addr.saturating_add(alloc.bytes);
     let behind = gone.partition_point(|(_, block)| block.addr < end);
     let near = gone[..behind].iter().rev().take_while(|(_, block)| block.addr.saturating_add(longest) > alloc.addr);
@@ -114,7 +114,7 @@ fn match_blocks(slot: u32, alloc: &AllocSlot, gone: &[(u32, Block)], longest: u6
     }
 }
 
-impl Found {
+impl FoundMemory {
     /// Removes hits that may be the end of one allocation or the start of the next: programs pass kernels the end of a
     /// buffer.
     fn without_ends(&mut self) {
@@ -152,7 +152,7 @@ mod tests {
     /// Returns which of three adjacent allocations these nodes refer to. Their words are offsets from the first one's
     /// start.
     fn referred(nodes: &[&[u64]]) -> Vec<u64> {
-        let (mut words, mut found) = (Words::default(), Found::default());
+        let (mut words, mut found) = (SourceWords::default(), FoundMemory::default());
         for (record, node) in nodes.iter().enumerate() {
             let bytes: Vec<u8> = node.iter().flat_map(|at| (alloc(0).addr + at).to_le_bytes()).collect();
             words.add(0, record as u32, &bytes);
@@ -190,7 +190,7 @@ mod tests {
         index.set_of(&[referred(old), referred(near)]).unwrap();
         let gone: Vec<_> = index.blocks().map(|(at, block)| (at, *block)).collect();
         let owner_of = |allocs: &[AllocSlot]| {
-            let mut found = Found::default();
+            let mut found = FoundMemory::default();
             for (slot, alloc) in allocs.iter().enumerate() {
                 match_blocks(slot as u32, alloc, &gone, BYTES, &mut found);
             }

@@ -5,7 +5,7 @@ mod child;
 mod node;
 mod update;
 
-pub(crate) use node::Change;
+pub(crate) use node::NodeChange;
 pub(crate) use update::Updated;
 
 use super::class::Class;

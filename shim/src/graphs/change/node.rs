@@ -23,7 +23,7 @@ impl InUse {
     pub(crate) fn change_node(
         mut self,
         node: GraphNode,
-        change: Change,
+        change: NodeChange,
         real: impl FnOnce(GraphExec, GraphNode) -> Status,
     ) -> Result<Status, Status> {
         let alive = self.is_graph_alive();
@@ -56,8 +56,8 @@ impl InUse {
             return Ok(status);
         }
         let remembered = match (at, change) {
-            (Some(at), Change::Set(kind, setter)) => self.remember(&mut lease, at, kind, setter),
-            (Some(at), Change::Enabled(on)) => {
+            (Some(at), NodeChange::Set(kind, setter)) => self.remember(&mut lease, at, kind, setter),
+            (Some(at), NodeChange::Enabled(on)) => {
                 for list in [&mut self.body.edits_mut().disabled, &mut lease.body().disabled] {
                     list.retain(|&known| known != at);
                     if !on {
@@ -79,7 +79,7 @@ impl InUse {
 
     /// As [`Self::change_node`], if no exec can be made. Natively there would be one, so the handle remembers the
     /// change and the next exec gets it. `None` if only the library can tell if it accepts the change.
-    fn node_without(&mut self, at: Option<u32>, change: Change) -> Option<Status> {
+    fn node_without(&mut self, at: Option<u32>, change: NodeChange) -> Option<Status> {
         if self.class.alone || self.body.apart().owned {
             return None;
         }
@@ -88,8 +88,8 @@ impl InUse {
         let Some(at) = at else { return Some(INVALID) };
         let has_switch = matches!(shape.kind(at as usize), NodeKind::Kernel | NodeKind::Memcpy | NodeKind::Memset);
         match change {
-            Change::Set(_, setter) if setter.params.is_null() => return Some(INVALID),
-            Change::Set(kind, setter) => {
+            NodeChange::Set(_, setter) if setter.params.is_null() => return Some(INVALID),
+            NodeChange::Set(kind, setter) => {
                 let refuses = sources.with_work(|work| {
                     let shape = shape.key.unpacked(&mut work.scratch);
                     // SAFETY: not NULL, and the program's own parameters for a setter of this kind.
@@ -113,14 +113,14 @@ impl InUse {
                 takes.then_some(())?;
                 self.keep_change(at, record);
             }
-            Change::Enabled(on) if has_switch => {
+            NodeChange::Enabled(on) if has_switch => {
                 let disabled = &mut self.body.edits_mut().disabled;
                 disabled.retain(|&known| known != at);
                 if !on {
                     disabled.push(at);
                 }
             }
-            Change::IsEnabled(out) if !out.is_null() && has_switch => {
+            NodeChange::IsEnabled(out) if !out.is_null() && has_switch => {
                 // SAFETY: not NULL, and the program's own out-parameter. It takes a number during
                 // the program's call, which this is part of.
                 unsafe { *out = u32::from(!self.body.edits().disabled.contains(&at)) };
@@ -179,7 +179,7 @@ impl InUse {
 }
 
 /// Record of a call about one node, for the handle.
-pub(crate) enum Change {
+pub(crate) enum NodeChange {
     /// A query if the node is enabled, with the address for the answer.
     IsEnabled(*mut c_uint),
     Set(NodeKind, Setter),
@@ -188,7 +188,7 @@ pub(crate) enum Change {
     Other,
 }
 
-impl Change {
+impl NodeChange {
     pub(crate) fn changes(&self) -> bool {
         !matches!(self, Self::IsEnabled(_))
     }

@@ -7,7 +7,7 @@ use crate::graphs::class::{Class, Recipe, Shape};
 use crate::graphs::handle::INVALID;
 use crate::graphs::real::Lease;
 use crate::graphs::retarget::{restore, retarget};
-use crate::graphs::sources::Work;
+use crate::graphs::sources::Buffers;
 use crate::graphs::store::needed::Need;
 use crate::records;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
@@ -42,12 +42,12 @@ impl InUse {
             let verdict = store.handles().contain(|| sources.with_work(|work| self.follow(graph, work)))?;
             drop(relaxed);
             match verdict {
-                Verdict::Followed => return Ok(Updated::Virtually),
-                Verdict::Refused(recipe) => {
+                UpdateVerdict::Followed => return Ok(Updated::Virtually),
+                UpdateVerdict::Refused(recipe) => {
                     sources.fold(graph, &recipe);
                     return Ok(Updated::Refused);
                 }
-                Verdict::Asked(read) => recipe = read,
+                UpdateVerdict::Asked(read) => recipe = read,
             }
         }
         // The library decides. It is given an exec that holds the handle's content.
@@ -76,31 +76,31 @@ impl InUse {
     }
 
     /// Gives the graph's content to the handle, if both have one class.
-    fn follow(&mut self, graph: Graph, work: &mut Work) -> Verdict {
+    fn follow(&mut self, graph: Graph, work: &mut Buffers) -> UpdateVerdict {
         let (store, sources, library) = (self.store, self.store.sources(), self.store.library());
         let folded = sources.folded(graph);
         let read = folded.is_none();
         let Ok((Read::Whole, Some(recipe))) = sources.recipe_of(graph, folded, work) else {
-            return Verdict::Asked(None);
+            return UpdateVerdict::Asked(None);
         };
         if !Arc::ptr_eq(&recipe.shape, &self.class.shape) {
             let number = |shape: &Shape| (shape.context, shape.nodes());
             let (ours, theirs) = (number(&self.class.shape), number(&recipe.shape));
             return match ours.0 == theirs.0 && ours.1 != theirs.1 {
-                true => Verdict::Refused(recipe),
-                false => Verdict::Asked(Some(recipe)),
+                true => UpdateVerdict::Refused(recipe),
+                false => UpdateVerdict::Asked(Some(recipe)),
             };
         }
         if self.body.source.as_ref() == Some(&recipe.source) && self.body.edits().changes.is_empty() {
             sources.fold(graph, &recipe);
-            return Verdict::Followed; // as right after instantiate
+            return UpdateVerdict::Followed; // as right after instantiate
         }
         let mut resident = None;
         if let Some(mut lease) = self.handle.lease() {
             // The library may refuse to set a node, and also to set it back. Then another exec takes this one's place,
             // and the launches of the new exec have to wait for the last launch of this one.
             let Some(completed) = store.completion().completed_or_marked(&mut lease) else {
-                return Verdict::Asked(Some(recipe));
+                return UpdateVerdict::Asked(Some(recipe));
             };
             resident = Some((lease, completed));
         }
@@ -124,17 +124,17 @@ impl InUse {
                 if !changes.is_empty() {
                     self.body.edits_mut().changes = changes;
                 }
-                return Verdict::Asked(Some(recipe));
+                return UpdateVerdict::Asked(Some(recipe));
             }
         }
         self.source_changed();
         sources.fold(graph, &recipe);
-        Verdict::Followed
+        UpdateVerdict::Followed
     }
 
     /// Follows an update by the library from a graph of another class. Returns true if the handle now has exactly that
     /// graph's content, and the exec is one of the graph's class.
-    fn becomes(&mut self, lease: &mut Lease, recipe: &Recipe, work: &mut Work) -> bool {
+    fn becomes(&mut self, lease: &mut Lease, recipe: &Recipe, work: &mut Buffers) -> bool {
         let body = &mut self.body;
         let Some(class) = body.class.clone().filter(|_| !body.apart().owned) else { return false };
         let mut shape = |shape: &Shape| shape.key.unpacked(&mut work.scratch).map(<[u8]>::to_vec);
@@ -185,7 +185,7 @@ impl InUse {
 }
 
 /// Answer to an update.
-enum Verdict {
+enum UpdateVerdict {
     /// The handle now has the graph's content.
     Followed,
     /// The graph has a different number of nodes than the handle's. The library compares no further either.

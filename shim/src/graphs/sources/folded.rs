@@ -158,12 +158,8 @@ impl Sources {
         self.library_graph(graph, false)
     }
 
-    /// As [`Self::unfolded`], for any call. From now on the program may have the graph's nodes.
-    pub(crate) fn seen(&self, graph: Graph) -> Option<Graph> {
-        self.library_graph(graph, true)
-    }
-
-    fn library_graph(&self, graph: Graph, seen: bool) -> Option<Graph> {
+    /// As [`Self::unfolded`]. If the graph is `seen`, for any call: from now on the program may have its nodes.
+    pub(crate) fn library_graph(&self, graph: Graph, seen: bool) -> Option<Graph> {
         let Some(index) = self.graph_index(graph) else { return Some(graph) };
         let handle = self.graphs.get(index)?;
         let mut body = lock(&handle.body);

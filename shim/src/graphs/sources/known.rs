@@ -13,7 +13,7 @@ const MOST_FEATURES: usize = 1024;
 
 /// Shapes by their bytes, and classes by shape and flags.
 #[derive(Default)]
-pub(crate) struct Known(Mutex<Interned>);
+pub(crate) struct KnownClasses(Mutex<Interned>);
 
 #[derive(Default)]
 struct Interned {
@@ -26,7 +26,7 @@ struct Interned {
     most_classes: usize,
 }
 
-impl Known {
+impl KnownClasses {
     /// Returns the shape that has these bytes. `id` is the fingerprint of the bytes.
     pub(super) fn shape(&self, bytes: &[u8], id: u64, scratch: &mut Scratch) -> Option<Arc<Shape>> {
         let same: Vec<_> = lock(&self.0).shapes.get(&id)?.iter().filter_map(Weak::upgrade).collect();
@@ -126,7 +126,7 @@ mod tests {
     const CONTEXT: u64 = 0xc0;
 
     /// Makes a shape of these numbers, like one that was just read.
-    fn shape(known: &Known, number: u64, scratch: &mut Scratch) -> (Arc<Shape>, bool) {
+    fn shape(known: &KnownClasses, number: u64, scratch: &mut Scratch) -> (Arc<Shape>, bool) {
         let bytes = [CONTEXT, number].map(u64::to_le_bytes).concat();
         if let Some(shape) = known.shape(&bytes, number, scratch) {
             return (shape, false);
@@ -135,11 +135,11 @@ mod tests {
         known.add_shape(Arc::new(Shape::new(key, number, &Reading::default(), CONTEXT, Source::default())))
     }
 
-    fn class(known: &Known, shape: &Arc<Shape>, flags: u64) -> Arc<Class> {
+    fn class(known: &KnownClasses, shape: &Arc<Shape>, flags: u64) -> Arc<Class> {
         known.class(shape, flags, |shape, flags| Class::new(shape, flags, false))
     }
 
-    fn sizes(known: &Known) -> (usize, usize) {
+    fn sizes(known: &KnownClasses) -> (usize, usize) {
         let known = lock(&known.0);
         (known.shapes.values().map(Vec::len).sum(), known.classes.len())
     }
@@ -147,7 +147,7 @@ mod tests {
     /// The next context may get the handle of the ended one.
     #[test]
     fn classes_go_with_their_context() {
-        let (known, mut scratch) = (Known::default(), Scratch::default());
+        let (known, mut scratch) = (KnownClasses::default(), Scratch::default());
         let (shape, _) = shape(&known, 1, &mut scratch);
         let its = class(&known, &shape, 0);
         known.forget_context(CONTEXT + 1);
@@ -161,7 +161,7 @@ mod tests {
     /// Programs make the same few graphs again and again, with none of them left in between.
     #[test]
     fn shapes_and_classes_that_are_gone_are_forgotten() {
-        let (known, mut scratch) = (Known::default(), Scratch::default());
+        let (known, mut scratch) = (KnownClasses::default(), Scratch::default());
         for shapes in [1, 100] {
             for turn in 0..2000 {
                 let (shape, new) = shape(&known, turn % shapes, &mut scratch);
@@ -176,7 +176,7 @@ mod tests {
     /// Referenced shapes and classes stay, however many there are.
     #[test]
     fn shapes_and_classes_in_use_stay_known() {
-        let (known, mut scratch) = (Known::default(), Scratch::default());
+        let (known, mut scratch) = (KnownClasses::default(), Scratch::default());
         let mut made = |number: u64| {
             let (shape, new) = shape(&known, number, &mut scratch);
             (class(&known, &shape, 0), new)
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_was_tried_of_features_is_remembered_within_a_bound() {
-        let known = Known::default();
+        let known = KnownClasses::default();
         assert_eq!(known.rebuilds(7), None);
         known.set_rebuilds(7, true);
         assert_eq!(known.rebuilds(7), Some(true));

@@ -13,7 +13,7 @@ use crate::backend::source::{Records, Scratch, Source};
 use crate::process::lock::lock;
 use folded::{GraphHandle, Graphs};
 use gpumem_wire::settings::Settings;
-use known::Known;
+use known::KnownClasses;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -22,7 +22,7 @@ const KEPT: usize = 4;
 
 /// Buffers for one call.
 #[derive(Default)]
-pub(crate) struct Work {
+pub(crate) struct Buffers {
     pub reading: Reading,
     /// The source whose records are in `reading`. A handle is mostly launched right after its graph was read.
     pub read: Weak<Source>,
@@ -33,9 +33,9 @@ pub(crate) struct Work {
 }
 
 // SAFETY: the handles of nodes in `reading` are numbers, which any thread may hold. One thread at a time has the buffers.
-unsafe impl Send for Work {}
+unsafe impl Send for Buffers {}
 
-impl Work {
+impl Buffers {
     /// Unpacks a source into `target`. Returns true on success.
     pub(super) fn unpack(&mut self, shape: &Shape, source: &Source) -> bool {
         let base = shape.base(&mut self.scratch);
@@ -66,8 +66,8 @@ impl Work {
 /// The data that execs and graphs can be made of, and the program's own graphs.
 pub(crate) struct Sources {
     library: Library,
-    known: Known,
-    works: Mutex<Vec<Work>>,
+    known: KnownClasses,
+    works: Mutex<Vec<Buffers>>,
     graphs: HandleTable<GraphHandle>,
     real_graphs: Mutex<Graphs>,
     /// True if the user wants graphs folded.
@@ -81,7 +81,7 @@ impl Sources {
     pub(super) fn new(library: Library, settings: &Settings, start: &'static AtomicUsize) -> Option<Self> {
         Some(Self {
             library,
-            known: Known::default(),
+            known: KnownClasses::default(),
             works: Mutex::default(),
             graphs: HandleTable::new(start)?,
             real_graphs: Mutex::default(),
@@ -97,7 +97,7 @@ impl Sources {
 
     /// Runs `f` with buffers, which are reused.
     #[inline(always)]
-    pub(super) fn with_work<R>(&self, f: impl FnOnce(&mut Work) -> R) -> R {
+    pub(super) fn with_work<R>(&self, f: impl FnOnce(&mut Buffers) -> R) -> R {
         let mut work = lock(&self.works).pop().unwrap_or_default();
         let result = f(&mut work);
         work.clone = None;
@@ -109,7 +109,7 @@ impl Sources {
     }
 
     /// Returns the known shapes and classes.
-    pub(super) fn known(&self) -> &Known {
+    pub(super) fn known(&self) -> &KnownClasses {
         &self.known
     }
 

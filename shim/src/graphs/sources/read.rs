@@ -1,6 +1,6 @@
 //! Reads a graph into a recipe, if other execs can stand in for one of the graph.
 
-use super::{Sources, Work};
+use super::{Buffers, Sources};
 use crate::backend::graphs::{Read, Reading};
 use crate::backend::source::{Packed, Source};
 use crate::gate;
@@ -23,7 +23,7 @@ impl Sources {
         &self,
         graph: Graph,
         folded: Option<Recipe>,
-        work: &mut Work,
+        work: &mut Buffers,
     ) -> Result<(Read, Option<Recipe>), Pinned> {
         if let Some(recipe) = folded {
             return Ok((Read::Whole, Some(recipe)));
@@ -64,7 +64,7 @@ impl Sources {
     }
 
     /// Returns the shape of the graph that was read, and true if the shape is new; then that graph is its base.
-    pub(crate) fn shape_of_reading(&self, work: &mut Work, alone: bool) -> (Arc<Shape>, bool) {
+    pub(crate) fn shape_of_reading(&self, work: &mut Buffers, alone: bool) -> (Arc<Shape>, bool) {
         let Reading { shape, records, .. } = &work.reading;
         let mut hasher = FxHasher::default();
         hasher.write(shape);
@@ -84,7 +84,7 @@ impl Sources {
 
     /// Returns true if a graph that is built from the reading reads the same. That is tried once for each set of
     /// features. Graphs that do not read the same are kept as clones.
-    fn rebuilds(&self, work: &mut Work) -> bool {
+    fn rebuilds(&self, work: &mut Buffers) -> bool {
         let features = self.library.calls.features(&work.reading.shape);
         if let Some(known) = self.known.rebuilds(features) {
             return known;

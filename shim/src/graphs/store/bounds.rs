@@ -31,11 +31,11 @@ pub(super) struct Bounds {
     count: AtomicU64,
     bytes: AtomicU64,
     idle_ns: AtomicU64,
-    taken: Mutex<Taken>,
+    taken: Mutex<Totals>,
 }
 
 #[derive(Default)]
-struct Taken {
+struct Totals {
     count: u64,
     bytes: u64,
     needed: Needed,
@@ -114,7 +114,7 @@ impl Bounds {
         (count == 0 || others < count) && (most == 0 || bytes <= most)
     }
 
-    fn look_at_pressure(&self, taken: &Taken, pressed: &AtomicBool) {
+    fn look_at_pressure(&self, taken: &Totals, pressed: &AtomicBool) {
         let (count, bytes) = self.most();
         let near = |now: u64, most: u64| most != 0 && now >= most - most / 4;
         pressed.store(near(taken.count, count) || near(taken.bytes, bytes), Relaxed);
@@ -123,7 +123,7 @@ impl Bounds {
         }
     }
 
-    fn is_exceeded(&self, taken: &Taken) -> bool {
+    fn is_exceeded(&self, taken: &Totals) -> bool {
         let (count, bytes) = self.most();
         (count != 0 && taken.count > count) || (bytes != 0 && taken.bytes > bytes)
     }

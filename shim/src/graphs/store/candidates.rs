@@ -17,16 +17,16 @@ const ASKED_OLDEST: usize = 2;
 
 /// Slots of real execs. They are reused and never freed.
 #[derive(Default)]
-pub(super) struct Execs(Mutex<Places>);
+pub(super) struct ExecSlots(Mutex<SlotLists>);
 
 #[derive(Default)]
-struct Places {
+struct SlotLists {
     /// Every real exec that exists or existed.
     all: Vec<&'static RealExec>,
     unused: Vec<&'static RealExec>,
 }
 
-impl Places {
+impl SlotLists {
     /// Returns real execs of a class. For 0, all execs that do not stay with one handle for good.
     fn of_class(&self, class: usize) -> impl Iterator<Item = &'static RealExec> {
         let is = move |its: usize| its != 0 && (class == 0 || its == class);
@@ -34,7 +34,7 @@ impl Places {
     }
 }
 
-impl Execs {
+impl ExecSlots {
     /// Returns all execs that exist or existed.
     pub(super) fn all(&self) -> Vec<&'static RealExec> {
         lock(&self.0).all.clone()
@@ -78,7 +78,7 @@ impl Execs {
 
     /// Returns the execs of a class that a launch may try to take.
     pub(super) fn candidates(&self, class: usize, is_cold: impl Fn(&RealExec) -> bool) -> Candidates {
-        let (mut first, mut cold, mut parked) = (First::default(), First::default(), Vec::new());
+        let (mut first, mut cold, mut parked) = (FirstExecs::default(), FirstExecs::default(), Vec::new());
         for real in lock(&self.0).of_class(class) {
             let place = in_line(real);
             first.offer(place, real);
@@ -114,13 +114,13 @@ pub(super) fn parked_first(ours: &[&'static RealExec], stream_key: StreamKey) ->
 
 /// The position of an exec in the order in which execs go: parked ones first, and among them the one that was used
 /// longest ago.
-type Place = (bool, u64);
+type Rank = (bool, u64);
 
-fn in_line(real: &RealExec) -> Place {
+fn in_line(real: &RealExec) -> Rank {
     (!real.is_parked(), real.place())
 }
 
-fn is_parked(place: Place) -> bool {
+fn is_parked(place: Rank) -> bool {
     !place.0
 }
 
@@ -138,18 +138,18 @@ pub(super) struct Candidates {
 /// The first `FIRST` of many execs. Sorting all of them, or only keeping all, takes longer than everything else that a
 /// launch does to find one.
 #[derive(Default)]
-struct First {
-    kept: Vec<(Place, &'static RealExec)>,
+struct FirstExecs {
+    kept: Vec<(Rank, &'static RealExec)>,
     /// The position of the first exec that was left out: `FIRST` others are before it.
-    end: Option<Place>,
+    end: Option<Rank>,
 }
 
-impl First {
+impl FirstExecs {
     /// With more execs than this, the last ones are left out.
     const MOST: usize = 2 * FIRST;
 
     #[inline]
-    fn offer(&mut self, place: Place, real: &'static RealExec) {
+    fn offer(&mut self, place: Rank, real: &'static RealExec) {
         if self.end.is_some_and(|end| place >= end) {
             return;
         }
@@ -183,7 +183,7 @@ mod tests {
         const MANY: u64 = 300;
         let reals: Vec<&'static RealExec> = (0..MANY).map(|_| &*Box::leak(Box::default())).collect();
         let of = |places: &mut dyn Iterator<Item = u64>| {
-            let mut first = First::default();
+            let mut first = FirstExecs::default();
             places.for_each(|at| first.offer((at >= 2, at), reals[at as usize]));
             first.in_order()
         };

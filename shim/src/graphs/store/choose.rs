@@ -10,8 +10,8 @@
 use super::ExecStore;
 use super::candidates::{Candidates, MAX_TRIES, parked_first};
 use super::give_back::age_of;
-use super::make::Wanted;
-use super::policy::{Age, Facts, Step, counts};
+use super::make::WantedExec;
+use super::policy::{Age, ChoiceStep, Facts, counts};
 use super::take::{Idle, IdleDevices};
 use crate::gate;
 use crate::graphs::real::{Lease, RealExec, StreamKey};
@@ -39,12 +39,12 @@ pub(super) enum Origin {
 }
 
 /// An exec, leased, and its origin.
-type Found = (Lease, Origin);
+type FoundExec = (Lease, Origin);
 
 /// The search for an exec.
 struct Search<'a, 'b> {
     store: &'static ExecStore,
-    wanted: &'a mut Wanted<'b>,
+    wanted: &'a mut WantedExec<'b>,
     stream_key: StreamKey,
     /// Bytes of a new exec.
     bytes: (u64, u64),
@@ -65,10 +65,10 @@ impl ExecStore {
     /// The library's status, from instantiate.
     pub(super) fn acquire(
         &'static self,
-        wanted: &mut Wanted,
+        wanted: &mut WantedExec,
         stream_key: StreamKey,
         comes_back: bool,
-    ) -> Result<Found, Status> {
+    ) -> Result<FoundExec, Status> {
         let class = wanted.class;
         self.destroy_completed();
         let (now, idle_ns) = (clock::now_ns(), self.bounds.idle_ns());
@@ -110,31 +110,31 @@ impl ExecStore {
 
 impl Search<'_, '_> {
     /// Carries out a step. Returns `None` if it finds no exec.
-    fn carry_out(&mut self, step: Step) -> Result<Option<Found>, Status> {
+    fn carry_out(&mut self, step: ChoiceStep) -> Result<Option<FoundExec>, Status> {
         match step {
-            Step::TakeParked => Ok(self.take_first(parked_first(&self.ours.parked, self.stream_key))),
-            Step::MakeOwn if self.reserve() => {
+            ChoiceStep::TakeParked => Ok(self.take_first(parked_first(&self.ours.parked, self.stream_key))),
+            ChoiceStep::MakeOwn if self.reserve() => {
                 self.store.parked_go();
                 Ok(self.make().ok())
             }
-            Step::TakeCold => {
+            ChoiceStep::TakeCold => {
                 let cold = std::mem::take(&mut self.ours.cold);
                 Ok(self.take_first(cold))
             }
-            Step::Make if self.reserve() => {
+            ChoiceStep::Make if self.reserve() => {
                 self.make_way_for_growth();
                 self.make().map(Some)
             }
-            Step::MakeOwn | Step::Make => Ok(None),
-            Step::MakeForUnwanted => {
+            ChoiceStep::MakeOwn | ChoiceStep::Make => Ok(None),
+            ChoiceStep::MakeForUnwanted => {
                 self.counts = counts(self.store.thrash.found_no_room(&self.store.bounds));
                 // A parked exec of another class goes first. Now and then a cold exec of another class goes as well;
                 // not more often, because after a pause all execs are cold.
                 let goes = |real: &RealExec| real.is_parked() || (self.counts && self.age(real).is_unwanted());
                 self.make_for(self.store.execs.first_of_all(|real| self.is_of_another(real) && goes(real)))
             }
-            Step::Replace => Ok(self.replace().map(|lease| (lease, Origin::New))),
-            Step::TakeOldest => {
+            ChoiceStep::Replace => Ok(self.replace().map(|lease| (lease, Origin::New))),
+            ChoiceStep::TakeOldest => {
                 let first = std::mem::take(&mut self.ours.first);
                 let mut found = self.take_first(first);
                 // The exec stays the oldest in the order of uses, so it also serves the next launch that finds no room.
@@ -143,7 +143,7 @@ impl Search<'_, '_> {
                 found.iter_mut().for_each(|(lease, _)| lease.body().stays = !self.counts);
                 Ok(found)
             }
-            Step::MakeForAny => {
+            ChoiceStep::MakeForAny => {
                 let all = self.store.execs.in_order(0).into_iter();
                 let others: Vec<_> = all.filter(|real| self.is_of_another(real)).take(MAX_TRIES).collect();
                 self.make_for(others)
@@ -165,7 +165,7 @@ impl Search<'_, '_> {
     }
 
     /// Takes the first of these execs that is available.
-    fn take_first(&mut self, reals: Vec<&'static RealExec>) -> Option<Found> {
+    fn take_first(&mut self, reals: Vec<&'static RealExec>) -> Option<FoundExec> {
         reals.into_iter().find_map(|real| {
             self.tries = self.tries.checked_sub(1)?;
             let found = if real.is_parked() { Origin::Parked } else { Origin::Taken };
@@ -183,13 +183,13 @@ impl Search<'_, '_> {
     }
 
     /// Makes an exec for which room is reserved.
-    fn make(&mut self) -> Result<Found, Status> {
+    fn make(&mut self) -> Result<FoundExec, Status> {
         let lease = self.store.make(self.wanted, self.bytes)?;
         Ok((lease, Origin::New))
     }
 
     /// Makes an exec, once destroying others has made room: the first of these that can be destroyed.
-    fn make_for(&mut self, others: impl IntoIterator<Item = &'static RealExec>) -> Result<Option<Found>, Status> {
+    fn make_for(&mut self, others: impl IntoIterator<Item = &'static RealExec>) -> Result<Option<FoundExec>, Status> {
         for real in others {
             if let Some(idle) = self.take_idle(real) {
                 self.store.end_idle(idle, true);

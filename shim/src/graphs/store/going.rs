@@ -27,16 +27,7 @@ const LONGEST_LOOK_NS: u64 = 1_000_000_000;
 /// such a thread may be descheduled. Objects that these threads still use then are abandoned.
 const LONGEST_USE_NS: u64 = 5_000_000_000;
 
-/// Asks again until there is an answer, for a limited time.
-fn wait_for<R>(answer: impl Fn() -> Option<R>) -> Option<R> {
-    wait_since(clock::precise_ns(), answer)
-}
-
-/// As [`wait_for`], with the time that is left since `start`. Asks at least once.
-fn wait_since<R>(start: u64, answer: impl Fn() -> Option<R>) -> Option<R> {
-    wait_until(start + LONGEST_LOOK_NS, answer)
-}
-
+/// Asks again until there is an answer, but not after `end`. Asks at least once.
 fn wait_until<R>(end: u64, answer: impl Fn() -> Option<R>) -> Option<R> {
     loop {
         match answer() {
@@ -199,7 +190,7 @@ impl ExecStore {
         let _going = self.making.close();
         // Nothing is built of this code from here on.
         self.library.calls.forget(&functions);
-        wait_for(|| self.making.is_idle().then_some(()));
+        wait_until(clock::precise_ns() + LONGEST_LOOK_NS, || self.making.is_idle().then_some(()));
         let _relaxed = self.library.relax();
         self.functions_going(&functions);
         functions
@@ -221,7 +212,7 @@ impl ExecStore {
             body.class.as_ref().is_some_and(|class| runs(class, &body.content))
         };
         forget_templates(self.sources.known().classes(), runs);
-        let start = clock::precise_ns();
+        let end = clock::precise_ns() + LONGEST_LOOK_NS;
         for (index, handle) in self.handles.execs().all() {
             // A handle that another thread uses meanwhile is of other code, or that is a race in the program.
             let Ok(mut body) = handle.body.try_lock() else { continue };
@@ -229,7 +220,7 @@ impl ExecStore {
                 continue;
             };
             // Another thread may be looking at the exec. Or its launch may wait for as long as the program likes.
-            if let Some(mut lease) = wait_since(start, || real.lease())
+            if let Some(mut lease) = wait_until(end, || real.lease())
                 && handle.real.is(real)
                 && holds(&mut lease)
             {
@@ -237,7 +228,7 @@ impl ExecStore {
             }
         }
         for real in self.reals().into_iter().filter(|real| real.class.load(Relaxed) != 0 && real.is_parked()) {
-            if let Some(mut lease) = wait_since(start, || real.lease())
+            if let Some(mut lease) = wait_until(end, || real.lease())
                 && real.is_parked()
                 && real.class.load(Relaxed) != 0
                 && holds(&mut lease)

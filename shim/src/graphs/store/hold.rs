@@ -3,12 +3,12 @@
 
 use super::ExecStore;
 use super::choose::Origin;
-use super::make::Wanted;
+use super::make::WantedExec;
 use crate::gate;
 use crate::graphs::handle::{Body, Handle, INVALID, context_of};
 use crate::graphs::real::{Lease, StreamKey};
 use crate::graphs::retarget::retarget;
-use crate::graphs::sources::Work;
+use crate::graphs::sources::Buffers;
 use crate::process::clock;
 use crate::records;
 use gpumem_abi::types::{SUCCESS, Status};
@@ -41,7 +41,7 @@ impl ExecStore {
         handle: &Handle,
         body: &Body,
         stream_key: StreamKey,
-        work: &mut Work,
+        work: &mut Buffers,
     ) -> Result<Lease, Status> {
         let class = body.class.clone().ok_or(INVALID)?;
         let slot = handle.slot.load(Relaxed);
@@ -50,7 +50,7 @@ impl ExecStore {
         }
         work.clone = body.apart().template.clone();
         let comes_back = handle.lost_its.load(Relaxed);
-        let wanted = &mut Wanted { class: &class, work };
+        let wanted = &mut WantedExec { class: &class, work };
         let (mut lease, found) = self.acquire(wanted, stream_key, comes_back)?;
         let new = found == Origin::New;
         if new {
@@ -87,7 +87,7 @@ impl ExecStore {
         mut lease: Lease,
         found: Origin,
         slot: u32,
-        wanted: &mut Wanted,
+        wanted: &mut WantedExec,
     ) -> Result<Lease, Status> {
         let clone = wanted.work.clone.clone().ok_or(INVALID)?;
         if found == Origin::New || lease.body().holds.as_ptr() == Arc::as_ptr(&clone) {
@@ -114,7 +114,7 @@ impl ExecStore {
     }
 
     /// Makes a new exec of the clone in `work`, instead of one that is no longer usable.
-    fn instead_of(&'static self, lease: Lease, slot: u32, wanted: &mut Wanted) -> Result<Lease, Status> {
+    fn instead_of(&'static self, lease: Lease, slot: u32, wanted: &mut WantedExec) -> Result<Lease, Status> {
         self.destroy_when_completed(lease);
         let lease = self.make_over_bound(wanted)?;
         gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
@@ -146,7 +146,7 @@ impl ExecStore {
         let made = self.handles.contain(|| {
             self.sources.with_work(|work| {
                 work.clone = body.apart().template.clone();
-                self.make_over_bound(&mut Wanted { class, work })
+                self.make_over_bound(&mut WantedExec { class, work })
             })
         });
         match made {

@@ -8,7 +8,7 @@ use crate::graphs::class::{Class, Recipe, Template};
 use crate::graphs::handle::{Body, INVALID};
 use crate::graphs::real::{self, Lease, NOWHERE};
 use crate::graphs::retarget::retarget;
-use crate::graphs::sources::Work;
+use crate::graphs::sources::Buffers;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::process::raised::Raised;
@@ -18,28 +18,28 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 /// Purpose of a new exec: its class, and in `work` its content (`target`) or a clone.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct WantedExec<'a> {
     pub class: &'a Arc<Class>,
-    pub work: &'a mut Work,
+    pub work: &'a mut Buffers,
 }
 
 /// An exec of the library, and its content.
-type Made = (GraphExec, Records);
+type MadeExec = (GraphExec, Records);
 
 impl ExecStore {
     /// Instantiates one more exec, for which room is reserved.
-    pub(super) fn make(&'static self, wanted: &mut Wanted, bytes: (u64, u64)) -> Result<Lease, Status> {
+    pub(super) fn make(&'static self, wanted: &mut WantedExec, bytes: (u64, u64)) -> Result<Lease, Status> {
         self.instantiate(wanted, bytes).inspect_err(|_| self.release(bytes))
     }
 
     /// As [`Self::make`], without regard to the bounds.
-    pub(super) fn make_over_bound(&'static self, wanted: &mut Wanted) -> Result<Lease, Status> {
+    pub(super) fn make_over_bound(&'static self, wanted: &mut WantedExec) -> Result<Lease, Status> {
         let bytes = wanted.class.shape.exec_bytes();
         self.reserve(bytes, true);
         self.make(wanted, bytes)
     }
 
-    fn instantiate(&'static self, wanted: &mut Wanted, bytes: (u64, u64)) -> Result<Lease, Status> {
+    fn instantiate(&'static self, wanted: &mut WantedExec, bytes: (u64, u64)) -> Result<Lease, Status> {
         let (template, _making) = self.template(wanted)?;
         if let Some(made) = self.exec_of(&template, wanted)? {
             return Ok(self.keep(wanted.class, template, made, bytes));
@@ -60,7 +60,7 @@ impl ExecStore {
     ///
     /// # Errors
     /// The library's status, from instantiate.
-    fn exec_of(&'static self, template: &Template, wanted: &Wanted) -> Result<Option<Made>, Status> {
+    fn exec_of(&'static self, template: &Template, wanted: &WantedExec) -> Result<Option<MadeExec>, Status> {
         match self.try_exec_of(template, wanted) {
             // The memory that goes back may be waited for, so nothing of the template is locked meanwhile.
             Err(OUT_OF_MEMORY) => self.again(0, || self.try_exec_of(template, wanted)),
@@ -69,8 +69,8 @@ impl ExecStore {
     }
 
     /// As [`Self::exec_of`], once.
-    fn try_exec_of(&self, template: &Template, wanted: &Wanted) -> Result<Option<Made>, Status> {
-        let Wanted { class, work } = wanted;
+    fn try_exec_of(&self, template: &Template, wanted: &WantedExec) -> Result<Option<MadeExec>, Status> {
+        let WantedExec { class, work } = wanted;
         let mut content = lock(&template.content);
         if !class.alone {
             let Some(held) = content.as_mut() else { return Ok(None) };
@@ -103,7 +103,7 @@ impl ExecStore {
     }
 
     /// Makes an exec of a graph that is built for this handle alone. No setter is needed.
-    pub(super) fn make_of(&'static self, body: &Body, wanted: &mut Wanted) -> Result<Lease, Status> {
+    pub(super) fn make_of(&'static self, body: &Body, wanted: &mut WantedExec) -> Result<Lease, Status> {
         if !wanted.work.unfold(body) {
             return Err(INVALID);
         }
@@ -121,11 +121,11 @@ impl ExecStore {
     }
 
     /// Adds an exec that was just instantiated. Its room is reserved already.
-    pub(super) fn keep(&self, class: &Arc<Class>, template: Arc<Template>, made: Made, bytes: (u64, u64)) -> Lease {
+    pub(super) fn keep(&self, class: &Arc<Class>, template: Arc<Template>, made: MadeExec, bytes: (u64, u64)) -> Lease {
         let (exec, content) = made;
         let mut lease = self.execs.take_place();
         let real = lease.real();
-        *lease.body() = real::Body {
+        *lease.body() = real::ExecBody {
             class: Some(class.clone()),
             holds: Arc::downgrade(&template),
             template: Some(template),
@@ -150,7 +150,7 @@ impl ExecStore {
     /// Returns a class's template to instantiate: the present one, or one built of the handle's content in
     /// `work.target`. The present one may hold the code of other handles. That code cannot be unloaded before the
     /// returned guard is dropped. While code is being unloaded, each handle gets a template of its own.
-    fn template(&self, wanted: &mut Wanted) -> Result<(Arc<Template>, Option<Raised<'_>>), Status> {
+    fn template(&self, wanted: &mut WantedExec) -> Result<(Arc<Template>, Option<Raised<'_>>), Status> {
         let class = wanted.class;
         if class.alone {
             return Ok((wanted.work.clone.clone().ok_or(INVALID)?, None));
@@ -167,8 +167,8 @@ impl ExecStore {
     }
 
     /// Builds a template of the content in `work.target`.
-    fn build_template(&self, wanted: &mut Wanted) -> Result<Arc<Template>, Status> {
-        let Wanted { class, work } = wanted;
+    fn build_template(&self, wanted: &mut WantedExec) -> Result<Arc<Template>, Status> {
+        let WantedExec { class, work } = wanted;
         let base = class.shape.base(&mut work.scratch).ok_or(INVALID)?;
         let shape = class.shape.bytes(&mut work.scratch).ok_or(INVALID)?;
         let (graph, nodes) = self.library.calls.build(&shape, &work.target, false)?;
@@ -178,8 +178,13 @@ impl ExecStore {
     /// Makes a template of the graph that was just read: the graph itself if it is folded, otherwise a clone of it. An
     /// exec of it is the one that the program would have had, and both are faster than building a graph. The class
     /// keeps this template while it is referenced.
-    pub(crate) fn read_template(&self, graph: Graph, recipe: &Recipe, wanted: &mut Wanted) -> Option<Arc<Template>> {
-        let Wanted { class, work } = wanted;
+    pub(crate) fn read_template(
+        &self,
+        graph: Graph,
+        recipe: &Recipe,
+        wanted: &mut WantedExec,
+    ) -> Option<Arc<Template>> {
+        let WantedExec { class, work } = wanted;
         let (base, shape) = (class.shape.base(&mut work.scratch)?, class.shape.bytes(&mut work.scratch)?);
         let (real, nodes) = match self.sources.folded_out_of(graph, recipe) {
             Some(real) => (real, work.reading.nodes.clone()),

@@ -34,7 +34,7 @@ use super::real::RealExec;
 use super::sources::Sources;
 use crate::process::aside::Aside;
 use bounds::Bounds;
-use candidates::Execs;
+use candidates::ExecSlots;
 use gpumem_abi::types::GraphNode;
 use gpumem_wire::kinds::Pinned;
 use gpumem_wire::settings::Settings;
@@ -54,7 +54,7 @@ pub(crate) struct ExecStore {
     library: Library,
     completion: Completion,
     bounds: Bounds,
-    execs: Execs,
+    execs: ExecSlots,
     making: Making,
     thrash: Thrash,
     /// The thread that destroys execs whose end may wait.
@@ -86,7 +86,7 @@ impl ExecStore {
             library,
             completion: Completion::new(library),
             bounds: Bounds::new(settings),
-            execs: Execs::default(),
+            execs: ExecSlots::default(),
             making: Making::default(),
             thrash: Thrash::default(),
             aside: Aside::default(),

@@ -9,7 +9,7 @@ const PROMOTED: u64 = 32;
 
 /// A step to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ChoiceStep {
     /// A parked exec of the class.
     TakeParked,
     /// A new one for a handle that comes back, within the bounds.
@@ -44,29 +44,31 @@ pub(super) struct Facts {
 }
 
 /// All steps before a new exec is made above the bound.
-const ORDER: [Step; 8] = [
-    Step::TakeParked,
-    Step::MakeOwn,
-    Step::TakeCold,
-    Step::Make,
-    Step::MakeForUnwanted,
-    Step::Replace,
-    Step::TakeOldest,
-    Step::MakeForAny,
+const ORDER: [ChoiceStep; 8] = [
+    ChoiceStep::TakeParked,
+    ChoiceStep::MakeOwn,
+    ChoiceStep::TakeCold,
+    ChoiceStep::Make,
+    ChoiceStep::MakeForUnwanted,
+    ChoiceStep::Replace,
+    ChoiceStep::TakeOldest,
+    ChoiceStep::MakeForAny,
 ];
 
 impl Facts {
     /// Returns the steps to try, one after the other until one succeeds. If none does, a new exec goes above the bound.
-    pub(super) fn steps(&self) -> impl Iterator<Item = Step> {
+    pub(super) fn steps(&self) -> impl Iterator<Item = ChoiceStep> {
         ORDER.into_iter().filter(|step| self.allows(*step))
     }
 
-    fn allows(&self, step: Step) -> bool {
+    fn allows(&self, step: ChoiceStep) -> bool {
         match step {
-            Step::TakeParked | Step::TakeCold | Step::Replace | Step::TakeOldest => self.is_shared,
+            ChoiceStep::TakeParked | ChoiceStep::TakeCold | ChoiceStep::Replace | ChoiceStep::TakeOldest => {
+                self.is_shared
+            }
             // Natively the handle would have had its own exec all the time.
-            Step::MakeOwn => self.comes_back && self.fewer_than_handles && self.short_age_ns > self.long_ns,
-            Step::Make | Step::MakeForUnwanted | Step::MakeForAny => true,
+            ChoiceStep::MakeOwn => self.comes_back && self.fewer_than_handles && self.short_age_ns > self.long_ns,
+            ChoiceStep::Make | ChoiceStep::MakeForUnwanted | ChoiceStep::MakeForAny => true,
         }
     }
 }
@@ -109,7 +111,7 @@ mod tests {
     const FACTS: Facts =
         Facts { is_shared: true, comes_back: true, fewer_than_handles: true, short_age_ns: 11, long_ns: 10 };
 
-    fn steps(facts: &Facts) -> Vec<Step> {
+    fn steps(facts: &Facts) -> Vec<ChoiceStep> {
         facts.steps().collect()
     }
 
@@ -125,14 +127,14 @@ mod tests {
             Facts { fewer_than_handles: false, ..FACTS },
             Facts { short_age_ns: 10, ..FACTS },
         ] {
-            assert!(!steps(&facts).contains(&Step::MakeOwn), "{facts:?}");
+            assert!(!steps(&facts).contains(&ChoiceStep::MakeOwn), "{facts:?}");
             assert_eq!(steps(&facts).len(), ORDER.len() - 1);
         }
     }
 
     #[test]
     fn an_exec_that_stays_with_its_handle_is_taken_by_no_other() {
-        let made = [Step::MakeOwn, Step::Make, Step::MakeForUnwanted, Step::MakeForAny];
+        let made = [ChoiceStep::MakeOwn, ChoiceStep::Make, ChoiceStep::MakeForUnwanted, ChoiceStep::MakeForAny];
         assert_eq!(steps(&Facts { is_shared: false, ..FACTS }), made);
     }
 

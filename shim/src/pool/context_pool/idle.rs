@@ -1,7 +1,7 @@
 //! The idle blocks of a context: kept by size and age, taken for a request, or taken out to go back.
 
 use super::super::block::{Block, State};
-use super::{ContextPool, Inner};
+use super::{ContextPool, KeptBlocks};
 use crate::process::lock::lock;
 use std::sync::atomic::Ordering::*;
 
@@ -47,7 +47,7 @@ impl ContextPool {
     }
 
     /// Keeps a block whose bytes are counted as idle already.
-    pub(super) fn keep_in(&self, inner: &mut Inner, block: &'static Block, now_ns: u64) {
+    pub(super) fn keep_in(&self, inner: &mut KeptBlocks, block: &'static Block, now_ns: u64) {
         // The block's context ended while a thread had the block. This pool may now be for another context, so the
         // block is not kept.
         if block.is(State::Gone) {
@@ -101,7 +101,7 @@ impl ContextPool {
     pub(crate) fn let_go(&self) -> (Vec<&'static Block>, Vec<&'static Block>) {
         self.events_now().clear();
         let mut inner = lock(&self.inner);
-        let Inner { by_age, open, batches, quarantine, .. } = std::mem::take(&mut *inner);
+        let KeptBlocks { by_age, open, batches, quarantine, .. } = std::mem::take(&mut *inner);
         let idle: Vec<_> = by_age.into_values().chain(quarantine.into_values()).collect();
         let waiting: Vec<_> = open.into_iter().chain(batches.into_iter().flat_map(|batch| batch.blocks)).collect();
         let bytes = idle.iter().chain(&waiting).map(|block| block.bytes()).sum();

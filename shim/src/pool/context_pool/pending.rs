@@ -1,6 +1,6 @@
 //! Freed blocks that pending work may still use, until events show that this work has completed.
 
-use super::{Batch, ContextPool, Inner};
+use super::{Batch, ContextPool, KeptBlocks};
 use crate::backend::memory::Event;
 use crate::pool::block::{Block, State};
 use crate::process::lock::lock;
@@ -71,7 +71,12 @@ impl ContextPool {
     }
 
     /// Makes those of the waiting blocks idle that no work uses any more.
-    pub(super) fn keep_all(&self, inner: &mut Inner, blocks: impl IntoIterator<Item = &'static Block>, now_ns: u64) {
+    pub(super) fn keep_all(
+        &self,
+        inner: &mut KeptBlocks,
+        blocks: impl IntoIterator<Item = &'static Block>,
+        now_ns: u64,
+    ) {
         blocks.into_iter().for_each(|block| self.keep_in(inner, block, now_ns));
     }
 

@@ -6,7 +6,7 @@
 
 use super::super::block::{Block, State};
 use super::super::in_transit::Transit;
-use super::{ContextPool, Inner};
+use super::{ContextPool, KeptBlocks};
 use crate::process::lock::lock;
 use std::ops::Range;
 use std::sync::atomic::Ordering::*;
@@ -77,7 +77,7 @@ impl ContextPool {
     }
 
     /// Stops counting a block as quarantined.
-    fn leaves(&self, inner: &mut Inner, block: &Block) {
+    fn leaves(&self, inner: &mut KeptBlocks, block: &Block) {
         let bytes = block.bytes();
         inner.quarantined = inner.quarantined.saturating_sub(bytes);
         self.idle.fetch_sub(bytes, Relaxed);

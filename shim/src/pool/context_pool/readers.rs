@@ -147,13 +147,14 @@ impl ContextPool {
         idle: bool,
         claim: &Claim,
         longest: Duration,
-        does: impl FnOnce(&mut Work<'_>) -> Result<R, NotKnown>,
+        does: impl FnOnce(&mut ReaderWork<'_>) -> Result<R, NotKnown>,
         take: impl FnOnce(&mut Reader, R) -> T,
     ) -> Option<T> {
         let generation = self.generation();
         let (reader, done) = self.within(|| {
             let mut reader = self.reader(idle)?;
-            let done = does(&mut Work { reader: &mut reader, idle, end: Instant::now() + longest });
+            let (end, open, found) = (Instant::now() + longest, Vec::new(), Vec::new());
+            let done = does(&mut ReaderWork { reader: &mut reader, idle, end, open, found });
             Some((reader, done))
         })?;
         self.finish(reader, generation, claim, done, |reader, done| Some(take(reader, done)))
@@ -186,7 +187,7 @@ impl ContextPool {
         longest: Duration,
         read: impl FnOnce(&[u8]),
     ) -> Option<()> {
-        let copy = |work: &mut Work<'_>| {
+        let copy = |work: &mut ReaderWork<'_>| {
             work.reader.copy(addr, bytes).map_err(NotKnown::Refused)?;
             work.wait()
         };
@@ -234,18 +235,18 @@ fn loaded(kernel: &AtomicUsize, load: impl FnOnce() -> Result<usize, Status>) ->
     Some(kernel.load(Relaxed)).filter(|&kernel| kernel != UNKNOWN && kernel != NONE)
 }
 
-struct Work<'a> {
+struct ReaderWork<'a> {
     reader: &'a mut Reader,
     /// No work of the program occupies the processors.
     idle: bool,
     end: Instant,
+    /// The number of chunks of each range whose results are pending.
+    open: Vec<usize>,
+    found: Vec<Mismatch>,
 }
 
-impl Work<'_> {
+impl ReaderWork<'_> {
     fn all(&mut self, jobs: &[Job]) -> Result<Vec<Mismatch>, NotKnown> {
-        let mut found = Vec::with_capacity(jobs.len());
-        // Chunks whose results are pending, by the index of their range.
-        let mut open: Vec<usize> = Vec::new();
         let mut used = 0;
         for &job in jobs {
             match job {
@@ -257,31 +258,33 @@ impl Work<'_> {
                     let chunk = (bytes / CHUNKS).next_multiple_of(16).max(CHUNK);
                     let chunks = bytes.div_ceil(chunk) as usize;
                     if used + chunks > ANSWERS {
-                        self.answered(&mut open, &mut used, &mut found)?;
+                        self.answered()?;
+                        used = 0;
                     }
                     self.reader.read(addr, bytes, chunk, VALUE, used).map_err(NotKnown::Refused)?;
-                    open.push(chunks);
+                    self.open.push(chunks);
                     used += chunks;
                 }
                 Job::Read(addr, bytes) => {
-                    self.answered(&mut open, &mut used, &mut found)?;
-                    found.push(self.read_by_copies(addr, bytes)?);
+                    self.answered()?;
+                    used = 0;
+                    let mismatch = self.read_by_copies(addr, bytes)?;
+                    self.found.push(mismatch);
                 }
             }
         }
-        self.answered(&mut open, &mut used, &mut found)?;
-        Ok(found)
+        self.answered()?;
+        Ok(std::mem::take(&mut self.found))
     }
 
     /// Waits for all work that was begun, and takes the results.
-    fn answered(&mut self, open: &mut Vec<usize>, used: &mut usize, found: &mut Vec<Mismatch>) -> Result<(), NotKnown> {
+    fn answered(&mut self) -> Result<(), NotKnown> {
         self.wait()?;
         let mut at = 0;
-        for chunks in open.drain(..) {
-            found.push(self.reader.answers(at, chunks));
+        for chunks in self.open.drain(..) {
+            self.found.push(self.reader.answers(at, chunks));
             at += chunks;
         }
-        *used = 0;
         Ok(())
     }
 

@@ -43,9 +43,9 @@ pub(crate) enum LaunchKind {
 }
 
 /// The call stack of the caller that frees.
-pub(crate) struct Asker(pub StackRef);
+pub(crate) struct FreeSite(pub StackRef);
 
-impl Asker {
+impl FreeSite {
     /// Takes the stack of a call that frees.
     pub(crate) fn of(call: &Call) -> Self {
         if !is_on() {
@@ -115,7 +115,7 @@ impl Guard {
 
     /// Frees a block that no work uses: reads its zones and fills the whole block. Returns false if that is not done;
     /// it may still be running then.
-    pub(crate) fn freed(&self, asker: &Asker, owner: &'static ContextPool, block: &'static Block) -> bool {
+    pub(crate) fn freed(&self, asker: &FreeSite, owner: &'static ContextPool, block: &'static Block) -> bool {
         let (addr, asked) = (block.addr(), block.asked());
         let fill = Job::Fill(block.base(), block.bytes());
         let is_filled = claims::wait(addr, || owner.settle_readers(), DONE_WITHIN)

@@ -18,7 +18,7 @@ const WORDS: usize = 12;
 
 /// One launch.
 #[derive(Clone, Debug)]
-pub(super) struct Launch {
+pub(super) struct PastLaunch {
     /// Number of launches before it.
     pub number: u64,
     pub time_ns: u64,
@@ -34,13 +34,13 @@ pub(super) struct Launch {
 
 /// The last launches, and the names of kernels.
 #[derive(Debug, Default)]
-pub(super) struct Launches {
-    last: Mutex<VecDeque<Launch>>,
+pub(super) struct PastLaunches {
+    last: Mutex<VecDeque<PastLaunch>>,
     count: AtomicU64,
     names: Mutex<FxHashMap<usize, Arc<str>>>,
 }
 
-impl Launches {
+impl PastLaunches {
     /// Returns the name of a kernel. Calls `ask` if it is not known yet.
     pub(super) fn name(&self, function: usize, ask: impl FnOnce() -> Arc<str>) -> Arc<str> {
         if let Some(name) = lock(&self.names).get(&function) {
@@ -64,16 +64,16 @@ impl Launches {
             last.pop_front();
         }
         let number = self.count.fetch_add(1, Relaxed);
-        last.push_back(Launch { number, time_ns: clock::precise_ns(), stream, name, stack, runs_code, words });
+        last.push_back(PastLaunch { number, time_ns: clock::precise_ns(), stream, name, stack, runs_code, words });
     }
 
     /// Returns `true` and the launches since a time that were given an address in a range, at most `most`, the newest
     /// first. If there are none: `false` and the newest launches since then that ran code.
-    pub(super) fn since(&self, time_ns: u64, range: &Range<u64>, most: usize) -> (bool, Vec<Launch>) {
+    pub(super) fn since(&self, time_ns: u64, range: &Range<u64>, most: usize) -> (bool, Vec<PastLaunch>) {
         let last = lock(&self.last);
         let since = || last.iter().rev().take_while(|launch| launch.time_ns >= time_ns);
         let given = since().filter(|launch| launch.words.iter().any(|word| range.contains(word)));
-        let given: Vec<Launch> = given.take(most).cloned().collect();
+        let given: Vec<PastLaunch> = given.take(most).cloned().collect();
         if given.is_empty() {
             (false, since().filter(|l| l.runs_code).take(most).cloned().collect())
         } else {
@@ -82,7 +82,7 @@ impl Launches {
     }
 
     /// Returns the first launch since a time that ran code.
-    pub(super) fn first_since(&self, time_ns: u64) -> Option<Launch> {
+    pub(super) fn first_since(&self, time_ns: u64) -> Option<PastLaunch> {
         let last = lock(&self.last);
         let since = last.iter().skip(last.partition_point(|launch| launch.time_ns < time_ns));
         since.into_iter().find(|launch| launch.runs_code).cloned()
@@ -95,13 +95,14 @@ mod tests {
 
     #[test]
     fn those_that_were_given_the_address_come_first() {
-        let launches = Launches::default();
+        let launches = PastLaunches::default();
         let start = clock::precise_ns();
         launches.add(1, "a".into(), true, 0, &[0x1000, 5]);
         launches.add(1, "b".into(), true, 0, &[7, 0x2000]);
         launches.add(2, "c".into(), false, 0, &[0x1800]);
         launches.add(2, "d".into(), true, 0, &[]);
-        let names = |(given, found): (bool, Vec<Launch>)| (given, found.iter().map(|l| l.name.to_string()).collect());
+        let names =
+            |(given, found): (bool, Vec<PastLaunch>)| (given, found.iter().map(|l| l.name.to_string()).collect());
         let is = |given, names: &[&str]| (given, names.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(names(launches.since(start, &(0x1000..0x2000), 3)), is(true, &["c", "a"]));
         assert_eq!(names(launches.since(start, &(0x9000..0xa000), 2)), is(false, &["d", "b"]));
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_name_is_asked_for_once() {
-        let launches = Launches::default();
+        let launches = PastLaunches::default();
         let name = |of: &str| launches.name(1, || of.into()).to_string();
         assert_eq!((name("a"), name("b")), ("a".into(), "a".into()));
     }

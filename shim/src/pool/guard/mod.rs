@@ -21,14 +21,14 @@ mod launches;
 mod report;
 mod zones;
 
-pub(crate) use free::{Asker, LaunchKind, may_be_in_graphs};
 pub(super) use free::{DONE_WITHIN, LATE_WITHIN};
+pub(crate) use free::{FreeSite, LaunchKind, may_be_in_graphs};
 
 use super::block::Block;
 use crate::stranded;
 use gpumem_wire::layout::{AllocSlot, StackRef};
 use gpumem_wire::settings::{Guard as Kind, Settings};
-use launches::Launches;
+use launches::PastLaunches;
 use rustc_hash::FxHashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -79,7 +79,7 @@ pub(crate) struct Guard {
     freed: Mutex<FxHashMap<u64, Freed>>,
     /// Time of the last read of all blocks without a finding, ns.
     all_good_ns: AtomicU64,
-    launches: Launches,
+    launches: PastLaunches,
 }
 
 impl Guard {
@@ -97,7 +97,7 @@ impl Guard {
             zones: AtomicU64::new(0),
             freed: Mutex::default(),
             all_good_ns: AtomicU64::new(0),
-            launches: Launches::default(),
+            launches: PastLaunches::default(),
         })
     }
 

@@ -1,6 +1,6 @@
 //! Reports of the guard's findings: events in the ledger, and lines on stderr.
 
-use super::launches::Launch;
+use super::launches::PastLaunch;
 use super::{Freed, Guard};
 use crate::backend::reader::Mismatch;
 use crate::pool::block::FRONT;
@@ -118,12 +118,7 @@ pub(super) fn tell(shim: &'static Shim, guard: &Guard, writes: &Writes<'_>) {
 
 /// Records the call site at which the memory of a finding was freed.
 fn freed_here(shim: &Shim, addr: u64, freed: &Freed) {
-    shim.event(EventKind::FreedHere, |event| {
-        event.a = addr;
-        event.b = freed.asked;
-        event.stack = freed.stack;
-        event.context = freed.record.context;
-    });
+    shim.event_at(EventKind::FreedHere, (addr, freed.asked), freed.stack, freed.record.context);
 }
 
 /// Names the launches that may have made the write.
@@ -137,9 +132,9 @@ fn possible_writers(
 ) {
     let (given, launches) = guard.launches.since(since, &writes.range(), LAUNCHES);
     let first = writes.freed.and_then(|freed| guard.launches.first_since(freed.time_ns));
-    let is_first = |launch: &Launch| first.as_ref().is_some_and(|first| first.number == launch.number);
+    let is_first = |launch: &PastLaunch| first.as_ref().is_some_and(|first| first.number == launch.number);
     let of = |stack: StackRef| if stack == 0 { String::new() } else { format!(" at {}", places.of(stack)) };
-    let how = |launch: &Launch| match (given, is_first(launch)) {
+    let how = |launch: &PastLaunch| match (given, is_first(launch)) {
         (true, true) => "launched first after the free, with its address",
         (true, false) => "launched with its address",
         (false, true) => "launched first after the free",
@@ -169,12 +164,7 @@ pub(super) fn tell_of_graph(shim: &'static Shim, addr: u64, freed: &Freed) {
         return;
     }
     let (now, bytes) = (clock::precise_ns(), freed.asked);
-    shim.event(EventKind::FreedGraphLaunched, |event| {
-        event.a = addr;
-        event.b = bytes;
-        event.stack = freed.record.stack;
-        event.context = freed.record.context;
-    });
+    shim.event_at(EventKind::FreedGraphLaunched, (addr, bytes), freed.record.stack, freed.record.context);
     freed_here(shim, addr, freed);
     if shim.in_force.quiet() {
         return;

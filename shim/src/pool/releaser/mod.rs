@@ -16,7 +16,7 @@ use super::context_pool::{ContextPool, Most, Out};
 use super::decay::Decay;
 use super::guard::{DONE_WITHIN, Guard};
 use super::idle_memory::IdleMemory;
-use super::in_transit::{Counts, DESCHEDULED, are_unchanged};
+use super::in_transit::{DESCHEDULED, TransitCounts, are_unchanged};
 use super::switch::Switch;
 use crate::process::{cancel, clock};
 use crate::progress::{activity, queries};
@@ -220,7 +220,11 @@ impl Releaser {
 
     /// Gives back all idle blocks of a context's device, if they can go back now. Returns true if there may be room
     /// since: some went back, or memory in transit has arrived. `before`: the earlier transit counts.
-    pub(super) fn may_have_made_room(&'static self, context_pool: &ContextPool, before: &[(&Counts, u64)]) -> bool {
+    pub(super) fn may_have_made_room(
+        &'static self,
+        context_pool: &ContextPool,
+        before: &[(&TransitCounts, u64)],
+    ) -> bool {
         self.may_flush(context_pool)
             && (self.flush(context_pool.device) > 0 || !are_unchanged(before, self.longest_transit(context_pool)))
     }

@@ -41,8 +41,8 @@ impl SiteState {
         self.inside > 0 && self.inside >= SCRATCH * self.outside
     }
 
-    /// Recomputes what the site strands, and if its blocks are watched. `work`: see [`Sites::work_given`].
-    pub(super) fn look_again(&mut self, work: u64) -> Change {
+    /// Recomputes what the site strands, and if its blocks are watched. `work`: see [`StrandedSites::work_given`].
+    pub(super) fn look_again(&mut self, work: u64) -> SiteChange {
         let (before, was_watched) = (self.stranded.0, self.watched);
         self.watched = self.strands || self.marked;
         self.stranded = match self.blocks.split_last() {
@@ -57,7 +57,7 @@ impl SiteState {
         if self.blocks.is_empty() {
             self.said = 0;
         }
-        Change { stranded: before..self.stranded.0, watched: self.watched != was_watched }
+        SiteChange { stranded: before..self.stranded.0, watched: self.watched != was_watched }
     }
 
     /// Returns the report for the user, if one is due: once the site strands enough, and again when it strands twice as
@@ -73,7 +73,7 @@ impl SiteState {
 }
 
 /// Change that a look at a site found.
-pub(super) struct Change {
+pub(super) struct SiteChange {
     /// The bytes that it strands, before and after.
     pub(super) stranded: Range<u64>,
     /// True if its blocks became watched, or ceased to be.

@@ -11,7 +11,7 @@ fn asker(stack: StackRef, tid: u32) -> Asker {
 }
 
 /// Makes a block after work was given.
-fn add(sites: &mut Sites, asker: &Asker, addr: u64, bytes: u64, now_ns: u64) -> Option<Report> {
+fn add(sites: &mut StrandedSites, asker: &Asker, addr: u64, bytes: u64, now_ns: u64) -> Option<Report> {
     sites.work_given();
     sites.made(asker, addr, bytes, true, now_ns).1
 }
@@ -21,8 +21,8 @@ fn key(stack: StackRef) -> Key {
 }
 
 /// Returns a site that strands: blocks of 100 to 119 MiB at these addresses.
-fn stranding(stack: StackRef) -> (Sites, Vec<u64>) {
-    let mut sites = Sites::default();
+fn stranding(stack: StackRef) -> (StrandedSites, Vec<u64>) {
+    let mut sites = StrandedSites::default();
     let addresses: Vec<u64> = (0..20).map(|n| (n + 1) << 30).collect();
     for (n, &addr) in addresses.iter().enumerate() {
         add(&mut sites, &asker(stack, 1), addr, (100 + n as u64) * MIB, n as u64);
@@ -32,7 +32,7 @@ fn stranding(stack: StackRef) -> (Sites, Vec<u64>) {
 
 #[test]
 fn what_is_stranded_is_counted_reported_by_doublings_and_gone_with_its_frees() {
-    let mut sites = Sites::default();
+    let mut sites = StrandedSites::default();
     let mut reports = Vec::new();
     for n in 0..40 {
         reports.extend(add(&mut sites, &asker(1, 1), (n + 1) << 30, (100 + n) * MIB, n));
@@ -43,30 +43,30 @@ fn what_is_stranded_is_counted_reported_by_doublings_and_gone_with_its_frees() {
         assert!(sites.freed((n + 1) << 30) && !sites.freed((n + 1) << 30));
     }
     assert_eq!((sites.stranded, sites.blocks.len()), (0, 0));
-    assert_eq!(sites.asked(&asker(1, 1), 150 * MIB), Request::Plain);
+    assert_eq!(sites.asked(&asker(1, 1), 150 * MIB), Asking::Plain);
 }
 
 #[test]
 fn a_refusal_that_is_followed_by_frees_and_the_same_request_may_come_again() {
     let (mut sites, made) = stranding(7);
-    assert!(matches!(sites.asked(&asker(7, 1), 120 * MIB), Request::Growth(..)));
+    assert!(matches!(sites.asked(&asker(7, 1), 120 * MIB), Asking::Growth(..)));
     sites.refused(&asker(7, 1), 120 * MIB, OURS, true);
     assert!(sites.pressed(1) && !sites.pressed(2) && sites.waits(key(7)));
     // Another thread's request says nothing about this thread's.
-    assert_eq!(sites.asked(&asker(9, 2), 120 * MIB), Request::Plain);
+    assert_eq!(sites.asked(&asker(9, 2), 120 * MIB), Asking::Plain);
     assert!(made.iter().all(|&addr| sites.freed(addr)));
     // The second try comes from another line. Its block counts for the first line's site.
-    assert_eq!(sites.asked(&asker(8, 1), 120 * MIB), Request::Retry { inside: true });
+    assert_eq!(sites.asked(&asker(8, 1), 120 * MIB), Asking::Retry { inside: true });
     add(&mut sites, &asker(8, 1), 99 << 30, 120 * MIB, 50);
     assert!(!sites.pressed(1));
     let known = sites.get(key(7)).unwrap();
     assert!(known.retries && !known.barred && known.blocks.len() == 1);
     // Once it strands more than it requests again, it may be refused again.
-    assert_eq!(sites.asked(&asker(7, 1), 126 * MIB), Request::Plain);
+    assert_eq!(sites.asked(&asker(7, 1), 126 * MIB), Asking::Plain);
     add(&mut sites, &asker(7, 1), 98 << 30, 126 * MIB, 51);
-    assert_eq!(sites.asked(&asker(7, 1), 132 * MIB), Request::Plain, "nothing could use the last block yet");
+    assert_eq!(sites.asked(&asker(7, 1), 132 * MIB), Asking::Plain, "nothing could use the last block yet");
     sites.work_given();
-    assert!(matches!(sites.asked(&asker(7, 1), 132 * MIB), Request::Growth(..)));
+    assert!(matches!(sites.asked(&asker(7, 1), 132 * MIB), Asking::Growth(..)));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_refusal_in_vain_is_the_last() {
         if frees {
             sites.freed(made[0]);
         }
-        assert_eq!(sites.asked(&asker(7, 1), again * MIB), Request::InVain(key(7)));
+        assert_eq!(sites.asked(&asker(7, 1), again * MIB), Asking::InVain(key(7)));
         let known = sites.get(key(7)).unwrap();
         assert!(known.barred && !known.retries);
         assert!(sites.worst().is_none(), "nobody may press it any more");
@@ -103,17 +103,17 @@ fn a_refusal_waits_for_a_while() {
 fn what_a_program_does_when_the_driver_runs_out_is_remembered_and_held_against_nobody() {
     let (mut sites, made) = stranding(7);
     sites.refused(&asker(7, 1), 120 * MIB, DRIVERS, true);
-    assert!(matches!(sites.asked(&asker(7, 1), 120 * MIB), Request::Growth(..)), "nothing was freed");
+    assert!(matches!(sites.asked(&asker(7, 1), 120 * MIB), Asking::Growth(..)), "nothing was freed");
     assert!(!sites.get(key(7)).unwrap().barred);
     sites.refused(&asker(7, 1), 120 * MIB, DRIVERS, true);
     sites.freed(made[3]);
-    assert_eq!(sites.asked(&asker(7, 1), 120 * MIB), Request::Retry { inside: true });
+    assert_eq!(sites.asked(&asker(7, 1), 120 * MIB), Asking::Retry { inside: true });
     assert!(sites.get(key(7)).unwrap().retries);
 }
 
 #[test]
 fn scratch_is_what_is_asked_for_inside_computations() {
-    let mut sites = Sites::default();
+    let mut sites = StrandedSites::default();
     for n in 0..10 {
         sites.made(&asker(1, 1), (n + 1) << 30, MIB, true, n);
         sites.made(&asker(2, 1), (n + 101) << 30, MIB, n.is_multiple_of(2), n);
@@ -124,7 +124,7 @@ fn scratch_is_what_is_asked_for_inside_computations() {
 
 #[test]
 fn a_site_of_many_blocks_is_bounded() {
-    let mut sites = Sites::default();
+    let mut sites = StrandedSites::default();
     for n in 0..2 * BLOCKS_OF_SITE as u64 {
         sites.made(&asker(1, 1), (n + 1) << 30, MIB, true, n);
     }
@@ -134,7 +134,7 @@ fn a_site_of_many_blocks_is_bounded() {
 
 #[test]
 fn everything_is_bounded_and_ends_with_its_context() {
-    let mut sites = Sites::default();
+    let mut sites = StrandedSites::default();
     for n in 0..3 * BLOCKS as u64 {
         sites.made(&asker(n as u32 + 1, 1), (n + 1) << 21, MIB, true, n);
         sites.refused(&asker(n as u32 + 1, n as u32), MIB, OURS, true);
@@ -157,7 +157,7 @@ fn what_is_used_is_not_stranded() {
 
 #[test]
 fn uses_matter_once_a_site_may_strand() {
-    let mut sites = Sites::default();
+    let mut sites = StrandedSites::default();
     let block = |n: u64| n << 30..(n << 30) + (100 + 6 * n) * MIB;
     for n in 0..6 {
         let told = match n {
