@@ -225,6 +225,6 @@ pub(super) fn idle(shim: &Shim, context_pool: &ContextPool, bytes: u64, blocks: 
         }
     };
     set(offset_of!(ContextSlot, idle_bytes), bytes);
-    set(offset_of!(ContextSlot, idle_peak_bytes), context_pool.idle_peak.load(Relaxed).max(bytes));
+    set(offset_of!(ContextSlot, idle_peak_bytes), context_pool.idle_peak().max(bytes));
     set(offset_of!(ContextSlot, idle_blocks), blocks);
 }

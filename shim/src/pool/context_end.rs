@@ -11,7 +11,6 @@ use crate::records;
 use gpumem_wire::layout::ContextRef;
 use gpumem_wire::trace::Action;
 use rustc_hash::FxHashMap;
-use std::sync::atomic::Ordering::*;
 
 /// The blocks of a context that is about to end: no thread finds them any more.
 #[must_use = "the context ends, or it stays"]
@@ -47,7 +46,7 @@ impl Leaving<'_> {
             gate::record_if_started(|shim| block_records::lost(shim, block, context_pool, was == BlockState::Live));
             self.releaser.forget(block);
         }
-        self.context_pools.iter().for_each(|its| its.context_pool.readers.clear());
+        self.context_pools.iter().for_each(|its| its.context_pool.readers().clear());
         self.close();
     }
 
@@ -99,7 +98,7 @@ pub(crate) fn begin(releaser: &Releaser, context: u64) -> Leaving<'_> {
     let contexts = releaser.idle().contexts();
     let (mut blocks, mut context_pools) = (Vec::new(), Vec::new());
     for context_pool in contexts.all().into_iter().filter(|context_pool| context_pool.context() == context) {
-        context_pool.gone.store(true, SeqCst);
+        context_pool.end();
         // A thread that is giving blocks back finishes first.
         context_pool.wait_for_releases(LONGEST_HOLD);
         let (idle, waiting) = context_pool.let_go();
@@ -160,10 +159,7 @@ mod tests {
         let (mut all, mut late) = (FxHashSet::default(), None);
         for context in 1..=2000_u64 {
             let context_pool = releaser.idle().contexts().add_for_test(context, 0, 0);
-            assert_eq!(
-                (context_pool.context(), context_pool.gone.load(Relaxed), context_pool.held()),
-                (context, false, 0)
-            );
+            assert_eq!((context_pool.context(), context_pool.is_gone(), context_pool.held()), (context, false, 0));
             context_pool.grew(4096);
             all.insert(std::ptr::from_ref(context_pool));
             // A thread is handling this block when the context ends.

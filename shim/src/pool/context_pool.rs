@@ -39,6 +39,7 @@ use super::block::Block;
 use super::in_transit::InTransit;
 use crate::backend::memory::{Event, MemoryCalls};
 use crate::process::aside::Aside;
+use crate::process::clock;
 use crate::process::lock::lock;
 use crate::progress::activity;
 use checking::Checking;
@@ -54,6 +55,11 @@ use std::sync::{Mutex, MutexGuard};
 /// way.
 const GROWTH_SHARE: u64 = 6;
 const GROWTH_BYTES: u64 = 32 << 20;
+/// If a free waits for work, idle memory cannot go back while the device works. Then one part in this many of the free
+/// memory may be kept.
+const BESIDE_WORK: u64 = 16;
+/// Free memory is measured again after this time, ns, or after more memory was taken from the driver.
+const MEASURED_EVERY_NS: u64 = 100_000_000;
 /// A submission count that means: the context was never known to be idle.
 const NEVER: u64 = u64::MAX;
 
@@ -70,17 +76,17 @@ pub(crate) struct ContextPool {
     pub share: u64,
     pub calls: &'static dyn MemoryCalls,
     /// The context has ended, and all its blocks with it.
-    pub gone: AtomicBool,
+    gone: AtomicBool,
     /// The submission count ([`activity::submissions_if_none_open`]) up to which all work is known to have completed.
     idle_at: AtomicU64,
     without_events: AtomicBool,
     /// The vendor's pool has, or had, another context on this device.
-    pub has_neighbours: AtomicBool,
+    has_neighbours: AtomicBool,
     /// Bytes of driver allocations, live and idle.
     held: AtomicU64,
     /// Bytes of the idle blocks here, without those in threads' caches.
     idle: AtomicU64,
-    pub idle_peak: AtomicU64,
+    idle_peak: AtomicU64,
     live_peak: AtomicU64,
     inner: Mutex<KeptBlocks>,
     /// The shim's spare events.
@@ -92,19 +98,19 @@ pub(crate) struct ContextPool {
     /// The stream on which blocks are filled, or [`release_stream::UNKNOWN`].
     fill_stream: AtomicUsize,
     /// The most idle bytes if frees wait for work ([`ContextPool::frees_wait`]).
-    pub(super) beside_work: AtomicU64,
+    beside_work: AtomicU64,
     /// The bytes held, and the time, ns, at the last measurement.
-    pub(super) measured: (AtomicU64, AtomicU64),
+    measured: (AtomicU64, AtomicU64),
     /// Time of the last look at the ages of idle blocks, ns.
-    pub(super) aged_ns: AtomicU64,
+    aged_ns: AtomicU64,
     /// The shim's thread that makes real frees, which may wait for work.
-    pub(super) freeing: Aside,
+    freeing: Aside,
     /// How many times in a row the context was at work when memory was to go back.
-    pub(super) found_busy: AtomicU64,
+    found_busy: AtomicU64,
     /// Blocks of its device that are in transit.
     pub in_transit: &'static InTransit,
     /// Kernel, streams and memory with which the guard reads.
-    pub(super) readers: Readers,
+    readers: Readers,
     /// Tells if the guard is reading the whole context.
     checking: Checking,
 }
@@ -273,6 +279,72 @@ impl ContextPool {
             // Counts only grow. NEVER is above all counts, and any count replaces it.
             let _ = self.idle_at.fetch_update(AcqRel, Acquire, |known| (known == NEVER || known < at).then_some(at));
         }
+    }
+
+    /// Returns true if the context has ended, and all its blocks with it.
+    #[inline(always)]
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Relaxed)
+    }
+
+    /// Notes that the context ends.
+    pub(super) fn end(&self) {
+        self.gone.store(true, SeqCst);
+    }
+
+    /// Returns true if the vendor's pool has, or had, another context on this device.
+    pub(super) fn has_neighbours(&self) -> bool {
+        self.has_neighbours.load(Relaxed)
+    }
+
+    pub(super) fn note_neighbour(&self) {
+        self.has_neighbours.store(true, Relaxed);
+    }
+
+    pub(super) fn idle_peak(&self) -> u64 {
+        self.idle_peak.load(Relaxed)
+    }
+
+    /// Returns the thread that makes real frees.
+    pub(super) fn freeing(&'static self) -> &'static Aside {
+        &self.freeing
+    }
+
+    pub(super) fn readers(&self) -> &Readers {
+        &self.readers
+    }
+
+    /// Notes if the context was at work when memory was to go back. Returns how many times in a row it was.
+    pub(super) fn count_busy(&self, is_busy: bool) -> u64 {
+        let times = if is_busy { self.found_busy.load(Relaxed) + 1 } else { 0 };
+        self.found_busy.store(times, Relaxed);
+        times
+    }
+
+    /// Begins a look at the ages of idle blocks, unless the last one was less than `every_ns` ago: returns false then.
+    pub(super) fn begin_look(&self, now_ns: u64, every_ns: u64) -> bool {
+        let is_due = now_ns.saturating_sub(self.aged_ns.load(Relaxed)) >= every_ns;
+        if is_due {
+            self.aged_ns.store(now_ns, Relaxed);
+        }
+        is_due
+    }
+
+    /// Returns the most idle bytes if frees wait for work ([`ContextPool::frees_wait`]).
+    pub(super) fn beside_work(&self) -> u64 {
+        self.beside_work.load(Relaxed)
+    }
+
+    /// Measures how much may be kept if frees wait for work, unless that cannot have changed. Returns true if it has.
+    #[cold]
+    pub(super) fn measure_beside_work(&self) -> bool {
+        let (held, now, (held_then, then)) = (self.held(), clock::now_ns(), &self.measured);
+        if held <= held_then.swap(held, Relaxed) && now.saturating_sub(then.load(Relaxed)) < MEASURED_EVERY_NS {
+            return false;
+        }
+        then.store(now, Relaxed);
+        let may = self.within(|| self.calls.free_bytes()).map_or(0, |free| free / BESIDE_WORK);
+        self.beside_work.swap(may, Relaxed) != may
     }
 
     /// Runs a call in this context.

@@ -13,7 +13,6 @@ use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::*;
 
 /// Number of contexts that end before the pool of an ended one is reused.
 const ENDED_AT_LEAST: usize = 64;
@@ -46,7 +45,7 @@ impl ContextPools {
 
     /// Returns the pools of the current contexts.
     pub(super) fn all(&self) -> Vec<&'static ContextPool> {
-        lock(&self.live).iter().filter(|context_pool| !context_pool.gone.load(Relaxed)).copied().collect()
+        lock(&self.live).iter().filter(|context_pool| !context_pool.is_gone()).copied().collect()
     }
 
     /// Returns the pools of a device's current contexts.
@@ -85,7 +84,7 @@ impl ContextPools {
         last: Option<&'static ContextPool>,
         find: impl FnOnce(u64) -> Option<&'static ContextPool>,
     ) -> Option<&'static ContextPool> {
-        let last = last.filter(|last| last.vendor == self.vendor && !last.gone.load(Relaxed));
+        let last = last.filter(|last| last.vendor == self.vendor && !last.is_gone());
         if last.is_some() && self.is_in_the_only_one(shim) {
             return last;
         }
@@ -99,7 +98,7 @@ impl ContextPools {
         let device = backend::of(self.vendor).current_device()?;
         let has_release_streams = self.calls.has_release_streams(device);
         let mut live = lock(&self.live);
-        let is_it = |known: &&&ContextPool| known.context() == context && !known.gone.load(Relaxed);
+        let is_it = |known: &&&ContextPool| known.context() == context && !known.is_gone();
         if let Some(known) = live.iter().find(is_it) {
             return Some((known, false));
         }
@@ -144,7 +143,7 @@ impl ContextPools {
 
     /// Forgets the pools of contexts that are gone.
     pub(super) fn forget_gone(&self) {
-        lock(&self.live).retain(|context_pool| !context_pool.gone.load(Relaxed));
+        lock(&self.live).retain(|context_pool| !context_pool.is_gone());
     }
 
     /// Keeps pools that no thread's cache is bound to any more, for reuse.
@@ -176,10 +175,10 @@ impl ContextPools {
 
 /// Adds the pool of one more context.
 fn add(live: &mut Vec<&'static ContextPool>, context_pool: &'static ContextPool) {
-    let is_beside = |other: &&&ContextPool| other.device == context_pool.device && !other.gone.load(Relaxed);
+    let is_beside = |other: &&&ContextPool| other.device == context_pool.device && !other.is_gone();
     for other in live.iter().filter(is_beside) {
-        other.has_neighbours.store(true, Relaxed);
-        context_pool.has_neighbours.store(true, Relaxed);
+        other.note_neighbour();
+        context_pool.note_neighbour();
     }
     live.push(context_pool);
 }
@@ -201,10 +200,10 @@ mod tests {
         let contexts = ContextPools::new(Vendor::Cuda);
         let [one, far, other] =
             [(1, 0), (2, 1), (3, 0)].map(|(context, device)| contexts.add_for_test(context, device, 0));
-        assert!(one.has_neighbours.load(Relaxed) && other.has_neighbours.load(Relaxed));
-        assert!(!far.has_neighbours.load(Relaxed));
+        assert!(one.has_neighbours() && other.has_neighbours());
+        assert!(!far.has_neighbours());
         assert!(std::ptr::eq(one.in_transit, other.in_transit) && !std::ptr::eq(one.in_transit, far.in_transit));
-        one.gone.store(true, SeqCst);
+        one.end();
         assert_eq!((contexts.all().len(), contexts.on(0).len()), (2, 1));
     }
 
@@ -214,7 +213,7 @@ mod tests {
         let contexts = ContextPools::new(Vendor::Cuda);
         let end = |context, device| {
             let context_pool = contexts.add_for_test(context, device, 0);
-            context_pool.gone.store(true, SeqCst);
+            context_pool.end();
             contexts.forget_gone();
             contexts.keep_ended(vec![context_pool]);
             context_pool

@@ -38,11 +38,7 @@ impl Decay {
 
     /// As [`Decay::due`], but returns 0 if that was computed less than [`LOOK_EVERY_NS`] ago.
     pub(super) fn due_at_times(&self, context_pool: &ContextPool, now_ns: u64) -> u64 {
-        if now_ns.saturating_sub(context_pool.aged_ns.load(Relaxed)) < LOOK_EVERY_NS {
-            return 0;
-        }
-        context_pool.aged_ns.store(now_ns, Relaxed);
-        self.due(context_pool, now_ns)
+        if context_pool.begin_look(now_ns, LOOK_EVERY_NS) { self.due(context_pool, now_ns) } else { 0 }
     }
 }
 

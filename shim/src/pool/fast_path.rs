@@ -20,7 +20,6 @@ use crate::shim::Shim;
 use crate::{gate, trace};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind::Device;
-use std::sync::atomic::Ordering::*;
 
 impl Pool {
     /// Returns the address of a block that serves a request. `None`: nothing was done, and the caller takes the slow
@@ -113,7 +112,7 @@ impl Pool {
         let cache = ThreadCache::of(local)?;
         let context_pool = cache.context_pool()?;
         let usual = context_pool.vendor == self.vendor
-            && !context_pool.gone.load(Relaxed)
+            && !context_pool.is_gone()
             && records::contexts::is_the_only_context_of(shim, local);
         usual.then_some((cache, context_pool))
     }

@@ -23,11 +23,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 const AUTO: u64 = u64::MAX;
 /// The most bytes that a thread may keep for itself.
 const MOST_OF_A_THREAD: u64 = 64 << 20;
-/// If a free waits for work, idle memory cannot go back while the device works. Then one part in this many of the free
-/// memory may be kept.
-const BESIDE_WORK: u64 = 16;
-/// Free memory is measured again after this time, ns, or after more memory was taken from the driver.
-const MEASURED_EVERY_NS: u64 = 100_000_000;
 /// A thread keeps at most one part in this many of the bound, and all threads together keep at most one part in
 /// [`PART_OF_THREADS`].
 const PART_OF_A_THREAD: u64 = 16;
@@ -207,7 +202,7 @@ impl IdleMemory {
             max => max,
         };
         let beside_work = context_pools.iter().filter(|context_pool| context_pool.frees_wait());
-        let bound = beside_work.map(|context_pool| context_pool.beside_work.load(Relaxed)).fold(bound, u64::min);
+        let bound = beside_work.map(|context_pool| context_pool.beside_work()).fold(bound, u64::min);
         let threads = self.caches.count();
         self.thread_cache_limit.store(most_of_each(bound, threads), Relaxed);
         self.threads.store(threads, Relaxed);
@@ -224,27 +219,14 @@ impl IdleMemory {
         match (self.max.load(Relaxed), context_pool.frees_wait()) {
             (AUTO, false) => context_pool.share,
             (max, false) => max,
-            (max, true) => max.min(context_pool.beside_work.load(Relaxed)),
+            (max, true) => max.min(context_pool.beside_work()),
         }
     }
 
     /// Measures how much may be kept if frees wait for work, unless that cannot have changed.
     #[inline(always)]
     pub(super) fn measure(&self, context_pool: &ContextPool) {
-        if context_pool.frees_wait() {
-            self.measure_beside_work(context_pool);
-        }
-    }
-
-    #[cold]
-    fn measure_beside_work(&self, context_pool: &ContextPool) {
-        let (held, now, (held_then, then)) = (context_pool.held(), clock::now_ns(), &context_pool.measured);
-        if held <= held_then.swap(held, Relaxed) && now.saturating_sub(then.load(Relaxed)) < MEASURED_EVERY_NS {
-            return;
-        }
-        then.store(now, Relaxed);
-        let may = context_pool.within(|| context_pool.calls.free_bytes()).map_or(0, |free| free / BESIDE_WORK);
-        if context_pool.beside_work.swap(may, Relaxed) != may {
+        if context_pool.frees_wait() && context_pool.measure_beside_work() {
             self.share_out();
         }
     }
@@ -253,7 +235,7 @@ impl IdleMemory {
     /// caches.
     #[inline]
     pub(super) fn over_most(&self, context_pool: &ContextPool) -> u64 {
-        let idle = match context_pool.has_neighbours.load(Relaxed) {
+        let idle = match context_pool.has_neighbours() {
             false => context_pool.idle(),
             true => self.idle_of_neighbours(context_pool),
         };

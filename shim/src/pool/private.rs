@@ -81,7 +81,7 @@ impl Private<'_> {
         self.blocks = kept;
         let go: Vec<Range<u64>> = go;
         // If the context ended although it was held, its blocks ended with it.
-        if go.is_empty() || context_pool.gone.load(SeqCst) {
+        if go.is_empty() || context_pool.is_gone() {
             return;
         }
         context_pool.within(|| {

@@ -141,8 +141,8 @@ impl ThreadCache {
         self.bytes.load(Relaxed)
     }
 
-    /// Returns true if the cache was used since the last call.
-    pub(crate) fn was_used(&self) -> bool {
+    /// Notes the uses so far. Returns true if there were any since the last call.
+    pub(crate) fn count_uses(&self) -> bool {
         let uses = self.uses.load(Relaxed);
         self.last_uses.swap(uses, Relaxed) != uses
     }

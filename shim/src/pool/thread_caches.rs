@@ -91,7 +91,7 @@ impl ThreadCaches {
     /// blocks that their threads have not used for that long.
     pub(super) fn collect(&self, shim: &'static Shim, limit: u64) {
         for cache in self.all() {
-            let unused = !cache.was_used();
+            let unused = !cache.count_uses();
             let holds = cache.bytes() != 0 || cache.keeps_bytes();
             let over = cache.bytes() > limit;
             if cache.end(|| empty(shim, cache)) {
@@ -150,7 +150,7 @@ pub(super) fn rebind(shim: &'static Shim, taken: &mut Taken<'_>, context_pool: O
     let blocks = taken.rebind(context_pool);
     let Some(before) = before else { return };
     block_records::add_live(shim, before, unreported);
-    if !before.gone.load(Relaxed) {
+    if !before.is_gone() {
         blocks.into_iter().for_each(|block| before.keep(block, now));
     }
 }
@@ -173,7 +173,7 @@ fn collect_unused(cache: &ThreadCache) {
     let _transit = context_pool.in_transit.blocks.begin();
     let (unused, now) = (taken.unused(), clock::now_ns());
     taken.look();
-    if !context_pool.gone.load(Relaxed) {
+    if !context_pool.is_gone() {
         unused.into_iter().for_each(|block| context_pool.keep(block, now));
     }
 }

@@ -72,7 +72,7 @@ impl ContextPool {
         while out.len() < count
             && let Some((&turn, &block)) = inner.by_age.first_key_value()
         {
-            let bytes = block.bytes();
+            let bytes = Block::bytes(block);
             match most {
                 Most::AtLeast(0, _) | Most::AtLeast(_, 0) | Most::Within(_, 0) => break,
                 Most::AtLeast(left, blocks) => (*left, *blocks) = (left.saturating_sub(bytes), *blocks - 1),

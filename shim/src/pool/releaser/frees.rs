@@ -69,7 +69,7 @@ impl Releaser {
 
     fn release_on(&self, stream: ReleaseStream, context_pool: &'static ContextPool, mut most: Most) -> u64 {
         let mut released = 0;
-        while !context_pool.gone.load(Relaxed) {
+        while !context_pool.is_gone() {
             let _transit = context_pool.in_transit.blocks.begin();
             let blocks = context_pool.oldest(&mut most, TOGETHER);
             let count = blocks.len();
@@ -109,12 +109,12 @@ impl Releaser {
             let may = || may(left.load(Relaxed));
             context_pool.within(|| self.release_one_by_one(context_pool, most, may))
         };
-        Some(context_pool.freeing.turn()?.run(longest, free).unwrap_or(0))
+        Some(context_pool.freeing().turn()?.run(longest, free).unwrap_or(0))
     }
 
     fn release_one_by_one(&self, context_pool: &'static ContextPool, mut most: Most, may: impl Fn() -> bool) -> u64 {
         let mut released = 0;
-        while !context_pool.gone.load(Relaxed) && may() {
+        while !context_pool.is_gone() && may() {
             let _transit = context_pool.in_transit.blocks.begin();
             let Some(block) = context_pool.oldest(&mut most, 1).pop() else { break };
             if !self.free_by(block, context_pool, |addr| context_pool.calls.free(addr)) {

@@ -27,7 +27,6 @@ use gpumem_abi::types::Device;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::Settings;
-use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 /// Idle memory goes back when less than one part in this many of the device is free.
@@ -150,10 +149,10 @@ impl Releaser {
             return self.release(context_pool, most, Waited::No, || context_pool.is_idle());
         }
         if context_pool.is_idle() {
-            context_pool.found_busy.store(0, Relaxed);
+            context_pool.count_busy(false);
             return self.release_aside(context_pool, most, LONGEST, |_| context_pool.is_idle()).unwrap_or(0);
         }
-        let busy = context_pool.found_busy.fetch_add(1, Relaxed) + 1;
+        let busy = context_pool.count_busy(true);
         let worth = context_pool.idle().min(most.bytes()) >= WORTH_A_RELEASE_STREAM;
         if has_release_stream && worth && busy >= MOST_BUSY {
             self.release(context_pool, most, Waited::No, || false)
@@ -214,7 +213,7 @@ impl Releaser {
         }
         // A free that waits for work has already waited for some time. That time is subtracted.
         let of_device = self.idle.contexts().on(context_pool.device);
-        let waited = of_device.iter().map(|other| other.freeing.at_work_for()).max();
+        let waited = of_device.iter().map(|other| other.freeing().at_work_for()).max();
         LONGEST_WAIT.saturating_sub(waited.unwrap_or_default())
     }
 
@@ -278,7 +277,7 @@ impl Releaser {
                 return released;
             }
             // The frees of another thread have already waited in vain for that long.
-            if left.is_zero() || context_pool.freeing.at_work_for() > LONGEST_WAIT {
+            if left.is_zero() || context_pool.freeing().at_work_for() > LONGEST_WAIT {
                 return 0;
             }
             cancel::sleep(SLEEP);
@@ -341,12 +340,12 @@ mod tests {
         let releaser: &'static Releaser = Box::leak(Box::new(Releaser::new(Vendor::Cuda, None, true)));
         let context_pool = ContextPool::for_test(1, 0, 0);
         for waited in [LONGEST_WAIT, LONGEST_WAIT - Duration::from_millis(300)] {
-            let _frees = context_pool.freeing.turn().unwrap().since(waited);
+            let _frees = context_pool.freeing().turn().unwrap().since(waited);
             let start = Instant::now();
             assert_eq!(releaser.release_in_time(context_pool, |_| true), 0);
             // The other thread's time counts; otherwise this request would have waited its whole time.
             assert!(
-                start.elapsed() < LONGEST_WAIT / 2 && context_pool.freeing.at_work_for() >= LONGEST_WAIT,
+                start.elapsed() < LONGEST_WAIT / 2 && context_pool.freeing().at_work_for() >= LONGEST_WAIT,
                 "{waited:?}"
             );
         }
