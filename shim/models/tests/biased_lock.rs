@@ -132,14 +132,15 @@ fn owner_and_another(fences: fn() -> Fences) {
     });
 }
 
-/// Red with a relaxed store as a thread leaves, with a relaxed load of `wanted` in `enter` or of `inside` in `take`, and
-/// without a fence in `light`.
+/// Red with a relaxed store as a thread leaves, with a relaxed load of `wanted` in `enter` or of `inside` in `take`,
+/// and without a fence in `light`.
 #[test]
 fn both_sides_fence() {
     owner_and_another(|| Fences::Alike);
 }
 
-/// Red with a relaxed store as a thread leaves or a relaxed load of `wanted`, and if `heavy` does not wait for the kernel.
+/// Red with a relaxed store as a thread leaves or a relaxed load of `wanted`, and if `heavy` does not wait for the
+/// kernel.
 #[cfg(not(miri))]
 #[test]
 fn the_kernel_fences_for_the_owner() {

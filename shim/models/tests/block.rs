@@ -85,9 +85,8 @@ fn who_takes_a_block_sees_what_was_written_before() {
     }
 }
 
-/// A block goes back to the driver and stands for another allocation, while a thread still means the first one: that of a
-/// context that ends. Red
-/// without the look at the address behind the exchange, and if `set` does not release.
+/// A block goes back to the driver and stands for another allocation, while a thread still means the first one: that of
+/// a context that ends. Red without the look at the address behind the exchange, and if `set` does not release.
 #[test]
 fn a_block_that_stands_for_another_allocation_is_left_to_it() {
     for here in [false, true] {

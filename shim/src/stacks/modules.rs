@@ -1,10 +1,10 @@
 //! The loaded objects: a sorted snapshot of the list that dl_iterate_phdr shows ([`fill`] makes one).
 //!
 //! A snapshot lives in a mapping of its own, since the program's `malloc` may call the shim. It is replaced as a whole.
-//! Readers are counted: the first refresh that finds no other reader unmaps the replaced snapshots ([`published`]). A child of a fork has
-//! none of its parent's readers, so their number is wiped. A snapshot may be out of date at any moment, so its addresses
-//! are followed only through [`read_memory`](crate::process::peek::read_memory).
-//! References to the objects would keep them valid, but the program's dlclose could then not unload them.
+//! Readers are counted: the first refresh that finds no other reader unmaps the replaced snapshots ([`published`]). A
+//! child of a fork has none of its parent's readers, so their number is wiped. A snapshot may be out of date at any
+//! moment, so its addresses are followed only through [`read_memory`](crate::process::peek::read_memory). References to
+//! the objects would keep them valid, but the program's dlclose could then not unload them.
 
 mod fill;
 mod published;

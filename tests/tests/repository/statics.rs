@@ -1,7 +1,7 @@
 //! The process-wide state of the shim: each static is listed here, with what a child of a fork finds there.
 //!
-//! A child starts as a process of its own: the page of `process/wiped.rs` reads as zeroes there. Every other static keeps
-//! its parent's value, so it needs a reason why that is right.
+//! A child starts as a process of its own: the page of `process/wiped.rs` reads as zeroes there. Every other static
+//! keeps its parent's value, so it needs a reason why that is right.
 
 use gpumem_tests::harness::artifacts::repository;
 use std::collections::BTreeSet;
