@@ -19,6 +19,7 @@ use crate::process::{clock, own};
 use crate::records;
 use crate::records::parking::is_quiet;
 use crate::references::{self, Look};
+use crate::share::idle::Idle;
 use crate::shim::Shim;
 use crate::stranded;
 use freed_graphs::FreedGraphs;
@@ -136,6 +137,7 @@ fn run(shim: &'static Shim, OpenFiles { mut files, socket }: OpenFiles) -> Ended
     let mut asker = Asker::default();
     let mut growth = Growth::new(shim);
     let mut freed_graphs = FreedGraphs::new(shim);
+    let mut idle = Idle::default();
     let mut next = Instant::now();
     // Not at once: a starting program may close descriptors and rely on the numbers that it gets.
     let mut sweeps_from = Some(next + PERIOD);
@@ -157,6 +159,7 @@ fn run(shim: &'static Shim, OpenFiles { mut files, socket }: OpenFiles) -> Ended
                 pool::housekeeping(shim);
                 graphs::housekeeping();
                 freed_graphs.look_if_due(shim);
+                idle.look(shim);
             }
             sample(shim, files.resident());
             if sweeps_from.is_some_and(|from| Instant::now() >= from) && !shim.ledger.sweep() {

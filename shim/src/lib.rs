@@ -29,6 +29,7 @@ mod progress;
 mod records;
 mod references;
 mod request;
+mod share;
 mod shim;
 mod stacks;
 mod start;

@@ -203,7 +203,7 @@ impl Shim {
     }
 
     /// Reports one line to the user, here and in the ledger.
-    fn complain(&self, line: &str) {
+    pub(crate) fn complain(&self, line: &str) {
         self.message(Severity::Warning, line);
         if !self.in_force.quiet() {
             say(&line);

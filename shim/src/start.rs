@@ -4,7 +4,7 @@
 use crate::process::threads;
 use crate::shim::Above;
 use crate::shim::Shim;
-use crate::{control, gate, graphs, request};
+use crate::{control, gate, graphs, request, share};
 use gpumem_wire::kinds::Vendor;
 use std::ops::Range;
 
@@ -25,6 +25,7 @@ pub(crate) struct Rooms;
 
 impl Above for Rooms {
     fn context_exists(&self, shim: &'static Shim) {
+        share::begin(shim);
         control::start(shim);
     }
 

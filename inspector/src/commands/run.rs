@@ -111,6 +111,7 @@ impl clap::Args for Settings {
                 Kind::Count { .. } => arg.value_name("N"),
                 Kind::Path => arg.value_name("PATH"),
                 Kind::Text => arg.value_name("TEXT"),
+                Kind::Name => arg.value_name("NAME"),
                 Kind::Group => arg.value_name("NAME:SIZE"),
                 Kind::Choice(words) => arg.value_name(words.join("|")),
                 Kind::Time => arg.value_name("TIME"),

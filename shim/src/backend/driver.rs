@@ -1,6 +1,6 @@
 //! The CUDA driver: found among the loaded objects, its functions by their names, and those that the shim calls itself.
 
-use super::join;
+use super::{gates, join};
 use crate::process::copies;
 use crate::process::elf::{self, Object};
 use gpumem_abi::types::*;
@@ -193,9 +193,10 @@ fn bind(driver: &Object) {
     let names = || NAMES.iter().chain(CALL_NAMES).copied();
     // Another interposer behind us keeps its place, also for our own calls, because handles that it gave out mean
     // nothing to the driver.
-    let mut found = driver.symbols(names()).zip(elf::symbols_in_first_scope(names())).map(|(own, first)| {
+    let addresses = driver.symbols(names()).zip(elf::symbols_in_first_scope(names()));
+    let mut found = names().zip(addresses).map(|(name, (own, first))| {
         let real = if first == 0 || driver.holds(first) { own } else { first };
-        (own, real)
+        (own, gates::in_front_of(name.to_bytes(), real))
     });
     for (slots, found) in REAL.iter().zip(&DRIVER).zip(found.by_ref()) {
         let ((real, driver), (own, first)) = (slots, found);

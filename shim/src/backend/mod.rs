@@ -1,6 +1,7 @@
 //! The real libraries: finding them, and the shim's calls to them, with CUDA and HIP behind the same traits.
 //!
-//! * Finding them: [`driver`], [`hip_runtime`], and [`providers`] if there are several.
+//! * Finding them: [`driver`], [`hip_runtime`], and [`providers`] if there are several. [`gates`] lie in front of the
+//!   driver's functions in processes that share a card.
 //! * This file: questions about contexts, devices and graphs. None of these calls touches a stream, so none can disturb
 //!   a capture (measured on an H200, driver 580, in all modes).
 //! * [`memory`]: calls for the pool. [`reader`]: calls for its guard. [`scan`]: the search for addresses. [`graphs`]:
@@ -35,6 +36,7 @@ mod both;
 mod cuda;
 mod cuda_graphs;
 pub(crate) mod driver;
+pub(crate) mod gates;
 pub(crate) mod graphs;
 pub(crate) mod green;
 mod hip;

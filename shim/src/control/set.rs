@@ -163,6 +163,9 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
         | Id::Control
         | Id::HipRetarget
         | Id::LimitGroup
+        | Id::Share
+        | Id::ShareIdle
+        | Id::ShareWait
         | Id::PoolFill
         | Id::Quarantine
         | Id::Guard

@@ -4,11 +4,12 @@
 //! for its line and as much to take the reply.
 
 use crate::process::descriptor::Descriptor;
+use crate::process::socket::{events, is_same_user, send};
 use crate::shim::Shim;
 use gpumem_wire::command::MAX_LINE;
 use std::io::{self, ErrorKind, Read};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
@@ -64,20 +65,11 @@ impl Socket {
     }
 }
 
-/// Returns the events of a descriptor, after `wait` at most.
-fn events(fd: RawFd, wanted: libc::c_short, wait: Duration) -> libc::c_short {
-    let mut poll = libc::pollfd { fd, events: wanted, revents: 0 };
-    // Rounded up, and at most a second.
-    let wait = wait.as_millis().min(1000) as i32 + i32::from(!wait.is_zero());
-    // SAFETY: `poll` is a local, the one pollfd that the call is told of.
-    if unsafe { libc::poll(&mut poll, 1, wait) } > 0 { poll.revents } else { 0 }
-}
-
 fn answer(mut client: UnixStream, carry_out: impl FnOnce(&str) -> Reply) -> io::Result<()> {
     client.set_nonblocking(false)?;
     client.set_write_timeout(Some(PATIENCE))?;
     // The user is checked before anything is read: input of another user is not examined.
-    let reply = match same_user(&client) {
+    let reply = match is_same_user(&client) {
         false => "error this process belongs to another user".to_owned(),
         true => match line(&mut client)? {
             // The client was told that its command failed, so the command is not carried out now.
@@ -131,26 +123,6 @@ fn line(client: &mut UnixStream) -> io::Result<Result<String, String>> {
 /// True if the client is gone, so that an answer would not be read.
 fn has_hung_up(client: &UnixStream) -> bool {
     events(client.as_raw_fd(), 0, Duration::ZERO) & (libc::POLLHUP | libc::POLLERR) != 0
-}
-
-/// Sends without raising SIGPIPE if there is no reader. Bytes that do not fit at once have to wait for the reader.
-fn send(client: &UnixStream, bytes: &[u8]) -> io::Result<()> {
-    // SAFETY: `bytes` is readable for its length, and `client` keeps the descriptor open.
-    let sent = unsafe { libc::send(client.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// True if a client runs as this process's user, or as root.
-fn same_user(client: &UnixStream) -> bool {
-    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: SO_PEERCRED writes one ucred. `who` is one, `len` says its size, and `client` keeps
-    // the descriptor open. geteuid takes no arguments.
-    unsafe {
-        let fd = client.as_raw_fd();
-        let known = libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut who).cast(), &mut len) == 0;
-        known && (who.uid == 0 || who.uid == libc::geteuid())
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use super::{driver, hip, rows, runtime, spare, thunk};
 use crate::backend::driver::{bind_at, unbind_if_gone};
+use crate::backend::gates;
 use crate::gate;
 use crate::process::elf;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -101,7 +102,8 @@ unsafe extern "C" fn decide(
     let is_hip = hip::export_named(name.to_bytes()).is_some();
     // We do not export these names. A disabled shim has nothing to do with them.
     let unknown = !disabled && row.is_none() && spare::is_for(name.to_bytes());
-    if row.is_none() && !is_hip && !unknown && !runtime::is_exported(name.to_bytes()) {
+    let gated = row.is_none() && gates::is_member() && gpumem_abi::is_drivers(name.to_bytes());
+    if row.is_none() && !is_hip && !unknown && !gated && !runtime::is_exported(name.to_bytes()) {
         return JUMP;
     }
     // If our export hides another one, the answer is as if ours did not exist.
@@ -130,7 +132,9 @@ unsafe extern "C" fn decide(
     } else if let Some(row) = row {
         (bind_at(found) || driver::is_behind(row, found)).then(|| driver::ours(row))
     } else if name.to_bytes().starts_with(b"cu") {
-        (unknown && bind_at(found)).then(|| spare::of(found, name.to_bytes())).flatten()
+        let gate = if gated && bind_at(found) { driver::gate_of(name.to_bytes(), found) } else { None };
+        let spare = (unknown && bind_at(found)).then(|| spare::of(gate.unwrap_or(found), name.to_bytes())).flatten();
+        spare.or(gate)
     } else {
         hip::ours(name.to_bytes(), found)
     };

@@ -3,9 +3,9 @@
 mod procaddr;
 
 use super::rows::Row;
-use super::thunk::{self, Words};
+use super::thunk;
 use crate::backend::driver::{Function, HOOKS, N, Thunk, bind_if_loaded, known};
-use crate::backend::join;
+use crate::backend::{gates, join};
 use crate::call::Call;
 use crate::gate;
 use crate::hooks::{
@@ -13,6 +13,7 @@ use crate::hooks::{
     ipc, memory, peer, process, stream, submit, sync, vmm,
 };
 use crate::process::regs::Regs;
+use crate::process::thunks::Words;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;
@@ -69,7 +70,7 @@ macro_rules! driver_thunk_exports {
 }
 gpumem_abi::graph_thunks!(driver_thunk_exports);
 
-thunk::through!(through, enter);
+crate::process::thunks::through!(through, enter);
 
 /// Returns the address to which a thunk jumps.
 ///
@@ -109,13 +110,18 @@ fn real_slow(index: usize) -> usize {
     known(index)
 }
 
-/// Returns the address of a row's real function, 0 if the driver lacks it.
+/// Returns the address of a row's real function, or of the gate in front of it, 0 if the driver lacks it.
 pub(crate) fn real_of(row: &Row) -> usize {
     known(row.index)
+}
+
+/// Returns the gate in front of a function of the driver that has no row, `None` if it is called without one.
+pub(super) fn gate_of(name: &[u8], real: usize) -> Option<usize> {
+    Some(gates::in_front_of(name, real)).filter(|gate| *gate != real)
 }
 
 /// True if our function of this row leads to an address: the driver's, or an interposer's.
 pub(crate) fn is_behind(row: &Row, address: usize) -> bool {
     bind_if_loaded();
-    address != 0 && real_of(row) == address
+    address != 0 && gates::behind(real_of(row)) == address
 }

@@ -6,7 +6,7 @@
 mod procaddr;
 
 use super::spare;
-use super::thunk::{self, Words};
+use super::thunk;
 pub(crate) use crate::backend::hip_runtime::holds;
 use crate::backend::hip_runtime::{Function, HOOKS, Inside, NAMES, Thunk, is_librarys_own, real};
 use crate::call::Call;
@@ -16,6 +16,7 @@ use crate::hooks::{
     ipc, memory, process, stream, unknown, vmm,
 };
 use crate::process::regs::Regs;
+use crate::process::thunks::Words;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;
@@ -85,7 +86,7 @@ macro_rules! hip_thunk_exports {
 }
 gpumem_abi::hip_graph_thunks!(hip_thunk_exports);
 
-thunk::through!(through, enter);
+crate::process::thunks::through!(through, enter);
 
 /// Returns the address to which a thunk jumps.
 ///

@@ -14,15 +14,14 @@
 //!   is partial.
 
 use super::rows::rows;
-use super::thunk::{self, Words};
+use super::thunk;
 use crate::gate;
 use crate::hooks::unknown;
+use crate::process::thunks::{self, Words, claim};
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 const SPARES: usize = 256;
-/// Bytes from the start of one thunk to the start of the next.
-const STRIDE: usize = 16;
 
 /// Facts about an unknown function, by its name.
 #[derive(Debug)]
@@ -53,7 +52,7 @@ const CHANGES: [&str; 7] = ["Capture", "Unload", "CtxDestroy", "CtxRelease", "Re
 static REAL: [AtomicUsize; SPARES] = [const { AtomicUsize::new(0) }; SPARES];
 static ABOUT: [OnceBox<About>; SPARES] = [const { OnceBox::new() }; SPARES];
 
-thunk::through!(through, enter);
+thunks::through!(through, enter);
 
 /// # Safety
 /// Called by a thunk that [`of`] gave out, with the words that it keeps.
@@ -84,51 +83,7 @@ fn called(about: &About, words: &Words) {
     about.told.store(told.is_some(), Relaxed);
 }
 
-/// # Safety
-/// It is data, and never called: its thunks are entered by their addresses.
-#[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-unsafe extern "C" fn pool() {
-    std::arch::naked_asm!(
-        ".cfi_startproc",
-        ".balign {stride}",
-        ".set .Lgpumem_spare, 0",
-        ".rept {spares}",
-        "endbr64",
-        "mov r11d, offset .Lgpumem_spare",
-        "jmp {through}",
-        ".balign {stride}",
-        ".set .Lgpumem_spare, .Lgpumem_spare + 1",
-        ".endr",
-        ".cfi_endproc",
-        stride = const STRIDE,
-        spares = const SPARES,
-        through = sym through,
-    )
-}
-
-/// # Safety
-/// It is data, and never called: its thunks are entered by their addresses.
-#[cfg(target_arch = "aarch64")]
-#[unsafe(naked)]
-unsafe extern "C" fn pool() {
-    std::arch::naked_asm!(
-        ".cfi_startproc",
-        ".balign {stride}",
-        ".set .Lgpumem_spare, 0",
-        ".rept {spares}",
-        "hint #34",
-        "mov w9, #.Lgpumem_spare",
-        "b {through}",
-        ".balign {stride}",
-        ".set .Lgpumem_spare, .Lgpumem_spare + 1",
-        ".endr",
-        ".cfi_endproc",
-        stride = const STRIDE,
-        spares = const SPARES,
-        through = sym through,
-    )
-}
+thunks::pool!(thunk_at, SPARES, through);
 
 /// True if an exported function of this name matters although no table has it.
 pub(crate) fn is_for(symbol: &[u8]) -> bool {
@@ -153,19 +108,6 @@ pub(crate) fn went_past(name: &[u8]) {
     if about.works {
         unknown::may_submit();
     }
-}
-
-fn thunk_at(index: usize) -> usize {
-    // The function's symbol may lie before the first thunk, whose start is aligned.
-    (pool as *const () as usize).next_multiple_of(STRIDE) + index * STRIDE
-}
-
-/// Returns the slot of this function, or the first free slot, which belongs to the function from then on.
-fn claim(slots: &[AtomicUsize], real: usize) -> Option<usize> {
-    slots.iter().position(|slot| match slot.compare_exchange(0, real, Relaxed, Relaxed) {
-        Ok(_) => true,
-        Err(other) => other == real,
-    })
 }
 
 #[cfg(test)]
@@ -217,26 +159,6 @@ mod tests {
         }
         for name in ["cuInit", "cuMemAlloc_v2", "cuDeviceGetName", "cudaMalloc", "cublasCreate_v2", "hipMalloc", "cu"] {
             assert!(!is_for(name.as_bytes()), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_slot_is_for_one_function_and_for_good() {
-        let slots = [const { AtomicUsize::new(0) }; 3];
-        assert_eq!([7, 8, 7, 9, 8, 9].map(|real| claim(&slots, real)), [0, 1, 0, 2, 1, 2].map(Some));
-        assert_eq!([10, 9].map(|real| claim(&slots, real)), [None, Some(2)]);
-    }
-
-    #[test]
-    fn each_thunk_of_the_pool_passes_its_number() {
-        for index in 0..SPARES {
-            // SAFETY: `index` is below SPARES, so a whole thunk of STRIDE bytes of the pool's code
-            // lies there.
-            let code = unsafe { *(thunk_at(index) as *const [u8; STRIDE]) };
-            #[cfg(target_arch = "x86_64")]
-            assert_eq!(code[4..10], [&[0x41, 0xbb][..], &(index as u32).to_le_bytes()].concat(), "mov r11d, {index}");
-            #[cfg(target_arch = "aarch64")]
-            assert_eq!(code[4..8], (0x5280_0009 | (index as u32) << 5).to_le_bytes(), "mov w9, {index}");
         }
     }
 }

@@ -10,10 +10,8 @@
 
 use crate::gate;
 use crate::hooks::unknown;
+use crate::process::thunks::Words;
 use gpumem_abi::types::{SYMBOL_NOT_FOUND, Status};
-
-/// The arguments that a thunk shows, in order.
-pub(crate) type Words = [usize; 6];
 
 /// Answers for a thunk without a real function.
 extern "C" fn absent() -> Status {
@@ -100,118 +98,12 @@ macro_rules! thunks {
     };
 }
 
-/// Defines the code that all thunks of one table share: it keeps the arguments, asks `$enter(index, words, return
-/// address)` for the target, and jumps.
-macro_rules! through {
-    ($name:ident, $enter:path) => {
-        // r11 holds the thunk's number. The push aligns the stack to 16 bytes; 48 bytes of words and 128 of vector
-        // arguments keep it so.
-        #[cfg(target_arch = "x86_64")]
-        #[unsafe(naked)]
-        unsafe extern "C" fn $name() {
-            std::arch::naked_asm!(
-                ".cfi_startproc",
-                "push rbp",
-                ".cfi_def_cfa_offset 16",
-                ".cfi_offset rbp, -16",
-                "mov rbp, rsp",
-                ".cfi_def_cfa_register rbp",
-                "sub rsp, 176",
-                "mov [rsp], rdi",
-                "mov [rsp + 8], rsi",
-                "mov [rsp + 16], rdx",
-                "mov [rsp + 24], rcx",
-                "mov [rsp + 32], r8",
-                "mov [rsp + 40], r9",
-                "movaps [rsp + 48], xmm0",
-                "movaps [rsp + 64], xmm1",
-                "movaps [rsp + 80], xmm2",
-                "movaps [rsp + 96], xmm3",
-                "movaps [rsp + 112], xmm4",
-                "movaps [rsp + 128], xmm5",
-                "movaps [rsp + 144], xmm6",
-                "movaps [rsp + 160], xmm7",
-                "mov edi, r11d",
-                "mov rsi, rsp",
-                "mov rdx, [rbp + 8]",
-                "call {enter}",
-                "mov r11, rax",
-                "movaps xmm0, [rsp + 48]",
-                "movaps xmm1, [rsp + 64]",
-                "movaps xmm2, [rsp + 80]",
-                "movaps xmm3, [rsp + 96]",
-                "movaps xmm4, [rsp + 112]",
-                "movaps xmm5, [rsp + 128]",
-                "movaps xmm6, [rsp + 144]",
-                "movaps xmm7, [rsp + 160]",
-                "mov rdi, [rsp]",
-                "mov rsi, [rsp + 8]",
-                "mov rdx, [rsp + 16]",
-                "mov rcx, [rsp + 24]",
-                "mov r8, [rsp + 32]",
-                "mov r9, [rsp + 40]",
-                "leave",
-                ".cfi_def_cfa rsp, 8",
-                ".cfi_restore rbp",
-                "jmp r11",
-                ".cfi_endproc",
-                enter = sym $enter,
-            )
-        }
-
-        // w9 holds the thunk's number, x30 the return address. Words are x0 to x5; x6, x7 and x8 (the address of a
-        // result) follow them, then 128 bytes of vector arguments.
-        #[cfg(target_arch = "aarch64")]
-        #[unsafe(naked)]
-        unsafe extern "C" fn $name() {
-            std::arch::naked_asm!(
-                ".cfi_startproc",
-                "stp x29, x30, [sp, #-224]!",
-                ".cfi_def_cfa_offset 224",
-                ".cfi_offset x29, -224",
-                ".cfi_offset x30, -216",
-                "mov x29, sp",
-                ".cfi_def_cfa_register x29",
-                "stp x0, x1, [sp, #16]",
-                "stp x2, x3, [sp, #32]",
-                "stp x4, x5, [sp, #48]",
-                "stp x6, x7, [sp, #64]",
-                "str x8, [sp, #80]",
-                "stp q0, q1, [sp, #96]",
-                "stp q2, q3, [sp, #128]",
-                "stp q4, q5, [sp, #160]",
-                "stp q6, q7, [sp, #192]",
-                "mov w0, w9",
-                "add x1, sp, #16",
-                "mov x2, x30",
-                "bl {enter}",
-                "mov x16, x0",
-                "ldp q0, q1, [sp, #96]",
-                "ldp q2, q3, [sp, #128]",
-                "ldp q4, q5, [sp, #160]",
-                "ldp q6, q7, [sp, #192]",
-                "ldp x0, x1, [sp, #16]",
-                "ldp x2, x3, [sp, #32]",
-                "ldp x4, x5, [sp, #48]",
-                "ldp x6, x7, [sp, #64]",
-                "ldr x8, [sp, #80]",
-                "ldp x29, x30, [sp], #224",
-                ".cfi_def_cfa sp, 0",
-                ".cfi_restore x29",
-                ".cfi_restore x30",
-                "br x16",
-                ".cfi_endproc",
-                enter = sym $enter,
-            )
-        }
-    };
-}
-
-pub(super) use {through, thunk, thunks};
+pub(super) use {thunk, thunks};
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::thunks::through;
     use std::hint::black_box;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 

@@ -12,6 +12,7 @@ use crate::records::{self, driver_memory};
 use crate::request::{end, for_driver};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Taken;
+use gpumem_wire::location::Location;
 use std::ffi::c_uint;
 
 /// Makes a call for which the driver may take memory, and records how much it took.
@@ -22,7 +23,7 @@ pub(super) fn around(call: &Call, what: Taken, real: impl FnMut() -> Status) -> 
 /// As [`around`]; returns the status and the bytes taken.
 fn measured(call: &Call, what: Taken, real: impl FnMut() -> Status) -> (Status, u64) {
     let before = gate::note(|shim| driver_memory::look(shim, call.vendor)).flatten();
-    let status = for_driver(call, real);
+    let status = for_driver(call, Location::OwnDevice, real);
     (status, took_since(call, before, what))
 }
 
@@ -34,7 +35,7 @@ pub(super) fn around_often(call: &Call, what: Taken, real: impl FnMut() -> Statu
 /// As [`around_often`]; returns the status and the bytes taken.
 fn measured_often(call: &Call, what: Taken, real: impl FnMut() -> Status) -> (Status, u64) {
     let before = gate::record_if_started(|shim| driver_memory::look_in_share(shim, call.vendor)).flatten();
-    let status = driver_memory::timed(|| for_driver(call, real));
+    let status = driver_memory::timed(|| for_driver(call, Location::OwnDevice, real));
     (status, took_since(call, before, what))
 }
 
@@ -83,7 +84,7 @@ fn loading_part(call: &Call, class: Class, of: Opaque, real: impl FnMut() -> Sta
 #[inline(never)]
 pub(super) unsafe fn around_first_launch(call: &Call, function: Opaque, real: impl FnMut() -> Status) -> Status {
     let before = gate::record_if_started(|shim| driver_memory::look_in_share(shim, call.vendor)).flatten();
-    let status = driver_memory::timed(|| for_driver(call, real));
+    let status = driver_memory::timed(|| for_driver(call, Location::OwnDevice, real));
     if let Some(before) = before {
         // SAFETY: our caller vouches that the call that was made launches `function`.
         gate::record_if_started(|shim| unsafe { driver_memory::since_launch(shim, call, &before, function) });

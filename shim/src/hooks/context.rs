@@ -2,6 +2,7 @@
 
 use super::{code, written};
 use crate::backend;
+use crate::backend::gates;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
@@ -16,6 +17,7 @@ use crate::request::for_driver;
 use crate::start;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{Severity, Taken};
+use gpumem_wire::location::Location;
 use gpumem_wire::units::bytes;
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
@@ -39,7 +41,12 @@ unsafe fn created(
         let is_there = primary && !records::contexts::primaries(shim, call.vendor, device).is_empty();
         if is_there { None } else { driver_memory::look_on(shim, call.vendor, device as u32) }
     });
-    let status = for_driver(call, real);
+    if gates::is_member() {
+        // The first context may find no memory, and what asks for some needs the ledger.
+        start::record(|_| ());
+    }
+    let place = u16::try_from(device).map_or(Location::OwnDevice, Location::Device);
+    let status = for_driver(call, place, real);
     // After the look, which remembers the context that was current then.
     threads::context_changes();
     // SAFETY: rule of out-parameters: our caller passes the program's `ctx`, and `status` is its call's.

@@ -15,6 +15,7 @@ use crate::request::for_driver;
 use crate::start;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{GraphOrigin, Pinned, Vendor};
+use gpumem_wire::location::Location;
 use std::ffi::{c_char, c_uint};
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
@@ -149,7 +150,7 @@ unsafe fn instantiated(
     // The program may change the driver's own exec by this graph's nodes. So no other graph may stand in for the graph
     // later.
     let library = graphs::seen_graph(call.vendor, graph);
-    let status = for_driver(call, || real(library));
+    let status = for_driver(call, Location::OwnDevice, || real(library));
     let took = clock::precise_ns() - start;
     // SAFETY: rule of out-parameters: our caller vouches for `exec`, and `status` is that of its
     // call.

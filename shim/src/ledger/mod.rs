@@ -63,6 +63,8 @@ live_fields! {
     parking_ns: AtomicU64;
     parked_bytes: AtomicU64;
     parked_total_ns: AtomicU64;
+    idle_since_ns: AtomicU64;
+    share: AtomicU32;
     stack_depth: AtomicU32;
     exited_ns: AtomicU64;
     state: AtomicU32;

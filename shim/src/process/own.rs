@@ -94,6 +94,12 @@ impl OwnThread {
     }
 }
 
+/// True if the calling thread is one of ours.
+pub(crate) fn is_this_thread() -> bool {
+    let this = threads::os_id() as u32;
+    STACKS.iter().any(|(tid, ..)| tid.load(Acquire) == this)
+}
+
 /// Returns the number of our threads that exist now.
 pub(crate) fn threads() -> u32 {
     let there = STACKS.iter().map(|(tid, ..)| tid.load(Acquire)).filter(|&tid| tid != 0 && threads::is_known(tid));

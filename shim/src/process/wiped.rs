@@ -63,12 +63,16 @@ pub(crate) struct Numbers {
     pub initialised: AtomicU32,
     /// Threads that read a list of loaded objects: [`crate::stacks::modules`].
     pub module_readers: AtomicU32,
+    /// 1 while calls of the driver wait: [`crate::backend::gates`].
+    pub gates_closed: AtomicU32,
 }
 
 impl Numbers {
     fn wipe(&self) {
-        let Self { stage, doors, initialised, module_readers } = self;
-        [stage, doors, initialised, module_readers].into_iter().for_each(|number| number.store(0, Relaxed));
+        let Self { stage, doors, initialised, module_readers, gates_closed } = self;
+        [stage, doors, initialised, module_readers, gates_closed]
+            .into_iter()
+            .for_each(|number| number.store(0, Relaxed));
     }
 }
 

@@ -4,6 +4,7 @@
 //! starts no search, since each would wait until the process resumes. A thread that a call of the program needs
 //! (`aside.rs`, `frees.rs`) is part of that call, for which the driver waits before it locks the process.
 
+use crate::backend::gates;
 use crate::process::clock;
 use crate::shim::Shim;
 use gpumem_wire::kinds::{EventKind, Parking};
@@ -19,11 +20,12 @@ pub(crate) fn is(shim: &Shim, state: Parking) -> bool {
     shim.ledger.header().parking().load(SeqCst) == state as u64
 }
 
-/// Makes the shim quiet.
+/// Makes the shim quiet. In a process that shares a card, new calls of the driver wait from now on.
 pub(crate) fn begin(shim: &Shim) {
     let header = shim.ledger.header();
     header.parking_ns().store(clock::precise_ns(), Relaxed);
     header.parking().store(Parking::Quiet as u64, SeqCst);
+    gates::close();
 }
 
 /// Notes that so many bytes of device memory are on the host now.
@@ -51,4 +53,5 @@ pub(crate) fn resumed(shim: &Shim) {
     }
     header.parking_ns().store(now, Relaxed);
     header.parking().store(Parking::Running as u64, SeqCst);
+    gates::open();
 }

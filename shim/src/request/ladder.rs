@@ -1,6 +1,8 @@
 //! The steps before a call runs out of device memory. Idle memory goes back first, then memory that graphs hold. Then
 //! an allocation is placed outside the device's memory, if the user allows it.
 //!
+//! Between the two, a process that shares a card asks for memory of others ([`short`]).
+//!
 //! The ladder has one entry, [`again`]: it makes the program's call, and repeats it after each step that gave something
 //! back. Two callers cannot use [`again`] as it is. The pool asks for a block in two sizes and may place it elsewhere:
 //! [`obtain`]. The graph cache is below this folder and makes calls of its own: `ExecStore::again`, which gives back
@@ -18,6 +20,7 @@ use crate::pool::serve::Obtained;
 use crate::pool::{self, Pool};
 use crate::progress::queries;
 use crate::records;
+use crate::share::short;
 use crate::{backend, graphs};
 use gpumem_abi::types::{OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
@@ -87,6 +90,8 @@ fn climb(
             status = real(bytes);
         }
         status = after_graphs(owner, status, &mut || real(bytes));
+        let (vendor, device) = (owner.vendor, Some(owner.device));
+        status = short::with_memory_of_others(vendor, device, bytes, status, &mut || real(bytes));
         if status != OUT_OF_MEMORY {
             return if status == SUCCESS { Ok(Obtained { addr: None, bytes, flags: 0 }) } else { Err(status) };
         }
@@ -223,20 +228,20 @@ pub(super) fn room_for(call: &Call, request: &Request) -> Option<Reserved> {
     room.ok()
 }
 
-/// Runs a call that takes `bytes` of the device (0: unknown). If there is no memory, gives back unused memory and
+/// Runs a call that takes `bytes` (0: unknown) of the device of `place`, or else of this thread's context. If there is no memory, gives back unused memory and
 /// repeats the call: once all idle blocks are back, and once graphs gave back what they hold.
 #[inline]
-pub(super) fn again(call: &Call, bytes: u64, mut real: impl FnMut() -> Status) -> Status {
+pub(super) fn again(call: &Call, bytes: u64, place: Location, mut real: impl FnMut() -> Status) -> Status {
     match real() {
-        OUT_OF_MEMORY => once_more(call, bytes, &mut real),
+        OUT_OF_MEMORY => once_more(call, bytes, place, &mut real),
         status => status,
     }
 }
 
 #[cold]
 #[inline(never)]
-fn once_more(call: &Call, bytes: u64, real: &mut dyn FnMut() -> Status) -> Status {
-    match of_thread(pool::of(call.vendor)) {
+fn once_more(call: &Call, bytes: u64, place: Location, real: &mut dyn FnMut() -> Status) -> Status {
+    let status = match of_thread(pool::of(call.vendor)) {
         Some((pool, owner)) => {
             let said = (OUT_OF_MEMORY, owner.in_transit.blocks.ended());
             let status = until_there_is_room(pool, owner, bytes, Some(said), real);
@@ -244,5 +249,10 @@ fn once_more(call: &Call, bytes: u64, real: &mut dyn FnMut() -> Status) -> Statu
         }
         None if !queries::capturing() && flush_all(call.vendor) > 0 => real(),
         None => OUT_OF_MEMORY,
-    }
+    };
+    let device = match place {
+        Location::Device(device) => Some(device.into()),
+        _ => None,
+    };
+    short::with_memory_of_others(call.vendor, device, bytes, status, real)
 }

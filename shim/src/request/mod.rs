@@ -29,6 +29,7 @@ use crate::{pool, stranded};
 use block::Outcome;
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::{AllocKind, Space};
+use gpumem_wire::location::Location;
 
 /// Gets memory for the program by `real`, the program's call, and records it. `found` takes the call's status,
 /// completes the description from the call's answer, and returns the address or handle that the call has written, or
@@ -73,7 +74,7 @@ pub(crate) unsafe fn get_block(
         let limited = || {
             let (status, reserved) = match asks {
                 true => within_limit(call, &request, || real(bytes)),
-                false => (ladder::again(call, request.bytes, || real(bytes)), Reserved::none()),
+                false => (ladder::again(call, request.bytes, request.location, || real(bytes)), Reserved::none()),
             };
             room = reserved;
             status
@@ -86,8 +87,8 @@ pub(crate) unsafe fn get_block(
 /// Runs a call for which the driver takes device memory that is not an allocation of the program: a context, a stream,
 /// code. If there is no memory, repeats the call after giving memory back.
 #[inline]
-pub(crate) fn for_driver(call: &Call, real: impl FnMut() -> Status) -> Status {
-    ladder::again(call, 0, real)
+pub(crate) fn for_driver(call: &Call, place: Location, real: impl FnMut() -> Status) -> Status {
+    ladder::again(call, 0, place, real)
 }
 
 /// Runs the program's call if the limit has room, and repeats it after giving memory back. The room has to be held
@@ -96,12 +97,16 @@ pub(crate) fn for_driver(call: &Call, real: impl FnMut() -> Status) -> Status {
 fn within_limit(call: &Call, request: &Request, mut real: impl FnMut() -> Status) -> (Status, Reserved) {
     match request.space() {
         Space::Device => match ladder::room_for(call, request) {
-            Some(room) => (ladder::again(call, request.bytes, real), room),
+            Some(room) => (ladder::again(call, request.bytes, request.location, real), room),
             None => (OUT_OF_MEMORY, Reserved::none()),
         },
         // Managed memory needs room on the device, too. So may memory of other processes.
-        Space::Managed | Space::Unknown => (ladder::again(call, request.bytes, real), Reserved::none()),
-        Space::None if request.kind == AllocKind::IpcImport => (ladder::again(call, 0, real), Reserved::none()),
+        Space::Managed | Space::Unknown => {
+            (ladder::again(call, request.bytes, request.location, real), Reserved::none())
+        }
+        Space::None if request.kind == AllocKind::IpcImport => {
+            (ladder::again(call, 0, request.location, real), Reserved::none())
+        }
         Space::Host | Space::None => (real(), Reserved::none()),
     }
 }

@@ -226,12 +226,13 @@ pub struct Header {
     pub parked_bytes: u64,
     /// Nanoseconds that the process was parked before, each time counted from `parking_ns` on.
     pub parked_total_ns: u64,
-    /// Members of `gpumem share` only: since when the process has given its GPUs no work, CLOCK_MONOTONIC (0: it works,
-    /// or it cannot be told).
+    /// Since when a process with `GPUMEM_SHARE` has no work: nothing was submitted and its contexts were seen idle,
+    /// CLOCK_MONOTONIC (0: it has work). It stays as it was while the process is parked.
     pub idle_since_ns: u64,
-    /// The name in GPUMEM_SHARE. A second line, if there is one, says why the process can never be parked. 0: no member.
+    /// The name in `GPUMEM_SHARE`. A second line, if there is one, says why the process cannot be parked. 0: the process
+    /// shares no card.
     pub share: StrRef,
-    pub _unused: u32,
+    pub _reserved_share: u32,
     pub _reserved: [u64; 19],
     pub tables: [TableDesc; MAX_TABLES],
     pub _pad: [u8; HEADER_BYTES - 392 - MAX_TABLES * 40],

@@ -227,6 +227,12 @@ settings! {
     Limit limit: Option<u64> = "GPUMEM_LIMIT", Kind::Size { min: 1 << 20, max: u64::MAX }, "", Live;
     /// One limit for all processes of a group: together they may take SIZE of each device. A request beyond it fails as out of memory, also where GPUMEM_LIMIT would have room.
     LimitGroup limit_group: Option<String> = "GPUMEM_LIMIT_GROUP", Kind::Group, "", Start;
+    /// Share the cards with the other processes of `gpumem share NAME`: when memory runs out, an idle one of them is parked; this process is parked for them while it is idle, and its next call waits until it is resumed.
+    Share share: Option<String> = "GPUMEM_SHARE", Kind::Name, "", Start;
+    /// Time without work after which a process with GPUMEM_SHARE may be parked.
+    ShareIdle share_idle: u64 = "GPUMEM_SHARE_IDLE", Kind::Time, "5s", Start;
+    /// Longest time without a word from the service of GPUMEM_SHARE before an allocation fails as out of memory.
+    ShareWait share_wait: u64 = "GPUMEM_SHARE_WAIT", Kind::Time, "60s", Start;
     /// Place in managed memory the buffers by which the program's own pool grows.
     PoolManaged pool_managed: bool = "GPUMEM_POOL_MANAGED", Kind::Bool, "0", Live;
     /// What an allocation gets when device memory runs out: an error, managed memory or pinned host memory.

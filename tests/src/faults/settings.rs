@@ -27,6 +27,7 @@ fn sensible(setting: &Setting, random: &mut Random) -> OsString {
         Kind::Group => {
             text(random.pick::<&str>(&["@/g:64MiB", "@/g:8GiB", "@/none/g:1GiB", "/dev/null:1GiB", "@:1GiB"]))
         }
+        Kind::Name => text(random.pick::<&str>(&["team", "a.b-c_d", "7"])),
         Kind::Text => text(random.pick::<&str>(&["kv", "a b", "\u{3b1}"])),
         Kind::Path if setting.name == "GPUMEM_DIR" => text(random.pick::<&str>(&[
             "@/a/b",

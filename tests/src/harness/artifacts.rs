@@ -67,6 +67,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("libtable.so", Link::Library),
     ("libwaits.so", Link::Library),
     ("libwrap.so", Link::Library),
+    ("any_call", Link::Driver),
     ("bigtls", Link::Runtime),
     ("cancel", Link::Driver),
     ("chatty", Link::Runtime),

@@ -120,7 +120,7 @@ fn change(random: &mut Random) -> Request {
         (_, Kind::Size { .. }) => *random.pick(&["0", "1", "64KiB", "4MiB", "256MiB", "default"]),
         (_, Kind::Time) => *random.pick(&["0", "1ms", "20ms", "300ms", "2s", "default"]),
         (_, Kind::Choice(words)) => *random.pick(words),
-        (_, Kind::Text | Kind::Path | Kind::Group) => *random.pick(&["kv", "a b", "default"]),
+        (_, Kind::Text | Kind::Name | Kind::Path | Kind::Group) => *random.pick(&["kv", "a b", "default"]),
     };
     Request::Set { name: name.into(), value: value.into(), force: false }
 }

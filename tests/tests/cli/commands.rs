@@ -48,7 +48,7 @@ fn every_variable_that_can_change_does() {
             settings::Kind::Count { .. } => "7".to_owned(),
             settings::Kind::Size { .. } => "777MiB".to_owned(),
             settings::Kind::Group => "seven:7MiB".to_owned(),
-            settings::Kind::Text | settings::Kind::Path => "seven".to_owned(),
+            settings::Kind::Text | settings::Kind::Name | settings::Kind::Path => "seven".to_owned(),
         };
         let set = running.gpumem(&["set", &format!("{}={value}", setting.name)]);
         assert_eq!((&set["old"], &set["value"]), (&json!(setting.default), &json!(value)), "{}", setting.name);

@@ -11,6 +11,7 @@ mod parking;
 mod prometheus;
 mod recording;
 mod shares;
+mod sharing;
 mod sums;
 mod suspects;
 mod top;

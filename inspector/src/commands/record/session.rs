@@ -134,7 +134,8 @@ impl<'a> Sessions<'a> {
                 session.end(self.context, why)?;
             }
             let (name, bytes) = (text::path(session.place.path()), units::bytes(session.place.bytes()));
-            let (page, samples) = (text::os_word(session.place.path().as_os_str()), text::count(session.ticks, "sample"));
+            let (page, samples) =
+                (text::os_word(session.place.path().as_os_str()), text::count(session.ticks, "sample"));
             super::say(format_args!("gpumem: wrote {name} ({bytes}, {samples}); now type: gpumem report {page}\n"));
         }
         Ok(())

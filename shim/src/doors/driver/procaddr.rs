@@ -1,6 +1,6 @@
 //! `cuGetProcAddress`: the way by which every cudart gets the driver's functions, by name, version and flags.
 
-use super::{ours, real_of};
+use super::{gate_of, ours, real_of};
 use crate::call::Call;
 use crate::doors::rows::{PER_THREAD, Row, knows_base, row_at, row_for};
 use crate::doors::spare;
@@ -84,8 +84,12 @@ unsafe fn answer(
     let answer = row.map(ours).or_else(|| {
         // The function is newer than the table. Whatever it does, it must get the driver's own handles, and its
         // submissions must be noticed.
-        let new = !elf::is_ours(real) && is_new(real, name, version, before);
-        new.then(|| spare::of(real, name)).flatten()
+        if elf::is_ours(real) {
+            return None;
+        }
+        let gate = gate_of(name, real);
+        let new = is_new(real, name, version, before);
+        new.then(|| spare::of(gate.unwrap_or(real), name)).flatten().or(gate)
     });
     if let Some(ours) = answer {
         // SAFETY: the driver has just written `pfn`, so it is not NULL and may be written.

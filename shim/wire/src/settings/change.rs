@@ -79,7 +79,7 @@ mod tests {
                 crate::settings::Kind::Count { .. } => "7",
                 crate::settings::Kind::Size { .. } => "7MiB",
                 crate::settings::Kind::Group => "seven:7MiB",
-                crate::settings::Kind::Text | crate::settings::Kind::Path => "/seven",
+                crate::settings::Kind::Text | crate::settings::Kind::Name | crate::settings::Kind::Path => "/seven",
             };
             let (mut now, _) = Settings::read(std::iter::empty());
             let before = now.clone();

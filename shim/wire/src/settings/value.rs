@@ -3,6 +3,7 @@
 use super::Id;
 use super::group_limit::GroupLimit;
 use super::parse::{parse_bool, parse_size, parse_time};
+use crate::share;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 
@@ -23,6 +24,8 @@ pub enum Kind {
     Time,
     /// The name of a group and its limit: see [`GroupLimit`].
     Group,
+    /// The name of a service: see [`share::is_name`].
+    Name,
     /// One of these words.
     Choice(&'static [&'static str]),
 }
@@ -47,6 +50,7 @@ impl fmt::Display for Kind {
                 "NAME:SIZE, such as team-a:24GiB: a name of letters, digits, '.', '_' and '-', or an absolute path, and 1MiB \
                  or more",
             ),
+            Self::Name => write!(f, "1 to {} letters, digits, '.', '_' and '-'", share::MAX_NAME),
             Self::Choice(words) => f.write_str(&words.join(", ")),
         }
     }
@@ -136,6 +140,7 @@ impl Setting {
             Kind::Text => Some(Value::Text(text.to_owned())),
             Kind::Path => None,
             Kind::Group => GroupLimit::parse(text).map(|_| Value::Text(text.trim().to_owned())),
+            Kind::Name => share::is_name(text).then(|| Value::Text(text.to_owned())),
             Kind::Count { min, max } => within(text.trim().parse().ok()?, min, max),
             Kind::Size { min, max } => within(parse_size(text)?, min, max),
             Kind::Time => parse_time(text).map(Value::Number),

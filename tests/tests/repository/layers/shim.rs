@@ -22,6 +22,8 @@ pub const HOUSE: House = House {
         // The only place where pool and graphs meet.
         &[("request", &["request"])],
         &[("pool", &["pool"]), ("graphs", &["graphs"])],
+        // Asking the processes that share the card.
+        &[("share", &["share"])],
         // What the device has done.
         &[("progress", &["progress"])],
         // What is recorded, whether anything is, and what is done about memory that call sites strand.

@@ -22,6 +22,7 @@ pub const HOUSE: House = House {
                 "read",
                 "references",
                 "settings",
+                "share",
                 "tools",
                 "trace",
                 "units",
