@@ -38,12 +38,14 @@ impl Asker {
 
     pub(super) fn parked(&mut self, shim: &Shim, bytes: u64) {
         self.heard = Some(Instant::now());
+        graphs::watch_parking(true);
         parking::parked(shim, bytes);
     }
 
     pub(super) fn resumed(&mut self, shim: &Shim) {
         self.heard = None;
         parking::resumed(shim);
+        graphs::watch_parking(false);
     }
 
     /// Asks the driver if the process is parked, once a second, before work that may call the driver: such a call of a
@@ -64,6 +66,7 @@ impl Asker {
             None if parking::is(shim, Parking::Quiet) => parking::resumed(shim),
             _ => {}
         }
+        graphs::watch_parking(parking::is_quiet(shim));
     }
 }
 
@@ -86,12 +89,14 @@ fn park(shim: &'static Shim) -> Result<String, String> {
     // The process may be locked if it was asked before.
     let asked_before = parking::is_quiet(shim);
     let given = if asked_before { None } else { trim(shim, false).ok() };
+    graphs::watch_parking(true);
     parking::begin(shim);
     let start = Instant::now();
     let mut looks_alone = 0;
     while looks_alone < 2 {
         if start.elapsed() > PATIENCE {
             parking::resumed(shim);
+            graphs::watch_parking(false);
             return Err(format!("a thread of gpumem is still in the driver after {} s", PATIENCE.as_secs()));
         }
         if references::is_going_on() {

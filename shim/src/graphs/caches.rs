@@ -4,11 +4,18 @@ use super::library::Library;
 use super::sources::folded;
 use super::store::bounds::OVER;
 use super::{ExecStore, OFF, cache, caches, is_off, place};
-use crate::process::{heap, stack, wiped};
+use crate::process::errno::KeepErrno;
+use crate::process::{cancel, heap, own, stack, wiped};
+use crate::records::parking;
 use crate::shim::Shim;
 use crate::{backend, gate, records};
 use gpumem_wire::kinds::{Pinned, Vendor};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// Time between two looks of a thread that waits until the process is resumed.
+const PARKED_LOOKS: Duration = Duration::from_millis(5);
 
 /// Makes new handles the library's own from now on. The shim's handles stay as they are. Returns a sentence for users.
 pub(crate) fn step_aside() -> &'static str {
@@ -21,15 +28,34 @@ pub(crate) fn step_back_in() {
     OFF.store(false, Relaxed);
 }
 
-/// Destroys the folded graphs that wait for it, just before the program waits for the device.
+/// Comes just before the program waits for the device, or asks if work is done: destroys the folded graphs that wait
+/// for that, and waits first while the process is parked. A parked process that asks or waits is ended by the driver
+/// (`cuEventQuery`, `cuStreamQuery`, `cuStreamSynchronize`, `cuCtxSynchronize`; H200, driver 580).
 #[inline(always)]
 pub(crate) fn spare_time() {
     if folded::any_waiting() {
-        destroy_waiting();
+        before_wait();
+    }
+}
+
+/// Makes [`spare_time`] look if the process is parked, or look no more.
+pub(crate) fn watch_parking(watched: bool) {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if WATCHED.swap(watched, Relaxed) != watched {
+        folded::count_waiting(watched);
     }
 }
 
 #[cold]
+fn before_wait() {
+    let is_parked = || gate::shim().is_some_and(parking::is_quiet);
+    let _errno = KeepErrno::new();
+    while is_parked() && !own::is_this_thread() {
+        cancel::sleep(PARKED_LOOKS);
+    }
+    destroy_waiting();
+}
+
 fn destroy_waiting() {
     caches().for_each(|cache| cache.sources().destroy_folded(None, false));
 }

@@ -44,7 +44,9 @@ mod sync {
     pub(super) use std::thread::yield_now;
 }
 
-pub(crate) use caches::{cache_to_be, housekeeping, open, spare_time, step_aside, step_back_in, trim, waited};
+pub(crate) use caches::{
+    cache_to_be, housekeeping, open, spare_time, step_aside, step_back_in, trim, waited, watch_parking,
+};
 pub(crate) use handle_arguments::{
     captured, exec_index, is_graph, library_graph, seen_graph, seen_word, swap, unknown_passed, upload,
 };

@@ -169,6 +169,26 @@ fn a_resume_that_may_find_no_room_is_not_tried() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// The driver ends a parked process that asks if work is done. With libgpumem.so such a call waits, too.
+#[test]
+fn a_program_that_polls_outlives_its_park_with_the_shim() {
+    let machine = Machine::new();
+    for preloaded in [false, true] {
+        let mut target = machine.start(preloaded);
+        assert_eq!(tell(&mut target, "alloc 16"), "0");
+        machine.says(&["park", &pid(&target)]);
+        target.tell("query");
+        if !preloaded {
+            wait_for("its end", || target.reap());
+            continue;
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        machine.says(&["resume", &pid(&target)]);
+        target.says("query: 0");
+        assert_eq!(tell(&mut target, "check"), "0");
+    }
+}
+
 /// Whoever asked may end at any moment: the process that makes the calls finishes what it began.
 #[test]
 fn an_asker_that_is_killed_leaves_the_program_usable() {

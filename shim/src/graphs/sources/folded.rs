@@ -53,10 +53,19 @@ impl GraphHandle {
 /// an H200, driver 580). When the program next waits for the device, it may have that time to spare.
 const MOST_WAITING: usize = 2;
 
-/// Graphs that wait to be destroyed, in all caches.
+/// Graphs that wait to be destroyed, in all caches; one more while the process is parked.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns true if graphs wait to be destroyed.
+/// Counts one thing more, or less, that a wait of the program's has to look after.
+pub(crate) fn count_waiting(more: bool) {
+    if more {
+        WAITING.fetch_add(1, Relaxed);
+    } else {
+        WAITING.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Returns true if graphs wait to be destroyed, or the process is parked.
 #[inline(always)]
 pub(crate) fn any_waiting() -> bool {
     WAITING.load(Relaxed) != 0
