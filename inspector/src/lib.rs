@@ -5,9 +5,9 @@
 //! * [`cli`]: the command line, and the choice of the command.
 //! * [`commands`]: one file per command: its arguments, its report, and how that is printed.
 //! * [`context`]: the context of every command; [`args`]: arguments that several commands share.
-//! * [`report`]: texts that several commands share. [`launch`]: starts programs under the shim. [`parking`]: moves the
-//!   device memory of processes to host memory and back. [`metrics`]: metrics and profiles for collectors. [`web`]:
-//!   answers over HTTP, knows no ledger.
+//! * [`report`]: texts that several commands share. [`launch`]: starts programs under the shim. [`metrics`]: metrics
+//!   and profiles for collectors. [`web`]: answers over HTTP, knows no ledger.
+//! * [`parking`]: moves the device memory of processes to host memory and back.
 //! * [`model`]: interprets a ledger: groups, graphs, totals, differences. Knows no terminal. [`view`]: tables, colours,
 //!   JSON. Knows no ledger.
 //! * [`symbols`]: addresses to functions, files and lines, out of process.

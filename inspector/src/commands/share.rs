@@ -1,10 +1,9 @@
 //! `gpumem share NAME`: several programs take turns on a card that cannot hold them all.
 
-use crate::args::span;
+use crate::args::{size, span};
 use crate::context::{Command, Context, to_stdout};
 use crate::failure::{Code, Failure, Result};
 use crate::parking::driver::Driver;
-use crate::parking::room;
 use crate::parking::share::service::{self, Options};
 use crate::parking::share::turns::Rules;
 use std::io::Write;
@@ -31,6 +30,11 @@ pub(crate) struct Args {
     /// How long the work of a program may take to end before it is parked
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span)]
     lock_time: Duration,
+    /// Free memory that must be left on a card when a program comes back
+    ///
+    /// A way back that finds no room is final, and other programs may take memory at the same moment.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size)]
+    margin: u64,
 }
 
 fn name(text: &str) -> std::result::Result<String, String> {
@@ -56,7 +60,7 @@ impl Command for Args {
             ));
         }
         let driver = Driver::open().map_err(|why| Failure::error(format!("nothing can be shared: {why}")))?;
-        let rules = Rules { idle: self.idle, quantum: self.quantum, margin: room::MARGIN };
+        let rules = Rules { idle: self.idle, quantum: self.quantum, margin: self.margin };
         let options = Options { name: self.name.clone(), rules, lock: self.lock_time };
         let mut out = anstream::stdout();
         writeln!(out, "sharing as {}: start programs with GPUMEM_SHARE={}", self.name, self.name).map_err(to_stdout)?;

@@ -21,6 +21,7 @@ pub(crate) use page::{Format, Page};
 pub(crate) use profiles::{Lack, Refusal};
 
 use crate::model::Ledger;
+use crate::parking::share;
 use crate::source::budget::{self, Budget};
 use crate::source::choose::{self, Opened};
 use crate::source::find::{self, FoundProcess, LedgerFile};
@@ -103,6 +104,7 @@ pub(crate) fn of_all(world: &World, detail: Detail, mut names: Option<&mut Names
     let books = Books::default();
     let survey = find::survey_within(world, Budget::new(budget::BYTES / 2, budget::TIME / 2));
     of_survey(&mut page, &survey.found, survey.warnings.len());
+    of_services(&mut page, world);
     if let Some(names) = &mut names {
         names.begin();
     }
@@ -215,6 +217,22 @@ fn of_survey(page: &mut Page, found: &[FoundProcess], warnings: usize) {
         page.add(&t::UP, &[], 0.0);
     }
     page.nobodys();
+}
+
+/// Adds what the services of `gpumem share` have done.
+fn of_services(page: &mut Page, world: &World) {
+    for counts in share::counts(world) {
+        let name = ("name", counts.name.as_str());
+        page.add(&t::SHARE_PARKS, &[name], counts.parks as f64);
+        page.add(&t::SHARE_RESUMES, &[name], counts.resumes as f64);
+        page.add(&t::SHARE_MOVED_BYTES, &[name, ("to", "host")], counts.parked_bytes as f64);
+        page.add(&t::SHARE_MOVED_BYTES, &[name, ("to", "card")], counts.resumed_bytes as f64);
+        page.add(&t::SHARE_MOVE_SECONDS, &[name], counts.park_seconds + counts.resume_seconds);
+        page.add(&t::SHARE_FAILED, &[name], counts.failed as f64);
+        page.add(&t::SHARE_GRANTED, &[name], counts.granted as f64);
+        page.add(&t::SHARE_REFUSED, &[name], counts.refused as f64);
+        page.add(&t::SHARE_WAIT_SECONDS, &[name], counts.waited_seconds);
+    }
 }
 
 /// Returns the live bytes of all kinds that take memory.

@@ -39,6 +39,15 @@ metrics! {
     Gauge WARNINGS = "gpumem_search_warnings" [""] "Places that could not be searched for ledgers; gpumem ps names them.";
     Gauge COLLECT_SECONDS = "gpumem_collect_seconds" [""] "How long it took to read the ledgers for this page.";
 
+    Counter SHARE_PARKS = "gpumem_share_parks_total" ["name"] "Programs that gpumem share has parked.";
+    Counter SHARE_RESUMES = "gpumem_share_resumes_total" ["name"] "Programs that gpumem share has resumed.";
+    Counter SHARE_MOVED_BYTES = "gpumem_share_moved_bytes_total" ["name, to"] "Device bytes that gpumem share has moved, to the host and to the card.";
+    Counter SHARE_MOVE_SECONDS = "gpumem_share_move_seconds_total" ["name"] "Time that gpumem share spent on moving memory.";
+    Counter SHARE_FAILED = "gpumem_share_failed_total" ["name"] "Parks and resumes that failed.";
+    Counter SHARE_GRANTED = "gpumem_share_granted_total" ["name"] "Requests that members made and that were granted.";
+    Counter SHARE_REFUSED = "gpumem_share_refused_total" ["name"] "Requests that members made and that were refused.";
+    Counter SHARE_WAIT_SECONDS = "gpumem_share_wait_seconds_total" ["name"] "Time that granted requests waited.";
+
     Gauge UP = "gpumem_up" [""] "1 if the process runs, is recorded, and its ledger can be read; 0 otherwise.";
     Gauge ENDED_SECONDS = "gpumem_ended_seconds" ["how"] "Seconds since the process ended. Processes that ended within five minutes have this and their counters alone.";
     Gauge PROCESS_INFO = "gpumem_process_info" ["version, mode, interception, uid, container"] "1; the labels have the version of the shim, its mode, the interception, the user, and the container's id.";

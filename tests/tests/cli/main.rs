@@ -16,4 +16,5 @@ mod sums;
 mod suspects;
 mod top;
 mod transcripts;
+mod turns;
 mod verdicts;

@@ -2,11 +2,15 @@
 
 use crate::source::world::World;
 use serde::{Deserialize, Serialize};
-use std::io::Write;
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 /// Ending of the file's name.
 const SUFFIX: &str = ".share.json";
+/// Most bytes of it that are read.
+const MOST: u64 = 1 << 16;
 
 /// Counts since the service began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -42,6 +46,27 @@ impl Counts {
             tracing::debug!("the counts of {} were not written: {error}", self.name);
         }
     }
+}
+
+/// Returns what the services in this user's directory have done, by name. A service that has ended left its counts.
+pub(crate) fn all(world: &World) -> Vec<Counts> {
+    let files = std::fs::read_dir(&world.own_dir).into_iter().flatten().flatten();
+    let of_service = files.filter(|file| file.file_name().to_str().is_some_and(|name| name.ends_with(SUFFIX)));
+    let mut all: Vec<Counts> = of_service.filter_map(|file| read(world, &file.path())).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all.dedup_by(|a, b| a.name == b.name);
+    all
+}
+
+/// Reads a file of this user's, if it says what its name says.
+fn read(world: &World, file: &Path) -> Option<Counts> {
+    let open = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(file).ok()?;
+    let what = open.metadata().ok()?;
+    if !what.is_file() || what.uid() != world.uid {
+        return None;
+    }
+    let counts: Counts = serde_json::from_reader(open.take(MOST)).ok()?;
+    (path(world, &counts.name) == file && gpumem_wire::share::is_name(&counts.name)).then_some(counts)
 }
 
 fn path(world: &World, name: &str) -> PathBuf {

@@ -11,3 +11,5 @@ mod counts;
 pub(crate) mod service;
 mod socket;
 pub(crate) mod turns;
+
+pub(crate) use counts::all as counts;

@@ -58,6 +58,7 @@ struct Memory {
 struct Going {
     pid: u32,
     action: Action,
+    for_whom: Option<u32>,
     bytes: u64,
     begun: Instant,
     text: String,
@@ -155,13 +156,13 @@ impl Service<'_> {
             Ask::Wake { .. } => Wish::Wake,
         };
         self.numbers += 1;
-        let waiting = Waiting { number: self.numbers, pid: asked.pid, wish };
+        let waiting = Waiting { number: self.numbers, pid: asked.pid, wish, served: false };
         self.requests.push(Request { waiting, client: asked.client, since: Instant::now() });
         self.looked = None;
     }
 
     fn tick(&mut self) {
-        self.requests.retain_mut(|request| !request.client.is_gone());
+        self.requests.retain(|request| !request.client.is_gone());
         self.hear_the_worker();
         self.tell_who_waits();
         let age = if self.requests.is_empty() { REST } else { SECOND };
@@ -242,10 +243,8 @@ impl Service<'_> {
         match next {
             Move::Grant { number } => self.answer(number, None),
             Move::Refuse { number, why } => self.answer(number, Some(why)),
-            Move::Park { pid, for_whom } => {
-                self.begin(pid, Action::Park, format!("parking pid {pid} for pid {for_whom}"))
-            }
-            Move::Resume { pid } => self.begin(pid, Action::Resume, format!("resuming pid {pid}")),
+            Move::Park { pid, for_whom } => self.begin(pid, Action::Park, Some(for_whom)),
+            Move::Resume { pid } => self.begin(pid, Action::Resume, None),
         }
     }
 
@@ -277,7 +276,11 @@ impl Service<'_> {
         }
     }
 
-    fn begin(&mut self, pid: u32, action: Action, text: String) {
+    fn begin(&mut self, pid: u32, action: Action, for_whom: Option<u32>) {
+        let text = match for_whom {
+            Some(whom) => format!("parking pid {pid} for pid {whom}"),
+            None => format!("resuming pid {pid}"),
+        };
         let Some(member) = self.members.get(&pid) else { return };
         let parked = Parked {
             pid,
@@ -290,7 +293,7 @@ impl Service<'_> {
         let lock_ms = u64::try_from(self.options.lock.as_millis()).unwrap_or(u64::MAX).max(1);
         let bytes = parked.bytes();
         (self.say)(format!("{text}: {}", units::bytes(bytes)));
-        self.going = Some(Going { pid, action, bytes, begun: Instant::now(), text });
+        self.going = Some(Going { pid, action, for_whom, bytes, begun: Instant::now(), text });
         let order = Order { action, members: vec![parked], lock_ms, alone: true };
         if self.orders.send(order).is_err() {
             self.going = None;
@@ -320,6 +323,8 @@ impl Service<'_> {
                 self.counts.parked_bytes += going.bytes;
                 self.counts.park_seconds += time.as_secs_f64();
                 memory.park_time = time;
+                let served = self.requests.iter_mut().filter(|request| Some(request.waiting.pid) == going.for_whom);
+                served.for_each(|request| request.waiting.served = true);
             }
             (None, Action::Resume) => {
                 self.counts.resumes += 1;

@@ -5,8 +5,10 @@ use crate::source::world::World;
 use gpumem_wire::command::MAX_LINE;
 use gpumem_wire::share::{self, Answer, Ask};
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -37,17 +39,12 @@ impl Client {
     }
 
     /// True if the member has gone away.
-    pub(super) fn is_gone(&mut self) -> bool {
-        let mut byte = [0];
-        if self.0.set_nonblocking(true).is_err() {
-            return true;
+    pub(super) fn is_gone(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::net::recv(&self.0, &mut [0_u8; 1], flags) {
+            Ok((_, got)) => got == 0,
+            Err(error) => error != Errno::WOULDBLOCK,
         }
-        let gone = match self.0.read(&mut byte) {
-            Ok(0) => true,
-            Ok(_) => false,
-            Err(error) => error.kind() != ErrorKind::WouldBlock,
-        };
-        gone || self.0.set_nonblocking(false).is_err()
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Waiting {
     pub number: u64,
     pub pid: u32,
     pub wish: Wish,
+    /// A member was parked for it since it was made.
+    pub served: bool,
 }
 
 /// What to do next.
@@ -108,7 +110,8 @@ impl Table<'_> {
         if player.parked {
             return None;
         }
-        if self.has(uuid, bytes) {
+        // Its driver found no memory for it, whatever is counted as free.
+        if waiting.served || self.has(uuid, bytes) {
             return Some(Move::Grant { number });
         }
         if let Some(pid) = self.idle_longest(waiting.pid, &[uuid]) {
@@ -217,11 +220,11 @@ mod tests {
     }
 
     fn short(number: u64, pid: u32, bytes: u64) -> Waiting {
-        Waiting { number, pid, wish: Wish::Short { uuid: CARD.into(), bytes } }
+        Waiting { number, pid, wish: Wish::Short { uuid: CARD.into(), bytes }, served: false }
     }
 
     fn wake(number: u64, pid: u32) -> Waiting {
-        Waiting { number, pid, wish: Wish::Wake }
+        Waiting { number, pid, wish: Wish::Wake, served: false }
     }
 
     #[test]
@@ -230,6 +233,8 @@ mod tests {
         let asked = &[short(1, 1, 4 * GIB)];
         assert_eq!(next(100, &players, GIB, asked), Some(Move::Park { pid: 4, for_whom: 1 }));
         assert_eq!(next(100, &players, 5 * GIB, asked), Some(Move::Grant { number: 1 }));
+        let served = &[Waiting { served: true, ..asked[0].clone() }];
+        assert_eq!(next(100, &players, 0, served), Some(Move::Grant { number: 1 }), "it tries again");
         // Idle for 4 s is not idle.
         assert_eq!(next(94, &players[..2], GIB, asked), None);
         assert_eq!(next(95, &players[..2], GIB, asked), Some(Move::Park { pid: 2, for_whom: 1 }));

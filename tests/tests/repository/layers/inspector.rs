@@ -14,6 +14,7 @@ pub const HOUSE: House = House {
             ("metrics", &["metrics"]),
             ("web", &["web"]),
         ],
+        &[("parking", &["parking"])],
         &[("model", &["model"]), ("view", &["view"])],
         &[("symbols", &["symbols"])],
         &[("source", &["source"])],

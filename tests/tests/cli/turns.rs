@@ -1,0 +1,131 @@
+//! `gpumem share`: members take turns on a card that cannot hold them all, whoever is killed meanwhile.
+
+use super::park::Machine;
+use gpumem_tests::group::tell;
+use gpumem_tests::harness::client;
+use gpumem_tests::harness::run::{Running, wait_for};
+use std::process::{Child, Stdio};
+
+const NAME: &str = "t";
+/// The card, and what each member takes of it, MiB. Three fit beside the margin.
+const CARD: u64 = 256;
+const EACH: u64 = 64;
+
+/// A card, its service, and its members.
+struct Shared {
+    machine: Machine,
+    service: Child,
+    members: Vec<Running>,
+}
+
+impl Shared {
+    fn new(members: usize) -> Self {
+        let machine = Machine::new();
+        let service = Self::serve(&machine);
+        let mut shared = Self { machine, service, members: Vec::new() };
+        for _ in 0..members {
+            let member = shared.join();
+            shared.members.push(member);
+        }
+        shared
+    }
+
+    fn serve(machine: &Machine) -> Child {
+        let words = ["share", NAME, "--idle", "500ms", "--quantum", "1s", "--margin", "16MiB", "--lock-time", "20s"];
+        let mut command = machine.command(&words);
+        let service = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("gpumem starts");
+        wait_for("its socket", || machine.ledgers().join(format!("{NAME}.share")).exists());
+        service
+    }
+
+    /// Starts a member and lets it take its part, which may need the part of another.
+    fn join(&self) -> Running {
+        let program = self.machine.on(client("checkpoint")).env("SIM_DEVICE_MEM", format!("{CARD}M"));
+        let mut member =
+            program.env("SIM_CONTEXT_MEM", "0").env("GPUMEM_SHARE", NAME).env("GPUMEM_POOL", "0").start(true);
+        member.says("ready");
+        assert_eq!(tell(&mut member, &format!("alloc {EACH}")), "0");
+        member
+    }
+
+    /// The most that was ever in use, bytes: the second word of the card's file.
+    fn highest(&self) -> u64 {
+        let words = std::fs::read(self.machine.dir().join("card")).expect("the card");
+        u64::from_ne_bytes(words[8..16].try_into().expect("a word"))
+    }
+
+    fn end_service(&mut self) {
+        self.service.kill().expect("it runs");
+        let _ = self.service.wait();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let _ = self.service.kill();
+        let _ = self.service.wait();
+    }
+}
+
+#[test]
+fn members_take_turns_on_a_card_that_cannot_hold_them() {
+    let mut shared = Shared::new(4);
+    for _ in 0..2 {
+        for at in 0..4 {
+            assert_eq!(tell(&mut shared.members[at], "check"), "0", "member {at}");
+        }
+    }
+    assert!(shared.highest() <= CARD << 20, "{}", shared.highest());
+    // A second service of the name is refused, and the first goes on.
+    let second = shared.machine.gpumem(&["share", NAME]);
+    assert!(String::from_utf8_lossy(&second.stderr).contains("another service shares as t already"), "{second:?}");
+    // A member asks for more than the card has: it gets the driver's own answer.
+    assert_eq!(tell(&mut shared.members[0], &format!("alloc {}", CARD + 1)), "2");
+}
+
+/// A number from 0 to `below`, from a seed.
+fn random(seed: &mut u64, below: usize) -> usize {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    (*seed % below as u64) as usize
+}
+
+/// `SHARE_STEPS` and `SHARE_MEMBERS` choose a longer schedule, `SHARE_SEED` another one.
+#[test]
+fn whoever_is_killed_no_member_is_stuck_and_no_byte_is_lost() {
+    let number = |name: &str, usual: u64| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
+    let (steps, members) = (number("SHARE_STEPS", 10), number("SHARE_MEMBERS", 4) as usize);
+    let mut seed = number("SHARE_SEED", 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut shared = Shared::new(members);
+    for step in 0..steps {
+        match random(&mut seed, 10) {
+            0 => {
+                shared.end_service();
+                shared.service = Shared::serve(&shared.machine);
+            }
+            1 | 2 => {
+                let at = random(&mut seed, members);
+                shared.members[at].signal(libc::SIGKILL);
+                let killed = &mut shared.members[at];
+                wait_for("its end", || killed.reap());
+                shared.members[at] = shared.join();
+            }
+            _ => {
+                let first = random(&mut seed, members);
+                let chosen: Vec<usize> = (0..2).map(|more| (first + more) % members).collect();
+                let before: Vec<_> = chosen.iter().map(|&at| shared.members[at].stdout().lines().count()).collect();
+                chosen.iter().for_each(|&at| shared.members[at].tell("check"));
+                for (&at, before) in chosen.iter().zip(before) {
+                    let member = &shared.members[at];
+                    wait_for("an answer", || member.stdout().lines().count() > before);
+                    assert_eq!(member.stdout().lines().last(), Some("check: 0"), "step {step}, member {at}");
+                }
+            }
+        }
+        assert!(shared.highest() <= CARD << 20, "step {step}: {}", shared.highest());
+    }
+    for at in 0..members {
+        assert_eq!(tell(&mut shared.members[at], "check"), "0", "member {at} at the end");
+    }
+}
