@@ -3,6 +3,7 @@
 use super::{idle, trim};
 use crate::backend;
 use crate::graphs;
+use crate::pool;
 use crate::process::own;
 use crate::records::parking;
 use crate::references;
@@ -50,11 +51,12 @@ impl Asker {
 
     /// Asks the driver if the process is parked, once a second, before work that may call the driver: such a call of a
     /// parked process waits, and some end it (`cuStreamQuery` on an H200, driver 580). Does nothing while the asking
-    /// process is believed, or if there is no such work.
+    /// process is believed, or if there is
+    /// neither a pool nor a graph cache.
     pub(super) fn look(&self, shim: &Shim) {
         let is_quiet = parking::is_quiet(shim);
         let is_believed = is_quiet && self.heard.is_some_and(|heard| heard.elapsed() < BELIEVED);
-        if is_believed || !is_quiet && idle(shim) == 0 && graphs::caches().next().is_none() {
+        if is_believed || !is_quiet && pool::all().next().is_none() && graphs::caches().next().is_none() {
             return;
         }
         let state = backend::of(Vendor::Cuda).parking();
