@@ -19,14 +19,11 @@ pub(crate) struct Args {
     /// The name in GPUMEM_SHARE
     #[arg(value_name = "NAME", default_value = "default", value_parser = name)]
     name: String,
-    /// How long a program keeps the card after it came back, unless it is idle
+    /// How long a program keeps the card after it came back, unless it is idle (GPUMEM_SHARE_IDLE)
     ///
     /// Four times as long as parking and resuming it took, if that is more.
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = span)]
     quantum: Duration,
-    /// How long a program has given the GPU no work before it counts as idle
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
-    idle: Duration,
     /// How long the work of a program may take to end before it is parked
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span)]
     lock_time: Duration,
@@ -60,7 +57,7 @@ impl Command for Args {
             ));
         }
         let driver = Driver::open().map_err(|why| Failure::error(format!("nothing can be shared: {why}")))?;
-        let rules = Rules { idle: self.idle, quantum: self.quantum, margin: self.margin };
+        let rules = Rules { quantum: self.quantum, margin: self.margin };
         let options = Options { name: self.name.clone(), rules, lock: self.lock_time };
         let mut out = anstream::stdout();
         writeln!(out, "sharing as {}: start programs with GPUMEM_SHARE={}", self.name, self.name).map_err(to_stdout)?;

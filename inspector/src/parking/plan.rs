@@ -88,9 +88,13 @@ pub(crate) fn sharing(world: &World, driver: &dyn Checkpoints, books: &Books, na
     live.filter_map(member).collect()
 }
 
-/// Returns the reason, if any, why libgpumem.so in a process says that it can never be parked.
+/// Returns the reason, if any, why a member can never be parked, as far as libgpumem.so in it knows.
 pub(crate) fn never(member: &Member) -> Option<String> {
-    let snapshot = &member.ledger.as_ref()?.snapshot;
+    let ledger = member.ledger.as_ref()?;
+    if !ledger.settings().control {
+        return Some("GPUMEM_CONTROL=0: it cannot be told that it is parked".into());
+    }
+    let snapshot = &ledger.snapshot;
     let said = snapshot.text(snapshot.header.share).into_owned();
     said.split_once('\n').map(|(_, why)| why.to_owned()).filter(|why| !why.is_empty())
 }

@@ -31,7 +31,7 @@ impl Shared {
     }
 
     fn serve(machine: &Machine) -> Child {
-        let words = ["share", NAME, "--idle", "500ms", "--quantum", "1s", "--margin", "16MiB", "--lock-time", "20s"];
+        let words = ["share", NAME, "--quantum", "1s", "--margin", "16MiB", "--lock-time", "20s"];
         let mut command = machine.command(&words);
         let service = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("gpumem starts");
         wait_for("its socket", || machine.ledgers().join(format!("{NAME}.share")).exists());
@@ -41,8 +41,12 @@ impl Shared {
     /// Starts a member and lets it take its part, which may need the part of another.
     fn join(&self) -> Running {
         let program = self.machine.on(client("checkpoint")).env("SIM_DEVICE_MEM", format!("{CARD}M"));
-        let mut member =
-            program.env("SIM_CONTEXT_MEM", "0").env("GPUMEM_SHARE", NAME).env("GPUMEM_POOL", "0").start(true);
+        let mut member = program
+            .env("SIM_CONTEXT_MEM", "0")
+            .env("GPUMEM_SHARE", NAME)
+            .env("GPUMEM_SHARE_IDLE", "500ms")
+            .env("GPUMEM_POOL", "0")
+            .start(true);
         member.says("ready");
         assert_eq!(tell(&mut member, &format!("alloc {EACH}")), "0");
         member

@@ -88,7 +88,7 @@ struct Service<'a> {
 /// # Errors
 /// The name is taken, or the worker does not start.
 pub(crate) fn serve(world: &World, driver: Driver, options: &Options, say: &mut dyn FnMut(String)) -> Result<()> {
-    let mut seat = Seat::take(world, &options.name)?;
+    let mut seat = Seat::of(world, &options.name)?;
     let (to, asked) = mpsc::channel();
     seat.listen(to);
     let (orders, ends) = moves(world.clone());
@@ -113,7 +113,7 @@ pub(crate) fn serve(world: &World, driver: Driver, options: &Options, say: &mut 
     service.counts.write(world);
     loop {
         match asked.recv_timeout(TICK) {
-            Ok(asked) => service.take(asked),
+            Ok(asked) => service.note(asked),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
@@ -150,7 +150,7 @@ impl Service<'_> {
         self.begin.elapsed()
     }
 
-    fn take(&mut self, asked: Asked) {
+    fn note(&mut self, asked: Asked) {
         let wish = match asked.ask {
             Ask::Short { uuid, bytes, .. } => Wish::Short { uuid: uuid_text(&uuid), bytes },
             Ask::Wake { .. } => Wish::Wake,
@@ -223,6 +223,10 @@ impl Service<'_> {
         Player {
             parked,
             cards: self.cards(member).into_iter().map(|card| (card.uuid, card.bytes)).collect(),
+            idle_after: member
+                .ledger
+                .as_ref()
+                .map_or(Duration::MAX, |ledger| Duration::from_nanos(ledger.settings().share_idle)),
             idle_since: idle_for.map(|idle| self.now().saturating_sub(idle)),
             never,
             resumed: memory.and_then(|memory| memory.resumed),

@@ -56,11 +56,11 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// Takes the name and begins to listen.
+    /// Takes the seat of this name and begins to listen.
     ///
     /// # Errors
     /// Another service has the name, or the socket cannot be made.
-    pub(super) fn take(world: &World, name: &str) -> Result<Self> {
+    pub(super) fn of(world: &World, name: &str) -> Result<Self> {
         let path = share::socket(&world.own_dir, name);
         let lock = world.own_dir.join(format!("{name}.lock"));
         let open = || {

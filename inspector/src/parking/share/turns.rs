@@ -20,6 +20,8 @@ pub(crate) struct Player {
     pub cards: BTreeMap<String, u64>,
     /// Since when it has given its GPUs no work; `None` while it works.
     pub idle_since: Option<Moment>,
+    /// Without work for this long it counts as idle.
+    pub idle_after: Duration,
     /// Reason why it can never be parked.
     pub never: Option<String>,
     /// When it was resumed last.
@@ -71,8 +73,6 @@ pub(crate) enum Move {
 /// Rules that the user may change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// A member without work for this long is idle.
-    pub idle: Duration,
     /// A member keeps the card at least so long after it was resumed, unless it is idle.
     pub quantum: Duration,
     /// Free memory that is left when a member comes back.
@@ -114,7 +114,9 @@ impl Table<'_> {
         if waiting.served || self.has(uuid, bytes) {
             return Some(Move::Grant { number });
         }
-        if let Some(pid) = self.idle_longest(waiting.pid, &[uuid]) {
+        // A member that waits for memory itself gives its GPUs no work either.
+        let asks = |pid: u32| self.waiting.iter().any(|other| other.pid == pid && other.wish != Wish::Wake);
+        if let Some(pid) = self.idle_longest(waiting.pid, &[uuid], &asks) {
             return Some(Move::Park { pid, for_whom: waiting.pid });
         }
         let others =
@@ -155,7 +157,8 @@ impl Table<'_> {
             return Some(Move::Resume { pid: waiting.pid });
         }
         let cards: Vec<&str> = lacking().collect();
-        let pid = self.idle_longest(waiting.pid, &cards).or_else(|| self.had_its_turn(waiting.pid, &cards))?;
+        let pid =
+            self.idle_longest(waiting.pid, &cards, &|_| false).or_else(|| self.had_its_turn(waiting.pid, &cards))?;
         Some(Move::Park { pid, for_whom: waiting.pid })
     }
 
@@ -169,10 +172,12 @@ impl Table<'_> {
         all.filter(move |(other, player)| *other != pid && !player.parked && player.never.is_none() && player.on(cards))
     }
 
-    fn idle_longest(&self, pid: u32, cards: &[&str]) -> Option<u32> {
+    /// `stays`: members that do not make way.
+    fn idle_longest(&self, pid: u32, cards: &[&str], stays: &dyn Fn(u32) -> bool) -> Option<u32> {
         let since =
-            |player: &Player| player.idle_since.filter(|&since| self.now.saturating_sub(since) >= self.rules.idle);
-        let idle = self.others(pid, cards).filter_map(|(pid, player)| Some((since(player)?, pid)));
+            |player: &Player| player.idle_since.filter(|&since| self.now.saturating_sub(since) >= player.idle_after);
+        let idle = self.others(pid, cards).filter(|&(pid, _)| !stays(pid));
+        let idle = idle.filter_map(|(pid, player)| Some((since(player)?, pid)));
         idle.min().map(|(_, pid)| pid)
     }
 
@@ -204,10 +209,11 @@ mod tests {
         Duration::from_secs(n)
     }
 
-    const RULES: Rules = Rules { idle: Duration::from_secs(5), quantum: Duration::from_secs(20), margin: GIB };
+    const RULES: Rules = Rules { quantum: Duration::from_secs(20), margin: GIB };
 
     fn player(bytes: u64) -> Player {
-        Player { cards: BTreeMap::from([(CARD.into(), bytes)]), ..Player::default() }
+        let cards = BTreeMap::from([(CARD.into(), bytes)]);
+        Player { cards, idle_after: seconds(5), ..Player::default() }
     }
 
     fn idle(bytes: u64, since: u64) -> Player {
@@ -262,6 +268,9 @@ mod tests {
         let waiting = [short(1, 1, 4 * GIB), short(2, 2, 4 * GIB)];
         assert!(matches!(next(100, &both, 0, &waiting), Some(Move::Refuse { number: 2, .. })));
         assert_eq!(next(100, &both, 0, &waiting[..1]), None, "the older one waits");
+        // While they wait they give their GPUs no work.
+        let idle = [(1, idle(8 * GIB, 0)), (2, idle(8 * GIB, 0))];
+        assert!(matches!(next(100, &idle, 0, &waiting), Some(Move::Refuse { number: 2, .. })));
     }
 
     #[test]

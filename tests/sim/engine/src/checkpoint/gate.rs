@@ -56,12 +56,17 @@ const QUESTIONS: &[(&str, Parked)] = &[
     ("cuCtxSetCurrent", Parked::Answers),
     ("cuPointerGetAttribute", Parked::Answers),
     ("cuMemGetInfo", Parked::Fails),
+    ("cuDeviceGetAttribute", Parked::Answers),
+    ("cuStreamIsCapturing", Parked::Answers),
     ("cuStreamQuery", Parked::Dies),
+    ("cuEventQuery", Parked::Dies),
+    ("cuEventSynchronize", Parked::Dies),
+    ("cuStreamSynchronize", Parked::Dies),
+    ("cuCtxSynchronize", Parked::Dies),
     // Not measured, but taken to be like those above.
     ("cuGetErrorName", Parked::Answers),
     ("cuGetErrorString", Parked::Answers),
     ("cuDeviceGet", Parked::Answers),
-    ("cuDeviceGetAttribute", Parked::Answers),
     ("cuPointerGetAttributes", Parked::Answers),
 ];
 
