@@ -163,7 +163,7 @@ fn what_is_wrong_in_a_file_is_told_with_its_place() {
         ("tls_server_config:\n  cert_file: none.pem\n  key_file: key.pem\n", "none.pem"),
         ("tls_server_config:\n  cert_file: key.pem\n  key_file: key.pem\n", "has no certificate"),
         ("tls_server_config:\n  cert_file: cert.pem\n  key_file: cert.pem\n", "has no private key"),
-        (&other, "cert_file and key_file do not fit"),
+        (&other, "cert_file and key_file do not belong together"),
         (&format!("{tls}  min_version: TLS10\n"), "min_version is \"TLS10\"; allowed: TLS12, TLS13"),
         (&format!("{tls}  min_version: TLS13\n  max_version: TLS12\n"), "min_version is above max_version"),
         (&format!("{tls}  client_auth_type: RequireAnyClientCert\n"), "allowed: NoClientCert, VerifyClientCertIfGiven"),

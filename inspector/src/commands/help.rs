@@ -19,11 +19,7 @@ const GUIDES: &[(&str, &str, &str)] = &[
     ("pytorch", "PyTorch under gpumem", include_str!("../../guides/pytorch.md")),
     ("diffusion", "stable-diffusion.cpp and ComfyUI", include_str!("../../guides/diffusion.md")),
     ("services", "systemd, containers, Kubernetes, metrics", include_str!("../../guides/services.md")),
-    (
-        "one-card-several-servers",
-        "park idle programs, let several take turns",
-        include_str!("../../guides/one-card-several-servers.md"),
-    ),
+    ("one-card", "park idle programs, let several take turns", include_str!("../../guides/one-card.md")),
     ("metrics", "every metric, alerts, TLS and users", include_str!("../../metrics.md")),
     ("packages", "the wheel, its module, Jupyter, .deb, .rpm", include_str!("../../guides/packages.md")),
     ("missing", "when something is missing", include_str!("../../guides/missing.md")),

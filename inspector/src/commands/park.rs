@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// The processes stand still in their next GPU call until `gpumem resume` brings the memory back; they need not be
 /// started with libgpumem.so. Descendants that use a GPU are parked, too. Needs driver 570 (on Arm 595), and as much
 /// host memory as there is device memory. What cannot be parked is refused, with the reason: gpumem help
-/// one-card-several-servers.
+/// one-card.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The processes: pids or names

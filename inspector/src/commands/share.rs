@@ -13,7 +13,7 @@ use std::time::Duration;
 ///
 /// If one is short of memory, the one that has been idle longest is parked: its device memory goes to host memory. It
 /// comes back with its next GPU call, which waits meanwhile. Runs until it is ended; members that are parked then can be
-/// resumed by hand, or by the next service of that name. See gpumem help one-card-several-servers.
+/// resumed by hand, or by the next service of that name. See gpumem help one-card.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The name in GPUMEM_SHARE

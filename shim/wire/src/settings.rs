@@ -350,8 +350,10 @@ mod tests {
             if !setting.default.is_empty() {
                 setting.parse(OsStr::new(setting.default)).unwrap();
             } else {
-                let may =
-                    matches!(setting.kind, Kind::Text | Kind::Path | Kind::Group | Kind::Size { .. } | Kind::Time);
+                let may = matches!(
+                    setting.kind,
+                    Kind::Text | Kind::Name | Kind::Path | Kind::Group | Kind::Size { .. } | Kind::Time
+                );
                 assert!(may, "{} needs a default", setting.name);
             }
             assert!(ALL[..index].iter().all(|other| other.name != setting.name));

@@ -45,11 +45,12 @@ impl WrittenVerdict {
 }
 
 /// Families of checks: the prefix of their names, and the parts that rely on those rules.
-const FAMILIES: [(&str, On); 20] = [
+const FAMILIES: [(&str, On); 21] = [
     ("async", POOL),
     ("attributes", GRAPH_CACHE),
     ("barrier", POOL),
     ("capture", BOTH),
+    ("checkpoint", NOTHING),
     ("context", BOTH),
     ("copies", GRAPH_CACHE),
     ("gates", GRAPH_CACHE),
