@@ -18,7 +18,8 @@
 # (WHEEL=file: which one); locations: in which sum memory of the device, of
 # the host and of managed memory is, and PyTorch with expandable segments and with cudaMallocAsync; sums: the parts of a process's
 # device memory add up to NVML's count, alone and beside neighbours (sums.py; SUMS="cublas jax" chooses programs); park: programs whose device
-# memory is moved to host memory and back between their steps (park.py; PARK="torch 12" chooses programs and sizes in GiB); integrated: whose memory the device's is, for owners of a GH200, a DGX Spark or a Jetson; it prints
+# memory is moved to host memory and back between their steps (park.py; PARK="torch 12" chooses programs and sizes in GiB); share: programs that
+# take turns on a card that cannot hold them (share.py; SHARE_SECONDS=600); integrated: whose memory the device's is, for owners of a GH200, a DGX Spark or a Jetson; it prints
 # a block to send (it needs no CUDA toolkit; INTEGRATED_MIB=512). Stages that measure the graph cache: graphs
 # manygraphs never-evicts churn replay compile two-gpus llama llama-own; the pool: pool-pair pool-swap pool-back
 # pool-torch pool-random pool-stranded pool-oom (`pool` stands for these) and, on two GPUs, pool-peer. `bench`
@@ -286,6 +287,7 @@ for name in $stages; do
     guard) stage guard "$PYTHON" $here/stage.py guard ${GUARD:-} ;;
     group) stage group "$PYTHON" $here/stage.py group ;;
     park) stage park with_cuda "$PYTHON" $here/stage.py park ${PARK:-} ;;
+    share) stage share with_cuda "$PYTHON" $here/stage.py share ;;
     sums) stage sums with_cuda "$PYTHON" $here/stage.py sums ${SUMS:-} ;;
     locations) stage locations "$PYTHON" $here/stage.py locations ;;
     integrated) stage integrated "$PYTHON" $here/stage.py integrated ;;
