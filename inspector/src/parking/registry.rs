@@ -134,7 +134,7 @@ mod tests {
         note(&world, &mine).unwrap();
         note(&world, &Parked { start_ticks: me.start_ticks + 1, ..mine.clone() }).unwrap();
         std::fs::write(world.own_dir.join("x-y.parked"), "").unwrap();
-        assert_eq!(all(&world), [mine.clone()]);
+        assert_eq!(all(&world), std::slice::from_ref(&mine));
         assert_eq!(mine.bytes(), 12);
         assert_eq!(std::fs::read_dir(&world.own_dir).unwrap().count(), 2, "that of the ended process is gone");
         // What does not say what its name says is no note.

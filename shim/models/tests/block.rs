@@ -5,13 +5,19 @@ mod sync {
     pub use gpumem_models::atomic::*;
 }
 
+/// What the file below takes from the ledger.
+mod ledger {
+    pub mod table {
+        pub const NO_SLOT: u32 = u32::MAX;
+    }
+}
+
 #[allow(dead_code, reason = "these models are about the state")]
 #[path = "../../src/pool/block.rs"]
 mod block;
 
 use block::{Block, State};
 use gpumem_models::{Arc, Plain, model, thread};
-use sync::Ordering::Relaxed;
 
 const ADDR: u64 = 0x1000;
 const NEXT_ADDR: u64 = 0x2000;
@@ -33,7 +39,7 @@ impl Owned {
     /// Gives the block to the program.
     fn is_served_at(&self, addr: u64) {
         self.record.write(addr);
-        self.block.addr.store(addr, Relaxed);
+        self.block.set_addr(addr);
         self.block.set(State::Live);
     }
 
