@@ -321,7 +321,7 @@ impl Snapshot {
 }
 
 /// Returns the header's references to texts.
-fn header_texts(header: &mut Header) -> [&mut StrRef; 11] {
+fn header_texts(header: &mut Header) -> [&mut StrRef; 13] {
     [
         &mut header.mode_reason,
         &mut header.interception_reason,
@@ -334,6 +334,8 @@ fn header_texts(header: &mut Header) -> [&mut StrRef; 11] {
         &mut header.decided,
         &mut header.unknown,
         &mut header.python,
+        &mut header.group,
+        &mut header.share,
     ]
 }
 
@@ -385,6 +387,17 @@ fn add_sites(stacks: &mut HashMap<StackRef, Stack>, sites: &[u64]) {
 mod tests {
     use super::*;
     use zerocopy::{FromZeros, IntoBytes};
+
+    /// A list of processes and a dump keep the texts that [`header_texts`] names, and no others.
+    #[test]
+    fn every_text_of_the_header_is_kept() {
+        let (layout, this) = (include_str!("layout.rs"), include_str!("read.rs"));
+        let header = layout.split("pub struct Header {").nth(1).and_then(|rest| rest.split("\n}").next()).unwrap();
+        let texts = header.lines().filter_map(|line| line.trim().strip_prefix("pub ")?.strip_suffix(": StrRef,"));
+        let kept = this.split("fn header_texts").nth(1).and_then(|rest| rest.split("\n}").next()).unwrap();
+        let lost: Vec<_> = texts.filter(|name| !kept.contains(&format!("&mut header.{name},"))).collect();
+        assert!(lost.is_empty(), "{lost:?}");
+    }
 
     /// Returns a small ledger: one allocation with a stack, its text, and one torn slot.
     fn ledger() -> Vec<u8> {
