@@ -33,7 +33,8 @@ fn each_take_is_told_with_its_call_site() {
     let said = ledger.gpumem("events", &["--kind", "driver-took"]);
     let row = |row: &Value| {
         let (site, text) = (row["site"].as_str().expect("a site"), row["text"].as_str().expect("words"));
-        let what = text.split(['(', ')']).nth(1).expect("what for").to_owned();
+        let what = text.split("reason: ").nth(1).and_then(|rest| rest.split([',', '(']).next()).expect("what for");
+        let what = what.trim().to_owned();
         (site.split(' ').next().expect("a function").to_owned(), what, row["a"].as_u64().expect("bytes") / MIB)
     };
     let rows: Vec<_> = said["events"].as_array().expect("events").iter().map(row).collect();
