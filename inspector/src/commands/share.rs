@@ -1,7 +1,7 @@
 //! `gpumem share NAME`: several programs take turns on a card that cannot hold them all.
 
 use crate::args::{size, span};
-use crate::context::{Command, Context, to_stdout};
+use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::parking::driver::Driver;
 use crate::parking::share::service::{self, Options};
@@ -37,7 +37,10 @@ pub(crate) struct Args {
 fn name(text: &str) -> std::result::Result<String, String> {
     match gpumem_wire::share::is_name(text) {
         true => Ok(text.to_owned()),
-        false => Err(format!("allowed: 1 to {} letters, digits, and the characters ._-", gpumem_wire::share::MAX_NAME)),
+        false => Err(format!(
+            "allowed: 1 to {} letters, digits, and the characters ._-, no dot first",
+            gpumem_wire::share::MAX_NAME
+        )),
     }
 }
 
@@ -59,8 +62,6 @@ impl Command for Args {
         let driver = Driver::open().map_err(|why| Failure::error(format!("nothing can be shared: {why}")))?;
         let rules = Rules { quantum: self.quantum, margin: self.margin };
         let options = Options { name: self.name.clone(), rules, lock: self.lock_time };
-        let mut out = anstream::stdout();
-        writeln!(out, "sharing as {}: start programs with GPUMEM_SHARE={}", self.name, self.name).map_err(to_stdout)?;
         service::serve(&context.world, driver, &options, &mut |line| {
             let _ = writeln!(anstream::stdout(), "{}", crate::text::clean(&line));
         })

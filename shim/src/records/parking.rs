@@ -52,6 +52,8 @@ pub(crate) fn resumed(shim: &Shim) {
         shim.event(EventKind::Resumed, |event| (event.a, event.b) = (bytes, lasted));
     }
     header.parking_ns().store(now, Relaxed);
+    // What it was before it was parked: it came back because it has work.
+    header.idle_since_ns().store(0, Relaxed);
     header.parking().store(Parking::Running as u64, SeqCst);
     gates::open();
 }

@@ -15,7 +15,7 @@ pub const MAX_NAME: usize = 32;
 /// True if a service may have this name.
 pub fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(fits)
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(fits) && !name.starts_with('.')
 }
 
 /// Returns the socket of the service of this name, in a directory of ledgers.

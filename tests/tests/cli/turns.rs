@@ -7,9 +7,9 @@ use gpumem_tests::harness::run::{Running, wait_for};
 use std::process::{Child, Stdio};
 
 const NAME: &str = "t";
-/// The card, and what each member takes of it, MiB. Three fit beside the margin.
+/// The card, and what each member takes of it, MiB. Two fit.
 const CARD: u64 = 256;
-const EACH: u64 = 64;
+const EACH: u64 = 90;
 
 /// A card, its service, and its members.
 struct Shared {
@@ -80,6 +80,9 @@ fn members_take_turns_on_a_card_that_cannot_hold_them() {
         }
     }
     assert!(shared.highest() <= CARD << 20, "{}", shared.highest());
+    let counts = std::fs::read(shared.machine.ledgers().join(format!("{NAME}.share.json"))).expect("its counts");
+    let counts: serde_json::Value = serde_json::from_slice(&counts).expect("JSON");
+    assert!(counts["parks"].as_u64() > Some(4) && counts["failed"] == 0, "{counts:#}");
     // A second service of the name is refused, and the first goes on.
     let second = shared.machine.gpumem(&["share", NAME]);
     assert!(String::from_utf8_lossy(&second.stderr).contains("another service shares as t already"), "{second:?}");

@@ -3,12 +3,12 @@
 
 use super::counts::Counts;
 use super::socket::{Asked, Client, Seat};
-use super::turns::{Move, Player, Rules, Table, Waiting, Wish};
+use super::turns::{Move, Player, Rules, Stands, Table, Waiting, Wish};
 use crate::failure::Result;
 use crate::parking::driver::{Driver, State};
 use crate::parking::obstacles;
 use crate::parking::plan::{self, Member};
-use crate::parking::registry::{self, OnCard, Parked};
+use crate::parking::registry::{self, Parked};
 use crate::parking::sequence::Step;
 use crate::parking::worker::{Action, Order, Said, Worker};
 use crate::source::nvml::Books;
@@ -89,6 +89,7 @@ struct Service<'a> {
 /// The name is taken, or the worker does not start.
 pub(crate) fn serve(world: &World, driver: Driver, options: &Options, say: &mut dyn FnMut(String)) -> Result<()> {
     let mut seat = Seat::of(world, &options.name)?;
+    say(format!("sharing as {0}: start programs with GPUMEM_SHARE={0}", options.name));
     let (to, asked) = mpsc::channel();
     seat.listen(to);
     let (orders, ends) = moves(world.clone());
@@ -206,7 +207,13 @@ impl Service<'_> {
 
     fn player(&self, member: &Member) -> Player {
         let memory = self.memory.get(&member.process.pid);
-        let parked = member.state == State::Checkpointed;
+        let stands = match member.state {
+            State::Running => Stands::Runs,
+            State::Locked => Stands::Locked,
+            State::Checkpointed => Stands::Parked,
+            State::Failed => Stands::Lost,
+            _ => Stands::Unclear,
+        };
         let header = member.ledger.as_ref().map(|ledger| &ledger.snapshot.header);
         let since = header.map(|header| header.idle_since_ns).filter(|&since| since != 0);
         // On the service's clock: a member that was idle before the service began counts from then.
@@ -216,13 +223,15 @@ impl Service<'_> {
             alone.filter(|(since, _)| self.now().saturating_sub(*since) < LEFT_ALONE).map(|(_, why)| why.clone());
         let against =
             || obstacles::of(self.world, member, &self.books).into_iter().next().map(|obstacle| obstacle.what);
-        let never = match parked {
-            true => None,
-            false => left_alone.or_else(|| plan::never(member)).or_else(against),
+        let left_alone_now = left_alone.is_some();
+        let stands = if left_alone_now && stands == Stands::Parked { Stands::Unclear } else { stands };
+        let never = match stands {
+            Stands::Parked | Stands::Unclear => None,
+            _ => left_alone.or_else(|| plan::never(member)).or_else(against),
         };
         Player {
-            parked,
-            cards: self.cards(member).into_iter().map(|card| (card.uuid, card.bytes)).collect(),
+            stands,
+            cards: member.cards.iter().map(|card| (card.uuid.clone(), card.bytes)).collect(),
             idle_after: member
                 .ledger
                 .as_ref()
@@ -232,15 +241,6 @@ impl Service<'_> {
             resumed: memory.and_then(|memory| memory.resumed),
             moves: memory.map_or(Duration::ZERO, |memory| memory.park_time + memory.resume_time),
         }
-    }
-
-    /// Returns what a member has on its cards, or needs there to come back.
-    fn cards(&self, member: &Member) -> Vec<OnCard> {
-        if member.state != State::Checkpointed {
-            return member.cards.clone();
-        }
-        let noted = registry::all(self.world).into_iter().find(|parked| parked.pid == member.process.pid);
-        noted.map_or_else(|| member.cards.clone(), |parked| parked.cards)
     }
 
     fn make(&mut self, next: Move) {
@@ -290,7 +290,7 @@ impl Service<'_> {
             pid,
             start_ticks: member.process.start_ticks,
             name: member.name.clone(),
-            cards: self.cards(member),
+            cards: member.cards.clone(),
             since: registry::now(),
             job: vec![pid],
         };

@@ -4,9 +4,8 @@ use crate::failure::{Failure, Result};
 use crate::source::world::World;
 use gpumem_wire::command::MAX_LINE;
 use gpumem_wire::share::{self, Answer, Ask};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
-use rustix::io::Errno;
-use rustix::net::RecvFlags;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -16,8 +15,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-/// Time for a member to send its line, and to take an answer.
+/// Time for a member to send its line.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Time for a member to take an answer. The service stands still meanwhile; a member that never reads misses it.
+const TAKE: Duration = Duration::from_millis(100);
 /// Most connections that have not sent their line yet.
 const MOST: usize = 256;
 
@@ -40,11 +41,10 @@ impl Client {
 
     /// True if the member has gone away.
     pub(super) fn is_gone(&self) -> bool {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        match rustix::net::recv(&self.0, &mut [0_u8; 1], flags) {
-            Ok((_, got)) => got == 0,
-            Err(error) => error != Errno::WOULDBLOCK,
-        }
+        let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut asked = [PollFd::new(&self.0, PollFlags::RDHUP)];
+        let polled = rustix::event::poll(&mut asked, Some(&Timespec::default()));
+        polled.is_ok() && asked[0].revents().intersects(ended)
     }
 }
 
@@ -70,7 +70,7 @@ impl Seat {
                 .create(true)
                 .truncate(false)
                 .mode(0o600)
-                .custom_flags(libc::O_NOFOLLOW)
+                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
                 .open(&lock)
         };
         let file = open().map_err(|error| Failure::io(lock.display(), &error))?;
@@ -123,7 +123,7 @@ fn read(stream: UnixStream) -> Option<Asked> {
     if uid != 0 && uid != rustix::process::geteuid().as_raw() && !rustix::process::geteuid().is_root() {
         return None;
     }
-    stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE))).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(TAKE))).ok()?;
     let mut line = String::new();
     BufReader::new((&stream).take(MAX_LINE as u64)).read_line(&mut line).ok()?;
     let mut client = Client(stream);

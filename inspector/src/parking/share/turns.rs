@@ -15,7 +15,7 @@ pub(crate) type Moment = Duration;
 /// A process with GPUMEM_SHARE.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Player {
-    pub parked: bool,
+    pub stands: Stands,
     /// Bytes by card: those that it has there, or needs to come back.
     pub cards: BTreeMap<String, u64>,
     /// Since when it has given its GPUs no work; `None` while it works.
@@ -28,6 +28,20 @@ pub(crate) struct Player {
     pub resumed: Option<Moment>,
     /// Time that its last park and resume took together.
     pub moves: Duration,
+}
+
+/// Where a member stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stands {
+    #[default]
+    Runs,
+    /// Its memory is on its cards, and its calls wait.
+    Locked,
+    Parked,
+    /// The driver gave it up.
+    Lost,
+    /// It cannot be told, or was left alone after a move that failed: it waits.
+    Unclear,
 }
 
 /// A wish of a member.
@@ -107,7 +121,7 @@ impl Table<'_> {
             return Some(Move::Refuse { number, why: "the service does not know this process".into() });
         };
         // Its own answer would wait for its own way back.
-        if player.parked {
+        if player.stands != Stands::Runs {
             return None;
         }
         // Its driver found no memory for it, whatever is counted as free.
@@ -119,8 +133,11 @@ impl Table<'_> {
         if let Some(pid) = self.idle_longest(waiting.pid, &[uuid], &asks) {
             return Some(Move::Park { pid, for_whom: waiting.pid });
         }
-        let others =
-            || self.players.iter().filter(|(pid, player)| **pid != waiting.pid && !player.parked && player.on(&[uuid]));
+        let others = || {
+            self.players
+                .iter()
+                .filter(|(pid, player)| **pid != waiting.pid && player.stands == Stands::Runs && player.on(&[uuid]))
+        };
         if others().all(|(_, player)| player.never.is_some()) {
             return Some(Move::Refuse { number, why: self.nobody(uuid, others().count()) });
         }
@@ -148,8 +165,15 @@ impl Table<'_> {
         let Some(player) = self.players.get(&waiting.pid) else {
             return Some(Move::Refuse { number, why: "the service does not know this process".into() });
         };
-        if !player.parked {
-            return Some(Move::Grant { number });
+        match player.stands {
+            Stands::Runs => return Some(Move::Grant { number }),
+            Stands::Locked => return Some(Move::Resume { pid: waiting.pid }),
+            Stands::Lost => {
+                let why = "the driver gave it up when it was moved: it can only be killed".to_owned();
+                return Some(Move::Refuse { number, why });
+            }
+            Stands::Unclear => return None,
+            Stands::Parked => {}
         }
         let lacking =
             || player.cards.iter().filter(|(uuid, bytes)| !self.has(uuid, **bytes)).map(|(uuid, _)| uuid.as_str());
@@ -169,13 +193,18 @@ impl Table<'_> {
     /// Members that could make way on one of the cards.
     fn others<'t>(&'t self, pid: u32, cards: &'t [&'t str]) -> impl Iterator<Item = (u32, &'t Player)> {
         let all = self.players.iter().map(|(&pid, player)| (pid, player));
-        all.filter(move |(other, player)| *other != pid && !player.parked && player.never.is_none() && player.on(cards))
+        all.filter(move |(other, player)| {
+            *other != pid && player.stands == Stands::Runs && player.never.is_none() && player.on(cards)
+        })
     }
 
     /// `stays`: members that do not make way.
     fn idle_longest(&self, pid: u32, cards: &[&str], stays: &dyn Fn(u32) -> bool) -> Option<u32> {
-        let since =
-            |player: &Player| player.idle_since.filter(|&since| self.now.saturating_sub(since) >= player.idle_after);
+        // It came back because it had work.
+        let since = |player: &Player| {
+            let since = player.idle_since?.max(player.resumed.unwrap_or_default());
+            (self.now.saturating_sub(since) >= player.idle_after).then_some(since)
+        };
         let idle = self.others(pid, cards).filter(|&(pid, _)| !stays(pid));
         let idle = idle.filter_map(|(pid, player)| Some((since(player)?, pid)));
         idle.min().map(|(_, pid)| pid)
@@ -247,6 +276,14 @@ mod tests {
     }
 
     #[test]
+    fn a_member_that_has_just_come_back_is_not_idle() {
+        let back = Player { resumed: Some(seconds(97)), ..idle(8 * GIB, 0) };
+        let players = [(1, player(0)), (2, back), (3, idle(8 * GIB, 50))];
+        assert_eq!(next(100, &players, GIB, &[short(1, 1, 4 * GIB)]), Some(Move::Park { pid: 3, for_whom: 1 }));
+        assert_eq!(next(100, &players[..2], GIB, &[short(1, 1, 4 * GIB)]), None);
+    }
+
+    #[test]
     fn who_cannot_be_parked_is_not_and_is_not_waited_for() {
         let stays = Player { never: Some("managed memory".into()), ..idle(8 * GIB, 0) };
         let refused = next(100, &[(1, player(0)), (2, stays)], 0, &[short(1, 1, GIB)]);
@@ -275,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_parked_member_comes_back_where_there_is_room() {
-        let parked = Player { parked: true, ..player(8 * GIB) };
+        let parked = Player { stands: Stands::Parked, ..player(8 * GIB) };
         let asked = &[wake(1, 1)];
         assert_eq!(next(0, &[(1, parked.clone())], 9 * GIB, asked), Some(Move::Resume { pid: 1 }));
         assert_eq!(next(0, &[(1, parked.clone())], 8 * GIB, asked), None, "without a margin it may never come back");
@@ -285,8 +322,17 @@ mod tests {
     }
 
     #[test]
+    fn a_member_that_is_not_there_is_not_said_to_run() {
+        let asked = &[wake(1, 1)];
+        let stands = |stands| next(0, &[(1, Player { stands, ..player(GIB) })], 0, asked);
+        assert_eq!(stands(Stands::Locked), Some(Move::Resume { pid: 1 }), "its memory is there");
+        assert!(matches!(stands(Stands::Lost), Some(Move::Refuse { why, .. }) if why.contains("killed")));
+        assert_eq!(stands(Stands::Unclear), None);
+    }
+
+    #[test]
     fn a_busy_member_has_its_turn_first() {
-        let parked = Player { parked: true, ..player(8 * GIB) };
+        let parked = Player { stands: Stands::Parked, ..player(8 * GIB) };
         let busy = Player { resumed: Some(seconds(100)), moves: seconds(3), ..player(8 * GIB) };
         let both = [(1, parked.clone()), (2, busy.clone())];
         assert_eq!(next(119, &both, 0, &[wake(1, 1)]), None);
@@ -303,25 +349,26 @@ mod tests {
     #[test]
     fn nobody_starves() {
         let mut players: BTreeMap<u32, Player> =
-            (1..=8).map(|pid| (pid, Player { parked: true, ..player(8 * GIB) })).collect();
+            (1..=8).map(|pid| (pid, Player { stands: Stands::Parked, ..player(8 * GIB) })).collect();
         let (mut waiting, mut number) = (Vec::new(), 0);
         let mut turns = BTreeMap::<u32, Vec<u64>>::new();
         for now in 0..4000 {
             for (&pid, player) in &players {
-                if player.parked && !waiting.iter().any(|waiting: &Waiting| waiting.pid == pid) {
+                if player.stands == Stands::Parked && !waiting.iter().any(|waiting: &Waiting| waiting.pid == pid) {
                     number += 1;
                     waiting.push(wake(number, pid));
                 }
             }
-            let on_card: u64 = players.values().filter(|player| !player.parked).map(|player| player.cards[CARD]).sum();
+            let on_card: u64 =
+                players.values().filter(|player| player.stands == Stands::Runs).map(|player| player.cards[CARD]).sum();
             assert!(on_card <= 17 * GIB);
             let free = BTreeMap::from([(CARD.to_owned(), 17 * GIB - on_card)]);
             let table = Table { rules: RULES, now: seconds(now), players: &players, waiting: &waiting, free: &free };
             match table.next() {
-                Some(Move::Park { pid, .. }) => players.get_mut(&pid).unwrap().parked = true,
+                Some(Move::Park { pid, .. }) => players.get_mut(&pid).unwrap().stands = Stands::Parked,
                 Some(Move::Resume { pid }) => {
                     let player = players.get_mut(&pid).unwrap();
-                    (player.parked, player.resumed) = (false, Some(seconds(now)));
+                    (player.stands, player.resumed) = (Stands::Runs, Some(seconds(now)));
                     turns.entry(pid).or_default().push(now);
                 }
                 Some(Move::Grant { number }) => waiting.retain(|waiting| waiting.number != number),
