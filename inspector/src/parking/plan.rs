@@ -1,7 +1,7 @@
 //! Which processes a park is about, and what each has on which card.
 
 use super::driver::{Checkpoints, State};
-use super::registry::OnCard;
+use super::registry::{self, OnCard};
 use crate::model::Ledger;
 use crate::model::devices;
 use crate::source::nvml::{Books, Count};
@@ -9,6 +9,8 @@ use crate::source::process::Process;
 use crate::source::standing::Standing;
 use crate::source::world::World;
 use crate::source::{called, choose, find};
+use gpumem_wire::share::uuid_text;
+use std::collections::BTreeSet;
 
 /// A process that the driver knows.
 pub(crate) struct Member {
@@ -24,13 +26,16 @@ pub(crate) struct Member {
 impl Member {
     fn of(world: &World, books: &Books, process: Process, state: State, ledger: Option<Ledger>) -> Self {
         let name = ledger.as_ref().map_or_else(|| called::of_process(world, &process), Ledger::name);
-        let cards = on_cards(books, process.pid, ledger.as_ref());
+        let cards = match state {
+            State::Checkpointed => when_parked(world, &process, ledger.as_ref()),
+            _ => on_cards(books, process.pid, ledger.as_ref()),
+        };
         Self { process, name, state, cards, ledger }
     }
 
     /// Device bytes on all cards.
     pub(crate) fn bytes(&self) -> u64 {
-        self.cards.iter().map(|card| card.bytes).sum()
+        self.cards.iter().fold(0, |sum, card| sum.saturating_add(card.bytes))
     }
 
     /// Names it in a message.
@@ -50,8 +55,8 @@ pub(crate) fn members(
 ) -> Vec<Member> {
     let survey = find::survey(&world.wide());
     let all = Process::all(world);
-    let all =
-        all.into_iter().filter(|process| pids.contains(&process.pid) || !alone && descends(world, process.pid, pids));
+    let named = |process: &Process| pids.contains(&process.pid) || !alone && descends(world, process.pid, pids);
+    let all = all.into_iter().filter(|process| named(process) && !is_gpumem(world, process));
     let known = all.filter_map(|process| Some((state(world, driver, &process)?, process)));
     let member = |(state, process): (State, Process)| {
         let found = survey.found.iter().find(|found| found.pid == process.pid && found.is_live());
@@ -99,6 +104,12 @@ pub(crate) fn never(member: &Member) -> Option<String> {
     said.split_once('\n').map(|(_, why)| why.to_owned()).filter(|why| !why.is_empty())
 }
 
+/// True for a process of this program: it uses the driver, and has no memory on a card.
+fn is_gpumem(world: &World, process: &Process) -> bool {
+    let exe = |pid: String| std::fs::read_link(world.proc.join(pid).join("exe")).ok();
+    exe(process.pid.to_string()).is_some_and(|it| Some(it) == exe("self".into()))
+}
+
 /// Levels of parents that are looked at: more than any tree of processes has, and an end if pids are used again
 /// meanwhile.
 const LEVELS: usize = 64;
@@ -113,6 +124,22 @@ fn descends(world: &World, pid: u32, from: &[u32]) -> bool {
 /// True if `ancestor` is one of `pid`'s ancestors.
 pub(crate) fn is_under(world: &World, pid: u32, ancestor: u32) -> bool {
     descends(world, pid, &[ancestor])
+}
+
+/// Returns what a parked process needs to come back: what was noted, else what libgpumem.so in it was told. Empty if
+/// that is not known.
+fn when_parked(world: &World, process: &Process, ledger: Option<&Ledger>) -> Vec<OnCard> {
+    if let Some(noted) = registry::of(world, process.pid, process.start_ticks) {
+        return noted.cards;
+    }
+    let told = || {
+        let snapshot = &ledger?.snapshot;
+        let bytes = Some(snapshot.header.parked_bytes).filter(|&bytes| bytes > 0)?;
+        let uuids: BTreeSet<[u8; 16]> = snapshot.contexts.values().map(|context| context.uuid).collect();
+        let uuid = uuids.first().filter(|_| uuids.len() == 1)?;
+        Some(OnCard { uuid: uuid_text(uuid), bytes })
+    };
+    told().into_iter().collect()
 }
 
 /// Returns the bytes of a process on each card.

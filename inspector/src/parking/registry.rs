@@ -7,8 +7,9 @@ use crate::failure::{Failure, Result};
 use crate::source::process::Process;
 use crate::source::world::World;
 use gpumem_wire::place::ProcessId;
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ pub(crate) struct Parked {
 impl Parked {
     /// Device bytes on all cards.
     pub(crate) fn bytes(&self) -> u64 {
-        self.cards.iter().map(|card| card.bytes).sum()
+        self.cards.iter().fold(0, |sum, card| sum.saturating_add(card.bytes))
     }
 
     fn path(&self, world: &World) -> PathBuf {
@@ -58,6 +59,38 @@ fn path(world: &World, pid: u32, start_ticks: u64) -> PathBuf {
 /// Returns the time for [`Parked::since`].
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// A turn of this user's: nobody else parks or resumes while it lives. The kernel ends it with the process.
+pub(crate) struct Turn(File);
+
+/// Waits for a turn.
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn turn(world: &World) -> Result<Turn> {
+    let path = world.own_dir.join("parking.lock");
+    let open = || {
+        DirBuilder::new().recursive(true).mode(0o700).create(&world.own_dir)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = options.open(&path)?;
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+        Ok(Turn(file))
+    };
+    open().map_err(|error: std::io::Error| Failure::io(path.display(), &error))
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+/// Returns the note about a process.
+pub(crate) fn of(world: &World, pid: u32, start_ticks: u64) -> Option<Parked> {
+    let parked = read(world, &path(world, pid, start_ticks))?;
+    ((parked.pid, parked.start_ticks) == (pid, start_ticks)).then_some(parked)
 }
 
 /// Notes a process. The file is complete or not there.
@@ -103,8 +136,10 @@ pub(crate) fn all(world: &World) -> Vec<Parked> {
 
 /// Parses `PID-START`.
 fn id_of(name: &str) -> Option<ProcessId> {
-    let (pid, start_ticks) = name.split_once('-')?;
-    Some(ProcessId { pid: pid.parse().ok()?, start_ticks: start_ticks.parse().ok()? })
+    let (pid, start) = name.split_once('-')?;
+    let id = ProcessId { pid: pid.parse().ok()?, start_ticks: start.parse().ok()? };
+    // `+5` and `05` are numbers for Rust.
+    (format!("{}-{}", id.pid, id.start_ticks) == name).then_some(id)
 }
 
 /// Reads a note of this user's, or of root's. Anyone can write to a public directory.

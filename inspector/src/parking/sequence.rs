@@ -95,6 +95,8 @@ impl Caller<'_> {
                 left.push((pid, format!("it is locked, and unlocking it failed: {}", stop.why)));
             }
         }
+        // One that has ended needs nothing any more.
+        left.retain(|&(pid, _)| self.driver.state(pid).is_ok());
         left
     }
 }
@@ -108,6 +110,15 @@ fn stop(pid: u32, step: Step, refusal: Refusal) -> Stop {
     Stop { pid, step, why, left: Vec::new() }
 }
 
+/// Fails unless all of the processes run.
+///
+/// # Errors
+/// Names the first that does not.
+pub(crate) fn all_run(driver: &dyn Checkpoints, pids: &[u32]) -> Result<(), Stop> {
+    let mut caller = Caller { driver, tell: &mut |_| {} };
+    pids.iter().try_for_each(|&pid| caller.expect(pid, &[State::Running]).map(drop))
+}
+
 /// Parks the processes. `limit`: how long the work of each may take to end. `tell` is given each call.
 ///
 /// # Errors
@@ -118,10 +129,8 @@ pub(crate) fn park(
     limit: Duration,
     tell: &mut dyn FnMut(Call),
 ) -> Result<(), Stop> {
+    all_run(driver, pids)?;
     let mut caller = Caller { driver, tell };
-    for &pid in pids {
-        caller.expect(pid, &[State::Running])?;
-    }
     let calls = [Step::Lock, Step::Checkpoint].into_iter().flat_map(|step| pids.iter().map(move |&pid| (pid, step)));
     let (mut locked, mut parked) = (0, 0);
     for (pid, step) in calls {
@@ -141,16 +150,22 @@ pub(crate) fn park(
     Ok(())
 }
 
-/// Resumes the processes, in the order in which they were parked. One that is locked only is unlocked.
+/// Resumes the processes, in the order in which they were parked. One that is locked only is unlocked. Those that run
+/// already are left alone, unless all do.
 ///
 /// # Errors
 /// The call that was refused. Processes that were back by then run; the others are in [`Stop::left`].
 pub(crate) fn resume(driver: &dyn Checkpoints, pids: &[u32], tell: &mut dyn FnMut(Call)) -> Result<(), Stop> {
     let mut caller = Caller { driver, tell };
-    let mut states = Vec::new();
+    let mut waiting = Vec::new();
     for &pid in pids {
-        states.push(caller.expect(pid, &[State::Checkpointed, State::Locked])?);
+        let state = caller.expect(pid, &[State::Checkpointed, State::Locked, State::Running])?;
+        waiting.extend((state != State::Running).then_some((pid, state)));
     }
+    let (pids, states): (Vec<u32>, Vec<State>) = match waiting.is_empty() {
+        false => waiting.into_iter().unzip(),
+        true => return caller.expect(pids[0], &[State::Checkpointed]).map(drop),
+    };
     for (at, (&pid, state)) in pids.iter().zip(states).enumerate() {
         if state == State::Locked {
             continue;
@@ -161,7 +176,7 @@ pub(crate) fn resume(driver: &dyn Checkpoints, pids: &[u32], tell: &mut dyn FnMu
             return Err(stop);
         }
     }
-    match caller.undo(pids, 0) {
+    match caller.undo(&pids, 0) {
         left if left.is_empty() => Ok(()),
         left => {
             let (pid, why) = left[0].clone();
@@ -277,6 +292,14 @@ mod tests {
         }
         assert_eq!(resume(&Fake::of(&[7], 0, &[]), &[7], silent).unwrap_err().why, "it is running");
         assert_eq!(park(&Fake::default(), &[7], LIMIT, silent).unwrap_err().why, Refusal(1).to_string());
+    }
+
+    #[test]
+    fn one_that_runs_already_does_not_keep_the_others() {
+        let driver = Fake::of(&[7, 8], 2, &[]);
+        driver.states.borrow_mut().insert(8, 0);
+        resume(&driver, &[7, 8], &mut |call| assert_eq!(call.pid, 7)).unwrap();
+        assert_eq!(driver.now(), [0, 0]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! It is `gpumem park --worker`: it reads an [`Order`] a line from its input, and writes a line of JSON for each thing
 //! that happened.
 
-use super::driver::Driver;
+use super::driver::{Checkpoints, Driver, State};
 use super::plan;
 use super::registry::{self, Parked};
 use super::sequence::{self, Call, Step, Stop};
@@ -192,6 +192,8 @@ fn say(said: &Said) {
 }
 
 fn carry_out(world: &World, driver: &Driver, order: &Order) -> std::result::Result<(), Said> {
+    // One order at a time, whoever gives it: the state must not change between the look and the calls.
+    let _turn = registry::turn(world).map_err(|failure| Said::Failed { why: failure.to_string() })?;
     for member in &order.members {
         let same = |process: &Process| process.start_ticks == member.start_ticks;
         if !Process::of(world, member.pid).is_some_and(|process| same(&process)) {
@@ -204,13 +206,24 @@ fn carry_out(world: &World, driver: &Driver, order: &Order) -> std::result::Resu
         Action::Park => park(world, driver, order, &pids, tell),
         Action::Resume => {
             let stopped = sequence::resume(driver, &pids, tell);
-            let left: Vec<u32> =
-                stopped.as_ref().err().map_or(vec![], |stop| stop.left.iter().map(|left| left.0).collect());
-            for member in order.members.iter().filter(|member| !left.contains(&member.pid)) {
+            settle(world, driver, order);
+            stopped.map_err(Said::Stopped)
+        }
+    }
+}
+
+/// Brings notes and libgpumem.so in line with what the driver says of each process.
+fn settle(world: &World, driver: &Driver, order: &Order) {
+    for member in &order.members {
+        match driver.state(member.pid) {
+            Ok(State::Running) | Err(_) => {
                 registry::forget(world, member.pid, member.start_ticks);
                 let _ = tell_shim(world, member.pid, &Request::Resumed);
             }
-            stopped.map_err(Said::Stopped)
+            Ok(State::Checkpointed) => {
+                let _ = tell_shim(world, member.pid, &Request::Parked { bytes: member.bytes() });
+            }
+            Ok(_) => {}
         }
     }
 }
@@ -222,10 +235,11 @@ fn park(
     pids: &[u32],
     tell: &mut dyn FnMut(Call),
 ) -> std::result::Result<(), Said> {
-    let resumed = |pids: &[u32]| pids.iter().for_each(|&pid| drop(tell_shim(world, pid, &Request::Resumed)));
+    // One that another has parked has a note already, and knows where it stands.
+    sequence::all_run(driver, pids).map_err(Said::Stopped)?;
     for &pid in pids {
         if let Err(why) = tell_shim(world, pid, &Request::Park) {
-            resumed(pids);
+            settle(world, driver, order);
             return Err(Said::Failed { why });
         }
     }
@@ -246,19 +260,7 @@ fn park(
             }))
         }
     });
-    let left = match &parked {
-        Ok(()) => pids.to_vec(),
-        Err(Said::Stopped(stop)) => stop.left.iter().map(|left| left.0).collect(),
-        Err(_) => Vec::new(),
-    };
-    for member in &order.members {
-        if left.contains(&member.pid) {
-            let _ = tell_shim(world, member.pid, &Request::Parked { bytes: member.bytes() });
-        } else {
-            registry::forget(world, member.pid, member.start_ticks);
-            resumed(&[member.pid]);
-        }
-    }
+    settle(world, driver, order);
     parked
 }
 

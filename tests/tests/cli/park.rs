@@ -189,6 +189,36 @@ fn a_program_that_polls_outlives_its_park_with_the_shim() {
     }
 }
 
+/// One of them parks it; the other changes nothing, neither its note nor what the shim knows.
+#[test]
+fn of_two_parks_at_once_one_is_refused_and_the_program_comes_back() {
+    let machine = Machine::new();
+    for preloaded in [false, true] {
+        let mut target = machine.start(preloaded);
+        assert_eq!(tell(&mut target, "alloc 16"), "0");
+        let askers = [(); 2].map(|()| machine.command(&["park", &pid(&target)]).spawn().expect("gpumem starts"));
+        let codes = askers.map(|mut asker| asker.wait().expect("it ends").code());
+        assert!(codes.contains(&Some(0)) && codes.contains(&Some(1)), "{codes:?}");
+        let back = machine.says(&["resume"]);
+        assert!(back.contains("80.0 MiB are back"), "{back}");
+        assert_eq!(tell(&mut target, "check"), "0");
+    }
+}
+
+/// A shell parks itself: gpumem below it is no program to be parked.
+#[test]
+fn the_asker_itself_is_not_parked() {
+    let machine = Machine::new();
+    let mut target = machine.start(false);
+    assert_eq!(tell(&mut target, "alloc 16"), "0");
+    let dry = machine.says(&["park", "--dry-run", &std::process::id().to_string()]);
+    assert_eq!(dry.lines().count(), 1, "{dry}");
+    let said = machine.says(&["park", &std::process::id().to_string()]);
+    assert!(said.contains(&format!("parked pid {}", target.pid())), "{said}");
+    machine.says(&["resume"]);
+    assert_eq!(tell(&mut target, "check"), "0");
+}
+
 /// Whoever asked may end at any moment: the process that makes the calls finishes what it began.
 #[test]
 fn an_asker_that_is_killed_leaves_the_program_usable() {
