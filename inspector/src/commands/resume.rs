@@ -139,10 +139,10 @@ fn by_other_tool(world: &World, driver: &Driver, pid: u32) -> Result<Parked> {
     })
 }
 
-/// Returns the bytes that are to go back to each card. One that is only locked has its memory there.
+/// Returns the bytes that are to go back to each card. One that is only locked, or runs, has its memory there.
 fn wanted(driver: &Driver, members: &[Parked]) -> BTreeMap<String, u64> {
     let mut wanted: BTreeMap<String, u64> = BTreeMap::new();
-    for member in members.iter().filter(|member| driver.state(member.pid) != Ok(State::Locked)) {
+    for member in members.iter().filter(|member| driver.state(member.pid) == Ok(State::Checkpointed)) {
         for card in &member.cards {
             let bytes = wanted.entry(card.uuid.clone()).or_default();
             *bytes = bytes.saturating_add(card.bytes);

@@ -223,8 +223,11 @@ impl Service<'_> {
             alone.filter(|(since, _)| self.now().saturating_sub(*since) < LEFT_ALONE).map(|(_, why)| why.clone());
         let against =
             || obstacles::of(self.world, member, &self.books).into_iter().next().map(|obstacle| obstacle.what);
-        let left_alone_now = left_alone.is_some();
-        let stands = if left_alone_now && stands == Stands::Parked { Stands::Unclear } else { stands };
+        // A way back that failed is not tried again at once.
+        let stands = match stands {
+            Stands::Parked if left_alone.is_some() => Stands::Unclear,
+            stands => stands,
+        };
         let never = match stands {
             Stands::Parked | Stands::Unclear => None,
             _ => left_alone.or_else(|| plan::never(member)).or_else(against),
