@@ -154,7 +154,7 @@ fn run(shim: &'static Shim, OpenFiles { mut files, socket }: OpenFiles) -> Ended
                 }
             }
             asker.look(shim);
-            if !is_quiet(shim) {
+            if !is_quiet() {
                 set::shorten_decay_beside_own_cache(shim, &mut changes);
                 pool::housekeeping(shim);
                 graphs::housekeeping();
@@ -168,7 +168,7 @@ fn run(shim: &'static Shim, OpenFiles { mut files, socket }: OpenFiles) -> Ended
             next += PERIOD;
         }
         // The copy of the device's memory on the host is not the program's.
-        let samples = growth.next().filter(|_| !is_quiet(shim));
+        let samples = growth.next().filter(|_| !is_quiet());
         if samples.is_some() {
             growth.sample_if_due(shim, &mut files);
         }
@@ -217,12 +217,12 @@ fn carry_out(
             let text = shim.ledger.texts.intern(name.as_bytes());
             shim.event(EventKind::Mark, |event| event.text = text);
             // Growth since the mark is counted from what was live when the mark was set.
-            if !is_quiet(shim) {
+            if !is_quiet() {
                 growth.sample(shim, files);
             }
             "ok".to_owned()
         }
-        Ok(Request::Trim { press }) => answer_line(parking::may_call(shim).and_then(|()| trim(shim, press))),
+        Ok(Request::Trim { press }) => answer_line(parking::may_call().and_then(|()| trim(shim, press))),
         Ok(Request::Set { name, value, force }) => answer_line(set::set(shim, &name, &value, force, changes)),
         Ok(Request::Off) => answer_line(set::off(shim, changes)),
         Ok(Request::Park) => answer_line(asker.park(shim)),
@@ -234,7 +234,7 @@ fn carry_out(
             asker.resumed(shim);
             "ok".to_owned()
         }
-        Ok(Request::Check { .. } | Request::References { .. }) if is_quiet(shim) => {
+        Ok(Request::Check { .. } | Request::References { .. }) if is_quiet() => {
             format!("error {}", parking::PARKED)
         }
         Ok(Request::Check { longest_ms }) => return later(shim, Look::Guard, longest_ms),

@@ -54,21 +54,21 @@ impl Asker {
     /// process is believed, or if there is
     /// neither a pool nor a graph cache.
     pub(super) fn look(&self, shim: &Shim) {
-        let is_quiet = parking::is_quiet(shim);
+        let is_quiet = parking::is_quiet();
         let is_believed = is_quiet && self.heard.is_some_and(|heard| heard.elapsed() < BELIEVED);
         if is_believed || !is_quiet && pool::all().next().is_none() && graphs::caches().next().is_none() {
             return;
         }
         let state = backend::of(Vendor::Cuda).parking();
         match state {
-            Some(Parking::Parked) if !parking::is(shim, Parking::Parked) => parking::parked(shim, device_bytes(shim)),
+            Some(Parking::Parked) if !parking::is(Parking::Parked) => parking::parked(shim, device_bytes(shim)),
             Some(Parking::Quiet) if !is_quiet => parking::begin(shim),
             Some(Parking::Running) if is_quiet => parking::resumed(shim),
             // A driver that cannot tell has locked nothing.
-            None if parking::is(shim, Parking::Quiet) => parking::resumed(shim),
+            None if parking::is(Parking::Quiet) => parking::resumed(shim),
             _ => {}
         }
-        graphs::watch_parking(parking::is_quiet(shim));
+        graphs::watch_parking(parking::is_quiet());
     }
 }
 
@@ -85,11 +85,11 @@ fn device_bytes(shim: &Shim) -> u64 {
 /// # Errors
 /// Why the shim is not quiet.
 fn park(shim: &'static Shim) -> Result<String, String> {
-    if parking::is(shim, Parking::Parked) {
+    if parking::is(Parking::Parked) {
         return Err("this process is parked already".into());
     }
     // The process may be locked if it was asked before.
-    let asked_before = parking::is_quiet(shim);
+    let asked_before = parking::is_quiet();
     let given = if asked_before { None } else { trim(shim, false).ok() };
     graphs::watch_parking(true);
     parking::begin(shim);
@@ -112,6 +112,6 @@ fn park(shim: &'static Shim) -> Result<String, String> {
 
 /// # Errors
 /// [`PARKED`], while the shim must make no driver call.
-pub(super) fn may_call(shim: &Shim) -> Result<(), String> {
-    if parking::is_quiet(shim) { Err(PARKED.into()) } else { Ok(()) }
+pub(super) fn may_call() -> Result<(), String> {
+    if parking::is_quiet() { Err(PARKED.into()) } else { Ok(()) }
 }

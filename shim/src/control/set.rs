@@ -75,7 +75,7 @@ pub(super) fn off(shim: &'static Shim, changes: &mut Changes) -> Result<String, 
 fn allowed(shim: &'static Shim, setting: &Setting, value: Option<&Value>, force: bool) -> Result<(), String> {
     let on = !matches!(value, Some(Value::Bool(false) | Value::Number(0)));
     if let Id::Pool | Id::GraphCache | Id::GraphCacheBytes | Id::GraphIdle | Id::GraphFold = setting.id {
-        parking::may_call(shim)?;
+        parking::may_call()?;
     }
     match setting.id {
         Id::Pool if on => books_are_open(),

@@ -48,7 +48,7 @@ pub(crate) fn watch_parking(watched: bool) {
 
 #[cold]
 fn before_wait() {
-    let is_parked = || gate::shim().is_some_and(parking::is_quiet);
+    let is_parked = parking::is_quiet;
     let _errno = KeepErrno::new();
     while is_parked() && !own::is_this_thread() {
         cancel::sleep(PARKED_LOOKS);

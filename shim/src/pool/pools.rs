@@ -166,7 +166,7 @@ pub(crate) fn give_to_group(shim: &'static Shim) {
     let Some(group) = &shim.group else { return };
     let Some((call, places)) = group.called() else { return };
     for place in places {
-        for pool in all().filter(|pool| pool.vendor == place.vendor && !records::parking::is_quiet(shim)) {
+        for pool in all().filter(|pool| pool.vendor == place.vendor && !records::parking::is_quiet()) {
             pool.releaser.give_back(shim, Some(place.device), true);
             group.keeps(&place, pool.idle_on(place.device));
         }

@@ -65,12 +65,14 @@ pub(crate) struct Numbers {
     pub module_readers: AtomicU32,
     /// 1 while calls of the driver wait: [`crate::backend::gates`].
     pub gates_closed: AtomicU32,
+    /// How far the process is parked: [`crate::records::parking`].
+    pub parking: AtomicU32,
 }
 
 impl Numbers {
     fn wipe(&self) {
-        let Self { stage, doors, initialised, module_readers, gates_closed } = self;
-        [stage, doors, initialised, module_readers, gates_closed]
+        let Self { stage, doors, initialised, module_readers, gates_closed, parking } = self;
+        [stage, doors, initialised, module_readers, gates_closed, parking]
             .into_iter()
             .for_each(|number| number.store(0, Relaxed));
     }

@@ -5,38 +5,50 @@
 //! (`aside.rs`, `frees.rs`) is part of that call, for which the driver waits before it locks the process.
 
 use crate::backend::gates;
-use crate::process::clock;
+use crate::process::{clock, wiped};
 use crate::shim::Shim;
 use gpumem_wire::kinds::{EventKind, Parking};
 use std::sync::atomic::Ordering::*;
 
 /// True while the shim's own threads must make no driver call.
-pub(crate) fn is_quiet(shim: &Shim) -> bool {
-    !is(shim, Parking::Running)
+pub(crate) fn is_quiet() -> bool {
+    !is(Parking::Running)
 }
 
 /// True if parking has come this far.
-pub(crate) fn is(shim: &Shim, state: Parking) -> bool {
-    shim.ledger.header().parking().load(SeqCst) == state as u64
+pub(crate) fn is(state: Parking) -> bool {
+    now() == state as u32
+}
+
+/// Returns how far parking has come. The ledger's word is a copy: whoever may write to that file must not hold the
+/// program up.
+fn now() -> u32 {
+    wiped::known_numbers().map_or(Parking::Running as u32, |numbers| numbers.parking.load(SeqCst))
+}
+
+/// Sets how far parking has come; returns what it was.
+fn set(shim: &Shim, state: Parking) -> u32 {
+    shim.ledger.header().parking().store(state as u64, SeqCst);
+    wiped::numbers().map_or(Parking::Running as u32, |numbers| numbers.parking.swap(state as u32, SeqCst))
 }
 
 /// Makes the shim quiet. In a process that shares a card, new calls of the driver wait from now on.
 pub(crate) fn begin(shim: &Shim) {
     let header = shim.ledger.header();
     header.parking_ns().store(clock::precise_ns(), Relaxed);
-    header.parking().store(Parking::Quiet as u64, SeqCst);
+    set(shim, Parking::Quiet);
     gates::close();
 }
 
 /// Notes that so many bytes of device memory are on the host now.
 pub(crate) fn parked(shim: &Shim, bytes: u64) {
-    if !is_quiet(shim) {
+    if !is_quiet() {
         begin(shim);
     }
     let header = shim.ledger.header();
     let took = clock::precise_ns().saturating_sub(header.parking_ns().load(Relaxed));
     header.parked_bytes().store(bytes, Relaxed);
-    if header.parking().swap(Parking::Parked as u64, SeqCst) != Parking::Parked as u64 {
+    if set(shim, Parking::Parked) != Parking::Parked as u32 {
         shim.event(EventKind::Parked, |event| (event.a, event.b) = (bytes, took));
     }
 }
@@ -47,13 +59,13 @@ pub(crate) fn resumed(shim: &Shim) {
     let now = clock::precise_ns();
     let lasted = now.saturating_sub(header.parking_ns().load(Relaxed));
     let bytes = header.parked_bytes().swap(0, Relaxed);
-    if header.parking().load(SeqCst) == Parking::Parked as u64 {
+    if is(Parking::Parked) {
         header.parked_total_ns().fetch_add(lasted, Relaxed);
         shim.event(EventKind::Resumed, |event| (event.a, event.b) = (bytes, lasted));
     }
     header.parking_ns().store(now, Relaxed);
     // What it was before it was parked: it came back because it has work.
     header.idle_since_ns().store(0, Relaxed);
-    header.parking().store(Parking::Running as u64, SeqCst);
+    set(shim, Parking::Running);
     gates::open();
 }

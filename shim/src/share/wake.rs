@@ -64,7 +64,7 @@ fn runs() -> bool {
     let told = shim.ledger.header().parking_ns();
     let told_ns = told.load(Relaxed);
     // Between `park` and the driver's lock the process still runs.
-    let may_run = parking::is(shim, Parking::Parked) || clock::precise_ns().saturating_sub(told_ns) > TOLD_NS;
+    let may_run = parking::is(Parking::Parked) || clock::precise_ns().saturating_sub(told_ns) > TOLD_NS;
     let runs =
         may_run && backend::of(Vendor::Cuda).parking() == Some(Parking::Running) && told.load(Relaxed) == told_ns;
     if runs {
