@@ -73,8 +73,9 @@ pub(crate) struct LocalMemory {
 /// Sums on the way to a [`Device`].
 #[derive(Default)]
 struct Looks {
-    /// Time at which the first context was made.
-    first_ns: Option<u64>,
+    /// Time at which the first context was made, and the used bytes then. The clock is coarse: of two contexts that were
+    /// made at one moment, the first found less in use.
+    first: Option<(u64, u64)>,
     used_ns: u64,
     /// Time and result of the newest look at the pool and at graph memory.
     pool: (u64, u64),
@@ -158,8 +159,9 @@ impl Device {
 
     fn add_context(&mut self, snapshot: &Snapshot, context: &ContextSlot, looks: &mut Looks) {
         self.contexts += 1;
-        if looks.first_ns.is_none_or(|first| context.time_ns < first) {
-            (looks.first_ns, self.baseline_bytes) = (Some(context.time_ns), context.baseline_used);
+        let made = (context.time_ns, context.baseline_used);
+        if looks.first.is_none_or(|first| made < first) {
+            (looks.first, self.baseline_bytes) = (Some(made), context.baseline_used);
         }
         self.peak_bytes = self.peak_bytes.saturating_add(context.peak_bytes);
         if context.gone_ns == 0 {
