@@ -8,10 +8,12 @@
 //! * [`plan`]: which processes a park is about, and what each has on which card. [`obstacles`]: what keeps one from
 //!   being parked. [`room`]: host memory for the copy, and room on the cards for the way back.
 //! * [`registry`]: the processes that are parked, as files. A parked process is in no list of NVML's.
+//! * [`files`]: small files beside the ledgers.
 //! * [`sequence`]: the order of the driver's calls, and the way back if one is refused.
 //! * [`driver`]: the calls.
 
 pub(crate) mod driver;
+mod files;
 pub(crate) mod obstacles;
 pub(crate) mod plan;
 pub(crate) mod progress;

@@ -3,20 +3,18 @@
 //! The files tell what the driver no longer does: which cards a process needs, and how many bytes. If it is parked now
 //! is asked of the driver.
 
+use super::files;
 use crate::failure::{Failure, Result};
 use crate::source::process::Process;
 use crate::source::world::World;
 use gpumem_wire::place::ProcessId;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const SUFFIX: &str = ".parked";
-/// Most bytes of a file that are read: thousands of cards.
+/// Most bytes of a note that are read: thousands of cards.
 const MOST: u64 = 1 << 20;
 
 /// Bytes of a process on a card.
@@ -44,16 +42,21 @@ pub(crate) struct Parked {
 impl Parked {
     /// Device bytes on all cards.
     pub(crate) fn bytes(&self) -> u64 {
-        self.cards.iter().fold(0, |sum, card| sum.saturating_add(card.bytes))
+        sum(&self.cards)
     }
 
-    fn path(&self, world: &World) -> PathBuf {
-        path(world, self.pid, self.start_ticks)
+    fn id(&self) -> ProcessId {
+        ProcessId { pid: self.pid, start_ticks: self.start_ticks }
     }
 }
 
-fn path(world: &World, pid: u32, start_ticks: u64) -> PathBuf {
-    world.own_dir.join(format!("{pid}-{start_ticks}{SUFFIX}"))
+/// Returns the bytes on all cards.
+pub(crate) fn sum(cards: &[OnCard]) -> u64 {
+    cards.iter().fold(0, |sum, card| sum.saturating_add(card.bytes))
+}
+
+fn path(world: &World, id: ProcessId) -> PathBuf {
+    world.own_dir.join(id.note_name())
 }
 
 /// Returns the time for [`Parked::since`].
@@ -61,97 +64,53 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// A turn of this user's: nobody else parks or resumes while it lives. The kernel ends it with the process.
-pub(crate) struct Turn(File);
-
-/// Waits for a turn.
+/// Waits until no other order of this user's is carried out. None begins before the result is dropped.
 ///
 /// # Errors
 /// Those of the system.
-pub(crate) fn turn(world: &World) -> Result<Turn> {
+pub(crate) fn turn(world: &World) -> Result<File> {
     let path = world.own_dir.join("parking.lock");
-    let open = || {
-        DirBuilder::new().recursive(true).mode(0o700).create(&world.own_dir)?;
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let file = options.open(&path)?;
-        rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
-        Ok(Turn(file))
-    };
-    open().map_err(|error: std::io::Error| Failure::io(path.display(), &error))
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
-    }
+    files::lock(world, &path, FlockOperation::LockExclusive).map_err(|error| Failure::io(path.display(), &error))
 }
 
 /// Returns the note about a process.
 pub(crate) fn of(world: &World, pid: u32, start_ticks: u64) -> Option<Parked> {
-    let parked = read(world, &path(world, pid, start_ticks))?;
-    ((parked.pid, parked.start_ticks) == (pid, start_ticks)).then_some(parked)
+    let id = ProcessId { pid, start_ticks };
+    read(world, &path(world, id), id)
 }
 
-/// Notes a process. The file is complete or not there.
+/// Notes a process.
 ///
 /// # Errors
 /// Those of the system.
 pub(crate) fn note(world: &World, parked: &Parked) -> Result<()> {
-    let path = parked.path(world);
-    let write = || {
-        DirBuilder::new().recursive(true).mode(0o700).create(&world.own_dir)?;
-        let mut file = tempfile::NamedTempFile::new_in(&world.own_dir)?;
-        serde_json::to_writer(&mut file, parked)?;
-        file.flush()?;
-        file.as_file().sync_all()?;
-        file.persist(&path).map_err(|failed| failed.error)
-    };
-    write().map(drop).map_err(|error| Failure::io(format!("cannot write {}", path.display()), &error))
+    let path = path(world, parked.id());
+    let write = files::write(world, &path, parked);
+    write.map_err(|error| Failure::io(format!("cannot write {}", path.display()), &error))
 }
 
 /// Removes the note about a process, if there is one.
 pub(crate) fn forget(world: &World, pid: u32, start_ticks: u64) {
-    let _ = std::fs::remove_file(path(world, pid, start_ticks));
+    let _ = std::fs::remove_file(path(world, ProcessId { pid, start_ticks }));
 }
 
 /// Returns the notes about processes that run, by pid, and removes those of processes that have ended.
 pub(crate) fn all(world: &World) -> Vec<Parked> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(&world.own_dir).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let id = name.to_str().and_then(|name| name.strip_suffix(SUFFIX)).and_then(id_of);
-        let Some(id) = id else { continue };
-        if Process::of(world, id.pid).is_none_or(|process| process.start_ticks != id.start_ticks) {
-            forget(world, id.pid, id.start_ticks);
-            continue;
+        let Some(id) = entry.file_name().to_str().and_then(ProcessId::from_note_name) else { continue };
+        match Process::of(world, id.pid).is_some_and(|process| process.start_ticks == id.start_ticks) {
+            true => all.extend(read(world, &entry.path(), id)),
+            false => forget(world, id.pid, id.start_ticks),
         }
-        all.extend(
-            read(world, &entry.path()).filter(|parked| (parked.pid, parked.start_ticks) == (id.pid, id.start_ticks)),
-        );
     }
     all.sort_by_key(|parked| parked.pid);
     all
 }
 
-/// Parses `PID-START`.
-fn id_of(name: &str) -> Option<ProcessId> {
-    let (pid, start) = name.split_once('-')?;
-    let id = ProcessId { pid: pid.parse().ok()?, start_ticks: start.parse().ok()? };
-    // `+5` and `05` are numbers for Rust.
-    (format!("{}-{}", id.pid, id.start_ticks) == name).then_some(id)
-}
-
-/// Reads a note of this user's, or of root's. Anyone can write to a public directory.
-fn read(world: &World, path: &Path) -> Option<Parked> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
-    let what = file.metadata().ok()?;
-    if !what.is_file() || ![0, world.uid].contains(&what.uid()) {
-        return None;
-    }
-    let mut text = Vec::new();
-    file.take(MOST).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
+/// Reads a note of this user's, or of root's, if it says what its name says.
+fn read(world: &World, path: &Path, id: ProcessId) -> Option<Parked> {
+    files::read(path, &[0, world.uid], MOST).filter(|parked: &Parked| parked.id() == id)
 }
 
 #[cfg(test)]
@@ -173,11 +132,12 @@ mod tests {
         assert_eq!(mine.bytes(), 12);
         assert_eq!(std::fs::read_dir(&world.own_dir).unwrap().count(), 2, "that of the ended process is gone");
         // What does not say what its name says is no note.
-        std::fs::write(mine.path(&world), serde_json::to_vec(&Parked { pid: 1, ..mine.clone() }).unwrap()).unwrap();
+        std::fs::write(path(&world, mine.id()), serde_json::to_vec(&Parked { pid: 1, ..mine.clone() }).unwrap())
+            .unwrap();
         assert_eq!(all(&world), []);
         forget(&world, me.pid, me.start_ticks);
         forget(&world, me.pid, me.start_ticks);
-        assert!(!mine.path(&world).exists());
+        assert!(!path(&world, mine.id()).exists());
     }
 
     #[test]
@@ -194,7 +154,7 @@ mod tests {
             job: vec![],
         };
         std::fs::write(dir.path().join("elsewhere"), serde_json::to_vec(&mine).unwrap()).unwrap();
-        std::os::unix::fs::symlink(dir.path().join("elsewhere"), mine.path(&world)).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("elsewhere"), path(&world, mine.id())).unwrap();
         assert_eq!(all(&world), []);
     }
 }

@@ -13,6 +13,8 @@ pub const DIR_VARIABLE: &str = "GPUMEM_DIR";
 pub const LEDGER_SUFFIX: &str = ".ledger";
 /// Ending of the name of a process's control socket.
 pub const SOCKET_SUFFIX: &str = ".sock";
+/// Ending of the name of a note that a process is parked.
+pub const NOTE_SUFFIX: &str = ".parked";
 
 /// Returns `$XDG_RUNTIME_DIR` if it is a directory of this user: under sudo or su it may name another user's, or none.
 pub fn runtime_dir(uid: u32) -> Option<OsString> {
@@ -63,6 +65,16 @@ impl ProcessId {
     /// Returns the name of this process's control socket.
     pub fn socket_name(&self) -> String {
         format!("{}-{}{SOCKET_SUFFIX}", self.pid, self.start_ticks)
+    }
+
+    /// Returns the name of the note that this process is parked.
+    pub fn note_name(&self) -> String {
+        format!("{}-{}{NOTE_SUFFIX}", self.pid, self.start_ticks)
+    }
+
+    /// Returns the process that a note of this name is about; `None` if it is not a note's name.
+    pub fn from_note_name(name: &str) -> Option<Self> {
+        Self::from_stem(name.strip_suffix(NOTE_SUFFIX)?)
     }
 
     /// Returns the process that a ledger of this name belongs to; `None` if it is not a ledger's name.

@@ -1,10 +1,8 @@
 //! What a service has done, as a file beside its socket that `gpumem serve` reads.
 
+use crate::parking::files;
 use crate::source::world::World;
 use serde::{Deserialize, Serialize};
-use std::fs::OpenOptions;
-use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Ending of the file's name.
@@ -35,14 +33,7 @@ pub(crate) struct Counts {
 impl Counts {
     /// Writes the file; what cannot be written is left out.
     pub(super) fn write(&self, world: &World) {
-        let write = || -> std::io::Result<()> {
-            let mut file = tempfile::NamedTempFile::new_in(&world.own_dir)?;
-            serde_json::to_writer(&mut file, self)?;
-            file.flush()?;
-            file.persist(path(world, &self.name)).map_err(|failed| failed.error)?;
-            Ok(())
-        };
-        if let Err(error) = write() {
+        if let Err(error) = files::write(world, &path(world, &self.name), self) {
             tracing::debug!("the counts of {} were not written: {error}", self.name);
         }
     }
@@ -60,12 +51,7 @@ pub(crate) fn all(world: &World) -> Vec<Counts> {
 
 /// Reads a file of this user's, if it says what its name says.
 fn read(world: &World, file: &Path) -> Option<Counts> {
-    let open = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(file).ok()?;
-    let what = open.metadata().ok()?;
-    if !what.is_file() || what.uid() != world.uid {
-        return None;
-    }
-    let counts: Counts = serde_json::from_reader(open.take(MOST)).ok()?;
+    let counts: Counts = files::read(file, &[world.uid], MOST)?;
     (path(world, &counts.name) == file && gpumem_wire::share::is_name(&counts.name)).then_some(counts)
 }
 

@@ -1,14 +1,14 @@
 //! The socket of a service: one connection a request.
 
 use crate::failure::{Failure, Result};
+use crate::parking::files;
 use crate::source::world::World;
 use gpumem_wire::command::MAX_LINE;
 use gpumem_wire::share::{self, Answer, Ask};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -63,25 +63,16 @@ impl Seat {
     pub(super) fn of(world: &World, name: &str) -> Result<Self> {
         let path = share::socket(&world.own_dir, name);
         let lock = world.own_dir.join(format!("{name}.lock"));
-        let open = || {
-            DirBuilder::new().recursive(true).mode(0o700).create(&world.own_dir)?;
-            OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-                .open(&lock)
-        };
-        let file = open().map_err(|error| Failure::io(lock.display(), &error))?;
-        // The kernel ends the lock with the process, however that ends.
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(Failure::error(format!("another service shares as {name} already"))
-                .fix("it serves all members of that name; choose another name, or end it first"));
-        }
+        let lock = files::lock(world, &lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error
+            .kind()
+        {
+            ErrorKind::WouldBlock => Failure::error(format!("another service shares as {name} already"))
+                .fix("it serves all members of that name; choose another name, or end it first"),
+            _ => Failure::io(lock.display(), &error),
+        })?;
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).map_err(|error| Failure::io(path.display(), &error))?;
-        Ok(Self { path, listener: Some(listener), _lock: file })
+        Ok(Self { path, listener: Some(listener), _lock: lock })
     }
 
     /// Passes each request on, from threads of their own.
