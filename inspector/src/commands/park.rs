@@ -19,7 +19,8 @@ use crate::text::{clean, count};
 use crate::view::table::{DIM, paint};
 use gpumem_wire::units;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::cell::LazyCell;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -97,7 +98,7 @@ impl Command for Args {
         let pids = pids(world, &self.targets)?;
         let members = plan::members(world, &driver, &books, &pids, self.alone);
         if let Some(pid) = pids.iter().find(|&&pid| !members.iter().any(|member| member.process.pid == pid))
-            && !members.iter().any(|member| plan::is_under(world, member.process.pid, *pid))
+            && !members.iter().any(|member| plan::descends(world, member.process.pid, &[*pid]))
         {
             return Err(Failure::nothing(format!(
                 "pid {pid} has made no CUDA call, nor has a descendant of it: nothing \
@@ -117,12 +118,7 @@ impl Command for Args {
         refuse(&members, &found)?;
         let used = used(&books, &members);
         let begin = Instant::now();
-        let order = Order {
-            action: Action::Park,
-            members: notes(&members),
-            lock_ms: u64::try_from(self.lock_time.as_millis()).unwrap_or(u64::MAX).max(1),
-            alone: self.alone,
-        };
+        let order = Order::new(Action::Park, notes(&members), self.lock_time, self.alone);
         let processes = members.iter().map(|member| member.process.clone()).collect();
         let progress = Progress::begin(world, processes, report.bytes);
         let end = worker::run(world, &order, &mut |said| report.hear(said))?;
@@ -176,7 +172,7 @@ impl Report {
 
 /// Returns the pids that the user means.
 pub(super) fn pids(world: &World, targets: &[String]) -> Result<Vec<u32>> {
-    let survey = find::survey(world);
+    let survey = LazyCell::new(|| find::survey(world));
     let mut pids = Vec::new();
     for target in targets {
         match choose::pid(target) {
@@ -213,22 +209,14 @@ fn refuse(members: &[Member], found: &[Vec<Obstacle>]) -> Result<()> {
 fn notes(members: &[Member]) -> Vec<Parked> {
     let since = registry::now();
     let job: Vec<u32> = members.iter().map(|member| member.process.pid).collect();
-    let note = |member: &Member| Parked {
-        pid: member.process.pid,
-        start_ticks: member.process.start_ticks,
-        name: member.name.clone(),
-        cards: member.cards.clone(),
-        since,
-        job: job.clone(),
-    };
-    members.iter().map(note).collect()
+    members.iter().map(|member| member.note(since, job.clone())).collect()
 }
 
 /// Returns the used memory of all cards that the members are on; `None` if NVML does not tell.
 fn used(books: &Books, members: &[Member]) -> Option<u64> {
     let cards = members.iter().flat_map(|member| &member.cards);
-    let uuids: BTreeMap<&str, ()> = cards.map(|card| (card.uuid.as_str(), ())).collect();
-    let each = uuids.into_keys().map(|uuid| books.card(uuid).ok().map(|card| card.used));
+    let uuids: BTreeSet<&str> = cards.map(|card| card.uuid.as_str()).collect();
+    let each = uuids.into_iter().map(|uuid| books.card(uuid).ok().map(|card| card.used));
     each.collect::<Option<Vec<_>>>().filter(|each| !each.is_empty()).map(|each| each.into_iter().sum())
 }
 

@@ -67,7 +67,7 @@ impl Command for Args {
         let bytes = members.iter().map(Parked::bytes).sum();
         let mut report = Report { processes: members.iter().map(row).collect(), bytes, seconds: 0.0 };
         let begin = Instant::now();
-        let order = Order { action: Action::Resume, members, lock_ms: 1, alone: true };
+        let order = Order::new(Action::Resume, members, Duration::ZERO, true);
         let end = worker::run(world, &order, &mut |said| report.hear(said))?;
         report.seconds = begin.elapsed().as_secs_f64();
         ended(end, "resumed")?;
@@ -129,14 +129,7 @@ fn by_other_tool(world: &World, driver: &Driver, pid: u32) -> Result<Parked> {
         };
         return Err(Failure::error(format!("{}: {why}", member.whose())));
     }
-    Ok(Parked {
-        pid,
-        start_ticks: member.process.start_ticks,
-        name: member.name,
-        cards: member.cards,
-        since: 0,
-        job: vec![pid],
-    })
+    Ok(member.note(0, vec![pid]))
 }
 
 /// Returns the bytes that are to go back to each card. One that is only locked, or runs, has its memory there.

@@ -4,12 +4,13 @@
 use super::driver::State;
 use super::plan::Member;
 use super::room;
-use crate::model::{shared, totals};
+use crate::model::{Ledger, shared, totals};
+use crate::source::find::{self, FoundProcess};
 use crate::source::nvml::Books;
 use crate::source::process::Process;
 use crate::source::standing::Standing;
 use crate::source::world::World;
-use crate::source::{choose, find, maps};
+use crate::source::{choose, maps};
 use crate::text::{clean, count};
 use gpumem_wire::units;
 use std::ops::ControlFlow;
@@ -96,8 +97,7 @@ fn of_managed_memory(member: &Member) -> Option<Obstacle> {
 fn of_ipc(world: &World, member: &Member) -> Option<Obstacle> {
     let ledger = member.ledger.as_ref().filter(|ledger| shared::is_shared(ledger))?;
     let others = find::survey(&world.wide()).found;
-    let read =
-        |found: &find::FoundProcess| choose::read(world, found).map(|opened| crate::model::Ledger::of(world, opened));
+    let read = |found: &FoundProcess| choose::read(world, found).map(|opened| Ledger::of(world, opened));
     let shared = shared::of(world, ledger, &others, read);
     let exported = shared.exported.iter().map(|exported| exported.pid);
     let mut with: Vec<u32> = exported.chain(shared.imported.iter().filter_map(|imported| imported.pid)).collect();

@@ -1,16 +1,17 @@
 //! Which processes a park is about, and what each has on which card.
 
 use super::driver::{Checkpoints, State};
-use super::registry::{self, OnCard};
+use super::registry::{self, OnCard, Parked};
 use crate::model::Ledger;
 use crate::model::devices;
+use crate::source::find::{self, FoundProcess, LedgerFile};
 use crate::source::nvml::{Books, Count};
 use crate::source::process::Process;
 use crate::source::standing::Standing;
 use crate::source::world::World;
-use crate::source::{called, choose, find};
+use crate::source::{called, choose};
 use gpumem_wire::share::uuid_text;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A process that the driver knows.
 pub(crate) struct Member {
@@ -35,7 +36,13 @@ impl Member {
 
     /// Device bytes on all cards.
     pub(crate) fn bytes(&self) -> u64 {
-        self.cards.iter().fold(0, |sum, card| sum.saturating_add(card.bytes))
+        registry::sum(&self.cards)
+    }
+
+    /// Returns the note about it. `job`: all processes that are parked together.
+    pub(crate) fn note(&self, since: u64, job: Vec<u32>) -> Parked {
+        let Process { pid, start_ticks, .. } = self.process;
+        Parked { pid, start_ticks, name: self.name.clone(), cards: self.cards.clone(), since, job }
     }
 
     /// Names it in a message.
@@ -53,17 +60,32 @@ pub(crate) fn members(
     pids: &[u32],
     alone: bool,
 ) -> Vec<Member> {
-    let survey = find::survey(&world.wide());
+    let live = live(world);
     let all = Process::all(world);
     let named = |process: &Process| pids.contains(&process.pid) || !alone && descends(world, process.pid, pids);
     let all = all.into_iter().filter(|process| named(process) && !is_gpumem(world, process));
     let known = all.filter_map(|process| Some((state(world, driver, &process)?, process)));
     let member = |(state, process): (State, Process)| {
-        let found = survey.found.iter().find(|found| found.pid == process.pid && found.is_live());
-        let ledger = found.and_then(|found| choose::read(world, found).ok()).map(|opened| Ledger::of(world, opened));
+        let ledger = live.iter().find(|found| found.pid == process.pid).and_then(|found| read(world, found));
         Member::of(world, books, process, state, ledger)
     };
     known.map(member).collect()
+}
+
+/// Returns the processes that run and have a ledger, wherever it lies.
+fn live(world: &World) -> Vec<FoundProcess> {
+    find::survey(&world.wide()).found.into_iter().filter(FoundProcess::is_live).collect()
+}
+
+/// Reads the ledger of a process.
+fn read(world: &World, found: &FoundProcess) -> Option<Ledger> {
+    choose::read(world, found).ok().map(|opened| Ledger::of(world, opened))
+}
+
+/// Returns the ledgers of those of the processes that have one, by pid.
+pub(crate) fn ledgers(world: &World, pids: &[u32]) -> BTreeMap<u32, Ledger> {
+    let of = live(world).into_iter().filter(|found| pids.contains(&found.pid));
+    of.filter_map(|found| Some((found.pid, read(world, &found)?))).collect()
 }
 
 /// Returns the state of a process; `None` if it has made no CUDA call.
@@ -76,19 +98,18 @@ fn state(world: &World, driver: &dyn Checkpoints, process: &Process) -> Option<S
 
 /// Returns the processes with this name in GPUMEM_SHARE.
 pub(crate) fn sharing(world: &World, driver: &dyn Checkpoints, books: &Books, name: &str) -> Vec<Member> {
-    let live = find::survey(world).found.into_iter().filter(find::FoundProcess::is_live);
-    let member = |found: find::FoundProcess| {
+    let live = find::survey(world).found.into_iter().filter(FoundProcess::is_live);
+    let member = |found: FoundProcess| {
         let process = found.process.clone()?;
         let header = match &found.what {
-            find::LedgerFile::Ledger { summary, .. } => summary.text(summary.header.share).into_owned(),
+            LedgerFile::Ledger { summary, .. } => summary.text(summary.header.share).into_owned(),
             _ => return None,
         };
         if header.lines().next() != Some(name) {
             return None;
         }
         let state = state(world, driver, &process)?;
-        let ledger = choose::read(world, &found).ok().map(|opened| Ledger::of(world, opened));
-        Some(Member::of(world, books, process, state, ledger))
+        Some(Member::of(world, books, process, state, read(world, &found)))
     };
     live.filter_map(member).collect()
 }
@@ -115,15 +136,10 @@ fn is_gpumem(world: &World, process: &Process) -> bool {
 const LEVELS: usize = 64;
 
 /// True if one of the processes is an ancestor of `pid`.
-fn descends(world: &World, pid: u32, from: &[u32]) -> bool {
+pub(crate) fn descends(world: &World, pid: u32, from: &[u32]) -> bool {
     std::iter::successors(Process::parent(world, pid), |&pid| Process::parent(world, pid))
         .take(LEVELS)
         .any(|parent| from.contains(&parent))
-}
-
-/// True if `ancestor` is one of `pid`'s ancestors.
-pub(crate) fn is_under(world: &World, pid: u32, ancestor: u32) -> bool {
-    descends(world, pid, &[ancestor])
 }
 
 /// Returns what a parked process needs to come back: what was noted, else what libgpumem.so in it was told. Empty if

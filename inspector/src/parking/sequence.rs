@@ -67,18 +67,6 @@ impl Caller<'_> {
         answer.map_err(|refusal| stop(pid, step, refusal))
     }
 
-    /// Fails if a process is in another state than this.
-    fn expect(&mut self, pid: u32, wanted: &[State]) -> Result<State, Stop> {
-        let state = self.driver.state(pid).map_err(|refusal| stop(pid, Step::Look, refusal))?;
-        match wanted.contains(&state) {
-            true => Ok(state),
-            false => {
-                let why = format!("it is {state}");
-                Err(Stop { pid, step: Step::Look, why, left: Vec::new() })
-            }
-        }
-    }
-
     /// Brings processes back that were locked, the first `parked` of them parked. Returns those that do not run now.
     fn undo(&mut self, locked: &[u32], parked: usize) -> Vec<(u32, String)> {
         let (mut left, mut back) = (Vec::new(), Vec::new());
@@ -110,13 +98,21 @@ fn stop(pid: u32, step: Step, refusal: Refusal) -> Stop {
     Stop { pid, step, why, left: Vec::new() }
 }
 
+/// Fails if a process is in another state than these.
+fn expect(driver: &dyn Checkpoints, pid: u32, wanted: &[State]) -> Result<State, Stop> {
+    let state = driver.state(pid).map_err(|refusal| stop(pid, Step::Look, refusal))?;
+    match wanted.contains(&state) {
+        true => Ok(state),
+        false => Err(Stop { pid, step: Step::Look, why: format!("it is {state}"), left: Vec::new() }),
+    }
+}
+
 /// Fails unless all of the processes run.
 ///
 /// # Errors
 /// Names the first that does not.
 pub(crate) fn all_run(driver: &dyn Checkpoints, pids: &[u32]) -> Result<(), Stop> {
-    let mut caller = Caller { driver, tell: &mut |_| {} };
-    pids.iter().try_for_each(|&pid| caller.expect(pid, &[State::Running]).map(drop))
+    pids.iter().try_for_each(|&pid| expect(driver, pid, &[State::Running]).map(drop))
 }
 
 /// Parks the processes. `limit`: how long the work of each may take to end. `tell` is given each call.
@@ -156,16 +152,16 @@ pub(crate) fn park(
 /// # Errors
 /// The call that was refused. Processes that were back by then run; the others are in [`Stop::left`].
 pub(crate) fn resume(driver: &dyn Checkpoints, pids: &[u32], tell: &mut dyn FnMut(Call)) -> Result<(), Stop> {
-    let mut caller = Caller { driver, tell };
     let mut waiting = Vec::new();
     for &pid in pids {
-        let state = caller.expect(pid, &[State::Checkpointed, State::Locked, State::Running])?;
+        let state = expect(driver, pid, &[State::Checkpointed, State::Locked, State::Running])?;
         waiting.extend((state != State::Running).then_some((pid, state)));
     }
     let (pids, states): (Vec<u32>, Vec<State>) = match waiting.is_empty() {
         false => waiting.into_iter().unzip(),
-        true => return caller.expect(pids[0], &[State::Checkpointed]).map(drop),
+        true => return expect(driver, pids[0], &[State::Checkpointed]).map(drop),
     };
+    let mut caller = Caller { driver, tell };
     for (at, (&pid, state)) in pids.iter().zip(states).enumerate() {
         if state == State::Locked {
             continue;

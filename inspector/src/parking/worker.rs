@@ -15,9 +15,9 @@ use crate::source::ask::ask_patiently;
 use crate::source::nvml::Books;
 use crate::source::process::Process;
 use crate::source::world::World;
-use crate::source::{choose, find};
 use gpumem_wire::command::Request;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -34,12 +34,18 @@ pub(crate) enum Action {
 /// An action, and the processes of one job, in order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
-    pub action: Action,
-    pub members: Vec<Parked>,
-    /// How long the work of a process may take to end before it is locked.
-    pub lock_ms: u64,
+    action: Action,
+    members: Vec<Parked>,
+    lock_ms: u64,
     /// Descendants of the processes are not looked for.
-    pub alone: bool,
+    alone: bool,
+}
+
+impl Order {
+    /// Creates an order. `lock`: how long the work of a process may take to end before it is locked.
+    pub(crate) fn new(action: Action, members: Vec<Parked>, lock: Duration, alone: bool) -> Self {
+        Self { action, members, lock_ms: u64::try_from(lock.as_millis()).unwrap_or(u64::MAX), alone }
+    }
 }
 
 /// A line of the worker's.
@@ -201,95 +207,89 @@ fn carry_out(world: &World, driver: &Driver, order: &Order) -> std::result::Resu
         }
     }
     let pids: Vec<u32> = order.members.iter().map(|member| member.pid).collect();
+    let job = Job { world, driver, order, ledgers: plan::ledgers(world, &pids), pids: &pids };
     let tell = &mut |call| say(&Said::Call(call));
     match order.action {
-        Action::Park => park(world, driver, order, &pids, tell),
+        Action::Park => job.park(tell),
         Action::Resume => {
             let stopped = sequence::resume(driver, &pids, tell);
-            settle(world, driver, order);
+            job.settle();
             stopped.map_err(Said::Stopped)
         }
     }
 }
 
-/// Brings notes and libgpumem.so in line with what the driver says of each process.
-fn settle(world: &World, driver: &Driver, order: &Order) {
-    for member in &order.members {
-        match driver.state(member.pid) {
-            Ok(State::Running) | Err(_) => {
-                registry::forget(world, member.pid, member.start_ticks);
-                let _ = tell_shim(world, member.pid, &Request::Resumed);
-            }
-            Ok(State::Checkpointed) => {
-                let _ = tell_shim(world, member.pid, &Request::Parked { bytes: member.bytes() });
-            }
-            Ok(_) => {}
-        }
-    }
+/// An order that is carried out.
+struct Job<'a> {
+    world: &'a World,
+    driver: &'a Driver,
+    order: &'a Order,
+    pids: &'a [u32],
+    /// The ledgers of those that have libgpumem.so.
+    ledgers: BTreeMap<u32, Ledger>,
 }
 
-fn park(
-    world: &World,
-    driver: &Driver,
-    order: &Order,
-    pids: &[u32],
-    tell: &mut dyn FnMut(Call),
-) -> std::result::Result<(), Said> {
-    // One that another has parked has a note already, and knows where it stands.
-    sequence::all_run(driver, pids).map_err(Said::Stopped)?;
-    for &pid in pids {
-        if let Err(why) = tell_shim(world, pid, &Request::Park) {
-            settle(world, driver, order);
+impl Job<'_> {
+    fn park(&self, tell: &mut dyn FnMut(Call)) -> std::result::Result<(), Said> {
+        let Self { world, driver, order, pids, .. } = *self;
+        // One that another has parked has a note already, and knows where it stands.
+        sequence::all_run(driver, pids).map_err(Said::Stopped)?;
+        if let Err(why) = pids.iter().try_for_each(|&pid| self.tell_shim(pid, &Request::Park)) {
+            self.settle();
             return Err(Said::Failed { why });
         }
-    }
-    // Noted before the first call: whatever happens to this process, the next one knows which cards they need.
-    let noted = order.members.iter().try_for_each(|member| registry::note(world, member));
-    let parked = noted
-        .map_err(|failure| Said::Failed { why: failure.to_string() })
-        .and_then(|()| sequence::park(driver, pids, Duration::from_millis(order.lock_ms), tell).map_err(Said::Stopped));
-    let parked = parked.and_then(|()| match newcomer(world, driver, order, pids) {
-        None => Ok(()),
-        Some(why) => {
+        // Noted before the first call: whatever happens to this process, the next one knows which cards they need.
+        let noted = order.members.iter().try_for_each(|member| registry::note(world, member));
+        let parked = noted.map_err(|failure| Said::Failed { why: failure.to_string() }).and_then(|()| {
+            let limit = Duration::from_millis(order.lock_ms);
+            sequence::park(driver, pids, limit, tell).map_err(Said::Stopped)?;
+            let Some(why) = self.newcomer() else { return Ok(()) };
             let back = sequence::resume(driver, pids, tell);
-            Err(Said::Stopped(Stop {
-                pid: pids[0],
-                step: Step::Look,
-                why,
-                left: back.err().map_or(vec![], |stop| stop.left),
-            }))
-        }
-    });
-    settle(world, driver, order);
-    parked
-}
-
-/// Names a descendant that uses the GPU and began when the others were being parked. It would wait for them.
-fn newcomer(world: &World, driver: &Driver, order: &Order, pids: &[u32]) -> Option<String> {
-    let all = plan::members(world, driver, &Books::closed(), pids, order.alone);
-    let new = all.iter().find(|member| !pids.contains(&member.process.pid))?;
-    Some(format!("{} has begun to use the GPU meanwhile", new.whose()))
-}
-
-/// Tells libgpumem.so in a process, if it is there and takes commands.
-///
-/// # Errors
-/// It refused, or did not answer.
-fn tell_shim(world: &World, pid: u32, request: &Request) -> std::result::Result<(), String> {
-    let survey = find::survey(&world.wide());
-    let found = survey.found.iter().find(|found| found.pid == pid && found.is_live());
-    let Some(opened) = found.and_then(|found| choose::read(world, found).ok()) else { return Ok(()) };
-    let ledger = Ledger::of(world, opened);
-    if !ledger.settings().control {
-        return Ok(());
+            let left = back.err().map_or(vec![], |stop| stop.left);
+            Err(Said::Stopped(Stop { pid: pids[0], step: Step::Look, why, left }))
+        });
+        self.settle();
+        parked
     }
-    match ask_patiently(&ledger.whom(), request, TELL) {
-        Ok(text) => {
-            say(&Said::Shim { pid, text });
-            Ok(())
+
+    /// Brings notes and libgpumem.so in line with what the driver says of each process.
+    fn settle(&self) {
+        for member in &self.order.members {
+            match self.driver.state(member.pid) {
+                Ok(State::Running) | Err(_) => {
+                    registry::forget(self.world, member.pid, member.start_ticks);
+                    let _ = self.tell_shim(member.pid, &Request::Resumed);
+                }
+                Ok(State::Checkpointed) => {
+                    let _ = self.tell_shim(member.pid, &Request::Parked { bytes: member.bytes() });
+                }
+                Ok(_) => {}
+            }
         }
-        // An older one knows nothing of this, and is parked as any program is.
-        Err(failure) if failure.what.contains("is no command") => Ok(()),
-        Err(failure) => Err(failure.to_string()),
+    }
+
+    /// Names a descendant that uses the GPU and began when the others were being parked. It would wait for them.
+    fn newcomer(&self) -> Option<String> {
+        let all = plan::members(self.world, self.driver, &Books::closed(), self.pids, self.order.alone);
+        let new = all.iter().find(|member| !self.pids.contains(&member.process.pid))?;
+        Some(format!("{} has begun to use the GPU meanwhile", new.whose()))
+    }
+
+    /// Tells libgpumem.so in a process, if it is there and takes commands.
+    ///
+    /// # Errors
+    /// It refused, or did not answer.
+    fn tell_shim(&self, pid: u32, request: &Request) -> std::result::Result<(), String> {
+        let ledger = self.ledgers.get(&pid).filter(|ledger| ledger.settings().control);
+        let Some(ledger) = ledger else { return Ok(()) };
+        match ask_patiently(&ledger.whom(), request, TELL) {
+            Ok(text) => {
+                say(&Said::Shim { pid, text });
+                Ok(())
+            }
+            // An older one knows nothing of this, and is parked as any program is.
+            Err(failure) if failure.what.contains("is no command") => Ok(()),
+            Err(failure) => Err(failure.to_string()),
+        }
     }
 }

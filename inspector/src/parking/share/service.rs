@@ -8,7 +8,7 @@ use crate::failure::Result;
 use crate::parking::driver::{Driver, State};
 use crate::parking::obstacles;
 use crate::parking::plan::{self, Member};
-use crate::parking::registry::{self, Parked};
+use crate::parking::registry;
 use crate::parking::sequence::Step;
 use crate::parking::worker::{Action, Order, Said, Worker};
 use crate::source::nvml::Books;
@@ -289,19 +289,10 @@ impl Service<'_> {
             None => format!("resuming pid {pid}"),
         };
         let Some(member) = self.members.get(&pid) else { return };
-        let parked = Parked {
-            pid,
-            start_ticks: member.process.start_ticks,
-            name: member.name.clone(),
-            cards: member.cards.clone(),
-            since: registry::now(),
-            job: vec![pid],
-        };
-        let lock_ms = u64::try_from(self.options.lock.as_millis()).unwrap_or(u64::MAX).max(1);
-        let bytes = parked.bytes();
+        let bytes = member.bytes();
+        let order = Order::new(action, vec![member.note(registry::now(), vec![pid])], self.options.lock, true);
         (self.say)(format!("{text}: {}", units::bytes(bytes)));
         self.going = Some(Going { pid, action, for_whom, bytes, begun: Instant::now(), text });
-        let order = Order { action, members: vec![parked], lock_ms, alone: true };
         if self.orders.send(order).is_err() {
             self.going = None;
         }
