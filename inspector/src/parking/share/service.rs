@@ -73,6 +73,8 @@ struct Service<'a> {
     requests: Vec<Request>,
     numbers: u64,
     members: BTreeMap<u32, Member>,
+    /// What keeps each member from being parked, as of the last look.
+    against: BTreeMap<u32, String>,
     memory: BTreeMap<u32, Memory>,
     looked: Option<Instant>,
     told: Instant,
@@ -102,6 +104,7 @@ pub(crate) fn serve(world: &World, driver: Driver, options: &Options, say: &mut 
         requests: Vec::new(),
         numbers: 0,
         members: BTreeMap::new(),
+        against: BTreeMap::new(),
         memory: BTreeMap::new(),
         looked: None,
         told: Instant::now(),
@@ -178,13 +181,19 @@ impl Service<'_> {
         }
     }
 
-    /// Looks at all members and their cards.
+    /// Looks at all members and their cards; if something waits, also at what keeps members from being parked.
     fn look(&mut self) {
         self.looked = Some(Instant::now());
         self.books.look_again();
         let of_name = plan::sharing(self.world, &self.driver, &self.books, &self.options.name);
         self.members = of_name.into_iter().map(|member| (member.process.pid, member)).collect();
         self.memory.retain(|pid, _| self.members.contains_key(pid));
+        let running = self.members.iter().filter(|(_, member)| member.state == State::Running);
+        let first = |(&pid, member): (&u32, &Member)| {
+            let found = || obstacles::of(self.world, member, &self.books).into_iter().next();
+            Some((pid, plan::never(member).or_else(|| Some(found()?.what))?))
+        };
+        self.against = if self.requests.is_empty() { BTreeMap::new() } else { running.filter_map(first).collect() };
     }
 
     /// Returns what to do next.
@@ -221,8 +230,6 @@ impl Service<'_> {
         let alone = memory.and_then(|memory| memory.left_alone.map(|since| (since, &memory.why)));
         let left_alone =
             alone.filter(|(since, _)| self.now().saturating_sub(*since) < LEFT_ALONE).map(|(_, why)| why.clone());
-        let against =
-            || obstacles::of(self.world, member, &self.books).into_iter().next().map(|obstacle| obstacle.what);
         // A way back that failed is not tried again at once.
         let stands = match stands {
             Stands::Parked if left_alone.is_some() => Stands::Unclear,
@@ -230,7 +237,7 @@ impl Service<'_> {
         };
         let never = match stands {
             Stands::Parked | Stands::Unclear => None,
-            _ => left_alone.or_else(|| plan::never(member)).or_else(against),
+            _ => left_alone.or_else(|| self.against.get(&member.process.pid).cloned()),
         };
         Player {
             stands,

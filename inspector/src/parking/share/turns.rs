@@ -109,17 +109,18 @@ pub(crate) struct Table<'a> {
 impl Table<'_> {
     /// Returns the next move; `None` if all have to wait.
     pub(crate) fn next(&self) -> Option<Move> {
-        self.waiting.iter().find_map(|waiting| match &waiting.wish {
-            Wish::Short { uuid, bytes } => self.of_short(waiting, uuid, *bytes),
-            Wish::Wake => self.of_wake(waiting),
+        self.waiting.iter().find_map(|waiting| match (self.players.get(&waiting.pid), &waiting.wish) {
+            (None, _) => {
+                let why = "the service does not know this process".into();
+                Some(Move::Refuse { number: waiting.number, why })
+            }
+            (Some(player), Wish::Short { uuid, bytes }) => self.of_short(waiting, player, uuid, *bytes),
+            (Some(player), Wish::Wake) => self.of_wake(waiting, player),
         })
     }
 
-    fn of_short(&self, waiting: &Waiting, uuid: &str, bytes: u64) -> Option<Move> {
+    fn of_short(&self, waiting: &Waiting, player: &Player, uuid: &str, bytes: u64) -> Option<Move> {
         let number = waiting.number;
-        let Some(player) = self.players.get(&waiting.pid) else {
-            return Some(Move::Refuse { number, why: "the service does not know this process".into() });
-        };
         // Its own answer would wait for its own way back.
         if player.stands != Stands::Runs {
             return None;
@@ -133,13 +134,13 @@ impl Table<'_> {
         if let Some(pid) = self.idle_longest(waiting.pid, &[uuid], &asks) {
             return Some(Move::Park { pid, for_whom: waiting.pid });
         }
-        let others = || {
-            self.players
-                .iter()
-                .filter(|(pid, player)| **pid != waiting.pid && player.stands == Stands::Runs && player.on(&[uuid]))
-        };
-        if others().all(|(_, player)| player.never.is_some()) {
-            return Some(Move::Refuse { number, why: self.nobody(uuid, others().count()) });
+        let card = [uuid];
+        let mut others = self.others(waiting.pid, &card).peekable();
+        if others.peek().is_none() {
+            return Some(Move::Refuse { number, why: format!("no other member has memory on {uuid}") });
+        }
+        if others.all(|(_, player)| player.never.is_some()) {
+            return Some(Move::Refuse { number, why: format!("no member on {uuid} can be parked") });
         }
         // Of two that wait for each other the younger is told to go on without.
         let older = self.waiting.iter().any(|other| {
@@ -153,18 +154,8 @@ impl Table<'_> {
         })
     }
 
-    fn nobody(&self, uuid: &str, others: usize) -> String {
-        match others {
-            0 => format!("no other member has memory on {uuid}"),
-            _ => format!("no member on {uuid} can be parked"),
-        }
-    }
-
-    fn of_wake(&self, waiting: &Waiting) -> Option<Move> {
+    fn of_wake(&self, waiting: &Waiting, player: &Player) -> Option<Move> {
         let number = waiting.number;
-        let Some(player) = self.players.get(&waiting.pid) else {
-            return Some(Move::Refuse { number, why: "the service does not know this process".into() });
-        };
         match player.stands {
             Stands::Runs => return Some(Move::Grant { number }),
             Stands::Locked => return Some(Move::Resume { pid: waiting.pid }),
@@ -175,12 +166,11 @@ impl Table<'_> {
             Stands::Unclear => return None,
             Stands::Parked => {}
         }
-        let lacking =
-            || player.cards.iter().filter(|(uuid, bytes)| !self.has(uuid, **bytes)).map(|(uuid, _)| uuid.as_str());
-        if lacking().next().is_none() {
+        let lacking = player.cards.iter().filter(|(uuid, bytes)| !self.has(uuid, **bytes));
+        let cards: Vec<&str> = lacking.map(|(uuid, _)| uuid.as_str()).collect();
+        if cards.is_empty() {
             return Some(Move::Resume { pid: waiting.pid });
         }
-        let cards: Vec<&str> = lacking().collect();
         let pid =
             self.idle_longest(waiting.pid, &cards, &|_| false).or_else(|| self.had_its_turn(waiting.pid, &cards))?;
         Some(Move::Park { pid, for_whom: waiting.pid })
@@ -190,12 +180,15 @@ impl Table<'_> {
         self.free.get(uuid).is_some_and(|&free| free >= bytes.saturating_add(self.rules.margin))
     }
 
-    /// Members that could make way on one of the cards.
+    /// Returns the other members that run and have memory on one of the cards.
     fn others<'t>(&'t self, pid: u32, cards: &'t [&'t str]) -> impl Iterator<Item = (u32, &'t Player)> {
         let all = self.players.iter().map(|(&pid, player)| (pid, player));
-        all.filter(move |(other, player)| {
-            *other != pid && player.stands == Stands::Runs && player.never.is_none() && player.on(cards)
-        })
+        all.filter(move |(other, player)| *other != pid && player.stands == Stands::Runs && player.on(cards))
+    }
+
+    /// Returns those of [`others`](Self::others) that can make way.
+    fn movable<'t>(&'t self, pid: u32, cards: &'t [&'t str]) -> impl Iterator<Item = (u32, &'t Player)> {
+        self.others(pid, cards).filter(|(_, player)| player.never.is_none())
     }
 
     /// `stays`: members that do not make way.
@@ -205,7 +198,7 @@ impl Table<'_> {
             let since = player.idle_since?.max(player.resumed.unwrap_or_default());
             (self.now.saturating_sub(since) >= player.idle_after).then_some(since)
         };
-        let idle = self.others(pid, cards).filter(|&(pid, _)| !stays(pid));
+        let idle = self.movable(pid, cards).filter(|&(pid, _)| !stays(pid));
         let idle = idle.filter_map(|(pid, player)| Some((since(player)?, pid)));
         idle.min().map(|(_, pid)| pid)
     }
@@ -216,7 +209,7 @@ impl Table<'_> {
             let since = player.resumed.unwrap_or_default();
             (self.now.saturating_sub(since) >= turn).then_some(since)
         };
-        self.others(pid, cards).filter_map(|(pid, player)| Some((over(player)?, pid))).min().map(|(_, pid)| pid)
+        self.movable(pid, cards).filter_map(|(pid, player)| Some((over(player)?, pid))).min().map(|(_, pid)| pid)
     }
 }
 
