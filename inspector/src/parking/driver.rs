@@ -187,7 +187,7 @@ impl Checkpoints for Driver {
     }
 
     fn lock(&self, pid: u32, limit: Duration) -> Answer {
-        // 0 would wait for ever.
+        // With 0 the driver would wait without a limit.
         let timeout_ms = c_uint::try_from(limit.as_millis()).unwrap_or(c_uint::MAX).max(1);
         let args = LockArgs { timeout_ms, reserved: 0, reserved1: [0; 7] };
         // SAFETY: the type is cuda.h's, and `args` lives until the call returns.

@@ -1,5 +1,5 @@
-//! What keeps a process from being parked. Each is known to fail, some of them by hanging for ever, so the driver is not
-//! asked to try.
+//! Obstacles to parking a process. Parking is known to fail with each of them, and with some of them to hang, so the
+//! driver is not asked to try.
 
 use super::driver::State;
 use super::plan::Member;
@@ -72,7 +72,7 @@ fn of_tool(world: &World, process: &Process) -> Option<Obstacle> {
     refused(format!("{} watches the GPU in it: the driver cannot park a process with such a tool", clean(&tool)))
 }
 
-/// NCCL names its shared memory so. A process that talks to nobody by NCCL has none of it.
+/// Beginning of the names that NCCL gives its shared memory. Only a process that communicates by NCCL has some.
 const NCCL: &[u8] = b"/dev/shm/nccl-";
 
 fn of_nccl(world: &World, process: &Process) -> Option<Obstacle> {

@@ -1,4 +1,4 @@
-//! The order of the calls that park and resume the processes of one job, and the way back if one is refused.
+//! The order of the calls that park and resume the processes of one job, and their undoing if one is refused.
 //!
 //! All are locked before the first is parked, so that none waits for another that is parked already. They are resumed
 //! in the same order, and unlocked when all are back.

@@ -1,4 +1,4 @@
-//! What a service has done, as a file beside its socket that `gpumem serve` reads.
+//! Counts of a service's work, in a file beside its socket. `gpumem serve` reads it.
 
 use crate::parking::files;
 use crate::source::world::World;

@@ -28,7 +28,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Time for which a member that could not be parked is left alone.
 const LEFT_ALONE: Duration = Duration::from_secs(60);
 
-/// What the user chose.
+/// The user's options.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub name: String,
@@ -43,7 +43,7 @@ struct Request {
     since: Instant,
 }
 
-/// What the service remembers of a member between looks.
+/// Facts about a member that outlast a look.
 #[derive(Default)]
 struct Memory {
     resumed: Option<Duration>,
@@ -282,7 +282,7 @@ impl Service<'_> {
         (self.say)(format!("pid {}: {text}, after {waited:.1} s", request.waiting.pid));
         request.client.say(&answer);
         self.counts.write(self.world);
-        // What was granted is about to be used.
+        // The member is about to use the memory that it was granted.
         self.looked = None;
         if !self.requests.is_empty() {
             std::thread::sleep(TICK);

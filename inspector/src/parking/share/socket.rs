@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Time for a member to send its line.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time for a member to take an answer. The service stands still meanwhile; a member that never reads misses it.
+/// Maximum time that the service waits for a member to read an answer. A member that does not read it misses it.
 const TAKE: Duration = Duration::from_millis(100);
 /// Most connections that have not sent their line yet.
 const MOST: usize = 256;

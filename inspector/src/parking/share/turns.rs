@@ -64,7 +64,7 @@ pub(crate) struct Waiting {
     pub served: bool,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     Park {
