@@ -287,7 +287,7 @@ for name in $stages; do
     guard) stage guard "$PYTHON" $here/stage.py guard ${GUARD:-} ;;
     group) stage group "$PYTHON" $here/stage.py group ;;
     park) stage park with_cuda "$PYTHON" $here/stage.py park ${PARK:-} ;;
-    share) stage share with_cuda "$PYTHON" $here/stage.py share ;;
+    share) stage share with_cuda "$PYTHON" $here/stage.py share ${SHARE:-} ;;
     sums) stage sums with_cuda "$PYTHON" $here/stage.py sums ${SUMS:-} ;;
     locations) stage locations "$PYTHON" $here/stage.py locations ;;
     integrated) stage integrated "$PYTHON" $here/stage.py integrated ;;

@@ -14,6 +14,7 @@ use crate::parking::worker::{self, Action, Order, Said};
 use crate::source::choose;
 use crate::source::find;
 use crate::source::nvml::Books;
+use crate::source::process::Process;
 use crate::source::world::World;
 use crate::text::{clean, count};
 use crate::view::table::{DIM, paint};
@@ -23,6 +24,9 @@ use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::{Duration, Instant};
+
+/// How often a park begins, if a descendant begins to use the GPU meanwhile. The workers of torch.compile do.
+const TRIES: u32 = 4;
 
 /// Move the device memory of running processes to host memory, so that others can use the GPU
 ///
@@ -96,35 +100,34 @@ impl Command for Args {
         let driver = Driver::open().map_err(|why| Failure::error(format!("nothing can be parked: {why}")))?;
         let books = Books::default();
         let pids = pids(world, &self.targets)?;
-        let members = plan::members(world, &driver, &books, &pids, self.alone);
-        if let Some(pid) = pids.iter().find(|&&pid| !members.iter().any(|member| member.process.pid == pid))
-            && !members.iter().any(|member| plan::descends(world, member.process.pid, &[*pid]))
-        {
-            return Err(Failure::nothing(format!(
-                "pid {pid} has made no CUDA call, nor has a descendant of it: nothing \
-                 is to be parked"
-            )));
-        }
-        let against = |member: &Member| {
-            let mut all = obstacles::of(world, member, &books);
-            all.retain(|obstacle| !(obstacle.passable && self.i_know));
-            all
+        let mut tries = TRIES;
+        let (members, mut report, used, begin) = loop {
+            tries -= 1;
+            let members = self.members(world, &driver, &books, &pids)?;
+            let found: Vec<Vec<Obstacle>> = members.iter().map(|member| self.against(world, member, &books)).collect();
+            let mut report = self.report(world, &members, &found);
+            if self.dry_run {
+                return context.print(&report, print);
+            }
+            refuse(&members, &found)?;
+            let used = used(&books, &members);
+            let begin = Instant::now();
+            let families = if self.alone { Vec::new() } else { pids.clone() };
+            let order = Order::new(Action::Park, notes(&members), self.lock_time, families);
+            let processes = members.iter().map(|member| member.process.clone()).collect();
+            let progress = Progress::begin(world, processes, report.bytes);
+            let end = worker::run(world, &order, &mut |said| report.hear(said))?;
+            drop(progress);
+            match end {
+                Said::Newcomer(text) if tries > 0 => tracing::info!("{text}: once more, with it"),
+                end => {
+                    ended(end, "parked")?;
+                    break (members, report, used, begin);
+                }
+            }
+            books.look_again();
         };
-        let found: Vec<Vec<Obstacle>> = members.iter().map(against).collect();
-        let mut report = self.report(world, &members, &found);
-        if self.dry_run {
-            return context.print(&report, print);
-        }
-        refuse(&members, &found)?;
-        let used = used(&books, &members);
-        let begin = Instant::now();
-        let order = Order::new(Action::Park, notes(&members), self.lock_time, self.alone);
-        let processes = members.iter().map(|member| member.process.clone()).collect();
-        let progress = Progress::begin(world, processes, report.bytes);
-        let end = worker::run(world, &order, &mut |said| report.hear(said))?;
-        drop(progress);
         report.seconds = begin.elapsed().as_secs_f64();
-        ended(end, "parked")?;
         books.look_again();
         report.freed_bytes = used.zip(self::used(&books, &members)).map(|(before, now)| before.saturating_sub(now));
         context.print(&report, print)
@@ -132,6 +135,28 @@ impl Command for Args {
 }
 
 impl Args {
+    /// Returns the processes that are to be parked.
+    ///
+    /// # Errors
+    /// A process that the user named does not use a GPU, or belongs to another user.
+    fn members(&self, world: &World, driver: &Driver, books: &Books, pids: &[u32]) -> Result<Vec<Member>> {
+        let members = plan::members(world, driver, books, pids, self.alone);
+        let is_found = |pid: u32| {
+            let mut all = members.iter().map(|member| member.process.pid);
+            all.any(|member| member == pid || plan::descends(world, member, &[pid]))
+        };
+        match pids.iter().find(|&&pid| !is_found(pid)) {
+            Some(&pid) => Err(unknown(world, pid)),
+            None => Ok(members),
+        }
+    }
+
+    fn against(&self, world: &World, member: &Member, books: &Books) -> Vec<Obstacle> {
+        let mut all = obstacles::of(world, member, books);
+        all.retain(|obstacle| !(obstacle.passable && self.i_know));
+        all
+    }
+
     fn report(&self, world: &World, members: &[Member], found: &[Vec<Obstacle>]) -> Report {
         let row = |(member, against): (&Member, &Vec<Obstacle>)| Row {
             pid: member.process.pid,
@@ -170,13 +195,24 @@ impl Report {
     }
 }
 
+/// Says why the driver tells nothing of a process.
+pub(super) fn unknown(world: &World, pid: u32) -> Failure {
+    let process = Process::of(world, pid);
+    match process.and_then(|process| obstacles::of_user(world, &process)) {
+        Some(obstacle) => Failure::error(format!("pid {pid}: {}", obstacle.what)),
+        None => Failure::nothing(format!(
+            "pid {pid} has made no CUDA call, nor has a descendant of it: nothing is to be parked"
+        )),
+    }
+}
+
 /// Returns the pids that the user means.
 pub(super) fn pids(world: &World, targets: &[String]) -> Result<Vec<u32>> {
     let survey = LazyCell::new(|| find::survey(world));
     let mut pids = Vec::new();
     for target in targets {
         match choose::pid(target) {
-            Some(pid) if crate::source::process::Process::of(world, pid).is_some() => pids.push(pid),
+            Some(pid) if Process::of(world, pid).is_some() => pids.push(pid),
             Some(pid) => return Err(Failure::nothing(format!("there is no process {pid}"))),
             None => {
                 let named = survey.found.iter().filter(|found| found.is_live() && found.is_called(target));
@@ -233,7 +269,7 @@ pub(super) fn ended(end: Said, done: &str) -> Result<()> {
             }
             Err(Failure::error(what))
         }
-        Said::Failed { why } => Err(Failure::error(format!("nothing was {done}: {why}"))),
+        Said::Failed { why } | Said::Newcomer(why) => Err(Failure::error(format!("nothing was {done}: {why}"))),
         _ => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! `gpumem resume`: moves the memory of parked processes back to their GPUs.
 
-use super::park::{ended, pids};
+use super::park::{ended, pids, unknown};
 use crate::context::{Command, Context};
 use crate::failure::{Failure, Result};
 use crate::parking::driver::{Checkpoints, Driver, State};
@@ -67,7 +67,7 @@ impl Command for Args {
         let bytes = members.iter().map(Parked::bytes).sum();
         let mut report = Report { processes: members.iter().map(row).collect(), bytes, seconds: 0.0 };
         let begin = Instant::now();
-        let order = Order::new(Action::Resume, members, Duration::ZERO, true);
+        let order = Order::new(Action::Resume, members, Duration::ZERO, Vec::new());
         let end = worker::run(world, &order, &mut |said| report.hear(said))?;
         report.seconds = begin.elapsed().as_secs_f64();
         ended(end, "resumed")?;
@@ -119,7 +119,7 @@ fn in_order(mut members: Vec<Parked>) -> Vec<Parked> {
 /// has recorded.
 fn by_other_tool(world: &World, driver: &Driver, pid: u32) -> Result<Parked> {
     let found = plan::members(world, driver, &Books::default(), &[pid], true).into_iter().next();
-    let member = found.ok_or_else(|| Failure::nothing(format!("pid {pid} has made no CUDA call")))?;
+    let member = found.ok_or_else(|| unknown(world, pid))?;
     if member.state != State::Locked && (member.state != State::Checkpointed || member.cards.is_empty()) {
         let why = match member.state {
             State::Checkpointed => {

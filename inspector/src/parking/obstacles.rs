@@ -57,7 +57,8 @@ fn of_state(state: State) -> Option<Obstacle> {
     }
 }
 
-fn of_user(world: &World, process: &Process) -> Option<Obstacle> {
+/// The driver tells nothing of another user's process (304), so whoever looks for it asks this, too.
+pub(crate) fn of_user(world: &World, process: &Process) -> Option<Obstacle> {
     let others = world.uid != 0 && process.uid != world.uid;
     others.then(|| refused(format!("it belongs to user {}: only that user and root may park it", process.uid)))?
 }

@@ -8,7 +8,7 @@
 use super::driver::{Checkpoints, Driver, State};
 use super::plan;
 use super::registry::{self, Parked};
-use super::sequence::{self, Call, Step, Stop};
+use super::sequence::{self, Call, Stop};
 use crate::failure::{Failure, Result};
 use crate::model::Ledger;
 use crate::source::ask::ask_patiently;
@@ -37,14 +37,14 @@ pub(crate) struct Order {
     action: Action,
     members: Vec<Parked>,
     lock_ms: u64,
-    /// Descendants of the processes are not looked for.
-    alone: bool,
+    /// Processes whose descendants belong to the job.
+    families: Vec<u32>,
 }
 
 impl Order {
     /// Creates an order. `lock`: how long the work of a process may take to end before it is locked.
-    pub(crate) fn new(action: Action, members: Vec<Parked>, lock: Duration, alone: bool) -> Self {
-        Self { action, members, lock_ms: u64::try_from(lock.as_millis()).unwrap_or(u64::MAX), alone }
+    pub(crate) fn new(action: Action, members: Vec<Parked>, lock: Duration, families: Vec<u32>) -> Self {
+        Self { action, members, lock_ms: u64::try_from(lock.as_millis()).unwrap_or(u64::MAX), families }
     }
 }
 
@@ -62,6 +62,8 @@ pub(crate) enum Said {
     Stopped(Stop),
     /// Nothing was done.
     Failed { why: String },
+    /// A descendant began to use the GPU meanwhile, so everything was undone.
+    Newcomer(String),
 }
 
 /// Longest wait for libgpumem.so in a process that is to be parked: it gives idle memory back first.
@@ -110,7 +112,7 @@ impl Worker {
             }
             let Ok(said) = serde_json::from_str::<Said>(&line) else { continue };
             match said {
-                Said::Done | Said::Stopped(_) | Said::Failed { .. } => return Ok(said),
+                Said::Done | Said::Stopped(_) | Said::Failed { .. } | Said::Newcomer(_) => return Ok(said),
                 said => hear(&said),
             }
         }
@@ -244,9 +246,8 @@ impl Job<'_> {
             let limit = Duration::from_millis(order.lock_ms);
             sequence::park(driver, pids, limit, tell).map_err(Said::Stopped)?;
             let Some(why) = self.newcomer() else { return Ok(()) };
-            let back = sequence::resume(driver, pids, tell);
-            let left = back.err().map_or(vec![], |stop| stop.left);
-            Err(Said::Stopped(Stop { pid: pids[0], step: Step::Look, why, left }))
+            sequence::resume(driver, pids, tell).map_err(Said::Stopped)?;
+            Err(Said::Newcomer(why))
         });
         self.settle();
         parked
@@ -270,7 +271,7 @@ impl Job<'_> {
 
     /// Names a descendant that uses the GPU and began when the others were being parked. It would wait for them.
     fn newcomer(&self) -> Option<String> {
-        let all = plan::members(self.world, self.driver, &Books::closed(), self.pids, self.order.alone);
+        let all = plan::members(self.world, self.driver, &Books::closed(), &self.order.families, false);
         let new = all.iter().find(|member| !self.pids.contains(&member.process.pid))?;
         Some(format!("{} has begun to use the GPU meanwhile", new.whose()))
     }

@@ -1,4 +1,4 @@
-//! One conversation with the service: a request, and the lines that answer it.
+//! A conversation with the service: a request, and the lines that answer it.
 
 use crate::process::descriptor::Descriptor;
 use crate::process::socket::{events, is_same_user, send};
@@ -14,13 +14,36 @@ use std::time::{Duration, Instant};
 
 /// Time between two looks if the conversation is to end.
 const SLICE: Duration = Duration::from_millis(50);
+/// Time for a service that ended during a conversation to start again.
+const RESTARTS: Duration = Duration::from_secs(10);
 
 /// Sends a request, and waits for the line that ends the conversation. `longest`: time without a line. `None` once
-/// `ends` returns true.
+/// `ends` returns true. If the service ends meanwhile, the next one is asked.
 ///
 /// # Errors
 /// There is no service, or it says nothing.
 pub(super) fn ask(socket: &Path, ask: Ask, longest: Duration, ends: &dyn Fn() -> bool) -> io::Result<Option<Answer>> {
+    let mut gone: Option<Instant> = None;
+    loop {
+        let error = match talk(socket, ask, longest, ends) {
+            Err(error) if !ends() => error,
+            end => return end,
+        };
+        match error.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                gone.get_or_insert_with(Instant::now);
+            }
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {}
+            _ => return Err(error),
+        }
+        if gone.is_none_or(|gone| gone.elapsed() >= RESTARTS.min(longest)) {
+            return Err(error);
+        }
+        std::thread::sleep(SLICE);
+    }
+}
+
+fn talk(socket: &Path, ask: Ask, longest: Duration, ends: &dyn Fn() -> bool) -> io::Result<Option<Answer>> {
     let mut start = Instant::now();
     let descriptor = loop {
         match connect(socket) {

@@ -3,10 +3,12 @@
 use gpumem_tests::group::tell;
 use gpumem_tests::harness::artifacts::{artifacts, repository};
 use gpumem_tests::harness::run::{Running, wait_for};
-use gpumem_tests::harness::{Program, client};
+use gpumem_tests::harness::{self, Program, client};
+use gpumem_tests::skipped::skipped;
 use serde_json::Value;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -139,6 +141,47 @@ fn what_cannot_be_parked_is_refused_by_name_and_runs_on() {
         machine.gpumem(&["park", "--dry-run", &pid(&stopped)]).stdout.windows(10).any(|part| part == b"is stopped")
     });
     stopped.signal(libc::SIGCONT);
+}
+
+#[test]
+fn another_users_process_is_named_as_such() {
+    let machine = Machine::new();
+    let mut command = machine.command(&["park", "1"]);
+    // SAFETY: geteuid only returns a number.
+    if unsafe { libc::geteuid() } == 0 {
+        command.uid(65534);
+    }
+    let refused = match command.output() {
+        Ok(refused) => refused,
+        Err(why) => {
+            return skipped(format_args!("user 65534 cannot start gpumem: {why}"), "a folder that all may read");
+        }
+    };
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("pid 1: it belongs to user 0: only that user and root may park it"), "{refused:?}");
+}
+
+#[test]
+fn a_descendant_that_begins_to_use_the_gpu_meanwhile_is_parked_with_the_others() {
+    let machine = Machine::new();
+    let script = "sleep 60 | \"$0\" & read line; sleep 60 | \"$0\" & read line";
+    let member = artifacts().clients.join("checkpoint");
+    let parent = machine.on(harness::command("sh").args(["-c", script]).arg(member));
+    let mut parent = parent.env("SIM_CHECKPOINT_US", "1000000").start(false);
+    parent.says("ready");
+    let mut park = machine.command(&["park", &pid(&parent)]);
+    let park = park.stdout(Stdio::piped()).spawn().expect("gpumem starts");
+    let is_note = |name: &str| name.ends_with(".parked");
+    wait_for("a note", || {
+        let notes = std::fs::read_dir(machine.ledgers());
+        notes.is_ok_and(|mut all| all.any(|entry| is_note(&entry.unwrap().file_name().to_string_lossy())))
+    });
+    parent.tell("go");
+    let parked = park.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&parked.stdout);
+    assert!(said.contains("to bring 2 processes back"), "{parked:?}");
+    let back = machine.says(&["resume"]);
+    assert_eq!(back.matches("resumed pid").count(), 2, "{back}");
 }
 
 #[test]

@@ -96,6 +96,18 @@ fn a_request_that_ran_out_is_made_again_while_the_service_frees_memory() {
 }
 
 #[test]
+fn a_request_goes_to_the_next_service_if_its_own_ends() {
+    let mut running = short(&[]);
+    let mut times = 0;
+    let service = Service::start(&running, move |_, stream| {
+        times += 1;
+        say(stream, &if times == 1 { Answer::Wait("parking 12".into()) } else { Answer::Again });
+    });
+    assert_eq!(tell(&mut running, "alloc 64"), "0");
+    assert!(service.asked().len() > 1);
+}
+
+#[test]
 fn the_program_gets_the_drivers_answer_if_the_service_does_not_help() {
     // It refuses.
     let mut running = short(&[]);

@@ -2,14 +2,18 @@
 
 use super::park::Machine;
 use gpumem_tests::group::tell;
-use gpumem_tests::harness::client;
 use gpumem_tests::harness::run::{Running, wait_for};
-use std::process::{Child, Stdio};
+use gpumem_tests::harness::{client, command};
+use gpumem_tests::skipped::skipped;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 const NAME: &str = "t";
 /// The card, and what each member takes of it, MiB. Two fit.
-const CARD: u64 = 256;
-const EACH: u64 = 90;
+const CARD: u64 = 64;
+const EACH: u64 = 22;
 
 /// A card, its service, and its members.
 struct Shared {
@@ -31,7 +35,7 @@ impl Shared {
     }
 
     fn serve(machine: &Machine) -> Child {
-        let words = ["share", NAME, "--quantum", "1s", "--margin", "16MiB", "--lock-time", "20s"];
+        let words = ["share", NAME, "--quantum", "1s", "--margin", "4MiB", "--lock-time", "20s"];
         let mut command = machine.command(&words);
         let service = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("gpumem starts");
         wait_for("its socket", || machine.ledgers().join(format!("{NAME}.share")).exists());
@@ -90,6 +94,31 @@ fn members_take_turns_on_a_card_that_cannot_hold_them() {
     assert_eq!(tell(&mut shared.members[0], &format!("alloc {}", CARD + 1)), "2");
 }
 
+/// The service is in a container, and a process outside of it asks: the kernel does not tell the service who asks.
+#[test]
+fn a_process_that_the_service_cannot_see_is_told_so() {
+    const APART: [&str; 6] = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--"];
+    if command("unshare").args(APART).arg("true").native().code != 0 {
+        skipped("a pid namespace of its own cannot be made", "user namespaces, or root");
+        return;
+    }
+    let machine = Machine::new();
+    let inner = machine.command(&["share", NAME]);
+    let mut outer = Command::new("unshare");
+    outer.args(APART).arg(inner.get_program()).args(inner.get_args());
+    outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut service = outer.stdout(Stdio::null()).spawn().expect("unshare starts");
+    let socket = machine.ledgers().join(format!("{NAME}.share"));
+    let mut answer = String::new();
+    wait_for("its socket", || {
+        UnixStream::connect(&socket).is_ok_and(|mut stream| {
+            stream.write_all(b"wake 1\n").and_then(|()| BufReader::new(stream).read_line(&mut answer)).is_ok()
+        })
+    });
+    service.kill().and_then(|()| service.wait()).expect("it runs");
+    assert!(answer.starts_with("no ") && answer.contains("another container"), "{answer:?}");
+}
+
 /// A number from 0 to `below`, from a seed.
 fn random(seed: &mut u64, below: usize) -> usize {
     *seed ^= *seed << 13;
@@ -98,41 +127,50 @@ fn random(seed: &mut u64, below: usize) -> usize {
     (*seed % below as u64) as usize
 }
 
-/// `SHARE_STEPS` and `SHARE_MEMBERS` choose a longer schedule, `SHARE_SEED` another one.
-#[test]
-fn whoever_is_killed_no_member_is_stuck_and_no_byte_is_lost() {
-    let number = |name: &str, usual: u64| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
-    let (steps, members) = (number("SHARE_STEPS", 10), number("SHARE_MEMBERS", 4) as usize);
-    let mut seed = number("SHARE_SEED", 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+/// Members are asked, one to three at a time, and meanwhile the service or a member is killed.
+fn schedule(number: u64, steps: usize, members: usize) {
+    let mut seed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut shared = Shared::new(members);
     for step in 0..steps {
-        match random(&mut seed, 10) {
+        let (first, count) = (random(&mut seed, members), 1 + random(&mut seed, 3));
+        let chosen: Vec<usize> = (0..count).map(|more| (first + more) % members).collect();
+        let before: Vec<_> = shared.members.iter().map(|member| member.stdout().lines().count()).collect();
+        chosen.iter().for_each(|&at| shared.members[at].tell("check"));
+        std::thread::sleep(Duration::from_millis(random(&mut seed, 1500) as u64));
+        let (what, killed) = (random(&mut seed, 3), random(&mut seed, members));
+        match what {
             0 => {
                 shared.end_service();
+                std::thread::sleep(Duration::from_millis(random(&mut seed, 1500) as u64));
                 shared.service = Shared::serve(&shared.machine);
             }
-            1 | 2 => {
-                let at = random(&mut seed, members);
-                shared.members[at].signal(libc::SIGKILL);
-                let killed = &mut shared.members[at];
-                wait_for("its end", || killed.reap());
-                shared.members[at] = shared.join();
+            1 => {
+                shared.members[killed].signal(libc::SIGKILL);
+                wait_for("its end", || shared.members[killed].reap());
             }
-            _ => {
-                let first = random(&mut seed, members);
-                let chosen: Vec<usize> = (0..2).map(|more| (first + more) % members).collect();
-                let before: Vec<_> = chosen.iter().map(|&at| shared.members[at].stdout().lines().count()).collect();
-                chosen.iter().for_each(|&at| shared.members[at].tell("check"));
-                for (&at, before) in chosen.iter().zip(before) {
-                    let member = &shared.members[at];
-                    wait_for("an answer", || member.stdout().lines().count() > before);
-                    assert_eq!(member.stdout().lines().last(), Some("check: 0"), "step {step}, member {at}");
-                }
-            }
+            _ => {}
         }
-        assert!(shared.highest() <= CARD << 20, "step {step}: {}", shared.highest());
+        for &at in chosen.iter().filter(|&&at| what != 1 || at != killed) {
+            let member = &shared.members[at];
+            wait_for("an answer", || member.stdout().lines().count() > before[at]);
+            assert_eq!(member.stdout().lines().last(), Some("check: 0"), "schedule {number}, step {step}, member {at}");
+        }
+        if what == 1 {
+            shared.members[killed] = shared.join();
+        }
+        assert!(shared.highest() <= CARD << 20, "schedule {number}, step {step}: {}", shared.highest());
     }
     for at in 0..members {
-        assert_eq!(tell(&mut shared.members[at], "check"), "0", "member {at} at the end");
+        assert_eq!(tell(&mut shared.members[at], "check"), "0", "schedule {number}, member {at} at the end");
+    }
+}
+
+/// `SHARE_SCHEDULES`, `SHARE_STEPS` and `SHARE_MEMBERS` choose more, `SHARE_SEED` others.
+#[test]
+fn whoever_is_killed_no_member_is_stuck_and_no_byte_is_lost() {
+    let of = |name: &str, usual: u64| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
+    let first = of("SHARE_SEED", 7);
+    for number in first..first + of("SHARE_SCHEDULES", 1) {
+        schedule(number, of("SHARE_STEPS", 8) as usize, of("SHARE_MEMBERS", 4) as usize);
     }
 }

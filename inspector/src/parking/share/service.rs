@@ -297,7 +297,7 @@ impl Service<'_> {
         };
         let Some(member) = self.members.get(&pid) else { return };
         let bytes = member.bytes();
-        let order = Order::new(action, vec![member.note(registry::now(), vec![pid])], self.options.lock, true);
+        let order = Order::new(action, vec![member.note(registry::now(), vec![pid])], self.options.lock, Vec::new());
         (self.say)(format!("{text}: {}", units::bytes(bytes)));
         self.going = Some(Going { pid, action, for_whom, bytes, begun: Instant::now(), text });
         if self.orders.send(order).is_err() {

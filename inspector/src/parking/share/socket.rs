@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -109,8 +110,7 @@ impl Drop for Seat {
 
 /// Reads the line of a connection. `None` if it is none of a process of this user or root.
 fn read(stream: UnixStream) -> Option<Asked> {
-    let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
-    let uid = peer.uid.as_raw();
+    let libc::ucred { pid, uid, .. } = peer(&stream)?;
     if uid != 0 && uid != rustix::process::geteuid().as_raw() && !rustix::process::geteuid().is_root() {
         return None;
     }
@@ -118,11 +118,24 @@ fn read(stream: UnixStream) -> Option<Asked> {
     let mut line = String::new();
     BufReader::new((&stream).take(MAX_LINE as u64)).read_line(&mut line).ok()?;
     let mut client = Client(stream);
-    match Ask::parse(line.trim_end_matches('\n')) {
-        Ok(ask) => Some(Asked { pid: peer.pid.as_raw_nonzero().get() as u32, ask, client }),
-        Err(why) => {
-            client.say(&Answer::No(why));
-            None
+    let refused = match Ask::parse(line.trim_end_matches('\n')) {
+        Ok(ask) if pid > 0 => return Some(Asked { pid: pid as u32, ask, client }),
+        Ok(_) => {
+            "the service cannot see this process, which is in another container: start gpumem share on the host".into()
         }
-    }
+        Err(why) => why,
+    };
+    client.say(&Answer::No(refused));
+    None
+}
+
+/// Returns the process at the other end, as the kernel names it. Its pid is 0 if it is in a pid namespace that this process cannot see.
+fn peer(stream: &UnixStream) -> Option<libc::ucred> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut bytes = size_of_val(&peer) as libc::socklen_t;
+    let to = (&raw mut peer).cast();
+    // SAFETY: getsockopt writes at most `bytes` to `peer`, a local of that size, and the stream's descriptor is open.
+    let status =
+        unsafe { libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut bytes) };
+    (status == 0).then_some(peer)
 }

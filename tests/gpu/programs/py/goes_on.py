@@ -1,4 +1,4 @@
-"""A program that is parked between its steps and goes on where it was: goes_on.py torch|graphs|compile|cupy|jax|GIB
+"""A program that is parked between its steps and goes on where it was: goes_on.py torch|graphs|compile|cupy|jax|GIB|managed:GIB
 
 Each line on its input is a step; the answer has a digest of what the GPU has by then, which depends on all steps before.
 """
@@ -96,11 +96,40 @@ def of_size(gib):
     return step
 
 
+def of_managed(gib):
+    """A step moves managed memory to the host, and touches it on the device. The digest is the seconds of both."""
+    import ctypes
+    import time
+    import cupy
+
+    class Location(ctypes.Structure):
+        _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+    host, driver = Location(2, 0), ctypes.CDLL("libcuda.so.1")
+    memory = cupy.cuda.malloc_managed(gib << 30)
+    words = cupy.ndarray((gib << 28,), dtype=cupy.int32, memptr=memory)
+    words.fill(1)
+
+    def step():
+        begin = time.monotonic()
+        status = driver.cuMemPrefetchAsync_v2(ctypes.c_uint64(memory.ptr), ctypes.c_size_t(gib << 30), host, 0, None)
+        cupy.cuda.runtime.deviceSynchronize()
+        middle = time.monotonic()
+        cupy.add(words, 1, out=words)
+        cupy.cuda.runtime.deviceSynchronize()
+        if status or int(words[-1]) == 0:
+            raise RuntimeError(f"cuMemPrefetchAsync: {status}")
+        return f"{middle - begin:.2f} {time.monotonic() - middle:.2f}"
+    return step
+
+
 OF = {"torch": of_torch, "graphs": of_graphs, "compile": of_compile, "cupy": of_cupy, "jax": of_jax}
 
 
 def main():
     name = sys.argv[1]
+    if name.startswith("managed:"):
+        step = of_managed(int(name.removeprefix("managed:")))
+        return serve({"step": lambda: {"digest": step()}})
     step = OF[name]() if name in OF else of_size(int(name))
     serve({"step": lambda: {"digest": repr(step())}})
 
