@@ -217,7 +217,7 @@ fn what_ran_out_at_the_limit_names_the_limit() {
         ["severity", "finding", "paste"].map(|field| found[field].as_str().unwrap_or_default().to_owned())
     };
     let [severity, said, paste] = at_the_limit("GPUMEM_LIMIT=384MiB", 10);
-    assert!(said.starts_with("an allocation of 100.0 MiB ran out at GPUMEM_LIMIT=384MiB 1"), "{said}");
+    assert!(said.starts_with("an allocation of 100.0 MiB failed at GPUMEM_LIMIT=384MiB 1"), "{said}");
     assert_eq!((severity.as_str(), paste), ("warning", format!("gpumem set {} LIMIT=450MiB", me().pid)));
     // It was raised meanwhile; it was long ago.
     assert_eq!(at_the_limit("GPUMEM_LIMIT=2GiB", 10)[0], "info");

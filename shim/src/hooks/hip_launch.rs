@@ -1,6 +1,6 @@
 //! HIP launches after which a graph's node has something that HIP does not tell, or that an update changes: blocks that
 //! work together, events, a grid that is not a multiple of its blocks (docs/decisions/graphs.md, "HIP's graphs have no
-//! recipes").
+//! sources").
 
 use crate::backend::hip_nodes_hold_more;
 use crate::call::Call;

@@ -96,7 +96,7 @@ choices! {
         /// Nothing; the block waits for an event that covers all work of the context.
         Deferred = "deferred",
     }
-    /// Where an allocation that runs out goes.
+    /// Where an allocation goes that finds no device memory.
     OomFallback {
         /// The program gets the error.
         None = "none",

@@ -191,7 +191,7 @@ fn who_runs_out_at_the_groups_limit_is_told_who_holds_it() {
     let report = gpumem_tests::harness::ledger::gpumem(group.dir.path(), &["doctor", &ran.pid.to_string()]);
     let findings = report["findings"].as_array().unwrap();
     let found = findings.iter().find(|finding| finding["id"] == "memory").unwrap()["finding"].as_str().unwrap();
-    assert!(found.starts_with("an allocation of 40.0 MiB ran out at GPUMEM_LIMIT_GROUP=team:256MiB"), "{found}");
+    assert!(found.starts_with("an allocation of 40.0 MiB failed at GPUMEM_LIMIT_GROUP=team:256MiB"), "{found}");
     assert!(found.contains(&format!("(pid {})", holds.pid())), "{found}");
 }
 

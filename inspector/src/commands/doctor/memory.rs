@@ -105,7 +105,7 @@ fn of_group(ledger: &Ledger, event: &EventSlot) -> Finding {
     let holders =
         said.as_deref().and_then(|text| text.strip_prefix(SAYS)).map_or(String::new(), |text| format!(": {text}"));
     let said = format!(
-        "an allocation of {} ran out at GPUMEM_LIMIT_GROUP={} {}{holders}",
+        "an allocation of {} failed at GPUMEM_LIMIT_GROUP={} {}{holders}",
         units::bytes(event.a),
         value.map_or(String::new(), |value| value.value),
         ledger.status.ago(ledger.age(event.time_ns)),
@@ -152,7 +152,7 @@ fn at_the_limit(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> Fi
     let (asked, live) = (ran_out.a, ran_out.b);
     let wanted = asked.saturating_add(live);
     let said = format!(
-        "an allocation of {} ran out at {} {}, with {} live; the device had room",
+        "an allocation of {} failed at {} {}, with {} live; the device had room",
         units::bytes(asked),
         limit_in_words(ledger),
         ledger.status.ago(ledger.age(ran_out.time_ns)),
